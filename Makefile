@@ -1,0 +1,91 @@
+# Two commands need nothing but Python 3.11, gcc, make and pip:
+#
+#   make demo   set up, then import, show and run the bundled model
+#   make test   set up, then run the whole suite
+#
+# Everything is installed in .venv, once: stamp files remember what is there.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-warn-conflicts -c constraints.txt
+STAMPS := $(VENV)/stamps
+NATIVE := CMakeLists.txt $(wildcard native/include/npuc/*.h native/src/*.c native/src/*.h)
+
+.PHONY: help demo test test-slow lint format conformance bench-import docs clean
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+help:
+	@echo "make demo          set up, then import, show and run the bundled model"
+	@echo "make test          set up, then run the test suite"
+	@echo "make test-slow     also the long sweeps"
+	@echo "make lint          ruff and mypy --strict"
+	@echo "make format        let ruff rewrite the sources"
+	@echo "make conformance   ONNX's own backend suite, with and without canonicalization"
+	@echo "make bench-import  import time and memory against onnxslim and onnx"
+	@echo "make docs          write the generated pages again"
+	@echo "make clean         remove .venv, build outputs and caches"
+
+demo: $(STAMPS)/npuc
+	$(BIN)/python examples/demo.py
+
+test: $(STAMPS)/test
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-slow: $(STAMPS)/test
+	$(BIN)/python -m pytest -n 2
+
+lint: $(STAMPS)/lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMPS)/lint
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+conformance: $(STAMPS)/test
+	$(BIN)/python tests/conformance.py
+
+bench-import: $(STAMPS)/bench
+	$(BIN)/python benchmarks/bench_import.py
+
+docs: $(STAMPS)/npuc
+	$(BIN)/python -m npuc.cli.gendocs
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# --- set-up -------------------------------------------------------------------------------------------------------
+
+$(STAMPS)/venv:
+	@echo "creating $(VENV)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "npuc needs Python 3.11 or newer; name one with: make PYTHON=python3.11")'
+	@$(PYTHON) -m venv $(VENV)
+	@mkdir -p $(STAMPS)
+	@touch $@
+
+# Later stamps ask for extras of the npuc that is already there, so the library is built once.
+# Editable: Python changes need nothing, a change of the C sources or the metadata installs again.
+$(STAMPS)/npuc: $(STAMPS)/venv pyproject.toml constraints.txt $(NATIVE)
+	@echo "installing npuc"
+	@$(PIP_INSTALL) -e .
+	@touch $@
+
+$(STAMPS)/test: $(STAMPS)/npuc tests/requirements-models.txt
+	@echo "installing what the tests need"
+	@$(PIP_INSTALL) 'npuc[test]'
+	@$(PIP_INSTALL) --no-deps -r tests/requirements-models.txt
+	@touch $@
+
+$(STAMPS)/lint: $(STAMPS)/npuc
+	@echo "installing what lint needs"
+	@$(PIP_INSTALL) 'npuc[lint]'
+	@touch $@
+
+$(STAMPS)/bench: $(STAMPS)/npuc
+	@echo "installing what the benchmarks need"
+	@$(PIP_INSTALL) 'npuc[bench]'
+	@touch $@

@@ -1,0 +1,214 @@
+"""Every error a user can meet, in one catalogue.
+
+Each class is one entry: a stable `code`, a `title`, and a docstring that the generated page `docs/errors.md` shows.
+An instance is one paragraph: what went wrong, where, why, and what to do. `exit_status` is 2 for a mistake that the
+user can mend and 1 for a fault of npuc's own.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class NpucError(Exception):
+    """Base of all errors that npuc raises on purpose; never raised itself."""
+
+    code: ClassVar[str] = "E000"
+    title: ClassVar[str] = "npuc error"
+    exit_status: ClassVar[int] = 2
+
+    def __init__(self, message: str, *, where: str | None = None, fix: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.fix = fix
+
+    def paragraph(self) -> str:
+        """The whole error as one paragraph, as the command line prints it."""
+        parts = [f"{self.where}: {self.message}" if self.where else self.message]
+        if self.fix:
+            parts.append(self.fix)
+        return " ".join(part if part.endswith((".", "!", "?", "\n")) else part + "." for part in parts)
+
+    def __str__(self) -> str:
+        return f"[{self.code}] {self.paragraph()}"
+
+
+# E1xx: files
+
+
+class FileMissingError(NpucError):
+    """A path that was given does not exist or cannot be read. Check the spelling and the working directory."""
+
+    code, title = "E101", "file not found"
+
+
+class FileFormatError(NpucError):
+    """A file is not what its place asks for: truncated, corrupt, of another format, or not readable by npuc."""
+
+    code, title = "E102", "not a readable file of this kind"
+
+
+class WeightFileError(NpucError):
+    """The `.safetensors` file beside an `.mlir` file is missing, damaged, or does not hold what the text refers to."""
+
+    code, title = "E103", "weights do not fit the program"
+
+
+class OutputError(NpucError):
+    """A result could not be written: no such folder, no permission, or no space left. The old file is untouched."""
+
+    code, title = "E104", "cannot write the result"
+
+
+# E2xx: import
+
+
+class InvalidModelError(NpucError):
+    """A model file can be decoded but makes no sense: cycles, duplicate or undeclared tensors, impossible shapes,
+    attributes of the wrong type. The message names the node; the model has to be exported again."""
+
+    code, title = "E201", "the model is not valid"
+
+
+class OpsetError(NpucError):
+    """The model asks for an operator set that npuc does not know. Re-export it with a supported opset."""
+
+    code, title = "E202", "operator set not supported"
+
+
+class DynamicShapeError(NpucError):
+    """A graph input has a dimension that is not known. npuc compiles static shapes; the message shows the exact
+    `--input-shape` to add."""
+
+    code, title = "E203", "a dynamic input shape is left open"
+
+
+class ExternalDataError(NpucError):
+    """External tensor data is missing, too short, or lies outside the directory of the model. The last is refused,
+    because a model file must not be able to read other files of yours."""
+
+    code, title = "E204", "external tensor data refused"
+
+
+class UnknownTensorError(NpucError):
+    """A tensor, layer or input name that was asked for is not in the model. The message lists the nearest names."""
+
+    code, title = "E205", "no such tensor"
+
+
+class UnsupportedTypeError(NpucError):
+    """A value has a type that npuc has no form for: strings, sequences, optionals, maps or sparse tensors."""
+
+    code, title = "E206", "type not supported"
+
+
+class ResourceLimitError(NpucError):
+    """A model declares something absurdly large (a tensor, a loop, a nesting depth). The limit protects the machine
+    from a file that lies about its sizes."""
+
+    code, title = "E207", "a declared size is beyond the limit"
+
+
+class NumericMismatchError(NpucError):
+    """The imported network and the original one disagree by more than the tolerance. The table shows the first layer
+    that differs. `--except LAYERS` leaves layers out, `--tolerance cosine,euclid` changes the bar."""
+
+    code, title = "E208", "import check failed"
+
+
+# E3xx: the IR
+
+
+class ParseError(NpucError):
+    """An `.mlir` file could not be parsed. The message has the line and column."""
+
+    code, title = "E301", "the IR text is not valid"
+
+
+class VerificationError(NpucError):
+    """An op of the IR breaks its own rules: shapes, types or attributes do not fit. The message names the layer."""
+
+    code, title = "E302", "the IR does not verify"
+
+
+class PipelineError(NpucError):
+    """A `--pass-pipeline` names an unknown pass or gives a pass an option that it does not have."""
+
+    code, title = "E303", "bad pass pipeline"
+
+
+class PassError(NpucError):
+    """A pass failed on a valid program. This is a bug in npuc: please report it with the IR before the pass."""
+
+    code, title, exit_status = "E304", "a pass failed", 1
+
+
+# E4xx: data
+
+
+class InputDataError(NpucError):
+    """An input tensor is missing, or has the wrong name, shape or type for the network."""
+
+    code, title = "E401", "input data does not fit"
+
+
+class PreprocessError(NpucError):
+    """A preprocessing description is inconsistent with the input it is attached to."""
+
+    code, title = "E402", "preprocessing does not fit"
+
+
+class CompareError(NpucError):
+    """Two tensor files differ by more than the tolerance, or share no tensor of the same name and shape."""
+
+    code, title = "E403", "tensors differ"
+
+
+# E5xx: the machine
+
+
+class NativeLibraryError(NpucError):
+    """The native core is missing or does not belong to this version of npuc. Reinstall npuc (a C compiler is needed
+    when it is built from source)."""
+
+    code, title, exit_status = "E501", "native core not usable", 1
+
+
+class MissingExtraError(NpucError):
+    """A feature needs an optional package that is not installed. The message has the `pip install` line."""
+
+    code, title = "E502", "an optional package is missing"
+
+
+class EngineError(NpucError):
+    """ONNX Runtime refused or failed to run a network that npuc gave it. The message has its own words."""
+
+    code, title, exit_status = "E503", "the float engine failed", 1
+
+
+class UsageError(NpucError):
+    """Options contradict each other or have a value of the wrong form."""
+
+    code, title = "E601", "bad option"
+
+
+class InternalError(NpucError):
+    """npuc itself failed. This is a bug: please report it with the command line. `NPUC_TRACEBACK=1` shows where."""
+
+    code, title, exit_status = "E901", "internal error", 1
+
+
+def catalogue() -> list[type[NpucError]]:
+    """All error classes, in order of their codes.
+
+    >>> catalogue()[0].code
+    'E101'
+    """
+    found: list[type[NpucError]] = []
+    stack: list[type[NpucError]] = [NpucError]
+    while stack:
+        children = stack.pop().__subclasses__()
+        found.extend(children)
+        stack.extend(children)
+    return sorted(found, key=lambda cls: cls.code)

@@ -1,0 +1,314 @@
+"""How a `top` op is defined: a class that states operands, properties, and the types of its results.
+
+    @top_op
+    class LeakyRelu(Unary):
+        '''y = x if x > 0 else alpha * x'''
+        name = "top.leaky_relu"
+        alpha: float = number(0.01)
+
+That is all: parsing, printing, building, verification, shape inference and the table in `docs/` come from it. Properties
+read as plain Python values. `infer()` is the op's shape inference, and its verifier compares the types with it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self, TypeVar, cast
+
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    BaseAttr,
+    DenseArrayBase,
+    DictionaryAttr,
+    FloatAttr,
+    IntegerAttr,
+    StringAttr,
+    SymbolRefAttr,
+    TensorType,
+    i32,
+)
+from xdsl.ir import Attribute, Operation, OpResult, SSAValue, SSAValues
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    IRDLOperation,
+    OptOperandDef,
+    VarOperandDef,
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.traits import Pure
+from xdsl.utils.exceptions import VerifyException
+
+from npuc.ir.attributes import to_attribute, to_native
+from npuc.ir.dtypes import is_static, shape_of
+from npuc.ir.names import describe, location
+
+Tensor = BaseAttr(TensorType)
+
+TOP_OPS: dict[str, type[TopOp]] = {}
+"""Every op of the dialect by its name, filled by `top_op`."""
+
+_REQUIRED: Any = object()
+
+
+def _property(constraint: Any, default: Any) -> Any:
+    field: Any = prop_def(constraint) if default is _REQUIRED else opt_prop_def(constraint)
+    field.npuc_default = default
+    return field
+
+
+def integer(default: int = _REQUIRED) -> int:
+    """A property that reads as an `int`."""
+    return cast(int, _property(IntegerAttr, default))
+
+
+def boolean(default: bool = _REQUIRED) -> bool:
+    """A property that reads as a `bool`."""
+    return cast(bool, _property(IntegerAttr, default))
+
+
+def number(default: float = _REQUIRED) -> float:
+    """A property that reads as a `float`."""
+    return cast(float, _property(FloatAttr, default))
+
+
+def text(default: str = _REQUIRED) -> str:
+    """A property that reads as a `str`."""
+    return cast(str, _property(StringAttr, default))
+
+
+def symbol() -> str:
+    """A property that is a symbol reference, `@name`, and reads as a `str`."""
+    return cast(str, _property(SymbolRefAttr, _REQUIRED))
+
+
+def integers(default: Sequence[int] = _REQUIRED) -> tuple[int, ...]:
+    """A property that reads as a tuple of integers."""
+    return cast("tuple[int, ...]", _property(DenseArrayBase, default))
+
+
+def numbers(default: Sequence[float] = _REQUIRED) -> tuple[float, ...]:
+    """A property that reads as a tuple of floats (an empty one, of integers, is the same)."""
+    return cast("tuple[float, ...]", _property(DenseArrayBase, default))
+
+
+def texts(default: Sequence[str] = _REQUIRED) -> tuple[str, ...]:
+    """A property that reads as a tuple of strings."""
+    return cast("tuple[str, ...]", _property(ArrayAttr, default))
+
+
+def dictionary(default: dict[str, Any] = _REQUIRED) -> dict[str, Any]:
+    """A property that reads as a dictionary."""
+    return cast("dict[str, Any]", _property(DictionaryAttr, default))
+
+
+def operand() -> Any:
+    """A tensor operand."""
+    return operand_def(Tensor)
+
+
+def optional_operand() -> Any:
+    """A tensor operand that may be absent."""
+    return opt_operand_def(Tensor)
+
+
+def operands() -> Any:
+    """Any number of tensor operands."""
+    return var_operand_def(Tensor)
+
+
+def result() -> Any:
+    """The tensor result."""
+    return result_def(Tensor)
+
+
+def results() -> Any:
+    """Any number of results."""
+    return var_result_def(Tensor)
+
+
+class TopOp(IRDLOperation, ABC):
+    """Base of all ops of the `top` dialect: pure functions of tensors with static shapes."""
+
+    traits = traits_def(Pure())
+
+    DEFAULTS: ClassVar[dict[str, Any]] = {}
+    """Property name to default value, for the properties that have one."""
+
+    @abstractmethod
+    def infer(self) -> Sequence[Attribute]:
+        """The result types, from operand types and properties. Raises `ShapeError` where they cannot fit."""
+
+    def check(self) -> None:
+        """Further rules of the op, beyond its types; raises `ShapeError`."""
+
+    @classmethod
+    def make(
+        cls,
+        *values: SSAValue | Sequence[SSAValue] | None,
+        name: str | Sequence[str] = "",
+        layer: str | None = None,
+        loc: Attribute | None = None,
+        **properties: Any,
+    ) -> Self:
+        """Build the op: one argument an operand (None if absent, a list if variadic), properties by keyword.
+
+        The result types are inferred. `name` names the results, `layer` the node they come from; `loc` copies the
+        names of another op (`loc=other.location`).
+        """
+        definition = cls.get_irdl_definition()
+        attributes: dict[str, Attribute] = {}
+        for key in definition.properties:
+            if key in properties:
+                attributes[key] = to_attribute(properties.pop(key))
+            elif key in cls.DEFAULTS:
+                attributes[key] = to_attribute(cls.DEFAULTS[key])
+        if properties:
+            raise TypeError(f"{cls.name} has no property {', '.join(properties)}")
+        flat: list[SSAValue] = []
+        sizes: list[int] = []
+        if len(values) > len(definition.operands):
+            raise TypeError(f"{cls.name} takes {len(definition.operands)} operands, not {len(values)}")
+        for index, (_, kind) in enumerate(definition.operands):
+            value = values[index] if index < len(values) else None
+            group: list[SSAValue]
+            if isinstance(kind, OptOperandDef):
+                group = [] if value is None else [cast(SSAValue, value)]
+            elif isinstance(kind, VarOperandDef):
+                group = list(cast("Sequence[SSAValue]", value or ()))
+            else:
+                group = [cast(SSAValue, value)]
+            flat.extend(group)
+            sizes.append(len(group))
+        if any(isinstance(option, AttrSizedOperandSegments) for option in definition.options):
+            attributes["operandSegmentSizes"] = DenseArrayBase.from_list(i32, sizes)
+        op = cls.create(
+            operands=flat, properties=attributes, location=cast(Any, loc if loc is not None else location(name, layer))
+        )
+        op.results = SSAValues(OpResult(kind, op, index) for index, kind in enumerate(op.infer()))
+        return op
+
+    def verify_(self) -> None:
+        for value in self.operands:
+            if not is_static(value.type):
+                raise VerifyException(f"{describe(self)}: operand of type {value.type} is not static")
+        try:
+            expected = tuple(self.infer())
+            self.check()
+        except ShapeError as error:
+            raise VerifyException(f"{describe(self)}: {error}") from error
+        actual = tuple(value.type for value in self.results)
+        if actual != expected:
+            raise VerifyException(
+                f"{describe(self)}: results are {_list(actual)}, but its operands and properties give {_list(expected)}"
+            )
+
+    def native_properties(self) -> dict[str, Any]:
+        """All properties as Python values, defaults filled in, in the order of definition."""
+        found = {}
+        for key in self.get_irdl_definition().properties:
+            if key in self.properties:
+                found[key] = to_native(self.properties[key])
+            elif key in self.DEFAULTS:
+                found[key] = self.DEFAULTS[key]
+        return found
+
+
+class ShapeError(ValueError):
+    """Operands or properties of an op do not fit together; the text says how."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise `ShapeError(message)` unless the condition holds."""
+    if not condition:
+        raise ShapeError(message)
+
+
+def _list(types: Sequence[Attribute]) -> str:
+    return ", ".join(str(kind) for kind in types) or "none"
+
+
+def _reader(key: str, default: Any) -> property:
+    def read(self: Operation) -> Any:
+        attribute = self.properties.get(key)
+        return default if attribute is None else to_native(attribute)
+
+    return property(read)
+
+
+_TopOpT = TypeVar("_TopOpT", bound=TopOp)
+
+
+def top_op(cls: type[_TopOpT]) -> type[_TopOpT]:
+    """Class decorator that makes an op of the class and registers it."""
+    defaults: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        for key, field in vars(base).items():
+            default = getattr(field, "npuc_default", _REQUIRED)
+            if default is not _REQUIRED:
+                defaults[key] = tuple(default) if isinstance(default, list) else default
+    defined = irdl_op_definition(cls)
+    keys = [key for key in defined.get_irdl_definition().properties if key != "operandSegmentSizes"]
+    for key in keys:
+        setattr(defined, key, _reader(key, defaults.get(key)))
+    defined.DEFAULTS = defaults
+    assert defined.name not in TOP_OPS, f"{defined.name} is defined twice"
+    TOP_OPS[defined.name] = defined
+    return defined
+
+
+def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The common shape of tensors under NumPy's broadcasting rule.
+
+    >>> broadcast((3, 1), (1, 4))
+    (3, 4)
+    """
+    rank = max((len(shape) for shape in shapes), default=0)
+    out: list[int] = []
+    for axis in range(rank):
+        sizes = {shape[axis - rank + len(shape)] for shape in shapes if axis - rank + len(shape) >= 0}
+        sizes.discard(1)
+        require(len(sizes) <= 1, f"shapes {' and '.join(map(str, map(list, shapes)))} do not broadcast")
+        out.append(sizes.pop() if sizes else 1)
+    return tuple(out)
+
+
+def normal_axis(axis: int, rank: int) -> int:
+    """A non-negative axis; `ShapeError` if it is out of range."""
+    require(-rank <= axis < max(rank, 1), f"axis {axis} is out of range for rank {rank}")
+    return axis % rank if rank else 0
+
+
+__all__ = [
+    "TOP_OPS",
+    "AttrSizedOperandSegments",
+    "ShapeError",
+    "TopOp",
+    "boolean",
+    "broadcast",
+    "dictionary",
+    "integer",
+    "integers",
+    "normal_axis",
+    "number",
+    "numbers",
+    "operand",
+    "operands",
+    "optional_operand",
+    "require",
+    "result",
+    "results",
+    "shape_of",
+    "symbol",
+    "text",
+    "texts",
+    "top_op",
+]

@@ -1,0 +1,147 @@
+"""Element types: one table that every room translates through.
+
+A `DType` ties together the names that the field uses for one element type: NumPy's, ONNX's, safetensors' and MLIR's.
+Types that MLIR has no builtin for (strings, and ONNX's rarer ones) are `!top.opaque<"name">`, so that an op on them can
+still travel through the IR on its way to the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from xdsl.dialects import builtin
+from xdsl.dialects.builtin import IntegerType, Signedness, StringAttr, TensorType, UnrankedTensorType
+from xdsl.ir import Attribute, ParametrizedAttribute, TypeAttribute
+from xdsl.irdl import irdl_attr_definition
+
+DYNAMIC = -1
+"""The size of a dimension that is not known at compile time."""
+
+
+@irdl_attr_definition
+class OpaqueType(ParametrizedAttribute, TypeAttribute):
+    """`!top.opaque<"string">`: an element type that only the CPU understands."""
+
+    name = "top.opaque"
+
+    kind: StringAttr
+
+
+@dataclass(frozen=True)
+class DType:
+    """One element type under all its names."""
+
+    name: str
+    numpy: np.dtype[Any]
+    onnx: int
+    storage: str
+    """The safetensors code of its bytes; types that safetensors lacks are stored as raw 8-bit integers."""
+    type: Attribute
+
+    @property
+    def is_float(self) -> bool:
+        """True for floating-point types of any width."""
+        return self.name.startswith(("f", "bf"))
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element in memory; sub-byte types take one byte each."""
+        return self.numpy.itemsize
+
+
+def _uint(width: int) -> IntegerType:
+    return IntegerType(width, Signedness.UNSIGNED)
+
+
+def _opaque(kind: str) -> OpaqueType:
+    return OpaqueType(StringAttr(kind))
+
+
+_TABLE: tuple[tuple[str, Any, int, str, Attribute], ...] = (
+    ("f32", np.float32, 1, "F32", builtin.f32),
+    ("ui8", np.uint8, 2, "U8", _uint(8)),
+    ("i8", np.int8, 3, "I8", IntegerType(8)),
+    ("ui16", np.uint16, 4, "U16", _uint(16)),
+    ("i16", np.int16, 5, "I16", IntegerType(16)),
+    ("i32", np.int32, 6, "I32", IntegerType(32)),
+    ("i64", np.int64, 7, "I64", IntegerType(64)),
+    ("string", np.object_, 8, "", _opaque("string")),
+    ("i1", np.bool_, 9, "BOOL", IntegerType(1)),
+    ("f16", np.float16, 10, "F16", builtin.f16),
+    ("f64", np.float64, 11, "F64", builtin.f64),
+    ("ui32", np.uint32, 12, "U32", _uint(32)),
+    ("ui64", np.uint64, 13, "U64", _uint(64)),
+    ("complex64", np.complex64, 14, "C64", _opaque("complex64")),
+    ("complex128", np.complex128, 15, "", _opaque("complex128")),
+    ("bf16", ml_dtypes.bfloat16, 16, "BF16", builtin.bf16),
+    ("f8E4M3FN", ml_dtypes.float8_e4m3fn, 17, "F8_E4M3", builtin.Float8E4M3FNType()),
+    ("f8E4M3FNUZ", ml_dtypes.float8_e4m3fnuz, 18, "U8", builtin.Float8E4M3FNUZType()),
+    ("f8E5M2", ml_dtypes.float8_e5m2, 19, "F8_E5M2", builtin.Float8E5M2Type()),
+    ("f8E5M2FNUZ", ml_dtypes.float8_e5m2fnuz, 20, "U8", builtin.Float8E5M2FNUZType()),
+    ("ui4", ml_dtypes.uint4, 21, "U8", _uint(4)),
+    ("i4", ml_dtypes.int4, 22, "I8", IntegerType(4)),
+    ("f4E2M1FN", ml_dtypes.float4_e2m1fn, 23, "U8", builtin.Float4E2M1FNType()),
+    ("f8E8M0FNU", ml_dtypes.float8_e8m0fnu, 24, "U8", builtin.Float8E8M0FNUType()),
+    ("ui2", ml_dtypes.uint2, 25, "U8", _uint(2)),
+    ("i2", ml_dtypes.int2, 26, "I8", IntegerType(2)),
+)
+
+DTYPES: tuple[DType, ...] = tuple(
+    DType(name, np.dtype(numpy), onnx, storage, kind) for name, numpy, onnx, storage, kind in _TABLE
+)
+_BY_NAME = {dtype.name: dtype for dtype in DTYPES}
+_BY_NUMPY = {dtype.numpy: dtype for dtype in DTYPES}
+_BY_ONNX = {dtype.onnx: dtype for dtype in DTYPES}
+_BY_TYPE = {dtype.type: dtype for dtype in DTYPES}
+
+F32 = _BY_NAME["f32"]
+I64 = _BY_NAME["i64"]
+BOOL = _BY_NAME["i1"]
+U8 = _BY_NAME["ui8"]
+
+
+def dtype_of(key: Any) -> DType:
+    """Find a `DType` by its name, NumPy dtype, ONNX number or MLIR type; `KeyError` if there is none.
+
+    >>> dtype_of("f32").numpy
+    dtype('float32')
+    """
+    if isinstance(key, DType):
+        return key
+    if isinstance(key, str):
+        return _BY_NAME[key]
+    if isinstance(key, Attribute):
+        if isinstance(key, TensorType | UnrankedTensorType):
+            return _BY_TYPE[key.element_type]
+        return _BY_TYPE[key]
+    if isinstance(key, int):
+        return _BY_ONNX[key]
+    return _BY_NUMPY[np.dtype(key)]
+
+
+def tensor_type(shape: Sequence[int] | None, dtype: Any) -> Attribute:
+    """`tensor<...>` of a shape and an element type; `shape=None` is an unknown rank.
+
+    >>> str(tensor_type((1, 3), "f32"))
+    'tensor<1x3xf32>'
+    """
+    element = dtype_of(dtype).type
+    return UnrankedTensorType(element) if shape is None else TensorType(element, shape)
+
+
+def shape_of(value: Any) -> tuple[int, ...]:
+    """The shape of a value or a tensor type; its rank must be known."""
+    kind = value if isinstance(value, Attribute) else value.type
+    if not isinstance(kind, TensorType):
+        raise TypeError(f"a tensor of known rank was expected, not {kind}")
+    return kind.get_shape()
+
+
+def is_static(value: Any) -> bool:
+    """True if the value is a tensor whose every dimension is known."""
+    kind = value if isinstance(value, Attribute) else value.type
+    return isinstance(kind, TensorType) and DYNAMIC not in kind.get_shape()

@@ -1,0 +1,232 @@
+"""A program: one function of tensors, its weights, and the names its user knows.
+
+`Graph` wraps an xDSL module `func.func @main(...)` and a `WeightStore`. It is the artifact that the stages hand to each
+other; a stage that changes it works on a `copy()`. Names of inputs and outputs, and the preprocessing that belongs to an
+input, are argument and result attributes of the function, so that they travel in the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
+from xdsl.utils.exceptions import DiagnosticException, VerifyException
+
+from npuc.errors import VerificationError
+from npuc.ir.attributes import to_attribute, to_native
+from npuc.ir.dtypes import dtype_of, tensor_type
+from npuc.ir.names import layer_name, location, result_names, value_name
+from npuc.ir.top.weight import WeightOp
+from npuc.ir.weights import Weight, WeightStore
+
+Value = SSAValue
+_NAME = "top.name"
+_PREPROCESS = "top.preprocess"
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of a graph."""
+
+    name: str
+    value: SSAValue
+    preprocess: dict[str, Any] | None = None
+
+    @property
+    def type(self) -> Attribute:
+        """Its tensor type."""
+        return self.value.type
+
+
+class Graph:
+    """A program of the `top` dialect (and, after lowering, of others)."""
+
+    def __init__(self, module: ModuleOp, weights: WeightStore) -> None:
+        self.module = module
+        self.weights = weights
+        self.notes: list[str] = []
+        """What a stage wants its user to know: choices it made, things it could not do."""
+
+    @staticmethod
+    def empty(
+        inputs: Sequence[tuple[str, Attribute]],
+        weights: WeightStore | None = None,
+        preprocess: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> Graph:
+        """A graph with inputs and no ops; end it with `set_outputs`."""
+        block = Block(arg_types=[kind for _, kind in inputs])
+        attributes = []
+        for (name, _), argument in zip(inputs, block.args, strict=True):
+            argument.location = cast(Any, location(name))
+            entry: dict[str, Any] = {_NAME: name}
+            if preprocess and name in preprocess:
+                entry[_PREPROCESS] = dict(preprocess[name])
+            attributes.append(cast(DictionaryAttr, to_attribute(entry)))
+        function = FuncOp(
+            "main", ([kind for _, kind in inputs], []), Region(block), arg_attrs=ArrayAttr(attributes)
+        )
+        return Graph(ModuleOp([function]), weights if weights is not None else WeightStore())
+
+    @property
+    def function(self) -> FuncOp:
+        """The function `@main`."""
+        for op in self.module.ops:
+            if isinstance(op, FuncOp) and op.sym_name.data == "main":
+                return op
+        raise VerificationError("the program has no function '@main'", fix="Write it again with 'npuc import'")
+
+    @property
+    def block(self) -> Block:
+        """The body of `@main`."""
+        return self.function.body.block
+
+    @property
+    def ops(self) -> Iterator[Operation]:
+        """The ops of the body in order, without the return."""
+        return (op for op in self.block.ops if not isinstance(op, ReturnOp))
+
+    @property
+    def terminator(self) -> Operation:
+        """The return op."""
+        last = self.block.last_op
+        if not isinstance(last, ReturnOp):
+            raise VerificationError("the program does not end with a return")
+        return last
+
+    def _ports(self, values: Sequence[SSAValue], attributes: ArrayAttr[DictionaryAttr] | None) -> list[Port]:
+        ports = []
+        for index, value in enumerate(values):
+            entry = to_native(attributes.data[index]) if attributes is not None else {}
+            ports.append(Port(entry.get(_NAME) or value_name(value) or f"arg{index}", value, entry.get(_PREPROCESS)))
+        return ports
+
+    @property
+    def inputs(self) -> list[Port]:
+        """The inputs in order."""
+        return self._ports(self.block.args, self.function.arg_attrs)
+
+    @property
+    def outputs(self) -> list[Port]:
+        """The outputs in order; one value may serve several."""
+        return self._ports(tuple(self.terminator.operands), self.function.res_attrs)
+
+    def set_outputs(self, outputs: Sequence[tuple[str, SSAValue]]) -> None:
+        """(Re)write the return and the result types and names."""
+        last = self.block.last_op
+        if isinstance(last, ReturnOp):
+            last.detach()
+            last.erase()
+        values = [value for _, value in outputs]
+        self.block.add_op(ReturnOp(*values))
+        function = self.function
+        function.properties["res_attrs"] = ArrayAttr(
+            [cast(DictionaryAttr, to_attribute({_NAME: name})) for name, _ in outputs]
+        )
+        self.refresh_signature()
+
+    def set_inputs(self, ports: Sequence[tuple[str, Attribute, dict[str, Any] | None]]) -> None:
+        """Rewrite names, types and preprocessing of the inputs; the block arguments stay."""
+        attributes = []
+        for argument, (name, kind, preprocess) in zip(self.block.args, ports, strict=True):
+            argument._type = kind
+            argument.location = cast(Any, location(name))
+            entry: dict[str, Any] = {_NAME: name}
+            if preprocess:
+                entry[_PREPROCESS] = preprocess
+            attributes.append(cast(DictionaryAttr, to_attribute(entry)))
+        self.function.properties["arg_attrs"] = ArrayAttr(attributes)
+        self.refresh_signature()
+
+    def refresh_signature(self) -> None:
+        """Make the function type agree with the block arguments and the return (after a rewrite of either)."""
+        from xdsl.dialects.builtin import FunctionType
+
+        self.function.properties["function_type"] = FunctionType.from_lists(
+            [arg.type for arg in self.block.args], [value.type for value in self.terminator.operands]
+        )
+
+    def add_weight(self, name: str, data: Weight | np.ndarray[Any, Any]) -> WeightOp:
+        """Store a constant and make the op that refers to it (not yet in a block)."""
+        ref = self.weights.add(name, data)
+        weight = self.weights[ref]
+        return WeightOp.of(ref, tensor_type(weight.shape, weight.dtype))
+
+    def constant(self, value: SSAValue | None) -> np.ndarray[Any, Any] | None:
+        """The values of a `top.weight`, read-only; None if the value is not constant."""
+        if isinstance(value, OpResult) and isinstance(value.op, WeightOp):
+            return self.weights.array(value.op.ref)
+        return None
+
+    def find(self, name: str) -> SSAValue | None:
+        """The value of a name: a result or input name first, then the (first) result of a layer of that name."""
+        by_layer: SSAValue | None = None
+        for argument in self.block.args:
+            if value_name(argument) == name:
+                return argument
+        for op in self.ops:
+            for index, result in enumerate(result_names(op)):
+                if result == name:
+                    return op.results[index]
+            if by_layer is None and op.results and layer_name(op) == name:
+                by_layer = op.results[0]
+        return by_layer
+
+    def tensor_names(self) -> list[str]:
+        """The names of all computed values, in order, without weights."""
+        return [name for op in self.ops if not isinstance(op, WeightOp) for name in result_names(op) if name]
+
+    def used_weights(self) -> list[str]:
+        """Names of the weights that ops refer to, in order of first use."""
+        return list(dict.fromkeys(op.ref for op in self.ops if isinstance(op, WeightOp)))
+
+    def copy(self) -> Graph:
+        """An independent copy; the tensors of the weight store are shared."""
+        module = self.module.clone()
+        clone = Graph(module, self.weights.copy())
+        clone.notes = list(self.notes)
+        for old, new in zip(self.block.args, clone.block.args, strict=True):
+            new.location = old.location
+        return clone
+
+    def verify(self) -> None:
+        """Check every op, the types of all weights, and that weights exist; `VerificationError` names the layer."""
+        try:
+            self.module.verify()
+        except (VerifyException, DiagnosticException) as error:
+            raise VerificationError(_last_line(error)) from error
+        for op in self.ops:
+            if not isinstance(op, WeightOp):
+                continue
+            weight = self.weights.get(op.ref)
+            if weight is None:
+                raise VerificationError(f"weight '{op.ref}' is not in the weight file")
+            if tensor_type(weight.shape, weight.dtype) != op.output.type:
+                raise VerificationError(
+                    f"weight '{op.ref}' is {tensor_type(weight.shape, weight.dtype)} in the weight file and "
+                    f"{op.output.type} in the text"
+                )
+
+
+def _last_line(error: Exception) -> str:
+    """xDSL's diagnostics print the whole program with the message under it; the message is what helps."""
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    lines = [line.strip(" ^|-") for line in str(cause).splitlines()]
+    lines = [line for line in lines if line]
+    return lines[-1] if lines else str(error)
+
+
+def make_input(block: Block, name: str, kind: Attribute) -> BlockArgument:
+    """Append an input to a block."""
+    argument = block.insert_arg(kind, len(block.args))
+    argument.location = cast(Any, location(name))
+    return argument
+
+
+__all__ = ["Graph", "Port", "Value", "dtype_of", "make_input"]

@@ -1,0 +1,174 @@
+"""What has to be done to a picture before a network can take it.
+
+A `Preprocess` is attached to an image input at import and travels in the IR as an attribute of that input. Its steps:
+resize (stretched, or with the aspect ratio kept), centre crop, pixel format, `(pixel - mean) * scale`, layout.
+Pixels are 0 to 255, and mean, scale and pad value are in that unit. `--fuse-preprocess` turns the arithmetic into ops:
+what is left (`geometry()`) then describes how raw uint8 pixels reach the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from npuc.errors import PreprocessError
+
+PixelFormat = Literal["rgb", "bgr", "gray", "rgba"]
+Layout = Literal["nchw", "nhwc"]
+PadType = Literal["center", "corner"]
+Interpolation = Literal["bilinear", "bicubic", "nearest"]
+
+CHANNELS: dict[str, int] = {"rgb": 3, "bgr": 3, "gray": 1, "rgba": 4}
+"""Channels of each pixel format."""
+
+_MAX_SIDE = 1 << 15
+
+
+class Preprocess(BaseModel):
+    """The preprocessing of one image input.
+
+    >>> Preprocess(mean=(127.5,), scale=(1 / 127.5,)).arithmetic()[0]
+    (127.5, 127.5, 127.5)
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    resize: tuple[int, int] | None = None
+    """Height and width to resize to; None is the size after the crop, that is, of the input."""
+    keep_aspect_ratio: bool = False
+    """Scale both axes alike. Without a crop the picture fits inside `resize` and the rest is padded; with a crop it
+    covers `resize`, and the crop cuts off what is too much."""
+    pad_value: int = Field(0, ge=0, le=255)
+    """The pixel value of the padding, in all channels, before mean and scale."""
+    pad_type: PadType = "center"
+    """`center` pads on all sides; `corner` puts the picture in the top left corner."""
+    crop: tuple[int, int] | None = None
+    """Height and width of the centre crop after the resize."""
+    mean: tuple[float, ...] = ()
+    """Subtracted from each channel, in the order of `pixel_format`; one value serves all channels, none is 0."""
+    scale: tuple[float, ...] = ()
+    """Multiplied with each channel after the mean is subtracted; none is 1."""
+    pixel_format: PixelFormat = "rgb"
+    """The channels that the network wants, in order."""
+    layout: Layout = "nchw"
+    """The order of the axes of the network's input."""
+    interpolation: Interpolation = "bilinear"
+
+    @model_validator(mode="after")
+    def _check(self) -> Preprocess:
+        for name, size in (("resize", self.resize), ("crop", self.crop)):
+            if size is not None and not all(1 <= side <= _MAX_SIDE for side in size):
+                raise ValueError(
+                    f"{name}: {size[0]},{size[1]} is not a height and a width of 1 to {_MAX_SIDE}"
+                )
+        for name, values in (("mean", self.mean), ("scale", self.scale)):
+            if len(values) not in (0, 1, self.channels):
+                raise ValueError(
+                    f"{name}: {len(values)} values, but pixel format {self.pixel_format} has {self.channels} channels"
+                )
+            if not all(abs(value) < 1e30 for value in values):
+                raise ValueError(f"{name}: values must be finite")
+        if self.resize and self.crop and any(c > r for c, r in zip(self.crop, self.resize, strict=True)):
+            raise ValueError(
+                f"crop: {list(self.crop)} is larger than the resized picture {list(self.resize)}"
+            )
+        return self
+
+    @property
+    def channels(self) -> int:
+        """How many channels the network's input has."""
+        return CHANNELS[self.pixel_format]
+
+    @property
+    def has_arithmetic(self) -> bool:
+        """True if mean or scale change the pixels."""
+        mean, scale = self.arithmetic()
+        return any(value != 0 for value in mean) or any(value != 1 for value in scale)
+
+    def arithmetic(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and scale, one value a channel."""
+        return _spread(self.mean, 0.0, self.channels), _spread(self.scale, 1.0, self.channels)
+
+    def geometry(self) -> Preprocess:
+        """What is left when mean and scale have become ops of the network."""
+        return self.model_copy(update={"mean": (), "scale": ()})
+
+    def image_size(self, shape: Sequence[int]) -> tuple[int, int]:
+        """Height and width of an input of a shape; `PreprocessError` if the shape is not that of a picture."""
+        if len(shape) not in (3, 4) or min(shape) < 1:
+            raise PreprocessError(
+                f"an input of shape {list(shape)} cannot take a picture",
+                fix="Preprocessing needs an input of rank 4, such as 1,3,224,224",
+            )
+        first, second, third = shape[-3:]
+        channels, height, width = (first, second, third) if self.layout == "nchw" else (third, first, second)
+        if channels != self.channels:
+            raise PreprocessError(
+                f"pixel format {self.pixel_format} has {self.channels} channels, but an input of shape {list(shape)} "
+                f"has {channels} in {self.layout} order",
+                fix="Change --pixel-format or --channel-format",
+            )
+        return height, width
+
+    def steps(self, shape: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int] | None]:
+        """The resize and the crop (None if there is none) that lead to an input of a shape.
+
+        A resize larger than the input implies a crop to the input's size.
+
+        >>> Preprocess(resize=(256, 256)).steps((1, 3, 224, 224))
+        ((256, 256), (224, 224))
+        """
+        target = self.image_size(shape)
+        crop = self.crop
+        if crop is not None and crop != target:
+            raise PreprocessError(
+                f"the crop gives {crop[0]} x {crop[1]} pixels, but the input takes {target[0]} x {target[1]}",
+                fix=f"Use --crop {target[0]},{target[1]}, or change the input shape",
+            )
+        resize = self.resize or target
+        if crop is None and resize != target:
+            if any(r < t for r, t in zip(resize, target, strict=True)):
+                raise PreprocessError(
+                    f"the resize gives {resize[0]} x {resize[1]} pixels, but the input takes {target[0]} x {target[1]}",
+                    fix=f"Use --resize-dims {target[0]},{target[1]} or larger (the rest is cropped)",
+                )
+            crop = target
+        return resize, crop
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Raise `PreprocessError` unless this leads to an input of `shape`."""
+        self.steps(shape)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for the IR: what is not at its default, and always the pixel format and the layout."""
+        values = self.model_dump(exclude_defaults=True)
+        return values | {"pixel_format": self.pixel_format, "layout": self.layout}
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> Preprocess:
+        """Read what `to_dict` wrote, or options of the same names; `PreprocessError` says what is wrong.
+
+        >>> Preprocess.from_dict({"mean": [1, 2]})
+        Traceback (most recent call last):
+        npuc.errors.PreprocessError: [E402] mean: 2 values, but pixel format rgb has 3 channels.
+        """
+        try:
+            return Preprocess.model_validate(dict(values))
+        except ValidationError as error:
+            raise PreprocessError("; ".join(_sentence(problem) for problem in error.errors())) from error
+
+
+def _spread(values: tuple[float, ...], default: float, channels: int) -> tuple[float, ...]:
+    if len(values) == channels:
+        return values
+    return (values[0] if values else default,) * channels
+
+
+def _sentence(problem: Any) -> str:
+    where = ".".join(str(part) for part in problem["loc"])
+    text = str(problem["msg"]).removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden":
+        return f"there is no preprocessing option '{where}'"
+    return f"{where}: {text[:1].lower()}{text[1:]}" if where else text

@@ -1,0 +1,33 @@
+"""Reduction over axes."""
+
+from collections.abc import Sequence
+
+from xdsl.ir import Attribute
+
+from npuc.ir.definition import TopOp, boolean, integers, normal_axis, operand, require, result, shape_of, text, top_op
+from npuc.ir.dtypes import dtype_of, tensor_type
+
+KINDS = ("mean", "sum", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum", "log_sum_exp")
+
+
+@top_op
+class Reduce(TopOp):
+    """`kind` of the values over `axes`: mean, sum, max, min, prod, l1, l2, sum_square, log_sum or log_sum_exp."""
+
+    name = "top.reduce"
+    x = operand()
+    kind: str = text()
+    axes: tuple[int, ...] = integers()
+    keepdims: bool = boolean(True)
+    y = result()
+
+    def infer(self) -> Sequence[Attribute]:
+        """The shape without the axes, or with 1 in their place."""
+        x = shape_of(self.x)
+        axes = {normal_axis(axis, len(x)) for axis in self.axes}
+        shape = [1 if i in axes else n for i, n in enumerate(x) if self.keepdims or i not in axes]
+        return [tensor_type(shape, dtype_of(self.x.type))]
+
+    def check(self) -> None:
+        """A known kind."""
+        require(self.kind in KINDS, f"kind '{self.kind}' is not one of {', '.join(KINDS)}")

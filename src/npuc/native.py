@@ -1,0 +1,88 @@
+"""The native core, `libnpuc`, loaded through ctypes.
+
+The library is built by CMake and installed inside the package, in `_native/`. An editable install keeps the Python
+sources in the checkout and the built library in site-packages, so every directory of the package is searched.
+It is loaded once, at first use: importing npuc needs no compiler and no library.
+"""
+
+import ctypes
+import sys
+from functools import cache
+from pathlib import Path
+
+import npuc
+from npuc.errors import NativeLibraryError
+
+ABI_VERSION = 1
+"""The `NPUC_ABI_VERSION` of native/include/npuc/npuc.h that this module speaks."""
+
+_FILE_NAMES = {"darwin": "libnpuc.dylib", "win32": "npuc.dll"}
+_FIX = (
+    "Install npuc again: `pip install --force-reinstall --no-deps npuc`, or `pip install -e .` in a checkout."
+)
+
+
+def version() -> str:
+    """Return the release that the native library was built from.
+
+    >>> version()
+    '0.1.0'
+    """
+    text: bytes = library().npuc_version()
+    return text.decode("ascii")
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """Return the loaded library with its functions declared, or raise `NativeLibraryError`.
+
+    >>> library().npuc_abi_version() == ABI_VERSION
+    True
+    """
+    return load(find())
+
+
+def find() -> Path:
+    """Return the path of the native library in the installed package, or raise `NativeLibraryError`.
+
+    >>> find().name
+    'libnpuc.so'
+    """
+    name = _FILE_NAMES.get(sys.platform, "libnpuc.so")
+    candidates = [Path(directory) / "_native" / name for directory in npuc.__path__]
+    for path in candidates:
+        if path.is_file():
+            return path
+    looked = ", ".join(str(path) for path in candidates)
+    raise _unusable(f"{name} is not in the installed package; looked at {looked}")
+
+
+def load(path: Path) -> ctypes.CDLL:
+    """Load the library at `path`, check its ABI number and declare its functions.
+
+    >>> load(find()).npuc_version()
+    b'0.1.0'
+    """
+    try:
+        core = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise _unusable(f"{path} cannot be loaded: {error}") from error
+    try:
+        _declare(core)
+    except AttributeError as error:
+        raise _unusable(f"{path} is not the npuc core: {error}") from error
+    abi: int = core.npuc_abi_version()
+    if abi != ABI_VERSION:
+        raise _unusable(f"{path} has ABI {abi}, this npuc speaks ABI {ABI_VERSION}")
+    return core
+
+
+def _declare(core: ctypes.CDLL) -> None:
+    core.npuc_version.argtypes = []
+    core.npuc_version.restype = ctypes.c_char_p
+    core.npuc_abi_version.argtypes = []
+    core.npuc_abi_version.restype = ctypes.c_int
+
+
+def _unusable(reason: str) -> NativeLibraryError:
+    return NativeLibraryError(reason, fix=_FIX)
