@@ -38,12 +38,24 @@ def write_atomically(path: Path | str) -> Iterator[IO[bytes]]:
         temporary = None
     except OSError as error:
         raise OutputError(
-            f"cannot be written: {error.strerror or error}", where=str(path), fix="Choose another path with -o"
+            f"cannot be written: {error.strerror or error}",
+            where=str(path),
+            fix="Choose another path with -o",
         ) from error
     finally:
         if temporary is not None:
             with suppress(OSError):
                 os.unlink(temporary)
+
+
+def make_folder(path: Path | str) -> Path:
+    """Make a folder, and those above it, unless it is there."""
+    path = Path(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot be made a folder: {error.strerror or error}", where=str(path)) from error
+    return path
 
 
 def existing_file(path: Path | str) -> Path:
@@ -55,7 +67,9 @@ def existing_file(path: Path | str) -> Path:
         with open(path, "rb"):
             return path
     except FileNotFoundError as error:
-        near = [p.name for p in sorted(path.parent.glob(f"*{path.suffix}"))[:5]] if path.parent.is_dir() else []
+        near = (
+            [p.name for p in sorted(path.parent.glob(f"*{path.suffix}"))[:5]] if path.parent.is_dir() else []
+        )
         fix = f"In that folder there are: {', '.join(near)}" if near else "Check the path"
         raise FileMissingError("does not exist", where=str(path), fix=fix) from error
     except OSError as error:

@@ -13,7 +13,7 @@ read as plain Python values. `infer()` is the op's shape inference, and its veri
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 from xdsl.dialects.builtin import (
@@ -26,15 +26,17 @@ from xdsl.dialects.builtin import (
     StringAttr,
     SymbolRefAttr,
     TensorType,
+    f64,
     i32,
+    i64,
 )
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue, SSAValues
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     IRDLOperation,
+    OpDef,
     OptOperandDef,
     VarOperandDef,
-    irdl_op_definition,
     operand_def,
     opt_operand_def,
     opt_prop_def,
@@ -44,6 +46,7 @@ from xdsl.irdl import (
     var_operand_def,
     var_result_def,
 )
+from xdsl.irdl.operations import get_accessors_from_op_def
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
@@ -59,55 +62,68 @@ TOP_OPS: dict[str, type[TopOp]] = {}
 _REQUIRED: Any = object()
 
 
-def _property(constraint: Any, default: Any) -> Any:
+def _property(constraint: Any, default: Any, convert: Callable[[Any], Attribute]) -> Any:
     field: Any = prop_def(constraint) if default is _REQUIRED else opt_prop_def(constraint)
     field.npuc_default = default
+    field.npuc_convert = convert
     return field
+
+
+def _integer_array(values: Sequence[int]) -> Attribute:
+    return DenseArrayBase.from_list(i64, [int(value) for value in values])
+
+
+def _float_array(values: Sequence[float]) -> Attribute:
+    return DenseArrayBase.from_list(f64, [float(value) for value in values])
+
+
+def _text_array(values: Sequence[str]) -> Attribute:
+    return ArrayAttr([StringAttr(value) for value in values])
 
 
 def integer(default: int = _REQUIRED) -> int:
     """A property that reads as an `int`."""
-    return cast(int, _property(IntegerAttr, default))
+    return cast(int, _property(IntegerAttr, default, lambda value: to_attribute(int(value))))
 
 
 def boolean(default: bool = _REQUIRED) -> bool:
     """A property that reads as a `bool`."""
-    return cast(bool, _property(IntegerAttr, default))
+    return cast(bool, _property(IntegerAttr, default, lambda value: to_attribute(bool(value))))
 
 
 def number(default: float = _REQUIRED) -> float:
     """A property that reads as a `float`."""
-    return cast(float, _property(FloatAttr, default))
+    return cast(float, _property(FloatAttr, default, lambda value: to_attribute(float(value))))
 
 
 def text(default: str = _REQUIRED) -> str:
     """A property that reads as a `str`."""
-    return cast(str, _property(StringAttr, default))
+    return cast(str, _property(StringAttr, default, to_attribute))
 
 
 def symbol() -> str:
     """A property that is a symbol reference, `@name`, and reads as a `str`."""
-    return cast(str, _property(SymbolRefAttr, _REQUIRED))
+    return cast(str, _property(SymbolRefAttr, _REQUIRED, SymbolRefAttr))
 
 
 def integers(default: Sequence[int] = _REQUIRED) -> tuple[int, ...]:
     """A property that reads as a tuple of integers."""
-    return cast("tuple[int, ...]", _property(DenseArrayBase, default))
+    return cast("tuple[int, ...]", _property(DenseArrayBase, default, _integer_array))
 
 
 def numbers(default: Sequence[float] = _REQUIRED) -> tuple[float, ...]:
-    """A property that reads as a tuple of floats (an empty one, of integers, is the same)."""
-    return cast("tuple[float, ...]", _property(DenseArrayBase, default))
+    """A property that reads as a tuple of floats."""
+    return cast("tuple[float, ...]", _property(DenseArrayBase, default, _float_array))
 
 
 def texts(default: Sequence[str] = _REQUIRED) -> tuple[str, ...]:
     """A property that reads as a tuple of strings."""
-    return cast("tuple[str, ...]", _property(ArrayAttr, default))
+    return cast("tuple[str, ...]", _property(ArrayAttr, default, _text_array))
 
 
 def dictionary(default: dict[str, Any] = _REQUIRED) -> dict[str, Any]:
     """A property that reads as a dictionary."""
-    return cast("dict[str, Any]", _property(DictionaryAttr, default))
+    return cast("dict[str, Any]", _property(DictionaryAttr, default, to_attribute))
 
 
 def operand() -> Any:
@@ -143,6 +159,14 @@ class TopOp(IRDLOperation, ABC):
     DEFAULTS: ClassVar[dict[str, Any]] = {}
     """Property name to default value, for the properties that have one."""
 
+    CONVERTERS: ClassVar[dict[str, Callable[[Any], Attribute]]] = {}
+    """Property name to the function that makes its attribute of a Python value."""
+
+    @classmethod
+    def attribute_of(cls, key: str, value: Any) -> Attribute:
+        """The attribute that property `key` has for a Python value."""
+        return value if isinstance(value, Attribute) else cls.CONVERTERS[key](value)
+
     @abstractmethod
     def infer(self) -> Sequence[Attribute]:
         """The result types, from operand types and properties. Raises `ShapeError` where they cannot fit."""
@@ -168,9 +192,9 @@ class TopOp(IRDLOperation, ABC):
         attributes: dict[str, Attribute] = {}
         for key in definition.properties:
             if key in properties:
-                attributes[key] = to_attribute(properties.pop(key))
+                attributes[key] = cls.attribute_of(key, properties.pop(key))
             elif key in cls.DEFAULTS:
-                attributes[key] = to_attribute(cls.DEFAULTS[key])
+                attributes[key] = cls.attribute_of(key, cls.DEFAULTS[key])
         if properties:
             raise TypeError(f"{cls.name} has no property {', '.join(properties)}")
         flat: list[SSAValue] = []
@@ -250,19 +274,31 @@ _TopOpT = TypeVar("_TopOpT", bound=TopOp)
 def top_op(cls: type[_TopOpT]) -> type[_TopOpT]:
     """Class decorator that makes an op of the class and registers it."""
     defaults: dict[str, Any] = {}
+    converters: dict[str, Callable[[Any], Attribute]] = {}
     for base in reversed(cls.__mro__):
         for key, field in vars(base).items():
             default = getattr(field, "npuc_default", _REQUIRED)
             if default is not _REQUIRED:
                 defaults[key] = tuple(default) if isinstance(default, list) else default
-    defined = irdl_op_definition(cls)
-    keys = [key for key in defined.get_irdl_definition().properties if key != "operandSegmentSizes"]
-    for key in keys:
-        setattr(defined, key, _reader(key, defaults.get(key)))
-    defined.DEFAULTS = defaults
-    assert defined.name not in TOP_OPS, f"{defined.name} is defined twice"
-    TOP_OPS[defined.name] = defined
-    return defined
+            if hasattr(field, "npuc_convert"):
+                converters[key] = field.npuc_convert
+    # What `irdl_op_definition` does, but with the fields of base classes first: the operand x of `Unary` comes before
+    # those that a subclass adds.
+    order = [key for base in reversed(cls.__mro__) for key in vars(base)]
+    rank = {key: index for index, key in reversed(list(enumerate(order)))}
+    definition = OpDef.from_pyrdl(cls)
+    definition.operands.sort(key=lambda item: rank[item[0]])
+    definition.properties = dict(sorted(definition.properties.items(), key=lambda item: rank.get(item[0], len(rank))))
+    for key, accessor in get_accessors_from_op_def(definition, getattr(cls, "verify_", None)).items():
+        setattr(cls, key, accessor)
+    for key in definition.properties:
+        if key in converters:
+            setattr(cls, key, _reader(key, defaults.get(key)))
+    cls.DEFAULTS = defaults
+    cls.CONVERTERS = converters
+    assert cls.name not in TOP_OPS, f"{cls.name} is defined twice"
+    TOP_OPS[cls.name] = cls
+    return cls
 
 
 def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """ONNX attributes as values that the IR can hold, and back.
 
-`top.onnx` keeps the attributes of a node that npuc has no form for. Numbers, strings and non-empty lists of them are plain
-Python values; what those cannot say without doubt (protobufs, empty lists, bytes that are not text) is a dictionary with
-one key that names its kind. The importer encodes, the exporter decodes, and nobody else looks inside.
+`top.onnx` keeps the attributes of a node that npuc has no form for. Numbers, strings and non-empty lists of them are
+plain Python values; what those cannot say without doubt (protobufs, empty lists, bytes that are not text) is a
+dictionary with one key that names its kind. The importer encodes, the exporter decodes, and nobody else looks inside.
 """
 
 from __future__ import annotations
@@ -11,23 +11,22 @@ from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from typing import Any
 
-import onnx
 from google.protobuf.message import DecodeError, Message
-from onnx import AttributeProto, GraphProto, SparseTensorProto, TensorProto, TypeProto
+from onnx import AttributeProto
 
 from npuc.errors import InvalidModelError
 
-_MESSAGES: dict[str, tuple[int, str, type[Message]]] = {
-    "tensor": (AttributeProto.TENSOR, "t", TensorProto),
-    "graph": (AttributeProto.GRAPH, "g", GraphProto),
-    "sparse_tensor": (AttributeProto.SPARSE_TENSOR, "sparse_tensor", SparseTensorProto),
-    "type": (AttributeProto.TYPE_PROTO, "tp", TypeProto),
+_MESSAGES: dict[str, tuple[Any, str]] = {
+    "tensor": (AttributeProto.TENSOR, "t"),
+    "graph": (AttributeProto.GRAPH, "g"),
+    "sparse_tensor": (AttributeProto.SPARSE_TENSOR, "sparse_tensor"),
+    "type": (AttributeProto.TYPE_PROTO, "tp"),
 }
-_MESSAGE_LISTS: dict[str, tuple[int, str, type[Message]]] = {
-    "tensors": (AttributeProto.TENSORS, "tensors", TensorProto),
-    "graphs": (AttributeProto.GRAPHS, "graphs", GraphProto),
-    "sparse_tensors": (AttributeProto.SPARSE_TENSORS, "sparse_tensors", SparseTensorProto),
-    "types": (AttributeProto.TYPE_PROTOS, "type_protos", TypeProto),
+_MESSAGE_LISTS: dict[str, tuple[Any, str]] = {
+    "tensors": (AttributeProto.TENSORS, "tensors"),
+    "graphs": (AttributeProto.GRAPHS, "graphs"),
+    "sparse_tensors": (AttributeProto.SPARSE_TENSORS, "sparse_tensors"),
+    "types": (AttributeProto.TYPE_PROTOS, "type_protos"),
 }
 
 
@@ -45,9 +44,9 @@ def _text(value: bytes) -> str | None:
 def encode_attribute(attribute: AttributeProto) -> Any:
     """The value that stands for an attribute in `onnx_attributes`.
 
-    >>> encode_attribute(onnx.helper.make_attribute("axes", [1, 2]))
+    >>> encode_attribute(AttributeProto(name="axes", type=AttributeProto.INTS, ints=[1, 2]))
     (1, 2)
-    >>> encode_attribute(onnx.helper.make_attribute("mode", "linear"))
+    >>> encode_attribute(AttributeProto(name="mode", type=AttributeProto.STRING, s=b"linear"))
     'linear'
     """
     match attribute.type:
@@ -67,10 +66,10 @@ def encode_attribute(attribute: AttributeProto) -> Any:
             if None in texts:
                 return {"bytes_list": tuple(b64encode(x).decode("ascii") for x in attribute.strings)}
             return tuple(texts) or {"strings": ()}
-    for key, (kind, field, _) in _MESSAGES.items():
+    for key, (kind, field) in _MESSAGES.items():
         if attribute.type == kind:
             return {key: _pack(getattr(attribute, field))}
-    for key, (kind, field, _) in _MESSAGE_LISTS.items():
+    for key, (kind, field) in _MESSAGE_LISTS.items():
         if attribute.type == kind:
             return {key: tuple(_pack(message) for message in getattr(attribute, field))}
     raise InvalidModelError(f"attribute '{attribute.name}' has no type that ONNX knows ({attribute.type})")
@@ -133,15 +132,15 @@ def _fill_list(attribute: AttributeProto, value: Sequence[Any]) -> None:
 
 def _fill_messages(attribute: AttributeProto, key: str, value: Any) -> None:
     if key in _MESSAGES:
-        kind, field, _ = _MESSAGES[key]
+        kind, field = _MESSAGES[key]
         getattr(attribute, field).ParseFromString(b64decode(value, validate=True))
     elif key in _MESSAGE_LISTS:
-        kind, field, _ = _MESSAGE_LISTS[key]
+        kind, field = _MESSAGE_LISTS[key]
         for text in value:
             getattr(attribute, field).add().ParseFromString(b64decode(text, validate=True))
     else:
         raise ValueError(f"'{key}' is no kind of attribute")
-    attribute.type = kind  # type: ignore[assignment]
+    attribute.type = kind
 
 
-__all__ = ["decode_attribute", "encode_attribute", "onnx"]
+__all__ = ["decode_attribute", "encode_attribute"]

@@ -1,7 +1,7 @@
 """What has to be done to a picture before a network can take it.
 
 A `Preprocess` is attached to an image input at import and travels in the IR as an attribute of that input. Its steps:
-resize (stretched, or with the aspect ratio kept), centre crop, pixel format, `(pixel - mean) * scale`, layout.
+resize (stretched, or with the aspect ratio kept), center crop, pixel format, `(pixel - mean) * scale`, layout.
 Pixels are 0 to 255, and mean, scale and pad value are in that unit. `--fuse-preprocess` turns the arithmetic into ops:
 what is left (`geometry()`) then describes how raw uint8 pixels reach the input.
 """
@@ -45,7 +45,7 @@ class Preprocess(BaseModel):
     pad_type: PadType = "center"
     """`center` pads on all sides; `corner` puts the picture in the top left corner."""
     crop: tuple[int, int] | None = None
-    """Height and width of the centre crop after the resize."""
+    """Height and width of the center crop after the resize."""
     mean: tuple[float, ...] = ()
     """Subtracted from each channel, in the order of `pixel_format`; one value serves all channels, none is 0."""
     scale: tuple[float, ...] = ()

@@ -114,7 +114,8 @@ class WeightStore(Mapping[str, Weight]):
 
     def add(self, name: str, weight: Weight | np.ndarray[Any, Any]) -> str:
         """Add a tensor under `name` or the next free variant of it; returns the name it got."""
-        if isinstance(weight, np.ndarray):
+        if isinstance(weight, np.ndarray | np.generic):
+            weight = np.asarray(weight)  # arithmetic on arrays of rank 0 gives NumPy scalars
             array = np.ascontiguousarray(weight).reshape(weight.shape)
             if array is weight or array.base is weight:
                 array = array.view()
@@ -129,7 +130,8 @@ class WeightStore(Mapping[str, Weight]):
         return self._weights[name].array()
 
 
-def _write_bytes(out: IO[bytes], weight: Weight) -> None:
+def write_weight(out: IO[bytes], weight: Weight) -> None:
+    """Append the bytes of a weight to a file, streaming."""
     if isinstance(weight.data, FileSlice):
         # Read through a descriptor, not the mapping: touched pages of a mapping count as resident memory.
         with open(weight.data.file.path, "rb") as source:
@@ -165,7 +167,7 @@ def save_safetensors(path: Path, store: Mapping[str, Weight], names: Iterable[st
         out.write(len(text).to_bytes(8, "little"))
         out.write(text)
         for name in chosen:
-            _write_bytes(out, store[name])
+            write_weight(out, store[name])
 
 
 def dtype_of_storage(code: str) -> DType | None:

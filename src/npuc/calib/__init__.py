@@ -1,0 +1,1 @@
+"""Data in: pictures, tensor files and random samples become the inputs of a network."""

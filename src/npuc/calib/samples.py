@@ -1,0 +1,255 @@
+"""Samples: files, pictures or random numbers as batches for the inputs of a network.
+
+A file may hold one input of the network or many samples of it, stacked along the batch axis; the samples are cut into
+batches of the size that the network was imported with, and a last, incomplete batch is filled up with its own last
+sample. `Batch.keep` tells how many of its samples are real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npuc.calib.images import guess_preprocess, is_image, load_image
+from npuc.errors import FileFormatError, InputDataError
+from npuc.ir import Graph, Port, dtype_of, is_static, shape_of
+from npuc.ir.preprocess import Preprocess
+from npuc.tensors import TensorFile
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The inputs of one run, and how many of its samples are real."""
+
+    inputs: Mapping[str, Array]
+    keep: int | None = None
+
+
+@dataclass(frozen=True)
+class Samples:
+    """All the data of a run."""
+
+    arrays: Mapping[str, Array]
+    """For each input, an array whose first axis counts runs, and whose other axes are those of the input."""
+    runs: int
+    batch: int | None
+    """The size of the batch axis that all inputs share; None if they share none."""
+    total: int
+    """How many samples there are, without the padding of the last batch."""
+    notes: Sequence[str] = field(default=())
+
+    def __iter__(self) -> Iterator[Batch]:
+        for index in range(self.runs):
+            inputs = {name: array[index if len(array) > 1 else 0] for name, array in self.arrays.items()}
+            keep = None
+            if self.batch is not None and index == self.runs - 1 and self.total % self.batch:
+                keep = self.total % self.batch
+            yield Batch(inputs, keep)
+
+
+def parse_assignments(texts: Sequence[str], names: Sequence[str]) -> list[tuple[str | None, Path]]:
+    """Split `name=path` where the name is that of an input; anything else is a path.
+
+    >>> parse_assignments(["x=a.npy", "b.npz"], ["x"])
+    [('x', PosixPath('a.npy')), (None, PosixPath('b.npz'))]
+    """
+    found: list[tuple[str | None, Path]] = []
+    for text in texts:
+        name, separator, path = text.partition("=")
+        if separator and name in names:
+            found.append((name, Path(path)))
+        elif separator and not Path(text).exists():
+            raise InputDataError(f"the network has no input '{name}'", fix=f"Its inputs are {_list(names)}")
+        else:
+            found.append((None, Path(text)))
+    return found
+
+
+def load_samples(graph: Graph, sources: Sequence[tuple[str | None, Path]]) -> Samples:
+    """Read the samples for a network from `.npz`, `.npy` and image files.
+
+    A source without a name fills the input that it can: an `.npz` file by the names in it, a picture or an `.npy` file
+    the only input of the network. Several pictures for one input are several samples.
+    """
+    ports = {port.name: port for port in graph.inputs}
+    gathered: dict[str, list[Array]] = {}
+    notes: list[str] = []
+    for name, path in sources:
+        if is_image(path):
+            port = _target(name, path, ports)
+            gathered.setdefault(port.name, []).append(_picture(path, port, notes))
+            continue
+        try:
+            file = TensorFile(path)
+        except FileFormatError as error:
+            fix = "Inputs may be .npz, .npy or picture files"
+            raise FileFormatError(error.message, where=error.where, fix=fix) from error
+        if name is None and "" not in file:
+            used = [key for key in file if key in ports]
+            if not used and len(file) == 1 and len(ports) == 1:
+                only, key = next(iter(ports)), next(iter(file))
+                notes.append(f"{path.name}: tensor '{key}' is used for input '{only}'")
+                gathered.setdefault(only, []).append(_fit(file[key], ports[only], str(path)))
+                continue
+            if not used:
+                raise InputDataError(
+                    f"holds {_list(list(file))}, and the network takes {_list(list(ports))}",
+                    where=str(path),
+                    fix="Name the tensors after the inputs, or give INPUT=FILE",
+                )
+            ignored = [key for key in file if key not in ports]
+            if ignored:
+                notes.append(f"{path.name}: {_list(ignored)} is not an input of the network and is not used")
+            for key in used:
+                gathered.setdefault(key, []).append(_fit(file[key], ports[key], str(path)))
+        else:
+            port = _target(name, path, ports)
+            key = port.name if port.name in file else next(iter(file))
+            if len(file) > 1 and key != port.name:
+                raise InputDataError(
+                    f"holds {_list(list(file))}, none of them '{port.name}'",
+                    where=str(path),
+                    fix="Save one array in it",
+                )
+            gathered.setdefault(port.name, []).append(_fit(file[key], port, str(path)))
+    missing = [name for name in ports if name not in gathered]
+    if missing:
+        raise InputDataError(
+            f"nothing was given for input {_list(missing)}",
+            fix="Add --input NAME=FILE for each, or --random for all: "
+            + "; ".join(f"'{name}' is {ports[name].type}" for name in missing[:4]),
+        )
+    return _align(graph, gathered, notes)
+
+
+def single_run(inputs: Mapping[str, Array]) -> Samples:
+    """Samples that are one run of given inputs."""
+    return Samples({name: array[None] for name, array in inputs.items()}, 1, None, 1)
+
+
+def batch_size(graph: Graph) -> int | None:
+    """The first dimension that all inputs share, or None."""
+    sizes = {(shape_of(port.value) or (0,))[0] for port in graph.inputs}
+    return (sizes.pop() or None) if len(sizes) == 1 else None
+
+
+def _align(graph: Graph, gathered: Mapping[str, list[Array]], notes: list[str]) -> Samples:
+    """Bring all inputs to the same number of runs."""
+    batch = batch_size(graph)
+    arrays: dict[str, Array] = {}
+    counts: dict[str, int] = {}
+    runs: dict[str, int] = {}
+    for name, parts in gathered.items():
+        joined = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        shape = next(shape_of(port.value) for port in graph.inputs if port.name == name)
+        if 0 in shape:
+            arrays[name], counts[name], runs[name] = joined.reshape(1, *shape), 1, 1
+            continue
+        size = shape[0] if shape else 1
+        counts[name] = len(joined)
+        fill = -len(joined) % size
+        if fill and batch is None:
+            raise InputDataError(f"input '{name}' takes {size} rows at a time, and {len(joined)} were given")
+        if fill:
+            joined = np.concatenate([joined, np.repeat(joined[-1:], fill, axis=0)])
+        arrays[name] = joined.reshape(-1, *shape)
+        runs[name] = len(arrays[name])
+    most = max(runs.values(), default=1)
+    if any(count not in (1, most) for count in runs.values()):
+        raise InputDataError(
+            "the inputs have different numbers of samples: "
+            + ", ".join(f"'{n}' {c}" for n, c in counts.items()),
+            fix="Give every input the same number",
+        )
+    total = (
+        max((counts[name] for name in counts if runs[name] == most), default=1) if batch is not None else most
+    )
+    if batch is not None and total % batch:
+        notes.append(
+            f"{total} samples do not fill batches of {batch}: the last batch is padded, and cut again"
+        )
+    return Samples(arrays, most, batch, total, tuple(notes))
+
+
+def _target(name: str | None, path: Path, ports: Mapping[str, Port]) -> Port:
+    if name is not None:
+        return ports[name]
+    if len(ports) != 1:
+        raise InputDataError(
+            f"for which of the inputs {_list(list(ports))} is it?",
+            where=str(path),
+            fix="Write --input NAME=FILE",
+        )
+    return next(iter(ports.values()))
+
+
+def _picture(path: Path, port: Port, notes: list[str]) -> Array:
+    if not is_static(port.value):
+        raise InputDataError(f"input '{port.name}' has no static shape")
+    shape = shape_of(port.value)
+    preprocess = Preprocess.from_dict(port.preprocess) if port.preprocess else guess_preprocess(shape)
+    if preprocess is None:
+        raise InputDataError(
+            f"input '{port.name}' of shape {list(shape)} does not take a picture",
+            where=str(path),
+            fix="Use .npy or .npz",
+        )
+    if not port.preprocess:
+        note = (
+            f"input '{port.name}' has no preprocessing attached: pictures are resized and passed as "
+            f"{preprocess.pixel_format} pixels from 0 to 255 ('npuc import --mean ... --scale ...' attaches it)"
+        )
+        if note not in notes:
+            notes.append(note)
+    dtype = dtype_of(port.type).numpy
+    image = load_image(path, preprocess, shape, dtype)
+    return image if len(shape) == 4 else image[None]
+
+
+def _fit(array: Array, port: Port, where: str) -> Array:
+    """The array with the batch axis of the input first (or a new axis that counts runs), in the input's type."""
+    shape = shape_of(port.value)
+    array = _as_type(array, dtype_of(port.type).numpy, port.name, where)
+    if array.shape == shape:
+        return array if shape else array[None]
+    if shape and array.ndim == len(shape) and array.shape[1:] == shape[1:] and len(array):
+        return array
+    if array.ndim == len(shape) + 1 and array.shape[1:] == shape and len(array):
+        return array.reshape(-1, *shape[1:]) if shape else array
+    if shape and shape[0] == 1 and array.shape == shape[1:]:
+        return array[None]
+    raise InputDataError(
+        f"input '{port.name}' takes shape {list(shape)} (or several of them), and was given {list(array.shape)}",
+        where=where,
+        fix="Reshape the data, or import the network again with another --input-shape",
+    )
+
+
+def _as_type(array: Array, dtype: np.dtype[Any], name: str, where: str) -> Array:
+    if array.dtype == dtype:
+        return array
+    if array.dtype.kind not in "biuf":
+        raise InputDataError(f"input '{name}' takes {dtype}, and was given {array.dtype}", where=where)
+    with np.errstate(all="ignore"):
+        converted = array.astype(dtype)
+    if dtype.kind in "biu" and not np.array_equal(converted.astype(array.dtype), array):
+        raise InputDataError(
+            f"input '{name}' takes {dtype}, and the {array.dtype} values given are not all of that type",
+            where=where,
+            fix="Convert them first, in the way that you want them rounded",
+        )
+    return converted
+
+
+def _list(names: Sequence[str]) -> str:
+    return (
+        ", ".join(f"'{name}'" for name in names[:8]) + (", ..." if len(names) > 8 else "")
+        if names
+        else "none"
+    )

@@ -1,0 +1,44 @@
+"""Write a network in another format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npuc.cli import options
+from npuc.cli.console import Printer, size
+from npuc.errors import UsageError
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.callback()
+def _formats() -> None:
+    pass
+
+
+@app.command("onnx")
+def onnx(
+    model: options.Model,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.onnx", help="The file to write.")],
+    external_data: Annotated[
+        bool,
+        typer.Option("--external-data", help="Write the weights to OUT.onnx.data (always done beyond 2 GB)."),
+    ] = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Write an ONNX file that computes the same."""
+    from npuc.export.onnx import export_onnx
+    from npuc.files import existing_file
+    from npuc.flow import load_model
+
+    printer = Printer(quiet, as_json)
+    if existing_file(model).resolve() == output.resolve():
+        raise UsageError(f"-o {output} is the model itself", fix="Choose another name")
+    files = export_onnx(load_model(model), output, external_data=True if external_data else None)
+    for file in files:
+        printer.say(f"{model} -> {file} ({size(file.stat().st_size)})")
+    printer.result({"files": [str(file) for file in files]})

@@ -1,0 +1,249 @@
+"""Import a model: read it, bring it into canonical form, write it as .mlir, and check it against the original."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from npuc.cli import options
+from npuc.cli.console import Printer, count, shorten, size
+from npuc.errors import UsageError
+
+if TYPE_CHECKING:
+    from npuc.evaluate.import_check import CheckReport
+    from npuc.ir.passes import PassEvent
+    from npuc.profile.summary import Summary
+
+_PICTURE = "Preprocessing of image inputs (write INPUT:VALUE if there are several inputs)"
+_CHECK = "The check against the original"
+Texts = list[str] | None
+
+
+def _flag(name: str, metavar: str, words: str) -> Any:
+    return typer.Option(name, metavar=metavar, help=words, rich_help_panel=_PICTURE)
+
+
+def command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An .onnx file.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The .mlir file to write.  [default: MODEL.mlir]"
+        ),
+    ] = None,
+    input_shape: options.InputShapes = None,
+    inputs: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Cut the network here: take these tensors as its inputs."),
+    ] = None,
+    outputs: Annotated[
+        str | None,
+        typer.Option(metavar="C,D", help="Cut the network here: take these tensors as its outputs."),
+    ] = None,
+    resize_dims: Annotated[
+        Texts, _flag("--resize-dims", "H,W", "Resize the picture to this size first.")
+    ] = None,
+    keep_aspect_ratio: Annotated[
+        bool,
+        typer.Option(
+            "--keep-aspect-ratio", help="Scale both axes alike, and pad (with --crop: cut) the rest."
+        ),
+    ] = False,
+    pad_value: Annotated[Texts, _flag("--pad-value", "0..255", "The pixel value of the padding.")] = None,
+    pad_type: Annotated[
+        Texts, _flag("--pad-type", "center|corner", "Pad on all sides, or right and below.")
+    ] = None,
+    crop: Annotated[
+        Texts, _flag("--crop", "H,W", "Cut this size out of the center after the resize.")
+    ] = None,
+    mean: Annotated[
+        Texts, _flag("--mean", "M,M,M", "Subtract this from each channel (pixels are 0..255).")
+    ] = None,
+    scale: Annotated[Texts, _flag("--scale", "S,S,S", "Then multiply each channel with this.")] = None,
+    pixel_format: Annotated[
+        Texts, _flag("--pixel-format", "rgb|bgr|gray|rgba", "What the network takes.")
+    ] = None,
+    channel_format: Annotated[Texts, _flag("--channel-format", "nchw|nhwc", "The axes of the input.")] = None,
+    interpolation: Annotated[
+        Texts, _flag("--interpolation", "bilinear|bicubic|nearest", "How to resize.")
+    ] = None,
+    fuse_preprocess: Annotated[
+        bool,
+        typer.Option(
+            "--fuse-preprocess", help="Make mean and scale part of the network; it takes uint8 pixels."
+        ),
+    ] = False,
+    canonical: Annotated[
+        bool, typer.Option("--canonical/--no-canonical", help="Simplify the network.")
+    ] = True,
+    check: Annotated[
+        bool, typer.Option("--check/--no-check", help="Compare with ONNX Runtime on the file.")
+    ] = True,
+    check_input: Annotated[
+        Texts,
+        typer.Option(
+            "--check-input",
+            metavar="[NAME=]FILE",
+            help="Check with this .npz, .npy or picture, not random data.",
+        ),
+    ] = None,
+    tolerance: Annotated[
+        str, typer.Option(metavar="COSINE,EUCLID", help="The least similarity that passes the check.")
+    ] = "0.99,0.99",
+    leave_out: Annotated[
+        str | None, typer.Option("--except", metavar="A,B", help="Do not check these tensors.")
+    ] = None,
+    dump_ir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the IR after every pass into this folder.")
+    ] = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Run the command."""
+    from npuc.evaluate.compare import Tolerance
+    from npuc.files import existing_file
+
+    printer = Printer(quiet, as_json)
+    existing_file(model)
+    bar = Tolerance.parse(tolerance)
+    target = output or Path(f"{model.stem}.mlir")
+    if target.suffix != ".mlir":
+        raise UsageError(
+            f"-o '{target}' is not the name of an .mlir file", fix=f"Use -o {target.with_suffix('.mlir')}"
+        )
+    if check_input and not check:
+        raise UsageError("--check-input and --no-check contradict each other")
+    flags = {
+        "resize": resize_dims or [],
+        "keep_aspect_ratio": ["yes"] if keep_aspect_ratio else [],
+        "pad_value": pad_value or [],
+        "pad_type": pad_type or [],
+        "crop": crop or [],
+        "mean": mean or [],
+        "scale": scale or [],
+        "pixel_format": pixel_format or [],
+        "layout": channel_format or [],
+        "interpolation": interpolation or [],
+    }
+    chosen = options.import_options(model, input_shape or [], inputs, outputs, flags)
+
+    from npuc.flow import check_model, import_model, save_graph
+    from npuc.profile.summary import summarize
+
+    start = time.perf_counter()
+    graph = import_model(
+        model,
+        chosen,
+        fuse_preprocess=fuse_preprocess,
+        canonical=canonical,
+        observe=_dumper(dump_ir) if dump_ir else None,
+    )
+    seconds = time.perf_counter() - start
+    files = save_graph(graph, target)
+    summary = summarize(graph)
+    printer.say(f"{model} -> {target} ({seconds:.2f} s)")
+    print_summary(printer, summary)
+    for note in graph.notes:
+        printer.note(note)
+    result: dict[str, Any] = {
+        "files": [str(file) for file in files],
+        "seconds": seconds,
+        "notes": graph.notes,
+        "summary": summary.as_json(layers=False),
+        "check": None,
+    }
+    if check:
+        start = time.perf_counter()
+        report = check_model(
+            model, graph, chosen, check_input or [], tolerance=bar, leave_out=options.names(leave_out)
+        )
+        _print_check(printer, report, time.perf_counter() - start, bool(check_input))
+        result["check"] = {
+            "passed": report.passed,
+            "outputs": [entry.as_json() for entry in report.outputs],
+            "layers": [entry.as_json() for entry in report.layers],
+        }
+        printer.result(result)
+        report.require()
+    else:
+        printer.result(result)
+
+
+def print_summary(printer: Printer, summary: Summary) -> None:
+    """The few lines that say what a network is."""
+    for label, ports in (("inputs", summary.inputs), ("outputs", summary.outputs)):
+        shown = [f"{name} {kind}" for name, kind in ports[:8]]
+        more = f", and {len(ports) - 8} more" if len(ports) > 8 else ""
+        printer.say(f"  {label:8} {', '.join(shown)}{more}")
+    work = f"{count(summary.macs)} MACs" if summary.macs else "no MACs"
+    printer.say(
+        f"  {'network':8} {len(summary.layers)} ops, {count(summary.parameters)} parameters "
+        f"({size(summary.weight_bytes)}), {work}"
+    )
+    if summary.cpu:
+        printer.say(
+            f"  {'cpu':8} {len(summary.cpu)} of {len(summary.layers)} ops have no top form and stay on the CPU:"
+        )
+        for op_type, reason, number in _group(summary):
+            times = f" x{number}" if number > 1 else ""
+            printer.say(f"  {'':8} {op_type}{times}: {reason}")
+
+
+def _group(summary: Summary) -> list[tuple[str, str, int]]:
+    counts: dict[tuple[str, str], int] = {}
+    for entry in summary.cpu:
+        key = (entry.op_type, entry.reason or "no top op computes it")
+        counts[key] = counts.get(key, 0) + 1
+    return [(*key, number) for key, number in sorted(counts.items(), key=lambda item: -item[1])]
+
+
+def _print_check(printer: Printer, report: CheckReport, seconds: float, given: bool) -> None:
+    from npuc.evaluate.compare import worst_first
+
+    verdict = "agrees with" if report.passed else "DIFFERS from"
+    data = "the given data" if given else "random data"
+    compared = f"{len(report.outputs)} outputs and {len(report.layers)} intermediate tensors"
+    printer.say(
+        f"  {'check':8} {verdict} ONNX Runtime on the original: {compared}, on {data} ({seconds:.2f} s)"
+    )
+    shown = worst_first(report.outputs)[:5]
+    layers = report.failures[:8] if not report.passed else worst_first(report.layers)[:3]
+    rows = [*layers, *(entry for entry in shown if entry not in layers)]
+    printer.say("")
+    printer.table(
+        ["tensor", "cosine", "euclid", "SQNR dB", "max error", ""],
+        [
+            [
+                shorten(entry.name),
+                f"{entry.cosine:.6f}",
+                f"{entry.euclid:.6f}",
+                f"{entry.sqnr:.1f}",
+                f"{entry.max_error:.3g}",
+                entry.note or ("output" if entry in report.outputs else ""),
+            ]
+            for entry in rows
+        ],
+        right=["cosine", "euclid", "SQNR dB", "max error"],
+    )
+    for note in report.notes:
+        printer.note(note)
+
+
+def _dumper(folder: Path) -> Callable[[PassEvent], None]:
+    from npuc.files import make_folder, write_atomically
+    from npuc.ir import print_graph
+
+    make_folder(folder)
+    number = 0
+
+    def observe(event: PassEvent) -> None:
+        nonlocal number
+        number += 1
+        with write_atomically(folder / f"{number:03}-{event.name}.mlir") as out:
+            out.write(print_graph(event.graph).encode())
+
+    return observe

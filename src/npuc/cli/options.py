@@ -1,0 +1,175 @@
+"""Options that several commands share, and how their texts become values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from npuc.errors import UsageError
+
+if TYPE_CHECKING:
+    from npuc.frontend.onnx import ImportOptions
+    from npuc.ir.preprocess import Preprocess
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, the rest on stderr.")]
+Model = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="An .mlir file of npuc's own, or an .onnx file.")
+]
+InputShapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input-shape",
+        metavar="[NAME=]1,3,224,224",
+        help="The shape of an input; repeat it for several. The name may be left out if there is one input.",
+    ),
+]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write the result.")
+]
+
+ANY_INPUT = ""
+"""The name that stands for the only input of a model."""
+
+
+def names(text: str | None) -> tuple[str, ...]:
+    """The names in a list with commas.
+
+    >>> names("a, b")
+    ('a', 'b')
+    """
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """`x=1,3,224,224` or `1,3,224,224`; the latter is for `ANY_INPUT`."""
+    found: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, separator, sizes = text.rpartition("=")
+        try:
+            shape = (
+                tuple(int(part) for part in sizes.strip("[]() ").split(",")) if sizes.strip("[]() ") else ()
+            )
+        except ValueError as error:
+            raise UsageError(
+                f"--input-shape '{text}' is not a shape", fix="Write it like x=1,3,224,224, or 1,3,224,224"
+            ) from error
+        if any(dimension < 1 for dimension in shape):
+            raise UsageError(
+                f"--input-shape '{text}' has a dimension below 1", fix="Give every dimension a size"
+            )
+        if name in found:
+            raise UsageError(
+                f"--input-shape is given twice for {f'input {name!r}' if separator else 'the input'}"
+            )
+        found[name] = shape
+    return found
+
+
+def preprocess_by_input(flags: dict[str, Sequence[str]]) -> dict[str, Preprocess]:
+    """Preprocessing flags, each with an optional `input:` before its value, as one `Preprocess` an input.
+
+    The keys of `flags` are fields of `Preprocess`; a value without a name is for every input that has any flag with
+    a name, or for the only input.
+    """
+    from npuc.ir.preprocess import Preprocess
+
+    named: dict[str, dict[str, Any]] = {}
+    common: dict[str, Any] = {}
+    for field, texts in flags.items():
+        for text in texts:
+            name, separator, value = text.rpartition(":")
+            parsed = _PARSERS[field](value, _FLAGS[field])
+            (named.setdefault(name, {}) if separator else common)[field] = parsed
+    if not named:
+        return {ANY_INPUT: Preprocess.from_dict(common)} if common else {}
+    return {name: Preprocess.from_dict(common | values) for name, values in named.items()}
+
+
+def import_options(
+    path: Path,
+    input_shapes: Iterable[str],
+    inputs: str | None,
+    outputs: str | None,
+    flags: dict[str, Sequence[str]],
+) -> ImportOptions:
+    """The importer's options; what is meant for the only input gets its name from the file."""
+    from npuc.frontend.onnx import ImportOptions
+
+    by_name = shapes(input_shapes)
+    preprocess = preprocess_by_input(flags)
+    cut = names(inputs)
+    if ANY_INPUT in by_name or ANY_INPUT in preprocess:
+        only = _only_input(path, cut)
+        by_name = {name or only: shape for name, shape in by_name.items()}
+        preprocess = {name or only: value for name, value in preprocess.items()}
+    return ImportOptions(input_shapes=by_name, inputs=cut, outputs=names(outputs), preprocess=preprocess)
+
+
+def _only_input(path: Path, cut: tuple[str, ...]) -> str:
+    from npuc.flow import input_names
+
+    found = cut or input_names(path)
+    if len(found) != 1:
+        raise UsageError(
+            f"the model has {len(found)} inputs, so an option has to say which one it is for",
+            fix=f"Write NAME=SHAPE and NAME:VALUE; the inputs are {', '.join(found[:10])}",
+        )
+    return found[0]
+
+
+def _pair(text: str, flag: str) -> tuple[int, int]:
+    parts = text.split(",")
+    try:
+        height, width = (int(part) for part in (parts * 2 if len(parts) == 1 else parts))
+    except ValueError as error:
+        raise UsageError(
+            f"{flag} '{text}' is not a height and a width", fix=f"Write it like {flag} 224,224"
+        ) from error
+    return height, width
+
+
+def _floats(text: str, flag: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(
+            f"{flag} '{text}' is not a list of numbers", fix=f"Write it like {flag} 123.7,116.3,103.5"
+        ) from error
+
+
+def _integer(text: str, flag: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise UsageError(f"{flag} '{text}' is not a whole number") from error
+
+
+def _word(text: str, flag: str) -> str:
+    return text.strip().lower()
+
+
+def _truth(text: str, flag: str) -> bool:
+    return text != "no"
+
+
+_PARSERS: dict[str, Any] = {
+    "resize": _pair,
+    "crop": _pair,
+    "keep_aspect_ratio": _truth,
+    "pad_value": _integer,
+    "pad_type": _word,
+    "mean": _floats,
+    "scale": _floats,
+    "pixel_format": _word,
+    "layout": _word,
+    "interpolation": _word,
+}
+
+_FLAGS = {field: f"--{field.replace('_', '-')}" for field in _PARSERS} | {
+    "resize": "--resize-dims",
+    "layout": "--channel-format",
+}

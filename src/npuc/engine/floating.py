@@ -1,0 +1,215 @@
+"""The float engine: a Top program, exported to ONNX and run by ONNX Runtime on the CPU.
+
+It is the truth about what a network computes: import checks, calibration and accuracy baselines run on it. Weights
+are handed over where they lie (memory-mapped, not copied), any intermediate tensor can be fetched by the user's name
+for it or for its layer, and a stream of batches holds the results of one batch at a time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from npuc.engine.tensors import Array, from_ort, is_native, to_ort
+from npuc.errors import EngineError, InputDataError
+from npuc.export.onnx import ALL_TENSORS, Fetch, embed, to_onnx
+from npuc.ir import DYNAMIC, DType, Graph, dtype_of, shape_of
+
+_ERRORS_ONLY = 3
+
+
+def session_options(threads: int | None = None, optimize: bool = True) -> Any:
+    """The options that the float engine runs a session with: quiet, deterministic, float arithmetic throughout."""
+    options = ort.SessionOptions()
+    options.log_severity_level = _ERRORS_ONLY + 1
+    options.intra_op_num_threads = threads or len(os.sched_getaffinity(0))
+    options.inter_op_num_threads = 1
+    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    level = ort.GraphOptimizationLevel
+    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
+    # A quantized model means quantize, float op, dequantize; integer kernels in their place round differently.
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    return options
+
+
+class FloatEngine:
+    """Runs one program; safe to call from several threads.
+
+    `fetch` names tensors or layers whose values are returned too, under the names asked for; `ALL_TENSORS` is all.
+    """
+
+    def __init__(
+        self, graph: Graph, fetch: Fetch = (), threads: int | None = None, optimize: bool = True
+    ) -> None:
+        exported = to_onnx(graph, fetch)
+        self.inputs: dict[str, tuple[DType, tuple[int, ...]]] = {
+            port.name: (dtype_of(port.type), shape_of(port.value)) for port in graph.inputs
+        }
+        """Name to element type and shape, in order."""
+        self._results = {port.name: port.name for port in graph.outputs}
+        self._results.update(exported.fetched)
+        self.output_names: list[str] = list(self._results)
+        """The names of the results of `run`: the outputs, then what was asked for."""
+        self._wanted = list(dict.fromkeys(self._results.values()))
+        types = {info.name: dtype_of(info.type.tensor_type.elem_type) for info in exported.proto.graph.output}
+        self._types = [types[name] for name in self._wanted]
+        self._native = all(map(is_native, (*self._types, *(dtype for dtype, _ in self.inputs.values()))))
+        options = session_options(threads, optimize)
+        # ONNX Runtime takes initializers in memory of NumPy's own types only.
+        embed(exported.proto, {name: w for name, w in exported.external.items() if not is_native(w.dtype)})
+        # The session reads the weights in place, so the values that hold them live as long as it does.
+        self._weights = {
+            name: to_ort(w.array(), w.dtype) for name, w in exported.external.items() if is_native(w.dtype)
+        }
+        if self._weights:
+            options.add_external_initializers(list(self._weights), list(self._weights.values()))
+        try:
+            self._session = ort.InferenceSession(
+                exported.proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:
+            raise EngineError(f"ONNX Runtime cannot load the program: {_first_line(error)}") from error
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs, and what was asked for, of one set of inputs.
+
+        Example: `engine.run({"x": np.zeros((1, 3, 224, 224), np.float32)})["y"]`.
+        """
+        feed = self._feed(inputs)
+        try:
+            if self._native:
+                values = self._session.run(self._wanted, feed)
+            else:
+                named = {name: to_ort(array, self.inputs[name][0]) for name, array in feed.items()}
+                values = [
+                    from_ort(value, dtype)
+                    for value, dtype in zip(
+                        self._session.run_with_ort_values(self._wanted, named), self._types, strict=True
+                    )
+                ]
+        except Exception as error:
+            raise EngineError(f"ONNX Runtime failed: {_first_line(error)}") from error
+        found = dict(zip(self._wanted, values, strict=True))
+        return {name: found[source] for name, source in self._results.items()}
+
+    def stream(self, batches: Iterable[Mapping[str, Array]]) -> Iterator[dict[str, Array]]:
+        """The results of each set of inputs in turn; only one set of results is held here at a time."""
+        for batch in batches:
+            yield self.run(batch)
+
+    def run_batches(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Any number of samples along axis 0, in as many runs as the program's batch size needs.
+
+        The last batch is filled up with copies of its last sample, and results are joined along axis 0.
+        """
+        parts: dict[str, list[Array]] = {name: [] for name in self.output_names}
+        for count, batch in self._batches(arrays):
+            for name, value in self.run(batch).items():
+                if value.ndim == 0:
+                    raise InputDataError(
+                        f"result '{name}' has no batch axis, so batches of it cannot be joined"
+                    )
+                size = self._batch_size()
+                parts[name].append(value[: count * value.shape[0] // size] if count < size else value)
+        return {name: np.concatenate(values) for name, values in parts.items() if values}
+
+    def _batch_size(self) -> int:
+        sizes = {shape[0] for _, shape in self.inputs.values() if shape}
+        if len(sizes) != 1 or any(not shape for _, shape in self.inputs.values()):
+            raise InputDataError(
+                "the inputs have no common batch axis: " + ", ".join(map(self._expectation, self.inputs)),
+                fix="Run the samples one by one",
+            )
+        return max(1, sizes.pop())
+
+    def _batches(self, arrays: Mapping[str, Array]) -> Iterator[tuple[int, dict[str, Array]]]:
+        size = self._batch_size()
+        arrays = {name: np.asarray(array) for name, array in arrays.items()}
+        self._check_names(arrays)
+        for name, array in arrays.items():
+            expected = self.inputs[name][1]
+            if array.ndim != len(expected) or array.shape[1:] != expected[1:]:
+                sample = "×".join(map(str, ("N", *expected[1:])))
+                raise InputDataError(
+                    f"input '{name}' has shape {_shape(array.shape)}; samples of {sample} are expected"
+                )
+        counts = {name: len(array) for name, array in arrays.items()}
+        if len(set(counts.values())) > 1:
+            text = ", ".join(f"{count} of '{name}'" for name, count in counts.items())
+            raise InputDataError(f"the inputs have different numbers of samples: {text}")
+        total = next(iter(counts.values()), 0)
+        for start in range(0, total, size):
+            count = min(size, total - start)
+            batch = {name: array[start : start + count] for name, array in arrays.items()}
+            if count < size:
+                batch = {
+                    n: np.concatenate([a, np.repeat(a[-1:], size - count, axis=0)]) for n, a in batch.items()
+                }
+            yield count, batch
+
+    def _check_names(self, inputs: Mapping[str, Any]) -> None:
+        for name in inputs:
+            if name not in self.inputs:
+                near = get_close_matches(name, self.inputs, n=1)
+                fix = (
+                    f"Did you mean '{near[0]}'?"
+                    if near
+                    else f"The inputs are: {', '.join(self.inputs) or 'none'}"
+                )
+                raise InputDataError(f"the network has no input '{name}'", fix=fix)
+        for name in self.inputs:
+            if name not in inputs:
+                raise InputDataError(
+                    f"input '{name}' is missing", fix=f"It has to be {self._expectation(name)}"
+                )
+
+    def _expectation(self, name: str) -> str:
+        dtype, shape = self.inputs[name]
+        return f"'{name}': {dtype.numpy.name} of shape {_shape(shape)}"
+
+    def _feed(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        self._check_names(inputs)
+        feed = {}
+        for name, (dtype, shape) in self.inputs.items():
+            array = np.asarray(inputs[name])
+            fits = len(array.shape) == len(shape) and all(
+                want in (have, DYNAMIC) for have, want in zip(array.shape, shape, strict=False)
+            )
+            if not fits:
+                raise InputDataError(
+                    f"input '{name}' has shape {_shape(array.shape)}",
+                    fix=f"The network expects {self._expectation(name)}",
+                )
+            if array.dtype != dtype.numpy:
+                if not _convertible(array.dtype, dtype):
+                    raise InputDataError(
+                        f"input '{name}' has type {array.dtype.name}, which does not convert safely",
+                        fix=f"The network expects {self._expectation(name)}",
+                    )
+                array = array.astype(dtype.numpy)
+            feed[name] = array
+        return feed
+
+
+def _convertible(have: np.dtype[Any], want: DType) -> bool:
+    """Between floats of any width, from integers to floats, and to wider integers."""
+    if want.is_float:
+        return have.kind in "fiub" or have.name in ("bfloat16",)
+    return bool(np.can_cast(have, want.numpy, "safe"))
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "×".join("?" if size == DYNAMIC else str(size) for size in shape) or "() (a scalar)"
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+__all__ = ["ALL_TENSORS", "FloatEngine", "session_options"]

@@ -1,0 +1,117 @@
+"""A network over many samples: results to a file, statistics of the outputs to the caller.
+
+No more than one batch is in memory; with a file, each batch goes there at once.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npuc.calib.samples import Samples
+from npuc.engine import FloatEngine
+from npuc.evaluate.compare import Statistics, statistics
+from npuc.ir import Graph
+from npuc.tensors import TensorSpool
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class RunResults:
+    """What is known after a run."""
+
+    seconds: float = 0.0
+    statistics: list[Statistics] = field(default_factory=list)
+    """Of the outputs, over all samples."""
+    top: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    """For outputs that look like scores of classes: the five best of the first sample."""
+    written: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+def run_batches(
+    graph: Graph,
+    samples: Samples,
+    output: Path | None,
+    *,
+    fetch: Any = (),
+    with_inputs: bool = False,
+    step: Callable[[], None] = lambda: None,
+    threads: int | None = None,
+) -> RunResults:
+    """Run all samples through the float engine; `step` is called after each run."""
+    results = RunResults()
+    outputs = [port.name for port in graph.outputs]
+    parts: dict[str, list[Statistics]] = {name: [] for name in outputs}
+    with ExitStack() as stack:
+        spool = stack.enter_context(TensorSpool(output, samples.batch)) if output is not None else None
+        engine = FloatEngine(graph, fetch=fetch, threads=threads)
+        for index, batch in enumerate(samples):
+            start = time.perf_counter()
+            values = engine.run(batch.inputs)
+            results.seconds += time.perf_counter() - start
+            if spool is not None:
+                spool.append({**batch.inputs, **values} if with_inputs else values, batch.keep)
+            for name in outputs:
+                value = np.asarray(values[name])
+                joins = value.ndim and samples.batch is not None and value.shape[0] == samples.batch
+                real = value[: batch.keep] if batch.keep is not None and joins else value
+                parts[name].append(statistics(name, real))
+                if index == 0 and (best := top_classes(real)):
+                    results.top[name] = best
+            step()
+        if spool is not None:
+            results.written = spool.finish()
+    results.statistics = [_joined(found, samples.batch) for found in parts.values()]
+    return results
+
+
+def top_classes(value: Array, number: int = 5) -> list[tuple[int, float]]:
+    """The best classes of the first sample, if a tensor looks like scores: one vector of 3 to 100,000 floats a sample.
+
+    >>> top_classes(np.array([[0.1, 0.7, 0.2]]), 1)
+    [(1, 0.7)]
+    """
+    if value.ndim < 2 or value.dtype.kind != "f" or not value.size:
+        return []
+    length = value.size // value.shape[0]
+    if max(value.shape[1:]) != length or not 3 <= length <= 100_000:
+        return []
+    first = value[0].reshape(-1)
+    order = np.argsort(-first, kind="stable")[:number]
+    return [(int(index), float(first[index])) for index in order]
+
+
+def _joined(parts: list[Statistics], batch: int | None) -> Statistics:
+    """The statistics of all batches together; the deviation is that of the whole."""
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    counts = [math.prod(part.shape) - part.not_finite for part in parts]
+    total = sum(counts)
+    joins = batch is not None and first.shape and first.shape[0] == batch
+    rows = sum(part.shape[0] for part in parts if part.shape)
+    shape = (rows, *first.shape[1:]) if joins else (len(parts), *first.shape)
+    if not total:
+        return first
+    used = [(part, number) for part, number in zip(parts, counts, strict=True) if number]
+    mean = sum(part.mean * number for part, number in used) / total
+    square = sum((part.deviation**2 + (part.mean - mean) ** 2) * number for part, number in used) / total
+    return Statistics(
+        first.name,
+        shape,
+        first.dtype,
+        min(part.minimum for part, _ in used),
+        max(part.maximum for part, _ in used),
+        mean,
+        math.sqrt(square),
+        sum(part.zeros * number for part, number in used) / total,
+        sum(part.not_finite for part in parts),
+    )

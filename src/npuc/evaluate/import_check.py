@@ -1,0 +1,153 @@
+"""The check of an import: the original file and the imported graph, on the same inputs, tensor by tensor.
+
+Every output is compared, and every intermediate tensor whose name both sides know. Memory is bounded: intermediates are
+fetched in groups, each with a run of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npuc.engine import FloatEngine
+from npuc.errors import NumericMismatchError
+from npuc.evaluate.compare import Difference, Tolerance, difference
+from npuc.evaluate.original import Original
+from npuc.ir import Graph, dtype_of, is_static, result_names, shape_of
+
+Array = np.ndarray[Any, Any]
+
+_GROUP_BYTES = 256 << 20
+# Below these, two float32 results are equal for every purpose, and a cosine of almost nothing means nothing.
+_ABSOLUTE, _RELATIVE = 1e-5, 1e-4
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What the check found."""
+
+    outputs: tuple[Difference, ...]
+    layers: tuple[Difference, ...]
+    """Intermediate tensors, in the order of the original."""
+    tolerance: Tolerance
+    left_out: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def failures(self) -> list[Difference]:
+        """What is beyond the tolerance, in the order of the network, so the first is the likely cause."""
+        return [entry for entry in (*self.layers, *self.outputs) if not entry.passes(self.tolerance)]
+
+    @property
+    def passed(self) -> bool:
+        """True if nothing is beyond the tolerance."""
+        return not self.failures
+
+    def require(self) -> None:
+        """Raise `NumericMismatchError` unless it passed."""
+        failures = self.failures
+        if not failures:
+            return
+        first = failures[0]
+        what = first.note or f"cosine {first.cosine:.6f}, euclid {first.euclid:.6f}"
+        raise NumericMismatchError(
+            f"{len(failures)} of {len(self.layers) + len(self.outputs)} tensors differ from the original by more than "
+            f"cosine {self.tolerance.cosine:g}, euclid {self.tolerance.euclid:g}; the first is '{first.name}' ({what})",
+            fix="Check with real data (--check-input FILE), leave layers out (--except NAME,...) or lower --tolerance; "
+            "if the difference is not in the data, please report it",
+        )
+
+
+def check_import(
+    path: Path,
+    graph: Graph,
+    inputs: Mapping[str, Array],
+    *,
+    original_inputs: Mapping[str, Array] | None = None,
+    tolerance: Tolerance | None = None,
+    leave_out: Collection[str] = (),
+    threads: int | None = None,
+) -> CheckReport:
+    """Run both and compare.
+
+    `original_inputs` are what the original takes in place of `inputs`, where preprocessing has been fused.
+    """
+    theirs = dict(original_inputs or inputs)
+    types = {port.name: port.type for port in graph.inputs}
+    for name, array in theirs.items():
+        types[name] = _type_of(array)
+    original = Original(path, graph, types, threads)
+    outputs = [port.name for port in graph.outputs]
+    # An output that one value serves twice, or that is an input, is known to both sides by name all the same.
+    middle = [name for name in original.comparable if name not in outputs and name not in leave_out]
+    sizes = _sizes(graph)
+    layers: list[Difference] = []
+    final: list[Difference] = []
+    notes = []
+    groups = _groups(middle, sizes)
+    for index, group in enumerate(groups):
+        ours = FloatEngine(graph, fetch=group, threads=threads).run(inputs)
+        named = outputs if index == 0 else []
+        reference = original.run(theirs, [*named, *group])
+        layers.extend(_judge(name, ours[name], reference[name]) for name in group)
+        final.extend(
+            _judge(name, ours[name], reference[name])
+            for name in named
+            if name not in leave_out and name not in original.random
+        )
+        del ours, reference
+    if original.random:
+        notes.append(f"{len(original.random)} tensors depend on random numbers and were not compared")
+    unknown = [name for name in leave_out if name not in original.comparable and name not in outputs]
+    if unknown:
+        notes.append(f"--except names tensors that were not compared anyway: {', '.join(unknown[:8])}")
+    return CheckReport(tuple(final), tuple(layers), tolerance or Tolerance(), tuple(leave_out), tuple(notes))
+
+
+def _type_of(array: Array) -> Any:
+    from npuc.ir import tensor_type
+
+    return tensor_type(array.shape, dtype_of(array.dtype))
+
+
+def _judge(name: str, ours: Array, reference: Array) -> Difference:
+    found = difference(name, ours, reference)
+    if found.note or found.cosine >= 0.9999 or ours.dtype.kind in "OSUbiu":
+        return found
+    with np.errstate(all="ignore"):
+        close = np.allclose(
+            ours.astype(np.float64),
+            reference.astype(np.float64),
+            rtol=_RELATIVE,
+            atol=_ABSOLUTE,
+            equal_nan=True,
+        )
+    if close:
+        return Difference(name, found.shape, 1.0, 1.0, found.sqnr, found.max_error, found.relative_error)
+    return found
+
+
+def _sizes(graph: Graph) -> dict[str, int]:
+    found = {}
+    for op in graph.ops:
+        for name, value in zip(result_names(op), op.results, strict=True):
+            if is_static(value):
+                found[name] = int(np.prod(shape_of(value), dtype=object)) * dtype_of(value.type).itemsize
+    return found
+
+
+def _groups(names: Sequence[str], sizes: Mapping[str, int]) -> list[list[str]]:
+    groups: list[list[str]] = [[]]
+    total = 0
+    for name in names:
+        size = sizes.get(name, 1 << 20)
+        if groups[-1] and total + size > _GROUP_BYTES:
+            groups.append([])
+            total = 0
+        groups[-1].append(name)
+        total += size
+    return groups

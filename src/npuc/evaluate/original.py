@@ -1,0 +1,151 @@
+"""The original of an import, run by ONNX Runtime: cut and shaped as the import was, with any tensor fetchable.
+
+It works on a copy of the model's message without its external data, which ONNX Runtime reads from the model's folder.
+So it says what the file means, not what npuc made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from npuc.engine import session_options
+from npuc.engine.tensors import from_ort, is_native, to_ort
+from npuc.errors import EngineError
+from npuc.ir import Graph, dtype_of, shape_of
+
+Array = np.ndarray[Any, Any]
+
+_RANDOM = {
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+    "Bernoulli",
+    "Multinomial",
+}
+
+
+class Original:
+    """An ONNX file with the inputs and outputs that a graph was imported with."""
+
+    def __init__(
+        self, path: Path, graph: Graph, input_types: Mapping[str, Any], threads: int | None = None
+    ) -> None:
+        """`input_types` are the types of the inputs at import, before preprocessing was fused into the graph."""
+        model = onnx.load(str(path), load_external_data=False)
+        outputs = [port.name for port in graph.outputs]
+        _cut(model, [port.name for port in graph.inputs], outputs)
+        made_here = [name for node in model.graph.node for name in node.output if name]
+        surviving = set(graph.tensor_names())
+        self.random = _random_results(model)
+        """The tensors that depend on random numbers, and cannot be compared."""
+        self.comparable = [name for name in made_here if name in surviving and name not in self.random]
+        """The tensors of the original that the graph has too, in order."""
+        self._types = {name: dtype_of(kind) for name, kind in input_types.items()}
+        del model.graph.input[:]
+        for name, kind in input_types.items():
+            info = onnx.helper.make_tensor_value_info(name, dtype_of(kind).onnx, list(shape_of(kind)))
+            model.graph.input.append(info)
+        # Stated shapes may be those of before an --input-shape; ONNX Runtime infers its own.
+        del model.graph.value_info[:]
+        del model.graph.output[:]
+        for name in dict.fromkeys((*outputs, *self.comparable)):
+            model.graph.output.add(name=name)
+        options = session_options(threads, optimize=False)
+        folder = str(path.resolve().parent)
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+        import onnxruntime as ort
+
+        try:
+            self._session = ort.InferenceSession(
+                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:
+            raise EngineError(
+                f"ONNX Runtime cannot load the original file: {_first_line(error)}",
+                where=str(path),
+                fix="Import it with --no-check",
+            ) from error
+        self._path = path
+
+    def run(self, inputs: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
+        """The values of some of its outputs and comparable tensors."""
+        wanted = {name: to_ort(array, self._types[name]) for name, array in inputs.items()}
+        declared = {entry.name for entry in self._session.get_inputs()}
+        feed = {name: value for name, value in wanted.items() if name in declared}
+        try:
+            values = self._session.run_with_ort_values(list(names), feed)
+        except Exception as error:
+            raise EngineError(
+                f"ONNX Runtime cannot run the original file: {_first_line(error)}",
+                where=str(self._path),
+                fix="Import it with --no-check, or check it with real data: --check-input FILE",
+            ) from error
+        return {name: _array(value) for name, value in zip(names, values, strict=True)}
+
+
+def _array(value: Any) -> Array:
+    if not value.is_tensor():
+        return np.array([repr(value)])
+    dtype = dtype_of(int(value.element_type()))
+    return from_ort(value, dtype) if not is_native(dtype) else np.asarray(value.numpy())
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _uses(node: onnx.NodeProto) -> Iterator[str]:
+    """All tensors that a node reads, also those that its subgraphs take from outside."""
+    yield from (name for name in node.input if name)
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            for inner in graph.node:
+                yield from _uses(inner)
+            yield from (output.name for output in graph.output)
+
+
+def _cut(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    """Drop the nodes that do not lie between the inputs and the outputs."""
+    start = set(inputs)
+    producers = {name: index for index, node in enumerate(model.graph.node) for name in node.output if name}
+    needed: set[int] = set()
+    stack = [name for name in outputs if name not in start]
+    while stack:
+        index = producers.get(stack.pop())
+        if index is None or index in needed:
+            continue
+        needed.add(index)
+        stack.extend(name for name in _uses(model.graph.node[index]) if name not in start)
+    kept = []
+    for index, node in enumerate(model.graph.node):
+        if index in needed:
+            for position, name in enumerate(node.output):
+                if name in start:
+                    # A cut tensor that its producer still makes gets another name there.
+                    node.output[position] = f"{name}//cut"
+            kept.append(node)
+    if len(kept) != len(model.graph.node):
+        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
+        del model.graph.node[:]
+        model.graph.node.extend(copies)
+    for initializers in (model.graph.initializer, model.graph.sparse_initializer):
+        for position in reversed(range(len(initializers))):
+            tensor: Any = initializers[position]
+            if (tensor.name if isinstance(tensor, onnx.TensorProto) else tensor.values.name) in start:
+                del initializers[position]
+
+
+def _random_results(model: onnx.ModelProto) -> set[str]:
+    tainted: set[str] = set()
+    for node in model.graph.node:
+        training_dropout = node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]
+        if node.op_type in _RANDOM or training_dropout or any(name in tainted for name in _uses(node)):
+            tainted.update(name for name in node.output if name)
+    return tainted

@@ -1,0 +1,1 @@
+"""Importers: a foreign model in, Top IR out, nothing else."""

@@ -1,0 +1,466 @@
+"""ONNX to Top IR: node by node, in order.
+
+A node is folded if its inputs are constants, inlined if it is control flow with a known course, translated by its rule
+if it has one, and otherwise kept as `top.onnx`: **an importer never fails because an op is unknown.**
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx import TypeProto, ValueInfoProto, inliner, shape_inference
+
+from npuc.errors import (
+    DynamicShapeError,
+    InvalidModelError,
+    NpucError,
+    OpsetError,
+    ResourceLimitError,
+    UnknownTensorError,
+    UsageError,
+)
+from npuc.frontend.onnx.control import CONTROL
+from npuc.frontend.onnx.escape import emit_onnx, schema_of, to_type
+from npuc.frontend.onnx.fold import MAX_OPSET, fold, foldable
+from npuc.frontend.onnx.node import Node, NoTopForm
+from npuc.frontend.onnx.reader import Source, element_type, read
+from npuc.frontend.onnx.registry import find_rule
+from npuc.frontend.onnx.scope import Meaning, NodeContext, Scope
+from npuc.frontend.onnx.structure import check_names, cut, sorted_nodes
+from npuc.ir import Graph, Weight, dtype_of, is_static, shape_of, tensor_type
+from npuc.ir.definition import ShapeError
+
+if TYPE_CHECKING:
+    from npuc.ir.preprocess import Preprocess
+
+OLDEST_OPSET, NEWEST_OPSET = 1, onnx.defs.onnx_opset_version()
+_MAX_ELEMENTS = 1 << 40
+_MAX_DEPTH = 16
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """What a user may say about an import."""
+
+    input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Static shapes for inputs, by name."""
+    inputs: tuple[str, ...] = ()
+    """Tensors at which the network begins; empty for the model's own inputs."""
+    outputs: tuple[str, ...] = ()
+    """Tensors at which the network ends; empty for the model's own outputs."""
+    preprocess: Mapping[str, Preprocess] = field(default_factory=dict)
+    """Preprocessing that belongs to an input, by name."""
+
+
+def import_onnx(
+    source: Path | str | bytes | onnx.ModelProto, options: ImportOptions | None = None
+) -> Graph:
+    """Import an ONNX model from a path, its bytes, or a message; the result is verified, not yet canonical."""
+    where = str(source) if isinstance(source, Path | str) else None
+    try:
+        graph = _Importer(read(source), options or ImportOptions()).run()
+    except NpucError as error:
+        error.where = error.where or where
+        raise
+    except RecursionError as error:
+        raise InvalidModelError("its graphs are nested too deeply", where=where) from error
+    graph.verify()
+    return graph
+
+
+class _Importer:
+    def __init__(self, source: Source, options: ImportOptions) -> None:
+        self.options = options
+        self.source = source
+        self.opsets = _opsets(source.model)
+        _inline_functions(source)
+        self.model = source.model
+        self.declared: dict[str, TypeProto] = {}
+        self.depth = 0
+
+    def run(self) -> Graph:
+        proto = self.model.graph
+        constants: dict[str, Meaning] = {}
+        nodes = sorted_nodes(proto)
+        for tensor in proto.initializer:
+            constants[tensor.name] = self.source.weight(tensor)
+        for sparse in proto.sparse_initializer:
+            constants[sparse.values.name] = _dense(self.source, sparse)
+        produced = [name for node in nodes for name in node.output if name]
+        own_inputs = {info.name: info for info in proto.input if info.name not in constants}
+        everything = [*own_inputs, *produced, *constants]
+        names = list(self.options.outputs) or [info.name for info in proto.output]
+        if not names:
+            raise InvalidModelError("the model has no outputs")
+        check_names(self.options.outputs, everything, "--outputs")
+        check_names(self.options.inputs, everything, "--inputs")
+        for info in proto.output:
+            if info.name not in {*everything} and not self.options.outputs:
+                raise InvalidModelError(f"the output '{info.name}' is not defined anywhere in the model")
+        self.declared = {info.name: info.type for info in (*proto.value_info, *proto.output) if info.HasField("type")}
+        begin = list(self.options.inputs)
+        nodes, needed = cut(nodes, begin or list(own_inputs), names, constants)
+        inputs = begin or list(own_inputs)
+        missing = [name for name in needed if name not in inputs]
+        if missing:
+            raise UsageError(
+                f"the outputs still need the input '{missing[0]}'", fix=f"Add it to --inputs, or cut after it: {missing}"
+            )
+        for name in self.options.input_shapes:
+            if name not in inputs:
+                raise UnknownTensorError(
+                    f"--input-shape: there is no input '{name}'", fix=f"The inputs are: {', '.join(inputs)}"
+                )
+        types = self._input_types(inputs, own_inputs)
+        preprocess = {name: item.to_dict() for name, item in self.options.preprocess.items()}
+        for name in preprocess:
+            if name not in inputs:
+                raise UnknownTensorError(f"there is no input '{name}' to preprocess")
+        graph = Graph.empty(types, preprocess=preprocess)
+        scope = Scope(graph, self.source, self.opsets)
+        scope.meanings.update(constants)
+        for port in graph.inputs:
+            scope.define(port.name, port.value)
+            scope.unique(port.name)
+        self._nodes(nodes, scope)
+        outputs = []
+        for name in names:
+            meaning = scope.lookup(name)
+            assert meaning is not None
+            outputs.append((name, scope.value(meaning, name)))
+        graph.set_outputs(outputs)
+        _erase_dead(graph)
+        return graph
+
+    def _input_types(self, inputs: list[str], own: dict[str, ValueInfoProto]) -> list[tuple[str, Any]]:
+        inner = [name for name in inputs if name not in own]
+        types: dict[str, TypeProto] = {name: info.type for name, info in own.items()}
+        if inner:
+            types.update(self._inferred(own, inner))
+        out = []
+        open_flags = []
+        for name in inputs:
+            proto = types.get(name, TypeProto())
+            shape = self.options.input_shapes.get(name)
+            if proto.WhichOneof("value") not in ("tensor_type", None):
+                to_type(proto, f"the input '{name}'")
+            tensor = proto.tensor_type
+            dtype = element_type(tensor.elem_type or 1, f"the input '{name}'")
+            if shape is None:
+                dims = [d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim]
+                if not tensor.HasField("shape") or any(n < 0 for n in dims):
+                    open_flags.append(_shape_flag(name, tensor))
+                    continue
+                shape = tuple(dims)
+            if any(n < 0 for n in shape) or prod(shape) > _MAX_ELEMENTS:
+                raise ResourceLimitError(f"the input '{name}' has the impossible shape {list(shape)}")
+            out.append((name, tensor_type(shape, dtype)))
+        if open_flags:
+            flags = " ".join(flag for flag, _ in open_flags)
+            what = "; ".join(text for _, text in open_flags)
+            raise DynamicShapeError(f"npuc compiles static shapes, and {what}", fix=f"Add {flags}")
+        return out
+
+    def _inferred(self, own: dict[str, ValueInfoProto], names: list[str]) -> dict[str, TypeProto]:
+        """Types of inner tensors at the chosen input shapes, by ONNX's own inference."""
+        model = onnx.ModelProto()
+        model.CopyFrom(self.model)
+        for info in model.graph.input:
+            shape = self.options.input_shapes.get(info.name)
+            if shape is not None:
+                info.type.tensor_type.shape.ClearField("dim")
+                for size in shape:
+                    info.type.tensor_type.shape.dim.add().dim_value = size
+        try:
+            model = shape_inference.infer_shapes(model, data_prop=True)
+        except Exception:  # the C++ side raises several kinds; --input-shape then has to tell
+            return {}
+        wanted = set(names)
+        return {info.name: info.type for info in model.graph.value_info if info.name in wanted}
+
+    def _nodes(self, nodes: list[onnx.NodeProto], scope: Scope) -> None:
+        for proto in nodes:
+            domain = "" if proto.domain == "ai.onnx" else proto.domain
+            opset = self.opsets.get(domain)
+            if opset is None:
+                raise OpsetError(
+                    f"the node '{proto.name or proto.op_type}' is of the domain '{domain}', which the model does not import"
+                )
+            node = Node.of(proto, opset)
+            try:
+                self._node(node, scope)
+            except ShapeError as error:
+                raise InvalidModelError(f"{node.label}: {error}") from error
+            except (ValueError, TypeError, KeyError, IndexError, OverflowError, ArithmeticError) as error:
+                # What a rule trips over is something in the node that no valid model has.
+                raise InvalidModelError(f"{node.label}: it is malformed ({type(error).__name__}: {error})") from error
+
+    def _node(self, node: Node, scope: Scope) -> None:
+        if node.domain == "" and node.op_type == "Constant":
+            return scope.define(node.outputs[0], self._constant(node))
+        if self._folded(node, scope):
+            return None
+        mark = scope.mark()
+        try:
+            results = self._translated(node, scope)
+        except NoTopForm as error:
+            scope.rewind(mark)
+            if self._expanded(node, scope):
+                return None
+            for name, value in emit_onnx(scope, node, str(error), self.declared).items():
+                scope.define(name, value)
+            return None
+        for name, meaning in zip(node.outputs, results, strict=False):
+            if name:
+                _check_size(node, meaning)
+                scope.define(name, meaning)
+        return None
+
+    def _translated(self, node: Node, scope: Scope) -> list[Meaning]:
+        ctx = NodeContext(node, scope)
+        control = CONTROL.get(node.op_type) if node.domain == "" else None
+        results: list[Meaning]
+        if control is not None:
+            results = control(ctx, self._subgraph)
+        else:
+            rule = find_rule(node.domain, node.op_type)
+            if rule is None:
+                raise NoTopForm("the top dialect has no such op")
+            outcome = rule(ctx)
+            several = list(outcome) if isinstance(outcome, list | tuple) else [outcome]
+            results = [_as_meaning(item) for item in several]
+        ctx.name_results(results)
+        return results
+
+    def _subgraph(self, graph: onnx.GraphProto, scope: Scope) -> None:
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise InvalidModelError(f"its graphs are nested more than {_MAX_DEPTH} deep")
+        try:
+            for tensor in graph.initializer:
+                scope.define(tensor.name, self.source.weight(tensor))
+            self._nodes(list(graph.node), scope)
+        finally:
+            self.depth -= 1
+
+    def _constant(self, node: Node) -> Weight:
+        if node.has("value"):
+            return self.source.weight(node.tensor("value"))
+        if node.has("sparse_value"):
+            return _dense(self.source, node.attributes["sparse_value"].sparse_tensor)
+        for name, kind in (("value_int", np.int64), ("value_ints", np.int64), ("value_float", np.float32), ("value_floats", np.float32)):
+            if node.has(name):
+                array = np.array(onnx.helper.get_attribute_value(node.attributes[name]), kind)
+                return Weight(dtype_of(array.dtype), array.shape, array)
+        if node.has("value_string") or node.has("value_strings"):
+            value = onnx.helper.get_attribute_value(node.attributes.get("value_string", node.attributes.get("value_strings")))  # type: ignore[arg-type]
+            array = np.array([v.decode(errors="replace") for v in value] if isinstance(value, list) else value.decode(errors="replace"), np.object_)
+            return Weight(dtype_of("string"), array.shape, array)
+        raise InvalidModelError(f"{node.label}: it has no value")
+
+    def _folded(self, node: Node, scope: Scope) -> bool:
+        """Evaluate a node whose inputs are all constant."""
+        if not node.inputs or not foldable(node):
+            return False
+        arrays: list[np.ndarray[Any, Any] | None] = []
+        for name in node.inputs:
+            meaning = scope.lookup(name) if name else None
+            if name and not isinstance(meaning, Weight):
+                return False
+            if isinstance(meaning, Weight) and meaning.dtype.name == "string":
+                return False
+            arrays.append(meaning.array() if isinstance(meaning, Weight) else None)
+        results = fold(node, arrays)
+        if results is None:
+            return False
+        for name, array in zip(node.outputs, results, strict=False):
+            if name:
+                scope.define(name, Weight(dtype_of(array.dtype), array.shape, array))
+        return True
+
+    def _expanded(self, node: Node, scope: Scope) -> bool:
+        """Replace an operator that ONNX Runtime is too old for by its function body, where ONNX gives one."""
+        if node.domain not in ("", "ai.onnx.preview"):
+            return False
+        schema = schema_of(node.op_type, node.domain, node.opset)
+        new = schema is not None and (node.domain != "" or schema.since_version > MAX_OPSET)
+        if schema is None or not new:
+            return False
+        return expand_function(self, node, schema, scope)
+
+
+def expand_function(importer: _Importer, node: Node, schema: onnx.defs.OpSchema, scope: Scope) -> bool:
+    """Import the body that ONNX's schema gives for a node; False if it gives none."""
+    body = _function_body(schema, node, scope)
+    if body is None:
+        return False
+    inner = scope.child(f"{node.proto.name or next(iter(node.outputs), node.op_type)}/")
+    for formal, actual in zip(body.input, node.inputs, strict=False):
+        meaning = scope.lookup(actual) if actual else None
+        if meaning is not None:
+            inner.define(formal, meaning)
+    attributes = {attribute.name: attribute for attribute in body.attribute_proto}
+    attributes.update(node.attributes)
+    opsets = {entry.domain: entry.version for entry in body.opset_import}
+    outer, importer.opsets = importer.opsets, {**importer.opsets, **opsets}
+    try:
+        importer._nodes([_bind(proto, attributes, inner) for proto in body.node], inner)
+    finally:
+        importer.opsets = outer
+    for formal, actual in zip(body.output, node.outputs, strict=False):
+        if actual:
+            found = inner.lookup(formal)
+            if found is None:
+                return False
+            scope.define(actual, found)
+    return True
+
+
+def _bind(proto: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto], scope: Scope) -> onnx.NodeProto:
+    """A node of a function body with its attribute references resolved and its absent inputs left out."""
+    bound = onnx.NodeProto()
+    bound.CopyFrom(proto)
+    del bound.attribute[:]
+    for attribute in proto.attribute:
+        if attribute.ref_attr_name:
+            given = attributes.get(attribute.ref_attr_name)
+            if given is None:
+                continue
+            copy = bound.attribute.add()
+            copy.CopyFrom(given)
+            copy.name = attribute.name
+        else:
+            bound.attribute.add().CopyFrom(attribute)
+    return bound
+
+
+def _function_body(schema: onnx.defs.OpSchema, node: Node, scope: Scope) -> onnx.FunctionProto | None:
+    from npuc.frontend.onnx.escape import _type_proto
+
+    body = onnx.FunctionProto()
+    if schema.has_function:
+        body.CopyFrom(schema.function_body)
+        return body
+    if not schema.has_context_dependent_function:
+        return None
+    types = []
+    for name in node.inputs:
+        meaning = scope.lookup(name) if name else None
+        types.append(_type_proto(meaning).SerializeToString() if meaning is not None else b"")
+    try:
+        data = schema.get_context_dependent_function(node.proto.SerializeToString(), types)
+        body.ParseFromString(data)
+    except Exception:  # the C++ side raises several kinds; the op then stays as it is
+        return None
+    return body if body.node else None
+
+
+def _as_meaning(item: Any) -> Meaning:
+    if isinstance(item, np.ndarray | np.generic):
+        array = np.asarray(item)
+        return Weight(dtype_of(array.dtype), array.shape, array)
+    meaning: Meaning = item
+    return meaning
+
+
+def _check_size(node: Node, meaning: Meaning) -> None:
+    if not isinstance(meaning, Weight) and is_static(meaning) and prod(shape_of(meaning)) > _MAX_ELEMENTS:
+        raise ResourceLimitError(f"{node.label}: its result has the shape {list(shape_of(meaning))}")
+
+
+def _opsets(model: onnx.ModelProto) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for entry in model.opset_import:
+        found["" if entry.domain == "ai.onnx" else entry.domain] = entry.version
+    if not found:
+        found[""] = 1
+    version = found.get("", NEWEST_OPSET)
+    if not OLDEST_OPSET <= version <= NEWEST_OPSET:
+        raise OpsetError(
+            f"the model asks for opset {version}; npuc knows {OLDEST_OPSET} to {NEWEST_OPSET}",
+            fix=f"Export it again with opset_version={min(NEWEST_OPSET, 20)}, or upgrade the 'onnx' package",
+        )
+    found.setdefault("", NEWEST_OPSET)
+    return found
+
+
+def _inline_functions(source: Source) -> None:
+    model = source.model
+    if not model.functions:
+        return
+    calls = {
+        (function.domain, function.name): {(node.domain, node.op_type) for node in function.node}
+        for function in model.functions
+    }
+    done: set[tuple[str, str]] = set()
+
+    def visit(key: tuple[str, str], path: tuple[tuple[str, str], ...]) -> None:
+        if key in path:
+            raise InvalidModelError(f"the function '{key[1]}' calls itself")
+        if key in done:
+            return
+        for called in sorted(calls[key] & calls.keys()):
+            visit(called, (*path, key))
+        done.add(key)
+
+    for key in sorted(calls):
+        visit(key, ())
+    try:
+        source.model = inliner.inline_local_functions(model)
+    except Exception as error:  # the C++ side raises several kinds
+        raise InvalidModelError(f"its functions cannot be inlined: {error}") from error
+
+
+def _dense(source: Source, sparse: onnx.SparseTensorProto) -> Weight:
+    values = source.weight(sparse.values).array().reshape(-1)
+    indices = source.weight(sparse.indices).array()
+    shape = tuple(sparse.dims)
+    if any(n < 0 for n in shape) or prod(shape) > 1 << 28:
+        raise ResourceLimitError(f"the sparse tensor '{sparse.values.name}' has the shape {list(shape)}")
+    out = np.zeros(shape, values.dtype)
+    try:
+        if indices.ndim == 1:
+            out.reshape(-1)[indices] = values
+        else:
+            out[tuple(indices.T)] = values
+    except (IndexError, ValueError) as error:
+        raise InvalidModelError(f"the sparse tensor '{sparse.values.name}' has an index outside its shape") from error
+    return Weight(dtype_of(out.dtype), out.shape, out)
+
+
+def _shape_flag(name: str, tensor: TypeProto.Tensor) -> tuple[str, str]:
+    """The flag that would settle an input's shape, and what is open about it."""
+    if not tensor.HasField("shape"):
+        return f"--input-shape {name}=1,3,224,224", f"the input '{name}' has no shape at all"
+    dims = list(tensor.shape.dim)
+    picture = len(dims) == 4
+    channels_last = picture and dims[3].HasField("dim_value") and dims[3].dim_value in (1, 3, 4)
+    spatial = () if not picture else ((1, 2) if channels_last else (2, 3))
+    sizes, unknown = [], []
+    for axis, dim in enumerate(dims):
+        if dim.HasField("dim_value") and dim.dim_value >= 0:
+            sizes.append(dim.dim_value)
+            continue
+        unknown.append(f"{axis} ('{dim.dim_param}')" if dim.dim_param else str(axis))
+        sizes.append(224 if axis in spatial else 3 if picture and axis == (3 if channels_last else 1) else 1)
+    text = ",".join(map(str, sizes))
+    plural = "s" if len(unknown) > 1 else ""
+    return f"--input-shape {name}={text}", f"the input '{name}' has the open dimension{plural} {', '.join(unknown)}"
+
+
+def _erase_dead(graph: Graph) -> None:
+    """Drop what nothing uses, from the end backwards."""
+    op = graph.block.last_op
+    op = op.prev_op if op is not None else None
+    while op is not None:
+        previous = op.prev_op
+        if not any(result.first_use for result in op.results):
+            op.detach()
+            op.erase()
+        op = previous

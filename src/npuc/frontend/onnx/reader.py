@@ -1,0 +1,136 @@
+"""From a file to a checked `ModelProto` and its constant tensors, without copying weights.
+
+`Source` knows where tensors live: in the message, in the model file itself, or in external data beside it. Paths that
+leave the model's folder are refused.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import TensorProto, numpy_helper
+
+from npuc.errors import ExternalDataError, FileFormatError, InvalidModelError, NpucError, UnsupportedTypeError
+from npuc.files import existing_file
+from npuc.frontend.onnx import wire
+from npuc.ir import DType, FileSlice, MappedFile, Weight, dtype_of
+
+_PACKED = {"ui4", "i4", "f4E2M1FN", "ui2", "i2"}
+
+
+class Source:
+    """A decoded model and the files that its tensors lie in."""
+
+    def __init__(self, model: onnx.ModelProto, path: Path | None, file: MappedFile | None) -> None:
+        self.model = model
+        self.path = path
+        self._files: dict[str, MappedFile] = {wire.SELF: file} if file is not None else {}
+
+    def weight(self, tensor: TensorProto) -> Weight:
+        """The constant that a `TensorProto` describes."""
+        name = tensor.name or "constant"
+        dtype = element_type(tensor.data_type, f"tensor '{name}'")
+        shape = tuple(tensor.dims)
+        if any(n < 0 for n in shape) or prod(shape) > 1 << 48:
+            raise InvalidModelError(f"tensor '{name}' has the impossible shape {list(shape)}")
+        if tensor.data_location == TensorProto.EXTERNAL:
+            return self._external(tensor, name, dtype, shape)
+        try:
+            array = numpy_helper.to_array(tensor)
+        except Exception as error:  # numpy_helper raises whatever NumPy does
+            raise InvalidModelError(f"tensor '{name}' cannot be decoded: {error}") from error
+        if array.shape != shape or array.dtype != dtype.numpy:
+            raise InvalidModelError(f"tensor '{name}' holds {array.size} values for the shape {list(shape)}")
+        return Weight(dtype, shape, _frozen(array))
+
+    def _external(self, tensor: TensorProto, name: str, dtype: DType, shape: tuple[int, ...]) -> Weight:
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        file = self._file(entries.get("location", ""), name)
+        try:
+            offset = int(entries.get("offset") or 0)
+            length = int(entries["length"]) if entries.get("length") else file.size - offset
+        except ValueError as error:
+            raise ExternalDataError(f"tensor '{name}' has an offset or length that is not a number") from error
+        if offset < 0 or length < 0 or offset + length > file.size:
+            raise ExternalDataError(
+                f"tensor '{name}' lies at bytes {offset} to {offset + length} of a file of {file.size}",
+                where=file.path.name,
+            )
+        if dtype.name in _PACKED:
+            clone = TensorProto()
+            clone.CopyFrom(tensor)
+            clone.ClearField("external_data")
+            clone.data_location = TensorProto.DEFAULT
+            clone.raw_data = bytes(file.buffer[offset : offset + length])
+            return self.weight(clone)
+        expected = prod(shape) * dtype.itemsize
+        if length < expected:
+            raise ExternalDataError(f"tensor '{name}' needs {expected} bytes, but has {length}", where=file.path.name)
+        return Weight(dtype, shape, FileSlice(file, offset, expected))
+
+    def _file(self, location: str, name: str) -> MappedFile:
+        if location in self._files:
+            return self._files[location]
+        if self.path is None:
+            raise ExternalDataError(
+                f"tensor '{name}' is in the external file '{location}', but the model was given without a path"
+            )
+        folder = self.path.parent.resolve()
+        target = (folder / location).resolve()
+        if not location or Path(location).is_absolute() or not target.is_relative_to(folder):
+            raise ExternalDataError(
+                f"tensor '{name}' is in the external file '{location}', which is not inside the model's folder",
+                fix="Only data beside the model is read",
+            )
+        if not target.is_file():
+            raise ExternalDataError(
+                f"the external file '{location}' of tensor '{name}' is missing", fix="Keep it beside the model"
+            )
+        self._files[location] = MappedFile(target)
+        return self._files[location]
+
+
+def _frozen(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    array = array.view()
+    array.flags.writeable = False
+    return array
+
+
+def element_type(number: int, what: str) -> DType:
+    """The element type of an ONNX number."""
+    try:
+        return dtype_of(number)
+    except KeyError as error:
+        raise UnsupportedTypeError(f"{what} has the unknown element type {number}") from error
+
+
+def parse(data: bytes) -> onnx.ModelProto:
+    """Decode a serialized model."""
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except (DecodeError, UnicodeDecodeError, ValueError) as error:
+        raise FileFormatError("is not an ONNX file", fix="A binary .onnx protobuf was expected") from error
+    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
+        raise FileFormatError("holds no ONNX graph", fix="A binary .onnx protobuf was expected")
+    return model
+
+
+def read(source: Path | str | bytes | onnx.ModelProto) -> Source:
+    """Decode a model from a path, its bytes, or a message."""
+    if isinstance(source, onnx.ModelProto):
+        return Source(source, None, None)
+    if isinstance(source, bytes):
+        return Source(parse(source), None, None)
+    path = existing_file(source)
+    try:
+        file = MappedFile(path)
+        return Source(parse(wire.strip(file.buffer)), path, file)
+    except NpucError as error:
+        error.where = error.where or str(path)
+        raise

@@ -1,0 +1,54 @@
+"""Import rules by operator: `@rule("Conv")` above a function is all it takes to add one.
+
+A rule gets a `NodeContext` and returns the node's outputs in order: values, or arrays where an output is constant. It
+raises `NoTopForm` where this node cannot be expressed, and the importer keeps the node as `top.onnx`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+import numpy as np
+
+from npuc.frontend.onnx.scope import NodeContext
+from npuc.ir import Value
+
+Outcome = Value | np.ndarray[Any, Any]
+Rule = Callable[[NodeContext], Outcome | Sequence[Outcome]]
+
+_RULES: dict[tuple[str, str], Rule] = {}
+
+
+def rule(*op_types: str, domain: str = "") -> Callable[[Rule], Rule]:
+    """Register a rule for one or more operators."""
+
+    def register(function: Rule) -> Rule:
+        for op_type in op_types:
+            assert (domain, op_type) not in _RULES, f"two rules for {op_type}"
+            _RULES[domain, op_type] = function
+        return function
+
+    return register
+
+
+@cache
+def _load() -> None:
+    package = import_module("npuc.frontend.onnx.rules")
+    for module in sorted(iter_modules(package.__path__), key=lambda m: m.name):
+        import_module(f"{package.__name__}.{module.name}")
+
+
+def find_rule(domain: str, op_type: str) -> Rule | None:
+    """The rule for an operator, or None."""
+    _load()
+    return _RULES.get((domain, op_type))
+
+
+def rules() -> dict[tuple[str, str], Rule]:
+    """All rules."""
+    _load()
+    return dict(_RULES)

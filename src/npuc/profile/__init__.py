@@ -1,0 +1,1 @@
+"""What a network is made of: its layers, parameters and work."""

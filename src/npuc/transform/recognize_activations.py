@@ -1,0 +1,143 @@
+"""Activation functions that exporters spell out in primitives become one op.
+
+    %s = top.sigmoid(%x)
+    %y = top.mul(%x, %s)      →   %y = top.silu(%x)
+
+Each rule below is the formula of the activation, and stands for every spelling of that formula (see `formula`). What is
+inside must have no other user. `x * sigmoid(1.702 * x)` is not GELU, only near it, and stays as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from npuc.ir import top
+from npuc.ir.definition import TopOp
+from npuc.ir.graph import Graph
+from npuc.ir.names import value_name
+from npuc.ir.passes import Pass, apply_patterns, register_pass
+from npuc.transform.formula import Call, Function, Operand, Parameter, Variable, as_sum, is_close, sqrt
+from npuc.transform.matching import Build, FormulaPattern, Match, Rule
+
+x, slope = Variable("x"), Variable("slope")
+a, b, c, s = Parameter("a"), Parameter("b"), Parameter("c"), Parameter("s")
+high = Parameter("high")
+
+absolute, exp, log, erf = Function("abs"), Function("exp"), Function("log"), Function("erf")
+sigmoid, tanh, softplus = Function("sigmoid"), Function("tanh"), Function("softplus")
+clip, hard_sigmoid, elu = Function("clip"), Function("hard_sigmoid"), Function("elu")
+maximum, if_positive, positive = Function("max"), Function("if_positive"), Function("positive")
+
+ROUNDED = 1e-3
+"""Tolerance for irrational constants, which models state with a few digits."""
+
+
+def relu(value: Operand) -> Call:
+    """max(value, 0)"""
+    return clip(value, min=0.0, max=math.inf)
+
+
+def becomes(kind: type[TopOp], **properties: Any) -> Build:
+    """The op of x, with properties that are numbers or found by parameters."""
+
+    def build(found: Match) -> TopOp | None:
+        values = {
+            key: found[value] if isinstance(value, Parameter) else value for key, value in properties.items()
+        }
+        return kind.make(found[x], **values)
+
+    return build
+
+
+def where(condition: Callable[[Match], bool], build: Build) -> Build:
+    """A further condition on what was found."""
+    return lambda found: build(found) if condition(found) else None
+
+
+def _hard_sigmoid(found: Match) -> TopOp | None:
+    """s * clip(a * x + b, 0, high) where s * high is 1."""
+    scale = found[s]
+    if not is_close(scale * found[high], 1.0, 1e-5) or scale <= 0 or found[a] == 0:
+        return None
+    return top.HardSigmoid.make(found[x], alpha=scale * found[a], beta=scale * found[b])
+
+
+def _prelu(found: Match) -> TopOp | None:
+    return top.PRelu.make(found[x], found[slope])
+
+
+def _prelu_of_negative(found: Match) -> Sequence[TopOp] | None:
+    """The slope with its sign changed, as one more constant."""
+    values = found.graph.constant(found[slope])
+    if values is None:
+        return None
+    weight = found.graph.add_weight(f"{value_name(found[slope])}/negative", -values)
+    return weight, top.PRelu.make(found[x], weight.output)
+
+
+def _selu(found: Match) -> TopOp | None:
+    """c * x above zero, a * e^x - a below it."""
+    if not is_close(found[a], -found[b], 1e-5) or found[c] == 0:
+        return None
+    return top.Selu.make(found[x], alpha=found[a] / found[c], gamma=found[c])
+
+
+def _celu(found: Match) -> TopOp | None:
+    """s * elu(x / s)"""
+    return top.Celu.make(found[x], alpha=found[s]) if is_close(found[s] * found[a], 1.0, 1e-5) else None
+
+
+RULES = (
+    # Sigmoid and its relatives
+    Rule(as_sum(1 / (1 + exp(-x))), becomes(top.Sigmoid)),
+    Rule(as_sum(x / (1 + exp(-x))), becomes(top.SiLU)),
+    Rule(as_sum(x * sigmoid(x)), becomes(top.SiLU)),
+    Rule(as_sum(log(1 + exp(x))), becomes(top.Softplus)),
+    Rule(as_sum(x * tanh(softplus(x))), becomes(top.Mish)),
+    Rule(as_sum(x / (1 + absolute(x))), becomes(top.Softsign)),
+    # Hard sigmoid: clip(x + 3, 0, 6) / 6, or clip(alpha * x + beta, 0, 1)
+    Rule(as_sum(s * clip(a * x + b, min=0.0, max=high)), _hard_sigmoid),
+    Rule(as_sum(x * clip(x + 3, min=0.0, max=6.0) / 6), becomes(top.HardSwish)),
+    Rule(as_sum(x * clip(x / 6 + 0.5, min=0.0, max=1.0)), becomes(top.HardSwish)),
+    Rule(as_sum(x * hard_sigmoid(x, alpha=1 / 6, beta=0.5)), becomes(top.HardSwish)),
+    # GELU
+    Rule(as_sum(0.5 * x * (1 + erf(x / math.sqrt(2)))), becomes(top.Gelu), ROUNDED),
+    Rule(
+        as_sum(0.5 * x * (1 + tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))),
+        becomes(top.Gelu, tanh=True),
+        ROUNDED,
+    ),
+    # Relu and its relatives
+    Rule(as_sum(if_positive(x, x, 0.0)), becomes(top.Relu)),
+    Rule(as_sum(x * positive(x)), becomes(top.Relu)),
+    Rule(as_sum(if_positive(x, x, a * x)), becomes(top.LeakyRelu, alpha=a)),
+    Rule(as_sum(maximum(x, a * x)), where(lambda found: 0 <= found[a] <= 1, becomes(top.LeakyRelu, alpha=a))),
+    Rule(as_sum(relu(x) + a * relu(-x)), lambda found: top.LeakyRelu.make(found[x], alpha=-found[a])),
+    Rule(as_sum(if_positive(x, x, slope * x)), _prelu),
+    Rule(as_sum(relu(x) - slope * relu(-x)), _prelu),
+    Rule(as_sum(relu(x) + slope * relu(-x)), _prelu_of_negative),
+    Rule(as_sum(relu(x) + slope * clip(x, min=-math.inf, max=0.0)), _prelu),
+    Rule(as_sum(relu(x) + 0.5 * slope * (x - absolute(x))), _prelu),
+    Rule(
+        as_sum(if_positive(x, x, a * exp(x) + b)),
+        where(lambda found: is_close(found[a], -found[b], 1e-5), becomes(top.Elu, alpha=a)),
+    ),
+    Rule(as_sum(if_positive(x, c * x, a * exp(x) + b)), _selu),
+    Rule(as_sum(s * elu(a * x, alpha=1.0)), _celu),
+    Rule(as_sum(1 / sqrt(x)), where(lambda found: not isinstance(found.root, top.Rsqrt), becomes(top.Rsqrt))),
+)
+
+
+@register_pass
+@dataclass(frozen=True)
+class RecognizeActivations(Pass):
+    """Activation functions spelled out in primitives become one op."""
+
+    name: ClassVar[str] = "recognize-activations"
+
+    def run(self, graph: Graph) -> None:
+        """All rules together: the parts of some activations are activations themselves."""
+        apply_patterns(graph, [FormulaPattern(graph, RULES)])
