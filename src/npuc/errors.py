@@ -187,6 +187,13 @@ class EngineError(NpucError):
     code, title, exit_status = "E503", "the float engine failed", 1
 
 
+class OriginalError(NpucError):
+    """ONNX Runtime cannot load or run the file that was imported (an operator set before 7, random data that the network
+    cannot digest), so there is nothing to compare the import with. `--check-input` checks with real data."""
+
+    code, title = "E504", "the original cannot be run"
+
+
 class UsageError(NpucError):
     """Options contradict each other or have a value of the wrong form."""
 

@@ -48,6 +48,21 @@ def write_atomically(path: Path | str) -> Iterator[IO[bytes]]:
                 os.unlink(temporary)
 
 
+def writable(path: Path | str) -> Path:
+    """The path, if a file can be written there; asked before long work, so that its result is not lost."""
+    path = Path(path)
+    reason = ""
+    if path.is_dir():
+        reason = "it is a folder"
+    elif not path.parent.is_dir():
+        reason = f"there is no folder '{path.parent}'"
+    elif not os.access(path.parent, os.W_OK):
+        reason = f"the folder '{path.parent}' is read-only"
+    if reason:
+        raise OutputError(f"cannot be written: {reason}", where=str(path), fix="Choose another path with -o")
+    return path
+
+
 def make_folder(path: Path | str) -> Path:
     """Make a folder, and those above it, unless it is there."""
     path = Path(path)

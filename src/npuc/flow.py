@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npuc.errors import FileFormatError, UsageError
+from npuc.errors import FileFormatError, PreprocessError, UnknownTensorError, UsageError
 from npuc.files import existing_file
 from npuc.frontend.onnx import ImportOptions, import_onnx
 from npuc.frontend.sniff import describe_content
-from npuc.ir import Graph, dtype_of, load_graph, save_graph
+from npuc.ir import Graph, dtype_of, load_graph, save_graph, shape_of
 from npuc.ir.passes import PASSES, PassEvent, run_pipeline
 from npuc.ir.preprocess import Preprocess
 from npuc.transform import CANONICAL
@@ -44,7 +44,9 @@ def import_model(
 ) -> Graph:
     """Read a foreign model and bring it into canonical form."""
     path = _foreign(path)
-    graph = import_onnx(path, options or ImportOptions())
+    options = options or ImportOptions()
+    graph = import_onnx(path, options)
+    _check_preprocess(graph, options)
     steps = (["fuse-preprocess"] if fuse_preprocess else []) + ([CANONICAL] if canonical else [])
     if fuse_preprocess and not any(port.preprocess for port in graph.inputs):
         raise UsageError(
@@ -54,6 +56,20 @@ def import_model(
     if fuse_preprocess and "fuse-preprocess" not in PASSES:
         raise UsageError("this npuc has no pass 'fuse-preprocess'")
     return run_pipeline(graph, ",".join(steps), observe) if steps else graph
+
+
+def _check_preprocess(graph: Graph, options: ImportOptions) -> None:
+    ports = {port.name: port for port in graph.inputs}
+    for name, preprocess in options.preprocess.items():
+        if name not in ports:
+            raise UnknownTensorError(
+                f"preprocessing is given for '{name}', which is not an input",
+                fix=f"The inputs are {', '.join(ports)}",
+            )
+        try:
+            preprocess.check(shape_of(ports[name].value))
+        except PreprocessError as error:
+            raise PreprocessError(error.message, where=f"input '{name}'", fix=error.fix) from error
 
 
 def input_names(path: Path | str) -> tuple[str, ...]:

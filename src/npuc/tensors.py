@@ -139,7 +139,8 @@ class TensorFile(Mapping[str, Array]):
             SyntaxError,
             TypeError,
         ) as error:
-            raise self._bad(f"{label} has a damaged header ({str(error).splitlines()[0]})") from error
+            reason = (str(error).splitlines() or ["cut off"])[0]
+            raise self._bad(f"{label} has a damaged header ({reason})") from error
         if dtype.hasobject or dtype.fields is not None:
             raise UnsupportedTypeError(
                 f"{label} holds {'Python objects' if dtype.hasobject else 'records'}, not numbers",

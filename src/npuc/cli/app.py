@@ -16,6 +16,8 @@ from npuc import __version__
 from npuc.cli import console, doctor, export, import_, opt, run, show, tensors
 from npuc.errors import InternalError, NpucError, UsageError
 
+_INTERRUPTED = 130
+
 app = typer.Typer(
     name="npuc",
     help="An open NPU compiler suite: take a trained network, look at it, simplify it, run it.",
@@ -64,9 +66,12 @@ def run_command(arguments: list[str] | None = None) -> int:
         # Whoever read our output has had enough. Python would complain again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except SystemExit as leave:
+        # typer's answer to a closed pipe.
+        return leave.code if isinstance(leave.code, int) else 1
     except (KeyboardInterrupt, typer.Abort):
         console.complain("interrupted")
-        return 130
+        return _INTERRUPTED
     except NpucError as error:
         return _report(error)
     except MemoryError as error:
@@ -89,16 +94,20 @@ def _invoke(arguments: list[str] | None) -> int:
         if not hasattr(error, "format_message"):
             raise
         return _usage(error)
-    return result if isinstance(result, int) and not isinstance(result, bool) else 0
+    status = result if isinstance(result, int) and not isinstance(result, bool) else 0
+    if status == _INTERRUPTED:
+        # typer turns Ctrl-C into this status by itself.
+        raise KeyboardInterrupt
+    return status
 
 
 def _usage(error: Any) -> int:
-    context = getattr(error, "ctx", None)
     words = error.format_message().strip()
     # What `no_args_is_help` raises carries the whole help text.
     if type(error).__name__ == "NoArgsIsHelpError":
-        typer.echo(words or context.get_help())
-        return 0 if context is not None and context.parent is None else 2
+        typer.echo(words)
+        return 0
+    context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "npuc"
     text = " ".join(words.split())
     return _report(UsageError(text, fix=f"'{path} --help' shows how it is used"))

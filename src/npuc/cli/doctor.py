@@ -1,4 +1,4 @@
-"""Tell what is installed, what is missing, and how to get it."""
+"""Tell what is installed and what is missing."""
 
 from __future__ import annotations
 

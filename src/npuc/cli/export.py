@@ -32,12 +32,13 @@ def onnx(
 ) -> None:
     """Write an ONNX file that computes the same."""
     from npuc.export.onnx import export_onnx
-    from npuc.files import existing_file
+    from npuc.files import existing_file, writable
     from npuc.flow import load_model
 
     printer = Printer(quiet, as_json)
     if existing_file(model).resolve() == output.resolve():
         raise UsageError(f"-o {output} is the model itself", fix="Choose another name")
+    writable(output)
     files = export_onnx(load_model(model), output, external_data=True if external_data else None)
     for file in files:
         printer.say(f"{model} -> {file} ({size(file.stat().st_size)})")

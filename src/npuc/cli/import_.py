@@ -1,4 +1,7 @@
-"""Import a model: read it, bring it into canonical form, write it as .mlir, and check it against the original."""
+"""Read a model, simplify it, and check it.
+
+The result is an .mlir file with its weights beside it. It is compared with ONNX Runtime on the original file.
+"""
 
 from __future__ import annotations
 
@@ -105,12 +108,13 @@ def command(
 ) -> None:
     """Run the command."""
     from npuc.evaluate.compare import Tolerance
-    from npuc.files import existing_file
+    from npuc.files import existing_file, writable
 
     printer = Printer(quiet, as_json)
-    existing_file(model)
-    bar = Tolerance.parse(tolerance)
     target = output or Path(f"{model.stem}.mlir")
+    existing_file(model)
+    writable(target)
+    bar = Tolerance.parse(tolerance)
     if target.suffix != ".mlir":
         raise UsageError(
             f"-o '{target}' is not the name of an .mlir file", fix=f"Use -o {target.with_suffix('.mlir')}"
@@ -163,7 +167,8 @@ def command(
         )
         _print_check(printer, report, time.perf_counter() - start, bool(check_input))
         result["check"] = {
-            "passed": report.passed,
+            "passed": None if report.impossible else report.passed,
+            "reason": report.impossible or None,
             "outputs": [entry.as_json() for entry in report.outputs],
             "layers": [entry.as_json() for entry in report.layers],
         }
@@ -204,9 +209,13 @@ def _group(summary: Summary) -> list[tuple[str, str, int]]:
 def _print_check(printer: Printer, report: CheckReport, seconds: float, given: bool) -> None:
     from npuc.evaluate.compare import worst_first
 
+    if report.impossible:
+        printer.say(f"  {'check':8} NOT CHECKED: {report.impossible}")
+        return
     verdict = "agrees with" if report.passed else "DIFFERS from"
     data = "the given data" if given else "random data"
-    compared = f"{len(report.outputs)} outputs and {len(report.layers)} intermediate tensors"
+    plural = "" if len(report.outputs) == 1 else "s"
+    compared = f"{len(report.outputs)} output{plural} and {len(report.layers)} intermediate tensors"
     printer.say(
         f"  {'check':8} {verdict} ONNX Runtime on the original: {compared}, on {data} ({seconds:.2f} s)"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,7 +69,7 @@ def shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def preprocess_by_input(flags: dict[str, Sequence[str]]) -> dict[str, Preprocess]:
+def preprocess_by_input(flags: Mapping[str, Sequence[str]]) -> dict[str, Preprocess]:
     """Preprocessing flags, each with an optional `input:` before its value, as one `Preprocess` an input.
 
     The keys of `flags` are fields of `Preprocess`; a value without a name is for every input that has any flag with
@@ -94,7 +94,7 @@ def import_options(
     input_shapes: Iterable[str],
     inputs: str | None,
     outputs: str | None,
-    flags: dict[str, Sequence[str]],
+    flags: Mapping[str, Sequence[str]],
 ) -> ImportOptions:
     """The importer's options; what is meant for the only input gets its name from the file."""
     from npuc.frontend.onnx import ImportOptions

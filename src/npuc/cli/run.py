@@ -1,4 +1,7 @@
-"""Run a network in float on given or random data; results go to an .npz file."""
+"""Run a network in float on given or random data.
+
+With -o, all outputs go to an .npz file.
+"""
 
 from __future__ import annotations
 
@@ -51,11 +54,13 @@ def command(
     from npuc.calib.samples import load_samples, parse_assignments, single_run
     from npuc.engine import ALL_TENSORS
     from npuc.evaluate.batches import run_batches
-    from npuc.files import existing_file
+    from npuc.files import existing_file, writable
     from npuc.flow import load_model
 
     printer = Printer(quiet, as_json)
     existing_file(model)
+    if output is not None:
+        writable(output)
     shapes = options.import_options(model, input_shape or [], None, None, {}) if input_shape else None
     graph = load_model(model, shapes)
     if random:

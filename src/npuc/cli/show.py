@@ -1,4 +1,7 @@
-"""Show what a network is made of: layers, shapes, parameters, multiply-accumulates; or draw it."""
+"""Show what a network is made of, or draw it.
+
+The table has a line a layer: its shape, its parameters and its multiply-accumulates (MACs).
+"""
 
 from __future__ import annotations
 

@@ -16,8 +16,9 @@ import numpy as np
 import onnxruntime as ort
 
 from npuc.engine.tensors import Array, from_ort, is_native, to_ort
+from npuc.engine.weights import attach_weights
 from npuc.errors import EngineError, InputDataError
-from npuc.export.onnx import ALL_TENSORS, Fetch, embed, to_onnx
+from npuc.export.onnx import ALL_TENSORS, ExportedModel, Fetch, to_onnx
 from npuc.ir import DYNAMIC, DType, Graph, dtype_of, shape_of
 
 _ERRORS_ONLY = 3
@@ -35,6 +36,14 @@ def session_options(threads: int | None = None, optimize: bool = True) -> Any:
     # A quantized model means quantize, float op, dequantize; integer kernels in their place round differently.
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     return options
+
+
+def _session(exported: ExportedModel, threads: int | None, optimize: bool) -> tuple[Any, list[Any]]:
+    """A session, and the weights that it reads in place."""
+    options = session_options(threads, optimize)
+    weights = attach_weights(exported, options)
+    model = exported.proto.SerializeToString()
+    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"]), weights
 
 
 class FloatEngine:
@@ -59,21 +68,14 @@ class FloatEngine:
         types = {info.name: dtype_of(info.type.tensor_type.elem_type) for info in exported.proto.graph.output}
         self._types = [types[name] for name in self._wanted]
         self._native = all(map(is_native, (*self._types, *(dtype for dtype, _ in self.inputs.values()))))
-        options = session_options(threads, optimize)
-        # ONNX Runtime takes initializers in memory of NumPy's own types only.
-        embed(exported.proto, {name: w for name, w in exported.external.items() if not is_native(w.dtype)})
-        # The session reads the weights in place, so the values that hold them live as long as it does.
-        self._weights = {
-            name: to_ort(w.array(), w.dtype) for name, w in exported.external.items() if is_native(w.dtype)
-        }
-        if self._weights:
-            options.add_external_initializers(list(self._weights), list(self._weights.values()))
         try:
-            self._session = ort.InferenceSession(
-                exported.proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
+            self._session, self._weights = _session(exported, threads, optimize)
         except Exception as error:
-            raise EngineError(f"ONNX Runtime cannot load the program: {_first_line(error)}") from error
+            try:
+                # A graph optimization of ONNX Runtime may fail on a model that runs as it stands.
+                self._session, self._weights = _session(exported, threads, optimize=False)
+            except Exception:
+                raise EngineError(f"ONNX Runtime cannot load the program: {_first_line(error)}") from error
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs, and what was asked for, of one set of inputs.

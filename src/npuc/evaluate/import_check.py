@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from npuc.engine import FloatEngine
-from npuc.errors import NumericMismatchError
+from npuc.errors import NumericMismatchError, OriginalError
 from npuc.evaluate.compare import Difference, Tolerance, difference
 from npuc.evaluate.original import Original
 from npuc.ir import Graph, dtype_of, is_static, result_names, shape_of
@@ -36,6 +36,8 @@ class CheckReport:
     tolerance: Tolerance
     left_out: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    impossible: str = ""
+    """Why ONNX Runtime could not run the original, if it could not: then nothing was compared."""
 
     @property
     def failures(self) -> list[Difference]:
@@ -44,8 +46,8 @@ class CheckReport:
 
     @property
     def passed(self) -> bool:
-        """True if nothing is beyond the tolerance."""
-        return not self.failures
+        """True if there was a comparison and nothing is beyond the tolerance."""
+        return not self.impossible and not self.failures
 
     def require(self) -> None:
         """Raise `NumericMismatchError` unless it passed."""
@@ -74,13 +76,18 @@ def check_import(
 ) -> CheckReport:
     """Run both and compare.
 
+    A file that ONNX Runtime cannot run is no fault of the import: the report says so, and holds no differences.
     `original_inputs` are what the original takes in place of `inputs`, where preprocessing has been fused.
     """
     theirs = dict(original_inputs or inputs)
     types = {port.name: port.type for port in graph.inputs}
     for name, array in theirs.items():
         types[name] = _type_of(array)
-    original = Original(path, graph, types, threads)
+    tolerance = tolerance or Tolerance()
+    try:
+        original = Original(path, graph, types, threads)
+    except OriginalError as error:
+        return CheckReport((), (), tolerance, tuple(leave_out), impossible=error.message)
     outputs = [port.name for port in graph.outputs]
     # An output that one value serves twice, or that is an input, is known to both sides by name all the same.
     middle = [name for name in original.comparable if name not in outputs and name not in leave_out]
@@ -92,7 +99,10 @@ def check_import(
     for index, group in enumerate(groups):
         ours = FloatEngine(graph, fetch=group, threads=threads).run(inputs)
         named = outputs if index == 0 else []
-        reference = original.run(theirs, [*named, *group])
+        try:
+            reference = original.run(theirs, [*named, *group])
+        except OriginalError as error:
+            return CheckReport((), (), tolerance, tuple(leave_out), impossible=error.message)
         layers.extend(_judge(name, ours[name], reference[name]) for name in group)
         final.extend(
             _judge(name, ours[name], reference[name])
@@ -105,7 +115,7 @@ def check_import(
     unknown = [name for name in leave_out if name not in original.comparable and name not in outputs]
     if unknown:
         notes.append(f"--except names tensors that were not compared anyway: {', '.join(unknown[:8])}")
-    return CheckReport(tuple(final), tuple(layers), tolerance or Tolerance(), tuple(leave_out), tuple(notes))
+    return CheckReport(tuple(final), tuple(layers), tolerance, tuple(leave_out), tuple(notes))
 
 
 def _type_of(array: Array) -> Any:

@@ -15,7 +15,7 @@ import onnx
 
 from npuc.engine import session_options
 from npuc.engine.tensors import from_ort, is_native, to_ort
-from npuc.errors import EngineError
+from npuc.errors import OriginalError
 from npuc.ir import Graph, dtype_of, shape_of
 
 Array = np.ndarray[Any, Any]
@@ -66,10 +66,8 @@ class Original:
                 model.SerializeToString(), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:
-            raise EngineError(
-                f"ONNX Runtime cannot load the original file: {_first_line(error)}",
-                where=str(path),
-                fix="Import it with --no-check",
+            raise OriginalError(
+                f"ONNX Runtime cannot load it: {_first_line(error)}", where=str(path)
             ) from error
         self._path = path
 
@@ -81,10 +79,8 @@ class Original:
         try:
             values = self._session.run_with_ort_values(list(names), feed)
         except Exception as error:
-            raise EngineError(
-                f"ONNX Runtime cannot run the original file: {_first_line(error)}",
-                where=str(self._path),
-                fix="Import it with --no-check, or check it with real data: --check-input FILE",
+            raise OriginalError(
+                f"ONNX Runtime cannot run it: {_first_line(error)}", where=str(self._path)
             ) from error
         return {name: _array(value) for name, value in zip(names, values, strict=True)}
 

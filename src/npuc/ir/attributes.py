@@ -32,7 +32,7 @@ Native = bool | int | float | str | tuple["Native", ...] | dict[str, "Native"] |
 def to_attribute(value: Any) -> Attribute:
     """The attribute that stands for a Python value.
 
-    Tuples and lists of integers (of floats) are dense arrays; other sequences are `ArrayAttr`.
+    Tuples and lists of integers are dense arrays, other sequences `ArrayAttr` (xDSL prints dense floats that it cannot read).
 
     >>> str(to_attribute((1, 2)))
     'array<i64: 1, 2>'
@@ -53,8 +53,6 @@ def to_attribute(value: Any) -> Attribute:
         case tuple() | list():
             if all(type(item) is int for item in value):
                 return DenseArrayBase.from_list(i64, value)
-            if all(type(item) is float for item in value):
-                return DenseArrayBase.from_list(f64, value)
             return ArrayAttr([to_attribute(item) for item in value])
     raise TypeError(f"no attribute for a {type(value).__name__}")
 

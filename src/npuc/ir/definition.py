@@ -74,7 +74,7 @@ def _integer_array(values: Sequence[int]) -> Attribute:
 
 
 def _float_array(values: Sequence[float]) -> Attribute:
-    return DenseArrayBase.from_list(f64, [float(value) for value in values])
+    return ArrayAttr([FloatAttr(float(value), f64) for value in values])
 
 
 def _text_array(values: Sequence[str]) -> Attribute:
@@ -113,7 +113,7 @@ def integers(default: Sequence[int] = _REQUIRED) -> tuple[int, ...]:
 
 def numbers(default: Sequence[float] = _REQUIRED) -> tuple[float, ...]:
     """A property that reads as a tuple of floats."""
-    return cast("tuple[float, ...]", _property(DenseArrayBase, default, _float_array))
+    return cast("tuple[float, ...]", _property(ArrayAttr, default, _float_array))
 
 
 def texts(default: Sequence[str] = _REQUIRED) -> tuple[str, ...]:

@@ -88,6 +88,8 @@ _TABLE: tuple[tuple[str, Any, int, str, Attribute], ...] = (
     ("f8E8M0FNU", ml_dtypes.float8_e8m0fnu, 24, "U8", builtin.Float8E8M0FNUType()),
     ("ui2", ml_dtypes.uint2, 25, "U8", _uint(2)),
     ("i2", ml_dtypes.int2, 26, "I8", IntegerType(2)),
+    ("f6E2M3FN", ml_dtypes.float6_e2m3fn, 27, "U8", builtin.Float6E2M3FNType()),
+    ("f6E3M2FN", ml_dtypes.float6_e3m2fn, 28, "U8", builtin.Float6E3M2FNType()),
 )
 
 DTYPES: tuple[DType, ...] = tuple(

@@ -20,7 +20,7 @@ from xdsl.utils.exceptions import DiagnosticException, VerifyException
 from npuc.errors import VerificationError
 from npuc.ir.attributes import to_attribute, to_native
 from npuc.ir.dtypes import dtype_of, tensor_type
-from npuc.ir.names import layer_name, location, result_names, value_name
+from npuc.ir.names import describe, layer_name, location, result_names, value_name
 from npuc.ir.top.weight import WeightOp
 from npuc.ir.weights import Weight, WeightStore
 
@@ -193,12 +193,22 @@ class Graph:
             new.location = old.location
         return clone
 
+    def _first_fault(self) -> str | None:
+        """What is wrong with the first op that does not verify, with its layer name."""
+        for op in self.block.ops:
+            try:
+                op.verify()
+            except (VerifyException, DiagnosticException) as error:
+                reason = _reason(error)
+                return reason if reason.startswith(describe(op)) else f"{describe(op)}: {reason}"
+        return None
+
     def verify(self) -> None:
         """Check every op, the types of all weights, and that weights exist; `VerificationError` names the layer."""
         try:
             self.module.verify()
         except (VerifyException, DiagnosticException) as error:
-            raise VerificationError(_last_line(error)) from error
+            raise VerificationError(self._first_fault() or _reason(error)) from error
         for op in self.ops:
             if not isinstance(op, WeightOp):
                 continue
@@ -212,14 +222,15 @@ class Graph:
                 )
 
 
-def _last_line(error: Exception) -> str:
-    """xDSL's diagnostics print the whole program with the message under it; the message is what helps."""
-    cause: BaseException = error
-    while cause.__cause__ is not None:
+def _reason(error: BaseException) -> str:
+    """The text of the innermost verifier error: what xDSL wraps around it is a print of the whole program."""
+    texts = []
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, VerifyException):
+            texts.append(str(cause))
         cause = cause.__cause__
-    lines = [line.strip(" ^|-") for line in str(cause).splitlines()]
-    lines = [line for line in lines if line]
-    return lines[-1] if lines else str(error)
+    return " ".join((texts[-1] if texts else str(error)).split())
 
 
 def make_input(block: Block, name: str, kind: Attribute) -> BlockArgument:

@@ -13,10 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
-from xdsl.pattern_rewriter import GreedyRewritePatternApplier, PatternRewriter, PatternRewriteWalker, RewritePattern
+from xdsl.pattern_rewriter import (
+    GreedyRewritePatternApplier,
+    PatternRewriter,
+    PatternRewriteWalker,
+    RewritePattern,
+)
 from xdsl.pattern_rewriter import op_type_rewrite_pattern as rewrites
 from xdsl.utils.arg_spec import ArgSpecConvertible, parse_pipeline
-from xdsl.utils.exceptions import ParseError as XdslParseError
+from xdsl.utils.exceptions import ArgSpecParseError
 
 from npuc.errors import NpucError, PassError, PipelineError, VerificationError
 from npuc.ir.graph import Graph
@@ -62,8 +67,9 @@ def parse_passes(pipeline: str) -> list[Pass]:
     found: list[Pass] = []
     try:
         specs = list(parse_pipeline(pipeline))
-    except (XdslParseError, ValueError) as error:
-        reason = getattr(error, "message", str(error))
+    except (ArgSpecParseError, ValueError) as error:
+        # The message shows the text with a mark under it; its last line says what is wrong.
+        reason = str(error).strip().splitlines()[-1].strip(" ^")
         raise PipelineError(
             f"'{pipeline}' is not a pipeline ({reason})", fix="Write it like 'fold-constants,fuse-relu{limit=1}'"
         ) from error

@@ -32,12 +32,25 @@ class MappedFile:
         self.path = path
         try:
             with open(path, "rb") as handle:
-                self.size = os.fstat(handle.fileno()).st_size
+                status = os.fstat(handle.fileno())
+                self.size = status.st_size
+                self._identity = _identity(status)
                 self.buffer: mmap.mmap | bytes = (
                     mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) if self.size else b""
                 )
         except OSError as error:
             raise WeightFileError(f"cannot be mapped: {error.strerror}", where=str(path)) from error
+
+    def is_current(self) -> bool:
+        """True if the path still leads to the file that is mapped (a file may be replaced while it is in use)."""
+        try:
+            return _identity(os.stat(self.path)) == self._identity
+        except OSError:
+            return False
+
+
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @dataclass(frozen=True)
@@ -132,7 +145,7 @@ class WeightStore(Mapping[str, Weight]):
 
 def write_weight(out: IO[bytes], weight: Weight) -> None:
     """Append the bytes of a weight to a file, streaming."""
-    if isinstance(weight.data, FileSlice):
+    if isinstance(weight.data, FileSlice) and weight.data.file.is_current():
         # Read through a descriptor, not the mapping: touched pages of a mapping count as resident memory.
         with open(weight.data.file.path, "rb") as source:
             source.seek(weight.data.offset)
@@ -144,7 +157,7 @@ def write_weight(out: IO[bytes], weight: Weight) -> None:
                 out.write(chunk)
                 left -= len(chunk)
         return
-    out.write(memoryview(np.ascontiguousarray(weight.data).reshape(-1).view(np.uint8)).cast("B"))
+    out.write(memoryview(np.ascontiguousarray(weight.array()).reshape(-1).view(np.uint8)).cast("B"))
 
 
 def save_safetensors(path: Path, store: Mapping[str, Weight], names: Iterable[str] | None = None) -> None:

@@ -62,9 +62,8 @@ def write_picture(graph: Graph, path: Path) -> tuple[Path, str | None]:
         return _write(path, text), None
     program = shutil.which("dot")
     if program is None:
-        return _write(
-            path.with_suffix(".dot"), text
-        ), f"{INSTALL}; render the file with 'dot -T{kind} -O FILE.dot'"
+        text_file = _write(path.with_suffix(".dot"), text)
+        return text_file, f"{INSTALL}; then draw it with 'dot -T{kind} {text_file} -o {path}'"
     try:
         done = subprocess.run(
             [program, f"-T{kind}"], input=text, capture_output=True, timeout=300, check=False

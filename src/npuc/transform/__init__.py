@@ -10,6 +10,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 
+from npuc.errors import PassError, VerificationError
 from npuc.ir.graph import Graph
 from npuc.ir.passes import PASSES, PassEvent, run_pipeline
 
@@ -27,21 +28,23 @@ _ORDER = (
     "merge-reshapes",
     "simplify-slices",
     "recognize-softmax",
-    "recognize-activations",
     "recognize-norms",
     "canonical-matmul",
     "recognize-attention",
     "recognize-pixel-shuffle",
     "recognize-channel-shuffle",
-    "canonical-conv",
-    "canonical-pool",
-    # Movement out of the way, so that producers meet their consumers.
+    # Movement out of the way, so that producers meet their consumers, and activations are whole.
     "move-permutes",
     "merge-reshapes",
+    "recognize-activations",
+    "canonical-pool",
     "fuse-pad",
     "fold-batch-norm",
     "fold-scale",
     "fuse-relu",
+    # Layers are whole now: one spatial axis becomes two, and the reshapes for that cancel between neighbours.
+    "canonical-conv",
+    "move-reshapes",
     # What the folds left behind.
     "fold-constants",
     "simplify-slices",
@@ -54,8 +57,12 @@ CANONICAL = ",".join(name for name in _ORDER if name in PASSES)
 """The pipeline of the canonical form, as text for `npuc opt -p`."""
 
 
-def canonicalize(graph: Graph, observe: Callable[[PassEvent], None] | None = None) -> Graph:
+def canonicalize(
+    graph: Graph, observe: Callable[[PassEvent], None] | None = None, *, verify_each: bool = False
+) -> Graph:
     """A copy of the graph in canonical form; it computes the same outputs.
+
+    The result is verified; `verify_each` verifies after every pass, which names the pass to blame and takes far longer.
 
     >>> from npuc.ir import Graph, tensor_type
     >>> graph = Graph.empty([("x", tensor_type((1, 3), "f32"))])
@@ -63,7 +70,13 @@ def canonicalize(graph: Graph, observe: Callable[[PassEvent], None] | None = Non
     >>> canonicalize(graph).outputs[0].name
     'y'
     """
-    return run_pipeline(graph, CANONICAL, observe)
+    result = run_pipeline(graph, CANONICAL, observe, verify=verify_each)
+    if not verify_each:
+        try:
+            result.verify()
+        except VerificationError as error:
+            raise PassError(f"the canonical form is not valid: {error.message}") from error
+    return result
 
 
 __all__ = ["CANONICAL", "canonicalize"]

@@ -70,7 +70,8 @@ def offset_inputs(op: Conv | MatMul, weight: Array, offset: Array) -> Array:
     if isinstance(op, Conv):
         taps = weight.reshape((*weight.shape[:2], -1)).sum(axis=2)
         grouped = taps.reshape((op.group, -1, weight.shape[1]))
-        return np.einsum("goi,gi->go", grouped, offset.reshape((op.group, -1))).reshape(-1)
+        added: Array = np.einsum("goi,gi->go", grouped, offset.reshape((op.group, -1)))
+        return added.reshape(-1)
     product: Array = weight @ offset if op.transpose_b else offset @ weight
     return product
 

@@ -4,7 +4,7 @@
     GELU = 0.5 * x * (1 + erf(x / sqrt(2)))
 
 A formula is kept multiplied out, as a sum of products of powers, and so is the arithmetic of a graph when the two are
-compared (`matching`). Therefore one formula covers every order of operands, every place that an exporter may put a constant,
+compared (`matching`). So one formula covers every order of operands, every place that a constant may be put in,
 division or multiplication by the reciprocal, `sqrt` and `div` or `rsqrt` and `mul`.
 """
 
@@ -151,7 +151,9 @@ class Sum:
     def is_affine(self) -> bool:
         """True for a * atom + b: then no product or sum of two unknown values needs to be looked into."""
         unknown = [monomial for monomial in self.terms if monomial]
-        return len(unknown) <= 1 and all(len(monomial) == 1 for monomial in unknown)
+        return len(unknown) <= 1 and all(
+            len(monomial) == 1 and power <= 1 for monomial in unknown for _, power in monomial
+        )
 
 
 def _join(a: Monomial, b: Monomial) -> Monomial:
@@ -246,6 +248,7 @@ class Function:
     name: str
 
     def __call__(self, *arguments: Operand, **options: Any) -> Call:
+        """Its value for formulas, with options that its op has as properties."""
         return Call(self.name, tuple(as_sum(argument) for argument in arguments), options)
 
 

@@ -1,8 +1,8 @@
 """Matching: does a value of the graph compute a formula?
 
-Arithmetic that leads to the value is multiplied out until values are met that something else uses too, or that no arithmetic
-made; the result is compared with the formula, atom by atom, from the last op backwards. A match is only given if nothing
-outside it uses what is inside, so that one op can take its place. The work a root costs is bounded, however large the graph.
+The arithmetic that leads to the value is multiplied out, up to values that others use too or that no arithmetic made,
+and the result is compared with the formula, atom by atom, from the last op backwards. It is a match only if
+nothing outside uses what is inside, so that one op can take its place. A root costs a bounded amount of work.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, overload
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from npuc.ir import top
-from npuc.ir.definition import TopOp
-from npuc.ir.dtypes import dtype_of, is_static, shape_of
+from npuc.ir.definition import TOP_OPS, TopOp
+from npuc.ir.dtypes import dtype_of, shape_of
 from npuc.ir.graph import Graph
 from npuc.ir.passes import PatternRewriter
 from npuc.transform.formula import ONE, Call, Group, Number, Parameter, Sum, Variable, is_close
@@ -74,16 +74,16 @@ class Match:
 class Matcher:
     """Compares formulas with the value of one op."""
 
-    def __init__(self, graph: Graph, root: TopOp, tolerance: float = 1e-5) -> None:
+    def __init__(self, graph: Graph, root: TopOp) -> None:
         self.graph = graph
         self.root = root
-        self.tolerance = tolerance
+        self.precision = _PRECISION.get(dtype_of(root.results[0].type).name, 0.0)
+        self.tolerance = self.precision
         self._expanded: dict[tuple[Any, bool], tuple[Sum, frozenset[Operation]]] = {}
 
-    def match(self, formula: Sum, tolerance: float | None = None) -> Match | None:
-        """The first way to read the root as the formula."""
-        kind = dtype_of(self.root.results[0].type).name
-        self.tolerance = max(tolerance or 1e-5, _PRECISION.get(kind, 0.0))
+    def match(self, formula: Sum, tolerance: float = 1e-5) -> Match | None:
+        """The first way to read the root as the formula, with constants that are right within the tolerance."""
+        self.tolerance = max(tolerance, self.precision)
         start = Match(self.graph, self.root, {}, {}, frozenset({self.root}))
         for found in self._formula(formula, self.root.results[0], start):
             if found.is_closed():
@@ -193,10 +193,11 @@ class Matcher:
         mark = len(opened)
         total = None
         # A value with several users is a variable of its own: so the x of `x * sigmoid(x)` is met as one.
-        if isinstance(op, TopOp) and len(opened) < _MOST_OPS and (first or op.results[0].has_one_use()):
-            if not (has_relu(op) and isinstance(subject, SSAValue)):
-                opened.append(op)
-                total = self._arithmetic(op, affine, opened)
+        alone = isinstance(op, TopOp) and (first or op.results[0].has_one_use())
+        fused = isinstance(op, TopOp) and has_relu(op) and isinstance(subject, SSAValue)
+        if isinstance(op, TopOp) and alone and not fused and len(opened) < _MOST_OPS:
+            opened.append(op)
+            total = self._arithmetic(op, affine, opened)
         if total is None or len(total.terms) > _MOST_TERMS:
             del opened[mark:]
             assert isinstance(subject, SSAValue) or first
@@ -284,13 +285,13 @@ def view_of(graph: Graph, value: SSAValue) -> View | None:
             sign = _sign(graph, op.x)
             if sign is None or not is_float(op.y) or not sign[1]:
                 return View("cast", (op.x,), {"to": op.to}, (op,))
-            return View("positive", (sign[0],), {}, (op, op.x.owner))  # type: ignore[arg-type]
+            return View("positive", (sign[0],), {}, (op, op.x.owner))
     return View(op.name.removeprefix("top."), tuple(op.operands), op.native_properties(), (op,))
 
 
 def _bounds(graph: Graph, op: TopOp) -> View:
     """Nested max, min and clip with numbers as one clip."""
-    low, high, ops, value = -math.inf, math.inf, [], op.results[0]
+    low, high, ops, value = -math.inf, math.inf, list[Operation](), op.results[0]
     while (inner := producer(value, TopOp)) is not None and (not ops or value.has_one_use()):  # type: ignore[type-abstract]
         if isinstance(inner, top.Clip):
             below, above, following = inner.min, inner.max, inner.x
@@ -332,7 +333,7 @@ def _choice(graph: Graph, op: top.Where) -> View | None:
         return None
     x, positive = sign
     branches = (op.a, op.b) if positive else (op.b, op.a)
-    return View("if_positive", (x, *branches), {}, (op, op.condition.owner))  # type: ignore[arg-type]
+    return View("if_positive", (x, *branches), {}, (op, op.condition.owner))
 
 
 # From a match to a rewrite.
@@ -342,11 +343,39 @@ Build = Callable[[Match], TopOp | Sequence[TopOp] | None]
 
 @dataclass(frozen=True)
 class Rule:
-    """A formula, and the op that computes it (or several, the last of them): None where the match turns out not to fit."""
+    """A formula, and the op (or ops, the last of them) that computes it; None where the match turns out not to fit."""
 
     formula: Sum
     build: Build
     tolerance: float = 1e-5
+
+    @property
+    def roots(self) -> tuple[type[TopOp], ...]:
+        """The kinds of op that the formula can end in."""
+        kinds: tuple[type[TopOp], ...] = () if self.formula.bare is not None else _ARITHMETIC
+        if self.formula.is_affine:
+            for atom in self.formula.atoms:
+                if isinstance(atom, Call):
+                    kinds += _VIEWED.get(atom.function) or (TOP_OPS[f"top.{atom.function}"],)
+        return kinds
+
+
+_ARITHMETIC = (
+    top.Add,
+    top.Sub,
+    top.Mul,
+    top.Div,
+    top.Scale,
+    top.Neg,
+    top.Pow,
+    top.Sqrt,
+    top.Rsqrt,
+    top.Reciprocal,
+)
+_VIEWED: dict[str, tuple[type[TopOp], ...]] = {
+    "clip": (top.Relu, top.Clip, top.Max, top.Min, top.Add, top.Sub, top.Mul),
+    "if_positive": (top.Where,),
+}
 
 
 @dataclass(eq=False)
@@ -355,14 +384,19 @@ class FormulaPattern(GraphPattern):
 
     rules: Sequence[Rule]
 
+    def __post_init__(self) -> None:
+        self._by_root: dict[type, list[Rule]] = {}
+        for rule in self.rules:
+            for kind in dict.fromkeys(rule.roots):
+                self._by_root.setdefault(kind, []).append(rule)
+
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         """Try each rule with the op as the last one of the formula."""
-        if not isinstance(op, TopOp) or isinstance(op, top.WeightOp | top.Onnx) or len(op.results) != 1:
-            return
-        if not is_float(op.results[0]) or not all(is_static(value) for value in op.operands):
+        rules = self._by_root.get(type(op))
+        if rules is None or not isinstance(op, TopOp) or not is_float(op.results[0]):
             return
         matcher = Matcher(self.graph, op)
-        for rule in self.rules:
+        for rule in rules:
             found = matcher.match(rule.formula, rule.tolerance)
             new = rule.build(found) if found is not None else None
             if new is None:
@@ -373,6 +407,8 @@ class FormulaPattern(GraphPattern):
                     insert(rewriter, before)
                 replace_op(rewriter, op, ops[-1])
                 return
+            for unused in reversed(ops):
+                unused.erase()  # so that its operands do not count it among their users
 
 
 __all__ = ["FormulaPattern", "Match", "Matcher", "Number", "Rule", "View", "view_of"]

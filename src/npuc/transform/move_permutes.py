@@ -15,8 +15,8 @@ from typing import ClassVar
 
 from npuc.ir.graph import Graph
 from npuc.ir.passes import Pass, apply_patterns, register_pass
+from npuc.transform.crossing import Permutation, cross
 from npuc.transform.merge_reshapes import MergePermutes
-from npuc.transform.movement import Permutation, cross
 
 
 @register_pass

@@ -6,12 +6,13 @@
     %n = top.div(%d, top.sqrt(top.add(%v, 1e-5)))
     %y = top.add(top.mul(%n, %scale), %bias)         →   %y = top.layer_norm(%x, %scale, %bias) {axis = -1}
 
-Layer norm (over trailing axes), instance norm (over spatial axes), RMS norm and L2 norm. A factor and a bias that follow are
-absorbed. A norm between two reshapes is that norm under another axis, or a group norm.
+Layer norm (over trailing axes), instance norm (over spatial axes), RMS norm and L2 norm. A factor and a bias after it
+are absorbed. A norm between two reshapes is that norm over other axes, or a group norm.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from npuc.ir.definition import TopOp, normal_axis
 from npuc.ir.dtypes import dtype_of, shape_of
 from npuc.ir.graph import Graph
 from npuc.ir.passes import Pass, PatternRewriter, apply_patterns, register_pass, rewrites
+from npuc.ir.top.normalization import AffineNorm
 from npuc.transform.formula import Function, Parameter, Variable, as_sum, shared, sqrt
 from npuc.transform.matching import Build, FormulaPattern, Match, Rule
 from npuc.transform.patterns import (
@@ -34,7 +36,6 @@ from npuc.transform.patterns import (
     insert,
     is_float,
     per_axis,
-    remake,
     replace,
     sole_producer,
     uniform,
@@ -54,7 +55,53 @@ root_mean_square = sqrt(mean(x**2, axes=axes) + epsilon)
 inverse = shared(1 / deviation)
 scaled_inverse = shared(scale / deviation)
 
-AffineNorm = top.LayerNorm | top.RMSNorm | top.InstanceNorm | top.GroupNorm
+
+@dataclass(frozen=True)
+class Norm:
+    """A norm that is still to be made."""
+
+    kind: type[TopOp]
+    x: SSAValue
+    properties: dict[str, Any]
+    scale: SSAValue | None = None
+    bias: SSAValue | None = None
+
+    @staticmethod
+    def of(graph: Graph, op: AffineNorm) -> Norm:
+        """An op as a norm; a scale of ones and a bias of zeros are none."""
+        keep = {
+            key: value
+            for key, value in op.native_properties().items()
+            if key in ("epsilon", "axis", "groups")
+        }
+        scale = None if uniform(graph, op.scale) == 1 else op.scale
+        bias = None if uniform(graph, op.bias) == 0 else op.bias
+        return Norm(type(op), op.x, keep, scale, bias)
+
+    def make(self) -> TopOp:
+        """The op."""
+        return self.kind.make(self.x, self.scale, self.bias, **self.properties)
+
+    @property
+    def is_trailing(self) -> bool:
+        """True if its parameters have the shape of the normalized axes, and not one number a channel."""
+        return self.kind in (top.LayerNorm, top.RMSNorm)
+
+    @property
+    def first_axis(self) -> int:
+        """The first normalized axis."""
+        return normal_axis(self.properties.get("axis", 2), len(shape_of(self.x)))
+
+    def readings(self) -> list[Norm]:
+        """Layer norm over the axes from 2 on and instance norm are the same: their parameters decide."""
+        found = [self]
+        if self.scale is None and self.bias is None and self.first_axis == 2:
+            rest = {"epsilon": self.properties["epsilon"]}
+            if self.kind is top.LayerNorm:
+                found.append(Norm(top.InstanceNorm, self.x, rest))
+            elif self.kind is top.InstanceNorm:
+                found.append(Norm(top.LayerNorm, self.x, {**rest, "axis": 2 - len(shape_of(self.x))}))
+        return found
 
 
 def _norm(kind: type[TopOp], scale: Variable | None = None, bias: Variable | None = None) -> Build:
@@ -65,14 +112,13 @@ def _norm(kind: type[TopOp], scale: Variable | None = None, bias: Variable | Non
         first = len(shape) - len(found[axes])
         if not found[axes] or found[axes] != tuple(range(first, len(shape))) or found[epsilon] < 0:
             return None
-        properties: dict[str, Any] = {"epsilon": found[epsilon]}
         if kind is top.LayerNorm and first == 2 and len(shape) >= 4:
-            bare: TopOp = top.InstanceNorm.make(found[x], **properties)
+            bare = Norm(top.InstanceNorm, found[x], {"epsilon": found[epsilon]})
         else:
-            bare = kind.make(found[x], axis=first - len(shape), **properties)
-        name = derived(found.root.results[0], "")
-        parameters = [(key, found[value]) for key, value in (("scale", scale), ("bias", bias)) if value is not None]
-        return _with_parameters(found.graph, bare, dict(parameters), name)
+            bare = Norm(kind, found[x], {"epsilon": found[epsilon], "axis": first - len(shape)})
+        parameters = {"scale": scale, "bias": bias}
+        chosen = {key: found[value] for key, value in parameters.items() if value is not None}
+        return _with_parameters(found.graph, bare, chosen, found.root)
 
     return build
 
@@ -114,7 +160,9 @@ RULES = (
 )
 
 
-def _trailing(graph: Graph, value: SSAValue, inner: tuple[int, ...]) -> SSAValue | np.ndarray[Any, Any] | None:
+def _trailing(
+    graph: Graph, value: SSAValue, inner: tuple[int, ...]
+) -> SSAValue | np.ndarray[Any, Any] | None:
     """A parameter of the shape of the normalized axes: as it is, or as a new constant."""
     shape = shape_of(value)
     if shape == inner:
@@ -137,49 +185,49 @@ def _per_channel(graph: Graph, value: SSAValue, shape: tuple[int, ...]) -> np.nd
 
 
 def _with_parameters(
-    graph: Graph, op: TopOp, parameters: dict[str, SSAValue], name: str
+    graph: Graph, bare: Norm, parameters: dict[str, SSAValue], root: TopOp
 ) -> Sequence[TopOp] | None:
-    """A norm with more parameters, after the constants that it needs; None if they do not fit it.
-
-    Without parameters, layer norm over all axes from 2 on and instance norm are the same: the parameters decide.
-    """
-    value = op.operands[0]
-    shape = shape_of(value)
-    kinds: list[tuple[type[TopOp], dict[str, Any]]] = [(type(op), {})]
-    plain = len(op.operands) == 1
-    if plain and isinstance(op, top.LayerNorm) and normal_axis(op.axis, len(shape)) == 2:
-        kinds.append((top.InstanceNorm, {}))
-    elif plain and isinstance(op, top.InstanceNorm):
-        kinds.append((top.LayerNorm, {"axis": 2 - len(shape)}))
-    for kind, extra in kinds:
-        ops: list[TopOp] = []
-        chosen: dict[str, SSAValue | None] = {"scale": getattr(op, "scale", None), "bias": getattr(op, "bias", None)}
-        for key, parameter in parameters.items():
-            fitted: SSAValue | np.ndarray[Any, Any] | None
-            if issubclass(kind, top.LayerNorm | top.RMSNorm):
-                axis = extra.get("axis", getattr(op, "axis", -1))
-                fitted = _trailing(graph, parameter, shape[normal_axis(axis, len(shape)) :])
-            else:
-                fitted = _per_channel(graph, parameter, shape)
-            if fitted is None:
-                break
-            if not isinstance(fitted, SSAValue):
-                weight = graph.add_weight(f"{name}{key}", np.array(fitted, dtype_of(value.type).numpy))
-                ops.append(weight)
-                fitted = weight.output
-            chosen[key] = fitted
-        else:
-            properties = {
-                key: number for key, number in op.native_properties().items() if key in ("epsilon", "groups", "axis")
-            }
-            if kind is not type(op):
-                properties.pop("axis", None)
-            return [*ops, kind.make(value, chosen["scale"], chosen["bias"], **{**properties, **extra})]
+    """A norm with more parameters, after the constants that it needs; None if they do not fit it."""
+    shape = shape_of(bare.x)
+    for norm in bare.readings():
+        arrays: dict[str, SSAValue | np.ndarray[Any, Any] | None] = {
+            key: _trailing(graph, value, shape[norm.first_axis :])
+            if norm.is_trailing
+            else _per_channel(graph, value, shape)
+            for key, value in parameters.items()
+        }
+        if all(array is not None for array in arrays.values()):
+            return _made(graph, norm, arrays, root)
     return None
 
 
-def _is_neutral(graph: Graph, value: SSAValue | None, number: float) -> bool:
-    return value is None or uniform(graph, value) == number
+def _made(
+    graph: Graph, norm: Norm, parameters: dict[str, SSAValue | np.ndarray[Any, Any] | None], root: TopOp
+) -> Sequence[TopOp]:
+    """The norm with these parameters, after new constants for those that are arrays."""
+    weights: list[TopOp] = []
+    values: dict[str, Any] = {}
+    for key, parameter in parameters.items():
+        if isinstance(parameter, np.ndarray):
+            array = np.array(parameter, dtype_of(norm.x.type).numpy)
+            weights.append(graph.add_weight(derived(root.results[0], key), array))
+            parameter = weights[-1].results[0]
+        values[key] = parameter
+    return [*weights, dataclasses.replace(norm, **values).make()]
+
+
+def _sole_norm(value: SSAValue) -> AffineNorm | None:
+    for kind in (top.LayerNorm, top.RMSNorm, top.InstanceNorm, top.GroupNorm):
+        found = sole_producer(value, kind)
+        if found is not None:
+            return found
+    return None
+
+
+def _finish(rewriter: PatternRewriter, op: TopOp, new: Sequence[TopOp]) -> None:
+    for weight in new[:-1]:
+        insert(rewriter, weight)
+    replace(rewriter, op, new[-1])
 
 
 class AbsorbParameter(GraphPattern):
@@ -190,37 +238,20 @@ class AbsorbParameter(GraphPattern):
         """The norm has no other user and no such parameter yet."""
         if has_relu(op) or not is_float(op.y):
             return
+        key = "scale" if isinstance(op, top.Mul) else "bias"
         for value, parameter in ((op.a, op.b), (op.b, op.a)):
             before = _sole_norm(value)
             if before is None or shape_of(value) != shape_of(op.y):
                 continue
-            if not _is_neutral(self.graph, before.bias, 0.0) or isinstance(before, top.RMSNorm) and isinstance(op, top.Add):
+            norm = Norm.of(self.graph, before)
+            if norm.bias is not None or (key == "scale" and norm.scale is not None):
                 continue
-            key = "scale" if isinstance(op, top.Mul) else "bias"
-            if key == "scale" and not _is_neutral(self.graph, before.scale, 1.0):
+            if key == "bias" and norm.kind is top.RMSNorm:
                 continue
-            stripped = _strip_neutral(self.graph, before)
-            new = _with_parameters(self.graph, stripped, {key: parameter}, derived(op.y, ""))
+            new = _with_parameters(self.graph, norm, {key: parameter}, op)
             if new is not None:
-                for weight in new[:-1]:
-                    insert(rewriter, weight)
-                replace(rewriter, op, new[-1])
+                _finish(rewriter, op, new)
                 return
-
-
-def _sole_norm(value: SSAValue) -> AffineNorm | None:
-    for kind in (top.LayerNorm, top.RMSNorm, top.InstanceNorm, top.GroupNorm):
-        found = sole_producer(value, kind)
-        if found is not None:
-            return found  # type: ignore[return-value]
-    return None
-
-
-def _strip_neutral(graph: Graph, op: AffineNorm) -> TopOp:
-    """The norm without a scale of ones and a bias of zeros."""
-    kept_scale = None if _is_neutral(graph, op.scale, 1.0) else op.scale
-    kept_bias = None if _is_neutral(graph, op.bias, 0.0) else op.bias
-    return op if (kept_scale, kept_bias) == (op.scale, op.bias) else remake(op, op.x, kept_scale, kept_bias)
 
 
 class NormBetweenReshapes(GraphPattern):
@@ -233,66 +264,54 @@ class NormBetweenReshapes(GraphPattern):
         before = sole_producer(inner.x, top.Reshape) if inner is not None else None
         if inner is None or before is None or before.x.type != op.y.type or not is_float(op.y):
             return
-        new = self._grouped(inner, before.x, op) or self._over_other_axes(inner, before.x, op)
+        norm = Norm.of(self.graph, inner)
+        new = self._grouped(norm, before.x, op) or self._over_other_axes(norm, before.x, op)
         if new is not None:
-            for weight in new[:-1]:
-                insert(rewriter, weight)
-            replace(rewriter, op, new[-1])
+            _finish(rewriter, op, new)
 
-    def _grouped(self, inner: TopOp, value: SSAValue, op: top.Reshape) -> Sequence[TopOp] | None:
+    def _grouped(self, inner: Norm, value: SSAValue, op: top.Reshape) -> Sequence[TopOp] | None:
         """Each group of channels is one channel inside: its parameters hold for all channels of the group."""
-        shape, folded = shape_of(value), shape_of(inner.operands[0])
-        if not isinstance(inner, top.InstanceNorm | top.LayerNorm) or len(folded) < 3 or len(shape) < 3:
+        shape, folded = shape_of(value), shape_of(inner.x)
+        norm = next((norm for norm in inner.readings() if norm.kind is top.InstanceNorm), None)
+        if norm is None or len(folded) < 3 or len(shape) < 3:
             return None
         groups = folded[1]
         if folded[0] != shape[0] or groups == 0 or shape[1] % groups:
             return None
-        if isinstance(inner, top.LayerNorm):
-            if normal_axis(inner.axis, len(folded)) != 2 or len(inner.operands) != 1:
-                return None
-        properties = {"epsilon": inner.epsilon}
-        if groups == shape[1]:
-            bare: TopOp = top.InstanceNorm.make(value, **properties)
-        else:
-            bare = top.GroupNorm.make(value, groups=groups, **properties)
-        weights: list[TopOp] = []
-        chosen: list[SSAValue | None] = []
-        for key, parameter, neutral in (("scale", inner.scale, 1.0), ("bias", inner.bias, 0.0)):
-            if _is_neutral(self.graph, parameter, neutral):
-                chosen.append(None)
-                continue
+        parameters: dict[str, SSAValue | np.ndarray[Any, Any] | None] = {}
+        for key, parameter in (("scale", norm.scale), ("bias", norm.bias)):
             array = self.graph.constant(parameter)
-            if array is None:
+            if array is None and parameter is not None:
                 return None
-            weight = self.graph.add_weight(derived(op.y, key), np.repeat(array, shape[1] // groups))
-            weights.append(weight)
-            chosen.append(weight.output)
-        return [*weights, remake(bare, value, *chosen)]
+            parameters[key] = None if array is None else np.repeat(array, shape[1] // groups)
+        epsilon = norm.properties["epsilon"]
+        outer = Norm(top.GroupNorm, value, {"epsilon": epsilon, "groups": groups})
+        if groups == shape[1]:
+            outer = Norm(top.InstanceNorm, value, {"epsilon": epsilon})
+        return _made(self.graph, outer, parameters, op)
 
-    def _over_other_axes(self, inner: TopOp, value: SSAValue, op: top.Reshape) -> Sequence[TopOp] | None:
-        """The normalized axes are the last ones inside; so many elements must be the last axes outside."""
-        if not isinstance(inner, top.LayerNorm | top.RMSNorm):
+    def _over_other_axes(self, inner: Norm, value: SSAValue, op: top.Reshape) -> Sequence[TopOp] | None:
+        """The normalized axes are the last ones inside; as many elements must be the last axes outside."""
+        if not inner.is_trailing:
             return None
-        shape, folded = shape_of(value), shape_of(inner.x)
-        count = math.prod(folded[normal_axis(inner.axis, len(folded)) :])
+        shape = shape_of(value)
+        count = math.prod(shape_of(inner.x)[inner.first_axis :])
         first = len(shape) - 1
         while first > 0 and math.prod(shape[first:]) < count:
             first -= 1
         if math.prod(shape[first:]) != count:
             return None
-        weights: list[TopOp] = []
-        chosen: list[SSAValue | None] = []
+        parameters: dict[str, SSAValue | np.ndarray[Any, Any] | None] = {}
         for key, parameter in (("scale", inner.scale), ("bias", inner.bias)):
             if parameter is None or shape_of(parameter) == shape[first:]:
-                chosen.append(parameter)
+                parameters[key] = parameter
                 continue
             array = self.graph.constant(parameter)
             if array is None:
                 return None
-            weight = self.graph.add_weight(derived(op.y, key), array.reshape(shape[first:]))
-            weights.append(weight)
-            chosen.append(weight.output)
-        return [*weights, type(inner).make(value, *chosen, axis=first - len(shape), epsilon=inner.epsilon)]
+            parameters[key] = array.reshape(shape[first:])
+        outer = Norm(inner.kind, value, {**inner.properties, "axis": first - len(shape)})
+        return _made(self.graph, outer, parameters, op)
 
 
 @register_pass
@@ -304,4 +323,6 @@ class RecognizeNorms(Pass):
 
     def run(self, graph: Graph) -> None:
         """The norm itself first, then what may be absorbed into it."""
-        apply_patterns(graph, [FormulaPattern(graph, RULES), AbsorbParameter(graph), NormBetweenReshapes(graph)])
+        apply_patterns(
+            graph, [FormulaPattern(graph, RULES), AbsorbParameter(graph), NormBetweenReshapes(graph)]
+        )

@@ -67,11 +67,8 @@ _SAME_COORDINATES = (
 
 
 def _slice(graph: Graph, op: Slice) -> SSAValue | None:
-    whole = all(
-        begin == 0 and (step == 1 or count == 1)
-        for begin, step, count in zip(op.offset, op.steps, op.shape, strict=True)
-    )
-    return op.x if whole and shape_of(op.x) == op.shape else None
+    forward = all(step == 1 or n == 1 for step, n in zip(op.steps, op.shape, strict=True))
+    return op.x if forward and shape_of(op.x) == op.shape else None
 
 
 def _same_shape(graph: Graph, op: Any) -> SSAValue | None:

@@ -112,11 +112,10 @@ class SliceOfConcat(GraphPattern):
             if begin <= min(first, last) and max(first, last) < end:
                 offset = list(op.offset)
                 offset[axis] -= begin
-                new = Slice.make(part, offset=offset, steps=op.steps, shape=op.shape)
                 if shape_of(part) == op.shape and all(step == 1 for step in op.steps):
                     replace_with_value(rewriter, op, part)
                 else:
-                    replace(rewriter, op, new)
+                    replace(rewriter, op, Slice.make(part, offset=offset, steps=op.steps, shape=op.shape))
                 return
             begin = end
 
@@ -168,8 +167,6 @@ class JoinViews(GraphPattern):
                 parts.append(insert(rewriter, cut).results[0])
         if len(parts) > 1:
             replace(rewriter, op, remake(op, parts))
-        elif view_of(parts[0]) is not None and parts[0].owner is not op:
-            rewriter.replace(op, [], parts)
         else:
             replace_with_value(rewriter, op, parts[0])
 

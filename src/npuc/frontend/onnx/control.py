@@ -6,14 +6,15 @@ What depends on data stays a `top.onnx` op with its subgraphs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
 
-from npuc.errors import InvalidModelError, ResourceLimitError
+from npuc.errors import InvalidModelError
 from npuc.frontend.onnx.node import NoTopForm
 from npuc.frontend.onnx.scope import Meaning, NodeContext, Scope
-from npuc.ir import Weight, dtype_of, is_static, shape_of, top
+from npuc.ir import Value, Weight, dtype_of, is_static, shape_of, top
 from npuc.ir.definition import normal_axis
 
 RunBody = Callable[[onnx.GraphProto, Scope], None]
@@ -42,9 +43,9 @@ def _body(ctx: NodeContext, graph: onnx.GraphProto, tag: str, inputs: Sequence[M
     return outputs
 
 
-def _meanings(ctx: NodeContext) -> list[Meaning]:
+def _meanings(ctx: NodeContext, first: int) -> list[Meaning]:
     found = []
-    for index, name in enumerate(ctx.node.inputs):
+    for index, name in list(enumerate(ctx.node.inputs))[first:]:
         if not name:
             raise NoTopForm(f"its input {index} is left out")
         meaning = ctx.scope.lookup(name)
@@ -118,55 +119,94 @@ def unroll_loop(ctx: NodeContext, run: RunBody) -> list[Meaning]:
     return [*carried, *(_stack(ctx, parts, 0) for parts in scanned)]
 
 
-def unroll_scan(ctx: NodeContext, run: RunBody) -> list[Meaning]:
-    """A `Scan`: its length is a shape, and so is known."""
-    node = ctx.node
-    if ctx.opset < 9:
-        raise NoTopForm("its old form has a batch axis")
-    body = node.graph("body")
-    count = node.int("num_scan_inputs")
-    meanings = _meanings(ctx)
-    states, inputs = meanings[: len(meanings) - count], meanings[len(meanings) - count :]
-    outputs_scanned = len(body.output) - len(states)
-    in_axes = node.ints("scan_input_axes", (0,) * count)
-    out_axes = node.ints("scan_output_axes", (0,) * outputs_scanned)
-    in_back = node.ints("scan_input_directions", (0,) * count)
-    out_back = node.ints("scan_output_directions", (0,) * outputs_scanned)
-    values = [ctx.scope.value(meaning) for meaning in inputs]
+@dataclass(frozen=True)
+class _ScanPlan:
+    """How a `Scan` walks: the axis and the direction of each scanned input and output."""
+
+    body: onnx.GraphProto
+    states: int
+    in_axes: tuple[int, ...]
+    in_back: tuple[int, ...]
+    out_axes: tuple[int, ...]
+    out_back: tuple[int, ...]
+
+
+def _index(ctx: NodeContext, value: Value, axis: int, at: int) -> Value:
+    """value[..., at, ...] along an axis, which disappears."""
+    shape = shape_of(value)
+    piece = ctx.emit(
+        top.Slice,
+        value,
+        offset=tuple(at if i == axis else 0 for i in range(len(shape))),
+        steps=(1,) * len(shape),
+        shape=tuple(1 if i == axis else n for i, n in enumerate(shape)),
+    ).y
+    return ctx.emit(top.Reshape, piece, shape=tuple(n for i, n in enumerate(shape) if i != axis)).y  # type: ignore[no-any-return]
+
+
+def _scan(ctx: NodeContext, run: RunBody, plan: _ScanPlan, meanings: list[Meaning], tag: str) -> list[Meaning]:
+    states = meanings[: plan.states]
+    values = [ctx.scope.value(meaning) for meaning in meanings[plan.states :]]
     if not values or not all(is_static(value) for value in values):
         raise NoTopForm("the length of its inputs depends on data")
-    axes = [normal_axis(axis, len(shape_of(value))) for axis, value in zip(in_axes, values, strict=True)]
+    axes = [normal_axis(axis, len(shape_of(value))) for axis, value in zip(plan.in_axes, values, strict=True)]
     lengths = {shape_of(value)[axis] for axis, value in zip(axes, values, strict=True)}
     if len(lengths) != 1:
-        raise InvalidModelError(f"{node.label}: its inputs have different lengths {sorted(lengths)}")
+        raise InvalidModelError(f"{ctx.node.label}: its inputs have different lengths {sorted(lengths)}")
     length = lengths.pop()
-    _check_size(ctx, length, body)
-    if length > 100_000:
-        raise ResourceLimitError(f"{node.label}: {length} iterations")
-    scanned: list[list[Meaning]] = [[] for _ in range(outputs_scanned)]
-    for step in range(length):
-        slices: list[Meaning] = []
-        for value, axis, back in zip(values, axes, in_back, strict=True):
-            shape = shape_of(value)
-            at = length - 1 - step if back else step
-            piece = ctx.emit(
-                top.Slice,
-                value,
-                offset=tuple(at if i == axis else 0 for i in range(len(shape))),
-                steps=(1,) * len(shape),
-                shape=tuple(1 if i == axis else n for i, n in enumerate(shape)),
-            ).y
-            slices.append(ctx.emit(top.Reshape, piece, shape=tuple(n for i, n in enumerate(shape) if i != axis)).y)
-        outputs = _body(ctx, body, f"{node.proto.name or node.op_type}[{step}]/", [*states, *slices], run)
-        states = outputs[: len(states)]
-        for parts, part in zip(scanned, outputs[len(states) :], strict=True):
-            parts.append(part)
+    _check_size(ctx, length, plan.body)
+    scanned: list[list[Meaning]] = [[] for _ in plan.out_axes]
     if scanned and not length:
         raise NoTopForm("it runs no iteration")
-    joined = []
-    for parts, axis, back in zip(scanned, out_axes, out_back, strict=True):
-        joined.append(_stack(ctx, parts[::-1] if back else parts, axis))
+    for step in range(length):
+        slices: list[Meaning] = [
+            _index(ctx, value, axis, length - 1 - step if back else step)
+            for value, axis, back in zip(values, axes, plan.in_back, strict=True)
+        ]
+        outputs = _body(ctx, plan.body, f"{tag}[{step}]/", [*states, *slices], run)
+        states = outputs[: plan.states]
+        for parts, part in zip(scanned, outputs[plan.states :], strict=True):
+            parts.append(part)
+    joined = [
+        _stack(ctx, parts[::-1] if back else parts, axis)
+        for parts, axis, back in zip(scanned, plan.out_axes, plan.out_back, strict=True)
+    ]
     return [*states, *joined]
+
+
+def unroll_scan(ctx: NodeContext, run: RunBody) -> list[Meaning]:
+    """A `Scan`: its length is a shape, and so is known. Opset 8 scans each sample of a batch by itself."""
+    node = ctx.node
+    body, count = node.graph("body"), node.int("num_scan_inputs")
+    tag = node.proto.name or node.op_type
+    batched = ctx.opset < 9
+    if batched and ctx.has(0):
+        raise NoTopForm("its sequences have lengths of their own")
+    meanings = _meanings(ctx, 1 if batched else 0)
+    states = len(meanings) - count
+    outputs = len(body.output) - states
+    if states < 0 or outputs < 0:
+        raise InvalidModelError(f"{node.label}: its subgraph does not fit its inputs")
+    plan = _ScanPlan(
+        body,
+        states,
+        node.ints("scan_input_axes", (0,) * count),
+        node.ints("directions" if batched else "scan_input_directions", (0,) * count),
+        node.ints("scan_output_axes", (0,) * outputs),
+        node.ints("scan_output_directions", (0,) * outputs),
+    )
+    if not batched:
+        return _scan(ctx, run, plan, meanings, tag)
+    values = [ctx.scope.value(meaning) for meaning in meanings]
+    if not values or not all(is_static(value) and shape_of(value) for value in values):
+        raise NoTopForm("the size of its batch depends on data")
+    samples = []
+    for sample in range(shape_of(values[0])[0]):
+        own: list[Meaning] = [_index(ctx, value, 0, sample) for value in values]
+        samples.append(_scan(ctx, run, plan, own, f"{tag}[{sample}]"))
+    if not samples:
+        raise NoTopForm("its batch is empty")
+    return [_stack(ctx, list(parts), 0) for parts in zip(*samples, strict=True)]
 
 
 CONTROL = {"If": fold_if, "Loop": unroll_loop, "Scan": unroll_scan}

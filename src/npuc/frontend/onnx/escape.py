@@ -5,6 +5,7 @@ An operator that is only a function of others, and newer than what ONNX Runtime 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from npuc.frontend.onnx.fold import MAX_OPSET
 from npuc.frontend.onnx.node import Node
 from npuc.frontend.onnx.reader import element_type
 from npuc.frontend.onnx.scope import Meaning, Scope
-from npuc.frontend.onnx.upgrade import upgrade
+from npuc.frontend.onnx.upgrade import upgrade, upgrade_graph
 from npuc.ir import DYNAMIC, Value, Weight, dtype_of, is_static, location, shape_of, tensor_type, top
 from npuc.ir.onnx_attributes import encode_attribute
 
@@ -103,7 +104,7 @@ def _from_branches(proto: onnx.NodeProto) -> dict[str, TypeProto]:
 
 
 def _infer(
-    proto: onnx.NodeProto, schema: OpSchema | None, meanings: dict[str, Meaning], opset: int, declared: dict[str, TypeProto]
+    proto: onnx.NodeProto, schema: OpSchema | None, meanings: dict[str, Meaning], opset: int, declared: Callable[[str], TypeProto | None]
 ) -> dict[str, TypeProto]:
     inferred: dict[str, TypeProto] = {}
     if schema is not None:
@@ -122,13 +123,21 @@ def _infer(
             inferred = {}
     if any(attribute.HasField("g") for attribute in proto.attribute):
         inferred = {**_from_branches(proto), **inferred}
+    inferred = {name: kind for name, kind in inferred.items() if _is_known(kind)}
     for name in proto.output:
-        if name and name not in inferred and name in declared:
-            inferred[name] = declared[name]
+        if name and name not in inferred:
+            kind = declared(name)
+            if kind is not None and _is_known(kind):
+                inferred[name] = kind
     return inferred
 
 
-def emit_onnx(scope: Scope, node: Node, reason: str, declared: dict[str, TypeProto]) -> dict[str, Value]:
+def _is_known(kind: TypeProto) -> bool:
+    which = kind.WhichOneof("value")
+    return which is not None and (which != "tensor_type" or kind.tensor_type.elem_type != 0)
+
+
+def emit_onnx(scope: Scope, node: Node, reason: str, declared: Callable[[str], TypeProto | None]) -> dict[str, Value]:
     """Append a `top.onnx` op for a node; returns its outputs by name."""
     proto, constants = upgrade(node)
     domain = node.domain
@@ -159,6 +168,7 @@ def emit_onnx(scope: Scope, node: Node, reason: str, declared: dict[str, TypePro
     captures: list[str] = []
     for attribute in proto.attribute:
         for graph in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
+            upgrade_graph(graph, scope.opsets[""])
             for name in captured_names(graph):
                 if name in captures:
                     continue

@@ -7,6 +7,7 @@ if it has one, and otherwise kept as `top.onnx`: **an importer never fails becau
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -81,7 +82,7 @@ class _Importer:
         self.opsets = _opsets(source.model)
         _inline_functions(source)
         self.model = source.model
-        self.declared: dict[str, TypeProto] = {}
+        self._types: dict[str, TypeProto] | None = None
         self.depth = 0
 
     def run(self) -> Graph:
@@ -103,7 +104,6 @@ class _Importer:
         for info in proto.output:
             if info.name not in {*everything} and not self.options.outputs:
                 raise InvalidModelError(f"the output '{info.name}' is not defined anywhere in the model")
-        self.declared = {info.name: info.type for info in (*proto.value_info, *proto.output) if info.HasField("type")}
         begin = list(self.options.inputs)
         nodes, needed = cut(nodes, begin or list(own_inputs), names, constants)
         inputs = begin or list(own_inputs)
@@ -142,7 +142,7 @@ class _Importer:
         inner = [name for name in inputs if name not in own]
         types: dict[str, TypeProto] = {name: info.type for name, info in own.items()}
         if inner:
-            types.update(self._inferred(own, inner))
+            types.update({name: kind for name in inner if (kind := self.declared(name)) is not None})
         out = []
         open_flags = []
         for name in inputs:
@@ -167,8 +167,13 @@ class _Importer:
             raise DynamicShapeError(f"npuc compiles static shapes, and {what}", fix=f"Add {flags}")
         return out
 
-    def _inferred(self, own: dict[str, ValueInfoProto], names: list[str]) -> dict[str, TypeProto]:
-        """Types of inner tensors at the chosen input shapes, by ONNX's own inference."""
+    def declared(self, name: str) -> TypeProto | None:
+        """The type of a tensor by ONNX's own inference over the whole model, at the chosen input shapes."""
+        if self._types is None:
+            self._types = self._infer_all()
+        return self._types.get(name)
+
+    def _infer_all(self) -> dict[str, TypeProto]:
         model = onnx.ModelProto()
         model.CopyFrom(self.model)
         for info in model.graph.input:
@@ -177,12 +182,10 @@ class _Importer:
                 info.type.tensor_type.shape.ClearField("dim")
                 for size in shape:
                     info.type.tensor_type.shape.dim.add().dim_value = size
-        try:
+        # A failure of the C++ side (it raises several kinds) leaves what the model itself declares.
+        with suppress(Exception):
             model = shape_inference.infer_shapes(model, data_prop=True)
-        except Exception:  # the C++ side raises several kinds; --input-shape then has to tell
-            return {}
-        wanted = set(names)
-        return {info.name: info.type for info in model.graph.value_info if info.name in wanted}
+        return {info.name: info.type for info in (*model.graph.value_info, *model.graph.output) if info.HasField("type")}
 
     def _nodes(self, nodes: list[onnx.NodeProto], scope: Scope) -> None:
         for proto in nodes:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from npuc.errors import InvalidModelError
 from npuc.frontend.onnx.node import Node
 
 Array = np.ndarray[Any, Any]
@@ -60,6 +61,7 @@ _MOVED: dict[str, list[Moved]] = {
     "Upsample": [Moved("scales", 1, 9, _float)],
     "Reshape": [Moved("shape", 1, 5, _ints)],
 }
+_MAX_DEPTH = 16
 _LEGACY_ATTRIBUTES = {"consumed_inputs", "broadcast", "is_test", "spatial"}
 
 
@@ -101,3 +103,25 @@ def upgrade(node: Node) -> tuple[onnx.NodeProto, dict[int, Array]]:
         proto.attribute.append(make("coordinate_transformation_mode", "asymmetric"))
         proto.attribute.append(make("nearest_mode", "floor"))
     return proto, new
+
+
+def upgrade_graph(graph: onnx.GraphProto, opset: int, depth: int = 0) -> None:
+    """Bring the nodes of a subgraph up to date in place; new inputs become Constant nodes."""
+    if depth > _MAX_DEPTH:
+        raise InvalidModelError(f"its graphs are nested more than {_MAX_DEPTH} deep")
+    nodes: list[onnx.NodeProto] = []
+    for index, old in enumerate(graph.node):
+        node = Node.of(old, opset)
+        proto, constants = upgrade(node) if node.domain == "" else (old, {})
+        for position, array in constants.items():
+            name = f"{next(iter(old.output), 'node')}/{index}/input{position}"
+            proto.input[position] = name
+            tensor = onnx.numpy_helper.from_array(array)
+            nodes.append(onnx.helper.make_node("Constant", [], [name], value=tensor))
+        for attribute in proto.attribute:
+            for nested in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
+                upgrade_graph(nested, opset, depth + 1)
+        nodes.append(proto)
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)

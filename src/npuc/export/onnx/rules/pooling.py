@@ -1,26 +1,61 @@
-"""Pooling over windows."""
+"""Pooling over windows.
 
-from npuc.export.onnx.emitter import Emitter
+Implementations of ONNX disagree about `ceil_mode`, so the windows are spelled out by pads wherever that says the same.
+"""
+
+from npuc.export.onnx.emitter import Emitter, Input
 from npuc.export.onnx.registry import exports
-from npuc.ir import shape_of, top
+from npuc.ir import dtype_of, shape_of, top
 
 
 @exports(top.MaxPool, top.AvgPool)
 def pool(op: top.MaxPool | top.AvgPool, emit: Emitter) -> None:
-    """MaxPool or AveragePool, by their global forms where the window is the whole image."""
-    average = isinstance(op, top.AvgPool)
+    """MaxPool or AveragePool; the mean of a whole image has a form of its own."""
+    dilated = max(op.dilations) > 1
     whole = op.kernel == shape_of(op.x)[2:] and not any(op.pads)
-    if average and whole and max(op.dilations) == 1:
+    if isinstance(op, top.AvgPool) and whole and not dilated:
         emit("GlobalAveragePool", op.x, to=op.y)
         return
+    include = isinstance(op, top.AvgPool) and op.count_include_pad
+    pads, ceil = _explicit(op, include)
+    x: Input = op.x
+    if any(pad >= kernel for pad, kernel in zip(pads, op.kernel * 2, strict=True)) and not ceil:
+        x, pads = _padded(op, emit, pads), (0,) * len(pads)
     emit(
-        "AveragePool" if average else "MaxPool",
-        op.x,
+        "AveragePool" if isinstance(op, top.AvgPool) else "MaxPool",
+        x,
         to=op.y,
         kernel_shape=op.kernel,
         strides=op.strides,
-        pads=op.pads,
-        dilations=op.dilations if max(op.dilations) > 1 else None,
-        ceil_mode=1 if op.ceil_mode else None,
-        count_include_pad=1 if isinstance(op, top.AvgPool) and op.count_include_pad else None,
+        pads=pads,
+        dilations=op.dilations if dilated else None,
+        ceil_mode=1 if ceil else None,
+        count_include_pad=1 if include else None,
     )
+
+
+def _explicit(op: top.MaxPool | top.AvgPool, include: bool) -> tuple[tuple[int, ...], bool]:
+    """Pads that end where the last window ends, and whether ceil mode is still needed.
+
+    It is where a mean counts padding: what a last window reaches beyond that does not count.
+    """
+    rank = len(op.kernel)
+    pads, ceil = list(op.pads), False
+    for axis, (size, count) in enumerate(zip(shape_of(op.x)[2:], shape_of(op.y)[2:], strict=True)):
+        end = (count - 1) * op.strides[axis] + (op.kernel[axis] - 1) * op.dilations[axis] + 1
+        exact = max(0, end - size - op.pads[axis])
+        if include and exact > op.pads[axis + rank]:
+            ceil = True
+        else:
+            pads[axis + rank] = exact
+    return tuple(pads), ceil
+
+
+def _padded(op: top.MaxPool | top.AvgPool, emit: Emitter, pads: tuple[int, ...]) -> str:
+    """The image with its border as values, because ONNX Runtime refuses pads as wide as the window."""
+    rank = len(op.kernel)
+    dtype = dtype_of(op.x.type)
+    lowest = float("-inf") if dtype.is_float else -(2.0 ** (8 * dtype.itemsize - 1))
+    border = emit.scalar(max(lowest, 0.0) if dtype.name.startswith("ui") else lowest, op.x)
+    value = border if isinstance(op, top.MaxPool) else emit.scalar(0, op.x)
+    return emit("Pad", op.x, emit.ints(0, 0, *pads[:rank], 0, 0, *pads[rank:]), value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from npuc.errors import InvalidModelError
 from npuc.frontend.onnx.node import Node, NoTopForm
 from npuc.frontend.onnx.registry import Outcome, rule
@@ -40,26 +42,27 @@ def _check_sizes(node: Node, rank: int, *lists: tuple[int, ...]) -> None:
             raise InvalidModelError(f"{node.label}: {list(values)} does not describe {rank} spatial axes")
 
 
-@rule("Conv")
-def conv(ctx: NodeContext) -> Outcome:
-    """Convolution of any rank."""
+def conv_parameters(ctx: NodeContext, weight_input: int = 1) -> dict[str, Any]:
+    """Strides, pads, dilations and group of a convolution node."""
     node, size = ctx.node, _spatial(ctx)
     ones = (1,) * len(size)
-    kernel = ctx.shape(1)[2:]
+    kernel = ctx.shape(weight_input)[2:]
     strides, dilations = node.ints("strides", ones), node.ints("dilations", ones)
     _check_sizes(node, len(size), strides, dilations)
     if len(kernel) != len(size) or tuple(node.ints("kernel_shape", kernel)) != kernel:
-        raise InvalidModelError(f"{node.label}: the kernel does not fit the weight of shape {list(ctx.shape(1))}")
-    return ctx.emit(
-        top.Conv,
-        ctx.operand(0),
-        ctx.operand(1),
-        ctx.optional(2),
-        strides=strides,
-        pads=_explicit_pads(node, size, kernel, strides, dilations),
-        dilations=dilations,
-        group=node.int("group", 1),
-    ).y
+        raise InvalidModelError(f"{node.label}: the kernel does not fit the weight of shape {list(ctx.shape(weight_input))}")
+    return {
+        "strides": strides,
+        "pads": _explicit_pads(node, size, kernel, strides, dilations),
+        "dilations": dilations,
+        "group": node.int("group", 1),
+    }
+
+
+@rule("Conv")
+def conv(ctx: NodeContext) -> Outcome:
+    """Convolution of any rank."""
+    return ctx.emit(top.Conv, ctx.operand(0), ctx.operand(1), ctx.optional(2), **conv_parameters(ctx)).y
 
 
 @rule("ConvTranspose")

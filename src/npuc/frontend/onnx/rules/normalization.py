@@ -130,7 +130,10 @@ def softmax(ctx: NodeContext) -> Outcome:
     if ctx.opset >= 13:
         return ctx.emit(kind, x, axis=ctx.node.int("axis", -1)).y
     shape = shape_of(x)
-    axis = normal_axis(ctx.node.int("axis", 1), len(shape) + 1)
+    axis = ctx.node.int("axis", 1)
+    axis += len(shape) if axis < 0 else 0
+    if not 0 <= axis <= len(shape):
+        raise InvalidModelError(f"{ctx.node.label}: axis {axis} of rank {len(shape)}")
     if axis == len(shape) - 1:
         return ctx.emit(kind, x, axis=axis).y
     flat = ctx.emit(top.Reshape, x, shape=(prod(shape[:axis]), prod(shape[axis:]))).y

@@ -1,0 +1,190 @@
+"""Write the generated pages of `docs/`: errors, ops, passes and commands, each from the code that it describes.
+
+    python -m npuc.cli.gendocs [--check] [DIR]
+
+`--check` writes nothing and fails if a page is not what it would write.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+_MARK = "<!-- Written by `make docs`. Do not edit: change the code that it describes. -->"
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check the pages; returns the exit status."""
+    check = "--check" in arguments
+    rest = [argument for argument in arguments if argument != "--check"]
+    folder = Path(rest[0]) if rest else Path("docs")
+    stale = []
+    for name, page in pages().items():
+        path = folder / name
+        if path.is_file() and path.read_text() == page:
+            continue
+        stale.append(str(path))
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(page)
+            print(f"wrote {path}")
+    if check and stale:
+        print(f"these pages are not up to date: {', '.join(stale)}; run 'make docs'", file=sys.stderr)
+        return 1
+    return 0
+
+
+def pages() -> dict[str, str]:
+    """File name to text, for every generated page."""
+    makers: dict[str, Callable[[], Iterator[str]]] = {
+        "errors.md": _errors,
+        "ops.md": _ops,
+        "passes.md": _passes,
+        "cli.md": _commands,
+    }
+    return {name: "\n".join([_MARK, "", *make()]).rstrip() + "\n" for name, make in makers.items()}
+
+
+def _text(thing: Any) -> str:
+    return inspect.cleandoc(thing.__doc__ or "")
+
+
+def _errors() -> Iterator[str]:
+    from npuc.errors import catalogue
+
+    yield "# Errors\n"
+    yield "Every error that npuc shows has a code that stays the same from release to release. Exit status 2 is for"
+    yield "what the user can mend, 1 for a fault of npuc or of the machine.\n"
+    for error in catalogue():
+        yield f"## {error.code}: {error.title}\n"
+        yield f"{_text(error)}\n"
+        yield f"`{error.__name__}`, exit status {error.exit_status}\n"
+
+
+def _ops() -> Iterator[str]:
+    from npuc.ir import top as _registered  # noqa: F401
+    from npuc.ir.definition import TOP_OPS
+
+    yield "# Ops of the `top` dialect\n"
+    yield f"{len(TOP_OPS)} ops, by name. Operands with `?` may be absent, with `*` there may be any number of them.\n"
+    for name in sorted(TOP_OPS):
+        op = TOP_OPS[name]
+        definition = op.get_irdl_definition()
+        yield f"## `{name}`\n"
+        yield f"{_text(op)}\n"
+        operands = [f"`{key}`{_arity(kind)}" for key, kind in definition.operands]
+        results = [f"`{key}`{_arity(kind)}" for key, kind in definition.results]
+        yield f"- operands: {', '.join(operands) or 'none'}"
+        properties = [key for key in definition.properties if key != "operandSegmentSizes"]
+        for key in properties:
+            kind = _property_type(op, key)
+            default = f" = `{op.DEFAULTS[key]!r}`" if key in op.DEFAULTS else ""
+            yield f"- property `{key}`{f': {kind}' if kind else ''}{default}"
+        yield f"- results: {', '.join(results)}\n"
+
+
+def _arity(kind: Any) -> str:
+    name = type(kind).__name__
+    return "?" if name.startswith("Opt") else "*" if name.startswith("Var") else ""
+
+
+def _property_type(op: type[Any], key: str) -> str:
+    for base in op.__mro__:
+        kind = vars(base).get("__annotations__", {}).get(key)
+        if kind is not None:
+            return (
+                kind.__name__ if isinstance(kind, type) and not getattr(kind, "__args__", None) else str(kind)
+            )
+    return ""
+
+
+def _passes() -> Iterator[str]:
+    from npuc.ir.passes import PASSES
+    from npuc.transform import CANONICAL
+
+    yield "# Passes\n"
+    yield "`npuc opt IN.mlir -p 'a,b{option=1}'` runs any of them. `npuc import` runs the canonical pipeline:\n"
+    yield f"```\n{CANONICAL.replace(',', ',' + chr(10))}\n```\n"
+    for name in sorted(PASSES):
+        kind = PASSES[name]
+        yield f"## `{name}`\n"
+        yield f"{_text(kind)}\n"
+        for option in fields(kind):
+            default = "" if option.default is MISSING else f" = `{option.default!r}`"
+            words = option.metadata.get("help", "")
+            yield f"- option `{option.name}`{default}{f': {words}' if words else ''}"
+        if fields(kind):
+            yield ""
+
+
+def _commands() -> Iterator[str]:
+    import typer
+
+    from npuc.cli.app import app
+
+    yield "# Commands\n"
+    yield "`npuc COMMAND --help` shows the same. Results go to stdout, notes and errors to stderr; the exit status is 0"
+    yield "for success, 2 for what the user can mend, 1 for a fault of npuc, 130 if it was interrupted.\n"
+    root: Any = typer.main.get_command(app)
+    yield from _command(root, "npuc")
+
+
+def _command(command: Any, path: str) -> Iterator[str]:
+    children = getattr(command, "commands", None)
+    parameters = [p for p in command.params if not getattr(p, "hidden", False)]
+    arguments = [p for p in parameters if p.param_type_name == "argument"]
+    if path != "npuc":
+        yield f"{'##' if path.count(' ') == 1 else '###'} `{path}`\n"
+        yield f"{_plain(command.help)}\n"
+    if not children:
+        usage = " ".join([path, *(_metavar(a) for a in arguments), "[OPTIONS]"])
+        yield f"```\n{usage}\n```\n"
+        rows = [*(_row(_metavar(a), a) for a in arguments)]
+        for option in parameters:
+            if option.param_type_name == "option" and option.name != "help":
+                spelled = ", ".join(f"`{text}`" for text in (*option.opts, *option.secondary_opts))
+                value = "" if option.is_flag else f" `{_metavar(option)}`"
+                rows.append(_row(f"{spelled}{value}", option, quoted=True))
+        yield "| option | meaning |\n|---|---|"
+        yield from rows
+        yield ""
+    for name, child in (children or {}).items():
+        yield from _command(child, f"{path} {name}")
+
+
+def _metavar(parameter: Any) -> str:
+    if parameter.metavar:
+        return str(parameter.metavar)
+    descriptor = getattr(parameter, "type_descriptor", None)
+    choices = getattr(descriptor, "choices", None) or getattr(
+        getattr(parameter, "type", None), "choices", None
+    )
+    if choices:
+        return "|".join(str(getattr(choice, "value", choice)) for choice in choices)
+    annotation = getattr(descriptor, "annotation", None)
+    return str(getattr(annotation, "__name__", "VALUE")).upper()
+
+
+def _row(name: str, parameter: Any, quoted: bool = False) -> str:
+    default = parameter.default
+    shown = getattr(default, "value", default)
+    words = _plain(parameter.help)
+    if isinstance(shown, bool):
+        words += f" Default: {'on' if shown else 'off'}." if parameter.secondary_opts else ""
+    elif shown not in (None, "", [], ()) and not callable(shown):
+        words += f" Default: `{shown}`."
+    label = name if quoted else f"`{name}`"
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in (label, words)) + " |"
+
+
+def _plain(text: str | None) -> str:
+    return re.sub(r"[ \t]*\[default: ([^\]]*)\]", r" Default: \1.", inspect.cleandoc(text or ""))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
