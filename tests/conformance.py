@@ -1,9 +1,9 @@
 """ONNX's own backend suite through import, canonical form and the float engine: `make conformance`.
 
-Every case is imported, optionally canonicalized, exported, run by ONNX Runtime, and compared with the expected outputs at
-the suite's own tolerances. A case is excluded, with its reason, only where no result could be expected: string, sequence and
-optional types, training operators, random results, and what ONNX Runtime itself cannot run or gets wrong. An excluded case
-that passes all the same counts as passed.
+Every case is imported, optionally canonicalized, exported, run by ONNX Runtime, and compared with the expected outputs
+at the suite's own tolerances. A case is excluded, with its reason, only where no result could be expected: string,
+sequence and optional types, training operators, random results, and what ONNX Runtime itself cannot run or gets wrong.
+An excluded case that passes all the same counts as passed.
 """
 
 from __future__ import annotations
@@ -78,8 +78,13 @@ def cases(kind: str) -> Iterator[Case]:
             inputs = [i for i in model.graph.input if i.name not in constants]
             data = []
             for sample in sorted(folder.glob("test_data_set_*")):
-                ins = [_decode((sample / f"input_{n}.pb").read_bytes(), info) for n, info in enumerate(inputs)]
-                outs = [_decode((sample / f"output_{n}.pb").read_bytes(), i) for n, i in enumerate(model.graph.output)]
+                ins = [
+                    _decode((sample / f"input_{n}.pb").read_bytes(), info) for n, info in enumerate(inputs)
+                ]
+                outs = [
+                    _decode((sample / f"output_{n}.pb").read_bytes(), i)
+                    for n, i in enumerate(model.graph.output)
+                ]
                 data.append((ins, outs))
         yield Case(kind, test.name, model, data, test.rtol, test.atol)
 
@@ -142,7 +147,14 @@ def _odd_type(kind: TypeProto) -> str:
     )
 
 
-_STRING_OPS = {"StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch", "TfIdfVectorizer", "LabelEncoder"}
+_STRING_OPS = {
+    "StringNormalizer",
+    "StringConcat",
+    "StringSplit",
+    "RegexFullMatch",
+    "TfIdfVectorizer",
+    "LabelEncoder",
+}
 
 
 def exclusion(case: Case) -> str:
@@ -232,11 +244,15 @@ def main() -> int:
         print(f"\ncanonical form {'on' if mode else 'off'}")
         for kind in KINDS:
             count = Counter(v.outcome for name, v in found.items() if kinds[name] == kind)
-            print(f"  {kind:18} {count['passed']:5} passed {count['failed']:5} failed {count['excluded']:5} excluded")
+            print(
+                f"  {kind:18} {count['passed']:5} passed {count['failed']:5} failed {count['excluded']:5} excluded"
+            )
         total = Counter(v.outcome for v in found.values())
         counted = max(1, total["passed"] + total["failed"])
         share, out = total["passed"] / counted, total["excluded"] / max(1, len(found))
-        print(f"  {'all':18} {total['passed']:5} passed {total['failed']:5} failed {total['excluded']:5} excluded")
+        print(
+            f"  {'all':18} {total['passed']:5} passed {total['failed']:5} failed {total['excluded']:5} excluded"
+        )
         print(f"  {share:.2%} of the cases that count pass; {out:.2%} of the suite is excluded")
         reasons = Counter(v.reason for v in found.values() if v.outcome == "excluded")
         for reason, number in reasons.most_common():

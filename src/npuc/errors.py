@@ -188,8 +188,8 @@ class EngineError(NpucError):
 
 
 class OriginalError(NpucError):
-    """ONNX Runtime cannot load or run the file that was imported (an operator set before 7, random data that the network
-    cannot digest), so there is nothing to compare the import with. `--check-input` checks with real data."""
+    """ONNX Runtime cannot load or run the file that was imported (an operator set before 7, random data that the
+    network cannot digest), so there is nothing to compare the import with. `--check-input` checks with real data."""
 
     code, title = "E504", "the original cannot be run"
 

@@ -112,7 +112,7 @@ def test_ctrl_c_ends_it_with_one_word(model: Path) -> None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == 130, err
     assert err.split() == ["interrupted"] and out.strip() == ""
     assert not (model.parent / "model.mlir").exists()
 

@@ -81,7 +81,7 @@ class TestDamagedPrograms:
 def test_random_damage_of_the_text_is_always_an_error_in_words(npuc: Any, program: Path) -> None:
     good = program.read_bytes()
     rng = np.random.default_rng(0)
-    for _ in range(600):
+    for _ in range(150):
         data = bytearray(good)
         for position in rng.integers(0, len(data), rng.integers(1, 4)):
             data[position] = rng.choice(bytearray(b'0123456789x"@%<>{}()[]:,-abcf \xff'))

@@ -27,7 +27,7 @@ def small() -> Graph:
         strides=(1, 1),
         pads=(1, 1, 1, 1),
         dilations=(1, 1),
-        name="conv1 \"out\"",
+        name='conv1 "out"',
         layer="conv1",
     )
     graph.block.add_op(conv)
@@ -76,7 +76,9 @@ natives = st.recursive(
     | st.text()
     | st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4).map(tuple)
     | st.lists(st.floats(allow_nan=False), min_size=1, max_size=4).map(tuple),
-    lambda inner: st.dictionaries(st.text(st.characters(codec="ascii", categories=["L"]), min_size=1), inner, max_size=3),
+    lambda inner: st.dictionaries(
+        st.text(st.characters(codec="ascii", categories=["L"]), min_size=1), inner, max_size=3
+    ),
     max_leaves=6,
 )
 
@@ -102,7 +104,9 @@ def test_properties_survive_printing_and_parsing(value: Any) -> None:
         ("min = 0xfff0000000000000 : f64", "min = 1 : i64", "clip"),
     ],
 )
-def test_broken_text_is_refused_with_the_layer_or_line(tmp_path: Path, old: str, new: str, words: str) -> None:
+def test_broken_text_is_refused_with_the_layer_or_line(
+    tmp_path: Path, old: str, new: str, words: str
+) -> None:
     path, _ = save_graph(small(), tmp_path / "m.mlir")
     text = path.read_text()
     assert old in text

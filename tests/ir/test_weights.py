@@ -43,7 +43,8 @@ def test_the_safetensors_package_reads_what_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "dtype", [ml_dtypes.bfloat16, ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2fnuz]
+    "dtype",
+    [ml_dtypes.bfloat16, ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2fnuz],
 )
 def test_narrow_types_come_back_as_they_were(tmp_path: Path, dtype: Any) -> None:
     array = np.arange(6).astype(dtype).reshape(2, 3)
@@ -54,7 +55,11 @@ def test_narrow_types_come_back_as_they_were(tmp_path: Path, dtype: Any) -> None
 
 
 def test_loaded_weights_are_mapped_and_aligned(tmp_path: Path) -> None:
-    arrays = {"b": np.arange(3, dtype=np.int8), "a": np.arange(4, dtype=np.float64), "c": np.ones(5, np.float32)}
+    arrays = {
+        "b": np.arange(3, dtype=np.int8),
+        "a": np.arange(4, dtype=np.float64),
+        "c": np.ones(5, np.float32),
+    }
     save_safetensors(tmp_path / "w.safetensors", store(**arrays))
     loaded = load_safetensors(tmp_path / "w.safetensors")
     for name in arrays:

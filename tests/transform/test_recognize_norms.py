@@ -257,3 +257,15 @@ def test_statistics_that_are_used_elsewhere_stay() -> None:
 def test_a_norm_that_is_an_output_absorbs_nothing() -> None:
     before = spelled(lambda m, x: [n := torch_norm(m, x, -1), m.mul(n, LAST)], (2, 6, 8))
     assert ops_of(recognize(before, PASSES[0])) == ["layer_norm", "mul"]
+
+
+def test_group_norm_whose_parameters_stand_before_the_last_reshape() -> None:
+    """The function body of ONNX's GroupNormalization."""
+
+    def spelling(m: Arithmetic, x: Value) -> Value:
+        normal = m.reshape(torch_norm(m, m.reshape(x, shape=(2, 2, 96)), 2), shape=(2, 4, 48))
+        scaled = m.add(m.mul(normal, CHANNELS.reshape(1, 4, 1)), CHANNELS.reshape(1, 4, 1))
+        return m.reshape(scaled, shape=(2, 4, 6, 8))
+
+    before = spelled(spelling, (2, 4, 6, 8))
+    check(before, PASSES[0], "group_norm", groups=2, scale=CHANNELS.ravel(), bias=CHANNELS.ravel())

@@ -102,7 +102,7 @@ def _invoke(arguments: list[str] | None) -> int:
 
 
 def _usage(error: Any) -> int:
-    words = error.format_message().strip()
+    words = error.format_message().strip().replace("Value error, ", "")
     # What `no_args_is_help` raises carries the whole help text.
     if type(error).__name__ == "NoArgsIsHelpError":
         typer.echo(words)

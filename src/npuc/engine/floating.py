@@ -24,8 +24,14 @@ from npuc.ir import DYNAMIC, DType, Graph, dtype_of, shape_of
 _ERRORS_ONLY = 3
 
 
-def session_options(threads: int | None = None, optimize: bool = True) -> Any:
-    """The options that the float engine runs a session with: quiet, deterministic, float arithmetic throughout."""
+def session_options(
+    threads: int | None = None, optimize: bool = True, integer_kernels: bool = False
+) -> Any:
+    """The options that the float engine runs a session with: quiet, deterministic, float arithmetic throughout.
+
+    `integer_kernels` lets ONNX Runtime compute dequantize, op, quantize in integers, as it does by default: the way to
+    the same bits as a file that spells its layers QLinearConv.
+    """
     options = ort.SessionOptions()
     options.log_severity_level = _ERRORS_ONLY + 1
     options.intra_op_num_threads = threads or len(os.sched_getaffinity(0))
@@ -34,13 +40,12 @@ def session_options(threads: int | None = None, optimize: bool = True) -> Any:
     level = ort.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
     # A quantized model means quantize, float op, dequantize; integer kernels in their place round differently.
-    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    options.add_session_config_entry("session.disable_quant_qdq", "0" if integer_kernels else "1")
     return options
 
 
-def _session(exported: ExportedModel, threads: int | None, optimize: bool) -> tuple[Any, list[Any]]:
+def _session(exported: ExportedModel, options: Any) -> tuple[Any, list[Any]]:
     """A session, and the weights that it reads in place."""
-    options = session_options(threads, optimize)
     weights = attach_weights(exported, options)
     model = exported.proto.SerializeToString()
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"]), weights
@@ -53,7 +58,12 @@ class FloatEngine:
     """
 
     def __init__(
-        self, graph: Graph, fetch: Fetch = (), threads: int | None = None, optimize: bool = True
+        self,
+        graph: Graph,
+        fetch: Fetch = (),
+        threads: int | None = None,
+        optimize: bool = True,
+        integer_kernels: bool = False,
     ) -> None:
         exported = to_onnx(graph, fetch)
         self.inputs: dict[str, tuple[DType, tuple[int, ...]]] = {
@@ -69,11 +79,12 @@ class FloatEngine:
         self._types = [types[name] for name in self._wanted]
         self._native = all(map(is_native, (*self._types, *(dtype for dtype, _ in self.inputs.values()))))
         try:
-            self._session, self._weights = _session(exported, threads, optimize)
+            options = session_options(threads, optimize, integer_kernels)
+            self._session, self._weights = _session(exported, options)
         except Exception as error:
             try:
                 # A graph optimization of ONNX Runtime may fail on a model that runs as it stands.
-                self._session, self._weights = _session(exported, threads, optimize=False)
+                self._session, self._weights = _session(exported, session_options(threads, optimize=False))
             except Exception:
                 raise EngineError(f"ONNX Runtime cannot load the program: {_first_line(error)}") from error
 

@@ -87,9 +87,9 @@ def difference(name: str, a: Array, b: Array) -> Difference:
     a, b = np.asarray(a), np.asarray(b)
     if a.shape != b.shape:
         return _hopeless(name, a.shape, f"shape {list(a.shape)} against {list(b.shape)}")
-    if a.dtype.kind in "OSUV" and a.dtype.isbuiltin == 1:
+    if a.dtype.kind in "OSU" or a.dtype.type is np.void:
         same = bool(np.array_equal(a, b))
-        return _equal(name, a.shape) if same else _hopeless(name, a.shape, "different text")
+        return _equal(name, a.shape) if same else _hopeless(name, a.shape, "different contents")
     flat_a, flat_b = a.reshape(-1), b.reshape(-1)
     peak = max((float(np.max(np.abs(part), initial=0.0)) for part in _finite_chunks(flat_b)), default=0.0)
     dot = aa = bb = dd = 0.0
@@ -205,8 +205,8 @@ def statistics(name: str, array: Array) -> Statistics:
     """
     low, high, total, squares, zeros, count = math.inf, -math.inf, 0.0, 0.0, 0, 0
     flat = array.reshape(-1)
-    if array.dtype.kind in "OSU":
-        return Statistics(name, array.shape, "string", math.nan, math.nan, math.nan, math.nan, 0.0, 0)
+    if array.dtype.kind in "OSU" or array.dtype.type is np.void:
+        return Statistics(name, array.shape, str(array.dtype), math.nan, math.nan, math.nan, math.nan, 0.0, 0)
     for values in _finite_chunks(np.abs(flat) if array.dtype.kind == "c" else flat):
         if values.size:
             low, high = min(low, float(values.min())), max(high, float(values.max()))

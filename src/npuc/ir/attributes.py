@@ -32,7 +32,8 @@ Native = bool | int | float | str | tuple["Native", ...] | dict[str, "Native"] |
 def to_attribute(value: Any) -> Attribute:
     """The attribute that stands for a Python value.
 
-    Tuples and lists of integers are dense arrays, other sequences `ArrayAttr` (xDSL prints dense floats that it cannot read).
+    Tuples and lists of integers are dense arrays, other sequences `ArrayAttr`: xDSL prints dense floats that it cannot
+    read again.
 
     >>> str(to_attribute((1, 2)))
     'array<i64: 1, 2>'
@@ -74,7 +75,9 @@ def to_native(attribute: Attribute) -> Any:
         case StringAttr():
             return attribute.data
         case SymbolRefAttr():
-            return attribute.string_value()
+            return ".".join(
+                (attribute.root_reference.data, *(part.data for part in attribute.nested_references))
+            )
         case DenseArrayBase():
             return tuple(attribute.get_values())
         case DictionaryAttr():

@@ -6,8 +6,8 @@
         name = "top.leaky_relu"
         alpha: float = number(0.01)
 
-That is all: parsing, printing, building, verification, shape inference and the table in `docs/` come from it. Properties
-read as plain Python values. `infer()` is the op's shape inference, and its verifier compares the types with it.
+That is all: parsing, printing, building, verification, shape inference and the table in `docs/` come from it.
+Properties read as plain Python values. `infer()` is the op's shape inference, and its verifier compares the types with it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any, ClassVar, Self, TypeVar, cast
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
-    BaseAttr,
     DenseArrayBase,
     DictionaryAttr,
     FloatAttr,
@@ -33,6 +32,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue, SSAValues
 from xdsl.irdl import (
     AttrSizedOperandSegments,
+    BaseAttr,
     IRDLOperation,
     OpDef,
     OptOperandDef,
@@ -126,27 +126,27 @@ def dictionary(default: dict[str, Any] = _REQUIRED) -> dict[str, Any]:
     return cast("dict[str, Any]", _property(DictionaryAttr, default, to_attribute))
 
 
-def operand() -> Any:
+def operand() -> SSAValue:
     """A tensor operand."""
     return operand_def(Tensor)
 
 
-def optional_operand() -> Any:
+def optional_operand() -> SSAValue | None:
     """A tensor operand that may be absent."""
     return opt_operand_def(Tensor)
 
 
-def operands() -> Any:
+def operands() -> Sequence[SSAValue]:
     """Any number of tensor operands."""
     return var_operand_def(Tensor)
 
 
-def result() -> Any:
+def result() -> SSAValue:
     """The tensor result."""
     return result_def(Tensor)
 
 
-def results() -> Any:
+def results() -> Sequence[SSAValue]:
     """Any number of results."""
     return var_result_def(Tensor)
 
@@ -215,12 +215,15 @@ class TopOp(IRDLOperation, ABC):
         if any(isinstance(option, AttrSizedOperandSegments) for option in definition.options):
             attributes["operandSegmentSizes"] = DenseArrayBase.from_list(i32, sizes)
         op = cls.create(
-            operands=flat, properties=attributes, location=cast(Any, loc if loc is not None else location(name, layer))
+            operands=flat,
+            properties=attributes,
+            location=cast(Any, loc if loc is not None else location(name, layer)),
         )
         op.results = SSAValues(OpResult(kind, op, index) for index, kind in enumerate(op.infer()))
         return op
 
     def verify_(self) -> None:
+        """Types are those that `infer` gives, and the rules of `check` hold."""
         for value in self.operands:
             if not is_static(value.type):
                 raise VerifyException(f"{describe(self)}: operand of type {value.type} is not static")
@@ -288,7 +291,9 @@ def top_op(cls: type[_TopOpT]) -> type[_TopOpT]:
     rank = {key: index for index, key in reversed(list(enumerate(order)))}
     definition = OpDef.from_pyrdl(cls)
     definition.operands.sort(key=lambda item: rank[item[0]])
-    definition.properties = dict(sorted(definition.properties.items(), key=lambda item: rank.get(item[0], len(rank))))
+    definition.properties = dict(
+        sorted(definition.properties.items(), key=lambda item: rank.get(item[0], len(rank)))
+    )
     for key, accessor in get_accessors_from_op_def(definition, getattr(cls, "verify_", None)).items():
         setattr(cls, key, accessor)
     for key in definition.properties:

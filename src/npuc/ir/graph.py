@@ -1,8 +1,8 @@
 """A program: one function of tensors, its weights, and the names its user knows.
 
-`Graph` wraps an xDSL module `func.func @main(...)` and a `WeightStore`. It is the artifact that the stages hand to each
-other; a stage that changes it works on a `copy()`. Names of inputs and outputs, and the preprocessing that belongs to an
-input, are argument and result attributes of the function, so that they travel in the text.
+`Graph` wraps an xDSL module `func.func @main(...)` and a `WeightStore`. It is the artifact that the stages hand to
+each other; a stage that changes it works on a `copy()`. Names of inputs and outputs, and the preprocessing that
+belongs to an input, are argument and result attributes of the function, so that they travel in the text.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ class Graph:
         for op in self.module.ops:
             if isinstance(op, FuncOp) and op.sym_name.data == "main":
                 return op
-        raise VerificationError("the program has no function '@main'", fix="Write it again with 'npuc import'")
+        raise VerificationError(
+            "the program has no function '@main'", fix="Write it again with 'npuc import'"
+        )
 
     @property
     def block(self) -> Block:
@@ -102,7 +104,9 @@ class Graph:
         ports = []
         for index, value in enumerate(values):
             entry = to_native(attributes.data[index]) if attributes is not None else {}
-            ports.append(Port(entry.get(_NAME) or value_name(value) or f"arg{index}", value, entry.get(_PREPROCESS)))
+            ports.append(
+                Port(entry.get(_NAME) or value_name(value) or f"arg{index}", value, entry.get(_PREPROCESS))
+            )
         return ports
 
     @property
@@ -119,8 +123,7 @@ class Graph:
         """(Re)write the return and the result types and names."""
         last = self.block.last_op
         if isinstance(last, ReturnOp):
-            last.detach()
-            last.erase()
+            self.block.erase_op(last)
         values = [value for _, value in outputs]
         self.block.add_op(ReturnOp(*values))
         function = self.function

@@ -71,7 +71,8 @@ def parse_passes(pipeline: str) -> list[Pass]:
         # The message shows the text with a mark under it; its last line says what is wrong.
         reason = str(error).strip().splitlines()[-1].strip(" ^")
         raise PipelineError(
-            f"'{pipeline}' is not a pipeline ({reason})", fix="Write it like 'fold-constants,fuse-relu{limit=1}'"
+            f"'{pipeline}' is not a pipeline ({reason})",
+            fix="Write it like 'fold-constants,fuse-relu{limit=1}'",
         ) from error
     for spec in specs:
         if spec.name not in PASSES:

@@ -76,7 +76,9 @@ def parse_graph(text: str, weights: WeightStore | None = None, *, name: str = "<
     except XdslParseError as error:
         span = error.span
         line = span.input.content.count("\n", 0, span.start) + 1
-        raise ParseError(error.msg, where=f"{name}, line {line}", fix="Check the text near that line") from error
+        raise ParseError(
+            error.msg, where=f"{name}, line {line}", fix="Check the text near that line"
+        ) from error
     except Exception as error:
         # xDSL's parser is written for text that its own printer wrote; on other text it raises whatever it meets.
         raise ParseError(f"cannot be parsed ({error or type(error).__name__})", where=name) from error
@@ -123,7 +125,9 @@ def load_graph(path: Path | str) -> Graph:
         file = path.parent / name
         if not file.is_file():
             raise WeightFileError(
-                f"its weights '{name}' are missing", where=str(path), fix="Keep the two files together, or import again"
+                f"its weights '{name}' are missing",
+                where=str(path),
+                fix="Keep the two files together, or import again",
             )
         graph.weights = load_safetensors(file)
     try:

@@ -81,6 +81,11 @@ class Weight:
                     where=str(self.data.file.path),
                 )
 
+    @staticmethod
+    def of(array: np.ndarray[Any, Any]) -> Weight:
+        """The constant that an array is."""
+        return Weight(dtype_of(array.dtype), array.shape, array)
+
     @property
     def nbytes(self) -> int:
         """Size in bytes as stored (sub-byte types take one byte an element)."""
@@ -133,7 +138,7 @@ class WeightStore(Mapping[str, Weight]):
             if array is weight or array.base is weight:
                 array = array.view()
             array.flags.writeable = False
-            weight = Weight(dtype_of(array.dtype), array.shape, array)
+            weight = Weight.of(array)
         name = self.unique_name(name)
         self._weights[name] = weight
         return name
@@ -153,11 +158,13 @@ def write_weight(out: IO[bytes], weight: Weight) -> None:
             while left:
                 chunk = source.read(min(left, _CHUNK))
                 if not chunk:
-                    raise WeightFileError("became shorter while it was read", where=str(weight.data.file.path))
+                    raise WeightFileError(
+                        "became shorter while it was read", where=str(weight.data.file.path)
+                    )
                 out.write(chunk)
                 left -= len(chunk)
         return
-    out.write(memoryview(np.ascontiguousarray(weight.array()).reshape(-1).view(np.uint8)).cast("B"))
+    out.write(np.ascontiguousarray(weight.array()).reshape(-1).view(np.uint8).data)
 
 
 def save_safetensors(path: Path, store: Mapping[str, Weight], names: Iterable[str] | None = None) -> None:
@@ -170,7 +177,11 @@ def save_safetensors(path: Path, store: Mapping[str, Weight], names: Iterable[st
         if not weight.dtype.storage:
             raise WeightFileError(f"weight '{name}' has type {weight.dtype.name}, which cannot be stored")
         end = offset + weight.nbytes
-        header[name] = {"dtype": weight.dtype.storage, "shape": list(weight.shape), "data_offsets": [offset, end]}
+        header[name] = {
+            "dtype": weight.dtype.storage,
+            "shape": list(weight.shape),
+            "data_offsets": [offset, end],
+        }
         if dtype_of_storage(weight.dtype.storage) != weight.dtype:
             header["__metadata__"][f"dtype:{name}"] = weight.dtype.name
         offset = end

@@ -27,6 +27,7 @@ _ORDER = (
     "canonical-arithmetic",
     "merge-reshapes",
     "simplify-slices",
+    "keep-reduced-axes",
     "recognize-softmax",
     "recognize-norms",
     "canonical-matmul",
@@ -36,6 +37,7 @@ _ORDER = (
     # Movement out of the way, so that producers meet their consumers, and activations are whole.
     "move-permutes",
     "merge-reshapes",
+    "move-reshapes",
     "recognize-activations",
     "canonical-pool",
     "fuse-pad",

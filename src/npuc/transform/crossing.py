@@ -47,6 +47,7 @@ from npuc.ir.top import (
     Where,
 )
 from npuc.ir.top.normalization import AffineNorm
+from npuc.transform.eliminate_dead_code import drop_unused_weights
 from npuc.transform.patterns import Array, producer, take_name
 
 _LARGEST_CONSTANT = 1 << 20
@@ -96,6 +97,10 @@ class Movement(ABC):
     @abstractmethod
     def merged(self, op: Operation) -> dict[str, Any] | None:
         """The properties of `op` when it takes the source; None if it is the identity then."""
+
+    def undoes(self, op: Operation) -> bool:
+        """True if `op`, behind this movement, leads back to the source."""
+        return self.merged(op) is None
 
 
 @dataclass(frozen=True)
@@ -252,12 +257,15 @@ class _Region:
     entries: dict[Operation, None]
     """The movements in front of the region."""
     ops: dict[TopOp, _Crossing] = field(default_factory=dict)
+    partners: dict[SSAValue, Operation] = field(default_factory=dict)
+    """Values from elsewhere, and an op that takes each to the source side already."""
 
     def add(self, graph: Graph, op: TopOp, kind: Kind) -> bool:
         """Take an op in, if all its operands are constant or moved alike."""
         movement: Movement | None = None
         entries: list[Operation] = []
         constants: list[int] = []
+        foreign: list[SSAValue] = []
         # The scale and zero point of a quantization are parameters, not tensors that move.
         count = 1 if isinstance(op, Quantize | Dequantize) else len(op.operands)
         for index, value in enumerate(op.operands[:count]):
@@ -267,16 +275,26 @@ class _Region:
                     constants.append(index)
                     continue
                 found = kind.of(value.op)
-                entries.append(value.op)
-            if found is None or (movement is not None and found != movement):
+                if found is not None:
+                    entries.append(value.op)
+            if found is None:
+                foreign.append(value)
+            elif movement is not None and found != movement:
                 return False
-            movement = found
+            else:
+                movement = found
         if movement is None or not all(is_static(value) for value in (*op.operands, *op.results)):
             return False
+        partners = {value: _partner(value, movement) for value in foreign}
         crossing = self._crossing(graph, op, movement, constants)
-        if crossing is None:
+        if (
+            crossing is None
+            or None in partners.values()
+            or any(value in self.partners for value in op.results)
+        ):
             return False
         self.ops[op] = crossing
+        self.partners.update({value: partner for value, partner in partners.items() if partner is not None})
         for entry in entries:
             self.entries[entry] = None
             self.moved[entry.results[0]] = movement
@@ -317,9 +335,18 @@ class _Region:
             if value.owner in self.entries:
                 gain += not outside
                 continue
-            gain += sum(movement.merges_with(op) and movement.merged(op) is None for op in outside)
+            gain += sum(movement.merges_with(op) and movement.undoes(op) for op in outside)
             gain -= any(not movement.merges_with(op) for op in outside)
         return gain
+
+
+def _partner(value: SSAValue, movement: Movement) -> Operation | None:
+    """An op that undoes the movement for a value that is not part of the region."""
+    for use in value.uses:
+        op: Operation = use.operation
+        if movement.merges_with(op) and movement.undoes(op):
+            return op
+    return None
 
 
 def _grow(graph: Graph, start: TopOp, movement: Movement, kind: Kind) -> _Region:
@@ -340,6 +367,10 @@ def _grow(graph: Graph, start: TopOp, movement: Movement, kind: Kind) -> _Region
 def _apply(graph: Graph, region: _Region) -> None:
     block = graph.block
     source: dict[SSAValue, SSAValue] = {entry.results[0]: entry.operands[0] for entry in region.entries}
+    for value, partner in region.partners.items():
+        # It has to stand before all ops of the region; directly behind its operand is the earliest place.
+        _hoist(graph, partner, value)
+        source[value] = partner.results[0]
     for op, crossing in region.ops.items():
         operands = [source.get(value, value) for value in op.operands]
         for index, array in crossing.constants.items():
@@ -367,6 +398,17 @@ def _apply(graph: Graph, region: _Region) -> None:
     for entry in region.entries:
         if entry.results[0].first_use is None:
             block.erase_op(entry)
+
+
+def _hoist(graph: Graph, op: Operation, value: SSAValue) -> None:
+    block = graph.block
+    block.detach_op(op)
+    if isinstance(value, OpResult):
+        block.insert_op_after(op, value.op)
+    else:
+        first = block.first_op
+        assert first is not None
+        block.insert_op_before(op, first)
 
 
 def _rebuilt(op: TopOp, operands: Sequence[SSAValue], changed: dict[str, Any], loc: Any) -> TopOp:
@@ -422,4 +464,6 @@ def cross(graph: Graph, kind: Kind) -> bool:
         if region.ops and region.gain() > 0:
             _apply(graph, region)
             changed = True
+    if changed:
+        drop_unused_weights(graph)
     return changed

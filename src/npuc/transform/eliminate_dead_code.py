@@ -12,7 +12,15 @@ from typing import ClassVar
 from npuc.ir.definition import TopOp
 from npuc.ir.graph import Graph
 from npuc.ir.passes import Pass, register_pass
+from npuc.ir.top import WeightOp
 from npuc.ir.weights import WeightStore
+
+
+def drop_unused_weights(graph: Graph) -> None:
+    """Remove the `top.weight` ops that nothing uses, as every pass that replaces constants does at its end."""
+    for op in list(graph.ops):
+        if isinstance(op, WeightOp) and op.output.first_use is None:
+            graph.block.erase_op(op)
 
 
 @register_pass

@@ -11,6 +11,7 @@ value the network would have computed. Results that would make the program much 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -25,6 +26,7 @@ from npuc.ir.names import location, value_name
 from npuc.ir.passes import Pass, register_pass
 from npuc.ir.top import Dequantize, WeightOp
 from npuc.transform.determinism import is_deterministic
+from npuc.transform.eliminate_dead_code import drop_unused_weights
 from npuc.transform.patterns import size_of
 
 _SMALL = 1 << 20
@@ -52,10 +54,9 @@ class FoldConstants(Pass):
             for op in found:
                 # An operand that could not be folded is no weight: its users stay too.
                 if all(isinstance(value.owner, WeightOp) for value in op.operands):
-                    try:
+                    with suppress(NpucError):
                         self._fold(graph, [op])
-                    except NpucError:
-                        continue
+        drop_unused_weights(graph)
 
     def _constant_ops(self, graph: Graph) -> list[TopOp]:
         constant: set[SSAValue] = set()

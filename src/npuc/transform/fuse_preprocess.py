@@ -4,10 +4,10 @@
                                                        %0 = top.cast(%x) {to = "f32"}
                                            →           %1 = top.scale(%0, %scale, %bias)
 
-What is left of the preprocessing, resize and crop, stays attached. Pixels come in the format and layout that the network
-was made for, unless the options `pixel_format` (rgb, bgr) and `layout` (nchw, nhwc) say otherwise: then the network
-reverses the channels and permutes the axes itself. This pass changes the interface of the network, so it is not part of
-the canonical form.
+What is left of the preprocessing, resize and crop, stays attached. Pixels come in the format and layout that the
+network was made for, unless the options `pixel_format` (rgb, bgr) and `layout` (nchw, nhwc) say otherwise: then the
+network reverses the channels and permutes the axes itself. This pass changes the interface of the network, so it is not
+part of the canonical form.
 """
 
 from __future__ import annotations

@@ -81,19 +81,23 @@ def _bounds(op: Clip | Relu) -> tuple[float, float]:
 
 
 class FuseRelu(GraphPattern):
-    """op + relu → op {relu}"""
+    """op + relu → op {relu}, and op {relu} + clip from above → op {relu, relu_limit}"""
 
     @rewrites
-    def match_and_rewrite(self, op: Relu, rewriter: PatternRewriter) -> None:
+    def match_and_rewrite(self, op: Relu | Clip, rewriter: PatternRewriter) -> None:
         """The relu's input has no other use."""
         before = op.x.owner
         if not isinstance(before, Fusable) or not is_float(op.x) or not has_one_use(op.x):
             return
-        limit = lower_limit(before.relu_limit, op.limit) if before.relu else op.limit
+        low, high = _bounds(op)
+        if high <= 0 or not (low == 0 or (before.relu and low < 0)):
+            return
+        limit = 0.0 if math.isinf(high) else high
+        limit = lower_limit(before.relu_limit, limit) if before.relu else limit
         loc = op.location
         replace_with_value(rewriter, op, before.results[0])
         before.location = loc
-        set_properties(rewriter, before, relu=True, relu_limit=max(limit, 0.0))
+        set_properties(rewriter, before, relu=True, relu_limit=limit)
 
 
 @register_pass

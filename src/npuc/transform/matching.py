@@ -285,13 +285,14 @@ def view_of(graph: Graph, value: SSAValue) -> View | None:
             sign = _sign(graph, op.x)
             if sign is None or not is_float(op.y) or not sign[1]:
                 return View("cast", (op.x,), {"to": op.to}, (op,))
-            return View("positive", (sign[0],), {}, (op, op.x.owner))
+            return View("positive", (sign[0],), {}, (op, sign[2]))
     return View(op.name.removeprefix("top."), tuple(op.operands), op.native_properties(), (op,))
 
 
 def _bounds(graph: Graph, op: TopOp) -> View:
     """Nested max, min and clip with numbers as one clip."""
-    low, high, ops, value = -math.inf, math.inf, list[Operation](), op.results[0]
+    low, high, ops = -math.inf, math.inf, list[Operation]()
+    value: SSAValue = op.results[0]
     while (inner := producer(value, TopOp)) is not None and (not ops or value.has_one_use()):  # type: ignore[type-abstract]
         if isinstance(inner, top.Clip):
             below, above, following = inner.min, inner.max, inner.x
@@ -315,15 +316,15 @@ def _bounds(graph: Graph, op: TopOp) -> View:
     return View("clip", (value,), {"min": low, "max": high}, tuple(ops))
 
 
-def _sign(graph: Graph, value: SSAValue) -> tuple[SSAValue, bool] | None:
-    """(x, True) for x > 0 or x >= 0, (x, False) for x < 0 or x <= 0."""
+def _sign(graph: Graph, value: SSAValue) -> tuple[SSAValue, bool, Operation] | None:
+    """(x, True, op) for x > 0 or x >= 0, (x, False, op) for x < 0 or x <= 0."""
     compare = producer(value, top.Compare)
     if compare is None or compare.mode == "equal" or not is_float(compare.a):
         return None
     if uniform(graph, compare.b) == 0 and shape_of(compare.a) == shape_of(compare.y):
-        return compare.a, compare.mode.startswith("greater")
+        return compare.a, compare.mode.startswith("greater"), compare
     if uniform(graph, compare.a) == 0 and shape_of(compare.b) == shape_of(compare.y):
-        return compare.b, compare.mode.startswith("less")
+        return compare.b, compare.mode.startswith("less"), compare
     return None
 
 
@@ -331,9 +332,9 @@ def _choice(graph: Graph, op: top.Where) -> View | None:
     sign = _sign(graph, op.condition)
     if sign is None:
         return None
-    x, positive = sign
+    x, positive, compare = sign
     branches = (op.a, op.b) if positive else (op.b, op.a)
-    return View("if_positive", (x, *branches), {}, (op, op.condition.owner))
+    return View("if_positive", (x, *branches), {}, (op, compare))
 
 
 # From a match to a rewrite.

@@ -86,7 +86,9 @@ def _selu(found: Match) -> TopOp | None:
 
 
 def _celu(found: Match) -> TopOp | None:
-    """s * elu(x / s)"""
+    """s * elu(x / s); with s = 1 it is elu itself."""
+    if isinstance(found.root, top.Elu):
+        return None
     return top.Celu.make(found[x], alpha=found[s]) if is_close(found[s] * found[a], 1.0, 1e-5) else None
 
 

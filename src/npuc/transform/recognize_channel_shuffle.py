@@ -4,7 +4,7 @@
     %1 = top.permute(%0) {order = <0, 2, 1, 3, 4>}
     %y = top.reshape(%1) {shape = <N, C, H, W>}       →   %y = top.shuffle_channel(%x) {group = g}
 
-ShuffleNet's own code reshapes to <k, N, C/k, H, W> at the end and gathers the k parts: they become slices of the channels.
+ShuffleNet's own code reshapes to <k, N, C/k, H, W> at the end and gathers the k parts: those become slices of channels.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class PartOfChannels(GraphPattern):
         if before.shape != (parts, 1, size, *shape[2:]):
             return
         first = int(index) % parts * size
-        replace(rewriter, op, Slice.make(before.x, offset=(0, first, 0, 0), steps=(1,) * 4, shape=shape_of(op.y)))
+        replace(
+            rewriter, op, Slice.make(before.x, offset=(0, first, 0, 0), steps=(1,) * 4, shape=shape_of(op.y))
+        )
 
 
 @register_pass

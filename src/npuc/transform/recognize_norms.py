@@ -27,11 +27,12 @@ from npuc.ir.dtypes import dtype_of, shape_of
 from npuc.ir.graph import Graph
 from npuc.ir.passes import Pass, PatternRewriter, apply_patterns, register_pass, rewrites
 from npuc.ir.top.normalization import AffineNorm
-from npuc.transform.formula import Function, Parameter, Variable, as_sum, shared, sqrt
+from npuc.transform.formula import Function, Parameter, Variable, as_sum, is_close, shared, sqrt
 from npuc.transform.matching import Build, FormulaPattern, Match, Rule
 from npuc.transform.patterns import (
     GraphPattern,
     derived,
+    derived_location,
     has_relu,
     insert,
     is_float,
@@ -50,7 +51,12 @@ m = mean(x, axes=axes)
 d = shared(x - m)
 
 deviation = sqrt(mean(d**2, axes=axes) + epsilon)
-deviation_by_squares = sqrt(mean(x**2, axes=axes) - m**2 + epsilon)
+variance_by_squares = mean(x**2, axes=axes) - m**2
+deviations = (
+    deviation,
+    sqrt(variance_by_squares + epsilon),
+    sqrt(clip(variance_by_squares, min=0.0, max=math.inf) + epsilon),
+)
 root_mean_square = sqrt(mean(x**2, axes=axes) + epsilon)
 inverse = shared(1 / deviation)
 scaled_inverse = shared(scale / deviation)
@@ -141,9 +147,9 @@ AT_LEAST_EPSILON = {"min": epsilon, "max": math.inf}
 RULES = (
     # Zero mean, unit variance
     Rule(as_sum(d / deviation), _norm(top.LayerNorm)),
-    Rule(as_sum((x - m) / deviation), _norm(top.LayerNorm)),
-    Rule(as_sum((x - m) / deviation_by_squares), _norm(top.LayerNorm)),
-    Rule(as_sum(d / deviation_by_squares), _norm(top.LayerNorm)),
+    Rule(as_sum(d * scale / deviation), _norm(top.LayerNorm, scale)),
+    *(Rule(as_sum((x - m) / each), _norm(top.LayerNorm)) for each in deviations),
+    *(Rule(as_sum((x - m) * scale / each), _norm(top.LayerNorm, scale)) for each in deviations),
     # TensorFlow's batch normalization with the moments of the input
     Rule(as_sum(x * inverse - m * inverse), _norm(top.LayerNorm)),
     Rule(as_sum(x * inverse - m * inverse + bias), _norm(top.LayerNorm, bias=bias)),
@@ -151,6 +157,7 @@ RULES = (
     Rule(as_sum(x * scaled_inverse - m * scaled_inverse + bias), _norm(top.LayerNorm, scale, bias)),
     # Unit root mean square
     Rule(as_sum(x / root_mean_square), _norm(top.RMSNorm)),
+    Rule(as_sum(x * scale / root_mean_square), _norm(top.RMSNorm, scale)),
     # Unit length
     Rule(as_sum(x / clip(norm(x, axes=axes), **AT_LEAST_EPSILON)), _l2_norm()),
     *(Rule(as_sum(x / clip(sqrt(square), **AT_LEAST_EPSILON)), _l2_norm()) for square in SQUARES),
@@ -230,6 +237,23 @@ def _finish(rewriter: PatternRewriter, op: TopOp, new: Sequence[TopOp]) -> None:
     replace(rewriter, op, new[-1])
 
 
+class SumToMean(GraphPattern):
+    """mul(sum(x), 1/n) → mean(x), for n the number of elements that are added"""
+
+    @rewrites
+    def match_and_rewrite(self, op: top.Mul | top.Div, rewriter: PatternRewriter) -> None:
+        """Nothing else uses the sum."""
+        before = sole_producer(op.a, top.Reduce)
+        number = uniform(self.graph, op.b)
+        if before is None or not number or before.kind != "sum" or has_relu(op) or not is_float(op.y):
+            return
+        count = math.prod(shape_of(before.x)) / max(1, math.prod(shape_of(before.y)))
+        factor = number if isinstance(op, top.Mul) else 1 / number
+        if before.y.type == op.y.type and is_close(factor * count, 1.0, 1e-6):
+            mean_of = top.Reduce.make(before.x, kind="mean", axes=before.axes, keepdims=before.keepdims)
+            replace(rewriter, op, mean_of)
+
+
 class AbsorbParameter(GraphPattern):
     """mul(norm(x), scale) and add(norm(x), bias) → norm(x, scale, bias)"""
 
@@ -262,21 +286,39 @@ class NormBetweenReshapes(GraphPattern):
         """The second reshape undoes the first."""
         inner = _sole_norm(op.x)
         before = sole_producer(inner.x, top.Reshape) if inner is not None else None
-        if inner is None or before is None or before.x.type != op.y.type or not is_float(op.y):
+        if inner is None or before is None or not is_float(op.y):
             return
         norm = Norm.of(self.graph, inner)
-        new = self._grouped(norm, before.x, op) or self._over_other_axes(norm, before.x, op)
+        if before.x.type == op.y.type:
+            new = (
+                self._with_channels_kept(norm, before.x)
+                or self._grouped(norm, before.x, op)
+                or self._over_other_axes(norm, before.x, op)
+            )
+        else:
+            new = self._grouped(norm, before.x, op)
         if new is not None:
             _finish(rewriter, op, new)
 
+    def _with_channels_kept(self, inner: Norm, value: SSAValue) -> Sequence[TopOp] | None:
+        """Only spatial axes are reshaped, and those are all alike to the norm."""
+        if inner.is_trailing or shape_of(value)[:2] != shape_of(inner.x)[:2] or len(shape_of(value)) < 3:
+            return None
+        return [dataclasses.replace(inner, x=value).make()]
+
     def _grouped(self, inner: Norm, value: SSAValue, op: top.Reshape) -> Sequence[TopOp] | None:
-        """Each group of channels is one channel inside: its parameters hold for all channels of the group."""
-        shape, folded = shape_of(value), shape_of(inner.x)
+        """Each group of channels is one channel inside: its parameters hold for all channels of the group.
+
+        If the last shape is not that of the value, the value is reshaped to it first.
+        """
+        shape, folded = op.shape, shape_of(inner.x)
         norm = next((norm for norm in inner.readings() if norm.kind is top.InstanceNorm), None)
         if norm is None or len(folded) < 3 or len(shape) < 3:
             return None
         groups = folded[1]
         if folded[0] != shape[0] or groups == 0 or shape[1] % groups:
+            return None
+        if shape_of(value) != shape and groups == shape[1]:
             return None
         parameters: dict[str, SSAValue | np.ndarray[Any, Any] | None] = {}
         for key, parameter in (("scale", norm.scale), ("bias", norm.bias)):
@@ -284,11 +326,15 @@ class NormBetweenReshapes(GraphPattern):
             if array is None and parameter is not None:
                 return None
             parameters[key] = None if array is None else np.repeat(array, shape[1] // groups)
+        first: list[TopOp] = []
+        if shape_of(value) != shape:
+            first = [top.Reshape.make(value, shape=shape, loc=derived_location(op, "channels"))]
+            value = first[0].results[0]
         epsilon = norm.properties["epsilon"]
         outer = Norm(top.GroupNorm, value, {"epsilon": epsilon, "groups": groups})
         if groups == shape[1]:
             outer = Norm(top.InstanceNorm, value, {"epsilon": epsilon})
-        return _made(self.graph, outer, parameters, op)
+        return [*first, *_made(self.graph, outer, parameters, op)]
 
     def _over_other_axes(self, inner: Norm, value: SSAValue, op: top.Reshape) -> Sequence[TopOp] | None:
         """The normalized axes are the last ones inside; as many elements must be the last axes outside."""
@@ -323,6 +369,10 @@ class RecognizeNorms(Pass):
 
     def run(self, graph: Graph) -> None:
         """The norm itself first, then what may be absorbed into it."""
-        apply_patterns(
-            graph, [FormulaPattern(graph, RULES), AbsorbParameter(graph), NormBetweenReshapes(graph)]
-        )
+        patterns = [
+            SumToMean(graph),
+            FormulaPattern(graph, RULES),
+            AbsorbParameter(graph),
+            NormBetweenReshapes(graph),
+        ]
+        apply_patterns(graph, patterns)

@@ -1,7 +1,7 @@
 """The ONNX importer.
 
-    >>> from npuc.frontend.onnx import ImportOptions, import_onnx
-    >>> graph = import_onnx("model.onnx", ImportOptions(input_shapes={"x": (1, 3, 224, 224)}))  # doctest: +SKIP
+>>> from npuc.frontend.onnx import ImportOptions, import_onnx
+>>> graph = import_onnx("model.onnx", ImportOptions(input_shapes={"x": (1, 3, 224, 224)}))  # doctest: +SKIP
 """
 
 from npuc.frontend.onnx.importer import ImportOptions, import_onnx

@@ -14,7 +14,7 @@ import onnx
 from npuc.errors import InvalidModelError
 from npuc.frontend.onnx.node import NoTopForm
 from npuc.frontend.onnx.scope import Meaning, NodeContext, Scope
-from npuc.ir import Value, Weight, dtype_of, is_static, shape_of, top
+from npuc.ir import Value, Weight, is_static, shape_of, top
 from npuc.ir.definition import normal_axis
 
 RunBody = Callable[[onnx.GraphProto, Scope], None]
@@ -22,23 +22,25 @@ _MAX_NODES = 200_000
 """An unrolled loop may become this many nodes; a larger one is not unrolled."""
 
 
-def _constant(array: np.ndarray) -> Weight:  # type: ignore[type-arg]
-    return Weight(dtype_of(array.dtype), array.shape, array)
-
-
-def _body(ctx: NodeContext, graph: onnx.GraphProto, tag: str, inputs: Sequence[Meaning], run: RunBody) -> list[Meaning]:
+def _body(
+    ctx: NodeContext, graph: onnx.GraphProto, tag: str, inputs: Sequence[Meaning], run: RunBody
+) -> list[Meaning]:
     """Import a subgraph in place; returns what its outputs mean."""
     if len(inputs) > len(graph.input):
-        raise InvalidModelError(f"{ctx.node.label}: its subgraph takes {len(graph.input)} inputs, not {len(inputs)}")
+        raise InvalidModelError(
+            f"{ctx.node.label}: its subgraph takes {len(graph.input)} inputs, not {len(inputs)}"
+        )
     scope = ctx.scope.child(tag)
-    for info, meaning in zip(graph.input, inputs, strict=False):
-        scope.define(info.name, meaning)
+    for info, given in zip(graph.input, inputs, strict=False):
+        scope.define(info.name, given)
     run(graph, scope)
     outputs = []
     for info in graph.output:
         meaning = scope.lookup(info.name)
         if meaning is None:
-            raise InvalidModelError(f"{ctx.node.label}: the output '{info.name}' of its subgraph is not defined")
+            raise InvalidModelError(
+                f"{ctx.node.label}: the output '{info.name}' of its subgraph is not defined"
+            )
         outputs.append(meaning)
     return outputs
 
@@ -83,7 +85,7 @@ def _stack(ctx: NodeContext, parts: list[Meaning], axis: int) -> Meaning:
         shape = shape_of(value)
         at = normal_axis(axis, len(shape) + 1)
         values.append(ctx.emit(top.Reshape, value, shape=(*shape[:at], 1, *shape[at:])).y)
-    return values[0] if len(values) == 1 else ctx.emit(top.Concat, values, axis=axis).y  # type: ignore[no-any-return]
+    return values[0] if len(values) == 1 else ctx.emit(top.Concat, values, axis=axis).y
 
 
 def unroll_loop(ctx: NodeContext, run: RunBody) -> list[Meaning]:
@@ -102,8 +104,10 @@ def unroll_loop(ctx: NodeContext, run: RunBody) -> list[Meaning]:
     scanned: list[list[Meaning]] = [[] for _ in body.output[1 + len(carried) :]]
     count = 0
     while going and (trips is None or count < trips):
-        start = [_constant(np.array(count, np.int64)), _constant(np.array(True))]
-        outputs = _body(ctx, body, f"{ctx.node.proto.name or ctx.node.op_type}[{count}]/", [*start, *carried], run)
+        start = [Weight.of(np.array(count, np.int64)), Weight.of(np.array(True))]
+        outputs = _body(
+            ctx, body, f"{ctx.node.proto.name or ctx.node.op_type}[{count}]/", [*start, *carried], run
+        )
         condition = outputs[0]
         if not isinstance(condition, Weight):
             raise NoTopForm("its condition is computed at run time")
@@ -141,10 +145,12 @@ def _index(ctx: NodeContext, value: Value, axis: int, at: int) -> Value:
         steps=(1,) * len(shape),
         shape=tuple(1 if i == axis else n for i, n in enumerate(shape)),
     ).y
-    return ctx.emit(top.Reshape, piece, shape=tuple(n for i, n in enumerate(shape) if i != axis)).y  # type: ignore[no-any-return]
+    return ctx.emit(top.Reshape, piece, shape=tuple(n for i, n in enumerate(shape) if i != axis)).y
 
 
-def _scan(ctx: NodeContext, run: RunBody, plan: _ScanPlan, meanings: list[Meaning], tag: str) -> list[Meaning]:
+def _scan(
+    ctx: NodeContext, run: RunBody, plan: _ScanPlan, meanings: list[Meaning], tag: str
+) -> list[Meaning]:
     states = meanings[: plan.states]
     values = [ctx.scope.value(meaning) for meaning in meanings[plan.states :]]
     if not values or not all(is_static(value) for value in values):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import onnx
 from onnx import TypeProto, numpy_helper, shape_inference
 from onnx.defs import OpSchema, get_schema
@@ -19,7 +18,7 @@ from npuc.frontend.onnx.node import Node
 from npuc.frontend.onnx.reader import element_type
 from npuc.frontend.onnx.scope import Meaning, Scope
 from npuc.frontend.onnx.upgrade import upgrade, upgrade_graph
-from npuc.ir import DYNAMIC, Value, Weight, dtype_of, is_static, location, shape_of, tensor_type, top
+from npuc.ir import DYNAMIC, Value, Weight, dtype_of, location, shape_of, tensor_type, top
 from npuc.ir.onnx_attributes import encode_attribute
 
 BASE_OPSET = 21
@@ -50,7 +49,8 @@ def captured_names(graph: onnx.GraphProto) -> list[str]:
     return list(found)
 
 
-def _type_proto(value: Meaning) -> TypeProto:
+def type_proto(value: Meaning) -> TypeProto:
+    """The ONNX type of a meaning."""
     dtype = value.dtype if isinstance(value, Weight) else dtype_of(value.type)
     proto = TypeProto()
     proto.tensor_type.elem_type = dtype.onnx
@@ -81,7 +81,9 @@ def to_type(proto: TypeProto, what: str) -> Any:
     dtype = element_type(tensor.elem_type, what)
     if not tensor.HasField("shape"):
         return tensor_type(None, dtype)
-    dims = [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else DYNAMIC for d in tensor.shape.dim]
+    dims = [
+        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else DYNAMIC for d in tensor.shape.dim
+    ]
     return tensor_type(dims, dtype)
 
 
@@ -104,21 +106,29 @@ def _from_branches(proto: onnx.NodeProto) -> dict[str, TypeProto]:
 
 
 def _infer(
-    proto: onnx.NodeProto, schema: OpSchema | None, meanings: dict[str, Meaning], opset: int, declared: Callable[[str], TypeProto | None]
+    proto: onnx.NodeProto,
+    schema: OpSchema | None,
+    meanings: dict[str, Meaning],
+    opset: int,
+    declared: Callable[[str], TypeProto | None],
 ) -> dict[str, TypeProto]:
     inferred: dict[str, TypeProto] = {}
     if schema is not None:
-        types = {name: _type_proto(meaning) for name, meaning in meanings.items()}
+        types = {name: type_proto(meaning) for name, meaning in meanings.items()}
         data = {
             name: numpy_helper.from_array(meaning.array(), name)
             for name, meaning in meanings.items()
-            if isinstance(meaning, Weight) and meaning.nbytes <= _DATA_LIMIT and meaning.dtype.name != "string"
+            if isinstance(meaning, Weight)
+            and meaning.nbytes <= _DATA_LIMIT
+            and meaning.dtype.name != "string"
         }
         try:
             imports = [onnx.helper.make_opsetid(proto.domain, opset)]
             if proto.domain:
                 imports.append(onnx.helper.make_opsetid("", BASE_OPSET))
-            inferred = shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=imports, ir_version=10)
+            inferred = shape_inference.infer_node_outputs(
+                schema, proto, types, data, opset_imports=imports, ir_version=10
+            )
         except Exception:  # the C++ side raises several kinds; what cannot be inferred may still be declared
             inferred = {}
     if any(attribute.HasField("g") for attribute in proto.attribute):
@@ -137,7 +147,9 @@ def _is_known(kind: TypeProto) -> bool:
     return which is not None and (which != "tensor_type" or kind.tensor_type.elem_type != 0)
 
 
-def emit_onnx(scope: Scope, node: Node, reason: str, declared: Callable[[str], TypeProto | None]) -> dict[str, Value]:
+def emit_onnx(
+    scope: Scope, node: Node, reason: str, declared: Callable[[str], TypeProto | None]
+) -> dict[str, Value]:
     """Append a `top.onnx` op for a node; returns its outputs by name."""
     proto, constants = upgrade(node)
     domain = node.domain
@@ -154,7 +166,7 @@ def emit_onnx(scope: Scope, node: Node, reason: str, declared: Callable[[str], T
     for index, name in enumerate(proto.input):
         if index in constants:
             name = proto.input[index] = f"{first}/input{index}"
-            meaning: Meaning | None = _constant(constants[index])
+            meaning: Meaning | None = Weight.of(constants[index])
         elif name == "":
             arguments.append(-1)
             continue
@@ -186,7 +198,7 @@ def emit_onnx(scope: Scope, node: Node, reason: str, declared: Callable[[str], T
             if meanings:
                 # An operator of a foreign domain: nothing is known but that such ops keep their element type.
                 guess = TypeProto()
-                guess.tensor_type.elem_type = _type_proto(next(iter(meanings.values()))).tensor_type.elem_type
+                guess.tensor_type.elem_type = type_proto(next(iter(meanings.values()))).tensor_type.elem_type
                 inferred[name] = guess
             else:
                 raise UnsupportedTypeError(f"{node.label}: the type of its output '{name}' is not known")
@@ -212,10 +224,3 @@ def emit_onnx(scope: Scope, node: Node, reason: str, declared: Callable[[str], T
     )
     scope.graph.block.add_op(op)
     return {node.outputs[index]: value for index, value in zip(used, op.results, strict=True)}
-
-
-def _constant(array: np.ndarray[Any, Any]) -> Weight:
-    return Weight(dtype_of(array.dtype), array.shape, array)
-
-
-__all__ = ["BASE_OPSET", "captured_names", "emit_onnx", "is_static", "schema_of", "to_type"]

@@ -1,7 +1,7 @@
 """Evaluating small constant nodes at import.
 
-Exporters spell shapes out as graphs (Shape, Gather, Concat, Reshape). Their results must be known while the importer runs,
-because `top` ops have shapes as properties. The common operators of such graphs are a few lines of NumPy each; the rest
+Exporters spell shapes out as graphs (Shape, Gather, Concat, Reshape). Their results must be known while the importer
+runs, because `top` ops have shapes as properties. The common operators of such graphs are a few lines of NumPy each; the rest
 goes to ONNX Runtime as a model of one node. Large constants are left to the `fold-constants` pass.
 """
 
@@ -24,8 +24,17 @@ LIMIT = 1 << 14
 MAX_OPSET = 26
 """The newest operator set that ONNX Runtime runs."""
 
-_RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+_RANDOM = {
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+    "Multinomial",
+    "Bernoulli",
+}
 _CONTROL = {"If", "Loop", "Scan", "SequenceMap"}
+_KEPT = {"DequantizeLinear"}
+"""Says how a weight is quantized, which its value would not."""
 
 
 def _axes(node: Node, inputs: list[Array], since: int) -> tuple[int, ...] | None:
@@ -61,7 +70,9 @@ def _slice(node: Node, inputs: list[Array]) -> Array | None:
 
 def _cast(node: Node, inputs: list[Array]) -> Array | None:
     to = element_type(node.int("to"), node.label).numpy
-    simple = inputs[0].dtype.kind in "iub" and to.kind in "iuf" or inputs[0].dtype.kind == "f" and to.kind == "f"
+    simple = (
+        (inputs[0].dtype.kind in "iub" and to.kind in "iuf") or (inputs[0].dtype.kind == "f" and to.kind == "f")
+    )
     return inputs[0].astype(to) if simple and to.itemsize >= 4 else None
 
 
@@ -77,8 +88,8 @@ def _same(function: Callable[[Array, Array], Array]) -> Callable[[Node, list[Arr
 def _divide(a: Array, b: Array) -> Array:
     if a.dtype.kind == "f":
         return np.divide(a, b)
-    quotient = np.abs(a) // np.abs(b)
-    return (np.sign(a) * np.sign(b) * quotient).astype(a.dtype)
+    quotient: Array = np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))
+    return quotient.astype(a.dtype)
 
 
 def _reduce_prod(node: Node, inputs: list[Array]) -> Array | None:
@@ -86,14 +97,16 @@ def _reduce_prod(node: Node, inputs: list[Array]) -> Array | None:
     if node.flag("noop_with_empty_axes"):
         return None
     keep = node.flag("keepdims", True)
-    return np.prod(inputs[0], axis=axes or None, keepdims=keep, dtype=inputs[0].dtype)
+    product: Array = np.prod(inputs[0], axis=axes or None, keepdims=keep, dtype=inputs[0].dtype)
+    return product
 
 
 def _reshape(node: Node, inputs: list[Array]) -> Array | None:
     if len(inputs) < 2 or node.flag("allowzero"):
         return None
     shape = [inputs[0].shape[i] if n == 0 else int(n) for i, n in enumerate(inputs[1])]
-    return inputs[0].reshape(shape)
+    reshaped: Array = inputs[0].reshape(shape)
+    return reshaped
 
 
 _FOLDERS: dict[str, Callable[[Node, list[Array]], Array | None]] = {
@@ -126,7 +139,7 @@ _FOLDERS: dict[str, Callable[[Node, list[Array]], Array | None]] = {
 
 def foldable(node: Node) -> bool:
     """True if the node gives the same result whenever it runs."""
-    return node.domain == "" and node.op_type not in _RANDOM and node.op_type not in _CONTROL
+    return node.domain == "" and node.op_type not in _RANDOM | _CONTROL | _KEPT
 
 
 def fold(node: Node, inputs: list[Array | None]) -> list[Array] | None:

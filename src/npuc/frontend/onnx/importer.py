@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-from onnx import TypeProto, ValueInfoProto, inliner, shape_inference
+from onnx import TypeProto, ValueInfoProto, shape_inference
 
 from npuc.errors import (
     DynamicShapeError,
@@ -29,6 +29,7 @@ from npuc.errors import (
 from npuc.frontend.onnx.control import CONTROL
 from npuc.frontend.onnx.escape import emit_onnx, schema_of, to_type
 from npuc.frontend.onnx.fold import MAX_OPSET, fold, foldable
+from npuc.frontend.onnx.functions import bound_nodes, function_body, inline_functions
 from npuc.frontend.onnx.node import Node, NoTopForm
 from npuc.frontend.onnx.reader import Source, element_type, read
 from npuc.frontend.onnx.registry import find_rule
@@ -59,9 +60,7 @@ class ImportOptions:
     """Preprocessing that belongs to an input, by name."""
 
 
-def import_onnx(
-    source: Path | str | bytes | onnx.ModelProto, options: ImportOptions | None = None
-) -> Graph:
+def import_onnx(source: Path | str | bytes | onnx.ModelProto, options: ImportOptions | None = None) -> Graph:
     """Import an ONNX model from a path, its bytes, or a message; the result is verified, not yet canonical."""
     where = str(source) if isinstance(source, Path | str) else None
     try:
@@ -80,7 +79,7 @@ class _Importer:
         self.options = options
         self.source = source
         self.opsets = _opsets(source.model)
-        _inline_functions(source)
+        inline_functions(source)
         self.model = source.model
         self._types: dict[str, TypeProto] | None = None
         self.depth = 0
@@ -110,10 +109,11 @@ class _Importer:
         missing = [name for name in needed if name not in inputs]
         if missing:
             raise UsageError(
-                f"the outputs still need the input '{missing[0]}'", fix=f"Add it to --inputs, or cut after it: {missing}"
+                f"the outputs still need the input '{missing[0]}'",
+                fix=f"Add it to --inputs, or cut after it: {missing}",
             )
         for name in self.options.input_shapes:
-            if name not in inputs:
+            if name not in inputs and name not in own_inputs:
                 raise UnknownTensorError(
                     f"--input-shape: there is no input '{name}'", fix=f"The inputs are: {', '.join(inputs)}"
                 )
@@ -185,7 +185,11 @@ class _Importer:
         # A failure of the C++ side (it raises several kinds) leaves what the model itself declares.
         with suppress(Exception):
             model = shape_inference.infer_shapes(model, data_prop=True)
-        return {info.name: info.type for info in (*model.graph.value_info, *model.graph.output) if info.HasField("type")}
+        return {
+            info.name: info.type
+            for info in (*model.graph.value_info, *model.graph.output)
+            if info.HasField("type")
+        }
 
     def _nodes(self, nodes: list[onnx.NodeProto], scope: Scope) -> None:
         for proto in nodes:
@@ -193,7 +197,7 @@ class _Importer:
             opset = self.opsets.get(domain)
             if opset is None:
                 raise OpsetError(
-                    f"the node '{proto.name or proto.op_type}' is of the domain '{domain}', which the model does not import"
+                    f"{Node.of(proto, 0).label} is of the domain '{domain}', which the model does not import"
                 )
             node = Node.of(proto, opset)
             try:
@@ -202,7 +206,9 @@ class _Importer:
                 raise InvalidModelError(f"{node.label}: {error}") from error
             except (ValueError, TypeError, KeyError, IndexError, OverflowError, ArithmeticError) as error:
                 # What a rule trips over is something in the node that no valid model has.
-                raise InvalidModelError(f"{node.label}: it is malformed ({type(error).__name__}: {error})") from error
+                raise InvalidModelError(
+                    f"{node.label}: it is malformed ({type(error).__name__}: {error})"
+                ) from error
 
     def _node(self, node: Node, scope: Scope) -> None:
         if node.domain == "" and node.op_type == "Constant":
@@ -257,14 +263,21 @@ class _Importer:
             return self.source.weight(node.tensor("value"))
         if node.has("sparse_value"):
             return _dense(self.source, node.attributes["sparse_value"].sparse_tensor)
-        for name, kind in (("value_int", np.int64), ("value_ints", np.int64), ("value_float", np.float32), ("value_floats", np.float32)):
+        for name, kind in (
+            ("value_int", np.int64),
+            ("value_ints", np.int64),
+            ("value_float", np.float32),
+            ("value_floats", np.float32),
+        ):
             if node.has(name):
                 array = np.array(onnx.helper.get_attribute_value(node.attributes[name]), kind)
-                return Weight(dtype_of(array.dtype), array.shape, array)
-        if node.has("value_string") or node.has("value_strings"):
-            value = onnx.helper.get_attribute_value(node.attributes.get("value_string", node.attributes.get("value_strings")))  # type: ignore[arg-type]
-            array = np.array([v.decode(errors="replace") for v in value] if isinstance(value, list) else value.decode(errors="replace"), np.object_)
-            return Weight(dtype_of("string"), array.shape, array)
+                return Weight.of(array)
+        if node.has("value_string"):
+            text = np.array(node.string("value_string"), np.object_)
+            return Weight(dtype_of("string"), text.shape, text)
+        if node.has("value_strings"):
+            texts = np.array(node.strings("value_strings"), np.object_)
+            return Weight(dtype_of("string"), texts.shape, texts)
         raise InvalidModelError(f"{node.label}: it has no value")
 
     def _folded(self, node: Node, scope: Scope) -> bool:
@@ -284,7 +297,7 @@ class _Importer:
             return False
         for name, array in zip(node.outputs, results, strict=False):
             if name:
-                scope.define(name, Weight(dtype_of(array.dtype), array.shape, array))
+                scope.define(name, Weight.of(array))
         return True
 
     def _expanded(self, node: Node, scope: Scope) -> bool:
@@ -295,79 +308,30 @@ class _Importer:
         new = schema is not None and (node.domain != "" or schema.since_version > MAX_OPSET)
         if schema is None or not new:
             return False
-        return expand_function(self, node, schema, scope)
-
-
-def expand_function(importer: _Importer, node: Node, schema: onnx.defs.OpSchema, scope: Scope) -> bool:
-    """Import the body that ONNX's schema gives for a node; False if it gives none."""
-    body = _function_body(schema, node, scope)
-    if body is None:
-        return False
-    inner = scope.child(f"{node.proto.name or next(iter(node.outputs), node.op_type)}/")
-    for formal, actual in zip(body.input, node.inputs, strict=False):
-        meaning = scope.lookup(actual) if actual else None
-        if meaning is not None:
-            inner.define(formal, meaning)
-    attributes = {attribute.name: attribute for attribute in body.attribute_proto}
-    attributes.update(node.attributes)
-    opsets = {entry.domain: entry.version for entry in body.opset_import}
-    outer, importer.opsets = importer.opsets, {**importer.opsets, **opsets}
-    try:
-        importer._nodes([_bind(proto, attributes, inner) for proto in body.node], inner)
-    finally:
-        importer.opsets = outer
-    for formal, actual in zip(body.output, node.outputs, strict=False):
-        if actual:
+        body = function_body(schema, node, scope)
+        if body is None:
+            return False
+        inner = scope.child(f"{node.proto.name or next(iter(node.outputs), node.op_type)}/")
+        for formal, actual in zip(body.input, node.inputs, strict=False):
+            meaning = scope.lookup(actual) if actual else None
+            if meaning is not None:
+                inner.define(formal, meaning)
+        outer, self.opsets = self.opsets, {**self.opsets, **{e.domain: e.version for e in body.opset_import}}
+        try:
+            self._nodes(bound_nodes(body, node), inner)
+        finally:
+            self.opsets = outer
+        for formal, actual in zip(body.output, node.outputs, strict=False):
             found = inner.lookup(formal)
-            if found is None:
-                return False
-            scope.define(actual, found)
-    return True
-
-
-def _bind(proto: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto], scope: Scope) -> onnx.NodeProto:
-    """A node of a function body with its attribute references resolved and its absent inputs left out."""
-    bound = onnx.NodeProto()
-    bound.CopyFrom(proto)
-    del bound.attribute[:]
-    for attribute in proto.attribute:
-        if attribute.ref_attr_name:
-            given = attributes.get(attribute.ref_attr_name)
-            if given is None:
-                continue
-            copy = bound.attribute.add()
-            copy.CopyFrom(given)
-            copy.name = attribute.name
-        else:
-            bound.attribute.add().CopyFrom(attribute)
-    return bound
-
-
-def _function_body(schema: onnx.defs.OpSchema, node: Node, scope: Scope) -> onnx.FunctionProto | None:
-    from npuc.frontend.onnx.escape import _type_proto
-
-    body = onnx.FunctionProto()
-    if schema.has_function:
-        body.CopyFrom(schema.function_body)
-        return body
-    if not schema.has_context_dependent_function:
-        return None
-    types = []
-    for name in node.inputs:
-        meaning = scope.lookup(name) if name else None
-        types.append(_type_proto(meaning).SerializeToString() if meaning is not None else b"")
-    try:
-        data = schema.get_context_dependent_function(node.proto.SerializeToString(), types)
-        body.ParseFromString(data)
-    except Exception:  # the C++ side raises several kinds; the op then stays as it is
-        return None
-    return body if body.node else None
+            if actual and found is not None:
+                scope.define(actual, found)
+        return True
 
 
 def _as_meaning(item: Any) -> Meaning:
     if isinstance(item, np.ndarray | np.generic):
         array = np.asarray(item)
-        return Weight(dtype_of(array.dtype), array.shape, array)
+        return Weight.of(array)
     meaning: Meaning = item
     return meaning
 
@@ -393,33 +357,6 @@ def _opsets(model: onnx.ModelProto) -> dict[str, int]:
     return found
 
 
-def _inline_functions(source: Source) -> None:
-    model = source.model
-    if not model.functions:
-        return
-    calls = {
-        (function.domain, function.name): {(node.domain, node.op_type) for node in function.node}
-        for function in model.functions
-    }
-    done: set[tuple[str, str]] = set()
-
-    def visit(key: tuple[str, str], path: tuple[tuple[str, str], ...]) -> None:
-        if key in path:
-            raise InvalidModelError(f"the function '{key[1]}' calls itself")
-        if key in done:
-            return
-        for called in sorted(calls[key] & calls.keys()):
-            visit(called, (*path, key))
-        done.add(key)
-
-    for key in sorted(calls):
-        visit(key, ())
-    try:
-        source.model = inliner.inline_local_functions(model)
-    except Exception as error:  # the C++ side raises several kinds
-        raise InvalidModelError(f"its functions cannot be inlined: {error}") from error
-
-
 def _dense(source: Source, sparse: onnx.SparseTensorProto) -> Weight:
     values = source.weight(sparse.values).array().reshape(-1)
     indices = source.weight(sparse.indices).array()
@@ -433,8 +370,10 @@ def _dense(source: Source, sparse: onnx.SparseTensorProto) -> Weight:
         else:
             out[tuple(indices.T)] = values
     except (IndexError, ValueError) as error:
-        raise InvalidModelError(f"the sparse tensor '{sparse.values.name}' has an index outside its shape") from error
-    return Weight(dtype_of(out.dtype), out.shape, out)
+        raise InvalidModelError(
+            f"the sparse tensor '{sparse.values.name}' has an index outside its shape"
+        ) from error
+    return Weight.of(out)
 
 
 def _shape_flag(name: str, tensor: TypeProto.Tensor) -> tuple[str, str]:
@@ -454,7 +393,10 @@ def _shape_flag(name: str, tensor: TypeProto.Tensor) -> tuple[str, str]:
         sizes.append(224 if axis in spatial else 3 if picture and axis == (3 if channels_last else 1) else 1)
     text = ",".join(map(str, sizes))
     plural = "s" if len(unknown) > 1 else ""
-    return f"--input-shape {name}={text}", f"the input '{name}' has the open dimension{plural} {', '.join(unknown)}"
+    return (
+        f"--input-shape {name}={text}",
+        f"the input '{name}' has the open dimension{plural} {', '.join(unknown)}",
+    )
 
 
 def _erase_dead(graph: Graph) -> None:
@@ -464,6 +406,5 @@ def _erase_dead(graph: Graph) -> None:
     while op is not None:
         previous = op.prev_op
         if not any(result.first_use for result in op.results):
-            op.detach()
-            op.erase()
+            graph.block.erase_op(op)
         op = previous

@@ -10,7 +10,7 @@ from onnx import AttributeProto
 
 from npuc.errors import InvalidModelError
 
-_KINDS = {
+_KINDS: dict[int, str] = {
     AttributeProto.INT: "an integer",
     AttributeProto.FLOAT: "a float",
     AttributeProto.STRING: "a string",

@@ -55,7 +55,9 @@ class Source:
             offset = int(entries.get("offset") or 0)
             length = int(entries["length"]) if entries.get("length") else file.size - offset
         except ValueError as error:
-            raise ExternalDataError(f"tensor '{name}' has an offset or length that is not a number") from error
+            raise ExternalDataError(
+                f"tensor '{name}' has an offset or length that is not a number"
+            ) from error
         if offset < 0 or length < 0 or offset + length > file.size:
             raise ExternalDataError(
                 f"tensor '{name}' lies at bytes {offset} to {offset + length} of a file of {file.size}",
@@ -70,7 +72,9 @@ class Source:
             return self.weight(clone)
         expected = prod(shape) * dtype.itemsize
         if length < expected:
-            raise ExternalDataError(f"tensor '{name}' needs {expected} bytes, but has {length}", where=file.path.name)
+            raise ExternalDataError(
+                f"tensor '{name}' needs {expected} bytes, but has {length}", where=file.path.name
+            )
         return Weight(dtype, shape, FileSlice(file, offset, expected))
 
     def _file(self, location: str, name: str) -> MappedFile:
@@ -89,7 +93,8 @@ class Source:
             )
         if not target.is_file():
             raise ExternalDataError(
-                f"the external file '{location}' of tensor '{name}' is missing", fix="Keep it beside the model"
+                f"the external file '{location}' of tensor '{name}' is missing",
+                fix="Keep it beside the model",
             )
         self._files[location] = MappedFile(target)
         return self._files[location]

@@ -26,7 +26,12 @@ class Scope:
     """Names and what they mean; `graph` is where ops are appended."""
 
     def __init__(
-        self, graph: Graph, source: Source, opsets: dict[str, int], parent: Scope | None = None, prefix: str = ""
+        self,
+        graph: Graph,
+        source: Source,
+        opsets: dict[str, int],
+        parent: Scope | None = None,
+        prefix: str = "",
     ) -> None:
         self.graph = graph
         self.source = source
@@ -80,8 +85,7 @@ class Scope:
             if isinstance(op, WeightOp):
                 kept.append(op.ref)
             else:
-                op.detach()
-                op.erase(safe_erase=False)
+                self.graph.block.erase_op(op, safe_erase=False)
             op = previous
         while len(self.taken) > names:
             self.taken.popitem()
@@ -124,7 +128,9 @@ class NodeContext:
         name = self.node.inputs[index]
         meaning = self.scope.lookup(name)
         if meaning is None:
-            raise InvalidModelError(f"{self.node.label}: its input '{name}' is not defined anywhere before it")
+            raise InvalidModelError(
+                f"{self.node.label}: its input '{name}' is not defined anywhere before it"
+            )
         return meaning
 
     def operand(self, index: int) -> Value:

@@ -34,7 +34,10 @@ def sorted_nodes(graph: onnx.GraphProto, outer: Iterable[str] = ()) -> list[onnx
     producer: dict[str, int] = {}
     given = {i.name for i in graph.input} | {i.name for i in graph.initializer}
     given |= {i.values.name for i in graph.sparse_initializer}
-    for names, what in (([i.name for i in graph.input], "input"), ([i.name for i in graph.initializer], "initializer")):
+    for names, what in (
+        ([i.name for i in graph.input], "input"),
+        ([i.name for i in graph.initializer], "initializer"),
+    ):
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise InvalidModelError(f"the name '{twice}' is given to more than one {what}")
@@ -55,7 +58,9 @@ def sorted_nodes(graph: onnx.GraphProto, outer: Iterable[str] = ()) -> list[onnx
             if name not in seen:
                 ordered = False
                 if name not in producer:
-                    raise InvalidModelError(f"{_label(node)}: its input '{name}' is not defined anywhere in the model")
+                    raise InvalidModelError(
+                        f"{_label(node)}: its input '{name}' is not defined anywhere in the model"
+                    )
         seen.update(node.output)
     if ordered:
         return nodes
@@ -79,7 +84,9 @@ def sorted_nodes(graph: onnx.GraphProto, outer: Iterable[str] = ()) -> list[onnx
                 heapq.heappush(ready, user)
     if len(order) != len(nodes):
         stuck = next(index for index, count in enumerate(waiting) if count > 0)
-        raise InvalidModelError(f"{_label(nodes[stuck])}: it is part of a cycle, its inputs depend on its own output")
+        raise InvalidModelError(
+            f"{_label(nodes[stuck])}: it is part of a cycle, its inputs depend on its own output"
+        )
     return [nodes[index] for index in order]
 
 
@@ -119,5 +126,9 @@ def check_names(asked: Iterable[str], known: Iterable[str], option: str) -> None
     for name in asked:
         if name not in have:
             near = difflib.get_close_matches(name, names, 3, 0.4)
-            hint = f"Did you mean {' or '.join(repr(n) for n in near)}?" if near else f"Tensors start with {names[:3]}"
+            hint = (
+                f"Did you mean {' or '.join(repr(n) for n in near)}?"
+                if near
+                else f"Tensors start with {names[:3]}"
+            )
             raise UnknownTensorError(f"{option}: there is no tensor '{name}' in the model", fix=hint)

@@ -1,7 +1,7 @@
 """Old spellings of nodes that stay ONNX: what moved from attribute to input, and what was renamed.
 
-A `top.onnx` op is written back under one recent operator set, so a node of an older one is brought up to date first. Most
-changes between versions only add types; the table has those that do not.
+A `top.onnx` op is written back under one recent operator set, so a node of an older one is brought up to date first.
+Most changes between versions only add types; the table has those that do not.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def upgrade(node: Node) -> tuple[onnx.NodeProto, dict[int, Array]]:
     new: dict[int, Array] = {}
     for moved in _MOVED.get(node.op_type, ()):
         if node.opset < moved.since and node.has(moved.attribute):
-            new[moved.index] = moved.convert(onnx.helper.get_attribute_value(node.attributes[moved.attribute]))
+            new[moved.index] = moved.convert(
+                onnx.helper.get_attribute_value(node.attributes[moved.attribute])
+            )
     for index in sorted(new):
         while len(proto.input) <= index:
             proto.input.append("")

@@ -21,7 +21,14 @@ SELF = "*"
 _MAX_DEPTH = 40
 
 # Which fields of a message are messages worth descending into: field number -> message.
-_MODEL, _GRAPH, _NODE, _ATTRIBUTE, _TENSOR, _FUNCTION = "model", "graph", "node", "attribute", "tensor", "function"
+_MODEL, _GRAPH, _NODE, _ATTRIBUTE, _TENSOR, _FUNCTION = (
+    "model",
+    "graph",
+    "node",
+    "attribute",
+    "tensor",
+    "function",
+)
 _CHILDREN: dict[str, dict[int, str]] = {
     _MODEL: {7: _GRAPH, 25: _FUNCTION},
     _GRAPH: {1: _NODE, 5: _TENSOR},
@@ -94,7 +101,11 @@ def _strip(buffer: Buffer, at: int, end: int, kind: str, depth: int) -> bytes:
                     out.append(_field(number, _strip(buffer, begin, at, children[number], depth + 1)))
                     continue
                 if kind == _TENSOR and number == _RAW_DATA:
-                    out += [_entry("location", SELF), _entry("offset", str(begin)), _entry("length", str(length))]
+                    out += [
+                        _entry("location", SELF),
+                        _entry("offset", str(begin)),
+                        _entry("length", str(length)),
+                    ]
                     out.append(_encode(_DATA_LOCATION << 3) + b"\x01")
                     continue
         else:

@@ -48,7 +48,8 @@ class PRelu(TopOp):
     def infer(self) -> Sequence[Attribute]:
         """The type of x."""
         require(
-            broadcast(shape_of(self.x), shape_of(self.slope)) == shape_of(self.x), "the slope does not broadcast to x"
+            broadcast(shape_of(self.x), shape_of(self.slope)) == shape_of(self.x),
+            "the slope does not broadcast to x",
         )
         return [self.x.type]
 

@@ -37,7 +37,10 @@ class Convolution(TopOp):
 
     def _check_bias(self, channels: int) -> None:
         if self.bias is not None:
-            require(shape_of(self.bias) == (channels,), f"the bias has shape {list(shape_of(self.bias))}, not [{channels}]")
+            require(
+                shape_of(self.bias) == (channels,),
+                f"the bias has shape {list(shape_of(self.bias))}, not [{channels}]",
+            )
 
 
 @top_op
@@ -51,7 +54,10 @@ class Conv(Convolution):
         x, w = shape_of(self.x), shape_of(self.weight)
         require(len(w) == len(x), f"input of rank {len(x)} and weight of rank {len(w)}")
         check_window(len(x) - 2, self.strides, self.pads, self.dilations)
-        require(self.group >= 1 and x[1] == w[1] * self.group, f"{x[1]} channels, but the weight is for {w[1]} x {self.group}")
+        require(
+            self.group >= 1 and x[1] == w[1] * self.group,
+            f"{x[1]} channels, but the weight is for {w[1]} x {self.group}",
+        )
         require(w[0] % self.group == 0, f"{w[0]} output channels do not divide into {self.group} groups")
         self._check_bias(w[0])
         spatial = window_output(x[2:], w[2:], self.strides, self.pads, self.dilations)
@@ -71,7 +77,10 @@ class Deconv(Convolution):
         rank = len(x) - 2
         require(len(w) == len(x), f"input of rank {len(x)} and weight of rank {len(w)}")
         check_window(rank, self.strides, self.pads, self.dilations)
-        require(len(self.output_padding) == rank, f"{len(self.output_padding)} output paddings for {rank} spatial axes")
+        require(
+            len(self.output_padding) == rank,
+            f"{len(self.output_padding)} output paddings for {rank} spatial axes",
+        )
         require(self.group >= 1 and x[1] == w[0], f"{x[1]} channels, but the weight is for {w[0]}")
         require(x[1] % self.group == 0, f"{x[1]} channels do not divide into {self.group} groups")
         channels = w[1] * self.group

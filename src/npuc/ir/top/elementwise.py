@@ -4,7 +4,18 @@ from collections.abc import Sequence
 
 from xdsl.ir import Attribute
 
-from npuc.ir.definition import TopOp, boolean, broadcast, number, operand, require, result, shape_of, text, top_op
+from npuc.ir.definition import (
+    TopOp,
+    boolean,
+    broadcast,
+    number,
+    operand,
+    require,
+    result,
+    shape_of,
+    text,
+    top_op,
+)
 from npuc.ir.dtypes import dtype_of, tensor_type
 
 

@@ -12,9 +12,10 @@ from npuc.ir.definition import TopOp, dictionary, integer, integers, text, texts
 class Onnx(TopOp):
     """One ONNX node. Its results may have dynamic shapes.
 
-    `onnx_attributes` maps names to values; a tensor or graph attribute is a dictionary with one key, `tensor` or `graph`, that
-    holds the serialized protobuf in base64. `arguments` has an entry an ONNX input: the index of an operand, or -1 for an
-    input that is left out. Operands beyond those are outer values that a graph attribute uses, under the names `captures`.
+    `onnx_attributes` maps names to values; a tensor or graph attribute is a dictionary with one key, `tensor` or
+    `graph`, that holds the serialized protobuf in base64. `arguments` has an entry an ONNX input: the index of an
+    operand, or -1 for an input that is left out. Operands beyond those are outer values that a graph attribute uses,
+    under the names `captures`.
     `outputs_used` tells which ONNX outputs are results of the op. `reason` says why the node has no `top` form.
     """
 

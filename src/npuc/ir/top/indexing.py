@@ -67,7 +67,10 @@ class GatherND(TopOp):
     def infer(self) -> Sequence[Attribute]:
         """Index shape without its last axis, then what is left of x."""
         x, indices = shape_of(self.x), shape_of(self.indices)
-        require(len(indices) >= 1 and indices[-1] + self.batch_dims <= len(x), "index tuples are longer than x has axes")
+        require(
+            len(indices) >= 1 and indices[-1] + self.batch_dims <= len(x),
+            "index tuples are longer than x has axes",
+        )
         return [tensor_type((*indices[:-1], *x[self.batch_dims + indices[-1] :]), dtype_of(self.x.type))]
 
 
@@ -86,7 +89,9 @@ class Scatter(TopOp):
 
     def check(self) -> None:
         """A known reduction."""
-        require(self.reduction in ("none", "add", "mul", "max", "min"), f"unknown reduction '{self.reduction}'")
+        require(
+            self.reduction in ("none", "add", "mul", "max", "min"), f"unknown reduction '{self.reduction}'"
+        )
 
 
 @top_op
@@ -140,7 +145,9 @@ class TopK(TopOp):
         """Values and indices."""
         x = shape_of(self.x)
         axis = normal_axis(self.axis, len(x))
-        require(len(x) >= 1 and 0 <= self.k <= x[axis], f"k = {self.k} of the {x[axis]} values along axis {axis}")
+        require(
+            len(x) >= 1 and 0 <= self.k <= x[axis], f"k = {self.k} of the {x[axis]} values along axis {axis}"
+        )
         shape = (*x[:axis], self.k, *x[axis + 1 :])
         return [tensor_type(shape, dtype_of(self.x.type)), tensor_type(shape, "i64")]
 

@@ -42,5 +42,8 @@ class MatMul(TopOp):
         inner, columns = (b[-1], b[-2]) if self.transpose_b else (b[-2], b[-1])
         require(a[-1] == inner, f"inner dimensions {a[-1]} and {inner} differ")
         if self.bias is not None:
-            require(shape_of(self.bias) == (columns,), f"the bias has shape {list(shape_of(self.bias))}, not [{columns}]")
+            require(
+                shape_of(self.bias) == (columns,),
+                f"the bias has shape {list(shape_of(self.bias))}, not [{columns}]",
+            )
         return [tensor_type((*broadcast(a[:-2], b[:-2]), a[-2], columns), dtype_of(self.a.type))]

@@ -115,17 +115,23 @@ class Slice(TopOp):
     def infer(self) -> Sequence[Attribute]:
         """The shape given, if all of it lies inside x."""
         x = shape_of(self.x)
-        require(len(self.offset) == len(self.steps) == len(self.shape) == len(x), f"needs {len(x)} entries an axis")
+        require(
+            len(self.offset) == len(self.steps) == len(self.shape) == len(x),
+            f"needs {len(x)} entries an axis",
+        )
         for size, begin, step, count in zip(x, self.offset, self.steps, self.shape, strict=True):
             last = begin + (count - 1) * step
             inside = count == 0 or (0 <= begin < size and 0 <= last < size)
-            require(step != 0 and count >= 0 and inside, f"{count} elements from {begin} by {step} leave 0..{size}")
+            require(
+                step != 0 and count >= 0 and inside,
+                f"{count} elements from {begin} by {step} leave 0..{size}",
+            )
         return [tensor_type(self.shape, dtype_of(self.x.type))]
 
 
 @top_op
 class Pad(TopOp):
-    """x with a border: constant (`value`), reflect, edge or wrap. `pads` has all begins, then all ends; negative crops."""
+    """x with a border: constant (`value`), reflect, edge or wrap; `pads` has all begins, then all ends; negative crops."""
 
     name = "top.pad"
     x = operand()
@@ -159,7 +165,9 @@ class Expand(TopOp):
 
     def infer(self) -> Sequence[Attribute]:
         """The shape given."""
-        require(broadcast(shape_of(self.x), self.shape) == tuple(self.shape), "x does not broadcast to that shape")
+        require(
+            broadcast(shape_of(self.x), self.shape) == tuple(self.shape), "x does not broadcast to that shape"
+        )
         return [tensor_type(self.shape, dtype_of(self.x.type))]
 
 
@@ -230,5 +238,8 @@ class ShuffleChannel(TopOp):
     def infer(self) -> Sequence[Attribute]:
         """The type of x."""
         x = shape_of(self.x)
-        require(len(x) >= 2 and self.group >= 1 and x[1] % self.group == 0, f"{self.group} groups do not divide the channels")
+        require(
+            len(x) >= 2 and self.group >= 1 and x[1] % self.group == 0,
+            f"{self.group} groups do not divide the channels",
+        )
         return [self.x.type]

@@ -1,8 +1,6 @@
 """Normalization. Variances are biased (divided by the count); scale and bias may be absent."""
 
-from collections.abc import Sequence
 
-from xdsl.ir import Attribute
 
 from npuc.ir.definition import (
     AttrSizedOperandSegments,
@@ -14,7 +12,6 @@ from npuc.ir.definition import (
     operand,
     optional_operand,
     require,
-    result,
     shape_of,
     top_op,
 )
@@ -83,7 +80,9 @@ class LayerNorm(AffineNorm):
         shape = shape_of(self.x)
         inner = shape[normal_axis(self.axis, len(shape)) :]
         for value in (self.scale, self.bias):
-            require(value is None or shape_of(value) == inner, f"scale and bias must have shape {list(inner)}")
+            require(
+                value is None or shape_of(value) == inner, f"scale and bias must have shape {list(inner)}"
+            )
 
 
 @top_op
@@ -119,7 +118,9 @@ class GroupNorm(AffineNorm):
         """Groups divide the channels."""
         shape = shape_of(self.x)
         require(len(shape) >= 2, "the input has no channel axis")
-        require(self.groups >= 1 and shape[1] % self.groups == 0, f"{shape[1]} channels in {self.groups} groups")
+        require(
+            self.groups >= 1 and shape[1] % self.groups == 0, f"{shape[1]} channels in {self.groups} groups"
+        )
         _per_channel(self, self.scale, self.bias)
 
 
@@ -161,5 +162,3 @@ __all__ = [
     "RMSNorm",
     "Scale",
 ]
-
-

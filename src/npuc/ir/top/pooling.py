@@ -23,7 +23,9 @@ class Pool(TopOp):
     def infer(self) -> Sequence[Attribute]:
         """N x C x spatial."""
         x = shape_of(self.x)
-        require(len(self.kernel) == len(x) - 2, f"a kernel of rank {len(self.kernel)} for input of rank {len(x)}")
+        require(
+            len(self.kernel) == len(x) - 2, f"a kernel of rank {len(self.kernel)} for input of rank {len(x)}"
+        )
         check_window(len(x) - 2, self.strides, self.pads, self.dilations)
         require(min(self.kernel) >= 1, "the kernel must be positive")
         spatial = window_output(x[2:], self.kernel, self.strides, self.pads, self.dilations, self.ceil_mode)

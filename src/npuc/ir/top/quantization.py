@@ -33,7 +33,10 @@ class Quantization(TopOp):
         require(len(scale) <= 1, "scales in blocks have no form here")
         if scale and scale != (1,):
             axis = self.axis + len(x) if self.axis < 0 else self.axis
-            require(0 <= axis < len(x) and x[axis] == scale[0], f"{scale[0]} scales for axis {self.axis} of {list(x)}")
+            require(
+                0 <= axis < len(x) and x[axis] == scale[0],
+                f"{scale[0]} scales for axis {self.axis} of {list(x)}",
+            )
         if self.zero_point is not None:
             require(shape_of(self.zero_point) == scale, "scale and zero point have different shapes")
 

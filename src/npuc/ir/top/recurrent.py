@@ -49,11 +49,16 @@ class Recurrent(TopOp):
         """The whole sequence (sequence x directions x batch x hidden), then the last state."""
         x = shape_of(self.x)
         require(len(x) == 3, "x needs rank 3: sequence x batch x input")
-        require(self.direction in ("forward", "reverse", "bidirectional"), f"unknown direction '{self.direction}'")
+        require(
+            self.direction in ("forward", "reverse", "bidirectional"), f"unknown direction '{self.direction}'"
+        )
         directions = 2 if self.direction == "bidirectional" else 1
         gates = self.GATES * self.hidden
         require(shape_of(self.weight) == (directions, gates, x[2]), "the weight does not fit")
-        require(shape_of(self.recurrence) == (directions, gates, self.hidden), "the recurrence weight does not fit")
+        require(
+            shape_of(self.recurrence) == (directions, gates, self.hidden),
+            "the recurrence weight does not fit",
+        )
         dtype = dtype_of(self.x.type)
         whole = tensor_type((x[0], directions, x[1], self.hidden), dtype)
         last = tensor_type((directions, x[1], self.hidden), dtype)

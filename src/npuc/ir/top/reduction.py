@@ -4,7 +4,18 @@ from collections.abc import Sequence
 
 from xdsl.ir import Attribute
 
-from npuc.ir.definition import TopOp, boolean, integers, normal_axis, operand, require, result, shape_of, text, top_op
+from npuc.ir.definition import (
+    TopOp,
+    boolean,
+    integers,
+    normal_axis,
+    operand,
+    require,
+    result,
+    shape_of,
+    text,
+    top_op,
+)
 from npuc.ir.dtypes import dtype_of, tensor_type
 
 KINDS = ("mean", "sum", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum", "log_sum_exp")

@@ -22,7 +22,9 @@ class WeightOp(TopOp):
     def of(ref: str, type: Attribute) -> "WeightOp":
         """The op that refers to the stored weight `ref` of a type."""
         return WeightOp.create(
-            properties={"ref": SymbolRefAttr(ref)}, result_types=[type], location=location(ref)  # type: ignore[arg-type]
+            properties={"ref": SymbolRefAttr(ref)},
+            result_types=[type],
+            location=location(ref),  # type: ignore[arg-type]
         )
 
     def infer(self) -> Sequence[Attribute]:

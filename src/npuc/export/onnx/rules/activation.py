@@ -3,7 +3,7 @@
 from npuc.export.onnx.emitter import Emitter
 from npuc.export.onnx.registry import exports
 from npuc.export.onnx.relu import emit_clip, emit_relu
-from npuc.ir import top
+from npuc.ir import dtype_of, top
 from npuc.ir.definition import TopOp
 
 # Ops that ONNX has with the same parameters under the same names.
@@ -12,7 +12,6 @@ _SAME: dict[type[TopOp], str] = {
     top.PRelu: "PRelu",
     top.ThresholdedRelu: "ThresholdedRelu",
     top.Elu: "Elu",
-    top.Celu: "Celu",
     top.Selu: "Selu",
     top.Sigmoid: "Sigmoid",
     top.HardSigmoid: "HardSigmoid",
@@ -54,3 +53,13 @@ def silu(op: top.SiLU, emit: Emitter) -> None:
 def gelu(op: top.Gelu, emit: Emitter) -> None:
     """Gelu, exact or by tanh."""
     emit("Gelu", op.x, to=op.y, approximate="tanh" if op.tanh else "none")
+
+
+@exports(top.Celu)
+def celu(op: top.Celu, emit: Emitter) -> None:
+    """ONNX knows Celu for float only; other types take a way round."""
+    dtype = dtype_of(op.x.type)
+    if dtype.name == "f32":
+        emit("Celu", op.x, to=op.y, alpha=op.alpha)
+    else:
+        emit.cast(emit("Celu", emit.cast(op.x, dtype_of("f32")), alpha=op.alpha), dtype, to=op.y)

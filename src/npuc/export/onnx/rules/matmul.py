@@ -15,9 +15,8 @@ def matmul(op: top.MatMul, emit: Emitter) -> None:
     if matrices and dtype_of(op.a.type).is_float and (op.bias is not None or op.transpose_b):
         raw = emit("Gemm", op.a, op.b, op.bias, to=out, transB=1 if op.transpose_b else None)
     else:
-        b = op.b
-        if op.transpose_b:
-            b = emit("Transpose", op.b, perm=(*range(rank - 2), rank - 1, rank - 2))
+        swapped = (*range(rank - 2), rank - 1, rank - 2)
+        b = emit("Transpose", op.b, perm=swapped) if op.transpose_b else op.b
         raw = emit("MatMul", op.a, b, to=out if op.bias is None else None)
         if op.bias is not None:
             raw = emit("Add", raw, op.bias, to=out)

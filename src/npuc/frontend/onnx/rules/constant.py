@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ _SMALL = 1 << 20
 """Constants beyond this many elements stay ops: a scalar that is expanded."""
 
 
-def _filled(ctx: NodeContext, shape: tuple[int, ...], value: np.ndarray) -> Outcome:  # type: ignore[type-arg]
+def _filled(ctx: NodeContext, shape: tuple[int, ...], value: np.ndarray[Any, Any]) -> Outcome:
     if min(shape, default=0) < 0:
         raise InvalidModelError(f"{ctx.node.label}: the shape {list(shape)} is not valid")
     if prod(shape) <= _SMALL:
@@ -29,7 +30,11 @@ def _filled(ctx: NodeContext, shape: tuple[int, ...], value: np.ndarray) -> Outc
 def constant_of_shape(ctx: NodeContext) -> Outcome:
     """One value everywhere."""
     shape = ctx.known_ints(0, "shape")
-    value = ctx.scope.source.weight(ctx.node.tensor("value")).array() if ctx.node.has("value") else np.zeros(1, "f4")
+    value = (
+        ctx.scope.source.weight(ctx.node.tensor("value")).array()
+        if ctx.node.has("value")
+        else np.zeros(1, "f4")
+    )
     if value.size != 1:
         raise InvalidModelError(f"{ctx.node.label}: its value has {value.size} elements, not one")
     return _filled(ctx, shape, value)
@@ -38,15 +43,18 @@ def constant_of_shape(ctx: NodeContext) -> Outcome:
 @rule("Range")
 def range_(ctx: NodeContext) -> Outcome:
     """start, limit, delta."""
-    start, limit, delta = (ctx.known(i, what).reshape(()) for i, what in enumerate(("start", "limit", "delta")))
+    start, limit, delta = (
+        ctx.known(i, what).reshape(()) for i, what in enumerate(("start", "limit", "delta"))
+    )
     if ctx.dtype(0).name in ("f16", "bf16"):
         raise NoTopForm("its steps are rounded to 16 bits")
-    if delta == 0 or not np.isfinite(np.float64([start, limit, delta])).all():
+    if delta == 0 or not all(np.isfinite(float(x)) for x in (start, limit, delta)):
         raise InvalidModelError(f"{ctx.node.label}: from {start} to {limit} by {delta}")
     count = max(0, int(np.ceil((np.float64(limit) - np.float64(start)) / np.float64(delta))))
     if count > _SMALL:
         raise NoTopForm(f"it has {count} elements")
-    return (start + np.arange(count, dtype=start.dtype) * delta).astype(start.dtype)
+    steps: np.ndarray[Any, Any] = start + np.arange(count, dtype=start.dtype) * delta
+    return steps.astype(start.dtype)
 
 
 @rule("EyeLike")

@@ -13,7 +13,11 @@ from npuc.ir.top.window import same_pads
 
 
 def _explicit_pads(
-    node: Node, size: tuple[int, ...], kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...]
+    node: Node,
+    size: tuple[int, ...],
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
 ) -> tuple[int, ...]:
     """Pads as numbers, whatever `auto_pad` says."""
     mode = node.string("auto_pad", "NOTSET")
@@ -50,7 +54,9 @@ def conv_parameters(ctx: NodeContext, weight_input: int = 1) -> dict[str, Any]:
     strides, dilations = node.ints("strides", ones), node.ints("dilations", ones)
     _check_sizes(node, len(size), strides, dilations)
     if len(kernel) != len(size) or tuple(node.ints("kernel_shape", kernel)) != kernel:
-        raise InvalidModelError(f"{node.label}: the kernel does not fit the weight of shape {list(ctx.shape(weight_input))}")
+        raise InvalidModelError(
+            f"{node.label}: the kernel does not fit the weight of shape {list(ctx.shape(weight_input))}"
+        )
     return {
         "strides": strides,
         "pads": _explicit_pads(node, size, kernel, strides, dilations),

@@ -139,7 +139,12 @@ def cast(ctx: NodeContext) -> Outcome:
     number = ctx.node.int("to") if ctx.node.op_type == "Cast" else None
     to = ctx.dtype(1) if number is None else element_type(number, ctx.node.label)
     for dtype in (to, ctx.dtype(0)):
-        if dtype.name.startswith(("f8", "f4", "string", "complex")) or dtype.name in ("ui4", "i4", "ui2", "i2"):
+        if dtype.name.startswith(("f8", "f4", "string", "complex")) or dtype.name in (
+            "ui4",
+            "i4",
+            "ui2",
+            "i2",
+        ):
             raise NoTopForm(f"it converts {ctx.dtype(0).name} to {to.name}")
     return ctx.emit(top.Cast, ctx.operand(0), to=to.name).y
 
@@ -160,7 +165,9 @@ def with_alpha(ctx: NodeContext) -> Outcome:
 @rule("Selu")
 def selu(ctx: NodeContext) -> Outcome:
     """Scaled ELU; before opset 6 the defaults were rounder."""
-    alpha, gamma = (1.67326319217681884765625, 1.05070102214813232421875) if ctx.opset >= 6 else (1.6732, 1.0507)
+    alpha, gamma = (
+        (1.67326319217681884765625, 1.05070102214813232421875) if ctx.opset >= 6 else (1.6732, 1.0507)
+    )
     return ctx.emit(
         top.Selu, ctx.operand(0), alpha=ctx.node.float("alpha", alpha), gamma=ctx.node.float("gamma", gamma)
     ).y

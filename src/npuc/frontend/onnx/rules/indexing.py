@@ -30,10 +30,7 @@ def reduce(ctx: NodeContext) -> Outcome:
     """Over given axes, or all; axes moved from attribute to input at opset 13 (sum) and 18 (the rest)."""
     node, rank = ctx.node, len(ctx.shape(0))
     since = 13 if node.op_type == "ReduceSum" else 18
-    if ctx.opset < since:
-        axes = node.ints("axes", ())
-    else:
-        axes = ctx.known_ints(1, "axes") if ctx.has(1) else ()
+    axes = node.ints("axes", ()) if ctx.opset < since else ctx.known_ints(1, "axes") if ctx.has(1) else ()
     if not axes:
         if node.flag("noop_with_empty_axes"):
             raise NoTopForm("it reduces nothing")
@@ -41,7 +38,11 @@ def reduce(ctx: NodeContext) -> Outcome:
     if 0 in ctx.shape(0):
         raise NoTopForm("it reduces an empty tensor")
     return ctx.emit(
-        top.Reduce, ctx.operand(0), kind=_REDUCE[node.op_type], axes=tuple(axes), keepdims=node.flag("keepdims", True)
+        top.Reduce,
+        ctx.operand(0),
+        kind=_REDUCE[node.op_type],
+        axes=tuple(axes),
+        keepdims=node.flag("keepdims", True),
     ).y
 
 
@@ -80,7 +81,11 @@ def cumsum(ctx: NodeContext) -> Outcome:
     """The axis is an input."""
     axis = int(ctx.known(1, "axis").reshape(-1)[0])
     return ctx.emit(
-        top.CumSum, ctx.operand(0), axis=axis, exclusive=ctx.node.flag("exclusive"), reverse=ctx.node.flag("reverse")
+        top.CumSum,
+        ctx.operand(0),
+        axis=axis,
+        exclusive=ctx.node.flag("exclusive"),
+        reverse=ctx.node.flag("reverse"),
     ).y
 
 
@@ -100,7 +105,9 @@ def gather(ctx: NodeContext) -> Outcome:
     if indices is not None and shape and indices.size and -len(shape) <= axis < len(shape):
         limit = shape[axis]
         if indices.min() < -limit or indices.max() >= limit:
-            raise InvalidModelError(f"{ctx.node.label}: an index is outside the {limit} elements of axis {axis}")
+            raise InvalidModelError(
+                f"{ctx.node.label}: an index is outside the {limit} elements of axis {axis}"
+            )
     return ctx.emit(top.Gather, ctx.operand(0), ctx.operand(1), axis=axis).y
 
 

@@ -56,7 +56,12 @@ def gemm(ctx: NodeContext) -> Outcome:
     inside = addend is not None and shape_of(addend) == (columns,)
     out = ctx.emit(top.MatMul, a, b, addend if inside else None, transpose_b=node.flag("transB")).y
     if addend is not None and not inside:
-        if shape_of(addend) and ctx.opset < 7 and node.flag("broadcast") is False and len(shape_of(addend)) != 2:
+        if (
+            shape_of(addend)
+            and ctx.opset < 7
+            and node.flag("broadcast") is False
+            and len(shape_of(addend)) != 2
+        ):
             raise NoTopForm("its third operand needs broadcasting")
         out = ctx.emit(top.Add, out, addend).y
     return out
@@ -67,7 +72,10 @@ def attention(ctx: NodeContext) -> Outcome:
     """Scaled dot-product attention in its plain form: rank 4, equal heads, no cache."""
     node = ctx.node
     plain = not (
-        node.flag("is_causal") or node.has("softcap") or node.has("softmax_precision") or node.has("qk_matmul_output_mode")
+        node.flag("is_causal")
+        or node.has("softcap")
+        or node.has("softmax_precision")
+        or node.has("qk_matmul_output_mode")
     )
     if not plain or len([name for name in node.outputs if name]) > 1 or any(ctx.has(i) for i in range(4, 8)):
         raise NoTopForm("it is more than scaled dot products, a mask and a softmax")

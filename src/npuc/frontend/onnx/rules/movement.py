@@ -25,14 +25,18 @@ def reshape(ctx: NodeContext) -> Outcome:
     old = ctx.shape(0)
     if not ctx.node.flag("allowzero"):
         if any(n == 0 and i >= len(old) for i, n in enumerate(wanted)):
-            raise InvalidModelError(f"{ctx.node.label}: the shape {list(wanted)} copies an axis that is not there")
+            raise InvalidModelError(
+                f"{ctx.node.label}: the shape {list(wanted)} copies an axis that is not there"
+            )
         wanted = tuple(old[i] if n == 0 else n for i, n in enumerate(wanted))
     if wanted.count(-1) > 1 or min(wanted, default=0) < -1:
         raise InvalidModelError(f"{ctx.node.label}: the shape {list(wanted)} is not valid")
     if -1 in wanted:
         rest = -prod(wanted)
         if rest == 0 or prod(old) % rest:
-            raise InvalidModelError(f"{ctx.node.label}: {prod(old)} elements do not fit the shape {list(wanted)}")
+            raise InvalidModelError(
+                f"{ctx.node.label}: {prod(old)} elements do not fit the shape {list(wanted)}"
+            )
         wanted = tuple(prod(old) // rest if n == -1 else n for n in wanted)
     return _reshaped(ctx, wanted)
 
@@ -65,7 +69,9 @@ def squeeze(ctx: NodeContext) -> Outcome:
     else:
         gone = {normal_axis(axis, len(old)) for axis in axes}
         if any(old[axis] != 1 for axis in gone):
-            raise InvalidModelError(f"{ctx.node.label}: an axis of {sorted(gone)} of shape {list(old)} is not 1")
+            raise InvalidModelError(
+                f"{ctx.node.label}: an axis of {sorted(gone)} of shape {list(old)} is not 1"
+            )
     return _reshaped(ctx, tuple(n for i, n in enumerate(old) if i not in gone))
 
 
@@ -107,10 +113,8 @@ def split(ctx: NodeContext) -> list[Outcome]:
     axis = normal_axis(node.int("axis", 0), len(shape))
     if not shape:
         raise InvalidModelError(f"{node.label}: a scalar cannot be split")
-    if ctx.opset < 13:
-        sizes = node.ints("split", ())
-    else:
-        sizes = ctx.known_ints(1, "split sizes") if ctx.has(1) else ()
+    given = ctx.known_ints(1, "split sizes") if ctx.opset >= 13 and ctx.has(1) else ()
+    sizes = node.ints("split", ()) if ctx.opset < 13 else given
     if not sizes:
         count = node.int("num_outputs", len(node.outputs)) if ctx.opset >= 18 else len(node.outputs)
         if count < 1 or count > max(shape[axis], 1):
@@ -159,7 +163,11 @@ def pad(ctx: NodeContext) -> Outcome:
     else:
         pads = ctx.known_ints(1, "pads")
         fill = ctx.known(2, "pad value") if ctx.has(2) else np.zeros(())
-        if fill.dtype.kind not in "fiu" or abs(float(fill.reshape(-1)[0])) > 2**53 and not ctx.dtype(0).is_float:
+        if (
+            fill.dtype.kind not in "fiu"
+            or (abs(float(fill.reshape(-1)[0])) > 2**53
+            and not ctx.dtype(0).is_float)
+        ):
             raise NoTopForm("its pad value is not a number")
         value = float(fill.reshape(-1)[0])
     if ctx.has(3):
@@ -218,5 +226,3 @@ def shape(ctx: NodeContext) -> Outcome:
 def size(ctx: NodeContext) -> Outcome:
     """Known at compile time."""
     return np.array(prod(ctx.shape(0)), np.int64)
-
-

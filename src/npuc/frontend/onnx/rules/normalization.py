@@ -37,7 +37,11 @@ def instance_norm(ctx: NodeContext) -> Outcome:
     if ctx.opset < 6:
         raise NoTopForm("its old form consumes its inputs")
     return ctx.emit(
-        top.InstanceNorm, ctx.operand(0), ctx.operand(1), ctx.operand(2), epsilon=ctx.node.float("epsilon", 1e-5)
+        top.InstanceNorm,
+        ctx.operand(0),
+        ctx.operand(1),
+        ctx.operand(2),
+        epsilon=ctx.node.float("epsilon", 1e-5),
     ).y
 
 

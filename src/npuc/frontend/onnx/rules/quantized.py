@@ -1,7 +1,8 @@
 """Operators on quantized tensors, as dequantize, the float op, and quantize.
 
 An integer network in ONNX's older "QOperator" form becomes the same form as one with explicit quantize and dequantize
-nodes, its parameters kept. The float op between them computes what the integer one does, up to the rounding of a float sum.
+nodes, its parameters kept. The float op between them computes what the integer one does, up to the rounding of a
+float sum.
 """
 
 from __future__ import annotations

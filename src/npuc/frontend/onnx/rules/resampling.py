@@ -25,7 +25,9 @@ def upsample(ctx: NodeContext) -> Outcome:
     shape = ctx.shape(0)
     if ctx.opset < 7:
         raise NoTopForm("its old form has two scales")
-    scales = ctx.node.floats("scales") if ctx.opset < 9 else tuple(map(float, ctx.known(1, "scales").reshape(-1)))
+    scales = (
+        ctx.node.floats("scales") if ctx.opset < 9 else tuple(map(float, ctx.known(1, "scales").reshape(-1)))
+    )
     if len(scales) != len(shape):
         raise InvalidModelError(f"{ctx.node.label}: {len(scales)} scales for rank {len(shape)}")
     mode = {"nearest": "nearest"}.get(ctx.node.string("mode", "nearest"), "linear")
@@ -78,7 +80,7 @@ def resize(ctx: NodeContext) -> Outcome:
             ratios = [size / shape[axis] for axis, size in zip(axes, wanted, strict=True)]
             ratio = min(ratios) if policy == "not_larger" else max(ratios)
             for axis in axes:
-                sizes[axis] = int(floor(shape[axis] * ratio + 0.5))
+                sizes[axis] = floor(shape[axis] * ratio + 0.5)
                 scales[axis] = ratio
     return ctx.emit(
         top.Resize,

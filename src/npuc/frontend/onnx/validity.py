@@ -1,0 +1,111 @@
+"""Does a node keep to ONNX's own definition of its operator? Asked before any C++ code sees it.
+
+ONNX's shape inference and ONNX Runtime trust a node that has the right number of inputs and attributes of the right kinds;
+on one that has not, they may read where nothing is. So `check_node` comes first, and `infer_outputs` is the only way
+to that inference from here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import onnx
+from onnx import AttributeProto, TensorProto, TypeProto, shape_inference
+from onnx.defs import OpSchema
+
+from npuc.errors import InvalidModelError
+
+_MAX_DEPTH = 16
+_EQUATION = re.compile(r"[A-Za-z., >-]*")
+_VARIADIC, _SINGLE = OpSchema.FormalParameterOption.Variadic, OpSchema.FormalParameterOption.Single
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What a schema says about the form of a node, read once: each look into the C++ object is slow."""
+
+    inputs: tuple[int, int]
+    outputs: tuple[int, int]
+    needed: tuple[int, ...]
+    attributes: dict[str, int]
+    required: tuple[str, ...]
+
+
+@cache
+def _form(op_type: str, domain: str, since: int) -> _Form:
+    schema = onnx.defs.get_schema(op_type, since, domain)
+    return _Form(
+        (schema.min_input, schema.max_input),
+        (schema.min_output, schema.max_output),
+        tuple(i for i, parameter in enumerate(schema.inputs) if parameter.option == _SINGLE),
+        {name: int(attribute.type.value) for name, attribute in schema.attributes.items()},
+        tuple(name for name, attribute in schema.attributes.items() if attribute.required),
+    )
+
+
+def check_node(proto: onnx.NodeProto, schema: OpSchema, label: str, depth: int = 0) -> None:
+    """Raise `InvalidModelError` if the node cannot be one of this operator."""
+    form = _form(schema.name, schema.domain, schema.since_version)
+    if depth > _MAX_DEPTH:
+        raise InvalidModelError(f"{label}: its graphs are nested more than {_MAX_DEPTH} deep")
+    for what, names, (least, most) in (("input", proto.input, form.inputs), ("output", proto.output, form.outputs)):
+        if not least <= len(names) <= most:
+            bounds = f"{least}" if least == most else f"{least} to {most}" if most < 1 << 20 else f"at least {least}"
+            raise InvalidModelError(f"{label}: it has {len(names)} {what}s; {schema.name} takes {bounds}")
+    for index in form.needed:
+        if index < len(proto.input) and not proto.input[index]:
+            raise InvalidModelError(f"{label}: input {index} is missing")
+    given = set()
+    for attribute in proto.attribute:
+        given.add(attribute.name)
+        expected = form.attributes.get(attribute.name)
+        if expected is not None and attribute.type != expected:
+            kind = AttributeProto.AttributeType.Name(expected)  # type: ignore[arg-type]
+            raise InvalidModelError(f"{label}: the attribute '{attribute.name}' is not of the type {kind}")
+        if attribute.ref_attr_name:
+            raise InvalidModelError(f"{label}: the attribute '{attribute.name}' has no value")
+        for graph in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
+            _check_graph(graph, label, depth + 1)
+    for name in form.required:
+        if name not in given:
+            raise InvalidModelError(f"{label}: the attribute '{name}' is missing")
+    if schema.name == "Einsum":
+        # ONNX's parser of equations does not end on letters outside of ASCII.
+        equation = next((a.s.decode("latin-1") for a in proto.attribute if a.name == "equation"), "")
+        if not _EQUATION.fullmatch(equation):
+            raise InvalidModelError(f"{label}: its equation '{equation}' is not one")
+
+
+def _check_graph(graph: onnx.GraphProto, label: str, depth: int) -> None:
+    for node in graph.node:
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        try:
+            schema = onnx.defs.get_schema(node.op_type, domain)
+        except onnx.defs.SchemaError:
+            continue
+        inner = f"{label}, in its subgraph: {node.op_type} node '{node.name or next(iter(node.output), '')}'"
+        check_node(node, schema, inner, depth)
+
+
+def infer_outputs(
+    proto: onnx.NodeProto,
+    schema: OpSchema,
+    opset: int,
+    types: Mapping[str, TypeProto],
+    data: Mapping[str, TensorProto],
+    label: str,
+) -> dict[str, TypeProto]:
+    """The types of a node's outputs by ONNX's own inference; those that it cannot tell are left out."""
+    check_node(proto, schema, label)
+    imports = [onnx.helper.make_opsetid(proto.domain, opset)]
+    if proto.domain:
+        imports.append(onnx.helper.make_opsetid("", 21))
+    try:
+        return shape_inference.infer_node_outputs(
+            schema, proto, dict(types), dict(data), opset_imports=imports, ir_version=10
+        )
+    except Exception:  # the C++ side raises several kinds, and what it cannot infer may still be declared
+        return {}
