@@ -7,7 +7,8 @@ user can mend and 1 for a fault of npuc's own.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 
 class NpucError(Exception):
@@ -165,6 +166,13 @@ class CompareError(NpucError):
     code, title = "E403", "tensors differ"
 
 
+class QuantizationError(NpucError):
+    """A network cannot be quantized as asked: a range is missing or not finite, a layer that a configuration names is
+    not there, or a scheme contradicts itself."""
+
+    code, title = "E404", "cannot be quantized as asked"
+
+
 # E5xx: the machine
 
 
@@ -198,6 +206,37 @@ class UsageError(NpucError):
     """Options contradict each other or have a value of the wrong form."""
 
     code, title = "E601", "bad option"
+
+
+# E7xx: targets
+
+
+class TargetError(NpucError):
+    """A target file does not describe a machine: a field is missing, unknown or of the wrong form, or two fields
+    contradict each other. The message has the field and what is allowed; `npuc targets check FILE` lists every problem
+    at once (`problems` in Python)."""
+
+    code, title = "E701", "the target is not valid"
+
+    def __init__(
+        self, message: str, *, where: str | None = None, fix: str | None = None, problems: Sequence[Any] = ()
+    ) -> None:
+        super().__init__(message, where=where, fix=fix)
+        self.problems = tuple(problems)
+
+
+class UnknownTargetError(NpucError):
+    """No target has this name, neither on `NPUC_TARGET_PATH`, nor in `~/.config/npuc/targets`, nor among the presets.
+    `npuc targets list` shows what there is."""
+
+    code, title = "E702", "no such target"
+
+
+class LimitExpressionError(NpucError):
+    """An expression in a target's limits is not allowed, or cannot be evaluated: it divides by zero, or needs the value
+    of a parameter that the op does not have."""
+
+    code, title = "E703", "a limit cannot be evaluated"
 
 
 class InternalError(NpucError):

@@ -205,6 +205,35 @@ def test_a_tolerance_that_makes_no_sense(npuc: Any, model: Path, text: str) -> N
     assert npuc("import", model, "--tolerance", text).status == 2
 
 
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+def test_fused_preprocessing_takes_pixels_and_computes_the_same(
+    npuc: Any, model: Path, here: Path, layout: str
+) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save("p.png")
+    if layout == "nhwc":
+        proto = onnx.load(str(model))
+        proto.graph.input[0].CopyFrom(onnx.helper.make_tensor_value_info("hwc", 1, [1, 8, 8, 3]))
+        proto.graph.node.insert(0, onnx.helper.make_node("Transpose", ["hwc"], ["x"], perm=[0, 3, 1, 2]))
+        onnx.save(proto, str(model))
+    flags = [
+        "--mean",
+        "100,110,120",
+        "--scale",
+        "0.02,0.01,0.03",
+        "--pixel-format",
+        "bgr",
+        "--channel-format",
+        layout,
+    ]
+    assert npuc("import", model, *flags, "-o", "plain.mlir").status == 0
+    done = npuc("import", model, *flags, "--fuse-preprocess", "-o", "fused.mlir")
+    assert done.status == 0 and "xui8" in done.out and "agrees with" in done.out
+    for name in ("plain", "fused"):
+        assert npuc("run", f"{name}.mlir", "--input", "p.png", "-o", f"{name}.npz").status == 0
+    assert npuc("tensors", "compare", "fused.npz", "plain.npz", "--tolerance", "0.99999,0.9999").status == 0
+
+
 def test_fusing_nothing_is_refused(npuc: Any, model: Path) -> None:
     done = npuc("import", model, "--fuse-preprocess")
     assert done.status == 2 and "--mean" in done.err

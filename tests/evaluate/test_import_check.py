@@ -110,4 +110,4 @@ def test_every_shared_model_agrees_with_its_original(shared: Path) -> None:
             assert report.impossible, "ONNX Runtime has no kernels for operator set 1"
             continue
         assert report.passed, path
-        assert min(entry.cosine for entry in report.outputs) >= 0.99999, path
+        assert all(entry.close or entry.cosine >= 0.99999 for entry in report.outputs), path

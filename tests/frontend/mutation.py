@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import onnx
@@ -242,13 +243,17 @@ def _change_constant(graph: onnx.GraphProto, rng: random.Random) -> None:
 
 def _change_constant_value(graph: onnx.GraphProto, rng: random.Random) -> None:
     """Another value in a small integer constant: a shape, an axis, a trip count."""
-    small = [t for t in graph.initializer if t.data_type == onnx.TensorProto.INT64]
+    small = [t for t in graph.initializer if t.data_type == onnx.TensorProto.INT64 and _is_sound(t)]
     if small:
         tensor = rng.choice(small)
         values = onnx.numpy_helper.to_array(tensor).copy()
         if values.size:
             values.reshape(-1)[rng.randrange(values.size)] = rng.choice(_NUMBERS)
             tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+
+
+def _is_sound(tensor: onnx.TensorProto) -> bool:
+    return not tensor.external_data and prod(tensor.dims) == len(tensor.raw_data) // 8 + len(tensor.int64_data)
 
 
 def _drop_constant(graph: onnx.GraphProto, rng: random.Random) -> None:

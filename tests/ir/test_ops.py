@@ -139,7 +139,7 @@ def test_slice_accepts_exactly_what_lies_inside(data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: top.Conv.make(value(1, 3, 8), value(4, 2, 3), None, strides=(1,), pads=(0, 0), dilations=(1,)), "channels"),
+        (lambda: top.Conv.make(value(1, 3, 8), value(4, 2, 3), strides=(1,), pads=(0, 0), dilations=(1,)), "channels"),
         (lambda: top.Reshape.make(value(2, 3), shape=(7,)), "6 elements"),
         (lambda: top.Permute.make(value(2, 3), order=(0, 0)), "order"),
         (lambda: top.Concat.make([value(2, 3), value(2, 4)], axis=0), "differ"),

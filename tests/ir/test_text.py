@@ -12,7 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuc.errors import NpucError, ParseError, VerificationError, WeightFileError
-from npuc.ir import Graph, load_graph, parse_graph, print_graph, save_graph, tensor_type, top, value_name
+from npuc.ir import (
+    DYNAMIC,
+    Graph,
+    load_graph,
+    location,
+    parse_graph,
+    print_graph,
+    save_graph,
+    tensor_type,
+    top,
+    value_name,
+)
 from npuc.ir.attributes import to_attribute, to_native
 
 
@@ -52,6 +63,35 @@ def test_a_saved_program_is_read_back_the_same(tmp_path: Path) -> None:
         loaded.weights.array("conv1/weight: odd name"), np.arange(108, dtype=np.float32).reshape(4, 3, 3, 3)
     )
     assert weights.name == "m.safetensors"
+
+
+def test_dynamic_and_unknown_shapes_are_read_back(tmp_path: Path) -> None:
+    graph = Graph.empty([("x", tensor_type((2, 3), "f32"))])
+    results = []
+    for name, kind in (
+        ("rows", tensor_type((DYNAMIC, 3), "f32")),
+        ("anything", tensor_type(None, "i64")),
+    ):
+        op = top.Onnx.create(
+            operands=[graph.inputs[0].value],
+            result_types=[kind],
+            properties={
+                key: top.Onnx.attribute_of(key, value)
+                for key, value in {
+                    "op_type": "Custom",
+                    "version": 1,
+                    "arguments": [0],
+                    "outputs_used": [0],
+                }.items()
+            },
+            location=location(name),  # type: ignore[arg-type]
+        )
+        graph.block.add_op(op)
+        results.append((name, op.results[0]))
+    graph.set_outputs(results)
+    path, _ = save_graph(graph, tmp_path / "m.mlir")
+    assert "tensor<?x3xf32>" in path.read_text() and "tensor<*xi64>" in path.read_text()
+    assert print_graph(load_graph(path)) == path.read_text()
 
 
 def test_saving_twice_gives_the_same_bytes(tmp_path: Path) -> None:

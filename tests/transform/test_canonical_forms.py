@@ -127,7 +127,7 @@ def test_a_mean_over_width_and_then_height_is_one_pool() -> None:
     }
 
 
-@pytest.mark.parametrize("axes", [(1,), (3,), (1, 2, 3)])
+@pytest.mark.parametrize("axes", [(1,), (3,), (1, 2), (1, 2, 3)])
 def test_other_reductions_stay(axes: tuple[int, ...]) -> None:
     graph = build({"x": (2, 3, 4, 5)}, lambda b, x: b(top.Reduce, x, kind="mean", axes=axes))
     assert kinds(transformed(graph, "canonical-pool")) == {"reduce": 1}

@@ -79,6 +79,7 @@ IDENTITIES: dict[str, Any] = {
     "clip": lambda b, x: b(top.Clip, x, min=-np.inf, max=np.inf),
     "resize": lambda b, x: b(top.Resize, x, sizes=(1, 4, 6, 6), mode="linear", coordinates="align_corners"),
     "shuffle": lambda b, x: b(top.ShuffleChannel, x, group=4),
+    "relu": lambda b, x: b(top.Relu, b(top.Relu, x)),
     "max pool": lambda b, x: b(
         top.MaxPool, x, kernel=(1, 1), strides=(1, 1), pads=(0,) * 4, dilations=(1, 1)
     ),

@@ -28,6 +28,14 @@ def test_permutes_merge() -> None:
     assert op.order == TO_FIRST
 
 
+def test_permutes_merge_in_the_right_order() -> None:
+    def network(b: Builder, x: Value) -> Value:
+        return b(top.Permute, b(top.Permute, x, order=(1, 0, 2, 3)), order=(0, 2, 1, 3))
+
+    op: Any = only(transformed(build({"x": (2, 3, 4, 5)}, network), "merge-reshapes"), "permute")
+    assert op.order == (1, 2, 0, 3)
+
+
 def test_inverse_permutes_cancel() -> None:
     def network(b: Builder, x: Value) -> Value:
         return b(top.Permute, b(top.Permute, b(top.Relu, x), order=TO_LAST), order=TO_FIRST, name="y")
@@ -228,6 +236,10 @@ SIMPLER: dict[str, tuple[Any, dict[str, int]]] = {
     "a partition": (
         lambda b, x: b(top.Add, b(top.Sigmoid, cut(b, x, 4, 8)), cut(b, x, 0, 4)),
         {"split": 1, "sigmoid": 1, "add": 1},
+    ),
+    "a partition of less than all": (
+        lambda b, x: b(top.Add, b(top.Sigmoid, cut(b, x, 3, 6)), cut(b, x, 0, 3)),
+        {"slice": 2, "sigmoid": 1, "add": 1},
     ),
     "not a partition": (
         lambda b, x: b(top.Add, b(top.Sigmoid, cut(b, x, 3, 7)), cut(b, x, 0, 4)),

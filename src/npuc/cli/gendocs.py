@@ -114,6 +114,10 @@ def _passes() -> Iterator[str]:
         kind = PASSES[name]
         yield f"## `{name}`\n"
         yield f"{_text(kind)}\n"
+        # The module of a pass shows before and after.
+        story = _text(inspect.getmodule(kind))
+        if story and story != _text(kind):
+            yield f"{story}\n"
         for option in fields(kind):
             default = "" if option.default is MISSING else f" = `{option.default!r}`"
             words = option.metadata.get("help", "")

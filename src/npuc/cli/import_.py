@@ -1,6 +1,9 @@
 """Read a model, simplify it, and check it.
 
 The result is an .mlir file with its weights beside it. It is compared with ONNX Runtime on the original file.
+
+Pictures as inputs: the options from --resize-dims to --interpolation say how to prepare them, and travel in the
+program. If there are several inputs, write INPUT:VALUE.
 """
 
 from __future__ import annotations
@@ -17,17 +20,16 @@ from npuc.cli.console import Printer, count, shorten, size
 from npuc.errors import UsageError
 
 if TYPE_CHECKING:
+    from npuc.evaluate.compare import Difference
     from npuc.evaluate.import_check import CheckReport
     from npuc.ir.passes import PassEvent
     from npuc.profile.summary import Summary
 
-_PICTURE = "Preprocessing of image inputs (write INPUT:VALUE if there are several inputs)"
-_CHECK = "The check against the original"
 Texts = list[str] | None
 
 
 def _flag(name: str, metavar: str, words: str) -> Any:
-    return typer.Option(name, metavar=metavar, help=words, rich_help_panel=_PICTURE)
+    return typer.Option(name, metavar=metavar, help=words)
 
 
 def command(
@@ -232,7 +234,7 @@ def _print_check(printer: Printer, report: CheckReport, seconds: float, given: b
                 f"{entry.euclid:.6f}",
                 f"{entry.sqnr:.1f}",
                 f"{entry.max_error:.3g}",
-                entry.note or ("output" if entry in report.outputs else ""),
+                _remark(entry, report),
             ]
             for entry in rows
         ],
@@ -240,6 +242,15 @@ def _print_check(printer: Printer, report: CheckReport, seconds: float, given: b
     )
     for note in report.notes:
         printer.note(note)
+
+
+def _remark(entry: Difference, report: CheckReport) -> str:
+    words = [
+        "output" if entry in report.outputs else "",
+        "equal but for rounding" if entry.close else "",
+        entry.note,
+    ]
+    return ", ".join(word for word in words if word)
 
 
 def _dumper(folder: Path) -> Callable[[PassEvent], None]:

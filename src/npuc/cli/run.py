@@ -104,7 +104,8 @@ def command(
         )
     if output is not None:
         printer.say()
-        printer.say(f"{len(results.written)} tensors written to {output}")
+        plural = "" if len(results.written) == 1 else "s"
+        printer.say(f"{len(results.written)} tensor{plural} written to {output}")
     printer.result(
         {
             "samples": samples.total,

@@ -65,10 +65,14 @@ class Difference:
     relative_error: float
     """Largest |a - b| / |b| among elements where |b| is at least a thousandth of the largest |b|."""
     note: str = ""
+    close: bool = False
+    """All elements are equal but for rounding, whatever the other figures say: they mean little near zero."""
 
     def passes(self, tolerance: Tolerance) -> bool:
         """True if it is within the tolerance."""
-        return not self.note and self.cosine >= tolerance.cosine and self.euclid >= tolerance.euclid
+        return self.close or (
+            not self.note and self.cosine >= tolerance.cosine and self.euclid >= tolerance.euclid
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Plain values; an infinite figure is a string, because JSON has none."""

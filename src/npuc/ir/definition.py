@@ -7,7 +7,8 @@
         alpha: float = number(0.01)
 
 That is all: parsing, printing, building, verification, shape inference and the table in `docs/` come from it.
-Properties read as plain Python values. `infer()` is the op's shape inference, and its verifier compares the types with it.
+Properties read as plain Python values. `infer()` is the op's shape inference, and its verifier compares the types
+with it.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ from npuc.ir.names import describe, location
 Tensor = BaseAttr(TensorType)
 
 TOP_OPS: dict[str, type[TopOp]] = {}
-"""Every op of the dialect by its name, filled by `top_op`."""
+"""Every op of the `top` dialect by its name, filled by `top_op`."""
 
 _REQUIRED: Any = object()
 
@@ -121,6 +122,13 @@ def texts(default: Sequence[str] = _REQUIRED) -> tuple[str, ...]:
     return cast("tuple[str, ...]", _property(ArrayAttr, default, _text_array))
 
 
+def element_type() -> Attribute:
+    """A property that is an element type, and reads as one."""
+    field = _property(Attribute, _REQUIRED, lambda value: value)
+    field.npuc_raw = True
+    return cast(Attribute, field)
+
+
 def dictionary(default: dict[str, Any] = _REQUIRED) -> dict[str, Any]:
     """A property that reads as a dictionary."""
     return cast("dict[str, Any]", _property(DictionaryAttr, default, to_attribute))
@@ -151,8 +159,8 @@ def results() -> Sequence[SSAValue]:
     return var_result_def(Tensor)
 
 
-class TopOp(IRDLOperation, ABC):
-    """Base of all ops of the `top` dialect: pure functions of tensors with static shapes."""
+class TensorOp(IRDLOperation, ABC):
+    """Base of all ops of npuc's dialects: pure functions of tensors with static shapes."""
 
     traits = traits_def(Pure())
 
@@ -249,6 +257,10 @@ class TopOp(IRDLOperation, ABC):
         return found
 
 
+class TopOp(TensorOp):
+    """Base of all ops of the `top` dialect."""
+
+
 class ShapeError(ValueError):
     """Operands or properties of an op do not fit together; the text says how."""
 
@@ -263,21 +275,30 @@ def _list(types: Sequence[Attribute]) -> str:
     return ", ".join(str(kind) for kind in types) or "none"
 
 
-def _reader(key: str, default: Any) -> property:
+def _reader(key: str, default: Any, raw: bool) -> property:
     def read(self: Operation) -> Any:
         attribute = self.properties.get(key)
-        return default if attribute is None else to_native(attribute)
+        if attribute is None:
+            return default
+        return attribute if raw else to_native(attribute)
 
     return property(read)
 
 
+_TensorOpT = TypeVar("_TensorOpT", bound=TensorOp)
 _TopOpT = TypeVar("_TopOpT", bound=TopOp)
 
 
 def top_op(cls: type[_TopOpT]) -> type[_TopOpT]:
-    """Class decorator that makes an op of the class and registers it."""
+    """Class decorator that makes a `top` op of the class and registers it."""
+    return define_op(cls, TOP_OPS)
+
+
+def define_op(cls: type[_TensorOpT], registry: dict[str, Any]) -> type[_TensorOpT]:
+    """Make an op of a class that states operands, properties and results, and register it by its name."""
     defaults: dict[str, Any] = {}
     converters: dict[str, Callable[[Any], Attribute]] = {}
+    raw: set[str] = set()
     for base in reversed(cls.__mro__):
         for key, field in vars(base).items():
             default = getattr(field, "npuc_default", _REQUIRED)
@@ -285,6 +306,8 @@ def top_op(cls: type[_TopOpT]) -> type[_TopOpT]:
                 defaults[key] = tuple(default) if isinstance(default, list) else default
             if hasattr(field, "npuc_convert"):
                 converters[key] = field.npuc_convert
+                if hasattr(field, "npuc_raw"):
+                    raw.add(key)
     # What `irdl_op_definition` does, but with the fields of base classes first: the operand x of `Unary` comes before
     # those that a subclass adds.
     order = [key for base in reversed(cls.__mro__) for key in vars(base)]
@@ -298,11 +321,11 @@ def top_op(cls: type[_TopOpT]) -> type[_TopOpT]:
         setattr(cls, key, accessor)
     for key in definition.properties:
         if key in converters:
-            setattr(cls, key, _reader(key, defaults.get(key)))
+            setattr(cls, key, _reader(key, defaults.get(key), key in raw))
     cls.DEFAULTS = defaults
     cls.CONVERTERS = converters
-    assert cls.name not in TOP_OPS, f"{cls.name} is defined twice"
-    TOP_OPS[cls.name] = cls
+    assert cls.name not in registry, f"{cls.name} is defined twice"
+    registry[cls.name] = cls
     return cls
 
 
@@ -332,10 +355,13 @@ __all__ = [
     "TOP_OPS",
     "AttrSizedOperandSegments",
     "ShapeError",
+    "TensorOp",
     "TopOp",
     "boolean",
     "broadcast",
+    "define_op",
     "dictionary",
+    "element_type",
     "integer",
     "integers",
     "normal_axis",

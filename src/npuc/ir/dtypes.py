@@ -14,11 +14,23 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from xdsl.dialects import builtin
-from xdsl.dialects.builtin import IntegerType, Signedness, StringAttr, TensorType, UnrankedTensorType
+from xdsl.dialects.builtin import (
+    Float64Type,
+    FloatAttr,
+    IntegerAttr,
+    IntegerType,
+    Signedness,
+    StringAttr,
+    TensorType,
+    UnrankedTensorType,
+    f64,
+    i64,
+)
 from xdsl.ir import Attribute, ParametrizedAttribute, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
+from xdsl.utils.exceptions import VerifyException
 
-DYNAMIC = -1
+DYNAMIC = builtin.DYNAMIC_INDEX
 """The size of a dimension that is not known at compile time."""
 
 
@@ -29,6 +41,47 @@ class OpaqueType(ParametrizedAttribute, TypeAttribute):
     name = "top.opaque"
 
     kind: StringAttr
+
+
+@irdl_attr_definition
+class QuantType(ParametrizedAttribute, TypeAttribute):
+    """`!npu.q<i8, 0.02 : f64, -3 : i64>`: integers that stand for real = scale * (q - zero_point)."""
+
+    name = "npu.q"
+
+    storage: IntegerType
+    scale_attr: FloatAttr[Float64Type]
+    zero_point_attr: IntegerAttr[IntegerType]
+
+    @staticmethod
+    def of(dtype: Any, scale: float, zero_point: int = 0) -> QuantType:
+        """The type of a storage dtype, a scale and a zero point."""
+        storage = dtype_of(dtype).type
+        assert isinstance(storage, IntegerType)
+        return QuantType(storage, FloatAttr(float(scale), f64), IntegerAttr(int(zero_point), i64))
+
+    @property
+    def scale(self) -> float:
+        """The real step between neighbouring integers."""
+        return self.scale_attr.value.data
+
+    @property
+    def zero_point(self) -> int:
+        """The integer that stands for zero."""
+        return self.zero_point_attr.value.data
+
+    @property
+    def dtype(self) -> DType:
+        """The storage type."""
+        return dtype_of(self.storage)
+
+    def verify(self) -> None:
+        """The scale is positive and finite, and the zero point can be stored."""
+        if not 0.0 < self.scale < float("inf"):
+            raise VerifyException(f"a scale of {self.scale} is not positive and finite")
+        lo, hi = self.dtype.limits
+        if not lo <= self.zero_point <= hi:
+            raise VerifyException(f"the zero point {self.zero_point} does not fit {self.dtype.name}")
 
 
 @dataclass(frozen=True)
@@ -46,6 +99,12 @@ class DType:
     def is_float(self) -> bool:
         """True for floating-point types of any width."""
         return self.name.startswith(("f", "bf"))
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The smallest and largest value of an integer type."""
+        bits = int(self.name.lstrip("ui"))
+        return (0, 2**bits - 1) if self.name.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
     @property
     def itemsize(self) -> int:
@@ -109,6 +168,8 @@ U8 = _BY_NAME["ui8"]
 def dtype_of(key: Any) -> DType:
     """Find a `DType` by its name, NumPy dtype, ONNX number or MLIR type; `KeyError` if there is none.
 
+    A quantized type gives the type of its integers.
+
     >>> dtype_of("f32").numpy
     dtype('float32')
     """
@@ -117,9 +178,8 @@ def dtype_of(key: Any) -> DType:
     if isinstance(key, str):
         return _BY_NAME[key]
     if isinstance(key, Attribute):
-        if isinstance(key, TensorType | UnrankedTensorType):
-            return _BY_TYPE[key.element_type]
-        return _BY_TYPE[key]
+        element = key.element_type if isinstance(key, TensorType | UnrankedTensorType) else key
+        return _BY_TYPE[element.storage if isinstance(element, QuantType) else element]
     if isinstance(key, int):
         return _BY_ONNX[key]
     return _BY_NUMPY[np.dtype(key)]
@@ -131,8 +191,20 @@ def tensor_type(shape: Sequence[int] | None, dtype: Any) -> Attribute:
     >>> str(tensor_type((1, 3), "f32"))
     'tensor<1x3xf32>'
     """
-    element = dtype_of(dtype).type
+    element = dtype if isinstance(dtype, QuantType) else dtype_of(dtype).type
     return UnrankedTensorType(element) if shape is None else TensorType(element, shape)
+
+
+def quant_of(value: Any) -> QuantType | None:
+    """The quantized element type of a value or a tensor type; None if its elements are plain."""
+    kind = value if isinstance(value, Attribute) else value.type
+    element = kind.element_type if isinstance(kind, TensorType) else None
+    return element if isinstance(element, QuantType) else None
+
+
+def element_of(value: Any) -> Attribute:
+    """The element type of a value as it stands, quantized or plain."""
+    return quant_of(value) or dtype_of(value.type).type
 
 
 def shape_of(value: Any) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from xdsl.utils.exceptions import DiagnosticException, VerifyException
 
 from npuc.errors import VerificationError
 from npuc.ir.attributes import to_attribute, to_native
-from npuc.ir.dtypes import dtype_of, tensor_type
+from npuc.ir.dtypes import dtype_of, shape_of, tensor_type
 from npuc.ir.names import describe, layer_name, location, result_names, value_name
 from npuc.ir.top.weight import WeightOp
 from npuc.ir.weights import Weight, WeightStore
@@ -218,7 +218,7 @@ class Graph:
             weight = self.weights.get(op.ref)
             if weight is None:
                 raise VerificationError(f"weight '{op.ref}' is not in the weight file")
-            if tensor_type(weight.shape, weight.dtype) != op.output.type:
+            if weight.dtype != dtype_of(op.output.type) or weight.shape != shape_of(op.output):
                 raise VerificationError(
                     f"weight '{op.ref}' is {tensor_type(weight.shape, weight.dtype)} in the weight file and "
                     f"{op.output.type} in the text"

@@ -25,14 +25,16 @@ from npuc.errors import NpucError, ParseError, VerificationError, WeightFileErro
 from npuc.files import existing_file, write_atomically
 from npuc.ir import top as _top  # noqa: F401  (registers the ops)
 from npuc.ir.definition import TOP_OPS
-from npuc.ir.dtypes import OpaqueType, dtype_of
+from npuc.ir.dtypes import OpaqueType, QuantType, dtype_of
 from npuc.ir.graph import Graph
+from npuc.ir.npu import NPU_OPS
 from npuc.ir.weights import WeightStore, load_safetensors, save_safetensors
 
 _WEIGHTS = "top.weights"
 _MAX_TEXT = 1 << 30
 
 Top = Dialect("top", list(TOP_OPS.values()), [OpaqueType])
+Npu = Dialect("npu", list(NPU_OPS.values()), [QuantType])
 
 
 class _Lexer(MLIRLexer):
@@ -59,6 +61,7 @@ def context() -> Context:
     ctx.load_dialect(builtin.Builtin)
     ctx.load_dialect(func.Func)
     ctx.load_dialect(Top)
+    ctx.load_dialect(Npu)
     return ctx
 
 

@@ -62,10 +62,9 @@ class UnfoldRows(GraphPattern):
         if product is None or before is None or len(shape_of(product.b)) != 2:
             return
         rows, shape = shape_of(before.x), shape_of(product.y)
-        if len(rows) < 2 or rows[-1] != shape_of(before.y)[-1] or op.shape != (*rows[:-1], shape[-1]):
-            return
-        new = remake(product, before.x, product.b, product.bias)
-        replace(rewriter, op, new)
+        # Equal rows before and after imply equal columns, because reshapes keep the number of elements.
+        if len(rows) >= 2 and 0 not in shape and op.shape == (*rows[:-1], shape[-1]):
+            replace(rewriter, op, remake(product, before.x, product.b, product.bias))
 
 
 @register_pass

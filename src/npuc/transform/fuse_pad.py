@@ -13,32 +13,12 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from xdsl.ir import OpResult, SSAValue
-
 from npuc.ir.dtypes import shape_of
 from npuc.ir.graph import Graph
 from npuc.ir.passes import Pass, PatternRewriter, apply_patterns, register_pass, rewrites
-from npuc.ir.top import (
-    Abs,
-    AvgPool,
-    Concat,
-    Conv,
-    Exp,
-    HardSigmoid,
-    MaxPool,
-    Pad,
-    Permute,
-    Relu,
-    Reshape,
-    Sigmoid,
-    Slice,
-    Softmax,
-    Softplus,
-)
-from npuc.transform.patterns import GraphPattern, dtype, has_relu, is_float, producer, remake, replace
-
-_NOT_NEGATIVE = (Relu, Sigmoid, HardSigmoid, Softmax, Softplus, Exp, Abs)
-_KEEPS_SIGN = (MaxPool, AvgPool, Reshape, Permute, Slice)
+from npuc.ir.top import AvgPool, Conv, MaxPool, Pad
+from npuc.transform.patterns import GraphPattern, dtype, is_float, producer, remake, replace
+from npuc.transform.signs import not_negative
 
 
 def spatial_pads(op: Pad) -> tuple[int, ...] | None:
@@ -48,18 +28,6 @@ def spatial_pads(op: Pad) -> tuple[int, ...] | None:
     if op.mode != "constant" or rank < 3 or min(op.pads) < 0 or any((*begins[:2], *ends[:2])):
         return None
     return (*begins[2:], *ends[2:])
-
-
-def not_negative(value: SSAValue, depth: int = 8) -> bool:
-    """True if no element of the value can be below zero (NaN aside)."""
-    op = value.op if isinstance(value, OpResult) else None
-    if op is None or depth == 0:
-        return False
-    if has_relu(op) or isinstance(op, _NOT_NEGATIVE):
-        return True
-    if isinstance(op, _KEEPS_SIGN):
-        return not_negative(op.operands[0], depth - 1)
-    return isinstance(op, Concat) and all(not_negative(part, depth - 1) for part in op.inputs)
 
 
 class PadIntoWindow(GraphPattern):

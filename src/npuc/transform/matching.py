@@ -83,6 +83,11 @@ class Matcher:
 
     def match(self, formula: Sum, tolerance: float = 1e-5) -> Match | None:
         """The first way to read the root as the formula, with constants that are right within the tolerance."""
+        if (
+            formula.bare is None
+            and self.expand(self.root.results[0], formula.is_affine)[0].profile != formula.profile
+        ):
+            return None
         self.tolerance = max(tolerance, self.precision)
         start = Match(self.graph, self.root, {}, {}, frozenset({self.root}))
         for found in self._formula(formula, self.root.results[0], start):

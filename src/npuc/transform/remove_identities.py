@@ -2,7 +2,8 @@
 
     %y = top.reshape(%x) {shape = <the shape of x>}        %y is %x
     permute, slice, pad, expand, tile, concat of one, split into one, cast to the same type, resize to the same size,
-    pools of one pixel, add 0, mul 1, clip without bounds, dropout, identity  →  the same
+    pools of one pixel, add 0, mul 1, clip without bounds, relu of what cannot be negative, dropout, identity
+                                                                                                  →  the same
 
 A reduction over axes of size 1 is a reshape.
 """
@@ -56,6 +57,7 @@ from npuc.transform.patterns import (
     scalar_operand,
     uniform,
 )
+from npuc.transform.signs import not_negative
 
 _SAME_COORDINATES = (
     "half_pixel",
@@ -133,6 +135,10 @@ def _clip(graph: Graph, op: Clip) -> SSAValue | None:
     return op.x if op.min == -math.inf and op.max == math.inf else None
 
 
+def _relu(graph: Graph, op: Relu) -> SSAValue | None:
+    return op.x if op.limit <= 0 and is_float(op.x) and not_negative(op.x) else None
+
+
 _RULES: dict[type[TopOp], Callable[[Graph, Any], SSAValue | None]] = {
     Reshape: _same_shape,
     Expand: _same_shape,
@@ -155,6 +161,7 @@ _RULES: dict[type[TopOp], Callable[[Graph, Any], SSAValue | None]] = {
     Div: _neutral_second,
     Scale: _scale,
     Clip: _clip,
+    Relu: _relu,
 }
 
 

@@ -196,19 +196,25 @@ class SlicesToSplit(GraphPattern):
         axis = _only_axis(op)
         if axis is None or op.offset[axis] != 0:
             return
-        pieces = [user for user in users(op.x) if isinstance(user, Slice) and _only_axis(user) == axis]
-        pieces.sort(key=lambda piece: piece.offset[axis])
-        sizes = [piece.shape[axis] for piece in pieces]
-        starts = [sum_before for sum_before in _running(sizes)]
-        if len(pieces) < 2 or [piece.offset[axis] for piece in pieces] != starts:
+        # Slices that cut the same piece share it.
+        pieces: dict[tuple[int, int], list[Slice]] = {}
+        for user in users(op.x):
+            if isinstance(user, Slice) and _only_axis(user) == axis:
+                pieces.setdefault((user.offset[axis], user.shape[axis]), []).append(user)
+        cuts = sorted(pieces)
+        sizes = [size for _, size in cuts]
+        if (
+            len(cuts) < 2
+            or [begin for begin, _ in cuts] != _running(sizes)
+            or sum(sizes) != shape_of(op.x)[axis]
+        ):
             return
-        if sum(sizes) != shape_of(op.x)[axis]:
-            return
-        names = [value_name(piece.y) for piece in pieces]
+        names = [value_name(pieces[key][0].y) for key in cuts]
         split = Split.make(op.x, axis=axis, sizes=sizes, name=names, layer=layer_name(op) or None)
         rewriter.insert(split, _after(op.x))
-        for piece, part in zip(pieces, split.results, strict=True):
-            rewriter.replace(piece, [], [part])
+        for key, part in zip(cuts, split.results, strict=True):
+            for piece in pieces[key]:
+                rewriter.replace(piece, [], [part])
 
 
 def _only_axis(op: Slice) -> int | None:

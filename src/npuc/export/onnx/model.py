@@ -7,12 +7,12 @@ caller decides whether to hand them over in memory (the float engine) or to writ
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final, Literal
 
-from onnx import ModelProto, TypeProto, ValueInfoProto
+from onnx import ModelProto, NodeProto, TypeProto, ValueInfoProto
 
 from npuc.errors import UnknownTensorError
 from npuc.export.onnx.emitter import Emitter, tensor_proto
@@ -113,9 +113,23 @@ def to_onnx(graph: Graph, fetch: Fetch = ()) -> ExportedModel:
     proto.graph.name = "main"
     proto.graph.input.extend(_info(port.name, port.value) for port in inputs)
     proto.graph.output.extend(infos.values())
-    proto.graph.initializer.extend(emit.initializers)
+    # A rule may take a weight under another shape; the initializer of its own shape is then not needed, and ONNX
+    # Runtime, which drops it, refuses to be given a value for it.
+    read = set(_reads(emit.nodes))
+    proto.graph.initializer.extend(tensor for tensor in emit.initializers if tensor.name in read)
     proto.graph.node.extend(emit.nodes)
-    return ExportedModel(proto, emit.external, fetched)
+    external = {name: weight for name, weight in emit.external.items() if name in read}
+    return ExportedModel(proto, external, fetched)
+
+
+def _reads(nodes: Iterable[NodeProto]) -> Iterator[str]:
+    """All names that nodes, or the graphs inside them, read."""
+    for node in nodes:
+        yield from node.input
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _reads(graph.node)
+                yield from (output.name for output in graph.output)
 
 
 def embed(proto: ModelProto, weights: Mapping[str, Weight]) -> None:

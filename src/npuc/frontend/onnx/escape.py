@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import onnx
-from onnx import TypeProto, numpy_helper, shape_inference
+from onnx import TypeProto, numpy_helper
 from onnx.defs import OpSchema, get_schema
 
 from npuc.errors import InvalidModelError, UnsupportedTypeError
@@ -18,6 +18,7 @@ from npuc.frontend.onnx.node import Node
 from npuc.frontend.onnx.reader import element_type
 from npuc.frontend.onnx.scope import Meaning, Scope
 from npuc.frontend.onnx.upgrade import upgrade, upgrade_graph
+from npuc.frontend.onnx.validity import infer_outputs
 from npuc.ir import DYNAMIC, Value, Weight, dtype_of, location, shape_of, tensor_type, top
 from npuc.ir.onnx_attributes import encode_attribute
 
@@ -111,6 +112,7 @@ def _infer(
     meanings: dict[str, Meaning],
     opset: int,
     declared: Callable[[str], TypeProto | None],
+    label: str,
 ) -> dict[str, TypeProto]:
     inferred: dict[str, TypeProto] = {}
     if schema is not None:
@@ -122,15 +124,7 @@ def _infer(
             and meaning.nbytes <= _DATA_LIMIT
             and meaning.dtype.name != "string"
         }
-        try:
-            imports = [onnx.helper.make_opsetid(proto.domain, opset)]
-            if proto.domain:
-                imports.append(onnx.helper.make_opsetid("", BASE_OPSET))
-            inferred = shape_inference.infer_node_outputs(
-                schema, proto, types, data, opset_imports=imports, ir_version=10
-            )
-        except Exception:  # the C++ side raises several kinds; what cannot be inferred may still be declared
-            inferred = {}
+        inferred = infer_outputs(proto, schema, opset, types, data, label)
     if any(attribute.HasField("g") for attribute in proto.attribute):
         inferred = {**_from_branches(proto), **inferred}
     inferred = {name: kind for name, kind in inferred.items() if _is_known(kind)}
@@ -189,7 +183,7 @@ def emit_onnx(
                     raise InvalidModelError(f"{node.label}: its subgraph uses '{name}', which is not defined")
                 captures.append(name)
                 operands.append(scope.value(meaning, name))
-    inferred = _infer(proto, schema, meanings, opset, declared)
+    inferred = _infer(proto, schema, meanings, opset, declared, node.label)
     used = [index for index, name in enumerate(node.outputs) if name]
     types = []
     for index in used:

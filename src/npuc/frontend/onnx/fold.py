@@ -1,21 +1,24 @@
 """Evaluating small constant nodes at import.
 
 Exporters spell shapes out as graphs (Shape, Gather, Concat, Reshape). Their results must be known while the importer
-runs, because `top` ops have shapes as properties. The common operators of such graphs are a few lines of NumPy each; the rest
-goes to ONNX Runtime as a model of one node. Large constants are left to the `fold-constants` pass.
+runs, because `top` ops have shapes as properties. The common operators of such graphs are a few lines of NumPy each;
+the rest goes to ONNX Runtime as a model of one node. Large constants are left to the `fold-constants` pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, TypeProto, helper, numpy_helper
 
+from npuc.errors import InvalidModelError
 from npuc.frontend.onnx.node import Node
 from npuc.frontend.onnx.reader import element_type
+from npuc.frontend.onnx.validity import infer_outputs
 from npuc.ir import dtype_of
 
 Array = np.ndarray[Any, Any]
@@ -32,6 +35,103 @@ _RANDOM = {
     "Multinomial",
     "Bernoulli",
 }
+_SHRINKING = {"NonZero", "Compress", "Unique"}
+"""Operators whose results have a size that depends on data, but is never larger than their inputs."""
+_PLAIN = {
+    *(
+        "Abs",
+        "Add",
+        "And",
+        "ArgMax",
+        "ArgMin",
+        "BitShift",
+        "BitwiseAnd",
+        "BitwiseNot",
+        "BitwiseOr",
+        "BitwiseXor",
+    ),
+    *(
+        "Cast",
+        "CastLike",
+        "Ceil",
+        "Clip",
+        "Compress",
+        "Concat",
+        "ConstantOfShape",
+        "Cos",
+        "CumSum",
+        "Div",
+        "Dropout",
+    ),
+    *(
+        "Einsum",
+        "Equal",
+        "Erf",
+        "Exp",
+        "Expand",
+        "EyeLike",
+        "Flatten",
+        "Floor",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+    ),
+    *(
+        "Greater",
+        "GreaterOrEqual",
+        "Identity",
+        "IsInf",
+        "IsNaN",
+        "Less",
+        "LessOrEqual",
+        "Log",
+        "MatMul",
+        "Max",
+        "Mean",
+    ),
+    *("Min", "Mod", "Mul", "Neg", "NonZero", "Not", "OneHot", "Or", "Pad", "Pow", "Range", "Reciprocal"),
+    *(
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceLogSum",
+        "ReduceLogSumExp",
+        "ReduceMax",
+        "ReduceMean",
+        "ReduceMin",
+        "ReduceProd",
+    ),
+    *(
+        "ReduceSum",
+        "ReduceSumSquare",
+        "Relu",
+        "Reshape",
+        "Round",
+        "ScatterElements",
+        "ScatterND",
+        "Shape",
+        "Sigmoid",
+    ),
+    *(
+        "Sign",
+        "Sin",
+        "Size",
+        "Slice",
+        "Softmax",
+        "Split",
+        "Sqrt",
+        "Squeeze",
+        "Sub",
+        "Sum",
+        "Tan",
+        "Tanh",
+        "Tile",
+        "TopK",
+    ),
+    *("Transpose", "Trilu", "Unique", "Unsqueeze", "Where", "Xor"),
+}
+"""What ONNX Runtime evaluates here: the arithmetic of shapes, masks and tables. Some kernels of other operators trust
+their attributes and end the process on a hostile one (Attention divides by its number of heads)."""
+_DATA_LIMIT = 4096
 _CONTROL = {"If", "Loop", "Scan", "SequenceMap"}
 _KEPT = {"DequantizeLinear"}
 """Says how a weight is quantized, which its value would not."""
@@ -70,8 +170,8 @@ def _slice(node: Node, inputs: list[Array]) -> Array | None:
 
 def _cast(node: Node, inputs: list[Array]) -> Array | None:
     to = element_type(node.int("to"), node.label).numpy
-    simple = (
-        (inputs[0].dtype.kind in "iub" and to.kind in "iuf") or (inputs[0].dtype.kind == "f" and to.kind == "f")
+    simple = (inputs[0].dtype.kind in "iub" and to.kind in "iuf") or (
+        inputs[0].dtype.kind == "f" and to.kind == "f"
     )
     return inputs[0].astype(to) if simple and to.itemsize >= 4 else None
 
@@ -159,10 +259,34 @@ def fold(node: Node, inputs: list[Array | None]) -> list[Array] | None:
     return _run(node, inputs)
 
 
+def _is_bounded(node: Node, inputs: list[Array | None]) -> bool:
+    """True if the node is well-formed, and its results are known to be small before they are computed."""
+    types: dict[str, TypeProto] = {}
+    data: dict[str, TensorProto] = {}
+    try:
+        schema = onnx.defs.get_schema(node.op_type, node.opset, "")
+        for name, array in zip(node.inputs, inputs, strict=True):
+            if array is not None:
+                types[name] = helper.make_tensor_type_proto(dtype_of(array.dtype).onnx, array.shape)
+                if array.nbytes <= _DATA_LIMIT:
+                    data[name] = numpy_helper.from_array(array, name)
+        found = infer_outputs(node.proto, schema, node.opset, types, data, node.label)
+    except (onnx.defs.SchemaError, InvalidModelError, KeyError):
+        return False
+    if node.op_type in _SHRINKING:
+        return True
+    for name in filter(None, node.outputs):
+        tensor = found[name].tensor_type if name in found else TypeProto.Tensor()
+        dims = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim]
+        if not tensor.HasField("shape") or min(dims, default=0) < 0 or prod(dims) > 64 * LIMIT:
+            return False
+    return True
+
+
 def _run(node: Node, inputs: list[Array | None]) -> list[Array] | None:
     import onnxruntime
 
-    if not 7 <= node.opset <= MAX_OPSET:
+    if node.op_type not in _PLAIN or not 7 <= node.opset <= MAX_OPSET or not _is_bounded(node, inputs):
         return None
     try:
         proto = onnx.NodeProto()
@@ -179,7 +303,7 @@ def _run(node: Node, inputs: list[Array | None]) -> list[Array] | None:
         options.intra_op_num_threads = 1
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         session = onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"], enable_fallback=0
         )
         results = dict(zip([o.name for o in outputs], session.run(None, {}), strict=True))
     except Exception:  # ONNX Runtime has no common base for what it raises; the node then stays an op

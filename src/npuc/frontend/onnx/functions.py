@@ -5,17 +5,19 @@ ONNX defines many operators by a body of simpler ones. Where ONNX Runtime is too
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import onnx
 from onnx import inliner
 
-from npuc.errors import InvalidModelError
+from npuc.errors import InvalidModelError, ResourceLimitError
 from npuc.frontend.onnx.escape import type_proto
 from npuc.frontend.onnx.node import Node
 from npuc.frontend.onnx.reader import Source
 from npuc.frontend.onnx.scope import Scope
+
+_MAX_NODES = 1_000_000
 
 
 def inline_functions(source: Source) -> None:
@@ -40,10 +42,30 @@ def inline_functions(source: Source) -> None:
 
     for key in sorted(calls):
         visit(key, ())
+    _check_expansion(model)
     try:
         source.model = inliner.inline_local_functions(model)
     except Exception as error:  # the C++ side raises several kinds
         raise InvalidModelError(f"its functions cannot be inlined: {error}") from error
+
+
+def _check_expansion(model: onnx.ModelProto) -> None:
+    """Functions that call others twice double at every level: count the nodes before they are made."""
+    bodies = {(function.domain, function.name): function.node for function in model.functions}
+    sizes: dict[tuple[str, str], int] = {}
+
+    def size(nodes: Iterable[onnx.NodeProto]) -> int:
+        total = 0
+        for node in nodes:
+            key = (node.domain, node.op_type)
+            if key in bodies and key not in sizes:
+                sizes[key] = size(bodies[key])
+            total += sizes.get(key, 1)
+            total += sum(size(attribute.g.node) for attribute in node.attribute if attribute.HasField("g"))
+        return total
+
+    if (total := size(model.graph.node)) > _MAX_NODES:
+        raise ResourceLimitError(f"its functions expand to {total} nodes, the limit is {_MAX_NODES}")
 
 
 def bound_nodes(body: onnx.FunctionProto, call: Node) -> list[onnx.NodeProto]:

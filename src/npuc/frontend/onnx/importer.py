@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-from onnx import TypeProto, ValueInfoProto, shape_inference
+from onnx import TypeProto, ValueInfoProto
 
 from npuc.errors import (
     DynamicShapeError,
@@ -27,7 +27,7 @@ from npuc.errors import (
     UsageError,
 )
 from npuc.frontend.onnx.control import CONTROL
-from npuc.frontend.onnx.escape import emit_onnx, schema_of, to_type
+from npuc.frontend.onnx.escape import emit_onnx, schema_of, to_type, type_proto
 from npuc.frontend.onnx.fold import MAX_OPSET, fold, foldable
 from npuc.frontend.onnx.functions import bound_nodes, function_body, inline_functions
 from npuc.frontend.onnx.node import Node, NoTopForm
@@ -35,6 +35,7 @@ from npuc.frontend.onnx.reader import Source, element_type, read
 from npuc.frontend.onnx.registry import find_rule
 from npuc.frontend.onnx.scope import Meaning, NodeContext, Scope
 from npuc.frontend.onnx.structure import check_names, cut, sorted_nodes
+from npuc.frontend.onnx.validity import check_node, infer_outputs
 from npuc.ir import Graph, Weight, dtype_of, is_static, shape_of, tensor_type
 from npuc.ir.definition import ShapeError
 
@@ -42,8 +43,10 @@ if TYPE_CHECKING:
     from npuc.ir.preprocess import Preprocess
 
 OLDEST_OPSET, NEWEST_OPSET = 1, onnx.defs.onnx_opset_version()
-_MAX_ELEMENTS = 1 << 40
+_MAX_ELEMENTS = 1 << 36
 _MAX_DEPTH = 16
+_MAX_UNROLLED = 400_000
+"""Nodes of subgraphs, counted each time they are imported: nested loops multiply."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ class _Importer:
         self.model = source.model
         self._types: dict[str, TypeProto] | None = None
         self.depth = 0
+        self.unrolled = 0
 
     def run(self) -> Graph:
         proto = self.model.graph
@@ -132,7 +136,8 @@ class _Importer:
         outputs = []
         for name in names:
             meaning = scope.lookup(name)
-            assert meaning is not None
+            if meaning is None:
+                raise InvalidModelError(f"the node that should give the output '{name}' has no such output")
             outputs.append((name, scope.value(meaning, name)))
         graph.set_outputs(outputs)
         _erase_dead(graph)
@@ -142,7 +147,7 @@ class _Importer:
         inner = [name for name in inputs if name not in own]
         types: dict[str, TypeProto] = {name: info.type for name, info in own.items()}
         if inner:
-            types.update({name: kind for name in inner if (kind := self.declared(name)) is not None})
+            types.update(self._inner_types(inner, own))
         out = []
         open_flags = []
         for name in inputs:
@@ -167,29 +172,40 @@ class _Importer:
             raise DynamicShapeError(f"npuc compiles static shapes, and {what}", fix=f"Add {flags}")
         return out
 
+    def _inner_types(self, names: list[str], own: Mapping[str, ValueInfoProto]) -> dict[str, TypeProto]:
+        """The types of inner tensors: those that an import up to them gives, else what can be told node by node."""
+        shapes = {name: shape for name, shape in self.options.input_shapes.items() if name in own}
+        try:
+            prefix = _Importer(self.source, ImportOptions(shapes, outputs=tuple(names))).run()
+            return {port.name: type_proto(port.value) for port in prefix.outputs}
+        except NpucError:
+            found = {name: self.declared(name) for name in names}
+            return {name: kind for name, kind in found.items() if kind is not None}
+
     def declared(self, name: str) -> TypeProto | None:
-        """The type of a tensor by ONNX's own inference over the whole model, at the chosen input shapes."""
+        """The type of a tensor by ONNX's own inference, node by node, at the chosen input shapes."""
         if self._types is None:
             self._types = self._infer_all()
         return self._types.get(name)
 
     def _infer_all(self) -> dict[str, TypeProto]:
-        model = onnx.ModelProto()
-        model.CopyFrom(self.model)
-        for info in model.graph.input:
-            shape = self.options.input_shapes.get(info.name)
-            if shape is not None:
-                info.type.tensor_type.shape.ClearField("dim")
-                for size in shape:
-                    info.type.tensor_type.shape.dim.add().dim_value = size
-        # A failure of the C++ side (it raises several kinds) leaves what the model itself declares.
-        with suppress(Exception):
-            model = shape_inference.infer_shapes(model, data_prop=True)
-        return {
-            info.name: info.type
-            for info in (*model.graph.value_info, *model.graph.output)
-            if info.HasField("type")
-        }
+        proto = self.model.graph
+        types = {info.name: info.type for info in proto.input}
+        for name, shape in self.options.input_shapes.items():
+            if name in types:
+                types[name] = onnx.helper.make_tensor_type_proto(types[name].tensor_type.elem_type, shape)
+        for tensor in proto.initializer:
+            types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+        stated = {info.name: info.type for info in (*proto.value_info, *proto.output) if info.HasField("type")}
+        for node in sorted_nodes(proto):
+            domain = "" if node.domain == "ai.onnx" else node.domain
+            schema = schema_of(node.op_type, domain, self.opsets.get(domain, 0))
+            known = {name: types[name] for name in node.input if name in types}
+            if schema is not None and all(name in types for name in node.input if name):
+                with suppress(InvalidModelError):
+                    types.update(infer_outputs(node, schema, self.opsets[domain], known, {}, node.op_type))
+            types.update({name: stated[name] for name in node.output if name in stated and name not in types})
+        return types
 
     def _nodes(self, nodes: list[onnx.NodeProto], scope: Scope) -> None:
         for proto in nodes:
@@ -206,9 +222,8 @@ class _Importer:
                 raise InvalidModelError(f"{node.label}: {error}") from error
             except (ValueError, TypeError, KeyError, IndexError, OverflowError, ArithmeticError) as error:
                 # What a rule trips over is something in the node that no valid model has.
-                raise InvalidModelError(
-                    f"{node.label}: it is malformed ({type(error).__name__}: {error})"
-                ) from error
+                words = next(iter(str(error).splitlines()), type(error).__name__)[:200]
+                raise InvalidModelError(f"{node.label}: it is malformed ({words})") from error
 
     def _node(self, node: Node, scope: Scope) -> None:
         if node.domain == "" and node.op_type == "Constant":
@@ -225,6 +240,8 @@ class _Importer:
             for name, value in emit_onnx(scope, node, str(error), self.declared).items():
                 scope.define(name, value)
             return None
+        if any(node.outputs[len(results) :]):
+            raise InvalidModelError(f"{node.label}: it has {len(results)} outputs, not {len(node.outputs)}")
         for name, meaning in zip(node.outputs, results, strict=False):
             if name:
                 _check_size(node, meaning)
@@ -249,6 +266,9 @@ class _Importer:
 
     def _subgraph(self, graph: onnx.GraphProto, scope: Scope) -> None:
         self.depth += 1
+        self.unrolled += len(graph.node) + 1
+        if self.unrolled > _MAX_UNROLLED:
+            raise ResourceLimitError(f"its loops unroll to more than {_MAX_UNROLLED} nodes")
         if self.depth > _MAX_DEPTH:
             raise InvalidModelError(f"its graphs are nested more than {_MAX_DEPTH} deep")
         try:
@@ -308,6 +328,7 @@ class _Importer:
         new = schema is not None and (node.domain != "" or schema.since_version > MAX_OPSET)
         if schema is None or not new:
             return False
+        check_node(node.proto, schema, node.label)
         body = function_body(schema, node, scope)
         if body is None:
             return False

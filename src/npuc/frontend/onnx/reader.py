@@ -85,6 +85,8 @@ class Source:
                 f"tensor '{name}' is in the external file '{location}', but the model was given without a path"
             )
         folder = self.path.parent.resolve()
+        if "\0" in location:
+            raise ExternalDataError(f"tensor '{name}' is in an external file whose name has a zero byte")
         target = (folder / location).resolve()
         if not location or Path(location).is_absolute() or not target.is_relative_to(folder):
             raise ExternalDataError(
@@ -123,12 +125,39 @@ def parse(data: bytes) -> onnx.ModelProto:
         raise FileFormatError("is not an ONNX file", fix="A binary .onnx protobuf was expected") from error
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise FileFormatError("holds no ONNX graph", fix="A binary .onnx protobuf was expected")
+    check_text(model)
     return model
+
+
+def check_text(model: onnx.ModelProto) -> None:
+    """Refuse names that are not UTF-8: protobuf hands those over as bytes."""
+    texts: list[Any] = [entry.domain for entry in model.opset_import]
+    nodes = [node for function in model.functions for node in function.node]
+    for function in model.functions:
+        texts += [function.domain, function.name, *function.input, *function.output, *function.attribute]
+        texts += [entry.domain for entry in function.opset_import]
+    graphs = [model.graph]
+    while graphs or nodes:
+        if graphs:
+            graph = graphs.pop()
+            nodes += graph.node
+            texts += [info.name for info in (*graph.input, *graph.output, *graph.value_info, *graph.initializer)]
+            continue
+        node = nodes.pop()
+        texts += [node.name, node.op_type, node.domain, *node.input, *node.output]
+        for attribute in node.attribute:
+            texts += [attribute.name, attribute.ref_attr_name]
+            graphs += [attribute.g] if attribute.HasField("g") else []
+            graphs += attribute.graphs
+    for text in texts:
+        if not isinstance(text, str):
+            raise InvalidModelError(f"the name {text!r} is not UTF-8 text", fix="The file is damaged")
 
 
 def read(source: Path | str | bytes | onnx.ModelProto) -> Source:
     """Decode a model from a path, its bytes, or a message."""
     if isinstance(source, onnx.ModelProto):
+        check_text(source)
         return Source(source, None, None)
     if isinstance(source, bytes):
         return Source(parse(source), None, None)

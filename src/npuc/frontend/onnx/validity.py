@@ -1,6 +1,6 @@
 """Does a node keep to ONNX's own definition of its operator? Asked before any C++ code sees it.
 
-ONNX's shape inference and ONNX Runtime trust a node that has the right number of inputs and attributes of the right kinds;
+ONNX's shape inference and ONNX Runtime trust a node to have enough inputs, and attributes of the right kinds;
 on one that has not, they may read where nothing is. So `check_node` comes first, and `infer_outputs` is the only way
 to that inference from here.
 """
@@ -51,9 +51,18 @@ def check_node(proto: onnx.NodeProto, schema: OpSchema, label: str, depth: int =
     form = _form(schema.name, schema.domain, schema.since_version)
     if depth > _MAX_DEPTH:
         raise InvalidModelError(f"{label}: its graphs are nested more than {_MAX_DEPTH} deep")
-    for what, names, (least, most) in (("input", proto.input, form.inputs), ("output", proto.output, form.outputs)):
+    for what, names, (least, most) in (
+        ("input", proto.input, form.inputs),
+        ("output", proto.output, form.outputs),
+    ):
         if not least <= len(names) <= most:
-            bounds = f"{least}" if least == most else f"{least} to {most}" if most < 1 << 20 else f"at least {least}"
+            bounds = (
+                f"{least}"
+                if least == most
+                else f"{least} to {most}"
+                if most < 1 << 20
+                else f"at least {least}"
+            )
             raise InvalidModelError(f"{label}: it has {len(names)} {what}s; {schema.name} takes {bounds}")
     for index in form.needed:
         if index < len(proto.input) and not proto.input[index]:

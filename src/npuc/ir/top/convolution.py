@@ -1,6 +1,7 @@
 """Convolution and its transpose, in one to three spatial dimensions."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from xdsl.ir import Attribute
 
@@ -35,12 +36,50 @@ class Convolution(TopOp):
     relu_limit: float = number(0.0)
     y = result()
 
-    def _check_bias(self, channels: int) -> None:
-        if self.bias is not None:
-            require(
-                shape_of(self.bias) == (channels,),
-                f"the bias has shape {list(shape_of(self.bias))}, not [{channels}]",
-            )
+
+def _check_bias(bias: Any, channels: int) -> None:
+    if bias is not None:
+        require(shape_of(bias) == (channels,), f"the bias has shape {list(shape_of(bias))}, not [{channels}]")
+
+
+def conv_shape(op: Any) -> tuple[int, ...]:
+    """N x output channels x spatial, of an op with the fields of `Convolution`."""
+    x, w = shape_of(op.x), shape_of(op.weight)
+    require(len(w) == len(x), f"input of rank {len(x)} and weight of rank {len(w)}")
+    check_window(len(x) - 2, op.strides, op.pads, op.dilations)
+    require(
+        op.group >= 1 and x[1] == w[1] * op.group,
+        f"{x[1]} channels, but the weight is for {w[1]} x {op.group}",
+    )
+    require(w[0] % op.group == 0, f"{w[0]} output channels do not divide into {op.group} groups")
+    _check_bias(op.bias, w[0])
+    return (x[0], w[0], *window_output(x[2:], w[2:], op.strides, op.pads, op.dilations))
+
+
+def deconv_shape(op: Any) -> tuple[int, ...]:
+    """N x output channels x spatial, of an op with the fields of `Convolution` and `output_padding`."""
+    x, w = shape_of(op.x), shape_of(op.weight)
+    rank = len(x) - 2
+    require(len(w) == len(x), f"input of rank {len(x)} and weight of rank {len(w)}")
+    check_window(rank, op.strides, op.pads, op.dilations)
+    require(
+        len(op.output_padding) == rank, f"{len(op.output_padding)} output paddings for {rank} spatial axes"
+    )
+    require(op.group >= 1 and x[1] == w[0], f"{x[1]} channels, but the weight is for {w[0]}")
+    require(x[1] % op.group == 0, f"{x[1]} channels do not divide into {op.group} groups")
+    channels = w[1] * op.group
+    _check_bias(op.bias, channels)
+    spatial = tuple(
+        (x[i + 2] - 1) * op.strides[i]
+        + (w[i + 2] - 1) * op.dilations[i]
+        + 1
+        + op.output_padding[i]
+        - op.pads[i]
+        - op.pads[i + rank]
+        for i in range(rank)
+    )
+    require(min(spatial) >= 0, "the output would have a negative size")
+    return (x[0], channels, *spatial)
 
 
 @top_op
@@ -51,17 +90,7 @@ class Conv(Convolution):
 
     def infer(self) -> Sequence[Attribute]:
         """N x output channels x spatial."""
-        x, w = shape_of(self.x), shape_of(self.weight)
-        require(len(w) == len(x), f"input of rank {len(x)} and weight of rank {len(w)}")
-        check_window(len(x) - 2, self.strides, self.pads, self.dilations)
-        require(
-            self.group >= 1 and x[1] == w[1] * self.group,
-            f"{x[1]} channels, but the weight is for {w[1]} x {self.group}",
-        )
-        require(w[0] % self.group == 0, f"{w[0]} output channels do not divide into {self.group} groups")
-        self._check_bias(w[0])
-        spatial = window_output(x[2:], w[2:], self.strides, self.pads, self.dilations)
-        return [tensor_type((x[0], w[0], *spatial), dtype_of(self.x.type))]
+        return [tensor_type(conv_shape(self), dtype_of(self.x.type))]
 
 
 @top_op
@@ -73,26 +102,4 @@ class Deconv(Convolution):
 
     def infer(self) -> Sequence[Attribute]:
         """N x output channels x spatial."""
-        x, w = shape_of(self.x), shape_of(self.weight)
-        rank = len(x) - 2
-        require(len(w) == len(x), f"input of rank {len(x)} and weight of rank {len(w)}")
-        check_window(rank, self.strides, self.pads, self.dilations)
-        require(
-            len(self.output_padding) == rank,
-            f"{len(self.output_padding)} output paddings for {rank} spatial axes",
-        )
-        require(self.group >= 1 and x[1] == w[0], f"{x[1]} channels, but the weight is for {w[0]}")
-        require(x[1] % self.group == 0, f"{x[1]} channels do not divide into {self.group} groups")
-        channels = w[1] * self.group
-        self._check_bias(channels)
-        spatial = tuple(
-            (x[i + 2] - 1) * self.strides[i]
-            + (w[i + 2] - 1) * self.dilations[i]
-            + 1
-            + self.output_padding[i]
-            - self.pads[i]
-            - self.pads[i + rank]
-            for i in range(rank)
-        )
-        require(min(spatial) >= 0, "the output would have a negative size")
-        return [tensor_type((x[0], channels, *spatial), dtype_of(self.x.type))]
+        return [tensor_type(deconv_shape(self), dtype_of(self.x.type))]

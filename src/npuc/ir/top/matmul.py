@@ -1,6 +1,7 @@
 """Matrix product."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from xdsl.ir import Attribute
 
@@ -17,6 +18,17 @@ from npuc.ir.definition import (
     top_op,
 )
 from npuc.ir.dtypes import dtype_of, tensor_type
+
+
+def matmul_shape(left: Any, right: Any, bias: Any, transpose_b: bool) -> tuple[int, ...]:
+    """Broadcast batch axes x M x N, of values that fit together."""
+    a, b = shape_of(left), shape_of(right)
+    require(len(a) >= 2 and len(b) >= 2, "both operands need rank 2 or more")
+    inner, columns = (b[-1], b[-2]) if transpose_b else (b[-2], b[-1])
+    require(a[-1] == inner, f"inner dimensions {a[-1]} and {inner} differ")
+    if bias is not None:
+        require(shape_of(bias) == (columns,), f"the bias has shape {list(shape_of(bias))}, not [{columns}]")
+    return (*broadcast(a[:-2], b[:-2]), a[-2], columns)
 
 
 @top_op
@@ -37,13 +49,4 @@ class MatMul(TopOp):
 
     def infer(self) -> Sequence[Attribute]:
         """Broadcast batch axes x M x N."""
-        a, b = shape_of(self.a), shape_of(self.b)
-        require(len(a) >= 2 and len(b) >= 2, "both operands need rank 2 or more")
-        inner, columns = (b[-1], b[-2]) if self.transpose_b else (b[-2], b[-1])
-        require(a[-1] == inner, f"inner dimensions {a[-1]} and {inner} differ")
-        if self.bias is not None:
-            require(
-                shape_of(self.bias) == (columns,),
-                f"the bias has shape {list(shape_of(self.bias))}, not [{columns}]",
-            )
-        return [tensor_type((*broadcast(a[:-2], b[:-2]), a[-2], columns), dtype_of(self.a.type))]
+        return [tensor_type(matmul_shape(self.a, self.b, self.bias, self.transpose_b), dtype_of(self.a.type))]

@@ -21,7 +21,7 @@ from npuc.ir.definition import (
     text,
     top_op,
 )
-from npuc.ir.dtypes import dtype_of, tensor_type
+from npuc.ir.dtypes import element_of, tensor_type
 
 
 @top_op
@@ -38,7 +38,7 @@ class Reshape(TopOp):
         require(min(self.shape, default=0) >= 0, "the shape must be explicit")
         old, new = prod(shape_of(self.x)), prod(self.shape)
         require(old == new, f"{old} elements do not fit shape {list(self.shape)}")
-        return [tensor_type(self.shape, dtype_of(self.x.type))]
+        return [tensor_type(self.shape, element_of(self.x))]
 
 
 @top_op
@@ -54,7 +54,7 @@ class Permute(TopOp):
         """The shape reordered."""
         x = shape_of(self.x)
         require(sorted(self.order) == list(range(len(x))), f"order {list(self.order)} for rank {len(x)}")
-        return [tensor_type([x[i] for i in self.order], dtype_of(self.x.type))]
+        return [tensor_type([x[i] for i in self.order], element_of(self.x))]
 
 
 @top_op
@@ -78,7 +78,7 @@ class Concat(TopOp):
             require(same, f"shapes {list(shapes[0])} and {list(shape)} differ outside axis {axis}")
         out = list(shapes[0])
         out[axis] = sum(shape[axis] for shape in shapes)
-        return [tensor_type(out, dtype_of(self.inputs[0].type))]
+        return [tensor_type(out, element_of(self.inputs[0]))]
 
 
 @top_op
@@ -97,7 +97,7 @@ class Split(TopOp):
         axis = normal_axis(self.axis, len(x))
         require(min(self.sizes, default=0) >= 0, "sizes must not be negative")
         require(sum(self.sizes) == x[axis], f"sizes {list(self.sizes)} do not add up to {x[axis]}")
-        dtype = dtype_of(self.x.type)
+        dtype = element_of(self.x)
         return [tensor_type((*x[:axis], size, *x[axis + 1 :]), dtype) for size in self.sizes]
 
 
@@ -126,12 +126,12 @@ class Slice(TopOp):
                 step != 0 and count >= 0 and inside,
                 f"{count} elements from {begin} by {step} leave 0..{size}",
             )
-        return [tensor_type(self.shape, dtype_of(self.x.type))]
+        return [tensor_type(self.shape, element_of(self.x))]
 
 
 @top_op
 class Pad(TopOp):
-    """x with a border: constant (`value`), reflect, edge or wrap; `pads` has all begins, then all ends; negative crops."""
+    """x with a border: constant (`value`), reflect, edge or wrap; negative pads crop."""
 
     name = "top.pad"
     x = operand()
@@ -147,7 +147,7 @@ class Pad(TopOp):
         require(len(self.pads) == 2 * rank, f"{len(self.pads)} pads for rank {rank}")
         shape = [x[i] + self.pads[i] + self.pads[i + rank] for i in range(rank)]
         require(min(shape, default=0) >= 0, "the result would have a negative size")
-        return [tensor_type(shape, dtype_of(self.x.type))]
+        return [tensor_type(shape, element_of(self.x))]
 
     def check(self) -> None:
         """A known mode."""
@@ -168,7 +168,7 @@ class Expand(TopOp):
         require(
             broadcast(shape_of(self.x), self.shape) == tuple(self.shape), "x does not broadcast to that shape"
         )
-        return [tensor_type(self.shape, dtype_of(self.x.type))]
+        return [tensor_type(self.shape, element_of(self.x))]
 
 
 @top_op
@@ -184,7 +184,7 @@ class Tile(TopOp):
         """Sizes multiplied."""
         x = shape_of(self.x)
         require(len(self.repeats) == len(x) and min(self.repeats, default=0) >= 0, "needs one repeat an axis")
-        return [tensor_type([n * r for n, r in zip(x, self.repeats, strict=True)], dtype_of(self.x.type))]
+        return [tensor_type([n * r for n, r in zip(x, self.repeats, strict=True)], element_of(self.x))]
 
 
 @top_op
@@ -204,7 +204,7 @@ class DepthToSpace(TopOp):
         require(self.mode in ("DCR", "CRD"), f"mode '{self.mode}' is not DCR or CRD")
         require(self.block >= 1 and x[1] % self.block**2 == 0, f"{x[1]} channels in blocks of {self.block}")
         shape = (x[0], x[1] // self.block**2, x[2] * self.block, x[3] * self.block)
-        return [tensor_type(shape, dtype_of(self.x.type))]
+        return [tensor_type(shape, element_of(self.x))]
 
 
 @top_op
@@ -223,7 +223,7 @@ class SpaceToDepth(TopOp):
         fits = self.block >= 1 and x[2] % self.block == 0 and x[3] % self.block == 0
         require(fits, f"{x[2]} x {x[3]} pixels in blocks of {self.block}")
         shape = (x[0], x[1] * self.block**2, x[2] // self.block, x[3] // self.block)
-        return [tensor_type(shape, dtype_of(self.x.type))]
+        return [tensor_type(shape, element_of(self.x))]
 
 
 @top_op

@@ -1,7 +1,5 @@
 """Normalization. Variances are biased (divided by the count); scale and bias may be absent."""
 
-
-
 from npuc.ir.definition import (
     AttrSizedOperandSegments,
     TopOp,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from xdsl.ir import Attribute
 
 from npuc.ir.definition import TopOp, boolean, integers, operand, require, result, shape_of, top_op
-from npuc.ir.dtypes import dtype_of, tensor_type
+from npuc.ir.dtypes import element_of, tensor_type
 from npuc.ir.top.window import check_window, window_output
 
 
@@ -29,7 +29,7 @@ class Pool(TopOp):
         check_window(len(x) - 2, self.strides, self.pads, self.dilations)
         require(min(self.kernel) >= 1, "the kernel must be positive")
         spatial = window_output(x[2:], self.kernel, self.strides, self.pads, self.dilations, self.ceil_mode)
-        return [tensor_type((*x[:2], *spatial), dtype_of(self.x.type))]
+        return [tensor_type((*x[:2], *spatial), element_of(self.x))]
 
 
 @top_op

@@ -17,7 +17,7 @@ from npuc.ir.definition import (
     text,
     top_op,
 )
-from npuc.ir.dtypes import dtype_of, tensor_type
+from npuc.ir.dtypes import dtype_of, element_of, tensor_type
 
 COORDINATES = (
     "half_pixel",
@@ -54,7 +54,7 @@ class Resize(TopOp):
         x = shape_of(self.x)
         require(len(self.sizes) == len(x) and min(self.sizes, default=1) >= 0, f"needs {len(x)} sizes")
         require(len(self.scales) in (0, len(x)), f"needs {len(x)} scales or none")
-        return [tensor_type(self.sizes, dtype_of(self.x.type))]
+        return [tensor_type(self.sizes, element_of(self.x))]
 
     def check(self) -> None:
         """Known modes."""

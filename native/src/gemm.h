@@ -1,0 +1,97 @@
+/*
+ * What the GEMM driver (conv.c, matmul.c) and the instruction sets share.
+ *
+ * A GEMM is cut in tiles of a few rows (output pixels) by a few panels of 16 output channels. Packed weights are panels,
+ * [panel][k / 4][16][4] bytes for the byte kernels and [panel][k / 2][16][2] int16 for the word kernels, k padded with zeros:
+ * exactly the operand order of vpdpbusd and vpmaddwd. Rows of activations are plain memory, `stride` bytes apart.
+ *
+ * Sums are taken modulo 2^32. That is exact: the caller has proved that the true accumulator fits, and the offset of signed
+ * bytes and the zero point are folded into the bias, so an intermediate may wrap but the sum cannot.
+ */
+#ifndef NPUC_GEMM_INTERNAL_H
+#define NPUC_GEMM_INTERNAL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "npuc/kernels.h"
+
+#define NPUC_PANEL 16    /* output channels of a panel */
+#define NPUC_MAX_ROWS 16 /* rows of the largest tile of any instruction set */
+#define NPUC_MAX_PANELS 2
+#define NPUC_MAX_PIXELS 8 /* output pixels of the largest depthwise tile */
+
+/* The output stage of a layer, its parameters padded to whole panels. */
+typedef struct npuc_stage {
+    int32_t kind; /* npuc_requant_kind, or -1: raw accumulators */
+    int32_t dtype;
+    int32_t zero_point, lo, hi;
+    const int32_t *multiplier, *shift;
+    const float *scale;
+    const uint8_t *vectorable; /* one for each panel: the vector code covers its parameters */
+} npuc_stage;
+
+/* A window over an NHWC image: input pixel (j * step_y + dy[a], i * step_x + dx[b]) for output pixel (j, i) of the job. */
+typedef struct npuc_window {
+    const uint8_t *x;
+    ptrdiff_t height, width;
+    ptrdiff_t pixel;  /* bytes from a pixel to the next */
+    ptrdiff_t offset; /* bytes from a pixel to the first channel of the group */
+    ptrdiff_t run;    /* channels of the group */
+    int32_t dtype;
+    int32_t zero_point;
+    ptrdiff_t rows, columns; /* output pixels of the job, a batch entry */
+    ptrdiff_t step_y, step_x;
+    int32_t ny, nx;
+    const int32_t *dy, *dx;
+    int adjacent; /* dx counts up by one and the group is the whole pixel: a row of the window is one run of memory */
+} npuc_window;
+
+/* One block of output pixels of a depthwise layer: `pixels` neighbours of one output row, `panels` panels of channels. */
+typedef struct npuc_depthwise {
+    const void *const *taps; /* [pixel][tap]: the first channel of the block */
+    int32_t pixels, tap_count;
+    int32_t dtype;
+    const int32_t *weights;  /* [tap][padded channels]: the weight in the low half, zero in the high half */
+    ptrdiff_t weight_stride; /* channels */
+    const int32_t *bias;
+    ptrdiff_t channels; /* real channels, the last panel may be partial */
+    int32_t first_panel;
+    const npuc_stage *stage;
+    uint8_t *const *out; /* [pixel] */
+} npuc_depthwise;
+
+typedef struct npuc_gemm_ops {
+    const char *name;
+    int bytes;                 /* the byte kernels are worth using */
+    int rows8, rows16, panels; /* the largest tile */
+    /* c[rows][panels * 16] = bias + a * b. `k` counts groups of 4 bytes or 2 words; `flip` turns signed bytes into unsigned. */
+    void (*tile8)(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, int flip, const int8_t *b,
+                  ptrdiff_t panel_bytes, const int32_t *bias, int32_t *c);
+    void (*tile16)(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const int16_t *b,
+                   ptrdiff_t panel_bytes, const int32_t *bias, int32_t *c);
+    /* The output stage over a tile; out[row] is the address of the tile's first channel. */
+    void (*finish)(const npuc_stage *stage, int rows, int panels, int first_panel, ptrdiff_t channels, const int32_t *acc,
+                   uint8_t *const *out);
+    /* Rows [first, first + count) of the im2col matrix, to `dst`, rows `stride` bytes apart, padded with zeros. */
+    void (*gather8)(const npuc_window *w, ptrdiff_t first, ptrdiff_t count, uint8_t *dst, ptrdiff_t stride, int flip);
+    void (*gather16)(const npuc_window *w, ptrdiff_t first, ptrdiff_t count, uint8_t *dst, ptrdiff_t stride);
+    void (*depthwise)(const npuc_depthwise *d);
+} npuc_gemm_ops;
+
+extern const npuc_gemm_ops npuc_gemm_portable;
+#if defined(__x86_64__)
+extern const npuc_gemm_ops npuc_gemm_avx2;
+extern const npuc_gemm_ops npuc_gemm_avx512;
+#endif
+
+/* The kernels in use: the best of this CPU, or what NPUC_ISA or npuc_isa_select() says. */
+const npuc_gemm_ops *npuc_gemm(void);
+
+static inline ptrdiff_t npuc_element_size(int32_t dtype) {
+    return dtype == NPUC_I32 ? 4 : dtype == NPUC_I16 ? 2 : 1;
+}
+
+static inline ptrdiff_t npuc_round_up(ptrdiff_t x, ptrdiff_t to) { return (x + to - 1) / to * to; }
+
+#endif /* NPUC_GEMM_INTERNAL_H */

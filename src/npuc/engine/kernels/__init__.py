@@ -1,0 +1,1 @@
+"""The native core's functions on NumPy arrays, one module a family."""

@@ -1,0 +1,115 @@
+"""Elementwise integer arithmetic, averages and tables.
+
+The parameters of an op are integers in `parameters` (floats in `factors` for kind `float`), in the order that
+docs/arithmetic.md gives for the op and the kind.
+"""
+
+from collections.abc import Sequence
+
+from xdsl.ir import Attribute
+
+from npuc.ir.definition import boolean, broadcast, integers, numbers, operand, require, result, shape_of
+from npuc.ir.dtypes import QuantType, tensor_type
+from npuc.ir.npu.definition import NpuOp, OutputStage, npu_op, quantized
+from npuc.ir.top.window import window_output
+
+
+class Parametric(OutputStage):
+    """An op whose arithmetic is described by a few numbers."""
+
+    parameters: tuple[int, ...] = integers(())
+    factors: tuple[float, ...] = numbers(())
+
+
+@npu_op
+class Requant(Parametric):
+    """The same real values under another scale, zero point or type; parameters: multiplier, shift."""
+
+    name = "npu.requant"
+    x = operand()
+    y = result()
+
+    def infer(self) -> Sequence[Attribute]:
+        """The shape of x."""
+        quantized(self.x)
+        return [tensor_type(shape_of(self.x), self.to)]
+
+
+class Binary(Parametric):
+    """Two operands, broadcast."""
+
+    a = operand()
+    b = operand()
+    y = result()
+
+    def infer(self) -> Sequence[Attribute]:
+        """The broadcast shape."""
+        quantized(self.a)
+        quantized(self.b)
+        return [tensor_type(broadcast(shape_of(self.a), shape_of(self.b)), self.to)]
+
+
+@npu_op
+class Add(Binary):
+    """a + b, by the parameters that docs/arithmetic.md gives for each kind."""
+
+    name = "npu.add"
+
+
+@npu_op
+class Sub(Binary):
+    """a - b, with the parameters of `npu.add`."""
+
+    name = "npu.sub"
+
+
+@npu_op
+class Mul(Binary):
+    """a * b; parameters: multiplier, shift."""
+
+    name = "npu.mul"
+
+
+@npu_op
+class AvgPool(Parametric):
+    """The mean of each window over its real positions or all; kind `double` has equal scales and no parameters.
+
+    Otherwise parameters are pairs (multiplier, shift), one for each count of positions from 1 up.
+    """
+
+    name = "npu.avg_pool"
+    x = operand()
+    kernel: tuple[int, ...] = integers()
+    strides: tuple[int, ...] = integers()
+    pads: tuple[int, ...] = integers()
+    ceil_mode: bool = boolean(False)
+    count_include_pad: bool = boolean(False)
+    y = result()
+
+    def infer(self) -> Sequence[Attribute]:
+        """N x C x spatial."""
+        x = shape_of(self.x)
+        quantized(self.x)
+        require(
+            len(self.kernel) == len(x) - 2, f"a kernel of rank {len(self.kernel)} for input of rank {len(x)}"
+        )
+        ones = (1,) * len(self.kernel)
+        spatial = window_output(x[2:], self.kernel, self.strides, self.pads, ones, self.ceil_mode)
+        return [tensor_type((*x[:2], *spatial), self.to)]
+
+
+@npu_op
+class Table(NpuOp):
+    """y = table[q]: 256 entries for 8-bit operands, 513 with linear interpolation for 16-bit ones."""
+
+    name = "npu.table"
+    x = operand()
+    table = operand()
+    y = result()
+
+    def infer(self) -> Sequence[Attribute]:
+        """The shape of x."""
+        entries = {1: 256, 2: 513}.get(quantized(self.x).dtype.itemsize, 0)
+        require(isinstance(self.to, QuantType), "the result must be quantized")
+        require(shape_of(self.table) == (entries,), f"a table of {entries} entries is needed")
+        return [tensor_type(shape_of(self.x), self.to)]

@@ -1,0 +1,60 @@
+"""How an `npu` op is defined: like a `top` op, with its result's element type as a property.
+
+`to` is the type of the result's elements, scale and zero point included. `OutputStage` is shared by all ops that end in
+y = sat(zero_point + rq(acc), lo, hi): its parameters are what docs/arithmetic.md says, so the op's meaning needs no
+target to be known.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from xdsl.ir import Attribute
+
+from npuc.ir.definition import TensorOp, define_op, element_type, integer, require, text
+from npuc.ir.dtypes import QuantType, quant_of
+
+NPU_OPS: dict[str, type[NpuOp]] = {}
+"""Every op of the `npu` dialect by its name, filled by `npu_op`."""
+
+KINDS = ("double", "single", "single_even", "pow2", "float")
+"""The ways from an accumulator to an output."""
+
+
+class NpuOp(TensorOp):
+    """Base of all ops of the `npu` dialect."""
+
+    to: Attribute = element_type()
+
+
+class OutputStage(NpuOp):
+    """An op that ends in y = sat(zero_point + rq(acc), lo, hi); `lo` and `hi` hold a fused relu."""
+
+    kind: str = text()
+    lo: int = integer()
+    hi: int = integer()
+
+    def check(self) -> None:
+        """A known kind, and limits that fit the result."""
+        require(self.kind in KINDS, f"kind '{self.kind}' is not one of {', '.join(KINDS)}")
+        if isinstance(self.to, QuantType):
+            least, most = self.to.dtype.limits
+            require(
+                least <= self.lo <= self.hi <= most, f"limits {self.lo} to {self.hi} for {self.to.dtype.name}"
+            )
+
+
+_NpuOpT = TypeVar("_NpuOpT", bound=NpuOp)
+
+
+def npu_op(cls: type[_NpuOpT]) -> type[_NpuOpT]:
+    """Class decorator that makes an `npu` op of the class and registers it."""
+    return define_op(cls, NPU_OPS)
+
+
+def quantized(value: Any) -> QuantType:
+    """The quantized type of an operand; `ShapeError` if its elements are plain."""
+    found = quant_of(value)
+    require(found is not None, f"an operand of type {value.type} is not quantized")
+    assert found is not None
+    return found

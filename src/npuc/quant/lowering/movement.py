@@ -1,0 +1,66 @@
+"""Ops that move integers as they moved reals, and the joins that need equal types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npuc.ir import Value, top
+from npuc.ir.definition import TopOp
+from npuc.quant.lower import Context
+from npuc.quant.lowering.registry import NoIntegerForm, lowers
+
+MOVERS: tuple[type[TopOp], ...] = (
+    top.Reshape,
+    top.Permute,
+    top.Slice,
+    top.Split,
+    top.Expand,
+    top.Tile,
+    top.DepthToSpace,
+    top.SpaceToDepth,
+    top.ShuffleChannel,
+)
+
+
+def _moved(op: Any, context: Context) -> list[Value]:
+    properties = {key: op.properties[key] for key in op.CONVERTERS if key in op.properties}
+    return list(
+        context.emit(type(op), context.integer(op.operands[0]), loc=op.location, **properties).results
+    )
+
+
+@lowers(*MOVERS, same_type=True)
+def move(op: TopOp, context: Context) -> list[Value]:
+    """The same op on integers."""
+    return _moved(op, context)
+
+
+@lowers(top.MaxPool, same_type=True)
+def max_pool(op: top.MaxPool, context: Context) -> list[Value]:
+    """The largest integer stands for the largest real."""
+    if len(op.kernel) != 2:
+        raise NoIntegerForm(f"it has {len(op.kernel)} spatial axes, not 2")
+    return _moved(op, context)
+
+
+@lowers(top.Pad, same_type=True)
+def pad(op: top.Pad, context: Context) -> list[Value]:
+    """The border holds the integer that stands for the pad value."""
+    return _moved(op, context)
+
+
+@lowers(top.Resize, same_type=True)
+def resize(op: top.Resize, context: Context) -> list[Value]:
+    """Nearest neighbours are copied."""
+    if op.mode != "nearest":
+        raise NoIntegerForm(f"{op.mode} interpolation has no integer form yet")
+    return _moved(op, context)
+
+
+@lowers(top.Concat)
+def concat(op: top.Concat, context: Context) -> Value:
+    """All operands in the type of the result."""
+    to = context.type_of(op.results[0])
+    values = [context.integer(value, to) for value in op.inputs]
+    made: Value = context.emit(top.Concat, values, axis=op.axis, loc=op.location).y
+    return made

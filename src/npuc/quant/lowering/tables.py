@@ -1,0 +1,114 @@
+"""Every elementwise function of one operand is a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from npuc.ir import Value, npu, top, value_name
+from npuc.ir.definition import TopOp
+from npuc.quant.lower import Context
+from npuc.quant.lowering.registry import NoIntegerForm, lowers
+from npuc.quant.parameters import quantize_array
+
+Array = np.ndarray[Any, Any]
+Function = Callable[[Any, Array], Array]
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.where(x >= 0, 1 / (1 + np.exp(-np.abs(x))), np.exp(-np.abs(x)) / (1 + np.exp(-np.abs(x))))
+
+
+def _softplus(x: Array) -> Array:
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def _erf(x: Array) -> Array:
+    from math import erf
+
+    return np.array([erf(v) for v in x.reshape(-1)], np.float64).reshape(x.shape)
+
+
+def _gelu(op: Any, x: Array) -> Array:
+    inner: Array = np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)) if op.tanh else _erf(x / np.sqrt(2))
+    return np.asarray(0.5 * x * (1 + inner))
+
+
+def _relu(op: Any, x: Array) -> Array:
+    high = op.limit if op.limit > 0 else np.inf
+    return np.clip(x, 0, high)
+
+
+FUNCTIONS: dict[type[TopOp], Function] = {
+    top.Relu: _relu,
+    top.LeakyRelu: lambda op, x: np.where(x >= 0, x, op.alpha * x),
+    top.ThresholdedRelu: lambda op, x: np.where(x > op.alpha, x, 0.0),
+    top.Clip: lambda op, x: np.clip(x, op.min, op.max),
+    top.Elu: lambda op, x: np.where(x >= 0, x, op.alpha * np.expm1(np.minimum(x, 0))),
+    top.Celu: lambda op, x: (
+        np.maximum(x, 0) + np.minimum(0, op.alpha * np.expm1(np.minimum(x, 0) / op.alpha))
+    ),
+    top.Selu: lambda op, x: op.gamma * np.where(x > 0, x, op.alpha * np.expm1(np.minimum(x, 0))),
+    top.Sigmoid: lambda op, x: _sigmoid(x),
+    top.HardSigmoid: lambda op, x: np.clip(op.alpha * x + op.beta, 0, 1),
+    top.Tanh: lambda op, x: np.tanh(x),
+    top.SiLU: lambda op, x: x * _sigmoid(x),
+    top.HardSwish: lambda op, x: x * np.clip(x / 6 + 0.5, 0, 1),
+    top.Gelu: _gelu,
+    top.Mish: lambda op, x: x * np.tanh(_softplus(x)),
+    top.Softplus: lambda op, x: _softplus(x),
+    top.Softsign: lambda op, x: x / (1 + np.abs(x)),
+    top.Abs: lambda op, x: np.abs(x),
+    top.Neg: lambda op, x: -x,
+    top.Sign: lambda op, x: np.sign(x),
+    top.Exp: lambda op, x: np.exp(x),
+    top.Log: lambda op, x: np.log(np.maximum(x, 1e-30)),
+    top.Sqrt: lambda op, x: np.sqrt(np.maximum(x, 0)),
+    top.Rsqrt: lambda op, x: 1 / np.sqrt(np.maximum(x, 1e-30)),
+    top.Reciprocal: lambda op, x: 1 / np.where(x == 0, 1e-30, x),
+    top.Floor: lambda op, x: np.floor(x),
+    top.Ceil: lambda op, x: np.ceil(x),
+    top.Round: lambda op, x: np.rint(x),
+    top.Erf: lambda op, x: _erf(x),
+    top.Sin: lambda op, x: np.sin(x),
+    top.Cos: lambda op, x: np.cos(x),
+    top.Tan: lambda op, x: np.tan(x),
+    top.Asin: lambda op, x: np.arcsin(np.clip(x, -1, 1)),
+    top.Acos: lambda op, x: np.arccos(np.clip(x, -1, 1)),
+    top.Atan: lambda op, x: np.arctan(x),
+    top.Sinh: lambda op, x: np.sinh(x),
+    top.Cosh: lambda op, x: np.cosh(x),
+    top.Asinh: lambda op, x: np.arcsinh(x),
+    top.Acosh: lambda op, x: np.arccosh(np.maximum(x, 1)),
+    top.Atanh: lambda op, x: np.arctanh(np.clip(x, -1 + 1e-12, 1 - 1e-12)),
+}
+"""The real functions, in float64; outside a function's domain the nearest value inside stands."""
+
+
+@lowers(*FUNCTIONS)
+def table(op: TopOp, context: Context) -> Value:
+    """One entry for each 8-bit value; 513 for 16 bits, interpolated between."""
+    x, y = context.type_of(op.operands[0]), context.type_of(op.results[0])
+    least, most = x.dtype.limits
+    if x.dtype.itemsize == 1:
+        codes = np.arange(least, most + 1)
+    elif x.dtype.name == "i16":
+        codes = np.minimum(np.arange(513) * 128 + least, most + 1)
+    else:
+        raise NoIntegerForm(f"there are no tables for {x.dtype.name}")
+    if x.dtype.itemsize != y.dtype.itemsize:
+        raise NoIntegerForm(f"its operand is {x.dtype.name} and its result {y.dtype.name}")
+    with np.errstate(all="ignore"):
+        real = FUNCTIONS[type(op)](op, x.scale * (codes - x.zero_point).astype(np.float64))
+    entries = quantize_array(np.nan_to_num(real, nan=0.0, posinf=3e38, neginf=-3e38), y)
+    name = value_name(op.results[0])
+    made: Value = context.emit(
+        npu.Table,
+        context.integer(op.operands[0]),
+        context.weight(f"{name}/table", entries),
+        to=y,
+        loc=op.location,
+    ).y
+    return made
