@@ -44,6 +44,7 @@ typedef struct npuc_window {
     ptrdiff_t step_y, step_x;
     int32_t ny, nx;
     const int32_t *dy, *dx;
+    ptrdiff_t padded; /* bytes of a gathered row, zeros at its end included */
     int adjacent; /* dx counts up by one and the group is the whole pixel: a row of the window is one run of memory */
 } npuc_window;
 
@@ -73,7 +74,7 @@ typedef struct npuc_gemm_ops {
     /* The output stage over a tile; out[row] is the address of the tile's first channel. */
     void (*finish)(const npuc_stage *stage, int rows, int panels, int first_panel, ptrdiff_t channels, const int32_t *acc,
                    uint8_t *const *out);
-    /* Rows [first, first + count) of the im2col matrix, to `dst`, rows `stride` bytes apart, padded with zeros. */
+    /* Rows [first, first + count) of the im2col matrix, to `dst`, rows `stride` bytes apart. */
     void (*gather8)(const npuc_window *w, ptrdiff_t first, ptrdiff_t count, uint8_t *dst, ptrdiff_t stride, int flip);
     void (*gather16)(const npuc_window *w, ptrdiff_t first, ptrdiff_t count, uint8_t *dst, ptrdiff_t stride);
     void (*depthwise)(const npuc_depthwise *d);

@@ -30,8 +30,9 @@ enum { NPUC_BLOCK = 512, NPUC_MAX_RANK = 8 };
 #  define NPUC_AVX2
 #endif
 
-/* Whether to use AVX2: the machine has it and it was not switched off. */
+/* Whether the instruction set in use (npuc_isa) is AVX2 or more, AVX-512 or more. */
 int npuc_use_avx2(void);
+int npuc_use_avx512(void);
 
 /*
  * NPUC_TWICE(name, (parameters), (arguments)): `name` calls the inline function `name_body` compiled for AVX2 where the
@@ -82,33 +83,33 @@ void npuc_operand_init(npuc_operand *operand, const void *data, int32_t dtype, i
                        const int64_t *shape, const int64_t *stride);
 
 /* q - zero for the elements [start, start + n) of the output, n <= NPUC_BLOCK. */
-void npuc_load(const npuc_operand *operand, int64_t start, int64_t n, int32_t *block);
+void npuc_load_block(const npuc_operand *operand, int64_t start, int64_t n, int32_t *block);
 
 /* clamp(block, lo, hi) + zero as the element type, to y[start...]; all of lo + zero ... hi + zero must fit the type. */
-void npuc_store(const int32_t *block, int64_t n, int32_t lo, int32_t hi, int32_t zero, int32_t dtype, void *y,
+void npuc_store_block(const int32_t *block, int64_t n, int32_t lo, int32_t hi, int32_t zero, int32_t dtype, void *y,
                 int64_t start);
 
 /*
  * A checked output stage with one set of parameters, for accumulators of magnitude up to `bound`; ready for blocks of
  * int32 where bound < 2^31.
  */
-typedef struct npuc_stage {
-    int32_t form; /* how to compute it; private to stage.c */
+typedef struct npuc_output {
+    int32_t form; /* how to compute it; private to loops.c */
     int32_t multiplier;
     int32_t shift;
     int32_t zero;
     int32_t lo; /* of rq(acc), before the zero point */
     int32_t hi;
     float scale;
-} npuc_stage;
+} npuc_output;
 
 /* Prepare entry `index` of rq; NPUC_BAD_ARGUMENT where it makes no sense or could overflow. */
-npuc_status npuc_stage_init(npuc_stage *stage, const npuc_requant *rq, int32_t index, int64_t bound, int32_t dtype);
+npuc_status npuc_output_init(npuc_output *stage, const npuc_requant *rq, int32_t index, int64_t bound, int32_t dtype);
 
 /* rq(acc), not yet clamped beyond what int32 needs; `y` may be `acc`. */
-void npuc_stage_block(const npuc_stage *stage, const int32_t *acc, int32_t *y, int64_t n);
+void npuc_output_block(const npuc_output *stage, const int32_t *acc, int32_t *y, int64_t n);
 
 /* One accumulator, clamped, with its zero point. */
-int32_t npuc_stage_one(const npuc_stage *stage, int64_t acc);
+int32_t npuc_output_one(const npuc_output *stage, int64_t acc);
 
 #endif /* NPUC_LOOPS_H */

@@ -22,6 +22,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
 static pthread_cond_t finished = PTHREAD_COND_INITIALIZER;
 static int started;                /* workers that exist; guarded by `busy` */
+static unsigned first_seen[MAX_THREADS + 1];
 static job current;                /* written between generations, when no worker reads it */
 static atomic_uint generation;     /* incremented for every job, under `lock` */
 static atomic_int running;         /* workers that have not finished the generation */
@@ -43,7 +44,7 @@ static void work(int worker) {
 
 static void *serve(void *argument) {
     int worker = (int)(intptr_t)argument; /* 1 .. */
-    unsigned seen = 0;
+    unsigned seen = first_seen[worker];
     for (;;) {
         unsigned now = seen;
         for (int spin = 0; spin < SPINS && now == seen; spin++) {
@@ -85,7 +86,8 @@ static void start(int workers) {
         pthread_attr_t attributes;
         if (pthread_attr_init(&attributes)) return;
         pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-        /* A new worker waits for the generation after the present one, and its `seen` starts at 0. */
+        /* A new worker waits for the generation after the present one. */
+        first_seen[started + 1] = atomic_load(&generation);
         int failed = pthread_create(&thread, &attributes, serve, (void *)(intptr_t)(started + 1));
         pthread_attr_destroy(&attributes);
         if (failed) return;

@@ -49,7 +49,9 @@ def _address_space() -> int:
     return 0
 
 
-def _work(connection: Any, function: Callable[..., Any], arguments: tuple[Any, ...], memory: int, seconds: int) -> None:
+def _work(
+    connection: Any, function: Callable[..., Any], arguments: tuple[Any, ...], memory: int, seconds: int
+) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_address_space() + memory,) * 2)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -62,7 +64,11 @@ def _work(connection: Any, function: Callable[..., Any], arguments: tuple[Any, .
 
 
 def isolated(
-    function: Callable[..., Any], *arguments: Any, memory: int = MEMORY, seconds: int = 20, wall: float | None = None
+    function: Callable[..., Any],
+    *arguments: Any,
+    memory: int = MEMORY,
+    seconds: int = 20,
+    wall: float | None = None,
 ) -> Outcome:
     """Call a function of a module in a fresh worker; an exception comes back as its traceback."""
     here, there = _CONTEXT.Pipe(duplex=False)

@@ -1,7 +1,7 @@
 """Deterministic damage to models: mutation `seed` of a model is always the same bytes.
 
-Half of the mutations work on the bytes of a file (flips, deletions, insertions, swapped blocks, truncation); the other half on
-the decoded message, where what they make is still a well-formed protobuf: swapped inputs, other names, absurd
+Half of the mutations work on the bytes of a file (flips, deletions, insertions, swapped blocks, truncation); the other
+half on the decoded message, where what they make is still a well-formed protobuf: swapped inputs, other names, absurd
 dimensions, other element types and attribute values, nodes dropped, doubled, moved.
 """
 
@@ -17,7 +17,18 @@ from onnx import AttributeProto
 
 _NUMBERS = (0, 1, -1, 2, 3, 7, -2, 255, 65536, 2**31 - 1, -(2**31), 2**32, 2**40, 2**62, 2**63 - 1, -(2**63))
 _FLOATS = (0.0, -1.0, 1e-30, 1e30, 3.5, float("nan"), float("inf"), -float("inf"))
-_TEXTS = (b"", b"NOTSET", b"SAME_UPPER", b"VALID", b"linear", b"cubic", b"nearest", b"reverse", b"\xff\xfe", b"x" * 300)
+_TEXTS = (
+    b"",
+    b"NOTSET",
+    b"SAME_UPPER",
+    b"VALID",
+    b"linear",
+    b"cubic",
+    b"nearest",
+    b"reverse",
+    b"\xff\xfe",
+    b"x" * 300,
+)
 _OPS = (
     "Add", "MatMul", "Conv", "Concat", "Reshape", "Relu", "Gather", "Cast", "If", "Loop", "Scan", "Slice", "Split",
     "Transpose", "Softmax", "MaxPool", "LSTM", "GRU", "Resize", "TopK", "NonZero", "Expand", "Tile", "Range",
@@ -46,7 +57,9 @@ def _delete(data: bytearray, rng: random.Random) -> None:
 
 def _insert(data: bytearray, rng: random.Random) -> None:
     at = rng.randrange(len(data) + 1)
-    data[at:at] = rng.choice((rng.randbytes(rng.choice((1, 2, 8, 64))), b"\xff" * 12, b"\x80" * 12, b"\x00" * 8))
+    data[at:at] = rng.choice(
+        (rng.randbytes(rng.choice((1, 2, 8, 64))), b"\xff" * 12, b"\x80" * 12, b"\x00" * 8)
+    )
 
 
 def _swap_blocks(data: bytearray, rng: random.Random) -> None:
@@ -96,7 +109,9 @@ def _node(graph: onnx.GraphProto, rng: random.Random) -> onnx.NodeProto | None:
 def _retarget_input(graph: onnx.GraphProto, rng: random.Random) -> None:
     node = _node(graph, rng)
     if node is not None and node.input:
-        node.input[rng.randrange(len(node.input))] = rng.choice((*_names(graph), *_names(graph), "", "nowhere"))
+        node.input[rng.randrange(len(node.input))] = rng.choice(
+            (*_names(graph), *_names(graph), "", "nowhere")
+        )
 
 
 def _swap_inputs(graph: onnx.GraphProto, rng: random.Random) -> None:
@@ -233,7 +248,9 @@ def _damage_tensor(tensor: onnx.TensorProto, rng: random.Random) -> None:
         tensor.data_location = onnx.TensorProto.EXTERNAL
         entry = tensor.external_data.add()
         entry.key = rng.choice(("location", "offset", "length"))
-        entry.value = rng.choice(("weights.bin", "../weights.bin", "/etc/hostname", "*", "1", "-1", str(2**63), "x", ""))
+        entry.value = rng.choice(
+            ("weights.bin", "../weights.bin", "/etc/hostname", "*", "1", "-1", str(2**63), "x", "")
+        )
 
 
 def _change_constant(graph: onnx.GraphProto, rng: random.Random) -> None:
@@ -253,7 +270,9 @@ def _change_constant_value(graph: onnx.GraphProto, rng: random.Random) -> None:
 
 
 def _is_sound(tensor: onnx.TensorProto) -> bool:
-    return not tensor.external_data and prod(tensor.dims) == len(tensor.raw_data) // 8 + len(tensor.int64_data)
+    return not tensor.external_data and prod(tensor.dims) == len(tensor.raw_data) // 8 + len(
+        tensor.int64_data
+    )
 
 
 def _drop_constant(graph: onnx.GraphProto, rng: random.Random) -> None:

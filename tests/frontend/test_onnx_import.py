@@ -349,3 +349,24 @@ def test_errors_name_the_node() -> None:
     )
     with pytest.raises(InvalidModelError, match="Conv node 'stem': 3 channels, but the weight is for 2"):
         import_onnx(proto)
+
+
+def test_constants_of_kept_branches_are_weights(tmp_path: Path) -> None:
+    """Both branches use one name for different tensors; neither stays in the text."""
+
+    def heavy(name: str, factor: float) -> onnx.GraphProto:
+        weight = numpy_helper.from_array(np.full((2, 40), factor, "f4"), "shared_name")
+        return helper.make_graph(
+            [helper.make_node("MatMul", ["x", "shared_name"], [f"{name}_y"])], name, [], [info(f"{name}_y")], [weight]
+        )
+
+    node = helper.make_node("If", ["c"], ["y"], then_branch=heavy("t", 2.0), else_branch=heavy("e", 3.0))
+    proto = model([node], [info("x", [1, 2]), info("c", [], TensorProto.BOOL)], [info("y", [1, 40])])
+    onnx.save(proto, str(tmp_path / "m.onnx"))
+    graph = import_onnx(tmp_path / "m.onnx")
+    assert len(graph.used_weights()) == 2
+    save_graph(graph, tmp_path / "m.mlir")
+    for condition in (True, False):
+        inputs = {"x": np.ones((1, 2), "f4"), "c": np.array(condition)}
+        result = FloatEngine(load_graph(tmp_path / "m.mlir"), threads=1).run(inputs)["y"]
+        np.testing.assert_allclose(result, original(proto, inputs)[0])

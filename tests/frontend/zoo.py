@@ -142,7 +142,8 @@ scaled <factor> (a) => (r) { f = Constant <value_float: float = @factor> ()  r =
 """
 
 _RECURRENT = """
-agraph (float[5,2,3] x, float[1,2,4] h, float[1,2,4] c) => (float[5,1,2,4] y, float[1,2,4] yc, float[2,2,4] gh, float[5,1,2,4] r)
+agraph (float[5,2,3] x, float[1,2,4] h, float[1,2,4] c) =>
+  (float[5,1,2,4] y, float[1,2,4] yc, float[2,2,4] gh, float[5,1,2,4] r)
 <float[1,16,3] w, float[1,16,4] rw, float[1,32] b, float[2,12,3] gw, float[2,12,4] gr, float[1,4,3] vw, float[1,4,4] vr>
 {
   y, yh, yc = LSTM <hidden_size = 4> (x, w, rw, b, , h, c)
@@ -183,10 +184,12 @@ agraph (float[1,6,8] x, bool[1,6] mask) => (float[1,6,8] y, float[1,6,8] z)
 """
 
 _IMAGES = """
-agraph (float[1,4,6,6] x, float[1,3,4] boxes, float[1,1,3] scores) => (float[1,4,12,12] y, float[1,1,12,12] z, int64[n,3] picked,
+agraph (float[1,4,6,6] x, float[1,3,4] boxes, float[1,1,3] scores) =>
+ (float[1,4,12,12] y, float[1,1,12,12] z, int64[n,3] picked,
   float[1,4,3,3] g, float[2,3,4,4] r, float[5,3] hot)
 <float[4] scales = {1.0, 1.0, 2.0, 2.0}, int64 most = {5}, float iou = {0.5}, float[1,3,3,2] grid, float[2,4] rois,
- int64[2] batch = {0, 0}, int64[5] ids = {0, 2, 1, 1, 0}, int64 depth = {3}, float[2] onoff = {0.0, 1.0}, float[1,3,6,6] pic>
+ int64[2] batch = {0, 0}, int64[5] ids = {0, 2, 1, 1, 0}, int64 depth = {3}, float[2] onoff = {0.0, 1.0},
+ float[1,3,6,6] pic>
 {
   y = Resize <mode = "linear", coordinate_transformation_mode = "half_pixel"> (x, , scales)
   z = DepthToSpace <blocksize = 2, mode = "CRD"> (x)

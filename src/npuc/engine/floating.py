@@ -24,9 +24,7 @@ from npuc.ir import DYNAMIC, DType, Graph, dtype_of, shape_of
 _ERRORS_ONLY = 3
 
 
-def session_options(
-    threads: int | None = None, optimize: bool = True, integer_kernels: bool = False
-) -> Any:
+def session_options(threads: int | None = None, optimize: bool = True, integer_kernels: bool = False) -> Any:
     """The options that the float engine runs a session with: quiet, deterministic, float arithmetic throughout.
 
     `integer_kernels` lets ONNX Runtime compute dequantize, op, quantize in integers, as it does by default: the way to

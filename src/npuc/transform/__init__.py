@@ -46,7 +46,10 @@ _ORDER = (
     "fuse-relu",
     # Layers are whole now: one spatial axis becomes two, and the reshapes for that cancel between neighbours.
     "canonical-conv",
+    "keep-reduced-axes",
     "move-reshapes",
+    "fold-scale",
+    "fuse-relu",
     # What the folds left behind.
     "fold-constants",
     "simplify-slices",

@@ -112,9 +112,7 @@ def observe_channels(values: Array, axis: int, minimum: Array, maximum: Array, *
             raise ValueError(f"a contiguous array of {channels} float32 is needed")
     _, function = _functions()
     _check(
-        function(
-            values.ctypes.data, outer, channels, inner, bound, minimum.ctypes.data, maximum.ctypes.data
-        )
+        function(values.ctypes.data, outer, channels, inner, bound, minimum.ctypes.data, maximum.ctypes.data)
     )
 
 

@@ -18,7 +18,7 @@ from npuc.ir import Value, Weight, is_static, shape_of, top
 from npuc.ir.definition import normal_axis
 
 RunBody = Callable[[onnx.GraphProto, Scope], None]
-_MAX_NODES = 200_000
+_MAX_NODES = 50_000
 """An unrolled loop may become this many nodes; a larger one is not unrolled."""
 
 
@@ -99,6 +99,10 @@ def unroll_loop(ctx: NodeContext, run: RunBody) -> list[Meaning]:
         if meaning is None:
             raise InvalidModelError(f"{ctx.node.label}: its input '{ctx.node.inputs[index]}' is not defined")
         carried.append(meaning)
+    if len(body.output) <= len(carried):
+        raise InvalidModelError(
+            f"{ctx.node.label}: its body has {len(body.output)} outputs, not {len(carried) + 1} or more"
+        )
     if trips is not None:
         _check_size(ctx, max(0, trips), body)
     scanned: list[list[Meaning]] = [[] for _ in body.output[1 + len(carried) :]]

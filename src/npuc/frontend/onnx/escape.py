@@ -14,6 +14,7 @@ from onnx.defs import OpSchema, get_schema
 
 from npuc.errors import InvalidModelError, UnsupportedTypeError
 from npuc.frontend.onnx.fold import MAX_OPSET
+from npuc.frontend.onnx.lifting import lift_constants
 from npuc.frontend.onnx.node import Node
 from npuc.frontend.onnx.reader import element_type
 from npuc.frontend.onnx.scope import Meaning, Scope
@@ -172,13 +173,23 @@ def emit_onnx(
         arguments.append(len(operands))
         operands.append(scope.value(meaning, name))
     captures: list[str] = []
+    lifted: dict[str, Meaning] = {}
+
+    def lift(name: str, weight: Weight) -> str:
+        inner = f"{first}/{name}"
+        while inner in lifted:
+            inner += "'"
+        lifted[inner] = weight
+        return inner
+
     for attribute in proto.attribute:
         for graph in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
             upgrade_graph(graph, scope.opsets[""])
+            lift_constants(graph, scope.source, lift)
             for name in captured_names(graph):
                 if name in captures:
                     continue
-                meaning = scope.lookup(name)
+                meaning = lifted.get(name) or scope.lookup(name)
                 if meaning is None:
                     raise InvalidModelError(f"{node.label}: its subgraph uses '{name}', which is not defined")
                 captures.append(name)

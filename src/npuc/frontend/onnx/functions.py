@@ -25,10 +25,7 @@ def inline_functions(source: Source) -> None:
     model = source.model
     if not model.functions:
         return
-    calls = {
-        (function.domain, function.name): {(node.domain, node.op_type) for node in function.node}
-        for function in model.functions
-    }
+    calls = {(function.domain, function.name): _called(function.node) for function in model.functions}
     done: set[tuple[str, str]] = set()
 
     def visit(key: tuple[str, str], path: tuple[tuple[str, str], ...]) -> None:
@@ -47,6 +44,16 @@ def inline_functions(source: Source) -> None:
         source.model = inliner.inline_local_functions(model)
     except Exception as error:  # the C++ side raises several kinds
         raise InvalidModelError(f"its functions cannot be inlined: {error}") from error
+
+
+def _called(nodes: Iterable[onnx.NodeProto]) -> set[tuple[str, str]]:
+    found = set()
+    for node in nodes:
+        found.add((node.domain, node.op_type))
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                found |= _called(attribute.g.node)
+    return found
 
 
 def _check_expansion(model: onnx.ModelProto) -> None:

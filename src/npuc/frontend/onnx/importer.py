@@ -25,6 +25,7 @@ from npuc.errors import (
     ResourceLimitError,
     UnknownTensorError,
     UsageError,
+    VerificationError,
 )
 from npuc.frontend.onnx.control import CONTROL
 from npuc.frontend.onnx.escape import emit_onnx, schema_of, to_type, type_proto
@@ -35,7 +36,7 @@ from npuc.frontend.onnx.reader import Source, element_type, read
 from npuc.frontend.onnx.registry import find_rule
 from npuc.frontend.onnx.scope import Meaning, NodeContext, Scope
 from npuc.frontend.onnx.structure import check_names, cut, sorted_nodes
-from npuc.frontend.onnx.validity import check_node, infer_outputs
+from npuc.frontend.onnx.validity import check_node, check_types, infer_outputs
 from npuc.ir import Graph, Weight, dtype_of, is_static, shape_of, tensor_type
 from npuc.ir.definition import ShapeError
 
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 OLDEST_OPSET, NEWEST_OPSET = 1, onnx.defs.onnx_opset_version()
 _MAX_ELEMENTS = 1 << 36
 _MAX_DEPTH = 16
-_MAX_UNROLLED = 400_000
+_MAX_UNROLLED = 50_000
 """Nodes of subgraphs, counted each time they are imported: nested loops multiply."""
 
 
@@ -68,13 +69,22 @@ def import_onnx(source: Path | str | bytes | onnx.ModelProto, options: ImportOpt
     where = str(source) if isinstance(source, Path | str) else None
     try:
         graph = _Importer(read(source), options or ImportOptions()).run()
+        graph.verify()
+        return graph
+    except VerificationError as error:
+        raise InvalidModelError(_one_line(error.message), where=where) from error
     except NpucError as error:
         error.where = error.where or where
+        error.message = _one_line(error.message)
         raise
     except RecursionError as error:
         raise InvalidModelError("its graphs are nested too deeply", where=where) from error
-    graph.verify()
-    return graph
+
+
+def _one_line(text: str) -> str:
+    """Names come from the file: line breaks in them are shown as such, and long ones are cut."""
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return line if len(line) <= 600 else f"{line[:400]} ... {line[-150:]}"
 
 
 class _Importer:
@@ -196,7 +206,9 @@ class _Importer:
                 types[name] = onnx.helper.make_tensor_type_proto(types[name].tensor_type.elem_type, shape)
         for tensor in proto.initializer:
             types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
-        stated = {info.name: info.type for info in (*proto.value_info, *proto.output) if info.HasField("type")}
+        stated = {
+            info.name: info.type for info in (*proto.value_info, *proto.output) if info.HasField("type")
+        }
         for node in sorted_nodes(proto):
             domain = "" if node.domain == "ai.onnx" else node.domain
             schema = schema_of(node.op_type, domain, self.opsets.get(domain, 0))
@@ -216,6 +228,10 @@ class _Importer:
                     f"{Node.of(proto, 0).label} is of the domain '{domain}', which the model does not import"
                 )
             node = Node.of(proto, opset)
+            schema = schema_of(proto.op_type, domain, opset)
+            if schema is not None:
+                check_node(proto, schema, node.label)
+                check_types(proto, schema, [scope.dtype(name) for name in proto.input], node.label)
             try:
                 self._node(node, scope)
             except ShapeError as error:
@@ -238,6 +254,7 @@ class _Importer:
             if self._expanded(node, scope):
                 return None
             for name, value in emit_onnx(scope, node, str(error), self.declared).items():
+                _check_size(node, value)
                 scope.define(name, value)
             return None
         if any(node.outputs[len(results) :]):
@@ -268,7 +285,7 @@ class _Importer:
         self.depth += 1
         self.unrolled += len(graph.node) + 1
         if self.unrolled > _MAX_UNROLLED:
-            raise ResourceLimitError(f"its loops unroll to more than {_MAX_UNROLLED} nodes")
+            raise NoTopForm(f"the loops of the model unroll to more than {_MAX_UNROLLED} nodes")
         if self.depth > _MAX_DEPTH:
             raise InvalidModelError(f"its graphs are nested more than {_MAX_DEPTH} deep")
         try:

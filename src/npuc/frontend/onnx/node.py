@@ -78,7 +78,9 @@ class Node:
         if attribute.type != kind:
             raise InvalidModelError(f"{self.label}: the attribute '{name}' is not {_KINDS[kind]}")
         if attribute.ref_attr_name:
-            raise InvalidModelError(f"{self.label}: the attribute '{name}' is that of a function, but there is none")
+            raise InvalidModelError(
+                f"{self.label}: the attribute '{name}' is that of a function, but there is none"
+            )
         return onnx.helper.get_attribute_value(attribute)
 
     def int(self, name: str, default: Any = _MISSING) -> Any:

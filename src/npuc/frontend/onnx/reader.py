@@ -85,15 +85,20 @@ class Source:
                 f"tensor '{name}' is in the external file '{location}', but the model was given without a path"
             )
         folder = self.path.parent.resolve()
-        if "\0" in location:
-            raise ExternalDataError(f"tensor '{name}' is in an external file whose name has a zero byte")
-        target = (folder / location).resolve()
-        if not location or Path(location).is_absolute() or not target.is_relative_to(folder):
+        try:
+            target = (folder / location).resolve()
+            inside = bool(location) and not Path(location).is_absolute() and target.is_relative_to(folder)
+            present = inside and target.is_file()
+        except (OSError, ValueError, RuntimeError) as error:  # too long, a zero byte, links in a circle
+            raise ExternalDataError(
+                f"tensor '{name}' is in the external file '{location}', which is no path"
+            ) from error
+        if not inside:
             raise ExternalDataError(
                 f"tensor '{name}' is in the external file '{location}', which is not inside the model's folder",
                 fix="Only data beside the model is read",
             )
-        if not target.is_file():
+        if not present:
             raise ExternalDataError(
                 f"the external file '{location}' of tensor '{name}' is missing",
                 fix="Keep it beside the model",
@@ -141,7 +146,9 @@ def check_text(model: onnx.ModelProto) -> None:
         if graphs:
             graph = graphs.pop()
             nodes += graph.node
-            texts += [info.name for info in (*graph.input, *graph.output, *graph.value_info, *graph.initializer)]
+            texts += [
+                info.name for info in (*graph.input, *graph.output, *graph.value_info, *graph.initializer)
+            ]
             continue
         node = nodes.pop()
         texts += [node.name, node.op_type, node.domain, *node.input, *node.output]

@@ -57,6 +57,13 @@ class Scope:
             scope = scope.parent
         return None
 
+    def dtype(self, name: str) -> DType | None:
+        """The element type of what a name means here; None if it means nothing (yet)."""
+        meaning = self.lookup(name) if name else None
+        if meaning is None:
+            return None
+        return meaning.dtype if isinstance(meaning, Weight) else dtype_of(meaning.type)
+
     def define(self, name: str, meaning: Meaning) -> None:
         """Give a name its meaning."""
         self.meanings[name] = meaning

@@ -8,7 +8,7 @@ to that inference from here.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -17,8 +17,11 @@ from onnx import AttributeProto, TensorProto, TypeProto, shape_inference
 from onnx.defs import OpSchema
 
 from npuc.errors import InvalidModelError
+from npuc.ir import DType
+from npuc.ir.dtypes import DTYPES
 
 _MAX_DEPTH = 16
+_TYPE_NAMES = {dtype.name: f"tensor({TensorProto.DataType.Name(dtype.onnx).lower()})" for dtype in DTYPES}
 _EQUATION = re.compile(r"[A-Za-z., >-]*")
 _VARIADIC, _SINGLE = OpSchema.FormalParameterOption.Variadic, OpSchema.FormalParameterOption.Single
 
@@ -32,6 +35,8 @@ class _Form:
     needed: tuple[int, ...]
     attributes: dict[str, int]
     required: tuple[str, ...]
+    types: tuple[tuple[str, frozenset[str]], ...]
+    """For each input the name of its type, and the types that it may be; the last one may be repeated."""
 
 
 @cache
@@ -41,9 +46,19 @@ def _form(op_type: str, domain: str, since: int) -> _Form:
         (schema.min_input, schema.max_input),
         (schema.min_output, schema.max_output),
         tuple(i for i, parameter in enumerate(schema.inputs) if parameter.option == _SINGLE),
-        {name: int(attribute.type.value) for name, attribute in schema.attributes.items()},
+        {
+            name: AttributeProto.AttributeType.Value(attribute.type.name)
+            for name, attribute in schema.attributes.items()
+        },
         tuple(name for name, attribute in schema.attributes.items() if attribute.required),
+        tuple(_allowed(parameter, index) for index, parameter in enumerate(schema.inputs)),
     )
+
+
+def _allowed(parameter: OpSchema.FormalParameter, index: int) -> tuple[str, frozenset[str]]:
+    # A variadic input that is not homogeneous has a type of its own each time.
+    name = parameter.type_str if parameter.is_homogeneous else f"{parameter.type_str} {index}"
+    return name, frozenset(parameter.types)
 
 
 def check_node(proto: onnx.NodeProto, schema: OpSchema, label: str, depth: int = 0) -> None:
@@ -72,7 +87,7 @@ def check_node(proto: onnx.NodeProto, schema: OpSchema, label: str, depth: int =
         given.add(attribute.name)
         expected = form.attributes.get(attribute.name)
         if expected is not None and attribute.type != expected:
-            kind = AttributeProto.AttributeType.Name(expected)  # type: ignore[arg-type]
+            kind = AttributeProto.AttributeType.Name(expected)
             raise InvalidModelError(f"{label}: the attribute '{attribute.name}' is not of the type {kind}")
         if attribute.ref_attr_name:
             raise InvalidModelError(f"{label}: the attribute '{attribute.name}' has no value")
@@ -88,6 +103,24 @@ def check_node(proto: onnx.NodeProto, schema: OpSchema, label: str, depth: int =
             raise InvalidModelError(f"{label}: its equation '{equation}' is not one")
 
 
+def check_types(proto: onnx.NodeProto, schema: OpSchema, dtypes: Sequence[DType | None], label: str) -> None:
+    """Raise `InvalidModelError` if the element types of the inputs are none that the operator takes together."""
+    types = _form(schema.name, schema.domain, schema.since_version).types
+    seen: dict[str, DType] = {}
+    for index, dtype in enumerate(dtypes):
+        if dtype is None or not types:
+            continue
+        variable, allowed = types[min(index, len(types) - 1)]
+        if _TYPE_NAMES[dtype.name] not in allowed:
+            raise InvalidModelError(
+                f"{label}: its input '{proto.input[index]}' is {dtype.name}, which it does not take"
+            )
+        if seen.setdefault(variable, dtype) is not dtype:
+            raise InvalidModelError(
+                f"{label}: its inputs are {seen[variable].name} and {dtype.name}, but must be of one type"
+            )
+
+
 def _check_graph(graph: onnx.GraphProto, label: str, depth: int) -> None:
     for node in graph.node:
         domain = "" if node.domain == "ai.onnx" else node.domain
@@ -97,6 +130,22 @@ def _check_graph(graph: onnx.GraphProto, label: str, depth: int) -> None:
             continue
         inner = f"{label}, in its subgraph: {node.op_type} node '{node.name or next(iter(node.output), '')}'"
         check_node(node, schema, inner, depth)
+
+
+def _check_attention(proto: onnx.NodeProto, types: Mapping[str, TypeProto], label: str) -> None:
+    """ONNX Runtime divides by the size of a head, whatever the attributes make of it."""
+    if proto.op_type != "Attention" or proto.domain not in ("", "ai.onnx"):
+        return
+    heads = {attribute.name: attribute.i for attribute in proto.attribute}
+    for name, which in zip(proto.input, ("q_num_heads", "kv_num_heads", "kv_num_heads"), strict=False):
+        dims = list(types[name].tensor_type.shape.dim) if name in types else []
+        count = heads.get(which, 0)
+        if len(dims) == 3 and dims[2].HasField("dim_value") and (count < 1 or dims[2].dim_value % count):
+            raise InvalidModelError(
+                f"{label}: {which} = {count} does not divide {dims[2].dim_value} channels"
+            )
+        if len(dims) == 4 and which in heads and count < 1:
+            raise InvalidModelError(f"{label}: {which} = {count}")
 
 
 def infer_outputs(
@@ -109,6 +158,7 @@ def infer_outputs(
 ) -> dict[str, TypeProto]:
     """The types of a node's outputs by ONNX's own inference; those that it cannot tell are left out."""
     check_node(proto, schema, label)
+    _check_attention(proto, types, label)
     imports = [onnx.helper.make_opsetid(proto.domain, opset)]
     if proto.domain:
         imports.append(onnx.helper.make_opsetid("", 21))

@@ -163,10 +163,8 @@ def pad(ctx: NodeContext) -> Outcome:
     else:
         pads = ctx.known_ints(1, "pads")
         fill = ctx.known(2, "pad value") if ctx.has(2) else np.zeros(())
-        if (
-            fill.dtype.kind not in "fiu"
-            or (abs(float(fill.reshape(-1)[0])) > 2**53
-            and not ctx.dtype(0).is_float)
+        if fill.dtype.kind not in "fiu" or (
+            abs(float(fill.reshape(-1)[0])) > 2**53 and not ctx.dtype(0).is_float
         ):
             raise NoTopForm("its pad value is not a number")
         value = float(fill.reshape(-1)[0])

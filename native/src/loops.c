@@ -4,9 +4,47 @@
  * Each form below gives exactly the numbers of requant.h; it is chosen once a tensor from the kind and from the largest
  * accumulator, so that the loops need neither 64-bit comparisons nor 64-bit arithmetic shifts, which AVX2 does not have.
  */
+#include "loops.h"
+
 #include <string.h>
 
-#include "loops.h"
+#include "npuc/gemm.h"
+#include "pool.h"
+
+int npuc_use_avx2(void) { return npuc_isa()[0] == 'a'; }
+
+int npuc_use_avx512(void) { return strncmp(npuc_isa(), "avx512", 6) == 0; }
+
+typedef struct parts {
+    npuc_part *body;
+    void *context;
+    int64_t count, size;
+} parts;
+
+static void run_part(void *context, ptrdiff_t index, int worker)
+{
+    const parts *p = context;
+    int64_t begin = index * p->size, end = begin + p->size;
+    (void)worker;
+    p->body(p->context, begin, end < p->count ? end : p->count);
+}
+
+void npuc_in_parts(int32_t threads, int64_t count, int64_t grain, npuc_part *body, void *context)
+{
+    if (threads <= 1 || count <= grain) {
+        body(context, 0, count);
+        return;
+    }
+    /* A few parts a thread, so that a slow one can be helped; whole cache lines of any type. */
+    int64_t size = count / ((int64_t)threads * 4) + 1;
+    size = size < grain ? grain : size;
+    size = (size + 63) / 64 * 64;
+    if (grain < 64) size = grain > count / ((int64_t)threads * 4) + 1 ? grain : count / ((int64_t)threads * 4) + 1;
+    parts p = {body, context, count, size};
+    npuc_parallel((ptrdiff_t)((count + size - 1) / size), threads, run_part, &p);
+}
+
+#define WIDE32 ((int64_t)1 << 31) /* the largest magnitude of an int32 */
 
 enum { FORM_DOUBLE, FORM_UP, FORM_EVEN, FORM_SHIFT, FORM_FLOAT, FORM_UP_WIDE, FORM_EVEN_WIDE, FORM_SHIFT_WIDE };
 
@@ -33,14 +71,14 @@ NPUC_INLINE int64_t even(int64_t x, int s)
     return y - (rest == 0 && (y & 1));
 }
 
-npuc_status npuc_stage_init(npuc_stage *stage, const npuc_requant *rq, int32_t index, int64_t bound, int32_t dtype)
+npuc_status npuc_output_init(npuc_output *stage, const npuc_requant *rq, int32_t index, int64_t bound, int32_t dtype)
 {
     int64_t least, most;
     if (!rq || !npuc_limits(dtype, &least, &most)) return NPUC_BAD_ARGUMENT;
     if (rq->lo < least || rq->hi > most || rq->lo > rq->hi) return NPUC_BAD_ARGUMENT;
     if (rq->zero_point < least || rq->zero_point > most) return NPUC_BAD_ARGUMENT;
     if (index < 0 || index >= rq->count) return NPUC_BAD_ARGUMENT;
-    *stage = (npuc_stage){.zero = rq->zero_point, .lo = rq->lo - rq->zero_point, .hi = rq->hi - rq->zero_point};
+    *stage = (npuc_output){.zero = rq->zero_point, .lo = rq->lo - rq->zero_point, .hi = rq->hi - rq->zero_point};
     if (rq->kind == NPUC_FLOAT) {
         if (!rq->scale || !(rq->scale[index] > 0.0f && rq->scale[index] <= 3.0e38f)) return NPUC_BAD_ARGUMENT;
         stage->form = FORM_FLOAT;
@@ -54,10 +92,10 @@ npuc_status npuc_stage_init(npuc_stage *stage, const npuc_requant *rq, int32_t i
     /* The product and the rounding term must fit in 63 bits. */
     int64_t half = shift > 0 ? (int64_t)1 << (shift - 1) : 0;
     if (bound > (INT64_MAX - half) / (multiplier ? multiplier : 1)) return NPUC_BAD_ARGUMENT;
-    int narrow = bound <= INT32_MAX && shift > 0 && (bound * multiplier + half) >> shift <= INT32_MAX - 1;
+    int narrow = bound <= WIDE32 && shift > 0 && (bound * multiplier + half) >> shift <= INT32_MAX - 1;
     switch (rq->kind) {
     case NPUC_DOUBLE:
-        if (bound > INT32_MAX || shift < 0) return NPUC_BAD_ARGUMENT;
+        if (bound > WIDE32 || shift < 0) return NPUC_BAD_ARGUMENT;
         stage->form = FORM_DOUBLE;
         return NPUC_OK;
     case NPUC_SINGLE: stage->form = narrow ? FORM_UP : FORM_UP_WIDE; return NPUC_OK;
@@ -70,7 +108,7 @@ npuc_status npuc_stage_init(npuc_stage *stage, const npuc_requant *rq, int32_t i
 }
 
 /* srdhm is half_up(a * b, 31), and only the low 32 bits of the shifted product are wanted, so a logical shift will do. */
-NPUC_INLINE void double_body(const npuc_stage *stage, const int32_t *acc, int32_t *y, int64_t n)
+NPUC_INLINE void double_block_body(const npuc_output *stage, const int32_t *acc, int32_t *y, int64_t n)
 {
     int exponent = 31 - stage->shift;
     int left = exponent > 0 ? exponent : 0, right = exponent > 0 ? 0 : -exponent;
@@ -82,10 +120,10 @@ NPUC_INLINE void double_body(const npuc_stage *stage, const int32_t *acc, int32_
         y[i] = (high >> right) + ((high & mask) > threshold);
     }
 }
-NPUC_TWICE(double_block, (const npuc_stage *stage, const int32_t *acc, int32_t *y, int64_t n), (stage, acc, y, n))
+NPUC_TWICE(double_block, (const npuc_output *stage, const int32_t *acc, int32_t *y, int64_t n), (stage, acc, y, n))
 
 /* Offset by 2^63, so that the shift is a logical one. */
-NPUC_INLINE void up_body(const npuc_stage *stage, const int32_t *acc, int32_t *y, int64_t n)
+NPUC_INLINE void up_block_body(const npuc_output *stage, const int32_t *acc, int32_t *y, int64_t n)
 {
     int s = stage->shift;
     int32_t m = stage->multiplier;
@@ -94,9 +132,9 @@ NPUC_INLINE void up_body(const npuc_stage *stage, const int32_t *acc, int32_t *y
     for (int64_t i = 0; i < n; i++)
         y[i] = (int32_t)((uint32_t)(((uint64_t)((int64_t)acc[i] * m) + offset) >> s) - back);
 }
-NPUC_TWICE(up_block, (const npuc_stage *stage, const int32_t *acc, int32_t *y, int64_t n), (stage, acc, y, n))
+NPUC_TWICE(up_block, (const npuc_output *stage, const int32_t *acc, int32_t *y, int64_t n), (stage, acc, y, n))
 
-NPUC_INLINE void even_body(const npuc_stage *stage, const int32_t *acc, int32_t *y, int64_t n)
+NPUC_INLINE void even_block_body(const npuc_output *stage, const int32_t *acc, int32_t *y, int64_t n)
 {
     int s = stage->shift;
     int32_t m = stage->multiplier;
@@ -109,21 +147,21 @@ NPUC_INLINE void even_body(const npuc_stage *stage, const int32_t *acc, int32_t 
         y[i] = (int32_t)(uint32_t)(rounded - odd_tie);
     }
 }
-NPUC_TWICE(even_block, (const npuc_stage *stage, const int32_t *acc, int32_t *y, int64_t n), (stage, acc, y, n))
+NPUC_TWICE(even_block, (const npuc_output *stage, const int32_t *acc, int32_t *y, int64_t n), (stage, acc, y, n))
 
-NPUC_INLINE void shift_body(const npuc_stage *stage, const int32_t *acc, int32_t *y, int64_t n)
+NPUC_INLINE void shift_block_body(const npuc_output *stage, const int32_t *acc, int32_t *y, int64_t n)
 {
     int s = stage->shift;
     int32_t half = (int32_t)1 << (s - 1);
     for (int64_t i = 0; i < n; i++) y[i] = (acc[i] + half) >> s;
 }
-NPUC_TWICE(shift_block, (const npuc_stage *stage, const int32_t *acc, int32_t *y, int64_t n), (stage, acc, y, n))
+NPUC_TWICE(shift_block, (const npuc_output *stage, const int32_t *acc, int32_t *y, int64_t n), (stage, acc, y, n))
 
 /*
  * Clamping to the output's range before rounding changes nothing, the range being whole numbers, and brings the value
  * below 2^22, where adding and taking away 1.5 * 2^23 rounds half to even.
  */
-NPUC_INLINE void float_body(const npuc_stage *stage, const int32_t *acc, int32_t *y, int64_t n)
+NPUC_INLINE void float_block_body(const npuc_output *stage, const int32_t *acc, int32_t *y, int64_t n)
 {
     const float magic = 12582912.0f, scale = stage->scale, lo = (float)stage->lo, hi = (float)stage->hi;
     for (int64_t i = 0; i < n; i++) {
@@ -133,9 +171,9 @@ NPUC_INLINE void float_body(const npuc_stage *stage, const int32_t *acc, int32_t
         y[i] = (int32_t)((v + magic) - magic);
     }
 }
-NPUC_TWICE(float_block, (const npuc_stage *stage, const int32_t *acc, int32_t *y, int64_t n), (stage, acc, y, n))
+NPUC_TWICE(float_block, (const npuc_output *stage, const int32_t *acc, int32_t *y, int64_t n), (stage, acc, y, n))
 
-int32_t npuc_stage_one(const npuc_stage *stage, int64_t acc)
+int32_t npuc_output_one(const npuc_output *stage, int64_t acc)
 {
     int64_t y;
     switch (stage->form) {
@@ -155,7 +193,7 @@ int32_t npuc_stage_one(const npuc_stage *stage, int64_t acc)
     return (int32_t)npuc_clamp64(y, stage->lo, stage->hi) + stage->zero;
 }
 
-void npuc_stage_block(const npuc_stage *stage, const int32_t *acc, int32_t *y, int64_t n)
+void npuc_output_block(const npuc_output *stage, const int32_t *acc, int32_t *y, int64_t n)
 {
     switch (stage->form) {
     case FORM_DOUBLE: double_block(stage, acc, y, n); return;
@@ -164,7 +202,7 @@ void npuc_stage_block(const npuc_stage *stage, const int32_t *acc, int32_t *y, i
     case FORM_SHIFT: shift_block(stage, acc, y, n); return;
     case FORM_FLOAT: float_block(stage, acc, y, n); return;
     default:
-        for (int64_t i = 0; i < n; i++) y[i] = npuc_stage_one(stage, acc[i]) - stage->zero;
+        for (int64_t i = 0; i < n; i++) y[i] = npuc_output_one(stage, acc[i]) - stage->zero;
     }
 }
 
@@ -219,7 +257,7 @@ static void load_run(const npuc_operand *x, int64_t at, int64_t n, int64_t strid
     }
 }
 
-void npuc_load(const npuc_operand *x, int64_t start, int64_t n, int32_t *block)
+void npuc_load_block(const npuc_operand *x, int64_t start, int64_t n, int32_t *block)
 {
     int64_t index[NPUC_MAX_RANK], rest = start, at = 0;
     int32_t last = x->rank - 1;
@@ -261,7 +299,7 @@ STORE_RUN(int8_t)
 STORE_RUN(uint8_t)
 STORE_RUN(int16_t)
 
-void npuc_store(const int32_t *block, int64_t n, int32_t lo, int32_t hi, int32_t zero, int32_t dtype, void *y,
+void npuc_store_block(const int32_t *block, int64_t n, int32_t lo, int32_t hi, int32_t zero, int32_t dtype, void *y,
                 int64_t start)
 {
     switch (dtype) {

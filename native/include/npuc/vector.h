@@ -1,0 +1,109 @@
+/*
+ * npuc: the integer kernels that are no matrix products: elementwise, pools, tables, softmax, norms, reductions, resizing.
+ *
+ * The arithmetic is docs/arithmetic.md and the docs/arithmetic-*.md beside it, to the bit. Inputs may be NPUC_I8, NPUC_U8 or
+ * NPUC_I16 unless a function says otherwise. Pointers must be valid for the sizes that the shapes give; everything else is
+ * checked, and a call that cannot be carried out returns an npuc_status and touches nothing. `threads` is the most threads to
+ * use (0: as many as the machine has); the result does not depend on it.
+ */
+#ifndef NPUC_VECTOR_H
+#define NPUC_VECTOR_H
+
+#include "npuc/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A tensor read through strides (in elements; 0 repeats), one for each dimension of the output: at most 8. */
+typedef struct npuc_view {
+    const void *data;
+    const int64_t *stride;
+    int32_t dtype;
+    int32_t zero_point;
+} npuc_view;
+
+/* The parameters of an addition; which are used depends on the kind (docs/arithmetic-eltwise.md). */
+typedef struct npuc_add_parameters {
+    int32_t kind; /* npuc_requant_kind */
+    int32_t subtract;
+    int32_t left;
+    int32_t multiplier_a;
+    int32_t shift_a;
+    int32_t multiplier_b;
+    int32_t shift_b;
+    int32_t multiplier;
+    int32_t shift;
+    float scale_a;
+    float scale_b;
+    int32_t zero_point;
+    int32_t lo;
+    int32_t hi;
+} npuc_add_parameters;
+
+/* y = a + b or a - b. `y` is contiguous and of type `dtype`. */
+NPUC_API npuc_status npuc_add(
+    const npuc_view *a, const npuc_view *b, int32_t rank, const int64_t *shape, const npuc_add_parameters *parameters,
+    int32_t dtype, void *y, int32_t threads);
+
+/* y = a * b through an output stage. */
+NPUC_API npuc_status npuc_mul(
+    const npuc_view *a, const npuc_view *b, int32_t rank, const int64_t *shape, const npuc_requant *rq, int32_t dtype,
+    void *y, int32_t threads);
+
+/* The smaller (or the larger) of two tensors of one type, scale and zero point, within [lo, hi]. */
+NPUC_API npuc_status npuc_minmax(
+    const npuc_view *a, const npuc_view *b, int32_t rank, const int64_t *shape, int32_t larger, int32_t lo, int32_t hi,
+    int32_t dtype, void *y, int32_t threads);
+
+/* y = rq(x - zero_point), n contiguous elements; x may also be NPUC_I32 (zero_point 0). */
+NPUC_API npuc_status npuc_requant_tensor(
+    const void *x, int32_t x_dtype, int32_t zero_point, int64_t n, const npuc_requant *rq, int32_t dtype, void *y,
+    int32_t threads);
+
+/* How a float becomes an integer. */
+typedef enum npuc_rounding { NPUC_HALF_AWAY = 0, NPUC_HALF_EVEN = 1 } npuc_rounding;
+
+/* y = sat(round(x / scale) + zero_point); the division is in float32; NaN becomes the zero point. */
+NPUC_API npuc_status npuc_quantize(
+    const float *x, int64_t n, float scale, int32_t zero_point, int32_t rounding, int32_t lo, int32_t hi, int32_t dtype,
+    void *y, int32_t threads);
+
+/* y = scale * (x - zero_point) in float32; x may also be NPUC_I32. */
+NPUC_API npuc_status npuc_dequantize(
+    const void *x, int32_t x_dtype, int64_t n, float scale, int32_t zero_point, float *y, int32_t threads);
+
+/* The windows of a pool over an NHWC tensor; what lies outside of the input is padding. */
+typedef struct npuc_pool {
+    int64_t n, h, w, c;
+    int64_t out_h, out_w;
+    int64_t kernel_h, kernel_w;
+    int64_t stride_h, stride_w;
+    int64_t dilation_h, dilation_w;
+    int64_t pad_top, pad_left;
+} npuc_pool;
+
+/* The largest element of each window; padding never wins, and each window must hold an element. */
+NPUC_API npuc_status npuc_max_pool(const npuc_pool *pool, const void *x, int32_t dtype, void *y, int32_t threads);
+
+/*
+ * The mean of each window. NPUC_DOUBLE: the sum of the integers over their count, rounded half away from zero, within
+ * [lo, hi]; `rq` needs no multiplier. Other kinds: rq(sum of (q - zero_point)), entry count - 1 of `rq` for a window of count
+ * elements, or the one entry of `rq` for all. With `include_pad` padding counts, as elements of value zero_point.
+ */
+NPUC_API npuc_status npuc_average_pool(
+    const npuc_pool *pool, const void *x, int32_t x_dtype, int32_t zero_point, int32_t include_pad, const npuc_requant *rq,
+    int32_t dtype, void *y, int32_t threads);
+
+/* y = table[x - lowest x]: 256 entries of an 8-bit x in ascending order; `dtype` is the type of entries and output. */
+NPUC_API npuc_status npuc_table8(
+    const void *x, int32_t x_dtype, int64_t n, const void *table, int32_t dtype, void *y, int32_t threads);
+
+/* A 16-bit x through 513 entries, one every 128 steps, linear between them, rounding half up. */
+NPUC_API npuc_status npuc_table16(const int16_t *x, int64_t n, const int16_t *table, int16_t *y, int32_t threads);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* NPUC_VECTOR_H */

@@ -1,0 +1,571 @@
+/*
+ * Convolution, transposed convolution and fully connected layers as GEMMs over gathered windows.
+ *
+ * A convolution is one job: a grid of output pixels and a list of taps. A transposed convolution is one job for each phase of
+ * its stride: the output pixels (phase + stride * j) see a fixed subset of the taps, so each phase is a plain convolution
+ * over the input and nothing is multiplied by an inserted zero. Each job has its own packed weights and folded bias.
+ */
+#include <limits.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "gemm.h"
+#include "npuc/gemm.h"
+#include "pool.h"
+#include "stage.h"
+#include "wide.h"
+
+#define MAGIC 0x317663636e75706eu
+#define ALIGN 64
+#define A_BLOCK (256 * 1024) /* bytes of activations that a task keeps in the second-level cache */
+
+enum { DEPTHWISE, BYTES, WORDS };
+
+typedef struct {
+    int32_t first_y, first_x; /* first output pixel; the next are a stride (transposed) or one further */
+    int32_t ny, nx;
+    int64_t dy, dx;      /* offsets of the tap tables in the buffer */
+    int64_t weight;      /* offset of the packed weights */
+    int64_t bias;        /* offset of the folded biases */
+} job;
+
+typedef struct {
+    uint64_t magic;
+    npuc_conv conv;
+    int32_t layout; /* DEPTHWISE, BYTES, WORDS */
+    int32_t kind, y_zero_point, lo, hi;
+    int32_t job_count;
+    int32_t k_block;  /* wide: channels x taps whose sum fits int32; 0: not even two */
+    int32_t channels; /* output channels, each group padded to whole panels */
+    int64_t jobs, multiplier, shift, scale, vectorable;
+} header;
+
+static int32_t icg(const npuc_conv *c) { return c->in_channels / c->groups; }
+static int32_t ocg(const npuc_conv *c) { return c->out_channels / c->groups; }
+static int32_t panels_of(const npuc_conv *c) { return (ocg(c) + NPUC_PANEL - 1) / NPUC_PANEL; }
+
+/* Bounds that keep every product of sizes far from 2^63. */
+static int valid(const npuc_conv *c) {
+    const int32_t limit = 1 << 24;
+    if (!c || c->groups < 1 || c->in_channels < 1 || c->out_channels < 1) return 0;
+    if (c->in_channels > limit || c->out_channels > limit || c->in_channels % c->groups || c->out_channels % c->groups) return 0;
+    if (c->kernel_h < 1 || c->kernel_w < 1 || c->kernel_h > 1 << 12 || c->kernel_w > 1 << 12) return 0;
+    if (c->stride_h < 1 || c->stride_w < 1 || c->stride_h > 1 << 12 || c->stride_w > 1 << 12) return 0;
+    if (c->dilation_h < 1 || c->dilation_w < 1 || c->dilation_h > 1 << 12 || c->dilation_w > 1 << 12) return 0;
+    if (c->pad_top < -limit || c->pad_left < -limit || c->pad_top > limit || c->pad_left > limit) return 0;
+    switch (c->x_dtype) {
+    case NPUC_I8: return c->x_zero_point >= -128 && c->x_zero_point <= 127;
+    case NPUC_U8: return c->x_zero_point >= 0 && c->x_zero_point <= 255;
+    case NPUC_I16: return c->x_zero_point >= -32768 && c->x_zero_point <= 32767;
+    default: return 0;
+    }
+}
+
+static int is_depthwise(const npuc_conv *c) {
+    return c->groups > 1 && c->groups == c->in_channels && c->groups == c->out_channels && !c->wide;
+}
+
+static int32_t phases(const npuc_conv *c) { return c->transposed ? c->stride_h * c->stride_w : 1; }
+
+/* Taps of one axis that phase `p` sees: the kernel index and the input offset of each, offsets ascending. */
+static int32_t taps(int32_t transposed, int32_t kernel, int32_t stride, int32_t dilation, int32_t pad, int32_t p,
+                    int32_t *index, int32_t *offset) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < kernel; i++) {
+        const int32_t k = transposed ? kernel - 1 - i : i;
+        if (!transposed) {
+            if (index) index[n] = k, offset[n] = k * dilation - pad;
+            n++;
+        } else if ((p + pad - k * dilation) % stride == 0) {
+            if (index) index[n] = k, offset[n] = (p + pad - k * dilation) / stride;
+            n++;
+        }
+    }
+    return n;
+}
+
+static int32_t taps_y(const npuc_conv *c, int32_t p, int32_t *index, int32_t *offset) {
+    return taps(c->transposed, c->kernel_h, c->stride_h, c->dilation_h, c->pad_top, p, index, offset);
+}
+
+static int32_t taps_x(const npuc_conv *c, int32_t p, int32_t *index, int32_t *offset) {
+    return taps(c->transposed, c->kernel_w, c->stride_w, c->dilation_w, c->pad_left, p, index, offset);
+}
+
+static int64_t align(int64_t x) { return (x + ALIGN - 1) / ALIGN * ALIGN; }
+
+/* Bytes of the packed weights of a job with `taps` taps. */
+static int64_t weight_bytes(const npuc_conv *c, int32_t layout, int64_t tap_count) {
+    const int64_t channels = (int64_t)c->groups * panels_of(c) * NPUC_PANEL;
+    if (layout == DEPTHWISE) return tap_count * align(c->out_channels) * 4;
+    const int64_t k = tap_count * icg(c);
+    return layout == BYTES ? channels * ((k + 3) / 4 * 4) : channels * ((k + 1) / 2 * 2) * 2;
+}
+
+/* Lays the buffer out; fills `h` and `jobs` when given. Returns its size. */
+static int64_t arrange(const npuc_conv *c, int32_t layout, header *h, uint8_t *buffer) {
+    const int32_t count = phases(c);
+    const int64_t channels = layout == DEPTHWISE ? align(c->out_channels) : (int64_t)c->groups * panels_of(c) * NPUC_PANEL;
+    int64_t at = align(sizeof(header));
+    const int64_t jobs = at;
+    at = align(at + count * (int64_t)sizeof(job));
+    for (int32_t p = 0; p < count; p++) {
+        job j = {.first_y = p / (c->transposed ? c->stride_w : 1), .first_x = p % (c->transposed ? c->stride_w : 1)};
+        j.ny = taps_y(c, j.first_y, NULL, NULL);
+        j.nx = taps_x(c, j.first_x, NULL, NULL);
+        j.dy = at;
+        j.dx = at + c->kernel_h * 4;
+        at = align(j.dx + c->kernel_w * 4);
+        j.weight = at;
+        j.bias = align(at + weight_bytes(c, layout, (int64_t)j.ny * j.nx));
+        at = align(j.bias + channels * (c->wide ? 8 : 4));
+        if (h) memcpy(buffer + jobs + p * (int64_t)sizeof(job), &j, sizeof j);
+    }
+    const int64_t multiplier = at, shift = align(at + channels * 4), scale = align(shift + channels * 4),
+                  vectorable = align(scale + channels * 4);
+    if (h) {
+        h->job_count = count;
+        h->channels = (int32_t)channels;
+        h->jobs = jobs;
+        h->multiplier = multiplier;
+        h->shift = shift;
+        h->scale = scale;
+        h->vectorable = vectorable;
+    }
+    return align(vectorable + channels / NPUC_PANEL);
+}
+
+static int reasonable(const npuc_conv *c) {
+    const int64_t weights = (int64_t)c->out_channels * icg(c) * c->kernel_h; /* below 2^60 */
+    return valid(c) && weights <= ((int64_t)1 << 36) / c->kernel_w && (int64_t)c->groups * panels_of(c) <= 1 << 26 &&
+           phases(c) <= 1 << 14;
+}
+
+size_t npuc_conv_size(const npuc_conv *conv) {
+    if (!valid(conv) || !reasonable(conv)) return 0;
+    return (size_t)arrange(conv, is_depthwise(conv) ? DEPTHWISE : WORDS, NULL, NULL);
+}
+
+/* Whether every run of `block` weights of every channel sums to a value that fits int32 with any activation. */
+static int block_fits(const int16_t *weight, int64_t outputs, int64_t k, int64_t block, int64_t limit) {
+    for (int64_t o = 0; o < outputs; o++) {
+        /* The order of the packed weights is a permutation inside a channel, so the largest `block` weights decide; the
+           bound of block times the largest one is simple and never too small. */
+        int64_t largest = 0;
+        for (int64_t i = 0; i < k; i++) {
+            const int64_t w = weight[o * k + i] < 0 ? -(int64_t)weight[o * k + i] : weight[o * k + i];
+            if (w > largest) largest = w;
+        }
+        if (largest * block > limit) return 0;
+    }
+    return 1;
+}
+
+static void pack_job(const npuc_conv *c, int32_t layout, const job *j, const int16_t *weight, const int64_t *bias,
+                     uint8_t *buffer, int32_t *index_y, int32_t *index_x) {
+    int32_t *dy = (int32_t *)(void *)(buffer + j->dy), *dx = (int32_t *)(void *)(buffer + j->dx);
+    taps_y(c, j->first_y, index_y, dy);
+    taps_x(c, j->first_x, index_x, dx);
+    const int32_t inputs = icg(c), outputs = ocg(c), panels = panels_of(c);
+    const int64_t kernel = (int64_t)c->kernel_h * c->kernel_w;
+    const int64_t k_all = (int64_t)j->ny * j->nx * inputs;
+    const int64_t k_padded = layout == BYTES ? (k_all + 3) / 4 * 4 : (k_all + 1) / 2 * 2;
+    /* In byte kernels a signed activation is stored with 128 added; that moves its zero point too. */
+    const int64_t zero_point = c->x_zero_point + (layout == BYTES && c->x_dtype == NPUC_I8 ? 128 : 0);
+    for (int32_t g = 0; g < c->groups; g++)
+        for (int32_t o = 0; o < outputs; o++) {
+            const int64_t channel = (int64_t)g * outputs + o;
+            const int64_t slot = layout == DEPTHWISE ? channel : (int64_t)g * panels * NPUC_PANEL + o;
+            const int16_t *from = weight + channel * inputs * kernel;
+            uint8_t *panel = buffer + j->weight + (slot / NPUC_PANEL) * NPUC_PANEL * k_padded * (layout == BYTES ? 1 : 2);
+            const int64_t lane = slot % NPUC_PANEL;
+            int64_t sum = 0, k = 0;
+            for (int32_t a = 0; a < j->ny; a++)
+                for (int32_t b = 0; b < j->nx; b++)
+                    for (int32_t i = 0; i < inputs; i++, k++) {
+                        const int16_t w = from[i * kernel + (int64_t)index_y[a] * c->kernel_w + index_x[b]];
+                        sum += w;
+                        if (layout == BYTES) {
+                            ((int8_t *)panel)[(k / 4 * NPUC_PANEL + lane) * 4 + k % 4] = (int8_t)w;
+                        } else if (layout == WORDS) {
+                            memcpy(panel + ((k / 2 * NPUC_PANEL + lane) * 2 + k % 2) * 2, &w, 2);
+                        } else {
+                            const int32_t pair = (int32_t)(uint16_t)w;
+                            memcpy(buffer + j->weight + (k * align(c->out_channels) + slot) * 4, &pair, 4);
+                        }
+                    }
+            const int64_t folded = (bias ? bias[channel] : 0) - zero_point * sum;
+            if (c->wide) {
+                memcpy(buffer + j->bias + slot * 8, &folded, 8);
+            } else {
+                const uint32_t wrapped = (uint32_t)(uint64_t)folded;
+                memcpy(buffer + j->bias + slot * 4, &wrapped, 4);
+            }
+        }
+}
+
+npuc_status npuc_conv_prepare(const npuc_conv *conv, const int16_t *weight, const int64_t *bias, const npuc_requant *requant,
+                              void *buffer, size_t size) {
+    const size_t needed = npuc_conv_size(conv);
+    if (!needed || !weight || !buffer || size < needed || (uintptr_t)buffer % ALIGN) return NPUC_BAD_ARGUMENT;
+    if (!npuc_stage_valid(requant, conv->y_dtype, conv->out_channels, conv->wide)) return NPUC_BAD_ARGUMENT;
+    int32_t *index = npuc_scratch((size_t)(conv->kernel_h + conv->kernel_w) * 4);
+    if (!index) return NPUC_NO_MEMORY;
+
+    const int64_t k = (int64_t)icg(conv) * conv->kernel_h * conv->kernel_w;
+    int32_t layout = DEPTHWISE;
+    if (!is_depthwise(conv)) {
+        layout = conv->x_dtype != NPUC_I16 && !conv->wide && npuc_gemm()->bytes ? BYTES : WORDS;
+        for (int64_t i = 0; i < conv->out_channels * k && layout == BYTES; i++)
+            if (weight[i] < -128 || weight[i] > 127) layout = WORDS;
+    }
+    uint8_t *bytes = buffer;
+    header h = {.magic = MAGIC, .conv = *conv, .layout = layout, .kind = -1};
+    memset(buffer, 0, (size_t)arrange(conv, layout, NULL, NULL));
+    arrange(conv, layout, &h, bytes);
+    if (conv->wide) {
+        const int64_t limit = conv->x_dtype == NPUC_I16 ? 65535 : INT32_MAX / 255;
+        h.k_block = 2;
+        while (h.k_block < k && h.k_block < 1 << 20) h.k_block *= 2;
+        while (h.k_block && !block_fits(weight, conv->out_channels, k, h.k_block, limit)) h.k_block /= 2;
+        if (h.k_block < 2) h.k_block = 0;
+    }
+    const job *jobs = (const job *)(const void *)(bytes + h.jobs);
+    for (int32_t p = 0; p < h.job_count; p++)
+        pack_job(conv, layout, jobs + p, weight, bias, bytes, index, index + conv->kernel_h);
+
+    int32_t *multiplier = (int32_t *)(void *)(bytes + h.multiplier), *shift = (int32_t *)(void *)(bytes + h.shift);
+    float *scale = (float *)(void *)(bytes + h.scale);
+    uint8_t *vectorable = bytes + h.vectorable;
+    memset(vectorable, 1, (size_t)(h.channels / NPUC_PANEL));
+    if (requant) {
+        h.kind = requant->kind;
+        h.y_zero_point = requant->zero_point;
+        h.lo = requant->lo;
+        h.hi = requant->hi;
+        for (int32_t slot = 0; slot < h.channels; slot++) {
+            /* Slots that pad a panel take the parameters of the panel's first channel, so that they decide nothing. */
+            const int32_t width = layout == DEPTHWISE ? h.channels : panels_of(conv) * NPUC_PANEL;
+            const int32_t real = layout == DEPTHWISE ? conv->out_channels : ocg(conv);
+            const int32_t inside = slot % width < real ? slot % width : slot % width / NPUC_PANEL * NPUC_PANEL;
+            if (inside >= real) continue;
+            const int32_t c = requant->count == 1 ? 0 : slot / width * real + inside;
+            if (requant->kind < NPUC_POW2) multiplier[slot] = requant->multiplier[c];
+            if (requant->kind < NPUC_FLOAT) shift[slot] = requant->shift[c];
+            if (requant->kind == NPUC_FLOAT) scale[slot] = requant->scale[c];
+            vectorable[slot / NPUC_PANEL] &= (uint8_t)npuc_stage_vectorable(requant, c);
+        }
+    }
+    memcpy(buffer, &h, sizeof h);
+    return NPUC_OK;
+}
+
+/* --- running -------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const npuc_gemm_ops *ops;
+    const header *h;
+    const job *job;
+    const uint8_t *bytes;
+    npuc_stage stage;
+    npuc_window window;
+    int in_place;
+    uint8_t *y;
+    ptrdiff_t out_height, out_width;
+    ptrdiff_t rows; /* of the GEMM: output pixels of the job in all images */
+    ptrdiff_t row_blocks, panel_blocks;
+    int flip;
+    ptrdiff_t k_steps, panel_bytes, a_stride;
+    uint8_t *scratch;
+    ptrdiff_t scratch_stride;
+    const int32_t *zeros; /* a bias of nothing */
+} run;
+
+/* Addresses of the outputs of rows [first, first + count) of the job at `channel`. */
+static void output_rows(const run *g, ptrdiff_t first, int count, ptrdiff_t channel, uint8_t **out) {
+    const npuc_conv *c = &g->h->conv;
+    const ptrdiff_t size = npuc_element_size(c->y_dtype), pixel = c->out_channels * size;
+    if (!c->transposed) {
+        for (int r = 0; r < count; r++) out[r] = g->y + (first + r) * pixel + channel * size;
+        return;
+    }
+    const npuc_window *w = &g->window;
+    for (int r = 0; r < count; r++) {
+        const ptrdiff_t m = first + r, n = m / (w->rows * w->columns), j = m / w->columns % w->rows, i = m % w->columns;
+        const ptrdiff_t y = g->job->first_y + j * c->stride_h, x = g->job->first_x + i * c->stride_w;
+        out[r] = g->y + ((n * g->out_height + y) * g->out_width + x) * pixel + channel * size;
+    }
+}
+
+static void wide_tile(const run *g, int rows, int panels, const uint8_t *a, ptrdiff_t slot, ptrdiff_t channels, int32_t *part,
+                      uint8_t *const *out) {
+    const header *h = g->h;
+    const uint8_t *b = g->bytes + g->job->weight + slot / NPUC_PANEL * g->panel_bytes;
+    const int64_t *bias = (const int64_t *)(const void *)(g->bytes + g->job->bias) + slot;
+    int64_t acc[NPUC_MAX_ROWS * NPUC_MAX_PANELS * NPUC_PANEL];
+    const int width = panels * NPUC_PANEL;
+    for (int r = 0; r < rows; r++)
+        for (int n = 0; n < width; n++) acc[r * width + n] = bias[n];
+    const ptrdiff_t block = h->k_block / 2;
+    for (ptrdiff_t k = 0; block && k < g->k_steps; k += block) {
+        const ptrdiff_t steps = g->k_steps - k < block ? g->k_steps - k : block;
+        g->ops->tile16(rows, panels, steps, a + k * 4, g->a_stride, (const int16_t *)(const void *)(b + k * NPUC_PANEL * 4),
+                       g->panel_bytes, g->zeros, part);
+        for (int i = 0; i < rows * width; i++) acc[i] += part[i];
+    }
+    for (ptrdiff_t k = 0; !block && k < g->k_steps; k++)
+        for (int r = 0; r < rows; r++) {
+            int16_t x[2];
+            memcpy(x, a + r * g->a_stride + k * 4, 4);
+            for (int n = 0; n < width; n++) {
+                int16_t w[2];
+                memcpy(w, b + n / NPUC_PANEL * g->panel_bytes + (k * NPUC_PANEL + n % NPUC_PANEL) * 4, 4);
+                acc[r * width + n] += (int64_t)x[0] * w[0] + (int64_t)x[1] * w[1];
+            }
+        }
+    const npuc_requant rq = {h->kind,          2,     g->stage.multiplier, g->stage.shift, g->stage.scale,
+                             h->y_zero_point, h->lo, h->hi};
+    const ptrdiff_t size = npuc_element_size(h->conv.y_dtype);
+    for (int r = 0; r < rows; r++)
+        for (int n = 0; n < width && n < channels; n++) {
+            const int32_t value = npuc_requantize_wide(&rq, acc[r * width + n], (int32_t)(slot + n));
+            uint8_t *to = out[r] + n * size;
+            if (size == 4) {
+                memcpy(to, &value, 4);
+            } else if (size == 2) {
+                const int16_t word = (int16_t)value;
+                memcpy(to, &word, 2);
+            } else {
+                *to = (uint8_t)value;
+            }
+        }
+}
+
+static void gemm_task(void *context, ptrdiff_t index, int worker) {
+    const run *g = context;
+    const npuc_conv *c = &g->h->conv;
+    const npuc_gemm_ops *ops = g->ops;
+    const ptrdiff_t panels = panels_of(c), outputs = ocg(c);
+    const ptrdiff_t pb = index % g->panel_blocks, rb = index / g->panel_blocks % g->row_blocks,
+                    group = index / g->panel_blocks / g->row_blocks;
+    const ptrdiff_t r0 = g->rows * rb / g->row_blocks, r1 = g->rows * (rb + 1) / g->row_blocks;
+    const ptrdiff_t p0 = panels * pb / g->panel_blocks, p1 = panels * (pb + 1) / g->panel_blocks;
+    const int bytes = g->h->layout == BYTES;
+
+    npuc_window window = g->window;
+    window.offset = group * icg(c) * npuc_element_size(c->x_dtype);
+    uint8_t *scratch = g->scratch + worker * g->scratch_stride;
+    int32_t *acc = (int32_t *)(void *)scratch;
+    scratch += NPUC_MAX_ROWS * NPUC_MAX_PANELS * NPUC_PANEL * 4;
+    const uint8_t *a = window.x + r0 * window.pixel + window.offset;
+    if (!g->in_place) {
+        if (bytes)
+            ops->gather8(&window, r0, r1 - r0, scratch, g->a_stride, g->flip);
+        else
+            ops->gather16(&window, r0, r1 - r0, scratch, g->a_stride);
+        a = scratch;
+    }
+    const int flip = g->in_place && g->flip;
+    const ptrdiff_t largest = bytes ? ops->rows8 : ops->rows16;
+    const ptrdiff_t tiles = (r1 - r0 + largest - 1) / largest;
+    for (ptrdiff_t p = p0; p < p1;) {
+        const int width = p1 - p < ops->panels ? (int)(p1 - p) : ops->panels;
+        const ptrdiff_t slot = (group * panels + p) * NPUC_PANEL;
+        const uint8_t *b = g->bytes + g->job->weight + slot / NPUC_PANEL * g->panel_bytes;
+        const int32_t *bias = (const int32_t *)(const void *)(g->bytes + g->job->bias) + slot;
+        const ptrdiff_t channels = outputs - p * NPUC_PANEL;
+        for (ptrdiff_t t = 0; t < tiles; t++) {
+            const ptrdiff_t first = (r1 - r0) * t / tiles;
+            const int rows = (int)((r1 - r0) * (t + 1) / tiles - first);
+            const uint8_t *at = a + first * g->a_stride;
+            uint8_t *out[NPUC_MAX_ROWS];
+            output_rows(g, r0 + first, rows, group * outputs + p * NPUC_PANEL, out);
+            if (c->wide) {
+                wide_tile(g, rows, width, at, slot, channels, acc, out);
+                continue;
+            }
+            if (bytes)
+                ops->tile8(rows, width, g->k_steps, at, g->a_stride, flip, (const int8_t *)b, g->panel_bytes, bias, acc);
+            else
+                ops->tile16(rows, width, g->k_steps, at, g->a_stride, (const int16_t *)(const void *)b, g->panel_bytes, bias,
+                            acc);
+            ops->finish(&g->stage, rows, width, (int)(slot / NPUC_PANEL), channels, acc, out);
+        }
+        p += width;
+    }
+}
+
+static npuc_status run_gemm(run *g, int threads) {
+    const npuc_conv *c = &g->h->conv;
+    const npuc_window *w = &g->window;
+    const int bytes = g->h->layout == BYTES;
+    const ptrdiff_t k = (ptrdiff_t)g->job->ny * g->job->nx * icg(c);
+    const ptrdiff_t size = bytes ? 1 : 2, group = bytes ? 4 : 2;
+    g->k_steps = (k + group - 1) / group;
+    g->panel_bytes = g->k_steps * 4 * NPUC_PANEL;
+    g->window.padded = g->k_steps * 4;
+    g->flip = bytes && c->x_dtype == NPUC_I8;
+    g->in_place = k % group == 0 && npuc_element_size(c->x_dtype) == size && w->ny == 1 && w->nx == 1 && w->dy[0] == 0 &&
+                  w->dx[0] == 0 && w->step_y == 1 && w->step_x == 1 && w->rows == w->height && w->columns == w->width;
+    g->a_stride = w->pixel;
+    if (!g->in_place) {
+        g->a_stride = npuc_round_up(g->window.padded, 64);
+        if (g->a_stride % 1024 == 0) g->a_stride += 64; /* rows a power of two apart would share a few cache sets */
+    }
+    const ptrdiff_t largest = bytes ? g->ops->rows8 : g->ops->rows16;
+    ptrdiff_t block = A_BLOCK / (g->window.padded > 0 ? g->window.padded : 1) / largest * largest;
+    if (block > 32 * largest) block = 32 * largest;
+    if (block < 2 * largest) block = 2 * largest;
+    const ptrdiff_t panels = panels_of(c);
+    g->row_blocks = (g->rows + block - 1) / block;
+    g->panel_blocks = 1;
+    if (threads > 1) {
+        /* Enough tasks that a slow thread does not hold up the others: rows first, then panels where rows are few. */
+        const ptrdiff_t wanted = 3 * threads, most = (g->rows + 2 * largest - 1) / (2 * largest);
+        if (g->row_blocks * c->groups < wanted && most > g->row_blocks) {
+            const ptrdiff_t blocks = (wanted + c->groups - 1) / c->groups;
+            g->row_blocks = blocks < most ? blocks : most;
+        }
+        if (g->row_blocks * c->groups < wanted) {
+            const ptrdiff_t pairs = (panels + g->ops->panels - 1) / g->ops->panels;
+            const ptrdiff_t split = (wanted + g->row_blocks * c->groups - 1) / (g->row_blocks * c->groups);
+            g->panel_blocks = split < pairs ? split : pairs;
+        }
+    }
+    block = (g->rows + g->row_blocks - 1) / g->row_blocks;
+    g->scratch_stride = npuc_round_up(NPUC_MAX_ROWS * NPUC_MAX_PANELS * NPUC_PANEL * 4 + (g->in_place ? 0 : block * g->a_stride), 64);
+    const ptrdiff_t zeros = NPUC_MAX_PANELS * NPUC_PANEL * 4;
+    uint8_t *memory = npuc_scratch((size_t)(zeros + g->scratch_stride * threads));
+    if (!memory) return NPUC_NO_MEMORY;
+    memset(memory, 0, (size_t)zeros);
+    g->zeros = (const int32_t *)(void *)memory;
+    g->scratch = memory + zeros;
+    npuc_parallel(g->row_blocks * g->panel_blocks * c->groups, threads, gemm_task, g);
+    return NPUC_OK;
+}
+
+/* --- depthwise ------------------------------------------------------------------------------------------------------ */
+
+static void depthwise_task(void *context, ptrdiff_t index, int worker) {
+    const run *g = context;
+    const npuc_conv *c = &g->h->conv;
+    const npuc_window *w = &g->window;
+    const ptrdiff_t x_size = npuc_element_size(c->x_dtype), y_size = npuc_element_size(c->y_dtype);
+    const ptrdiff_t panels = (c->out_channels + NPUC_PANEL - 1) / NPUC_PANEL;
+    const ptrdiff_t pb = index % g->panel_blocks, line = index / g->panel_blocks;
+    const ptrdiff_t p0 = panels * pb / g->panel_blocks, p1 = panels * (pb + 1) / g->panel_blocks;
+    const ptrdiff_t c0 = p0 * NPUC_PANEL, c1 = p1 * NPUC_PANEL < c->out_channels ? p1 * NPUC_PANEL : c->out_channels;
+    const ptrdiff_t n = line / w->rows, j = line % w->rows;
+    const uint8_t *image = w->x + n * w->height * w->width * w->pixel + c0 * x_size;
+    const uint8_t *outside = g->bytes; /* a pixel of zero points */
+    const void **tap = (const void **)(void *)(g->scratch + worker * g->scratch_stride);
+    const int tap_count = w->ny * w->nx;
+    uint8_t *out[NPUC_MAX_PIXELS];
+    npuc_depthwise d = {
+        .taps = tap,
+        .tap_count = tap_count,
+        .dtype = c->x_dtype,
+        .weights = (const int32_t *)(const void *)((const uint8_t *)g->h + g->job->weight) + c0,
+        .weight_stride = align(c->out_channels),
+        .bias = (const int32_t *)(const void *)((const uint8_t *)g->h + g->job->bias) + c0,
+        .channels = c1 - c0,
+        .first_panel = (int32_t)p0,
+        .stage = &g->stage,
+        .out = out,
+    };
+    (void)y_size;
+    const ptrdiff_t blocks = (w->columns + NPUC_MAX_PIXELS - 1) / NPUC_MAX_PIXELS;
+    for (ptrdiff_t q = 0; q < blocks; q++) {
+        const ptrdiff_t i0 = w->columns * q / blocks;
+        d.pixels = (int32_t)(w->columns * (q + 1) / blocks - i0);
+        for (int p = 0; p < d.pixels; p++) {
+            const void **to = tap + (ptrdiff_t)p * tap_count;
+            for (int32_t a = 0; a < w->ny; a++) {
+                const ptrdiff_t y = j * w->step_y + w->dy[a];
+                const uint8_t *source = image + y * w->width * w->pixel;
+                for (int32_t b = 0; b < w->nx; b++) {
+                    const ptrdiff_t x = (i0 + p) * w->step_x + w->dx[b];
+                    *to++ = y >= 0 && y < w->height && x >= 0 && x < w->width ? source + x * w->pixel : outside;
+                }
+            }
+        }
+        output_rows(g, line * w->columns + i0, d.pixels, c0, out);
+        g->ops->depthwise(&d);
+    }
+}
+
+static npuc_status run_depthwise(run *g, int threads) {
+    const npuc_conv *c = &g->h->conv;
+    const ptrdiff_t x_size = npuc_element_size(c->x_dtype);
+    const ptrdiff_t lines = g->rows / g->window.columns;
+    const ptrdiff_t panels = (c->out_channels + NPUC_PANEL - 1) / NPUC_PANEL;
+    g->panel_blocks = 1;
+    while (threads > 1 && lines * g->panel_blocks < 4 * threads && g->panel_blocks * 4 <= panels) g->panel_blocks++;
+    const ptrdiff_t outside = npuc_round_up(c->in_channels * x_size, 64);
+    g->scratch_stride = npuc_round_up(NPUC_MAX_PIXELS * (ptrdiff_t)g->window.ny * g->window.nx * (ptrdiff_t)sizeof(void *), 64);
+    uint8_t *memory = npuc_scratch((size_t)(outside + g->scratch_stride * threads));
+    if (!memory) return NPUC_NO_MEMORY;
+    if (x_size == 1) {
+        memset(memory, (uint8_t)c->x_zero_point, (size_t)outside);
+    } else {
+        const int16_t value = (int16_t)c->x_zero_point;
+        for (ptrdiff_t i = 0; i < outside; i += 2) memcpy(memory + i, &value, 2);
+    }
+    g->bytes = memory;
+    g->scratch = memory + outside;
+    npuc_parallel(lines * g->panel_blocks, threads, depthwise_task, g);
+    return NPUC_OK;
+}
+
+npuc_status npuc_conv_run(const void *prepared, const void *x, int64_t batch, int64_t height, int64_t width, void *y,
+                          int64_t out_height, int64_t out_width, int32_t threads) {
+    const header *h = prepared;
+    if (!h || (uintptr_t)prepared % ALIGN || h->magic != MAGIC || !x || !y || threads < 1) return NPUC_BAD_ARGUMENT;
+    const int64_t limit = (int64_t)1 << 24;
+    if (batch < 0 || height < 1 || width < 1 || out_height < 0 || out_width < 0) return NPUC_BAD_ARGUMENT;
+    if (batch > limit || height > limit || width > limit || out_height > limit || out_width > limit) return NPUC_BAD_ARGUMENT;
+    if (threads > 64) threads = 64;
+    const npuc_conv *c = &h->conv;
+    if (c->x_dtype == NPUC_I16 && (uintptr_t)x % 2) return NPUC_BAD_ARGUMENT;
+    const uint8_t *bytes = prepared;
+    for (int32_t p = 0; p < h->job_count; p++) {
+        const job *j = (const job *)(const void *)(bytes + h->jobs) + p;
+        run g = {.ops = npuc_gemm(), .h = h, .job = j, .bytes = bytes, .y = y, .out_height = out_height, .out_width = out_width};
+        g.stage = (npuc_stage){
+            .kind = h->kind,
+            .dtype = c->y_dtype,
+            .zero_point = h->y_zero_point,
+            .lo = h->lo,
+            .hi = h->hi,
+            .multiplier = (const int32_t *)(const void *)(bytes + h->multiplier),
+            .shift = (const int32_t *)(const void *)(bytes + h->shift),
+            .scale = (const float *)(const void *)(bytes + h->scale),
+            .vectorable = bytes + h->vectorable,
+        };
+        const int64_t phase_h = c->transposed ? c->stride_h : 1, phase_w = c->transposed ? c->stride_w : 1;
+        g.window = (npuc_window){
+            .x = x,
+            .height = height,
+            .width = width,
+            .pixel = c->in_channels * npuc_element_size(c->x_dtype),
+            .run = icg(c),
+            .dtype = c->x_dtype,
+            .zero_point = c->x_zero_point,
+            .rows = (out_height - j->first_y + phase_h - 1) / phase_h,
+            .columns = (out_width - j->first_x + phase_w - 1) / phase_w,
+            .step_y = c->transposed ? 1 : c->stride_h,
+            .step_x = c->transposed ? 1 : c->stride_w,
+            .ny = j->ny,
+            .nx = j->nx,
+            .dy = (const int32_t *)(const void *)(bytes + j->dy),
+            .dx = (const int32_t *)(const void *)(bytes + j->dx),
+        };
+        g.window.adjacent = c->groups == 1;
+        for (int32_t b = 1; b < j->nx; b++) g.window.adjacent &= g.window.dx[b] == g.window.dx[b - 1] + 1;
+        if (batch == 0 || g.window.rows <= 0 || g.window.columns <= 0) continue;
+        g.rows = batch * g.window.rows * g.window.columns;
+        const npuc_status status = h->layout == DEPTHWISE ? run_depthwise(&g, threads) : run_gemm(&g, threads);
+        if (status != NPUC_OK) return status;
+    }
+    return NPUC_OK;
+}

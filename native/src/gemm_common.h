@@ -1,0 +1,121 @@
+/*
+ * The parts that every instruction set compiles with its own flags: gathering windows and the scalar output stage.
+ *
+ * The including file defines `copy_bytes(dst, src, n, flip)` and `widen_bytes(dst, src, n, is_signed)` first.
+ */
+#ifndef NPUC_GEMM_COMMON_H
+#define NPUC_GEMM_COMMON_H
+
+#include <string.h>
+
+#include "gemm.h"
+#include "requant.h"
+
+static inline void npuc_store(int32_t dtype, uint8_t *out, int32_t value) {
+    switch (dtype) {
+    case NPUC_I32: memcpy(out, &value, 4); break;
+    case NPUC_I16: {
+        int16_t word = (int16_t)value;
+        memcpy(out, &word, 2);
+        break;
+    }
+    default: *out = (uint8_t)value;
+    }
+}
+
+static void finish_scalar(const npuc_stage *stage, int rows, ptrdiff_t acc_stride, int panel, int channels, const int32_t *acc,
+                          uint8_t *const *out, ptrdiff_t out_offset) {
+    const ptrdiff_t size = npuc_element_size(stage->dtype);
+    const npuc_requant rq = {stage->kind,  2,          stage->multiplier, stage->shift, stage->scale,
+                             stage->zero_point, stage->lo, stage->hi};
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < channels; c++) {
+            int32_t value = acc[r * acc_stride + c];
+            if (stage->kind >= 0) value = npuc_requantize(&rq, value, panel * NPUC_PANEL + c);
+            npuc_store(stage->dtype, out[r] + out_offset + c * size, value);
+        }
+}
+
+static inline void fill_zero_point(const npuc_window *w, uint8_t *dst, ptrdiff_t n, int flip) {
+    memset(dst, (uint8_t)w->zero_point ^ (flip ? 0x80 : 0), (size_t)n);
+}
+
+static inline void fill_zero_point16(const npuc_window *w, uint8_t *dst, ptrdiff_t n) {
+    const int16_t value = (int16_t)w->zero_point;
+    for (ptrdiff_t i = 0; i < n; i++) memcpy(dst + 2 * i, &value, 2);
+}
+
+static inline void copy_words(const npuc_window *w, uint8_t *dst, const uint8_t *src, ptrdiff_t n) {
+    if (w->dtype == NPUC_I16)
+        memcpy(dst, src, (size_t)(2 * n));
+    else
+        widen_bytes(dst, src, n, w->dtype == NPUC_I8);
+}
+
+/* `words`: the gathered elements are int16. Constant in each caller. */
+static inline __attribute__((always_inline)) void gather(const npuc_window *w, ptrdiff_t first, ptrdiff_t count, uint8_t *dst,
+                                                         ptrdiff_t stride, int flip, int words) {
+    const ptrdiff_t size = words ? 2 : 1;
+    const ptrdiff_t used = (ptrdiff_t)w->ny * w->nx * w->run * size;
+    const ptrdiff_t image = w->rows * w->columns;
+    ptrdiff_t n = first / image, j = first % image / w->columns, i = first % w->columns;
+    for (ptrdiff_t r = 0; r < count; r++, dst += stride) {
+        const uint8_t *base = w->x + n * w->height * w->width * w->pixel + w->offset;
+        uint8_t *to = dst;
+        const ptrdiff_t x0 = i * w->step_x + w->dx[0];
+        const int whole = w->adjacent && x0 >= 0 && x0 + w->nx <= w->width;
+        for (int32_t a = 0; a < w->ny; a++) {
+            const ptrdiff_t y = j * w->step_y + w->dy[a];
+            const ptrdiff_t n_all = w->nx * w->run;
+            if (y < 0 || y >= w->height) {
+                if (words)
+                    fill_zero_point16(w, to, n_all);
+                else
+                    fill_zero_point(w, to, n_all, flip);
+                to += n_all * size;
+                continue;
+            }
+            const uint8_t *line = base + y * w->width * w->pixel;
+            if (whole) {
+                if (words)
+                    copy_words(w, to, line + x0 * w->pixel, n_all);
+                else
+                    copy_bytes(to, line + x0 * w->pixel, n_all, flip);
+                to += n_all * size;
+                continue;
+            }
+            for (int32_t b = 0; b < w->nx; b++, to += w->run * size) {
+                const ptrdiff_t x = i * w->step_x + w->dx[b];
+                const int inside = x >= 0 && x < w->width;
+                if (words) {
+                    if (inside)
+                        copy_words(w, to, line + x * w->pixel, w->run);
+                    else
+                        fill_zero_point16(w, to, w->run);
+                } else if (inside) {
+                    copy_bytes(to, line + x * w->pixel, w->run, flip);
+                } else {
+                    fill_zero_point(w, to, w->run, flip);
+                }
+            }
+        }
+        for (ptrdiff_t z = used; z < w->padded; z++) dst[z] = 0;
+        if (++i == w->columns) {
+            i = 0;
+            if (++j == w->rows) {
+                j = 0;
+                n++;
+            }
+        }
+    }
+}
+
+static void gather8(const npuc_window *w, ptrdiff_t first, ptrdiff_t count, uint8_t *dst, ptrdiff_t stride, int flip) {
+    gather(w, first, count, dst, stride, flip, 0);
+}
+
+static void gather16(const npuc_window *w, ptrdiff_t first, ptrdiff_t count, uint8_t *dst, ptrdiff_t stride) {
+    gather(w, first, count, dst, stride, 0, 1);
+}
+
+#endif /* NPUC_GEMM_COMMON_H */

@@ -1,0 +1,52 @@
+#include <stdlib.h>
+#include <string.h>
+#include <stdatomic.h>
+
+#include "gemm.h"
+#include "npuc/gemm.h"
+
+static const npuc_gemm_ops *const known[] = {
+#if defined(__x86_64__)
+    &npuc_gemm_avx512,
+    &npuc_gemm_avx2,
+#endif
+    &npuc_gemm_portable,
+};
+
+static _Atomic(const npuc_gemm_ops *) chosen;
+
+static int usable(const npuc_gemm_ops *ops) {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (ops == &npuc_gemm_avx2) return __builtin_cpu_supports("avx2") != 0;
+    if (ops == &npuc_gemm_avx512)
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+#endif
+    return ops == &npuc_gemm_portable;
+}
+
+static const npuc_gemm_ops *find(const char *name) {
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (usable(known[i]) && (!name || !*name || !strcmp(name, known[i]->name))) return known[i];
+    return NULL;
+}
+
+const npuc_gemm_ops *npuc_gemm(void) {
+    const npuc_gemm_ops *ops = atomic_load_explicit(&chosen, memory_order_acquire);
+    if (!ops) {
+        ops = find(getenv("NPUC_ISA"));
+        if (!ops) ops = find(NULL); /* a name that this CPU cannot run: the best that it can */
+        atomic_store_explicit(&chosen, ops, memory_order_release);
+    }
+    return ops;
+}
+
+const char *npuc_isa(void) { return npuc_gemm()->name; }
+
+npuc_status npuc_isa_select(const char *name) {
+    const npuc_gemm_ops *ops = find(name);
+    if (!ops) return NPUC_UNSUPPORTED;
+    atomic_store_explicit(&chosen, ops, memory_order_release);
+    return NPUC_OK;
+}

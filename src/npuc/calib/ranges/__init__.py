@@ -1,0 +1,37 @@
+"""Range methods, one small module each; importing this package registers them all."""
+
+from npuc.calib.ranges import (
+    analytic,
+    averages,
+    deviations,
+    divergence,
+    extremes,
+    powers,
+    quantiles,
+    square_error,
+)
+from npuc.calib.ranges.base import METHODS, MethodSpec, Range, find_range, options_of, parse_method
+from npuc.calib.ranges.choice import CANDIDATES, POWER_CANDIDATES, Candidate, candidates
+from npuc.calib.ranges.error import mean_square_error
+
+__all__ = [
+    "CANDIDATES",
+    "METHODS",
+    "POWER_CANDIDATES",
+    "Candidate",
+    "MethodSpec",
+    "Range",
+    "analytic",
+    "averages",
+    "candidates",
+    "deviations",
+    "divergence",
+    "extremes",
+    "find_range",
+    "mean_square_error",
+    "options_of",
+    "parse_method",
+    "powers",
+    "quantiles",
+    "square_error",
+]

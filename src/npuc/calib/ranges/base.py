@@ -1,0 +1,150 @@
+"""Range methods by name: from the statistics of a tensor to the range that is worth representing.
+
+A method is a function `(statistics, bits, symmetric, **options) -> Range`, registered under the name that users write;
+`percentile:ratio=0.999` sets an option. A symmetric range is (-t, t) for a threshold t; an affine one is (min, max)
+and holds 0, so that zero, which padding and relu produce, is represented exactly.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+from npuc.calib.statistics import TensorStatistics
+from npuc.errors import CalibrationDataError, UsageError
+
+_F = TypeVar("_F", bound=Callable[..., "Range"])
+
+
+@dataclass(frozen=True)
+class Range:
+    """The real values that the ends of the integers stand for."""
+
+    min: float
+    max: float
+
+    @property
+    def threshold(self) -> float:
+        """The larger magnitude of the two ends."""
+        return max(abs(self.min), abs(self.max))
+
+
+METHODS: dict[str, Callable[..., Range]] = {}
+"""Name to method."""
+
+
+def method(name: str) -> Callable[[_F], _F]:
+    """Register a range method; its keyword parameters are its options."""
+
+    def add(function: _F) -> _F:
+        METHODS[name] = function
+        return function
+
+    return add
+
+
+@dataclass(frozen=True)
+class MethodSpec:
+    """A method with its options, as a user asked for it."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        words = ",".join(f"{key}={value}" for key, value in self.options.items())
+        return f"{self.name}:{words}" if words else self.name
+
+
+def parse_method(text: str | MethodSpec) -> MethodSpec:
+    """Read `name` or `name:option=value,option=value`; `UsageError` says what there is.
+
+    >>> parse_method("percentile:ratio=0.99").options
+    {'ratio': 0.99}
+    """
+    if isinstance(text, MethodSpec):
+        return text
+    name, _, rest = text.strip().partition(":")
+    known = options_of(name)
+    options: dict[str, Any] = {}
+    for part in filter(None, (word.strip() for word in rest.split(","))):
+        key, separator, value = part.partition("=")
+        if key not in known or not separator:
+            words = ", ".join(f"{k}={v}" for k, v in known.items()) or "none"
+            raise UsageError(
+                f"range method '{name}' has no option '{key}'" if separator else f"'{part}' is not OPTION=VALUE",
+                fix=f"Its options are: {words}",
+            )
+        options[key] = _value(value, known[key], f"{name}:{key}")
+    return MethodSpec(name, options)
+
+
+def options_of(name: str) -> dict[str, Any]:
+    """The options of a method with their defaults."""
+    if name not in METHODS:
+        near = get_close_matches(name, METHODS, n=1)
+        hint = f"Did you mean '{near[0]}'? " if near else ""
+        raise UsageError(
+            f"there is no range method '{name}'", fix=f"{hint}The methods are: {', '.join(METHODS)}"
+        )
+    parameters = inspect.signature(METHODS[name]).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def _value(text: str, default: Any, label: str) -> Any:
+    if isinstance(default, str):
+        return text
+    if default is None and text == "none":
+        return None
+    try:
+        return int(text) if isinstance(default, int) else float(text)
+    except ValueError as error:
+        raise UsageError(f"{label}: '{text}' is not a number") from error
+
+
+def find_range(
+    statistics: TensorStatistics, method: str | MethodSpec, bits: int = 8, symmetric: bool = True
+) -> Range:
+    """The range that a method gives for a tensor.
+
+    A tensor that was always zero has the range (0, 0); one without a single finite value has none, which is an error.
+    """
+    spec = parse_method(method)
+    if not 2 <= bits <= 16:
+        raise UsageError(f"{bits} bits: ranges are for 2 to 16 bits")
+    if statistics.count == 0:
+        raise CalibrationDataError(
+            f"tensor '{statistics.name}' never had a finite value"
+            + (f" ({statistics.nans} NaN, {statistics.infinite} infinite)" if statistics.nans else ""),
+            fix="Check the preprocessing, or keep the layer in float",
+        )
+    if statistics.magnitude == 0.0:
+        return Range(0.0, 0.0)
+    found = METHODS[spec.name](statistics, bits, symmetric, **spec.options)
+    if not (math.isfinite(found.min) and math.isfinite(found.max) and found.min <= found.max):
+        raise ValueError(f"range method {spec} gave {found} for tensor '{statistics.name}'")
+    return found
+
+
+def symmetric_range(statistics: TensorStatistics, threshold: float) -> Range:
+    """(-t, t), not wider than the values."""
+    threshold = min(threshold, statistics.magnitude)
+    return Range(-threshold, threshold)
+
+
+def affine_range(statistics: TensorStatistics, low: float, high: float) -> Range:
+    """(low, high), not wider than the values and holding zero."""
+    return Range(min(0.0, max(low, statistics.min)), max(0.0, min(high, statistics.max)))
+
+
+def levels(bits: int, symmetric: bool) -> int:
+    """Steps from one end of a range to the other (affine), or from 0 to one end (symmetric)."""
+    return (1 << (bits - 1)) - 1 if symmetric else (1 << bits) - 1
+
+
+def option_error(name: str, option: str, value: object, words: str) -> UsageError:
+    """The error for an option out of its range."""
+    return UsageError(f"range method '{name}': {option}={value} {words}")

@@ -1,0 +1,233 @@
+"""What a calibration run knows about every tensor, without keeping any of them.
+
+A `TensorStatistics` has the extremes, sums, batch averages, a histogram of the values and one of the largest
+magnitudes of each batch: enough for every range method, so that another method needs no second pass. `Statistics` is
+all tensors of a run; `save_statistics` writes them to an `.npz` file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npuc.errors import FileFormatError
+from npuc.tensors import TensorFile, write_npz
+
+Array = np.ndarray[Any, Any]
+
+DEFAULT_BOUND = 1e30
+"""Magnitudes above this, and infinities, are left out of all statistics: no sensible network means them."""
+
+_VERSION = 1
+_FIELDS = ("sum", "square", "absolute", "min", "max", "mean_min", "mean_max")
+_COUNTS = ("count", "nans", "infinite", "batches", "exponent")
+
+
+@dataclass(frozen=True)
+class ObserverOptions:
+    """What is recorded. Every choice here is fixed for a run; the range methods choose afterwards."""
+
+    bins: int = 8192
+    """Bins of the histogram over [-2^e, 2^e), a power of two."""
+    bound: float = DEFAULT_BOUND
+    """Values with a larger magnitude are left out."""
+    tail_ratio: float = 0.001
+    """The share of a batch, by magnitude from the top, that `max-percentile` looks at."""
+    momenta: tuple[float, ...] = (0.9, 0.99)
+    """Momenta of the running averages of the extremes of batches."""
+
+    def __post_init__(self) -> None:
+        if not (64 <= self.bins <= 1 << 20 and self.bins & (self.bins - 1) == 0):
+            raise ValueError(f"bins: {self.bins} is not a power of two from 64 to {1 << 20}")
+        if not 0 < self.bound <= 2.0**100:
+            raise ValueError(f"bound: {self.bound} is not above 0 and at most 2^100")
+        if not 0 <= self.tail_ratio <= 1:
+            raise ValueError(f"tail_ratio: {self.tail_ratio} is not from 0 to 1")
+        if not all(0 <= momentum < 1 for momentum in self.momenta):
+            raise ValueError("momenta: each has to be at least 0 and below 1")
+
+
+@dataclass(frozen=True)
+class TensorStatistics:
+    """All that is known about the values of one tensor."""
+
+    name: str
+    count: int
+    """Values taken in; those left out are in `nans` and `infinite`."""
+    nans: int
+    infinite: int
+    batches: int
+    sum: float
+    square: float
+    absolute: float
+    min: float
+    max: float
+    mean_min: float
+    """The mean of the smallest values of the batches."""
+    mean_max: float
+    running: Mapping[float, tuple[float, float]]
+    """Momentum to the running average of the extremes of batches."""
+    exponent: int
+    """The histogram covers [-2^exponent, 2^exponent)."""
+    histogram: Array
+    tail: Array
+    """Histogram of the largest magnitudes of each batch, over [0, 2^exponent)."""
+    channel_axis: int | None = None
+    channel_min: Array | None = None
+    channel_max: Array | None = None
+
+    @property
+    def width(self) -> float:
+        """The width of a bin."""
+        return math.ldexp(1.0, self.exponent + 1) / self.histogram.size
+
+    @property
+    def magnitude(self) -> float:
+        """The largest magnitude."""
+        return max(abs(self.min), abs(self.max))
+
+    @property
+    def mean(self) -> float:
+        """The mean of all values."""
+        return self.sum / self.count if self.count else 0.0
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of all values."""
+        if not self.count:
+            return 0.0
+        return math.sqrt(max(0.0, self.square / self.count - self.mean**2))
+
+    @property
+    def one_sided(self) -> bool:
+        """True if no value is negative, as after a relu."""
+        return self.min >= 0.0
+
+    def centers(self) -> Array:
+        """The middle of each bin, within the extremes."""
+        half = self.histogram.size // 2
+        middles = (np.arange(-half, half) + 0.5) * self.width
+        clipped: Array = np.clip(middles, self.min, self.max)
+        return clipped
+
+    def edges(self) -> Array:
+        """The borders of the bins, one more than there are bins."""
+        half = self.histogram.size // 2
+        borders: Array = np.arange(-half, half + 1) * self.width
+        return borders
+
+    def magnitudes(self) -> Array:
+        """The histogram of |x|: bins of the same width over [0, 2^exponent)."""
+        half = self.histogram.size // 2
+        folded: Array = self.histogram[half:] + self.histogram[:half][::-1]
+        return folded
+
+
+@dataclass(frozen=True)
+class Statistics(Mapping[str, TensorStatistics]):
+    """The statistics of all tensors of a run, by name, in the order of the program."""
+
+    tensors: Mapping[str, TensorStatistics]
+    options: ObserverOptions = ObserverOptions()
+    samples: int = 0
+    skipped: int = 0
+    notes: tuple[str, ...] = field(default=())
+
+    def __getitem__(self, name: str) -> TensorStatistics:
+        return self.tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+
+def save_statistics(statistics: Statistics, path: Path | str) -> None:
+    """Write statistics to an `.npz` file; only the used part of each histogram is stored."""
+    meta = {
+        "npuc": "statistics",
+        "version": _VERSION,
+        "options": asdict(statistics.options),
+        "samples": statistics.samples,
+        "skipped": statistics.skipped,
+        "notes": list(statistics.notes),
+        "names": list(statistics),
+    }
+    found = list(statistics.values())
+    arrays: dict[str, Array] = {
+        "meta": np.frombuffer(json.dumps(meta).encode(), np.uint8),
+        "sums": np.array([[getattr(t, key) for key in _FIELDS] for t in found], np.float64).reshape(
+            -1, len(_FIELDS)
+        ),
+        "counts": np.array([[getattr(t, key) for key in _COUNTS] for t in found], np.int64).reshape(
+            -1, len(_COUNTS)
+        ),
+        "running": np.array(
+            [[t.running[m] for m in statistics.options.momenta] for t in found], np.float64
+        ).reshape(len(found), len(statistics.options.momenta), 2),
+    }
+    for index, tensor in enumerate(found):
+        used = np.flatnonzero(tensor.histogram)
+        first, last = (int(used[0]), int(used[-1]) + 1) if used.size else (0, 0)
+        arrays[f"histogram.{index}"] = tensor.histogram[first:last]
+        arrays[f"first.{index}"] = np.int64(first)[None]
+        arrays[f"tail.{index}"] = np.trim_zeros(tensor.tail, "b")
+        if tensor.channel_axis is not None:
+            arrays[f"channels.{index}"] = np.stack(
+                [np.asarray(tensor.channel_min), np.asarray(tensor.channel_max)]
+            )
+            arrays[f"axis.{index}"] = np.int64(tensor.channel_axis)[None]
+    write_npz(path, arrays)
+
+
+def load_statistics(path: Path | str) -> Statistics:
+    """Read what `save_statistics` wrote."""
+    file = TensorFile(path)
+    try:
+        meta = json.loads(file["meta"].tobytes())
+        if meta["npuc"] != "statistics" or meta["version"] != _VERSION:
+            raise ValueError(f"version {meta.get('version')}")
+        options = ObserverOptions(**{**meta["options"], "momenta": tuple(meta["options"]["momenta"])})
+        sums, counts, running = file["sums"], file["counts"], file["running"]
+        tensors = {}
+        for index, name in enumerate(meta["names"]):
+            values: dict[str, Any] = dict(zip(_FIELDS, map(float, sums[index]), strict=True))
+            values |= dict(zip(_COUNTS, map(int, counts[index]), strict=True))
+            averages = {
+                m: (float(low), float(high))
+                for m, (low, high) in zip(options.momenta, running[index], strict=True)
+            }
+            channels = file[f"channels.{index}"] if f"channels.{index}" in file else None
+            tensors[name] = TensorStatistics(
+                name=name,
+                running=averages,
+                histogram=_padded(file[f"histogram.{index}"], int(file[f"first.{index}"][0]), options.bins),
+                tail=_padded(file[f"tail.{index}"], 0, options.bins // 2),
+                channel_axis=int(file[f"axis.{index}"][0]) if channels is not None else None,
+                channel_min=channels[0] if channels is not None else None,
+                channel_max=channels[1] if channels is not None else None,
+                **values,
+            )
+        notes = tuple(map(str, meta["notes"]))
+        return Statistics(tensors, options, int(meta["samples"]), int(meta["skipped"]), notes)
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        raise FileFormatError(
+            f"does not hold the statistics of a calibration ({error})",
+            where=str(path),
+            fix="Write it with 'npuc calibrate --save-stats'",
+        ) from error
+
+
+def _padded(used: Array, first: int, size: int) -> Array:
+    if used.ndim != 1 or used.dtype != np.uint64 or not 0 <= first <= size - used.size:
+        raise ValueError("a histogram has the wrong size")
+    whole = np.zeros(size, np.uint64)
+    whole[first : first + used.size] = used
+    return whole

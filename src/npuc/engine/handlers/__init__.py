@@ -1,0 +1,53 @@
+"""How graph mode runs an op: `@handles(npu.Conv)` above a function that prepares a step.
+
+A handler is called once an op, when the engine is built; what it returns is called once a run, with the operands' arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+import numpy as np
+
+from npuc.ir import Graph
+from npuc.ir.definition import TensorOp
+from npuc.ir.dtypes import quant_of
+
+Array = np.ndarray[Any, Any]
+Step = Callable[[list[Array]], list[Array]]
+Handler = Callable[[Any, Graph, int], Step]
+
+_HANDLERS: dict[type[TensorOp], Handler] = {}
+_ONLY_INTEGER: set[type[TensorOp]] = set()
+
+
+def handles(*ops: type[TensorOp], only_integer: bool = False) -> Callable[[Handler], Handler]:
+    """Register a handler; `only_integer` ones serve `top` ops on quantized tensors and leave the rest to the CPU."""
+
+    def register(function: Handler) -> Handler:
+        for op in ops:
+            assert op not in _HANDLERS, f"two handlers for {op.name}"
+            _HANDLERS[op] = function
+            if only_integer:
+                _ONLY_INTEGER.add(op)
+        return function
+
+    return register
+
+
+@cache
+def _load() -> None:
+    for module in sorted(iter_modules(__path__), key=lambda m: m.name):
+        import_module(f"{__name__}.{module.name}")
+
+
+def find_handler(op: TensorOp) -> Handler | None:
+    """The handler for an op, or None if ONNX Runtime has to run it."""
+    _load()
+    if type(op) in _ONLY_INTEGER and quant_of(op.operands[0]) is None:
+        return None
+    return _HANDLERS.get(type(op))

@@ -1,0 +1,69 @@
+"""What a machine computes with: cores, clock, the matrix array, the vector unit, the table units."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from npuc.target.base import ElementType, Part
+from npuc.target.frozen import FrozenMapping
+from npuc.target.units import Frequency, Rate
+
+
+def _positive(value: Fraction) -> Fraction:
+    if not Fraction(1, 1024) <= value <= 1024:
+        raise ValueError("a rate is between 1/1024 and 1024")
+    return value
+
+
+def _clock(value: int) -> int:
+    if not 10**5 <= value <= 10**11:
+        raise ValueError(f"{value} Hz is no clock rate between 100kHz and 100GHz")
+    return value
+
+
+Lanes = Annotated[int, Field(ge=1, le=1 << 16)]
+
+
+class MatrixArray(Part):
+    """The array that multiplies: each cycle, so many input channels × output channels × pixels."""
+
+    input_channels: Lanes
+    """Input channels that are summed in one cycle."""
+    output_channels: Lanes
+    """Output channels that are made in one cycle."""
+    pixels: Lanes
+    """Pixels that are worked on in one cycle."""
+    rates: FrozenMapping[ElementType, FrozenMapping[ElementType, Annotated[Rate, AfterValidator(_positive)]]]
+    """Activation type to weight type to the share of the array's multiplications done in a cycle: 1 is all of them,
+    1/4 a quarter. A pair that is not there cannot be multiplied."""
+    depthwise: Literal["idle_input_lanes", "full", "vector"] = "idle_input_lanes"
+    """How a depthwise convolution fares: only one input lane of each output channel works (`idle_input_lanes`), all lanes
+    find work (`full`), or the vector unit does it (`vector`)."""
+
+    @property
+    def multiplications(self) -> int:
+        """Multiply-adds a cycle at rate 1."""
+        return self.input_channels * self.output_channels * self.pixels
+
+    def rate(self, activation: str, weight: str) -> Fraction | None:
+        """The rate of a pair of types, or None if the array cannot multiply them."""
+        found: Fraction | None = self.rates.get(activation, {}).get(weight)  # type: ignore[call-overload]
+        return found
+
+
+class Compute(Part):
+    """The engines of the machine."""
+
+    cores: Annotated[int, Field(ge=1, le=1024)]
+    """Cores, each with an array, a vector unit and a local memory of its own."""
+    clock: Annotated[Frequency, AfterValidator(_clock)]
+    """The one clock that all cycles count."""
+    array: MatrixArray
+    """The matrix array of a core."""
+    vector_lanes: Lanes
+    """Elements that a core's vector unit works on in a cycle."""
+    table_units: Annotated[int, Field(ge=0, le=1 << 16)]
+    """Table look-ups of a core in a cycle; 0 if it has no tables."""
