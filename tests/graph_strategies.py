@@ -111,8 +111,7 @@ def _with_constant(s: Sketch, x: Value) -> None:
     if kind is top.Pow:
         s.add(kind, s.add(top.Abs, x), np.asarray(s.pick(np.float32(1), np.float32(2), np.float32(0.5))))
     elif kind is top.PRelu:
-        # ONNX Runtime pushes transposes through a PRelu without minding a slope of lower rank.
-        s.add(kind, x, constant.reshape((1,) * (len(shape) - constant.ndim) + constant.shape))
+        s.add(kind, x, constant)
     elif kind is top.Div:
         divisor = s.pick(np.asarray(np.float32(4.0)), _constant_for(s, shape, 0.5, 2.0))
         if s.flag():

@@ -14,7 +14,9 @@ from npuc.cli.app import app
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
-WRITTEN = [page for page in PAGES if "Written by `make docs`" not in (ROOT / page).read_text(encoding="utf-8")]
+WRITTEN = [
+    page for page in PAGES if "Written by `make docs`" not in (ROOT / page).read_text(encoding="utf-8")
+]
 """The pages that people write; the others are checked where they are generated."""
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")

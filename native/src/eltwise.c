@@ -273,6 +273,12 @@ npuc_status npuc_add(const npuc_view *a, const npuc_view *b, int32_t rank, const
 
 /* ---- mul ---- */
 
+NPUC_INLINE void product_body(int32_t *restrict a, const int32_t *restrict b, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) a[i] *= b[i];
+}
+NPUC_TWICE(product, (int32_t *restrict a, const int32_t *restrict b, int64_t n), (a, b, n))
+
 static void mul_part(void *context, int64_t begin, int64_t end)
 {
     const job *j = context;
@@ -284,7 +290,7 @@ static void mul_part(void *context, int64_t begin, int64_t end)
         if (j->wide) {
             for (int64_t k = 0; k < n; k++) a[k] = npuc_output_one(&j->stage, (int64_t)a[k] * b[k]) - j->stage.zero;
         } else {
-            for (int64_t k = 0; k < n; k++) a[k] *= b[k];
+            product(a, b, n);
             npuc_output_block(&j->stage, a, a, n);
         }
         npuc_store_block(a, n, j->stage.lo, j->stage.hi, j->stage.zero, j->dtype, j->y, i);

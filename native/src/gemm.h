@@ -81,6 +81,8 @@ typedef struct npuc_gemm_ops {
 } npuc_gemm_ops;
 
 extern const npuc_gemm_ops npuc_gemm_portable;
+void npuc_tile8_portable(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, int flip, const int8_t *b,
+                         ptrdiff_t panel_bytes, const int32_t *bias, int32_t *c);
 #if defined(__x86_64__)
 extern const npuc_gemm_ops npuc_gemm_avx2;
 extern const npuc_gemm_ops npuc_gemm_avx512;

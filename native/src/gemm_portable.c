@@ -20,8 +20,8 @@ static inline void widen_bytes(uint8_t *dst, const uint8_t *src, ptrdiff_t n, in
 
 #include "gemm_common.h"
 
-static void tile8(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, int flip, const int8_t *b,
-                  ptrdiff_t panel_bytes, const int32_t *bias, int32_t *c) {
+void npuc_tile8_portable(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, int flip, const int8_t *b,
+                         ptrdiff_t panel_bytes, const int32_t *bias, int32_t *c) {
     const uint8_t sign = flip ? 0x80 : 0;
     for (int r = 0; r < rows; r++, a += stride)
         for (int p = 0; p < panels; p++, c += NPUC_PANEL) {
@@ -98,7 +98,7 @@ const npuc_gemm_ops npuc_gemm_portable = {
     .rows8 = 4,
     .rows16 = 4,
     .panels = 1,
-    .tile8 = tile8,
+    .tile8 = npuc_tile8_portable,
     .tile16 = tile16,
     .finish = finish,
     .gather8 = gather8,

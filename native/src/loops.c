@@ -35,11 +35,9 @@ void npuc_in_parts(int32_t threads, int64_t count, int64_t grain, npuc_part *bod
         body(context, 0, count);
         return;
     }
-    /* A few parts a thread, so that a slow one can be helped; whole cache lines of any type. */
+    /* A few parts a thread, so that a slow one can be helped. */
     int64_t size = count / ((int64_t)threads * 4) + 1;
-    size = size < grain ? grain : size;
-    size = (size + 63) / 64 * 64;
-    if (grain < 64) size = grain > count / ((int64_t)threads * 4) + 1 ? grain : count / ((int64_t)threads * 4) + 1;
+    if (size < grain) size = grain;
     parts p = {body, context, count, size};
     npuc_parallel((ptrdiff_t)((count + size - 1) / size), threads, run_part, &p);
 }
@@ -80,7 +78,7 @@ npuc_status npuc_output_init(npuc_output *stage, const npuc_requant *rq, int32_t
     if (index < 0 || index >= rq->count) return NPUC_BAD_ARGUMENT;
     *stage = (npuc_output){.zero = rq->zero_point, .lo = rq->lo - rq->zero_point, .hi = rq->hi - rq->zero_point};
     if (rq->kind == NPUC_FLOAT) {
-        if (!rq->scale || !(rq->scale[index] > 0.0f && rq->scale[index] <= 3.0e38f)) return NPUC_BAD_ARGUMENT;
+        if (!rq->scale || !(rq->scale[index] >= 0.0f && rq->scale[index] <= 3.0e38f)) return NPUC_BAD_ARGUMENT;
         stage->form = FORM_FLOAT;
         stage->scale = rq->scale[index];
         return NPUC_OK;

@@ -177,7 +177,7 @@ class CalibrationDataError(NpucError):
     """Calibration data cannot be used: an empty folder, no readable sample, gray pictures among coloured ones, a tensor
     that never has a finite value. Without `--strict` a single bad sample is named and passed over."""
 
-    code, title = "E404", "calibration data cannot be used"
+    code, title = "E405", "calibration data cannot be used"
 
 
 # E5xx: the machine

@@ -1,11 +1,13 @@
 """The native core, `libnpuc`, loaded through ctypes.
 
 The library is built by CMake and installed inside the package, in `_native/`. An editable install keeps the Python
-sources in the checkout and the built library in site-packages, so every directory of the package is searched.
+sources in the checkout and the built library in site-packages, so every directory of the package is searched; the
+environment variable NPUC_LIBRARY names another build, such as the one with sanitizers.
 It is loaded once, at first use: importing npuc needs no compiler and no library.
 """
 
 import ctypes
+import os
 import sys
 from functools import cache
 from pathlib import Path
@@ -48,6 +50,8 @@ def find() -> Path:
     >>> find().name
     'libnpuc.so'
     """
+    if chosen := os.environ.get("NPUC_LIBRARY"):
+        return Path(chosen)
     name = _FILE_NAMES.get(sys.platform, "libnpuc.so")
     candidates = [Path(directory) / "_native" / name for directory in npuc.__path__]
     for path in candidates:

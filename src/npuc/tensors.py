@@ -189,6 +189,32 @@ class TensorFile(Mapping[str, Array]):
         array = np.frombuffer(data, header.dtype)
         return array.reshape(header.shape[::-1]).T if header.fortran else array.reshape(header.shape)
 
+    def row(self, name: str, index: int) -> Array:
+        """`self[name][index : index + 1]`, reading no more than that where the file lies in plain rows."""
+        info = self._members.get(name) if self._zip is not None else None
+        with self._stream(name) as stream:
+            header = self._header(stream, name)
+        if header.fortran or not header.shape or (info and info.compress_type != zipfile.ZIP_STORED):
+            return self[name][index : index + 1]
+        if not 0 <= index < header.shape[0]:
+            raise IndexError(index)
+        size = header.nbytes // header.shape[0]
+        try:
+            with open(self.path, "rb") as handle:
+                start = header.offset
+                if info is not None:
+                    # The local header repeats the name, and may have other extra fields than the directory.
+                    handle.seek(info.header_offset + 26)
+                    name_size, extra_size = struct.unpack("<HH", handle.read(4))
+                    start += info.header_offset + 30 + name_size + extra_size
+                handle.seek(start + index * size)
+                data = handle.read(size)
+        except (OSError, struct.error) as error:
+            raise self._bad(f"tensor '{name}' cannot be read ({error})") from error
+        if len(data) != size:
+            raise self._bad(f"tensor '{name}' is cut off")
+        return np.frombuffer(bytearray(data), header.dtype).reshape(1, *header.shape[1:])
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._members) if self._zip is not None else iter(("",))
 

@@ -357,7 +357,11 @@ def test_constants_of_kept_branches_are_weights(tmp_path: Path) -> None:
     def heavy(name: str, factor: float) -> onnx.GraphProto:
         weight = numpy_helper.from_array(np.full((2, 40), factor, "f4"), "shared_name")
         return helper.make_graph(
-            [helper.make_node("MatMul", ["x", "shared_name"], [f"{name}_y"])], name, [], [info(f"{name}_y")], [weight]
+            [helper.make_node("MatMul", ["x", "shared_name"], [f"{name}_y"])],
+            name,
+            [],
+            [info(f"{name}_y")],
+            [weight],
         )
 
     node = helper.make_node("If", ["c"], ["y"], then_branch=heavy("t", 2.0), else_branch=heavy("e", 3.0))

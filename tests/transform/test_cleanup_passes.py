@@ -80,6 +80,8 @@ IDENTITIES: dict[str, Any] = {
     "resize": lambda b, x: b(top.Resize, x, sizes=(1, 4, 6, 6), mode="linear", coordinates="align_corners"),
     "shuffle": lambda b, x: b(top.ShuffleChannel, x, group=4),
     "relu": lambda b, x: b(top.Relu, b(top.Relu, x)),
+    "leaky relu": lambda b, x: b(top.LeakyRelu, x, alpha=1.0),
+    "max of one": lambda b, x: b(top.Max, x, x),
     "max pool": lambda b, x: b(
         top.MaxPool, x, kernel=(1, 1), strides=(1, 1), pads=(0,) * 4, dilations=(1, 1)
     ),

@@ -102,6 +102,24 @@ def is_image(path: Path | str) -> bool:
     return Path(path).suffix.lower() in SUFFIXES
 
 
+def is_gray(path: Path | str) -> bool:
+    """True if a picture has no colours, by its header; what is wrong with a file shows when it is decoded."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(path, formats=_FORMATS) as file:
+                return file.mode in ("1", "L", "LA", "La", "F") or file.mode.startswith("I")
+    except Exception:
+        return False
+
+
+def decode(path: Path, pixel_format: str) -> Array:
+    """The pixels of a picture as height × width × channels, uint8."""
+    pixels = np.asarray(_decode(existing_file(path), pixel_format))
+    pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels
+    return pixels[:, :, ::-1] if pixel_format == "bgr" else pixels
+
+
 def _decode(path: Path, pixel_format: str) -> Image.Image:
     mode = {"gray": "L", "rgba": "RGBA"}.get(pixel_format, "RGB")
     try:

@@ -83,7 +83,7 @@ def load_samples(graph: Graph, sources: Sequence[tuple[str | None, Path]]) -> Sa
     for name, path in sources:
         if is_image(path):
             port = _target(name, path, ports)
-            gathered.setdefault(port.name, []).append(_picture(path, port, notes))
+            gathered.setdefault(port.name, []).append(read_picture(path, port, notes))
             continue
         try:
             file = TensorFile(path)
@@ -95,7 +95,7 @@ def load_samples(graph: Graph, sources: Sequence[tuple[str | None, Path]]) -> Sa
             if not used and len(file) == 1 and len(ports) == 1:
                 only, key = next(iter(ports)), next(iter(file))
                 notes.append(f"{path.name}: tensor '{key}' is used for input '{only}'")
-                gathered.setdefault(only, []).append(_fit(file[key], ports[only], str(path)))
+                gathered.setdefault(only, []).append(fit_array(file[key], ports[only], str(path)))
                 continue
             if not used:
                 raise InputDataError(
@@ -107,7 +107,7 @@ def load_samples(graph: Graph, sources: Sequence[tuple[str | None, Path]]) -> Sa
             if ignored:
                 notes.append(f"{path.name}: {_list(ignored)} is not an input of the network and is not used")
             for key in used:
-                gathered.setdefault(key, []).append(_fit(file[key], ports[key], str(path)))
+                gathered.setdefault(key, []).append(fit_array(file[key], ports[key], str(path)))
         else:
             port = _target(name, path, ports)
             key = port.name if port.name in file else next(iter(file))
@@ -117,7 +117,7 @@ def load_samples(graph: Graph, sources: Sequence[tuple[str | None, Path]]) -> Sa
                     where=str(path),
                     fix="Save one array in it",
                 )
-            gathered.setdefault(port.name, []).append(_fit(file[key], port, str(path)))
+            gathered.setdefault(port.name, []).append(fit_array(file[key], port, str(path)))
     missing = [name for name in ports if name not in gathered]
     if missing:
         raise InputDataError(
@@ -189,7 +189,8 @@ def _target(name: str | None, path: Path, ports: Mapping[str, Port]) -> Port:
     return next(iter(ports.values()))
 
 
-def _picture(path: Path, port: Port, notes: list[str]) -> Array:
+def read_picture(path: Path, port: Port, notes: list[str]) -> Array:
+    """A picture for an input, as its preprocessing says; a note tells if it has none."""
     if not is_static(port.value):
         raise InputDataError(f"input '{port.name}' has no static shape")
     shape = shape_of(port.value)
@@ -212,7 +213,7 @@ def _picture(path: Path, port: Port, notes: list[str]) -> Array:
     return image if len(shape) == 4 else image[None]
 
 
-def _fit(array: Array, port: Port, where: str) -> Array:
+def fit_array(array: Array, port: Port, where: str) -> Array:
     """The array with the batch axis of the input first (or a new axis that counts runs), in the input's type."""
     shape = shape_of(port.value)
     array = _as_type(array, dtype_of(port.type).numpy, port.name, where)

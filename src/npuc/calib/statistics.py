@@ -177,13 +177,13 @@ def save_statistics(statistics: Statistics, path: Path | str) -> None:
         used = np.flatnonzero(tensor.histogram)
         first, last = (int(used[0]), int(used[-1]) + 1) if used.size else (0, 0)
         arrays[f"histogram.{index}"] = tensor.histogram[first:last]
-        arrays[f"first.{index}"] = np.int64(first)[None]
+        arrays[f"first.{index}"] = np.array([first], np.int64)
         arrays[f"tail.{index}"] = np.trim_zeros(tensor.tail, "b")
         if tensor.channel_axis is not None:
             arrays[f"channels.{index}"] = np.stack(
                 [np.asarray(tensor.channel_min), np.asarray(tensor.channel_max)]
             )
-            arrays[f"axis.{index}"] = np.int64(tensor.channel_axis)[None]
+            arrays[f"axis.{index}"] = np.array([tensor.channel_axis], np.int64)
     write_npz(path, arrays)
 
 
@@ -204,7 +204,7 @@ def load_statistics(path: Path | str) -> Statistics:
                 m: (float(low), float(high))
                 for m, (low, high) in zip(options.momenta, running[index], strict=True)
             }
-            channels = file[f"channels.{index}"] if f"channels.{index}" in file else None
+            channels = file.get(f"channels.{index}")
             tensors[name] = TensorStatistics(
                 name=name,
                 running=averages,

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from npuc import __version__
-from npuc.cli import console, doctor, export, import_, opt, run, show, tensors
+from npuc.cli import calib_data, calibrate, console, doctor, export, import_, opt, run, show, targets, tensors
 from npuc.errors import InternalError, NpucError, UsageError
 
 _INTERRUPTED = 130
@@ -29,9 +29,12 @@ app = typer.Typer(
 )
 app.command("import", help=import_.__doc__)(import_.command)
 app.command("opt", help=opt.__doc__)(opt.command)
+app.command("calibrate", help=calibrate.__doc__)(calibrate.command)
+app.command("calib-data", help=calib_data.__doc__)(calib_data.command)
 app.command("run", help=run.__doc__)(run.command)
 app.command("show", help=show.__doc__)(show.command)
 app.add_typer(tensors.app, name="tensors", help=tensors.__doc__)
+app.add_typer(targets.app, name="targets", help=targets.__doc__)
 app.add_typer(export.app, name="export", help=export.__doc__)
 app.command("doctor", help=doctor.__doc__)(doctor.command)
 

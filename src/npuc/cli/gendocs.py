@@ -1,4 +1,4 @@
-"""Write the generated pages of `docs/`: errors, ops, passes and commands, each from the code that it describes.
+"""Write the generated pages of `docs/`: errors, ops, passes, commands, target fields, each from the code behind it.
 
     python -m npuc.cli.gendocs [--check] [DIR]
 
@@ -46,6 +46,7 @@ def pages() -> dict[str, str]:
         "ops.md": _ops,
         "passes.md": _passes,
         "cli.md": _commands,
+        "target-schema.md": _target_schema,
     }
     return {name: "\n".join([_MARK, "", *make()]).rstrip() + "\n" for name, make in makers.items()}
 
@@ -124,6 +125,12 @@ def _passes() -> Iterator[str]:
             yield f"- option `{option.name}`{default}{f': {words}' if words else ''}"
         if fields(kind):
             yield ""
+
+
+def _target_schema() -> Iterator[str]:
+    from npuc.target.reference import schema_page
+
+    return schema_page()
 
 
 def _commands() -> Iterator[str]:

@@ -1,5 +1,6 @@
-"""Engines: what runs a program. The float engine runs Top IR through ONNX Runtime."""
+"""Engines: what runs a program. The float engine runs Top IR through ONNX Runtime, the integer engine Npu IR."""
 
 from npuc.engine.floating import ALL_TENSORS, FloatEngine, session_options
+from npuc.engine.integer import IntegerEngine
 
-__all__ = ["ALL_TENSORS", "FloatEngine", "session_options"]
+__all__ = ["ALL_TENSORS", "FloatEngine", "IntegerEngine", "session_options"]

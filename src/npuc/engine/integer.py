@@ -116,7 +116,7 @@ def _float_step(op: TopOp, graph: Graph, threads: int) -> Step:
     """One float op as a program of its own in ONNX Runtime; constants stay constants."""
     inputs = [(f"x{i}", v) for i, v in enumerate(op.operands) if graph.constant(v) is None]
     single = Graph.empty([(name, value.type) for name, value in inputs], graph.weights)
-    known = {value: argument for (_, value), argument in zip(inputs, single.block.args, strict=True)}
+    known: dict[Value, Value] = {value: argument for (_, value), argument in zip(inputs, single.block.args, strict=True)}
     operands = []
     for value in op.operands:
         owner = value.owner

@@ -187,7 +187,7 @@ def pool_parameters(
 ) -> Scaling:
     """Average pool and mean: M = s_x / (s_y * count), one entry a count.
 
-    `double` divides by the count itself and needs equal scales; it has no parameters. `pow2` cannot divide by a count
+    `double` divides by the count itself and needs equal scales; its multiplier of 1 is not used. `pow2` cannot divide by a count
     with a shift: it multiplies by a 7-bit reciprocal first (docs/arithmetic-pooling.md), which makes it `single`.
 
     >>> pool_parameters("single", 0.5, 0.5, [1, 2], bits=15).shift.tolist()
@@ -202,7 +202,7 @@ def pool_parameters(
             raise ValueError(
                 f"this average needs equal scales, not {scale_x:g} and {scale_y:g}: put a requant before"
             )
-        return Scaling(kind)
+        return scaling(kind, 1.0)
     if kind == "pow2":
         power_of_two(scale_x / scale_y, "ratio of the scales")
         return scaling("single", scale_x / (scale_y * values), min(bits, 7), max_shift)

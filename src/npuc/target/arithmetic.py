@@ -78,7 +78,7 @@ class Bias(Part):
     wide_bits: Width | None = None
     """Width beside a wide accumulator."""
     significant_bits: Width | None = None
-    """Bits that are kept, sign included: a bias is an integer of this width shifted to the left. Absent: all of them."""
+    """Bits that are kept, sign included: a bias is an integer of this width shifted to the left. All, if absent."""
 
 
 class Accumulator(Part):
@@ -118,13 +118,19 @@ class Arithmetic(Part):
     """Everything that decides bits."""
 
     activations: Activations
+    """Types and scales of activations."""
     weights: Weights
+    """Types and scales of weights."""
     requantization: Requantization
+    """From accumulators to outputs."""
     constant_rounding: Rounding = "half_away"
     """How weights and biases are rounded when they are quantized."""
     bias: Bias
+    """Widths of biases."""
     accumulator: Accumulator
+    """Widths of sums."""
     tables: Tables
+    """Sizes of tables."""
     fixed_outputs: FrozenMapping[str, FrozenMapping[IntegerType, FixedOutput]] = Field(default_factory=dict)
     """Op kind to element type to the scale and zero point that its output always has, such as 1/256 for a softmax."""
 

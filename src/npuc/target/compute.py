@@ -40,8 +40,8 @@ class MatrixArray(Part):
     """Activation type to weight type to the share of the array's multiplications done in a cycle: 1 is all of them,
     1/4 a quarter. A pair that is not there cannot be multiplied."""
     depthwise: Literal["idle_input_lanes", "full", "vector"] = "idle_input_lanes"
-    """How a depthwise convolution fares: only one input lane of each output channel works (`idle_input_lanes`), all lanes
-    find work (`full`), or the vector unit does it (`vector`)."""
+    """How a depthwise convolution fares: only one input lane of each output channel works (`idle_input_lanes`), all
+    lanes find work (`full`), or the vector unit does it (`vector`)."""
 
     @property
     def multiplications(self) -> int:

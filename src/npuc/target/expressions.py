@@ -1,9 +1,9 @@
-"""The expressions of a target's limits: `kw*kh*ceil(ic/cp) <= bank_depth`, parsed by a whitelist, never evaluated as code.
+"""The expressions of a target's limits, `kw*kh*ceil(ic/cp) <= bank_depth`: parsed by a whitelist, never run as code.
 
-Numbers, names, `+ - * / // % **`, comparisons (also chained), `and or not`, and ceil, floor, min, max, abs, log2: nothing
-else parses. Numbers and truths are told apart when the file is read, so `kw + (ic < 3)` is an error there and not later.
-Arithmetic is exact: `/` gives a fraction, and `0.1` is one tenth. Size, depth and magnitude are bounded, because a
-target file may come from anyone.
+Numbers, names, `+ - * / // % **`, comparisons (also chained), `and or not`, and ceil, floor, min, max, abs, log2:
+nothing else parses. Numbers and truths are told apart when the file is read, so `kw + (ic < 3)` is an error there and
+not later. Arithmetic is exact: `/` gives a fraction, and `0.1` is one tenth. Size, depth and magnitude are bounded,
+because a target file may come from anyone.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from npuc.errors import LimitExpressionError
 
 Number = int | Fraction
 Kind = Literal["number", "truth"]
+_T = TypeVar("_T")
 
 MAX_LENGTH = 500
 MAX_DEPTH = 30
@@ -42,14 +43,16 @@ def _log2(value: Number) -> Number:
     if exact <= 0:
         raise ArithmeticError(f"log2 of {show_number(value)} does not exist")
     upper, lower = exact.numerator.bit_length() - 1, exact.denominator.bit_length() - 1
-    if exact == Fraction(2) ** (upper - lower):
+    if exact == Fraction(1 << upper, 1 << lower):
         return upper - lower
     return Fraction(math.log2(exact.numerator) - math.log2(exact.denominator))
 
 
 def _power(base: Number, exponent: Number) -> Number:
-    if exponent != int(exponent) or abs(exponent) > _MAX_EXPONENT:
-        raise ArithmeticError(f"{show_number(exponent)} is no exponent: whole numbers up to {_MAX_EXPONENT} are")
+    if exponent != int(exponent) or not -_MAX_EXPONENT <= exponent <= _MAX_EXPONENT:
+        raise ArithmeticError(
+            f"{show_number(exponent)} is no exponent: whole numbers up to {_MAX_EXPONENT} are"
+        )
     if base == 0 and exponent < 0:
         raise ZeroDivisionError
     _bounded(base)
@@ -140,7 +143,9 @@ def parse_expression(text: str) -> Expression:
     True
     """
     if not isinstance(text, str):
-        raise LimitExpressionError(f"{text!r} is not an expression", fix="Write it as text, like 'kw*kh <= 64'")
+        raise LimitExpressionError(
+            f"{text!r} is not an expression", fix="Write it as text, like 'kw*kh <= 64'"
+        )
     source = text.strip()
     if len(source) > MAX_LENGTH:
         raise LimitExpressionError(
@@ -215,7 +220,9 @@ class _Checker:
                 return self.call(node, name, depth)
             case ast.Call():
                 raise self.refuse(node, f"calls something that is none of {', '.join(FUNCTIONS)}")
-        raise self.refuse(node, "is not allowed: only numbers, names, arithmetic, comparisons, and, or, not are")
+        raise self.refuse(
+            node, "is not allowed: only numbers, names, arithmetic, comparisons, and, or, not are"
+        )
 
     def call(self, node: ast.Call, name: str, depth: int) -> Kind:
         _, fewest, most = FUNCTIONS[name]
@@ -264,7 +271,7 @@ def _bounded(value: Number) -> Number:
     return value.numerator if isinstance(value, Fraction) and value.denominator == 1 else value
 
 
-def _guarded(expression: Expression, evaluate: Callable[[], Any]) -> Any:
+def _guarded(expression: Expression, evaluate: Callable[[], _T]) -> _T:
     try:
         return evaluate()
     except ZeroDivisionError as error:

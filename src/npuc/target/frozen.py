@@ -25,8 +25,8 @@ class FrozenDict(dict[_K, _V]):
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError("a target does not change; make another one")
 
-    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
-    __ior__ = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = _refuse
+    __ior__ = _refuse
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))

@@ -83,5 +83,7 @@ class Limits(Part):
     """Op kind to its conditions, by name."""
     rewrites: FrozenMapping[OpKind, Rewrite] = Field(default_factory=dict)
     """Op kinds that run as other ones."""
-    fused: FrozenMapping[OpKind, Annotated[tuple[Activation, ...], Field(strict=False)]] = Field(default_factory=dict)
+    fused: FrozenMapping[OpKind, Annotated[tuple[Activation, ...], Field(strict=False)]] = Field(
+        default_factory=dict
+    )
     """Op kind to the activations that its output stage can have; an op kind that is not here can have any."""

@@ -166,7 +166,9 @@ def print_frequency(value: int) -> str:
     >>> print_frequency(1_200_000_000), print_frequency(10**9)
     ('1.2GHz', '1GHz')
     """
-    return _spell(Fraction(value), {name: Fraction(scale) for name, scale in _HERTZ.items() if name[:1] != "K"})
+    return _spell(
+        Fraction(value), {name: Fraction(scale) for name, scale in _HERTZ.items() if name[:1] != "K"}
+    )
 
 
 def print_rate(value: Fraction) -> str | int:

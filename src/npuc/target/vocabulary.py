@@ -79,9 +79,39 @@ _RECURRENT = {
     "weight_bits": "width of a weight",
 }
 _UNARY = (
-    "relu leaky_relu prelu thresholded_relu clip elu celu selu sigmoid hard_sigmoid tanh silu hard_swish gelu mish "
-    "softplus softsign exp log sqrt reciprocal abs neg sign erf sin cos floor ceil round not pow_scalar"
-).split()
+    "relu",
+    "leaky_relu",
+    "prelu",
+    "thresholded_relu",
+    "clip",
+    "elu",
+    "celu",
+    "selu",
+    "sigmoid",
+    "hard_sigmoid",
+    "tanh",
+    "silu",
+    "hard_swish",
+    "gelu",
+    "mish",
+    "softplus",
+    "softsign",
+    "exp",
+    "log",
+    "sqrt",
+    "reciprocal",
+    "abs",
+    "neg",
+    "sign",
+    "erf",
+    "sin",
+    "cos",
+    "floor",
+    "ceil",
+    "round",
+    "not",
+    "pow_scalar",
+)
 
 
 def _kinds() -> dict[str, dict[str, str]]:
@@ -102,7 +132,12 @@ def _kinds() -> dict[str, dict[str, str]]:
             "constant_operand": "1 if the second matrix is a weight",
             "weight_bits": "width of a weight",
         },
-        "attention": {"heads": "heads", "queries": "query length", "keys": "key length", "width": "head size"},
+        "attention": {
+            "heads": "heads",
+            "queries": "query length",
+            "keys": "key length",
+            "width": "head size",
+        },
         "max_pool": _POOL,
         "avg_pool": _POOL,
         "max_pool3d": _POOL | _DEPTH,
@@ -151,9 +186,10 @@ def _kinds() -> dict[str, dict[str, str]]:
     }
     kinds |= dict.fromkeys(("add", "sub", "mul", "div", "max", "min", "mod", "pow"), _BINARY)
     kinds |= dict.fromkeys(
-        (f"reduce_{name}" for name in ("sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square")), _REDUCE
+        (f"reduce_{name}" for name in ("sum", "mean", "max", "min", "prod", "l1", "l2", "sum_square")),
+        _REDUCE,
     )
-    kinds |= dict.fromkeys(_UNARY, {})
+    kinds |= {name: {} for name in _UNARY}
     return {name: COMMON | own for name, own in kinds.items()}
 
 
@@ -176,7 +212,18 @@ MACHINE = MappingProxyType(
 )
 """Figures of the machine that every expression may use."""
 
-ACTIVATIONS = ("relu", "relu6", "leaky_relu", "prelu", "clip", "hard_sigmoid", "hard_swish", "sigmoid", "tanh", "table")
+ACTIVATIONS = (
+    "relu",
+    "relu6",
+    "leaky_relu",
+    "prelu",
+    "clip",
+    "hard_sigmoid",
+    "hard_swish",
+    "sigmoid",
+    "tanh",
+    "table",
+)
 """Functions that an op's output stage can have fused."""
 
 

@@ -30,7 +30,10 @@ from npuc.ir.top import (
     DepthToSpace,
     Div,
     Expand,
+    LeakyRelu,
+    Max,
     MaxPool,
+    Min,
     Mul,
     Onnx,
     Pad,
@@ -135,6 +138,14 @@ def _clip(graph: Graph, op: Clip) -> SSAValue | None:
     return op.x if op.min == -math.inf and op.max == math.inf else None
 
 
+def _leaky(graph: Graph, op: LeakyRelu) -> SSAValue | None:
+    return op.x if op.alpha == 1 else None
+
+
+def _extremum(graph: Graph, op: Max | Min) -> SSAValue | None:
+    return op.a if op.a is op.b else None
+
+
 def _relu(graph: Graph, op: Relu) -> SSAValue | None:
     return op.x if op.limit <= 0 and is_float(op.x) and not_negative(op.x) else None
 
@@ -162,6 +173,9 @@ _RULES: dict[type[TopOp], Callable[[Graph, Any], SSAValue | None]] = {
     Scale: _scale,
     Clip: _clip,
     Relu: _relu,
+    LeakyRelu: _leaky,
+    Max: _extremum,
+    Min: _extremum,
 }
 
 

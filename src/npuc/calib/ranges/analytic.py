@@ -37,9 +37,7 @@ def _range(statistics: TensorStatistics, bits: int, symmetric: bool, kind: str) 
         # Zeros of a relu are no part of the half distribution.
         zeros = int(statistics.histogram[half]) if statistics.min >= 0.0 else 0
         number = max(1, statistics.count - zeros)
-        spread = (
-            math.sqrt(statistics.square / number) if kind == "gauss" else statistics.absolute / number
-        )
+        spread = math.sqrt(statistics.square / number) if kind == "gauss" else statistics.absolute / number
         threshold = factor(bits if symmetric else bits + 1) * spread
         if symmetric:
             return symmetric_range(statistics, threshold)

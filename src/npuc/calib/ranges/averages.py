@@ -20,9 +20,7 @@ def moving_average(
 
 
 @method("mean")
-def mean(
-    statistics: TensorStatistics, bits: int, symmetric: bool, *, momentum: float | None = 0.9
-) -> Range:
+def mean(statistics: TensorStatistics, bits: int, symmetric: bool, *, momentum: float | None = 0.9) -> Range:
     """The mean of the extremes of batches: running with a momentum, or arithmetic (`momentum=none`)."""
     if momentum is None:
         return _range(statistics, symmetric, (statistics.mean_min, statistics.mean_max))

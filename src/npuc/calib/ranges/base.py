@@ -75,10 +75,13 @@ def parse_method(text: str | MethodSpec) -> MethodSpec:
         if key not in known or not separator:
             words = ", ".join(f"{k}={v}" for k, v in known.items()) or "none"
             raise UsageError(
-                f"range method '{name}' has no option '{key}'" if separator else f"'{part}' is not OPTION=VALUE",
+                f"range method '{name}' has no option '{key}'"
+                if separator
+                else f"'{part}' is not OPTION=VALUE",
                 fix=f"Its options are: {words}",
             )
-        options[key] = _value(value, known[key], f"{name}:{key}")
+        optional = "None" in str(inspect.signature(METHODS[name]).parameters[key].annotation)
+        options[key] = None if optional and value == "none" else _value(value, known[key], f"{name}:{key}")
     return MethodSpec(name, options)
 
 
@@ -97,8 +100,6 @@ def options_of(name: str) -> dict[str, Any]:
 def _value(text: str, default: Any, label: str) -> Any:
     if isinstance(default, str):
         return text
-    if default is None and text == "none":
-        return None
     try:
         return int(text) if isinstance(default, int) else float(text)
     except ValueError as error:
@@ -126,7 +127,7 @@ def find_range(
     found = METHODS[spec.name](statistics, bits, symmetric, **spec.options)
     if not (math.isfinite(found.min) and math.isfinite(found.max) and found.min <= found.max):
         raise ValueError(f"range method {spec} gave {found} for tensor '{statistics.name}'")
-    return found
+    return Range(float(found.min), float(found.max))
 
 
 def symmetric_range(statistics: TensorStatistics, threshold: float) -> Range:

@@ -1,8 +1,8 @@
 """`auto`: the best of what the other methods propose.
 
-`candidates` lists the different ranges that the methods give for a tensor. What is best for the network shows only at the
-output of the layers that read the tensor: the quantizer judges the candidates there. Without a quantizer, `auto` is the
-candidate of least squared error of the tensor itself.
+`candidates` lists the different ranges that the methods give for a tensor. What is best for the network shows only at
+the output of the layers that read the tensor: the quantizer judges the candidates there. Without a quantizer, `auto` is
+the candidate of least squared error of the tensor itself.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from npuc.calib.statistics import TensorStatistics
 Array = np.ndarray[Any, Any]
 
 _SMOOTH = 1e-4
-"""What an empty bin of Q gets where P is not empty (and the other way round), so that the divergence stays finite."""
+"""What an empty bin of Q gets where P is not empty, so that the divergence stays finite."""
 
 
 @method("kl")
@@ -30,7 +30,9 @@ def divergence_range(
     """The range of least divergence among cuts `step` bins apart."""
     levels = 1 << (bits - 1) if symmetric else 1 << bits
     if not 2 <= bins <= 1 << 16 or step < 1:
-        raise option_error("kl", "bins" if step >= 1 else "step", bins if step >= 1 else step, "is out of range")
+        raise option_error(
+            "kl", "bins" if step >= 1 else "step", bins if step >= 1 else step, "is out of range"
+        )
     magnitude = statistics.magnitude
     if levels >= bins:
         # Fewer bins than levels: every cut loses something and gains nothing.
@@ -42,7 +44,9 @@ def divergence_range(
         costs = [divergence(counts[:cut], 0.0, float(counts[cut:].sum()), levels) for cut in cuts]
         return _result(statistics, symmetric, cuts[int(np.argmin(costs))] * magnitude / bins)
     half = bins // 2
-    right = rebin(statistics.histogram[statistics.histogram.size // 2 :], statistics.edges()[-1], magnitude, half)
+    right = rebin(
+        statistics.histogram[statistics.histogram.size // 2 :], statistics.edges()[-1], magnitude, half
+    )
     left = rebin(
         statistics.histogram[: statistics.histogram.size // 2][::-1], statistics.edges()[-1], magnitude, half
     )
@@ -70,7 +74,11 @@ def rebin(counts: Array, top: float, magnitude: float, bins: int) -> Array:
     edges = np.minimum(np.linspace(0.0, top, counts.size + 1), magnitude)
     cumulative = np.concatenate([[0.0], np.cumsum(counts, dtype=np.float64)])
     last = int(np.searchsorted(edges, magnitude, side="left"))
-    found: Array = np.diff(np.interp(np.linspace(0.0, magnitude, bins + 1), edges[: last + 1], cumulative[: last + 1]))
+    # A magnitude on a border is counted in the bin above it, of which nothing else is left.
+    cumulative[last] = cumulative[-1]
+    found: Array = np.diff(
+        np.interp(np.linspace(0.0, magnitude, bins + 1), edges[: last + 1], cumulative[: last + 1])
+    )
     return found
 
 
@@ -84,24 +92,25 @@ def divergence(window: Array, below: float, above: float, levels: int) -> float:
     total = float(window.sum())
     if size == 0 or total == 0.0:
         return float("inf")
-    p = window.copy()
-    p[0] += below
-    p[-1] += above
-    group = np.arange(size) * min(levels, size) // size
+    levels = min(levels, size)
+    # The first bin of each level.
+    starts = (np.arange(levels) * size + levels - 1) // levels
+    lengths = np.diff(np.append(starts, size))
     occupied = window > 0
-    sums = np.bincount(group, window)
-    shares = np.maximum(np.bincount(group, occupied), 1)
-    q = np.where(occupied, (sums / shares)[group], 0.0)
-    p /= p.sum()
-    q /= q.sum()
-    # Smoothing moves a little mass from the occupied bins to empty ones of the other's support.
+    sums = np.add.reduceat(window, starts)
+    shares = np.maximum(np.add.reduceat(occupied, starts, dtype=np.float64), 1.0)
+    q = np.repeat(sums / shares, lengths) * (occupied / total)
+    p = window / (total + below + above)
+    p[0] += below / (total + below + above)
+    p[-1] += above / (total + below + above)
+    # An end may be empty itself and hold only what was outside: q is zero there and p is not.
+    holes = (p > 0) & ~occupied
+    number = int(np.count_nonzero(holes))
+    if number:
+        q = np.where(holes, _SMOOTH, q * max(0.0, 1 - number * _SMOOTH))
     support = p > 0
-    holes = support & (q <= 0)
-    if holes.any():
-        filled = np.count_nonzero(holes) * _SMOOTH
-        q = np.where(holes, _SMOOTH, q * max(0.0, 1 - filled))
-    q = np.maximum(q, 1e-12)
-    return float(np.sum(p[support] * np.log(p[support] / q[support])))
+    p, q = p[support], q[support]
+    return float(np.sum(p * np.log(p / q)))
 
 
 def _result(statistics: TensorStatistics, symmetric: bool, threshold: float) -> Range:

@@ -44,6 +44,9 @@ def _exponent(statistics: TensorStatistics, bits: int) -> int:
     while True:
         scale = math.ldexp(1.0, exponent) / half
         # A half rounds away from zero, so it counts as the next integer.
-        if math.floor(statistics.max / scale + 0.5) < half and math.floor(-statistics.min / scale + 0.5) <= half:
+        if (
+            math.floor(statistics.max / scale + 0.5) < half
+            and math.floor(-statistics.min / scale + 0.5) <= half
+        ):
             return exponent
         exponent += 1

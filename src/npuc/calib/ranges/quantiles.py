@@ -1,8 +1,8 @@
 """`percentile` and `max-percentile`: leave out a fixed share of the largest magnitudes.
 
-`percentile` counts all values. `max-percentile` first keeps only the top of each batch (`ObserverOptions.tail_ratio`), so
-that a few unusual pictures cannot decide, and takes the percentile of those: its ratio is smaller for the same effect.
-Within a bin of the histogram values are taken to be spread evenly.
+`percentile` counts all values. `max-percentile` first keeps only the top of each batch (`ObserverOptions.tail_ratio`),
+so that a few unusual pictures cannot decide, and takes the percentile of those: its ratio is smaller for the same
+effect. Within a bin of the histogram values are taken to be spread evenly.
 """
 
 from __future__ import annotations
@@ -35,9 +35,7 @@ def quantile(counts: Array, edges: Array, share: float) -> float:
 
 
 @method("percentile")
-def percentile(
-    statistics: TensorStatistics, bits: int, symmetric: bool, *, ratio: float = 0.9999
-) -> Range:
+def percentile(statistics: TensorStatistics, bits: int, symmetric: bool, *, ratio: float = 0.9999) -> Range:
     """The range that holds a share of all values; an affine one leaves out half of the rest on each side."""
     _check("percentile", ratio)
     edges = statistics.edges()
@@ -57,9 +55,7 @@ def percentile(
 
 
 @method("max-percentile")
-def max_percentile(
-    statistics: TensorStatistics, bits: int, symmetric: bool, *, ratio: float = 0.99
-) -> Range:
+def max_percentile(statistics: TensorStatistics, bits: int, symmetric: bool, *, ratio: float = 0.99) -> Range:
     """A percentile of the largest magnitudes of each batch."""
     _check("max-percentile", ratio)
     edges = statistics.edges()[statistics.tail.size :]

@@ -1,6 +1,6 @@
 """How graph mode runs an op: `@handles(npu.Conv)` above a function that prepares a step.
 
-A handler is called once an op, when the engine is built; what it returns is called once a run, with the operands' arrays.
+A handler is called once an op, when the engine is built; what it returns is called once a run with the operands
 """
 
 from __future__ import annotations

@@ -173,6 +173,7 @@ def emit_onnx(
         arguments.append(len(operands))
         operands.append(scope.value(meaning, name))
     captures: list[str] = []
+    captured: dict[str, Meaning] = {}
     lifted: dict[str, Meaning] = {}
 
     def lift(name: str, weight: Weight) -> str:
@@ -193,8 +194,9 @@ def emit_onnx(
                 if meaning is None:
                     raise InvalidModelError(f"{node.label}: its subgraph uses '{name}', which is not defined")
                 captures.append(name)
+                captured[name] = meaning
                 operands.append(scope.value(meaning, name))
-    inferred = _infer(proto, schema, meanings, opset, declared, node.label)
+    inferred = _infer(proto, schema, {**meanings, **captured}, opset, declared, node.label)
     used = [index for index, name in enumerate(node.outputs) if name]
     types = []
     for index in used:

@@ -79,6 +79,8 @@ def import_onnx(source: Path | str | bytes | onnx.ModelProto, options: ImportOpt
         raise
     except RecursionError as error:
         raise InvalidModelError("its graphs are nested too deeply", where=where) from error
+    except MemoryError as error:
+        raise ResourceLimitError("the model asks for more memory than there is", where=where) from error
 
 
 def _one_line(text: str) -> str:
@@ -230,7 +232,7 @@ class _Importer:
             node = Node.of(proto, opset)
             schema = schema_of(proto.op_type, domain, opset)
             if schema is not None:
-                check_node(proto, schema, node.label)
+                check_node(proto, schema, opset, node.label)
                 check_types(proto, schema, [scope.dtype(name) for name in proto.input], node.label)
             try:
                 self._node(node, scope)
@@ -345,7 +347,7 @@ class _Importer:
         new = schema is not None and (node.domain != "" or schema.since_version > MAX_OPSET)
         if schema is None or not new:
             return False
-        check_node(node.proto, schema, node.label)
+        check_node(node.proto, schema, node.opset, node.label)
         body = function_body(schema, node, scope)
         if body is None:
             return False

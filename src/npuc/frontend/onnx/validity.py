@@ -47,7 +47,7 @@ def _form(op_type: str, domain: str, since: int) -> _Form:
         (schema.min_output, schema.max_output),
         tuple(i for i, parameter in enumerate(schema.inputs) if parameter.option == _SINGLE),
         {
-            name: AttributeProto.AttributeType.Value(attribute.type.name)
+            name: AttributeProto.AttributeType.Value(str(attribute.type).rpartition(".")[2])
             for name, attribute in schema.attributes.items()
         },
         tuple(name for name, attribute in schema.attributes.items() if attribute.required),
@@ -61,7 +61,7 @@ def _allowed(parameter: OpSchema.FormalParameter, index: int) -> tuple[str, froz
     return name, frozenset(parameter.types)
 
 
-def check_node(proto: onnx.NodeProto, schema: OpSchema, label: str, depth: int = 0) -> None:
+def check_node(proto: onnx.NodeProto, schema: OpSchema, opset: int, label: str, depth: int = 0) -> None:
     """Raise `InvalidModelError` if the node cannot be one of this operator."""
     form = _form(schema.name, schema.domain, schema.since_version)
     if depth > _MAX_DEPTH:
@@ -92,7 +92,7 @@ def check_node(proto: onnx.NodeProto, schema: OpSchema, label: str, depth: int =
         if attribute.ref_attr_name:
             raise InvalidModelError(f"{label}: the attribute '{attribute.name}' has no value")
         for graph in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-            _check_graph(graph, label, depth + 1)
+            _check_graph(graph, opset if schema.domain == "" else None, label, depth + 1)
     for name in form.required:
         if name not in given:
             raise InvalidModelError(f"{label}: the attribute '{name}' is missing")
@@ -121,15 +121,16 @@ def check_types(proto: onnx.NodeProto, schema: OpSchema, dtypes: Sequence[DType 
             )
 
 
-def _check_graph(graph: onnx.GraphProto, label: str, depth: int) -> None:
+def _check_graph(graph: onnx.GraphProto, opset: int | None, label: str, depth: int) -> None:
     for node in graph.node:
-        domain = "" if node.domain == "ai.onnx" else node.domain
+        if node.domain not in ("", "ai.onnx") or opset is None:
+            continue
         try:
-            schema = onnx.defs.get_schema(node.op_type, domain)
+            schema = onnx.defs.get_schema(node.op_type, opset, "")
         except onnx.defs.SchemaError:
             continue
         inner = f"{label}, in its subgraph: {node.op_type} node '{node.name or next(iter(node.output), '')}'"
-        check_node(node, schema, inner, depth)
+        check_node(node, schema, opset, inner, depth)
 
 
 def _check_attention(proto: onnx.NodeProto, types: Mapping[str, TypeProto], label: str) -> None:
@@ -148,6 +149,33 @@ def _check_attention(proto: onnx.NodeProto, types: Mapping[str, TypeProto], labe
             raise InvalidModelError(f"{label}: {which} = {count}")
 
 
+def _infer_control(
+    proto: onnx.NodeProto,
+    imports: Sequence[onnx.OperatorSetIdProto],
+    types: Mapping[str, TypeProto],
+    data: Mapping[str, TensorProto],
+) -> dict[str, TypeProto]:
+    """A node with subgraphs: `types` has those of the outer tensors that they use, so it is made a model of its own."""
+    if not _is_standard(proto):
+        return {}
+    inputs = [onnx.ValueInfoProto(name=name, type=kind) for name, kind in types.items() if name not in data]
+    outputs = [onnx.ValueInfoProto(name=name) for name in proto.output if name]
+    graph = onnx.helper.make_graph([proto], "node", inputs, outputs, list(data.values()))
+    model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=10)
+    found = shape_inference.infer_shapes(model, data_prop=True).graph
+    return {info.name: info.type for info in (*found.value_info, *found.output) if info.name in proto.output}
+
+
+def _is_standard(proto: onnx.NodeProto) -> bool:
+    """True if a node and all in its subgraphs are ONNX's own: the inference of other domains is less careful."""
+    return proto.domain in ("", "ai.onnx") and all(
+        _is_standard(node)
+        for attribute in proto.attribute
+        if attribute.HasField("g")
+        for node in attribute.g.node
+    )
+
+
 def infer_outputs(
     proto: onnx.NodeProto,
     schema: OpSchema,
@@ -157,14 +185,17 @@ def infer_outputs(
     label: str,
 ) -> dict[str, TypeProto]:
     """The types of a node's outputs by ONNX's own inference; those that it cannot tell are left out."""
-    check_node(proto, schema, label)
+    check_node(proto, schema, opset, label)
     _check_attention(proto, types, label)
     imports = [onnx.helper.make_opsetid(proto.domain, opset)]
     if proto.domain:
         imports.append(onnx.helper.make_opsetid("", 21))
     try:
+        if any(attribute.HasField("g") for attribute in proto.attribute):
+            return _infer_control(proto, imports, types, data)
+        given = {name: kind for name, kind in types.items() if name in proto.input}
         return shape_inference.infer_node_outputs(
-            schema, proto, dict(types), dict(data), opset_imports=imports, ir_version=10
+            schema, proto, given, dict(data), opset_imports=imports, ir_version=10
         )
     except Exception:  # the C++ side raises several kinds, and what it cannot infer may still be declared
         return {}

@@ -12,7 +12,7 @@ from npuc.frontend.onnx.reader import element_type
 from npuc.frontend.onnx.registry import Outcome, rule
 from npuc.frontend.onnx.scope import NodeContext
 from npuc.ir import Value, dtype_of, shape_of, top
-from npuc.ir.definition import TopOp
+from npuc.ir.definition import TopOp, normal_axis
 
 _UNARY: dict[str, type[TopOp]] = {
     "Abs": top.Abs,
@@ -74,7 +74,7 @@ def _pair(ctx: NodeContext) -> tuple[Value, Value]:
     a, b = ctx.operand(0), ctx.operand(1)
     if ctx.opset < 7 and ctx.node.flag("broadcast") and ctx.node.has("axis"):
         rank, axis = len(shape_of(a)), ctx.node.int("axis")
-        axis += rank if axis < 0 else 0
+        axis = normal_axis(axis, rank)
         ones = rank - axis - len(shape_of(b))
         if ones > 0:
             b = ctx.emit(top.Reshape, b, shape=(*shape_of(b), *[1] * ones)).y

@@ -1,0 +1,93 @@
+"""COCO annotations: which pictures to take so that every class is seen about equally often.
+
+Pictures are drawn one by one: the class with the fewest objects so far is served next, by a picture that has it. The
+draw is seeded, so that the same file gives the same pictures.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+from npuc.errors import CalibrationDataError, FileFormatError
+from npuc.files import existing_file
+
+FILE_FORMAT = "%012d.jpg"
+"""The name of a picture whose entry has none, from its id."""
+
+
+def balanced_files(annotations: Path, folder: Path, count: int | None, seed: int) -> list[Path]:
+    """The pictures of an annotation file, or `count` of them balanced over the classes, in the order of their names."""
+    images, classes = _read(existing_file(annotations))
+    base = folder.resolve()
+    files: dict[int, Path] = {}
+    for key, name in images.items():
+        path = folder / name
+        if not path.resolve().is_relative_to(base):
+            raise FileFormatError(
+                f"names a picture outside of '{folder}': {name}",
+                where=str(annotations),
+                fix="Check 'file_name'",
+            )
+        files[key] = path
+    chosen = list(files) if count is None or count >= len(files) else draw(files, classes, count, seed)
+    return sorted(files[key] for key in chosen)
+
+
+def draw(images: Any, classes: dict[int, Counter[int]], count: int, seed: int) -> list[int]:
+    """`count` pictures, balanced: `classes` has the objects of each picture by class.
+
+    >>> draw([1, 2, 3], {1: Counter([7]), 2: Counter([7]), 3: Counter([8])}, 2, 0) in ([1, 3], [2, 3], [3, 1], [3, 2])
+    True
+    """
+    rng = random.Random(seed)
+    left = sorted(images)
+    rng.shuffle(left)
+    by_class: dict[int, list[int]] = defaultdict(list)
+    for key in left:
+        for category in classes.get(key, ()):
+            by_class[category].append(key)
+    seen: Counter[int] = Counter({category: 0 for category in by_class})
+    chosen: dict[int, None] = {}
+    while len(chosen) < count and by_class:
+        category = min(by_class, key=lambda one: (seen[one], one))
+        pictures = by_class[category]
+        while pictures and pictures[-1] in chosen:
+            pictures.pop()
+        if not pictures:
+            del by_class[category]
+            continue
+        key = pictures.pop()
+        chosen[key] = None
+        seen.update(classes[key])
+    # Pictures without objects fill up what is left.
+    for key in left:
+        if len(chosen) >= count:
+            break
+        chosen.setdefault(key, None)
+    return list(chosen)
+
+
+def _read(path: Path) -> tuple[dict[int, str], dict[int, Counter[int]]]:
+    try:
+        content = json.loads(path.read_bytes())
+        images = {
+            int(entry["id"]): str(entry.get("file_name") or FILE_FORMAT % entry["id"])
+            for entry in content["images"]
+        }
+        classes: dict[int, Counter[int]] = defaultdict(Counter)
+        for entry in content.get("annotations", ()):
+            classes[int(entry["image_id"])][int(entry["category_id"])] += 1
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise FileFormatError(
+            f"is not a file of COCO annotations ({reason})",
+            where=str(path),
+            fix="It has 'images' with 'id' and 'file_name', and 'annotations' with 'image_id' and 'category_id'",
+        ) from error
+    if not images:
+        raise CalibrationDataError("lists no pictures", where=str(path))
+    return images, classes

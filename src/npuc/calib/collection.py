@@ -1,0 +1,142 @@
+"""One streaming pass: the data through the float engine, every tensor through its observer.
+
+Observed are the inputs and every float result that has a name. One batch of results is held at a time, and each tensor
+is let go of when its observer has seen it, so memory does not depend on the number of samples.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from npuc.calib.feeding import Feeder
+from npuc.calib.observer import Observer
+from npuc.calib.samples import Batch, batch_size
+from npuc.calib.sources import Data, DataOptions, Source, open_data
+from npuc.calib.statistics import ObserverOptions, Statistics, TensorStatistics
+from npuc.engine import FloatEngine
+from npuc.ir import Graph, dtype_of, result_names, top, value_name
+
+Array = np.ndarray[Any, Any]
+
+_SMALL_INTEGERS = ("ui8", "i8", "ui16", "i16")
+
+
+def observed_tensors(graph: Graph) -> list[str]:
+    """The names of the tensors that a calibration observes, in the order of the program."""
+    return [*_inputs(graph), *(name for name in _results(graph) if name not in set(_inputs(graph)))]
+
+
+def _inputs(graph: Graph) -> list[str]:
+    return [
+        port.name
+        for port in graph.inputs
+        if dtype_of(port.type).is_float or dtype_of(port.type).name in _SMALL_INTEGERS
+    ]
+
+
+def _results(graph: Graph) -> list[str]:
+    names = [
+        name
+        for op in graph.ops
+        if not isinstance(op, top.WeightOp)
+        for name, result in zip(result_names(op), op.results, strict=True)
+        if name and dtype_of(result.type).is_float
+    ]
+    return list(dict.fromkeys(names))
+
+
+def channel_axes(graph: Graph) -> dict[str, int]:
+    """The axis of the input channels of every tensor that a convolution or a product with a weight reads."""
+    axes: dict[str, int] = {}
+    for op in graph.ops:
+        if isinstance(op, top.Conv | top.Deconv):
+            axes.setdefault(value_name(op.operands[0]), 1)
+        elif isinstance(op, top.MatMul) and graph.constant(op.operands[1]) is not None:
+            axes.setdefault(value_name(op.operands[0]), -1)
+    axes.pop("", None)
+    return axes
+
+
+def collect(
+    graph: Graph,
+    data: Data | Source,
+    data_options: DataOptions | None = None,
+    *,
+    options: ObserverOptions | None = None,
+    channels: Mapping[str, int] | None = None,
+    threads: int | None = None,
+    strict: bool = False,
+    warn: Callable[[str], None] | None = None,
+    step: Callable[[], None] | None = None,
+) -> Statistics:
+    """The statistics of every tensor of a network over a data set.
+
+    `channels` names tensors of which the extremes of each channel are wanted, with the axis (see `channel_axes`). What
+    was passed over or left out is in the notes of the result, and `warn` is told at once. `step` is called after every
+    sample.
+
+    Example: `collect(graph, "images/", DataOptions(max_count=100))["conv1"].max`.
+    """
+    source = data if isinstance(data, Source) else open_data(graph, data, data_options)
+    options = options or ObserverOptions()
+    threads = threads or len(os.sched_getaffinity(0))
+    notes: list[str] = []
+
+    def note(text: str) -> None:
+        notes.append(text)
+        if warn is not None:
+            warn(text)
+
+    feeder = Feeder(graph, source, strict, note, step or (lambda: None))
+    results = [name for name in _results(graph) if name not in set(_inputs(graph))]
+    observers = {
+        name: Observer(name, options, (channels or {}).get(name)) for name in (*_inputs(graph), *results)
+    }
+    engine = FloatEngine(graph, fetch=results, threads=threads)
+    size = batch_size(graph)
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None
+        batches: Iterator[Batch] = feeder.batches()
+        for batch in batches:
+            values = engine.run(batch.inputs)
+            _observe(observers, {**values, **batch.inputs}, batch.keep, size, pool)
+            del values
+    found = {name: observer.result() for name, observer in observers.items()}
+    for tensor in found.values():
+        if text := _left_out(tensor, options.bound):
+            note(text)
+    return Statistics(found, options, feeder.used, feeder.skipped, tuple(notes))
+
+
+def _observe(
+    observers: Mapping[str, Observer],
+    values: Mapping[str, Array],
+    keep: int | None,
+    size: int | None,
+    pool: Executor | None,
+) -> None:
+    def update(name: str) -> None:
+        array = np.asarray(values[name])
+        if keep is not None and size and array.ndim and array.shape[0] % size == 0:
+            array = array[: keep * array.shape[0] // size]
+        observers[name].update(array)
+
+    # The largest first, so that no thread is left with a large one at the end.
+    names = sorted(observers, key=lambda name: -values[name].size)
+    for _ in pool.map(update, names) if pool is not None else map(update, names):
+        pass
+
+
+def _left_out(tensor: TensorStatistics, bound: float) -> str | None:
+    bad = tensor.nans + tensor.infinite
+    if not bad:
+        return None
+    parts = [f"{tensor.nans} NaN"] * bool(tensor.nans)
+    parts += [f"{tensor.infinite} infinite or beyond ±{bound:g}"] * bool(tensor.infinite)
+    return f"tensor '{tensor.name}': left out {' and '.join(parts)} of {tensor.count + bad} values"

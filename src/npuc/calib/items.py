@@ -1,0 +1,190 @@
+"""Items: the samples of a data set, each read only when it is its turn.
+
+An `Item` has a label for messages and a function that reads it. Files become items here: a picture is one; an `.npy` or
+`.npz` file is one for each sample stacked in it, read row by row, so that a large file does not have to fit in memory.
+What is wrong with a file shows when its item is read, where it can be named and passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npuc.calib.images import is_gray, is_image
+from npuc.calib.samples import batch_size, fit_array, read_picture
+from npuc.errors import CalibrationDataError, FileFormatError, InputDataError, NpucError, PreprocessError
+from npuc.ir import Graph, Port, shape_of
+from npuc.tensors import TensorFile
+
+Array = np.ndarray[Any, Any]
+TENSOR_SUFFIXES = (".npy", ".npz")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The tensors of one sample: for each input an array whose first axis is its batch axis."""
+
+    inputs: Mapping[str, Array]
+    gray: bool | None = None
+    """True for a picture without colours; None if it was no picture."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A sample that is yet to be read."""
+
+    label: str
+    read: Callable[[], Sample]
+
+
+@dataclass
+class Reader:
+    """How files become samples of one network."""
+
+    graph: Graph
+    prepare: Callable[[Path], Any] | None = None
+    """A recipe or a user's function, in place of the preprocessing that is attached to the inputs."""
+    takes_any: bool = False
+    """True if `prepare` takes files of every kind, not only pictures."""
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.ports = {port.name: port for port in self.graph.inputs}
+
+    def reads(self, path: Path) -> bool:
+        """True if a file looks like a sample."""
+        return is_image(path) or path.suffix.lower() in TENSOR_SUFFIXES or self.takes_any
+
+    def items(self, path: Path, label: str, name: str | None = None) -> list[Item]:
+        """The samples in a file, for the input `name` or, without a name, for whichever it fits."""
+        if is_image(path) or self.takes_any:
+            return [Item(label, partial(self._picture, path, name))]
+        try:
+            file = TensorFile(path)
+            keys = self._keys(file, name)
+            counts = {key: self._rows(file, key, port) for key, port in keys.items()}
+        except NpucError as error:
+            return [Item(label, partial(_fail, error))]
+        many = {count for count in counts.values() if count is not None}
+        if len(many) != 1 or None in counts.values():
+            return [Item(label, partial(self._whole, path, keys))]
+        count = many.pop()
+        if count == 1:
+            return [Item(label, partial(self._whole, path, keys))]
+        return [Item(f"{label}[{row}]", partial(self._row, path, keys, row)) for row in range(count)]
+
+    def _keys(self, file: TensorFile, name: str | None) -> dict[str, Port]:
+        """Which tensor of a file is for which input."""
+        ports = {name: self.ports[name]} if name is not None else self.ports
+        found = {key: ports[key] for key in file if key in ports}
+        if not found and len(file) == 1 and len(ports) == 1:
+            return {next(iter(file)): next(iter(ports.values()))}
+        if len(found) < len(ports):
+            missing = next(key for key in ports if key not in found)
+            held = ", ".join(f"'{key}'" for key in list(file)[:8]) if "" not in file else "one tensor"
+            raise InputDataError(
+                f"has no tensor for input '{missing}'; it holds {held}",
+                where=str(file.path),
+                fix="Name the tensors of an .npz file after the inputs",
+            )
+        return found
+
+    def _rows(self, file: TensorFile, key: str, port: Port) -> int | None:
+        """How many samples are stacked in a tensor; None if it is one that cannot be cut."""
+        have, want = file.header(key).shape, shape_of(port.value)
+        if have == want and want and want[0] > 1 and batch_size(self.graph) is not None:
+            return want[0]
+        if len(have) == len(want) + 1 and have[1:] == want and have[0]:
+            return have[0]
+        if want and len(have) == len(want) and have[1:] == want[1:] and have[0] and batch_size(self.graph):
+            return have[0]
+        return None
+
+    def _whole(self, path: Path, keys: Mapping[str, Port]) -> Sample:
+        file = TensorFile(path)
+        return Sample({port.name: fit_array(file[key], port, str(path)) for key, port in keys.items()})
+
+    def _row(self, path: Path, keys: Mapping[str, Port], row: int) -> Sample:
+        file = TensorFile(path)
+        return Sample(
+            {port.name: fit_array(file.row(key, row), port, str(path)) for key, port in keys.items()}
+        )
+
+    def _picture(self, path: Path, name: str | None) -> Sample:
+        if self.prepare is not None:
+            tensors = self.prepare(path)
+            gray = is_gray(path) if is_image(path) else None
+            return Sample(self.named(tensors, str(path), name), gray)
+        port = self._port(path, name)
+        return Sample({port.name: read_picture(path, port, self.notes)}, is_gray(path))
+
+    def _port(self, path: Path, name: str | None) -> Port:
+        if name is not None:
+            return self.ports[name]
+        if len(self.ports) != 1:
+            raise InputDataError(
+                f"is one picture, and the network has {len(self.ports)} inputs",
+                where=str(path),
+                fix="Use .npz files, or a list file with a file for each input on a line",
+            )
+        return next(iter(self.ports.values()))
+
+    def named(self, tensors: Any, where: str, name: str | None = None) -> dict[str, Array]:
+        """What a function or an iterable gave (a mapping, a sequence in the order of inputs, one array), by input."""
+        ports = {name: self.ports[name]} if name is not None else self.ports
+        if isinstance(tensors, Mapping):
+            given = dict(tensors)
+        elif isinstance(tensors, list | tuple) and len(tensors) == len(ports):
+            given = dict(zip(ports, tensors, strict=True))
+        elif len(ports) == 1:
+            given = {next(iter(ports)): tensors}
+        else:
+            raise InputDataError(
+                f"one tensor was given, and the network has {len(ports)} inputs",
+                where=where,
+                fix=f"Give a mapping with {', '.join(ports)}",
+            )
+        for key in given:
+            if key not in self.ports:
+                raise InputDataError(
+                    f"the network has no input '{key}'",
+                    where=where,
+                    fix=f"The inputs are {', '.join(self.ports)}",
+                )
+        missing = [key for key in ports if key not in given]
+        if missing:
+            raise InputDataError(f"input '{missing[0]}' is missing", where=where)
+        return {key: fit_array(_array(value, where), self.ports[key], where) for key, value in given.items()}
+
+
+def merged(label: str, parts: Sequence[Item]) -> Item:
+    """One item of several, each for other inputs."""
+
+    def read() -> Sample:
+        samples = [part.read() for part in parts]
+        inputs = {name: array for sample in samples for name, array in sample.inputs.items()}
+        gray = next((sample.gray for sample in samples if sample.gray is not None), None)
+        return Sample(inputs, gray)
+
+    return Item(label, read)
+
+
+def _array(value: Any, where: str) -> Array:
+    # Tensors of other libraries know how to become arrays.
+    array = np.asarray(value)
+    if array.dtype.kind not in "biufV":
+        raise InputDataError(f"{type(value).__name__} is not a tensor of numbers", where=where)
+    return array
+
+
+def _fail(error: NpucError) -> Sample:
+    raise error
+
+
+SKIPPABLE = (CalibrationDataError, FileFormatError, InputDataError, PreprocessError)
+"""Errors of one sample, after which the next can be tried. A missing file is one too; see `feeding`."""

@@ -1,0 +1,47 @@
+"""Prepared samples: the tensors that a network gets, saved, so that preprocessing runs once.
+
+A folder of `.npz` files, one a sample, named after the order and the origin of the sample;
+`npuc calibrate --data` takes it as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from npuc.calib.feeding import Feeder
+from npuc.calib.sources import Source
+from npuc.errors import OutputError
+from npuc.files import make_folder
+from npuc.ir import Graph
+from npuc.tensors import file_names, write_npz
+
+
+def save_prepared(
+    graph: Graph,
+    source: Source,
+    folder: Path | str,
+    *,
+    strict: bool = False,
+    warn: Callable[[str], None] = lambda text: None,
+    step: Callable[[], None] = lambda: None,
+) -> tuple[int, int]:
+    """Write every good sample of a source as an `.npz` file; returns how many were written and passed over.
+
+    The folder has to be empty or new: an old sample among new ones would not be noticed.
+    """
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise OutputError("is a file, not a folder", where=str(folder), fix="Choose another folder with -o")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise OutputError(
+            "is not empty, and its files would become samples too",
+            where=str(folder),
+            fix="Choose a new folder with -o",
+        )
+    make_folder(folder)
+    feeder = Feeder(graph, source, strict, warn, step)
+    for index, (item, sample) in enumerate(feeder.samples()):
+        stem = next(iter(file_names([Path(item.label).stem]).values()))
+        write_npz(folder / f"{index:06d}_{stem[:60]}.npz", sample.inputs)
+    return feeder.used, feeder.skipped

@@ -1,0 +1,193 @@
+"""Calibration data: a folder, a list file, one file, annotations, a Python iterable or random numbers, as items.
+
+The order is that of the names, or of the iterable, and never depends on the file system. With a maximum count the first
+ones are taken, or with a seed a random choice of them, still in order.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterable, Iterator, Sized
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from npuc.calib.coco import balanced_files
+from npuc.calib.images import is_image
+from npuc.calib.items import TENSOR_SUFFIXES, Item, Reader, Sample
+from npuc.calib.listing import list_items
+from npuc.calib.random_inputs import random_inputs
+from npuc.calib.recipe import Recipe, load_recipe
+from npuc.calib.samples import Samples
+from npuc.calib.user_function import load_function, wrapped
+from npuc.errors import CalibrationDataError, FileMissingError, UsageError
+from npuc.files import existing_file
+from npuc.ir import Graph
+
+RANDOM_SAMPLES = 4
+"""How many random samples make a smoke run, unless a count is given."""
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Which samples to take, and how to prepare them."""
+
+    preprocess: str | Path | Recipe | Callable[[str], Any] | None = None
+    """A recipe (`.yaml`), a function (`file.py:function`, or the function itself), or None for what the network has."""
+    annotations: Path | str | None = None
+    """COCO annotations of the pictures in the folder, for a choice that is balanced over the classes."""
+    max_count: int | None = None
+    seed: int | None = None
+    """Take a random choice of `max_count` samples, not the first ones."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The items of a data set; `total` is None if only reading them shows how many there are."""
+
+    items: Iterable[Item]
+    total: int | None
+    reader: Reader
+    what: str
+    """How messages speak of it."""
+
+
+Data = Any
+"""A path; an iterable, or a function that returns one, of arrays, sequences or mappings; `Samples`."""
+
+
+def open_data(graph: Graph, data: Data, options: DataOptions | None = None) -> Source:
+    """The samples of a data set for a network."""
+    options = options or DataOptions()
+    if options.max_count is not None and options.max_count < 1:
+        raise UsageError(f"at most {options.max_count} samples are no samples")
+    reader = _reader(graph, options.preprocess)
+    if isinstance(data, str | os.PathLike):
+        return _from_path(Path(data), reader, options)
+    if options.annotations is not None:
+        raise UsageError("annotations need the folder of their pictures")
+    if isinstance(data, Samples):
+        total = data.runs if options.max_count is None else min(data.runs, options.max_count)
+        return Source(_limited(_from_samples(data), options.max_count), total, reader, "the samples")
+    produced = data() if callable(data) else data
+    if not isinstance(produced, Iterable):
+        raise UsageError(
+            f"{type(produced).__name__} is no calibration data", fix="Give a path or an iterable"
+        )
+    size = len(produced) if isinstance(produced, Sized) else None
+    if size is not None and options.max_count is not None:
+        size = min(size, options.max_count)
+    return Source(_limited(_from_iterable(produced, reader), options.max_count), size, reader, "the iterable")
+
+
+def random_data(graph: Graph, count: int | None = None, seed: int | None = None) -> Source:
+    """Random samples for a smoke run: the ranges mean nothing."""
+    count = count or RANDOM_SAMPLES
+    reader = Reader(graph)
+    items = [
+        Item(f"random sample {index}", partial(_random, graph, reader, (seed or 0) + index))
+        for index in range(count)
+    ]
+    return Source(items, count, reader, "random data")
+
+
+def _random(graph: Graph, reader: Reader, seed: int) -> Sample:
+    return Sample(reader.named(random_inputs(graph, seed), "random data"))
+
+
+def _reader(graph: Graph, preprocess: Any) -> Reader:
+    if preprocess is None:
+        return Reader(graph)
+    if isinstance(preprocess, Recipe):
+        return Reader(graph, preprocess)
+    if callable(preprocess):
+        return Reader(graph, wrapped(preprocess, getattr(preprocess, "__name__", "function")), takes_any=True)
+    text = str(preprocess)
+    if Path(text).suffix.lower() in (".yaml", ".yml"):
+        return Reader(graph, load_recipe(text))
+    return Reader(graph, load_function(text), takes_any=True)
+
+
+def _from_path(path: Path, reader: Reader, options: DataOptions) -> Source:
+    if options.annotations is not None:
+        if not path.is_dir():
+            raise UsageError("annotations need the folder of their pictures", fix="Give the folder as --data")
+        files = balanced_files(Path(options.annotations), path, options.max_count, options.seed or 0)
+        items = [item for file in files for item in reader.items(file, str(file))]
+        return Source(items, len(items), reader, str(path))
+    if path.is_dir():
+        items = _folder(path, reader)
+    elif not path.exists():
+        raise FileMissingError(
+            "does not exist", where=str(path), fix="Give a folder, a list or a tensor file"
+        )
+    elif is_image(path) or path.suffix.lower() in TENSOR_SUFFIXES:
+        items = reader.items(existing_file(path), str(path))
+    else:
+        items = list_items(path, reader)
+    items = choose(items, options.max_count, options.seed)
+    return Source(items, len(items), reader, str(path))
+
+
+def _folder(folder: Path, reader: Reader) -> list[Item]:
+    try:
+        files = sorted(
+            (file for file in folder.rglob("*") if file.is_file() and not _hidden(file, folder)),
+            key=lambda file: file.relative_to(folder).parts,
+        )
+    except OSError as error:
+        raise FileMissingError(f"cannot be read: {error.strerror or error}", where=str(folder)) from error
+    used = [file for file in files if reader.reads(file)]
+    if not files:
+        raise CalibrationDataError(
+            "is empty: there is nothing to calibrate with",
+            where=str(folder),
+            fix="Put some typical inputs there",
+        )
+    if not used:
+        raise CalibrationDataError(
+            f"holds no pictures, .npy or .npz files, but others such as '{files[0].name}'",
+            where=str(folder),
+            fix="Pictures may be .jpg, .png and the like; --preprocess FILE.py:FUNCTION reads anything else",
+        )
+    return [item for file in used for item in reader.items(file, str(file))]
+
+
+def _hidden(file: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in file.relative_to(folder).parts)
+
+
+def choose(items: list[Item], count: int | None, seed: int | None) -> list[Item]:
+    """The first `count` items, or with a seed a random choice of them, in order."""
+    if count is None or count >= len(items):
+        return items
+    if seed is None:
+        return items[:count]
+    return [items[index] for index in sorted(random.Random(seed).sample(range(len(items)), count))]
+
+
+def _limited(items: Iterator[Item], count: int | None) -> Iterator[Item]:
+    for index, item in enumerate(items):
+        if count is not None and index >= count:
+            return
+        yield item
+
+
+def _from_iterable(produced: Iterable[Any], reader: Reader) -> Iterator[Item]:
+    for index, value in enumerate(produced):
+        label = f"sample {index}"
+
+        def read(value: Any = value, label: str = label) -> Sample:
+            return Sample(reader.named(value, label))
+
+        yield Item(label, read)
+
+
+def _from_samples(samples: Samples) -> Iterator[Item]:
+    for index, batch in enumerate(samples):
+        inputs = batch.inputs
+        if batch.keep is not None:
+            inputs = {name: array[: batch.keep] for name, array in inputs.items()}
+        yield Item(f"batch {index}", partial(Sample, inputs))

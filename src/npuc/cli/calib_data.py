@@ -1,0 +1,49 @@
+"""Prepare calibration data once: read, preprocess and save every sample as the tensors that the network gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npuc.cli import calibration_data as given
+from npuc.cli import options
+from npuc.cli.console import Printer, progress
+
+
+def command(
+    model: options.Model,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", help="A new folder for the .npz files, one a sample."),
+    ],
+    data: given.Data = None,
+    random: given.Random = False,
+    preprocess: given.Preprocess = None,
+    annotations: given.Annotations = None,
+    max_count: given.MaxCount = None,
+    seed: given.Seed = None,
+    strict: given.Strict = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Run the command."""
+    from npuc.calib.prepare import save_prepared
+    from npuc.flow import load_model
+
+    printer = Printer(quiet, as_json)
+    graph = load_model(model)
+    source = given.source(graph, data, random, preprocess, annotations, max_count, seed)
+    notes: list[str] = []
+
+    def warn(text: str) -> None:
+        notes.append(text)
+        printer.note(text)
+
+    with progress(printer, "preparing", source.total or 0) as step:
+        written, skipped = save_prepared(graph, source, output, strict=strict, warn=warn, step=step)
+    printer.say(f"{written} sample{'s' * (written != 1)} written to {output}")
+    if skipped:
+        printer.say(f"{skipped} were passed over")
+    printer.result({"written": written, "skipped": skipped, "folder": str(output), "notes": notes})

@@ -1,0 +1,162 @@
+"""How a network is to be quantized, at three levels: the model, a layer type, a layer.
+
+    scheme: int8
+    types:
+      softmax: float
+    layers:
+      "head.*": int16
+      stem: {weight: i16}
+
+A level is the name of a scheme, `float`, or changes to the scheme of the level above. The same names serve in Python
+(`QuantizationConfig(layers={"stem": "int16"})`); `effective` writes out what every layer got.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from npuc.errors import QuantizationError
+from npuc.files import existing_file
+from npuc.ir import Graph, layer_name, result_names, top
+from npuc.ir.definition import TOP_OPS, TopOp
+from npuc.quant.scheme import SCHEMES, Scheme
+
+Level = str | dict[str, Any]
+_MAX_BYTES = 1 << 20
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "activation": ("i8", "ui8", "i16"),
+    "activation_scales": ("affine", "symmetric", "pow2"),
+    "weight": ("i8", "i4", "i16"),
+    "weight_scales": ("symmetric", "pow2"),
+    "per_channel": (True, False),
+    "narrow_weights": (True, False),
+    "requant": ("double", "single", "single_even", "pow2", "float"),
+    "multiplier_bits": (31, 15, 7),
+}
+
+
+class QuantizationConfig(BaseModel):
+    """What a user wants; everything has a default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    scheme: Level = "int8"
+    types: dict[str, Level] = {}
+    """By op, such as `conv` or `softmax`."""
+    layers: dict[str, Level] = {}
+    """By layer or tensor name; `*` and `?` match any characters."""
+
+    @staticmethod
+    def load(path: Path | str) -> QuantizationConfig:
+        """Read a YAML file."""
+        path = existing_file(path)
+        if path.stat().st_size > _MAX_BYTES:
+            raise QuantizationError("is too large for a configuration", where=str(path))
+        try:
+            return QuantizationConfig.model_validate(yaml.safe_load(path.read_text()) or {})
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise QuantizationError(
+                f"is not YAML: {' '.join(str(error).split())}", where=str(path)
+            ) from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in first["loc"])
+            raise QuantizationError(f"field '{field}': {first['msg']}", where=str(path)) from error
+
+    def with_layers(self, names: tuple[str, ...], level: Level) -> QuantizationConfig:
+        """The same with a level for some more layers."""
+        return self.model_copy(update={"layers": {**self.layers, **dict.fromkeys(names, level)}})
+
+    def resolve(self, graph: Graph) -> Callable[[TopOp], Scheme | None]:
+        """What each layer of a graph gets; names that match nothing are errors."""
+        base = _apply(None, self.scheme, "scheme")
+        for name in self.types:
+            if f"top.{name}" not in TOP_OPS:
+                near = get_close_matches(name, [kind.removeprefix("top.") for kind in TOP_OPS], 3)
+                raise QuantizationError(f"types: there is no op '{name}'", fix=_suggest(near))
+        chosen: dict[TopOp, Scheme | None] = {}
+        matched: set[str] = set()
+        layers = [op for op in graph.ops if isinstance(op, TopOp) and not isinstance(op, top.WeightOp)]
+        for op in layers:
+            scheme = base
+            kind = op.name.removeprefix("top.")
+            if kind in self.types:
+                scheme = _apply(scheme or base, self.types[kind], f"types.{kind}")
+            for pattern, level in self.layers.items():
+                if any(
+                    name == pattern or fnmatchcase(name, pattern)
+                    for name in (layer_name(op), *result_names(op))
+                ):
+                    matched.add(pattern)
+                    scheme = _apply(scheme or base, level, f"layers.{pattern}")
+            chosen[op] = scheme
+        for pattern in self.layers:
+            if pattern not in matched:
+                names = [name for op in layers for name in (layer_name(op), *result_names(op))]
+                near = get_close_matches(pattern, names, 3, 0.4)
+                raise QuantizationError(
+                    f"layers: there is no layer '{pattern}' in the network", fix=_suggest(near)
+                )
+        return lambda op: chosen.get(op)
+
+    def effective(self, graph: Graph) -> dict[str, Any]:
+        """What every layer got, by name, in plain values."""
+        scheme_of = self.resolve(graph)
+        found = {}
+        for op in graph.ops:
+            if isinstance(op, TopOp) and not isinstance(op, top.WeightOp):
+                scheme = scheme_of(op)
+                found[layer_name(op)] = "float" if scheme is None else dataclasses.asdict(scheme)
+        return found
+
+
+def first_and_last(graph: Graph) -> tuple[str, ...]:
+    """The names of the first and the last layers that have weights."""
+    weighted = [op for op in graph.ops if isinstance(op, top.Conv | top.Deconv | top.MatMul)]
+    ends = [weighted[0], weighted[-1]] if weighted else []
+    return tuple(dict.fromkeys(result_names(op)[0] for op in ends))
+
+
+def _apply(scheme: Scheme | None, level: Level, where: str) -> Scheme | None:
+    if isinstance(level, str):
+        if level == "float":
+            return None
+        if level not in SCHEMES:
+            near = get_close_matches(level, [*SCHEMES, "float"], 3, 0.3)
+            raise QuantizationError(
+                f"{where}: there is no scheme '{level}'", fix=_suggest(near or sorted(SCHEMES))
+            )
+        return SCHEMES[level]
+    for key, value in level.items():
+        if key not in _CHOICES:
+            raise QuantizationError(
+                f"{where}: a scheme has no '{key}'",
+                fix=_suggest(get_close_matches(key, _CHOICES, 3, 0.3) or _CHOICES),
+            )
+        if value not in _CHOICES[key] or isinstance(value, bool) != isinstance(_CHOICES[key][0], bool):
+            allowed = ", ".join(str(choice) for choice in _CHOICES[key])
+            raise QuantizationError(f"{where}: '{key}' cannot be {value!r}", fix=f"It can be {allowed}")
+    made = dataclasses.replace(scheme or SCHEMES["int8"], **level)
+    pow2 = (made.activation_scales == "pow2", made.weight_scales == "pow2", made.requant == "pow2")
+    if made.requant == "pow2" and not all(pow2):
+        raise QuantizationError(
+            f"{where}: requantization by shifts alone needs power-of-two scales for activations and weights",
+            fix="Set activation_scales and weight_scales to pow2, or another requant",
+        )
+    return made
+
+
+def _suggest(names: Mapping[str, Any] | list[str]) -> str:
+    return (
+        f"Did you mean {' or '.join(repr(name) for name in list(names)[:5])}?"
+        if names
+        else "Check the spelling"
+    )

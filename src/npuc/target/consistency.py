@@ -1,0 +1,172 @@
+"""Whether the fields of a target go together: what no single field can know about the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from npuc.target.base import RANGES
+from npuc.target.expressions import FUNCTIONS, Expression
+from npuc.target.problems import Path, Problem
+from npuc.target.vocabulary import MACHINE, OP_KINDS, nearest
+
+if TYPE_CHECKING:
+    from npuc.target.model import Target
+
+_FLOATS = ("bf16", "f16", "f32")
+
+
+def contradictions(target: Target) -> list[Problem]:
+    """Every pair of fields that contradict each other."""
+    return [
+        Problem(path, message)
+        for check in (_formats, _rates, _memory, _requantization, _widths, _fixed_outputs, _limits, _rewrites)
+        for path, message in check(target)
+    ]
+
+
+Found = Iterator[tuple[Path, str]]
+
+
+def _formats(target: Target) -> Found:
+    for name in ("activations", "weights"):
+        formats = getattr(target.arithmetic, name).formats
+        path = ("arithmetic", name, "formats")
+        if not formats:
+            yield path, "no element type is left"
+        for element, schemes in formats.items():
+            if (element in _FLOATS) != (schemes == ("float",)):
+                what = "float" if element in _FLOATS else "symmetric, affine or power_of_two"
+                yield (*path, element), f"the scales of {element} are {what}, not {', '.join(schemes)}"
+            if element == "u8" and "affine" not in schemes and name == "weights":
+                yield (*path, element), "weights of type u8 are affine: without a zero point none is negative"
+    if "i4" in target.arithmetic.activations.formats:
+        yield ("arithmetic", "activations", "formats", "i4"), "i4 is a type of weights only"
+
+
+def _rates(target: Target) -> Found:
+    rates = target.compute.array.rates
+    activations, weights = target.arithmetic.activations.formats, target.arithmetic.weights.formats
+    path = ("compute", "array", "rates")
+    for activation in activations:
+        if not any(weight in weights for weight in rates.get(activation, {})):
+            yield (
+                (*path, activation),
+                f"activations may be {activation}, but no rate with any weight type is stated",
+            )
+    for weight in weights:
+        if not any(weight in rates.get(activation, {}) for activation in activations):
+            yield path, f"weights may be {weight}, but no rate with any activation type is stated"
+
+
+def _memory(target: Target) -> Found:
+    local = target.memory.local
+    if local.size % (local.banks * local.alignment):
+        yield (
+            ("memory", "local", "size"),
+            f"{local.size} bytes do not divide into {local.banks} banks of a multiple of {local.alignment} bytes",
+        )
+
+
+def _requantization(target: Target) -> Found:
+    arithmetic, how = target.arithmetic, target.arithmetic.requantization
+    if "double" in how.kinds and how.multiplier_bits != 31:
+        yield (
+            ("arithmetic", "requantization", "multiplier_bits"),
+            f"the kind 'double' has multipliers of 31 bits, not {how.multiplier_bits}",
+        )
+    if how.kinds == ("pow2",):
+        for name in ("activations", "weights"):
+            for element, schemes in getattr(arithmetic, name).formats.items():
+                if element not in _FLOATS and schemes != ("power_of_two",):
+                    yield (
+                        ("arithmetic", name, "formats", element),
+                        "the only requantization is 'pow2', so the scales can only be power_of_two",
+                    )
+
+
+def _widths(target: Target) -> Found:
+    bias, accumulator = target.arithmetic.bias, target.arithmetic.accumulator
+    if accumulator.wide_bits is not None and accumulator.wide_bits <= accumulator.bits:
+        yield ("arithmetic", "accumulator", "wide_bits"), f"is not wider than {accumulator.bits} bits"
+    if bias.bits > accumulator.bits:
+        yield (
+            ("arithmetic", "bias", "bits"),
+            f"{bias.bits} bits are more than the accumulator's {accumulator.bits}",
+        )
+    if bias.wide_bits is not None and bias.wide_bits > (accumulator.wide_bits or accumulator.bits):
+        yield (
+            ("arithmetic", "bias", "wide_bits"),
+            f"{bias.wide_bits} bits are more than the widest accumulator's",
+        )
+    if bias.significant_bits is not None and bias.significant_bits > bias.bits:
+        yield ("arithmetic", "bias", "significant_bits"), f"is more than the {bias.bits} bits that there are"
+
+
+def _fixed_outputs(target: Target) -> Found:
+    formats = target.arithmetic.activations.formats
+    for op, outputs in target.arithmetic.fixed_outputs.items():
+        for element, output in outputs.items():
+            path = ("arithmetic", "fixed_outputs", op, element)
+            if element not in formats:
+                yield path, f"activations are never {element}"
+                continue
+            low, high = RANGES[element]
+            if not low <= output.zero_point <= high:
+                yield (
+                    (*path, "zero_point"),
+                    f"{output.zero_point} is not in the range {low} to {high} of {element}",
+                )
+            if output.zero_point and "affine" not in formats[element]:
+                yield (
+                    (*path, "zero_point"),
+                    f"is {output.zero_point}, but {element} has no affine scales here",
+                )
+            if output.scale <= 0:
+                yield (*path, "scale"), "is not above zero"
+
+
+def _limits(target: Target) -> Found:
+    limits = target.limits
+    for name in limits.constants:
+        taken = "a function" if name in FUNCTIONS else "a figure of the machine" if name in MACHINE else ""
+        if not taken and any(name in OP_KINDS[op] for op in limits.rules):
+            taken = "a parameter of an op that has rules"
+        if taken:
+            yield ("limits", "constants", name), f"'{name}' is already {taken}"
+    for op, rules in limits.rules.items():
+        for name, rule in rules.items():
+            path = ("limits", "rules", op, name, "require")
+            if rule.require.kind != "truth":
+                yield path, f"'{rule.require}' is a number, not a condition"
+            for unknown in _unknown(rule.require, op, target):
+                yield path, unknown
+    if limits.ops != "all":
+        for op in limits.unsupported:
+            if op in limits.ops:
+                yield ("limits", "unsupported", op), f"'{op}' is also in limits.ops"
+
+
+def _rewrites(target: Target) -> Found:
+    for op, rewrite in target.limits.rewrites.items():
+        path = ("limits", "rewrites", op)
+        if rewrite.to in target.limits.rewrites:
+            yield (*path, "to"), f"'{rewrite.to}' is itself rewritten"
+        for name, expression in rewrite.parameters.items():
+            if name not in OP_KINDS[rewrite.to]:
+                known = OP_KINDS[rewrite.to]
+                yield (
+                    (*path, "parameters", name),
+                    f"'{rewrite.to}' has no such parameter{nearest(name, known)}",
+                )
+            if expression.kind != "number":
+                yield (*path, "parameters", name), f"'{expression}' is true or false, not a number"
+            for unknown in _unknown(expression, op, target):
+                yield (*path, "parameters", name), unknown
+
+
+def _unknown(expression: Expression, op: str, target: Target) -> Iterator[str]:
+    known = {**OP_KINDS[op], **target.limits.constants, **MACHINE}
+    for name in sorted(expression.names):
+        if name not in known:
+            yield f"'{name}' is neither a parameter of {op} nor a constant{nearest(name, known)}"

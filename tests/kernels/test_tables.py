@@ -1,0 +1,86 @@
+"""Tables: the builders against exact rounding, the lookups against the obvious formula."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kernel_strategies import EXACT, array, dtypes, seeds
+
+from npuc.engine.kernels import tables
+
+bytes_ = st.sampled_from((np.int8, np.uint8))
+
+
+@EXACT
+@given(bytes_, dtypes, seeds, st.integers(0, 400))
+def test_a_lookup_is_an_index(dtype: Any, out: Any, seed: int, n: int) -> None:
+    x, table = array(seed, (n,), dtype), array(seed + 1, (256,), out)
+    y = tables.lookup8(x, table)
+    assert y.dtype == out
+    np.testing.assert_array_equal(y, table[x.astype(np.int64) - np.iinfo(dtype).min])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_16_bit_value_is_interpolated(seed: int) -> None:
+    x = np.arange(-32768, 32768).astype(np.int16)
+    table = array(seed, (513,), np.int16)
+    y = tables.lookup16(x, table)
+    for q in range(-32768, 32768, 61):
+        entry, rest = divmod(q + 32768, 128)
+        low, high = int(table[entry]), int(table[entry + 1])
+        assert y[q + 32768] == math.floor(low + Fraction((high - low) * rest, 128) + Fraction(1, 2))
+
+
+FUNCTIONS: list[Callable[[Any], Any]] = [np.tanh, np.exp, np.abs, lambda v: 1 / (1 + np.exp(-v)), np.sqrt]
+
+
+@pytest.mark.parametrize("f", FUNCTIONS)
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_an_8_bit_table_is_the_rounded_function(f: Callable[[Any], Any], dtype: Any) -> None:
+    limits = np.iinfo(dtype)
+    table = tables.table8(f, 0.07, 5, 0.011, 9, dtype)
+    for i, entry in enumerate(table):
+        with np.errstate(all="ignore"):
+            real = float(f(np.float64(0.07 * (i + int(limits.min) - 5)))) / 0.011
+        if math.isnan(real):
+            assert entry == 9
+            continue
+        steps = math.copysign(math.floor(abs(real) + 0.5), real) + 9
+        assert entry == min(max(steps, limits.min), limits.max)
+
+
+@pytest.mark.parametrize("f", [np.tanh, lambda v: v / (1 + np.exp(-v)), lambda v: 1 / (1 + np.exp(-v))])
+def test_a_16_bit_table_follows_a_smooth_function(f: Callable[[Any], Any]) -> None:
+    sx, sy = 8 / 32768, 8 / 32768
+    x = np.arange(-32768, 32768).astype(np.int16)
+    y = tables.lookup16(x, tables.table16(f, sx, 0, sy, 0))
+    # Half a step of rounding twice, and the curvature: h^2 / 8 * |f''|, h = 128 steps of x.
+    bend = (128 * sx) ** 2 / 8 * 0.8 / sy
+    assert np.abs(y * sy - f(x * sx)).max() / sy <= 1 + bend
+
+
+@pytest.mark.parametrize(
+    ("x", "table", "words"),
+    [
+        (np.zeros(3, np.int16), np.zeros(256, np.int8), "x must be int8 or uint8"),
+        (np.zeros(3, np.int8), np.zeros(255, np.int8), "256 entries"),
+        (np.zeros(3, np.int8), np.zeros(256, np.float32), "the table must be"),
+    ],
+)
+def test_a_wrong_table_is_refused_in_words(x: Any, table: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        tables.lookup8(x, table)
+
+
+def test_a_wrong_scale_is_refused_in_words() -> None:
+    with pytest.raises(ValueError, match="scale of the input is 0"):
+        tables.table8(np.tanh, 0, 0, 1, 0, np.int8)
+    with pytest.raises(ValueError, match="zero point of the output, 300"):
+        tables.table8(np.tanh, 1, 0, 1, 300, np.int8)
