@@ -16,7 +16,7 @@ from npuc import __version__
 from npuc.cli import app, gendocs
 from npuc.errors import catalogue
 
-COMMANDS = ("import", "opt", "run", "show", "tensors", "export", "doctor")
+COMMANDS = ("import", "opt", "run", "show", "targets", "tensors", "export", "doctor")
 
 
 def npuc_process(*arguments: str, **options: Any) -> subprocess.Popen[str]:

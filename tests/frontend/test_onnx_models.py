@@ -185,9 +185,9 @@ def _mended(model: onnx.ModelProto, inputs: dict[str, Array]) -> onnx.ModelProto
             assert (attributes["axis"], len(bias.dims)) == (1, 1)
             bias.dims.extend([1, 1])
         old = {"broadcast", "consumed_inputs", "shape"} | ({"axis"} if node.op_type == "Add" else set())
-        kept = [a for a in node.attribute if a.name not in old]
-        del node.attribute[:]
-        node.attribute.extend(kept)
+        for index in reversed(range(len(node.attribute))):
+            if node.attribute[index].name in old:
+                del node.attribute[index]
     return model
 
 

@@ -228,9 +228,8 @@ def test_powers_of_huge_numbers_are_refused_quickly(text: str) -> None:
 
 
 def test_numbers_cannot_grow_without_bound() -> None:
-    text = "*".join(["kw"] * 90) + " < 1"
     with pytest.raises(LimitExpressionError, match="too large"):
-        parse_expression(text).holds({"kw": 2**60})
+        parse_expression("((kw**8)**16)**2 < 1").holds({"kw": 2**60})
     with pytest.raises(LimitExpressionError, match="too large"):
         parse_expression("kw < 1").holds({"kw": 1 << 5000})
 

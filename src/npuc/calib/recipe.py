@@ -298,7 +298,8 @@ def _step(name: Any, values: Any) -> _Step:
     try:
         return STEPS[name].model_validate(given)
     except ValidationError as error:
-        problem = error.errors()[0]
+        # A name that is not there explains one that is missing.
+        problem = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
         where = ".".join(str(part) for part in problem["loc"][:1])
         if problem["type"] == "extra_forbidden":
             known = ", ".join(STEPS[name].model_fields)

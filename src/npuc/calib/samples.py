@@ -223,7 +223,7 @@ def fit_array(array: Array, port: Port, where: str) -> Array:
         return array
     if array.ndim == len(shape) + 1 and array.shape[1:] == shape and len(array):
         return array.reshape(-1, *shape[1:]) if shape else array
-    if shape and shape[0] == 1 and array.shape == shape[1:]:
+    if shape and array.shape == shape[1:]:
         return array[None]
     raise InputDataError(
         f"input '{port.name}' takes shape {list(shape)} (or several of them), and was given {list(array.shape)}",

@@ -29,7 +29,17 @@ def list_targets(as_json: options.Json = False) -> None:
             target = load_target(file.name)
         except NpucError as error:
             # One bad file of a user's must not hide the others.
-            rows.append([file.name, "-", "-", "-", "-", "-", f"not valid: {shorten(error.paragraph(), 100)}"])
+            rows.append(
+                [
+                    file.name,
+                    "-",
+                    "-",
+                    "-",
+                    "-",
+                    "-",
+                    f"not valid: {shorten(error.message, 100)} ({file.path})",
+                ]
+            )
             found.append({"name": file.name, "file": str(file.path), "error": error.paragraph()})
             continue
         shared = target.memory.shared

@@ -43,8 +43,14 @@ def activation_type(low: float, high: float, scheme: Scheme) -> QuantType:
     return QuantType.of(scheme.activation, float(np.float32(max(reach / (half - 1), _SMALLEST))), zero)
 
 
-def quantize_weight(weight: Array, axis: int, scheme: Scheme) -> tuple[Array, Array]:
-    """Symmetric integers, and their scales: one, or one an entry of `axis`."""
+def quantize_weight(
+    weight: Array, axis: int, scheme: Scheme, bias: Array | None = None, input_scale: float = 1.0
+) -> tuple[Array, Array]:
+    """Symmetric integers, and their scales: one, or one an entry of `axis`.
+
+    A channel whose weights are almost nothing beside its bias gets a scale at which the bias fits half the accumulator:
+    the weights lose what the sum would not have shown.
+    """
     real = np.asarray(weight, np.float64)
     least, most = dtype_of(scheme.weight).limits
     if scheme.per_channel:
@@ -56,6 +62,16 @@ def quantize_weight(weight: Array, axis: int, scheme: Scheme) -> tuple[Array, Ar
         scale = 2.0 ** np.ceil(np.log2(np.maximum(reach / (most + 1), _SMALLEST)) - 1e-9)
     else:
         scale = np.maximum(reach / most, _SMALLEST).astype(np.float32).astype(np.float64)
+    if bias is not None:
+        need = np.abs(np.asarray(bias, np.float64)) / (input_scale * 2.0 ** (scheme.accumulator_bits - 2))
+        need = (
+            need
+            if scheme.per_channel and need.shape == scale.shape
+            else np.full_like(scale, need.max(initial=0.0))
+        )
+        if scheme.weight_scales == "pow2":
+            need = 2.0 ** np.ceil(np.log2(np.maximum(need, _SMALLEST)))
+        scale = np.maximum(scale, need.astype(np.float32).astype(np.float64))
     spread = (
         scale.reshape([-1 if i == axis else 1 for i in range(real.ndim)]) if scheme.per_channel else scale[0]
     )

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from npuc.target.base import ElementType, IntegerType, Part
-from npuc.target.frozen import FrozenMapping
+from npuc.target.frozen import FrozenDict, FrozenMapping
 from npuc.target.units import Rate
 from npuc.target.vocabulary import OP_KINDS, nearest
 
@@ -131,7 +131,9 @@ class Arithmetic(Part):
     """Widths of sums."""
     tables: Tables
     """Sizes of tables."""
-    fixed_outputs: FrozenMapping[str, FrozenMapping[IntegerType, FixedOutput]] = Field(default_factory=dict)
+    fixed_outputs: FrozenMapping[str, FrozenMapping[IntegerType, FixedOutput]] = Field(
+        default_factory=FrozenDict
+    )
     """Op kind to element type to the scale and zero point that its output always has, such as 1/256 for a softmax."""
 
     @field_validator("fixed_outputs")

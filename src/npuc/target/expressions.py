@@ -22,7 +22,7 @@ Kind = Literal["number", "truth"]
 _T = TypeVar("_T")
 
 MAX_LENGTH = 500
-MAX_DEPTH = 30
+MAX_DEPTH = 50
 MAX_NODES = 200
 _MAX_LITERAL_BITS = 64
 _MAX_BITS = 4096

@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, String
 from npuc.errors import LimitExpressionError
 from npuc.target.base import Part, Sentence
 from npuc.target.expressions import Expression, parse_expression
-from npuc.target.frozen import FrozenMapping
+from npuc.target.frozen import FrozenDict, FrozenMapping
 from npuc.target.units import Rate
 from npuc.target.vocabulary import ACTIVATIONS, OP_KINDS, nearest
 
@@ -66,7 +66,7 @@ class Rewrite(Part):
 
     to: OpKind
     """What it becomes."""
-    parameters: FrozenMapping[Name, ExpressionField] = Field(default_factory=dict)
+    parameters: FrozenMapping[Name, ExpressionField] = Field(default_factory=FrozenDict)
     """Parameters of the new op, as expressions over those of the old one; the rest keep their values."""
 
 
@@ -75,15 +75,15 @@ class Limits(Part):
 
     ops: Literal["all"] | Annotated[tuple[OpKind, ...], Field(strict=False)] = "all"
     """The op kinds that the machine has; `all` leaves it to `unsupported` and `rules`."""
-    unsupported: FrozenMapping[OpKind, Sentence] = Field(default_factory=dict)
+    unsupported: FrozenMapping[OpKind, Sentence] = Field(default_factory=FrozenDict)
     """Op kinds that it does not have, each with the reason."""
-    constants: FrozenMapping[Name, Rate] = Field(default_factory=dict)
+    constants: FrozenMapping[Name, Rate] = Field(default_factory=FrozenDict)
     """Numbers that rules use by name."""
-    rules: FrozenMapping[OpKind, FrozenMapping[Name, Rule]] = Field(default_factory=dict)
+    rules: FrozenMapping[OpKind, FrozenMapping[Name, Rule]] = Field(default_factory=FrozenDict)
     """Op kind to its conditions, by name."""
-    rewrites: FrozenMapping[OpKind, Rewrite] = Field(default_factory=dict)
+    rewrites: FrozenMapping[OpKind, Rewrite] = Field(default_factory=FrozenDict)
     """Op kinds that run as other ones."""
     fused: FrozenMapping[OpKind, Annotated[tuple[Activation, ...], Field(strict=False)]] = Field(
-        default_factory=dict
+        default_factory=FrozenDict
     )
     """Op kind to the activations that its output stage can have; an op kind that is not here can have any."""

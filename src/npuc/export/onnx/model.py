@@ -33,8 +33,8 @@ from npuc.ir import (
 OPSET: Final = 21
 IR_VERSION: Final = 10
 _NEWER_IR_VERSION: Final = {22: 10, 23: 11, 24: 12, 25: 12, 26: 13}
-# Element types that came after the base opset.
-_TYPES_SINCE: Final = {"f4E2M1FN": 23, "f8E8M0FNU": 24, "i2": 25, "ui2": 25}
+# Element types that came after the base opset, wholly or (bf16) for most operators.
+_TYPES_SINCE: Final = {"bf16": 22, "f4E2M1FN": 23, "f8E8M0FNU": 24, "i2": 25, "ui2": 25}
 _DEFAULT_DOMAINS: Final = ("", "ai.onnx")
 
 ALL_TENSORS: Final = "all tensors"

@@ -53,10 +53,10 @@ def _linear(
     """Shared by all ops with constant weights; `axis` is the output-channel axis of the weight."""
     name, source = value_name(op.results[0]), op.operands[0]
     x, y = context.type_of(source), context.type_of(op.results[0])
-    integers, scales = quantize_weight(weight, axis, scheme)
     real_bias = context.constant(op.bias)
     if op.bias is not None and real_bias is None:
         raise NoIntegerForm("its bias is computed at run time")
+    integers, scales = quantize_weight(weight, axis, scheme, real_bias, x.scale)
     bias = None if real_bias is None else quantize_bias(real_bias, x.scale, scales, scheme.accumulator_bits)
     require_room(integers, bias, x, axis, scheme.accumulator_bits)
     stage = output_stage(context, name, x.scale * scales / y.scale, scheme)
