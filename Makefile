@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no
 STAMPS := $(VENV)/stamps
 NATIVE := CMakeLists.txt $(wildcard native/include/npuc/*.h native/src/*.c native/src/*.h)
 
-.PHONY: help demo test test-slow lint format conformance bench-import docs clean
+.PHONY: help demo test test-slow lint format conformance bench-import bench-calib docs clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -24,6 +24,7 @@ help:
 	@echo "make format        let ruff rewrite the sources"
 	@echo "make conformance   ONNX's own backend suite, with and without canonicalization"
 	@echo "make bench-import  import time and memory against onnxslim and onnx"
+	@echo "make bench-calib   calibration time and memory against onnxruntime.quantization"
 	@echo "make docs          write the generated pages again"
 	@echo "make clean         remove .venv, build outputs and caches"
 
@@ -50,6 +51,9 @@ conformance: $(STAMPS)/test
 
 bench-import: $(STAMPS)/bench
 	$(BIN)/python benchmarks/bench_import.py
+
+bench-calib: $(STAMPS)/bench
+	$(BIN)/python benchmarks/bench_calib.py
 
 docs: $(STAMPS)/npuc
 	$(BIN)/python -m npuc.cli.gendocs

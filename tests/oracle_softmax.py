@@ -93,3 +93,23 @@ def tflite16(
     inverse = lookup16(saturated(shifted - (2**15 + 2**16), 16), reciprocal_table)
     right = 31 - headroom
     return [min(max((e * inverse + (1 << (right - 1))) >> right, 0), 32767) for e in exps]
+
+
+def clean(
+    x: list[int], coarse: list[int], fine: list[int], multiplier: int, shift: int, even: bool, limits: tuple[int, int, int]
+) -> list[int]:
+    """A row of the algorithm of the other kinds; limits are zero point, lo and hi."""
+    zero_point, lo, hi = limits
+    top = max(x)
+    exps = [floor(Fraction(coarse[(top - q) // 256] * fine[(top - q) % 256], 2**30) + Fraction(1, 2)) for q in x]
+    total = sum(exps)
+    b = total.bit_length()
+    divisor = floor(Fraction(total * 2**32, 2**b) + Fraction(1, 2))
+    inverse = (2**62 + divisor // 2) // divisor
+    factor = floor(Fraction(inverse * multiplier, 2**31) + Fraction(1, 2))
+    row = []
+    for e in exps:
+        exact = Fraction(e * factor, 2 ** (b + shift - 1))
+        steps = round(exact) if even else floor(exact + Fraction(1, 2))
+        row.append(min(max(steps + zero_point, lo), hi))
+    return row

@@ -65,8 +65,10 @@ def test_a_library_of_another_abi_is_a_clear_error(tmp_path: Path) -> None:
         native.load(newer)
 
 
-def test_the_header_compiles_as_c11_and_as_cpp(tmp_path: Path) -> None:
-    source = '#include "npuc/npuc.h"\nint main(void) { return npuc_abi_version() != NPUC_ABI_VERSION; }\n'
+def test_the_headers_compile_as_c11_and_as_cpp(tmp_path: Path) -> None:
+    headers = sorted(path.name for path in (ROOT / "native/include/npuc").glob("*.h"))
+    source = "".join(f'#include "npuc/{name}"\n' for name in headers)
+    source += "int main(void) { return npuc_abi_version() != NPUC_ABI_VERSION; }\n"
     include = f"-I{ROOT / 'native/include'}"
     for compiler in filter(None, (shutil.which("gcc"), shutil.which("g++"))):
         flags = ["-xc++"] if compiler.endswith("g++") else ["-xc", "-std=c11"]
@@ -90,4 +92,7 @@ def test_only_the_public_api_is_exported() -> None:
     )
     names = {line.split()[-1] for line in symbols.stdout.splitlines()}
     exported = {name for name in names if not name.startswith("_")}
-    assert exported == {"npuc_version", "npuc_abi_version"}
+    headers = "".join(path.read_text() for path in sorted((ROOT / "native/include/npuc").glob("*.h")))
+    declared = set(re.findall(r"^NPUC_API[^;(]*?\b(npuc_\w+)\s*\(", headers, re.MULTILINE))
+    assert {"npuc_version", "npuc_observe"} <= declared
+    assert exported == declared

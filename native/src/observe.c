@@ -6,6 +6,7 @@
  * power of two can double it by adding neighbours, which gives exactly the counts of the wider bins.
  */
 #include "npuc/observe.h"
+#include "npuc/gemm.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -142,7 +143,7 @@ __attribute__((target("avx2"))) static void bin_avx2(
 static int use_avx2(int32_t flags)
 {
 #if HAVE_AVX2
-    return !(flags & NPUC_OBSERVE_PORTABLE) && __builtin_cpu_supports("avx2");
+    return !(flags & NPUC_OBSERVE_PORTABLE) && strcmp(npuc_isa(), "portable") != 0 && __builtin_cpu_supports("avx2");
 #else
     (void)flags;
     return 0;

@@ -102,8 +102,9 @@ def test_memory_does_not_grow_with_the_samples() -> None:
             tracemalloc.stop()
 
     peak(2)
-    few, many = peak(10), peak(400)
-    assert many < few + 60_000, (few, many)
+    few, many = peak(20), peak(600)
+    # Garbage that waits to be collected comes and goes; keeping a single input of each sample would be 250 kB.
+    assert many < few + 150_000, (few, many)
 
 
 def infinite_network() -> Graph:

@@ -61,10 +61,10 @@ NPUC_API npuc_status npuc_requant_tensor(
     const void *x, int32_t x_dtype, int32_t zero_point, int64_t n, const npuc_requant *rq, int32_t dtype, void *y,
     int32_t threads);
 
-/* How a float becomes an integer. */
-typedef enum npuc_rounding { NPUC_HALF_AWAY = 0, NPUC_HALF_EVEN = 1 } npuc_rounding;
+/* What happens to a tie. */
+typedef enum npuc_rounding { NPUC_HALF_AWAY = 0, NPUC_HALF_EVEN = 1, NPUC_HALF_UP = 2 } npuc_rounding;
 
-/* y = sat(round(x / scale) + zero_point); the division is in float32; NaN becomes the zero point. */
+/* y = sat(round(x / scale) + zero_point); the division is in float32; NaN becomes the zero point; half away or half even. */
 NPUC_API npuc_status npuc_quantize(
     const float *x, int64_t n, float scale, int32_t zero_point, int32_t rounding, int32_t lo, int32_t hi, int32_t dtype,
     void *y, int32_t threads);
@@ -101,6 +101,25 @@ NPUC_API npuc_status npuc_table8(
 
 /* A 16-bit x through 513 entries, one every 128 steps, linear between them, rounding half up. */
 NPUC_API npuc_status npuc_table16(const int16_t *x, int64_t n, const int16_t *table, int16_t *y, int32_t threads);
+
+/*
+ * Softmax of contiguous rows (docs/arithmetic-softmax.md). `coarse` and `fine` have 256 entries of exponentials as 2^30, of
+ * multiples of 256 and of 1; multiplier and shift are those of 1 / scale of the output. NPUC_HALF_UP or NPUC_HALF_EVEN.
+ */
+NPUC_API npuc_status npuc_softmax(
+    const void *x, int32_t x_dtype, int64_t rows, int64_t width, const uint32_t *coarse, const uint32_t *fine,
+    int32_t multiplier, int32_t shift, int32_t rounding, int32_t zero_point, int32_t lo, int32_t hi, int32_t dtype, void *y,
+    int32_t threads);
+
+/* TFLite's softmax of 8-bit rows (below 4096 elements). */
+NPUC_API npuc_status npuc_softmax_tflite8(
+    const void *x, int32_t x_dtype, int64_t rows, int64_t width, int32_t multiplier, int32_t left, int32_t diff_min,
+    int32_t dtype, void *y, int32_t threads);
+
+/* TFLite's softmax of 16-bit rows (up to 65535 elements); tables of 513 entries. */
+NPUC_API npuc_status npuc_softmax_tflite16(
+    const int16_t *x, int64_t rows, int64_t width, int32_t multiplier, int32_t shift, const int16_t *exp_table,
+    const int16_t *reciprocal_table, int16_t *y, int32_t threads);
 
 #ifdef __cplusplus
 }

@@ -80,15 +80,15 @@ def observe(
     function, _ = _functions()
     _check(
         function(
-            values.ctypes.data,
+            _address(values),
             values.size,
             bound,
             histogram.size,
             tail_ratio,
             flags,
             ctypes.byref(statistics),
-            histogram.ctypes.data,
-            tail.ctypes.data,
+            _address(histogram),
+            _address(tail),
         )
     )
 
@@ -112,7 +112,7 @@ def observe_channels(values: Array, axis: int, minimum: Array, maximum: Array, *
             raise ValueError(f"a contiguous array of {channels} float32 is needed")
     _, function = _functions()
     _check(
-        function(values.ctypes.data, outer, channels, inner, bound, minimum.ctypes.data, maximum.ctypes.data)
+        function(_address(values), outer, channels, inner, bound, _address(minimum), _address(maximum))
     )
 
 
@@ -134,6 +134,12 @@ def _functions() -> tuple[Any, Any]:
     ]
     core.npuc_observe_channels.argtypes = [pointer, size, size, size, ctypes.c_float, pointer, pointer]
     return core.npuc_observe, core.npuc_observe_channels
+
+
+def _address(array: Array) -> int:
+    # `array.ctypes` would make a reference cycle, which keeps the array until the next garbage collection.
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def _floats(values: Array) -> Array:

@@ -17,6 +17,7 @@ from onnx import ModelProto, NodeProto, TypeProto, ValueInfoProto
 from npuc.errors import UnknownTensorError
 from npuc.export.onnx.emitter import Emitter, tensor_proto
 from npuc.export.onnx.registry import rule_for
+from npuc.export.onnx.widen import emit_widened, needs_widening
 from npuc.ir import (
     DYNAMIC,
     Graph,
@@ -93,7 +94,10 @@ def to_onnx(graph: Graph, fetch: Fetch = ()) -> ExportedModel:
     for op in graph.ops:
         if not isinstance(op, top.WeightOp):
             emit.begin(op)
-            rule_for(op)(op, emit)
+            if needs_widening(op):
+                emit_widened(op, emit)
+            else:
+                rule_for(op)(op, emit)
     emit.begin(None)
     for name, source in copies:
         emit("Identity", source, to=name)

@@ -1,0 +1,103 @@
+"""What the benchmarks share: where models and data are, and ONNX Runtime's quantizer as a peer.
+
+Models and pictures are read in place from `../shared`; what is made on the way is kept under `build/bench`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+Array = np.ndarray[Any, Any]
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared"
+MODELS = SHARED / "models" / "onnx"
+DATA = SHARED / "data"
+CACHE = ROOT / "build" / "bench"
+
+
+def session(model: Path | bytes, threads: int) -> ort.InferenceSession:
+    """ONNX Runtime with all its optimizations on the CPU."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    source = str(model) if isinstance(model, Path) else model
+    return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def fixed(source: Path, shape: tuple[int, ...], target: Path) -> Path:
+    """A model with the shape of its input stated, prepared for quantization as ONNX Runtime's guide says."""
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+    from onnxruntime.tools.onnx_model_utils import make_input_shape_fixed
+
+    if target.exists():
+        return target
+    model = onnx.load(source)
+    make_input_shape_fixed(model.graph, model.graph.input[0].name, list(shape))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_suffix(f".{os.getpid()}.onnx")
+    with quiet():
+        quant_pre_process(model, str(temporary), skip_symbolic_shape=True)
+    os.replace(temporary, target)
+    return target
+
+
+def quantize_ort(
+    source: Path, target: Path, samples: Iterable[Array], method: str = "MinMax", signed: bool = False
+) -> Path:
+    """`onnxruntime.quantization.quantize_static`, QDQ, per channel; activations unsigned unless stated."""
+    from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
+
+    if target.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_suffix(f".{os.getpid()}.onnx")
+    name = onnx.load(source, load_external_data=False).graph.input[0].name
+    with quiet():
+        quantize_static(
+            str(source),
+            str(temporary),
+            _reader(name, samples),
+            quant_format=QuantFormat.QDQ,
+            per_channel=True,
+            activation_type=QuantType.QInt8 if signed else QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            calibrate_method=CalibrationMethod[method],
+        )
+    os.replace(temporary, target)
+    return target
+
+
+def _reader(name: str, samples: Iterable[Array]) -> Any:
+    from onnxruntime.quantization import CalibrationDataReader
+
+    class Reader(CalibrationDataReader):
+        def __init__(self) -> None:
+            self._samples: Iterator[Array] = iter(samples)
+
+        def get_next(self) -> dict[str, Array] | None:
+            sample = next(self._samples, None)
+            return None if sample is None else {name: sample}
+
+    return Reader()
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the advice of ONNX Runtime's tools off the screen."""
+    previous = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with open(os.devnull, "w") as null, contextlib.redirect_stdout(null):
+            yield
+    finally:
+        logging.disable(previous)

@@ -1,0 +1,119 @@
+"""Softmax against the slow model, bit for bit, and against float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import oracle_softmax
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kernel_strategies import EXACT, array, dtypes, ranges, seeds, zero_points
+
+from npuc.engine.kernels.softmax import softmax, softmax_parameters
+
+PAIRS = [
+    (np.int8, np.int8, 1 / 256, -128),
+    (np.uint8, np.uint8, 1 / 256, 0),
+    (np.int8, np.int16, 1 / 65536, -32768),
+    (np.int16, np.int16, 1 / 32768, 0),
+]
+
+
+def exact(x: Any, scale: float, beta: float = 1.0) -> Any:
+    real = np.exp(beta * scale * (x.astype(np.float64) - x.max(-1, keepdims=True)))
+    return real / real.sum(-1, keepdims=True)
+
+
+@EXACT
+@given(st.sampled_from(PAIRS), seeds, st.floats(1e-4, 1.0), st.sampled_from((1.0, 0.5, 3.0)), st.integers(1, 40))
+def test_tflites_algorithms_match_the_model(pair: Any, seed: int, scale: float, beta: float, width: int) -> None:
+    source, target, out_scale, zero = pair
+    p = softmax_parameters("double", scale, out_scale, zero, source, target, beta)
+    x = array(seed, (3, width), source)
+    y = softmax(x, p)
+    assert y.dtype == target
+    limits = np.iinfo(target)
+    for row, result in zip(x.tolist(), y.tolist(), strict=True):
+        if source is np.int16:
+            tables = [list(table) for table in p.tables]
+            assert result == oracle_softmax.tflite16(row, p.multiplier, p.shift, *tables)
+        else:
+            numbers = p.multiplier, p.left, p.diff_min, int(limits.min), int(limits.max)
+            assert result == oracle_softmax.tflite8(row, *numbers)
+
+
+@EXACT
+@given(
+    st.sampled_from(("single", "single_even", "pow2", "float")),
+    dtypes,
+    dtypes,
+    seeds,
+    st.floats(1e-5, 2.0),
+    st.floats(1e-5, 1.0),
+    st.integers(1, 40),
+    st.data(),
+)
+def test_the_clean_algorithm_matches_the_model(
+    kind: str, source: Any, target: Any, seed: int, scale: float, out_scale: float, width: int, data: Any
+) -> None:
+    zero, (lo, hi) = data.draw(zero_points(target)), data.draw(ranges(target))
+    p = softmax_parameters(kind, scale, out_scale, zero, source, target)
+    x = array(seed, (2, width), source)
+    y = softmax(x, p, lo=lo, hi=hi)
+    tables = [list(table) for table in p.tables]
+    for row, result in zip(x.tolist(), y.tolist(), strict=True):
+        even = kind == "single_even"
+        assert result == oracle_softmax.clean(row, *tables, p.multiplier, p.shift, even, (zero, lo, hi))
+
+
+@pytest.mark.parametrize("kind", ["double", "single", "single_even"])
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("width", [2, 10, 1000])
+def test_softmax_is_within_a_step_of_float(kind: str, pair: Any, width: int) -> None:
+    source, target, out_scale, zero = pair
+    random = np.random.default_rng(3)
+    scale = 1e-3 if source is np.int16 else 0.08
+    limits = np.iinfo(target)
+    real = random.normal(size=(20, width)) * 2 / scale
+    x = np.clip(real + (128 if source is np.uint8 else 0), np.iinfo(source).min, np.iinfo(source).max).astype(source)
+    y = softmax(x, softmax_parameters(kind, scale, out_scale, zero, source, target))
+    wanted = np.clip(exact(x, scale) / out_scale + zero, limits.min, limits.max)
+    # TFLite's 16-bit results come from tables of 15 bits: a few steps of 1/32768.
+    allowed = {("double", 2): 8.0}.get((kind, np.dtype(target).itemsize), 1.0) if kind == "double" else 0.51
+    assert np.abs(y - wanted).max() <= allowed
+
+
+def test_any_axis_and_any_threads() -> None:
+    p = softmax_parameters("single", 0.05, 1 / 256, -128, np.int8, np.int8)
+    x = array(0, (3, 40, 50, 6), np.int8)
+    y = softmax(x, p, axis=1)
+    np.testing.assert_array_equal(y, np.moveaxis(softmax(np.moveaxis(x, 1, -1), p, threads=2), -1, 1))
+    assert y.shape == x.shape
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("double", 0.1, 1 / 255, -128, np.int8, np.int8), "has scale 0.00390625 and zero point -128"),
+        (("double", 0.1, 1 / 256, 0, np.uint8, np.int8), "no softmax from uint8 to int8"),
+        (("single", -1.0, 1 / 256, 0, np.int8, np.int8), "scale of x is -1.0"),
+        (("triple", 1.0, 1 / 256, 0, np.int8, np.int8), "no requantization kind 'triple'"),
+        (("single", 1.0, 1 / 256, 200, np.int8, np.int8), "zero point of the output, 200"),
+        (("double", 1e-9, 1 / 256, -128, np.int8, np.int8), "too small"),
+    ],
+)
+def test_what_is_not_defined_is_refused_in_words(arguments: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        softmax_parameters(*arguments)
+
+
+def test_a_wrong_input_is_refused_in_words() -> None:
+    p = softmax_parameters("double", 0.1, 1 / 256, -128, np.int8, np.int8)
+    with pytest.raises(ValueError, match="x must be int8, not uint8"):
+        softmax(np.zeros((2, 3), np.uint8), p)
+    with pytest.raises(ValueError, match="no axis 2"):
+        softmax(np.zeros((2, 3), np.int8), p, axis=2)
+    with pytest.raises(ValueError, match="at most 4095"):
+        softmax(np.zeros((1, 5000), np.int8), p)
