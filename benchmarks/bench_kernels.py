@@ -2,7 +2,7 @@
 
 Layers are those of ResNet-50, MobileNetV2 (224 x 224) and YOLOX-nano (416 x 416), weights signed and per channel. npuc has
 signed activations, ONNX Runtime unsigned ones: on x86 its signed kernels are many times slower, and this is to be a fair
-race (`--signed` shows the other). Both get their activations channels-last (ONNX Runtime by its own channels_last kernel), write to memory that is there
+race. Both get their activations channels-last (ONNX Runtime by its own channels_last kernel), write to memory that is there
 already, and take turns; a time is the best of many, for the machine may be shared. `peak` is what the multiply-adds of the
 instruction set in use can do at the clock that a loop of multiply-adds runs at here.
 
@@ -24,6 +24,7 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
+from npuc import native
 from npuc.engine.kernels import ConvPlan, Requant, isa
 
 Array = np.ndarray[Any, Any]
@@ -216,7 +217,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.2)
     arguments = parser.parse_args()
     rng = np.random.default_rng(0)
-    print(f"{isa()}, output stage `{arguments.kind}`, ONNX Runtime {ort.__version__}")
+    print(f"{native.find()}\n{isa()}, output stage `{arguments.kind}`, ONNX Runtime {ort.__version__}")
     summary = []
     for threads in map(int, arguments.threads.split(",")):
         top = peak(threads)

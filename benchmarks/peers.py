@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.version_converter
 import onnxruntime as ort
 
 Array = np.ndarray[Any, Any]
@@ -23,6 +24,9 @@ SHARED = ROOT.parent / "shared"
 MODELS = SHARED / "models" / "onnx"
 DATA = SHARED / "data"
 CACHE = ROOT / "build" / "bench"
+
+_PER_CHANNEL = 13
+"""The opset that DequantizeLinear has an axis from."""
 
 
 def session(model: Path | bytes, threads: int) -> ort.InferenceSession:
@@ -42,11 +46,16 @@ def fixed(source: Path, shape: tuple[int, ...], target: Path) -> Path:
     if target.exists():
         return target
     model = onnx.load(source)
+    if next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")) < _PER_CHANNEL:
+        model = onnx.version_converter.convert_version(model, _PER_CHANNEL)
     make_input_shape_fixed(model.graph, model.graph.input[0].name, list(shape))
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_suffix(f".{os.getpid()}.onnx")
+    stated = target.with_suffix(".stated.onnx")
+    onnx.save(model, stated)
     with quiet():
-        quant_pre_process(model, str(temporary), skip_symbolic_shape=True)
+        quant_pre_process(str(stated), str(temporary), skip_symbolic_shape=True)
+    stated.unlink()
     os.replace(temporary, target)
     return target
 

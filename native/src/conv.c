@@ -19,7 +19,7 @@
 #define ALIGN 64
 #define A_BLOCK (256 * 1024) /* bytes of activations that a task keeps in the second-level cache */
 
-enum { DEPTHWISE, BYTES, WORDS };
+enum { DEPTHWISE, DEPTHWISE_BYTES, BYTES, WORDS };
 
 typedef struct {
     int32_t first_y, first_x; /* first output pixel; the next are a stride (transposed) or one further */
@@ -32,12 +32,12 @@ typedef struct {
 typedef struct {
     uint64_t magic;
     npuc_conv conv;
-    int32_t layout; /* DEPTHWISE, BYTES, WORDS */
+    int32_t layout;
     int32_t kind, y_zero_point, lo, hi;
     int32_t job_count;
     int32_t k_block;  /* wide: channels x taps whose sum fits int32; 0: not even two */
     int32_t channels; /* output channels, each group padded to whole panels */
-    int64_t jobs, multiplier, shift, scale, vectorable;
+    int64_t jobs, multiplier, shift, scale, pre, add, post, level;
 } header;
 
 static int32_t icg(const npuc_conv *c) { return c->in_channels / c->groups; }
@@ -98,6 +98,7 @@ static int64_t align(int64_t x) { return (x + ALIGN - 1) / ALIGN * ALIGN; }
 static int64_t weight_bytes(const npuc_conv *c, int32_t layout, int64_t tap_count) {
     const int64_t channels = (int64_t)c->groups * panels_of(c) * NPUC_PANEL;
     if (layout == DEPTHWISE) return tap_count * align(c->out_channels) * 4;
+    if (layout == DEPTHWISE_BYTES) return (tap_count + 3) / 4 * 4 * align(c->out_channels);
     const int64_t k = tap_count * icg(c);
     return layout == BYTES ? channels * ((k + 3) / 4 * 4) : channels * ((k + 1) / 2 * 2) * 2;
 }
@@ -105,7 +106,7 @@ static int64_t weight_bytes(const npuc_conv *c, int32_t layout, int64_t tap_coun
 /* Lays the buffer out; fills `h` and `jobs` when given. Returns its size. */
 static int64_t arrange(const npuc_conv *c, int32_t layout, header *h, uint8_t *buffer) {
     const int32_t count = phases(c);
-    const int64_t channels = layout == DEPTHWISE ? align(c->out_channels) : (int64_t)c->groups * panels_of(c) * NPUC_PANEL;
+    const int64_t channels = is_depthwise(c) ? align(c->out_channels) : (int64_t)c->groups * panels_of(c) * NPUC_PANEL;
     int64_t at = align(sizeof(header));
     const int64_t jobs = at;
     at = align(at + count * (int64_t)sizeof(job));
@@ -121,18 +122,21 @@ static int64_t arrange(const npuc_conv *c, int32_t layout, header *h, uint8_t *b
         at = align(j.bias + channels * (c->wide ? 8 : 4));
         if (h) memcpy(buffer + jobs + p * (int64_t)sizeof(job), &j, sizeof j);
     }
-    const int64_t multiplier = at, shift = align(at + channels * 4), scale = align(shift + channels * 4),
-                  vectorable = align(scale + channels * 4);
+    int64_t tables[6];
+    for (int i = 0; i < 6; i++, at = align(at + channels * 4)) tables[i] = at;
     if (h) {
         h->job_count = count;
         h->channels = (int32_t)channels;
         h->jobs = jobs;
-        h->multiplier = multiplier;
-        h->shift = shift;
-        h->scale = scale;
-        h->vectorable = vectorable;
+        h->multiplier = tables[0];
+        h->shift = tables[1];
+        h->scale = tables[2];
+        h->pre = tables[3];
+        h->add = tables[4];
+        h->post = tables[5];
+        h->level = at;
     }
-    return align(vectorable + channels / NPUC_PANEL);
+    return align(at + channels / NPUC_PANEL);
 }
 
 static int reasonable(const npuc_conv *c) {
@@ -161,21 +165,33 @@ static int block_fits(const int16_t *weight, int64_t outputs, int64_t k, int64_t
     return 1;
 }
 
+/* Where channel `c` stands in the tables of biases and of the output stage. */
+static int64_t slot_of(const npuc_conv *c, int32_t layout, int64_t channel) {
+    if (layout == DEPTHWISE) return channel;
+    if (layout == DEPTHWISE_BYTES) {
+        const int64_t lanes = (c->out_channels + NPUC_PANEL - 1) / NPUC_PANEL, lane = channel / NPUC_PANEL;
+        const int64_t block = lane / 4 * 4 + (lanes - lane / 4 * 4 == 3 && lane % 4 == 2 ? 2 : 0);
+        const int64_t width = npuc_block_lanes(block, lanes);
+        return block * NPUC_PANEL + (channel % 16 / 4 * width + lane - block) * 4 + channel % 4;
+    }
+    return channel / ocg(c) * panels_of(c) * NPUC_PANEL + channel % ocg(c);
+}
+
 static void pack_job(const npuc_conv *c, int32_t layout, const job *j, const int16_t *weight, const int64_t *bias,
                      uint8_t *buffer, int32_t *index_y, int32_t *index_x) {
     int32_t *dy = (int32_t *)(void *)(buffer + j->dy), *dx = (int32_t *)(void *)(buffer + j->dx);
     taps_y(c, j->first_y, index_y, dy);
     taps_x(c, j->first_x, index_x, dx);
-    const int32_t inputs = icg(c), outputs = ocg(c), panels = panels_of(c);
+    const int32_t inputs = icg(c), outputs = ocg(c);
     const int64_t kernel = (int64_t)c->kernel_h * c->kernel_w;
     const int64_t k_all = (int64_t)j->ny * j->nx * inputs;
     const int64_t k_padded = layout == BYTES ? (k_all + 3) / 4 * 4 : (k_all + 1) / 2 * 2;
     /* In byte kernels a signed activation is stored with 128 added; that moves its zero point too. */
-    const int64_t zero_point = c->x_zero_point + (layout == BYTES && c->x_dtype == NPUC_I8 ? 128 : 0);
+    const int64_t zero_point = c->x_zero_point + ((layout == BYTES || layout == DEPTHWISE_BYTES) && c->x_dtype == NPUC_I8 ? 128 : 0);
     for (int32_t g = 0; g < c->groups; g++)
         for (int32_t o = 0; o < outputs; o++) {
             const int64_t channel = (int64_t)g * outputs + o;
-            const int64_t slot = layout == DEPTHWISE ? channel : (int64_t)g * panels * NPUC_PANEL + o;
+            const int64_t slot = slot_of(c, layout, channel);
             const int16_t *from = weight + channel * inputs * kernel;
             uint8_t *panel = buffer + j->weight + (slot / NPUC_PANEL) * NPUC_PANEL * k_padded * (layout == BYTES ? 1 : 2);
             const int64_t lane = slot % NPUC_PANEL;
@@ -189,6 +205,14 @@ static void pack_job(const npuc_conv *c, int32_t layout, const job *j, const int
                             ((int8_t *)panel)[(k / 4 * NPUC_PANEL + lane) * 4 + k % 4] = (int8_t)w;
                         } else if (layout == WORDS) {
                             memcpy(panel + ((k / 2 * NPUC_PANEL + lane) * 2 + k % 2) * 2, &w, 2);
+                        } else if (layout == DEPTHWISE_BYTES) {
+                            /* [block][4 taps][slot][tap]: blocks before this one have 16 x 4 bytes a lane and group. */
+                            const int64_t lanes = (c->out_channels + NPUC_PANEL - 1) / NPUC_PANEL;
+                            const int64_t block = slot / 64 * 4 + (lanes - slot / 64 * 4 == 3 && slot % 64 >= 32 ? 2 : 0);
+                            const int64_t width = npuc_block_lanes(block, lanes), group_count = (k_all + 3) / 4;
+                            const int64_t at = block * NPUC_PANEL * group_count * 4 +
+                                               (k / 4 * width * NPUC_PANEL + slot - block * NPUC_PANEL) * 4 + k % 4;
+                            ((int8_t *)buffer + j->weight)[at] = (int8_t)w;
                         } else {
                             const int32_t pair = (int32_t)(uint16_t)w;
                             memcpy(buffer + j->weight + (k * align(c->out_channels) + slot) * 4, &pair, 4);
@@ -204,6 +228,29 @@ static void pack_job(const npuc_conv *c, int32_t layout, const job *j, const int
         }
 }
 
+static void pack_stage(const header *h, const int16_t *weight, int64_t k, int64_t bias, const npuc_requant *requant,
+                       int32_t channel, uint8_t *bytes) {
+    const npuc_conv *c = &h->conv;
+    const int64_t slot = slot_of(c, h->layout, channel);
+    const int32_t i = requant->count == 1 ? 0 : channel;
+    const int64_t low = c->x_dtype == NPUC_I8 ? -128 : c->x_dtype == NPUC_U8 ? 0 : -32768;
+    const int64_t high = c->x_dtype == NPUC_I8 ? 127 : c->x_dtype == NPUC_U8 ? 255 : 32767;
+    const int64_t below = c->x_zero_point - low, above = high - c->x_zero_point, largest = below > above ? below : above;
+    int64_t bound = 0;
+    for (int64_t j = 0; j < k; j++) bound += weight[j] < 0 ? -(int64_t)weight[j] : weight[j];
+    bound = bound * largest + (bias < 0 ? -bias : bias);
+    int32_t fast[3];
+    const int level = npuc_stage_level(requant, i, bound, fast, fast + 1, fast + 2);
+    uint8_t *worst = bytes + h->level + (h->layout == DEPTHWISE_BYTES ? channel : slot) / NPUC_PANEL;
+    if (level < *worst) *worst = (uint8_t)level;
+    if (requant->kind < NPUC_POW2) memcpy(bytes + h->multiplier + slot * 4, requant->multiplier + i, 4);
+    if (requant->kind < NPUC_FLOAT) memcpy(bytes + h->shift + slot * 4, requant->shift + i, 4);
+    if (requant->kind == NPUC_FLOAT) memcpy(bytes + h->scale + slot * 4, requant->scale + i, 4);
+    memcpy(bytes + h->pre + slot * 4, fast, 4);
+    memcpy(bytes + h->add + slot * 4, fast + 1, 4);
+    memcpy(bytes + h->post + slot * 4, fast + 2, 4);
+}
+
 npuc_status npuc_conv_prepare(const npuc_conv *conv, const int16_t *weight, const int64_t *bias, const npuc_requant *requant,
                               void *buffer, size_t size) {
     const size_t needed = npuc_conv_size(conv);
@@ -213,12 +260,9 @@ npuc_status npuc_conv_prepare(const npuc_conv *conv, const int16_t *weight, cons
     if (!index) return NPUC_NO_MEMORY;
 
     const int64_t k = (int64_t)icg(conv) * conv->kernel_h * conv->kernel_w;
-    int32_t layout = DEPTHWISE;
-    if (!is_depthwise(conv)) {
-        layout = conv->x_dtype != NPUC_I16 && !conv->wide && npuc_gemm()->bytes ? BYTES : WORDS;
-        for (int64_t i = 0; i < conv->out_channels * k && layout == BYTES; i++)
-            if (weight[i] < -128 || weight[i] > 127) layout = WORDS;
-    }
+    int fits = conv->x_dtype != NPUC_I16 && !conv->wide && npuc_gemm()->bytes;
+    for (int64_t i = 0; i < conv->out_channels * k && fits; i++) fits = weight[i] >= -128 && weight[i] <= 127;
+    const int32_t layout = is_depthwise(conv) ? (fits ? DEPTHWISE_BYTES : DEPTHWISE) : fits ? BYTES : WORDS;
     uint8_t *bytes = buffer;
     header h = {.magic = MAGIC, .conv = *conv, .layout = layout, .kind = -1};
     memset(buffer, 0, (size_t)arrange(conv, layout, NULL, NULL));
@@ -234,27 +278,14 @@ npuc_status npuc_conv_prepare(const npuc_conv *conv, const int16_t *weight, cons
     for (int32_t p = 0; p < h.job_count; p++)
         pack_job(conv, layout, jobs + p, weight, bias, bytes, index, index + conv->kernel_h);
 
-    int32_t *multiplier = (int32_t *)(void *)(bytes + h.multiplier), *shift = (int32_t *)(void *)(bytes + h.shift);
-    float *scale = (float *)(void *)(bytes + h.scale);
-    uint8_t *vectorable = bytes + h.vectorable;
-    memset(vectorable, 1, (size_t)(h.channels / NPUC_PANEL));
+    memset(bytes + h.level, NPUC_FAST, (size_t)(h.channels / NPUC_PANEL));
     if (requant) {
         h.kind = requant->kind;
         h.y_zero_point = requant->zero_point;
         h.lo = requant->lo;
         h.hi = requant->hi;
-        for (int32_t slot = 0; slot < h.channels; slot++) {
-            /* Slots that pad a panel take the parameters of the panel's first channel, so that they decide nothing. */
-            const int32_t width = layout == DEPTHWISE ? h.channels : panels_of(conv) * NPUC_PANEL;
-            const int32_t real = layout == DEPTHWISE ? conv->out_channels : ocg(conv);
-            const int32_t inside = slot % width < real ? slot % width : slot % width / NPUC_PANEL * NPUC_PANEL;
-            if (inside >= real) continue;
-            const int32_t c = requant->count == 1 ? 0 : slot / width * real + inside;
-            if (requant->kind < NPUC_POW2) multiplier[slot] = requant->multiplier[c];
-            if (requant->kind < NPUC_FLOAT) shift[slot] = requant->shift[c];
-            if (requant->kind == NPUC_FLOAT) scale[slot] = requant->scale[c];
-            vectorable[slot / NPUC_PANEL] &= (uint8_t)npuc_stage_vectorable(requant, c);
-        }
+        for (int32_t channel = 0; channel < conv->out_channels; channel++)
+            pack_stage(&h, weight + channel * k, k, bias ? bias[channel] : 0, requant, channel, bytes);
     }
     memcpy(buffer, &h, sizeof h);
     return NPUC_OK;
@@ -279,6 +310,7 @@ typedef struct {
     uint8_t *scratch;
     ptrdiff_t scratch_stride;
     const int32_t *zeros; /* a bias of nothing */
+    const ptrdiff_t *offsets; /* depthwise: from the first tap of a window to each */
 } run;
 
 /* Addresses of the outputs of rows [first, first + count) of the job at `channel`. */
@@ -450,7 +482,7 @@ static void depthwise_task(void *context, ptrdiff_t index, int worker) {
     const run *g = context;
     const npuc_conv *c = &g->h->conv;
     const npuc_window *w = &g->window;
-    const ptrdiff_t x_size = npuc_element_size(c->x_dtype), y_size = npuc_element_size(c->y_dtype);
+    const ptrdiff_t x_size = npuc_element_size(c->x_dtype);
     const ptrdiff_t panels = (c->out_channels + NPUC_PANEL - 1) / NPUC_PANEL;
     const ptrdiff_t pb = index % g->panel_blocks, line = index / g->panel_blocks;
     const ptrdiff_t p0 = panels * pb / g->panel_blocks, p1 = panels * (pb + 1) / g->panel_blocks;
@@ -473,7 +505,6 @@ static void depthwise_task(void *context, ptrdiff_t index, int worker) {
         .stage = &g->stage,
         .out = out,
     };
-    (void)y_size;
     const ptrdiff_t blocks = (w->columns + NPUC_MAX_PIXELS - 1) / NPUC_MAX_PIXELS;
     for (ptrdiff_t q = 0; q < blocks; q++) {
         const ptrdiff_t i0 = w->columns * q / blocks;
@@ -482,15 +513,81 @@ static void depthwise_task(void *context, ptrdiff_t index, int worker) {
             const void **to = tap + (ptrdiff_t)p * tap_count;
             for (int32_t a = 0; a < w->ny; a++) {
                 const ptrdiff_t y = j * w->step_y + w->dy[a];
-                const uint8_t *source = image + y * w->width * w->pixel;
                 for (int32_t b = 0; b < w->nx; b++) {
                     const ptrdiff_t x = (i0 + p) * w->step_x + w->dx[b];
-                    *to++ = y >= 0 && y < w->height && x >= 0 && x < w->width ? source + x * w->pixel : outside;
+                    const int there = y >= 0 && y < w->height && x >= 0 && x < w->width;
+                    *to++ = there ? image + (y * w->width + x) * w->pixel : outside;
                 }
             }
         }
         output_rows(g, line * w->columns + i0, d.pixels, c0, out);
         g->ops->depthwise(&d);
+    }
+}
+
+/* The first output column whose window lies inside the image, and the first after those; both within [0, columns]. */
+static void inside(const npuc_window *w, ptrdiff_t *from, ptrdiff_t *to) {
+    const ptrdiff_t first = w->nx ? -w->dx[0] : 0, last = w->width - 1 - (w->nx ? w->dx[w->nx - 1] : 0);
+    *from = first <= 0 ? 0 : (first + w->step_x - 1) / w->step_x;
+    *to = last < 0 ? 0 : last / w->step_x + 1;
+    if (*from > w->columns) *from = w->columns;
+    if (*to > w->columns) *to = w->columns;
+    if (*to < *from) *to = *from;
+}
+
+static void depthwise8_task(void *context, ptrdiff_t index, int worker) {
+    const run *g = context;
+    const npuc_conv *c = &g->h->conv;
+    const npuc_window *w = &g->window;
+    const ptrdiff_t y_size = npuc_element_size(c->y_dtype);
+    const ptrdiff_t blocks = (c->out_channels + 63) / 64;
+    const ptrdiff_t pb = index % g->panel_blocks, line = index / g->panel_blocks;
+    const ptrdiff_t b0 = blocks * pb / g->panel_blocks, b1 = blocks * (pb + 1) / g->panel_blocks;
+    const ptrdiff_t c0 = b0 * 64, c1 = b1 * 64 < c->out_channels ? b1 * 64 : c->out_channels;
+    const ptrdiff_t n = line / w->rows, j = line % w->rows;
+    const int tap_count = w->ny * w->nx;
+    const uint8_t *image = w->x + n * w->height * w->width * w->pixel + c0;
+    const uint8_t **tap = (const uint8_t **)(void *)(g->scratch + worker * g->scratch_stride);
+    const uint8_t *own = (const uint8_t *)g->h;
+    npuc_depthwise8 d = {
+        .step = w->step_x * w->pixel,
+        .offset = g->offsets,
+        .tap_count = tap_count,
+        .flip = c->x_dtype == NPUC_I8,
+        .weights = (const int8_t *)own + g->job->weight + c0 * ((tap_count + 3) / 4 * 4),
+        .bias = (const int32_t *)(const void *)(own + g->job->bias) + c0,
+        .first_lane = c0 / NPUC_PANEL,
+        .channels = c1 - c0,
+        .stage = &g->stage,
+        .out_step = (c->transposed ? c->stride_w : 1) * c->out_channels * y_size,
+    };
+    ptrdiff_t from, to;
+    inside(w, &from, &to);
+    const ptrdiff_t top = j * w->step_y;
+    if (!w->ny || top + w->dy[0] < 0 || top + w->dy[w->ny - 1] >= w->height) from = to = 0;
+    for (ptrdiff_t i = 0; i < w->columns;) {
+        uint8_t *out;
+        output_rows(g, line * w->columns + i, 1, c0, &out);
+        d.out = out;
+        if (i == from && from < to) {
+            d.taps = NULL;
+            d.base = image + ((top + w->dy[0]) * w->width + i * w->step_x + w->dx[0]) * w->pixel;
+            d.pixels = to - from;
+        } else {
+            const ptrdiff_t end = i < from ? from : w->columns;
+            d.pixels = end - i < NPUC_MAX_PIXELS ? end - i : NPUC_MAX_PIXELS;
+            d.taps = tap;
+            const uint8_t **next = tap;
+            for (ptrdiff_t p = i; p < i + d.pixels; p++)
+                for (int32_t a = 0; a < w->ny; a++)
+                    for (int32_t b = 0; b < w->nx; b++) {
+                        const ptrdiff_t y = top + w->dy[a], x = p * w->step_x + w->dx[b];
+                        const int there = y >= 0 && y < w->height && x >= 0 && x < w->width;
+                        *next++ = there ? image + (y * w->width + x) * w->pixel : g->bytes;
+                    }
+        }
+        g->ops->depthwise8(&d);
+        i += d.pixels;
     }
 }
 
@@ -501,10 +598,21 @@ static npuc_status run_depthwise(run *g, int threads) {
     const ptrdiff_t panels = (c->out_channels + NPUC_PANEL - 1) / NPUC_PANEL;
     g->panel_blocks = 1;
     while (threads > 1 && lines * g->panel_blocks < 4 * threads && g->panel_blocks * 4 <= panels) g->panel_blocks++;
+    const npuc_window *w = &g->window;
+    const int bytes = g->h->layout == DEPTHWISE_BYTES;
+    if (bytes) { /* blocks of 64 channels are not divided */
+        const ptrdiff_t most = (c->out_channels + 63) / 64;
+        if (g->panel_blocks > most) g->panel_blocks = most;
+    }
     const ptrdiff_t outside = npuc_round_up(c->in_channels * x_size, 64);
+    const ptrdiff_t offsets = npuc_round_up((ptrdiff_t)w->ny * w->nx * (ptrdiff_t)sizeof(ptrdiff_t), 64);
     g->scratch_stride = npuc_round_up(NPUC_MAX_PIXELS * (ptrdiff_t)g->window.ny * g->window.nx * (ptrdiff_t)sizeof(void *), 64);
-    uint8_t *memory = npuc_scratch((size_t)(outside + g->scratch_stride * threads));
+    uint8_t *memory = npuc_scratch((size_t)(outside + offsets + g->scratch_stride * threads));
     if (!memory) return NPUC_NO_MEMORY;
+    ptrdiff_t *offset = (ptrdiff_t *)(void *)(memory + outside);
+    for (int32_t t = 0; t < w->ny * w->nx; t++)
+        offset[t] = ((ptrdiff_t)(w->dy[t / w->nx] - w->dy[0]) * w->width + w->dx[t % w->nx] - w->dx[0]) * w->pixel;
+    g->offsets = offset;
     if (x_size == 1) {
         memset(memory, (uint8_t)c->x_zero_point, (size_t)outside);
     } else {
@@ -512,8 +620,8 @@ static npuc_status run_depthwise(run *g, int threads) {
         for (ptrdiff_t i = 0; i < outside; i += 2) memcpy(memory + i, &value, 2);
     }
     g->bytes = memory;
-    g->scratch = memory + outside;
-    npuc_parallel(lines * g->panel_blocks, threads, depthwise_task, g);
+    g->scratch = memory + outside + offsets;
+    npuc_parallel(lines * g->panel_blocks, threads, bytes ? depthwise8_task : depthwise_task, g);
     return NPUC_OK;
 }
 
@@ -540,7 +648,10 @@ npuc_status npuc_conv_run(const void *prepared, const void *x, int64_t batch, in
             .multiplier = (const int32_t *)(const void *)(bytes + h->multiplier),
             .shift = (const int32_t *)(const void *)(bytes + h->shift),
             .scale = (const float *)(const void *)(bytes + h->scale),
-            .vectorable = bytes + h->vectorable,
+            .pre = (const int32_t *)(const void *)(bytes + h->pre),
+            .add = (const int32_t *)(const void *)(bytes + h->add),
+            .post = (const int32_t *)(const void *)(bytes + h->post),
+            .level = bytes + h->level,
         };
         const int64_t phase_h = c->transposed ? c->stride_h : 1, phase_w = c->transposed ? c->stride_w : 1;
         g.window = (npuc_window){
@@ -564,7 +675,7 @@ npuc_status npuc_conv_run(const void *prepared, const void *x, int64_t batch, in
         for (int32_t b = 1; b < j->nx; b++) g.window.adjacent &= g.window.dx[b] == g.window.dx[b - 1] + 1;
         if (batch == 0 || g.window.rows <= 0 || g.window.columns <= 0) continue;
         g.rows = batch * g.window.rows * g.window.columns;
-        const npuc_status status = h->layout == DEPTHWISE ? run_depthwise(&g, threads) : run_gemm(&g, threads);
+        const npuc_status status = is_depthwise(c) ? run_depthwise(&g, threads) : run_gemm(&g, threads);
         if (status != NPUC_OK) return status;
     }
     return NPUC_OK;

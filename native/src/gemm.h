@@ -28,7 +28,8 @@ typedef struct npuc_stage {
     int32_t zero_point, lo, hi;
     const int32_t *multiplier, *shift;
     const float *scale;
-    const uint8_t *vectorable; /* one for each panel: the vector code covers its parameters */
+    const int32_t *pre, *add, *post; /* the fast form, see stage.h */
+    const uint8_t *level;            /* one for each panel: how much of the vector code serves it */
 } npuc_stage;
 
 /* A window over an NHWC image: input pixel (j * step_y + dy[a], i * step_x + dx[b]) for output pixel (j, i) of the job. */
@@ -62,6 +63,32 @@ typedef struct npuc_depthwise {
     uint8_t *const *out; /* [pixel] */
 } npuc_depthwise;
 
+/*
+ * The same for bytes: four taps of 16 channels are interleaved to the operand of vpdpbusd by two unpackings, and the channels
+ * come back in order when the outputs are packed to bytes. In between they stand in the order of the unpackings: a block is
+ * 4, 2 or 1 lanes of 16 channels, and slot (4 q + i) of lane l, for q < 4 and i < 4, is at (q * lanes + l) * 4 + i. Weights
+ * are [block][4 taps][slot][tap], biases and the output stage [block][slot].
+ */
+typedef struct npuc_depthwise8 {
+    const uint8_t *const *taps; /* [pixel][tap]; or NULL: tap t of pixel p is at base + p * step + offset[t] */
+    const uint8_t *base;
+    ptrdiff_t step;
+    const ptrdiff_t *offset;
+    ptrdiff_t pixels;
+    int32_t tap_count;
+    int flip;
+    const int8_t *weights;
+    const int32_t *bias;
+    ptrdiff_t first_lane; /* a multiple of 4, here and in what follows the counting starts */
+    ptrdiff_t channels;
+    const npuc_stage *stage;
+    uint8_t *out;
+    ptrdiff_t out_step;
+} npuc_depthwise8;
+
+/* Lanes of the block that starts at lane `at` of `lanes`. */
+static inline int npuc_block_lanes(ptrdiff_t at, ptrdiff_t lanes) { return lanes - at >= 4 ? 4 : lanes - at >= 2 ? 2 : 1; }
+
 typedef struct npuc_gemm_ops {
     const char *name;
     int bytes;                 /* the byte kernels are worth using */
@@ -78,11 +105,13 @@ typedef struct npuc_gemm_ops {
     void (*gather8)(const npuc_window *w, ptrdiff_t first, ptrdiff_t count, uint8_t *dst, ptrdiff_t stride, int flip);
     void (*gather16)(const npuc_window *w, ptrdiff_t first, ptrdiff_t count, uint8_t *dst, ptrdiff_t stride);
     void (*depthwise)(const npuc_depthwise *d);
+    void (*depthwise8)(const npuc_depthwise8 *d);
 } npuc_gemm_ops;
 
 extern const npuc_gemm_ops npuc_gemm_portable;
 void npuc_tile8_portable(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, int flip, const int8_t *b,
                          ptrdiff_t panel_bytes, const int32_t *bias, int32_t *c);
+void npuc_depthwise8_portable(const npuc_depthwise8 *d);
 #if defined(__x86_64__)
 extern const npuc_gemm_ops npuc_gemm_avx2;
 extern const npuc_gemm_ops npuc_gemm_avx512;

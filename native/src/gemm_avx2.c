@@ -196,7 +196,7 @@ ALWAYS void finish_kind(const npuc_stage *s, int kind, int rows, int panels, int
     const ptrdiff_t size = npuc_element_size(dtype);
     for (int p = 0; p < panels; p++) {
         const ptrdiff_t left = channels - p * NPUC_PANEL;
-        if (kind >= 0 && !s->vectorable[first_panel + p]) {
+        if (kind >= 0 && s->level[first_panel + p] == NPUC_SCALAR) {
             finish_scalar(s, rows, (ptrdiff_t)panels * NPUC_PANEL, first_panel + p, left < NPUC_PANEL ? (int)left : NPUC_PANEL,
                           acc + p * NPUC_PANEL, out, p * NPUC_PANEL * size);
             continue;
@@ -296,5 +296,6 @@ const npuc_gemm_ops npuc_gemm_avx2 = {
     .gather8 = gather8,
     .gather16 = gather16,
     .depthwise = depthwise,
+    .depthwise8 = npuc_depthwise8_portable,
 };
 #endif

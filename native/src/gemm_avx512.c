@@ -110,38 +110,49 @@ static void tile16(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_
 
 /* --- the output stage ------------------------------------------------------------------------------------------------ */
 
-/* The parameters of one panel, in the form its kind wants them. Even and odd lanes are the two halves of 64-bit products. */
+/* The parameters of 16 channels. Even and odd lanes are the two halves of 64-bit products. */
 typedef struct {
-    __m512i even, odd;             /* multipliers */
-    __m512i left, right;           /* double: shifts; pow2: `right` */
-    __mmask16 rounds;              /* double, pow2: lanes whose right shift is not 0 */
-    __m512i shift_even, shift_odd; /* single: 64-bit shifts */
-    __m512i half_even, half_odd;
+    __m512i even, odd; /* multipliers */
+    __m512i pre, add, post, unit;
     __m512 scale;
-    __m512i lo, hi, zero_point;
+    /* The general form. */
+    __m512i left, right;
+    __mmask16 rounds;
+    __m512i shift_even, shift_odd, half_even, half_odd;
 } parameters;
 
-ALWAYS parameters load_parameters(const npuc_stage *s, int panel, int kind) {
+/* How 16 channels lie in memory: one after the other, or 8 or 4 of them repeated (blocks of 2 lanes or 1 in depthwise). */
+ALWAYS __m512i load_table(const int32_t *p, int repeat) {
+    if (repeat == 1) return _mm512_loadu_si512(p);
+    if (repeat == 2) return _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)(const void *)p));
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
+ALWAYS parameters load_parameters(const npuc_stage *s, ptrdiff_t slot, int repeat, int kind, int level) {
     parameters q;
-    const ptrdiff_t at = (ptrdiff_t)panel * NPUC_PANEL;
-    const __m512i one = _mm512_set1_epi64(1);
+    const __m512i one = _mm512_set1_epi64(1), zero = _mm512_setzero_si512();
+    if (kind == NPUC_FLOAT) q.scale = _mm512_castsi512_ps(load_table((const int32_t *)(const void *)(s->scale + slot), repeat));
     if (kind < NPUC_POW2) {
-        q.even = _mm512_loadu_si512(s->multiplier + at);
+        q.even = load_table(s->multiplier + slot, repeat);
         q.odd = _mm512_srli_epi64(q.even, 32);
     }
-    if (kind == NPUC_DOUBLE) {
-        const __m512i shift = _mm512_loadu_si512(s->shift + at), bits = _mm512_set1_epi32(31), zero = _mm512_setzero_si512();
+    if (kind == NPUC_SINGLE_EVEN) level = NPUC_VECTOR; /* it has the general form only */
+    if (level == NPUC_FAST) {
+        if (kind < NPUC_POW2) q.pre = load_table(s->pre + slot, repeat);
+        q.add = load_table(s->add + slot, repeat);
+        q.post = load_table(s->post + slot, repeat);
+        q.unit = _mm512_min_epi32(q.post, _mm512_set1_epi32(1));
+    } else if (kind == NPUC_DOUBLE) {
+        const __m512i shift = load_table(s->shift + slot, repeat), bits = _mm512_set1_epi32(31);
         q.left = _mm512_max_epi32(_mm512_sub_epi32(bits, shift), zero);
         q.right = _mm512_max_epi32(_mm512_sub_epi32(shift, bits), zero);
         q.rounds = _mm512_test_epi32_mask(q.right, q.right);
         q.right = _mm512_sub_epi32(q.right, _mm512_set1_epi32(1));
     } else if (kind == NPUC_POW2) {
-        q.right = _mm512_loadu_si512(s->shift + at);
+        q.right = load_table(s->shift + slot, repeat);
         q.rounds = _mm512_test_epi32_mask(q.right, q.right);
-    } else if (kind == NPUC_FLOAT) {
-        q.scale = _mm512_loadu_ps(s->scale + at);
     } else if (kind == NPUC_SINGLE || kind == NPUC_SINGLE_EVEN) {
-        const __m512i shift = _mm512_loadu_si512(s->shift + at);
+        const __m512i shift = load_table(s->shift + slot, repeat);
         q.shift_even = _mm512_and_si512(shift, _mm512_set1_epi64(0xffffffff));
         q.shift_odd = _mm512_srli_epi64(shift, 32);
         q.half_even = _mm512_sllv_epi64(one, _mm512_sub_epi64(q.shift_even, one));
@@ -150,13 +161,6 @@ ALWAYS parameters load_parameters(const npuc_stage *s, int panel, int kind) {
             q.half_even = _mm512_sub_epi64(q.half_even, one);
             q.half_odd = _mm512_sub_epi64(q.half_odd, one);
         }
-    }
-    if (kind >= 0) {
-        /* Clamping before the zero point is added is the same, and cannot overflow. */
-        const int64_t lo = (int64_t)s->lo - s->zero_point, hi = (int64_t)s->hi - s->zero_point;
-        q.lo = _mm512_set1_epi32(lo < INT32_MIN ? INT32_MIN : lo > INT32_MAX ? INT32_MAX : (int32_t)lo);
-        q.hi = _mm512_set1_epi32(hi > INT32_MAX ? INT32_MAX : hi < INT32_MIN ? INT32_MIN : (int32_t)hi);
-        q.zero_point = _mm512_set1_epi32(s->zero_point);
     }
     return q;
 }
@@ -169,11 +173,28 @@ ALWAYS __m512i shift_product(__m512i product, __m512i half, __m512i shift, int e
     return _mm512_srav_epi64(_mm512_add_epi64(product, half), shift);
 }
 
-ALWAYS __m512i requantize(__m512i acc, const parameters *q, int kind) {
-    if (kind < 0) return acc;
+/* The high halves of the products in the even and in the odd lanes, in their lanes. */
+ALWAYS __m512i high_halves(__m512i even, __m512i odd) {
+    return _mm512_castps_si512(
+        _mm512_mask_movehdup_ps(_mm512_castsi512_ps(odd), 0x5555, _mm512_castsi512_ps(even)));
+}
+
+/* rq(acc), neither zero point nor saturation yet. The formulas of the fast form are explained in stage.h. */
+ALWAYS __m512i rescale(__m512i acc, const parameters *q, int kind, int level) {
     __m512i y;
+    if (kind == NPUC_DOUBLE && level == NPUC_FAST) {
+        /* srdhm is a floor shift of the product + 2^30 (no multiplier is negative), here of both twice. */
+        const __m512i nudge = _mm512_set1_epi64((int64_t)1 << 31);
+        acc = _mm512_sllv_epi32(acc, q->pre);
+        const __m512i even = _mm512_add_epi64(_mm512_mul_epi32(acc, q->even), nudge);
+        const __m512i odd = _mm512_add_epi64(_mm512_mul_epi32(_mm512_srli_epi64(acc, 32), q->odd), nudge);
+        const __m512i high = high_halves(even, odd);
+        /* Half away from zero: one less for a negative number, where anything is rounded at all. */
+        y = _mm512_add_epi32(high, q->add);
+        y = _mm512_mask_sub_epi32(y, _mm512_movepi32_mask(high), y, q->unit);
+        return _mm512_srav_epi32(y, q->post);
+    }
     if (kind == NPUC_DOUBLE) {
-        /* srdhm is a floor shift of the product + 2^30 (no multiplier is negative); the odd result is left where it is. */
         const __m512i nudge = _mm512_set1_epi64((int64_t)1 << 30);
         acc = _mm512_sllv_epi32(acc, q->left);
         const __m512i even = _mm512_add_epi64(_mm512_mul_epi32(acc, q->even), nudge);
@@ -182,55 +203,134 @@ ALWAYS __m512i requantize(__m512i acc, const parameters *q, int kind) {
         /* Half away from zero: (((x - (x < 0)) >> (s - 1)) + 1) >> 1. */
         y = _mm512_add_epi32(high, _mm512_srai_epi32(high, 31));
         y = _mm512_srai_epi32(_mm512_sub_epi32(_mm512_srav_epi32(y, q->right), _mm512_set1_epi32(-1)), 1);
-        y = _mm512_mask_mov_epi32(high, q->rounds, y);
-    } else if (kind == NPUC_SINGLE || kind == NPUC_SINGLE_EVEN) {
+        return _mm512_mask_mov_epi32(high, q->rounds, y);
+    }
+    if (kind == NPUC_SINGLE && level == NPUC_FAST) {
+        acc = _mm512_sllv_epi32(acc, q->pre);
+        const __m512i even = _mm512_mul_epi32(acc, q->even), odd = _mm512_mul_epi32(_mm512_srli_epi64(acc, 32), q->odd);
+        return _mm512_srav_epi32(_mm512_add_epi32(high_halves(even, odd), q->add), q->post);
+    }
+    if (kind == NPUC_SINGLE || kind == NPUC_SINGLE_EVEN) {
         const int to_even = kind == NPUC_SINGLE_EVEN;
         const __m512i even = shift_product(_mm512_mul_epi32(acc, q->even), q->half_even, q->shift_even, to_even);
         const __m512i odd =
             shift_product(_mm512_mul_epi32(_mm512_srli_epi64(acc, 32), q->odd), q->half_odd, q->shift_odd, to_even);
-        y = _mm512_mask_mov_epi32(even, 0xaaaa, _mm512_slli_epi64(odd, 32));
-    } else if (kind == NPUC_POW2) {
+        return _mm512_mask_mov_epi32(even, 0xaaaa, _mm512_slli_epi64(odd, 32));
+    }
+    if (kind == NPUC_POW2 && level == NPUC_FAST) return _mm512_srav_epi32(_mm512_add_epi32(acc, q->add), q->post);
+    if (kind == NPUC_POW2) {
         /* (x >> s) + bit s - 1 of x. */
         const __m512i one = _mm512_set1_epi32(1);
         const __m512i bit = _mm512_and_si512(_mm512_srav_epi32(acc, _mm512_sub_epi32(q->right, one)), one);
         y = _mm512_srav_epi32(acc, q->right);
-        y = _mm512_mask_add_epi32(y, q->rounds, y, bit);
-    } else {
-        /* Too negative a value converts to INT32_MIN, which is right; too positive a one must be clamped first. */
-        const __m512 scaled = _mm512_min_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(acc), q->scale), _mm512_set1_ps(2147483520.0f));
-        y = _mm512_cvtps_epi32(scaled);
+        return _mm512_mask_add_epi32(y, q->rounds, y, bit);
     }
-    y = _mm512_min_epi32(_mm512_max_epi32(y, q->lo), q->hi);
-    return _mm512_add_epi32(y, q->zero_point);
+    /* Too negative a value converts to INT32_MIN, which is right; too positive a one must be clamped first. */
+    __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(acc), q->scale);
+    if (level != NPUC_FAST) scaled = _mm512_min_ps(scaled, _mm512_set1_ps(2147483520.0f));
+    return _mm512_cvtps_epi32(scaled);
 }
 
-ALWAYS void store(int32_t dtype, uint8_t *out, __mmask16 mask, __m512i y) {
-    if (dtype == NPUC_I16)
-        _mm512_mask_cvtepi32_storeu_epi16(out, mask, y);
-    else if (dtype == NPUC_I32)
-        _mm512_mask_storeu_epi32(out, mask, y);
-    else if (mask == 0xffff)
-        _mm_storeu_si128((__m128i *)(void *)out, _mm512_cvtepi32_epi8(y));
-    else
-        _mm_mask_storeu_epi8(out, mask, _mm512_cvtepi32_epi8(y));
+/* What follows rq, for bytes: saturating packs and adds, which clamp as late as they can and so change nothing. */
+typedef struct {
+    __m512i zero_point; /* 16 bits */
+    __m512i lo, hi;     /* 8 bits */
+    int is_signed;
+} saturation;
+
+ALWAYS saturation load_saturation(const npuc_stage *s) {
+    const saturation t = {_mm512_set1_epi16((int16_t)s->zero_point), _mm512_set1_epi8((char)s->lo),
+                          _mm512_set1_epi8((char)s->hi), s->dtype == NPUC_I8};
+    return t;
+}
+
+/* Four vectors as bytes: 128-bit lane l has channels 4 l .. 4 l + 3 of each. */
+ALWAYS __m512i pack(const __m512i y[4], const saturation *t) {
+    const __m512i a = _mm512_adds_epi16(_mm512_packs_epi32(y[0], y[1]), t->zero_point);
+    const __m512i b = _mm512_adds_epi16(_mm512_packs_epi32(y[2], y[3]), t->zero_point);
+    if (t->is_signed) return _mm512_min_epi8(_mm512_max_epi8(_mm512_packs_epi16(a, b), t->lo), t->hi);
+    return _mm512_min_epu8(_mm512_max_epu8(_mm512_packus_epi16(a, b), t->lo), t->hi);
+}
+
+/* Bytes: two panels of two rows, or one panel of four, at a time. `q` has the parameters of each panel. */
+ALWAYS void finish_bytes(const npuc_stage *s, int kind, int level, int rows, int panels, ptrdiff_t first_panel, ptrdiff_t channels,
+                         const int32_t *acc, uint8_t *const *out) {
+    parameters q[NPUC_MAX_PANELS];
+    for (int p = 0; p < panels; p++) q[p] = load_parameters(s, (first_panel + p) * NPUC_PANEL, 1, kind, level);
+    const saturation t = load_saturation(s);
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const int together = 4 / panels;
+    const ptrdiff_t last = channels - (panels - 1) * NPUC_PANEL; /* channels of the last panel, or more */
+    const __mmask16 mask = last >= NPUC_PANEL ? 0xffff : (__mmask16)((1u << last) - 1);
+    for (int r = 0; r < rows; r += together) {
+        __m512i y[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            const int row = r + i / panels < rows ? r + i / panels : rows - 1;
+            const __m512i a = _mm512_loadu_si512(acc + ((ptrdiff_t)row * panels + i % panels) * NPUC_PANEL);
+            y[i] = rescale(a, &q[i % panels], kind, level);
+        }
+        const __m512i bytes = _mm512_permutexvar_epi32(order, pack(y, &t));
+        if (panels == 2) {
+            const __mmask32 both = 0xffff | (__mmask32)mask << 16;
+            _mm256_mask_storeu_epi8(out[r], both, _mm512_castsi512_si256(bytes));
+            if (r + 1 < rows) _mm256_mask_storeu_epi8(out[r + 1], both, _mm512_extracti64x4_epi64(bytes, 1));
+        } else {
+            _mm_mask_storeu_epi8(out[r], mask, _mm512_castsi512_si128(bytes));
+            if (r + 1 < rows) _mm_mask_storeu_epi8(out[r + 1], mask, _mm512_extracti32x4_epi32(bytes, 1));
+            if (r + 2 < rows) _mm_mask_storeu_epi8(out[r + 2], mask, _mm512_extracti32x4_epi32(bytes, 2));
+            if (r + 3 < rows) _mm_mask_storeu_epi8(out[r + 3], mask, _mm512_extracti32x4_epi32(bytes, 3));
+        }
+    }
+}
+
+/* Words and accumulators, one panel at a time. */
+ALWAYS void finish_words(const npuc_stage *s, int kind, int rows, int panels, ptrdiff_t first_panel, ptrdiff_t channels,
+                         const int32_t *acc, uint8_t *const *out) {
+    const ptrdiff_t size = npuc_element_size(s->dtype);
+    /* Clamping before the zero point is added is the same, and cannot overflow. */
+    const int64_t low = (int64_t)s->lo - s->zero_point, high = (int64_t)s->hi - s->zero_point;
+    const __m512i lo = _mm512_set1_epi32(low < INT32_MIN ? INT32_MIN : low > INT32_MAX ? INT32_MAX : (int32_t)low);
+    const __m512i hi = _mm512_set1_epi32(high > INT32_MAX ? INT32_MAX : high < INT32_MIN ? INT32_MIN : (int32_t)high);
+    const __m512i zero_point = _mm512_set1_epi32(s->zero_point);
+    for (int p = 0; p < panels; p++) {
+        const ptrdiff_t left = channels - p * NPUC_PANEL;
+        const __mmask16 mask = left >= NPUC_PANEL ? 0xffff : (__mmask16)((1u << left) - 1);
+        const parameters q = load_parameters(s, (first_panel + p) * NPUC_PANEL, 1, kind, NPUC_VECTOR);
+        for (int r = 0; r < rows; r++) {
+            __m512i y = _mm512_loadu_si512(acc + ((ptrdiff_t)r * panels + p) * NPUC_PANEL);
+            if (kind >= 0) {
+                y = rescale(y, &q, kind, NPUC_VECTOR);
+                y = _mm512_add_epi32(_mm512_min_epi32(_mm512_max_epi32(y, lo), hi), zero_point);
+            }
+            uint8_t *to = out[r] + p * NPUC_PANEL * size;
+            if (size == 1)
+                _mm512_mask_cvtepi32_storeu_epi8(to, mask, y);
+            else if (size == 2)
+                _mm512_mask_cvtepi32_storeu_epi16(to, mask, y);
+            else
+                _mm512_mask_storeu_epi32(to, mask, y);
+        }
+    }
 }
 
 ALWAYS void finish_kind(const npuc_stage *s, int kind, int rows, int panels, int first_panel, ptrdiff_t channels,
                         const int32_t *acc, uint8_t *const *out) {
-    const int32_t dtype = s->dtype;
-    const ptrdiff_t size = npuc_element_size(dtype);
-    for (int p = 0; p < panels; p++) {
-        const ptrdiff_t left = channels - p * NPUC_PANEL;
-        if (kind >= 0 && !s->vectorable[first_panel + p]) {
+    int level = NPUC_FAST;
+    for (int p = 0; p < panels && kind >= 0; p++)
+        if (s->level[first_panel + p] < level) level = s->level[first_panel + p];
+    if (level == NPUC_SCALAR) {
+        for (int p = 0; p < panels; p++) {
+            const ptrdiff_t left = channels - p * NPUC_PANEL;
             finish_scalar(s, rows, (ptrdiff_t)panels * NPUC_PANEL, first_panel + p, left < NPUC_PANEL ? (int)left : NPUC_PANEL,
-                          acc + p * NPUC_PANEL, out, p * NPUC_PANEL * size);
-            continue;
+                          acc + p * NPUC_PANEL, out, p * NPUC_PANEL * npuc_element_size(s->dtype));
         }
-        const __mmask16 mask = left >= NPUC_PANEL ? 0xffff : (__mmask16)((1u << left) - 1);
-        const parameters q = load_parameters(s, first_panel + p, kind);
-        for (int r = 0; r < rows; r++)
-            store(dtype, out[r] + p * NPUC_PANEL * size, mask,
-                  requantize(_mm512_loadu_si512(acc + ((ptrdiff_t)r * panels + p) * NPUC_PANEL), &q, kind));
+    } else if (kind < 0 || level == NPUC_VECTOR || npuc_element_size(s->dtype) != 1) {
+        finish_words(s, kind, rows, panels, first_panel, channels, acc, out);
+    } else if (panels == 2) {
+        finish_bytes(s, kind, NPUC_FAST, rows, 2, first_panel, channels, acc, out);
+    } else {
+        finish_bytes(s, kind, NPUC_FAST, rows, 1, first_panel, channels, acc, out);
     }
 }
 
@@ -298,6 +398,147 @@ static void depthwise(const npuc_depthwise *d) {
     by_pixels[d->pixels - 1](d);
 }
 
+/* One block of `lanes` lanes for 4 / lanes pixels at a time: 64 bytes of every tap. */
+ALWAYS __m512i load_lanes(const uint8_t *const *from, int lanes, __mmask64 mask) {
+    if (lanes == 4) return _mm512_maskz_loadu_epi8(mask, from[0]);
+    if (lanes == 2) {
+        const __mmask32 m = (__mmask32)mask;
+        return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_maskz_loadu_epi8(m, from[0])),
+                                  _mm256_maskz_loadu_epi8(m, from[1]), 1);
+    }
+    const __mmask16 m = (__mmask16)mask;
+    __m512i x = _mm512_castsi128_si512(_mm_maskz_loadu_epi8(m, from[0]));
+    x = _mm512_inserti32x4(x, _mm_maskz_loadu_epi8(m, from[1]), 1);
+    x = _mm512_inserti32x4(x, _mm_maskz_loadu_epi8(m, from[2]), 2);
+    return _mm512_inserti32x4(x, _mm_maskz_loadu_epi8(m, from[3]), 3);
+}
+
+ALWAYS void depthwise_block(const npuc_depthwise8 *d, int kind, int lanes, int inside, ptrdiff_t c0, int flip) {
+    const npuc_stage *s = d->stage;
+    const int together = 4 / lanes, taps = d->tap_count;
+    const ptrdiff_t groups = (taps + 3) / 4, slot = d->first_lane * NPUC_PANEL + c0;
+    const ptrdiff_t left = d->channels - c0 < lanes * NPUC_PANEL ? d->channels - c0 : lanes * NPUC_PANEL;
+    const __mmask64 mask = left >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << left) - 1;
+    const int8_t *weights = d->weights + c0 * groups * 4;
+    const __m512i sign = _mm512_set1_epi8(flip ? (char)0x80 : 0);
+    const saturation t = load_saturation(s);
+    int level = NPUC_FAST;
+    for (int l = 0; l < lanes && kind >= 0; l++)
+        if (s->level[d->first_lane + c0 / NPUC_PANEL + l] < level) level = s->level[d->first_lane + c0 / NPUC_PANEL + l];
+    const int quick = kind >= 0 && level == NPUC_FAST && npuc_element_size(s->dtype) == 1;
+    for (ptrdiff_t p = 0; p < d->pixels; p += together) {
+        __m512i acc[4];
+#pragma GCC unroll 4
+        for (int q = 0; q < 4; q++) acc[q] = load_table(d->bias + c0 + q * lanes * 4, 4 / lanes);
+        const int8_t *w = weights;
+        for (int t0 = 0; t0 < taps; t0 += 4, w += lanes * 64) {
+            __m512i x[4];
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++) {
+                if (t0 + i >= taps) {
+                    x[i] = _mm512_setzero_si512();
+                    continue;
+                }
+                const uint8_t *from[4];
+#pragma GCC unroll 4
+                for (int j = 0; j < together; j++) {
+                    /* Past the last pixel, the last one again. */
+                    const ptrdiff_t pixel = p + j < d->pixels ? p + j : d->pixels - 1;
+                    from[j] = inside ? d->base + pixel * d->step + d->offset[t0 + i] + c0 : d->taps[pixel * taps + t0 + i] + c0;
+                }
+                x[i] = load_lanes(from, lanes, mask);
+                if (flip) x[i] = _mm512_xor_si512(x[i], sign);
+            }
+            const __m512i low01 = _mm512_unpacklo_epi8(x[0], x[1]), high01 = _mm512_unpackhi_epi8(x[0], x[1]);
+            const __m512i low23 = _mm512_unpacklo_epi8(x[2], x[3]), high23 = _mm512_unpackhi_epi8(x[2], x[3]);
+            const __m512i four[4] = {_mm512_unpacklo_epi16(low01, low23), _mm512_unpackhi_epi16(low01, low23),
+                                     _mm512_unpacklo_epi16(high01, high23), _mm512_unpackhi_epi16(high01, high23)};
+#pragma GCC unroll 4
+            for (int q = 0; q < 4; q++)
+                acc[q] = _mm512_dpbusd_epi32(
+                    acc[q], four[q], load_table((const int32_t *)(const void *)(w + q * lanes * 16), 4 / lanes));
+        }
+        uint8_t *out = d->out + p * d->out_step;
+        if (quick) {
+#pragma GCC unroll 4
+            for (int q = 0; q < 4; q++) {
+                const parameters k = load_parameters(s, slot + q * lanes * 4, 4 / lanes, kind, NPUC_FAST);
+                acc[q] = rescale(acc[q], &k, kind, NPUC_FAST);
+            }
+            const __m512i bytes = pack(acc, &t);
+            out += c0;
+            const ptrdiff_t last = d->pixels - 1 - p;
+            if (lanes == 4) {
+                _mm512_mask_storeu_epi8(out, mask, bytes);
+            } else if (lanes == 2) {
+                _mm256_mask_storeu_epi8(out, (__mmask32)mask, _mm512_castsi512_si256(bytes));
+                if (last >= 1)
+                    _mm256_mask_storeu_epi8(out + d->out_step, (__mmask32)mask, _mm512_extracti64x4_epi64(bytes, 1));
+            } else {
+                _mm_mask_storeu_epi8(out, (__mmask16)mask, _mm512_castsi512_si128(bytes));
+                if (last >= 1)
+                    _mm_mask_storeu_epi8(out + d->out_step, (__mmask16)mask, _mm512_extracti32x4_epi32(bytes, 1));
+                if (last >= 2)
+                    _mm_mask_storeu_epi8(out + 2 * d->out_step, (__mmask16)mask, _mm512_extracti32x4_epi32(bytes, 2));
+                if (last >= 3)
+                    _mm_mask_storeu_epi8(out + 3 * d->out_step, (__mmask16)mask, _mm512_extracti32x4_epi32(bytes, 3));
+            }
+            continue;
+        }
+        /* Rare parameters or wider outputs: through memory, one by one. */
+        int32_t sums[64];
+#pragma GCC unroll 4
+        for (int q = 0; q < 4; q++) _mm512_storeu_si512(sums + 16 * q, acc[q]);
+        const npuc_requant rq = {s->kind, 2, s->multiplier, s->shift, s->scale, s->zero_point, s->lo, s->hi};
+        const ptrdiff_t size = npuc_element_size(s->dtype);
+        for (int j = 0; j < together && p + j < d->pixels; j++)
+            for (ptrdiff_t c = 0; c < left; c++) {
+                const ptrdiff_t q = c % 16 / 4, lane = c / 16;
+                int32_t value = sums[q * 16 + (j * lanes + lane) * 4 + c % 4];
+                if (kind >= 0) value = npuc_requantize(&rq, value, (int32_t)(slot + (q * lanes + lane) * 4 + c % 4));
+                npuc_store(s->dtype, out + j * d->out_step + (c0 + c) * size, value);
+            }
+    }
+}
+
+ALWAYS void depthwise8_kind(const npuc_depthwise8 *d, int kind, int inside, int flip) {
+    const ptrdiff_t lanes = (d->channels + NPUC_PANEL - 1) / NPUC_PANEL;
+    ptrdiff_t lane = 0;
+    for (; lane + 4 <= lanes; lane += 4) depthwise_block(d, kind, 4, inside, lane * NPUC_PANEL, flip);
+    if (lane + 2 <= lanes) {
+        depthwise_block(d, kind, 2, inside, lane * NPUC_PANEL, flip);
+        lane += 2;
+    }
+    if (lane < lanes) depthwise_block(d, kind, 1, inside, lane * NPUC_PANEL, flip);
+}
+
+#define DEPTHWISE8(name, kind)                                                                                                \
+    static void depthwise8_##name(const npuc_depthwise8 *d) {                                                                 \
+        if (d->taps)                                                                                                          \
+            depthwise8_kind(d, kind, 0, d->flip);                                                                             \
+        else if (d->flip)                                                                                                     \
+            depthwise8_kind(d, kind, 1, 1);                                                                                   \
+        else                                                                                                                  \
+            depthwise8_kind(d, kind, 1, 0);                                                                                   \
+    }
+DEPTHWISE8(double, NPUC_DOUBLE)
+DEPTHWISE8(single, NPUC_SINGLE)
+DEPTHWISE8(even, NPUC_SINGLE_EVEN)
+DEPTHWISE8(pow2, NPUC_POW2)
+DEPTHWISE8(float, NPUC_FLOAT)
+DEPTHWISE8(raw, -1)
+
+static void depthwise8(const npuc_depthwise8 *d) {
+    switch (d->stage->kind) {
+    case NPUC_DOUBLE: depthwise8_double(d); break;
+    case NPUC_SINGLE: depthwise8_single(d); break;
+    case NPUC_SINGLE_EVEN: depthwise8_even(d); break;
+    case NPUC_POW2: depthwise8_pow2(d); break;
+    case NPUC_FLOAT: depthwise8_float(d); break;
+    default: depthwise8_raw(d);
+    }
+}
+
 const npuc_gemm_ops npuc_gemm_avx512 = {
     .name = "avx512vnni",
     .bytes = 1,
@@ -310,5 +551,6 @@ const npuc_gemm_ops npuc_gemm_avx512 = {
     .gather8 = gather8,
     .gather16 = gather16,
     .depthwise = depthwise,
+    .depthwise8 = depthwise8,
 };
 #endif

@@ -10,6 +10,7 @@
 
 #include "gemm.h"
 #include "requant.h"
+#include "stage.h"
 
 static inline void npuc_store(int32_t dtype, uint8_t *out, int32_t value) {
     switch (dtype) {

@@ -92,6 +92,32 @@ static void depthwise(const npuc_depthwise *d) {
     }
 }
 
+void npuc_depthwise8_portable(const npuc_depthwise8 *d) {
+    const ptrdiff_t size = npuc_element_size(d->stage->dtype), lanes = (d->channels + NPUC_PANEL - 1) / NPUC_PANEL;
+    const ptrdiff_t groups = (d->tap_count + 3) / 4;
+    const uint8_t sign = d->flip ? 0x80 : 0;
+    const npuc_stage *s = d->stage;
+    const npuc_requant rq = {s->kind, 2, s->multiplier, s->shift, s->scale, s->zero_point, s->lo, s->hi};
+    for (ptrdiff_t p = 0; p < d->pixels; p++)
+        for (ptrdiff_t block = 0; block < lanes; block += npuc_block_lanes(block, lanes)) {
+            const int width = npuc_block_lanes(block, lanes);
+            for (ptrdiff_t c = 0; c < width * NPUC_PANEL && block * NPUC_PANEL + c < d->channels; c++) {
+                const ptrdiff_t channel = block * NPUC_PANEL + c;
+                const ptrdiff_t slot = (c % 16 / 4 * width + c / 16) * 4 + c % 4;
+                const int8_t *w = d->weights + block * NPUC_PANEL * groups * 4;
+                uint32_t acc = (uint32_t)d->bias[block * NPUC_PANEL + slot];
+                for (int t = 0; t < d->tap_count; t++) {
+                    const uint8_t *x = d->taps ? d->taps[p * d->tap_count + t] : d->base + p * d->step + d->offset[t];
+                    acc += (uint32_t)((x[channel] ^ sign) * w[(t / 4 * width * NPUC_PANEL + slot) * 4 + t % 4]);
+                }
+                int32_t value = (int32_t)acc;
+                if (s->kind >= 0)
+                    value = npuc_requantize(&rq, value, (int32_t)((d->first_lane + block) * NPUC_PANEL + slot));
+                npuc_store(s->dtype, d->out + p * d->out_step + channel * size, value);
+            }
+        }
+}
+
 const npuc_gemm_ops npuc_gemm_portable = {
     .name = "portable",
     .bytes = 0,
@@ -104,4 +130,5 @@ const npuc_gemm_ops npuc_gemm_portable = {
     .gather8 = gather8,
     .gather16 = gather16,
     .depthwise = depthwise,
+    .depthwise8 = npuc_depthwise8_portable,
 };

@@ -184,22 +184,26 @@ npuc_status npuc_matmul_run(const npuc_matmul *mm, const void *a, const void *b,
     if (g.row_blocks < 2 * threads) g.row_blocks = (mm->m + largest - 1) / largest < 2 * threads ? (mm->m + largest - 1) / largest : 2 * threads;
     const ptrdiff_t block = (mm->m + g.row_blocks - 1) / g.row_blocks;
 
-    const ptrdiff_t channels = g.panels * NPUC_PANEL, parameters = requant ? channels * 4 : 0;
+    const ptrdiff_t channels = g.panels * NPUC_PANEL, parameters = channels * 4;
     const ptrdiff_t packed = wide ? 0 : g.panels * g.panel_bytes + channels * 4;
     const ptrdiff_t flags = npuc_round_up(g.panels, 64);
     g.scratch_stride = wide ? npuc_round_up(mm->n * 8, 64)
                             : npuc_round_up(NPUC_MAX_ROWS * NPUC_MAX_PANELS * NPUC_PANEL * 4 + (g.in_place ? 0 : block * g.a_stride), 64);
-    uint8_t *memory = npuc_scratch((size_t)(3 * parameters + packed + flags + g.scratch_stride * threads));
+    uint8_t *memory = npuc_scratch((size_t)(6 * parameters + packed + flags + g.scratch_stride * threads));
     if (!memory) return NPUC_NO_MEMORY;
     g.packed = memory;
     g.bias = (int32_t *)(void *)(memory + (wide ? 0 : g.panels * g.panel_bytes));
     int32_t *multiplier = (int32_t *)(void *)(memory + packed), *shift = multiplier + parameters / 4;
     float *scale = (float *)(void *)(shift + parameters / 4);
-    uint8_t *vectorable = memory + packed + 3 * parameters;
-    g.scratch = vectorable + flags;
-    memset(vectorable, 1, (size_t)flags);
+    int32_t *pre = shift + 2 * (parameters / 4), *add = pre + parameters / 4, *post = add + parameters / 4;
+    uint8_t *level = memory + packed + 6 * parameters;
+    g.scratch = level + flags;
+    memset(level, NPUC_FAST, (size_t)flags);
+    const int64_t largest_a = a_hi - mm->a_zero_point > mm->a_zero_point - a_lo ? a_hi - mm->a_zero_point : mm->a_zero_point - a_lo;
+    const int64_t largest_b = b_hi - mm->b_zero_point > mm->b_zero_point - b_lo ? b_hi - mm->b_zero_point : mm->b_zero_point - b_lo;
+    const int64_t bound = largest_a * largest_b * mm->k; /* below 2^57 */
     g.stage = (npuc_stage){.kind = -1, .dtype = mm->y_dtype, .multiplier = multiplier, .shift = shift, .scale = scale,
-                           .vectorable = vectorable};
+                           .pre = pre, .add = add, .post = post, .level = level};
     if (requant) {
         g.stage.kind = requant->kind;
         g.stage.zero_point = requant->zero_point;
@@ -210,7 +214,8 @@ npuc_status npuc_matmul_run(const npuc_matmul *mm, const void *a, const void *b,
             multiplier[n] = requant->kind < NPUC_POW2 ? requant->multiplier[c] : 0;
             shift[n] = requant->kind < NPUC_FLOAT ? requant->shift[c] : 0;
             scale[n] = requant->kind == NPUC_FLOAT ? requant->scale[c] : 0;
-            vectorable[n / NPUC_PANEL] &= (uint8_t)npuc_stage_vectorable(requant, c);
+            const int here = npuc_stage_level(requant, c, bound, pre + n, add + n, post + n);
+            if (here < level[n / NPUC_PANEL]) level[n / NPUC_PANEL] = (uint8_t)here;
         }
     }
     if (wide) {

@@ -62,13 +62,16 @@ static void summarize_portable(const float *x, size_t n, float bound, summary *s
         take(s, x[i], bound, (int)(i % LANES));
 }
 
-/* Bin numbers of values that are all inside the range; `scale` is 1 / width, a power of two, so that nothing rounds. */
+/*
+ * Bin numbers of values that are all inside the range; `scale` is 1 / width, a power of two, so that nothing rounds but
+ * what is far smaller than a bin: that may become zero, and if it was negative it still belongs below.
+ */
 static void bin_portable(const float *x, size_t n, float scale, int32_t half, int32_t *bins)
 {
     for (size_t i = 0; i < n; i++) {
         float v = x[i] * scale;
         int32_t whole = (int32_t)v;
-        whole -= v < (float)whole;
+        whole -= v < (float)whole || (v == 0.0f && x[i] < 0.0f);
         bins[i] = whole + half;
     }
 }
@@ -130,11 +133,15 @@ __attribute__((target("avx2"))) static void bin_avx2(
     const float *x, size_t n, float scale, int32_t half, int32_t *bins)
 {
     const __m256 factor = _mm256_set1_ps(scale);
+    const __m256 zero = _mm256_setzero_ps();
     const __m256i offset = _mm256_set1_epi32(half);
     size_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        __m256 v = _mm256_floor_ps(_mm256_mul_ps(_mm256_loadu_ps(x + i), factor));
-        _mm256_storeu_si256((__m256i *)(bins + i), _mm256_add_epi32(_mm256_cvttps_epi32(v), offset));
+        __m256 value = _mm256_loadu_ps(x + i);
+        __m256 v = _mm256_mul_ps(value, factor);
+        __m256 vanished = _mm256_and_ps(_mm256_cmp_ps(v, zero, _CMP_EQ_OQ), _mm256_cmp_ps(value, zero, _CMP_LT_OQ));
+        __m256i whole = _mm256_add_epi32(_mm256_cvttps_epi32(_mm256_floor_ps(v)), _mm256_castps_si256(vanished));
+        _mm256_storeu_si256((__m256i *)(bins + i), _mm256_add_epi32(whole, offset));
     }
     bin_portable(x + i, n - i, scale, half, bins + i);
 }

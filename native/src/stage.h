@@ -28,14 +28,48 @@ static inline int npuc_stage_valid(const npuc_requant *rq, int32_t y_dtype, int3
     return 1;
 }
 
-/* Whether the vector code computes channel `i` right: its result must fit int32 before the zero point is added. */
-static inline int npuc_stage_vectorable(const npuc_requant *rq, int32_t i) {
+/* How much of the vector code serves a channel, or a panel: the least of its channels. */
+enum { NPUC_SCALAR, NPUC_VECTOR, NPUC_FAST };
+
+/*
+ * The level of channel `i` and the constants of the fast form, for accumulators of at most `bound` in magnitude.
+ *
+ * Shifting the accumulator left by `pre` puts the wanted bits of the 64-bit product in its high half, so that the rest is
+ * 32-bit work: half = 2^(post - 1) is added and `post` is shifted out. That needs room above the accumulator.
+ */
+static inline int npuc_stage_level(const npuc_requant *rq, int32_t i, int64_t bound, int32_t *pre, int32_t *add,
+                                   int32_t *post) {
+    *pre = *add = *post = 0;
+    if (rq->kind == NPUC_FLOAT) return (double)bound * (double)rq->scale[i] < 2147483392.0 ? NPUC_FAST : NPUC_VECTOR;
+    const int32_t s = rq->shift[i];
     switch (rq->kind) {
-    case NPUC_DOUBLE: return 1;
-    case NPUC_SINGLE:
-    case NPUC_SINGLE_EVEN: return rq->shift[i] >= 1 && rq->shift[i] <= 62 && rq->multiplier[i] <= (int64_t)1 << rq->shift[i];
-    case NPUC_POW2: return rq->shift[i] >= 0;
-    default: return 1;
+    case NPUC_DOUBLE: {
+        const int32_t left = s < 31 ? 31 - s : 0, right = s > 31 ? s - 31 : 0;
+        if (right > 31 || left > 29 || bound > INT32_MAX >> (left + 1)) return NPUC_VECTOR;
+        *pre = left + 1;
+        *add = right ? (int32_t)1 << (right - 1) : 0;
+        *post = right;
+        return NPUC_FAST;
+    }
+    case NPUC_SINGLE: {
+        const int32_t whole = s > 33 ? s : 33;
+        if (s <= 62 && whole - s < 31 && bound <= INT32_MAX >> (whole - s)) {
+            *pre = whole - s;
+            *add = (int32_t)1 << (whole - 33);
+            *post = whole - 32;
+            return NPUC_FAST;
+        }
+    }
+    /* fall through */
+    case NPUC_SINGLE_EVEN: /* the general form needs a result that fits int32; ties to even have no faster one */
+        if (s < 1 || s > 62 || rq->multiplier[i] > (int64_t)1 << s) return NPUC_SCALAR;
+        return rq->kind == NPUC_SINGLE ? NPUC_VECTOR : NPUC_FAST;
+    default: /* pow2 */
+        if (s < 0) return NPUC_SCALAR;
+        if (s > 31 || bound > INT32_MAX - (s ? (int64_t)1 << (s - 1) : 0)) return NPUC_VECTOR;
+        *add = s ? (int32_t)1 << (s - 1) : 0;
+        *post = s;
+        return NPUC_FAST;
     }
 }
 

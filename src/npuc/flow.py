@@ -9,27 +9,46 @@ The kind of a file is told by its content, not its name.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npuc.errors import FileFormatError, PreprocessError, UnknownTensorError, UsageError
+from npuc.errors import FileFormatError, PreprocessError, QuantizationError, UnknownTensorError, UsageError
 from npuc.files import existing_file
 from npuc.frontend.onnx import ImportOptions, import_onnx
 from npuc.frontend.sniff import describe_content
-from npuc.ir import Graph, dtype_of, load_graph, save_graph, shape_of
+from npuc.ir import Graph, dtype_of, layer_name, load_graph, result_names, save_graph, shape_of
 from npuc.ir.passes import PASSES, PassEvent, run_pipeline
 from npuc.ir.preprocess import Preprocess
 from npuc.transform import CANONICAL
 
 if TYPE_CHECKING:
+    from npuc.calib.sources import Source
+    from npuc.calib.table import CalibrationTable
     from npuc.evaluate.compare import Tolerance
     from npuc.evaluate.import_check import CheckReport
+    from npuc.quant.config import QuantizationConfig
+    from npuc.quant.report import Outcome
+    from npuc.quant.scheme import Scheme
+    from npuc.target import Target
 
 Array = np.ndarray[Any, Any]
 
-__all__ = ["ImportOptions", "check_model", "import_model", "input_names", "load_model", "save_graph"]
+__all__ = [
+    "ImportOptions",
+    "Quantized",
+    "check_model",
+    "import_model",
+    "input_names",
+    "load_model",
+    "network_to_quantize",
+    "quantize_network",
+    "ranges_from",
+    "save_graph",
+    "schemes_of",
+]
 
 Observer = Callable[[PassEvent], None]
 
@@ -154,3 +173,119 @@ def _before_fusion(
             np.moveaxis(tensor, -1, -3) if asked.layout == "nchw" else tensor
         )
     return found
+
+
+def network_to_quantize(
+    path: Path | str, options: ImportOptions | None = None, *, force_float: bool = False
+) -> Graph:
+    """A network ready for calibration and quantization; a foreign one is imported and brought into canonical form.
+
+    With `force_float`, a network that was quantized before is made float again.
+    """
+    from npuc.quant.report import is_integer
+
+    path = existing_file(path)
+    own = describe_content(path).kind == "mlir"
+    graph = load_graph(path) if own else import_model(path, options)
+    if is_integer(graph):
+        raise UsageError(f"{path} is an integer network already", fix="Give the float network that it was made of")
+    return run_pipeline(graph, f"drop-quantization,{CANONICAL}") if force_float else graph
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """An integer network and how it came about."""
+
+    graph: Graph
+    source: Graph
+    """The float network with the same names."""
+    scheme_of: Callable[[Any], Any]
+    """What each layer of the float network got; None is float."""
+    outcome: Outcome
+
+
+def quantize_network(
+    graph: Graph,
+    ranges: Mapping[str, Any] | None = None,
+    config: QuantizationConfig | None = None,
+    target: Target | None = None,
+) -> Quantized:
+    """The integer network of a float one, or of one that brings its own quantization (then without ranges).
+
+    `ranges` is a calibration table, or a mapping from tensor names to (min, max).
+    """
+    from npuc.quant import quantize
+    from npuc.quant.config import QuantizationConfig
+    from npuc.quant.prequantized import Prequantized
+    from npuc.quant.report import outcome
+
+    if ranges is None:
+        network = Prequantized(graph)
+        if target is None and (config is None or "scheme" not in config.model_fields_set):
+            # The requantization of ONNX Runtime's kernels, so that the result has the bits that the model promises.
+            config = (config or QuantizationConfig()).model_copy(update={"scheme": {"requant": "float"}})
+        scheme_of = schemes_of(network.graph, config, target)
+        made = network.lower(scheme_of)
+        return Quantized(made, network.graph, scheme_of, outcome(network.graph, made, scheme_of))
+    scheme_of = schemes_of(graph, config, target)
+    made = quantize(graph, ranges, scheme_of)
+    return Quantized(made, graph, scheme_of, outcome(graph, made, scheme_of))
+
+
+def schemes_of(
+    graph: Graph, config: QuantizationConfig | None = None, target: Target | None = None
+) -> Callable[[Any], Scheme | None]:
+    """What each layer is to get; `QuantizationError` if the network or the target cannot follow."""
+    from npuc.quant.config import QuantizationConfig
+    from npuc.quant.from_target import fitted, misfit, scheme_for
+
+    if target is not None and (config is None or "scheme" not in config.model_fields_set):
+        base = asdict(scheme_for(target))
+        config = (config or QuantizationConfig()).model_copy(update={"scheme": base})
+    wanted = (config or QuantizationConfig()).resolve(graph)
+    if target is None:
+        return wanted
+    found: dict[Any, Scheme | None] = {}
+    for op in graph.ops:
+        scheme = wanted(op)  # type: ignore[arg-type]
+        found[op] = scheme = None if scheme is None else fitted(scheme, target)
+        reason = None if scheme is None else misfit(scheme, target)
+        if reason is not None:
+            raise QuantizationError(
+                f"layer '{layer_name(op)}' asks for what the target '{target.name}' does not have: {reason}",
+                fix=f"'npuc targets show {target.name}' shows what it has",
+            )
+    return found.get
+
+
+def ranges_from(
+    graph: Graph,
+    source: Source,
+    scheme_of: Callable[[Any], Scheme | None],
+    method: str | None = None,
+    *,
+    threads: int | None = None,
+    strict: bool = False,
+    warn: Callable[[str], None] | None = None,
+    step: Callable[[], None] | None = None,
+) -> CalibrationTable:
+    """Calibrate for what the layers are to get: layers of 16 bits need no clipping."""
+    from npuc.calib.calibration import DEFAULT_METHOD, calibrate
+
+    wide = {
+        name: "max"
+        for op in graph.ops
+        if (scheme := scheme_of(op)) is not None and scheme.activation == "i16"
+        for name in result_names(op)
+        if name and dtype_of(op.results[0].type).name == "f32"
+    }
+    return calibrate(
+        graph,
+        source,
+        method or DEFAULT_METHOD,
+        overrides=wide,
+        threads=threads,
+        strict=strict,
+        warn=warn,
+        step=step,
+    )

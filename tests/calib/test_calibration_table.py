@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers import build
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers import build
 from npuc.calib.table import CalibrationTable, Entry, format_table, load_table, parse_table, save_table
 from npuc.errors import FileFormatError, UnknownTensorError
 from npuc.ir import top
@@ -41,7 +41,9 @@ def test_a_table_of_another_tool_is_read(tmp_path: Path) -> None:
 def test_one_changed_range_is_one_changed_line() -> None:
     rows = [Entry("a", 1.0, -1.0, 1.0, "max"), Entry("a much longer name/with/slashes", 2.0, 0.0, 2.0, "max")]
     before = format_table(CalibrationTable.of(rows)).splitlines()
-    after = format_table(CalibrationTable.of([rows[0], Entry(rows[1].name, 1.5, 0.0, 1.5, "kl")])).splitlines()
+    after = format_table(
+        CalibrationTable.of([rows[0], Entry(rows[1].name, 1.5, 0.0, 1.5, "kl")])
+    ).splitlines()
     assert sum(one != other for one, other in zip(before, after, strict=True)) == 1
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import build, evaluate
 
+from helpers import build, evaluate
 from npuc.calib.calibration import calibrate, resolve_overrides, table_from
 from npuc.calib.collection import channel_axes, collect, observed_tensors
 from npuc.calib.sources import DataOptions, random_data
@@ -27,10 +27,26 @@ def network(batch: int = 1) -> Graph:
     weight = RNG.standard_normal((4, 3, 3, 3)).astype(np.float32)
 
     def body(b: Any, x: Any) -> dict[str, Any]:
-        hidden = b(top.Conv, x, weight, None, strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1), relu=True, name="hidden", layer="conv")
+        hidden = b(
+            top.Conv,
+            x,
+            weight,
+            None,
+            strides=(1, 1),
+            pads=(1, 1, 1, 1),
+            dilations=(1, 1),
+            relu=True,
+            name="hidden",
+            layer="conv",
+        )
         flat = b(top.Reshape, hidden, shape=(batch, 4 * 36), name="flat")
         scores = b(
-            top.MatMul, flat, RNG.standard_normal((144, 5)).astype(np.float32), None, name="scores", layer="fc"
+            top.MatMul,
+            flat,
+            RNG.standard_normal((144, 5)).astype(np.float32),
+            None,
+            name="scores",
+            layer="fc",
         )
         return {"out": scores, "best": b(top.ArgReduce, scores, axis=1, name="best")}
 
@@ -62,7 +78,9 @@ def test_statistics_are_those_of_all_values_at_once() -> None:
     values = [evaluate(graph, {"x": sample[None]}, fetch=["hidden", "scores"]) for sample in samples]
     assert statistics.samples == 7
     for name in ("x", "hidden", "scores"):
-        every = np.concatenate([(s[None] if name == "x" else v[name]).reshape(-1) for s, v in zip(samples, values, strict=True)])
+        every = np.concatenate(
+            [(s[None] if name == "x" else v[name]).reshape(-1) for s, v in zip(samples, values, strict=True)]
+        )
         found = statistics[name]
         assert found.count == every.size and found.batches == 7
         assert (found.min, found.max) == pytest.approx((every.min(), every.max()), rel=1e-5)
@@ -75,7 +93,9 @@ def test_statistics_are_those_of_all_values_at_once() -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_streaming_again_gives_the_same_statistics(threads: int) -> None:
     graph, samples = network(), data(5)
-    assert_same(collect(graph, samples, threads=threads), collect(graph, lambda: iter(samples), threads=threads))
+    assert_same(
+        collect(graph, samples, threads=threads), collect(graph, lambda: iter(samples), threads=threads)
+    )
 
 
 def test_the_padding_of_the_last_batch_is_not_counted() -> None:
@@ -143,7 +163,9 @@ def test_channel_extremes_are_recorded_where_asked() -> None:
 
 def test_statistics_are_saved_and_loaded(tmp_path: Path) -> None:
     graph = network()
-    statistics = collect(graph, data(5), threads=1, channels={"x": 1}, options=ObserverOptions(bins=512, momenta=(0.5,)))
+    statistics = collect(
+        graph, data(5), threads=1, channels={"x": 1}, options=ObserverOptions(bins=512, momenta=(0.5,))
+    )
     save_statistics(statistics, tmp_path / "s.npz")
     again = load_statistics(tmp_path / "s.npz")
     assert_same(statistics, again)

@@ -40,13 +40,31 @@ def expected_histogram(values: Array, exponent: int, bins: int) -> Array:
 
 
 def batches_strategy() -> st.SearchStrategy[list[Array]]:
-    special = [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -4.0, np.nan, np.inf, -np.inf, 3e30, -2e30, 1e30, 1e-40, -1e-45]
+    special = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        2.0,
+        -4.0,
+        np.nan,
+        np.inf,
+        -np.inf,
+        3e30,
+        -2e30,
+        1e30,
+        1e-40,
+        -1e-45,
+    ]
     value = st.one_of(
         st.sampled_from(special),
         st.floats(width=32, allow_nan=True, allow_infinity=True),
         st.floats(-10, 10, width=32),
     )
-    return st.lists(st.lists(value, max_size=40).map(lambda v: np.array(v, np.float32)), min_size=1, max_size=5)
+    return st.lists(
+        st.lists(value, max_size=40).map(lambda v: np.array(v, np.float32)), min_size=1, max_size=5
+    )
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -65,14 +83,21 @@ def test_everything_agrees_with_numpy(batches: list[Array], bins: int, flags: in
     assert (statistics.min, statistics.max) == (good.min(), good.max())
     wide = good.astype(np.float64)
     for field, exact in (("sum", wide), ("square", wide * wide), ("absolute", np.abs(wide))):
-        assert getattr(statistics, field) == pytest.approx(float(exact.sum()), rel=1e-12, abs=1e-12 * np.abs(exact).sum())
+        assert getattr(statistics, field) == pytest.approx(
+            float(exact.sum()), rel=1e-12, abs=1e-12 * np.abs(exact).sum()
+        )
     # The range is the smallest power of two above the largest magnitude.
     assert np.abs(wide).max() < 2.0**statistics.exponent
     assert statistics.exponent == -60 or np.abs(wide).max() >= 2.0 ** (statistics.exponent - 1)
     assert histogram.sum() == good.size
-    normal = np.abs(wide) >= 1e-30  # far below a bin the scaled value rounds to zero, and its sign with it
-    if normal.all() or (wide >= 0).all():
-        np.testing.assert_array_equal(histogram, expected_histogram(good, statistics.exponent, bins))
+    np.testing.assert_array_equal(histogram, expected_histogram(good, statistics.exponent, bins))
+
+
+@pytest.mark.parametrize("flags", [0, PORTABLE])
+def test_values_far_smaller_than_a_bin_keep_their_side(flags: int) -> None:
+    tiny = np.float32([-1e-45, 1e-45, -1e-30, 0.0, -0.0, 1e29, -1e-45, 1e-45])
+    _, histogram, _ = observed([tiny], 16, flags=flags)
+    assert histogram[7] == 3 and histogram[8] == 4
 
 
 def test_growth_keeps_every_count() -> None:
@@ -81,7 +106,9 @@ def test_growth_keeps_every_count() -> None:
     small, _, _ = observed(batches[:1])
     statistics, histogram, _ = observed(batches)
     assert statistics.exponent > small.exponent + 20
-    np.testing.assert_array_equal(histogram, expected_histogram(np.concatenate(batches), statistics.exponent, 256))
+    np.testing.assert_array_equal(
+        histogram, expected_histogram(np.concatenate(batches), statistics.exponent, 256)
+    )
     backwards, reverse_histogram, _ = observed(batches[::-1])
     assert backwards.exponent == statistics.exponent
     np.testing.assert_array_equal(reverse_histogram, histogram)
@@ -90,7 +117,10 @@ def test_growth_keeps_every_count() -> None:
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 1023, 1024, 1025, 16383, 16384, 16385, 100_003])
 def test_both_code_paths_give_the_same_bits(size: int) -> None:
     rng = np.random.default_rng(size)
-    batches = [rng.standard_normal(size).astype(np.float32), np.maximum(rng.standard_normal(size), 0).astype(np.float32)]
+    batches = [
+        rng.standard_normal(size).astype(np.float32),
+        np.maximum(rng.standard_normal(size), 0).astype(np.float32),
+    ]
     batches[1][:: max(1, size // 5)] = np.nan
     fast, portable = observed(batches, 8192), observed(batches, 8192, flags=PORTABLE)
     assert bytes(fast[0]) == bytes(portable[0])
@@ -119,7 +149,9 @@ def test_an_all_zero_tensor_is_in_the_bin_of_zero() -> None:
     assert histogram[128] == 103
 
 
-@pytest.mark.parametrize("shape,axis", [((2, 3, 5, 7), 1), ((4, 6), 1), ((2, 5, 9), -1), ((3,), 0), ((2, 0, 4), 2)])
+@pytest.mark.parametrize(
+    "shape,axis", [((2, 3, 5, 7), 1), ((4, 6), 1), ((2, 5, 9), -1), ((3,), 0), ((2, 0, 4), 2)]
+)
 def test_channel_extremes(shape: tuple[int, ...], axis: int) -> None:
     values = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
     if values.size:
@@ -139,7 +171,13 @@ def test_channel_extremes(shape: tuple[int, ...], axis: int) -> None:
 def test_arguments_that_make_no_sense_are_refused(change: dict[str, float]) -> None:
     arguments = {"bound": BOUND, "tail_ratio": 0.0} | change
     with pytest.raises(ValueError, match="makes no sense"):
-        observe(np.zeros(3, np.float32), empty_statistics(), np.zeros(16, np.uint64), np.zeros(8, np.uint64), **arguments)
+        observe(
+            np.zeros(3, np.float32),
+            empty_statistics(),
+            np.zeros(16, np.uint64),
+            np.zeros(8, np.uint64),
+            **arguments,
+        )
 
 
 @pytest.mark.parametrize("bins", [0, 3, 100])

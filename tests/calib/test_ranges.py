@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuc.calib.observer import Observer
-from npuc.calib.ranges import METHODS, CANDIDATES, candidates, find_range, mean_square_error, parse_method
+from npuc.calib.ranges import CANDIDATES, METHODS, candidates, find_range, mean_square_error, parse_method
 from npuc.calib.ranges.analytic import gauss_factor, laplace_factor
 from npuc.calib.ranges.divergence import divergence, rebin
 from npuc.calib.statistics import ObserverOptions, TensorStatistics
@@ -57,7 +57,9 @@ def quantization_error(values: Array, low: float, high: float, bits: int, symmet
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("kind", DATA)
 @pytest.mark.parametrize("bits", [4, 8, 16])
-def test_every_method_gives_a_range_that_holds_zero_and_not_more_than_the_data(name: str, kind: str, bits: int) -> None:
+def test_every_method_gives_a_range_that_holds_zero_and_not_more_than_the_data(
+    name: str, kind: str, bits: int
+) -> None:
     statistics = STATISTICS[kind]
     symmetric = find_range(statistics, name, bits, True)
     affine = find_range(statistics, name, bits, False)
@@ -185,7 +187,9 @@ def test_mse_is_the_best_of_a_search_on_the_raw_data(kind: str, bits: int, symme
         searched = [quantization_error(values, -peak * s, peak * s, bits, True) for s in shares]
     else:
         searched = [
-            quantization_error(values, low * a, high * b, bits, False) for a in shares[::3] for b in shares[::3]
+            quantization_error(values, low * a, high * b, bits, False)
+            for a in shares[::3]
+            for b in shares[::3]
         ]
     assert error <= 1.05 * min(searched)
 
@@ -284,7 +288,9 @@ def test_a_method_that_is_not_there_is_an_error(text: str, words: str) -> None:
     assert words in caught.value.paragraph()
 
 
-@pytest.mark.parametrize("text", ["percentile:ratio=2", "std:n=0", "aciq:distribution=flat", "kl:bins=1", "pow2-min-diff:steps=-1"])
+@pytest.mark.parametrize(
+    "text", ["percentile:ratio=2", "std:n=0", "aciq:distribution=flat", "kl:bins=1", "pow2-min-diff:steps=-1"]
+)
 def test_an_option_out_of_range_is_an_error(text: str) -> None:
     with pytest.raises(UsageError, match="range method"):
         find_range(STATISTICS["gauss"], text)

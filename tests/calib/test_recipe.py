@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from npuc.calib.recipe import CenterCrop, Normalize, Pad, Resize, ResizeTorch, SetOrder, load_recipe, parse_recipe
+from npuc.calib.recipe import (
+    CenterCrop,
+    Normalize,
+    Pad,
+    Resize,
+    ResizeTorch,
+    SetOrder,
+    load_recipe,
+    parse_recipe,
+)
 from npuc.calib.resampling import resize, taps
 from npuc.errors import PreprocessError
 
@@ -86,7 +95,8 @@ def test_resize_torch_of_one_number_is_the_shorter_side() -> None:
 
 
 @pytest.mark.parametrize(
-    "scale,keep,shape", [(0.5, False, (10, 20)), ((8, 8), False, (8, 8)), ((8, 8), True, (4, 8)), ((30, 100), True, (30, 60))]
+    "scale,keep,shape",
+    [(0.5, False, (10, 20)), ((8, 8), False, (8, 8)), ((8, 8), True, (4, 8)), ((30, 100), True, (30, 60))],
 )
 def test_resize_sizes(scale: Any, keep: bool, shape: tuple[int, int]) -> None:
     image = np.zeros((20, 40, 3), np.uint8)

@@ -92,7 +92,10 @@ def test_tensor_files_hold_one_sample_or_many(tmp_path: Path, kind: str, stacked
 
 
 def test_batches_are_filled_and_the_last_says_what_is_real(tmp_path: Path) -> None:
-    np.save(tmp_path / "all.npy", np.arange(5, dtype=np.float32)[:, None, None, None] * np.ones((3, 4, 4), np.float32))
+    np.save(
+        tmp_path / "all.npy",
+        np.arange(5, dtype=np.float32)[:, None, None, None] * np.ones((3, 4, 4), np.float32),
+    )
     batches, _, _ = read(graph(batch=2), tmp_path)
     assert [batch.keep for batch in batches] == [None, None, 1]
     assert firsts(batches) == [0, 1, 2, 3, 4, 4]
@@ -232,7 +235,9 @@ def test_a_failing_function_names_the_sample(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["mine.py:load", "nosuchmodule:f", "json:nothing", "nocolon", "a:b c"])
-def test_a_function_that_is_not_there_is_an_error(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_that_is_not_there_is_an_error(
+    tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises((UsageError, FileMissingError)):
         read(graph(), tmp_path, preprocess=text)
@@ -273,7 +278,11 @@ def test_a_wrong_shape_is_named_and_passed_over(tmp_path: Path) -> None:
     np.save(tmp_path / "wrong.npy", np.zeros((3, 5, 4), np.float32))
     batches, _, warnings = read(graph(), tmp_path)
     assert len(batches) == 1
-    assert "wrong.npy" in warnings[0] and "takes shape [1, 3, 4, 4]" in warnings[0] and "[3, 5, 4]" in warnings[0]
+    assert (
+        "wrong.npy" in warnings[0]
+        and "takes shape [1, 3, 4, 4]" in warnings[0]
+        and "[3, 5, 4]" in warnings[0]
+    )
     with pytest.raises(NpucError, match=r"wrong\.npy"):
         read(graph(), tmp_path, strict=True)
 
@@ -281,7 +290,9 @@ def test_a_wrong_shape_is_named_and_passed_over(tmp_path: Path) -> None:
 def test_no_usable_sample_is_an_error_that_shows_the_first_problem(tmp_path: Path) -> None:
     for index in range(3):
         np.save(tmp_path / f"{index}.npy", np.zeros((7,), np.float32))
-    with pytest.raises(CalibrationDataError, match=r"none of the 3 samples can be used; the first: .*0\.npy.*\[7\]"):
+    with pytest.raises(
+        CalibrationDataError, match=r"none of the 3 samples can be used; the first: .*0\.npy.*\[7\]"
+    ):
         read(graph(), tmp_path)
 
 
@@ -312,7 +323,9 @@ def test_a_sample_with_nan_is_named_and_passed_over(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.full((3, 4, 4), np.nan, np.float32))
     np.save(tmp_path / "b.npy", np.zeros((3, 4, 4), np.float32))
     _, feeder, warnings = read(graph(), tmp_path)
-    assert feeder.skipped == 1 and "a.npy" in warnings[0] and "48 values that are NaN or infinite" in warnings[0]
+    assert (
+        feeder.skipped == 1 and "a.npy" in warnings[0] and "48 values that are NaN or infinite" in warnings[0]
+    )
 
 
 def test_many_bad_samples_are_not_all_named() -> None:
@@ -342,7 +355,7 @@ def test_prepared_samples_are_the_same_data(tmp_path: Path) -> None:
     network = graph()
     written, skipped = save_prepared(network, open_data(network, tmp_path / "pictures"), tmp_path / "ready")
     assert (written, skipped) == (3, 0)
-    assert [file.name for file in sorted((tmp_path / "ready").iterdir())][0] == "000000_0.npz"
+    assert min(file.name for file in (tmp_path / "ready").iterdir()) == "000000_0.npz"
     before, _, _ = read(network, tmp_path / "pictures")
     after, _, _ = read(network, tmp_path / "ready")
     for one, other in zip(before, after, strict=True):

@@ -39,7 +39,9 @@ def test_without_an_output_the_table_is_shown(program: Path, npuc: Any) -> None:
 
 
 def test_saved_statistics_give_the_same_table(program: Path, pictures: Path, npuc: Any) -> None:
-    first = npuc("calibrate", program, "--data", pictures, "--save-stats", "s.npz", "-o", "a.cali", "--method", "kl")
+    first = npuc(
+        "calibrate", program, "--data", pictures, "--save-stats", "s.npz", "-o", "a.cali", "--method", "kl"
+    )
     assert first.status == 0 and "statistics of" in first.out
     assert npuc("calibrate", program, "--stats", "s.npz", "-o", "b.cali", "--method", "kl").status == 0
     assert Path("a.cali").read_text() == Path("b.cali").read_text()
@@ -86,10 +88,17 @@ def test_recipes_and_functions(program: Path, pictures: Path, npuc: Any) -> None
         "GetImage: {channel_order: RGB}\nResizeTorch: {size: [8, 8]}\n"
         "Normalize: {mean: [0, 0, 0], std: [1, 1, 1], to_float: true}\nSetOrder: {shape: CHW}\n"
     )
-    assert npuc("calibrate", program, "--data", pictures, "--preprocess", "r.yaml", "-o", "t.cali").status == 0
+    assert (
+        npuc("calibrate", program, "--data", pictures, "--preprocess", "r.yaml", "-o", "t.cali").status == 0
+    )
     assert load_table("t.cali")["x"].max <= 1.0
-    Path("mine.py").write_text("import numpy as np\ndef load(path):\n    return np.full((3, 8, 8), 2, np.float32)\n")
-    assert npuc("calibrate", program, "--data", pictures, "--preprocess", "mine.py:load", "-o", "t.cali").status == 0
+    Path("mine.py").write_text(
+        "import numpy as np\ndef load(path):\n    return np.full((3, 8, 8), 2, np.float32)\n"
+    )
+    assert (
+        npuc("calibrate", program, "--data", pictures, "--preprocess", "mine.py:load", "-o", "t.cali").status
+        == 0
+    )
     assert load_table("t.cali")["x"].max == pytest.approx(2.0, rel=1e-5)
 
 

@@ -121,6 +121,57 @@ NPUC_API npuc_status npuc_softmax_tflite16(
     const int16_t *x, int64_t rows, int64_t width, int32_t multiplier, int32_t shift, const int16_t *exp_table,
     const int16_t *reciprocal_table, int16_t *y, int32_t threads);
 
+/*
+ * Rows, each divided by its root (docs/arithmetic-norm.md): layer norm and its kin.
+ *
+ * An element of row r and column c takes entry r % row_modulus * row_factor + c / column_divisor of gain and bias.
+ */
+typedef struct npuc_norm {
+    int32_t x_dtype, dtype;
+    int64_t rows, width;
+    int32_t x_zero_point;
+    int32_t center; /* take the row's mean away first */
+    uint64_t epsilon;
+    int64_t row_modulus, row_factor, column_divisor;
+    int32_t shift;
+    int32_t rounding; /* NPUC_HALF_UP or NPUC_HALF_EVEN */
+    int32_t zero_point, lo, hi;
+} npuc_norm;
+
+/* |gain| up to 2^30 and |bias| up to 2^60, `entries` of each. */
+NPUC_API npuc_status npuc_normalize(
+    const npuc_norm *norm, const void *x, const int32_t *gain, const int64_t *bias, int64_t entries, void *y,
+    int32_t threads);
+
+/* rq(sum of (x - zero_point)) over the middle of [outer, count, inner]. */
+NPUC_API npuc_status npuc_reduce_sum(
+    const void *x, int32_t x_dtype, int32_t zero_point, int64_t outer, int64_t count, int64_t inner, const npuc_requant *rq,
+    int32_t dtype, void *y, int32_t threads);
+
+/* The largest (or smallest) element over the middle of [outer, count, inner]. */
+NPUC_API npuc_status npuc_reduce_extreme(
+    const void *x, int32_t dtype, int64_t outer, int64_t count, int64_t inner, int32_t larger, void *y, int32_t threads);
+
+/* Where it is: the first place, or the last. */
+NPUC_API npuc_status npuc_reduce_where(
+    const void *x, int32_t dtype, int64_t outer, int64_t count, int64_t inner, int32_t larger, int32_t last, int64_t *y,
+    int32_t threads);
+
+/* A bilinear resize of NHWC; an output row lies `row_weight / 2^bits` of the way from row_low to row_high of the input. */
+typedef struct npuc_resize {
+    int64_t n, h, w, c;
+    int64_t out_h, out_w;
+    const int64_t *row_low, *row_high;
+    const int32_t *row_weight;
+    const int64_t *column_low, *column_high;
+    const int32_t *column_weight;
+    int32_t bits; /* 1 to 11 */
+    int32_t rounding;
+    int32_t dtype;
+} npuc_resize;
+
+NPUC_API npuc_status npuc_resize_bilinear(const npuc_resize *resize, const void *x, void *y, int32_t threads);
+
 #ifdef __cplusplus
 }
 #endif

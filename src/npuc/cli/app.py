@@ -13,7 +13,21 @@ from typing import Annotated, Any
 import typer
 
 from npuc import __version__
-from npuc.cli import calib_data, calibrate, console, doctor, export, import_, opt, run, show, targets, tensors
+from npuc.cli import (
+    calib_data,
+    calibrate,
+    console,
+    diff,
+    doctor,
+    export,
+    import_,
+    opt,
+    quantize,
+    run,
+    show,
+    targets,
+    tensors,
+)
 from npuc.errors import InternalError, NpucError, UsageError
 
 _INTERRUPTED = 130
@@ -31,8 +45,10 @@ app.command("import", help=import_.__doc__)(import_.command)
 app.command("opt", help=opt.__doc__)(opt.command)
 app.command("calibrate", help=calibrate.__doc__)(calibrate.command)
 app.command("calib-data", help=calib_data.__doc__)(calib_data.command)
+app.command("quantize", help=quantize.__doc__)(quantize.command)
 app.command("run", help=run.__doc__)(run.command)
 app.command("show", help=show.__doc__)(show.command)
+app.command("diff", help=diff.__doc__)(diff.command)
 app.add_typer(tensors.app, name="tensors", help=tensors.__doc__)
 app.add_typer(targets.app, name="targets", help=targets.__doc__)
 app.add_typer(export.app, name="export", help=export.__doc__)

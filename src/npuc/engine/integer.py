@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from npuc.engine.floating import ALL_TENSORS, FloatEngine
+from npuc.engine.floating import ALL_TENSORS
 from npuc.engine.handlers import find_handler
+from npuc.engine.single import single_op
 from npuc.errors import InputDataError, UnknownTensorError
 from npuc.ir import Graph, Value, dtype_of, shape_of, top
 from npuc.ir.definition import TensorOp, TopOp
@@ -109,37 +110,4 @@ def _step(op: TensorOp, graph: Graph, threads: int) -> Step:
     if handler is not None:
         return handler(op, graph, threads)
     assert isinstance(op, TopOp), f"{op.name} has no kernel"
-    return _float_step(op, graph, threads)
-
-
-def _float_step(op: TopOp, graph: Graph, threads: int) -> Step:
-    """One float op as a program of its own in ONNX Runtime; constants stay constants."""
-    inputs = [(f"x{i}", v) for i, v in enumerate(op.operands) if graph.constant(v) is None]
-    single = Graph.empty([(name, value.type) for name, value in inputs], graph.weights)
-    known: dict[Value, Value] = {value: argument for (_, value), argument in zip(inputs, single.block.args, strict=True)}
-    operands = []
-    for value in op.operands:
-        owner = value.owner
-        if value not in known:
-            assert isinstance(owner, top.WeightOp)
-            copy = top.WeightOp.of(owner.ref, owner.output.type)
-            single.block.add_op(copy)
-            known[value] = copy.output
-        operands.append(known[value])
-    clone = type(op).create(
-        operands=operands,
-        result_types=[value.type for value in op.results],
-        properties=op.properties,
-        location=op.location,
-    )
-    single.block.add_op(clone)
-    names = [f"y{i}" for i in range(len(op.results))]
-    single.set_outputs(list(zip(names, clone.results, strict=True)))
-    engine = FloatEngine(single, threads=threads)
-    places = [i for i, value in enumerate(op.operands) if graph.constant(value) is None]
-
-    def run(arrays: list[Array]) -> list[Array]:
-        found = engine.run({name: arrays[i] for (name, _), i in zip(inputs, places, strict=True)})
-        return [found[name] for name in names]
-
-    return run
+    return single_op(op, graph, threads)

@@ -7,6 +7,7 @@ place where one becomes the other.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from xdsl.dialects.builtin import (
@@ -58,6 +59,11 @@ def to_attribute(value: Any) -> Attribute:
     raise TypeError(f"no attribute for a {type(value).__name__}")
 
 
+@lru_cache(maxsize=1 << 14)
+def _values(attribute: DenseArrayBase[Any]) -> tuple[Any, ...]:
+    return tuple(attribute.get_values())
+
+
 def to_native(attribute: Attribute) -> Any:
     """The Python value that an attribute stands for.
 
@@ -79,7 +85,7 @@ def to_native(attribute: Attribute) -> Any:
                 (attribute.root_reference.data, *(part.data for part in attribute.nested_references))
             )
         case DenseArrayBase():
-            return tuple(attribute.get_values())
+            return _values(attribute)
         case DictionaryAttr():
             return {key: to_native(item) for key, item in attribute.data.items()}
         case ArrayAttr():

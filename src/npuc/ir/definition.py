@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 from xdsl.dialects.builtin import (
@@ -71,7 +72,17 @@ def _property(constraint: Any, default: Any, convert: Callable[[Any], Attribute]
 
 
 def _integer_array(values: Sequence[int]) -> Attribute:
-    return DenseArrayBase.from_list(i64, [int(value) for value in values])
+    return _integers(tuple(map(int, values)))
+
+
+@lru_cache(maxsize=1 << 14)
+def _integers(values: tuple[int, ...]) -> Attribute:
+    return DenseArrayBase.from_list(i64, list(values))
+
+
+@lru_cache(maxsize=1 << 10)
+def _segments(sizes: tuple[int, ...]) -> Attribute:
+    return DenseArrayBase.from_list(i32, list(sizes))
 
 
 def _float_array(values: Sequence[float]) -> Attribute:
@@ -167,6 +178,9 @@ class TensorOp(IRDLOperation, ABC):
     DEFAULTS: ClassVar[dict[str, Any]] = {}
     """Property name to default value, for the properties that have one."""
 
+    DEFAULT_ATTRIBUTES: ClassVar[dict[str, Attribute]] = {}
+    """The same as attributes."""
+
     CONVERTERS: ClassVar[dict[str, Callable[[Any], Attribute]]] = {}
     """Property name to the function that makes its attribute of a Python value."""
 
@@ -201,8 +215,8 @@ class TensorOp(IRDLOperation, ABC):
         for key in definition.properties:
             if key in properties:
                 attributes[key] = cls.attribute_of(key, properties.pop(key))
-            elif key in cls.DEFAULTS:
-                attributes[key] = cls.attribute_of(key, cls.DEFAULTS[key])
+            elif key in cls.DEFAULT_ATTRIBUTES:
+                attributes[key] = cls.DEFAULT_ATTRIBUTES[key]
         if properties:
             raise TypeError(f"{cls.name} has no property {', '.join(properties)}")
         flat: list[SSAValue] = []
@@ -221,7 +235,7 @@ class TensorOp(IRDLOperation, ABC):
             flat.extend(group)
             sizes.append(len(group))
         if any(isinstance(option, AttrSizedOperandSegments) for option in definition.options):
-            attributes["operandSegmentSizes"] = DenseArrayBase.from_list(i32, sizes)
+            attributes["operandSegmentSizes"] = _segments(tuple(sizes))
         op = cls.create(
             operands=flat,
             properties=attributes,
@@ -324,6 +338,7 @@ def define_op(cls: type[_TensorOpT], registry: dict[str, Any]) -> type[_TensorOp
             setattr(cls, key, _reader(key, defaults.get(key), key in raw))
     cls.DEFAULTS = defaults
     cls.CONVERTERS = converters
+    cls.DEFAULT_ATTRIBUTES = {key: converters[key](value) for key, value in defaults.items()}
     assert cls.name not in registry, f"{cls.name} is defined twice"
     registry[cls.name] = cls
     return cls

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -192,6 +193,12 @@ def tensor_type(shape: Sequence[int] | None, dtype: Any) -> Attribute:
     'tensor<1x3xf32>'
     """
     element = dtype if isinstance(dtype, QuantType) else dtype_of(dtype).type
+    return _tensor_type(None if shape is None else tuple(map(int, shape)), element)
+
+
+@lru_cache(maxsize=1 << 14)
+def _tensor_type(shape: tuple[int, ...] | None, element: Attribute) -> Attribute:
+    # Types are values: one object serves all that are equal, and is checked once.
     return UnrankedTensorType(element) if shape is None else TensorType(element, shape)
 
 

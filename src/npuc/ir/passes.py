@@ -7,19 +7,21 @@ A pass is a frozen dataclass whose fields are its options; `run` changes a graph
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast, get_args
 
+from xdsl.ir import Operation
 from xdsl.pattern_rewriter import (
-    GreedyRewritePatternApplier,
     PatternRewriter,
     PatternRewriteWalker,
     RewritePattern,
+    op_type_rewrite_pattern,
 )
-from xdsl.pattern_rewriter import op_type_rewrite_pattern as rewrites
+from xdsl.transforms.dead_code_elimination import is_trivially_dead
 from xdsl.utils.arg_spec import ArgSpecConvertible, parse_pipeline
 from xdsl.utils.exceptions import ArgSpecParseError
 
@@ -119,8 +121,57 @@ def run_pipeline(
 
 def apply_patterns(graph: Graph, patterns: Sequence[RewritePattern]) -> bool:
     """Apply rewrite patterns until none matches; dead ops go on the way. True if anything changed."""
-    pattern = GreedyRewritePatternApplier(list(patterns), dce_enabled=True)
+    pattern = _ByKind(patterns)
+    if not any(map(pattern.find, {type(op) for op in graph.ops})):
+        return False
     return PatternRewriteWalker(pattern).rewrite_module(graph.module)
+
+
+class _ByKind(RewritePattern):
+    """Patterns in order, each asked only about the kinds of op that it is for: most ops are weights, and most patterns
+    are for one kind."""
+
+    def __init__(self, patterns: Sequence[RewritePattern]) -> None:
+        self._patterns = [(pattern, accepted_kinds(pattern)) for pattern in patterns]
+        self._found: dict[type[Operation], list[RewritePattern]] = {}
+
+    def find(self, kind: type[Operation]) -> list[RewritePattern]:
+        """The patterns for a kind of op."""
+        found = self._found.get(kind)
+        if found is None:
+            found = [pattern for pattern, kinds in self._patterns if kinds is None or issubclass(kind, kinds)]
+            self._found[kind] = found
+        return found
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        """The first pattern that matches."""
+        if not any(result.first_use for result in op.results) and is_trivially_dead(op):
+            rewriter.erase(op)
+            return
+        for pattern in self.find(type(op)):
+            pattern.match_and_rewrite(op, rewriter)
+            if rewriter.has_done_action:
+                return
+
+
+def accepted_kinds(pattern: RewritePattern) -> tuple[type[Operation], ...] | None:
+    """The kinds of op that a pattern is for: of its method under `@rewrites`, or its own `accepts`; None is all."""
+    kinds: tuple[type[Operation], ...] | None = getattr(pattern, "accepts", None)
+    return kinds if kinds is not None else getattr(pattern.match_and_rewrite, "accepts", None)
+
+
+_PatternT = TypeVar("_PatternT", bound=RewritePattern)
+_OpT = TypeVar("_OpT", bound=Operation)
+
+
+def rewrites(
+    function: Callable[[_PatternT, _OpT, PatternRewriter], None],
+) -> Callable[[_PatternT, Operation, PatternRewriter], None]:
+    """Decorate a pattern's `match_and_rewrite`: it is called with ops of the annotated kind (or kinds) only."""
+    method: Any = op_type_rewrite_pattern(function)
+    annotation = list(inspect.signature(function, eval_str=True).parameters.values())[-2].annotation
+    method.accepts = get_args(annotation) or (annotation,)
+    return cast("Callable[[_PatternT, Operation, PatternRewriter], None]", method)
 
 
 __all__ = [

@@ -8,7 +8,7 @@ type). Then op by op, in order.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,17 +18,36 @@ from npuc.ir.definition import TensorOp, TopOp
 from npuc.ir.dtypes import QuantType, quant_of
 from npuc.quant.arithmetic import Scaling, requant_parameters
 from npuc.quant.lowering.registry import NoIntegerForm, find_rule, keeps_type
-from npuc.quant.parameters import activation_type, quantize_array
+from npuc.quant.parameters import activation_type, quantize_array, quantize_bias, quantize_weight
 from npuc.quant.scheme import SCHEMES, Scheme
 
-Ranges = Mapping[str, tuple[float, float]]
+Array = np.ndarray[Any, Any]
+
+
+class Calibrated(Protocol):
+    """An entry of a calibration table."""
+
+    @property
+    def threshold(self) -> float:
+        """The range of symmetric schemes is from minus this to this."""
+
+    @property
+    def min(self) -> float:
+        """The lower end for affine schemes."""
+
+    @property
+    def max(self) -> float:
+        """The upper end for affine schemes."""
+
+
+Ranges = Mapping[str, tuple[float, float]] | Mapping[str, Calibrated]
 SchemeOf = Callable[[TopOp], Scheme | None]
 
 
 def quantize(graph: Graph, ranges: Ranges, scheme: Scheme | SchemeOf | None = None) -> Graph:
     """The integer network of a canonical float one.
 
-    `ranges` maps tensor names to (min, max). `scheme` is one for all layers, or a function of a layer that returns
+    `ranges` maps tensor names to (min, max), or is a calibration table. `scheme` is one for all layers, or a function of a layer that returns
     its scheme, None to keep it float.
     """
     scheme = scheme or SCHEMES["int8"]
@@ -39,6 +58,11 @@ def quantize(graph: Graph, ranges: Ranges, scheme: Scheme | SchemeOf | None = No
 class Context:
     """What lowering rules see: the old graph, the new one, and the types of values."""
 
+    rounding = "half_away"
+    """How ties are rounded where reals become integers."""
+    wide_sums = False
+    """Whether a layer whose sums may leave 32 bits gets a wider accumulator, or stays float."""
+
     def __init__(self, graph: Graph, ranges: Ranges, scheme_of: SchemeOf) -> None:
         self.source = graph
         self.ranges = ranges
@@ -48,6 +72,8 @@ class Context:
         self.graph = Graph.empty(inputs, graph.weights.copy(), preprocess)
         self.reasons: dict[str, str] = {}
         """Layer to reason, for the layers that stay float though a scheme was given."""
+        self.remarks: list[str] = []
+        """What else the user should know."""
         self._scheme: dict[Any, Scheme | None] = {}
         self._types: dict[Value, QuantType] = {}
         self._real: dict[Value, Value] = dict(zip(graph.block.args, self.graph.block.args, strict=True))
@@ -107,7 +133,7 @@ class Context:
                 fix="Calibrate this very program: npuc calibrate",
             )
         try:
-            return activation_type(*self.ranges[name], scheme)
+            return activation_type(*_ends(self.ranges[name], scheme), scheme)
         except ValueError as error:
             raise QuantizationError(
                 f"the tensor '{name}': {error}", fix="Correct the calibration table"
@@ -128,6 +154,29 @@ class Context:
     def constant(self, value: Value | None) -> np.ndarray[Any, Any] | None:
         """The values of an old constant, or None if it is not one."""
         return self.source.constant(value)
+
+    def quantized_weight(
+        self, value: Value, axis: int, scheme: Scheme, bias: Value | None, scale: float
+    ) -> tuple[Array, Array, int]:
+        """A constant operand as integers, their scales (one, or one an entry of `axis`) and their zero point.
+
+        `scale` is that of the other operand.
+        """
+        array = self.constant(value)
+        if array is None:
+            raise NoIntegerForm("its weights are computed at run time")
+        if not np.isfinite(array).all():
+            raise NoIntegerForm("its weights are not all finite")
+        return (*quantize_weight(array, axis, scheme, self.constant(bias), scale), 0)
+
+    def quantized_bias(self, value: Value, scale: float, weight_scale: Array, bits: int) -> Array:
+        """A constant bias as integers of the scale of the sum, one or one a channel."""
+        array = self.constant(value)
+        if array is None:
+            raise NoIntegerForm("its bias is computed at run time")
+        if not np.isfinite(array).all():
+            raise NoIntegerForm("its bias is not all finite")
+        return quantize_bias(array, scale, weight_scale, bits)
 
     def weight(self, name: str, array: np.ndarray[Any, Any], to: QuantType | None = None) -> Value:
         """A new constant, under a quantized type if one is given."""
@@ -155,7 +204,8 @@ class Context:
         elif (value, own) in self._integer:
             made = self.requantized(self._integer[value, own], to, f"{value_name(value)}/requantized")
         else:
-            made = self.emit(npu.Quantize, self.real(value), to=to, name=f"{value_name(value)}/quantized").y
+            name = f"{value_name(value)}/quantized"
+            made = self.emit(npu.Quantize, self.real(value), to=to, rounding=self.rounding, name=name).y
         self._integer[value, to] = made
         return made
 
@@ -210,6 +260,7 @@ class Context:
         self.graph.set_outputs([(port.name, self.real(port.value)) for port in self.source.outputs])
         _erase_unused(self.graph)
         self.graph.notes = [f"{layer} stays float: {reason}" for layer, reason in self.reasons.items()]
+        self.graph.notes += self.remarks
         return self.graph
 
     def _lower(self, op: TopOp, scheme: Scheme) -> bool:
@@ -250,6 +301,13 @@ class Context:
         )
         self.graph.block.add_op(copy)
         self._real.update(zip(op.results, copy.results, strict=True))
+
+
+def _ends(found: tuple[float, float] | Calibrated, scheme: Scheme) -> tuple[float, float]:
+    if isinstance(found, tuple):
+        return found[0], found[1]
+    affine = scheme.activation_scales == "affine"
+    return (found.min, found.max) if affine else (-found.threshold, found.threshold)
 
 
 def flat(scaling: Scaling) -> dict[str, Any]:

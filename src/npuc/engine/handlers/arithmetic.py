@@ -50,7 +50,7 @@ def _weights(op: Any, graph: Graph) -> Array | None:
     weight = graph.constant(op.weight)
     if weight is None or quant_of(op.weight) is not None:
         return None
-    return weight if weight.dtype.kind == "i" and weight.dtype.isbuiltin == 1 else weight.astype(np.int8)
+    return weight if weight.dtype.kind in "iu" and weight.dtype.isbuiltin == 1 else weight.astype(np.int8)
 
 
 @handles(npu.Conv, npu.Deconv)

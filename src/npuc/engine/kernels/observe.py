@@ -111,9 +111,7 @@ def observe_channels(values: Array, axis: int, minimum: Array, maximum: Array, *
         if array.dtype != np.float32 or not array.flags.c_contiguous or array.size != channels:
             raise ValueError(f"a contiguous array of {channels} float32 is needed")
     _, function = _functions()
-    _check(
-        function(_address(values), outer, channels, inner, bound, _address(minimum), _address(maximum))
-    )
+    _check(function(_address(values), outer, channels, inner, bound, _address(minimum), _address(maximum)))
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import onnx
@@ -55,12 +56,12 @@ class Node:
         """The operator's domain; empty for ONNX's own."""
         return "" if self.proto.domain == "ai.onnx" else self.proto.domain
 
-    @property
+    @cached_property
     def inputs(self) -> list[str]:
         """Input names; an empty one is left out."""
         return list(self.proto.input)
 
-    @property
+    @cached_property
     def outputs(self) -> list[str]:
         """Output names; an empty one is not wanted."""
         return list(self.proto.output)

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 
 from npuc.ir import Value, npu, shape_of, top, value_name
-from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType
 from npuc.quant.arithmetic import scaling
 from npuc.quant.lower import Context
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
-from npuc.quant.parameters import quantize_bias, quantize_weight, relu_limits
+from npuc.quant.parameters import relu_limits
 from npuc.quant.scheme import Scheme
 
 Array = np.ndarray[Any, Any]
+WIDE = 48
+"""Bits of the accumulator for sums that 32 bits do not hold."""
 
 
 def output_stage(context: Context, name: str, factors: Array, scheme: Scheme) -> list[Value | None]:
@@ -30,13 +31,15 @@ def output_stage(context: Context, name: str, factors: Array, scheme: Scheme) ->
 
 
 def require_room(weight: Array, bias: Array | None, x: QuantType, axis: int, bits: int) -> None:
-    """No accumulator may overflow: sum |q_w| * max |q_x - z_x| + max |bias| stays below 2^(bits - 1) on every channel."""
+    """No accumulator may overflow: sum |q_w| * max |q_x - z_x| + |bias| stays below 2^(bits - 1) on every channel."""
     least, most = x.dtype.limits
     reach = max(most - x.zero_point, x.zero_point - least)
     others = tuple(i for i in range(weight.ndim) if i != axis)
     worst = np.abs(weight.astype(np.int64)).sum(axis=others).astype(object) * reach
     if bias is not None and bias.size:
-        worst = worst + int(np.abs(bias.astype(np.int64)).max())
+        # A grouped transposed convolution has a bias for each channel of each group.
+        sizes = np.abs(bias.astype(object))
+        worst = worst + (sizes if sizes.shape == worst.shape else sizes.max())
     if max(worst, default=0) >= 1 << (bits - 1):
         raise NoIntegerForm(f"its sum can reach {max(worst)}, more than an accumulator of {bits} bits holds")
 
@@ -45,7 +48,6 @@ def _linear(
     op: Any,
     context: Context,
     kind: type[npu.OutputStage],
-    weight: Array,
     axis: int,
     scheme: Scheme,
     **properties: Any,
@@ -53,12 +55,20 @@ def _linear(
     """Shared by all ops with constant weights; `axis` is the output-channel axis of the weight."""
     name, source = value_name(op.results[0]), op.operands[0]
     x, y = context.type_of(source), context.type_of(op.results[0])
-    real_bias = context.constant(op.bias)
-    if op.bias is not None and real_bias is None:
+    bits = scheme.accumulator_bits
+    if op.bias is not None and context.constant(op.bias) is None:
         raise NoIntegerForm("its bias is computed at run time")
-    integers, scales = quantize_weight(weight, axis, scheme, real_bias, x.scale)
-    bias = None if real_bias is None else quantize_bias(real_bias, x.scale, scales, scheme.accumulator_bits)
-    require_room(integers, bias, x, axis, scheme.accumulator_bits)
+    integers, scales, zero = context.quantized_weight(op.operands[1], axis, scheme, op.bias, x.scale)
+    bias = None if op.bias is None else context.quantized_bias(op.bias, x.scale, scales, bits)
+    centred = integers.astype(np.int64) - zero
+    try:
+        require_room(centred, bias, x, axis, bits)
+    except NoIntegerForm as error:
+        if not context.wide_sums or scheme.requant == "double":
+            raise
+        require_room(centred, bias, x, axis, WIDE)
+        context.remarks.append(f"{name} needs a wide accumulator: {error}")
+        bias = None if bias is None else bias.astype(np.int64)
     stage = output_stage(context, name, x.scale * scales / y.scale, scheme)
     lo, hi = relu_limits(y, op.relu, op.relu_limit)
     made: Value = context.emit(
@@ -72,17 +82,11 @@ def _linear(
         kind=scheme.requant,
         lo=lo,
         hi=hi,
+        weight_zero_point=zero,
         loc=op.location,
         **properties,
     ).y
     return made
-
-
-def _constant_weight(op: TopOp, context: Context) -> Array:
-    weight = context.constant(op.operands[1])
-    if weight is None:
-        raise NoIntegerForm("its weights are computed at run time")
-    return weight
 
 
 @lowers(top.Conv)
@@ -91,7 +95,7 @@ def conv(op: top.Conv, context: Context) -> Value:
     if len(op.strides) != 2:
         raise NoIntegerForm(f"it has {len(op.strides)} spatial axes, not 2")
     window = {"strides": op.strides, "pads": op.pads, "dilations": op.dilations, "group": op.group}
-    return _linear(op, context, npu.Conv, _constant_weight(op, context), 0, context.scheme(op), **window)
+    return _linear(op, context, npu.Conv, 0, context.scheme(op), **window)
 
 
 @lowers(top.Deconv)
@@ -104,8 +108,7 @@ def deconv(op: top.Deconv, context: Context) -> Value:
     if op.group > 1:
         # Axis 1 of the weight is the channels of one group: a scale for each would serve channels of all groups.
         scheme = replace(scheme, per_channel=False)
-    weight = _constant_weight(op, context)
-    return _linear(op, context, npu.Deconv, weight, 1, scheme, output_padding=op.output_padding, **window)
+    return _linear(op, context, npu.Deconv, 1, scheme, output_padding=op.output_padding, **window)
 
 
 @lowers(top.MatMul)
@@ -114,7 +117,7 @@ def matmul(op: top.MatMul, context: Context) -> Value:
     weight = context.constant(op.b)
     if weight is not None and weight.ndim == 2:
         axis = 0 if op.transpose_b else 1
-        return _linear(op, context, npu.MatMul, weight, axis, context.scheme(op), transpose_b=op.transpose_b)
+        return _linear(op, context, npu.MatMul, axis, context.scheme(op), transpose_b=op.transpose_b)
     if op.bias is not None:
         raise NoIntegerForm("it has a bias, and both operands are activations")
     scheme, name = context.scheme(op), value_name(op.results[0])

@@ -1,0 +1,149 @@
+"""What quantization did to a network: which layers are integer, which stayed float and why, and how large it is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import yaml
+
+from npuc.ir import Graph, dtype_of, layer_name, result_names, shape_of, top
+from npuc.ir.definition import TensorOp, TopOp
+from npuc.ir.dtypes import quant_of
+from npuc.quant.lower import SchemeOf
+from npuc.quant.lowering.registry import find_rule
+from npuc.quant.scheme import SCHEMES, Scheme
+
+_STAYS = " stays float: "
+
+
+@dataclass(frozen=True)
+class LayerOutcome:
+    """What became of one layer."""
+
+    name: str
+    """The name of its (first) result."""
+    layer: str
+    kind: str
+    integer: bool
+    reason: str = ""
+    """Why it is float."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a network."""
+
+    layers: tuple[LayerOutcome, ...]
+    bytes_before: int
+    bytes_after: int
+    notes: tuple[str, ...] = ()
+    """What else there is to know."""
+
+    @property
+    def integer(self) -> int:
+        """How many layers compute with integers."""
+        return sum(layer.integer for layer in self.layers)
+
+    def float_groups(self) -> list[tuple[str, str, list[str]]]:
+        """(kind, reason, names) of the layers that are float, the largest group first."""
+        groups: dict[tuple[str, str], list[str]] = {}
+        for layer in self.layers:
+            if not layer.integer:
+                groups.setdefault((layer.kind, layer.reason), []).append(layer.name)
+        return [(*key, names) for key, names in sorted(groups.items(), key=lambda item: -len(item[1]))]
+
+
+def outcome(source: Graph, result: Graph, scheme_of: SchemeOf) -> Outcome:
+    """Compare an integer network with the float one that it was made of."""
+    made = {
+        name: value
+        for op in result.ops
+        for name, value in zip(result_names(op), op.results, strict=True)
+        if name
+    }
+    reasons = dict(note.split(_STAYS, 1) for note in result.notes if _STAYS in note)
+    layers = []
+    for op in source.ops:
+        if not isinstance(op, TopOp) or isinstance(op, top.WeightOp) or not op.results:
+            continue
+        name = result_names(op)[0]
+        if name not in made:
+            continue
+        integer = quant_of(made[name]) is not None
+        reason = "" if integer else reasons.get(name) or _why(op, scheme_of(op))
+        layers.append(LayerOutcome(name, layer_name(op), op.name.removeprefix("top."), integer, reason))
+    notes = tuple(note for note in result.notes if _STAYS not in note)
+    return Outcome(tuple(layers), weight_bytes(source), weight_bytes(result), notes)
+
+
+def _why(op: TopOp, scheme: Scheme | None) -> str:
+    if find_rule(op) is None:
+        return "it has no integer form"
+    if any(dtype_of(v.type).name != "f32" for v in (*op.results, *op.operands[:1])):
+        return "it does not compute with float32"
+    return "as asked" if scheme is None else "nothing around it is integer"
+
+
+def weight_bytes(graph: Graph) -> int:
+    """The bytes of the constants that a program uses; 4-bit ones are two to a byte."""
+    total = 0
+    refs = set()
+    for op in graph.ops:
+        if isinstance(op, top.WeightOp) and op.ref not in refs:
+            refs.add(op.ref)
+            dtype = dtype_of(op.output.type)
+            half = 2 if dtype.name in ("i4", "ui4") else 1
+            total += (prod(shape_of(op.output)) * dtype.itemsize + half - 1) // half
+    return total
+
+
+def is_integer(graph: Graph) -> bool:
+    """True if a program has quantized tensors."""
+    ops = (op for op in graph.ops if isinstance(op, TensorOp))
+    return any(quant_of(value) is not None for op in ops for value in op.results)
+
+
+def effective_yaml(source: Graph, found: Outcome, scheme_of: SchemeOf, comments: Sequence[str] = ()) -> str:
+    """What every layer got, as a configuration that gives the same network again.
+
+    The most common scheme is the model's; a layer is listed by the name of its result.
+    """
+    schemes: dict[str, Scheme | None] = {}
+    integer = {layer.name for layer in found.layers if layer.integer}
+    for op in source.ops:
+        if isinstance(op, TopOp) and not isinstance(op, top.WeightOp) and op.results:
+            name = result_names(op)[0]
+            schemes[name] = scheme_of(op) if name in integer else None
+    common = Counter(s for s in schemes.values() if s is not None).most_common(1)
+    base = common[0][0] if common else SCHEMES["int8"]
+    reasons = {layer.name: layer.reason for layer in found.layers}
+    lines = [f"# {comment}" for comment in comments]
+    lines.append(_dump({"scheme": _level(base)}))
+    lines.append("layers:")
+    for name, scheme in schemes.items():
+        text = _dump({name: _level(scheme)}).rstrip("\n")
+        if scheme is None and reasons.get(name):
+            text += f"  # {reasons[name]}"
+        lines.append("\n".join(f"  {line}" for line in text.splitlines()))
+    if not schemes:
+        lines[-1] = "layers: {}"
+    return "\n".join(line.rstrip("\n") for line in lines) + "\n"
+
+
+def _level(scheme: Scheme | None) -> str | dict[str, Any]:
+    if scheme is None:
+        return "float"
+    return next((name for name, known in SCHEMES.items() if known == scheme), dataclasses.asdict(scheme))
+
+
+def _dump(value: dict[str, Any]) -> str:
+    flow = all(isinstance(item, str) for item in value.values())
+    text = yaml.safe_dump(
+        value, sort_keys=False, allow_unicode=True, width=1_000_000, default_flow_style=False if flow else None
+    )
+    return str(text)
