@@ -60,9 +60,13 @@ def chain(nodes: int, channels: int = 8, seed: int = 0) -> Any:
     current = "x"
     for block in range(max(1, nodes // 4)):
         size = (channels, channels, 1, 1)
-        made.append(helper.make_node("Conv", [current, constant(f"w{block}", *size)], [f"c{block}"], f"conv{block}"))
+        made.append(
+            helper.make_node("Conv", [current, constant(f"w{block}", *size)], [f"c{block}"], f"conv{block}")
+        )
         parameters = [constant(f"{kind}{block}", channels) for kind in ("scale", "bias", "mean", "var")]
-        made.append(helper.make_node("BatchNormalization", [f"c{block}", *parameters], [f"n{block}"], f"bn{block}"))
+        made.append(
+            helper.make_node("BatchNormalization", [f"c{block}", *parameters], [f"n{block}"], f"bn{block}")
+        )
         made.append(helper.make_node("Relu", [f"n{block}"], [f"r{block}"], f"relu{block}"))
         made.append(helper.make_node("Add", [f"r{block}", current], [f"a{block}"], f"add{block}"))
         current = f"a{block}"
@@ -74,7 +78,9 @@ def chain(nodes: int, channels: int = 8, seed: int = 0) -> Any:
         [helper.make_tensor_value_info(current, 1, shape)],
         constants,
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="bench")
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="bench"
+    )
 
 
 def shape_arithmetic(nodes: int) -> Any:
@@ -111,7 +117,9 @@ def shape_arithmetic(nodes: int) -> Any:
         [helper.make_tensor_value_info(current, 1, shape)],
         constants,
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="bench")
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="bench"
+    )
 
 
 def write_weights(path: Path, megabytes: int, external: bool) -> None:
@@ -153,7 +161,9 @@ def write_weights(path: Path, megabytes: int, external: bool) -> None:
         [helper.make_tensor_value_info(current, 1, [1, width])],
         constants,
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="bench")
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="bench"
+    )
     path.write_bytes(model.SerializeToString())
 
 
@@ -218,7 +228,9 @@ def worker(tool: str, path: str, shapes: dict[str, Any]) -> None:
     import onnx
 
     work = _WORK[tool]
-    with tempfile.TemporaryDirectory(dir=Path(path).parent if os.access(Path(path).parent, os.W_OK) else None) as name:
+    with tempfile.TemporaryDirectory(
+        dir=Path(path).parent if os.access(Path(path).parent, os.W_OK) else None
+    ) as name:
         out = Path(name)
         warm = out / "warm.onnx"
         warm.write_bytes(chain(16).SerializeToString())
@@ -242,7 +254,9 @@ def worker(tool: str, path: str, shapes: dict[str, Any]) -> None:
         work(path, out, shapes)
         seconds = time.perf_counter() - start
         done.set()
-        print(json.dumps([seconds, _memory("VmHWM:") - resident, max(highest, _memory("RssAnon:")) - anonymous]))
+        print(
+            json.dumps([seconds, _memory("VmHWM:") - resident, max(highest, _memory("RssAnon:")) - anonymous])
+        )
 
 
 # --- measuring ----------------------------------------------------------------------------------------------------
@@ -316,7 +330,9 @@ def report(cases: Iterator[tuple[str, float, Path, dict[str, Any], int]], unit: 
 
 def growth(table: _Table, what: str, memory: bool = False) -> None:
     """Print the exponents of each tool."""
-    print(f"  growth with {what} (log-log slope, 1 is linear; the second figure is that of the last two sizes):")
+    print(
+        f"  growth with {what} (log-log slope, 1 is linear; the second figure is that of the last two sizes):"
+    )
     for tool, found in table.items():
         sizes = sorted(found)
         if len(sizes) < 2:
@@ -326,7 +342,9 @@ def growth(table: _Table, what: str, memory: bool = False) -> None:
         if memory:
             largest = sizes[-1]
             ratios = [found[largest][key] / (largest * MB) for key in ("resident", "anonymous")]
-            text += f"   peak / weights at {largest:.0f} MB: {ratios[0]:.2f} resident, {ratios[1]:.3f} of its own"
+            text += (
+                f"   peak / weights at {largest:.0f} MB: {ratios[0]:.2f} resident, {ratios[1]:.3f} of its own"
+            )
         print(text)
 
 
@@ -374,7 +392,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer runs and smaller files")
     parser.add_argument("--only", choices=("models", "nodes", "shapes", "weights"), help="one part")
-    parser.add_argument("--runs", type=int, default=5, help="processes a measurement (default 5)")
+    parser.add_argument("--runs", type=int, default=3, help="processes a measurement (default 3)")
     parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:

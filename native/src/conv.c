@@ -465,7 +465,7 @@ static npuc_status run_gemm(run *g, int threads) {
         }
     }
     block = (g->rows + g->row_blocks - 1) / g->row_blocks;
-    g->scratch_stride = npuc_round_up(NPUC_MAX_ROWS * NPUC_MAX_PANELS * NPUC_PANEL * 4 + (g->in_place ? 0 : block * g->a_stride), 64);
+    g->scratch_stride = npuc_round_up(NPUC_MAX_ROWS * NPUC_MAX_PANELS * NPUC_PANEL * 4 + (g->in_place ? 0 : block * g->a_stride + NPUC_SLACK), 64);
     const ptrdiff_t zeros = NPUC_MAX_PANELS * NPUC_PANEL * 4;
     uint8_t *memory = npuc_scratch((size_t)(zeros + g->scratch_stride * threads));
     if (!memory) return NPUC_NO_MEMORY;

@@ -19,6 +19,7 @@
 #define NPUC_PANEL 16    /* output channels of a panel */
 #define NPUC_MAX_ROWS 16 /* rows of the largest tile of any instruction set */
 #define NPUC_MAX_PANELS 2
+#define NPUC_SLACK 64 /* bytes that gathering may write past its last row */
 #define NPUC_MAX_PIXELS 8 /* output pixels of the largest depthwise tile */
 
 /* The output stage of a layer, its parameters padded to whole panels. */

@@ -13,20 +13,46 @@
 #define ALWAYS static inline __attribute__((always_inline))
 #define ROWS 12
 
+/*
+ * Copies write whole vectors, up to 63 bytes past the end: what follows in the gathered rows is written later, and there is
+ * room behind the last one. (Masked stores of bytes are slow on some CPUs; masked loads are not.)
+ */
 ALWAYS void copy_bytes(uint8_t *dst, const uint8_t *src, ptrdiff_t n, int flip) {
     const __m512i sign = _mm512_set1_epi8(flip ? (char)0x80 : 0);
     for (; n > 64; n -= 64, src += 64, dst += 64)
         _mm512_storeu_si512(dst, _mm512_xor_si512(_mm512_loadu_si512(src), sign));
-    const __mmask64 mask = n >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << n) - 1;
-    _mm512_mask_storeu_epi8(dst, mask, _mm512_xor_si512(_mm512_maskz_loadu_epi8(mask, src), sign));
+    const __mmask64 mask = ~(__mmask64)0 >> (64 - n);
+    _mm512_storeu_si512(dst, _mm512_xor_si512(_mm512_maskz_loadu_epi8(mask, src), sign));
 }
 
 ALWAYS void widen_bytes(uint8_t *dst, const uint8_t *src, ptrdiff_t n, int is_signed) {
     for (; n > 0; n -= 32, src += 32, dst += 64) {
         const __mmask32 mask = n >= 32 ? ~(__mmask32)0 : ((__mmask32)1 << n) - 1;
         const __m256i bytes = _mm256_maskz_loadu_epi8(mask, src);
-        _mm512_mask_storeu_epi16(dst, mask, is_signed ? _mm512_cvtepi8_epi16(bytes) : _mm512_cvtepu8_epi16(bytes));
+        _mm512_storeu_si512(dst, is_signed ? _mm512_cvtepi8_epi16(bytes) : _mm512_cvtepu8_epi16(bytes));
     }
+}
+
+/* Stores of the first bytes; whole vectors without a mask. */
+ALWAYS void store64(uint8_t *out, __mmask64 mask, __m512i x) {
+    if (mask == ~(__mmask64)0)
+        _mm512_storeu_si512(out, x);
+    else
+        _mm512_mask_storeu_epi8(out, mask, x);
+}
+
+ALWAYS void store32(uint8_t *out, __mmask32 mask, __m256i x) {
+    if (mask == ~(__mmask32)0)
+        _mm256_storeu_si256((__m256i *)(void *)out, x);
+    else
+        _mm256_mask_storeu_epi8(out, mask, x);
+}
+
+ALWAYS void store16(uint8_t *out, __mmask16 mask, __m128i x) {
+    if (mask == 0xffff)
+        _mm_storeu_si128((__m128i *)(void *)out, x);
+    else
+        _mm_mask_storeu_epi8(out, mask, x);
 }
 
 #include "gemm_common.h"
@@ -273,13 +299,13 @@ ALWAYS void finish_bytes(const npuc_stage *s, int kind, int level, int rows, int
         const __m512i bytes = _mm512_permutexvar_epi32(order, pack(y, &t));
         if (panels == 2) {
             const __mmask32 both = 0xffff | (__mmask32)mask << 16;
-            _mm256_mask_storeu_epi8(out[r], both, _mm512_castsi512_si256(bytes));
-            if (r + 1 < rows) _mm256_mask_storeu_epi8(out[r + 1], both, _mm512_extracti64x4_epi64(bytes, 1));
+            store32(out[r], both, _mm512_castsi512_si256(bytes));
+            if (r + 1 < rows) store32(out[r + 1], both, _mm512_extracti64x4_epi64(bytes, 1));
         } else {
-            _mm_mask_storeu_epi8(out[r], mask, _mm512_castsi512_si128(bytes));
-            if (r + 1 < rows) _mm_mask_storeu_epi8(out[r + 1], mask, _mm512_extracti32x4_epi32(bytes, 1));
-            if (r + 2 < rows) _mm_mask_storeu_epi8(out[r + 2], mask, _mm512_extracti32x4_epi32(bytes, 2));
-            if (r + 3 < rows) _mm_mask_storeu_epi8(out[r + 3], mask, _mm512_extracti32x4_epi32(bytes, 3));
+            store16(out[r], mask, _mm512_castsi512_si128(bytes));
+            if (r + 1 < rows) store16(out[r + 1], mask, _mm512_extracti32x4_epi32(bytes, 1));
+            if (r + 2 < rows) store16(out[r + 2], mask, _mm512_extracti32x4_epi32(bytes, 2));
+            if (r + 3 < rows) store16(out[r + 3], mask, _mm512_extracti32x4_epi32(bytes, 3));
         }
     }
 }
@@ -399,7 +425,11 @@ static void depthwise(const npuc_depthwise *d) {
 }
 
 /* One block of `lanes` lanes for 4 / lanes pixels at a time: 64 bytes of every tap. */
-ALWAYS __m512i load_lanes(const uint8_t *const *from, int lanes, __mmask64 mask) {
+ALWAYS __m512i load_lanes(const uint8_t *const *from, int lanes, __mmask64 mask, int whole) {
+    if (whole && lanes == 4) return _mm512_loadu_si512(from[0]);
+    if (whole && lanes == 2)
+        return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(const void *)from[0])),
+                                  _mm256_loadu_si256((const __m256i *)(const void *)from[1]), 1);
     if (lanes == 4) return _mm512_maskz_loadu_epi8(mask, from[0]);
     if (lanes == 2) {
         const __mmask32 m = (__mmask32)mask;
@@ -413,7 +443,7 @@ ALWAYS __m512i load_lanes(const uint8_t *const *from, int lanes, __mmask64 mask)
     return _mm512_inserti32x4(x, _mm_maskz_loadu_epi8(m, from[3]), 3);
 }
 
-ALWAYS void depthwise_block(const npuc_depthwise8 *d, int kind, int lanes, int inside, ptrdiff_t c0, int flip) {
+ALWAYS void depthwise_block(const npuc_depthwise8 *d, int kind, int lanes, int whole, int inside, ptrdiff_t c0, int flip) {
     const npuc_stage *s = d->stage;
     const int together = 4 / lanes, taps = d->tap_count;
     const ptrdiff_t groups = (taps + 3) / 4, slot = d->first_lane * NPUC_PANEL + c0;
@@ -446,7 +476,7 @@ ALWAYS void depthwise_block(const npuc_depthwise8 *d, int kind, int lanes, int i
                     const ptrdiff_t pixel = p + j < d->pixels ? p + j : d->pixels - 1;
                     from[j] = inside ? d->base + pixel * d->step + d->offset[t0 + i] + c0 : d->taps[pixel * taps + t0 + i] + c0;
                 }
-                x[i] = load_lanes(from, lanes, mask);
+                x[i] = load_lanes(from, lanes, mask, whole);
                 if (flip) x[i] = _mm512_xor_si512(x[i], sign);
             }
             const __m512i low01 = _mm512_unpacklo_epi8(x[0], x[1]), high01 = _mm512_unpackhi_epi8(x[0], x[1]);
@@ -469,19 +499,19 @@ ALWAYS void depthwise_block(const npuc_depthwise8 *d, int kind, int lanes, int i
             out += c0;
             const ptrdiff_t last = d->pixels - 1 - p;
             if (lanes == 4) {
-                _mm512_mask_storeu_epi8(out, mask, bytes);
+                store64(out, mask, bytes);
             } else if (lanes == 2) {
-                _mm256_mask_storeu_epi8(out, (__mmask32)mask, _mm512_castsi512_si256(bytes));
+                store32(out, (__mmask32)mask, _mm512_castsi512_si256(bytes));
                 if (last >= 1)
-                    _mm256_mask_storeu_epi8(out + d->out_step, (__mmask32)mask, _mm512_extracti64x4_epi64(bytes, 1));
+                    store32(out + d->out_step, (__mmask32)mask, _mm512_extracti64x4_epi64(bytes, 1));
             } else {
-                _mm_mask_storeu_epi8(out, (__mmask16)mask, _mm512_castsi512_si128(bytes));
+                store16(out, (__mmask16)mask, _mm512_castsi512_si128(bytes));
                 if (last >= 1)
-                    _mm_mask_storeu_epi8(out + d->out_step, (__mmask16)mask, _mm512_extracti32x4_epi32(bytes, 1));
+                    store16(out + d->out_step, (__mmask16)mask, _mm512_extracti32x4_epi32(bytes, 1));
                 if (last >= 2)
-                    _mm_mask_storeu_epi8(out + 2 * d->out_step, (__mmask16)mask, _mm512_extracti32x4_epi32(bytes, 2));
+                    store16(out + 2 * d->out_step, (__mmask16)mask, _mm512_extracti32x4_epi32(bytes, 2));
                 if (last >= 3)
-                    _mm_mask_storeu_epi8(out + 3 * d->out_step, (__mmask16)mask, _mm512_extracti32x4_epi32(bytes, 3));
+                    store16(out + 3 * d->out_step, (__mmask16)mask, _mm512_extracti32x4_epi32(bytes, 3));
             }
             continue;
         }
@@ -504,12 +534,19 @@ ALWAYS void depthwise_block(const npuc_depthwise8 *d, int kind, int lanes, int i
 ALWAYS void depthwise8_kind(const npuc_depthwise8 *d, int kind, int inside, int flip) {
     const ptrdiff_t lanes = (d->channels + NPUC_PANEL - 1) / NPUC_PANEL;
     ptrdiff_t lane = 0;
-    for (; lane + 4 <= lanes; lane += 4) depthwise_block(d, kind, 4, inside, lane * NPUC_PANEL, flip);
+    for (; (lane + 4) * NPUC_PANEL <= d->channels; lane += 4) depthwise_block(d, kind, 4, 1, inside, lane * NPUC_PANEL, flip);
+    if (lane + 4 <= lanes) {
+        depthwise_block(d, kind, 4, 0, inside, lane * NPUC_PANEL, flip);
+        lane += 4;
+    }
     if (lane + 2 <= lanes) {
-        depthwise_block(d, kind, 2, inside, lane * NPUC_PANEL, flip);
+        if ((lane + 2) * NPUC_PANEL <= d->channels)
+            depthwise_block(d, kind, 2, 1, inside, lane * NPUC_PANEL, flip);
+        else
+            depthwise_block(d, kind, 2, 0, inside, lane * NPUC_PANEL, flip);
         lane += 2;
     }
-    if (lane < lanes) depthwise_block(d, kind, 1, inside, lane * NPUC_PANEL, flip);
+    if (lane < lanes) depthwise_block(d, kind, 1, 0, inside, lane * NPUC_PANEL, flip);
 }
 
 #define DEPTHWISE8(name, kind)                                                                                                \

@@ -64,7 +64,7 @@ static inline __attribute__((always_inline)) void gather(const npuc_window *w, p
         const uint8_t *base = w->x + n * w->height * w->width * w->pixel + w->offset;
         uint8_t *to = dst;
         const ptrdiff_t x0 = i * w->step_x + w->dx[0];
-        const int whole = w->adjacent && x0 >= 0 && x0 + w->nx <= w->width;
+        const int whole = w->adjacent && w->nx > 0 && x0 >= 0 && x0 + w->nx <= w->width;
         for (int32_t a = 0; a < w->ny; a++) {
             const ptrdiff_t y = j * w->step_y + w->dy[a];
             const ptrdiff_t n_all = w->nx * w->run;

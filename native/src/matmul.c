@@ -188,7 +188,7 @@ npuc_status npuc_matmul_run(const npuc_matmul *mm, const void *a, const void *b,
     const ptrdiff_t packed = wide ? 0 : g.panels * g.panel_bytes + channels * 4;
     const ptrdiff_t flags = npuc_round_up(g.panels, 64);
     g.scratch_stride = wide ? npuc_round_up(mm->n * 8, 64)
-                            : npuc_round_up(NPUC_MAX_ROWS * NPUC_MAX_PANELS * NPUC_PANEL * 4 + (g.in_place ? 0 : block * g.a_stride), 64);
+                            : npuc_round_up(NPUC_MAX_ROWS * NPUC_MAX_PANELS * NPUC_PANEL * 4 + (g.in_place ? 0 : block * g.a_stride + NPUC_SLACK), 64);
     uint8_t *memory = npuc_scratch((size_t)(6 * parameters + packed + flags + g.scratch_stride * threads));
     if (!memory) return NPUC_NO_MEMORY;
     g.packed = memory;

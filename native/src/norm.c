@@ -125,3 +125,87 @@ npuc_status npuc_normalize(const npuc_norm *norm, const void *x, const int32_t *
     npuc_in_parts(threads, p->rows, 4096 / p->width + 1, norm_part, &j);
     return NPUC_OK;
 }
+
+/* ---- TFLite's L2 normalization of 8-bit rows ---- */
+
+static int32_t times_power(int32_t x, int exponent)
+{
+    return (int32_t)npuc_clamp64((int64_t)x * ((int64_t)1 << exponent), INT32_MIN, INT32_MAX);
+}
+
+/* 1 / sqrt(sum) as a multiplier and a right shift, by five Newton steps on Q3.28. */
+static void inverse_root(int32_t sum, int32_t *multiplier, int *right)
+{
+    if (sum <= 1) {
+        *multiplier = INT32_MAX;
+        *right = 0;
+        return;
+    }
+    int shift = 11;
+    while (sum >= 1 << 29) {
+        sum /= 4;
+        shift++;
+    }
+    int pairs = (32 - bits((uint32_t)sum) - 1) / 2 - 1;
+    shift -= pairs;
+    sum = (int32_t)((uint32_t)sum << (2 * pairs));
+    const int32_t input = sum >> 1, half = npuc_rdbp(input, 1), three_halves = (1 << 28) + (1 << 27);
+    int32_t x = 1 << 28;
+    for (int i = 0; i < 5; i++) {
+        int32_t cube = times_power(npuc_srdhm(npuc_srdhm(x, x), x), 6);
+        x = times_power(npuc_srdhm(three_halves, x) - npuc_srdhm(half, cube), 3);
+    }
+    x = npuc_srdhm(x, 1518500250);
+    if (shift < 0) {
+        x = (int32_t)((uint32_t)x << -shift);
+        shift = 0;
+    }
+    *multiplier = x;
+    *right = shift;
+}
+
+typedef struct l2_job {
+    const void *x;
+    void *y;
+    int64_t width;
+    int32_t dtype, zero;
+} l2_job;
+
+static void l2_part(void *context, int64_t begin, int64_t end)
+{
+    const l2_job *j = context;
+    const int8_t *a = j->x;
+    const uint8_t *b = j->x;
+    for (int64_t r = begin; r < end; r++) {
+        int64_t row = r * j->width;
+        int32_t sum = 0, multiplier;
+        int right;
+        for (int64_t i = row; i < row + j->width; i++) {
+            int32_t d = (j->dtype == NPUC_I8 ? a[i] : b[i]) - j->zero;
+            sum += d * d;
+        }
+        inverse_root(sum, &multiplier, &right);
+        for (int64_t i = row; i < row + j->width; i++) {
+            int32_t d = (j->dtype == NPUC_I8 ? a[i] : b[i]) - j->zero;
+            /* int8 folds the scale of 128 into the shift, uint8 into the element: not the same bits. */
+            if (j->dtype == NPUC_I8) {
+                int32_t y = npuc_rq_double(d, multiplier, 24 + right);
+                ((int8_t *)j->y)[i] = (int8_t)npuc_clamp64(y, -128, 127);
+            } else {
+                int32_t y = npuc_rdbp(npuc_srdhm(128 * d, multiplier), right);
+                ((uint8_t *)j->y)[i] = (uint8_t)npuc_clamp64(128 + (int64_t)y, 0, 255);
+            }
+        }
+    }
+}
+
+npuc_status npuc_l2_norm_tflite8(const void *x, int32_t dtype, int32_t zero_point, int64_t rows, int64_t width, void *y,
+                                 int32_t threads)
+{
+    int64_t lo, hi;
+    if ((dtype != NPUC_I8 && dtype != NPUC_U8) || !npuc_limits(dtype, &lo, &hi)) return NPUC_BAD_ARGUMENT;
+    if (zero_point < lo || zero_point > hi || rows < 0 || width < 0 || width > 32768) return NPUC_BAD_ARGUMENT;
+    l2_job j = {.x = x, .y = y, .width = width, .dtype = dtype, .zero = zero_point};
+    if (rows > 0 && width > 0) npuc_in_parts(threads, rows, 4096 / width + 1, l2_part, &j);
+    return NPUC_OK;
+}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from npuc.calib.observer import Observer
 from npuc.calib.ranges import CANDIDATES, METHODS, candidates, find_range, mean_square_error, parse_method
 from npuc.calib.ranges.analytic import gauss_factor, laplace_factor
-from npuc.calib.ranges.divergence import divergence, rebin
+from npuc.calib.ranges.divergence import divergences, rebin
 from npuc.calib.statistics import ObserverOptions, TensorStatistics
 from npuc.errors import CalibrationDataError, UsageError
 
@@ -133,27 +133,46 @@ def test_std_is_n_deviations(n: float) -> None:
     assert found.min == pytest.approx(min(0.0, values.mean() - n * values.std()), rel=1e-6)
 
 
-def kl_by_hand(counts: Array, cut: int, levels: int) -> float:
-    """The divergence for one cut, written with loops."""
-    p = [float(c) for c in counts[:cut]]
-    p[-1] += float(counts[cut:].sum())
-    q = [0.0] * cut
+def kl_by_hand(counts: list[int], start: int, end: int, levels: int) -> float:
+    """The divergence of one window, written with loops."""
+    size = end - start
+    p = [float(count) for count in counts[start:end]]
+    p[0] += sum(counts[:start])
+    p[-1] += sum(counts[end:])
+    q = [0.0] * size
     for level in range(levels):
-        members = [i for i in range(cut) if i * levels // cut == level]
-        occupied = [i for i in members if counts[i] > 0]
+        members = [i for i in range(size) if i * levels // size == level]
+        occupied = [i for i in members if counts[start + i] > 0]
         for i in occupied:
-            q[i] = sum(float(counts[j]) for j in members) / len(occupied)
-    p_sum, q_sum = sum(p), sum(q)
-    return sum(a / p_sum * math.log((a / p_sum) / (b / q_sum)) for a, b in zip(p, q, strict=True) if a > 0)
+            q[i] = sum(counts[start + j] for j in members) / len(occupied)
+    if not sum(q):
+        return math.inf
+    p, q = [a / sum(p) for a in p], [b / sum(q) for b in q]
+    holes = [i for i in range(size) if p[i] > 0 and q[i] == 0]
+    q = [1e-4 if i in holes else b * (1 - 1e-4 * len(holes)) for i, b in enumerate(q)]
+    return sum(a * math.log(a / b) for a, b in zip(p, q, strict=True) if a > 0)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
-@given(st.lists(st.integers(1, 50), min_size=12, max_size=40), st.sampled_from([2, 4, 8]), st.data())
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    st.lists(st.one_of(st.just(0), st.integers(0, 50)), min_size=12, max_size=40).filter(any),
+    st.sampled_from([2, 4, 8, 64]),
+    st.data(),
+)
 def test_divergence_is_the_textbook_one(counts: list[int], levels: int, data: st.DataObject) -> None:
-    cut = data.draw(st.integers(levels, len(counts)))
-    array = np.array(counts, np.float64)
-    found = divergence(array[:cut], 0.0, float(array[cut:].sum()), levels)
-    assert found == pytest.approx(kl_by_hand(array, cut, levels), rel=1e-9, abs=1e-12)
+    windows = data.draw(
+        st.lists(
+            st.tuples(st.integers(0, len(counts) - 1), st.integers(1, len(counts))).filter(
+                lambda w: w[0] < w[1]
+            ),
+            min_size=1,
+            max_size=4,
+        )
+    )
+    starts, ends = (np.array(side) for side in zip(*windows, strict=True))
+    found = divergences(np.array(counts, np.float64), starts, ends, levels)
+    for (start, end), value in zip(windows, found, strict=True):
+        assert value == pytest.approx(kl_by_hand(counts, start, end, levels), rel=1e-6, abs=1e-9)
 
 
 def test_kl_keeps_a_uniform_distribution_whole_and_cuts_an_outlier_off() -> None:

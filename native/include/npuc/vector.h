@@ -143,6 +143,10 @@ NPUC_API npuc_status npuc_normalize(
     const npuc_norm *norm, const void *x, const int32_t *gain, const int64_t *bias, int64_t entries, void *y,
     int32_t threads);
 
+/* TFLite's L2 normalization of 8-bit rows of up to 32768 elements; the output has scale 1/128 and the middle as zero point. */
+NPUC_API npuc_status npuc_l2_norm_tflite8(
+    const void *x, int32_t dtype, int32_t zero_point, int64_t rows, int64_t width, void *y, int32_t threads);
+
 /* rq(sum of (x - zero_point)) over the middle of [outer, count, inner]. */
 NPUC_API npuc_status npuc_reduce_sum(
     const void *x, int32_t x_dtype, int32_t zero_point, int64_t outer, int64_t count, int64_t inner, const npuc_requant *rq,

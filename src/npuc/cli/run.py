@@ -1,4 +1,4 @@
-"""Run a network in float on given or random data.
+"""Run a network, float or integer, on given or random data.
 
 With -o, all outputs go to an .npz file.
 """
@@ -34,6 +34,10 @@ def command(
     fetch: Annotated[
         str | None, typer.Option(metavar="A,B", help="Write these tensors (or outputs of these layers) too.")
     ] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Write the tensors of an integer network as integers, not reals.")
+    ] = False,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads to use. Without it, all cores.")] = None,
     input_shape: options.InputShapes = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -56,6 +60,7 @@ def command(
     from npuc.evaluate.batches import run_batches
     from npuc.files import existing_file, writable
     from npuc.flow import load_model
+    from npuc.quant.report import is_integer
 
     printer = Printer(quiet, as_json)
     existing_file(model)
@@ -63,6 +68,8 @@ def command(
         writable(output)
     shapes = options.import_options(model, input_shape or [], None, None, {}) if input_shape else None
     graph = load_model(model, shapes)
+    if raw and not is_integer(graph):
+        raise UsageError(f"--raw is for integer networks, and {model} is a float one", fix="Leave it out")
     if random:
         samples = single_run(random_inputs(graph, seed))
     else:
@@ -77,6 +84,8 @@ def command(
             fetch=ALL_TENSORS if dump_all_tensors else options.names(fetch),
             with_inputs=dump_all_tensors,
             step=step,
+            threads=threads,
+            raw=raw,
         )
     what = "random data" if random else f"{samples.total} sample{'s' if samples.total != 1 else ''}"
     printer.say(

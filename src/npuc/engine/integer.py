@@ -9,49 +9,66 @@ shape: NumPy's strides hold the difference, and only an op that needs another or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from npuc.engine.floating import ALL_TENSORS
-from npuc.engine.handlers import find_handler
+from npuc.engine.handlers import find_handler, is_recordable
+from npuc.engine.program import Program, Step
 from npuc.engine.single import single_op
 from npuc.errors import InputDataError, UnknownTensorError
-from npuc.ir import Graph, Value, dtype_of, shape_of, top
+from npuc.ir import Graph, Value, dtype_of, shape_of, top, value_name
 from npuc.ir.definition import TensorOp, TopOp
 from npuc.ir.dtypes import quant_of
 
 Array = np.ndarray[Any, Any]
-Step = Callable[[list[Array]], list[Array]]
 
 
 class IntegerEngine:
-    """Runs one integer program.
+    """Runs one integer program; safe to call from several threads, each of which gets memory of its own.
 
     `fetch` names tensors whose values are returned too; quantized ones come as reals, or as integers with `raw`.
+    Without `record` every step is prepared anew in every run, which is slower and gives the same.
     """
 
     def __init__(
-        self, graph: Graph, fetch: Sequence[str] | str = (), threads: int = 1, raw: bool = False
+        self,
+        graph: Graph,
+        fetch: Sequence[str] | str = (),
+        threads: int = 1,
+        raw: bool = False,
+        record: bool = True,
     ) -> None:
         self.graph = graph
         self.raw = raw
         self._values = {value: index for index, value in enumerate(_all_values(graph))}
-        self._constants: dict[int, Array] = {}
-        self._steps: list[tuple[Step, list[int], list[int]]] = []
         names = graph.tensor_names() if fetch == ALL_TENSORS else list(fetch)
         self._fetched = {name: self._find(name) for name in names}
+        self._constants: dict[int, Array] = {}
+        ops: list[TensorOp] = []
         for op in graph.ops:
             if isinstance(op, top.WeightOp):
-                self._constants[self._values[op.output]] = graph.weights.array(op.ref)
-                continue
-            assert isinstance(op, TensorOp)
-            operands = [self._values[value] for value in op.operands]
-            self._steps.append(
-                (_step(op, graph, threads), operands, [self._values[value] for value in op.results])
+                self._constants[self._values[op.output]] = _in_memory_order(op.output, graph.weights.array(op.ref))
+            else:
+                assert isinstance(op, TensorOp)
+                ops.append(op)
+        dying = self._lifetimes(ops)
+        self._steps = [
+            Step(
+                name=f"{op.name} '{value_name(op.results[0])}'" if op.results else op.name,
+                function=_function(op, graph, threads),
+                recordable=record and is_recordable(op),
+                operands=tuple(self._values[value] for value in op.operands),
+                results=tuple(self._values[value] for value in op.results),
+                places=tuple(map(_place, op.results)),
+                dying=tuple(last),
             )
-        self._last_use = self._lifetimes()
+            for op, last in zip(ops, dying, strict=True)
+        ]
+        self._idle = [Program(self._steps, self._constants)]
 
     def _find(self, name: str) -> Value:
         value = self.graph.find(name)
@@ -59,14 +76,14 @@ class IntegerEngine:
             raise UnknownTensorError(f"there is no tensor '{name}' in the program")
         return value
 
-    def _lifetimes(self) -> list[list[int]]:
-        """For each step, the values that nothing after it needs."""
+    def _lifetimes(self, ops: Sequence[TensorOp]) -> list[list[int]]:
+        """For each op, the values that nothing after it needs."""
         kept = {self._values[port.value] for port in self.graph.outputs}
         kept |= {self._values[value] for value in self._fetched.values()} | self._constants.keys()
         last: dict[int, int] = {}
-        for index, (_, operands, results) in enumerate(self._steps):
-            last.update(dict.fromkeys((*operands, *results), index))
-        dying: list[list[int]] = [[] for _ in self._steps]
+        for index, op in enumerate(ops):
+            last.update(dict.fromkeys((self._values[value] for value in (*op.operands, *op.results)), index))
+        dying: list[list[int]] = [[] for _ in ops]
         for value, index in last.items():
             if value not in kept:
                 dying[index].append(value)
@@ -74,7 +91,34 @@ class IntegerEngine:
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs, and what was asked for, of one set of inputs."""
-        slots: dict[int, Array] = dict(self._constants)
+        given = self._given(inputs)
+        with self._program() as program:
+            program.run(given)
+            out = {port.name: self._shown(port.value, program) for port in self.graph.outputs}
+            out.update({name: self._shown(value, program) for name, value in self._fetched.items()})
+        return out
+
+    def profile(self, inputs: Mapping[str, Array]) -> list[tuple[str, float]]:
+        """The steps of one run in order, each with the seconds that it took."""
+        given = self._given(inputs)
+        with self._program() as program:
+            return program.timed(given)
+
+    @contextmanager
+    def _program(self) -> Iterator[Program]:
+        """A program that no other thread is running."""
+        try:
+            program = self._idle.pop()
+        except IndexError:
+            program = Program(self._steps, self._constants)
+        try:
+            yield program
+        finally:
+            program.slots.clear()
+            self._idle.append(program)
+
+    def _given(self, inputs: Mapping[str, Array]) -> dict[int, Array]:
+        given = {}
         for port in self.graph.inputs:
             if port.name not in inputs:
                 raise InputDataError(f"the input '{port.name}' is missing")
@@ -83,29 +127,42 @@ class IntegerEngine:
                 raise InputDataError(
                     f"the input '{port.name}' has shape {list(array.shape)}, not {list(shape_of(port.value))}"
                 )
-            slots[self._values[port.value]] = array.astype(dtype_of(port.type).numpy, copy=False)
-        for (step, operands, results), dying in zip(self._steps, self._last_use, strict=True):
-            made = step([slots[index] for index in operands])
-            slots.update(zip(results, made, strict=True))
-            for index in dying:
-                slots.pop(index, None)
-        out = {port.name: self._shown(port.value, slots) for port in self.graph.outputs}
-        out.update({name: self._shown(value, slots) for name, value in self._fetched.items()})
-        return out
+            given[self._values[port.value]] = array.astype(dtype_of(port.type).numpy, copy=False)
+        return given
 
-    def _shown(self, value: Value, slots: dict[int, Array]) -> Array:
-        array = np.ascontiguousarray(slots[self._values[value]])
+    def _shown(self, value: Value, program: Program) -> Array:
+        index = self._values[value]
+        array = program.value(index)
         kind = quant_of(value)
-        if kind is None or self.raw:
-            return array
-        return ((array.astype(np.int64) - kind.zero_point) * kind.scale).astype(np.float32)
+        if kind is not None and not self.raw:
+            reals = ((array.astype(np.int64) - kind.zero_point) * kind.scale).astype(np.float32)
+            return np.ascontiguousarray(reals)
+        # What has a fixed place is overwritten by the next run.
+        return np.array(array, order="C") if index in program.arrays else np.ascontiguousarray(array)
+
+
+def _in_memory_order(value: Value, array: Array) -> Array:
+    """Constants of quantized tensors are kept as the kernels want them."""
+    if quant_of(value) is None or array.ndim != 4:
+        return array
+    return np.ascontiguousarray(array.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+
+
+def _place(value: Value) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
+    kind = quant_of(value)
+    if kind is None:
+        return None
+    shape = shape_of(value)
+    inner = (shape[0], shape[2], shape[3], shape[1]) if len(shape) == 4 else shape
+    return inner, np.dtype(kind.dtype.numpy)
 
 
 def _all_values(graph: Graph) -> list[Value]:
     return [*graph.block.args, *(value for op in graph.ops for value in op.results)]
 
 
-def _step(op: TensorOp, graph: Graph, threads: int) -> Step:
+def prepare(op: TensorOp, graph: Graph, threads: int) -> Step:
+    """A function of the operands' arrays that runs one op of a program."""
     handler = find_handler(op)
     if handler is not None:
         return handler(op, graph, threads)

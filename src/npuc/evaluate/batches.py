@@ -6,6 +6,7 @@ No more than one batch is in memory; with a file, each batch goes there at once.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from npuc.calib.samples import Samples
-from npuc.engine import FloatEngine
+from npuc.engine import FloatEngine, IntegerEngine
 from npuc.evaluate.compare import Statistics, statistics
 from npuc.ir import Graph
+from npuc.quant.report import is_integer
 from npuc.tensors import TensorSpool
 
 Array = np.ndarray[Any, Any]
@@ -45,14 +47,23 @@ def run_batches(
     with_inputs: bool = False,
     step: Callable[[], None] = lambda: None,
     threads: int | None = None,
+    raw: bool = False,
 ) -> RunResults:
-    """Run all samples through the float engine; `step` is called after each run."""
+    """Run all samples through the engine that a program needs; `step` is called after each run.
+
+    With `raw`, tensors of an integer program are written as integers, not as the reals that they stand for.
+    """
     results = RunResults()
     outputs = [port.name for port in graph.outputs]
     parts: dict[str, list[Statistics]] = {name: [] for name in outputs}
     with ExitStack() as stack:
         spool = stack.enter_context(TensorSpool(output, samples.batch)) if output is not None else None
-        engine = FloatEngine(graph, fetch=fetch, threads=threads)
+        engine: FloatEngine | IntegerEngine
+        if is_integer(graph):
+            cores = threads or len(os.sched_getaffinity(0))
+            engine = IntegerEngine(graph, fetch=fetch, threads=cores, raw=raw)
+        else:
+            engine = FloatEngine(graph, fetch=fetch, threads=threads)
         for index, batch in enumerate(samples):
             start = time.perf_counter()
             values = engine.run(batch.inputs)

@@ -214,22 +214,14 @@ def pool_parameters(
 
 
 def mean_parameters(
-    kind: str,
-    scale_x: float,
-    scale_y: float,
-    count: int,
-    bits: int = 31,
-    *,
-    width: int = 8,
-    max_shift: int = MAX_SHIFT,
+    kind: str, scale_x: float, scale_y: float, count: int, bits: int = 31, max_shift: int = MAX_SHIFT
 ) -> Scaling:
-    """The mean of `count` elements of `width` bits as a sum: M = s_x / (s_y * count).
+    """The mean of `count` elements as a sum: M = s_x / (s_y * count).
 
-    Under `double` the multiplier of s_x / s_y is divided as TFLite divides it, and 16-bit sums, which are 64-bit there, go
-    through TFLite's 15-bit multiplier: a `single` output stage.
+    Under `double` the multiplier of s_x / s_y is divided by the count as TFLite divides it, rounding down.
 
-    >>> mean_parameters("single", 1.0, 1.0, 4, bits=15).shift.tolist()
-    [16]
+    >>> mean_parameters("double", 1.0, 1.0, 3).multiplier.tolist(), 2**31 / 3
+    ([715827882], 715827882.6666666)
     """
     _check_scales(x=scale_x, y=scale_y)
     if count < 1:
@@ -238,31 +230,7 @@ def mean_parameters(
         return pool_parameters(kind, scale_x, scale_y, count, bits, max_shift)
     multiplier, shift = quantize_multiplier(scale_x / scale_y)
     up = min(count.bit_length() - 1, 32, 62 - shift)
-    return _tflite_stage((multiplier << up) // count, shift + up, width)
-
-
-def sum_parameters(
-    kind: str, scale_x: float, scale_y: float, bits: int = 31, *, width: int = 8, max_shift: int = MAX_SHIFT
-) -> Scaling:
-    """A sum of elements of `width` bits: M = s_x / s_y, for 16 bits under `double` TFLite's 15-bit multiplier.
-
-    >>> sum_parameters("pow2", 0.5, 1.0).shift.tolist()
-    [1]
-    """
-    s = requant_parameters(kind, scale_x, scale_y, bits, max_shift)
-    if kind != "double" or s.multiplier is None or s.shift is None:
-        return s
-    return _tflite_stage(int(s.multiplier[0]), int(s.shift[0]), width)
-
-
-def _tflite_stage(multiplier: int, shift: int, width: int) -> Scaling:
-    """A 31-bit multiplier as TFLite applies it to 32-bit sums (8-bit elements) or to 64-bit ones."""
-    if width == 8:
-        return Scaling("double", np.array([multiplier], np.int32), np.array([shift], np.int32))
-    short = (multiplier + (1 << 15)) >> 16 if multiplier < 0x7FFF0000 else 0x7FFF
-    if shift < 16:
-        raise ValueError("the multiplier is 2^15 or more, too large for 64-bit sums")
-    return Scaling("single", np.array([short], np.int32), np.array([shift - 16], np.int32))
+    return Scaling(kind, np.array([(multiplier << up) // count], np.int32), np.array([shift + up], np.int32))
 
 
 def add_parameters(

@@ -81,7 +81,9 @@ def misfit(scheme: Scheme, target: Target) -> str | None:
     ):
         kinds = [_SCALES.get(kind, kind) for kind in formats.get(storage, ())]
         # Power-of-two scales are symmetric ones, and symmetric ones are affine: what can more can less.
-        able = {"affine": ("affine",), "symmetric": ("symmetric", "affine")}.get(scales, tuple(_SCALES.values()))
+        able = {"affine": ("affine",), "symmetric": ("symmetric", "affine")}.get(
+            scales, tuple(_SCALES.values())
+        )
         if not kinds:
             return f"it has no {what} of type {storage}"
         if not set(kinds) & set(able):

@@ -17,6 +17,7 @@ from npuc.ir import Graph, Value, dtype_of, is_static, npu, tensor_type, top, va
 from npuc.ir.definition import TensorOp, TopOp
 from npuc.ir.dtypes import QuantType, quant_of
 from npuc.quant.arithmetic import Scaling, requant_parameters
+from npuc.quant.fixed import fixed_output
 from npuc.quant.lowering.registry import NoIntegerForm, find_rule, keeps_type
 from npuc.quant.parameters import activation_type, quantize_array, quantize_bias, quantize_weight
 from npuc.quant.scheme import SCHEMES, Scheme
@@ -115,7 +116,8 @@ class Context:
                 elif keeps_type(op) and op.operands[0] in self._types:
                     self._types[value] = self._types[op.operands[0]]
                 else:
-                    self._types[value] = wishes.get(value) or self._ranged(value, scheme)
+                    fixed = fixed_output(op, scheme)
+                    self._types[value] = fixed or wishes.get(value) or self._ranged(value, scheme)
 
     def _scheme_at(self, value: Value) -> Scheme | None:
         owner = value.owner

@@ -144,6 +144,10 @@ def _level(scheme: Scheme | None) -> str | dict[str, Any]:
 def _dump(value: dict[str, Any]) -> str:
     flow = all(isinstance(item, str) for item in value.values())
     text = yaml.safe_dump(
-        value, sort_keys=False, allow_unicode=True, width=1_000_000, default_flow_style=False if flow else None
+        value,
+        sort_keys=False,
+        allow_unicode=True,
+        width=1_000_000,
+        default_flow_style=False if flow else None,
     )
     return str(text)

@@ -10,6 +10,7 @@ both ends of the signed one alike.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -41,27 +42,18 @@ def divergence_range(
         counts = rebin(statistics.magnitudes(), statistics.edges()[-1], magnitude, bins)
         counts[0] = counts[1]
         cuts = np.unique(np.append(np.arange(levels, bins, step), bins))
-        costs = [divergence(counts[:cut], 0.0, float(counts[cut:].sum()), levels) for cut in cuts]
+        costs = divergences(counts, np.zeros_like(cuts), cuts, levels)
         return _result(statistics, symmetric, cuts[int(np.argmin(costs))] * magnitude / bins)
-    half = bins // 2
-    right = rebin(
-        statistics.histogram[statistics.histogram.size // 2 :], statistics.edges()[-1], magnitude, half
-    )
-    left = rebin(
-        statistics.histogram[: statistics.histogram.size // 2][::-1], statistics.edges()[-1], magnitude, half
-    )
+    half, middle, top = bins // 2, statistics.histogram.size // 2, statistics.edges()[-1]
+    right = rebin(statistics.histogram[middle:], top, magnitude, half)
+    left = rebin(statistics.histogram[:middle][::-1], top, magnitude, half)
     right[0], left[0] = right[1], left[1]
     counts = np.concatenate([left[::-1], right])
-    low = half - int(np.ceil(-statistics.min / magnitude * half))
-    high = half + int(np.ceil(statistics.max / magnitude * half))
+    low = half - math.ceil(-statistics.min / magnitude * half)
+    high = half + math.ceil(statistics.max / magnitude * half)
     first = max(1, min(levels // 2, half))
     cuts = np.unique(np.append(np.arange(first, half, max(1, step // 2)), half))
-    costs = []
-    for cut in cuts:
-        start, end = max(low, half - cut), min(high, half + cut)
-        costs.append(
-            divergence(counts[start:end], float(counts[:start].sum()), float(counts[end:].sum()), levels)
-        )
+    costs = divergences(counts, np.maximum(low, half - cuts), np.minimum(high, half + cuts), levels)
     return _result(statistics, symmetric, cuts[int(np.argmin(costs))] * magnitude / half)
 
 
@@ -88,29 +80,60 @@ def divergence(window: Array, below: float, above: float, levels: int) -> float:
     >>> divergence(np.array([1.0, 1.0, 2.0, 2.0]), 0.0, 0.0, 2)
     0.0
     """
-    size = window.size
-    total = float(window.sum())
-    if size == 0 or total == 0.0:
-        return float("inf")
-    levels = min(levels, size)
-    # The first bin of each level.
-    starts = (np.arange(levels) * size + levels - 1) // levels
-    lengths = np.diff(np.append(starts, size))
-    occupied = window > 0
-    sums = np.add.reduceat(window, starts)
-    shares = np.maximum(np.add.reduceat(occupied, starts, dtype=np.float64), 1.0)
-    q = np.repeat(sums / shares, lengths) * (occupied / total)
-    p = window / (total + below + above)
-    p[0] += below / (total + below + above)
-    p[-1] += above / (total + below + above)
-    # An end may be empty itself and hold only what was outside: q is zero there and p is not.
-    holes = (p > 0) & ~occupied
-    number = int(np.count_nonzero(holes))
-    if number:
-        q = np.where(holes, _SMOOTH, q * max(0.0, 1 - number * _SMOOTH))
-    support = p > 0
-    p, q = p[support], q[support]
-    return float(np.sum(p * np.log(p / q)))
+    counts = np.concatenate([[below], window, [above]])
+    return float(divergences(counts, np.array([1]), np.array([1 + window.size]), levels)[0])
+
+
+def divergences(counts: Array, starts: Array, ends: Array, levels: int) -> Array:
+    """KL(P || Q) of many windows [start, end) of one histogram.
+
+    Q is constant on the occupied bins of a level, so that sums over bins are differences of prefix sums, and only one
+    logarithm a level is left: sum p log p - sum over levels of p(level) log q(level).
+    """
+    occupied = counts > 0
+    mass, number, entropy = (
+        np.concatenate([[0.0], np.cumsum(values)]) for values in (counts, occupied, _times_log(counts))
+    )
+    total, inside = mass[-1], mass[ends] - mass[starts]
+    below, above = mass[starts], total - mass[ends]
+    # The first bin of each level, and the end of the last: [windows, levels + 1].
+    sizes = (ends - starts)[:, None]
+    borders = starts[:, None] + (np.arange(levels + 1) * sizes + levels - 1) // levels
+    sums = np.diff(mass[borders], axis=1)
+    shares = np.diff(number[borders], axis=1)
+
+    # What lies outside is added to the bins at the ends: p log p changes there, and the mass of their levels does.
+    first, last = counts[starts], counts[ends - 1]
+    plain = entropy[ends] - entropy[starts]
+    together = ends - starts == 1
+    plain += np.where(together, 0.0, _times_log(first + below) - _times_log(first))
+    edge = last + above + np.where(together, below, 0.0)
+    plain += _times_log(edge) - _times_log(last)
+    # An end may be empty itself and hold only what was outside: q is zero there and p is not, which smoothing mends.
+    low_hole = np.where((first <= 0) & ~together, below, 0.0)
+    high_hole = np.where(last <= 0, above + np.where(together, below, 0.0), 0.0)
+    holes = (low_hole > 0).astype(np.float64) + (high_hole > 0)
+
+    masses = sums.copy()
+    rows = np.arange(len(starts))
+    filled = sums > 0
+    # The level of the first bin is 0; that of the last is the last level that is not empty of bins.
+    top = ((ends - starts - 1) * levels) // np.maximum(ends - starts, 1)
+    masses[:, 0] += np.where(together, 0.0, below - low_hole)
+    masses[rows, top] += above + np.where(together, below, 0.0) - high_hole
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logarithms = np.where(filled, np.log(sums / np.maximum(shares, 1) / inside[:, None]), 0.0)
+        logarithms = np.where(filled, logarithms + np.log1p(-np.minimum(holes * _SMOOTH, 0.5))[:, None], 0.0)
+        crossed = np.sum(masses * logarithms, axis=1) + (low_hole + high_hole) * np.log(_SMOOTH)
+        found: Array = np.where(inside > 0, (plain - crossed) / total - np.log(total), np.inf)
+    # Rounding may leave a divergence of zero a little below it.
+    return np.maximum(found, 0.0)
+
+
+def _times_log(values: Array) -> Array:
+    """x log x, which is 0 at 0."""
+    found: Array = values * np.log(np.where(values > 0, values, 1.0))
+    return found
 
 
 def _result(statistics: TensorStatistics, symmetric: bool, threshold: float) -> Range:

@@ -23,10 +23,17 @@ Handler = Callable[[Any, Graph, int], Step]
 
 _HANDLERS: dict[type[TensorOp], Handler] = {}
 _ONLY_INTEGER: set[type[TensorOp]] = set()
+_RECORDABLE: set[type[TensorOp]] = set()
 
 
-def handles(*ops: type[TensorOp], only_integer: bool = False) -> Callable[[Handler], Handler]:
-    """Register a handler; `only_integer` ones serve `top` ops on quantized tensors and leave the rest to the CPU."""
+def handles(
+    *ops: type[TensorOp], only_integer: bool = False, recordable: bool = False
+) -> Callable[[Handler], Handler]:
+    """Register a handler.
+
+    `only_integer` ones serve `top` ops on quantized tensors and leave the rest to the CPU. The steps of `recordable`
+    ones do nothing but what a tape can record (`npuc.engine.kernels.tape`): they start faster.
+    """
 
     def register(function: Handler) -> Handler:
         for op in ops:
@@ -34,6 +41,8 @@ def handles(*ops: type[TensorOp], only_integer: bool = False) -> Callable[[Handl
             _HANDLERS[op] = function
             if only_integer:
                 _ONLY_INTEGER.add(op)
+            if recordable:
+                _RECORDABLE.add(op)
         return function
 
     return register
@@ -51,3 +60,9 @@ def find_handler(op: TensorOp) -> Handler | None:
     if type(op) in _ONLY_INTEGER and quant_of(op.operands[0]) is None:
         return None
     return _HANDLERS.get(type(op))
+
+
+def is_recordable(op: TensorOp) -> bool:
+    """True if the op's step can be recorded on a tape."""
+    _load()
+    return type(op) in _RECORDABLE and find_handler(op) is not None

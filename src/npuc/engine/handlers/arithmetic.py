@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 
 from npuc.engine.handlers import Array, Step, handles
-from npuc.engine.handlers.layout import inward, outward
+from npuc.engine.handlers.layout import elementwise, inward, outward
 from npuc.engine.kernels import ConvPlan, MatMulPlan, Requant, eltwise, matmul, pooling, tables
 from npuc.ir import Graph, Value, npu, shape_of, top
 from npuc.ir.dtypes import QuantType, quant_of
 from npuc.quant.arithmetic import AddScaling
 
 
-def _type(value: Value) -> QuantType:
+def type_of(value: Value) -> QuantType:
+    """The quantized type of a value that has one."""
     kind = quant_of(value)
     assert kind is not None
     return kind
@@ -29,7 +30,7 @@ def _stage(op: Any, multiplier: Any = None, shift: Any = None, scale: Any = None
     return Requant(op.kind, multiplier, shift, scale, op.to.zero_point, lo=op.lo, hi=op.hi)
 
 
-def _flat_stage(op: Any) -> Requant:
+def flat_stage(op: Any) -> Requant:
     """The output stage of an op that states its numbers as properties."""
     numbers = np.array(op.parameters, np.int64)
     if op.kind == "float":
@@ -53,7 +54,7 @@ def _weights(op: Any, graph: Graph) -> Array | None:
     return weight if weight.dtype.kind in "iu" and weight.dtype.isbuiltin == 1 else weight.astype(np.int8)
 
 
-@handles(npu.Conv, npu.Deconv)
+@handles(npu.Conv, npu.Deconv, recordable=True)
 def conv(op: Any, graph: Graph, threads: int) -> Step:
     """Weights are packed once."""
     weight = _weights(op, graph)
@@ -63,10 +64,10 @@ def conv(op: Any, graph: Graph, threads: int) -> Step:
     plan = ConvPlan(
         weight,
         bias,
-        x_dtype=_type(op.x).dtype.numpy,
+        x_dtype=type_of(op.x).dtype.numpy,
         y_dtype=op.to.dtype.numpy,
         requant=stage,
-        x_zero_point=_type(op.x).zero_point,
+        x_zero_point=type_of(op.x).zero_point,
         weight_zero_point=op.weight_zero_point,
         strides=op.strides,
         pads=op.pads,
@@ -78,12 +79,12 @@ def conv(op: Any, graph: Graph, threads: int) -> Step:
     return lambda arrays: [outward(plan.run(inward(arrays[0]), threads))]
 
 
-@handles(npu.MatMul)
+@handles(npu.MatMul, recordable=True)
 def matmul_(op: npu.MatMul, graph: Graph, threads: int) -> Step:
     """With packed weights, or of two activations."""
     stage, bias = _constants(op, graph)
     weight = _weights(op, graph)
-    x = _type(op.x)
+    x = type_of(op.x)
     assert isinstance(op.to, QuantType)
     y_dtype = op.to.dtype.numpy
     if weight is not None:
@@ -97,7 +98,7 @@ def matmul_(op: npu.MatMul, graph: Graph, threads: int) -> Step:
             weight_zero_point=op.weight_zero_point,
         )
         return lambda arrays: [plan.run(arrays[0], threads)]
-    zero = _type(op.weight).zero_point
+    zero = type_of(op.weight).zero_point
 
     def run(arrays: list[Array]) -> list[Array]:
         a, b = arrays[0], arrays[1]
@@ -116,15 +117,15 @@ def matmul_(op: npu.MatMul, graph: Graph, threads: int) -> Step:
     return run
 
 
-@handles(npu.Add, npu.Sub)
+@handles(npu.Add, npu.Sub, recordable=True)
 def add(op: Any, graph: Graph, threads: int) -> Step:
     """Two operands, broadcast."""
     left, m_a, s_a, m_b, s_b, m, s = op.parameters
     scales = op.factors or (0.0, 0.0)
     scaling = AddScaling(op.kind, left, m_a, s_a, m_b, s_b, m, s, *scales)
     options = {
-        "zero_a": _type(op.a).zero_point,
-        "zero_b": _type(op.b).zero_point,
+        "zero_a": type_of(op.a).zero_point,
+        "zero_b": type_of(op.b).zero_point,
         "zero_point": op.to.zero_point,
         "lo": op.lo,
         "hi": op.hi,
@@ -138,10 +139,10 @@ def add(op: Any, graph: Graph, threads: int) -> Step:
     ]
 
 
-@handles(npu.Mul)
+@handles(npu.Mul, recordable=True)
 def mul(op: npu.Mul, graph: Graph, threads: int) -> Step:
     """Two operands, broadcast."""
-    stage, zero_a, zero_b = _flat_stage(op), _type(op.a).zero_point, _type(op.b).zero_point
+    stage, zero_a, zero_b = flat_stage(op), type_of(op.a).zero_point, type_of(op.b).zero_point
     assert isinstance(op.to, QuantType)
     dtype, rank = op.to.dtype.numpy, len(shape_of(op.y))
 
@@ -152,15 +153,13 @@ def mul(op: npu.Mul, graph: Graph, threads: int) -> Step:
     return run
 
 
-@handles(npu.Requant)
+@handles(npu.Requant, recordable=True)
 def requant(op: npu.Requant, graph: Graph, threads: int) -> Step:
     """Another scale or type."""
-    stage, zero = _flat_stage(op), _type(op.x).zero_point
+    stage, zero = flat_stage(op), type_of(op.x).zero_point
     assert isinstance(op.to, QuantType)
     dtype = op.to.dtype.numpy
-    return lambda arrays: [
-        outward(eltwise.requant(inward(arrays[0]), stage, zero_point=zero, dtype=dtype, threads=threads))
-    ]
+    return elementwise(lambda x: eltwise.requant(x, stage, zero_point=zero, dtype=dtype, threads=threads))
 
 
 @handles(npu.Quantize)
@@ -169,36 +168,30 @@ def quantize(op: npu.Quantize, graph: Graph, threads: int) -> Step:
     to, rounding = op.to, op.rounding
     assert isinstance(to, QuantType)
 
-    def run(arrays: list[Array]) -> list[Array]:
-        x = inward(arrays[0])
-        y = eltwise.quantize(x, to.scale, to.zero_point, to.dtype.numpy, rounding=rounding, threads=threads)
-        return [outward(y)]
-
-    return run
+    scale, zero, dtype = to.scale, to.zero_point, to.dtype.numpy
+    return elementwise(lambda x: eltwise.quantize(x, scale, zero, dtype, rounding=rounding, threads=threads))
 
 
 @handles(npu.Dequantize)
 def dequantize(op: npu.Dequantize, graph: Graph, threads: int) -> Step:
     """Integers to reals."""
-    kind = _type(op.x)
-    return lambda arrays: [
-        outward(eltwise.dequantize(inward(arrays[0]), kind.scale, kind.zero_point, threads=threads))
-    ]
+    kind = type_of(op.x)
+    return elementwise(lambda x: eltwise.dequantize(x, kind.scale, kind.zero_point, threads=threads))
 
 
-@handles(npu.Table)
+@handles(npu.Table, recordable=True)
 def table(op: npu.Table, graph: Graph, threads: int) -> Step:
     """A look-up."""
     entries = graph.constant(op.table)
     assert entries is not None
     look_up = tables.lookup8 if entries.size == 256 else tables.lookup16
-    return lambda arrays: [outward(look_up(inward(arrays[0]), entries, threads=threads))]
+    return elementwise(lambda x: look_up(x, entries, threads=threads))
 
 
-@handles(npu.AvgPool)
+@handles(npu.AvgPool, recordable=True)
 def avg_pool(op: npu.AvgPool, graph: Graph, threads: int) -> Step:
     """The mean of each window."""
-    stage, zero = _flat_stage(op), _type(op.x).zero_point
+    stage, zero = flat_stage(op), type_of(op.x).zero_point
     assert isinstance(op.to, QuantType)
     dtype = op.to.dtype.numpy
     kernel, strides, pads, out = map(_pair, (op.kernel, op.strides, op.pads, shape_of(op.y)[2:]))
@@ -222,7 +215,7 @@ def avg_pool(op: npu.AvgPool, graph: Graph, threads: int) -> Step:
     return run
 
 
-@handles(top.MaxPool, only_integer=True)
+@handles(top.MaxPool, only_integer=True, recordable=True)
 def max_pool(op: top.MaxPool, graph: Graph, threads: int) -> Step:
     """The largest of each window."""
     kernel, strides, pads, out = map(_pair, (op.kernel, op.strides, op.pads, shape_of(op.y)[2:]))

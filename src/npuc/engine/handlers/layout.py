@@ -6,6 +6,7 @@ the logical shape; these functions show one in memory order (a view if it is kep
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,3 +24,21 @@ def inward(x: Array, rank: int | None = None) -> Array:
 def outward(x: Array) -> Array:
     """An array in memory order under its logical shape."""
     return x.transpose(0, 3, 1, 2) if x.ndim == 4 else x
+
+
+def memory_order(x: Array) -> tuple[int, ...]:
+    """The axes of an array from the outermost in memory to the innermost; axes of one element stay where they are."""
+    long = [axis for axis in range(x.ndim) if x.shape[axis] > 1]
+    ordered = iter(sorted(long, key=lambda axis: -abs(x.strides[axis])))
+    return tuple(next(ordered) if axis in set(long) else axis for axis in range(x.ndim))
+
+
+def elementwise(function: Callable[[Array], Array]) -> Callable[[list[Array]], list[Array]]:
+    """A step that applies a function to every element, in whichever order they lie in memory."""
+
+    def run(arrays: list[Array]) -> list[Array]:
+        order = memory_order(arrays[0])
+        y = function(arrays[0].transpose(order))
+        return [y.transpose(np.argsort(order))]
+
+    return run

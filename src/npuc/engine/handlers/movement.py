@@ -1,4 +1,7 @@
-"""Ops that move integers: NumPy moves bytes as well as anyone."""
+"""Ops that move integers: views where strides can say it, and copies in the order that memory has already.
+
+Elements of rank 4 are N x H x W x C in memory; copies keep it so, in runs that are as long as they can be.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from npuc.engine.handlers import Array, Step, handles
+from npuc.engine.handlers.layout import inward, memory_order, outward
+from npuc.engine.kernels.tape import contiguous, copy, do, empty
 from npuc.ir import Graph, shape_of, top
 from npuc.ir.dtypes import QuantType, quant_of
 
@@ -15,35 +20,51 @@ def _one(function: Any) -> Step:
     return lambda arrays: [function(arrays[0])]
 
 
-@handles(top.Reshape, only_integer=True)
+@handles(top.Reshape, only_integer=True, recordable=True)
 def reshape(op: top.Reshape, graph: Graph, threads: int) -> Step:
     """The same elements in logical order."""
     shape = op.shape
-    return _one(lambda x: np.reshape(x, shape))
+    return _one(lambda x: _reshaped(x, shape))
 
 
-@handles(top.Permute, only_integer=True)
+def _reshaped(x: Array, shape: tuple[int, ...]) -> Array:
+    """A view if strides can say it, or a copy."""
+    view = x.view()
+    try:
+        view.shape = shape
+    except AttributeError:
+        return contiguous(x).reshape(shape)
+    return view
+
+
+@handles(top.Permute, only_integer=True, recordable=True)
 def permute(op: top.Permute, graph: Graph, threads: int) -> Step:
     """A view."""
     order = op.order
     return _one(lambda x: np.transpose(x, order))
 
 
-@handles(top.Expand, only_integer=True)
+@handles(top.Expand, only_integer=True, recordable=True)
 def expand(op: top.Expand, graph: Graph, threads: int) -> Step:
     """A view."""
     shape = op.shape
     return _one(lambda x: np.broadcast_to(x, shape))
 
 
-@handles(top.Tile, only_integer=True)
+@handles(top.Tile, only_integer=True, recordable=True)
 def tile(op: top.Tile, graph: Graph, threads: int) -> Step:
     """Repeated."""
-    repeats = op.repeats
-    return _one(lambda x: np.tile(x, repeats))
+    repeats, shape = op.repeats, shape_of(op.x)
+    split = [size for pair in zip(repeats, shape, strict=True) for size in pair]
+    spread = [size for length in shape for size in (1, length)]
+
+    def run(x: Array) -> Array:
+        return _reshaped(np.broadcast_to(x.reshape(spread), split), shape_of(op.y))
+
+    return _one(run)
 
 
-@handles(top.Slice, only_integer=True)
+@handles(top.Slice, only_integer=True, recordable=True)
 def slice_(op: top.Slice, graph: Graph, threads: int) -> Step:
     """A view, with negative steps too."""
     index = []
@@ -54,24 +75,27 @@ def slice_(op: top.Slice, graph: Graph, threads: int) -> Step:
     return _one(lambda x: x[where])
 
 
-@handles(top.Split, only_integer=True)
+@handles(top.Split, only_integer=True, recordable=True)
 def split(op: top.Split, graph: Graph, threads: int) -> Step:
     """Views."""
     axis, ends = op.axis, np.cumsum(op.sizes)[:-1]
     return lambda arrays: list(np.split(arrays[0], ends, axis=axis))
 
 
-@handles(top.Concat, only_integer=True)
+@handles(top.Concat, only_integer=True, recordable=True)
 def concat(op: top.Concat, graph: Graph, threads: int) -> Step:
-    """Joined in memory order: channels innermost for rank 4."""
-    axis, rank = op.axis % len(shape_of(op.y)), len(shape_of(op.y))
-    if rank != 4:
-        return lambda arrays: [np.concatenate(arrays, axis=axis)]
-    inner = (0, 2, 3, 1).index(axis)
+    """Joined in the memory order of the first operand."""
+    axis, shape = op.axis % len(shape_of(op.y)), shape_of(op.y)
 
     def run(arrays: list[Array]) -> list[Array]:
-        joined = np.concatenate([x.transpose(0, 2, 3, 1) for x in arrays], axis=inner)
-        return [joined.transpose(0, 3, 1, 2)]
+        order = (0, 2, 3, 1) if len(shape) == 4 else memory_order(arrays[0])
+        y = empty([shape[i] for i in order], arrays[0].dtype).transpose(np.argsort(order))
+        start = 0
+        for x in arrays:
+            where = (slice(None),) * axis + (slice(start, start + x.shape[axis]),)
+            copy(y[where].transpose(order), x.transpose(order))
+            start += x.shape[axis]
+        return [y]
 
     return run
 
@@ -81,7 +105,7 @@ def _code(value: float, kind: QuantType) -> int:
     return int(min(max(np.rint(value / kind.scale) + kind.zero_point, least), most))
 
 
-@handles(top.Pad, only_integer=True)
+@handles(top.Pad, only_integer=True, recordable=True)
 def pad(op: top.Pad, graph: Graph, threads: int) -> Step:
     """A constant border holds the integer that stands for the value; negative pads crop."""
     rank = len(shape_of(op.x))
@@ -92,42 +116,81 @@ def pad(op: top.Pad, graph: Graph, threads: int) -> Step:
         slice(max(-op.pads[i], 0), shape_of(op.x)[i] - max(-op.pads[i + rank], 0)) for i in range(rank)
     )
     mode: Any = op.mode
-    extra = {"constant_values": _code(op.value, kind)} if mode == "constant" else {}
-    return _one(lambda x: np.pad(x[crop], widths, mode=mode, **extra))
+    border = _code(op.value, kind)
+    cropped = [part.stop - part.start for part in crop]
+    if mode == "constant":
+        inside = tuple(slice(before, before + size) for (before, _), size in zip(widths, cropped, strict=True))
+
+        def bordered(x: Array) -> Array:
+            order = (0, 2, 3, 1) if rank == 4 else tuple(range(rank))
+            y = empty([shape_of(op.y)[i] for i in order], x.dtype).transpose(np.argsort(order))
+            do(y.fill, border)
+            copy(y[inside].transpose(order), x[crop].transpose(order))
+            return y
+
+        return _one(bordered)
+
+    def mirrored(x: Array) -> Array:
+        y = empty(shape_of(op.y), x.dtype)
+        do(lambda: np.copyto(y, np.pad(x[crop], widths, mode=mode)))
+        return y
+
+    return _one(mirrored)
 
 
-@handles(top.DepthToSpace, only_integer=True)
+@handles(top.DepthToSpace, only_integer=True, recordable=True)
 def depth_to_space(op: top.DepthToSpace, graph: Graph, threads: int) -> Step:
     """Channels into pixels."""
     n, c, h, w = shape_of(op.x)
-    b, out = op.block, shape_of(op.y)
-    if op.mode == "DCR":
-        inner, order = (n, b, b, c // b**2, h, w), (0, 3, 4, 1, 5, 2)
-    else:
-        inner, order = (n, c // b**2, b, b, h, w), (0, 1, 4, 2, 5, 3)
-    return _one(lambda x: x.reshape(inner).transpose(order).reshape(out))
+    b, depth = op.block, c // op.block**2
+    inner, order = (
+        ((n, h, w, b, b, depth), (0, 1, 3, 2, 4, 5))
+        if op.mode == "DCR"
+        else ((n, h, w, depth, b, b), (0, 1, 4, 2, 5, 3))
+    )
+
+    def run(x: Array) -> Array:
+        y = empty((n, h * b, w * b, depth), x.dtype)
+        copy(y.reshape(n, h, b, w, b, depth), contiguous(inward(x)).reshape(inner).transpose(order))
+        return outward(y)
+
+    return _one(run)
 
 
-@handles(top.SpaceToDepth, only_integer=True)
+@handles(top.SpaceToDepth, only_integer=True, recordable=True)
 def space_to_depth(op: top.SpaceToDepth, graph: Graph, threads: int) -> Step:
-    """Pixels into channels."""
+    """Pixels into channels: the pixels of a row of a block lie side by side before and after."""
     n, c, h, w = shape_of(op.x)
-    b, out = op.block, shape_of(op.y)
-    inner = (n, c, h // b, b, w // b, b)
-    return _one(lambda x: x.reshape(inner).transpose(0, 3, 5, 1, 2, 4).reshape(out))
+    b = op.block
+
+    def run(x: Array) -> Array:
+        y = empty((n, h // b, w // b, b * b * c), x.dtype)
+        rows = contiguous(inward(x)).reshape(n, h // b, b, w // b, b * c)
+        copy(y.reshape(n, h // b, w // b, b, b * c), rows.transpose(0, 1, 3, 2, 4))
+        return outward(y)
+
+    return _one(run)
 
 
-@handles(top.ShuffleChannel, only_integer=True)
+@handles(top.ShuffleChannel, only_integer=True, recordable=True)
 def shuffle_channel(op: top.ShuffleChannel, graph: Graph, threads: int) -> Step:
-    """Channels interleaved, in memory order for rank 4."""
-    channels, group = shape_of(op.x)[1], op.group
-    order = np.arange(channels).reshape(group, channels // group).T.reshape(-1)
-    if len(shape_of(op.x)) != 4:
-        return _one(lambda x: x[:, order])
-    return _one(lambda x: x.transpose(0, 2, 3, 1)[..., order].transpose(0, 3, 1, 2))
+    """Channels interleaved: a transposition of groups and their members."""
+    shape, group = shape_of(op.x), op.group
+    members = shape[1] // group
+    if len(shape) != 4:
+        split = (shape[0], group, members, *shape[2:])
+        return _one(lambda x: _reshaped(_reshaped(x, split).swapaxes(1, 2), shape))
+
+    def run(x: Array) -> Array:
+        y = empty((shape[0], *shape[2:], shape[1]), x.dtype)
+        grouped = contiguous(inward(x)).reshape(*y.shape[:3], group, members)
+        copy(y.reshape(*y.shape[:3], members, group), grouped.swapaxes(3, 4))
+        return outward(y)
+
+    return _one(run)
 
 
-@handles(top.Resize, only_integer=True)
+@handles(top.Resize, only_integer=True, recordable=True)
 def resize(op: top.Resize, graph: Graph, threads: int) -> Step:
     """Nearest neighbours by an index map for each axis."""
     maps = nearest_maps(op)
@@ -138,8 +201,12 @@ def resize(op: top.Resize, graph: Graph, threads: int) -> Step:
 
     def run(arrays: list[Array]) -> list[Array]:
         x = arrays[0].transpose(memory)
-        for axis, index in where:
-            x = np.take(x, index, axis=memory.index(axis))
+        # The inner axes first: there is less to move before the outer ones have grown.
+        for axis, index in reversed(where):
+            place = memory.index(axis)
+            y = empty((*x.shape[:place], index.size, *x.shape[place + 1 :]), x.dtype)
+            do(np.take, x, index, axis=place, out=y, mode="clip")
+            x = y
         return [x.transpose(logical)]
 
     return run

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npuc.engine.kernels.calls import broadcast_views, call, check_zero_point, code, contiguous, raw_requant
+from npuc.engine.kernels.calls import broadcast_views, call, check_zero_point, code, contiguous, empty, raw_requant
 from npuc.engine.kernels.requant import KINDS, Requant
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def add(
         KINDS.index(p.kind), subtract, p.left, p.multiplier_a, p.shift_a, p.multiplier_b, p.shift_b,
         p.multiplier, p.shift, p.scale_a, p.scale_b, zero_point, low, high,
     )  # fmt: skip
-    y = np.empty(shape, out)
+    y = empty(shape, out)
     call("npuc_add", "ppippipi", view_a, view_b, len(sizes), sizes, raw, code_y, y, threads)
     return y
 
@@ -104,7 +104,7 @@ def mul(
     out = np.dtype(a.dtype if dtype is None else dtype)
     code_y = code(out, "the output")
     shape, view_a, view_b, sizes = broadcast_views(a, b, zero_a, zero_b)
-    y = np.empty(shape, out)
+    y = empty(shape, out)
     raw = raw_requant(rq, out, 1)
     call("npuc_mul", "ppippipi", view_a, view_b, len(sizes), sizes, raw, code_y, y, threads)
     return y
@@ -137,7 +137,7 @@ def requant(x: Array, rq: Requant, *, zero_point: int = 0, dtype: Any = None, th
     if x.dtype == np.int32 and zero_point != 0:
         raise ValueError(f"int32 accumulators have no zero point, but {zero_point} was given")
     x = contiguous(x)
-    y = np.empty(x.shape, out)
+    y = empty(x.shape, out)
     raw = raw_requant(rq, out, 1)
     call("npuc_requant_tensor", "piilpipi", x, code_x, zero_point, x.size, raw, code_y, y, threads)
     return y
@@ -169,7 +169,7 @@ def quantize(
     check_zero_point(zero_point, out, "the output")
     _check_scale(scale)
     x = contiguous(x)
-    y = np.empty(x.shape, out)
+    y = empty(x.shape, out)
     call(
         "npuc_quantize", "plfiiiiipi",
         x, x.size, scale, zero_point, _ROUNDINGS[rounding], low, high, code_y, y, threads,
@@ -189,7 +189,7 @@ def dequantize(x: Array, scale: float, zero_point: int = 0, *, threads: int = 1)
     if x.dtype == np.int32 and zero_point != 0:
         raise ValueError(f"int32 accumulators have no zero point, but {zero_point} was given")
     x = contiguous(x)
-    y = np.empty(x.shape, np.float32)
+    y = empty(x.shape, np.float32)
     call("npuc_dequantize", "pilfipi", x, code_x, x.size, scale, zero_point, y, threads)
     return y
 
@@ -199,7 +199,7 @@ def _choose(a: Array, b: Array, larger: int, lo: int | None, hi: int | None, thr
         raise ValueError(f"both tensors must have one type, not {a.dtype.name} and {b.dtype.name}")
     low, high = _limits(a.dtype, lo, hi)
     shape, view_a, view_b, sizes = broadcast_views(a, b, 0, 0)
-    y = np.empty(shape, a.dtype)
+    y = empty(shape, a.dtype)
     call(
         "npuc_minmax", "ppipiiiipi",
         view_a, view_b, len(sizes), sizes, larger, low, high, view_a.dtype, y, threads,

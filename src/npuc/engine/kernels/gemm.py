@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from npuc.engine.kernels.calls import RawRequant, call, code, raw_requant
+from npuc.engine.kernels.calls import RawRequant, call, code, contiguous, empty, raw_requant
 from npuc.engine.kernels.requant import Requant
 from npuc.native import library
 
@@ -158,7 +158,7 @@ class ConvPlan:
             raise ValueError(f"the input is {x.dtype.name}, the layer was prepared for {self.x_dtype.name}")
         shape = self.output_shape(x.shape)
         y = _output(out, shape, self.y_dtype)
-        x = np.ascontiguousarray(x)
+        x = contiguous(x)
         call(
             "npuc_conv_run", "pplllplli",
             self._buffer, x, x.shape[0], x.shape[1], x.shape[2], y, shape[1], shape[2], threads,
@@ -186,7 +186,7 @@ class MatMulPlan:
         y = _output(out, shape, self._conv.y_dtype)
         rows = int(np.prod(x.shape[:-1], dtype=np.int64))
         if rows:
-            flat = np.ascontiguousarray(x).reshape(1, 1, rows, x.shape[-1])
+            flat = contiguous(x).reshape(1, 1, rows, x.shape[-1])
             self._conv.run(flat, threads, y.reshape(1, 1, rows, self._conv.out_channels))
         return y
 
@@ -219,13 +219,14 @@ def matmul(
     y = _output(out, (*batch, m, n), y_dtype)
     if not y.size:
         return y
-    a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+    a, b = contiguous(a), contiguous(b)
     offsets = [_offsets(operand, batch) for operand in (a, b)]
     worst = k * _largest(a.dtype, a_zero_point) * _largest(b.dtype, b_zero_point)
     raw = RawMatMul(
         code(a.dtype, "a"), code(b.dtype, "b"), code(y_dtype, "y", _OUTPUTS), a_zero_point, b_zero_point, transpose_b,
         _is_wide(worst, requant), threads, m, k, n, len(offsets[0]), offsets[0].ctypes.data, offsets[1].ctypes.data,
     )  # fmt: skip
+    raw.keep = offsets
     stage = _stage(requant, y_dtype, n)
     call("npuc_matmul_run", "ppppp", raw, a, b, stage, y)
     return y
@@ -297,7 +298,7 @@ def _offsets(operand: Array, batch: tuple[int, ...]) -> Array:
 
 def _output(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     if out is None:
-        return np.empty(shape, dtype)
+        return empty(shape, dtype)
     if out.shape != shape or out.dtype != dtype or not out.flags.c_contiguous or not out.flags.writeable:
         raise ValueError(f"the output must be a dense, writeable {dtype.name} array of shape {shape}")
     return out

@@ -116,6 +116,25 @@ def l2_norm(x: Array, parameters: NormParameters, *, axis: int = -1, **options: 
     return np.moveaxis(_over_last(moved, parameters, -1, False, options), -1, axis)
 
 
+def l2_norm_tflite(x: Array, *, zero_x: int = 0, axis: int = -1, threads: int = 1) -> Array:
+    """TFLite's 8-bit L2 norm over an axis (`double`); the output has scale 1/128 and zero point 0 (int8) or 128 (uint8).
+
+    >>> l2_norm_tflite(np.int8([[30, 40]])).tolist()
+    [[77, 102]]
+    """
+    _check_axis(x, axis)
+    code_x = code(x.dtype, "x", ("int8", "uint8"))
+    check_zero_point(zero_x, x.dtype, "x")
+    moved = contiguous(np.moveaxis(x, axis, -1))
+    width = moved.shape[-1]
+    if width > 32768:
+        raise ValueError(f"rows of {width} elements are too long: at most 32768 keep the sum of squares in 32 bits")
+    y = np.empty(moved.shape, x.dtype)
+    rows = moved.size // width if width else 0
+    call("npuc_l2_norm_tflite8", "piillpi", moved, code_x, zero_x, rows, width, y, threads)
+    return np.moveaxis(y, -1, axis)
+
+
 def instance_norm(x: Array, parameters: NormParameters, **options: Any) -> Array:
     """Over height and width of an NHWC tensor; gamma and beta have an entry a channel, or one."""
     _check_rank(x)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from npuc.engine.kernels.calls import call, check_zero_point, code, contiguous, raw_requant
+from npuc.engine.kernels.calls import call, check_zero_point, code, contiguous, empty, raw_requant
 from npuc.engine.kernels.requant import Requant
 
 Array = np.ndarray[Any, Any]
@@ -46,7 +46,7 @@ def max_pool(
     """
     raw = _raw(x, kernel, stride, pads, out, dilation)
     x = contiguous(x)
-    y = np.empty((raw.n, raw.out_h, raw.out_w, raw.c), x.dtype)
+    y = empty((raw.n, raw.out_h, raw.out_w, raw.c), x.dtype)
     call("npuc_max_pool", "ppipi", raw, x, code(x.dtype, "x"), y, threads)
     return y
 
@@ -84,7 +84,7 @@ def average_pool(
             raise ValueError(f"the output stage has {rq.count} entries for windows of up to {most} elements")
     stage = raw_requant(rq, y_dtype)
     x = contiguous(x)
-    y = np.empty((raw.n, raw.out_h, raw.out_w, raw.c), y_dtype)
+    y = empty((raw.n, raw.out_h, raw.out_w, raw.c), y_dtype)
     call("npuc_average_pool", "ppiiipipi", raw, x, code_x, zero_point, include_pad, stage, code_y, y, threads)
     return y
 

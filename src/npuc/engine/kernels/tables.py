@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from npuc.engine.kernels.calls import call, check_zero_point, code, contiguous
+from npuc.engine.kernels.calls import call, check_zero_point, code, contiguous, empty
 
 Array = np.ndarray[Any, Any]
 Function = Callable[[Array], Array]
@@ -29,7 +29,7 @@ def lookup8(x: Array, table: Array, *, threads: int = 1) -> Array:
     if table.shape != (256,):
         raise ValueError(f"a table of 8 bits has 256 entries, not the shape {table.shape}")
     x, table = contiguous(x), contiguous(table)
-    y = np.empty(x.shape, table.dtype)
+    y = empty(x.shape, table.dtype)
     call("npuc_table8", "pilpipi", x, code_x, x.size, table, code_y, y, threads)
     return y
 
@@ -45,7 +45,7 @@ def lookup16(x: Array, table: Array, *, threads: int = 1) -> Array:
     if table.shape != (513,):
         raise ValueError(f"a table of 16 bits has 513 entries, not the shape {table.shape}")
     x, table = contiguous(x), contiguous(table)
-    y = np.empty(x.shape, np.int16)
+    y = empty(x.shape, np.int16)
     call("npuc_table16", "plppi", x, x.size, table, y, threads)
     return y
 

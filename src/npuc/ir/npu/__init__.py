@@ -8,6 +8,7 @@ from npuc.ir.npu.arithmetic import Add, AvgPool, Mul, Requant, Sub, Table
 from npuc.ir.npu.boundary import Dequantize, Quantize
 from npuc.ir.npu.definition import KINDS, NPU_OPS, NpuOp, OutputStage
 from npuc.ir.npu.linear import Conv, Deconv, MatMul
+from npuc.ir.npu.rows import Norm, ReduceSum, ResizeBilinear, Softmax
 
 __all__ = [
     "KINDS",
@@ -19,10 +20,14 @@ __all__ = [
     "Dequantize",
     "MatMul",
     "Mul",
+    "Norm",
     "NpuOp",
     "OutputStage",
     "Quantize",
+    "ReduceSum",
     "Requant",
+    "ResizeBilinear",
+    "Softmax",
     "Sub",
     "Table",
 ]

@@ -8,6 +8,7 @@ from npuc.ir import Value, top
 from npuc.ir.definition import TopOp
 from npuc.quant.lower import Context
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
+from npuc.quant.lowering.rows import bilinear
 
 MOVERS: tuple[type[TopOp], ...] = (
     top.Reshape,
@@ -51,10 +52,12 @@ def pad(op: top.Pad, context: Context) -> list[Value]:
 
 @lowers(top.Resize, same_type=True)
 def resize(op: top.Resize, context: Context) -> list[Value]:
-    """Nearest neighbours are copied."""
-    if op.mode != "nearest":
-        raise NoIntegerForm(f"{op.mode} interpolation has no integer form yet")
-    return _moved(op, context)
+    """Nearest neighbours are copied, bilinear ones blended; the type stays."""
+    if op.mode == "nearest":
+        return _moved(op, context)
+    if op.mode == "linear":
+        return [bilinear(op, context)]
+    raise NoIntegerForm(f"{op.mode} interpolation has no integer form")
 
 
 @lowers(top.Concat)

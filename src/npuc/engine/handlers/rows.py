@@ -1,0 +1,96 @@
+"""Softmax, normalization, reductions and bilinear resize through the native core."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npuc.engine.handlers import Array, Step, handles
+from npuc.engine.handlers.arithmetic import flat_stage, type_of
+from npuc.engine.handlers.layout import inward, outward
+from npuc.engine.kernels import normalization, reduction, resampling
+from npuc.engine.kernels.normalization import NormParameters
+from npuc.engine.kernels.softmax import SoftmaxParameters
+from npuc.engine.kernels.softmax import softmax as run_softmax
+from npuc.ir import Graph, npu, shape_of
+from npuc.ir.dtypes import QuantType
+
+
+@handles(npu.Softmax)
+def softmax(op: npu.Softmax, graph: Graph, threads: int) -> Step:
+    """Along any axis."""
+    assert isinstance(op.to, QuantType)
+    tables = [graph.constant(value) for value in (op.coarse, op.fine)]
+    multiplier, shift, left, diff_min = op.parameters
+    parameters = SoftmaxParameters(
+        op.kind,
+        type_of(op.x).dtype.numpy.name,
+        op.to.dtype.numpy.name,
+        multiplier,
+        shift,
+        left,
+        diff_min,
+        (_entries(tables[0]), _entries(tables[1])),
+        op.to.zero_point,
+    )
+    axis, lo, hi = op.axis, op.lo, op.hi
+    return lambda arrays: [run_softmax(arrays[0], parameters, axis=axis, lo=lo, hi=hi, threads=threads)]
+
+
+def _entries(table: Array | None) -> tuple[int, ...]:
+    return () if table is None else tuple(table.tolist())
+
+
+@handles(npu.Norm)
+def norm(op: npu.Norm, graph: Graph, threads: int) -> Step:
+    """One kernel for all kinds."""
+    gain, bias = graph.constant(op.gain), graph.constant(op.bias)
+    assert gain is not None and bias is not None and isinstance(op.to, QuantType)
+    shift, epsilon, width = op.parameters
+    parameters = NormParameters(gain, bias, shift, epsilon, width, op.kind == "single_even")
+    options: dict[str, Any] = {
+        "zero_x": type_of(op.x).zero_point,
+        "zero_point": op.to.zero_point,
+        "lo": op.lo,
+        "hi": op.hi,
+        "dtype": op.to.dtype.numpy,
+        "threads": threads,
+    }
+    axis, groups = op.axis, op.groups
+    if op.mode in ("instance", "group"):
+        return lambda arrays: [
+            outward(normalization.group_norm(inward(arrays[0]), parameters, groups=groups, **options))
+        ]
+    run = {"layer": normalization.layer_norm, "rms": normalization.rms_norm, "l2": normalization.l2_norm}[
+        op.mode
+    ]
+    return lambda arrays: [run(np.ascontiguousarray(arrays[0]), parameters, axis=axis, **options)]
+
+
+@handles(npu.ReduceSum)
+def reduce_sum(op: npu.ReduceSum, graph: Graph, threads: int) -> Step:
+    """A sum or a mean."""
+    assert isinstance(op.to, QuantType)
+    stage, zero, dtype = flat_stage(op), type_of(op.x).zero_point, op.to.dtype.numpy
+    axes, keep = op.axes, op.keepdims
+    return lambda arrays: [
+        reduction.reduce_sum(
+            arrays[0], stage, axes, zero_point=zero, keepdims=keep, dtype=dtype, threads=threads
+        )
+    ]
+
+
+@handles(npu.ResizeBilinear)
+def resize_bilinear(op: npu.ResizeBilinear, graph: Graph, threads: int) -> Step:
+    """Tables of neighbours and weights are made once."""
+    shape, kind = shape_of(op.x), op.kind
+    rows, columns = (
+        resampling.interpolation(
+            kind, shape[axis], op.sizes[axis], op.coordinates, op.scales[axis] if op.scales else None
+        )
+        for axis in (2, 3)
+    )
+    return lambda arrays: [
+        outward(resampling.resize_bilinear(inward(arrays[0]), rows, columns, kind, threads=threads))
+    ]

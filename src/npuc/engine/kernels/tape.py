@@ -1,0 +1,96 @@
+"""A tape: what a step would do, written down once and played many times.
+
+While a tape is recording (in this thread), the bindings call nothing: a call of the core is noted with its arguments as
+the core takes them, memory comes from the tape's owner, and copies are noted too. Played, it does the same to whatever
+the same memory then holds, without the cost of preparing each call. This holds for steps made of views, of bindings that
+get their memory from `empty` and `contiguous`, and of `copy` and `do`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Call = Callable[[], Any]
+"""Something to do; a result other than 0 or None is the status of a failure."""
+
+
+class Tape:
+    """Calls to be made later; `new` gives the memory of results."""
+
+    def __init__(self, new: Callable[[Sequence[int], Any], Array]) -> None:
+        self.new = new
+        self.calls: list[Call] = []
+        self.kept: list[Any] = []
+        """What the addresses in the calls point to."""
+
+
+_here = threading.local()
+
+
+def current() -> Tape | None:
+    """The tape that is recording in this thread."""
+    return getattr(_here, "tape", None)
+
+
+@contextmanager
+def recording(tape: Tape) -> Iterator[Tape]:
+    """Note what the bindings are asked for instead of doing it."""
+    assert current() is None
+    _here.tape = tape
+    try:
+        yield tape
+    finally:
+        _here.tape = None
+
+
+def empty(shape: Sequence[int], dtype: Any) -> Array:
+    """Memory for a result: dense, with nothing in it yet."""
+    tape = current()
+    return np.empty(shape, dtype) if tape is None else tape.new(shape, np.dtype(dtype))
+
+
+def contiguous(array: Array) -> Array:
+    """The array itself if its memory is dense and in order, or a copy that is."""
+    tape = current()
+    if tape is None or array.flags.c_contiguous:
+        return np.ascontiguousarray(array)
+    made = tape.new(array.shape, array.dtype)
+    copy(made, array)
+    return made
+
+
+def copy(to: Array, source: Array) -> None:
+    """Copy elements; runs that are dense on both sides move as one."""
+    run = 1
+    if to.ndim and to.dtype == source.dtype and to.shape == source.shape and to.strides[-1] == to.itemsize:
+        run = to.shape[-1] if source.strides[-1] == source.itemsize else 1
+    if run > 1 and not (to.flags.c_contiguous and source.flags.c_contiguous):
+        # NumPy moves an element of many bytes faster than many elements of one.
+        element = f"V{run * to.itemsize}"
+        to, source = to.view(element)[..., 0], source.view(element)[..., 0]
+    elif to.ndim > 2 and 1 < to.shape[1] <= 16 and to.strides[1] < to.strides[-1]:
+        # Few channels are innermost in one only: plane by plane, the loops are long.
+        for channel in range(to.shape[1]):
+            do(np.copyto, to[:, channel], source[:, channel])
+        return
+    do(np.copyto, to, source)
+
+
+def do(function: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+    """Call a function that writes to memory from `empty`, now or when the tape is played."""
+    tape = current()
+    if tape is None:
+        function(*arguments, **options)
+    else:
+        tape.calls.append(partial(_silent, function, *arguments, **options))
+
+
+def _silent(function: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+    function(*arguments, **options)

@@ -1,0 +1,122 @@
+"""A program of graph mode, laid out: every quantized tensor has its place in memory, every step its prepared calls.
+
+Steps that only view, copy and call the core are recorded on a tape (`npuc.engine.kernels.tape`) and cost next to nothing
+to start. The others (ops that stayed float, and the way in and out of integers) run on the arrays of the moment; what
+they make is held in `slots` until its last use, or copied to its place if it is quantized.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from npuc.engine.arena import Arena
+from npuc.engine.kernels.calls import status_words
+from npuc.engine.kernels.tape import Call, Tape, copy, recording
+from npuc.errors import EngineError
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One op: what it does to arrays, and which values it reads and makes."""
+
+    name: str
+    function: Callable[[list[Array]], list[Array]]
+    recordable: bool
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    places: tuple[tuple[tuple[int, ...], np.dtype[Any]] | None, ...]
+    """For each quantized result its shape in memory order and its type."""
+    dying: tuple[int, ...]
+    """Values that nothing after this step needs."""
+
+
+class Program:
+    """Steps in memory of their own; one run at a time."""
+
+    def __init__(self, steps: Sequence[Step], constants: Mapping[int, Array]) -> None:
+        self.arrays: dict[int, Array] = dict(constants)
+        """Values whose place does not change."""
+        self.slots: dict[int, Array] = {}
+        """Values of the run that is under way."""
+        self._steps = steps
+        self._calls: list[Call] = []
+        self._owners: list[int] = []
+        self._kept: list[Any] = []
+        arena = Arena()
+        for index, step in enumerate(steps):
+            fixed = all(value in self.arrays for value in step.operands)
+            made = self._record(step, arena) if step.recordable and fixed else [self._start(step, arena)]
+            self._calls += made
+            self._owners += [index] * len(made)
+            for value in step.results:
+                if value in self.arrays:
+                    arena.use(self.arrays[value])
+            for value in step.dying:
+                if value in self.arrays:
+                    arena.drop(self.arrays[value])
+            arena.sweep()
+        self.memory = arena.size
+        """Bytes of the tensors."""
+
+    def _record(self, step: Step, arena: Arena) -> list[Call]:
+        with recording(Tape(arena.new)) as tape:
+            made = step.function([self.arrays[value] for value in step.operands])
+        self.arrays.update(zip(step.results, made, strict=True))
+        self._kept.append(tape.kept)
+        return tape.calls
+
+    def _start(self, step: Step, arena: Arena) -> Call:
+        """A call that runs a step on whatever its operands are then."""
+        arrays, slots = self.arrays, self.slots
+        for value, place in zip(step.results, step.places, strict=True):
+            if place is not None:
+                made = arena.new(*place)
+                arrays[value] = made.transpose(0, 3, 1, 2) if made.ndim == 4 else made
+        dying = [value for value in step.dying if value not in arrays]
+
+        def run() -> None:
+            made = step.function([arrays[v] if v in arrays else slots[v] for v in step.operands])
+            for value, array in zip(step.results, made, strict=True):
+                if value in arrays:
+                    copy(arrays[value], array)
+                else:
+                    slots[value] = array
+            for value in dying:
+                slots.pop(value, None)
+
+        return run
+
+    def run(self, inputs: Mapping[int, Array]) -> None:
+        """Run all steps; results are in `arrays` and `slots`."""
+        self.slots.clear()
+        self.slots.update(inputs)
+        for call in self._calls:
+            if call():
+                self._fail(call)
+
+    def timed(self, inputs: Mapping[int, Array]) -> list[tuple[str, float]]:
+        """Run all steps, and tell what each took in seconds."""
+        self.slots.clear()
+        self.slots.update(inputs)
+        seconds = [0.0] * len(self._steps)
+        for index, call in zip(self._owners, self._calls, strict=True):
+            start = perf_counter()
+            if call():
+                self._fail(call)
+            seconds[index] += perf_counter() - start
+        return [(step.name, taken) for step, taken in zip(self._steps, seconds, strict=True)]
+
+    def value(self, index: int) -> Array:
+        """A value after a run."""
+        return self.arrays[index] if index in self.arrays else self.slots[index]
+
+    def _fail(self, call: Call) -> None:
+        step = self._steps[self._owners[self._calls.index(call)]]
+        raise EngineError(f"the core refused to run {step.name}: {status_words(call())}")

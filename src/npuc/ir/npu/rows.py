@@ -1,0 +1,114 @@
+"""Ops along axes: softmax, normalization, sums, and bilinear resize.
+
+Their integers are constants and `parameters`, in the order that docs/arithmetic.md gives; tables are operands.
+"""
+
+from collections.abc import Sequence
+
+from xdsl.ir import Attribute
+
+from npuc.ir.definition import (
+    AttrSizedOperandSegments,
+    boolean,
+    integer,
+    integers,
+    normal_axis,
+    numbers,
+    operand,
+    optional_operand,
+    require,
+    result,
+    shape_of,
+    text,
+)
+from npuc.ir.dtypes import tensor_type
+from npuc.ir.npu.arithmetic import Parametric
+from npuc.ir.npu.definition import NpuOp, npu_op, quantized
+
+NORMS = ("layer", "rms", "instance", "group", "l2")
+
+
+@npu_op
+class Softmax(Parametric):
+    """Softmax along `axis`; parameters: multiplier, shift, left, diff_min; tables of exponentials, coarse and fine."""
+
+    name = "npu.softmax"
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+    x = operand()
+    coarse = optional_operand()
+    fine = optional_operand()
+    axis: int = integer(-1)
+    y = result()
+
+    def infer(self) -> Sequence[Attribute]:
+        """The shape of x."""
+        quantized(self.x)
+        normal_axis(self.axis, len(shape_of(self.x)))
+        return [tensor_type(shape_of(self.x), self.to)]
+
+
+@npu_op
+class Norm(Parametric):
+    """A normalization of `mode` layer, rms, instance, group or l2.
+
+    `gain` and `bias` have one entry, one an element of a row (layer, rms) or one a channel (instance, group).
+    Parameters: shift, epsilon, width.
+    """
+
+    name = "npu.norm"
+    x = operand()
+    gain = operand()
+    bias = operand()
+    mode: str = text()
+    axis: int = integer(-1)
+    groups: int = integer(1)
+    y = result()
+
+    def infer(self) -> Sequence[Attribute]:
+        """The shape of x."""
+        quantized(self.x)
+        return [tensor_type(shape_of(self.x), self.to)]
+
+    def check(self) -> None:
+        """A known mode, and its three parameters."""
+        super().check()
+        require(self.mode in NORMS, f"mode '{self.mode}' is not one of {', '.join(NORMS)}")
+        require(len(self.parameters) == 3, "a norm has the parameters shift, epsilon and width")
+
+
+@npu_op
+class ReduceSum(Parametric):
+    """The sum over `axes` through the output stage: a sum, or a mean by its multiplier."""
+
+    name = "npu.reduce_sum"
+    x = operand()
+    axes: tuple[int, ...] = integers()
+    keepdims: bool = boolean(True)
+    y = result()
+
+    def infer(self) -> Sequence[Attribute]:
+        """The shape without the axes, or with 1 in their place."""
+        x = shape_of(self.x)
+        quantized(self.x)
+        axes = {normal_axis(axis, len(x)) for axis in self.axes}
+        shape = [1 if i in axes else n for i, n in enumerate(x) if self.keepdims or i not in axes]
+        return [tensor_type(shape, self.to)]
+
+
+@npu_op
+class ResizeBilinear(NpuOp):
+    """Height and width resized by fixed-point blending; the type stays. `kind` chooses the weights and the rounding."""
+
+    name = "npu.resize_bilinear"
+    x = operand()
+    kind: str = text()
+    sizes: tuple[int, ...] = integers()
+    scales: tuple[float, ...] = numbers(())
+    coordinates: str = text("half_pixel")
+    y = result()
+
+    def infer(self) -> Sequence[Attribute]:
+        """The sizes given."""
+        require(quantized(self.x) == self.to, "a resize keeps the type")
+        require(len(self.sizes) == len(shape_of(self.x)) == 4, "needs rank 4")
+        return [tensor_type(self.sizes, self.to)]

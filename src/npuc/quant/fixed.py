@@ -1,0 +1,30 @@
+"""Outputs whose scale and zero point a scheme fixes, whatever the data says.
+
+TFLite's integer kernels know the range of these functions, and so do the chips that follow it.
+"""
+
+from __future__ import annotations
+
+from npuc.ir import top
+from npuc.ir.definition import TopOp
+from npuc.ir.dtypes import QuantType
+from npuc.quant.scheme import Scheme
+
+_UNIT: dict[str, tuple[float, int]] = {"i8": (1 / 256, -128), "ui8": (1 / 256, 0), "i16": (1 / 32768, 0)}
+"""Values in [0, 1]."""
+_SIGNED: dict[str, tuple[float, int]] = {"i8": (1 / 128, 0), "ui8": (1 / 128, 128), "i16": (1 / 32768, 0)}
+"""Values in [-1, 1]."""
+_FIXED: dict[type[TopOp], dict[str, tuple[float, int]]] = {
+    top.Softmax: _UNIT,
+    top.Sigmoid: _UNIT,
+    top.Tanh: _SIGNED,
+    top.L2Norm: _SIGNED,
+}
+
+
+def fixed_output(op: TopOp, scheme: Scheme) -> QuantType | None:
+    """The type that the scheme fixes for the result of an op, or None."""
+    if scheme.requant != "double":
+        return None
+    scale, zero_point = _FIXED.get(type(op), {}).get(scheme.activation, (0.0, 0))
+    return QuantType.of(scheme.activation, scale, zero_point) if scale else None

@@ -1,0 +1,173 @@
+"""Softmax, normalization, reductions and bilinear resize."""
+
+from __future__ import annotations
+
+from math import prod, sqrt
+from typing import Any
+
+import numpy as np
+
+from npuc.engine.kernels.normalization import norm_parameters
+from npuc.engine.kernels.softmax import softmax_parameters
+from npuc.ir import Value, npu, shape_of, top, value_name
+from npuc.ir.definition import normal_axis
+from npuc.quant.arithmetic import mean_parameters, requant_parameters
+from npuc.quant.lower import Context, flat
+from npuc.quant.lowering.registry import NoIntegerForm, lowers
+
+
+@lowers(top.Softmax)
+def softmax(op: top.Softmax, context: Context) -> Value:
+    """Exponentials by table, one division."""
+    x, y = context.type_of(op.x), context.type_of(op.y)
+    kind = context.scheme(op).requant
+    try:
+        found = softmax_parameters(kind, x.scale, y.scale, y.zero_point, x.dtype.numpy, y.dtype.numpy)
+    except ValueError as error:
+        raise NoIntegerForm(str(error)) from error
+    name = value_name(op.y)
+    element = np.int16 if kind == "double" else np.uint32
+    tables = [
+        context.weight(f"{name}/{what}", np.array(table, element)) if table else None
+        for what, table in zip(("coarse", "fine"), found.tables, strict=True)
+    ]
+    lo, hi = y.dtype.limits
+    made: Value = context.emit(
+        npu.Softmax,
+        context.integer(op.x),
+        *tables,
+        to=y,
+        kind=kind,
+        lo=lo,
+        hi=hi,
+        axis=op.axis,
+        parameters=(found.multiplier, found.shift, found.left, found.diff_min),
+        loc=op.location,
+    ).y
+    return made
+
+
+def _affine(op: Any, context: Context) -> tuple[Any, Any]:
+    values = []
+    for value, neutral in ((op.scale, 1.0), (op.bias, 0.0)):
+        array = context.constant(value)
+        if value is not None and array is None:
+            raise NoIntegerForm("its scale or bias is computed at run time")
+        values.append(neutral if array is None else array.reshape(-1).astype(np.float64))
+    return values[0], values[1]
+
+
+def _norm(
+    op: Any, context: Context, mode: str, width: int, gamma: Any, beta: Any, **properties: Any
+) -> Value:
+    x, y = context.type_of(op.x), context.type_of(op.y)
+    kind = context.scheme(op).requant
+    try:
+        found = norm_parameters(kind, x.scale, y.scale, gamma, beta, width, op.epsilon)
+    except ValueError as error:
+        raise NoIntegerForm(str(error)) from error
+    name = value_name(op.y)
+    lo, hi = y.dtype.limits
+    made: Value = context.emit(
+        npu.Norm,
+        context.integer(op.x),
+        context.weight(f"{name}/gain", found.gain),
+        context.weight(f"{name}/bias", found.bias),
+        to=y,
+        kind=kind,
+        lo=lo,
+        hi=hi,
+        mode=mode,
+        parameters=(found.shift, found.epsilon, width),
+        loc=op.location,
+        **properties,
+    ).y
+    return made
+
+
+@lowers(top.LayerNorm, top.RMSNorm)
+def over_last_axes(op: Any, context: Context) -> Value:
+    """Rows are the axes from `axis` on."""
+    shape = shape_of(op.x)
+    axis = normal_axis(op.axis, len(shape))
+    gamma, beta = _affine(op, context)
+    mode = "layer" if isinstance(op, top.LayerNorm) else "rms"
+    return _norm(op, context, mode, prod(shape[axis:]), gamma, beta, axis=axis)
+
+
+@lowers(top.InstanceNorm, top.GroupNorm)
+def over_space(op: Any, context: Context) -> Value:
+    """Rows are the pixels of a channel, or of the channels of a group."""
+    shape = shape_of(op.x)
+    if len(shape) != 4:
+        raise NoIntegerForm(f"its operand has rank {len(shape)}, not 4")
+    groups = op.groups if isinstance(op, top.GroupNorm) else shape[1]
+    gamma, beta = _affine(op, context)
+    mode = "group" if isinstance(op, top.GroupNorm) else "instance"
+    return _norm(op, context, mode, prod(shape[1:]) // groups, gamma, beta, groups=groups)
+
+
+@lowers(top.L2Norm)
+def l2_norm(op: top.L2Norm, context: Context) -> Value:
+    """An RMS norm with a gamma of 1 / sqrt(width)."""
+    if op.epsilon > 1e-6:
+        raise NoIntegerForm(f"its lower bound of {op.epsilon:g} has no integer form")
+    shape = shape_of(op.x)
+    width = shape[normal_axis(op.axis, len(shape))]
+    return _norm(op, context, "l2", width, 1 / sqrt(width), 0.0, axis=op.axis)
+
+
+@lowers(top.Reduce)
+def reduce(op: top.Reduce, context: Context) -> Value:
+    """Sums and means; other reductions stay float."""
+    if op.kind not in ("sum", "mean"):
+        raise NoIntegerForm(f"a reduction by {op.kind} has no integer form")
+    scheme, x, y = context.scheme(op), context.type_of(op.x), context.type_of(op.y)
+    shape = shape_of(op.x)
+    count = prod(shape[normal_axis(axis, len(shape))] for axis in op.axes)
+    try:
+        if op.kind == "mean":
+            found = mean_parameters(scheme.requant, x.scale, y.scale, count, scheme.multiplier_bits)
+        else:
+            found = requant_parameters(scheme.requant, x.scale, y.scale, scheme.multiplier_bits)
+    except ValueError as error:
+        raise NoIntegerForm(str(error)) from error
+    lo, hi = y.dtype.limits
+    made: Value = context.emit(
+        npu.ReduceSum,
+        context.integer(op.x),
+        to=y,
+        kind=found.kind,
+        lo=lo,
+        hi=hi,
+        axes=op.axes,
+        keepdims=op.keepdims,
+        loc=op.location,
+        **flat(found),
+    ).y
+    return made
+
+
+def bilinear(op: top.Resize, context: Context) -> Value:
+    """Linear interpolation of height and width."""
+    shape = shape_of(op.x)
+    blends = len(shape) == 4 and op.sizes[:2] == shape[:2] and not op.antialias and not op.exclude_outside
+    if not blends or op.coordinates not in (
+        "half_pixel",
+        "pytorch_half_pixel",
+        "align_corners",
+        "asymmetric",
+    ):
+        raise NoIntegerForm("it is not a plain interpolation of height and width")
+    kind = context.scheme(op).requant
+    made: Value = context.emit(
+        npu.ResizeBilinear,
+        context.integer(op.x),
+        to=context.type_of(op.y),
+        kind=kind,
+        sizes=op.sizes,
+        scales=op.scales,
+        coordinates=op.coordinates,
+        loc=op.location,
+    ).y
+    return made
