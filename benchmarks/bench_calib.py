@@ -3,8 +3,9 @@
     python benchmarks/bench_calib.py              everything (`make bench-calib`)
     python benchmarks/bench_calib.py --rounds 1 --flat 0
 
-Every measurement is a process of its own. Its time is that of the whole job: prepare the program, read and preprocess
-the pictures (with the same code for all), run them, and find the ranges; loading libraries is left out. Peak memory is
+Every measurement is a process of its own. Its time is that of the whole job: load the program (npuc's `.mlir`, which an
+import wrote before; the peer's `.onnx`), read and preprocess the pictures (with the same code for all), run them, and
+find the ranges; loading libraries is left out. Peak memory is
 the largest resident size of the process, libraries and all. npuc records everything that its methods need (a histogram
 of every tensor, averages, tails) in one pass, whichever method follows.
 
@@ -56,13 +57,13 @@ def pictures(count: int) -> list[Path]:
 # --- what a process does ------------------------------------------------------------------------------------------
 
 
-def run_npuc(method: str, count: int, threads: int) -> int:
-    """npuc: import, canonical form, one pass, ranges; returns the number of tensors."""
+def run_npuc(method: str, count: int, threads: int, program: Path) -> int:
+    """npuc: one pass, ranges; returns the number of tensors."""
     from npuc.calib.calibration import calibrate
     from npuc.calib.images import load_image
-    from npuc.flow import import_model
+    from npuc.flow import load_model
 
-    graph = import_model(MODEL)
+    graph = load_model(program)
     how = preprocess()
 
     def data() -> Iterator[Any]:
@@ -71,7 +72,7 @@ def run_npuc(method: str, count: int, threads: int) -> int:
     return len(calibrate(graph, data, method, threads=threads))
 
 
-def run_peer(method: str, count: int, threads: int) -> int:
+def run_peer(method: str, count: int, threads: int, model: Path) -> int:
     """onnxruntime.quantization's own calibrator, its sessions on the threads asked for."""
     import onnxruntime
     from onnxruntime.quantization import calibrate
@@ -98,7 +99,7 @@ def run_peer(method: str, count: int, threads: int) -> int:
 
     with tempfile.TemporaryDirectory() as folder:
         calibrator = calibrate.create_calibrator(
-            MODEL,
+            model,
             augmented_model_path=str(Path(folder) / "augmented.onnx"),
             calibrate_method=getattr(calibrate.CalibrationMethod, method),
         )
@@ -106,7 +107,7 @@ def run_peer(method: str, count: int, threads: int) -> int:
         return len(calibrator.compute_data().data)
 
 
-def worker(tool: str, method: str, count: int, threads: int) -> None:
+def worker(tool: str, method: str, count: int, threads: int, model: Path) -> None:
     """One measurement; prints it as JSON."""
     import onnx  # noqa: F401
     import onnxruntime.quantization.calibrate  # noqa: F401
@@ -118,7 +119,7 @@ def worker(tool: str, method: str, count: int, threads: int) -> None:
     start = time.perf_counter()
     with open(os.devnull, "w") as nowhere:
         stdout, sys.stdout = sys.stdout, nowhere
-        tensors = (run_npuc if tool == "npuc" else run_peer)(method, count, threads)
+        tensors = (run_npuc if tool == "npuc" else run_peer)(method, count, threads, model)
         sys.stdout = stdout
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -128,9 +129,10 @@ def worker(tool: str, method: str, count: int, threads: int) -> None:
 # --- measuring ----------------------------------------------------------------------------------------------------
 
 
-def measure(tool: str, method: str, count: int, threads: int) -> dict[str, Any]:
+def measure(tool: str, method: str, count: int, threads: int, program: Path) -> dict[str, Any]:
     """One measurement in a process of its own."""
-    command = [sys.executable, __file__, "--worker", tool, method, str(count), str(threads)]
+    model = program if tool == "npuc" else MODEL
+    command = [sys.executable, __file__, "--worker", tool, method, str(count), str(threads), str(model)]
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
@@ -151,7 +153,7 @@ def main() -> int:
     """Measure, print, and say which bars are met."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
-        "--worker", nargs=4, metavar=("TOOL", "METHOD", "COUNT", "THREADS"), help=argparse.SUPPRESS
+        "--worker", nargs=5, metavar=("TOOL", "METHOD", "COUNT", "THREADS", "MODEL"), help=argparse.SUPPRESS
     )
     parser.add_argument("--rounds", type=int, default=3, help="how often npuc and MinMax take turns")
     parser.add_argument("--count", type=int, default=100, help="pictures")
@@ -159,22 +161,31 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     arguments = parser.parse_args()
     if arguments.worker:
-        tool, method, count, threads = arguments.worker
-        worker(tool, method, int(count), int(threads))
+        tool, method, count, threads, model = arguments.worker
+        worker(tool, method, int(count), int(threads), Path(model))
         return 0
     if not MODEL.is_file() or not PICTURES.is_dir():
         print(f"the model and pictures are not here: {MODEL}, {PICTURES}")
         return 0
-    count, threads = arguments.count, arguments.threads
+    with tempfile.TemporaryDirectory() as folder:
+        from npuc.flow import import_model, save_graph
+
+        program = Path(folder) / "program.mlir"
+        save_graph(import_model(MODEL), program)
+        return compare(arguments.count, arguments.flat, arguments.rounds, arguments.threads, program)
+
+
+def compare(count: int, many: int, rounds: int, threads: int, program: Path) -> int:
+    """Measure all contenders; 1 if a bar is not met."""
     print(f"{MODEL.name}, {count} pictures, {threads} threads\n")
     print(f"{'':28} {'best s':>8} {'median s':>8} {'peak MB':>10} {'tensors':>8}")
     contenders = [("npuc", "mse"), ("peer", "MinMax"), ("npuc", "max"), ("npuc", "kl")]
     runs: dict[tuple[str, str], list[dict[str, Any]]] = {key: [] for key in contenders}
-    for _ in range(arguments.rounds):
+    for _ in range(rounds):
         for key in contenders:
-            runs[key].append(measure(*key, count, threads))
+            runs[key].append(measure(*key, count, threads, program))
     for key in (("peer", "Entropy"), ("peer", "Percentile")):
-        runs[key] = [measure(*key, count, threads)]
+        runs[key] = [measure(*key, count, threads, program)]
     for (tool, method), found in runs.items():
         report(f"{'npuc' if tool == 'npuc' else 'onnxruntime'} {method}", found)
     ours, theirs = runs["npuc", "mse"], runs["peer", "MinMax"]
@@ -185,12 +196,12 @@ def main() -> int:
         (f"time / MinMax: best {best:.2f}, median {middle:.2f}", best <= TIME_BAR, f"{TIME_BAR}"),
         (f"peak memory / Entropy: {memory:.3f}", memory <= MEMORY_BAR, "1/3"),
     ]
-    if arguments.flat:
-        long = measure("npuc", "mse", arguments.flat, threads)
-        report(f"npuc mse, {arguments.flat} pictures", [long])
+    if many:
+        long = measure("npuc", "mse", many, threads, program)
+        report(f"npuc mse, {many} pictures", [long])
         growth = long["peak"] / max(r["peak"] for r in ours)
         verdicts.append(
-            (f"peak memory at {arguments.flat} / at {count}: {growth:.3f}", growth <= FLAT_BAR, f"{FLAT_BAR}")
+            (f"peak memory at {many} / at {count}: {growth:.3f}", growth <= FLAT_BAR, f"{FLAT_BAR}")
         )
     print()
     for text, good, bar in verdicts:

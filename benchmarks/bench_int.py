@@ -192,19 +192,17 @@ def profile(network: Network, threads: int, prepared: tuple[Path, dict[str, Path
     program = prepared[2]
     engine = IntegerEngine(program, threads=threads)
     inputs = {program.inputs[0].name: network.samples(1)[0]}
-    best: list[tuple[str, str, float]] = []
-    for _ in range(30):
-        found = engine.profile(inputs)
-        best = [(a, b, min(c, old[2])) for (a, b, c), old in zip(found, best or found, strict=True)]
-    total = sum(seconds for *_, seconds in best)
+    runs = [engine.profile(inputs) for _ in range(30)]
+    best = [(run[0][0], min(seconds for _, seconds in run)) for run in zip(*runs, strict=True)]
+    total = sum(seconds for _, seconds in best)
     kinds: dict[str, list[float]] = {}
-    for kind, _, seconds in best:
-        kinds.setdefault(kind, []).append(seconds)
+    for name, seconds in best:
+        kinds.setdefault(name.split()[0], []).append(seconds)
     print(f"\n{network.name}, {threads} threads: {total * 1e3:.2f} ms in {len(best)} steps")
     for kind, times in sorted(kinds.items(), key=lambda item: -sum(item[1])):
         print(f"  {kind:<22}{len(times):>4}{sum(times) * 1e3:>9.3f} ms{sum(times) / total:>8.1%}")
-    for kind, name, seconds in sorted(best, key=lambda step: -step[2])[:10]:
-        print(f"    {seconds * 1e3:>8.3f} ms  {kind:<16}{name}")
+    for name, seconds in sorted(best, key=lambda step: -step[1])[:10]:
+        print(f"    {seconds * 1e3:>8.3f} ms  {name}")
 
 
 def main() -> None:

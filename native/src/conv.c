@@ -17,7 +17,7 @@
 
 #define MAGIC 0x317663636e75706eu
 #define ALIGN 64
-#define A_BLOCK (256 * 1024) /* bytes of activations that a task keeps in the second-level cache */
+#define A_BLOCK (48 * 1024) /* bytes of activations that a task keeps in the second-level cache */
 
 enum { DEPTHWISE, DEPTHWISE_BYTES, BYTES, WORDS };
 
@@ -407,8 +407,8 @@ static void gemm_task(void *context, ptrdiff_t index, int worker) {
         const int32_t *bias = (const int32_t *)(const void *)(g->bytes + g->job->bias) + slot;
         const ptrdiff_t channels = outputs - p * NPUC_PANEL;
         for (ptrdiff_t t = 0; t < tiles; t++) {
-            const ptrdiff_t first = (r1 - r0) * t / tiles;
-            const int rows = (int)((r1 - r0) * (t + 1) / tiles - first);
+            const ptrdiff_t first = npuc_tile_start(r1 - r0, largest, tiles, t);
+            const int rows = (int)(npuc_tile_start(r1 - r0, largest, tiles, t + 1) - first);
             const uint8_t *at = a + first * g->a_stride;
             uint8_t *out[NPUC_MAX_ROWS];
             output_rows(g, r0 + first, rows, group * outputs + p * NPUC_PANEL, out);
@@ -416,6 +416,10 @@ static void gemm_task(void *context, ptrdiff_t index, int worker) {
                 wide_tile(g, rows, width, at, slot, channels, acc, out);
                 continue;
             }
+            if (bytes && ops->fused8 &&
+                ops->fused8(rows, width, g->k_steps, at, g->a_stride, flip, (const int8_t *)b, g->panel_bytes, bias, &g->stage,
+                            (int)(slot / NPUC_PANEL), channels, out))
+                continue;
             if (bytes)
                 ops->tile8(rows, width, g->k_steps, at, g->a_stride, flip, (const int8_t *)b, g->panel_bytes, bias, acc);
             else
@@ -525,16 +529,6 @@ static void depthwise_task(void *context, ptrdiff_t index, int worker) {
     }
 }
 
-/* The first output column whose window lies inside the image, and the first after those; both within [0, columns]. */
-static void inside(const npuc_window *w, ptrdiff_t *from, ptrdiff_t *to) {
-    const ptrdiff_t first = w->nx ? -w->dx[0] : 0, last = w->width - 1 - (w->nx ? w->dx[w->nx - 1] : 0);
-    *from = first <= 0 ? 0 : (first + w->step_x - 1) / w->step_x;
-    *to = last < 0 ? 0 : last / w->step_x + 1;
-    if (*from > w->columns) *from = w->columns;
-    if (*to > w->columns) *to = w->columns;
-    if (*to < *from) *to = *from;
-}
-
 static void depthwise8_task(void *context, ptrdiff_t index, int worker) {
     const run *g = context;
     const npuc_conv *c = &g->h->conv;
@@ -562,7 +556,7 @@ static void depthwise8_task(void *context, ptrdiff_t index, int worker) {
         .out_step = (c->transposed ? c->stride_w : 1) * c->out_channels * y_size,
     };
     ptrdiff_t from, to;
-    inside(w, &from, &to);
+    npuc_inside(w, &from, &to);
     const ptrdiff_t top = j * w->step_y;
     if (!w->ny || top + w->dy[0] < 0 || top + w->dy[w->ny - 1] >= w->height) from = to = 0;
     for (ptrdiff_t i = 0; i < w->columns;) {

@@ -50,6 +50,16 @@ typedef struct npuc_window {
     int adjacent; /* dx counts up by one and the group is the whole pixel: a row of the window is one run of memory */
 } npuc_window;
 
+/* The first output column whose windows lie inside the image, and the first after those; both within [0, columns]. */
+static inline void npuc_inside(const npuc_window *w, ptrdiff_t *from, ptrdiff_t *to) {
+    const ptrdiff_t first = w->nx ? -w->dx[0] : 0, last = w->width - 1 - (w->nx ? w->dx[w->nx - 1] : 0);
+    *from = first <= 0 ? 0 : (first + w->step_x - 1) / w->step_x;
+    *to = last < 0 ? 0 : last / w->step_x + 1;
+    if (*from > w->columns) *from = w->columns;
+    if (*to > w->columns) *to = w->columns;
+    if (*to < *from) *to = *from;
+}
+
 /* One block of output pixels of a depthwise layer: `pixels` neighbours of one output row, `panels` panels of channels. */
 typedef struct npuc_depthwise {
     const void *const *taps; /* [pixel][tap]: the first channel of the block */
@@ -99,6 +109,10 @@ typedef struct npuc_gemm_ops {
                   ptrdiff_t panel_bytes, const int32_t *bias, int32_t *c);
     void (*tile16)(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const int16_t *b,
                    ptrdiff_t panel_bytes, const int32_t *bias, int32_t *c);
+    /* tile8 and finish in one, or 0 and nothing done where there is no such code. NULL: never. */
+    int (*fused8)(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, int flip, const int8_t *b,
+                  ptrdiff_t panel_bytes, const int32_t *bias, const npuc_stage *stage, int first_panel, ptrdiff_t channels,
+                  uint8_t *const *out);
     /* The output stage over a tile; out[row] is the address of the tile's first channel. */
     void (*finish)(const npuc_stage *stage, int rows, int panels, int first_panel, ptrdiff_t channels, const int32_t *acc,
                    uint8_t *const *out);
@@ -123,6 +137,13 @@ const npuc_gemm_ops *npuc_gemm(void);
 
 static inline ptrdiff_t npuc_element_size(int32_t dtype) {
     return dtype == NPUC_I32 ? 4 : dtype == NPUC_I16 ? 2 : 1;
+}
+
+/* Row `t` of the cut of `count` rows into tiles: whole ones, and two about equal ones at the end. */
+static inline ptrdiff_t npuc_tile_start(ptrdiff_t count, ptrdiff_t largest, ptrdiff_t tiles, ptrdiff_t t) {
+    if (t >= tiles) return count;
+    const ptrdiff_t whole = (tiles - 2) * largest;
+    return t <= tiles - 2 ? t * largest : tiles == 1 ? 0 : whole + (count - whole + 1) / 2;
 }
 
 static inline ptrdiff_t npuc_round_up(ptrdiff_t x, ptrdiff_t to) { return (x + to - 1) / to * to; }

@@ -64,9 +64,8 @@ ALWAYS __m512i broadcast(const uint8_t *p) {
 }
 
 /* rows, panels, flip and words are constants in every caller, so that the accumulators live in registers. */
-ALWAYS void tile(int rows, int panels, int flip, int words, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const uint8_t *b,
-                 ptrdiff_t panel_bytes, const int32_t *bias, int32_t *c) {
-    __m512i acc[ROWS][NPUC_MAX_PANELS];
+ALWAYS void accumulate(__m512i acc[ROWS][NPUC_MAX_PANELS], int rows, int panels, int flip, int words, ptrdiff_t k,
+                       const uint8_t *a, ptrdiff_t stride, const uint8_t *b, ptrdiff_t panel_bytes, const int32_t *bias) {
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
@@ -90,6 +89,12 @@ ALWAYS void tile(int rows, int panels, int flip, int words, ptrdiff_t k, const u
         }
         a0 += 4, a1 += 4, a2 += 4;
     }
+}
+
+ALWAYS void tile(int rows, int panels, int flip, int words, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const uint8_t *b,
+                 ptrdiff_t panel_bytes, const int32_t *bias, int32_t *c) {
+    __m512i acc[ROWS][NPUC_MAX_PANELS];
+    accumulate(acc, rows, panels, flip, words, k, a, stride, b, panel_bytes, bias);
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
@@ -278,17 +283,36 @@ ALWAYS __m512i pack(const __m512i y[4], const saturation *t) {
     return _mm512_min_epu8(_mm512_max_epu8(_mm512_packus_epi16(a, b), t->lo), t->hi);
 }
 
-/* Bytes: two panels of two rows, or one panel of four, at a time. `q` has the parameters of each panel. */
+/* Up to four vectors of two panels of two rows, or one panel of four, starting at row r. `mask`: of the last panel. */
+ALWAYS void store_rows(const __m512i y[4], const saturation *t, int panels, int r, int rows, __mmask16 mask,
+                       uint8_t *const *out) {
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i bytes = _mm512_permutexvar_epi32(order, pack(y, t));
+    if (panels == 2) {
+        const __mmask32 both = 0xffff | (__mmask32)mask << 16;
+        store32(out[r], both, _mm512_castsi512_si256(bytes));
+        if (r + 1 < rows) store32(out[r + 1], both, _mm512_extracti64x4_epi64(bytes, 1));
+    } else {
+        store16(out[r], mask, _mm512_castsi512_si128(bytes));
+        if (r + 1 < rows) store16(out[r + 1], mask, _mm512_extracti32x4_epi32(bytes, 1));
+        if (r + 2 < rows) store16(out[r + 2], mask, _mm512_extracti32x4_epi32(bytes, 2));
+        if (r + 3 < rows) store16(out[r + 3], mask, _mm512_extracti32x4_epi32(bytes, 3));
+    }
+}
+
+/* The channels of the last of `panels` panels. */
+ALWAYS __mmask16 last_mask(int panels, ptrdiff_t channels) {
+    const ptrdiff_t last = channels - (panels - 1) * NPUC_PANEL;
+    return last >= NPUC_PANEL ? 0xffff : (__mmask16)((1u << last) - 1);
+}
+
 ALWAYS void finish_bytes(const npuc_stage *s, int kind, int level, int rows, int panels, ptrdiff_t first_panel, ptrdiff_t channels,
                          const int32_t *acc, uint8_t *const *out) {
     parameters q[NPUC_MAX_PANELS];
     for (int p = 0; p < panels; p++) q[p] = load_parameters(s, (first_panel + p) * NPUC_PANEL, 1, kind, level);
     const saturation t = load_saturation(s);
-    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const int together = 4 / panels;
-    const ptrdiff_t last = channels - (panels - 1) * NPUC_PANEL; /* channels of the last panel, or more */
-    const __mmask16 mask = last >= NPUC_PANEL ? 0xffff : (__mmask16)((1u << last) - 1);
-    for (int r = 0; r < rows; r += together) {
+    const __mmask16 mask = last_mask(panels, channels);
+    for (int r = 0; r < rows; r += 4 / panels) {
         __m512i y[4];
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
@@ -296,18 +320,64 @@ ALWAYS void finish_bytes(const npuc_stage *s, int kind, int level, int rows, int
             const __m512i a = _mm512_loadu_si512(acc + ((ptrdiff_t)row * panels + i % panels) * NPUC_PANEL);
             y[i] = rescale(a, &q[i % panels], kind, level);
         }
-        const __m512i bytes = _mm512_permutexvar_epi32(order, pack(y, &t));
-        if (panels == 2) {
-            const __mmask32 both = 0xffff | (__mmask32)mask << 16;
-            store32(out[r], both, _mm512_castsi512_si256(bytes));
-            if (r + 1 < rows) store32(out[r + 1], both, _mm512_extracti64x4_epi64(bytes, 1));
-        } else {
-            store16(out[r], mask, _mm512_castsi512_si128(bytes));
-            if (r + 1 < rows) store16(out[r + 1], mask, _mm512_extracti32x4_epi32(bytes, 1));
-            if (r + 2 < rows) store16(out[r + 2], mask, _mm512_extracti32x4_epi32(bytes, 2));
-            if (r + 3 < rows) store16(out[r + 3], mask, _mm512_extracti32x4_epi32(bytes, 3));
-        }
+        store_rows(y, &t, panels, r, rows, mask, out);
     }
+}
+
+/* A whole tile of bytes, from the products to the outputs, without a detour through memory. */
+ALWAYS void fused(int kind, int panels, int flip, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const uint8_t *b,
+                  ptrdiff_t panel_bytes, const int32_t *bias, const npuc_stage *s, ptrdiff_t first_panel, ptrdiff_t channels,
+                  uint8_t *const *out) {
+    __m512i acc[ROWS][NPUC_MAX_PANELS];
+    accumulate(acc, ROWS, panels, flip, 0, k, a, stride, b, panel_bytes, bias);
+    /* Nothing that follows may be loaded before the loop ends: the loop needs every register. */
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 2
+        for (int p = 0; p < panels; p++) __asm__ volatile("" : "+v"(acc[r][p]) : : "memory");
+    const saturation t = load_saturation(s);
+    const __mmask16 mask = last_mask(panels, channels);
+    parameters q[NPUC_MAX_PANELS];
+#pragma GCC unroll 2
+    for (int p = 0; p < panels; p++) q[p] = load_parameters(s, (first_panel + p) * NPUC_PANEL, 1, kind, NPUC_FAST);
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; r += 4 / panels) {
+        __m512i y[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) y[i] = rescale(acc[r + i / panels][i % panels], &q[i % panels], kind, NPUC_FAST);
+        store_rows(y, &t, panels, r, ROWS, mask, out);
+    }
+}
+
+typedef void fused_function(ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const uint8_t *b, ptrdiff_t panel_bytes,
+                            const int32_t *bias, const npuc_stage *s, ptrdiff_t first_panel, ptrdiff_t channels,
+                            uint8_t *const *out);
+
+#define FUSED(kind, panels, flip)                                                                                             \
+    static void fused_##kind##_##panels##_##flip(ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const uint8_t *b,           \
+                                                 ptrdiff_t panel_bytes, const int32_t *bias, const npuc_stage *s,             \
+                                                 ptrdiff_t first_panel, ptrdiff_t channels, uint8_t *const *out) {            \
+        fused(kind, panels, flip, k, a, stride, b, panel_bytes, bias, s, first_panel, channels, out);                         \
+    }
+#define FUSED4(kind) FUSED(kind, 1, 0) FUSED(kind, 1, 1) FUSED(kind, 2, 0) FUSED(kind, 2, 1)
+FUSED4(NPUC_DOUBLE)
+FUSED4(NPUC_SINGLE)
+FUSED4(NPUC_SINGLE_EVEN)
+FUSED4(NPUC_POW2)
+FUSED4(NPUC_FLOAT)
+#define FUSED_ROW(kind) \
+    { {fused_##kind##_1_0, fused_##kind##_1_1}, {fused_##kind##_2_0, fused_##kind##_2_1} }
+static fused_function *const fused_tiles[5][2][2] = {FUSED_ROW(NPUC_DOUBLE), FUSED_ROW(NPUC_SINGLE), FUSED_ROW(NPUC_SINGLE_EVEN),
+                                                     FUSED_ROW(NPUC_POW2), FUSED_ROW(NPUC_FLOAT)};
+
+static int fused8(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, int flip, const int8_t *b,
+                  ptrdiff_t panel_bytes, const int32_t *bias, const npuc_stage *s, int first_panel, ptrdiff_t channels,
+                  uint8_t *const *out) {
+    if (rows != ROWS || s->kind < 0 || npuc_element_size(s->dtype) != 1) return 0;
+    for (int p = 0; p < panels; p++)
+        if (s->level[first_panel + p] != NPUC_FAST) return 0;
+    fused_tiles[s->kind][panels - 1][flip != 0](k, a, stride, (const uint8_t *)b, panel_bytes, bias, s, first_panel, channels, out);
+    return 1;
 }
 
 /* Words and accumulators, one panel at a time. */
@@ -584,6 +654,7 @@ const npuc_gemm_ops npuc_gemm_avx512 = {
     .panels = 2,
     .tile8 = tile8,
     .tile16 = tile16,
+    .fused8 = fused8,
     .finish = finish,
     .gather8 = gather8,
     .gather16 = gather16,

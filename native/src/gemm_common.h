@@ -53,55 +53,70 @@ static inline void copy_words(const npuc_window *w, uint8_t *dst, const uint8_t 
         widen_bytes(dst, src, n, w->dtype == NPUC_I8);
 }
 
-/* `words`: the gathered elements are int16. Constant in each caller. */
+/* One row of the im2col matrix, wherever its window lies: output pixel (j, i) of `image`. */
+static inline __attribute__((always_inline)) void gather_row(const npuc_window *w, const uint8_t *image, ptrdiff_t j,
+                                                             ptrdiff_t i, uint8_t *to, int flip, int words) {
+    const ptrdiff_t size = words ? 2 : 1;
+    for (int32_t a = 0; a < w->ny; a++) {
+        const ptrdiff_t y = j * w->step_y + w->dy[a];
+        for (int32_t b = 0; b < w->nx; b++, to += w->run * size) {
+            const ptrdiff_t x = i * w->step_x + w->dx[b];
+            const int inside = y >= 0 && y < w->height && x >= 0 && x < w->width;
+            const uint8_t *from = image + (inside ? (y * w->width + x) * w->pixel : 0);
+            if (words) {
+                if (inside)
+                    copy_words(w, to, from, w->run);
+                else
+                    fill_zero_point16(w, to, w->run);
+            } else if (inside) {
+                copy_bytes(to, from, w->run, flip);
+            } else {
+                fill_zero_point(w, to, w->run, flip);
+            }
+        }
+    }
+}
+
+/*
+ * `words`: the gathered elements are int16. Constant in each caller.
+ *
+ * Where the windows of neighbouring outputs lie inside the image and a row of a window is one run of memory, which is nearly
+ * everywhere in nearly every layer, there is nothing to decide: one copy for each row of the window.
+ */
 static inline __attribute__((always_inline)) void gather(const npuc_window *w, ptrdiff_t first, ptrdiff_t count, uint8_t *dst,
                                                          ptrdiff_t stride, int flip, int words) {
     const ptrdiff_t size = words ? 2 : 1;
-    const ptrdiff_t used = (ptrdiff_t)w->ny * w->nx * w->run * size;
-    const ptrdiff_t image = w->rows * w->columns;
-    ptrdiff_t n = first / image, j = first % image / w->columns, i = first % w->columns;
-    for (ptrdiff_t r = 0; r < count; r++, dst += stride) {
-        const uint8_t *base = w->x + n * w->height * w->width * w->pixel + w->offset;
-        uint8_t *to = dst;
-        const ptrdiff_t x0 = i * w->step_x + w->dx[0];
-        const int whole = w->adjacent && w->nx > 0 && x0 >= 0 && x0 + w->nx <= w->width;
-        for (int32_t a = 0; a < w->ny; a++) {
-            const ptrdiff_t y = j * w->step_y + w->dy[a];
-            const ptrdiff_t n_all = w->nx * w->run;
-            if (y < 0 || y >= w->height) {
-                if (words)
-                    fill_zero_point16(w, to, n_all);
-                else
-                    fill_zero_point(w, to, n_all, flip);
-                to += n_all * size;
-                continue;
-            }
-            const uint8_t *line = base + y * w->width * w->pixel;
-            if (whole) {
-                if (words)
-                    copy_words(w, to, line + x0 * w->pixel, n_all);
-                else
-                    copy_bytes(to, line + x0 * w->pixel, n_all, flip);
-                to += n_all * size;
-                continue;
-            }
-            for (int32_t b = 0; b < w->nx; b++, to += w->run * size) {
-                const ptrdiff_t x = i * w->step_x + w->dx[b];
-                const int inside = x >= 0 && x < w->width;
-                if (words) {
-                    if (inside)
-                        copy_words(w, to, line + x * w->pixel, w->run);
+    const ptrdiff_t run = w->nx * w->run, used = w->ny * run * size;
+    const ptrdiff_t per_image = w->rows * w->columns;
+    ptrdiff_t n = first / per_image, j = first % per_image / w->columns, i = first % w->columns;
+    ptrdiff_t from = 0, to = 0; /* columns whose windows lie inside */
+    if (w->adjacent && w->nx && w->ny) npuc_inside(w, &from, &to);
+    while (count > 0) {
+        const uint8_t *image = w->x + n * w->height * w->width * w->pixel + w->offset;
+        const ptrdiff_t top = j * w->step_y;
+        if (i >= from && i < to && top + w->dy[0] >= 0 && top + w->dy[w->ny - 1] < w->height) {
+            const ptrdiff_t pixels = to - i < count ? to - i : count;
+            const uint8_t *corner = image + (top * w->width + i * w->step_x + w->dx[0]) * w->pixel;
+            for (ptrdiff_t p = 0; p < pixels; p++, dst += stride, corner += w->step_x * w->pixel) {
+                for (int32_t a = 0; a < w->ny; a++) {
+                    const uint8_t *line = corner + w->dy[a] * w->width * w->pixel;
+                    if (words)
+                        copy_words(w, dst + a * run * 2, line, run);
                     else
-                        fill_zero_point16(w, to, w->run);
-                } else if (inside) {
-                    copy_bytes(to, line + x * w->pixel, w->run, flip);
-                } else {
-                    fill_zero_point(w, to, w->run, flip);
+                        copy_bytes(dst + a * run, line, run, flip);
                 }
+                for (ptrdiff_t z = used; z < w->padded; z++) dst[z] = 0;
             }
+            i += pixels;
+            count -= pixels;
+        } else {
+            gather_row(w, image, j, i, dst, flip, words);
+            for (ptrdiff_t z = used; z < w->padded; z++) dst[z] = 0;
+            dst += stride;
+            i++;
+            count--;
         }
-        for (ptrdiff_t z = used; z < w->padded; z++) dst[z] = 0;
-        if (++i == w->columns) {
+        if (i == w->columns) {
             i = 0;
             if (++j == w->rows) {
                 j = 0;

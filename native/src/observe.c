@@ -1,9 +1,9 @@
 /*
- * Statistics of float tensors: two passes over each tensor while it is in cache, one over the data of a calibration.
+ * Statistics of float tensors, in one pass over memory: block by block, extremes and sums first, then counts.
  *
- * The first pass finds extremes and sums, the second counts. The AVX2 code and the portable code give the same bits:
- * sums run in eight lanes of double in both, and the square of a float is exact in double. A histogram whose range is a
- * power of two can double it by adding neighbours, which gives exactly the counts of the wider bins.
+ * The AVX2 code and the portable code give the same bits: sums run in eight lanes of double in both, and the square of a
+ * float is exact in double. A histogram whose range is a power of two can double it by adding neighbours, which gives
+ * exactly the counts of the wider bins: so the range may grow at any block.
  */
 #include "npuc/observe.h"
 #include "npuc/gemm.h"
@@ -22,7 +22,8 @@
 enum {
     LANES = 8,
     TABLES = 4,           /* consecutive values count in different tables, so that equal ones do not wait for each other */
-    BLOCK = 1024,         /* values binned at a time */
+    BLOCK = 8192,         /* values that are looked at twice while they are in cache; a multiple of LANES */
+    PART = 1024,          /* values binned at a time */
     FEW = 1 << 14,        /* below this many values one table is faster */
     MANY = 1 << 30,       /* values a table of 32-bit counts can take in */
     MIN_EXPONENT = -60,   /* of the range; an all-zero tensor has this one */
@@ -84,7 +85,9 @@ __attribute__((target("avx2"))) static void summarize_avx2(const float *x, size_
     const __m256d wide_sign = _mm256_set1_pd(-0.0);
     const __m256 top = _mm256_set1_ps(INFINITY), bottom = _mm256_set1_ps(-INFINITY);
     __m256 low = _mm256_set1_ps(s->min), high = _mm256_set1_ps(s->max);
-    __m256d sum0 = _mm256_setzero_pd(), sum1 = sum0, square0 = sum0, square1 = sum0, absolute0 = sum0, absolute1 = sum0;
+    __m256d sum0 = _mm256_loadu_pd(s->sum), sum1 = _mm256_loadu_pd(s->sum + 4);
+    __m256d square0 = _mm256_loadu_pd(s->square), square1 = _mm256_loadu_pd(s->square + 4);
+    __m256d absolute0 = _mm256_loadu_pd(s->absolute), absolute1 = _mm256_loadu_pd(s->absolute + 4);
     size_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         __m256 v = _mm256_loadu_ps(x + i);
@@ -167,6 +170,15 @@ static int32_t floor_shift(int32_t value, int shift)
     return value >= 0 ? value >> shift : -(((-value - 1) >> shift) + 1);
 }
 
+/* The exponent of the smallest range that holds a magnitude. */
+static int32_t exponent_for(float magnitude)
+{
+    int exponent = MIN_EXPONENT;
+    if (magnitude > 0.0f)
+        (void)frexpf(magnitude, &exponent); /* magnitude < 2^exponent */
+    return exponent < MIN_EXPONENT ? MIN_EXPONENT : exponent;
+}
+
 /* Merge bins so that the range is 2^steps as wide. */
 static void widen(uint64_t *histogram, int32_t bins, uint64_t *tail, int32_t steps)
 {
@@ -190,30 +202,30 @@ static void widen(uint64_t *histogram, int32_t bins, uint64_t *tail, int32_t ste
     }
 }
 
-/* Count one chunk in `tables`: all values in range if `clean`, else those beyond the bound are passed over. */
-static void count_chunk(
+/* Count one block in `tables`: all values are in range if `clean`, else those beyond the bound are passed over. */
+static void count_block(
     const float *x, size_t n, float bound, int clean, float scale, int32_t bins, int tables, int avx2, uint32_t *counts)
 {
-    int32_t number[BLOCK];
-    float kept[BLOCK];
+    int32_t number[PART];
+    float kept[PART];
     int32_t half = bins / 2;
-    for (size_t start = 0; start < n; start += BLOCK) {
-        size_t size = n - start < BLOCK ? n - start : BLOCK;
-        const float *block = x + start;
+    for (size_t start = 0; start < n; start += PART) {
+        size_t size = n - start < PART ? n - start : PART;
+        const float *part = x + start;
         if (!clean) {
             size_t good = 0;
             for (size_t i = 0; i < size; i++)
-                if (fabsf(block[i]) <= bound)
-                    kept[good++] = block[i];
-            block = kept;
+                if (fabsf(part[i]) <= bound)
+                    kept[good++] = part[i];
+            part = kept;
             size = good;
         }
 #if HAVE_AVX2
         if (avx2)
-            bin_avx2(block, size, scale, half, number);
+            bin_avx2(part, size, scale, half, number);
         else
 #endif
-            bin_portable(block, size, scale, half, number);
+            bin_portable(part, size, scale, half, number);
         size_t i = 0;
         if (tables == TABLES) {
             uint32_t *second = counts + bins, *third = second + bins, *fourth = third + bins;
@@ -228,6 +240,17 @@ static void count_chunk(
             counts[number[i]]++;
     }
     (void)avx2;
+}
+
+/* Move what the tables hold to `merged`. */
+static void flush(uint32_t *counts, int tables, int32_t bins, uint64_t *merged)
+{
+    for (int table = 0; table < tables; table++) {
+        uint32_t *one = counts + (size_t)table * (size_t)bins;
+        for (int32_t i = 0; i < bins; i++)
+            merged[i] += one[i];
+    }
+    memset(counts, 0, (size_t)tables * (size_t)bins * sizeof *counts);
 }
 
 /* Add the `left` largest magnitudes that `counts` holds to the tail. */
@@ -254,81 +277,75 @@ NPUC_API npuc_status npuc_observe(
         (statistics->exponent < MIN_EXPONENT || statistics->exponent > MAX_EXPONENT + 1))
         return NPUC_BAD_ARGUMENT;
 
+    int tables = n < FEW ? 1 : TABLES;
+    uint32_t *counts = calloc((size_t)tables * (size_t)bins, sizeof *counts);
+    uint64_t *merged = calloc((size_t)bins, sizeof *merged);
+    if (counts == NULL || merged == NULL) {
+        free(counts);
+        free(merged);
+        return NPUC_NO_MEMORY;
+    }
+
     summary s;
     memset(&s, 0, sizeof s);
     s.min = INFINITY;
     s.max = -INFINITY;
     int avx2 = use_avx2(flags);
+    int32_t exponent = statistics->exponent;
+    size_t waiting = 0; /* values in the tables */
+    for (size_t start = 0; start < n; start += BLOCK) {
+        size_t size = n - start < BLOCK ? n - start : BLOCK;
+        int64_t bad = s.nans + s.infinite;
 #if HAVE_AVX2
-    if (avx2)
-        summarize_avx2(x, n, bound, &s);
-    else
+        if (avx2)
+            summarize_avx2(x + start, size, bound, &s);
+        else
 #endif
-        summarize_portable(x, n, bound, &s);
-
-    /* Which zero came first is the one thing the two variants may see differently. */
-    s.min += 0.0f;
-    s.max += 0.0f;
-    int64_t count = (int64_t)n - s.nans - s.infinite;
-    int tables = n < FEW ? 1 : TABLES;
-    uint32_t *counts = NULL;
-    uint64_t *merged = NULL;
-    if (count > 0) {
-        counts = calloc((size_t)tables * (size_t)bins, sizeof *counts);
-        merged = calloc((size_t)bins, sizeof *merged);
-        if (counts == NULL || merged == NULL) {
-            free(counts);
-            free(merged);
-            return NPUC_NO_MEMORY;
+            summarize_portable(x + start, size, bound, &s);
+        if (s.min > s.max)
+            continue; /* no value yet */
+        int32_t needed = exponent_for(-s.min > s.max ? -s.min : s.max);
+        if (exponent == NPUC_OBSERVE_EMPTY) {
+            exponent = needed;
+        } else if (needed > exponent) {
+            flush(counts, tables, bins, merged);
+            waiting = 0;
+            widen(merged, bins, NULL, needed - exponent);
+            widen(histogram, bins, tail, needed - exponent);
+            exponent = needed;
+        } else if (waiting > MANY) {
+            flush(counts, tables, bins, merged);
+            waiting = 0;
         }
+        float scale = (float)ldexp((double)(bins / 2), -exponent);
+        count_block(x + start, size, bound, bad == s.nans + s.infinite, scale, bins, tables, avx2, counts);
+        waiting += size;
     }
+    flush(counts, tables, bins, merged);
 
+    int64_t count = (int64_t)n - s.nans - s.infinite;
+    /* Which zero came first is the one thing the two variants may see differently. */
+    float min = count > 0 ? s.min + 0.0f : 0.0f, max = count > 0 ? s.max + 0.0f : 0.0f;
+    int first = statistics->exponent == NPUC_OBSERVE_EMPTY;
     statistics->nans += s.nans;
     statistics->infinite += s.infinite;
     statistics->batch_count = count;
-    statistics->batch_min = count > 0 ? s.min : 0.0f;
-    statistics->batch_max = count > 0 ? s.max : 0.0f;
-    if (count == 0)
-        return NPUC_OK;
-
-    float magnitude = -s.min > s.max ? -s.min : s.max;
-    int exponent = MIN_EXPONENT;
-    if (magnitude > 0.0f)
-        (void)frexpf(magnitude, &exponent); /* magnitude < 2^exponent */
-    if (exponent < MIN_EXPONENT)
-        exponent = MIN_EXPONENT;
-    if (statistics->exponent == NPUC_OBSERVE_EMPTY) {
+    statistics->batch_min = min;
+    statistics->batch_max = max;
+    if (count > 0) {
         statistics->exponent = exponent;
-        statistics->min = s.min;
-        statistics->max = s.max;
-    } else {
-        if (exponent > statistics->exponent) {
-            widen(histogram, bins, tail, exponent - statistics->exponent);
-            statistics->exponent = exponent;
+        statistics->min = first || min < statistics->min ? min : statistics->min;
+        statistics->max = first || max > statistics->max ? max : statistics->max;
+        statistics->count += count;
+        statistics->sum += total(s.sum);
+        statistics->square += total(s.square);
+        statistics->absolute += total(s.absolute);
+        for (int32_t i = 0; i < bins; i++)
+            histogram[i] += merged[i];
+        if (tail != NULL) {
+            double wanted = ceil(tail_ratio * (double)count);
+            collect_tail(merged, bins, wanted < 1.0 ? 1 : (uint64_t)wanted, tail);
         }
-        statistics->min = s.min < statistics->min ? s.min : statistics->min;
-        statistics->max = s.max > statistics->max ? s.max : statistics->max;
-    }
-    statistics->count += count;
-    statistics->sum += total(s.sum);
-    statistics->square += total(s.square);
-    statistics->absolute += total(s.absolute);
-
-    float scale = (float)ldexp((double)(bins / 2), -statistics->exponent);
-    for (size_t start = 0; start < n; start += MANY) {
-        size_t size = n - start < MANY ? n - start : MANY;
-        count_chunk(x + start, size, bound, count == (int64_t)n, scale, bins, tables, avx2, counts);
-        for (int table = 0; table < tables; table++)
-            for (int32_t i = 0; i < bins; i++)
-                merged[i] += counts[(size_t)table * (size_t)bins + (size_t)i];
-        if (start + size < n)
-            memset(counts, 0, (size_t)tables * (size_t)bins * sizeof *counts);
-    }
-    for (int32_t i = 0; i < bins; i++)
-        histogram[i] += merged[i];
-    if (tail != NULL) {
-        double wanted = ceil(tail_ratio * (double)count);
-        collect_tail(merged, bins, wanted < 1.0 ? 1 : (uint64_t)wanted, tail);
     }
     free(counts);
     free(merged);

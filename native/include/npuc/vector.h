@@ -176,6 +176,31 @@ typedef struct npuc_resize {
 
 NPUC_API npuc_status npuc_resize_bilinear(const npuc_resize *resize, const void *x, void *y, int32_t threads);
 
+/*
+ * One direction of an LSTM (4 gates, in the order input, forget, cell, output) or a GRU (3 gates: update, reset, new):
+ * docs/arithmetic-recurrent.md. Rows of weights and parameters are gate * hidden + unit; weights are below 256 in magnitude.
+ */
+typedef struct npuc_recurrent {
+    int32_t gates;
+    int32_t linear_before_reset; /* GRU */
+    int32_t reverse;             /* from the last step to the first */
+    int32_t cell_bits;           /* LSTM: bits behind the point of a cell */
+    int64_t steps, batch, inputs, hidden;
+    int32_t x_dtype, x_zero_point;
+    int32_t h_dtype, h_zero_point;
+    int32_t lo, hi;
+    const int16_t *w, *r;
+    const int32_t *multiplier_x, *multiplier_h, *shift;
+    const int64_t *bias;
+    const int64_t *bias_h; /* GRU with linear_before_reset: of the new gate, behind the reset */
+    const int16_t *sigmoid, *tanh, *cell_tanh; /* 513 entries each */
+    int32_t out_multiplier, out_shift;
+} npuc_recurrent;
+
+/* x is [steps, batch, inputs], y [steps, batch, hidden]; h and state, [batch, hidden], hold the start and then the end. */
+NPUC_API npuc_status npuc_recurrent_run(
+    const npuc_recurrent *recurrent, const void *x, void *h, int16_t *state, void *y, int32_t threads);
+
 #ifdef __cplusplus
 }
 #endif

@@ -98,7 +98,7 @@ def collect(
     observers = {
         name: Observer(name, options, (channels or {}).get(name)) for name in (*_inputs(graph), *results)
     }
-    engine = FloatEngine(graph, fetch=results, threads=threads)
+    engine = FloatEngine(graph, fetch=results, threads=threads, spin=False)
     size = batch_size(graph)
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None

@@ -24,11 +24,13 @@ from npuc.ir import DYNAMIC, DType, Graph, dtype_of, shape_of
 _ERRORS_ONLY = 3
 
 
-def session_options(threads: int | None = None, optimize: bool = True, integer_kernels: bool = False) -> Any:
+def session_options(
+    threads: int | None = None, optimize: bool = True, integer_kernels: bool = False, spin: bool = True
+) -> Any:
     """The options that the float engine runs a session with: quiet, deterministic, float arithmetic throughout.
 
     `integer_kernels` lets ONNX Runtime compute dequantize, op, quantize in integers, as it does by default: the way to
-    the same bits as a file that spells its layers QLinearConv.
+    the same bits as a file that spells its layers QLinearConv. Without `spin`, threads sleep between runs.
     """
     options = ort.SessionOptions()
     options.log_severity_level = _ERRORS_ONLY + 1
@@ -39,6 +41,7 @@ def session_options(threads: int | None = None, optimize: bool = True, integer_k
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
     # A quantized model means quantize, float op, dequantize; integer kernels in their place round differently.
     options.add_session_config_entry("session.disable_quant_qdq", "0" if integer_kernels else "1")
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
     return options
 
 
@@ -53,6 +56,7 @@ class FloatEngine:
     """Runs one program; safe to call from several threads.
 
     `fetch` names tensors or layers whose values are returned too, under the names asked for; `ALL_TENSORS` is all.
+    `spin=False` leaves the processors to whoever works on the results between runs.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class FloatEngine:
         threads: int | None = None,
         optimize: bool = True,
         integer_kernels: bool = False,
+        spin: bool = True,
     ) -> None:
         exported = to_onnx(graph, fetch)
         self.inputs: dict[str, tuple[DType, tuple[int, ...]]] = {
@@ -77,12 +82,14 @@ class FloatEngine:
         self._types = [types[name] for name in self._wanted]
         self._native = all(map(is_native, (*self._types, *(dtype for dtype, _ in self.inputs.values()))))
         try:
-            options = session_options(threads, optimize, integer_kernels)
+            options = session_options(threads, optimize, integer_kernels, spin)
             self._session, self._weights = _session(exported, options)
         except Exception as error:
             try:
                 # A graph optimization of ONNX Runtime may fail on a model that runs as it stands.
-                self._session, self._weights = _session(exported, session_options(threads, optimize=False))
+                self._session, self._weights = _session(
+                    exported, session_options(threads, optimize=False, spin=spin)
+                )
             except Exception:
                 raise EngineError(f"ONNX Runtime cannot load the program: {_first_line(error)}") from error
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from npuc.engine.floating import ALL_TENSORS
-from npuc.engine.handlers import find_handler, is_recordable
+from npuc.engine.handlers import find_handler, is_recordable, reads_in_place
 from npuc.engine.program import Program, Step
 from npuc.engine.single import single_op
 from npuc.errors import InputDataError, UnknownTensorError
@@ -59,8 +59,9 @@ class IntegerEngine:
         self._steps = [
             Step(
                 name=f"{op.name} '{value_name(op.results[0])}'" if op.results else op.name,
-                function=_function(op, graph, threads),
+                function=prepare(op, graph, threads),
                 recordable=record and is_recordable(op),
+                in_place=reads_in_place(op),
                 operands=tuple(self._values[value] for value in op.operands),
                 results=tuple(self._values[value] for value in op.results),
                 places=tuple(map(_place, op.results)),
@@ -68,7 +69,14 @@ class IntegerEngine:
             )
             for op, last in zip(ops, dying, strict=True)
         ]
-        self._idle = [Program(self._steps, self._constants)]
+        self._idle = [self._laid_out()]
+
+    def _laid_out(self) -> Program:
+        inputs = {
+            self._values[port.value]: (shape_of(port.value), np.dtype(dtype_of(port.type).numpy))
+            for port in self.graph.inputs
+        }
+        return Program(self._steps, self._constants, inputs)
 
     def _find(self, name: str) -> Value:
         value = self.graph.find(name)
@@ -110,7 +118,7 @@ class IntegerEngine:
         try:
             program = self._idle.pop()
         except IndexError:
-            program = Program(self._steps, self._constants)
+            program = self._laid_out()
         try:
             yield program
         finally:
@@ -127,7 +135,7 @@ class IntegerEngine:
                 raise InputDataError(
                     f"the input '{port.name}' has shape {list(array.shape)}, not {list(shape_of(port.value))}"
                 )
-            given[self._values[port.value]] = array.astype(dtype_of(port.type).numpy, copy=False)
+            given[self._values[port.value]] = np.ascontiguousarray(array, dtype_of(port.type).numpy)
         return given
 
     def _shown(self, value: Value, program: Program) -> Array:
@@ -161,7 +169,7 @@ def _all_values(graph: Graph) -> list[Value]:
     return [*graph.block.args, *(value for op in graph.ops for value in op.results)]
 
 
-def prepare(op: TensorOp, graph: Graph, threads: int) -> Step:
+def prepare(op: TensorOp, graph: Graph, threads: int) -> Callable[[list[Array]], list[Array]]:
     """A function of the operands' arrays that runs one op of a program."""
     handler = find_handler(op)
     if handler is not None:

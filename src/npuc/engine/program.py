@@ -7,6 +7,7 @@ they make is held in `slots` until its last use, or copied to its place if it is
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -29,6 +30,8 @@ class Step:
     name: str
     function: Callable[[list[Array]], list[Array]]
     recordable: bool
+    in_place: bool
+    """Whether a recorded step may read an input of the program where the user has it."""
     operands: tuple[int, ...]
     results: tuple[int, ...]
     places: tuple[tuple[tuple[int, ...], np.dtype[Any]] | None, ...]
@@ -40,7 +43,12 @@ class Step:
 class Program:
     """Steps in memory of their own; one run at a time."""
 
-    def __init__(self, steps: Sequence[Step], constants: Mapping[int, Array]) -> None:
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        constants: Mapping[int, Array],
+        inputs: Mapping[int, tuple[tuple[int, ...], np.dtype[Any]]],
+    ) -> None:
         self.arrays: dict[int, Array] = dict(constants)
         """Values whose place does not change."""
         self.slots: dict[int, Array] = {}
@@ -49,10 +57,14 @@ class Program:
         self._calls: list[Call] = []
         self._owners: list[int] = []
         self._kept: list[Any] = []
+        # A stand-in for each input: nothing reads its memory, its address is replaced in every run.
+        self._stand_ins = {value: np.empty(*place) for value, place in inputs.items()}
+        self._cells = {value: ctypes.c_void_p() for value in inputs}
         arena = Arena()
         for index, step in enumerate(steps):
-            fixed = all(value in self.arrays for value in step.operands)
-            made = self._record(step, arena) if step.recordable and fixed else [self._start(step, arena)]
+            known = self._stand_ins.keys() | self.arrays.keys() if step.in_place else self.arrays.keys()
+            recorded = step.recordable and all(value in known for value in step.operands)
+            made = self._record(step, arena) if recorded else [self._start(step, arena)]
             self._calls += made
             self._owners += [index] * len(made)
             for value in step.results:
@@ -66,11 +78,15 @@ class Program:
         """Bytes of the tensors."""
 
     def _record(self, step: Step, arena: Arena) -> list[Call]:
-        with recording(Tape(arena.new)) as tape:
-            made = step.function([self.arrays[value] for value in step.operands])
+        cells = {self._stand_ins[value].ctypes.data: cell for value, cell in self._cells.items()}
+        with recording(Tape(arena.new, cells)) as tape:
+            made = step.function([self._array(value) for value in step.operands])
         self.arrays.update(zip(step.results, made, strict=True))
         self._kept.append(tape.kept)
         return tape.calls
+
+    def _array(self, value: int) -> Array:
+        return self.arrays[value] if value in self.arrays else self._stand_ins[value]
 
     def _start(self, step: Step, arena: Arena) -> Call:
         """A call that runs a step on whatever its operands are then."""
@@ -94,17 +110,15 @@ class Program:
         return run
 
     def run(self, inputs: Mapping[int, Array]) -> None:
-        """Run all steps; results are in `arrays` and `slots`."""
-        self.slots.clear()
-        self.slots.update(inputs)
+        """Run all steps on dense arrays; results are in `arrays` and `slots`."""
+        self._feed(inputs)
         for call in self._calls:
             if call():
                 self._fail(call)
 
     def timed(self, inputs: Mapping[int, Array]) -> list[tuple[str, float]]:
         """Run all steps, and tell what each took in seconds."""
-        self.slots.clear()
-        self.slots.update(inputs)
+        self._feed(inputs)
         seconds = [0.0] * len(self._steps)
         for index, call in zip(self._owners, self._calls, strict=True):
             start = perf_counter()
@@ -112,6 +126,12 @@ class Program:
                 self._fail(call)
             seconds[index] += perf_counter() - start
         return [(step.name, taken) for step, taken in zip(self._steps, seconds, strict=True)]
+
+    def _feed(self, inputs: Mapping[int, Array]) -> None:
+        self.slots.clear()
+        self.slots.update(inputs)
+        for value, cell in self._cells.items():
+            cell.value = inputs[value].ctypes.data
 
     def value(self, index: int) -> Array:
         """A value after a run."""

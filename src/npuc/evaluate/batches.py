@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from npuc.calib.samples import Samples
-from npuc.engine import FloatEngine, IntegerEngine
+from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
 from npuc.evaluate.compare import Statistics, statistics
 from npuc.ir import Graph
 from npuc.quant.report import is_integer
@@ -61,6 +61,9 @@ def run_batches(
         engine: FloatEngine | IntegerEngine
         if is_integer(graph):
             cores = threads or len(os.sched_getaffinity(0))
+            if raw and fetch != ALL_TENSORS:
+                # An output is reals; the integers behind it have its name, if the network's author gave it one.
+                fetch = [*fetch, *(name for name in outputs if graph.find(name) is not None)]
             engine = IntegerEngine(graph, fetch=fetch, threads=cores, raw=raw)
         else:
             engine = FloatEngine(graph, fetch=fetch, threads=threads)

@@ -24,15 +24,17 @@ Handler = Callable[[Any, Graph, int], Step]
 _HANDLERS: dict[type[TensorOp], Handler] = {}
 _ONLY_INTEGER: set[type[TensorOp]] = set()
 _RECORDABLE: set[type[TensorOp]] = set()
+_IN_PLACE: set[type[TensorOp]] = set()
 
 
 def handles(
-    *ops: type[TensorOp], only_integer: bool = False, recordable: bool = False
+    *ops: type[TensorOp], only_integer: bool = False, recordable: bool = False, in_place: bool = False
 ) -> Callable[[Handler], Handler]:
     """Register a handler.
 
     `only_integer` ones serve `top` ops on quantized tensors and leave the rest to the CPU. The steps of `recordable`
-    ones do nothing but what a tape can record (`npuc.engine.kernels.tape`): they start faster.
+    ones do nothing but what a tape can record (`npuc.engine.kernels.tape`): they start faster. Those of
+    `in_place` ones read their operand only as an argument of a call of the core, so that it may be the user's own array.
     """
 
     def register(function: Handler) -> Handler:
@@ -43,6 +45,8 @@ def handles(
                 _ONLY_INTEGER.add(op)
             if recordable:
                 _RECORDABLE.add(op)
+            if in_place:
+                _IN_PLACE.add(op)
         return function
 
     return register
@@ -66,3 +70,8 @@ def is_recordable(op: TensorOp) -> bool:
     """True if the op's step can be recorded on a tape."""
     _load()
     return type(op) in _RECORDABLE and find_handler(op) is not None
+
+
+def reads_in_place(op: TensorOp) -> bool:
+    """True if the op's recorded step can read an input of the program where it is."""
+    return is_recordable(op) and type(op) in _IN_PLACE

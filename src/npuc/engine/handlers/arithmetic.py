@@ -162,7 +162,7 @@ def requant(op: npu.Requant, graph: Graph, threads: int) -> Step:
     return elementwise(lambda x: eltwise.requant(x, stage, zero_point=zero, dtype=dtype, threads=threads))
 
 
-@handles(npu.Quantize)
+@handles(npu.Quantize, recordable=True, in_place=True)
 def quantize(op: npu.Quantize, graph: Graph, threads: int) -> Step:
     """Reals to integers."""
     to, rounding = op.to, op.rounding
@@ -172,7 +172,7 @@ def quantize(op: npu.Quantize, graph: Graph, threads: int) -> Step:
     return elementwise(lambda x: eltwise.quantize(x, scale, zero, dtype, rounding=rounding, threads=threads))
 
 
-@handles(npu.Dequantize)
+@handles(npu.Dequantize, recordable=True)
 def dequantize(op: npu.Dequantize, graph: Graph, threads: int) -> Step:
     """Integers to reals."""
     kind = type_of(op.x)

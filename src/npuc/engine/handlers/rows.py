@@ -94,3 +94,18 @@ def resize_bilinear(op: npu.ResizeBilinear, graph: Graph, threads: int) -> Step:
     return lambda arrays: [
         outward(resampling.resize_bilinear(inward(arrays[0]), rows, columns, kind, threads=threads))
     ]
+
+
+@handles(npu.ChannelTable)
+def channel_table(op: npu.ChannelTable, graph: Graph, threads: int) -> Step:
+    """All tables end to end, and an index into them."""
+    table = graph.constant(op.table)
+    assert table is not None
+    least = type_of(op.x).dtype.limits[0]
+    first = np.arange(len(table), dtype=np.int32).reshape(-1, *[1] * (len(shape_of(op.x)) - 2)) * 256 - least
+
+    def run(arrays: list[Array]) -> list[Array]:
+        index = inward(arrays[0]).astype(np.int32) + inward(first[None])
+        return [outward(np.take(table.reshape(-1), index))]
+
+    return run

@@ -91,7 +91,7 @@ def _function(name: str, types: str) -> Any:
 def address(array: Array) -> int:
     """Where an array's memory starts: `array.ctypes.data`, but without the 2 µs that this takes where it can be."""
     try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
     except (TypeError, ValueError):  # read-only, strided or empty
         return array.ctypes.data
 
@@ -108,7 +108,9 @@ def call(name: str, types: str, *arguments: Any) -> None:
     ]
     function, tape = _function(name, types), current()
     if tape is not None:
-        tape.calls.append(partial(function, *passed))
+        cells = tape.cells
+        placed = [cells.get(a, a) if isinstance(a, int) and t == "p" else a for a, t in zip(passed, types, strict=True)]
+        tape.calls.append(partial(function, *placed))
         tape.kept.append(arguments)
         return
     status = function(*passed)

@@ -8,8 +8,9 @@ get their memory from `empty` and `contiguous`, and of `copy` and `do`.
 
 from __future__ import annotations
 
+import ctypes
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -24,13 +25,18 @@ Call = Callable[[], Any]
 class Tape:
     """Calls to be made later; `new` gives the memory of results."""
 
-    def __init__(self, new: Callable[[Sequence[int], Any], Array]) -> None:
+    def __init__(
+        self, new: Callable[[Sequence[int], Any], Array], cells: Mapping[int, ctypes.c_void_p] | None = None
+    ) -> None:
         self.new = new
+        self.cells = cells or {}
+        """For addresses that change from run to run, what holds the one of the moment."""
         self.calls: list[Call] = []
         self.kept: list[Any] = []
         """What the addresses in the calls point to."""
 
 
+_FEW = 16
 _here = threading.local()
 
 
@@ -68,18 +74,20 @@ def contiguous(array: Array) -> Array:
 
 def copy(to: Array, source: Array) -> None:
     """Copy elements; runs that are dense on both sides move as one."""
-    run = 1
-    if to.ndim and to.dtype == source.dtype and to.shape == source.shape and to.strides[-1] == to.itemsize:
-        run = to.shape[-1] if source.strides[-1] == source.itemsize else 1
-    if run > 1 and not (to.flags.c_contiguous and source.flags.c_contiguous):
-        # NumPy moves an element of many bytes faster than many elements of one.
-        element = f"V{run * to.itemsize}"
-        to, source = to.view(element)[..., 0], source.view(element)[..., 0]
-    elif to.ndim > 2 and 1 < to.shape[1] <= 16 and to.strides[1] < to.strides[-1]:
-        # Few channels are innermost in one only: plane by plane, the loops are long.
-        for channel in range(to.shape[1]):
-            do(np.copyto, to[:, channel], source[:, channel])
-        return
+    if to.ndim and to.dtype == source.dtype and to.shape == source.shape:
+        unit = to.itemsize
+        inner = next((axis for axis in range(to.ndim) if to.strides[axis] == unit and to.shape[axis] > 1), None)
+        if to.strides[-1] == source.strides[-1] == unit and to.shape[-1] > 1:
+            if not (to.flags.c_contiguous and source.flags.c_contiguous):
+                # NumPy moves an element of many bytes faster than many elements of one.
+                element = f"V{to.shape[-1] * unit}"
+                to, source = to.view(element)[..., 0], source.view(element)[..., 0]
+        elif inner is not None and to.shape[inner] <= _FEW and source.strides[inner] != unit:
+            # A few channels, innermost on one side only: channel by channel, the loops are long.
+            for channel in range(to.shape[inner]):
+                where = (slice(None),) * inner + (channel,)
+                do(np.copyto, to[where], source[where])
+            return
     do(np.copyto, to, source)
 
 

@@ -4,7 +4,7 @@ Ops that only move elements, and `top.max_pool`, are those of the `top` dialect 
 in both. Importing this package registers every op in `NPU_OPS`.
 """
 
-from npuc.ir.npu.arithmetic import Add, AvgPool, Mul, Requant, Sub, Table
+from npuc.ir.npu.arithmetic import Add, AvgPool, ChannelTable, Mul, Requant, Sub, Table
 from npuc.ir.npu.boundary import Dequantize, Quantize
 from npuc.ir.npu.definition import KINDS, NPU_OPS, NpuOp, OutputStage
 from npuc.ir.npu.linear import Conv, Deconv, MatMul
@@ -15,6 +15,7 @@ __all__ = [
     "NPU_OPS",
     "Add",
     "AvgPool",
+    "ChannelTable",
     "Conv",
     "Deconv",
     "Dequantize",

@@ -113,3 +113,22 @@ class Table(NpuOp):
         require(isinstance(self.to, QuantType), "the result must be quantized")
         require(shape_of(self.table) == (entries,), f"a table of {entries} entries is needed")
         return [tensor_type(shape_of(self.x), self.to)]
+
+
+@npu_op
+class ChannelTable(NpuOp):
+    """y = table[c][q] for 8-bit operands: a table of 256 entries for each channel (axis 1)."""
+
+    name = "npu.channel_table"
+    x = operand()
+    table = operand()
+    y = result()
+
+    def infer(self) -> Sequence[Attribute]:
+        """The shape of x."""
+        require(quantized(self.x).dtype.itemsize == 1, "only 8-bit operands have tables by channel")
+        require(isinstance(self.to, QuantType), "the result must be quantized")
+        require(
+            shape_of(self.table) == (shape_of(self.x)[1], 256), "a table of 256 entries a channel is needed"
+        )
+        return [tensor_type(shape_of(self.x), self.to)]

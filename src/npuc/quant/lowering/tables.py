@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from npuc.ir import Value, npu, top, value_name
+from npuc.ir import Value, npu, shape_of, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.quant.lower import Context
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
@@ -108,6 +108,32 @@ def table(op: TopOp, context: Context) -> Value:
         npu.Table,
         context.integer(op.operands[0]),
         context.weight(f"{name}/table", entries),
+        to=y,
+        loc=op.location,
+    ).y
+    return made
+
+
+@lowers(top.PRelu)
+def prelu(op: top.PRelu, context: Context) -> Value:
+    """A table for each channel, by its slope."""
+    x, y = context.type_of(op.x), context.type_of(op.y)
+    slope = context.constant(op.slope)
+    if slope is None:
+        raise NoIntegerForm("its slope is computed at run time")
+    channels = shape_of(op.x)[1]
+    spatial = len(shape_of(op.x)) - 2
+    per_channel = slope.size == 1 or tuple(slope.shape[-spatial - 1 :]) == (channels, *[1] * spatial)
+    if x.dtype.itemsize != 1 or y.dtype.itemsize != 1 or not per_channel:
+        raise NoIntegerForm("its slope is not per channel, or its tensors are not of 8 bits")
+    least, most = x.dtype.limits
+    real = x.scale * (np.arange(least, most + 1) - x.zero_point).astype(np.float64)
+    slopes = np.broadcast_to(slope.reshape(-1, 1).astype(np.float64), (channels, 1))
+    entries = quantize_array(np.where(real >= 0, real, slopes * real), y)
+    made: Value = context.emit(
+        npu.ChannelTable,
+        context.integer(op.x),
+        context.weight(f"{value_name(op.y)}/table", entries),
         to=y,
         loc=op.location,
     ).y

@@ -72,6 +72,29 @@ def qlinear_matmul(ctx: NodeContext) -> Outcome:
     return _quantized(ctx, ctx.emit(top.MatMul, a, b, None).y, 6)
 
 
+@rule("QGemm", domain="com.microsoft")
+def qgemm(ctx: NodeContext) -> Outcome:
+    """ONNX Runtime's fully connected layer; the bias is int32 of scale a_scale * b_scale."""
+    node = ctx.node
+    if node.float("alpha", 1.0) != 1.0 or node.flag("transA"):
+        raise NoTopForm("it scales or transposes its first operand")
+    axis = 0 if node.flag("transB") else 1
+    a, b, bias = _real(ctx, 0), _real(ctx, 3, axis=axis), None
+    if ctx.has(6):
+        columns = ctx.shape(3)[axis]
+        if ctx.shape(6) not in ((columns,), (1, columns)):
+            raise NoTopForm("its bias needs broadcasting")
+        scale = (ctx.known(1, "scale").reshape(-1) * ctx.known(4, "scale").reshape(-1)).astype(np.float32)
+        values = ctx.literal(np.broadcast_to(scale, (columns,)), "bias_scale")
+        zero = ctx.literal(np.zeros(columns, np.int32), "bias_zero_point")
+        integers = ctx.operand(6)
+        if ctx.shape(6) != (columns,):
+            integers = ctx.emit(top.Reshape, integers, shape=(columns,)).y
+        bias = ctx.emit(top.Dequantize, integers, values, zero, axis=0).y
+    out = ctx.emit(top.MatMul, a, b, bias, transpose_b=node.flag("transB")).y
+    return _quantized(ctx, out, 7) if ctx.has(7) else out
+
+
 @rule("QLinearAdd", "QLinearMul", domain="com.microsoft")
 def qlinear_binary(ctx: NodeContext) -> Outcome:
     """ONNX Runtime's own elementwise operators on quantized tensors."""

@@ -1,0 +1,64 @@
+"""Slow models of LSTM and GRU, from docs/arithmetic-recurrent.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oracle import half_up
+
+
+def sat16(x: int) -> int:
+    """Clamp to int16."""
+    return min(max(x, -32768), 32767)
+
+
+def lookup(q: int, table: Any) -> int:
+    """A 513-entry table."""
+    entry, rest = divmod(q + 32768, 128)
+    low, high = int(table[entry]), int(table[entry + 1])
+    return low + half_up((high - low) * rest, 7)
+
+
+def dot(a: list[int], b: Any) -> int:
+    """An exact inner product."""
+    return sum(x * int(y) for x, y in zip(a, b, strict=True))
+
+
+def gate(p: Any, k: int, x: list[int], h: list[int]) -> int:
+    """The argument of gate row k."""
+    acc = dot(x, p.w[k]) * int(p.multiplier_x[k]) + dot(h, p.r[k]) * int(p.multiplier_h[k]) + int(p.bias[k])
+    return sat16(half_up(acc, int(p.shift[k])))
+
+
+def lstm_step(p: Any, x: list[int], h: list[int], cell: list[int]) -> tuple[list[int], list[int]]:
+    """Unclamped outputs without their zero point, and cells."""
+    n, out, cells = len(h), [], []
+    for k in range(n):
+        i = lookup(gate(p, k, x, h), p.sigmoid)
+        f = lookup(gate(p, n + k, x, h), p.sigmoid)
+        g = lookup(gate(p, 2 * n + k, x, h), p.tanh)
+        o = lookup(gate(p, 3 * n + k, x, h), p.sigmoid)
+        cells.append(sat16(half_up(f * cell[k] * 2 ** (15 - p.cell_bits) + i * g, 30 - p.cell_bits)))
+        out.append(half_up(o * lookup(cells[-1], p.cell_tanh) * p.out_multiplier, p.out_shift))
+    return out, cells
+
+
+def gru_step(p: Any, x: list[int], h: list[int], state: list[int]) -> tuple[list[int], list[int]]:
+    """Unclamped outputs without their zero point, and Q0.15 states."""
+    n, out, states = len(h), [], []
+    z = [lookup(gate(p, k, x, h), p.sigmoid) for k in range(n)]
+    r = [lookup(gate(p, n + k, x, h), p.sigmoid) for k in range(n)]
+    reset = [half_up(a * b, 15) for a, b in zip(r, h, strict=True)]
+    for k in range(n):
+        row = 2 * n + k
+        if p.linear_before_reset:
+            of_x = half_up(dot(x, p.w[row]) * int(p.multiplier_x[row]) + int(p.bias[row]), int(p.shift[row]))
+            of_h = half_up(dot(h, p.r[row]) * int(p.multiplier_h[row]) + int(p.bias_h[k]), int(p.shift[row]))
+            of_x, of_h = (min(max(v, -(2**30)), 2**30) for v in (of_x, of_h))
+            before = sat16(half_up(of_x * 2**15 + r[k] * of_h, 23))
+        else:
+            before = gate(p, row, x, reset)
+        fresh = lookup(before, p.tanh)
+        states.append(sat16(half_up((32768 - z[k]) * fresh + z[k] * state[k], 15)))
+        out.append(half_up(states[-1] * p.out_multiplier, p.out_shift))
+    return out, states
