@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no
 STAMPS := $(VENV)/stamps
 NATIVE := CMakeLists.txt $(wildcard native/include/npuc/*.h native/src/*.c native/src/*.h)
 
-.PHONY: help demo test test-slow lint format conformance bench-import bench-calib docs clean
+.PHONY: help demo test test-slow sanitize bench-kernels lint format conformance bench-import bench-calib docs clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -20,9 +20,11 @@ help:
 	@echo "make demo          set up, then import, show and run the bundled model"
 	@echo "make test          set up, then run the test suite"
 	@echo "make test-slow     also the long sweeps"
+	@echo "make sanitize      the kernel tests on a build with address and undefined-behaviour checks"
 	@echo "make lint          ruff and mypy --strict"
 	@echo "make format        let ruff rewrite the sources"
 	@echo "make conformance   ONNX's own backend suite, with and without canonicalization"
+	@echo "make bench-kernels the integer kernels against ONNX Runtime, layer by layer"
 	@echo "make bench-import  import time and memory against onnxslim and onnx"
 	@echo "make bench-calib   calibration time and memory against onnxruntime.quantization"
 	@echo "make docs          write the generated pages again"
@@ -37,6 +39,16 @@ test: $(STAMPS)/test
 test-slow: $(STAMPS)/test
 	$(BIN)/python -m pytest -n 2
 
+# The checks must be loaded before Python; leaks are not looked for, since Python itself frees little at its end.
+SANITIZED := build/sanitize
+SANITIZE = ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 NPUC_LIBRARY=$(CURDIR)/$(SANITIZED)/libnpuc.so \
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)"
+
+sanitize: $(STAMPS)/test
+	cmake -S . -B $(SANITIZED) -DNPUC_SANITIZE=ON -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O2 -Wno-dev
+	cmake --build $(SANITIZED) --parallel 2
+	$(SANITIZE) $(BIN)/python -m pytest -n 2 tests/kernels -m "not slow"
+
 lint: $(STAMPS)/lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -48,6 +60,9 @@ format: $(STAMPS)/lint
 
 conformance: $(STAMPS)/test
 	$(BIN)/python tests/conformance.py
+
+bench-kernels: $(STAMPS)/npuc
+	$(BIN)/python benchmarks/bench_kernels.py
 
 bench-import: $(STAMPS)/bench
 	$(BIN)/python benchmarks/bench_import.py

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from oracle import half_even, half_up, requantize, wrap32
 
 Array = np.ndarray[Any, Any]

@@ -7,6 +7,7 @@ from math import floor
 from typing import Any
 
 import numpy as np
+
 from oracle import requantize
 
 Array = np.ndarray[Any, Any]

@@ -7,6 +7,7 @@ from math import floor
 from typing import Any
 
 import numpy as np
+
 from oracle import rdbp, requantize, srdhm
 
 Array = np.ndarray[Any, Any]
@@ -96,12 +97,20 @@ def tflite16(
 
 
 def clean(
-    x: list[int], coarse: list[int], fine: list[int], multiplier: int, shift: int, even: bool, limits: tuple[int, int, int]
+    x: list[int],
+    coarse: list[int],
+    fine: list[int],
+    multiplier: int,
+    shift: int,
+    even: bool,
+    limits: tuple[int, int, int],
 ) -> list[int]:
     """A row of the algorithm of the other kinds; limits are zero point, lo and hi."""
     zero_point, lo, hi = limits
     top = max(x)
-    exps = [floor(Fraction(coarse[(top - q) // 256] * fine[(top - q) % 256], 2**30) + Fraction(1, 2)) for q in x]
+    exps = [
+        floor(Fraction(coarse[(top - q) // 256] * fine[(top - q) % 256], 2**30) + Fraction(1, 2)) for q in x
+    ]
     total = sum(exps)
     b = total.bit_length()
     divisor = floor(Fraction(total * 2**32, 2**b) + Fraction(1, 2))

@@ -17,7 +17,7 @@
 
 #define MAGIC 0x317663636e75706eu
 #define ALIGN 64
-#define A_BLOCK (48 * 1024) /* bytes of activations that a task keeps in the second-level cache */
+#define A_BLOCK (128 * 1024) /* bytes of activations that a task keeps in the second-level cache */
 
 enum { DEPTHWISE, DEPTHWISE_BYTES, BYTES, WORDS };
 

@@ -96,10 +96,10 @@ static inline __attribute__((always_inline)) void gather(const npuc_window *w, p
         const ptrdiff_t top = j * w->step_y;
         if (i >= from && i < to && top + w->dy[0] >= 0 && top + w->dy[w->ny - 1] < w->height) {
             const ptrdiff_t pixels = to - i < count ? to - i : count;
-            const uint8_t *corner = image + (top * w->width + i * w->step_x + w->dx[0]) * w->pixel;
+            ptrdiff_t corner = (top * w->width + i * w->step_x + w->dx[0]) * w->pixel;
             for (ptrdiff_t p = 0; p < pixels; p++, dst += stride, corner += w->step_x * w->pixel) {
                 for (int32_t a = 0; a < w->ny; a++) {
-                    const uint8_t *line = corner + w->dy[a] * w->width * w->pixel;
+                    const uint8_t *line = image + (corner + w->dy[a] * w->width * w->pixel);
                     if (words)
                         copy_words(w, dst + a * run * 2, line, run);
                     else

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import oracle
-import oracle_eltwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +22,8 @@ from kernel_strategies import (
     zero_points,
 )
 
+import oracle
+import oracle_eltwise
 from npuc.engine.kernels import eltwise
 from npuc.engine.kernels.requant import Requant
 from npuc.quant.arithmetic import AddScaling, add_parameters
@@ -104,7 +104,9 @@ def test_requant_matches_the_model(source: Any, dtype: Any, seed: int, data: st.
 def test_every_shift_and_width_of_a_multiplier(kind: str, shift: int, multiplier: int) -> None:
     x = np.concatenate([np.arange(-300, 300), np.arange(-32768, 32768, 77)]).astype(np.int16)
     scale = np.float32(max(multiplier, 1) * 2.0**-shift)
-    rq = Requant(kind, np.int32([multiplier]), np.int32([shift]), np.float32([scale]), -5, lo=-32768, hi=32767)
+    rq = Requant(
+        kind, np.int32([multiplier]), np.int32([shift]), np.float32([scale]), -5, lo=-32768, hi=32767
+    )
     m = scale if kind == "float" else multiplier
     expected = oracle.requantize_array(x.astype(np.int64), kind, m, shift, -5, -32768, 32767, 0)
     np.testing.assert_array_equal(eltwise.requant(x, rq), expected)
@@ -119,7 +121,22 @@ def test_min_and_max_are_numpys(dtype: Any, pair: Any, seed: int, larger: bool, 
     np.testing.assert_array_equal(y, np.clip((np.maximum if larger else np.minimum)(a, b), lo, hi))
 
 
-SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e38, -1e38, 1e-45, 0.49999997, -0.49999997, 0.5, 1.5, 2.5, -2.5]
+SPECIAL = [
+    np.nan,
+    np.inf,
+    -np.inf,
+    0.0,
+    -0.0,
+    1e38,
+    -1e38,
+    1e-45,
+    0.49999997,
+    -0.49999997,
+    0.5,
+    1.5,
+    2.5,
+    -2.5,
+]
 
 
 @EXACT
@@ -138,7 +155,9 @@ def test_quantize_matches_the_model(
 
 
 @EXACT
-@given(st.sampled_from((np.int8, np.uint8, np.int16, np.int32)), seeds, st.floats(2.0**-20, 2.0**20, width=32))
+@given(
+    st.sampled_from((np.int8, np.uint8, np.int16, np.int32)), seeds, st.floats(2.0**-20, 2.0**20, width=32)
+)
 def test_dequantize_is_one_float_product(dtype: Any, seed: int, scale: float) -> None:
     x = array(seed, (3, 300), dtype)
     zero = 0 if dtype is np.int32 else 7

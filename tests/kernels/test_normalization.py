@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import oracle_norm
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kernel_strategies import EXACT, array, dtypes, ranges, seeds, zero_points
 
+import oracle_norm
 from npuc.engine.kernels import normalization as norms
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import oracle_pooling
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from kernel_strategies import EXACT, array, dtypes, kinds, output_stages, seeds, zero_points
 
+import oracle_pooling
 from npuc.engine.kernels import pooling
 from npuc.engine.kernels.requant import Requant
 from npuc.quant.arithmetic import pool_parameters
@@ -53,7 +53,13 @@ def test_max_pool_matches_the_model(g: dict[str, Any], dtype: Any, seed: int) ->
 @EXACT
 @given(geometries(), kinds, dtypes, seeds, st.booleans(), st.booleans(), st.data())
 def test_average_pool_matches_the_model(
-    g: dict[str, Any], kind: str, dtype: Any, seed: int, include_pad: bool, by_count: bool, data: st.DataObject
+    g: dict[str, Any],
+    kind: str,
+    dtype: Any,
+    seed: int,
+    include_pad: bool,
+    by_count: bool,
+    data: st.DataObject,
 ) -> None:
     x = array(seed, g.pop("shape"), dtype)
     zero = data.draw(zero_points(dtype))

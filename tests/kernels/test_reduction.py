@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import oracle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kernel_strategies import EXACT, array, dtypes, kinds, output_stages, seeds, stage_arguments, zero_points
 
+import oracle
 from npuc.engine.kernels import reduction
 from npuc.engine.kernels.requant import Requant
 from npuc.quant.arithmetic import mean_parameters
@@ -38,8 +38,12 @@ def test_sum_matches_the_model(
 @given(dtypes, st.sampled_from(AXES), seeds, st.booleans())
 def test_extremes_are_numpys(dtype: Any, axes: Any, seed: int, keepdims: bool) -> None:
     x = array(seed, (3, 4, 50), dtype)
-    np.testing.assert_array_equal(reduction.reduce_max(x, axes, keepdims=keepdims), x.max(axes, keepdims=keepdims))
-    np.testing.assert_array_equal(reduction.reduce_min(x, axes, keepdims=keepdims), x.min(axes, keepdims=keepdims))
+    np.testing.assert_array_equal(
+        reduction.reduce_max(x, axes, keepdims=keepdims), x.max(axes, keepdims=keepdims)
+    )
+    np.testing.assert_array_equal(
+        reduction.reduce_min(x, axes, keepdims=keepdims), x.min(axes, keepdims=keepdims)
+    )
 
 
 @EXACT

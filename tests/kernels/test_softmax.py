@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import oracle_softmax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kernel_strategies import EXACT, array, dtypes, ranges, seeds, zero_points
 
+import oracle_softmax
 from npuc.engine.kernels.softmax import softmax, softmax_parameters
 
 PAIRS = [
@@ -27,8 +27,12 @@ def exact(x: Any, scale: float, beta: float = 1.0) -> Any:
 
 
 @EXACT
-@given(st.sampled_from(PAIRS), seeds, st.floats(1e-4, 1.0), st.sampled_from((1.0, 0.5, 3.0)), st.integers(1, 40))
-def test_tflites_algorithms_match_the_model(pair: Any, seed: int, scale: float, beta: float, width: int) -> None:
+@given(
+    st.sampled_from(PAIRS), seeds, st.floats(1e-4, 1.0), st.sampled_from((1.0, 0.5, 3.0)), st.integers(1, 40)
+)
+def test_tflites_algorithms_match_the_model(
+    pair: Any, seed: int, scale: float, beta: float, width: int
+) -> None:
     source, target, out_scale, zero = pair
     p = softmax_parameters("double", scale, out_scale, zero, source, target, beta)
     x = array(seed, (3, width), source)
@@ -77,7 +81,9 @@ def test_softmax_is_within_a_step_of_float(kind: str, pair: Any, width: int) -> 
     scale = 1e-3 if source is np.int16 else 0.08
     limits = np.iinfo(target)
     real = random.normal(size=(20, width)) * 2 / scale
-    x = np.clip(real + (128 if source is np.uint8 else 0), np.iinfo(source).min, np.iinfo(source).max).astype(source)
+    x = np.clip(real + (128 if source is np.uint8 else 0), np.iinfo(source).min, np.iinfo(source).max).astype(
+        source
+    )
     y = softmax(x, softmax_parameters(kind, scale, out_scale, zero, source, target))
     wanted = np.clip(exact(x, scale) / out_scale + zero, limits.min, limits.max)
     # TFLite's fixed point is coarser than its 16-bit outputs: 15-bit tables, a sum of rounded exponentials.

@@ -53,7 +53,7 @@ class ObserverOptions:
             raise ValueError("momenta: each has to be at least 0 and below 1")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TensorStatistics:
     """All that is known about the values of one tensor."""
 
@@ -129,7 +129,7 @@ class TensorStatistics:
         return folded
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Statistics(Mapping[str, TensorStatistics]):
     """The statistics of all tensors of a run, by name, in the order of the program."""
 

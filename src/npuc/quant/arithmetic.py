@@ -158,7 +158,7 @@ def mul_parameters(
 ) -> Scaling:
     """Multiplication: M = s_a * s_b / s_y, under `double` computed in float32, as TFLite does.
 
-    >>> mul_parameters("pow2", 0.5, 0.5, 0.125).shift.tolist()
+    >>> mul_parameters("pow2", 0.5, 0.25, 0.25).shift.tolist()
     [1]
     """
     _check_scales(a=scale_a, b=scale_b, y=scale_y)
@@ -191,8 +191,8 @@ def pool_parameters(
 ) -> Scaling:
     """Average pool and mean: M = s_x / (s_y * count), one entry a count.
 
-    `double` divides by the count itself and needs equal scales; its multiplier of 1 is not used. `pow2` cannot divide by a count
-    with a shift: it multiplies by a 7-bit reciprocal first (docs/arithmetic-pooling.md), which makes it `single`.
+    `double` divides by the count itself and needs equal scales; its multiplier of 1 is not used. `pow2` cannot divide
+    by a count with a shift: it multiplies by a 7-bit reciprocal (docs/arithmetic-pooling.md), which makes it `single`.
 
     >>> pool_parameters("single", 0.5, 0.5, [1, 2], bits=15).shift.tolist()
     [14, 15]
@@ -245,8 +245,9 @@ def add_parameters(
 ) -> AddScaling:
     """Addition and subtraction of activations of `width` (8 or 16) bits.
 
-    >>> add_parameters("pow2", 0.5, 0.125, 0.5)
-    AddScaling(kind='pow2', left=0, multiplier_a=0, shift_a=2, multiplier_b=0, shift_b=0, multiplier=0, shift=2, scale_a=0.0, scale_b=0.0)
+    >>> p = add_parameters("pow2", 0.5, 0.125, 0.5)
+    >>> p.shift_a, p.shift_b, p.shift
+    (2, 0, 2)
     """
     _check_scales(a=scale_a, b=scale_b, y=scale_y)
     _check_kind(kind)

@@ -205,11 +205,15 @@ def resize(op: top.Resize, graph: Graph, threads: int) -> Step:
         for axis, index in reversed(where):
             place = memory.index(axis)
             y = empty((*x.shape[:place], index.size, *x.shape[place + 1 :]), x.dtype)
-            do(np.take, x, index, axis=place, out=y, mode="clip")
+            do(_take, x, index, place, y)
             x = y
         return [x.transpose(logical)]
 
     return run
+
+
+def _take(x: Array, index: Array, axis: int, out: Array) -> None:
+    np.take(x, index, axis=axis, out=out, mode="clip")
 
 
 def nearest_maps(op: top.Resize) -> list[Array]:

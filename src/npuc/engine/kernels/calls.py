@@ -109,7 +109,10 @@ def call(name: str, types: str, *arguments: Any) -> None:
     function, tape = _function(name, types), current()
     if tape is not None:
         cells = tape.cells
-        placed = [cells.get(a, a) if isinstance(a, int) and t == "p" else a for a, t in zip(passed, types, strict=True)]
+        placed = [
+            cells.get(a, a) if isinstance(a, int) and t == "p" else a
+            for a, t in zip(passed, types, strict=True)
+        ]
         tape.calls.append(partial(function, *placed))
         tape.kept.append(arguments)
         return

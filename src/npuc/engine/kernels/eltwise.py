@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npuc.engine.kernels.calls import broadcast_views, call, check_zero_point, code, contiguous, empty, raw_requant
+from npuc.engine.kernels.calls import (
+    broadcast_views,
+    call,
+    check_zero_point,
+    code,
+    contiguous,
+    empty,
+    raw_requant,
+)
 from npuc.engine.kernels.requant import KINDS, Requant
 
 if TYPE_CHECKING:

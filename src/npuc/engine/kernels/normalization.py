@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from npuc.engine.kernels.calls import call, check_zero_point, code, contiguous
+from npuc.engine.kernels.calls import call, check_zero_point, code, contiguous, empty
 from npuc.quant.arithmetic import round_away
 
 Array = np.ndarray[Any, Any]
@@ -46,7 +46,7 @@ class RawNorm(ctypes.Structure):
 
 @dataclass(frozen=True, eq=False)
 class NormParameters:
-    """y = round((unit * gain + bias) / 2**shift) of elements with 18 bits behind the point; `epsilon` in units of N² s_x²."""
+    """round((unit * gain + bias) / 2**shift), a unit having 18 bits behind its point; epsilon in (s_x / N)²."""
 
     gain: Array
     bias: Array
@@ -78,7 +78,8 @@ def norm_parameters(
     if not (math.isfinite(epsilon) and epsilon >= 0):
         raise ValueError(f"epsilon is {epsilon!r}; it must not be negative")
     gain, bias = np.broadcast_arrays(
-        np.atleast_1d(np.asarray(gamma, np.float64)) / scale_y, np.atleast_1d(np.asarray(beta, np.float64)) / scale_y
+        np.atleast_1d(np.asarray(gamma, np.float64)) / scale_y,
+        np.atleast_1d(np.asarray(beta, np.float64)) / scale_y,
     )
     if not (np.isfinite(gain).all() and np.isfinite(bias).all()):
         raise ValueError("gamma or beta is not finite")
@@ -117,7 +118,7 @@ def l2_norm(x: Array, parameters: NormParameters, *, axis: int = -1, **options: 
 
 
 def l2_norm_tflite(x: Array, *, zero_x: int = 0, axis: int = -1, threads: int = 1) -> Array:
-    """TFLite's 8-bit L2 norm over an axis (`double`); the output has scale 1/128 and zero point 0 (int8) or 128 (uint8).
+    """TFLite's 8-bit L2 norm over an axis; the output has scale 1/128 and zero point 0 (int8) or 128 (uint8).
 
     >>> l2_norm_tflite(np.int8([[30, 40]])).tolist()
     [[77, 102]]
@@ -128,8 +129,10 @@ def l2_norm_tflite(x: Array, *, zero_x: int = 0, axis: int = -1, threads: int = 
     moved = contiguous(np.moveaxis(x, axis, -1))
     width = moved.shape[-1]
     if width > 32768:
-        raise ValueError(f"rows of {width} elements are too long: at most 32768 keep the sum of squares in 32 bits")
-    y = np.empty(moved.shape, x.dtype)
+        raise ValueError(
+            f"rows of {width} elements are too long: at most 32768 keep the sum of squares in 32 bits"
+        )
+    y = empty(moved.shape, x.dtype)
     rows = moved.size // width if width else 0
     call("npuc_l2_norm_tflite8", "piillpi", moved, code_x, zero_x, rows, width, y, threads)
     return np.moveaxis(y, -1, axis)
@@ -153,7 +156,7 @@ def group_norm(x: Array, parameters: NormParameters, *, groups: int, **options: 
         raise ValueError(f"gamma and beta have {parameters.gain.size} entries for {c} channels")
     layout = (groups, c // groups, h * w) if by_channel else (1, 0, c // groups * h * w)
     y = _run(moved, parameters, n * groups, c // groups * h * w, True, layout, **options)
-    return y.reshape(moved.shape).transpose(0, 2, 3, 1).copy()
+    return contiguous(y.reshape(moved.shape).transpose(0, 2, 3, 1))
 
 
 def _over_last(x: Array, p: NormParameters, axis: int, center: bool, options: dict[str, Any]) -> Array:
@@ -181,7 +184,7 @@ def _run(
     dtype: Any = None,
     threads: int = 1,
 ) -> Array:
-    out = np.dtype(x.dtype if dtype is None else dtype)
+    out: np.dtype[Any] = np.dtype(x.dtype if dtype is None else dtype)
     code_x, code_y = code(x.dtype, "x"), code(out, "the output")
     check_zero_point(zero_x, x.dtype, "x")
     check_zero_point(zero_point, out, "the output")
@@ -195,12 +198,14 @@ def _run(
     if not center:
         limit = 2**32 // max(int(np.iinfo(x.dtype).max) - zero_x, zero_x - int(np.iinfo(x.dtype).min)) - 1
     if width > min(limit, 2**25):
-        raise ValueError(f"rows of {width} elements are too long: at most {min(limit, 2**25)} keep the sums exact")
+        raise ValueError(
+            f"rows of {width} elements are too long: at most {min(limit, 2**25)} keep the sums exact"
+        )
     raw = RawNorm(
         code_x, code_y, rows, width, zero_x, center, p.epsilon, *layout, p.shift, 1 if p.even else 2,
         zero_point, low, high,
     )  # fmt: skip
-    y = np.empty(x.shape, out)
+    y = empty(x.shape, out)
     gain, bias = contiguous(p.gain), contiguous(p.bias)
     call("npuc_normalize", "pppplpi", raw, x, gain, bias, gain.size, y, threads)
     return y

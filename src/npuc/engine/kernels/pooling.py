@@ -68,7 +68,8 @@ def average_pool(
     """The mean of each window.
 
     Under `double` the integers are averaged as they are: x and the output share scale, zero point and type, and the
-    multiplier is not used. For the other kinds `rq` has one entry for every window, or entry count - 1 for a window of count elements.
+    multiplier is not used. For the other kinds `rq` has one entry for every window, or entry count - 1 for a window of
+    count elements.
     """
     y_dtype = np.dtype(x.dtype if dtype is None else dtype)
     raw = _raw(x, kernel, stride, pads, out, dilation)

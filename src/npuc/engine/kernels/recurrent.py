@@ -1,8 +1,8 @@
 """LSTM and GRU of integers, one direction of one layer.
 
 `recurrent_parameters` folds scales and biases into the integers of docs/arithmetic-recurrent.md; `run_recurrent` runs a
-sequence. Gates are in the kernel's order (LSTM: input, forget, cell, output; GRU: update, reset, new); `from_onnx_order` brings
-ONNX's LSTM rows (input, output, forget, cell) there.
+sequence. Gates are in the kernel's order (LSTM: input, forget, cell, output; GRU: update, reset, new);
+`from_onnx_order` brings ONNX's LSTM rows (input, output, forget, cell) there.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from npuc.engine.kernels.calls import call, check_zero_point, code, contiguous
+from npuc.engine.kernels.calls import call, check_zero_point, code, contiguous, empty
 from npuc.engine.kernels.tables import table16
+from npuc.engine.kernels.tape import copy, do
 from npuc.quant.arithmetic import quantize_multiplier, round_away
 
 Array = np.ndarray[Any, Any]
@@ -32,8 +33,14 @@ class RawRecurrent(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("gates", "linear_before_reset", "reverse", "cell_bits")),
         *((name, ctypes.c_int64) for name in ("steps", "batch", "inputs", "hidden")),
-        *((name, ctypes.c_int32) for name in ("x_dtype", "x_zero_point", "h_dtype", "h_zero_point", "lo", "hi")),
-        *((name, ctypes.c_void_p) for name in ("w", "r", "multiplier_x", "multiplier_h", "shift", "bias", "bias_h")),
+        *(
+            (name, ctypes.c_int32)
+            for name in ("x_dtype", "x_zero_point", "h_dtype", "h_zero_point", "lo", "hi")
+        ),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("w", "r", "multiplier_x", "multiplier_h", "shift", "bias", "bias_h")
+        ),
         *((name, ctypes.c_void_p) for name in ("sigmoid", "tanh", "cell_tanh")),
         *((name, ctypes.c_int32) for name in ("out_multiplier", "out_shift")),
     )
@@ -87,7 +94,9 @@ def recurrent_parameters(
     if w.ndim != 2 or r.ndim != 2 or r.shape[0] != gates * r.shape[1] or w.shape[0] != r.shape[0]:
         raise ValueError(f"the weights of an {cell} cannot have the shapes {w.shape} and {r.shape}")
     for name, weight in (("w", w), ("r", r)):
-        if not np.issubdtype(weight.dtype, np.integer) or (weight.size and np.abs(weight.astype(np.int64)).max() > 255):
+        if not np.issubdtype(weight.dtype, np.integer) or (
+            weight.size and np.abs(weight.astype(np.int64)).max() > 255
+        ):
             raise ValueError(f"{name} must be integers of magnitude up to 255")
     if not 0 <= cell_bits <= 15:
         raise ValueError(f"a cell of 16 bits has 0 to 15 bits behind the point, not {cell_bits}")
@@ -152,20 +161,18 @@ def run_recurrent(
             raise ValueError(f"{name} of 16 bits must have zero point 0, not {zero}")
     steps, batch, _ = x.shape
     shape = (batch, p.hidden)
-    start = np.full(shape, zero_h, out) if h is None else np.array(h, out, order="C")
-    if start.shape != shape:
-        raise ValueError(f"h must be {shape}, not {start.shape}")
-    if cell_state is not None:
-        state = np.array(cell_state, np.int16, order="C")
-    elif p.cell == "gru":
-        multiplier, shift = quantize_multiplier(p.scale_h * 2.0**15)
-        product = (start.astype(np.int64) - zero_h) * multiplier
-        half = 1 << (shift - 1) if shift else 0
-        state = np.clip((product + half) >> shift, -32768, 32767).astype(np.int16)
+    for name, given, kind in (("h", h, out), ("the state", cell_state, np.dtype(np.int16))):
+        if given is not None and (given.shape != shape or given.dtype != kind):
+            raise ValueError(
+                f"{name} must be {kind.name} of {shape}, not {given.dtype.name} of {given.shape}"
+            )
+    # The kernel leaves the end of the sequence in both, so they start as copies, also when a tape is played again.
+    start, state = empty(shape, out), empty(shape, np.int16)
+    copy(start, np.full(shape, zero_h, out) if h is None else h)
+    if cell_state is None and p.cell == "gru":
+        do(_first_state, start, zero_h, *quantize_multiplier(p.scale_h * 2.0**15), state)
     else:
-        state = np.zeros(shape, np.int16)
-    if state.shape != shape:
-        raise ValueError(f"the state must be {shape}, not {state.shape}")
+        copy(state, np.zeros(shape, np.int16) if cell_state is None else cell_state)
     limits = np.iinfo(out)
     raw = RawRecurrent(
         gates=4 if p.cell == "lstm" else 3,
@@ -185,10 +192,22 @@ def run_recurrent(
         out_multiplier=p.out_multiplier,
         out_shift=p.out_shift,
     )
-    for name in ("w", "r", "multiplier_x", "multiplier_h", "shift", "bias", "bias_h", "sigmoid", "tanh", "cell_tanh"):
+    for name in (
+        "w",
+        "r",
+        "multiplier_x",
+        "multiplier_h",
+        "shift",
+        "bias",
+        "bias_h",
+        "sigmoid",
+        "tanh",
+        "cell_tanh",
+    ):
         array = getattr(p, name)
         setattr(raw, name, None if array is None else array.ctypes.data)
-    y = np.empty((steps, *shape), out)
+    raw.keep = p  # the memory behind the pointers lives as long as they do
+    y = empty((steps, *shape), out)
     call("npuc_recurrent_run", "pppppi", raw, contiguous(x), start, state, y, threads)
     return y, start, state
 
@@ -203,6 +222,12 @@ def from_onnx_order(rows: Array, cell: str) -> Array:
         return rows
     i, o, f, c = np.split(rows, 4)
     return np.concatenate([i, f, c, o])
+
+
+def _first_state(h: Array, zero_h: int, multiplier: int, shift: int, state: Array) -> None:
+    """sat16(half_up((q_h - z_h) * m0, shift0))."""
+    half = 1 << (shift - 1) if shift else 0
+    state[...] = np.clip(((h.astype(np.int64) - zero_h) * multiplier + half) >> shift, -32768, 32767)
 
 
 def _shift(real: float) -> int:

@@ -1,7 +1,7 @@
 """Sum, mean, largest, smallest, and their places, over any axes of integer tensors.
 
-Axes that lie side by side are reduced where they are; others are moved together first. A mean is a sum whose output stage
-divides (`npuc.quant.arithmetic.mean_parameters`). The arithmetic is docs/arithmetic-reduce.md.
+Axes that lie side by side are reduced where they are; others are moved together first. A mean is a sum whose output
+stage divides (`npuc.quant.arithmetic.mean_parameters`). The arithmetic is docs/arithmetic-reduce.md.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from npuc.engine.kernels.calls import call, check_zero_point, code, contiguous, raw_requant
+from npuc.engine.kernels.calls import call, check_zero_point, code, contiguous, empty, raw_requant
 from npuc.engine.kernels.requant import Requant
 
 Array = np.ndarray[Any, Any]
@@ -34,7 +34,7 @@ def reduce_sum(
     code_x, code_y = code(x.dtype, "x"), code(out, "the output")
     check_zero_point(zero_point, x.dtype, "x")
     moved, sizes, shape = _middle(x, axes, keepdims)
-    y = np.empty(shape, out)
+    y = empty(shape, out)
     raw = raw_requant(rq, out, 1)
     call("npuc_reduce_sum", "piilllpipi", moved, code_x, zero_point, *sizes, raw, code_y, y, threads)
     return y
@@ -79,7 +79,7 @@ def argmin(x: Array, axis: int, *, keepdims: bool = False, last: bool = False, t
 def _extreme(x: Array, axes: Axes, keepdims: bool, larger: int, threads: int) -> Array:
     code_x = code(x.dtype, "x")
     moved, sizes, shape = _middle(x, axes, keepdims)
-    y = np.empty(shape, x.dtype)
+    y = empty(shape, x.dtype)
     call("npuc_reduce_extreme", "pilllipi", moved, code_x, *sizes, larger, y, threads)
     return y
 
@@ -87,7 +87,7 @@ def _extreme(x: Array, axes: Axes, keepdims: bool, larger: int, threads: int) ->
 def _where(x: Array, axis: int, keepdims: bool, larger: int, last: bool, threads: int) -> Array:
     code_x = code(x.dtype, "x")
     moved, sizes, shape = _middle(x, axis, keepdims)
-    y = np.empty(shape, np.int64)
+    y = empty(shape, np.int64)
     call("npuc_reduce_where", "pillliipi", moved, code_x, *sizes, larger, last, y, threads)
     return y
 
@@ -104,9 +104,7 @@ def _middle(x: Array, axes: Axes, keepdims: bool) -> tuple[Array, tuple[int, int
     count = math.prod(x.shape[axis] for axis in chosen)
     if count == 0:
         raise ValueError("there is nothing to reduce: an axis has size 0")
-    shape = tuple(
-        1 if i in chosen else size for i, size in enumerate(x.shape) if keepdims or i not in chosen
-    )
+    shape = tuple(1 if i in chosen else size for i, size in enumerate(x.shape) if keepdims or i not in chosen)
     if chosen and chosen == list(range(chosen[0], chosen[-1] + 1)):
         outer = math.prod(x.shape[: chosen[0]])
         inner = math.prod(x.shape[chosen[-1] + 1 :])

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from npuc.engine.kernels.calls import call, code, contiguous
+from npuc.engine.kernels.calls import call, code, contiguous, empty
+from npuc.engine.kernels.tape import do
 
 Array = np.ndarray[Any, Any]
 
@@ -48,10 +49,12 @@ class Interpolation:
     bits: int
 
 
-def interpolation(kind: str, size: int, out: int, mode: str = "half_pixel", scale: float | None = None) -> Interpolation:
+def interpolation(
+    kind: str, size: int, out: int, mode: str = "half_pixel", scale: float | None = None
+) -> Interpolation:
     """The table of an axis of `size` elements resized to `out`.
 
-    `scale` is the factor of enlargement where it is not out / size. Under `double` the coordinates are TFLite's, of 10 bits.
+    `scale` is the factor of enlargement where it is not out / size. Under `double` the coordinates are TFLite's.
 
     >>> interpolation("single", 2, 4).weight.tolist()
     [0, 512, 1536, 0]
@@ -90,10 +93,11 @@ def resize_bilinear(
     x = contiguous(x)
     n, h, w, c = x.shape
     out_h, out_w = rows.low.size, columns.low.size
-    y = np.empty((n, out_h, out_w, c), x.dtype)
+    y = empty((n, out_h, out_w, c), x.dtype)
     pointers = [array.ctypes.data for t in (rows, columns) for array in (t.low, t.high, t.weight)]
     rounding = {"double": 0, "single_even": 1}.get(kind, 2)
     raw = RawResize(n, h, w, c, out_h, out_w, *pointers, rows.bits, rounding, code(x.dtype, "x"))
+    raw.keep = (rows, columns)  # the memory behind the pointers lives as long as they do
     call("npuc_resize_bilinear", "pppi", raw, x, y, threads)
     return y
 
@@ -131,7 +135,13 @@ def resize_nearest(x: Array, rows: Array, columns: Array) -> Array:
     [1, 1, 2]
     """
     _check_rank(x)
-    return contiguous(np.take(np.take(x, rows, axis=1), columns, axis=2))
+    y = empty((x.shape[0], len(rows), len(columns), x.shape[3]), x.dtype)
+    do(_take, x, rows, columns, y)
+    return y
+
+
+def _take(x: Array, rows: Array, columns: Array, y: Array) -> None:
+    np.take(np.take(x, rows, axis=1), columns, axis=2, out=y, mode="clip")
 
 
 def _coordinate(i: int, size: int, out: int, mode: str, scale: float | None) -> Fraction:
@@ -148,7 +158,9 @@ def _coordinate(i: int, size: int, out: int, mode: str, scale: float | None) -> 
 
 def _tflite(size: int, out: int, mode: str, scale: float | None) -> Interpolation:
     if mode == "pytorch_half_pixel" or (scale is not None and Fraction(scale) != Fraction(out, size)):
-        raise ValueError("TFLite has half_pixel, align_corners and asymmetric coordinates, and scales of out / size only")
+        raise ValueError(
+            "TFLite has half_pixel, align_corners and asymmetric coordinates, and scales of out / size only"
+        )
     step = (1024 * size + out // 2) // out
     if mode == "align_corners" and out > 1:
         step = (1024 * (size - 1) + (out - 1) // 2) // (out - 1)

@@ -1,7 +1,7 @@
 """Softmax of integers: TFLite's algorithms under `double`, one of our own under the other kinds.
 
-`softmax_parameters` computes what the kernel needs, offline in float64; `softmax` runs it over any axis. The arithmetic is
-docs/arithmetic-softmax.md.
+`softmax_parameters` computes what the kernel needs, offline in float64; `softmax` runs it over any axis. The arithmetic
+is docs/arithmetic-softmax.md.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from npuc.engine.kernels.calls import call, check_zero_point, code, contiguous
+from npuc.engine.kernels.calls import call, check_zero_point, code, contiguous, empty
 from npuc.engine.kernels.requant import KINDS
+from npuc.engine.kernels.tape import do
 from npuc.quant.arithmetic import quantize_multiplier, round_away
 
 Array = np.ndarray[Any, Any]
@@ -111,7 +112,7 @@ def softmax(
     moved = contiguous(np.moveaxis(x, axis, -1))
     width = moved.shape[-1]
     rows = moved.size // width if width else 0
-    y = np.empty(moved.shape, p.dtype)
+    y = empty(moved.shape, p.dtype)
     limits = np.iinfo(p.dtype)
     low, high = int(limits.min) if lo is None else lo, int(limits.max) if hi is None else hi
     code_x, code_y = code(x.dtype, "x"), code(y.dtype, "the output")
@@ -137,7 +138,7 @@ def softmax(
             moved, code_x, rows, width, p.multiplier, p.left, p.diff_min, code_y, y, threads,
         )  # fmt: skip
     if p.kind == "double" and (low, high) != (limits.min, limits.max):
-        np.clip(y, low, high, out=y)
+        do(_clamp, y, low, high)
     return np.moveaxis(y, -1, axis)
 
 
@@ -168,6 +169,10 @@ def _corrected(f: Callable[[float], float], low: float, high: float) -> tuple[in
 
 def _exponentials(step: float) -> tuple[int, ...]:
     return tuple(int(v) for v in round_away(2.0**30 * np.exp(-step * np.arange(256, dtype=np.float64))))
+
+
+def _clamp(y: Array, lo: int, hi: int) -> None:
+    np.clip(y, lo, hi, out=y)
 
 
 def _check_width(width: int, most: int) -> None:

@@ -92,13 +92,9 @@ def copy(to: Array, source: Array) -> None:
 
 
 def do(function: Callable[..., Any], *arguments: Any, **options: Any) -> None:
-    """Call a function that writes to memory from `empty`, now or when the tape is played."""
+    """Call a function that writes to memory from `empty` and returns None, now or when the tape is played."""
     tape = current()
     if tape is None:
         function(*arguments, **options)
     else:
-        tape.calls.append(partial(_silent, function, *arguments, **options))
-
-
-def _silent(function: Callable[..., Any], *arguments: Any, **options: Any) -> None:
-    function(*arguments, **options)
+        tape.calls.append(partial(function, *arguments, **options))

@@ -86,6 +86,9 @@ FUNCTIONS: dict[type[TopOp], Function] = {
 }
 """The real functions, in float64; outside a function's domain the nearest value inside stands."""
 
+_JUMPS = (top.Floor, top.Ceil, top.Round, top.Sign, top.ThresholdedRelu)
+"""Functions that jump: straight lines between the entries of a table cannot follow them."""
+
 
 @lowers(*FUNCTIONS)
 def table(op: TopOp, context: Context) -> Value:
@@ -95,6 +98,8 @@ def table(op: TopOp, context: Context) -> Value:
     if x.dtype.itemsize == 1:
         codes = np.arange(least, most + 1)
     elif x.dtype.name == "i16":
+        if isinstance(op, _JUMPS):
+            raise NoIntegerForm("it jumps, and a table for 16 bits is interpolated")
         codes = np.minimum(np.arange(513) * 128 + least, most + 1)
     else:
         raise NoIntegerForm(f"there are no tables for {x.dtype.name}")
