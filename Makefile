@@ -45,7 +45,7 @@ SANITIZE = ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 NPUC_LIB
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)"
 
 sanitize: $(STAMPS)/test
-	cmake -S . -B $(SANITIZED) -DNPUC_SANITIZE=ON -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O2 -Wno-dev
+	cmake -S . -B $(SANITIZED) -DNPUC_SANITIZE=ON -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O1 -Wno-dev
 	cmake --build $(SANITIZED) --parallel 2
 	$(SANITIZE) $(BIN)/python -m pytest -n 2 tests/kernels -m "not slow"
 

@@ -530,6 +530,18 @@ def split_into_2_to_40_parts(folder: Path) -> Made:
     return model([node("Split", ["x"], ["y"], name="parts", num_outputs=1 << 40)], opset=18)
 
 
+@hostile("E201", "parts")
+def split_with_more_outputs_than_sizes(folder: Path) -> Made:
+    split = node("Split", ["c"], ["y", "z", "u", ""], name="parts", num_outputs=3)
+    return model([split], [constant("c", [1.0, 2.0, 3.0], "float32")], opset=18)
+
+
+@hostile("E201", "parts")
+def split_with_more_outputs_than_given_sizes(folder: Path) -> Made:
+    split = node("Split", ["c", "s"], ["y", "z", "u"], name="parts")
+    return model([split], [constant("c", [1.0, 2.0, 3.0], "float32"), constant("s", [3])], opset=18)
+
+
 @hostile("E201", "depth")
 def depth_to_space_of_block_zero(folder: Path) -> Made:
     shuffle = node("DepthToSpace", ["x"], ["y"], name="depth", blocksize=0)
@@ -677,6 +689,11 @@ def external_location_that_stands_for_the_model(folder: Path) -> Made:
     return _outside("*", offset="0", length="16")
 
 
+@hostile("E204", "'w'")
+def external_location_not_text(folder: Path) -> Made:
+    return _outside("locationX").SerializeToString().replace(b"locationX", b"\xff" * 9)
+
+
 # Operator sets
 
 
@@ -698,6 +715,13 @@ def opset_negative(folder: Path) -> Made:
 @hostile("E202", "no.such.domain")
 def domain_that_is_not_imported(folder: Path) -> Made:
     return model([node("Relu", ["x"], ["y"], domain="no.such.domain", name="foreign")])
+
+
+@hostile("E202", "custom")
+def foreign_domain_of_version_2_to_62(folder: Path) -> Made:
+    out = model([node("Relu", ["x"], ["y"], domain="custom")])
+    out.opset_import.append(helper.make_opsetid("custom", 1 << 62))
+    return out
 
 
 @hostile("E201", "NoSuchOperator")

@@ -8,6 +8,7 @@ type). Then op by op, in order.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import frexp
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +24,8 @@ from npuc.quant.parameters import activation_type, quantize_array, quantize_bias
 from npuc.quant.scheme import SCHEMES, Scheme
 
 Array = np.ndarray[Any, Any]
+_MIXES = (top.Conv, top.Deconv, top.MatMul, top.Add, top.Sub, top.Mul, top.AvgPool, top.Concat)
+"""Ops whose operands may be narrower than their result."""
 
 
 class Calibrated(Protocol):
@@ -79,7 +82,8 @@ class Context:
         self._types: dict[Value, QuantType] = {}
         self._real: dict[Value, Value] = dict(zip(graph.block.args, self.graph.block.args, strict=True))
         self._integer: dict[tuple[Value, QuantType], Value] = {}
-        self._made: dict[Value, QuantType] = {}
+        self._views: dict[Value, QuantType] = {}
+        """Types of operands of the op that is being lowered, where its scheme cannot work with their own."""
 
     # Types
 
@@ -151,7 +155,7 @@ class Context:
 
     def type_of(self, value: Value) -> QuantType:
         """The quantized type that a value of the old graph has."""
-        return self._types[value]
+        return self._views.get(value) or self._types[value]
 
     def constant(self, value: Value | None) -> np.ndarray[Any, Any] | None:
         """The values of an old constant, or None if it is not one."""
@@ -197,7 +201,7 @@ class Context:
     def integer(self, value: Value, to: QuantType | None = None) -> Value:
         """An old value as integers: of its own type, or requantized to another."""
         own = self._own_type(value)
-        to = to or own
+        to = to or self._views.get(value) or own
         if (value, to) in self._integer:
             return self._integer[value, to]
         array = self.constant(value)
@@ -207,7 +211,7 @@ class Context:
             made = self.requantized(self._integer[value, own], to, f"{value_name(value)}/requantized")
         else:
             name = f"{value_name(value)}/quantized"
-            made = self.emit(npu.Quantize, self.real(value), to=to, rounding=self.rounding, name=name).y
+            made = self.emit(npu.Quantize, self._exact(value), to=to, rounding=self.rounding, name=name).y
         self._integer[value, to] = made
         return made
 
@@ -216,6 +220,8 @@ class Context:
         source = quant_of(value)
         assert source is not None
         kind = self._current.requant
+        if kind == "pow2" and not _is_power_of_two(source.scale / to.scale):
+            kind = "single"
         parameters = flat(requant_parameters(kind, source.scale, to.scale, self._current.multiplier_bits))
         lo, hi = to.dtype.limits
         made: Value = self.emit(npu.Requant, value, to=to, kind=kind, lo=lo, hi=hi, name=name, **parameters).y
@@ -230,6 +236,10 @@ class Context:
         low, high = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
         self._types[value] = activation_type(low, high, self._current)
         return self._types[value]
+
+    def _exact(self, value: Value) -> Value:
+        """An old value as the reals that it is quantized from."""
+        return self.real(value)
 
     def real(self, value: Value) -> Value:
         """An old value as real numbers (or whatever plain type it had)."""
@@ -269,6 +279,7 @@ class Context:
         rule = find_rule(op)
         assert rule is not None
         self._current = scheme
+        self._views = self._casts(op, scheme)
         mark = self.graph.block.last_op
         try:
             made = rule(op, self)
@@ -282,6 +293,23 @@ class Context:
             assert found == self._types[old], f"{op.name}: {found} instead of {self._types[old]}"
             self._integer[old, found] = new
         return True
+
+    def _casts(self, op: TopOp, scheme: Scheme) -> dict[Value, QuantType]:
+        """Where types meet: operands that an op wants in a type of its own scheme."""
+        if keeps_type(op):
+            return {}
+        found = {}
+        for value in op.operands:
+            own = self._types.get(value)
+            if own is None or self.constant(value) is not None:
+                continue
+            width = dtype_of(scheme.activation).itemsize
+            shifts = scheme.requant == "pow2" and not _is_power_of_two(own.scale)
+            wide = own.dtype.itemsize > width
+            narrow = own.dtype.itemsize < width and not isinstance(op, _MIXES)
+            if shifts or wide or narrow:
+                found[value] = self._ranged(value, scheme)
+        return found
 
     def _rewind(self, mark: Any) -> None:
         """Take back the ops after `mark` that nothing was recorded for."""
@@ -318,6 +346,10 @@ def flat(scaling: Scaling) -> dict[str, Any]:
         return {"factors": scaling.scale.tolist()}
     columns = [column.tolist() for column in (scaling.multiplier, scaling.shift) if column is not None]
     return {"parameters": [number for row in zip(*columns, strict=True) for number in row]}
+
+
+def _is_power_of_two(scale: float) -> bool:
+    return frexp(scale)[0] == 0.5
 
 
 def _is_real(value: Value) -> bool:

@@ -48,7 +48,7 @@ def quantize_weight(
 ) -> tuple[Array, Array]:
     """Symmetric integers, and their scales: one, or one an entry of `axis`.
 
-    A channel whose weights are almost nothing beside its bias gets a scale at which the bias fits half the accumulator:
+    A channel whose weights are almost nothing beside its bias gets a scale at which the bias fits half of 32 bits:
     the weights lose what the sum would not have shown.
     """
     real = np.asarray(weight, np.float64)
@@ -63,7 +63,9 @@ def quantize_weight(
     else:
         scale = np.maximum(reach / most, _SMALLEST).astype(np.float32).astype(np.float64)
     if bias is not None:
-        need = np.abs(np.asarray(bias, np.float64)) / (input_scale * 2.0 ** (scheme.accumulator_bits - 2))
+        # Also in a wider accumulator: the multiplier of a sum of more bits would need a shift that no kernel has.
+        room = 2.0 ** (min(scheme.accumulator_bits, 32) - 2)
+        need = np.abs(np.asarray(bias, np.float64)) / (input_scale * room)
         need = (
             need
             if scheme.per_channel and need.shape == scale.shape

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from npuc.ir import Graph, Value, npu, top, value_name
+from npuc.ir import Graph, Value, dtype_of, npu, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType, quant_of
 from npuc.quant.lower import Context, SchemeOf
@@ -64,6 +64,7 @@ class _Lowering(Context):
     def __init__(self, network: Prequantized, scheme_of: SchemeOf) -> None:
         super().__init__(network.graph, {}, scheme_of)
         self.network = network
+        self._read: dict[Value, Value] = {}
 
     def _assign_types(self) -> None:
         self._types.update(self.network.collapsed.types)
@@ -71,7 +72,7 @@ class _Lowering(Context):
             if isinstance(op, top.WeightOp) or not isinstance(op, TopOp):
                 continue
             if op in self.network.collapsed.casts:
-                self._scheme[op] = self.scheme_of(op)
+                self._scheme[op] = self.scheme_of(op) or SCHEMES["int8"]
                 continue
             if not self._may_lower(op):
                 continue
@@ -89,19 +90,36 @@ class _Lowering(Context):
     def _lower(self, op: TopOp, scheme: Scheme) -> bool:
         if op not in self.network.collapsed.casts:
             return super()._lower(op, scheme)
+        if isinstance(op, top.Quantize):
+            return True  # the other half of the pair does both
         self._current = scheme
         to = self._types[op.results[0]]
         quantize = op.operands[0].owner
         assert isinstance(quantize, top.Quantize)
         source = quantize.x
-        if source in self._real or source not in self._types:
-            made = self.emit(
-                npu.Quantize, self.real(source), to=to, rounding=self.rounding, loc=op.location
-            ).y
+        if source not in self._types:
+            real = self._exact(source)
+            made = self.emit(npu.Quantize, real, to=to, rounding=self.rounding, loc=op.location).y
         else:
             made = self.requantized(self.integer(source), to, value_name(op.results[0]))
         self._integer[op.results[0], to] = made
         return True
+
+    def _casts(self, op: TopOp, scheme: Scheme) -> dict[Value, QuantType]:
+        return {}
+
+    def _exact(self, value: Value) -> Value:
+        return super().real(value)
+
+    def real(self, value: Value) -> Value:
+        """What the model quantizes is read as the reals that its integers stand for, even if it was made as float."""
+        if value not in self._types or self.constant(value) is not None:
+            return super().real(value)
+        if value not in self._read:
+            name = f"{value_name(value)}/real"
+            made = self.emit(npu.Dequantize, self.integer(value), to=dtype_of("f32").type, name=name).y
+            self._read[value] = made
+        return self._read[value]
 
     def _own_type(self, value: Value) -> QuantType:
         if value not in self._types:

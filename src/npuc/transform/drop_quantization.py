@@ -75,7 +75,7 @@ class Collapsed:
     types: dict[SSAValue, QuantType] = field(default_factory=dict)
     """The type of every value that is quantized, and is used in no other form."""
     casts: set[Operation] = field(default_factory=set)
-    """Dequantize ops that had to stay: they give a value another type than it has."""
+    """Pairs of quantize and dequantize ops that had to stay: they give a value another type than it has."""
 
 
 @register_pass
@@ -219,7 +219,7 @@ class _Collapse:
             )
             self.stays[real, kind] = made = self._add(pair)
             self.out.types[made] = kind
-            self.out.casts.add(pair)
+            self.out.casts.update((owner, pair))
         return self.stays[real, kind]
 
     def _dequantize(self, op: top.Dequantize) -> bool:

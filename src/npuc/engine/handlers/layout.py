@@ -38,7 +38,8 @@ def elementwise(function: Callable[[Array], Array]) -> Callable[[list[Array]], l
 
     def run(arrays: list[Array]) -> list[Array]:
         order = memory_order(arrays[0])
-        y = function(arrays[0].transpose(order))
+        moved = arrays[0].transpose(order)
+        y = function(moved).reshape(moved.shape)  # the kernels make a vector of a scalar
         return [y.transpose(np.argsort(order))]
 
     return run

@@ -385,6 +385,11 @@ def _opsets(model: onnx.ModelProto) -> dict[str, int]:
     found: dict[str, int] = {}
     for entry in model.opset_import:
         found["" if entry.domain == "ai.onnx" else entry.domain] = entry.version
+    for domain, version in found.items():
+        if domain and not 0 < version < 1 << 31:
+            raise OpsetError(
+                f"the model asks for version {version} of the domain '{domain}', which cannot be"
+            )
     if not found:
         found[""] = 1
     version = found.get("", NEWEST_OPSET)

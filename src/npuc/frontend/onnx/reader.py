@@ -50,6 +50,8 @@ class Source:
 
     def _external(self, tensor: TensorProto, name: str, dtype: DType, shape: tuple[int, ...]) -> Weight:
         entries = {entry.key: entry.value for entry in tensor.external_data}
+        if not all(isinstance(entry, str) for entry in entries.values()):
+            raise ExternalDataError(f"tensor '{name}' is in an external file whose name is not UTF-8 text")
         file = self._file(entries.get("location", ""), name)
         try:
             offset = int(entries.get("offset") or 0)

@@ -96,6 +96,7 @@ def check_node(proto: onnx.NodeProto, schema: OpSchema, opset: int, label: str, 
     for name in form.required:
         if name not in given:
             raise InvalidModelError(f"{label}: the attribute '{name}' is missing")
+    _check_split(proto, {}, label)
     if schema.name == "Einsum":
         # ONNX's parser of equations does not end on letters outside of ASCII.
         equation = next((a.s.decode("latin-1") for a in proto.attribute if a.name == "equation"), "")
@@ -149,6 +150,20 @@ def _check_attention(proto: onnx.NodeProto, types: Mapping[str, TypeProto], labe
             raise InvalidModelError(f"{label}: {which} = {count}")
 
 
+def _check_split(proto: onnx.NodeProto, types: Mapping[str, TypeProto], label: str) -> None:
+    """ONNX's inference, and ONNX Runtime, look for a size for every output, however few there are."""
+    if proto.op_type != "Split" or proto.domain not in ("", "ai.onnx"):
+        return
+    counts = [len(a.ints) for a in proto.attribute if a.name == "split"]
+    counts += [a.i for a in proto.attribute if a.name == "num_outputs"]
+    if len(proto.input) > 1 and proto.input[1] in types:
+        dims = types[proto.input[1]].tensor_type.shape.dim
+        counts += [dim.dim_value for dim in dims if dim.HasField("dim_value")]
+    for count in counts:
+        if count != len(proto.output):
+            raise InvalidModelError(f"{label}: it has {len(proto.output)} outputs, but sizes for {count}")
+
+
 def _infer_control(
     proto: onnx.NodeProto,
     imports: Sequence[onnx.OperatorSetIdProto],
@@ -167,7 +182,12 @@ def _infer_control(
 
 
 def _is_standard(proto: onnx.NodeProto) -> bool:
-    """True if a node and all in its subgraphs are ONNX's own: the inference of other domains is less careful."""
+    """True if a node and all in its subgraphs are ONNX's own: the inference of other domains is less careful.
+
+    It is with `Split`, too, and in a subgraph its sizes cannot be checked before (see `_check_split`).
+    """
+    if proto.op_type == "Split":
+        return False
     return proto.domain in ("", "ai.onnx") and all(
         _is_standard(node)
         for attribute in proto.attribute
@@ -187,6 +207,7 @@ def infer_outputs(
     """The types of a node's outputs by ONNX's own inference; those that it cannot tell are left out."""
     check_node(proto, schema, opset, label)
     _check_attention(proto, types, label)
+    _check_split(proto, types, label)
     imports = [onnx.helper.make_opsetid(proto.domain, opset)]
     if proto.domain:
         imports.append(onnx.helper.make_opsetid("", 21))
