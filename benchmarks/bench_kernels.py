@@ -137,7 +137,9 @@ def yolox_nano() -> list[Layer]:
 MODELS = {"resnet50": resnet50, "mobilenetv2": mobilenetv2, "yolox_nano": yolox_nano}
 
 
-def ours(layer: Layer, x: Array, weight: Array, scale: Array, kind: str, threads: int) -> tuple[Callable[[], Any], Array]:
+def ours(
+    layer: Layer, x: Array, weight: Array, scale: Array, kind: str, threads: int
+) -> tuple[Callable[[], Any], Array]:
     mantissa, exponent = np.frexp(scale.astype(np.float64))
     shift = 31 - exponent
     requant = Requant(
@@ -166,7 +168,9 @@ def ours(layer: Layer, x: Array, weight: Array, scale: Array, kind: str, threads
     return run, out
 
 
-def theirs(layer: Layer, x: Array, weight: Array, scale: Array, threads: int) -> tuple[Callable[[], None], Array]:
+def theirs(
+    layer: Layer, x: Array, weight: Array, scale: Array, threads: int
+) -> tuple[Callable[[], None], Array]:
     constants = {
         "xs": np.float32(1), "xz": np.uint8(131), "w": weight, "ws": scale.astype(np.float32),
         "wz": np.zeros(layer.outputs, np.int8), "ys": np.float32(1), "yz": np.uint8(128), "b": np.zeros(layer.outputs, np.int32),
@@ -222,7 +226,9 @@ def peak(threads: int) -> float:
 
 def main() -> None:
     """Print a table for each model and thread count."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--kind", default="double")
@@ -240,7 +246,9 @@ def main() -> None:
             print(f"\n{name:34} {'npuc µs':>9} {'ORT µs':>9} {'GOP/s':>7} {'of peak':>7} {'npuc/ORT':>8}")
             for layer, count in Counter(MODELS[name]()).items():
                 shape = (layer.outputs, layer.inputs // layer.groups, layer.kernel, layer.kernel)
-                x = rng.integers(-128, 127, (1, layer.size, layer.size, layer.inputs), endpoint=True).astype(np.int8)
+                x = rng.integers(-128, 127, (1, layer.size, layer.size, layer.inputs), endpoint=True).astype(
+                    np.int8
+                )
                 weight = rng.integers(-127, 127, shape, endpoint=True).astype(np.int8)
                 scale = np.float32(0.004 / math.sqrt(np.prod(shape[1:])) * rng.uniform(0.5, 1, layer.outputs))
                 run, out = ours(layer, x, weight, scale, arguments.kind, threads)

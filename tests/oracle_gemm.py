@@ -39,7 +39,9 @@ def conv(
         for ox in range(width):
             for ky in range(kh):
                 for kx in range(kw):
-                    pixel = centred[:, oy * strides[0] + ky * dilations[0], ox * strides[1] + kx * dilations[1]]
+                    pixel = centred[
+                        :, oy * strides[0] + ky * dilations[0], ox * strides[1] + kx * dilations[1]
+                    ]
                     for g in range(groups):
                         some = slice(g * per_group, (g + 1) * per_group)
                         acc[:, oy, ox, some] += pixel[:, g * inputs : (g + 1) * inputs] @ w[some, :, ky, kx].T
@@ -79,7 +81,10 @@ def deconv(
             for ky in range(kh):
                 for kx in range(kw):
                     for g in range(groups):
-                        stamp = centred[:, iy, ix, g * taken : (g + 1) * taken] @ w[g * taken : (g + 1) * taken, :, ky, kx]
+                        stamp = (
+                            centred[:, iy, ix, g * taken : (g + 1) * taken]
+                            @ w[g * taken : (g + 1) * taken, :, ky, kx]
+                        )
                         y, z = iy * strides[0] + ky * dilations[0], ix * strides[1] + kx * dilations[1]
                         full[:, y, z, g * per_group : (g + 1) * per_group] += stamp
     cut = full[:, top : full.shape[1] - bottom, left : full.shape[2] - right]

@@ -188,7 +188,9 @@ def network_to_quantize(
     own = describe_content(path).kind == "mlir"
     graph = load_graph(path) if own else import_model(path, options)
     if is_integer(graph):
-        raise UsageError(f"{path} is an integer network already", fix="Give the float network that it was made of")
+        raise UsageError(
+            f"{path} is an integer network already", fix="Give the float network that it was made of"
+        )
     return run_pipeline(graph, f"drop-quantization,{CANONICAL}") if force_float else graph
 
 

@@ -73,6 +73,53 @@ def test_add_and_sub_match_the_model(
     np.testing.assert_array_equal(y, expected)
 
 
+PAIRS = np.meshgrid(np.arange(-128, 128, dtype=np.int8), np.arange(-128, 128, dtype=np.int8))
+
+
+@pytest.mark.parametrize("subtract", [False, True])
+@pytest.mark.parametrize("kind", ["single", "single_even"])
+@pytest.mark.parametrize("shift", [1, 2, 8, 16, 17, 18, 25, 30, 31, 33, 38, 40])
+def test_all_pairs_of_bytes_add_with_all_ties(kind: str, shift: int, subtract: bool) -> None:
+    """Multipliers of few bits set make ties common, also in the low half of a sum that is computed in two."""
+    half = 1 << (shift - 1)
+    small = (half, 3 * half, 5 * half // 4 + 1, half - 1, max(half >> 4, 1), 1)
+    for m_a in (m for m in small if 0 < m < 2**31):
+        for m_b in (m for m in small if 0 < m < 2**31):
+            p = AddScaling(kind, multiplier_a=m_a, multiplier_b=m_b, shift=shift)
+            y = eltwise.add(*PAIRS, p, dtype=np.int16, subtract=subtract)
+            a, b = (v.astype(np.int64) for v in PAIRS)
+            total = a * m_a - b * m_b if subtract else a * m_a + b * m_b
+            whole = (total + half) >> shift
+            if kind == "single_even":
+                whole -= ((total + half) % (2 * half) == 0) & (whole % 2 == 1)
+            np.testing.assert_array_equal(y, np.clip(whole, -32768, 32767))
+
+
+@pytest.mark.parametrize("kind", ["single", "single_even"])
+def test_16_bit_sums_with_ties(kind: str) -> None:
+    a, b = array(1, (2000,), np.int16), array(2, (2000,), np.int16)
+    a[::2] //= 64  # and sums that do not saturate
+    b[::2] //= 64
+    for shift in (12, 16, 20, 31, 33, 40):
+        half = 1 << (shift - 1)
+        # Odd multiples of half a step make ties; 63 of them need 64 bits with a shift below 17.
+        for m_a, m_b in ((half, half >> 1), (half >> 3, half >> 9), (half - 1, 1), (63 * half, half)):
+            p = AddScaling(kind, multiplier_a=min(m_a, 2**30), multiplier_b=min(m_b, 2**30), shift=shift)
+            expected = oracle_eltwise.add(p, a, b, 0, 0, 0, -32768, 32767, False)
+            np.testing.assert_array_equal(eltwise.add(a, b, p), expected)
+
+
+@pytest.mark.parametrize("subtract", [False, True])
+def test_every_bit_of_a_double_sum_is_right(subtract: bool) -> None:
+    """A last multiplier of one shows the low bits of the scaled inputs."""
+    a, b = array(1, (400,), np.int8), array(2, (400,), np.int8)
+    for left, m_a, m_b in ((5, 2**30, 1431655765), (7, 1717986918, 2**31 - 1), (6, 1, 1073741825)):
+        p = AddScaling("double", left, m_a, 31, m_b, 32, 2**30, 30)
+        y = eltwise.add(a, b, p, zero_a=3, zero_b=-4, dtype=np.int16, subtract=subtract)
+        expected = oracle_eltwise.add(p, a, b, 3, -4, 0, -32768, 32767, subtract)
+        np.testing.assert_array_equal(y, expected)
+
+
 @EXACT
 @given(dtypes, shapes, seeds, st.data())
 def test_mul_matches_the_model(dtype: Any, pair: Any, seed: int, data: st.DataObject) -> None:

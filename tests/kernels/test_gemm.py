@@ -86,11 +86,17 @@ def requants(draw: Any, dtype: str, channels: int, size: float, kinds: tuple[str
         scale = 2.0 ** (rng.uniform(-60, 60, count) if wild else rng.uniform(-fit - 2, -fit + 2, count))
         return Requant(kind, scale=scale.astype(np.float32), zero_point=zero_point, lo=lo, hi=hi)
     if kind == "pow2":
-        shift = rng.integers(-31, 63, count) if wild else np.int64(np.round(rng.uniform(fit - 2, fit + 2, count)))
+        shift = (
+            rng.integers(-31, 63, count) if wild else np.int64(np.round(rng.uniform(fit - 2, fit + 2, count)))
+        )
         return Requant(kind, shift=shift, zero_point=zero_point, lo=lo, hi=hi)
     bits = 31 if kind == "double" else draw(st.sampled_from([31, 15, 7]))
     multiplier = rng.integers(2 ** (bits - 1), 2**bits, count)
-    shift = rng.integers(0, 63, count) if wild else np.int64(np.round(bits + rng.uniform(fit - 2, fit + 2, count)))
+    shift = (
+        rng.integers(0, 63, count)
+        if wild
+        else np.int64(np.round(bits + rng.uniform(fit - 2, fit + 2, count)))
+    )
     if wild:
         multiplier = rng.choice(np.array([0, 1, 2**30, 2**31 - 1]), count)
     return Requant(
@@ -133,7 +139,9 @@ def layers(draw: Any, transposed: bool) -> dict[str, Any]:
         "groups": groups,
     }
     if transposed:
-        options["output_padding"] = draw(st.tuples(st.integers(0, strides[0] - 1), st.integers(0, strides[1] - 1)))
+        options["output_padding"] = draw(
+            st.tuples(st.integers(0, strides[0] - 1), st.integers(0, strides[1] - 1))
+        )
     return {"x": x, "weight": weight, "bias": bias, "options": options, "outputs": outputs * groups}
 
 
@@ -190,7 +198,8 @@ def test_products_of_two_activations(data: Any) -> None:
     a, b = operands
     acc = oracle.matmul(a, b, *zero_points)
     largest = [
-        max(abs(limit - z) for limit in RANGES[o.dtype.name]) for o, z in zip(operands, zero_points, strict=True)
+        max(abs(limit - z) for limit in RANGES[o.dtype.name])
+        for o, z in zip(operands, zero_points, strict=True)
     ]
     worst = k * largest[0] * largest[1]
     y_dtype = data.draw(st.sampled_from(["int8", "uint8", "int16"]))
@@ -212,7 +221,24 @@ def test_products_of_two_activations(data: Any) -> None:
 # --- edges, one by one -----------------------------------------------------------------------------------------------
 
 
-EDGES = [0, 1, -1, 2**30, -(2**30), 2**31 - 1, 1 - 2**31, 2**31 - 2**23, 3, -3, 5, -5, 6, -6, 2**24 + 1, -(2**24) - 1]
+EDGES = [
+    0,
+    1,
+    -1,
+    2**30,
+    -(2**30),
+    2**31 - 1,
+    1 - 2**31,
+    2**31 - 2**23,
+    3,
+    -3,
+    5,
+    -5,
+    6,
+    -6,
+    2**24 + 1,
+    -(2**24) - 1,
+]
 WIDE_EDGES = [*EDGES, -(2**31), 2**31, 2**32 + 1, -(2**33) - 5, 2**46 + 2**20, -(2**46)]
 
 
@@ -257,7 +283,9 @@ def test_extreme_operands(dtype: str, depthwise: bool) -> None:
                 options = {"x_zero_point": zero_point, "pads": (1, 1, 1, 1), "groups": groups}
                 expected = oracle.conv(x, weight, None, **options).astype(np.int32)  # type: ignore[arg-type]
 
-                def make(weight: Array = weight, x: Array = x, options: Any = options) -> Callable[[int], Array]:
+                def make(
+                    weight: Array = weight, x: Array = x, options: Any = options
+                ) -> Callable[[int], Array]:
                     plan = ConvPlan(weight, x_dtype=x.dtype, **options)
                     return lambda threads: plan.run(x, threads)
 
@@ -275,9 +303,17 @@ def test_sixteen_bit_sums_beyond_32_bits() -> None:
         acc = oracle.conv(x, weight, bias, pads=(1, 1, 1, 1), x_zero_point=-5)
         assert np.abs(acc).max() > 2**31
 
-        def make(weight: Array = weight, x: Array = x, bias: Array = bias, rq: Requant = rq) -> Callable[[int], Array]:
+        def make(
+            weight: Array = weight, x: Array = x, bias: Array = bias, rq: Requant = rq
+        ) -> Callable[[int], Array]:
             plan = ConvPlan(
-                weight, bias, x_dtype=np.int16, y_dtype=np.int16, requant=rq, pads=(1, 1, 1, 1), x_zero_point=-5
+                weight,
+                bias,
+                x_dtype=np.int16,
+                y_dtype=np.int16,
+                requant=rq,
+                pads=(1, 1, 1, 1),
+                x_zero_point=-5,
             )
             assert plan.wide
             return lambda threads: plan.run(x, threads)
@@ -292,7 +328,9 @@ def test_larger_layers(channels: int, kernel: int) -> None:
     rng = np.random.default_rng(channels)
     for dtype in (np.int8, np.uint8):
         x = rng.integers(*RANGES[np.dtype(dtype).name], (1, 41, 23, channels), endpoint=True).astype(dtype)
-        weight = rng.integers(-128, 127, (channels + 5, channels, kernel, kernel), endpoint=True).astype(np.int8)
+        weight = rng.integers(-128, 127, (channels + 5, channels, kernel, kernel), endpoint=True).astype(
+            np.int8
+        )
         expected = oracle.conv(x, weight, None, x_zero_point=3, pads=(kernel // 2,) * 4).astype(np.int32)
 
         def make(weight: Array = weight, x: Array = x) -> Callable[[int], Array]:
@@ -300,6 +338,40 @@ def test_larger_layers(channels: int, kernel: int) -> None:
             return lambda threads: plan.run(x, threads)
 
         everywhere(make, expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize(("inputs", "outputs", "kernel"), [(16, 50, 1), (6, 48, 3), (7, 9, 1)])
+def test_whole_tiles_through_every_output_stage(
+    kind: str, dtype: str, inputs: int, outputs: int, kernel: int
+) -> None:
+    """Enough pixels for the largest tiles, in place and gathered, with panels that are full and that are not."""
+    rng = np.random.default_rng(inputs)
+    x = rng.integers(*RANGES[dtype], (1, 7, 9, inputs), endpoint=True).astype(dtype)
+    weight = rng.integers(-128, 127, (outputs, inputs, kernel, kernel), endpoint=True).astype(np.int8)
+    bias = rng.integers(-5000, 5000, outputs)
+    options: dict[str, Any] = {"x_zero_point": 9, "pads": (kernel // 2,) * 4}
+    acc = oracle.conv(x, weight, bias, **options)
+    exponent = int(np.log2(np.abs(acc).max())) - 7 + rng.integers(0, 2, outputs)
+    multiplier = rng.integers(2**30, 2**31, outputs)
+    rq = Requant(
+        kind,
+        multiplier,
+        exponent if kind == "pow2" else 31 + exponent,
+        np.float32(multiplier * 2.0 ** (-31 - exponent)),
+        3,
+        lo=RANGES[dtype][0],
+        hi=100,
+    )
+
+    def make() -> Callable[[int], Array]:
+        plan = ConvPlan(weight, bias, x_dtype=dtype, y_dtype=dtype, requant=rq, **options)
+        return lambda threads: plan.run(x, threads)
+
+    expected = oracle.finish(acc, rq, dtype)
+    assert len(np.unique(expected)) > 50
+    everywhere(make, expected)
 
 
 def test_a_fully_connected_layer_over_any_leading_axes() -> None:
@@ -330,7 +402,9 @@ def test_calls_from_several_threads_at_once() -> None:
 
     rng = np.random.default_rng(8)
     x = rng.integers(-128, 127, (1, 30, 30, 32)).astype(np.int8)
-    plan = ConvPlan(rng.integers(-128, 127, (32, 32, 3, 3)).astype(np.int8), x_dtype=np.int8, pads=(1, 1, 1, 1))
+    plan = ConvPlan(
+        rng.integers(-128, 127, (32, 32, 3, 3)).astype(np.int8), x_dtype=np.int8, pads=(1, 1, 1, 1)
+    )
     expected = plan.run(x)
     with ThreadPoolExecutor(4) as pool:
         for got in pool.map(lambda _: plan.run(x, threads=2), range(40)):

@@ -68,6 +68,22 @@ def test_rows_match_the_model(
         assert result == [min(max(v + zero, lo), hi) for v in expected]
 
 
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16])
+def test_every_bit_of_a_normalized_element_is_right(dtype: Any, center: bool) -> None:
+    width = 48
+    x = array(11, (100, width), dtype)
+    plain = norms.NormParameters(np.full(width, 4096, np.int32), np.zeros(width, np.int64), 12, 77, width)
+    norm = norms.layer_norm if center else norms.rms_norm
+    for row in x:
+        units = oracle_norm.row(
+            row.tolist(), list(range(width)), plain, center, span(dtype, width, 0, center)
+        )
+        # A bias that brings all 30 bits of the element into the output's window.
+        p = norms.NormParameters(plain.gain, np.array(units, np.int64) * -4096, 12, 77, width)
+        assert not norm(row[None], p, zero_point=0).any()
+
+
 def real_norm(x: Any, axes: Any, epsilon: float, center: bool = True) -> Any:
     mean = x.mean(axes, keepdims=True) if center else 0.0
     return (x - mean) / np.sqrt(((x - mean) ** 2).mean(axes, keepdims=True) + epsilon)

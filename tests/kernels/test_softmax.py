@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,17 @@ def test_the_clean_algorithm_matches_the_model(
     for row, result in zip(x.tolist(), y.tolist(), strict=True):
         even = kind == "single_even"
         assert result == oracle_softmax.clean(row, *tables, p.multiplier, p.shift, even, (zero, lo, hi))
+
+
+@pytest.mark.parametrize(
+    ("distance", "multiplier", "expected"),
+    [(20, 1139504417, 25423), (12, 1403506242, 27655), (38, 1163088870, 30877)],
+)
+def test_the_reciprocal_is_rounded(distance: int, multiplier: int, expected: int) -> None:
+    """Rows, found by search, where a reciprocal rounded down would show."""
+    p = softmax_parameters("single", 0.05, 1 / 32768, 0, np.int8, np.int16)
+    p = replace(p, multiplier=multiplier)
+    assert softmax(np.int8([[0, -distance]]), p)[0, 0] == expected
 
 
 @pytest.mark.parametrize("kind", ["double", "single", "single_even"])

@@ -51,14 +51,14 @@ RANGES = {"x": (-1.0, 1.0), "y": (0.0, 3.0)}
 
 
 def test_a_missing_range_is_named(ones: Graph) -> None:
-    with pytest.raises(QuantizationError, match="no range for the tensor 'y'.*npuc calibrate"):
+    with pytest.raises(QuantizationError, match=r"no range for the tensor 'y'.*npuc calibrate"):
         quantize(ones, {"x": (-1.0, 1.0)})
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("scheme", sorted(SCHEMES))
 def test_a_range_that_is_not_finite_is_refused(ones: Graph, bad: float, scheme: str) -> None:
-    with pytest.raises(QuantizationError, match="the tensor 'y': .*not finite.*[Cc]orrect"):
+    with pytest.raises(QuantizationError, match=r"the tensor 'y': .*not finite.*[Cc]orrect"):
         quantize(ones, {**RANGES, "y": (0.0, bad)}, SCHEMES[scheme])
 
 
@@ -135,7 +135,9 @@ def test_a_target_takes_its_own_requantization_and_refuses_the_types_that_it_lac
     zhouyi = load_target("zhouyi-x1-like")
     assert fitted(SCHEMES["int8"], zhouyi).requant == "single_even"
     assert misfit(Scheme(activation="ui8"), load_target("dpuczdx8g-b4096-like")) is not None
-    with pytest.raises(QuantizationError, match=r"'conv' asks for what the target.*no activations of type i16"):
+    with pytest.raises(
+        QuantizationError, match=r"'conv' asks for what the target.*no activations of type i16"
+    ):
         quantize_network(
             ones, RANGES, QuantizationConfig(layers={"conv": "int16"}), load_target("aries-like")
         )

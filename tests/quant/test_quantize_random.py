@@ -1,4 +1,4 @@
-"""Random small networks under every scheme: each integer op is within a few steps of the float op on the same values."""
+"""Random small networks under every scheme: each integer op is within a few steps of the float op on its operands."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graph_strategies import graphs
 from hypothesis import HealthCheck, given, settings
 
+from graph_strategies import graphs
 from npuc.calib.random_inputs import random_inputs
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
 from npuc.engine.single import single_op
@@ -65,7 +65,9 @@ def check_ops(source: Graph, made: Graph, inputs: dict[str, Array]) -> int:
         )
         error = float(np.abs(reals[name] - clipped).max(initial=0.0))
         reach = float(np.abs(operands[0]).max(initial=0.0))
-        allowed = weight_error(op, made, reach) + table_error(op) + mean_error(op, clipped) + 1.01 * kind.scale
+        allowed = (
+            weight_error(op, made, reach) + table_error(op) + mean_error(op, clipped) + 1.01 * kind.scale
+        )
         assert error <= allowed, f"{op.name} '{name}' ({original.name}): {error / kind.scale:.2f} steps"
         assert integers[name].dtype == kind.dtype.numpy
         compared += 1

@@ -41,7 +41,9 @@ def command(
     integer: Annotated[Path, typer.Argument(metavar="INT.mlir", help="The integer network made of it.")],
     inputs: Annotated[
         list[str] | None,
-        typer.Option("--input", "-i", metavar="[NAME=]FILE", help="An .npz, .npy or picture file; repeatable."),
+        typer.Option(
+            "--input", "-i", metavar="[NAME=]FILE", help="An .npz, .npy or picture file; repeatable."
+        ),
     ] = None,
     data: given.Data = None,
     random: Annotated[bool, typer.Option("--random", help="Compare on random data.")] = False,

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from npuc.ir import Graph
     from npuc.quant.config import QuantizationConfig
     from npuc.quant.report import Outcome
-    from npuc.target import Target
 
 _SHOWN = 12
 
@@ -51,24 +50,27 @@ def command(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="int8 (the default), int8-symmetric, uint8, int16, int16-weights, int4-weights, pow2, dfp16 or tflite.",
+            help="int8 (the default), int8-symmetric, uint8, int16, int16-weights, int4-weights, pow2, dfp16 or "
+            "tflite.",
         ),
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE.yaml", help="What each layer gets.")
-    ] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE.yaml", help="What each layer gets.")] = None,
     keep_float: Annotated[
-        str | None, typer.Option(metavar="L1,L2", help="Layers that stay float; * and ? match any characters.")
+        str | None,
+        typer.Option(metavar="L1,L2", help="Layers that stay float; * and ? match any characters."),
     ] = None,
     first_last: Annotated[
         str | None,
-        typer.Option(metavar="SCHEME", help="Another scheme, or float, for the first and the last layer with weights."),
+        typer.Option(
+            metavar="SCHEME", help="Another scheme, or float, for the first and the last layer with weights."
+        ),
     ] = None,
     target: Annotated[
         str | None, typer.Option(metavar="NAME|FILE.yaml", help="Use the arithmetic of a target.")
     ] = None,
     force_float: Annotated[
-        bool, typer.Option("--force-float", help="Drop the quantization that the model brings, and quantize anew.")
+        bool,
+        typer.Option("--force-float", help="Drop the quantization that the model brings, and quantize anew."),
     ] = False,
     input_shape: options.InputShapes = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads to use. Without it, all cores.")] = None,
@@ -90,7 +92,9 @@ def command(
     existing_file(model)
     to = output or model.with_name(f"{model.stem}.int.mlir")
     if to.suffix != ".mlir":
-        raise UsageError(f"-o '{to}' is not the name of an .mlir file", fix=f"Use -o {to.with_suffix('.mlir')}")
+        raise UsageError(
+            f"-o '{to}' is not the name of an .mlir file", fix=f"Use -o {to.with_suffix('.mlir')}"
+        )
     if to.exists() and to.samefile(model):
         raise UsageError("the result would replace the network that it is made of", fix="Give another -o")
     effective = to.with_suffix(".quant.yaml")

@@ -54,7 +54,8 @@ def plot(layers: Sequence[LayerError], title: str = "SQNR by layer") -> str:
         line = " ".join(f"{x(i):.1f},{y(figures.sqnr):.1f}" for i, _, figures in points)
         parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.2"/>')
         for index, entry, figures in points:
-            words = f"{entry.name} ({entry.kind}, {entry.type}): {label} {figures.sqnr:.1f} dB, cosine {figures.cosine:.5f}"
+            what = f"{entry.name} ({entry.kind}, {entry.type})"
+            words = f"{what}: {label} {figures.sqnr:.1f} dB, cosine {figures.cosine:.5f}"
             parts.append(
                 f'<circle cx="{x(index):.1f}" cy="{y(figures.sqnr):.1f}" r="2.6" fill="{colour}">'
                 f"<title>{escape(words)}</title></circle>"

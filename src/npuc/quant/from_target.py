@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import cast
 
 from npuc.errors import QuantizationError
-from npuc.quant.scheme import Kind, Scales, Scheme
+from npuc.quant.scheme import Scales, Scheme
 from npuc.target import Target
 from npuc.target.arithmetic import Arithmetic
 
@@ -59,7 +59,7 @@ def scheme_for(target: Target) -> Scheme:
         weight_scales=weight[1],  # type: ignore[arg-type]
         per_channel=arithmetic.weights.granularity[0] == "per_channel",
         narrow_weights=arithmetic.weights.range == "narrow",
-        requant=cast(Kind, kind),
+        requant=kind,
         multiplier_bits=arithmetic.requantization.multiplier_bits,
     )
 

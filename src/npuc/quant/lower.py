@@ -7,6 +7,7 @@ type). Then op by op, in order.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from math import frexp
 from typing import Any, Protocol
@@ -51,8 +52,8 @@ SchemeOf = Callable[[TopOp], Scheme | None]
 def quantize(graph: Graph, ranges: Ranges, scheme: Scheme | SchemeOf | None = None) -> Graph:
     """The integer network of a canonical float one.
 
-    `ranges` maps tensor names to (min, max), or is a calibration table. `scheme` is one for all layers, or a function of a layer that returns
-    its scheme, None to keep it float.
+    `ranges` maps tensor names to (min, max), or is a calibration table. `scheme` is one for all layers, or a function
+    of a layer that returns its scheme, None to keep it float.
     """
     scheme = scheme or SCHEMES["int8"]
     scheme_of: SchemeOf = scheme if callable(scheme) else (lambda op, s=scheme: s)  # type: ignore[misc]
@@ -82,6 +83,7 @@ class Context:
         self._types: dict[Value, QuantType] = {}
         self._real: dict[Value, Value] = dict(zip(graph.block.args, self.graph.block.args, strict=True))
         self._integer: dict[tuple[Value, QuantType], Value] = {}
+        self._given: Counter[str] = Counter()
         self._views: dict[Value, QuantType] = {}
         """Types of operands of the op that is being lowered, where its scheme cannot work with their own."""
 
@@ -208,12 +210,18 @@ class Context:
         if array is not None:
             made = self.weight(f"{value_name(value)}/quantized", quantize_array(array, to), to)
         elif (value, own) in self._integer:
-            made = self.requantized(self._integer[value, own], to, f"{value_name(value)}/requantized")
+            made = self.requantized(self._integer[value, own], to, self.derived(value, "requantized"))
         else:
-            name = f"{value_name(value)}/quantized"
+            name = self.derived(value, "quantized")
             made = self.emit(npu.Quantize, self._exact(value), to=to, rounding=self.rounding, name=name).y
         self._integer[value, to] = made
         return made
+
+    def derived(self, value: Value, what: str) -> str:
+        """A name for another form of an old value, given once."""
+        name = f"{value_name(value)}/{what}"
+        self._given[name] += 1
+        return name if self._given[name] == 1 else f"{name}.{self._given[name] - 1}"
 
     def requantized(self, value: Value, to: QuantType, name: str) -> Value:
         """An integer value of the new graph under another type."""

@@ -179,7 +179,7 @@ class _Collapse:
         return op.results[0]
 
     def _integers(self, real: SSAValue, kind: QuantType, name: str) -> SSAValue:
-        scale = self._add(self.graph.add_weight(f"{name}/scale", np.float32(kind.scale)))
+        scale = self._add(self.graph.add_weight(f"{name}/scale", np.asarray(kind.scale, np.float32)))
         zero = self._add(
             self.graph.add_weight(f"{name}/zero_point", np.asarray(kind.zero_point, kind.dtype.numpy))
         )

@@ -82,10 +82,10 @@ def copy(to: Array, source: Array) -> None:
                 # NumPy moves an element of many bytes faster than many elements of one.
                 element = f"V{to.shape[-1] * unit}"
                 to, source = to.view(element)[..., 0], source.view(element)[..., 0]
-        elif inner is not None and to.shape[inner] <= _FEW and source.strides[inner] != unit:
+        elif inner is not None and to.shape[inner] <= _FEW < to.size // _FEW and source.strides[inner] != unit:
             # A few channels, innermost on one side only: channel by channel, the loops are long.
             for channel in range(to.shape[inner]):
-                where = (slice(None),) * inner + (channel,)
+                where = (*(slice(None),) * inner, channel, ...)
                 do(np.copyto, to[where], source[where])
             return
     do(np.copyto, to, source)
