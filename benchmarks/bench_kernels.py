@@ -1,11 +1,11 @@
 """The integer kernels, layer by layer, against ONNX Runtime's QLinearConv on the same layer in the same run.
 
-Layers are those of ResNet-50, MobileNetV2 (224 x 224) and YOLOX-nano (416 x 416), weights signed and per channel. npuc has
-signed activations, ONNX Runtime unsigned ones: on x86 its signed kernels are many times slower, and this is to be a fair
-race. Both get their activations channels-last (ONNX Runtime by its own channels_last kernel), write to memory that is there
-already, and take turns; a time is the best of many, for the machine may be shared. `peak` is what one large product reaches
-in the same run, which is close to the bound (AVX-512 VNNI: 64 multiply-adds an instruction, one or two a cycle; AVX2: 16,
-two a cycle).
+Layers are those of ResNet-50, MobileNetV2 (224 x 224) and YOLOX-nano (416 x 416), weights signed and per channel. npuc
+has signed activations, ONNX Runtime unsigned ones: on x86 its signed kernels are many times slower, and this is to be a
+fair race. Both get their activations channels-last (ONNX Runtime by its own channels_last kernel), write to memory that
+is there already, and take turns; a time is the best of many, for the machine may be shared. `peak` is what one large
+product reaches in the same run, times the threads; it is close to the bound (AVX-512 VNNI: 64 multiply-adds an
+instruction, one or two a cycle; AVX2: 16, two a cycle).
 
     python benchmarks/bench_kernels.py [--threads 1,2] [--models resnet50,...] [--kind double] [--seconds 0.3]
 """
@@ -45,10 +45,12 @@ class Layer:
 
     @property
     def pad(self) -> int:
+        """Padding on every side."""
         return (self.kernel - 1) // 2
 
     @property
     def out(self) -> int:
+        """Height and width of the output."""
         return (self.size + 2 * self.pad - self.kernel) // self.stride + 1
 
     @property
@@ -62,6 +64,7 @@ class Layer:
 
 
 def resnet50() -> list[Layer]:
+    """Version 1.5: the stride is in the 3 x 3."""
     layers = [Layer(224, 3, 64, 7, 2)]
     size, inputs = 56, 64
     for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
@@ -79,6 +82,7 @@ def resnet50() -> list[Layer]:
 
 
 def mobilenetv2() -> list[Layer]:
+    """Width 1.0."""
     layers = [Layer(224, 3, 32, 3, 2)]
     size, inputs = 112, 32
     for factor, width, blocks, first in (
@@ -171,9 +175,11 @@ def ours(
 def theirs(
     layer: Layer, x: Array, weight: Array, scale: Array, threads: int
 ) -> tuple[Callable[[], None], Array]:
+    """The layer in ONNX Runtime, ready to run, and its output."""
     constants = {
         "xs": np.float32(1), "xz": np.uint8(131), "w": weight, "ws": scale.astype(np.float32),
-        "wz": np.zeros(layer.outputs, np.int8), "ys": np.float32(1), "yz": np.uint8(128), "b": np.zeros(layer.outputs, np.int32),
+        "wz": np.zeros(layer.outputs, np.int8), "ys": np.float32(1), "yz": np.uint8(128),
+        "b": np.zeros(layer.outputs, np.int32),
     }  # fmt: skip
     node = helper.make_node(
         "QLinearConv", ["x", *constants], ["y"], domain="com.microsoft", channels_last=1,
@@ -260,7 +266,8 @@ def main() -> None:
                 ratios.append((a / b, count))
                 speed = layer.operations / a
                 print(
-                    f"{count:2d} x {layer!s:29} {a * 1e6:9.1f} {b * 1e6:9.1f} {speed / 1e9:7.1f} {speed / top:7.0%} {a / b:8.2f}"
+                    f"{count:2d} x {layer!s:29} {a * 1e6:9.1f} {b * 1e6:9.1f} "
+                    f"{speed / 1e9:7.1f} {speed / top:7.0%} {a / b:8.2f}"
                 )
             mean = math.exp(sum(math.log(r) * n for r, n in ratios) / sum(n for _, n in ratios))
             summary.append((name, threads, totals[0] / totals[1], mean))

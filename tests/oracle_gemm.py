@@ -1,4 +1,4 @@
-"""The slow, obvious model of the layers that multiply, in NumPy int64: written from docs/arithmetic.md, not from the kernels.
+"""The slow, obvious model of the layers that multiply, in NumPy int64: from docs/arithmetic.md, not from the kernels.
 
 Layouts are the kernels' (activations N x H x W x C, weights as ONNX has them); nothing else is shared with them.
 """

@@ -17,15 +17,24 @@ typedef struct {
     atomic_ptrdiff_t next;
 } job;
 
+/*
+ * The gate holds a generation (one for each job), whether it is closed, and how many workers have entered it. The caller
+ * closes it when no task is left to take, then waits for those inside only: a worker that the system has not yet woken finds
+ * the gate closed and holds nobody up.
+ */
+#define CLOSED ((uint64_t)1 << 15)
+#define ENTERED (CLOSED - 1)
+#define GENERATION 16 /* bits below it */
+
 static pthread_mutex_t busy = PTHREAD_MUTEX_INITIALIZER; /* held during a parallel call: one at a time */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
 static pthread_cond_t finished = PTHREAD_COND_INITIALIZER;
-static int started;                /* workers that exist; guarded by `busy` */
-static unsigned first_seen[MAX_THREADS + 1];
-static job current;                /* written between generations, when no worker reads it */
-static atomic_uint generation;     /* incremented for every job, under `lock` */
-static atomic_int running;         /* workers that have not finished the generation */
+static int started; /* workers that exist; guarded by `busy` */
+static uint64_t first_seen[MAX_THREADS + 1];
+static job current; /* written while the gate is closed and nobody is inside */
+static atomic_uint_fast64_t gate = CLOSED;
+static atomic_int left; /* workers that have entered this generation and gone */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static inline void relax(void) {
@@ -42,27 +51,35 @@ static void work(int worker) {
     }
 }
 
+/* The gate once its generation is not `seen`. */
+static uint64_t await(uint64_t seen) {
+    for (int spin = 0; spin < SPINS; spin++) {
+        const uint64_t now = atomic_load_explicit(&gate, memory_order_acquire);
+        if (now >> GENERATION != seen) return now;
+        relax();
+    }
+    uint64_t now;
+    pthread_mutex_lock(&lock);
+    while ((now = atomic_load_explicit(&gate, memory_order_acquire)) >> GENERATION == seen) pthread_cond_wait(&wake, &lock);
+    pthread_mutex_unlock(&lock);
+    return now;
+}
+
 static void *serve(void *argument) {
-    int worker = (int)(intptr_t)argument; /* 1 .. */
-    unsigned seen = first_seen[worker];
+    const int worker = (int)(intptr_t)argument; /* 1 .. */
+    uint64_t seen = first_seen[worker];
     for (;;) {
-        unsigned now = seen;
-        for (int spin = 0; spin < SPINS && now == seen; spin++) {
-            relax();
-            now = atomic_load_explicit(&generation, memory_order_acquire);
-        }
-        if (now == seen) {
-            pthread_mutex_lock(&lock);
-            while ((now = atomic_load_explicit(&generation, memory_order_acquire)) == seen) pthread_cond_wait(&wake, &lock);
-            pthread_mutex_unlock(&lock);
-        }
-        seen = now;
+        uint_fast64_t now = await(seen);
+        seen = now >> GENERATION;
+        int inside = 0;
+        while (!inside && !(now & CLOSED) && now >> GENERATION == seen)
+            inside = atomic_compare_exchange_weak_explicit(&gate, &now, now + 1, memory_order_acq_rel, memory_order_acquire);
+        if (!inside) continue;
         if (worker <= current.workers) work(worker);
-        if (atomic_fetch_sub_explicit(&running, 1, memory_order_acq_rel) == 1) {
-            pthread_mutex_lock(&lock);
-            pthread_cond_signal(&finished);
-            pthread_mutex_unlock(&lock);
-        }
+        pthread_mutex_lock(&lock);
+        atomic_fetch_add_explicit(&left, 1, memory_order_release);
+        pthread_cond_signal(&finished);
+        pthread_mutex_unlock(&lock);
     }
     return NULL;
 }
@@ -70,8 +87,8 @@ static void *serve(void *argument) {
 /* A forked child has the caller's thread only. */
 static void forget(void) {
     started = 0;
-    atomic_store(&generation, 0);
-    atomic_store(&running, 0);
+    atomic_store(&gate, CLOSED);
+    atomic_store(&left, 0);
     pthread_mutex_init(&busy, NULL);
     pthread_mutex_init(&lock, NULL);
     pthread_cond_init(&wake, NULL);
@@ -87,7 +104,7 @@ static void start(int workers) {
         if (pthread_attr_init(&attributes)) return;
         pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
         /* A new worker waits for the generation after the present one. */
-        first_seen[started + 1] = atomic_load(&generation);
+        first_seen[started + 1] = atomic_load(&gate) >> GENERATION;
         int failed = pthread_create(&thread, &attributes, serve, (void *)(intptr_t)(started + 1));
         pthread_attr_destroy(&attributes);
         if (failed) return;
@@ -109,18 +126,19 @@ void npuc_parallel(ptrdiff_t count, int threads, npuc_task task, void *context) 
     current.count = count;
     current.workers = threads - 1 < started ? threads - 1 : started;
     atomic_store_explicit(&current.next, 0, memory_order_relaxed);
-    atomic_store_explicit(&running, started, memory_order_relaxed);
+    atomic_store_explicit(&left, 0, memory_order_relaxed);
     pthread_mutex_lock(&lock);
-    atomic_fetch_add_explicit(&generation, 1, memory_order_release);
+    const uint64_t generation = (atomic_load_explicit(&gate, memory_order_relaxed) >> GENERATION) + 1;
+    atomic_store_explicit(&gate, generation << GENERATION, memory_order_release);
     pthread_cond_broadcast(&wake);
     pthread_mutex_unlock(&lock);
     work(0);
-    for (int spin = 0; spin < SPINS && atomic_load_explicit(&running, memory_order_acquire); spin++) relax();
-    if (atomic_load_explicit(&running, memory_order_acquire)) {
-        pthread_mutex_lock(&lock);
-        while (atomic_load_explicit(&running, memory_order_acquire)) pthread_cond_wait(&finished, &lock);
-        pthread_mutex_unlock(&lock);
-    }
+    const int entered = (int)(atomic_fetch_or_explicit(&gate, CLOSED, memory_order_acq_rel) & ENTERED);
+    for (int spin = 0; spin < SPINS && atomic_load_explicit(&left, memory_order_acquire) < entered; spin++) relax();
+    /* The last worker signals under the lock: take it even if all have gone, so that none still holds it after a return. */
+    pthread_mutex_lock(&lock);
+    while (atomic_load_explicit(&left, memory_order_acquire) < entered) pthread_cond_wait(&finished, &lock);
+    pthread_mutex_unlock(&lock);
     pthread_mutex_unlock(&busy);
 }
 

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import oracle_gemm as oracle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import oracle_gemm as oracle
 from npuc.engine.kernels import ConvPlan, MatMulPlan, Requant, isa, matmul, select_isa
 
 Array = np.ndarray[Any, Any]

@@ -19,7 +19,7 @@ from npuc.quant.report import effective_yaml, is_integer
 
 Array = np.ndarray[Any, Any]
 
-LOSS = {"int4-weights": 0.05, "pow2": 0.02}
+LOSS = {"int4-weights": 0.08, "pow2": 0.02}
 """The share of samples that a scheme may lose; 1 % where nothing is stated."""
 
 

@@ -1,7 +1,7 @@
 """The output stage of an integer op, as a value: what turns an exact accumulator into a quantized output.
 
 `y = sat(zero_point + rq(acc), lo, hi)`; docs/arithmetic.md defines the five kinds of `rq`. A `Requant` is checked when
-it is made, so that a kernel can trust it: parameters of the right type and number, in the ranges where the formulas hold.
+it is made, so that a kernel can trust it: parameters of the right type and number, in the ranges where formulas hold.
 """
 
 from __future__ import annotations
