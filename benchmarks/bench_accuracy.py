@@ -78,7 +78,12 @@ class Network:
 
 _MEAN, _SCALE = (123.675, 116.28, 103.53), (1 / 58.395, 1 / 57.12, 1 / 57.375)
 _CROPPED: dict[str, Any] = {"resize": (256, 256), "keep_aspect_ratio": True, "interpolation": "bicubic"}
-_LETTERBOX: dict[str, Any] = {"keep_aspect_ratio": True, "pad_value": 114, "pad_type": "corner", "pixel_format": "bgr"}
+_LETTERBOX: dict[str, Any] = {
+    "keep_aspect_ratio": True,
+    "pad_value": 114,
+    "pad_type": "corner",
+    "pixel_format": "bgr",
+}
 
 NETWORKS = {
     network.name: network
@@ -130,7 +135,14 @@ def quantize_with(tool: str, network: Network, calibration: int) -> None:
     samples = network.calibration(calibration)
     if tool == "npuc":
         from npuc.calib.sources import open_data
-        from npuc.flow import ImportOptions, import_model, quantize_network, ranges_from, save_graph, schemes_of
+        from npuc.flow import (
+            ImportOptions,
+            import_model,
+            quantize_network,
+            ranges_from,
+            save_graph,
+            schemes_of,
+        )
 
         name = onnx.load(source, load_external_data=False).graph.input[0].name
         options = ImportOptions(input_shapes={name: network.shape})
@@ -213,7 +225,9 @@ class Score:
     @property
     def sqnr(self) -> float:
         """Decibels."""
-        return float(np.mean([10 * np.log10(s / max(self.error[n], 1e-30)) for n, s in self.signal.items() if s]))
+        return float(
+            np.mean([10 * np.log10(s / max(self.error[n], 1e-30)) for n, s in self.signal.items() if s])
+        )
 
     @property
     def cosine(self) -> float:
@@ -268,7 +282,9 @@ def report(network: Network, scores: dict[str, Score], failures: dict[str, str])
         line += f"{score.cosine:>10.5f}{score.sqnr:>8.1f}" if tool != "float" else ""
         if ours is not None and tool not in ("float", "npuc") and score.hits:
             difference = np.array(score.hits, float) - np.array(ours.hits, float)
-            line += f"   {difference.mean() * 100:+.1f} ± {difference.std() / len(difference) ** 0.5 * 100:.1f}"
+            line += (
+                f"   {difference.mean() * 100:+.1f} ± {difference.std() / len(difference) ** 0.5 * 100:.1f}"
+            )
         print(line)
     others = [f"{method} {scores[method].sqnr:.1f}" for method in ort if method not in shown]
     if others:
@@ -280,7 +296,9 @@ def report(network: Network, scores: dict[str, Score], failures: dict[str, str])
 
 def main() -> None:
     """Run it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--models", default=",".join(NETWORKS))
     parser.add_argument("--images", type=int, help="at most so many; without it 500, or 1,000 small ones")
     parser.add_argument("--calibration", type=int, default=64, help="samples to calibrate with")
@@ -300,7 +318,9 @@ def main() -> None:
     print(f"{arguments.calibration} calibration samples (coco: {_COCO_CALIBRATION}), all tools the same")
     print(f"{'':<18}{'top-1':>8}{'same':>8}{'cosine':>10}{'SQNR':>8}   top-1 less npuc's")
     for network in networks:
-        failures = make_results(network, [t for t in tools if not (t == "nncf" and trouble)], arguments.calibration)
+        failures = make_results(
+            network, [t for t in tools if not (t == "nncf" and trouble)], arguments.calibration
+        )
         if "nncf" in tools and trouble:
             failures["nncf"] = f"not installed: {trouble}"
         working = [tool for tool in tools if tool not in failures]

@@ -122,10 +122,13 @@ def shape_arithmetic(nodes: int) -> Any:
     )
 
 
-def write_weights(path: Path, megabytes: int, external: bool) -> None:
-    """A chain of matrix products with weights of 10 MB each (fewer for small files)."""
+def write_weights(path: Path, megabytes: int, external: bool, folded: bool) -> None:
+    """A chain of matrix products with weights of 10 MB each (smaller in small files).
+
+    With `folded` they are convolutions of one pixel with a batch norm each, so that a compiler rewrites every weight.
+    """
     import numpy as np
-    from onnx import TensorProto, helper
+    from onnx import TensorProto, helper, numpy_helper
 
     count = max(4, megabytes // 10)
     rows = 512
@@ -137,7 +140,8 @@ def write_weights(path: Path, megabytes: int, external: bool) -> None:
     with open(data, "wb") if external else open(os.devnull, "wb") as out:
         for index in range(count):
             # Up and down again, so that the widths fit.
-            size = (rows, columns) if index % 2 == 0 else (columns, rows)
+            size: tuple[int, ...] = (rows, columns) if index % 2 == 0 else (columns, rows)
+            size = (*reversed(size), 1, 1) if folded else size
             raw = (rng.random(size, dtype=np.float32) - 0.5).tobytes()
             tensor = TensorProto(name=f"w{index}", data_type=TensorProto.FLOAT, dims=size)
             if external:
@@ -149,15 +153,23 @@ def write_weights(path: Path, megabytes: int, external: bool) -> None:
             else:
                 tensor.raw_data = raw
             constants.append(tensor)
-            made.append(helper.make_node("MatMul", [current, f"w{index}"], [f"m{index}"]))
+            if folded:
+                parameters = [f"{kind}{index}" for kind in ("scale", "bias", "mean", "var")]
+                for name in parameters:
+                    constants.append(numpy_helper.from_array(np.ones(size[0], np.float32), name))
+                made.append(helper.make_node("Conv", [current, f"w{index}"], [f"c{index}"]))
+                made.append(helper.make_node("BatchNormalization", [f"c{index}", *parameters], [f"m{index}"]))
+            else:
+                made.append(helper.make_node("MatMul", [current, f"w{index}"], [f"m{index}"]))
             made.append(helper.make_node("Relu", [f"m{index}"], [f"y{index}"]))
             current = f"y{index}"
     width = rows if count % 2 == 0 else columns
+    pixel = [1, 1] if folded else []
     graph = helper.make_graph(
         made,
         "weights",
-        [helper.make_tensor_value_info("x", 1, [1, rows])],
-        [helper.make_tensor_value_info(current, 1, [1, width])],
+        [helper.make_tensor_value_info("x", 1, [1, rows, *pixel])],
+        [helper.make_tensor_value_info(current, 1, [1, width, *pixel])],
         constants,
     )
     model = helper.make_model(
@@ -363,14 +375,15 @@ def _node_cases(folder: Path, sizes: list[int], make: Callable[[int], Any], runs
         path.unlink()
 
 
-def _weight_cases(folder: Path, sizes: list[tuple[int, bool]], runs: int) -> Iterator[_Case]:
-    for megabytes, external in sizes:
+def _weight_cases(folder: Path, sizes: list[int], folded: bool, runs: int) -> Iterator[_Case]:
+    for megabytes in sizes:
+        external = megabytes > 2000  # beyond 2 GiB a protobuf cannot hold them: they lie beside it
         needed = 4 * megabytes * MB
         if shutil.disk_usage(folder).free < needed:
             print(f"  {megabytes} MB left out: {needed / 1e9:.0f} GB of disk are needed")
             continue
         path = folder / "weights.onnx"
-        write_weights(path, megabytes, external)
+        write_weights(path, megabytes, external, folded)
         # Twice over: the second reader finds the file in the page cache, as all later ones do.
         for file in folder.glob("weights.*"):
             with open(file, "rb") as stream:
@@ -386,7 +399,7 @@ def main() -> None:
     """Parse the command line and print the whole report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer runs and smaller files")
-    parser.add_argument("--only", choices=("models", "nodes", "shapes", "weights"), help="one part")
+    parser.add_argument("--only", choices=("models", "nodes", "shapes", "weights", "folded"), help="one part")
     parser.add_argument("--runs", type=int, default=3, help="processes a measurement (default 3)")
     parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -405,10 +418,7 @@ def main() -> None:
 
     runs = 2 if arguments.quick else arguments.runs
     nodes = [100, 300, 1000] if arguments.quick else [100, 300, 1000, 3000, 10_000]
-    weights = [(10, False), (100, False)]
-    if not arguments.quick:
-        # Beyond 2 GiB a protobuf cannot hold them: they lie beside it.
-        weights += [(500, False), (1900, False), (2200, True)]
+    weights = [10, 100] if arguments.quick else [10, 100, 500, 1900, 2200]
     print(
         f"npuc {npuc.__version__} (xdsl {xdsl.__version__}) against onnxslim {onnxslim.__version__} and onnx "
         f"{onnx.__version__}; onnxruntime {onnxruntime.__version__}, Python {sys.version.split()[0]}, one thread, "
@@ -426,9 +436,10 @@ def main() -> None:
             if arguments.only in (None, part):
                 print({"nodes": "Conv-BatchNorm-Relu-Add", "shapes": "shape arithmetic"}[part])
                 growth(report(_node_cases(folder, nodes, make, runs)), "nodes")
-        if arguments.only in (None, "weights"):
-            print("weights")
-            growth(report(_weight_cases(folder, weights, runs)), "weights", memory=True)
+        for part, folded in (("weights", False), ("folded", True)):
+            if arguments.only in (None, part):
+                print("weights that are all rewritten (batch norms fold into them)" if folded else "weights")
+                growth(report(_weight_cases(folder, weights, folded, runs)), "weights", memory=True)
 
 
 if __name__ == "__main__":

@@ -154,7 +154,9 @@ def measure(programs: dict[str, Callable[[], Any]], seconds: float) -> dict[str,
     return times
 
 
-def compare(network: Network, threads: int, seconds: float, prepared: tuple[Path, dict[str, Path], Any]) -> None:
+def compare(
+    network: Network, threads: int, seconds: float, prepared: tuple[Path, dict[str, Path], Any]
+) -> None:
     """One line of the table for each program."""
     source, files, program = prepared
     x = network.samples(1)[0]
@@ -207,7 +209,9 @@ def profile(network: Network, threads: int, prepared: tuple[Path, dict[str, Path
 
 def main() -> None:
     """Run it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--models", default=",".join(NETWORKS))
     parser.add_argument("--seconds", type=float, default=6.0, help="for each program")
@@ -218,7 +222,9 @@ def main() -> None:
         return
     threads = [int(word) for word in arguments.threads.split(",")]
     networks = [NETWORKS[name] for name in arguments.models.split(",")]
-    print(f"milliseconds, best and median; npuc's kernels are {isa()}; the bar is {BAR} x ONNX Runtime's int8")
+    print(
+        f"milliseconds, best and median; npuc's kernels are {isa()}; the bar is {BAR} x ONNX Runtime's int8"
+    )
     print(
         f"{'':<14}{'thr':>3}{'npuc':>10}{'':>8}{'ORT int8':>10}{'':>8}{'ORT float':>10}{'':>8}"
         f"{'/int8':>9}{'(med)':>8}{'/float':>8}"

@@ -144,6 +144,7 @@ MODELS = {"resnet50": resnet50, "mobilenetv2": mobilenetv2, "yolox_nano": yolox_
 def ours(
     layer: Layer, x: Array, weight: Array, scale: Array, kind: str, threads: int
 ) -> tuple[Callable[[], Any], Array]:
+    """The layer in npuc, ready to run, and where its output is."""
     mantissa, exponent = np.frexp(scale.astype(np.float64))
     shift = 31 - exponent
     requant = Requant(

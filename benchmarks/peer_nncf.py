@@ -1,6 +1,6 @@
 """NNCF as a peer: quantizes an ONNX file with prepared samples, default settings. Runs in a venv of its own.
 
-    python benchmarks/peer_nncf.py MODEL.onnx SAMPLES.npy RESULT.onnx
+python benchmarks/peer_nncf.py MODEL.onnx SAMPLES.npy RESULT.onnx
 """
 
 import logging

@@ -65,7 +65,14 @@ def requantize(
 
 
 def requantize_array(
-    acc: Array, kind: str, multiplier: Any, shift: Any, zero_point: int, lo: int, hi: int, channel_axis: int = 1
+    acc: Array,
+    kind: str,
+    multiplier: Any,
+    shift: Any,
+    zero_point: int,
+    lo: int,
+    hi: int,
+    channel_axis: int = 1,
 ) -> Array:
     """`requantize` over an array; multiplier and shift are scalars or one an entry of `channel_axis`."""
     multipliers, shifts = np.atleast_1d(multiplier), np.atleast_1d(shift)

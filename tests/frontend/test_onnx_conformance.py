@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 
-import conformance
 import pytest
+
+import conformance
 
 PARTS = 4
 

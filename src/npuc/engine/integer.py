@@ -51,7 +51,9 @@ class IntegerEngine:
         ops: list[TensorOp] = []
         for op in graph.ops:
             if isinstance(op, top.WeightOp):
-                self._constants[self._values[op.output]] = _in_memory_order(op.output, graph.weights.array(op.ref))
+                self._constants[self._values[op.output]] = _in_memory_order(
+                    op.output, graph.weights.array(op.ref)
+                )
             else:
                 assert isinstance(op, TensorOp)
                 ops.append(op)

@@ -16,7 +16,7 @@ from npuc.engine import FloatEngine
 from npuc.engine.integer import prepare
 from npuc.engine.kernels import ConvPlan, MatMulPlan
 from npuc.ir import Graph, Value, dtype_of, npu, result_names, top
-from npuc.ir.definition import TensorOp, TopOp
+from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import quant_of
 from npuc.quant.arithmetic import round_away
 
@@ -89,7 +89,9 @@ def _unfused(op: Any, name: str) -> str:
     properties = {key: op.properties[key] for key in op.CONVERTERS if key in op.properties}
     properties.pop("relu", None)
     properties.pop("relu_limit", None)
-    linear = type(op).make(*(op.operands if op.bias is not None else (*op.operands, None)), name=name, **properties)
+    linear = type(op).make(
+        *(op.operands if op.bias is not None else (*op.operands, None)), name=name, **properties
+    )
     relu = top.Relu.make(linear.results[0], limit=op.relu_limit, loc=op.location)
     block = op.parent
     block.insert_ops_before([linear, relu], op)
@@ -109,7 +111,13 @@ def _narrow(op: Any, graph: Graph) -> bool:
     """True if the sums are of 32 bits and the weights are constants with known scales."""
     kind, bias = quant_of(op.x), graph.constant(op.bias)
     known = graph.constant(op.weight) is not None and graph.constant(op.weight_scale) is not None
-    return known and kind is not None and kind.dtype.itemsize == 1 and bias is not None and bias.dtype == np.int32
+    return (
+        known
+        and kind is not None
+        and kind.dtype.itemsize == 1
+        and bias is not None
+        and bias.dtype == np.int32
+    )
 
 
 def _correct(op: Any, graph: Graph, wanted: Array, inputs: Sequence[Array], threads: int) -> None:

@@ -119,7 +119,9 @@ def pad(op: top.Pad, graph: Graph, threads: int) -> Step:
     border = _code(op.value, kind)
     cropped = [part.stop - part.start for part in crop]
     if mode == "constant":
-        inside = tuple(slice(before, before + size) for (before, _), size in zip(widths, cropped, strict=True))
+        inside = tuple(
+            slice(before, before + size) for (before, _), size in zip(widths, cropped, strict=True)
+        )
 
         def bordered(x: Array) -> Array:
             order = (0, 2, 3, 1) if rank == 4 else tuple(range(rank))

@@ -76,13 +76,17 @@ def copy(to: Array, source: Array) -> None:
     """Copy elements; runs that are dense on both sides move as one."""
     if to.ndim and to.dtype == source.dtype and to.shape == source.shape:
         unit = to.itemsize
-        inner = next((axis for axis in range(to.ndim) if to.strides[axis] == unit and to.shape[axis] > 1), None)
+        inner = next(
+            (axis for axis in range(to.ndim) if to.strides[axis] == unit and to.shape[axis] > 1), None
+        )
         if to.strides[-1] == source.strides[-1] == unit and to.shape[-1] > 1:
             if not (to.flags.c_contiguous and source.flags.c_contiguous):
                 # NumPy moves an element of many bytes faster than many elements of one.
                 element = f"V{to.shape[-1] * unit}"
                 to, source = to.view(element)[..., 0], source.view(element)[..., 0]
-        elif inner is not None and to.shape[inner] <= _FEW < to.size // _FEW and source.strides[inner] != unit:
+        elif (
+            inner is not None and to.shape[inner] <= _FEW < to.size // _FEW and source.strides[inner] != unit
+        ):
             # A few channels, innermost on one side only: channel by channel, the loops are long.
             for channel in range(to.shape[inner]):
                 where = (*(slice(None),) * inner, channel, ...)

@@ -34,7 +34,9 @@ def needs_widening(op: Any) -> bool:
     """True if an op computes with bfloat16."""
     if isinstance(op, _MOVERS):
         return False
-    return any(is_static(value) and dtype_of(value.type).name == "bf16" for value in (*op.operands, *op.results))
+    return any(
+        is_static(value) and dtype_of(value.type).name == "bf16" for value in (*op.operands, *op.results)
+    )
 
 
 def emit_widened(op: Any, emit: Emitter) -> None:
