@@ -2,8 +2,8 @@
 
 Three programs of the same network with the same calibration pictures take turns on the same threads; a time is the best
 (and the median) of many runs of batch 1, from float input to float output, so that quantization at the border counts for
-both. ONNX Runtime's int8 is the better of signed and unsigned activations on this CPU. `ratio` is npuc's time over the other's, by the
-best times: below 1 npuc is ahead. The ResNet-50 has the true shapes and random weights.
+both. ONNX Runtime's int8 is the better of signed and unsigned activations on this CPU. `ratio` is npuc's time over the
+other's, by the best times: below 1 npuc is ahead. The ResNet-50 has the true shapes and random weights.
 
     python benchmarks/bench_int.py [--threads 1,2] [--models resnet20,...] [--seconds 6] [--profile]
 """

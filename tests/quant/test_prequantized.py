@@ -237,6 +237,15 @@ def test_parameters_that_do_not_match_are_not_merged() -> None:
     judged(qdq_model(nodes, CONSTANTS, {"y": TensorProto.FLOAT}), 4)
 
 
+def test_ties_are_rounded_as_onnx_says() -> None:
+    constants = {"s": np.float32(0.5), "z": np.uint8(10)}
+    nodes = [*pair("x", "s", "z"), helper.make_node("Relu", ["x_d"], ["r"]), *pair("r", "s", "z")]
+    made = quantize_network(import_model_proto(qdq_model(nodes, constants, {"r_d": TensorProto.FLOAT}))).graph
+    x = np.resize(np.float32([0.25, 0.75, 1.25, 1.75]), (1, 4, 6, 6))
+    found = IntegerEngine(made).run({"x": x})["r_d"]
+    assert found.reshape(-1)[:4].tolist() == [0.0, 1.0, 1.0, 2.0]
+
+
 def test_force_float_drops_the_pairs(tmp_path: Path) -> None:
     weight = np.random.default_rng(0).integers(-127, 128, (4, 4, 1, 1)).astype(np.int8)
     constants = {**CONSTANTS, "w": weight, "sw": np.full(4, 0.01, np.float32), "zw": np.zeros(4, np.int8)}

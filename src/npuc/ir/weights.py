@@ -22,6 +22,8 @@ from npuc.files import write_atomically
 from npuc.ir.dtypes import DTYPES, DType, dtype_of
 
 _CHUNK = 8 << 20
+_RELEASE = 16 << 20
+"""After this many bytes of new weights, pages of the old ones are let go."""
 _MAX_HEADER = 256 << 20
 
 
@@ -40,6 +42,11 @@ class MappedFile:
                 )
         except OSError as error:
             raise WeightFileError(f"cannot be mapped: {error.strerror}", where=str(path)) from error
+
+    def release(self) -> None:
+        """Let go of the pages that were looked at; whoever looks again gets them from the file."""
+        if isinstance(self.buffer, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            self.buffer.madvise(mmap.MADV_DONTNEED)
 
     def is_current(self) -> bool:
         """True if the path still leads to the file that is mapped (a file may be replaced while it is in use)."""
@@ -107,6 +114,7 @@ class WeightStore(Mapping[str, Weight]):
 
     def __init__(self, weights: Mapping[str, Weight] | None = None) -> None:
         self._weights: dict[str, Weight] = dict(weights or {})
+        self._made = 0
 
     def __getitem__(self, name: str) -> Weight:
         return self._weights[name]
@@ -141,7 +149,17 @@ class WeightStore(Mapping[str, Weight]):
             weight = Weight.of(array)
         name = self.unique_name(name)
         self._weights[name] = weight
+        if isinstance(weight.data, np.ndarray):
+            self._made += weight.nbytes
+            if self._made >= _RELEASE:
+                self._made = 0
+                self.release()
         return name
+
+    def release(self) -> None:
+        """Let go of the pages of mapped files: a pass that rewrites all weights would else hold them twice."""
+        for file in {w.data.file for w in self._weights.values() if isinstance(w.data, FileSlice)}:
+            file.release()
 
     def array(self, name: str) -> np.ndarray[Any, Any]:
         """The values of one weight, read-only."""

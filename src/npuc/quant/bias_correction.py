@@ -58,8 +58,8 @@ def correct_biases(
             values[bias.bias] = [made.constant(bias.bias)] * len(samples)  # type: ignore[list-item]
         run = prepare(op, made, threads)
         columns = [run([values[value][i] for value in op.operands]) for i in range(len(samples))]
-        for index, value in enumerate(op.results):
-            values[value] = [column[index] for column in columns]
+        for index, made_here in enumerate(op.results):
+            values[made_here] = [column[index] for column in columns]
         for value in op.operands:
             if last.get(value) is op:
                 values.pop(value, None)

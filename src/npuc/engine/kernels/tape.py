@@ -89,7 +89,7 @@ def copy(to: Array, source: Array) -> None:
         ):
             # A few channels, innermost on one side only: channel by channel, the loops are long.
             for channel in range(to.shape[inner]):
-                where = (*(slice(None),) * inner, channel, ...)
+                where: Any = (*(slice(None),) * inner, channel, ...)
                 do(np.copyto, to[where], source[where])
             return
     do(np.copyto, to, source)
