@@ -176,7 +176,7 @@ def _rounded(array: Array, like: SSAValue) -> Array | None:
 
     with np.errstate(over="ignore"):
         out: Array = np.asarray(array).astype(dtype(like).numpy)
-    return out if bool(np.isfinite(out.astype(np.float64)).all()) else None
+    return out if bool(np.isfinite(out).all()) else None
 
 
 class MergeScales(GraphPattern):
