@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no
 STAMPS := $(VENV)/stamps
 NATIVE := CMakeLists.txt $(wildcard native/include/npuc/*.h native/src/*.c native/src/*.h)
 
-.PHONY: help demo test test-slow sanitize bench-kernels lint format conformance bench-import bench-calib docs clean
+.PHONY: help demo test test-slow sanitize bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy docs clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -27,6 +27,8 @@ help:
 	@echo "make bench-kernels the integer kernels against ONNX Runtime, layer by layer"
 	@echo "make bench-import  import time and memory against onnxslim and onnx"
 	@echo "make bench-calib   calibration time and memory against onnxruntime.quantization"
+	@echo "make bench-int     integer networks against ONNX Runtime's int8 and float"
+	@echo "make bench-accuracy accuracy after quantization against onnxruntime.quantization and NNCF"
 	@echo "make docs          write the generated pages again"
 	@echo "make clean         remove .venv, build outputs and caches"
 
@@ -69,6 +71,12 @@ bench-import: $(STAMPS)/bench
 
 bench-calib: $(STAMPS)/bench
 	$(BIN)/python benchmarks/bench_calib.py
+
+bench-int: $(STAMPS)/bench
+	$(BIN)/python benchmarks/bench_int.py
+
+bench-accuracy: $(STAMPS)/bench
+	$(BIN)/python benchmarks/bench_accuracy.py
 
 docs: $(STAMPS)/npuc
 	$(BIN)/python -m npuc.cli.gendocs
