@@ -135,20 +135,14 @@ def quantize_with(tool: str, network: Network, calibration: int) -> None:
     samples = network.calibration(calibration)
     if tool == "npuc":
         from npuc.calib.sources import open_data
-        from npuc.flow import (
-            ImportOptions,
-            import_model,
-            quantize_network,
-            ranges_from,
-            save_graph,
-            schemes_of,
-        )
+        from npuc.flow import ImportOptions, import_model, quantize_on_data, save_graph
 
         name = onnx.load(source, load_external_data=False).graph.input[0].name
         options = ImportOptions(input_shapes={name: network.shape})
         graph = import_model(MODELS / f"{network.file}.onnx", options)
-        table = ranges_from(graph, open_data(graph, samples), schemes_of(graph), threads=THREADS)
-        save_graph(quantize_network(graph, table).graph, target)
+        done, _ = quantize_on_data(graph, open_data(graph, samples), threads=THREADS)
+        print("\n".join(done.graph.notes), file=sys.stderr)
+        save_graph(done.graph, target)
     elif tool == "nncf":
         stacked = FOLDER / f"{network.name}.samples.npy"
         np.save(stacked, np.concatenate(samples))
@@ -191,6 +185,8 @@ def make_results(network: Network, tools: list[str], calibration: int) -> dict[s
         )
         seconds = time.perf_counter() - start
         print(f"{network.name}: {tool} took {seconds:.0f} s", file=sys.stderr, flush=True)
+        if tool == "npuc" and not done.returncode and done.stderr.strip():
+            print(f"  {done.stderr.strip()}".replace("\n", "\n  "), file=sys.stderr, flush=True)
         if done.returncode:
             failures[tool] = (done.stderr.strip() or f"status {done.returncode}").splitlines()[-1]
     return failures

@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 import onnx.version_converter
 import onnxruntime as ort
+from onnx import helper
 
 Array = np.ndarray[Any, Any]
 
@@ -48,6 +49,10 @@ def fixed(source: Path, shape: tuple[int, ...], target: Path) -> Path:
     model = onnx.load(source)
     if next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")) < _PER_CHANNEL:
         model = onnx.version_converter.convert_version(model, _PER_CHANNEL)
+    # Some files state an operator set twice, or shapes that hold for another input size.
+    sets = {entry.domain: entry for entry in model.opset_import}
+    model = helper.make_model(model.graph, opset_imports=list(sets.values()), ir_version=model.ir_version)
+    del model.graph.value_info[:]
     make_input_shape_fixed(model.graph, model.graph.input[0].name, list(shape))
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_suffix(f".{os.getpid()}.onnx")

@@ -8,6 +8,7 @@ The kind of a file is told by its content, not its name.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -45,6 +46,7 @@ __all__ = [
     "load_model",
     "network_to_quantize",
     "quantize_network",
+    "quantize_on_data",
     "ranges_from",
     "save_graph",
     "schemes_of",
@@ -204,6 +206,8 @@ class Quantized:
     scheme_of: Callable[[Any], Any]
     """What each layer of the float network got; None is float."""
     outcome: Outcome
+    corrected: bool = False
+    """Whether biases differ from those that the ranges alone give."""
 
 
 def quantize_network(
@@ -291,3 +295,45 @@ def ranges_from(
         warn=warn,
         step=step,
     )
+
+
+def quantize_on_data(
+    graph: Graph,
+    source: Source,
+    config: QuantizationConfig | None = None,
+    target: Target | None = None,
+    method: str | None = None,
+    *,
+    wide_tail: bool = True,
+    correct: bool = True,
+    threads: int | None = None,
+    strict: bool = False,
+    warn: Callable[[str], None] | None = None,
+    step: Callable[[], None] | None = None,
+) -> tuple[Quantized, CalibrationTable]:
+    """Calibrate and quantize in one go, with an eye on the result (`npuc.quant.tuning`); also the ranges it used.
+
+    Without a `method`, several compete. `wide_tail` gives 16 bits to what is next to an output, where the scheme is
+    int8 and no target forbids it; `correct` corrects biases.
+    """
+    from npuc.calib.collection import collect
+    from npuc.quant.report import outcome
+    from npuc.quant.tuning import KEPT, METHODS, tune, with_wide_tail
+
+    scheme_of = schemes_of(graph, config, target)
+    if wide_tail and target is None:
+        scheme_of = with_wide_tail(graph, scheme_of)
+    kept: list[Mapping[str, Array]] = []
+
+    def keep(inputs: Mapping[str, Array]) -> None:
+        if len(kept) < KEPT:
+            kept.append({name: np.array(array) for name, array in inputs.items()})
+
+    statistics = collect(graph, source, threads=threads, strict=strict, warn=warn, step=step, seen=keep)
+    schemes = [scheme for op in graph.ops if (scheme := scheme_of(op)) is not None]
+    shifts = any(scheme.activation_scales == "pow2" for scheme in schemes)
+    methods = [method] if method else ["mse"] if shifts else METHODS
+    threads = threads or len(os.sched_getaffinity(0))
+    done = tune(graph, statistics, kept, scheme_of, methods, correct=correct, threads=threads)
+    found = outcome(graph, done.graph, scheme_of)
+    return Quantized(done.graph, graph, scheme_of, found, done.corrected), done.table

@@ -74,12 +74,13 @@ def collect(
     strict: bool = False,
     warn: Callable[[str], None] | None = None,
     step: Callable[[], None] | None = None,
+    seen: Callable[[Mapping[str, Array]], None] | None = None,
 ) -> Statistics:
     """The statistics of every tensor of a network over a data set.
 
     `channels` names tensors of which the extremes of each channel are wanted, with the axis (see `channel_axes`). What
     was passed over or left out is in the notes of the result, and `warn` is told at once. `step` is called after every
-    sample.
+    sample, `seen` with the inputs of every batch.
 
     Example: `collect(graph, "images/", DataOptions(max_count=100))["conv1"].max`.
     """
@@ -104,6 +105,8 @@ def collect(
         pool = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None
         batches: Iterator[Batch] = feeder.batches()
         for batch in batches:
+            if seen is not None:
+                seen(batch.inputs)
             values = engine.run(batch.inputs)
             _observe(observers, {**values, **batch.inputs}, batch.keep, size, pool)
             del values

@@ -1,22 +1,24 @@
-"""Bias correction: what quantization does to the mean of each output channel is taken back by the bias.
+"""Bias correction: what rounding the weights does to the mean of each output channel is taken back by the bias.
 
-Rounded weights and clipped inputs shift a channel's mean, and such shifts add up from layer to layer. Layer by layer in
-order, a few samples run through the integers made so far; the mean of each channel before the activation is compared with
-that of the float network, and the difference goes into the integer bias. The next layer sees the corrected values.
+Such shifts are small and systematic: they add up from layer to layer where random errors cancel. Layer by layer in
+order, a few samples run through the integers made so far; the layer with its real weights on the same inputs shows what
+the mean of each channel before the activation should be, and the difference goes into the integer bias. The next layer
+sees the corrected values. Errors that came with the inputs are left alone: rare values that were clipped would otherwise
+move the bias of the usual ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from npuc.engine import FloatEngine
 from npuc.engine.integer import prepare
 from npuc.engine.kernels import ConvPlan, MatMulPlan
+from npuc.engine.single import single_op
 from npuc.ir import Graph, Value, dtype_of, npu, result_names, top
-from npuc.ir.definition import TensorOp
+from npuc.ir.definition import TensorOp, TopOp
 from npuc.ir.dtypes import quant_of
 from npuc.quant.arithmetic import round_away
 
@@ -37,67 +39,55 @@ def correct_biases(
         for op in made.ops
         if isinstance(op, _LINEAR) and op.bias is not None and _narrow(op, made)
     }
-    means = float_means(source, list(layers), samples)
+    real, bare = _real_layers(source, layers)
     values: dict[Value, list[Array]] = {
         port.value: [np.asarray(sample[port.name], dtype_of(port.type).numpy) for sample in samples]
         for port in made.inputs
     }
     last = {value: op for op in made.ops for value in op.operands}
     corrected = []
-    for op in made.ops:
+    for op in list(made.ops):
         if isinstance(op, top.WeightOp):
-            array = made.weights.array(op.ref)
-            values[op.output] = [array] * len(samples)
+            values[op.output] = [made.weights.array(op.ref)] * len(samples)
             continue
         assert isinstance(op, TensorOp)
         name = result_names(op)[0]
-        if name in means and layers.get(name) is op:
-            _correct(op, made, means[name], values[op.operands[0]], threads)
+        if name in real and layers.get(name) is op:
+            _correct(op, made, real[name], bare, values[op.operands[0]], threads)
             corrected.append(name)
-            bias: Any = op
-            values[bias.bias] = [made.constant(bias.bias)] * len(samples)  # type: ignore[list-item]
         run = prepare(op, made, threads)
-        columns = [run([values[value][i] for value in op.operands]) for i in range(len(samples))]
-        for index, made_here in enumerate(op.results):
-            values[made_here] = [column[index] for column in columns]
-        for value in op.operands:
-            if last.get(value) is op:
-                values.pop(value, None)
+        constants = {value: made.constant(value) for value in op.operands}
+        columns = [
+            run([values[v][i] if constants[v] is None else constants[v] for v in op.operands])  # type: ignore[misc]
+            for i in range(len(samples))
+        ]
+        for index, value in enumerate(op.results):
+            values[value] = [column[index] for column in columns]
+        for operand in op.operands:
+            if last.get(operand) is op:
+                values.pop(operand, None)
     return corrected
 
 
-def float_means(
-    graph: Graph, names: Sequence[str], samples: Sequence[Mapping[str, Array]]
-) -> dict[str, Array]:
-    """The mean of each channel of linear layers before their fused relu."""
-    copy = graph.copy()
-    asked = {}
-    for op in list(copy.ops):
-        if isinstance(op, top.Conv | top.Deconv | top.MatMul) and (name := result_names(op)[0]) in set(names):
-            asked[name] = _unfused(op, f"{name}/before_relu") if op.relu else name
-    engine = FloatEngine(copy, fetch=list(asked.values()))
-    sums: dict[str, Any] = {}
-    for sample in samples:
-        found = engine.run(sample)
-        for name, fetched in asked.items():
-            sums[name] = sums.get(name, 0.0) + _channel_mean(found[fetched])
-    return {name: total / len(samples) for name, total in sums.items()}
+def _real_layers(source: Graph, names: Collection[str]) -> tuple[dict[str, TopOp], Graph]:
+    """The float layers by the name of their result, without their fused relu, and the graph that they are in."""
+    bare = source.copy()
+    found: dict[str, TopOp] = {}
+    for op in list(bare.ops):
+        if isinstance(op, top.Conv | top.Deconv | top.MatMul) and (name := result_names(op)[0]) in names:
+            found[name] = _unfused(op) if op.relu else op
+    return found, bare
 
 
-def _unfused(op: Any, name: str) -> str:
-    """Split the relu off a layer; its values before that get `name`."""
+def _unfused(op: Any) -> TopOp:
+    """The same layer without its relu, beside it."""
     properties = {key: op.properties[key] for key in op.CONVERTERS if key in op.properties}
     properties.pop("relu", None)
     properties.pop("relu_limit", None)
-    linear = type(op).make(
-        *(op.operands if op.bias is not None else (*op.operands, None)), name=name, **properties
-    )
-    relu = top.Relu.make(linear.results[0], limit=op.relu_limit, loc=op.location)
-    block = op.parent
-    block.insert_ops_before([linear, relu], op)
-    op.results[0].replace_all_uses_with(relu.results[0])
-    block.erase_op(op)
-    return name
+    operands = op.operands if op.bias is not None else (*op.operands, None)
+    linear: TopOp = type(op).make(*operands, name=f"{result_names(op)[0]}/before_relu", **properties)
+    op.parent.insert_op_before(linear, op)
+    return linear
 
 
 def _channel_mean(array: Array) -> Array:
@@ -120,7 +110,8 @@ def _narrow(op: Any, graph: Graph) -> bool:
     )
 
 
-def _correct(op: Any, graph: Graph, wanted: Array, inputs: Sequence[Array], threads: int) -> None:
+def _correct(op: Any, graph: Graph, real: TopOp, bare: Graph, inputs: Sequence[Array], threads: int) -> None:
+    """Give a layer its corrected bias."""
     kind = quant_of(op.x)
     weight, bias, scales = (graph.constant(value) for value in (op.weight, op.bias, op.weight_scale))
     assert kind is not None and weight is not None and bias is not None and scales is not None
@@ -131,7 +122,12 @@ def _correct(op: Any, graph: Graph, wanted: Array, inputs: Sequence[Array], thre
         "x_zero_point": kind.zero_point,
         "weight_zero_point": op.weight_zero_point,
     }
-    found = np.zeros(bias.shape)
+    exact = single_op(real, bare, threads)
+    rest = [np.zeros(0)] * (len(real.operands) - 1)  # constants, which `single_op` has
+    wanted, found = np.zeros(bias.shape), np.zeros(bias.shape)
+    for x in inputs:
+        reals = (x.astype(np.float32) - np.float32(kind.zero_point)) * np.float32(kind.scale)
+        wanted += _channel_mean(exact([np.ascontiguousarray(reals), *rest])[0])
     if isinstance(op, npu.MatMul):
         product = MatMulPlan(weight.T if op.transpose_b else weight, bias, **common)
         for x in inputs:
@@ -145,7 +141,7 @@ def _correct(op: Any, graph: Graph, wanted: Array, inputs: Sequence[Array], thre
         for x in inputs:
             sums = plan.run(x.transpose(0, 2, 3, 1), threads)
             found += sums.mean(axis=(0, 1, 2), dtype=np.float64)
-    shift = round_away((wanted - found / len(inputs) * unit) / unit)
+    shift = round_away((wanted / unit - found) / len(inputs))
     # No further than the proof that sums fit has room for.
     limit = 2.0**24
     made = np.clip(bias.astype(np.float64) + np.clip(shift, -limit, limit), -(2.0**31), 2.0**31 - 1)

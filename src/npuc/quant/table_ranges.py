@@ -1,0 +1,81 @@
+"""Ranges of tensors that only an elementwise function reads: by the error behind the function.
+
+What a silu makes of -20 and of -10 is the same to any 8-bit eye, and a hard sigmoid is flat beyond 3: a range that serves
+the operand spends its steps where the function has no use for them. The histogram of the operand tells the squared error
+at the result for any range; the ends are searched in turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from npuc.calib.statistics import Statistics, TensorStatistics
+from npuc.calib.table import CalibrationTable, Entry
+from npuc.ir import Graph, value_name
+from npuc.quant.lower import SchemeOf
+from npuc.quant.lowering.tables import FUNCTIONS
+
+Array = np.ndarray[Any, Any]
+_ENDS = 64
+_ROUNDS = 3
+_METHOD = "table"
+
+
+def refined_entries(
+    graph: Graph, statistics: Statistics, table: CalibrationTable, scheme_of: SchemeOf
+) -> dict[str, Entry]:
+    """Better ranges for the operands of functions of 8-bit affine layers, searched from those of a table."""
+    entries: dict[str, Entry] = {}
+    for op in graph.ops:
+        function = FUNCTIONS.get(type(op))  # type: ignore[arg-type]
+        if function is None:
+            continue
+        x, scheme = op.operands[0], scheme_of(op)  # type: ignore[arg-type]
+        owner = x.owner
+        before = scheme_of(owner) if hasattr(owner, "operands") else scheme  # type: ignore[arg-type]
+        name = value_name(x)
+        eight = [
+            s is not None and s.activation != "i16" and s.activation_scales == "affine"
+            for s in (scheme, before)
+        ]
+        if not (all(eight) and x.has_one_use() and name in table and name in statistics):
+            continue
+        old = table[name]
+        low, high = best_ends(statistics[name], lambda v, f=function, op=op: f(op, v), old.min, old.max)
+        entries[name] = replace(old, min=low, max=high, method=_METHOD)
+    return entries
+
+
+def best_ends(
+    statistics: TensorStatistics, function: Any, low: float, high: float, levels: int = 255
+) -> tuple[float, float]:
+    """The range of least squared error at the function's result, searched from a given one."""
+    used = statistics.histogram > 0
+    counts, centers = statistics.histogram[used].astype(np.float64), statistics.centers()[used]
+    with np.errstate(all="ignore"):
+        exact = np.nan_to_num(function(centers))
+
+    def cost(low: float, high: float) -> float:
+        scale = max((high - low) / levels, 1e-12)
+        zero = np.rint(-low / scale)
+        with np.errstate(all="ignore"):
+            entries = np.nan_to_num(function(scale * (np.arange(levels + 1) - zero)))
+        steps = np.clip(np.rint(centers / scale) + zero, 0, levels).astype(np.int64)
+        return float((counts * np.square(entries[steps] - exact)).sum())
+
+    best = cost(low, high)
+    bottom, top = min(0.0, statistics.min), max(0.0, statistics.max)
+    for _ in range(_ROUNDS):
+        before = best
+        for end in np.linspace(bottom, 0.0, _ENDS, endpoint=False) if bottom < 0 else ():
+            if (found := cost(float(end), high)) < best:
+                best, low = found, float(end)
+        for end in np.linspace(top, 0.0, _ENDS, endpoint=False) if top > 0 else ():
+            if (found := cost(low, float(end))) < best:
+                best, high = found, float(end)
+        if best == before:
+            break
+    return low, high
