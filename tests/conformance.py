@@ -1,4 +1,5 @@
-"""ONNX's own backend suite through import, canonical form and the float engine: `make conformance`.
+"""ONNX's own backend suite through import, canonical form and the float engine, and the shared TensorFlow Lite models
+against LiteRT: `make conformance`.
 
 Every case is imported, optionally canonicalized, exported, run by ONNX Runtime, and compared with the expected outputs
 at the suite's own tolerances. A case is excluded, with its reason, only where no result could be expected: string,
@@ -28,6 +29,8 @@ from npuc.errors import NpucError
 from npuc.frontend.onnx import ImportOptions, import_onnx
 from npuc.frontend.onnx.fold import MAX_OPSET
 from npuc.transform import canonicalize
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "frontend"))
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 NEWEST_IR_VERSION = 13
@@ -216,6 +219,47 @@ def judge(case: Case, canonical: bool) -> Verdict:
     return Verdict("excluded", reason) if reason else Verdict("failed", problem)
 
 
+def tflite_section(count: int = 20) -> bool:
+    """Print, for every shared TensorFlow Lite model, how it compares with LiteRT's reference kernels; True if all is well."""
+    from tflite_judge import FLOAT, INTEGER, Judged, float_twin
+
+    shared = Path(__file__).resolve().parents[2] / "shared"
+    folder = shared / "models" / "tflite"
+    print("\nTensorFlow Lite against LiteRT's reference kernels")
+    if not folder.is_dir():
+        print("  the shared models are not here")
+        return True
+    print(
+        f"  {'model':28} {'ops':>4} {'integer':>8} {'inputs':>7} {'outputs':>8} {'same bits':>10} {'worst cosine':>13}"
+    )
+    well = True
+    for name in (*INTEGER, *FLOAT):
+        path = folder / f"{name}.tflite"
+        twin = float_twin(path) if name == "kws_float" else None
+        judged = Judged(path).run(shared, count, twin)
+        integers = judged.integer.outcome.integer if name in INTEGER else 0
+        print(
+            f"  {name:28} {judged.operators:4} {integers:8} {judged.inputs:7} {judged.compared:8} {judged.equal:10}"
+            f" {judged.cosine:13.7f}{'  (its weights as float)' if twin else ''}"
+        )
+        well &= judged.equal == judged.compared if name in INTEGER else judged.cosine >= 0.99999
+    return well
+
+
+def tflite_export_section(examples: int = 100) -> bool:
+    """Print, for every op of the TFLite exporter, how many drawn networks gave LiteRT's bits; True if all did."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent / "export"))
+    from tflite_draws import conformance
+
+    print("\nDrawn one-op networks, exported, against LiteRT's reference kernels")
+    found = conformance(examples)
+    for name, (networks, outputs, wrong) in found.items():
+        print(f"  {name:28} {networks:5} networks {outputs:8} outputs {wrong or 'all bits equal'}")
+    networks, outputs = (sum(entry[i] for entry in found.values()) for i in (0, 1))
+    print(f"  {'all':28} {networks:5} networks {outputs:8} outputs")
+    return not any(wrong for _, _, wrong in found.values())
+
+
 def main() -> int:
     """Print the counts, every exclusion with its reason, and every failure; status 1 below the bar."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -269,6 +313,9 @@ def main() -> int:
         differ = [n for n in kinds if verdicts[True][n].outcome != verdicts[False][n].outcome]
         print(f"\nverdicts that differ between the two: {len(differ)} {' '.join(differ[:20])}")
         status |= bool(differ)
+    if not arguments.only:
+        status |= not tflite_section()
+        status |= not tflite_export_section()
     print(f"{time.perf_counter() - start:.0f} s")
     return int(status)
 

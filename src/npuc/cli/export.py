@@ -43,3 +43,45 @@ def onnx(
     for file in files:
         printer.say(f"{model} -> {file} ({size(file.stat().st_size)})")
     printer.result({"files": [str(file) for file in files]})
+
+
+@app.command("tflite")
+def tflite(
+    model: options.Model,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.tflite", help="The file to write.")],
+    integer_io: Annotated[
+        bool,
+        typer.Option(
+            "--integer-io",
+            help="Inputs and outputs are the integers of the network, not float32 (what an NPU wants).",
+        ),
+    ] = False,
+    channels_last: Annotated[
+        bool,
+        typer.Option(
+            "--channels-last",
+            help="Inputs and outputs are N x H x W x C, as TFLite computes, not N x C x H x W.",
+        ),
+    ] = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Write a TFLite file: full-integer of a network quantized with --scheme tflite, float of a float one."""
+    from collections import Counter
+
+    from npuc.export.tflite import Options, export_tflite, float_layers
+    from npuc.files import existing_file, writable
+    from npuc.flow import load_model
+
+    printer = Printer(quiet, as_json)
+    if existing_file(model).resolve() == output.resolve():
+        raise UsageError(f"-o {output} is the model itself", fix="Choose another name")
+    writable(output)
+    graph = load_model(model)
+    written = export_tflite(graph, output, Options(integer_io, channels_last))
+    operators = Counter(op.code for op in written.operators)
+    printer.say(f"{model} -> {output} ({size(output.stat().st_size)}, {operators.total()} operators)")
+    if kept := float_layers(graph):
+        shown = ", ".join(kept[:10]) + (f" and {len(kept) - 10} more" if len(kept) > 10 else "")
+        printer.note(f"{len(kept)} of its layers compute with floats: {shown}")
+    printer.result({"files": [str(output)], "operators": dict(sorted(operators.items()))})

@@ -1,6 +1,7 @@
 """Read a model, simplify it, and check it.
 
-The result is an .mlir file with its weights beside it. It is compared with ONNX Runtime on the original file.
+The result is an .mlir file with its weights beside it. It is compared with ONNX Runtime (for .tflite, LiteRT if it is
+installed) on the original file.
 
 Pictures as inputs: the options from --resize-dims to --interpolation say how to prepare them, and travel in the
 program. If there are several inputs, write INPUT:VALUE.
@@ -33,7 +34,7 @@ def _flag(name: str, metavar: str, words: str) -> Any:
 
 
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An .onnx file.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An .onnx or .tflite file.")],
     output: Annotated[
         Path | None,
         typer.Option(
@@ -86,7 +87,7 @@ def command(
         bool, typer.Option("--canonical/--no-canonical", help="Simplify the network.")
     ] = True,
     check: Annotated[
-        bool, typer.Option("--check/--no-check", help="Compare with ONNX Runtime on the file.")
+        bool, typer.Option("--check/--no-check", help="Compare with ONNX Runtime (or LiteRT) on the file.")
     ] = True,
     check_input: Annotated[
         Texts,
@@ -219,7 +220,7 @@ def _print_check(printer: Printer, report: CheckReport, seconds: float, given: b
     plural = "" if len(report.outputs) == 1 else "s"
     compared = f"{len(report.outputs)} output{plural} and {len(report.layers)} intermediate tensors"
     printer.say(
-        f"  {'check':8} {verdict} ONNX Runtime on the original: {compared}, on {data} ({seconds:.2f} s)"
+        f"  {'check':8} {verdict} {report.judge} on the original: {compared}, on {data} ({seconds:.2f} s)"
     )
     shown = worst_first(report.outputs)[:5]
     layers = report.failures[:8] if not report.passed else worst_first(report.layers)[:3]

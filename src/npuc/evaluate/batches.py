@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -38,6 +38,13 @@ class RunResults:
     written: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
+class Engine(Protocol):
+    """What runs a network."""
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """One batch."""
+
+
 def run_batches(
     graph: Graph,
     samples: Samples,
@@ -53,20 +60,33 @@ def run_batches(
 
     With `raw`, tensors of an integer program are written as integers, not as the reals that they stand for.
     """
-    results = RunResults()
     outputs = [port.name for port in graph.outputs]
+    engine: FloatEngine | IntegerEngine
+    if is_integer(graph):
+        cores = threads or len(os.sched_getaffinity(0))
+        if raw and fetch != ALL_TENSORS:
+            # An output is reals; the integers behind it have its name, if the network's author gave it one.
+            fetch = [*fetch, *(name for name in outputs if graph.find(name) is not None)]
+        engine = IntegerEngine(graph, fetch=fetch, threads=cores, raw=raw)
+    else:
+        engine = FloatEngine(graph, fetch=fetch, threads=threads)
+    return run_engine(engine, outputs, samples, output, with_inputs=with_inputs, step=step)
+
+
+def run_engine(
+    engine: Engine,
+    outputs: Sequence[str],
+    samples: Samples,
+    output: Path | None,
+    *,
+    with_inputs: bool = False,
+    step: Callable[[], None] = lambda: None,
+) -> RunResults:
+    """Run all samples through an engine whose results include `outputs`."""
+    results = RunResults()
     parts: dict[str, list[Statistics]] = {name: [] for name in outputs}
     with ExitStack() as stack:
         spool = stack.enter_context(TensorSpool(output, samples.batch)) if output is not None else None
-        engine: FloatEngine | IntegerEngine
-        if is_integer(graph):
-            cores = threads or len(os.sched_getaffinity(0))
-            if raw and fetch != ALL_TENSORS:
-                # An output is reals; the integers behind it have its name, if the network's author gave it one.
-                fetch = [*fetch, *(name for name in outputs if graph.find(name) is not None)]
-            engine = IntegerEngine(graph, fetch=fetch, threads=cores, raw=raw)
-        else:
-            engine = FloatEngine(graph, fetch=fetch, threads=threads)
         for index, batch in enumerate(samples):
             start = time.perf_counter()
             values = engine.run(batch.inputs)

@@ -6,18 +6,22 @@ fetched in groups, each with a run of its own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from npuc.engine import FloatEngine
+from npuc.engine import FloatEngine, IntegerEngine
 from npuc.errors import NumericMismatchError, OriginalError
 from npuc.evaluate.compare import Difference, Tolerance, difference
 from npuc.evaluate.original import Original
+from npuc.evaluate.original_tflite import LiteRtOriginal
+from npuc.frontend.sniff import describe_content
 from npuc.ir import Graph, dtype_of, is_static, result_names, shape_of
+from npuc.quant.prequantized import Prequantized
+from npuc.quant.scheme import SCHEMES
 
 Array = np.ndarray[Any, Any]
 
@@ -25,6 +29,8 @@ _GROUP_BYTES = 256 << 20
 # Two float32 results within these are equal: rounding near one leaves errors of 1e-7, and a sigmoid that has come to
 # rest at 1e-8 is nothing but such errors, which have no direction to take a cosine of.
 _ABSOLUTE, _RELATIVE = 1e-6, 1e-4
+_MIXED = Tolerance(0.99, 0.9)
+"""The bar for a network whose own runtime adds the error of 8-bit activations."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,9 @@ class CheckReport:
     left_out: tuple[str, ...]
     notes: tuple[str, ...] = ()
     impossible: str = ""
-    """Why ONNX Runtime could not run the original, if it could not: then nothing was compared."""
+    """Why the original could not be run, if it could not: then nothing was compared."""
+    judge: str = "ONNX Runtime"
+    """Who ran the original."""
 
     @property
     def failures(self) -> list[Difference]:
@@ -77,7 +85,7 @@ def check_import(
 ) -> CheckReport:
     """Run both and compare.
 
-    A file that ONNX Runtime cannot run is no fault of the import: the report says so, and holds no differences.
+    A file that its own runtime cannot run is no fault of the import: the report says so, and holds no differences.
     `original_inputs` are what the original takes in place of `inputs`, where preprocessing has been fused.
     """
     theirs = dict(original_inputs or inputs)
@@ -85,17 +93,25 @@ def check_import(
     for name, array in theirs.items():
         types[name] = _type_of(array)
     tolerance = tolerance or Tolerance()
+    notes: list[str] = []
     try:
-        original = Original(path, graph, types, threads)
+        original = _original(path, graph, types, threads)
     except OriginalError as error:
         return CheckReport((), (), tolerance, tuple(leave_out), impossible=error.message)
+    if original.mixed:
+        tolerance = Tolerance(min(tolerance.cosine, _MIXED.cosine), min(tolerance.euclid, _MIXED.euclid))
+        notes.append(
+            f"LiteRT quantizes the activations of {original.mixed} layers as it runs them, which the file does not say: "
+            f"the bar is cosine {tolerance.cosine:g}, euclid {tolerance.euclid:g}"
+        )
+    engine, names = _engine(graph, threads)
     outputs = [port.name for port in graph.outputs]
     # An output that one value serves twice, or that is an input, is known to both sides by name all the same.
-    middle = [name for name in original.comparable if name not in outputs and name not in leave_out]
+    skipped = {*outputs, *leave_out}
+    middle = [name for name in original.comparable if name in names and name not in skipped]
     sizes = _sizes(graph)
     layers: list[Difference] = []
     final: list[Difference] = []
-    notes = []
     groups = _groups(middle, sizes)
     for index, group in enumerate(groups):
         # As the original is run: ONNX Runtime's own optimizations change results by more than an import does.
@@ -104,7 +120,7 @@ def check_import(
             reference = original.run(theirs, [*named, *group])
         except OriginalError as error:
             return CheckReport((), (), tolerance, tuple(leave_out), impossible=error.message)
-        ours = FloatEngine(graph, fetch=group, threads=threads, optimize=False).run(inputs)
+        ours = engine(group).run(inputs)
         layers.extend(_judge(name, ours[name], reference[name]) for name in group)
         final.extend(
             _judge(name, ours[name], reference[name])
@@ -117,7 +133,31 @@ def check_import(
     unknown = [name for name in leave_out if name not in original.comparable and name not in outputs]
     if unknown:
         notes.append(f"--except names tensors that were not compared anyway: {', '.join(unknown[:8])}")
-    return CheckReport(tuple(final), tuple(layers), tolerance, tuple(leave_out), tuple(notes))
+    return CheckReport(
+        tuple(final), tuple(layers), tolerance, tuple(leave_out), tuple(notes), judge=original.judge
+    )
+
+
+def _engine(graph: Graph, threads: int | None) -> tuple[Callable[[Sequence[str]], Any], set[str]]:
+    """What runs the imported graph and fetches tensors, and the names that it knows.
+
+    A network of TFLite's arithmetic is checked as integers: its float form differs by more than an import may.
+    """
+    if graph.arithmetic != "tflite":
+        names = set(graph.tensor_names())
+        return lambda fetch: FloatEngine(graph, fetch=fetch, threads=threads, optimize=False), names
+    integer = Prequantized(graph).lower(SCHEMES["tflite"])
+    return (
+        lambda fetch: IntegerEngine(integer, fetch=fetch, threads=threads or 1, raw=True),
+        set(integer.tensor_names()),
+    )
+
+
+def _original(
+    path: Path, graph: Graph, types: Mapping[str, Any], threads: int | None
+) -> Original | LiteRtOriginal:
+    kind = LiteRtOriginal if describe_content(path).kind == "tflite" else Original
+    return kind(path, graph, types, threads)
 
 
 def _type_of(array: Array) -> Any:

@@ -22,9 +22,9 @@ from npuc.engine import FloatEngine, IntegerEngine
 from npuc.engine.integer import prepare
 from npuc.engine.kernels import eltwise
 from npuc.errors import CompareError
-from npuc.ir import Graph, Value, layer_name, npu, result_names, shape_of, top, value_name
+from npuc.ir import Graph, Value, dtype_of, layer_name, npu, result_names, shape_of, top, value_name
 from npuc.ir.definition import TensorOp
-from npuc.ir.dtypes import QuantType, quant_of
+from npuc.ir.dtypes import QuantType, element_of, is_narrow_float, quant_of
 
 Array = np.ndarray[Any, Any]
 SortKey = Literal["sqnr", "cosine", "max_error", "isolated", "saturation", "order"]
@@ -48,7 +48,7 @@ class LayerError:
     layer: str
     kind: str
     type: str
-    """The storage of its integers; `f32` if it stayed float."""
+    """The storage of its integers, bf16 or f16; `f32` if it stayed float."""
     accumulated: Figures
     isolated: Figures | None = None
     saturation: float = 0.0
@@ -168,7 +168,7 @@ def _entry(
         name=name,
         layer=layer_name(owner),
         kind=owner.name,
-        type=kind.dtype.name if kind is not None else "f32",
+        type=dtype_of(value.type).name,
         accumulated=meters[name].figures(),
         isolated=alone.figures(name) if alone is not None else None,
         saturation=ranges[name].saturation if kind is not None else 0.0,
@@ -202,6 +202,10 @@ def _common(reference: Graph, integer: Graph) -> list[Value]:
     return list(found.values())
 
 
+def _is_lowered(value: Value) -> bool:
+    return quant_of(value) is not None or is_narrow_float(element_of(value))
+
+
 def _batch(graph: Graph) -> int | None:
     sizes = {(shape_of(port.value) or (0,))[0] for port in graph.inputs}
     return (sizes.pop() or None) if len(sizes) == 1 else None
@@ -231,8 +235,8 @@ class _Isolated:
         self.graph = integer
         self.needs: set[str] = set()
         self.meters: dict[str, _Meter] = {}
-        self.steps: list[tuple[TensorOp, Any, list[tuple[str, QuantType | None] | Array]]] = []
-        for op in dict.fromkeys(value.owner for value in layers if quant_of(value) is not None):
+        self.steps: list[tuple[TensorOp, Any, list[tuple[str, Any] | Array]]] = []
+        for op in dict.fromkeys(value.owner for value in layers if _is_lowered(value)):
             assert isinstance(op, TensorOp)
             operands = [self._operand(value) for value in op.operands]
             names = [entry[0] for entry in operands if isinstance(entry, tuple)]
@@ -240,13 +244,14 @@ class _Isolated:
                 self.needs.update(names)
                 self.steps.append((op, prepare(op, integer, threads), operands))
 
-    def _operand(self, value: Value) -> tuple[str, QuantType | None] | Array:
+    def _operand(self, value: Value) -> tuple[str, Any] | Array:
+        """A constant, or the name of a tensor and the type that it is read in."""
         constant = self.graph.constant(value)
         if constant is not None:
             return constant
-        kind = quant_of(value)
+        kind = element_of(value)
         # What only changes the form of a tensor has no name of the user's.
-        while isinstance(value.owner, npu.Quantize | npu.Dequantize | npu.Requant):
+        while isinstance(value.owner, npu.Quantize | npu.Dequantize | npu.Requant | npu.Cast):
             value = value.owner.x
         return value_name(value), kind
 
@@ -255,18 +260,20 @@ class _Isolated:
             made = run([self._array(entry, truth) for entry in operands])
             for value, array in zip(op.results, made, strict=True):
                 name, kind = value_name(value), quant_of(value)
-                if name in truth and kind is not None:
+                if name in truth and _is_lowered(value):
                     ours, expected = (_kept(a, keep, rows) for a in (array, truth[name]))
                     meter = self.meters.setdefault(name, _Meter())
-                    meter.add(_real(ours, kind), _comparable(expected, kind))
+                    meter.add(ours if kind is None else _real(ours, kind), _comparable(expected, kind))
 
-    def _array(self, entry: tuple[str, QuantType | None] | Array, truth: Mapping[str, Array]) -> Array:
+    def _array(self, entry: tuple[str, Any] | Array, truth: Mapping[str, Array]) -> Array:
         if not isinstance(entry, tuple):
             return entry
         name, kind = entry
         array = np.asarray(truth[name])
-        if kind is None or array.dtype.kind in "iu":
+        if array.dtype.kind in "iu":
             return array
+        if not isinstance(kind, QuantType):
+            return array.astype(dtype_of(kind).numpy)
         real = np.ascontiguousarray(array, np.float32)
         return eltwise.quantize(real, kind.scale, kind.zero_point, kind.dtype.numpy, threads=self.threads)
 

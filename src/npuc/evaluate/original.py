@@ -33,6 +33,9 @@ _RANDOM = {
 class Original:
     """An ONNX file with the inputs and outputs that a graph was imported with."""
 
+    judge = "ONNX Runtime"
+    mixed = 0
+
     def __init__(
         self, path: Path, graph: Graph, input_types: Mapping[str, Any], threads: int | None = None
     ) -> None:

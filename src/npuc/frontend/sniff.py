@@ -12,15 +12,14 @@ _HEAD = 64 << 10
 
 @dataclass(frozen=True)
 class Content:
-    """The kind of a file: `onnx`, `mlir` or `other`; what it looks like, and what may help."""
+    """The kind of a file: `onnx`, `tflite`, `mlir`, `npu` or `other`; what it looks like, and what may help."""
 
     kind: str
     words: str
-    fix: str = "npuc imports ONNX files: export the model as ONNX first"
+    fix: str = "npuc imports ONNX and TensorFlow Lite files: export the model as ONNX first"
 
 
 _MAGIC: tuple[tuple[int, bytes, str], ...] = (
-    (4, b"TFL3", "looks like a TensorFlow Lite model"),
     (0, b"\x89HDF", "looks like an HDF5 file (Keras weights or model)"),
     (0, b"\x7fELF", "looks like an ELF file (a compiled program)"),
     (0, b"\x89PNG", "looks like a PNG picture"),
@@ -53,6 +52,12 @@ def describe_content(path: Path) -> Content:
         return Content("other", "is an empty file")
     if head.startswith(b"PK\x03\x04"):
         return _zip(path)
+    if head[4:8] == b"TFL3":
+        return Content("tflite", "looks like a TensorFlow Lite model")
+    if head[:4] == b"\x7fELF" and head[18:20] == b"pn":
+        return Content(
+            "npu", "looks like a compiled model (.npu)", "'npuc run', 'npuc sim' and 'npuc objdump' take it"
+        )
     for offset, magic, words in _MAGIC:
         if head[offset : offset + len(magic)] == magic:
             return Content("other", words)

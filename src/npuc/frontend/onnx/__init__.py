@@ -4,6 +4,7 @@
 >>> graph = import_onnx("model.onnx", ImportOptions(input_shapes={"x": (1, 3, 224, 224)}))  # doctest: +SKIP
 """
 
-from npuc.frontend.onnx.importer import ImportOptions, import_onnx
+from npuc.frontend.onnx.importer import import_onnx
+from npuc.frontend.options import ImportOptions
 
 __all__ = ["ImportOptions", "import_onnx"]

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -35,33 +34,17 @@ from npuc.frontend.onnx.node import Node, NoTopForm
 from npuc.frontend.onnx.reader import Source, element_type, read
 from npuc.frontend.onnx.registry import find_rule
 from npuc.frontend.onnx.scope import Meaning, NodeContext, Scope
-from npuc.frontend.onnx.structure import check_names, cut, sorted_nodes
+from npuc.frontend.onnx.structure import cut, sorted_nodes
 from npuc.frontend.onnx.validity import check_node, check_types, infer_outputs
+from npuc.frontend.options import ImportOptions
+from npuc.frontend.support import MAX_ELEMENTS, check_names, erase_dead, one_line
 from npuc.ir import Graph, Weight, dtype_of, is_static, shape_of, tensor_type
 from npuc.ir.definition import ShapeError
 
-if TYPE_CHECKING:
-    from npuc.ir.preprocess import Preprocess
-
 OLDEST_OPSET, NEWEST_OPSET = 1, onnx.defs.onnx_opset_version()
-_MAX_ELEMENTS = 1 << 36
 _MAX_DEPTH = 16
 _MAX_UNROLLED = 50_000
 """Nodes of subgraphs, counted each time they are imported: nested loops multiply."""
-
-
-@dataclass(frozen=True)
-class ImportOptions:
-    """What a user may say about an import."""
-
-    input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Static shapes for inputs, by name."""
-    inputs: tuple[str, ...] = ()
-    """Tensors at which the network begins; empty for the model's own inputs."""
-    outputs: tuple[str, ...] = ()
-    """Tensors at which the network ends; empty for the model's own outputs."""
-    preprocess: Mapping[str, Preprocess] = field(default_factory=dict)
-    """Preprocessing that belongs to an input, by name."""
 
 
 def import_onnx(source: Path | str | bytes | onnx.ModelProto, options: ImportOptions | None = None) -> Graph:
@@ -72,21 +55,15 @@ def import_onnx(source: Path | str | bytes | onnx.ModelProto, options: ImportOpt
         graph.verify()
         return graph
     except VerificationError as error:
-        raise InvalidModelError(_one_line(error.message), where=where) from error
+        raise InvalidModelError(one_line(error.message), where=where) from error
     except NpucError as error:
         error.where = error.where or where
-        error.message = _one_line(error.message)
+        error.message = one_line(error.message)
         raise
     except RecursionError as error:
         raise InvalidModelError("its graphs are nested too deeply", where=where) from error
     except MemoryError as error:
         raise ResourceLimitError("the model asks for more memory than there is", where=where) from error
-
-
-def _one_line(text: str) -> str:
-    """Names come from the file: line breaks in them are shown as such, and long ones are cut."""
-    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-    return line if len(line) <= 600 else f"{line[:400]} ... {line[-150:]}"
 
 
 class _Importer:
@@ -152,7 +129,7 @@ class _Importer:
                 raise InvalidModelError(f"the node that should give the output '{name}' has no such output")
             outputs.append((name, scope.value(meaning, name)))
         graph.set_outputs(outputs)
-        _erase_dead(graph)
+        erase_dead(graph)
         return graph
 
     def _input_types(self, inputs: list[str], own: dict[str, ValueInfoProto]) -> list[tuple[str, Any]]:
@@ -175,7 +152,7 @@ class _Importer:
                     open_flags.append(_shape_flag(name, tensor))
                     continue
                 shape = tuple(dims)
-            if any(n < 0 for n in shape) or prod(shape) > _MAX_ELEMENTS:
+            if any(n < 0 for n in shape) or prod(shape) > MAX_ELEMENTS:
                 raise ResourceLimitError(f"the input '{name}' has the impossible shape {list(shape)}")
             out.append((name, tensor_type(shape, dtype)))
         if open_flags:
@@ -377,7 +354,7 @@ def _as_meaning(item: Any) -> Meaning:
 
 
 def _check_size(node: Node, meaning: Meaning) -> None:
-    if not isinstance(meaning, Weight) and is_static(meaning) and prod(shape_of(meaning)) > _MAX_ELEMENTS:
+    if not isinstance(meaning, Weight) and is_static(meaning) and prod(shape_of(meaning)) > MAX_ELEMENTS:
         raise ResourceLimitError(f"{node.label}: its result has the shape {list(shape_of(meaning))}")
 
 
@@ -442,14 +419,3 @@ def _shape_flag(name: str, tensor: TypeProto.Tensor) -> tuple[str, str]:
         f"--input-shape {name}={text}",
         f"the input '{name}' has the open dimension{plural} {', '.join(unknown)}",
     )
-
-
-def _erase_dead(graph: Graph) -> None:
-    """Drop what nothing uses, from the end backwards."""
-    op = graph.block.last_op
-    op = op.prev_op if op is not None else None
-    while op is not None:
-        previous = op.prev_op
-        if not any(result.first_use for result in op.results):
-            graph.block.erase_op(op)
-        op = previous

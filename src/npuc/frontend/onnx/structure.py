@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import onnx
 
-from npuc.errors import InvalidModelError, UnknownTensorError
+from npuc.errors import InvalidModelError
 from npuc.frontend.onnx.escape import captured_names
 from npuc.frontend.onnx.node import Node
 
@@ -115,20 +115,3 @@ def cut(
             keep.add(index)
             stack.extend(uses(nodes[index]))
     return [node for index, node in enumerate(nodes) if index in keep], list(needed)
-
-
-def check_names(asked: Iterable[str], known: Iterable[str], option: str) -> None:
-    """Every asked name exists; otherwise the nearest ones are shown."""
-    import difflib
-
-    names = list(known)
-    have = set(names)
-    for name in asked:
-        if name not in have:
-            near = difflib.get_close_matches(name, names, 3, 0.4)
-            hint = (
-                f"Did you mean {' or '.join(repr(n) for n in near)}?"
-                if near
-                else f"Tensors start with {names[:3]}"
-            )
-            raise UnknownTensorError(f"{option}: there is no tensor '{name}' in the model", fix=hint)

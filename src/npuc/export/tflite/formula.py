@@ -1,0 +1,38 @@
+"""Steps of a formula of reals, one operator each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from npuc.export.tflite.emitter import Emitter
+from npuc.export.tflite.model import Tensor
+from npuc.ir import Value
+
+_FUSED = {"ADD": "AddOptions", "SUB": "SubOptions", "MUL": "MulOptions", "DIV": "DivOptions"}
+
+
+def binary(
+    emit: Emitter, value: Value, code: str, a: Tensor, b: Tensor | float, out: Tensor | None = None
+) -> Tensor:
+    """A step on the way to a value: the shape is that of `a`, the element type that of the value."""
+    made = emit.like(value, a.shape, code.lower()) if out is None else out
+    other = emit.constant(np.array([b], np.float32)) if isinstance(b, float) else b
+    emit.operator(code, [a, other], [made], _FUSED[code], FusedActivationFunction=0)
+    return made
+
+
+def unary(emit: Emitter, value: Value, code: str, a: Tensor, table: str = "") -> Tensor:
+    """A step of one operand."""
+    made = emit.like(value, a.shape, code.lower())
+    emit.operator(code, [a], [made], table)
+    return made
+
+
+def mean(emit: Emitter, value: Value, a: Tensor, axes: Sequence[int]) -> Tensor:
+    """The mean over axes, which stay with one element."""
+    shape = [1 if i in axes else n for i, n in enumerate(a.shape)]
+    made = emit.like(value, shape, "mean")
+    emit.operator("MEAN", [a, emit.integers(sorted(axes))], [made], "ReducerOptions", KeepDims=True)
+    return made

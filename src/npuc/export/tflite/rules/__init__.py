@@ -1,0 +1,1 @@
+"""Export rules, one module a family of ops."""

@@ -1,0 +1,24 @@
+"""What a user may say about an import, whatever the format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from npuc.ir.preprocess import Preprocess
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """What a user may say about an import."""
+
+    input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Static shapes for inputs, by name."""
+    inputs: tuple[str, ...] = ()
+    """Tensors at which the network begins; empty for the model's own inputs."""
+    outputs: tuple[str, ...] = ()
+    """Tensors at which the network ends; empty for the model's own outputs."""
+    preprocess: Mapping[str, Preprocess] = field(default_factory=dict)
+    """Preprocessing that belongs to an input, by name."""

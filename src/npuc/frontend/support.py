@@ -1,0 +1,61 @@
+"""What importers of all formats share: asked names, names in messages, and what nothing uses."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from npuc.errors import UnknownTensorError
+from npuc.ir import Graph
+
+MAX_ELEMENTS = 1 << 36
+"""No tensor may have more."""
+
+
+def check_names(asked: Iterable[str], known: Iterable[str], option: str) -> None:
+    """Every asked name exists; otherwise the nearest ones are shown."""
+    names = list(known)
+    have = set(names)
+    for name in asked:
+        if name not in have:
+            near = difflib.get_close_matches(name, names, 3, 0.4)
+            hint = (
+                f"Did you mean {' or '.join(repr(n) for n in near)}?"
+                if near
+                else f"Tensors start with {names[:3]}"
+            )
+            raise UnknownTensorError(f"{option}: there is no tensor '{name}' in the model", fix=hint)
+
+
+class Names:
+    """Names that have been given, each once; the first asker gets a name as it is."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, int] = {}
+
+    def unique(self, name: str) -> str:
+        """The name, or the name with the first number that is free."""
+        base, number = name, self._next.get(name, 0)
+        while name in self._next:
+            number += 1
+            name = f"{base}.{number}"
+        self._next[base] = number
+        self._next.setdefault(name, 0)
+        return name
+
+
+def one_line(text: str) -> str:
+    """Names come from the file: line breaks in them are shown as such, and long ones are cut."""
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return line if len(line) <= 600 else f"{line[:400]} ... {line[-150:]}"
+
+
+def erase_dead(graph: Graph) -> None:
+    """Drop what nothing uses, from the end backwards."""
+    op = graph.block.last_op
+    op = op.prev_op if op is not None else None
+    while op is not None:
+        previous = op.prev_op
+        if not any(result.first_use for result in op.results):
+            graph.block.erase_op(op)
+        op = previous

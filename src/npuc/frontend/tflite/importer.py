@@ -1,0 +1,257 @@
+"""TensorFlow Lite to Top IR: operator by operator, in order.
+
+An operator whose inputs are constants is computed now; any other is translated by its rule. A quantized model becomes
+quantize and dequantize ops around float ones, its integers kept, and is marked as one of TFLite's arithmetic.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npuc.errors import (
+    EngineError,
+    InvalidModelError,
+    NpucError,
+    ResourceLimitError,
+    UnknownTensorError,
+    UnsupportedOpError,
+    UsageError,
+    VerificationError,
+)
+from npuc.frontend.options import ImportOptions
+from npuc.frontend.support import MAX_ELEMENTS, check_names, erase_dead, one_line
+from npuc.frontend.tflite.layout import Laid
+from npuc.frontend.tflite.reader import Model, Operator, Tensor, read
+from npuc.frontend.tflite.registry import find_rule
+from npuc.frontend.tflite.scope import ACTIVATIONS, Context, Scope
+from npuc.ir import Graph, Value, Weight, dtype_of, is_static, shape_of, tensor_type
+from npuc.ir.definition import ShapeError
+
+Array = np.ndarray[Any, Any]
+_FOLDED = 1 << 24
+"""Bytes of constants that are computed at import; larger results stay ops."""
+
+
+def import_tflite(source: Path | str | bytes, options: ImportOptions | None = None) -> Graph:
+    """Import a TensorFlow Lite model from a path or its bytes; the result is verified, not yet canonical."""
+    where = str(source) if isinstance(source, Path | str) else None
+    try:
+        graph = _Importer(read(source), options or ImportOptions()).run()
+        graph.verify()
+        return graph
+    except VerificationError as error:
+        raise InvalidModelError(one_line(error.message), where=where) from error
+    except NpucError as error:
+        error.where = error.where or where
+        error.message = one_line(error.message)
+        raise
+    except MemoryError as error:
+        raise ResourceLimitError("the model asks for more memory than there is", where=where) from error
+
+
+class _Importer:
+    def __init__(self, model: Model, options: ImportOptions) -> None:
+        self.model = model
+        self.main = model.main
+        self.tensors = model.main.tensors
+        inputs, outputs = model.port_names
+        self.ports = dict(zip(self.main.inputs, inputs, strict=True))
+        self.by_name = {tensor.name: tensor.index for tensor in self.tensors}
+        self.by_name |= dict(zip((*outputs, *inputs), (*self.main.outputs, *self.main.inputs), strict=True))
+        check_names(options.outputs, self.by_name, "--outputs")
+        check_names(options.inputs, self.by_name, "--inputs")
+        self.options = options
+        self.shapes = {self._index(name): shape for name, shape in options.input_shapes.items()}
+        self.ends = [(name, self.by_name[name]) for name in options.outputs] or list(
+            zip(outputs, self.main.outputs, strict=True)
+        )
+        self.begins = [self.by_name[name] for name in options.inputs] or list(self.main.inputs)
+        self.ports |= {self.by_name[name]: name for name in options.inputs}
+
+    def _index(self, name: str) -> int:
+        if name not in self.by_name:
+            raise UnknownTensorError(
+                f"--input-shape: there is no input '{name}'",
+                fix=f"The inputs are: {', '.join(self.ports.values())}",
+            )
+        return self.by_name[name]
+
+    def run(self) -> Graph:
+        if not self.ends:
+            raise InvalidModelError("the model has no outputs")
+        if len(set(self.begins)) != len(self.begins):
+            raise InvalidModelError("an input is given twice")
+        operators = self._needed()
+        weights = {
+            t.index: t.weight for t in self.tensors if t.weight is not None and t.index not in self.begins
+        }
+        graph = Graph.empty(self._input_types(), preprocess=self._preprocess())
+        scope = Scope(graph, self.main, weights)
+        for index, port in zip(self.begins, graph.inputs, strict=True):
+            scope.unique(port.name)
+            scope.define(index, Laid(port.value))
+        for op in operators:
+            self._guarded(op, scope)
+        outputs = []
+        for name, index in self.ends:
+            if not scope.is_defined(index):
+                raise InvalidModelError(f"the output '{name}' is not made by any operator")
+            outputs.append((name, scope.value(index)))
+        graph.set_outputs(outputs)
+        erase_dead(graph)
+        if any(t.is_quantized and t.weight is None and t.dtype.name in ACTIVATIONS for t in self.tensors):
+            graph.arithmetic = "tflite"
+        return graph
+
+    def _needed(self) -> list[Operator]:
+        """The operators between the inputs and the outputs, in the order of the file."""
+        makers: dict[int, int] = {}
+        for position, op in enumerate(self.main.operators):
+            for index in op.outputs:
+                if index in makers:
+                    raise InvalidModelError(f"the tensor '{self.tensors[index].name}' is made twice")
+                makers[index] = position
+        keep: set[int] = set()
+        given = set(self.begins)
+        seen: set[int] = set()
+        stack = [index for _, index in self.ends]
+        while stack:
+            index = stack.pop()
+            if index in given or index in seen or index < 0:
+                continue
+            seen.add(index)
+            if index in makers:
+                if makers[index] not in keep:
+                    keep.add(makers[index])
+                    stack.extend(self.main.operators[makers[index]].inputs)
+            elif index in self.main.inputs:
+                raise UsageError(
+                    f"the outputs still need the input '{self.ports[index]}'",
+                    fix="Add it to --inputs, or cut after it",
+                )
+        return [op for position, op in enumerate(self.main.operators) if position in keep]
+
+    def _input_types(self) -> list[tuple[str, Any]]:
+        found = []
+        for index in self.begins:
+            tensor = self.tensors[index]
+            shape = self.shapes.get(index, tensor.shape)
+            if any(n < 0 for n in shape) or prod(shape) > MAX_ELEMENTS:
+                raise ResourceLimitError(f"the input '{tensor.name}' has the impossible shape {list(shape)}")
+            if len(shape) != len(tensor.shape) and tensor.shape:
+                raise UsageError(
+                    f"--input-shape: '{tensor.name}' has {len(tensor.shape)} axes, not {len(shape)}"
+                )
+            found.append((self.ports.get(index, tensor.name), tensor_type(shape, tensor.dtype)))
+        for index in self.shapes:
+            if index not in self.begins:
+                raise UnknownTensorError(
+                    f"--input-shape: '{self.tensors[index].name}' is not an input",
+                    fix=f"The inputs are: {', '.join(self.ports[i] for i in self.begins)}",
+                )
+        return found
+
+    def _preprocess(self) -> dict[str, Any]:
+        return {name: item.to_dict() for name, item in self.options.preprocess.items()}
+
+    def _guarded(self, op: Operator, scope: Scope) -> None:
+        context = Context(op, scope)
+        try:
+            self._operator(context)
+        except ShapeError as error:
+            raise InvalidModelError(f"{context.label}: {error}") from error
+        except (ValueError, TypeError, KeyError, IndexError, OverflowError, ArithmeticError) as error:
+            # What a rule trips over is something in the operator that no valid model has.
+            words = next(iter(str(error).splitlines()), type(error).__name__)[:200]
+            raise InvalidModelError(f"{context.label}: it is malformed ({words})") from error
+
+    def _operator(self, context: Context) -> None:
+        op = context.op
+        translate = find_rule(op.name)
+        if translate is None:
+            raise UnsupportedOpError(
+                f"{context.label} is not among those that npuc imports",
+                fix="Cut the network before it with --outputs",
+            )
+        if self._folded(context, translate):
+            return
+        outcome = translate(context)
+        several = (
+            list(outcome)
+            if isinstance(outcome, list | tuple) and not isinstance(outcome, Laid)
+            else [outcome]
+        )
+        results: list[Value | None] = []
+        for index, item in zip(op.outputs, several, strict=False):
+            results.append(self._define(context, index, item))
+        if len(several) < len(op.outputs):
+            raise InvalidModelError(f"{context.label}: it has {len(several)} outputs, not {len(op.outputs)}")
+        context.named(results)
+
+    def _define(self, context: Context, index: int, item: Any) -> Value | None:
+        """Record an output: an array is a constant, reals of a quantized tensor are quantized."""
+        tensor = self.tensors[index]
+        if isinstance(item, np.ndarray | np.generic):
+            array = np.asarray(item)
+            _check_type(context, tensor, dtype_of(array.dtype).name)
+            context.scope.weights[index] = Weight.of(array)
+            return None
+        laid = item if isinstance(item, Laid) else Laid(item)
+        if is_static(laid.value) and prod(shape_of(laid.value)) > MAX_ELEMENTS:
+            raise ResourceLimitError(
+                f"{context.label}: its result has the shape {list(shape_of(laid.value))}"
+            )
+        if tensor.is_quantized and dtype_of(laid.value.type).name == "f32":
+            assert tensor.quantization is not None
+            laid = laid._replace(value=context.quantized(laid.value, tensor.quantization, tensor.dtype))
+        _check_type(context, tensor, dtype_of(laid.value.type).name)
+        context.scope.define(index, laid)
+        return laid.value
+
+    def _folded(self, context: Context, translate: Any) -> bool:
+        """Compute an operator whose inputs are all constant."""
+        op, scope = context.op, context.scope
+        given = [scope.weights.get(index) for index in op.inputs if index >= 0]
+        if not given or any(weight is None for weight in given):
+            return False
+        if sum(weight.nbytes for weight in given if weight is not None) > _FOLDED:
+            return False
+        part = Graph.empty([])
+        inner = Context(op, Scope(part, self.main, scope.weights))
+        outcome = translate(inner)
+        several = (
+            list(outcome)
+            if isinstance(outcome, list | tuple) and not isinstance(outcome, Laid)
+            else [outcome]
+        )
+        if len(several) < len(op.outputs):
+            raise InvalidModelError(f"{context.label}: it has {len(several)} outputs, not {len(op.outputs)}")
+        results = [self._define(inner, i, item) for i, item in zip(op.outputs, several, strict=False)]
+        values = [value for value in results if value is not None]
+        inner.named(results)
+        size = sum(prod(shape_of(v)) * dtype_of(v.type).itemsize for v in values if is_static(v))
+        if size > _FOLDED or not all(map(is_static, values)):
+            return False
+        if values:
+            from npuc.engine import FloatEngine
+
+            ports = [(str(i), inner.scope.value(i)) for i in op.outputs if i in inner.scope.meanings]
+            part.set_outputs(ports)
+            try:
+                found = FloatEngine(part, threads=1).run({})
+            except EngineError:  # an index beyond its axis, say: whoever runs the network will be told
+                return False
+            for name, array in found.items():
+                scope.weights[int(name)] = Weight.of(np.asarray(array))
+        return True
+
+
+def _check_type(context: Context, tensor: Tensor, found: str) -> None:
+    if tensor.dtype.name != found:
+        raise InvalidModelError(
+            f"{context.label}: the tensor '{tensor.name}' is declared as {tensor.type_name}, but it would be {found}"
+        )

@@ -1,0 +1,56 @@
+"""Import rules by operator: `@rule("CONV_2D")` above a function is all it takes to add one.
+
+A rule gets a `Context` and returns the operator's outputs in order: values (with a layout where they are pictures), or
+arrays where an output is constant. Outputs that the model quantizes are quantized by the importer, so a rule deals in
+reals unless it only moves elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+import numpy as np
+
+from npuc.frontend.tflite.layout import Laid
+from npuc.frontend.tflite.scope import Context
+from npuc.ir import Value
+
+Outcome = Value | Laid | np.ndarray[Any, Any]
+Rule = Callable[[Context], Outcome | Sequence[Outcome]]
+
+_RULES: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Register a rule for one or more operators; a custom operator goes by its custom code."""
+
+    def register(function: Rule) -> Rule:
+        for name in names:
+            assert name not in _RULES, f"two rules for {name}"
+            _RULES[name] = function
+        return function
+
+    return register
+
+
+@cache
+def _load() -> None:
+    package = import_module("npuc.frontend.tflite.rules")
+    for module in sorted(iter_modules(package.__path__), key=lambda m: m.name):
+        import_module(f"{package.__name__}.{module.name}")
+
+
+def find_rule(name: str) -> Rule | None:
+    """The rule for an operator, or None."""
+    _load()
+    return _RULES.get(name)
+
+
+def rules() -> dict[str, Rule]:
+    """All rules."""
+    _load()
+    return dict(_RULES)

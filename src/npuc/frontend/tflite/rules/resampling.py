@@ -1,0 +1,51 @@
+"""Pictures resized."""
+
+from __future__ import annotations
+
+from npuc.errors import InvalidModelError
+from npuc.frontend.tflite.layout import Laid
+from npuc.frontend.tflite.registry import Outcome, rule
+from npuc.frontend.tflite.scope import Context
+from npuc.frontend.tflite.view import View
+from npuc.ir import top
+
+
+def _sizes(ctx: Context) -> tuple[int, ...]:
+    wanted = ctx.integers(1, "size")
+    if ctx.rank(0) != 4 or len(wanted) != 2 or min(wanted) < 1:
+        raise InvalidModelError(f"{ctx.label}: it does not resize the height and width of a picture")
+    batch, _, _, channels = ctx.shape(0)
+    return (batch, channels, *wanted)
+
+
+def _coordinates(ctx: Context, options: View) -> str:
+    corners, centres = bool(options.number("AlignCorners")), bool(options.number("HalfPixelCenters"))
+    if corners and centres:
+        raise ctx.refuse("it aligns both corners and centres of pixels")
+    return "align_corners" if corners else "half_pixel" if centres else "asymmetric"
+
+
+@rule("RESIZE_BILINEAR")
+def resize_bilinear(ctx: Context) -> Outcome:
+    """Linear interpolation; the result keeps the scale of its input."""
+    coordinates = _coordinates(ctx, ctx.needed("ResizeBilinearOptions"))
+    made = ctx.emit(
+        top.Resize, ctx.real(0, nchw=True), sizes=_sizes(ctx), mode="linear", coordinates=coordinates
+    ).y
+    return Laid(ctx.as_input(made), True)
+
+
+@rule("RESIZE_NEAREST_NEIGHBOR")
+def resize_nearest(ctx: Context) -> Outcome:
+    """The nearest pixel: below, or rounded where corners or centres are aligned."""
+    coordinates = _coordinates(ctx, ctx.needed("ResizeNearestNeighborOptions"))
+    rounding = "floor" if coordinates == "asymmetric" else "round_prefer_ceil"
+    made = ctx.emit(
+        top.Resize,
+        ctx.real(0, nchw=True),
+        sizes=_sizes(ctx),
+        mode="nearest",
+        coordinates=coordinates,
+        rounding=rounding,
+    ).y
+    return Laid(ctx.as_input(made), True)
