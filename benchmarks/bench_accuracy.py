@@ -7,7 +7,7 @@ are run by ONNX Runtime, npuc's by graph mode.
 
 `top-1` is of labelled pictures; `same` is the share of samples whose first choice is that of float; `cosine` is the mean
 over samples and outputs; `SQNR` is signal over error of all samples in decibels, the mean of the outputs. `top-1 less
-npuc's` is paired, with its standard error. Results of the peers are kept under build/bench/accuracy: remove it to quantize anew.
+npuc's` is paired, with its standard error. The text detector gets pictures with words written on them. Results of the peers are kept under build/bench/accuracy: remove it to quantize anew.
 
     python benchmarks/bench_accuracy.py [--models mobilenet_v2,...] [--images 500] [--calibration 64] [--tools ort,nncf]
 """
@@ -21,11 +21,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from string import ascii_letters, digits
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import onnx
 from peers import CACHE, DATA, MODELS, ROOT, SHARED, fixed, quantize_ort, session
+from PIL import Image, ImageDraw, ImageFont
 
 from npuc.calib.images import load_image
 from npuc.ir.preprocess import Preprocess
@@ -50,6 +53,8 @@ class Network:
     shape: tuple[int, ...]
     data: str
     preprocess: Preprocess
+    text: bool = False
+    """Words are written on the pictures, for networks that look for them."""
 
     @property
     def labelled(self) -> bool:
@@ -73,7 +78,26 @@ class Network:
         return [(lambda path=path: self._read(path), label) for path, label in paths[:count]]  # type: ignore[misc]
 
     def _read(self, path: Path) -> Array:
-        return load_image(path, self.preprocess, self.shape)
+        return load_image(with_text(path) if self.text else path, self.preprocess, self.shape)
+
+
+def with_text(path: Path) -> Path:
+    """A picture with a few words on it, the same ones each time."""
+    target = FOLDER / "text" / f"{path.stem}.png"
+    if target.exists():
+        return target
+    rng = np.random.default_rng(crc32(path.name.encode()))
+    picture = Image.open(path).convert("RGB")
+    draw = ImageDraw.Draw(picture)
+    for _ in range(6):
+        word = "".join(rng.choice(list(ascii_letters + digits), rng.integers(4, 12)))
+        font = ImageFont.load_default(int(rng.integers(picture.height // 16, picture.height // 7)))
+        x, y = rng.random() * 0.6 * picture.width, rng.random() * 0.85 * picture.height
+        colours = [tuple(int(c) for c in rng.integers(0, 256, 3)) for _ in range(2)]
+        draw.text((x, y), word, colours[0], font, stroke_width=2, stroke_fill=colours[1])
+    target.parent.mkdir(parents=True, exist_ok=True)
+    picture.save(target)
+    return target
 
 
 _MEAN, _SCALE = (123.675, 116.28, 103.53), (1 / 58.395, 1 / 57.12, 1 / 57.375)
@@ -109,7 +133,7 @@ NETWORKS = {
         ),
         Network("yunet", "yunet_n_320", (1, 3, 320, 320), "coco", Preprocess(pixel_format="bgr")),
         Network(
-            "ppocr_det", "ppocrv3_text_det", (1, 3, 320, 320), "coco", Preprocess(mean=_MEAN, scale=_SCALE)
+            "ppocr_det", "ppocrv3_text_det", (1, 3, 320, 320), "coco", Preprocess(mean=_MEAN, scale=_SCALE), text=True
         ),
     )
 }  # fmt: skip

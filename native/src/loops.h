@@ -58,6 +58,9 @@ int npuc_use_avx512(void);
 typedef void npuc_part(void *context, int64_t begin, int64_t end);
 void npuc_in_parts(int32_t threads, int64_t count, int64_t grain, npuc_part *body, void *context);
 
+/* A sane pool whose every window holds an element. */
+int npuc_pool_valid(const npuc_pool *pool);
+
 /* Limits of an element type; 0 for a type that is no integer activation. */
 static inline int npuc_limits(int32_t dtype, int64_t *lo, int64_t *hi)
 {

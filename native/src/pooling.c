@@ -42,8 +42,7 @@ static int covered(int64_t out, int64_t size, int64_t kernel, int64_t stride, in
     return 1;
 }
 
-/* A sane pool whose every window holds an element. */
-static int valid(const npuc_pool *p)
+int npuc_pool_valid(const npuc_pool *p)
 {
     if (!p) return 0;
     const int64_t sizes[] = {p->kernel_h, p->kernel_w, p->stride_h, p->stride_w, p->dilation_h, p->dilation_w};
@@ -121,7 +120,7 @@ static void max_part(void *context, int64_t begin, int64_t end)
 npuc_status npuc_max_pool(const npuc_pool *pool, const void *x, int32_t dtype, void *y, int32_t threads)
 {
     int64_t lo, hi;
-    if (!valid(pool) || !npuc_limits(dtype, &lo, &hi)) return NPUC_BAD_ARGUMENT;
+    if (!npuc_pool_valid(pool) || !npuc_limits(dtype, &lo, &hi)) return NPUC_BAD_ARGUMENT;
     pool_job j = {.pool = *pool, .x = x, .y = y, .dtype = dtype, .size = element_size(dtype)};
     int64_t pixels = pool->n * pool->out_h * pool->out_w;
     if (pool->c == 0 || pixels == 0) return NPUC_OK;
@@ -156,19 +155,25 @@ static void add_pixel(int32_t dtype, int wide, void *acc, const char *x, int64_t
 }
 
 /*
- * The quotient is below 2^16 and at least 1 / count from the next whole number unless it is one, so a correctly rounded
- * division in double truncates to the exact result.
+ * trunc(v / count) as trunc((v + 0.5) * (1 / count)), v >= 0: the exact product is at least 0.5 / count from a
+ * whole number, and rounding moves it by less than 2^-22 of itself in single, 2^-51 in double. So single serves where
+ * v < 2^21 (v + 0.5 is exact then), and double always, since the quotient is below 2^16 and v below 2^31.
  */
-NPUC_INLINE void divide_body(int32_t *acc, int64_t n, int32_t more, int32_t count)
-{
-    const int32_t half = count / 2;
-    const double divisor = count;
-    for (int64_t i = 0; i < n; i++) {
-        int32_t sum = acc[i] + more;
-        acc[i] = (int32_t)((double)(sum > 0 ? sum + half : sum - half) / divisor);
-    }
-}
-NPUC_TWICE(divide, (int32_t *acc, int64_t n, int32_t more, int32_t count), (acc, n, more, count))
+#define DIVIDE(type)                                                                                          \
+    NPUC_INLINE void divide_##type##_body(int32_t *acc, int64_t n, int32_t more, int32_t count)              \
+    {                                                                                                         \
+        const type inverse = 1 / (type)count;                                                                 \
+        const type half = (type)(count / 2) + (type)0.5;                                                      \
+        for (int64_t i = 0; i < n; i++) {                                                                     \
+            int32_t sum = acc[i] + more, size = sum < 0 ? -sum : sum;                                         \
+            int32_t quotient = (int32_t)(((type)size + half) * inverse);                                      \
+            acc[i] = sum < 0 ? -quotient : quotient;                                                          \
+        }                                                                                                     \
+    }                                                                                                         \
+    NPUC_TWICE(divide_##type, (int32_t * acc, int64_t n, int32_t more, int32_t count), (acc, n, more, count))
+
+DIVIDE(float)
+DIVIDE(double)
 
 static void average_part(void *context, int64_t begin, int64_t end)
 {
@@ -199,8 +204,10 @@ static void average_part(void *context, int64_t begin, int64_t end)
                     acc.wide[i] = (sum > 0 ? sum + count / 2 : sum - count / 2) / count;
                 }
                 for (int64_t i = 0; i < n; i++) acc.narrow[i] = (int32_t)acc.wide[i];
+            } else if (j->bound < 1 << 21) {
+                divide_float(acc.narrow, n, (int32_t)more, (int32_t)count);
             } else {
-                divide(acc.narrow, n, (int32_t)more, (int32_t)count);
+                divide_double(acc.narrow, n, (int32_t)more, (int32_t)count);
             }
             npuc_store_block(acc.narrow, n, j->rq->lo, j->rq->hi, 0, j->dtype, j->y, out);
             continue;
@@ -223,7 +230,7 @@ npuc_status npuc_average_pool(const npuc_pool *pool, const void *x, int32_t x_dt
                               const npuc_requant *rq, int32_t dtype, void *y, int32_t threads)
 {
     int64_t lo, hi, least, most;
-    if (!valid(pool) || !rq || !npuc_limits(x_dtype, &lo, &hi) || !npuc_limits(dtype, &least, &most)) return NPUC_BAD_ARGUMENT;
+    if (!npuc_pool_valid(pool) || !rq || !npuc_limits(x_dtype, &lo, &hi) || !npuc_limits(dtype, &least, &most)) return NPUC_BAD_ARGUMENT;
     if (zero_point < lo || zero_point > hi) return NPUC_BAD_ARGUMENT;
     int64_t whole = pool->kernel_h * pool->kernel_w;
     pool_job j = {.pool = *pool, .x = x, .y = y, .x_dtype = x_dtype, .dtype = dtype, .size = element_size(x_dtype),

@@ -1,15 +1,15 @@
 /*
  * LSTM and GRU, one direction of one layer: docs/arithmetic-recurrent.md.
  *
- * All weights are int16 of magnitude up to 255, so that products of 16-bit numbers can be summed in int32 for a while; the
- * sums of a row go on in int64.
+ * Products of 16-bit numbers with weights of magnitude up to 255 are summed in int32 for a while; the sums of a row go on in
+ * int64. Larger weights are summed in int64 alone.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "loops.h"
 
-enum { MAX_WEIGHT = 255, RUN = 128 }; /* 2^15 * 255 * 128 < 2^31, also for the 2^16 of an offset u8 */
+enum { NARROW = 255, RUN = 128 }; /* 2^15 * 255 * 128 < 2^31 */
 
 typedef struct recurrent_job {
     npuc_recurrent p;
@@ -19,6 +19,7 @@ typedef struct recurrent_job {
     void *h;
     int16_t *room; /* for each batch entry: inputs + 2 * hidden + gates * hidden */
     int64_t room_size;
+    int32_t wide; /* weights above 255 */
 } recurrent_job;
 
 NPUC_INLINE void dot_body(const int16_t *restrict a, const int16_t *restrict b, int64_t n, int64_t *restrict out)
@@ -33,6 +34,28 @@ NPUC_INLINE void dot_body(const int16_t *restrict a, const int16_t *restrict b, 
     *out = total;
 }
 NPUC_TWICE(dot, (const int16_t *restrict a, const int16_t *restrict b, int64_t n, int64_t *restrict out), (a, b, n, out))
+
+NPUC_INLINE void dot_wide_body(const int16_t *restrict a, const int16_t *restrict b, int64_t n, int64_t *restrict out)
+{
+    int64_t total = 0;
+    for (int64_t i = 0; i < n; i++) total += (int32_t)a[i] * b[i];
+    *out = total;
+}
+NPUC_TWICE(dot_wide, (const int16_t *restrict a, const int16_t *restrict b, int64_t n, int64_t *restrict out), (a, b, n, out))
+
+/* The exact sums of row k over the input and over the state. */
+static void sums_of_row(const recurrent_job *j, int64_t k, const int16_t *x, const int16_t *h, int64_t *of_x, int64_t *of_h)
+{
+    const npuc_recurrent *p = &j->p;
+    const int16_t *w = p->w + k * p->inputs, *r = p->r + k * p->hidden;
+    if (j->wide) {
+        dot_wide(x, w, p->inputs, of_x);
+        dot_wide(h, r, p->hidden, of_h);
+    } else {
+        dot(x, w, p->inputs, of_x);
+        dot(h, r, p->hidden, of_h);
+    }
+}
 
 static int32_t lookup(int32_t q, const int16_t *table)
 {
@@ -61,11 +84,11 @@ static void put(void *y, int32_t dtype, int64_t i, int32_t value)
 }
 
 /* The argument of gate row k. */
-static int32_t gate(const npuc_recurrent *p, int64_t k, const int16_t *x, const int16_t *h)
+static int32_t gate(const recurrent_job *j, int64_t k, const int16_t *x, const int16_t *h)
 {
+    const npuc_recurrent *p = &j->p;
     int64_t of_x, of_h;
-    dot(x, p->w + k * p->inputs, p->inputs, &of_x);
-    dot(h, p->r + k * p->hidden, p->hidden, &of_h);
+    sums_of_row(j, k, x, h, &of_x, &of_h);
     return sat16(npuc_half_up(of_x * p->multiplier_x[k] + of_h * p->multiplier_h[k] + p->bias[k], p->shift[k]));
 }
 
@@ -75,12 +98,13 @@ static int32_t output(const npuc_recurrent *p, int64_t value)
     return (int32_t)npuc_clamp64(y + p->h_zero_point, p->lo, p->hi);
 }
 
-static void lstm_step(const npuc_recurrent *p, const int16_t *x, const int16_t *h, int16_t *cell, void *h_out, int64_t at)
+static void lstm_step(const recurrent_job *j, const int16_t *x, const int16_t *h, int16_t *cell, void *h_out, int64_t at)
 {
+    const npuc_recurrent *p = &j->p;
     const int64_t n = p->hidden;
     for (int64_t k = 0; k < n; k++) {
-        int64_t i = lookup(gate(p, k, x, h), p->sigmoid), f = lookup(gate(p, n + k, x, h), p->sigmoid);
-        int64_t g = lookup(gate(p, 2 * n + k, x, h), p->tanh), o = lookup(gate(p, 3 * n + k, x, h), p->sigmoid);
+        int64_t i = lookup(gate(j, k, x, h), p->sigmoid), f = lookup(gate(j, n + k, x, h), p->sigmoid);
+        int64_t g = lookup(gate(j, 2 * n + k, x, h), p->tanh), o = lookup(gate(j, 3 * n + k, x, h), p->sigmoid);
         int64_t kept = f * cell[k] * ((int64_t)1 << (15 - p->cell_bits));
         int32_t c = sat16(npuc_half_up(kept + i * g, 30 - p->cell_bits));
         cell[k] = (int16_t)c;
@@ -88,14 +112,15 @@ static void lstm_step(const npuc_recurrent *p, const int16_t *x, const int16_t *
     }
 }
 
-static void gru_step(const npuc_recurrent *p, const int16_t *x, const int16_t *h, int16_t *state, int16_t *reset, int16_t *sums,
+static void gru_step(const recurrent_job *j, const int16_t *x, const int16_t *h, int16_t *state, int16_t *reset, int16_t *sums,
                      void *h_out, int64_t at)
 {
+    const npuc_recurrent *p = &j->p;
     const int64_t n = p->hidden;
     const int64_t limit = (int64_t)1 << 30;
     for (int64_t k = 0; k < n; k++) {
-        sums[k] = (int16_t)lookup(gate(p, k, x, h), p->sigmoid);
-        sums[n + k] = (int16_t)lookup(gate(p, n + k, x, h), p->sigmoid);
+        sums[k] = (int16_t)lookup(gate(j, k, x, h), p->sigmoid);
+        sums[n + k] = (int16_t)lookup(gate(j, n + k, x, h), p->sigmoid);
         reset[k] = (int16_t)npuc_half_up((int64_t)sums[n + k] * h[k], 15);
     }
     for (int64_t k = 0; k < n; k++) {
@@ -103,13 +128,12 @@ static void gru_step(const npuc_recurrent *p, const int16_t *x, const int16_t *h
         int32_t before;
         if (p->linear_before_reset) {
             int64_t of_x, of_h;
-            dot(x, p->w + row * p->inputs, p->inputs, &of_x);
-            dot(h, p->r + row * p->hidden, p->hidden, &of_h);
+            sums_of_row(j, row, x, h, &of_x, &of_h);
             of_x = npuc_clamp64(npuc_half_up(of_x * p->multiplier_x[row] + p->bias[row], p->shift[row]), -limit, limit);
             of_h = npuc_clamp64(npuc_half_up(of_h * p->multiplier_h[row] + p->bias_h[k], p->shift[row]), -limit, limit);
             before = sat16(npuc_half_up(of_x * 32768 + r * of_h, 23));
         } else {
-            before = gate(p, row, x, reset);
+            before = gate(j, row, x, reset);
         }
         int64_t fresh = lookup(before, p->tanh);
         int32_t s = sat16(npuc_half_up((32768 - z) * fresh + z * state[k], 15));
@@ -132,9 +156,9 @@ static void batch_part(void *context, int64_t begin, int64_t end)
             for (int64_t i = 0; i < p->hidden; i++)
                 h[i] = (int16_t)(element(j->h, p->h_dtype, b * p->hidden + i) - p->h_zero_point);
             if (p->gates == 4)
-                lstm_step(p, x, h, state, j->y, to);
+                lstm_step(j, x, h, state, j->y, to);
             else
-                gru_step(p, x, h, state, reset, sums, j->y, to);
+                gru_step(j, x, h, state, reset, sums, j->y, to);
             for (int64_t i = 0; i < p->hidden; i++) put(j->h, p->h_dtype, b * p->hidden + i, element(j->y, p->h_dtype, to + i));
         }
     }
@@ -148,22 +172,32 @@ static int64_t reach(int32_t dtype, int32_t zero)
     return zero - lo > hi - zero ? zero - lo : hi - zero;
 }
 
-static int fits(const npuc_recurrent *p, int64_t reach_x, int64_t reach_h)
+static int64_t magnitudes(const int16_t *row, int64_t n, int32_t *wide)
 {
-    const int64_t room = (int64_t)1 << 62;
-    const int64_t most_x = reach_x * MAX_WEIGHT * p->inputs, most_h = reach_h * MAX_WEIGHT * p->hidden;
+    int64_t sum = 0;
+    int32_t most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int32_t size = row[i] < 0 ? -row[i] : row[i];
+        sum += size;
+        most = size > most ? size : most;
+    }
+    *wide |= most > NARROW;
+    return sum;
+}
+
+/* Whether every sum keeps to 62 bits, by the actual weights; `wide` tells whether some weight is above 255. */
+static int fits(const npuc_recurrent *p, int64_t reach_x, int64_t reach_h, int32_t *wide)
+{
+    const int64_t quarter = (int64_t)1 << 60;
     for (int64_t k = 0; k < p->gates * p->hidden; k++) {
         int64_t mx = p->multiplier_x[k], mh = p->multiplier_h[k], bias = p->bias[k];
-        if (mx < 0 || mh < 0 || p->shift[k] < 0 || p->shift[k] > 60 || bias > room / 4 || bias < -(room / 4)) return 0;
-        int64_t half = p->shift[k] > 0 ? (int64_t)1 << (p->shift[k] - 1) : 0;
-        if ((mx > 0 && most_x > room / 4 / mx) || (mh > 0 && most_h > room / 4 / mh) || half > room / 4) return 0;
+        if (mx < 0 || mh < 0 || p->shift[k] < 0 || p->shift[k] > 60 || bias > quarter || bias < -quarter) return 0;
+        int64_t most_x = reach_x * magnitudes(p->w + k * p->inputs, p->inputs, wide);
+        int64_t most_h = reach_h * magnitudes(p->r + k * p->hidden, p->hidden, wide);
+        if ((mx > 0 && most_x > quarter / mx) || (mh > 0 && most_h > quarter / mh)) return 0;
     }
     for (int64_t k = 0; p->bias_h && k < p->hidden; k++)
-        if (p->bias_h[k] > room / 4 || p->bias_h[k] < -(room / 4)) return 0;
-    for (int64_t i = 0; i < p->gates * p->hidden * p->inputs; i++)
-        if (p->w[i] < -MAX_WEIGHT || p->w[i] > MAX_WEIGHT) return 0;
-    for (int64_t i = 0; i < p->gates * p->hidden * p->hidden; i++)
-        if (p->r[i] < -MAX_WEIGHT || p->r[i] > MAX_WEIGHT) return 0;
+        if (p->bias_h[k] > quarter || p->bias_h[k] < -quarter) return 0;
     return 1;
 }
 
@@ -181,9 +215,11 @@ npuc_status npuc_recurrent_run(const npuc_recurrent *recurrent, const void *x, v
         return NPUC_BAD_ARGUMENT;
     if (p->gates == 3 && p->linear_before_reset && !p->bias_h) return NPUC_BAD_ARGUMENT;
     if (p->out_multiplier < 0 || p->out_shift < 0 || p->out_shift > 61) return NPUC_BAD_ARGUMENT;
-    if (!fits(p, reach_x, reach_h)) return NPUC_BAD_ARGUMENT;
+    int32_t wide = 0;
+    if (!fits(p, reach_x, reach_h, &wide)) return NPUC_BAD_ARGUMENT;
     if (p->steps == 0 || p->batch == 0) return NPUC_OK;
-    recurrent_job j = {.p = *p, .x = x, .y = y, .state = state, .h = h, .room_size = p->inputs + 4 * p->hidden};
+    recurrent_job j = {.p = *p, .x = x, .y = y, .state = state, .h = h, .room_size = p->inputs + 4 * p->hidden,
+                       .wide = wide};
     j.room = malloc((size_t)p->batch * (size_t)j.room_size * sizeof *j.room);
     if (!j.room) return NPUC_NO_MEMORY;
     npuc_in_parts(threads, p->batch, 1, batch_part, &j);

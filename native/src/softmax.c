@@ -208,21 +208,34 @@ static int32_t tflite_exp(const softmax_job *j, int32_t d)
     return lookup((int32_t)npuc_clamp64(scaled, -32768, 32767), j->exp_table);
 }
 
+/* Exponentials to probabilities: e * inverse < 2^30, and so is what rounds it. */
+NPUC_INLINE void divide_body(int16_t *y, int64_t n, int32_t inverse, int32_t shift)
+{
+    const int32_t half = 1 << (shift - 1);
+    for (int64_t i = 0; i < n; i++) {
+        int32_t q = (y[i] * inverse + half) >> shift;
+        q = q < 0 ? 0 : q;
+        y[i] = (int16_t)(q > 32767 ? 32767 : q);
+    }
+}
+NPUC_TWICE(divide, (int16_t * y, int64_t n, int32_t inverse, int32_t shift), (y, n, inverse, shift))
+
 static void tflite16_part(void *context, int64_t begin, int64_t end)
 {
     const softmax_job *j = context;
     for (int64_t r = begin; r < end; r++) {
         int64_t row = r * j->width;
+        int16_t *y = (int16_t *)j->y + row;
         int32_t top = largest(j, row);
         int64_t sum = 0;
-        for (int64_t i = 0; i < j->width; i++) sum += tflite_exp(j, element(j, row + i) - top);
+        for (int64_t i = 0; i < j->width; i++) {
+            y[i] = (int16_t)tflite_exp(j, element(j, row + i) - top);
+            sum += y[i];
+        }
         int headroom = 32 - bits((uint64_t)sum);
         int64_t shifted = ((sum << (headroom - 1)) + (1 << 13)) >> 14;
         int32_t inverse = lookup((int32_t)npuc_clamp64(shifted - 98304, -32768, 32767), j->reciprocal_table);
-        for (int64_t i = 0; i < j->width; i++) {
-            int64_t product = (int64_t)tflite_exp(j, element(j, row + i) - top) * inverse;
-            put(j, row + i, (int32_t)npuc_clamp64(npuc_half_up(product, 31 - headroom), 0, 32767));
-        }
+        divide(y, j->width, inverse, 31 - headroom);
     }
 }
 

@@ -84,6 +84,52 @@ npuc_status npuc_table8(const void *x, int32_t x_dtype, int64_t n, const void *t
     return NPUC_OK;
 }
 
+typedef struct channels_job {
+    const uint8_t *x;
+    const void *table;
+    void *y;
+    int64_t channels, inner;
+    int32_t flip; /* 128 where x is signed: its bits as a place in ascending order */
+    int32_t words;
+} channels_job;
+
+/* Row r holds `inner` elements of channel r % channels. */
+static void channels_part(void *context, int64_t begin, int64_t end)
+{
+    const channels_job *j = context;
+    const int64_t inner = j->inner;
+    int64_t channel = begin % j->channels;
+    for (int64_t row = begin; row < end; row++) {
+        const int64_t first = channel * 256;
+        const uint8_t *x = j->x + row * inner;
+        if (j->words) {
+            const int16_t *table = (const int16_t *)j->table + first;
+            int16_t *y = (int16_t *)j->y + row * inner;
+            for (int64_t i = 0; i < inner; i++) y[i] = table[x[i] ^ j->flip];
+        } else {
+            const uint8_t *table = (const uint8_t *)j->table + first;
+            uint8_t *y = (uint8_t *)j->y + row * inner;
+            for (int64_t i = 0; i < inner; i++) y[i] = table[x[i] ^ j->flip];
+        }
+        if (++channel == j->channels) channel = 0;
+    }
+}
+
+npuc_status npuc_channel_table8(const void *x, int32_t x_dtype, int64_t outer, int64_t channels, int64_t inner,
+                                const void *table, int32_t dtype, void *y, int32_t threads)
+{
+    const int64_t limit = (int64_t)1 << 40;
+    int64_t lo, hi;
+    if ((x_dtype != NPUC_I8 && x_dtype != NPUC_U8) || !npuc_limits(dtype, &lo, &hi)) return NPUC_BAD_ARGUMENT;
+    if (outer < 0 || channels < 0 || inner < 0 || outer > limit || channels > limit || inner > limit) return NPUC_BAD_ARGUMENT;
+    if (outer == 0 || channels == 0 || inner == 0) return NPUC_OK;
+    if (channels > limit / outer || inner > limit / (outer * channels)) return NPUC_BAD_ARGUMENT;
+    channels_job j = {.x = x, .table = table, .y = y, .channels = channels, .inner = inner,
+                      .flip = x_dtype == NPUC_I8 ? 128 : 0, .words = dtype == NPUC_I16};
+    npuc_in_parts(threads, outer * channels, (1 << 15) / inner + 1, channels_part, &j);
+    return NPUC_OK;
+}
+
 NPUC_INLINE void between_body(const int16_t *restrict x, int64_t n, const int32_t *restrict value,
                               const int32_t *restrict slope, int16_t *restrict y)
 {

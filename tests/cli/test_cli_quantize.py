@@ -22,7 +22,7 @@ def data(here: Path) -> Path:
 
 @pytest.fixture
 def integer(npuc: Any, program: Path, data: Path) -> Path:
-    done = npuc("quantize", program, "--data", data, "-o", "int.mlir", "-q")
+    done = npuc("quantize", program, "--data", data, "--no-tune", "-o", "int.mlir", "-q")
     assert done.status == 0, done.err
     return Path("int.mlir")
 
@@ -34,9 +34,24 @@ def test_a_model_is_imported_calibrated_and_quantized(npuc: Any, model: Path, da
     for name in ("q.mlir", "q.safetensors", "q.quant.yaml", "t.cali"):
         assert Path(name).is_file(), name
     assert "npu.conv" in Path("q.mlir").read_text()
+    assert "ranges by" in done.err
+
+
+def test_a_table_gives_the_same_bytes_again(npuc: Any, model: Path, data: Path) -> None:
+    done = npuc("quantize", model, "--data", data, "--no-tune", "--save-table", "t.cali", "-o", "q.mlir")
+    assert done.status == 0, done.err
     again = npuc("quantize", model, "--table", "t.cali", "-o", "r.mlir")
     assert again.status == 0, again.err
     assert Path("r.safetensors").read_bytes() == Path("q.safetensors").read_bytes()
+
+
+def test_one_method_does_not_compete(npuc: Any, model: Path, data: Path) -> None:
+    done = npuc(
+        "quantize", model, "--data", data, "--method", "auto", "--save-table", "t.cali", "-o", "q.mlir"
+    )
+    assert done.status == 0, done.err
+    assert "ranges by" not in done.err
+    assert len({entry.method for entry in load_table(Path("t.cali")).values()}) > 1
 
 
 def test_random_ranges_are_for_smoke_runs(npuc: Any, program: Path) -> None:
@@ -207,3 +222,24 @@ def test_a_quantized_model_keeps_its_quantization_or_is_forced(npuc: Any, here: 
     assert done.status == 2 and "no ranges" in done.err
     done = npuc("quantize", "m.onnx", "--force-float", "--random", "-o", "q.mlir")
     assert done.status == 0 and "!npu.q<i8" in Path("q.mlir").read_text()
+
+
+@pytest.mark.parametrize("scheme", ["bf16", "f16", "mx9"])
+def test_short_floats_need_no_data(npuc: Any, program: Path, scheme: str) -> None:
+    done = npuc("quantize", program, "--scheme", scheme, "-o", "q.mlir")
+    assert done.status == 0, done.err
+    assert f" {scheme}, " in done.out and "none needed" in done.out
+    assert npuc("run", "q.mlir", "--random").status == 0
+    found = npuc("diff", program, "q.mlir", "--random", "--isolated", "--json")
+    assert found.status == 0, found.err
+    assert {layer["type"] for layer in json.loads(found.out)["layers"]} <= {scheme, "f32"}
+    mixed = npuc("quantize", program, "--scheme", scheme, "--first-last", "int8", "-o", "r.mlir")
+    assert mixed.status != 0 and "no ranges" in mixed.err
+
+
+def test_the_first_and_the_last_layer_may_be_short_floats(npuc: Any, program: Path, data: Path) -> None:
+    done = npuc("quantize", program, "--data", data, "--first-last", "bf16", "--json", "-o", "q.mlir")
+    assert done.status == 0, done.err
+    types = [layer["type"] for layer in json.loads(done.out)["layers"]]
+    assert types.count("bf16") == 2 or types.count("bf16") == 1 == len(types)
+    assert npuc("run", "q.mlir", "--random").status == 0

@@ -65,7 +65,7 @@ def output_stages(draw: Any, dtype: Any, kind: str | None = None, entries: int =
     chosen = kind or draw(kinds)
     bits = draw(st.sampled_from((31, 15, 7)))
     real = [draw(multipliers(chosen)) for _ in range(entries)]
-    s = scaling(chosen, real, bits)
+    s = scaling(chosen, real, bits=bits)
     lo, hi = draw(ranges(dtype))
     zero = draw(zero_points(dtype))
     return Requant(

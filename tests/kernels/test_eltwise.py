@@ -51,9 +51,9 @@ def additions(draw: Any) -> tuple[AddScaling, Any]:
     a, b, y = (draw(multipliers("pow2" if kind == "pow2" else "single")) for _ in range(3))
     bits = draw(st.sampled_from((31, 15, 7)))
     try:
-        return add_parameters(kind, a, b, y, bits, width=width), dtype
+        return add_parameters(kind, a, b, y, bits=bits, width=width), dtype
     except ValueError:
-        return add_parameters(kind, a, b, max(a, b), bits, width=width), dtype
+        return add_parameters(kind, a, b, max(a, b), bits=bits, width=width), dtype
 
 
 @EXACT

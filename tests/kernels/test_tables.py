@@ -27,6 +27,40 @@ def test_a_lookup_is_an_index(dtype: Any, out: Any, seed: int, n: int) -> None:
     np.testing.assert_array_equal(y, table[x.astype(np.int64) - np.iinfo(dtype).min])
 
 
+@EXACT
+@given(
+    bytes_, dtypes, seeds, st.lists(st.integers(0, 9), min_size=1, max_size=4), st.data(), st.integers(1, 2)
+)
+def test_a_lookup_by_channel_is_an_index_for_each(
+    dtype: Any, out: Any, seed: int, shape: list[int], data: Any, threads: int
+) -> None:
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    x = array(seed, tuple(shape), dtype)
+    by_channel = array(seed + 1, (shape[axis], 256), out)
+    y = tables.lookup8_by_channel(x, by_channel, axis, threads=threads)
+    assert y.dtype == out
+    places = np.moveaxis(x, axis, 0).astype(np.int64) - np.iinfo(dtype).min
+    for channel, found in enumerate(np.moveaxis(y, axis, 0)):
+        np.testing.assert_array_equal(found, by_channel[channel][places[channel]])
+
+
+def test_large_tensors_by_channel_are_the_same_in_parts() -> None:
+    x, by_channel = array(1, (40, 50, 33), np.int8), array(2, (33, 256), np.int8)
+    one, two = (tables.lookup8_by_channel(x, by_channel, 2, threads=threads) for threads in (1, 2))
+    np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(one, by_channel[np.arange(33), x.astype(int) + 128])
+
+
+def test_what_are_no_tables_by_channel_is_refused() -> None:
+    x = np.zeros((2, 3), np.int8)
+    with pytest.raises(ValueError, match="3 tables of 256 entries"):
+        tables.lookup8_by_channel(x, np.zeros((2, 256), np.int8), 1)
+    with pytest.raises(ValueError, match="no axis 2"):
+        tables.lookup8_by_channel(x, np.zeros((3, 256), np.int8), 2)
+    with pytest.raises(ValueError, match="x must be int8 or uint8"):
+        tables.lookup8_by_channel(x.astype(np.int16), np.zeros((3, 256), np.int8), 1)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_every_16_bit_value_is_interpolated(seed: int) -> None:
     x = np.arange(-32768, 32768).astype(np.int16)

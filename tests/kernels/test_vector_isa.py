@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 def stage(kind: str, real: float, dtype: Any, bits: int = 31) -> Requant:
-    s = scaling(kind, 2.0 ** round(np.log2(real)) if kind == "pow2" else real, bits)
+    s = scaling(kind, 2.0 ** round(np.log2(real)) if kind == "pow2" else real, bits=bits)
     limits = np.iinfo(dtype)
     return Requant(s.kind, s.multiplier, s.shift, s.scale, 3, lo=int(limits.min), hi=int(limits.max))
 
@@ -31,7 +31,7 @@ def cases() -> Iterator[tuple[str, Callable[[], Array]]]:
         for kind in KINDS:
             scales = (0.5, 0.25, 0.5) if kind == "pow2" else (0.31, 0.17, 0.4)
             for bits in (31, 15, 7):
-                p = add_parameters(kind, *scales, bits, width=width)
+                p = add_parameters(kind, *scales, bits=bits, width=width)
                 label = f"{name}-{kind}-{bits}"
                 yield f"add-{label}", lambda x=x, other=other, p=p: eltwise.add(x, other, p)
                 rq = stage(kind, 0.01, dtype, bits)

@@ -14,11 +14,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from npuc.engine import FloatEngine, IntegerEngine
-from npuc.errors import UsageError
+from npuc.errors import QuantizationError, UsageError
 from npuc.flow import import_model, network_to_quantize, quantize_network, save_graph
 from npuc.ir import Graph
 from npuc.ir.dtypes import quant_of
 from npuc.quant import SCHEMES
+from npuc.quant.config import QuantizationConfig
 from npuc.quant.prequantized import Prequantized, is_quantized
 
 Array = np.ndarray[Any, Any]
@@ -116,6 +117,10 @@ def test_types_without_kernels_stay_float_and_right(
     graph = import_model(path)
     done = quantize_network(graph)
     assert done.outcome.integer == 0
+    reason = "the model gives it ui16 activations, and there are no kernels for them"
+    assert "pool stays float: " + reason in done.graph.notes
+    weighted = [layer for layer in done.outcome.layers if layer.kind in ("conv", "matmul", "add", "avg_pool")]
+    assert weighted and {layer.reason for layer in weighted} == {reason}
     with np.load(root / "examples/digits_samples.npz") as file:
         inputs = {"image": file["image"][:1]}
     exact = FloatEngine(graph, threads=1).run(inputs)["logits"]
@@ -213,6 +218,22 @@ def test_a_value_with_two_types_is_requantized_from_the_right_source() -> None:
     assert any(op.name == "npu.requant" for op in made.ops)
 
 
+def test_scales_that_no_multiplier_joins_go_through_reals() -> None:
+    nodes = [
+        *pair("x", "s1", "z1"),
+        helper.make_node("MaxPool", ["x_d"], ["p"], kernel_shape=[2, 2]),
+        *pair("p", "s2", "z2"),
+        helper.make_node("Identity", ["p_d"], ["y"]),
+    ]
+    constants = {**CONSTANTS, "s2": np.float32(1e-20)}
+    graph = import_model_proto(qdq_model(nodes, constants, {"y": TensorProto.FLOAT}))
+    made = quantize_network(graph, None, QuantizationConfig(scheme="int8")).graph
+    assert len(made.notes) == 1 and "is requantized through reals: the multiplier" in made.notes[0]
+    x = {"x": np.random.default_rng(3).uniform(-2, 2, (1, 4, 6, 6)).astype(np.float32)}
+    exact = FloatEngine(graph, threads=1).run(x)["y"]
+    np.testing.assert_allclose(IntegerEngine(made).run(x)["y"], exact, rtol=1e-6)
+
+
 def test_a_value_that_is_also_used_as_float_stays_float_there() -> None:
     nodes = [
         *pair("x", "s1", "z1"),
@@ -273,3 +294,12 @@ def test_an_integer_network_is_not_quantized_again(tmp_path: Path) -> None:
     save_graph(quantize_network(graph).graph, tmp_path / "i.mlir")
     with pytest.raises(UsageError, match="integer network already"):
         network_to_quantize(tmp_path / "i.mlir")
+
+
+def test_short_floats_in_place_of_its_own_integers_are_refused(
+    statically_quantized: Callable[..., Path],
+) -> None:
+    graph = import_model(statically_quantized("QDQ", "QInt8", "QInt8", True))
+    config = QuantizationConfig(scheme="bf16")
+    with pytest.raises(QuantizationError, match=r"brings its own integers.*--force-float"):
+        quantize_network(graph, config=config)

@@ -18,6 +18,7 @@ from npuc.quant.scheme import Scheme
 from npuc.target import available, load_target
 
 Array = np.ndarray[Any, Any]
+INTEGER = sorted(name for name, scheme in SCHEMES.items() if scheme.needs_ranges)
 
 
 def network(weight: Array, bias: Array | None = None) -> Graph:
@@ -56,13 +57,13 @@ def test_a_missing_range_is_named(ones: Graph) -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("scheme", sorted(SCHEMES))
+@pytest.mark.parametrize("scheme", INTEGER)
 def test_a_range_that_is_not_finite_is_refused(ones: Graph, bad: float, scheme: str) -> None:
     with pytest.raises(QuantizationError, match=r"the tensor 'y': .*not finite.*[Cc]orrect"):
         quantize(ones, {**RANGES, "y": (0.0, bad)}, SCHEMES[scheme])
 
 
-@pytest.mark.parametrize("scheme", sorted(SCHEMES))
+@pytest.mark.parametrize("scheme", INTEGER)
 def test_a_channel_of_zeros_gives_its_bias(scheme: str) -> None:
     weight = np.ones((3, 2, 1, 1), np.float32)
     weight[1] = 0
@@ -75,7 +76,7 @@ def test_a_channel_of_zeros_gives_its_bias(scheme: str) -> None:
     np.testing.assert_allclose(ours, exact, atol=0.35 if scheme == "int4-weights" else 0.04)
 
 
-@pytest.mark.parametrize("scheme", sorted(SCHEMES))
+@pytest.mark.parametrize("scheme", INTEGER)
 def test_a_tensor_that_is_always_zero_has_a_type(scheme: str) -> None:
     graph = network(np.zeros((2, 3, 1, 1), np.float32))
     made = quantize(graph, {"x": (0.0, 0.0), "y": (0.0, 0.0)}, SCHEMES[scheme])
@@ -91,7 +92,7 @@ def test_constants_that_are_not_finite_leave_the_layer_float(what: str) -> None:
     assert made.notes == [f"y stays float: its {what} {'are' if what == 'weights' else 'is'} not all finite"]
 
 
-def test_sums_that_could_overflow_leave_the_layer_float() -> None:
+def test_sums_that_could_overflow_take_the_wide_accumulator_or_leave_the_layer_float() -> None:
     # 2^17 weights of 127 times inputs of up to 255 steps are more than 2^31.
     graph = Graph.empty([("x", tensor_type((1, 1 << 17), "f32"))])
     weight = graph.add_weight("w", np.ones((1 << 17, 1), np.float32))
@@ -99,8 +100,13 @@ def test_sums_that_could_overflow_leave_the_layer_float() -> None:
     product = top.MatMul.make(graph.inputs[0].value, weight.output, None, name="y")
     graph.block.add_op(product)
     graph.set_outputs([("y", product.y)])
-    made = quantize(graph, {"x": (0.0, 1.0), "y": (0.0, 1.0)})
-    assert len(made.notes) == 1 and "more than an accumulator of 32 bits holds" in made.notes[0]
+    ranges, x = {"x": (0.0, 1.0), "y": (0.0, 131072.0)}, np.ones((1, 1 << 17), np.float32)
+    for scheme in (Scheme(), Scheme(wide_sum_bits=0), SCHEMES["tflite"]):
+        made = quantize(graph, ranges, scheme)
+        assert len(made.notes) == 1 and "more than an accumulator of 32 bits holds" in made.notes[0]
+        assert ("needs a wide accumulator" in made.notes[0]) == (scheme == Scheme())
+        assert ("stays float" in made.notes[0]) == (scheme != Scheme())
+        assert IntegerEngine(made).run({"x": x})["y"].item() == pytest.approx(131072, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from npuc.calib.calibration import calibrate
 from npuc.calib.sources import open_data
 from npuc.engine import FloatEngine, IntegerEngine
+from npuc.engine.rounded import output_noise
 from npuc.flow import import_model, quantize_on_data
+from npuc.ir import Graph, tensor_type, top
 from npuc.quant import quantize
+from npuc.quant.config import QuantizationConfig
+from npuc.quant.prequantized import integer_types
+from npuc.quant.report import effective_yaml
+
+_WINDOW: dict[str, Any] = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1)}
 
 
 def test_the_tuned_network_is_no_worse_than_the_plain_one(root: Path) -> None:
@@ -32,3 +40,92 @@ def test_the_tuned_network_is_no_worse_than_the_plain_one(root: Path) -> None:
     assert hits >= 0.97 * len(labels[40:])
     assert errors[0] <= 1.1 * errors[1]
     assert set(table) >= {"image", "logits"}
+
+
+def _uneven(scale: float) -> Graph:
+    """A network whose first tensor has one channel that is much larger than the others, and no more important."""
+    rng = np.random.default_rng(0)
+    graph = Graph.empty([("x", tensor_type((1, 4, 12, 12), "f32"))])
+    value = graph.inputs[0].value
+    sizes = np.ones(8, np.float32)
+    sizes[0] = scale
+    layers = [
+        ("first", (8, 4, 1, 1), sizes[:, None, None, None]),
+        ("second", (6, 8, 3, 3), 1 / sizes[:, None, None]),
+    ]
+    for name, shape, factor in layers:
+        array = (rng.normal(size=shape) / 3 * factor).astype(np.float32)
+        weight, bias = (
+            graph.add_weight(f"{name}/w", array),
+            graph.add_weight(f"{name}/b", np.zeros(shape[0], np.float32)),
+        )
+        conv = top.Conv.make(value, weight.output, bias.output, name=f"{name}/conv", **_WINDOW)
+        silu = top.SiLU.make(conv.y, name=name)
+        for op in (weight, bias, conv, silu):
+            graph.block.add_op(op)
+        value = silu.y
+    graph.set_outputs([("second", value)])
+    return graph
+
+
+def _samples(count: int) -> list[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(1)
+    return [{"x": rng.normal(size=(1, 4, 12, 12)).astype(np.float32)} for _ in range(count)]
+
+
+def test_a_tensor_that_spoils_the_outputs_gets_sixteen_bits() -> None:
+    graph = _uneven(300.0)
+    narrow, _ = quantize_on_data(graph, open_data(graph, _samples(12)), widen=False, threads=1)
+    done, _ = quantize_on_data(graph, open_data(graph, _samples(12)), threads=1)
+    assert integer_types(narrow.graph)["first"].dtype.name == "i8"
+    assert {integer_types(done.graph)[name].dtype.name for name in ("first/conv", "first")} == {"i16"}
+    assert any(
+        "16 bits for what rounding hurts most (first/conv, first)" in note for note in done.graph.notes
+    )
+    assert "first: int16" in effective_yaml(done.source, done.outcome, done.scheme_of)
+    exact = FloatEngine(graph, threads=1)
+    errors = []
+    for made in (narrow, done):
+        engine = IntegerEngine(made.graph)
+        errors.append(
+            sum(np.square(engine.run(s)["second"] - exact.run(s)["second"]).sum() for s in _samples(4))
+        )
+    assert errors[1] < errors[0] / 10
+
+
+def test_a_stated_scheme_and_an_even_network_keep_eight_bits() -> None:
+    for graph, config in ((_uneven(300.0), QuantizationConfig(scheme="int8")), (_uneven(1.0), None)):
+        done, _ = quantize_on_data(graph, open_data(graph, _samples(12)), config, threads=1)
+        assert integer_types(done.graph)["first"].dtype.name == "i8"
+
+
+def test_noises_add_up() -> None:
+    graph = _uneven(3.0)
+    done, _ = quantize_on_data(
+        graph, open_data(graph, _samples(12)), QuantizationConfig(scheme="int8"), threads=1
+    )
+    sets = [["first/conv"], ["first"], ["first/conv", "first"], []]
+    apart, other, both, none = output_noise(graph, sets, integer_types(done.graph), _samples(4))
+    assert none == 0 and apart > 0 and other > 0
+    assert abs(both - (apart + other)) < 0.3 * both
+
+
+def test_biases_are_corrected_where_rounding_shifts_a_mean() -> None:
+    # Every weight lies just above the middle between two steps, so that all round up and the sums of a positive input grow.
+    graph = Graph.empty([("x", tensor_type((1, 64, 6, 6), "f32"))])
+    array = np.full((4, 64, 1, 1), 0.503 / 127, np.float32)
+    array[:, 0] = 1.0
+    weight, bias = graph.add_weight("w", array), graph.add_weight("b", np.zeros(4, np.float32))
+    conv = top.Conv.make(graph.inputs[0].value, weight.output, bias.output, name="y", **_WINDOW)
+    for op in (weight, bias, conv):
+        graph.block.add_op(op)
+    graph.set_outputs([("y", conv.y)])
+    rng = np.random.default_rng(2)
+    samples = [{"x": rng.random((1, 64, 6, 6)).astype(np.float32)} for _ in range(12)]
+    means = []
+    for correct in (False, True):
+        done, _ = quantize_on_data(graph, open_data(graph, samples), correct=correct, threads=1)
+        engine, exact = IntegerEngine(done.graph), FloatEngine(graph, threads=1)
+        means.append(abs(np.mean([engine.run(s)["y"] - exact.run(s)["y"] for s in samples])))
+        assert done.corrected == correct
+    assert means[1] < means[0] / 10

@@ -99,6 +99,11 @@ NPUC_API npuc_status npuc_average_pool(
 NPUC_API npuc_status npuc_table8(
     const void *x, int32_t x_dtype, int64_t n, const void *table, int32_t dtype, void *y, int32_t threads);
 
+/* The same with a table of its own for each of `channels`: x is [outer, channels, inner], the tables are [channels, 256]. */
+NPUC_API npuc_status npuc_channel_table8(
+    const void *x, int32_t x_dtype, int64_t outer, int64_t channels, int64_t inner, const void *table, int32_t dtype, void *y,
+    int32_t threads);
+
 /* A 16-bit x through 513 entries, one every 128 steps, linear between them, rounding half up. */
 NPUC_API npuc_status npuc_table16(const int16_t *x, int64_t n, const int16_t *table, int16_t *y, int32_t threads);
 
@@ -178,7 +183,7 @@ NPUC_API npuc_status npuc_resize_bilinear(const npuc_resize *resize, const void 
 
 /*
  * One direction of an LSTM (4 gates, in the order input, forget, cell, output) or a GRU (3 gates: update, reset, new):
- * docs/arithmetic-recurrent.md. Rows of weights and parameters are gate * hidden + unit; weights are below 256 in magnitude.
+ * docs/arithmetic-recurrent.md. Rows of weights and parameters are gate * hidden + unit.
  */
 typedef struct npuc_recurrent {
     int32_t gates;

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 
+from npuc.engine.inputs import Shape, check_names, checked_inputs, expectation, expected_inputs, shape_text
 from npuc.engine.tensors import Array, from_ort, is_native, to_ort
 from npuc.engine.weights import attach_weights
 from npuc.errors import EngineError, InputDataError
 from npuc.export.onnx import ALL_TENSORS, ExportedModel, Fetch, to_onnx
-from npuc.ir import DYNAMIC, DType, Graph, dtype_of, shape_of
+from npuc.ir import DType, Graph, dtype_of
 
 _ERRORS_ONLY = 3
 
@@ -69,9 +69,7 @@ class FloatEngine:
         spin: bool = True,
     ) -> None:
         exported = to_onnx(graph, fetch)
-        self.inputs: dict[str, tuple[DType, tuple[int, ...]]] = {
-            port.name: (dtype_of(port.type), shape_of(port.value)) for port in graph.inputs
-        }
+        self.inputs: dict[str, tuple[DType, Shape]] = expected_inputs(graph)
         """Name to element type and shape, in order."""
         self._results = {port.name: port.name for port in graph.outputs}
         self._results.update(exported.fetched)
@@ -98,7 +96,7 @@ class FloatEngine:
 
         Example: `engine.run({"x": np.zeros((1, 3, 224, 224), np.float32)})["y"]`.
         """
-        feed = self._feed(inputs)
+        feed = checked_inputs(inputs, self.inputs)
         try:
             if self._native:
                 values = self._session.run(self._wanted, feed)
@@ -140,7 +138,8 @@ class FloatEngine:
         sizes = {shape[0] for _, shape in self.inputs.values() if shape}
         if len(sizes) != 1 or any(not shape for _, shape in self.inputs.values()):
             raise InputDataError(
-                "the inputs have no common batch axis: " + ", ".join(map(self._expectation, self.inputs)),
+                "the inputs have no common batch axis: "
+                + ", ".join(expectation(name, self.inputs) for name in self.inputs),
                 fix="Run the samples one by one",
             )
         return max(1, sizes.pop())
@@ -148,13 +147,13 @@ class FloatEngine:
     def _batches(self, arrays: Mapping[str, Array]) -> Iterator[tuple[int, dict[str, Array]]]:
         size = self._batch_size()
         arrays = {name: np.asarray(array) for name, array in arrays.items()}
-        self._check_names(arrays)
+        check_names(arrays, self.inputs)
         for name, array in arrays.items():
-            expected = self.inputs[name][1]
+            expected = self.inputs[name][1] or ()
             if array.ndim != len(expected) or array.shape[1:] != expected[1:]:
                 sample = "×".join(map(str, ("N", *expected[1:])))
                 raise InputDataError(
-                    f"input '{name}' has shape {_shape(array.shape)}; samples of {sample} are expected"
+                    f"input '{name}' has shape {shape_text(array.shape)}; samples of {sample} are expected"
                 )
         counts = {name: len(array) for name, array in arrays.items()}
         if len(set(counts.values())) > 1:
@@ -169,60 +168,6 @@ class FloatEngine:
                     n: np.concatenate([a, np.repeat(a[-1:], size - count, axis=0)]) for n, a in batch.items()
                 }
             yield count, batch
-
-    def _check_names(self, inputs: Mapping[str, Any]) -> None:
-        for name in inputs:
-            if name not in self.inputs:
-                near = get_close_matches(name, self.inputs, n=1)
-                fix = (
-                    f"Did you mean '{near[0]}'?"
-                    if near
-                    else f"The inputs are: {', '.join(self.inputs) or 'none'}"
-                )
-                raise InputDataError(f"the network has no input '{name}'", fix=fix)
-        for name in self.inputs:
-            if name not in inputs:
-                raise InputDataError(
-                    f"input '{name}' is missing", fix=f"It has to be {self._expectation(name)}"
-                )
-
-    def _expectation(self, name: str) -> str:
-        dtype, shape = self.inputs[name]
-        return f"'{name}': {dtype.numpy.name} of shape {_shape(shape)}"
-
-    def _feed(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        self._check_names(inputs)
-        feed = {}
-        for name, (dtype, shape) in self.inputs.items():
-            array = np.asarray(inputs[name])
-            fits = len(array.shape) == len(shape) and all(
-                want in (have, DYNAMIC) for have, want in zip(array.shape, shape, strict=False)
-            )
-            if not fits:
-                raise InputDataError(
-                    f"input '{name}' has shape {_shape(array.shape)}",
-                    fix=f"The network expects {self._expectation(name)}",
-                )
-            if array.dtype != dtype.numpy:
-                if not _convertible(array.dtype, dtype):
-                    raise InputDataError(
-                        f"input '{name}' has type {array.dtype.name}, which does not convert safely",
-                        fix=f"The network expects {self._expectation(name)}",
-                    )
-                array = array.astype(dtype.numpy)
-            feed[name] = array
-        return feed
-
-
-def _convertible(have: np.dtype[Any], want: DType) -> bool:
-    """Between floats of any width, from integers to floats, and to wider integers."""
-    if want.is_float:
-        return have.kind in "fiub" or have.name in ("bfloat16",)
-    return bool(np.can_cast(have, want.numpy, "safe"))
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return "×".join("?" if size == DYNAMIC else str(size) for size in shape) or "() (a scalar)"
 
 
 def _first_line(error: Exception) -> str:

@@ -17,12 +17,13 @@ import numpy as np
 
 from npuc.engine.floating import ALL_TENSORS
 from npuc.engine.handlers import find_handler, is_recordable, reads_in_place
+from npuc.engine.inputs import checked_inputs, expected_inputs
 from npuc.engine.program import Program, Step
 from npuc.engine.single import single_op
-from npuc.errors import InputDataError, UnknownTensorError
+from npuc.errors import UnknownTensorError
 from npuc.ir import Graph, Value, dtype_of, shape_of, top, value_name
 from npuc.ir.definition import TensorOp, TopOp
-from npuc.ir.dtypes import quant_of
+from npuc.ir.dtypes import element_of, is_narrow_float, quant_of
 
 Array = np.ndarray[Any, Any]
 
@@ -30,7 +31,8 @@ Array = np.ndarray[Any, Any]
 class IntegerEngine:
     """Runs one integer program; safe to call from several threads, each of which gets memory of its own.
 
-    `fetch` names tensors whose values are returned too; quantized ones come as reals, or as integers with `raw`.
+    `fetch` names tensors whose values are returned too; quantized ones and short floats come as float32, or as they are
+    with `raw`.
     Without `record` every step is prepared anew in every run, which is slower and gives the same.
     """
 
@@ -44,6 +46,7 @@ class IntegerEngine:
     ) -> None:
         self.graph = graph
         self.raw = raw
+        self._expected = expected_inputs(graph)
         self._values = {value: index for index, value in enumerate(_all_values(graph))}
         names = graph.tensor_names() if fetch == ALL_TENSORS else list(fetch)
         self._fetched = {name: self._find(name) for name in names}
@@ -128,17 +131,10 @@ class IntegerEngine:
             self._idle.append(program)
 
     def _given(self, inputs: Mapping[str, Array]) -> dict[int, Array]:
-        given = {}
-        for port in self.graph.inputs:
-            if port.name not in inputs:
-                raise InputDataError(f"the input '{port.name}' is missing")
-            array = np.asarray(inputs[port.name])
-            if array.shape != shape_of(port.value):
-                raise InputDataError(
-                    f"the input '{port.name}' has shape {list(array.shape)}, not {list(shape_of(port.value))}"
-                )
-            given[self._values[port.value]] = np.ascontiguousarray(array, dtype_of(port.type).numpy)
-        return given
+        checked = checked_inputs(inputs, self._expected)
+        return {
+            self._values[port.value]: np.asarray(checked[port.name], order="C") for port in self.graph.inputs
+        }
 
     def _shown(self, value: Value, program: Program) -> Array:
         index = self._values[value]
@@ -146,9 +142,15 @@ class IntegerEngine:
         kind = quant_of(value)
         if kind is not None and not self.raw:
             reals = ((array.astype(np.int64) - kind.zero_point) * kind.scale).astype(np.float32)
-            return np.ascontiguousarray(reals)
-        # What has a fixed place is overwritten by the next run.
-        return np.array(array, order="C") if index in program.arrays else np.ascontiguousarray(array)
+            return np.asarray(reals, order="C")
+        if is_narrow_float(element_of(value)) and not self.raw and not self._is_output(value):
+            return np.asarray(array.astype(np.float32), order="C")
+        # What has a fixed place is overwritten by the next run, and an input belongs to the user.
+        shared = index in program.arrays or index < len(self.graph.inputs)
+        return np.array(array, order="C") if shared else np.asarray(array, order="C")
+
+    def _is_output(self, value: Value) -> bool:
+        return any(port.value is value for port in self.graph.outputs)
 
 
 def _in_memory_order(value: Value, array: Array) -> Array:
@@ -159,12 +161,11 @@ def _in_memory_order(value: Value, array: Array) -> Array:
 
 
 def _place(value: Value) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
-    kind = quant_of(value)
-    if kind is None:
+    if quant_of(value) is None and not is_narrow_float(element_of(value)):
         return None
     shape = shape_of(value)
     inner = (shape[0], shape[2], shape[3], shape[1]) if len(shape) == 4 else shape
-    return inner, np.dtype(kind.dtype.numpy)
+    return inner, np.dtype(dtype_of(value.type).numpy)
 
 
 def _all_values(graph: Graph) -> list[Value]:

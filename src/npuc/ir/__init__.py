@@ -4,7 +4,7 @@ Only this package and the rewrite patterns of `transform/` and `quant/` import x
 here.
 """
 
-from npuc.ir.dtypes import DYNAMIC, DType, dtype_of, is_static, shape_of, tensor_type
+from npuc.ir.dtypes import DYNAMIC, DType, dtype_of, is_ranked, is_static, shape_of, tensor_type
 from npuc.ir.graph import Graph, Port, Value
 from npuc.ir.names import describe, layer_name, location, result_names, value_name
 from npuc.ir.text import load_graph, parse_graph, print_graph, save_graph
@@ -22,6 +22,7 @@ __all__ = [
     "WeightStore",
     "describe",
     "dtype_of",
+    "is_ranked",
     "is_static",
     "layer_name",
     "load_graph",

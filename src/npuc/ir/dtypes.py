@@ -209,6 +209,11 @@ def quant_of(value: Any) -> QuantType | None:
     return element if isinstance(element, QuantType) else None
 
 
+def is_narrow_float(kind: Any) -> bool:
+    """True for the element types bf16 and f16."""
+    return isinstance(kind, builtin.BFloat16Type | builtin.Float16Type)
+
+
 def element_of(value: Any) -> Attribute:
     """The element type of a value as it stands, quantized or plain."""
     return quant_of(value) or dtype_of(value.type).type
@@ -220,6 +225,11 @@ def shape_of(value: Any) -> tuple[int, ...]:
     if not isinstance(kind, TensorType):
         raise TypeError(f"a tensor of known rank was expected, not {kind}")
     return kind.get_shape()
+
+
+def is_ranked(value: Any) -> bool:
+    """True if the value is a tensor of known rank."""
+    return isinstance(value if isinstance(value, Attribute) else value.type, TensorType)
 
 
 def is_static(value: Any) -> bool:

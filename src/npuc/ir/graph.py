@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
 from xdsl.utils.exceptions import DiagnosticException, VerifyException
@@ -27,6 +27,7 @@ from npuc.ir.weights import Weight, WeightStore
 Value = SSAValue
 _NAME = "top.name"
 _PREPROCESS = "top.preprocess"
+_ARITHMETIC = "top.arithmetic"
 
 
 @dataclass(frozen=True)
@@ -186,6 +187,16 @@ class Graph:
     def used_weights(self) -> list[str]:
         """Names of the weights that ops refer to, in order of first use."""
         return list(dict.fromkeys(op.ref for op in self.ops if isinstance(op, WeightOp)))
+
+    @property
+    def arithmetic(self) -> str:
+        """Whose integer arithmetic a network that brings its own quantization promises: "tflite", or "" for ONNX's."""
+        found = self.module.attributes.get(_ARITHMETIC)
+        return found.data if isinstance(found, StringAttr) else ""
+
+    @arithmetic.setter
+    def arithmetic(self, name: str) -> None:
+        self.module.attributes[_ARITHMETIC] = StringAttr(name)
 
     def copy(self) -> Graph:
         """An independent copy; the tensors of the weight store are shared."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -21,6 +21,18 @@ KINDS = ("double", "single", "single_even", "pow2", "float")
 
 MAX_SHIFT = 62
 """The largest shift of the native kernels; a target may have a smaller one."""
+MIN_SHIFT = -31
+"""The least shift, to the left; a target may have none below 0."""
+RECIPROCAL_BITS = {8: 7, 16: 15}
+"""Bits of the multiplier that divides by a count under `pow2`, by the width of the activations."""
+
+
+class Stage(TypedDict, total=False):
+    """What binds the parameters of an output stage: the bits of a multiplier, and the shifts that there are."""
+
+    bits: int
+    max_shift: int
+    min_shift: int
 
 
 @dataclass(frozen=True)
@@ -65,13 +77,34 @@ def round_away(values: Any) -> Any:
     return whole + np.where(np.abs(x - whole) >= 0.5, np.copysign(1.0, x), 0.0)
 
 
-def quantize_multiplier(real: float, bits: int = 31, max_shift: int = MAX_SHIFT) -> tuple[int, int]:
+def round_constants(values: Any, rounding: str) -> Any:
+    """Round to integers as a scheme rounds its constants: half_away, half_even, half_up or floor.
+
+    >>> [round_constants([0.5, -0.5, 1.5], how).tolist() for how in ("half_even", "half_up", "floor")]
+    [[0.0, -0.0, 2.0], [1.0, 0.0, 2.0], [0.0, -1.0, 1.0]]
+    """
+    x = np.asarray(values, np.float64)
+    if rounding == "half_away":
+        return round_away(x)
+    if rounding == "half_even":
+        return np.rint(x)
+    whole = np.floor(x)
+    return whole if rounding == "floor" else whole + (x - whole >= 0.5)
+
+
+def quantize_multiplier(
+    real: float, bits: int = 31, max_shift: int = MAX_SHIFT, min_shift: int = MIN_SHIFT
+) -> tuple[int, int]:
     """The (multiplier, shift) with `real ≈ multiplier * 2**-shift` and a multiplier of `bits` bits.
+
+    A shift to the left is carried out on the multiplier, where int32 has room for it.
 
     >>> quantize_multiplier(0.75)
     (1610612736, 31)
     >>> quantize_multiplier(0.75, bits=7)
     (96, 7)
+    >>> quantize_multiplier(300, bits=7)
+    (300, 0)
     """
     _check_scale("multiplier", real)
     if not 1 <= bits <= 31:
@@ -83,6 +116,8 @@ def quantize_multiplier(real: float, bits: int = 31, max_shift: int = MAX_SHIFT)
         exponent += 1
     shift = bits - exponent
     if shift < 0:
+        if shift >= min_shift and bits - shift <= 31:
+            return multiplier << -shift, 0
         raise ValueError(
             f"the multiplier {real:g} is 2^{bits} or more and cannot be written with {bits} bits and a right shift"
         )
@@ -105,7 +140,9 @@ def power_of_two(real: float, what: str = "scale") -> int:
 
 
 def scaling(
-    kind: str, real: float | Sequence[float] | Array, bits: int = 31, max_shift: int = MAX_SHIFT
+    kind: str,
+    real: float | Sequence[float] | Array,
+    **stage: Unpack[Stage],
 ) -> Scaling:
     """The parameters of the output stage for real multipliers, one or one a channel.
 
@@ -123,11 +160,12 @@ def scaling(
         return Scaling(kind, scale=scale)
     if kind == "pow2":
         shifts = [power_of_two(value, "multiplier") for value in values]
-        if max(shifts) > max_shift or min(shifts) < -31:
-            raise ValueError(f"a shift of {max(shifts, key=abs)} is outside -31..{max_shift}")
+        _check_shifts(shifts, stage)
         return Scaling(kind, shift=np.asarray(shifts, np.int32))
     _check_kind(kind)
-    pairs = [quantize_multiplier(value, 31 if kind == "double" else bits, max_shift) for value in values]
+    if kind == "double":
+        stage = {**stage, "bits": 31}
+    pairs = [quantize_multiplier(value, **stage) for value in values]
     return Scaling(
         kind,
         multiplier=np.asarray([pair[0] for pair in pairs], np.int32),
@@ -140,8 +178,7 @@ def conv_parameters(
     scale_x: float,
     scale_w: float | Sequence[float] | Array,
     scale_y: float,
-    bits: int = 31,
-    max_shift: int = MAX_SHIFT,
+    **stage: Unpack[Stage],
 ) -> Scaling:
     """Convolution, matmul and their kin: M = s_x * s_w[c] / s_y.
 
@@ -150,11 +187,15 @@ def conv_parameters(
     """
     _check_scales(x=scale_x, y=scale_y)
     weights = np.atleast_1d(np.asarray(scale_w, np.float64))
-    return scaling(kind, scale_x * weights / scale_y, bits, max_shift)
+    return scaling(kind, scale_x * weights / scale_y, **stage)
 
 
 def mul_parameters(
-    kind: str, scale_a: float, scale_b: float, scale_y: float, bits: int = 31, max_shift: int = MAX_SHIFT
+    kind: str,
+    scale_a: float,
+    scale_b: float,
+    scale_y: float,
+    **stage: Unpack[Stage],
 ) -> Scaling:
     """Multiplication: M = s_a * s_b / s_y, under `double` computed in float32, as TFLite does.
 
@@ -166,11 +207,14 @@ def mul_parameters(
     if kind == "double":
         single = np.float32(scale_a) * np.float32(scale_b) / np.float32(scale_y)
         real = float(single) if np.isfinite(single) and single > 0 else real
-    return scaling(kind, real, bits, max_shift)
+    return scaling(kind, real, **stage)
 
 
 def requant_parameters(
-    kind: str, scale_x: float, scale_y: float, bits: int = 31, max_shift: int = MAX_SHIFT
+    kind: str,
+    scale_x: float,
+    scale_y: float,
+    **stage: Unpack[Stage],
 ) -> Scaling:
     """A change of scale: M = s_x / s_y.
 
@@ -178,7 +222,7 @@ def requant_parameters(
     [2.0]
     """
     _check_scales(x=scale_x, y=scale_y)
-    return scaling(kind, scale_x / scale_y, bits, max_shift)
+    return scaling(kind, scale_x / scale_y, **stage)
 
 
 def pool_parameters(
@@ -186,13 +230,15 @@ def pool_parameters(
     scale_x: float,
     scale_y: float,
     counts: int | Sequence[int],
-    bits: int = 31,
-    max_shift: int = MAX_SHIFT,
+    *,
+    width: int = 8,
+    **stage: Unpack[Stage],
 ) -> Scaling:
-    """Average pool and mean: M = s_x / (s_y * count), one entry a count.
+    """Average pool and mean of activations of `width` (8 or 16) bits: M = s_x / (s_y * count), one entry a count.
 
     `double` divides by the count itself and needs equal scales; its multiplier of 1 is not used. `pow2` cannot divide
-    by a count with a shift: it multiplies by a 7-bit reciprocal (docs/arithmetic-pooling.md), which makes it `single`.
+    by a count with a shift: it multiplies by a reciprocal of 7 or 15 bits (docs/arithmetic-pooling.md), or of as many
+    as the largest shift leaves, which makes it `single`.
 
     >>> pool_parameters("single", 0.5, 0.5, [1, 2], bits=15).shift.tolist()
     [14, 15]
@@ -207,14 +253,24 @@ def pool_parameters(
                 f"this average needs equal scales, not {scale_x:g} and {scale_y:g}: put a requant before"
             )
         return scaling(kind, 1.0)
+    real = scale_x / (scale_y * values)
     if kind == "pow2":
         power_of_two(scale_x / scale_y, "ratio of the scales")
-        return scaling("single", scale_x / (scale_y * values), min(bits, 7), max_shift)
-    return scaling(kind, scale_x / (scale_y * values), bits, max_shift)
+        # The exponent of the smallest reciprocal decides how many bits fit under the largest shift.
+        room = stage.get("max_shift", MAX_SHIFT) + math.frexp(float(real.min()))[1]
+        kind, bits = "single", min(stage.get("bits", 31), RECIPROCAL_BITS[width], room)
+        stage = {**stage, "bits": max(bits, 1)}
+    return scaling(kind, real, **stage)
 
 
 def mean_parameters(
-    kind: str, scale_x: float, scale_y: float, count: int, bits: int = 31, max_shift: int = MAX_SHIFT
+    kind: str,
+    scale_x: float,
+    scale_y: float,
+    count: int,
+    *,
+    width: int = 8,
+    **stage: Unpack[Stage],
 ) -> Scaling:
     """The mean of `count` elements as a sum: M = s_x / (s_y * count).
 
@@ -227,7 +283,7 @@ def mean_parameters(
     if count < 1:
         raise ValueError("an average needs one element or more")
     if kind != "double":
-        return pool_parameters(kind, scale_x, scale_y, count, bits, max_shift)
+        return pool_parameters(kind, scale_x, scale_y, count, width=width, **stage)
     multiplier, shift = quantize_multiplier(scale_x / scale_y)
     up = min(count.bit_length() - 1, 32, 62 - shift)
     return Scaling(kind, np.array([(multiplier << up) // count], np.int32), np.array([shift + up], np.int32))
@@ -238,10 +294,9 @@ def add_parameters(
     scale_a: float,
     scale_b: float,
     scale_y: float,
-    bits: int = 31,
     *,
     width: int = 8,
-    max_shift: int = MAX_SHIFT,
+    **stage: Unpack[Stage],
 ) -> AddScaling:
     """Addition and subtraction of activations of `width` (8 or 16) bits.
 
@@ -271,13 +326,11 @@ def add_parameters(
             raise ValueError(
                 f"the scales {scale_a:g} and {scale_b:g} are too far apart to be aligned by a left shift"
             )
-        if not -31 <= finest - of_y <= max_shift:
-            raise ValueError(
-                f"the sum would be shifted by {finest - of_y}, which is outside -31..{max_shift}"
-            )
+        _check_shifts([finest - of_y], stage)
         return AddScaling(kind, shift_a=finest - of_a, shift_b=finest - of_b, shift=finest - of_y)
     real_a, real_b = scale_a / scale_y, scale_b / scale_y
-    multiplier, shift = quantize_multiplier(max(real_a, real_b), bits, max_shift)
+    stage = {**stage, "min_shift": 0}
+    multiplier, shift = quantize_multiplier(max(real_a, real_b), **stage)
     if multiplier == 0:
         return AddScaling(kind, shift=shift)
     return AddScaling(
@@ -288,37 +341,16 @@ def add_parameters(
     )
 
 
-def activation_range(
-    dtype: str,
-    scale: float,
-    zero_point: int,
-    *,
-    relu: bool = False,
-    relu_limit: float = 0.0,
-    narrow: bool = False,
-) -> tuple[int, int]:
-    """The [lo, hi] of the output stage: the dtype's range, narrowed by a fused relu.
-
-    >>> activation_range("i8", 0.05, -10, relu=True, relu_limit=6.0)
-    (-10, 110)
-    """
-    _check_scales(y=scale)
-    ranges = {"i8": (-128, 127), "u8": (0, 255), "i16": (-32768, 32767)}
-    if dtype not in ranges:
-        raise ValueError(f"activations are i8, u8 or i16, not {dtype}")
-    lo, hi = ranges[dtype]
-    if narrow and lo < 0:
-        lo += 1
-    if relu:
-        lo = min(max(lo, zero_point), hi)
-        if relu_limit > 0:
-            hi = max(lo, min(hi, zero_point + int(round_away(relu_limit / scale))))
-    return lo, hi
-
-
 def _check_kind(kind: str) -> None:
     if kind not in KINDS:
         raise ValueError(f"there is no requantization kind {kind!r}; there are {', '.join(KINDS)}")
+
+
+def _check_shifts(shifts: Sequence[int], stage: Stage) -> None:
+    least, most = stage.get("min_shift", MIN_SHIFT), stage.get("max_shift", MAX_SHIFT)
+    for shift in shifts:
+        if not least <= shift <= most:
+            raise ValueError(f"a shift of {shift} is outside {least}..{most}")
 
 
 def _check_scales(**scales: float) -> None:

@@ -20,24 +20,35 @@ from npuc.engine.single import single_op
 from npuc.ir import Graph, Value, dtype_of, npu, result_names, top
 from npuc.ir.definition import TensorOp, TopOp
 from npuc.ir.dtypes import quant_of
-from npuc.quant.arithmetic import round_away
+from npuc.quant.lower import SchemeOf
+from npuc.quant.parameters import largest_sum, stored_bias
+from npuc.quant.scheme import Scheme
 
 Array = np.ndarray[Any, Any]
 _LINEAR = (npu.Conv, npu.Deconv, npu.MatMul)
 
 
 def correct_biases(
-    source: Graph, made: Graph, samples: Sequence[Mapping[str, Array]], threads: int = 1
+    source: Graph,
+    made: Graph,
+    samples: Sequence[Mapping[str, Array]],
+    threads: int = 1,
+    scheme_of: SchemeOf | None = None,
 ) -> list[str]:
     """Correct the biases of an integer network in place; the names of the tensors whose layers were corrected.
 
-    `source` is the float network that it was made of, with the same names. All samples are held at once, as integers
-    and only while they are needed: a few dozen serve.
+    `source` is the float network that it was made of, with the same names; `scheme_of` says what biases its layers can
+    have. All samples are held at once, as integers and only while they are needed: a few dozen serve.
     """
+    schemes = {
+        result_names(op)[0]: (scheme_of(op) if scheme_of else None) or Scheme()
+        for op in source.ops
+        if isinstance(op, top.Conv | top.Deconv | top.MatMul)
+    }
     layers = {
         result_names(op)[0]: op
         for op in made.ops
-        if isinstance(op, _LINEAR) and op.bias is not None and _narrow(op, made)
+        if isinstance(op, _LINEAR) and op.bias is not None and _known(op, made)
     }
     real, bare = _real_layers(source, layers)
     values: dict[Value, list[Array]] = {
@@ -53,7 +64,7 @@ def correct_biases(
         assert isinstance(op, TensorOp)
         name = result_names(op)[0]
         if name in real and layers.get(name) is op:
-            _correct(op, made, real[name], bare, values[op.operands[0]], threads)
+            _correct(op, made, real[name], bare, values[op.operands[0]], threads, schemes[name])
             corrected.append(name)
         run = prepare(op, made, threads)
         constants = {value: made.constant(value) for value in op.operands}
@@ -97,20 +108,28 @@ def _channel_mean(array: Array) -> Array:
     return mean
 
 
-def _narrow(op: Any, graph: Graph) -> bool:
-    """True if the sums are of 32 bits and the weights are constants with known scales."""
-    kind, bias = quant_of(op.x), graph.constant(op.bias)
-    known = graph.constant(op.weight) is not None and graph.constant(op.weight_scale) is not None
-    return (
-        known
-        and kind is not None
-        and kind.dtype.itemsize == 1
-        and bias is not None
-        and bias.dtype == np.int32
-    )
+def _known(op: Any, graph: Graph) -> bool:
+    """True if bias, weights and their scales are constants, and sums fit 32 bits."""
+    kind = quant_of(op.x)
+    weight, bias, scale = (graph.constant(value) for value in (op.weight, op.bias, op.weight_scale))
+    if kind is None or weight is None or bias is None or scale is None:
+        return False
+    axis = {npu.Conv: 0, npu.Deconv: 1}.get(type(op), weight.ndim - 1)
+    if isinstance(op, npu.MatMul) and op.transpose_b:
+        axis = weight.ndim - 2
+    centred = weight.astype(np.int64) - op.weight_zero_point
+    return largest_sum(centred, bias, kind, axis) < 2**31
 
 
-def _correct(op: Any, graph: Graph, real: TopOp, bare: Graph, inputs: Sequence[Array], threads: int) -> None:
+def _correct(
+    op: Any,
+    graph: Graph,
+    real: TopOp,
+    bare: Graph,
+    inputs: Sequence[Array],
+    threads: int,
+    scheme: Scheme,
+) -> None:
     """Give a layer its corrected bias."""
     kind = quant_of(op.x)
     weight, bias, scales = (graph.constant(value) for value in (op.weight, op.bias, op.weight_scale))
@@ -141,12 +160,15 @@ def _correct(op: Any, graph: Graph, real: TopOp, bare: Graph, inputs: Sequence[A
         for x in inputs:
             sums = plan.run(x.transpose(0, 2, 3, 1), threads)
             found += sums.mean(axis=(0, 1, 2), dtype=np.float64)
-    shift = round_away((wanted / unit - found) / len(inputs))
-    # No further than the proof that sums fit has room for.
-    limit = 2.0**24
-    made = np.clip(bias.astype(np.float64) + np.clip(shift, -limit, limit), -(2.0**31), 2.0**31 - 1)
+    # No further than the proof that sums fit has room for, the rounding of the bias included.
+    bits = scheme.sum_bits if bias.dtype == np.int32 else scheme.wide_sum_bits
+    axis = 1 if isinstance(op, npu.Deconv) or (isinstance(op, npu.MatMul) and not op.transpose_b) else 0
+    centred = weight.astype(np.int64) - op.weight_zero_point
+    room = min(2.0**24, (2.0 ** (bits - 1) - largest_sum(centred, bias, kind, axis)) / 2)
+    shift = np.clip((wanted / unit - found) / len(inputs), -room, room)
+    made = stored_bias(bias + shift, scheme).astype(bias.dtype)
     name = result_names(op)[0]
-    new = graph.add_weight(f"{name}/bias/corrected", made.astype(np.int32))
+    new = graph.add_weight(f"{name}/bias/corrected", made)
     op.parent.insert_op_before(new, op)
     place = list(op.operands).index(op.bias)
     op.operands[place] = new.output

@@ -14,7 +14,7 @@ A level is the name of a scheme, `float`, or changes to the scheme of the level 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -27,19 +27,31 @@ from npuc.errors import QuantizationError
 from npuc.files import existing_file
 from npuc.ir import Graph, layer_name, result_names, top
 from npuc.ir.definition import TOP_OPS, TopOp
-from npuc.quant.scheme import SCHEMES, Scheme
+from npuc.quant.possible import contradiction
+from npuc.quant.scheme import BLOCKS, FLOATS, SCHEMES, FixedOutput, Scheme
 
 Level = str | dict[str, Any]
 _MAX_BYTES = 1 << 20
-_CHOICES: dict[str, tuple[Any, ...]] = {
-    "activation": ("i8", "ui8", "i16"),
+_CHOICES: dict[str, Sequence[Any]] = {
+    "activation": ("i8", "ui8", "i16", *FLOATS, *BLOCKS),
     "activation_scales": ("affine", "symmetric", "pow2"),
-    "weight": ("i8", "i4", "i16"),
+    "weight": ("i8", "i4", "i16", *FLOATS, *BLOCKS),
     "weight_scales": ("symmetric", "pow2"),
     "per_channel": (True, False),
     "narrow_weights": (True, False),
     "requant": ("double", "single", "single_even", "pow2", "float"),
     "multiplier_bits": (31, 15, 7),
+    "min_shift": range(-31, 1),
+    "max_shift": range(1, 63),
+    "narrow_activations": (True, False),
+    "constant_rounding": ("half_away", "half_even", "half_up", "floor"),
+    "sum_bits": range(16, 33),
+    "wide_sum_bits": (0, *range(17, 49)),
+    "bias_bits": range(2, 33),
+    "wide_bias_bits": range(2, 49),
+    "bias_significant_bits": (0, *range(2, 33)),
+    "table_entries": range(1 << 16),
+    "wide_table_entries": range(1 << 16),
 }
 
 
@@ -135,23 +147,51 @@ def _apply(scheme: Scheme | None, level: Level, where: str) -> Scheme | None:
                 f"{where}: there is no scheme '{level}'", fix=_suggest(near or sorted(SCHEMES))
             )
         return SCHEMES[level]
-    for key, value in level.items():
-        if key not in _CHOICES:
-            raise QuantizationError(
-                f"{where}: a scheme has no '{key}'",
-                fix=_suggest(get_close_matches(key, _CHOICES, 3, 0.3) or _CHOICES),
-            )
-        if value not in _CHOICES[key] or isinstance(value, bool) != isinstance(_CHOICES[key][0], bool):
-            allowed = ", ".join(str(choice) for choice in _CHOICES[key])
-            raise QuantizationError(f"{where}: '{key}' cannot be {value!r}", fix=f"It can be {allowed}")
-    made = dataclasses.replace(scheme or SCHEMES["int8"], **level)
-    pow2 = (made.activation_scales == "pow2", made.weight_scales == "pow2", made.requant == "pow2")
-    if made.requant == "pow2" and not all(pow2):
-        raise QuantizationError(
-            f"{where}: requantization by shifts alone needs power-of-two scales for activations and weights",
-            fix="Set activation_scales and weight_scales to pow2, or another requant",
-        )
+    changes = {key: _field(key, value, where) for key, value in level.items()}
+    made = dataclasses.replace(scheme or SCHEMES["int8"], **changes)
+    wrong = contradiction(made)
+    if wrong is not None:
+        raise QuantizationError(f"{where}: {wrong[0]}", fix=wrong[1])
     return made
+
+
+def _field(key: str, value: Any, where: str) -> Any:
+    """A field of a scheme from a file."""
+    if key == "fixed_outputs":
+        return _fixed_outputs(value, where)
+    if key not in _CHOICES:
+        known = [*_CHOICES, "fixed_outputs"]
+        raise QuantizationError(
+            f"{where}: a scheme has no '{key}'", fix=_suggest(get_close_matches(key, known, 3, 0.3) or known)
+        )
+    choices = _CHOICES[key]
+    if type(value) is not type(choices[0]) or value not in choices:
+        raise QuantizationError(f"{where}: '{key}' cannot be {value!r}", fix=f"It can be {_spelled(choices)}")
+    return value
+
+
+def _fixed_outputs(value: Any, where: str) -> tuple[FixedOutput, ...]:
+    rows = value if isinstance(value, list | tuple) else [value]
+    made = []
+    for row in rows:
+        if not (
+            isinstance(row, list | tuple)
+            and [type(item) for item in row] in ([str, str, float, int], [str, str, int, int])
+        ):
+            raise QuantizationError(
+                f"{where}: 'fixed_outputs' cannot hold {row!r}",
+                fix="Write each as [op, type, scale, zero point], such as [softmax, i8, 0.00390625, -128]",
+            )
+        made.append((row[0], row[1], float(row[2]), row[3]))
+    return tuple(made)
+
+
+def _spelled(choices: Sequence[Any]) -> str:
+    """Choices in words, runs of numbers as `a to b`."""
+    if len(choices) < 8:
+        return ", ".join(str(choice) for choice in choices)
+    run = f"{choices[1]} to {choices[-1]}"
+    return f"{choices[0]} to {choices[-1]}" if choices[0] + 1 == choices[1] else f"{choices[0]} or {run}"
 
 
 def _suggest(names: Mapping[str, Any] | list[str]) -> str:

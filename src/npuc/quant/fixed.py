@@ -24,7 +24,8 @@ _FIXED: dict[type[TopOp], dict[str, tuple[float, int]]] = {
 
 def fixed_output(op: TopOp, scheme: Scheme) -> QuantType | None:
     """The type that the scheme fixes for the result of an op, or None."""
-    if scheme.requant != "double":
-        return None
-    scale, zero_point = _FIXED.get(type(op), {}).get(scheme.activation, (0.0, 0))
-    return QuantType.of(scheme.activation, scale, zero_point) if scale else None
+    name, storage = op.name.removeprefix("top."), scheme.activation
+    own = {(kind, of): (scale, zero) for kind, of, scale, zero in scheme.fixed_outputs}
+    usual = _FIXED.get(type(op), {}) if scheme.requant == "double" else {}
+    scale, zero_point = own.get((name, storage)) or usual.get(storage, (0.0, 0))
+    return QuantType.of(storage, scale, zero_point) if scale else None

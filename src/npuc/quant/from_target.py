@@ -1,6 +1,7 @@
 """The scheme that a target's arithmetic prefers, and whether it can do another.
 
-A target lists what it has, the preferred first; a scheme is one choice of each.
+A target lists what it has, the preferred first; a scheme is one choice of each. Widths, shifts, rounding, tables and
+fixed outputs are the machine's word: every scheme that is used with a target gets them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from dataclasses import replace
 from typing import cast
 
 from npuc.errors import QuantizationError
-from npuc.quant.scheme import Scales, Scheme
+from npuc.quant.possible import contradiction
+from npuc.quant.scheme import FLOATS, SCHEMES, Scales, Scheme
 from npuc.target import Target
 from npuc.target.arithmetic import Arithmetic
 
@@ -40,6 +42,9 @@ def scheme_for(target: Target) -> Scheme:
         if _STORAGE.get(name) in ("i8", "i4", "i16") and kind in ("symmetric", "power_of_two")
     )
     if activation is None or weight is None:
+        for name in arithmetic.activations.formats:
+            if name in FLOATS and name in arithmetic.weights.formats:
+                return SCHEMES[name]
         what = "activations" if activation is None else "symmetric weights"
         raise QuantizationError(
             f"the target '{target.name}' has no integer {what}, so there is nothing to quantize to",
@@ -52,16 +57,16 @@ def scheme_for(target: Target) -> Scheme:
             f"the target '{target.name}' requantizes by shifts alone, but prefers scales that are no powers of two",
             fix="Put power_of_two first in its formats",
         )
-    return Scheme(
+    made = Scheme(
         activation=activation[0],
         activation_scales=cast(Scales, activation[1]),
         weight=weight[0],
         weight_scales=weight[1],  # type: ignore[arg-type]
         per_channel=arithmetic.weights.granularity[0] == "per_channel",
-        narrow_weights=arithmetic.weights.range == "narrow",
+        narrow_weights=False,
         requant=kind,
-        multiplier_bits=arithmetic.requantization.multiplier_bits,
     )
+    return _bound(made, arithmetic)
 
 
 def misfit(scheme: Scheme, target: Target) -> str | None:
@@ -73,6 +78,9 @@ def misfit(scheme: Scheme, target: Target) -> str | None:
     True
     """
     arithmetic = target.arithmetic
+    if scheme.is_float:
+        both = set(arithmetic.activations.formats) & set(arithmetic.weights.formats)
+        return None if scheme.activation in both else f"it does not compute with {scheme.activation}"
     activations = {_STORAGE.get(name): kinds for name, kinds in arithmetic.activations.formats.items()}
     weights = {_STORAGE.get(name): kinds for name, kinds in arithmetic.weights.formats.items()}
     for what, formats, storage, scales in (
@@ -97,21 +105,59 @@ def misfit(scheme: Scheme, target: Target) -> str | None:
     )
     if wide:
         return f"its multipliers have {arithmetic.requantization.multiplier_bits} bits, not {scheme.multiplier_bits}"
-    return None
+    wrong = contradiction(scheme)
+    return None if wrong is None else wrong[0]
 
 
 def fitted(scheme: Scheme, target: Target) -> Scheme:
-    """A scheme with the requantization and granularity of a target where the target lacks the scheme's own.
+    """A scheme within the bounds of a target, with its requantization and granularity where it lacks the scheme's own.
 
-    What types and scales a layer has is the user's word; how sums are rescaled is the machine's.
+    What types and scales a layer has is the user's word; how numbers are rescaled and how wide they are is the machine's.
     """
+    if not scheme.needs_ranges:
+        return scheme
     arithmetic, own = target.arithmetic, scheme_for(target)
     lacking = scheme.requant not in arithmetic.requantization.kinds
+    return _bound(
+        replace(
+            scheme,
+            requant=own.requant if lacking else scheme.requant,
+            per_channel=scheme.per_channel and "per_channel" in arithmetic.weights.granularity,
+        ),
+        arithmetic,
+    )
+
+
+def _bound(scheme: Scheme, arithmetic: Arithmetic) -> Scheme:
+    """A scheme with the stricter of its own bounds and a machine's."""
+    how, bias, sums, tables = (
+        arithmetic.requantization,
+        arithmetic.bias,
+        arithmetic.accumulator,
+        arithmetic.tables,
+    )
+    wide = min(scheme.wide_sum_bits, sums.wide_bits or 0)
+    significant = [bits for bits in (scheme.bias_significant_bits, bias.significant_bits) if bits]
+    fixed = {(kind, storage): (scale, zero) for kind, storage, scale, zero in scheme.fixed_outputs}
+    for kind, outputs in arithmetic.fixed_outputs.items():
+        for name, output in outputs.items():
+            fixed[kind, _STORAGE.get(name, name)] = (float(output.scale), output.zero_point)
     return replace(
         scheme,
-        requant=own.requant if lacking else scheme.requant,
-        multiplier_bits=min(scheme.multiplier_bits, arithmetic.requantization.multiplier_bits),
-        per_channel=scheme.per_channel and "per_channel" in arithmetic.weights.granularity,
+        narrow_weights=scheme.narrow_weights or arithmetic.weights.range == "narrow",
+        narrow_activations=scheme.narrow_activations or arithmetic.activations.range == "narrow",
+        constant_rounding=arithmetic.constant_rounding,
+        multiplier_bits=min(scheme.multiplier_bits, how.multiplier_bits),
+        min_shift=max(scheme.min_shift, how.min_shift),
+        max_shift=min(scheme.max_shift, how.max_shift),
+        sum_bits=min(scheme.sum_bits, sums.bits),
+        wide_sum_bits=wide,
+        bias_bits=min(scheme.bias_bits, bias.bits, sums.bits),
+        wide_bias_bits=min(scheme.wide_bias_bits, bias.wide_bits or bias.bits, wide or sums.bits),
+        bias_significant_bits=min(significant, default=0),
+        table_entries=min(scheme.table_entries, tables.entries_8bit),
+        wide_table_entries=min(scheme.wide_table_entries, tables.entries_16bit),
+        fixed_outputs=tuple((*key, *value) for key, value in fixed.items()),
     )
 
 

@@ -2,26 +2,40 @@
 
 Types first: each value that an integer op makes has the type its range and its layer's scheme give, unless a rule ties
 it to another (an op that moves elements keeps its operand's type; what only feeds a concat is made in the concat's
-type). Then op by op, in order.
+type). Under a scheme of bf16 or f16 that is the type, and there are no ranges. Then op by op, in order.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from math import frexp
+from math import frexp, isfinite
 from typing import Any, Protocol
 
 import numpy as np
 
+from npuc.engine.kernels.blocks import block_round
 from npuc.errors import QuantizationError
 from npuc.ir import Graph, Value, dtype_of, is_static, npu, tensor_type, top, value_name
 from npuc.ir.definition import TensorOp, TopOp
-from npuc.ir.dtypes import QuantType, quant_of
+from npuc.ir.dtypes import QuantType, element_of, is_narrow_float, quant_of
 from npuc.quant.arithmetic import Scaling, requant_parameters
+from npuc.quant.blocks import block_axes
 from npuc.quant.fixed import fixed_output
-from npuc.quant.lowering.registry import NoIntegerForm, find_rule, keeps_type
-from npuc.quant.parameters import activation_type, quantize_array, quantize_bias, quantize_weight
+from npuc.quant.lowering.registry import (
+    NoIntegerForm,
+    find_float_rule,
+    find_rule,
+    find_types,
+    keeps_type,
+)
+from npuc.quant.parameters import (
+    activation_type,
+    output_limits,
+    quantize_array,
+    quantize_bias,
+    quantize_weight,
+)
 from npuc.quant.scheme import SCHEMES, Scheme
 
 Array = np.ndarray[Any, Any]
@@ -65,8 +79,6 @@ class Context:
 
     rounding = "half_away"
     """How ties are rounded where reals become integers."""
-    wide_sums = False
-    """Whether a layer whose sums may leave 32 bits gets a wider accumulator, or stays float."""
 
     def __init__(self, graph: Graph, ranges: Ranges, scheme_of: SchemeOf) -> None:
         self.source = graph
@@ -80,10 +92,17 @@ class Context:
         self.remarks: list[str] = []
         """What else the user should know."""
         self._scheme: dict[Any, Scheme | None] = {}
-        self._types: dict[Value, QuantType] = {}
+        self._types: dict[Value, Any] = {}
+        """The types of elements: a `QuantType`, or bf16 or f16."""
+        self._blocks: dict[Any, str] = {}
+        """Ops whose operands are rounded to block floating point."""
         self._real: dict[Value, Value] = dict(zip(graph.block.args, self.graph.block.args, strict=True))
-        self._integer: dict[tuple[Value, QuantType], Value] = {}
+        self._integer: dict[tuple[Value, Any], Value] = {}
+        self._shared: dict[Any, Value] = {}
+        """Values of the new graph that several rules use, by what they are."""
         self._given: Counter[str] = Counter()
+        self._current = SCHEMES["int8"]
+        """The scheme of the op that is being lowered."""
         self._views: dict[Value, QuantType] = {}
         """Types of operands of the op that is being lowered, where its scheme cannot work with their own."""
 
@@ -93,14 +112,14 @@ class Context:
         ops = [op for op in self.source.ops if isinstance(op, TopOp) and not isinstance(op, top.WeightOp)]
         wishes: dict[Value, QuantType] = {}
         for op in ops:
-            self._scheme[op] = self.scheme_of(op) if self._may_lower(op) else None
+            self._scheme[op] = self._scheme_for(op)
         for op in reversed(ops):
             scheme = self._scheme[op]
             if scheme is None:
                 continue
             wish = wishes.get(op.results[0])
             if isinstance(op, top.Concat):
-                wish = wish or self._ranged(op.results[0], scheme)
+                wish = fixed_output(op, scheme) or wish or self._ranged(op.results[0], scheme)
             elif not keeps_type(op):
                 continue
             for value in op.operands:
@@ -113,13 +132,18 @@ class Context:
                 self._types[value] = wishes.get(value) or self._ranged(value, scheme)
         for op in ops:
             scheme = self._scheme[op]
+            types = find_types(op)
+            if scheme is not None and types is not None and not scheme.is_float:
+                given = zip(op.results, types(op, self), strict=True)
+                self._types.update({value: kind for value, kind in given if kind is not None})
+                continue
             for value in op.results:
                 if scheme is None:
                     users = [self._scheme.get(use.operation) for use in value.uses]
                     scheme_here = next((s for s in users if s is not None), None)
                     if scheme_here is not None and _is_real(value):
                         self._types[value] = self._ranged(value, scheme_here)
-                elif keeps_type(op) and op.operands[0] in self._types:
+                elif self._keeps(op, scheme):
                     self._types[value] = self._types[op.operands[0]]
                 else:
                     fixed = fixed_output(op, scheme)
@@ -129,11 +153,33 @@ class Context:
         owner = value.owner
         return self._scheme.get(owner) if isinstance(owner, TopOp) else None
 
+    def _scheme_for(self, op: TopOp) -> Scheme | None:
+        """The scheme of an op, or None if it stays float."""
+        scheme = self.scheme_of(op)
+        if scheme is None:
+            return None
+        if scheme.is_block:
+            if _computes_with_floats(op) and block_axes(op) is not None:
+                self._blocks[op] = scheme.activation
+            return None
+        return scheme if (_computes_with_floats(op) if scheme.is_float else self._may_lower(op)) else None
+
+    def _keeps(self, op: TopOp, scheme: Scheme) -> bool:
+        """Whether the result has the type of the first operand; blending is done in the scheme's own type."""
+        own = self._types.get(op.operands[0]) if op.operands else None
+        if own is None or not keeps_type(op):
+            return False
+        alike = own == self._ranged(op.operands[0], scheme) if scheme.is_float else isinstance(own, QuantType)
+        return alike or not isinstance(op, top.Resize) or op.mode == "nearest"
+
     def _may_lower(self, op: TopOp) -> bool:
-        real = all(_is_real(value) for value in (*op.results, *op.operands[:1]))
+        results = () if find_types(op) else op.results
+        real = all(_is_real(value) for value in (*results, *op.operands[:1]))
         return real and find_rule(op) is not None
 
-    def _ranged(self, value: Value, scheme: Scheme) -> QuantType:
+    def _ranged(self, value: Value, scheme: Scheme) -> Any:
+        if scheme.is_float:
+            return dtype_of(scheme.activation).type
         name = value_name(value)
         if name not in self.ranges:
             raise QuantizationError(
@@ -149,42 +195,67 @@ class Context:
 
     # What rules use
 
+    def ends(self, value: Value, scheme: Scheme) -> tuple[float, float] | None:
+        """The range of an old value under a scheme: of a constant its own, else the calibrated one if there is one."""
+        array = self.constant(value)
+        if array is not None:
+            return (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
+        name = value_name(value)
+        if name not in self.ranges:
+            return None
+        low, high = _ends(self.ranges[name], scheme)
+        if not (isfinite(low) and isfinite(high)):
+            raise QuantizationError(
+                f"the tensor '{name}': a range from {low} to {high} is not finite",
+                fix="Correct the calibration table",
+            )
+        return low, high
+
+    def is_integer(self, value: Value) -> bool:
+        """Whether an old value was made as integers, not quantized from reals."""
+        made = self._integer.get((value, self._types[value])) if value in self._types else None
+        return made is not None and not isinstance(made.owner, npu.Quantize)
+
     def scheme(self, op: TopOp) -> Scheme:
         """The scheme of an op that is being lowered."""
         scheme = self._scheme[op]
         assert scheme is not None
         return scheme
 
-    def type_of(self, value: Value) -> QuantType:
-        """The quantized type that a value of the old graph has."""
+    def type_of(self, value: Value) -> Any:
+        """The type of elements that a value of the old graph has: a `QuantType`, or bf16 or f16."""
         return self._views.get(value) or self._types[value]
 
     def constant(self, value: Value | None) -> np.ndarray[Any, Any] | None:
         """The values of an old constant, or None if it is not one."""
         return self.source.constant(value)
 
+    def own_integers(self, value: Value) -> tuple[Array, float] | None:
+        """The integers, less their zero point, and the one scale of a constant that the model quantized; else None."""
+        return None
+
     def quantized_weight(
-        self, value: Value, axis: int, scheme: Scheme, bias: Value | None, scale: float
+        self, value: Value, axis: int, scheme: Scheme, bias: Value | None, scale: float, least: float = 0.0
     ) -> tuple[Array, Array, int]:
         """A constant operand as integers, their scales (one, or one an entry of `axis`) and their zero point.
 
-        `scale` is that of the other operand.
+        `scale` is that of the other operand; no scale of the weights is to be below `least`.
         """
         array = self.constant(value)
         if array is None:
             raise NoIntegerForm("its weights are computed at run time")
         if not np.isfinite(array).all():
             raise NoIntegerForm("its weights are not all finite")
-        return (*quantize_weight(array, axis, scheme, self.constant(bias), scale), 0)
+        return (*quantize_weight(array, axis, scheme, self.constant(bias), scale, least), 0)
 
-    def quantized_bias(self, value: Value, scale: float, weight_scale: Array, bits: int) -> Array:
+    def quantized_bias(self, value: Value, scale: float, weight_scale: Array, scheme: Scheme) -> Array:
         """A constant bias as integers of the scale of the sum, one or one a channel."""
         array = self.constant(value)
         if array is None:
             raise NoIntegerForm("its bias is computed at run time")
         if not np.isfinite(array).all():
             raise NoIntegerForm("its bias is not all finite")
-        return quantize_bias(array, scale, weight_scale, bits)
+        return quantize_bias(array, scale, weight_scale, scheme)
 
     def weight(self, name: str, array: np.ndarray[Any, Any], to: QuantType | None = None) -> Value:
         """A new constant, under a quantized type if one is given."""
@@ -204,18 +275,67 @@ class Context:
         """An old value as integers: of its own type, or requantized to another."""
         own = self._own_type(value)
         to = to or self._views.get(value) or own
+        if not isinstance(to, QuantType):
+            return self.short(value, to)
         if (value, to) in self._integer:
             return self._integer[value, to]
         array = self.constant(value)
         if array is not None:
-            made = self.weight(f"{value_name(value)}/quantized", quantize_array(array, to), to)
-        elif (value, own) in self._integer:
+            scheme = self._current
+            integers = quantize_array(array, to, scheme.constant_rounding, narrow=scheme.narrow_activations)
+            made = self.weight(f"{value_name(value)}/quantized", integers, to)
+        elif (value, own) in self._integer and isinstance(own, QuantType):
             made = self.requantized(self._integer[value, own], to, self.derived(value, "requantized"))
         else:
             name = self.derived(value, "quantized")
             made = self.emit(npu.Quantize, self._exact(value), to=to, rounding=self.rounding, name=name).y
+            if self._current.narrow_activations and to.dtype.limits[0] < 0:
+                made = self.requantized(made, to, self.derived(value, "narrowed"))
         self._integer[value, to] = made
         return made
+
+    def short(self, value: Value, to: Any) -> Value:
+        """An old value as bf16 or f16."""
+        if (value, to) in self._integer:
+            return self._integer[value, to]
+        array, kind = self.constant(value), dtype_of(to)
+        if array is not None:
+            with np.errstate(over="ignore"):
+                rounded = array.astype(np.float32).astype(kind.numpy)
+            if not np.isfinite(rounded).all():
+                raise NoIntegerForm(
+                    f"{kind.name} does not hold all values of the constant '{value_name(value)}'"
+                )
+            made = self.weight(f"{value_name(value)}/{kind.name}", rounded)
+        else:
+            made = self.emit(npu.Cast, self.real(value), to=to, name=self.derived(value, kind.name)).y
+        self._integer[value, to] = made
+        return made
+
+    def widened(self, value: Value, to: Any) -> Value:
+        """An old value as float32 that bf16 or f16 holds; constants, and what is not float32, as they are."""
+        if self.constant(value) is not None or not _is_real(value):
+            return self.real(value)
+        if self._types.get(value) == to and (value, to) in self._integer and value not in self._real:
+            return self.real(value)
+        if (value, "wide", to) not in self._shared:
+            name = self.derived(value, "rounded")
+            wide = dtype_of("f32").type
+            self._shared[value, "wide", to] = self.emit(npu.Cast, self.short(value, to), to=wide, name=name).y
+        return self._shared[value, "wide", to]
+
+    def shared_weight(self, name: str, array: Array) -> Value:
+        """A constant that equal ones share."""
+        key = (name, array.tobytes())
+        if key not in self._shared:
+            self._given[name] += 1
+            count = self._given[name] - 1
+            self._shared[key] = self.weight(f"{name}.{count}" if count else name, array)
+        return self._shared[key]
+
+    def joined(self, value: Value, to: QuantType) -> Value:
+        """An operand of a concatenation in the type of the result."""
+        return self.integer(value, to)
 
     def derived(self, value: Value, what: str) -> str:
         """A name for another form of an old value, given once."""
@@ -230,17 +350,24 @@ class Context:
         kind = self._current.requant
         if kind == "pow2" and not _is_power_of_two(source.scale / to.scale):
             kind = "single"
-        parameters = flat(requant_parameters(kind, source.scale, to.scale, self._current.multiplier_bits))
-        lo, hi = to.dtype.limits
+        try:
+            found = requant_parameters(kind, source.scale, to.scale, **self._current.stage)
+        except ValueError as error:
+            raise NoIntegerForm(str(error)) from error
+        require_multipliers(found, 2.0 ** (8 * source.dtype.itemsize) * source.scale / to.scale)
+        parameters = flat(found)
+        lo, hi = output_limits(to, narrow=self._current.narrow_activations)
         made: Value = self.emit(npu.Requant, value, to=to, kind=kind, lo=lo, hi=hi, name=name, **parameters).y
         return made
 
-    def _own_type(self, value: Value) -> QuantType:
+    def _own_type(self, value: Value) -> Any:
         if value in self._types:
             return self._types[value]
         array = self.constant(value)
         if array is None:
             raise NoIntegerForm(f"its operand '{value_name(value)}' has no quantized type")
+        if self._current.is_float:
+            return self._ranged(value, self._current)
         low, high = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
         self._types[value] = activation_type(low, high, self._current)
         return self._types[value]
@@ -260,9 +387,10 @@ class Context:
                 self.graph.block.add_op(copy)
                 self._real[value] = copy.output
             else:
-                integers = self._integer[value, self._types[value]]
-                name = f"{value_name(value)}/real"
-                self._real[value] = self.emit(npu.Dequantize, integers, to=dtype_of("f32").type, name=name).y
+                own = self._types[value]
+                made, name = self._integer[value, own], f"{value_name(value)}/real"
+                kind = npu.Dequantize if isinstance(own, QuantType) else npu.Cast
+                self._real[value] = self.emit(kind, made, to=dtype_of("f32").type, name=name).y
         return self._real[value]
 
     # The walk
@@ -284,7 +412,8 @@ class Context:
         return self.graph
 
     def _lower(self, op: TopOp, scheme: Scheme) -> bool:
-        rule = find_rule(op)
+        short = is_narrow_float(self._types.get(op.results[0]))
+        rule = find_float_rule(op) if short else find_rule(op)
         assert rule is not None
         self._current = scheme
         self._views = self._casts(op, scheme)
@@ -297,19 +426,27 @@ class Context:
             return False
         values = made if isinstance(made, list) else [made]
         for old, new in zip(op.results, values, strict=True):
-            found = quant_of(new)
+            found = element_of(new)
+            if not isinstance(found, QuantType) and not is_narrow_float(found):
+                self._real[old] = new
+                continue
             assert found == self._types[old], f"{op.name}: {found} instead of {self._types[old]}"
             self._integer[old, found] = new
         return True
 
     def _casts(self, op: TopOp, scheme: Scheme) -> dict[Value, QuantType]:
         """Where types meet: operands that an op wants in a type of its own scheme."""
-        if keeps_type(op):
+        if scheme.is_float or self._keeps(op, scheme):
             return {}
+        if keeps_type(op):
+            return {op.operands[0]: self._types[op.results[0]]}
         found = {}
         for value in op.operands:
             own = self._types.get(value)
             if own is None or self.constant(value) is not None:
+                continue
+            if not isinstance(own, QuantType):
+                found[value] = self._ranged(value, scheme)
                 continue
             width = dtype_of(scheme.activation).itemsize
             shifts = scheme.requant == "pow2" and not _is_power_of_two(own.scale)
@@ -321,7 +458,8 @@ class Context:
 
     def _rewind(self, mark: Any) -> None:
         """Take back the ops after `mark` that nothing was recorded for."""
-        recorded = {value.owner for value in (*self._integer.values(), *self._real.values())}
+        kept = (self._integer, self._real, self._shared)
+        recorded = {value.owner for values in kept for value in values.values()}
         op = self.graph.block.last_op
         while op is not None and op is not mark:
             previous = op.prev_op
@@ -330,8 +468,11 @@ class Context:
             op = previous
 
     def _keep(self, op: TopOp) -> None:
+        operands = [self.real(value) for value in op.operands]
+        for index, axis in (block_axes(op) or {}).items() if op in self._blocks else ():
+            operands[index] = self._block_rounded(op.operands[index], axis, self._blocks[op])
         copy = type(op).create(
-            operands=[self.real(value) for value in op.operands],
+            operands=operands,
             result_types=[value.type for value in op.results],
             properties=op.properties,
             attributes=op.attributes,
@@ -339,6 +480,26 @@ class Context:
         )
         self.graph.block.add_op(copy)
         self._real.update(zip(op.results, copy.results, strict=True))
+
+    def _block_rounded(self, value: Value, axis: int, kind: str) -> Value:
+        """An old value as the reals that block floating point holds."""
+        key = (value, axis, kind)
+        if key not in self._shared:
+            array = self.constant(value)
+            if array is not None:
+                rounded = block_round(array, axis, kind)
+                made = self.weight(f"{value_name(value)}/{kind}.{axis}", rounded)
+            else:
+                made = self.emit(
+                    npu.BlockRound,
+                    self.real(value),
+                    to=dtype_of("f32").type,
+                    axis=axis,
+                    format=kind,
+                    name=self.derived(value, kind),
+                ).y
+            self._shared[key] = made
+        return self._shared[key]
 
 
 def _ends(found: tuple[float, float] | Calibrated, scheme: Scheme) -> tuple[float, float]:
@@ -356,8 +517,19 @@ def flat(scaling: Scaling) -> dict[str, Any]:
     return {"parameters": [number for row in zip(*columns, strict=True) for number in row]}
 
 
+def require_multipliers(found: Scaling, largest: float) -> None:
+    """Refuse multipliers that the largest shift made 0, if the output could be more than half a step."""
+    if largest >= 0.5 and found.multiplier is not None and not found.multiplier.all():
+        raise NoIntegerForm("the shift that its multiplier needs is above the largest that there is")
+
+
 def _is_power_of_two(scale: float) -> bool:
     return frexp(scale)[0] == 0.5
+
+
+def _computes_with_floats(op: TopOp) -> bool:
+    """Whether an op makes float32 of float32."""
+    return bool(op.results) and all(_is_real(value) for value in (*op.results, *op.operands[:1]))
 
 
 def _is_real(value: Value) -> bool:

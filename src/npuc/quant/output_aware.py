@@ -7,20 +7,21 @@ with the least squared error at the consumers' outputs wins. Samples are taken o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from npuc.calib.ranges.choice import CANDIDATES, POWER_CANDIDATES, Candidate, candidates
 from npuc.calib.statistics import TensorStatistics
+from npuc.calib.table import Entry
 from npuc.engine import ALL_TENSORS, FloatEngine
 from npuc.engine.kernels import eltwise
 from npuc.engine.single import single_op
 from npuc.ir import Graph, Value, dtype_of, is_static, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.quant.parameters import activation_type
-from npuc.quant.scheme import SCHEMES, Scheme
+from npuc.quant.scheme import Scheme
 
 Array = np.ndarray[Any, Any]
 _JUDGES: tuple[type[TopOp], ...] = (top.Conv, top.Deconv, top.MatMul, top.Add, top.Sub, top.Mul, top.AvgPool)
@@ -28,40 +29,47 @@ _JUDGES: tuple[type[TopOp], ...] = (top.Conv, top.Deconv, top.MatMul, top.Add, t
 _MAX_CONSUMERS = 3
 
 
-def choose_ranges(
+def output_aware_entries(
     graph: Graph,
     statistics: Mapping[str, TensorStatistics],
     samples: Iterable[Mapping[str, Array]],
-    scheme: Scheme | None = None,
-) -> dict[str, Candidate]:
-    """For every tensor with statistics, the candidate that disturbs its consumers least."""
-    scheme = scheme or SCHEMES["int8"]
-    symmetric = scheme.activation_scales != "affine"
-    bits = 8 * dtype_of(scheme.activation).itemsize
-    methods = POWER_CANDIDATES if scheme.activation_scales == "pow2" else CANDIDATES
-    tensors = [value for value in _tensors(graph) if value_name(value) in statistics]
-    options = {value: _options(statistics[value_name(value)], bits, symmetric, methods) for value in tensors}
-    trials = [_Trial(value, options[value], graph, scheme) for value in tensors if len(options[value]) > 1]
-    if trials:
-        engine = FloatEngine(graph, fetch=ALL_TENSORS, threads=None)
-        for sample in samples:
-            values = {**sample, **engine.run(sample)}
-            for trial in trials:
+    scheme_of: Callable[[Any], Scheme | None],
+    threads: int = 1,
+) -> dict[str, Entry]:
+    """For the tensors of 8-bit layers, the range that disturbs its consumers least; its method says whose it was."""
+    trials = []
+    for value in _tensors(graph):
+        name, scheme = value_name(value), _scheme_at(value, scheme_of)
+        if scheme is None or name not in statistics or not statistics[name].count:
+            continue
+        if scheme.activation in ("i8", "ui8"):
+            methods = POWER_CANDIDATES if scheme.activation_scales == "pow2" else CANDIDATES
+            symmetric = scheme.activation_scales != "affine"
+            options = candidates(statistics[name], 8, symmetric, methods)
+            trials.append(_Trial(value, options, graph, scheme))
+    engine = FloatEngine(graph, fetch=ALL_TENSORS, threads=threads)
+    for sample in samples:
+        values = {**sample, **engine.run(sample)}
+        for trial in trials:
+            if len(trial.options) > 1:
                 trial.add(values)
-    chosen = {value_name(value): found[0] for value, found in options.items() if found}
-    chosen.update({value_name(trial.value): trial.best() for trial in trials})
-    return chosen
+    found = {}
+    for trial in trials:
+        name, best = value_name(trial.value), trial.best()
+        found[name] = Entry(name, max(abs(best.min), abs(best.max)), best.min, best.max, best.method)
+    return found
+
+
+def _scheme_at(value: Value, scheme_of: Callable[[Any], Scheme | None]) -> Scheme | None:
+    """The scheme of the layer that makes a value, or of the first that reads it."""
+    layers = [value.owner] if isinstance(value.owner, TopOp) else []
+    layers += [use.operation for use in value.uses if isinstance(use.operation, TopOp)]
+    return next((scheme for op in layers if (scheme := scheme_of(op)) is not None), None)
 
 
 def _tensors(graph: Graph) -> list[Value]:
     results = [value for op in graph.ops if not isinstance(op, top.WeightOp) for value in op.results]
     return [v for v in (*graph.block.args, *results) if is_static(v) and dtype_of(v.type).name == "f32"]
-
-
-def _options(
-    statistics: TensorStatistics, bits: int, symmetric: bool, methods: Sequence[str]
-) -> list[Candidate]:
-    return candidates(statistics, bits, symmetric, methods)
 
 
 class _Trial:

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from npuc.ir.dtypes import QuantType, dtype_of
-from npuc.quant.arithmetic import round_away
+from npuc.ir.dtypes import DType, QuantType, dtype_of
+from npuc.quant.arithmetic import round_away, round_constants
 from npuc.quant.scheme import Scheme
 
 Array = np.ndarray[Any, Any]
 _SMALLEST = 2.0**-40
 """The scale of a tensor that is always zero: anything positive serves."""
+_FINER = (1.0, 0.5, 0.25)
 
 
 def activation_type(low: float, high: float, scheme: Scheme) -> QuantType:
@@ -29,14 +30,14 @@ def activation_type(low: float, high: float, scheme: Scheme) -> QuantType:
     if not (isfinite(low) and isfinite(high)):
         raise ValueError(f"a range from {low} to {high} is not finite")
     low, high = min(low, 0.0), max(high, 0.0)
-    least, most = dtype_of(scheme.activation).limits
+    least, most = _ends(dtype_of(scheme.activation), scheme.narrow_activations)
     if scheme.activation_scales == "affine":
         # A scale that float32 holds exactly: every tool that reads it computes with the same number.
         scale = float(np.float32(max((high - low) / (most - least), _SMALLEST)))
         zero = int(np.clip(round_away(np.array(least - low / scale)), least, most))
         return QuantType.of(scheme.activation, scale, zero)
     reach = max(-low, high)
-    half = (most - least + 1) // 2
+    half = (most - least) // 2 + 1
     zero = 0 if least < 0 else half
     if scheme.activation_scales == "pow2":
         return QuantType.of(scheme.activation, 2.0 ** ceil(log2(max(reach / half, _SMALLEST)) - 1e-9), zero)
@@ -44,11 +45,16 @@ def activation_type(low: float, high: float, scheme: Scheme) -> QuantType:
 
 
 def quantize_weight(
-    weight: Array, axis: int, scheme: Scheme, bias: Array | None = None, input_scale: float = 1.0
+    weight: Array,
+    axis: int,
+    scheme: Scheme,
+    bias: Array | None = None,
+    input_scale: float = 1.0,
+    least_scale: float = 0.0,
 ) -> tuple[Array, Array]:
-    """Symmetric integers, and their scales: one, or one an entry of `axis`.
+    """Symmetric integers, and their scales: one, or one an entry of `axis`, none below `least_scale`.
 
-    A channel whose weights are almost nothing beside its bias gets a scale at which the bias fits half of 32 bits:
+    A channel whose weights are almost nothing beside its bias gets a scale at which the bias fits half of its width:
     the weights lose what the sum would not have shown.
     """
     real = np.asarray(weight, np.float64)
@@ -60,11 +66,12 @@ def quantize_weight(
         reach = np.array([np.abs(real).max() if real.size else 0.0])
     if scheme.weight_scales == "pow2":
         scale = 2.0 ** np.ceil(np.log2(np.maximum(reach / (most + 1), _SMALLEST)) - 1e-9)
+        scale = _finer(real, scale, axis, (-most if scheme.narrow_weights else least, most))
     else:
         scale = np.maximum(reach / most, _SMALLEST).astype(np.float32).astype(np.float64)
     if bias is not None:
         # Also in a wider accumulator: the multiplier of a sum of more bits would need a shift that no kernel has.
-        room = 2.0 ** (min(scheme.accumulator_bits, 32) - 2)
+        room = 2.0 ** (min(scheme.accumulator_bits, scheme.bias_bits, 32) - 2)
         need = np.abs(np.asarray(bias, np.float64)) / (input_scale * room)
         need = (
             need
@@ -74,35 +81,110 @@ def quantize_weight(
         if scheme.weight_scales == "pow2":
             need = 2.0 ** np.ceil(np.log2(np.maximum(need, _SMALLEST)))
         scale = np.maximum(scale, need.astype(np.float32).astype(np.float64))
+    if least_scale > 0:
+        scale = np.maximum(scale, _rounded_up(least_scale, scheme.weight_scales == "pow2"))
     spread = (
         scale.reshape([-1 if i == axis else 1 for i in range(real.ndim)]) if scheme.per_channel else scale[0]
     )
     lowest = -most if scheme.narrow_weights else least
-    integers = np.clip(round_away(real / spread), lowest, most)
+    integers = np.clip(round_constants(real / spread, scheme.constant_rounding), lowest, most)
     return integers.astype(dtype_of(scheme.weight).numpy), scale
 
 
-def quantize_bias(bias: Array, input_scale: float, weight_scale: Array, bits: int) -> Array:
-    """round_away(b / (s_x * s_w)), saturated to the width."""
-    real = np.asarray(bias, np.float64) / (input_scale * weight_scale)
+def _finer(real: Array, scale: Array, axis: int, ends: tuple[int, int]) -> Array:
+    """Power-of-two scales, halved or quartered where clipping the largest weights costs less than coarse steps do.
+
+    The next power of two can be almost twice of what the largest weight needs.
+    """
+    axes = tuple(i for i in range(real.ndim) if i != axis) if scale.size > 1 else None
+    shape = [-1 if i == axis else 1 for i in range(real.ndim)] if scale.size > 1 else [1] * real.ndim
+    errors = []
+    for finer in _FINER:
+        step = (scale * finer).reshape(shape)
+        lost = real - np.clip(np.rint(real / step), *ends) * step
+        errors.append(np.atleast_1d(np.square(lost).sum(axis=axes)))
+    best: Array = scale * np.array(_FINER)[np.argmin(errors, axis=0)]
+    return best
+
+
+def _rounded_up(scale: float, power: bool) -> float:
+    """A scale that is not smaller: a power of two, or one that float32 holds."""
+    if power:
+        return float(2.0 ** ceil(log2(scale) - 1e-9))
+    single = np.float32(scale)
+    return float(single if single >= scale else np.nextafter(single, np.float32(np.inf)))
+
+
+def quantize_bias(bias: Array, input_scale: float, weight_scale: Array, scheme: Scheme) -> Array:
+    """b / (s_x * s_w), rounded, and saturated to the width of the scheme's biases."""
+    return stored_bias(np.asarray(bias, np.float64) / (input_scale * weight_scale), scheme)
+
+
+def stored_bias(real: Array, scheme: Scheme) -> Array:
+    """Biases in steps of the sum as the integers of a scheme.
+
+    Where a scheme keeps some bits only, all are multiples of the least power of two that lets the largest fit.
+
+    >>> stored_bias(np.array([1000.0, 3.0, 5.0]), Scheme(bias_significant_bits=8)).tolist()
+    [1000, 0, 8]
+    """
+    bits = scheme.wide_bias_bits if scheme.wide else scheme.bias_bits
     limit = 2.0 ** (min(bits, 63) - 1)
-    wide: Array = np.clip(round_away(real), -limit, limit - 1)
-    return wide.astype(np.int32 if bits <= 32 else np.int64)
+    unit, kept = 1.0, limit
+    if scheme.bias_significant_bits:
+        kept = 2.0 ** (scheme.bias_significant_bits - 1)
+        while np.abs(round_constants(real / unit, scheme.constant_rounding)).max(initial=0.0) >= kept:
+            unit *= 2
+    steps = round_constants(real / unit, scheme.constant_rounding)
+    most = min(kept, np.ceil(limit / unit)) - 1
+    wide: Array = np.clip(steps, -min(kept, limit / unit), most) * unit
+    return wide.astype(np.int64 if scheme.wide else np.int32)
 
 
-def quantize_array(real: Array, to: QuantType) -> Array:
+def bias_fits(bias: Array, scheme: Scheme) -> bool:
+    """Whether integers that came from elsewhere are biases that a scheme has."""
+    reach = np.abs(bias.astype(np.float64)).max(initial=0.0)
+    bits = scheme.wide_bias_bits if scheme.wide else scheme.bias_bits
+    lowest = int(np.bitwise_or.reduce(bias.reshape(-1).astype(np.int64), initial=0))
+    unit = lowest & -lowest or 1
+    kept = scheme.bias_significant_bits or bits
+    return bool(reach <= 2.0 ** (bits - 1) and reach / unit <= 2.0 ** (kept - 1))
+
+
+def largest_sum(weight: Array, bias: Array | None, x: QuantType, axis: int) -> int:
+    """The largest magnitude that a sum can reach: sum |q_w| * max |q_x - z_x| + |bias| of the worst channel."""
+    least, most = x.dtype.limits
+    reach = max(most - x.zero_point, x.zero_point - least)
+    others = tuple(i for i in range(weight.ndim) if i != axis)
+    worst = np.abs(weight.astype(np.int64)).sum(axis=others).astype(object) * reach
+    if bias is not None and bias.size:
+        # A grouped transposed convolution has a bias for each channel of each group.
+        sizes = np.abs(bias.astype(object))
+        worst = worst + (sizes if sizes.shape == worst.shape else sizes.max())
+    return int(max(worst, default=0))
+
+
+def quantize_array(real: Array, to: QuantType, rounding: str = "half_away", *, narrow: bool = False) -> Array:
     """A constant tensor as integers of a type."""
-    least, most = to.dtype.limits
-    steps = round_away(np.asarray(real, np.float64) / to.scale) + to.zero_point
+    least, most = _ends(to.dtype, narrow)
+    steps = round_constants(np.asarray(real, np.float64) / to.scale, rounding) + to.zero_point
     held: Array = np.clip(steps, least, most)
     return held.astype(to.dtype.numpy)
 
 
-def relu_limits(to: QuantType, relu: bool, limit: float) -> tuple[int, int]:
-    """The range of an output's integers, narrowed by a fused relu."""
-    least, most = to.dtype.limits
+def output_limits(
+    to: QuantType, relu: bool = False, limit: float = 0.0, *, narrow: bool = False
+) -> tuple[int, int]:
+    """The range of an output's integers: that of its type, narrowed by a fused relu."""
+    least, most = _ends(to.dtype, narrow)
     if relu:
         least = max(least, to.zero_point)
         if limit > 0:
             most = min(most, to.zero_point + int(round_away(np.array(limit / to.scale))))
     return least, max(least, most)
+
+
+def _ends(dtype: DType, narrow: bool) -> tuple[int, int]:
+    """The ends of a type's range, without the most negative value if it is narrow."""
+    least, most = dtype.limits
+    return (least + 1 if narrow and least < 0 else least), most

@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from npuc.ir import Graph, Value, dtype_of, npu, top, value_name
+from npuc.errors import QuantizationError
+from npuc.ir import Graph, Value, dtype_of, layer_name, npu, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType, quant_of
-from npuc.quant.lower import Context, SchemeOf
+from npuc.quant.lower import Context, SchemeOf, _is_real
 from npuc.quant.lowering.registry import NoIntegerForm
 from npuc.quant.scheme import SCHEMES, Scheme
+from npuc.quant.tflite import joining_table
 from npuc.transform import canonicalize
 from npuc.transform.drop_quantization import (
     Collapsed,
@@ -46,8 +48,10 @@ class Prequantized:
     def __init__(self, graph: Graph) -> None:
         work = graph.copy()
         self.constants: dict[str, StoredConstant] = dequantize_constants(work)
-        # The quantize and dequantize ops of activations are walls for the passes: what they fuse was float.
-        self.collapsed: Collapsed = collapse(canonicalize(work), STORAGE)
+        self.follows_tflite: bool = graph.arithmetic == "tflite"
+        # The quantize and dequantize ops of activations are walls for the passes: what they fuse was float. TFLite's
+        # operators are left as they are, because each has integer arithmetic of its own.
+        self.collapsed: Collapsed = collapse(work if self.follows_tflite else canonicalize(work), STORAGE)
         self.graph: Graph = self.collapsed.graph
 
     def lower(self, scheme: Scheme | SchemeOf | None = None) -> Graph:
@@ -58,15 +62,14 @@ class Prequantized:
 
 
 class _Lowering(Context):
-    rounding = "half_even"
-    wide_sums = True
-
     def __init__(self, network: Prequantized, scheme_of: SchemeOf) -> None:
         super().__init__(network.graph, {}, scheme_of)
+        self.rounding = "half_away" if network.follows_tflite else "half_even"
         self.network = network
         self._read: dict[Value, Value] = {}
 
     def _assign_types(self) -> None:
+        _require_integers(self.source, self.scheme_of)
         self._types.update(self.network.collapsed.types)
         for op in self.source.ops:
             if isinstance(op, top.WeightOp) or not isinstance(op, TopOp):
@@ -74,12 +77,15 @@ class _Lowering(Context):
             if op in self.network.collapsed.casts:
                 self._scheme[op] = self.scheme_of(op) or SCHEMES["int8"]
                 continue
+            if isinstance(op, top.Quantize | top.Dequantize) and self._is_boundary(op):
+                self._scheme[op] = SCHEMES["int8"]
+                continue
             if not self._may_lower(op):
                 continue
             wanted = self.scheme_of(op)
-            open_ends = [v for v in (*op.results, *op.operands) if not self._typed(v)]
+            open_ends = [v for v in (*op.results, *op.operands) if _is_real(v) and not self._typed(v)]
             if wanted is not None and open_ends:
-                self.reasons[value_name(op.results[0])] = "the model keeps it float"
+                self.reasons[value_name(op.results[0])] = _why_float(open_ends)
             elif wanted is not None:
                 kind = self._types.get(op.operands[0])
                 self._scheme[op] = replace(wanted, activation=kind.dtype.name) if kind else wanted
@@ -87,8 +93,26 @@ class _Lowering(Context):
     def _typed(self, value: Value) -> bool:
         return value in self._types or self.constant(value) is not None
 
+    def _is_boundary(self, op: top.Quantize | top.Dequantize) -> bool:
+        """Whether plain integers become quantized ones, or the reverse, without any arithmetic."""
+        kind = self._types.get(op.x if isinstance(op, top.Quantize) else op.y)
+        return kind is not None and kind == parameters(self.source, op)
+
+    def _cross(self, op: top.Quantize | top.Dequantize) -> bool:
+        """Integers of the network's outside are those of the inside, and the reverse."""
+        if isinstance(op, top.Dequantize):
+            to = self._types[op.y]
+            made = self.emit(npu.Reinterpret, self.real(op.x), to=to, loc=op.location).y
+            self._integer[op.y, to] = made
+        else:
+            plain = dtype_of(op.y.type).type
+            self._real[op.y] = self.emit(npu.Reinterpret, self.integer(op.x), to=plain, loc=op.location).y
+        return True
+
     def _lower(self, op: TopOp, scheme: Scheme) -> bool:
         if op not in self.network.collapsed.casts:
+            if isinstance(op, top.Quantize | top.Dequantize):
+                return self._cross(op)
             return super()._lower(op, scheme)
         if isinstance(op, top.Quantize):
             return True  # the other half of the pair does both
@@ -97,11 +121,15 @@ class _Lowering(Context):
         quantize = op.operands[0].owner
         assert isinstance(quantize, top.Quantize)
         source = quantize.x
-        if source not in self._types:
-            real = self._exact(source)
+        made = None
+        if source in self._types:
+            try:
+                made = self.requantized(self.integer(source), to, value_name(op.results[0]))
+            except NoIntegerForm as error:
+                self.remarks.append(f"{value_name(op.results[0])} is requantized through reals: {error}")
+        if made is None:
+            real = self.real(source)
             made = self.emit(npu.Quantize, real, to=to, rounding=self.rounding, loc=op.location).y
-        else:
-            made = self.requantized(self.integer(source), to, value_name(op.results[0]))
         self._integer[op.results[0], to] = made
         return True
 
@@ -121,7 +149,7 @@ class _Lowering(Context):
             self._read[value] = made
         return self._read[value]
 
-    def _own_type(self, value: Value) -> QuantType:
+    def _own_type(self, value: Value) -> Any:
         if value not in self._types:
             stored = self._stored(value)
             if stored is not None and stored.type is not None and stored.type.dtype.name in STORAGE:
@@ -132,13 +160,31 @@ class _Lowering(Context):
         owner = value.owner if value is not None else None
         return self.network.constants.get(owner.ref) if isinstance(owner, top.WeightOp) else None
 
+    def own_integers(self, value: Value) -> tuple[Array, float] | None:
+        """What the file states."""
+        stored = self._stored(value)
+        if stored is None or stored.type is None:
+            return None
+        return stored.integers.astype(np.int64) - stored.type.zero_point, stored.type.scale
+
+    def joined(self, value: Value, to: QuantType) -> Value:
+        """TFLite brings uint8 operands to the scale of the result in float32: a table does so for each of them."""
+        own = self._types.get(value)
+        follows = self.network.follows_tflite and to.dtype.name == "ui8" and self.constant(value) is None
+        if not follows or own is None or own == to or (value, to) in self._integer:
+            return super().joined(value, to)
+        name = self.derived(value, "rescaled")
+        entries = self.weight(f"{name}/table", joining_table(own, to))
+        made: Value = self.emit(npu.Table, self.integer(value), entries, to=to, name=name).y
+        return made
+
     def quantized_weight(
-        self, value: Value, axis: int, scheme: Scheme, bias: Value | None, scale: float
+        self, value: Value, axis: int, scheme: Scheme, bias: Value | None, scale: float, least: float = 0.0
     ) -> tuple[Array, Array, int]:
         """The integers of the model, if it has some."""
         stored = self._stored(value)
         if stored is None:
-            return super().quantized_weight(value, axis, scheme, bias, scale)
+            return super().quantized_weight(value, axis, scheme, bias, scale, least)
         if stored.scale.size > 1 and stored.axis != axis:
             raise NoIntegerForm(f"its weights have scales along axis {stored.axis}, not {axis}")
         zeros = np.unique(stored.zero_point)
@@ -148,14 +194,35 @@ class _Lowering(Context):
             raise NoIntegerForm(f"its weights are {stored.integers.dtype.name}")
         return stored.integers, stored.scale.astype(np.float64).reshape(-1), int(zeros[0])
 
-    def quantized_bias(self, value: Value, scale: float, weight_scale: Array, bits: int) -> Array:
+    def quantized_bias(self, value: Value, scale: float, weight_scale: Array, scheme: Scheme) -> Array:
         """The integers of the model, if they are in the scale of the sum."""
         stored = self._stored(value)
         if stored is not None and stored.integers.dtype == np.int32 and not stored.zero_point.any():
             own = stored.scale.astype(np.float64).reshape(-1)
             if np.allclose(own, scale * weight_scale, rtol=_CLOSE, atol=0):
-                return stored.integers if bits <= 32 else stored.integers.astype(np.int64)
-        return super().quantized_bias(value, scale, weight_scale, bits)
+                return stored.integers.astype(np.int64 if scheme.wide else np.int32)
+        return super().quantized_bias(value, scale, weight_scale, scheme)
+
+
+def _why_float(values: list[Value]) -> str:
+    """Why a layer with these operands or results stays float."""
+    for value in values:
+        for op in (value.owner, *(use.operation for use in value.uses)):
+            if isinstance(op, top.Quantize | top.Dequantize):
+                name = dtype_of(op.y.type if isinstance(op, top.Quantize) else op.x.type).name
+                if name not in STORAGE:
+                    return f"the model gives it {name} activations, and there are no kernels for them"
+    return "the model keeps it float"
+
+
+def _require_integers(graph: Graph, scheme_of: SchemeOf) -> None:
+    for op in graph.ops:
+        scheme = scheme_of(op) if isinstance(op, TopOp) else None
+        if scheme is not None and not scheme.needs_ranges:
+            raise QuantizationError(
+                f"layer '{layer_name(op)}' cannot be {scheme.activation}: the model brings its own integers",
+                fix="Add --force-float to drop them and quantize anew",
+            )
 
 
 def integer_types(graph: Graph) -> dict[str, QuantType]:

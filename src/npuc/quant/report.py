@@ -1,4 +1,4 @@
-"""What quantization did to a network: which layers are integer, which stayed float and why, and how large it is."""
+"""What quantization did to a network: what each layer computes with, which stayed float and why, and how large it is."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from npuc.ir import Graph, dtype_of, layer_name, result_names, shape_of, top
-from npuc.ir.definition import TensorOp, TopOp
-from npuc.ir.dtypes import quant_of
+from npuc.ir import Graph, Value, dtype_of, layer_name, npu, result_names, shape_of, top
+from npuc.ir.definition import TopOp
+from npuc.ir.dtypes import element_of, is_narrow_float, quant_of
 from npuc.quant.lower import SchemeOf
 from npuc.quant.lowering.registry import find_rule
 from npuc.quant.scheme import SCHEMES, Scheme
@@ -29,9 +29,20 @@ class LayerOutcome:
     """The name of its (first) result."""
     layer: str
     kind: str
-    integer: bool
+    type: str
+    """What it computes with: the storage of its integers, bf16, f16, mx6, mx9, or f32 if it stayed float."""
     reason: str = ""
     """Why it is float."""
+
+    @property
+    def integer(self) -> bool:
+        """Whether it computes with integers."""
+        return self.type.startswith(("i", "u"))
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it stayed as it was."""
+        return self.type == "f32"
 
 
 @dataclass(frozen=True)
@@ -49,11 +60,19 @@ class Outcome:
         """How many layers compute with integers."""
         return sum(layer.integer for layer in self.layers)
 
+    def counts(self) -> str:
+        """How many layers compute with what, in words."""
+        kinds = Counter(
+            "integer" if layer.integer else "float" if layer.is_float else layer.type for layer in self.layers
+        )
+        shown = ["integer", *sorted(kinds.keys() - {"integer", "float"}), "float"]
+        return ", ".join(f"{kinds[kind]} {kind}" for kind in shown if kinds[kind] or kind == "float")
+
     def float_groups(self) -> list[tuple[str, str, list[str]]]:
         """(kind, reason, names) of the layers that are float, the largest group first."""
         groups: dict[tuple[str, str], list[str]] = {}
         for layer in self.layers:
-            if not layer.integer:
+            if layer.is_float:
                 groups.setdefault((layer.kind, layer.reason), []).append(layer.name)
         return [(*key, names) for key, names in sorted(groups.items(), key=lambda item: -len(item[1]))]
 
@@ -72,16 +91,30 @@ def outcome(source: Graph, result: Graph, scheme_of: SchemeOf) -> Outcome:
         if not isinstance(op, TopOp) or isinstance(op, top.WeightOp) or not op.results:
             continue
         name = result_names(op)[0]
-        if name not in made:
+        if name not in made or isinstance(made[name].owner, npu.Reinterpret):
             continue
-        integer = quant_of(made[name]) is not None
-        reason = "" if integer else reasons.get(name) or _why(op, scheme_of(op))
-        layers.append(LayerOutcome(name, layer_name(op), op.name.removeprefix("top."), integer, reason))
+        kind = _type(made[name], op.results[0])
+        reason = (reasons.get(name) or _why(op, scheme_of(op))) if kind == "f32" else ""
+        layers.append(LayerOutcome(name, layer_name(op), op.name.removeprefix("top."), kind, reason))
     notes = tuple(note for note in result.notes if _STAYS not in note)
     return Outcome(tuple(layers), weight_bytes(source), weight_bytes(result), notes)
 
 
+def _type(value: Value, old: Value) -> str:
+    owner = value.owner
+    # An index has no quantized type, but it may come of integers.
+    kind = quant_of(owner.x if isinstance(owner, top.ArgReduce) else value)
+    if kind is not None:
+        return kind.dtype.name
+    if is_narrow_float(element_of(value)) and dtype_of(old.type).name == "f32":
+        return dtype_of(value.type).name
+    rounded = [v.owner for v in getattr(owner, "operands", ()) if isinstance(v.owner, npu.BlockRound)]
+    return rounded[0].format if rounded else "f32"
+
+
 def _why(op: TopOp, scheme: Scheme | None) -> str:
+    if scheme is not None and scheme.is_block:
+        return f"{scheme.activation} is for products"
     if find_rule(op) is None:
         return "it has no integer form"
     if any(dtype_of(v.type).name != "f32" for v in (*op.results, *op.operands[:1])):
@@ -103,9 +136,8 @@ def weight_bytes(graph: Graph) -> int:
 
 
 def is_integer(graph: Graph) -> bool:
-    """True if a program has quantized tensors."""
-    ops = (op for op in graph.ops if isinstance(op, TensorOp))
-    return any(quant_of(value) is not None for op in ops for value in op.results)
+    """True if a program was quantized: to integers, short floats or block floating point."""
+    return any(isinstance(op, npu.NpuOp) for op in graph.ops)
 
 
 def effective_yaml(source: Graph, found: Outcome, scheme_of: SchemeOf, comments: Sequence[str] = ()) -> str:
@@ -114,11 +146,11 @@ def effective_yaml(source: Graph, found: Outcome, scheme_of: SchemeOf, comments:
     The most common scheme is the model's; a layer is listed by the name of its result.
     """
     schemes: dict[str, Scheme | None] = {}
-    integer = {layer.name for layer in found.layers if layer.integer}
+    lowered = {layer.name for layer in found.layers if not layer.is_float}
     for op in source.ops:
         if isinstance(op, TopOp) and not isinstance(op, top.WeightOp) and op.results:
             name = result_names(op)[0]
-            schemes[name] = scheme_of(op) if name in integer else None
+            schemes[name] = scheme_of(op) if name in lowered else None
     common = Counter(s for s in schemes.values() if s is not None).most_common(1)
     base = common[0][0] if common else SCHEMES["int8"]
     reasons = {layer.name: layer.reason for layer in found.layers}

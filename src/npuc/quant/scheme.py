@@ -1,4 +1,4 @@
-"""A scheme: which integers stand for which reals, and how an accumulator becomes an output.
+"""A scheme: which integers or short floats stand for which reals, and how an accumulator becomes an output.
 
 A scheme is what a target's arithmetic allows, or what a user asks for a layer. The named ones are the field's usual
 ones; `SCHEMES["int8"]` is the default.
@@ -9,8 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from npuc.quant.arithmetic import Stage
+
 Scales = Literal["affine", "symmetric", "pow2"]
 Kind = Literal["double", "single", "single_even", "pow2", "float"]
+FLOATS = ("bf16", "f16")
+"""Short floats: both operands of a product are of one of them."""
+BLOCKS = ("mx6", "mx9")
+"""Block floating point, for evaluation only: operands of products are rounded to it, all else is float32."""
+Rounding = Literal["half_away", "half_even", "half_up", "floor"]
+FixedOutput = tuple[str, str, float, int]
+"""Op, storage, scale, zero point: `("softmax", "i8", 1 / 256, -128)`."""
 
 
 @dataclass(frozen=True)
@@ -18,10 +27,10 @@ class Scheme:
     """How a layer's tensors are represented and rescaled."""
 
     activation: str = "i8"
-    """Storage of activations: i8, ui8 or i16."""
+    """Storage of activations: i8, ui8, i16, bf16, f16, mx6 or mx9; those that are no integers use nothing below."""
     activation_scales: Scales = "affine"
     weight: str = "i8"
-    """Storage of weights: i8, i4 or i16."""
+    """Storage of weights: i8, i4 or i16, or the same float type as activations."""
     weight_scales: Literal["symmetric", "pow2"] = "symmetric"
     per_channel: bool = True
     """One weight scale an output channel, or one for the tensor."""
@@ -30,11 +39,71 @@ class Scheme:
     requant: Kind = "single"
     multiplier_bits: int = 31
     """Magnitude bits of a requantization multiplier: 31, 15 or 7."""
+    min_shift: int = -31
+    """The least shift of a requantization; below zero is a shift to the left."""
+    max_shift: int = 62
+    narrow_activations: bool = False
+    """Signed activations leave out their most negative value."""
+    constant_rounding: Rounding = "half_away"
+    """How weights, biases and other constants are rounded; entries of tables are rounded half away from zero."""
+    sum_bits: int = 32
+    """Width of an accumulator, sign included."""
+    wide_sum_bits: int = 48
+    """Width of the wider accumulator, for 16-bit operands and sums that would not fit; 0 if there is none."""
+    bias_bits: int = 32
+    wide_bias_bits: int = 48
+    """Width of a bias beside the wider accumulator."""
+    bias_significant_bits: int = 0
+    """Biases of a layer are integers of this width, all shifted left by the same amount; 0 keeps all bits."""
+    table_entries: int = 256
+    """Entries that a table for 8-bit operands may have: 256 are needed."""
+    wide_table_entries: int = 513
+    """Entries that a table for 16-bit operands may have: 513 are needed."""
+    fixed_outputs: tuple[FixedOutput, ...] = ()
+    """Results whose scale and zero point are fixed, whatever the data says."""
+
+    @property
+    def wide(self) -> bool:
+        """Whether the wider accumulator is the usual one: operands have 16 bits, and the requantization can follow."""
+        return "i16" in (self.activation, self.weight) and self.has_wide_sums
+
+    @property
+    def has_wide_sums(self) -> bool:
+        """Whether there is a wider accumulator; `double` has one for 16-bit activations only, as TFLite has."""
+        return self.wide_sum_bits > 0 and (self.requant != "double" or self.activation == "i16")
+
+    @property
+    def is_float(self) -> bool:
+        """True for bf16 and f16."""
+        return self.activation in FLOATS
+
+    @property
+    def is_block(self) -> bool:
+        """True for block floating point."""
+        return self.activation in BLOCKS
+
+    @property
+    def needs_ranges(self) -> bool:
+        """True if scales come from the ranges of tensors."""
+        return not (self.is_float or self.is_block)
 
     @property
     def accumulator_bits(self) -> int:
-        """Width of the accumulator: 32 bits, or 48 where operands are of 16 bits."""
-        return 32 if self.activation != "i16" and self.weight != "i16" else 48
+        """Width of the usual accumulator of this scheme's operands."""
+        return self.wide_sum_bits if self.wide else self.sum_bits
+
+    @property
+    def stage(self) -> Stage:
+        """What the parameters of an output stage are bound by."""
+        return {"bits": self.multiplier_bits, "max_shift": self.max_shift, "min_shift": self.min_shift}
+
+    @property
+    def least_factor(self) -> float:
+        """The smallest factor that a sum can be scaled by without its multiplier becoming 0."""
+        if self.requant == "float":
+            return 0.0
+        bits = {"pow2": 0, "double": 31}.get(self.requant, self.multiplier_bits)
+        return float(2.0 ** (bits - self.max_shift))
 
 
 SCHEMES: dict[str, Scheme] = {
@@ -60,5 +129,7 @@ SCHEMES: dict[str, Scheme] = {
         requant="pow2",
     ),
     "tflite": Scheme(requant="double"),
+    "tflite-int16": Scheme(activation="i16", activation_scales="symmetric", requant="double"),
+    **{name: Scheme(activation=name, weight=name) for name in (*FLOATS, *BLOCKS)},
 }
 """Schemes by name; `dfp16` is dynamic fixed point, as `pow2` is for 8 bits."""

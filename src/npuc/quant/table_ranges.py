@@ -7,13 +7,14 @@ at the result for any range; the ends are searched in turn.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from npuc.calib.statistics import Statistics, TensorStatistics
-from npuc.calib.table import CalibrationTable, Entry
+from npuc.calib.table import Entry
 from npuc.ir import Graph, value_name
 from npuc.quant.lower import SchemeOf
 from npuc.quant.lowering.tables import FUNCTIONS
@@ -25,7 +26,7 @@ _METHOD = "table"
 
 
 def refined_entries(
-    graph: Graph, statistics: Statistics, table: CalibrationTable, scheme_of: SchemeOf
+    graph: Graph, statistics: Statistics, table: Mapping[str, Entry], scheme_of: SchemeOf
 ) -> dict[str, Entry]:
     """Better ranges for the operands of functions of 8-bit affine layers, searched from those of a table."""
     entries: dict[str, Entry] = {}

@@ -4,7 +4,8 @@ No range method is best for every network: the squared error of a tensor says li
 matter to the output, and clipping them is fatal where they do. So the network is quantized with the ranges of a few
 methods, each result runs some calibration samples, and the one whose outputs are closest to float is kept. Tensors from
 which an output is reached without another layer with weights (the tail) are never clipped, and have 16 bits: the output
-is what is wanted. Then biases are corrected, unless that makes the outputs worse.
+is what is wanted. Then biases are corrected, unless that makes the outputs worse. If the outputs are still far from float,
+the few tensors that spoil them get 16 bits.
 """
 
 from __future__ import annotations
@@ -17,36 +18,58 @@ import numpy as np
 
 from npuc.calib.calibration import table_from
 from npuc.calib.statistics import Statistics
-from npuc.calib.table import CalibrationTable, Entry
+from npuc.calib.table import CalibrationTable
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.ir import Graph, Value, dtype_of, result_names, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.quant.bias_correction import correct_biases
 from npuc.quant.lower import quantize
-from npuc.quant.scheme import SCHEMES, Scheme
+from npuc.quant.output_aware import output_aware_entries
+from npuc.quant.prequantized import integer_types
+from npuc.quant.scheme import SCHEMES, Scales, Scheme
 from npuc.quant.table_ranges import refined_entries
+from npuc.quant.widening import spoilers, widened
 
 Array = np.ndarray[Any, Any]
 Sample = Mapping[str, Array]
 SchemeOf = Callable[[Any], Scheme | None]
 
 METHODS = ("mse", "mean", "percentile")
-"""The range methods that compete."""
+"""The range methods that compete. `auto`, which looks at the layers that read a tensor, has never won and is slow."""
 KEPT = 48
 """Samples that are kept from calibration for all this."""
 _JUDGES = 16
+_TRIED = 8
+"""Samples that `auto` looks at."""
 _TOLERANCE = 0.25
 """Decibels that a bias correction may seem to lose on the few samples that judge it."""
 
 
+_GOOD = 20.0
+"""Decibels of the outputs from which 8 bits are good enough."""
+_WORTH = 0.5
+"""Decibels that 16 bits have to gain."""
+_PROBED = 2
+"""Samples that show which tensors spoil the outputs."""
+
+
 @dataclass(frozen=True)
 class Tuned:
-    """A quantized network and the ranges that it was made with."""
+    """A quantized network, what its layers got, and the ranges that it was made with."""
 
     graph: Graph
     table: CalibrationTable
-    notes: tuple[str, ...] = ()
+    scheme_of: SchemeOf
     corrected: bool = False
+
+
+@dataclass(frozen=True)
+class _Trial:
+    sqnr: float
+    method: str
+    table: CalibrationTable
+    graph: Graph
+    corrected: int = 0
 
 
 def tune(
@@ -57,40 +80,83 @@ def tune(
     methods: Sequence[str] = METHODS,
     *,
     correct: bool = True,
+    widen: bool = True,
     threads: int = 1,
 ) -> Tuned:
-    """The best integer network that the methods give.
+    """The best integer network that the methods give; its notes say how it came about.
 
     The last third of the samples judges, the others correct biases; without samples the first method is taken.
+    `widen` allows 16 bits where 8 do not serve.
     """
-    overrides = unclipped(graph, scheme_of)
-    count = min(_JUDGES, max(1, len(samples) // 3))
-    judges, others = list(samples[-count:]), list(samples[:-count]) or list(samples)
-    float_engine = FloatEngine(graph, threads=threads)
-    reference = [float_engine.run(sample) for sample in judges]
-    trials = []
-    special: dict[str, Entry] = {}
-    for method in methods[: None if judges else 1]:
-        table = table_from(statistics, method, overrides=overrides)
-        special = special or refined_entries(graph, statistics, table, scheme_of)
-        table = CalibrationTable({**table.entries, **special}, table.comments, table.notes)
-        made = quantize(graph, table, scheme_of)
-        trials.append((output_sqnr(made, judges, reference, threads), method, table, made))
-    best, method, table, made = max(trials, key=lambda trial: trial[0])
-    notes, corrected = [], False
+    tuner = _Tuner(graph, statistics, samples, threads)
+    trials = [tuner.trial(method, scheme_of) for method in methods[: None if tuner.judges else 1]]
+    best = max(trials, key=lambda trial: trial.sqnr)
+    notes = []
     if len(trials) > 1:
-        figures = ", ".join(f"{name} {figure:.1f} dB" for figure, name, _, _ in trials)
-        notes.append(f"ranges by {method}: its outputs are closest to float ({figures})")
-    if correct and judges:
-        fixed = made.copy()
-        names = correct_biases(graph, fixed, others, threads)
-        after = output_sqnr(fixed, judges, reference, threads)
-        if names and after >= best - _TOLERANCE:
-            notes.append(f"corrected the biases of {len(names)} layers: {after:.1f} dB")
-            fixed.notes = made.notes
-            corrected, made = True, fixed
-    made.notes = [*made.notes, *notes]
-    return Tuned(made, table, tuple(notes), corrected)
+        figures = ", ".join(f"{trial.method} {trial.sqnr:.1f} dB" for trial in trials)
+        notes.append(f"ranges by {best.method}: its outputs are closest to float ({figures})")
+    if correct and tuner.judges:
+        best = tuner.corrected(best, scheme_of)
+    if widen and tuner.judges and best.sqnr < _GOOD:
+        tensors = spoilers(graph, integer_types(best.graph), tuner.others[:_PROBED], _GOOD, threads)
+        schemes = widened(scheme_of, tensors, wider)
+        wide = tuner.trial(best.method, schemes)
+        wide = tuner.corrected(wide, schemes) if correct else wide
+        if tensors and wide.sqnr >= best.sqnr + _WORTH:
+            names = ", ".join(value_name(value) for value in tensors)
+            notes.append(
+                f"16 bits for what rounding hurts most ({names}): {best.sqnr:.1f} to {wide.sqnr:.1f} dB"
+            )
+            best, scheme_of = wide, schemes
+    if best.corrected:
+        notes.append(f"corrected the biases of {best.corrected} layers: {best.sqnr:.1f} dB")
+    best.graph.notes = [*best.graph.notes, *notes]
+    return Tuned(best.graph, best.table, scheme_of, bool(best.corrected))
+
+
+class _Tuner:
+    """Makes integer networks of one float network and judges their outputs."""
+
+    def __init__(self, graph: Graph, statistics: Statistics, samples: Sequence[Sample], threads: int) -> None:
+        self.graph, self.statistics, self.threads = graph, statistics, threads
+        count = min(_JUDGES, max(1, len(samples) // 3))
+        self.judges, self.others = list(samples[-count:]), list(samples[:-count]) or list(samples)
+        engine = FloatEngine(graph, threads=threads)
+        self._reference = [engine.run(sample) for sample in self.judges]
+
+    def trial(self, method: str, scheme_of: SchemeOf) -> _Trial:
+        """The network with the ranges of one method."""
+        overrides = unclipped(self.graph, scheme_of)
+        table = table_from(self.statistics, method, overrides=overrides)
+        entries = dict(table.entries)
+        if method == "auto":
+            found = output_aware_entries(
+                self.graph, self.statistics, self.others[:_TRIED], scheme_of, self.threads
+            )
+            entries.update({name: entry for name, entry in found.items() if name not in overrides})
+        entries.update(refined_entries(self.graph, self.statistics, entries, scheme_of))
+        table = CalibrationTable(entries, table.comments, table.notes)
+        made = quantize(self.graph, table, scheme_of)
+        return _Trial(self._sqnr(made), method, table, made)
+
+    def corrected(self, trial: _Trial, scheme_of: SchemeOf) -> _Trial:
+        """The same with corrected biases, if that is no worse."""
+        fixed = trial.graph.copy()
+        names = correct_biases(self.graph, fixed, self.others, self.threads, scheme_of)
+        fixed.notes = trial.graph.notes
+        after = self._sqnr(fixed)
+        if not names or after < trial.sqnr - _TOLERANCE:
+            return trial
+        return replace(trial, sqnr=after, graph=fixed, corrected=len(names))
+
+    def _sqnr(self, made: Graph) -> float:
+        return output_sqnr(made, self.judges, self._reference, self.threads)
+
+
+def wider(scheme: Scheme) -> Scheme:
+    """The same scheme with activations of 16 bits."""
+    scales: Scales = "pow2" if scheme.activation_scales == "pow2" else "symmetric"
+    return replace(scheme, activation="i16", activation_scales=scales)
 
 
 def with_wide_tail(graph: Graph, scheme_of: SchemeOf) -> SchemeOf:
@@ -99,11 +165,11 @@ def with_wide_tail(graph: Graph, scheme_of: SchemeOf) -> SchemeOf:
     They are few and small, and nothing after them averages their rounding out.
     """
     tail = _tail(graph)
-    usual, wide = SCHEMES["int8"], replace(SCHEMES["int8"], activation="i16", activation_scales="symmetric")
 
     def choose(op: Any) -> Scheme | None:
         scheme = scheme_of(op)
-        return wide if scheme == usual and op.results and result_names(op)[0] in tail else scheme
+        last = scheme == SCHEMES["int8"] and op.results and result_names(op)[0] in tail
+        return wider(scheme) if scheme is not None and last else scheme
 
     return choose
 

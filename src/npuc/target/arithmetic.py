@@ -78,7 +78,8 @@ class Bias(Part):
     wide_bits: Width | None = None
     """Width beside a wide accumulator."""
     significant_bits: Width | None = None
-    """Bits that are kept, sign included: a bias is an integer of this width shifted to the left. All, if absent."""
+    """Bits that are kept, sign included: the biases of a layer are integers of this width, all shifted to the left by the
+    same amount. All, if absent."""
 
 
 class Accumulator(Part):

@@ -56,6 +56,9 @@ class ReduceToPool(GraphPattern):
             return
         if dtype(op.x).name not in ("f32", "f16"):
             return
+        if self.graph.arithmetic == "tflite" and op.kind == "mean":
+            # TFLite's integer mean multiplies the sum, its pool divides it: they round differently.
+            return
         rank = len(shape) - 2
         window: dict[str, Any] = {
             "kernel": shape[2:],

@@ -27,23 +27,12 @@ from npuc.ir.dtypes import QuantType, dtype_of, shape_of, tensor_type
 from npuc.ir.graph import Graph
 from npuc.ir.names import layer_name, location, result_names, value_name
 from npuc.ir.passes import Pass, register_pass
+from npuc.ir.top.movement import MOVERS
 
 Array = np.ndarray[Any, Any]
 
 _INTEGERS = ("i8", "ui8", "i16", "ui16", "i4", "ui4", "i32")
-_MOVERS = (
-    top.Reshape,
-    top.Permute,
-    top.Slice,
-    top.Split,
-    top.Expand,
-    top.Tile,
-    top.DepthToSpace,
-    top.SpaceToDepth,
-    top.ShuffleChannel,
-    top.Concat,
-    top.MaxPool,
-)
+_MOVERS: tuple[type[TopOp], ...] = (*MOVERS, top.Concat, top.MaxPool)
 """Ops that do the same to integers as to the reals that they stand for."""
 
 
@@ -150,6 +139,44 @@ class _Collapse:
         self.held: dict[SSAValue, tuple[SSAValue, QuantType]] = {}
         """Old integers to the new reals that they stand for."""
         self.stays: dict[tuple[SSAValue, QuantType], SSAValue] = {}
+        if keep is not None:
+            self._hold_inputs(keep)
+
+    def _hold_inputs(self, keep: Collection[str]) -> None:
+        """Inputs that are integers of one type, perhaps moved first, stand for reals from the start."""
+        for argument in self.source.block.args:
+            kinds = self._read_as(argument)
+            if len(kinds) == 1 and (kind := next(iter(kinds))).dtype.name in keep:
+                name = value_name(argument)
+                scale, zero = self._constants(kind, name)
+                op = top.Dequantize.make(self.new[argument], scale, zero, name=f"{name}/real")
+                real = self._add(op)
+                self.out.types[real] = kind
+                self.held[argument] = real, kind
+
+    def _read_as(self, value: SSAValue) -> set[QuantType]:
+        """The types that integers are dequantized with; none if anything else is done with them."""
+        kinds: set[QuantType] = set()
+        stack, seen = [value], {value}
+        while stack:
+            for use in stack.pop().uses:
+                op = use.operation
+                if isinstance(op, top.Dequantize):
+                    kind = parameters(self.source, op)
+                    if kind is None or use.index != 0:
+                        return set()
+                    kinds.add(kind)
+                elif isinstance(op, _MOVERS) and len(op.operands) == 1:
+                    stack.extend(result for result in op.results if result not in seen)
+                    seen.update(op.results)
+                else:
+                    return set()
+        return kinds
+
+    def _constants(self, kind: QuantType, name: str) -> tuple[SSAValue, SSAValue]:
+        scale = self._add(self.graph.add_weight(f"{name}/scale", np.asarray(kind.scale, np.float32)))
+        zero = np.asarray(kind.zero_point, kind.dtype.numpy)
+        return scale, self._add(self.graph.add_weight(f"{name}/zero_point", zero))
 
     def run(self) -> Collapsed:
         for op in self.source.ops:
@@ -171,7 +198,10 @@ class _Collapse:
             if isinstance(old, OpResult) and isinstance(old.op, top.WeightOp):
                 self.new[old] = self._add(top.WeightOp.of(old.op.ref, old.type))
             else:
-                self.new[old] = self._integers(*self.held[old], value_name(old))
+                real, kind = self.held[old]
+                name = value_name(old)
+                name = f"{name}/integers" if value_name(real) == name else name
+                self.new[old] = self._integers(real, kind, name)
         return self.new[old]
 
     def _add(self, op: Operation) -> SSAValue:
@@ -179,10 +209,7 @@ class _Collapse:
         return op.results[0]
 
     def _integers(self, real: SSAValue, kind: QuantType, name: str) -> SSAValue:
-        scale = self._add(self.graph.add_weight(f"{name}/scale", np.asarray(kind.scale, np.float32)))
-        zero = self._add(
-            self.graph.add_weight(f"{name}/zero_point", np.asarray(kind.zero_point, kind.dtype.numpy))
-        )
+        scale, zero = self._constants(kind, name)
         return self._add(top.Quantize.make(real, scale, zero, to=kind.dtype.name, name=name))
 
     def _quantize(self, op: top.Quantize) -> bool:

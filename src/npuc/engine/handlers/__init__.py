@@ -15,7 +15,7 @@ import numpy as np
 
 from npuc.ir import Graph
 from npuc.ir.definition import TensorOp
-from npuc.ir.dtypes import quant_of
+from npuc.ir.dtypes import element_of, is_narrow_float, quant_of
 
 Array = np.ndarray[Any, Any]
 Step = Callable[[list[Array]], list[Array]]
@@ -23,16 +23,22 @@ Handler = Callable[[Any, Graph, int], Step]
 
 _HANDLERS: dict[type[TensorOp], Handler] = {}
 _ONLY_INTEGER: set[type[TensorOp]] = set()
+_FLOATS: dict[type[TensorOp], Callable[[Any], bool]] = {}
 _RECORDABLE: set[type[TensorOp]] = set()
 _IN_PLACE: set[type[TensorOp]] = set()
 
 
 def handles(
-    *ops: type[TensorOp], only_integer: bool = False, recordable: bool = False, in_place: bool = False
+    *ops: type[TensorOp],
+    only_integer: bool = False,
+    floats: Callable[[Any], bool] | None = None,
+    recordable: bool = False,
+    in_place: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Register a handler.
 
-    `only_integer` ones serve `top` ops on quantized tensors and leave the rest to the CPU. The steps of `recordable`
+    `only_integer` ones serve `top` ops on quantized tensors, and those of bf16 and f16 that `floats` is true for, and
+    leave the rest to the CPU. The steps of `recordable`
     ones do nothing but what a tape can record (`npuc.engine.kernels.tape`): they start faster. Those of
     `in_place` ones read their operand only as an argument of a call of the core, so that it may be the user's own array.
     """
@@ -43,6 +49,8 @@ def handles(
             _HANDLERS[op] = function
             if only_integer:
                 _ONLY_INTEGER.add(op)
+            if floats is not None:
+                _FLOATS[op] = floats
             if recordable:
                 _RECORDABLE.add(op)
             if in_place:
@@ -62,8 +70,15 @@ def find_handler(op: TensorOp) -> Handler | None:
     """The handler for an op, or None if ONNX Runtime has to run it."""
     _load()
     if type(op) in _ONLY_INTEGER and quant_of(op.operands[0]) is None:
-        return None
+        floats = _FLOATS.get(type(op))
+        if floats is None or not is_narrow_float(element_of(op.operands[0])) or not floats(op):
+            return None
     return _HANDLERS.get(type(op))
+
+
+def always(op: Any) -> bool:
+    """For handlers of `top` ops that serve bf16 and f16 as they do integers."""
+    return True
 
 
 def is_recordable(op: TensorOp) -> bool:

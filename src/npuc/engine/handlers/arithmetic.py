@@ -9,7 +9,7 @@ import numpy as np
 
 from npuc.engine.handlers import Array, Step, handles
 from npuc.engine.handlers.layout import elementwise, inward, outward
-from npuc.engine.kernels import ConvPlan, MatMulPlan, Requant, eltwise, matmul, pooling, tables
+from npuc.engine.kernels import ConvPlan, MatMulPlan, Requant, eltwise, floats, matmul, pooling, tables
 from npuc.ir import Graph, Value, npu, shape_of, top
 from npuc.ir.dtypes import QuantType, quant_of
 from npuc.quant.arithmetic import AddScaling
@@ -179,6 +179,12 @@ def dequantize(op: npu.Dequantize, graph: Graph, threads: int) -> Step:
     return elementwise(lambda x: eltwise.dequantize(x, kind.scale, kind.zero_point, threads=threads))
 
 
+@handles(npu.Reinterpret)
+def reinterpret(op: npu.Reinterpret, graph: Graph, threads: int) -> Step:
+    """The same integers; a copy, because the place of a quantized tensor is used again."""
+    return lambda arrays: [np.array(arrays[0], order="C")]
+
+
 @handles(npu.Table, recordable=True)
 def table(op: npu.Table, graph: Graph, threads: int) -> Step:
     """A look-up."""
@@ -215,15 +221,12 @@ def avg_pool(op: npu.AvgPool, graph: Graph, threads: int) -> Step:
     return run
 
 
-@handles(top.MaxPool, only_integer=True, recordable=True)
+@handles(top.MaxPool, only_integer=True, floats=lambda op: len(op.kernel) == 2, recordable=True)
 def max_pool(op: top.MaxPool, graph: Graph, threads: int) -> Step:
     """The largest of each window."""
     kernel, strides, pads, out = map(_pair, (op.kernel, op.strides, op.pads, shape_of(op.y)[2:]))
     dilation = _pair(op.dilations)
+    pool = pooling.max_pool if quant_of(op.x) is not None else floats.largest_pool
     return lambda arrays: [
-        outward(
-            pooling.max_pool(
-                inward(arrays[0]), kernel, strides, pads, out, dilation=dilation, threads=threads
-            )
-        )
+        outward(pool(inward(arrays[0]), kernel, strides, pads, out, dilation=dilation, threads=threads))
     ]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from npuc.engine.handlers import Array, Step, handles
+from npuc.engine.handlers import Array, Step, always, handles
 from npuc.engine.handlers.layout import inward, memory_order, outward
 from npuc.engine.kernels.tape import contiguous, copy, do, empty
 from npuc.ir import Graph, shape_of, top
@@ -20,7 +20,7 @@ def _one(function: Any) -> Step:
     return lambda arrays: [function(arrays[0])]
 
 
-@handles(top.Reshape, only_integer=True, recordable=True)
+@handles(top.Reshape, only_integer=True, floats=always, recordable=True)
 def reshape(op: top.Reshape, graph: Graph, threads: int) -> Step:
     """The same elements in logical order."""
     shape = op.shape
@@ -37,21 +37,21 @@ def _reshaped(x: Array, shape: tuple[int, ...]) -> Array:
     return view
 
 
-@handles(top.Permute, only_integer=True, recordable=True)
+@handles(top.Permute, only_integer=True, floats=always, recordable=True)
 def permute(op: top.Permute, graph: Graph, threads: int) -> Step:
     """A view."""
     order = op.order
     return _one(lambda x: np.transpose(x, order))
 
 
-@handles(top.Expand, only_integer=True, recordable=True)
+@handles(top.Expand, only_integer=True, floats=always, recordable=True)
 def expand(op: top.Expand, graph: Graph, threads: int) -> Step:
     """A view."""
     shape = op.shape
     return _one(lambda x: np.broadcast_to(x, shape))
 
 
-@handles(top.Tile, only_integer=True, recordable=True)
+@handles(top.Tile, only_integer=True, floats=always, recordable=True)
 def tile(op: top.Tile, graph: Graph, threads: int) -> Step:
     """Repeated."""
     repeats, shape = op.repeats, shape_of(op.x)
@@ -64,7 +64,7 @@ def tile(op: top.Tile, graph: Graph, threads: int) -> Step:
     return _one(run)
 
 
-@handles(top.Slice, only_integer=True, recordable=True)
+@handles(top.Slice, only_integer=True, floats=always, recordable=True)
 def slice_(op: top.Slice, graph: Graph, threads: int) -> Step:
     """A view, with negative steps too."""
     index = []
@@ -75,14 +75,14 @@ def slice_(op: top.Slice, graph: Graph, threads: int) -> Step:
     return _one(lambda x: x[where])
 
 
-@handles(top.Split, only_integer=True, recordable=True)
+@handles(top.Split, only_integer=True, floats=always, recordable=True)
 def split(op: top.Split, graph: Graph, threads: int) -> Step:
     """Views."""
     axis, ends = op.axis, np.cumsum(op.sizes)[:-1]
     return lambda arrays: list(np.split(arrays[0], ends, axis=axis))
 
 
-@handles(top.Concat, only_integer=True, recordable=True)
+@handles(top.Concat, only_integer=True, floats=always, recordable=True)
 def concat(op: top.Concat, graph: Graph, threads: int) -> Step:
     """Joined in the memory order of the first operand."""
     axis, shape = op.axis % len(shape_of(op.y)), shape_of(op.y)
@@ -100,17 +100,18 @@ def concat(op: top.Concat, graph: Graph, threads: int) -> Step:
     return run
 
 
-def _code(value: float, kind: QuantType) -> int:
+def _code(value: float, kind: QuantType | None) -> float:
+    if kind is None:
+        return value
     least, most = kind.dtype.limits
     return int(min(max(np.rint(value / kind.scale) + kind.zero_point, least), most))
 
 
-@handles(top.Pad, only_integer=True, recordable=True)
+@handles(top.Pad, only_integer=True, floats=always, recordable=True)
 def pad(op: top.Pad, graph: Graph, threads: int) -> Step:
     """A constant border holds the integer that stands for the value; negative pads crop."""
     rank = len(shape_of(op.x))
     kind = quant_of(op.x)
-    assert kind is not None
     widths = [(max(op.pads[i], 0), max(op.pads[i + rank], 0)) for i in range(rank)]
     crop = tuple(
         slice(max(-op.pads[i], 0), shape_of(op.x)[i] - max(-op.pads[i + rank], 0)) for i in range(rank)
@@ -140,7 +141,7 @@ def pad(op: top.Pad, graph: Graph, threads: int) -> Step:
     return _one(mirrored)
 
 
-@handles(top.DepthToSpace, only_integer=True, recordable=True)
+@handles(top.DepthToSpace, only_integer=True, floats=always, recordable=True)
 def depth_to_space(op: top.DepthToSpace, graph: Graph, threads: int) -> Step:
     """Channels into pixels."""
     n, c, h, w = shape_of(op.x)
@@ -159,7 +160,7 @@ def depth_to_space(op: top.DepthToSpace, graph: Graph, threads: int) -> Step:
     return _one(run)
 
 
-@handles(top.SpaceToDepth, only_integer=True, recordable=True)
+@handles(top.SpaceToDepth, only_integer=True, floats=always, recordable=True)
 def space_to_depth(op: top.SpaceToDepth, graph: Graph, threads: int) -> Step:
     """Pixels into channels: the pixels of a row of a block lie side by side before and after."""
     n, c, h, w = shape_of(op.x)
@@ -174,7 +175,7 @@ def space_to_depth(op: top.SpaceToDepth, graph: Graph, threads: int) -> Step:
     return _one(run)
 
 
-@handles(top.ShuffleChannel, only_integer=True, recordable=True)
+@handles(top.ShuffleChannel, only_integer=True, floats=always, recordable=True)
 def shuffle_channel(op: top.ShuffleChannel, graph: Graph, threads: int) -> Step:
     """Channels interleaved: a transposition of groups and their members."""
     shape, group = shape_of(op.x), op.group
@@ -192,7 +193,7 @@ def shuffle_channel(op: top.ShuffleChannel, graph: Graph, threads: int) -> Step:
     return _one(run)
 
 
-@handles(top.Resize, only_integer=True, recordable=True)
+@handles(top.Resize, only_integer=True, floats=lambda op: op.mode == "nearest", recordable=True)
 def resize(op: top.Resize, graph: Graph, threads: int) -> Step:
     """Nearest neighbours by an index map for each axis."""
     maps = nearest_maps(op)

@@ -9,11 +9,11 @@ import numpy as np
 from npuc.engine.handlers import Array, Step, handles
 from npuc.engine.handlers.arithmetic import flat_stage, type_of
 from npuc.engine.handlers.layout import inward, outward
-from npuc.engine.kernels import normalization, reduction, resampling
+from npuc.engine.kernels import normalization, reduction, resampling, tables
 from npuc.engine.kernels.normalization import NormParameters
 from npuc.engine.kernels.softmax import SoftmaxParameters
 from npuc.engine.kernels.softmax import softmax as run_softmax
-from npuc.ir import Graph, npu, shape_of
+from npuc.ir import Graph, npu, shape_of, top
 from npuc.ir.dtypes import QuantType
 
 
@@ -21,7 +21,7 @@ from npuc.ir.dtypes import QuantType
 def softmax(op: npu.Softmax, graph: Graph, threads: int) -> Step:
     """Along any axis."""
     assert isinstance(op.to, QuantType)
-    tables = [graph.constant(value) for value in (op.coarse, op.fine)]
+    exponentials = [graph.constant(value) for value in (op.coarse, op.fine)]
     multiplier, shift, left, diff_min = op.parameters
     parameters = SoftmaxParameters(
         op.kind,
@@ -31,7 +31,7 @@ def softmax(op: npu.Softmax, graph: Graph, threads: int) -> Step:
         shift,
         left,
         diff_min,
-        (_entries(tables[0]), _entries(tables[1])),
+        (_entries(exponentials[0]), _entries(exponentials[1])),
         op.to.zero_point,
     )
     axis, lo, hi = op.axis, op.lo, op.hi
@@ -58,6 +58,13 @@ def norm(op: npu.Norm, graph: Graph, threads: int) -> Step:
         "threads": threads,
     }
     axis, groups = op.axis, op.groups
+    if op.mode == "l2" and op.kind == "double" and type_of(op.x).dtype.itemsize == 1:
+        zero = type_of(op.x).zero_point
+        return lambda arrays: [
+            normalization.l2_norm_tflite(
+                np.ascontiguousarray(arrays[0]), zero_x=zero, axis=axis, threads=threads
+            )
+        ]
     if op.mode in ("instance", "group"):
         return lambda arrays: [
             outward(normalization.group_norm(inward(arrays[0]), parameters, groups=groups, **options))
@@ -96,16 +103,28 @@ def resize_bilinear(op: npu.ResizeBilinear, graph: Graph, threads: int) -> Step:
     ]
 
 
-@handles(npu.ChannelTable)
+@handles(top.Reduce, only_integer=True, recordable=True)
+def extreme(op: top.Reduce, graph: Graph, threads: int) -> Step:
+    """The largest or the smallest."""
+    axes, keep = op.axes, op.keepdims
+    run = reduction.reduce_max if op.kind == "max" else reduction.reduce_min
+    return lambda arrays: [run(arrays[0], axes, keepdims=keep, threads=threads)]
+
+
+@handles(top.ArgReduce, only_integer=True, recordable=True)
+def where(op: top.ArgReduce, graph: Graph, threads: int) -> Step:
+    """Where the largest or the smallest is."""
+    axis, keep, last = op.axis, op.keepdims, op.select_last
+    run = reduction.argmax if op.max else reduction.argmin
+    return lambda arrays: [run(arrays[0], axis, keepdims=keep, last=last, threads=threads)]
+
+
+@handles(npu.ChannelTable, recordable=True)
 def channel_table(op: npu.ChannelTable, graph: Graph, threads: int) -> Step:
-    """All tables end to end, and an index into them."""
+    """Channels are the innermost axis in memory for rank 4, axis 1 elsewhere."""
     table = graph.constant(op.table)
     assert table is not None
-    least = type_of(op.x).dtype.limits[0]
-    first = np.arange(len(table), dtype=np.int32).reshape(-1, *[1] * (len(shape_of(op.x)) - 2)) * 256 - least
-
-    def run(arrays: list[Array]) -> list[Array]:
-        index = inward(arrays[0]).astype(np.int32) + inward(first[None])
-        return [outward(np.take(table.reshape(-1), index))]
-
-    return run
+    axis = 3 if len(shape_of(op.x)) == 4 else 1
+    return lambda arrays: [
+        outward(tables.lookup8_by_channel(inward(arrays[0]), table, axis, threads=threads))
+    ]

@@ -44,7 +44,7 @@ def max_pool(
     >>> max_pool(np.int8([[[[1], [2]], [[3], [4]]]]), (2, 2), (1, 1), (0, 0), (1, 1)).ravel().tolist()
     [4]
     """
-    raw = _raw(x, kernel, stride, pads, out, dilation)
+    raw = raw_pool(x, kernel, stride, pads, out, dilation)
     x = contiguous(x)
     y = empty((raw.n, raw.out_h, raw.out_w, raw.c), x.dtype)
     call("npuc_max_pool", "ppipi", raw, x, code(x.dtype, "x"), y, threads)
@@ -72,7 +72,7 @@ def average_pool(
     count elements.
     """
     y_dtype = np.dtype(x.dtype if dtype is None else dtype)
-    raw = _raw(x, kernel, stride, pads, out, dilation)
+    raw = raw_pool(x, kernel, stride, pads, out, dilation)
     check_zero_point(zero_point, x.dtype, "x")
     code_x, code_y = code(x.dtype, "x"), code(y_dtype, "the output")
     if rq.kind == "double":
@@ -111,7 +111,8 @@ def global_max_pool(x: Array, *, threads: int = 1) -> Array:
     return max_pool(x, (int(x.shape[1]), int(x.shape[2])), (1, 1), (0, 0), (1, 1), threads=threads)
 
 
-def _raw(x: Array, kernel: Pair, stride: Pair, pads: Pair, out: Pair, dilation: Pair) -> RawPool:
+def raw_pool(x: Array, kernel: Pair, stride: Pair, pads: Pair, out: Pair, dilation: Pair) -> RawPool:
+    """The windows of a pool, checked."""
     _check_rank(x)
     for name, pair, least in (
         ("kernel", kernel, 1),

@@ -58,11 +58,13 @@ class RecurrentParameters:
     shift: Array
     bias: Array
     bias_h: Array | None
-    scale_h: float
     cell_bits: int
     linear_before_reset: bool
     out_multiplier: int
     out_shift: int
+    state_multiplier: int
+    """GRU: from the first output to the first state."""
+    state_shift: int
     sigmoid: Array
     tanh: Array
     cell_tanh: Array
@@ -95,9 +97,9 @@ def recurrent_parameters(
         raise ValueError(f"the weights of an {cell} cannot have the shapes {w.shape} and {r.shape}")
     for name, weight in (("w", w), ("r", r)):
         if not np.issubdtype(weight.dtype, np.integer) or (
-            weight.size and np.abs(weight.astype(np.int64)).max() > 255
+            weight.size and np.abs(weight.astype(np.int64)).max() > 32767
         ):
-            raise ValueError(f"{name} must be integers of magnitude up to 255")
+            raise ValueError(f"{name} must be integers of magnitude up to 32767")
     if not 0 <= cell_bits <= 15:
         raise ValueError(f"a cell of 16 bits has 0 to 15 bits behind the point, not {cell_bits}")
     rows, hidden = w.shape[0], r.shape[1]
@@ -111,6 +113,7 @@ def recurrent_parameters(
     up = 2.0**shift
     together = np.where(apart, bias_w, np.asarray(bias_w, np.float64) + bias_r)
     out_multiplier, out_shift = quantize_multiplier((2.0**-30 if cell == "lstm" else 2.0**-15) / scale_h)
+    state_multiplier, state_shift = quantize_multiplier(scale_h * 2.0**15)
     return RecurrentParameters(
         cell=cell,
         w=np.ascontiguousarray(w, np.int16),
@@ -120,11 +123,12 @@ def recurrent_parameters(
         shift=shift,
         bias=_wide(together / target * up),
         bias_h=_wide((np.asarray(bias_r, np.float64) / target * up)[2 * hidden :]) if apart.any() else None,
-        scale_h=scale_h,
         cell_bits=cell_bits,
         linear_before_reset=bool(apart.any()),
         out_multiplier=out_multiplier,
         out_shift=out_shift,
+        state_multiplier=state_multiplier,
+        state_shift=state_shift,
         sigmoid=table16(lambda v: 1 / (1 + np.exp(-v)), GATE_SCALE, 0, 2.0**-15, 0),
         tanh=table16(np.tanh, GATE_SCALE, 0, 2.0**-15, 0),
         cell_tanh=table16(np.tanh, 2.0**-cell_bits, 0, 2.0**-15, 0),
@@ -170,7 +174,7 @@ def run_recurrent(
     start, state = empty(shape, out), empty(shape, np.int16)
     copy(start, np.full(shape, zero_h, out) if h is None else h)
     if cell_state is None and p.cell == "gru":
-        do(_first_state, start, zero_h, *quantize_multiplier(p.scale_h * 2.0**15), state)
+        do(_first_state, start, zero_h, p.state_multiplier, p.state_shift, state)
     else:
         copy(state, np.zeros(shape, np.int16) if cell_state is None else cell_state)
     limits = np.iinfo(out)
@@ -210,6 +214,16 @@ def run_recurrent(
     y = empty((steps, *shape), out)
     call("npuc_recurrent_run", "pppppi", raw, contiguous(x), start, state, y, threads)
     return y, start, state
+
+
+def has_room(parameters: RecurrentParameters, reach_x: int, reach_h: int) -> bool:
+    """Whether no sum can leave 62 bits, for inputs and outputs that differ by at most these from their zero points."""
+    p, quarter = parameters, 1 << 60
+    for weight, multiplier, reach in ((p.w, p.multiplier_x, reach_x), (p.r, p.multiplier_h, reach_h)):
+        most = np.abs(weight.astype(np.int64)).sum(axis=1).astype(object) * reach * multiplier.astype(object)
+        if max(most, default=0) > quarter:
+            return False
+    return True
 
 
 def from_onnx_order(rows: Array, cell: str) -> Array:

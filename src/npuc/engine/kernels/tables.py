@@ -6,6 +6,7 @@ order of the input's value. The arithmetic is docs/arithmetic-tables.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,27 @@ def lookup8(x: Array, table: Array, *, threads: int = 1) -> Array:
     x, table = contiguous(x), contiguous(table)
     y = empty(x.shape, table.dtype)
     call("npuc_table8", "pilpipi", x, code_x, x.size, table, code_y, y, threads)
+    return y
+
+
+def lookup8_by_channel(x: Array, tables: Array, axis: int, *, threads: int = 1) -> Array:
+    """tables[c][x] for x of channel c along `axis`: a table for each channel.
+
+    >>> tables = np.stack([np.arange(256), 255 - np.arange(256)]).astype(np.uint8)
+    >>> lookup8_by_channel(np.uint8([[3, 3]]), tables, 1).tolist()
+    [[3, 252]]
+    """
+    code_x = code(x.dtype, "x", ("int8", "uint8"))
+    code_y = code(tables.dtype, "the tables")
+    if not -x.ndim <= axis < x.ndim:
+        raise ValueError(f"there is no axis {axis} in a tensor of {x.ndim} dimensions")
+    axis %= x.ndim
+    if tables.shape != (x.shape[axis], 256):
+        raise ValueError(f"{x.shape[axis]} tables of 256 entries are needed, not the shape {tables.shape}")
+    x, tables = contiguous(x), contiguous(tables)
+    y = empty(x.shape, tables.dtype)
+    sizes = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+    call("npuc_channel_table8", "pilllpipi", x, code_x, *sizes, tables, code_y, y, threads)
     return y
 
 

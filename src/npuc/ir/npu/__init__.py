@@ -1,24 +1,51 @@
-"""The `npu` dialect: integer ops on quantized tensors, each with all that its arithmetic needs.
+"""The `npu` dialect: ops on quantized tensors, and on bf16 and f16, each with all that its arithmetic needs.
 
 Ops that only move elements, and `top.max_pool`, are those of the `top` dialect on quantized tensors: they are the same
 in both. Importing this package registers every op in `NPU_OPS`.
 """
 
 from npuc.ir.npu.arithmetic import Add, AvgPool, ChannelTable, Mul, Requant, Sub, Table
-from npuc.ir.npu.boundary import Dequantize, Quantize
+from npuc.ir.npu.boundary import Dequantize, Quantize, Reinterpret
 from npuc.ir.npu.definition import KINDS, NPU_OPS, NpuOp, OutputStage
+from npuc.ir.npu.floating import (
+    BlockRound,
+    Cast,
+    FloatAdd,
+    FloatAvgPool,
+    FloatConv,
+    FloatDeconv,
+    FloatMatMul,
+    FloatMul,
+    FloatOp,
+    FloatSub,
+    FloatTable,
+)
 from npuc.ir.npu.linear import Conv, Deconv, MatMul
+from npuc.ir.npu.recurrent import GRU, LSTM
 from npuc.ir.npu.rows import Norm, ReduceSum, ResizeBilinear, Softmax
 
 __all__ = [
+    "GRU",
     "KINDS",
+    "LSTM",
     "NPU_OPS",
     "Add",
     "AvgPool",
+    "BlockRound",
+    "Cast",
     "ChannelTable",
     "Conv",
     "Deconv",
     "Dequantize",
+    "FloatAdd",
+    "FloatAvgPool",
+    "FloatConv",
+    "FloatDeconv",
+    "FloatMatMul",
+    "FloatMul",
+    "FloatOp",
+    "FloatSub",
+    "FloatTable",
     "MatMul",
     "Mul",
     "Norm",
@@ -26,6 +53,7 @@ __all__ = [
     "OutputStage",
     "Quantize",
     "ReduceSum",
+    "Reinterpret",
     "Requant",
     "ResizeBilinear",
     "Softmax",

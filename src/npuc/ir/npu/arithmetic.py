@@ -8,7 +8,18 @@ from collections.abc import Sequence
 
 from xdsl.ir import Attribute
 
-from npuc.ir.definition import boolean, broadcast, integers, numbers, operand, require, result, shape_of
+from npuc.ir.definition import (
+    boolean,
+    broadcast,
+    integers,
+    number,
+    numbers,
+    operand,
+    require,
+    result,
+    shape_of,
+    text,
+)
 from npuc.ir.dtypes import QuantType, tensor_type
 from npuc.ir.npu.definition import NpuOp, OutputStage, npu_op, quantized
 from npuc.ir.top.window import window_output
@@ -100,11 +111,16 @@ class AvgPool(Parametric):
 
 @npu_op
 class Table(NpuOp):
-    """y = table[q]: 256 entries for 8-bit operands, 513 with linear interpolation for 16-bit ones."""
+    """y = table[q]: 256 entries for 8-bit operands, 513 with linear interpolation for 16-bit ones.
+
+    `function` and its `constants` tell what the table stands for; the arithmetic does not need them.
+    """
 
     name = "npu.table"
     x = operand()
     table = operand()
+    function: str = text("")
+    constants: tuple[float, ...] = numbers(())
     y = result()
 
     def infer(self) -> Sequence[Attribute]:
@@ -117,11 +133,17 @@ class Table(NpuOp):
 
 @npu_op
 class ChannelTable(NpuOp):
-    """y = table[c][q] for 8-bit operands: a table of 256 entries for each channel (axis 1)."""
+    """y = table[c][q] for 8-bit operands: a table of 256 entries for each channel (axis 1).
+
+    `slopes` (one integer a channel, of the scale `slope_scale`) tell the slopes of a PReLU; the arithmetic does not
+    need them.
+    """
 
     name = "npu.channel_table"
     x = operand()
     table = operand()
+    slopes: tuple[int, ...] = integers(())
+    slope_scale: float = number(0.0)
     y = result()
 
     def infer(self) -> Sequence[Attribute]:

@@ -243,3 +243,17 @@ class ShuffleChannel(TopOp):
             f"{self.group} groups do not divide the channels",
         )
         return [self.x.type]
+
+
+MOVERS: tuple[type[TopOp], ...] = (
+    Reshape,
+    Permute,
+    Slice,
+    Split,
+    Expand,
+    Tile,
+    DepthToSpace,
+    SpaceToDepth,
+    ShuffleChannel,
+)
+"""Ops of one operand that do the same to integers as to the reals that they stand for."""

@@ -16,7 +16,7 @@ from npuc.ir.definition import (
     text,
     top_op,
 )
-from npuc.ir.dtypes import dtype_of, tensor_type
+from npuc.ir.dtypes import element_of, quant_of, tensor_type
 
 KINDS = ("mean", "sum", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum", "log_sum_exp")
 
@@ -37,8 +37,10 @@ class Reduce(TopOp):
         x = shape_of(self.x)
         axes = {normal_axis(axis, len(x)) for axis in self.axes}
         shape = [1 if i in axes else n for i, n in enumerate(x) if self.keepdims or i not in axes]
-        return [tensor_type(shape, dtype_of(self.x.type))]
+        return [tensor_type(shape, element_of(self.x))]
 
     def check(self) -> None:
-        """A known kind."""
+        """A known kind; on quantized tensors one that compares."""
         require(self.kind in KINDS, f"kind '{self.kind}' is not one of {', '.join(KINDS)}")
+        compares = quant_of(self.x) is None or self.kind in ("max", "min")
+        require(compares, f"a reduction by {self.kind} is not defined on quantized tensors")

@@ -5,12 +5,14 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from npuc.ir import Value, npu, top
 from npuc.ir.npu import NpuOp
-from npuc.quant.arithmetic import AddScaling, add_parameters, mul_parameters, pool_parameters
-from npuc.quant.lower import Context, flat
+from npuc.quant.arithmetic import AddScaling, Scaling, add_parameters, mul_parameters, pool_parameters
+from npuc.quant.lower import Context, flat, require_multipliers
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
-from npuc.quant.parameters import relu_limits
+from npuc.quant.parameters import output_limits
 
 
 def _add_properties(found: AddScaling) -> dict[str, Any]:
@@ -30,12 +32,17 @@ def add(op: Any, context: Context) -> Value:
     width = 8 * max(t.dtype.itemsize for t in types)
     try:
         found = add_parameters(
-            scheme.requant, types[0].scale, types[1].scale, y.scale, scheme.multiplier_bits, width=width
+            scheme.requant, types[0].scale, types[1].scale, y.scale, width=width, **scheme.stage
         )
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
+    if found.kind in ("single", "single_even") and not (found.multiplier_a or found.multiplier_b):
+        largest = 2.0**width * max(t.scale for t in types) / y.scale
+        require_multipliers(Scaling(found.kind, np.zeros(1, np.int32)), largest)
+    if scheme.requant == "double" and found.shift < 31:
+        raise NoIntegerForm("its result is too fine: TFLite only scales sums down")
     kind: type[NpuOp] = npu.Add if isinstance(op, top.Add) else npu.Sub
-    lo, hi = relu_limits(y, op.relu, op.relu_limit)
+    lo, hi = output_limits(y, op.relu, op.relu_limit, narrow=scheme.narrow_activations)
     made: Value = context.emit(
         kind, a, b, to=y, kind=scheme.requant, lo=lo, hi=hi, loc=op.location, **_add_properties(found)
     ).y
@@ -47,12 +54,13 @@ def mul(op: top.Mul, context: Context) -> Value:
     """The product of integers is exact; one rounding."""
     scheme, y = context.scheme(op), context.type_of(op.y)
     a, b = context.integer(op.a), context.integer(op.b)
-    scales = context.type_of(op.a).scale, context.type_of(op.b).scale
+    types = context.type_of(op.a), context.type_of(op.b)
     try:
-        found = mul_parameters(scheme.requant, *scales, y.scale, scheme.multiplier_bits)
+        found = mul_parameters(scheme.requant, types[0].scale, types[1].scale, y.scale, **scheme.stage)
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
-    lo, hi = relu_limits(y, op.relu, op.relu_limit)
+    require_multipliers(found, prod(t.scale * 2.0 ** (8 * t.dtype.itemsize) for t in types) / y.scale)
+    lo, hi = output_limits(y, op.relu, op.relu_limit, narrow=scheme.narrow_activations)
     made: Value = context.emit(
         npu.Mul, a, b, to=y, kind=scheme.requant, lo=lo, hi=hi, loc=op.location, **flat(found)
     ).y
@@ -75,10 +83,12 @@ def avg_pool(op: top.AvgPool, context: Context) -> Value:
     if len(counts) > 4096:
         raise NoIntegerForm(f"a padded window of {count} positions has too many counts")
     try:
-        found = pool_parameters(scheme.requant, x.scale, y.scale, counts, scheme.multiplier_bits)
+        width = 8 * max(x.dtype.itemsize, y.dtype.itemsize)
+        found = pool_parameters(scheme.requant, x.scale, y.scale, counts, width=width, **scheme.stage)
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
-    lo, hi = y.dtype.limits
+    require_multipliers(found, 2.0**width * x.scale / y.scale)
+    lo, hi = output_limits(y, narrow=scheme.narrow_activations)
     properties = {} if scheme.requant == "double" else flat(found)
     made: Value = context.emit(
         npu.AvgPool,

@@ -12,18 +12,32 @@ from npuc.ir.dtypes import QuantType
 from npuc.quant.arithmetic import scaling
 from npuc.quant.lower import Context
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
-from npuc.quant.parameters import relu_limits
+from npuc.quant.parameters import bias_fits, largest_sum, output_limits
 from npuc.quant.scheme import Scheme
+from npuc.quant.tflite import narrowed, product, rounded_scaling
 
 Array = np.ndarray[Any, Any]
-WIDE = 48
-"""Bits of the accumulator for sums that 32 bits do not hold."""
 
 
-def output_stage(context: Context, name: str, factors: Array, scheme: Scheme) -> list[Value | None]:
-    """The constants (multiplier, shift, factor) that scale accumulators by real `factors`."""
+def sum_kind(scheme: Scheme) -> str:
+    """The kind of the output stage of sums: TFLite scales its 64-bit sums with one rounding."""
+    return "single" if scheme.requant == "double" and scheme.wide else scheme.requant
+
+
+def output_stage(
+    context: Context, name: str, factors: Array, scheme: Scheme, width: int = 0
+) -> list[Value | None]:
+    """The constants (multiplier, shift, factor) that scale accumulators by real `factors`.
+
+    A `width` in bits is that of a fully connected layer of TFLite, which rounds once.
+    """
     try:
-        found = scaling(scheme.requant, factors, scheme.multiplier_bits)
+        if width:
+            found = rounded_scaling(factors, width)
+        else:
+            found = scaling(scheme.requant, factors, **scheme.stage)
+            if sum_kind(scheme) != scheme.requant:
+                found = narrowed(found)
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
     columns = {"multiplier": found.multiplier, "shift": found.shift, "factor": found.scale}
@@ -32,16 +46,15 @@ def output_stage(context: Context, name: str, factors: Array, scheme: Scheme) ->
 
 def require_room(weight: Array, bias: Array | None, x: QuantType, axis: int, bits: int) -> None:
     """No accumulator may overflow: sum |q_w| * max |q_x - z_x| + |bias| stays below 2^(bits - 1) on every channel."""
-    least, most = x.dtype.limits
-    reach = max(most - x.zero_point, x.zero_point - least)
-    others = tuple(i for i in range(weight.ndim) if i != axis)
-    worst = np.abs(weight.astype(np.int64)).sum(axis=others).astype(object) * reach
-    if bias is not None and bias.size:
-        # A grouped transposed convolution has a bias for each channel of each group.
-        sizes = np.abs(bias.astype(object))
-        worst = worst + (sizes if sizes.shape == worst.shape else sizes.max())
-    if max(worst, default=0) >= 1 << (bits - 1):
-        raise NoIntegerForm(f"its sum can reach {max(worst)}, more than an accumulator of {bits} bits holds")
+    worst = largest_sum(weight, bias, x, axis)
+    if worst >= 1 << (bits - 1):
+        raise NoIntegerForm(f"its sum can reach {worst}, more than an accumulator of {bits} bits holds")
+
+
+def require_scaled_room(largest: int, factors: Array) -> None:
+    """What TFLite makes of a 64-bit sum has 32 bits before it is saturated."""
+    if largest * float(np.max(factors, initial=0.0)) >= 2.0**31:
+        raise NoIntegerForm("its scaled sum can leave 32 bits: its result is too fine")
 
 
 def _linear(
@@ -55,22 +68,31 @@ def _linear(
     """Shared by all ops with constant weights; `axis` is the output-channel axis of the weight."""
     name, source = value_name(op.results[0]), op.operands[0]
     x, y = context.type_of(source), context.type_of(op.results[0])
-    bits = scheme.accumulator_bits
     if op.bias is not None and context.constant(op.bias) is None:
         raise NoIntegerForm("its bias is computed at run time")
-    integers, scales, zero = context.quantized_weight(op.operands[1], axis, scheme, op.bias, x.scale)
-    bias = None if op.bias is None else context.quantized_bias(op.bias, x.scale, scales, bits)
+    # Coarser weights rather than a multiplier of 0, or a shift that there is not.
+    least = scheme.least_factor * y.scale / x.scale
+    integers, scales, zero = context.quantized_weight(op.operands[1], axis, scheme, op.bias, x.scale, least)
+    bias = None if op.bias is None else context.quantized_bias(op.bias, x.scale, scales, scheme)
+    if bias is not None and not bias_fits(bias, scheme):
+        raise NoIntegerForm("its bias has more bits than a bias may have")
     centred = integers.astype(np.int64) - zero
     try:
-        require_room(centred, bias, x, axis, bits)
+        require_room(centred, bias, x, axis, scheme.accumulator_bits)
     except NoIntegerForm as error:
-        if not context.wide_sums or scheme.requant == "double":
+        if scheme.wide or not scheme.has_wide_sums:
             raise
-        require_room(centred, bias, x, axis, WIDE)
+        require_room(centred, bias, x, axis, scheme.wide_sum_bits)
         context.remarks.append(f"{name} needs a wide accumulator: {error}")
         bias = None if bias is None else bias.astype(np.int64)
-    stage = output_stage(context, name, x.scale * scales / y.scale, scheme)
-    lo, hi = relu_limits(y, op.relu, op.relu_limit)
+    factors = x.scale * scales / y.scale
+    rounds_once = kind is npu.MatMul and scheme.requant == "double"
+    if not rounds_once and scheme.requant == "double" and x.dtype.name == "ui8":
+        factors = np.array([product(x.scale, float(scale)) / y.scale for scale in scales])
+    if scheme.requant == "double" and scheme.wide:
+        require_scaled_room(largest_sum(centred, bias, x, axis), factors)
+    stage = output_stage(context, name, factors, scheme, 8 * y.dtype.itemsize if rounds_once else 0)
+    lo, hi = output_limits(y, op.relu, op.relu_limit, narrow=scheme.narrow_activations)
     made: Value = context.emit(
         kind,
         context.integer(source),
@@ -79,7 +101,7 @@ def _linear(
         *stage,
         context.weight(f"{name}/weight_scale", scales.astype(np.float32)),
         to=y,
-        kind=scheme.requant,
+        kind="single" if rounds_once else sum_kind(scheme),
         lo=lo,
         hi=hi,
         weight_zero_point=zero,
@@ -125,12 +147,14 @@ def matmul(op: top.MatMul, context: Context) -> Value:
     x, w = context.type_of(op.a), context.type_of(op.b)
     inner = shape_of(op.a)[-1]
     reach = [max(t.dtype.limits[1] - t.zero_point, t.zero_point - t.dtype.limits[0]) for t in (x, w)]
-    if reach[0] * reach[1] * inner >= 1 << (scheme.accumulator_bits - 1):
-        raise NoIntegerForm(
-            f"its sum of {inner} products can overflow an accumulator of {scheme.accumulator_bits} bits"
-        )
-    stage = output_stage(context, name, np.array([x.scale * w.scale / y.scale]), scheme)
-    lo, hi = relu_limits(y, op.relu, op.relu_limit)
+    bits = scheme.wide_sum_bits if scheme.has_wide_sums else scheme.sum_bits
+    if reach[0] * reach[1] * inner >= 1 << (bits - 1):
+        raise NoIntegerForm(f"its sum of {inner} products can overflow an accumulator of {bits} bits")
+    scale = product(x.scale, w.scale) if scheme.requant == "double" else x.scale * w.scale
+    if scheme.requant == "double" and scheme.wide:
+        require_scaled_room(reach[0] * reach[1] * inner, np.array([scale / y.scale]))
+    stage = output_stage(context, name, np.array([scale / y.scale]), scheme)
+    lo, hi = output_limits(y, op.relu, op.relu_limit, narrow=scheme.narrow_activations)
     made: Value = context.emit(
         npu.MatMul,
         a,
@@ -139,7 +163,7 @@ def matmul(op: top.MatMul, context: Context) -> Value:
         *stage,
         None,
         to=y,
-        kind=scheme.requant,
+        kind=sum_kind(scheme),
         lo=lo,
         hi=hi,
         loc=op.location,

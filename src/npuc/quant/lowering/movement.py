@@ -6,21 +6,10 @@ from typing import Any
 
 from npuc.ir import Value, top
 from npuc.ir.definition import TopOp
+from npuc.ir.top.movement import MOVERS
 from npuc.quant.lower import Context
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
 from npuc.quant.lowering.rows import bilinear
-
-MOVERS: tuple[type[TopOp], ...] = (
-    top.Reshape,
-    top.Permute,
-    top.Slice,
-    top.Split,
-    top.Expand,
-    top.Tile,
-    top.DepthToSpace,
-    top.SpaceToDepth,
-    top.ShuffleChannel,
-)
 
 
 def _moved(op: Any, context: Context) -> list[Value]:
@@ -64,6 +53,6 @@ def resize(op: top.Resize, context: Context) -> list[Value]:
 def concat(op: top.Concat, context: Context) -> Value:
     """All operands in the type of the result."""
     to = context.type_of(op.results[0])
-    values = [context.integer(value, to) for value in op.inputs]
+    values = [context.joined(value, to) for value in op.inputs]
     made: Value = context.emit(top.Concat, values, axis=op.axis, loc=op.location).y
     return made

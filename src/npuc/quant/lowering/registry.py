@@ -16,27 +16,51 @@ from npuc.ir import Value
 from npuc.ir.definition import TopOp
 
 if TYPE_CHECKING:
+    from npuc.ir.dtypes import QuantType
     from npuc.quant.lower import Context
 
 Rule = Callable[[Any, "Context"], Value | list[Value]]
+Types = Callable[[Any, "Context"], list["QuantType | None"]]
 
 _RULES: dict[type[TopOp], Rule] = {}
-_SAME_TYPE: set[type[TopOp]] = set()
+_SAME_TYPE: dict[type[TopOp], Callable[[Any], bool]] = {}
+_TYPES: dict[type[TopOp], Types] = {}
+_FLOAT_RULES: dict[type[Any], Rule] = {}
 
 
 class NoIntegerForm(Exception):
     """This op has no integer form; the text says why."""
 
 
-def lowers(*ops: type[TopOp], same_type: bool = False) -> Callable[[Rule], Rule]:
-    """Register a rule; `same_type` ops give their result the type of their first operand."""
+def lowers(
+    *ops: type[TopOp], same_type: bool | Callable[[Any], bool] = False, types: Types | None = None
+) -> Callable[[Rule], Rule]:
+    """Register a rule.
+
+    `same_type` ops, all or those that it is true for, give their result the type of their first operand. `types` gives the
+    types of the results where ranges alone do not; None is a result that is not quantized.
+    """
 
     def register(function: Rule) -> Rule:
         for op in ops:
             assert op not in _RULES, f"two rules for {op.name}"
             _RULES[op] = function
             if same_type:
-                _SAME_TYPE.add(op)
+                _SAME_TYPE[op] = same_type if callable(same_type) else (lambda _: True)
+            if types is not None:
+                _TYPES[op] = types
+        return function
+
+    return register
+
+
+def lowers_float(*ops: type[Any]) -> Callable[[Rule], Rule]:
+    """Register a rule for results of bf16 or f16; that of `TopOp` serves all ops without one."""
+
+    def register(function: Rule) -> Rule:
+        for op in ops:
+            assert op not in _FLOAT_RULES, f"two float rules for {op.name}"
+            _FLOAT_RULES[op] = function
         return function
 
     return register
@@ -55,7 +79,26 @@ def find_rule(op: object) -> Rule | None:
     return _RULES.get(type(op))  # type: ignore[arg-type]
 
 
+def find_float_rule(op: object) -> Rule:
+    """The rule for an op whose result is bf16 or f16."""
+    _load()
+    base: type[Any] = TopOp
+    return _FLOAT_RULES.get(type(op)) or _FLOAT_RULES[base]
+
+
 def keeps_type(op: object) -> bool:
     """True if the op's result has the quantized type of its first operand."""
     _load()
-    return type(op) in _SAME_TYPE
+    return type(op) in _SAME_TYPE and _SAME_TYPE[type(op)](op)  # type: ignore[index]
+
+
+def may_keep_type(op: type) -> bool:
+    """True if some ops of a class have the type of their first operand."""
+    _load()
+    return op in _SAME_TYPE
+
+
+def find_types(op: object) -> Types | None:
+    """What gives the types of an op's results, if it is not their ranges."""
+    _load()
+    return _TYPES.get(type(op))  # type: ignore[arg-type]

@@ -12,8 +12,9 @@ from npuc.engine.kernels.softmax import softmax_parameters
 from npuc.ir import Value, npu, shape_of, top, value_name
 from npuc.ir.definition import normal_axis
 from npuc.quant.arithmetic import mean_parameters, requant_parameters
-from npuc.quant.lower import Context, flat
+from npuc.quant.lower import Context, flat, require_multipliers
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
+from npuc.quant.parameters import output_limits
 
 
 @lowers(top.Softmax)
@@ -31,7 +32,7 @@ def softmax(op: top.Softmax, context: Context) -> Value:
         context.weight(f"{name}/{what}", np.array(table, element)) if table else None
         for what, table in zip(("coarse", "fine"), found.tables, strict=True)
     ]
-    lo, hi = y.dtype.limits
+    lo, hi = output_limits(y, narrow=context.scheme(op).narrow_activations)
     made: Value = context.emit(
         npu.Softmax,
         context.integer(op.x),
@@ -67,7 +68,7 @@ def _norm(
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
     name = value_name(op.y)
-    lo, hi = y.dtype.limits
+    lo, hi = output_limits(y, narrow=context.scheme(op).narrow_activations)
     made: Value = context.emit(
         npu.Norm,
         context.integer(op.x),
@@ -117,9 +118,21 @@ def l2_norm(op: top.L2Norm, context: Context) -> Value:
     return _norm(op, context, "l2", width, 1 / sqrt(width), 0.0, axis=op.axis)
 
 
-@lowers(top.Reduce)
+def _compares(op: top.Reduce) -> bool:
+    return op.kind in ("max", "min")
+
+
+def _extreme(op: top.Reduce, context: Context) -> Value:
+    x, properties = context.integer(op.x), {"kind": op.kind, "axes": op.axes, "keepdims": op.keepdims}
+    made: Value = context.emit(top.Reduce, x, loc=op.location, **properties).y
+    return made
+
+
+@lowers(top.Reduce, same_type=_compares)
 def reduce(op: top.Reduce, context: Context) -> Value:
-    """Sums and means; other reductions stay float."""
+    """Sums and means; the largest and smallest, whose type stays; other reductions stay float."""
+    if _compares(op):
+        return _extreme(op, context)
     if op.kind not in ("sum", "mean"):
         raise NoIntegerForm(f"a reduction by {op.kind} has no integer form")
     scheme, x, y = context.scheme(op), context.type_of(op.x), context.type_of(op.y)
@@ -127,12 +140,14 @@ def reduce(op: top.Reduce, context: Context) -> Value:
     count = prod(shape[normal_axis(axis, len(shape))] for axis in op.axes)
     try:
         if op.kind == "mean":
-            found = mean_parameters(scheme.requant, x.scale, y.scale, count, scheme.multiplier_bits)
+            width = 8 * max(x.dtype.itemsize, y.dtype.itemsize)
+            found = mean_parameters(scheme.requant, x.scale, y.scale, count, width=width, **scheme.stage)
         else:
-            found = requant_parameters(scheme.requant, x.scale, y.scale, scheme.multiplier_bits)
+            found = requant_parameters(scheme.requant, x.scale, y.scale, **scheme.stage)
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
-    lo, hi = y.dtype.limits
+    require_multipliers(found, 2.0 ** (8 * x.dtype.itemsize) * x.scale / y.scale)
+    lo, hi = output_limits(y, narrow=context.scheme(op).narrow_activations)
     made: Value = context.emit(
         npu.ReduceSum,
         context.integer(op.x),
@@ -144,6 +159,23 @@ def reduce(op: top.Reduce, context: Context) -> Value:
         keepdims=op.keepdims,
         loc=op.location,
         **flat(found),
+    ).y
+    return made
+
+
+@lowers(top.ArgReduce, types=lambda op, context: [None])
+def where(op: top.ArgReduce, context: Context) -> Value:
+    """Integers compare as the reals that they stand for."""
+    if not context.is_integer(op.x):
+        raise NoIntegerForm("what it compares is float")
+    made: Value = context.emit(
+        top.ArgReduce,
+        context.integer(op.x),
+        max=op.max,
+        axis=op.axis,
+        keepdims=op.keepdims,
+        select_last=op.select_last,
+        loc=op.location,
     ).y
     return made
 
@@ -160,14 +192,24 @@ def bilinear(op: top.Resize, context: Context) -> Value:
     ):
         raise NoIntegerForm("it is not a plain interpolation of height and width")
     kind = context.scheme(op).requant
+    coordinates, scales = op.coordinates, op.scales
+    if kind == "double":
+        # TFLite has factors of size / size only, and no special case for one pixel.
+        if scales and any(s != n / m for s, n, m in zip(scales, op.sizes, shape, strict=True)):
+            raise NoIntegerForm("its factors are not those of its sizes")
+        scales = ()
+        if coordinates == "pytorch_half_pixel":
+            if min(op.sizes[2:]) == 1:
+                raise NoIntegerForm("it shrinks to one pixel by a rule that TFLite does not have")
+            coordinates = "half_pixel"
     made: Value = context.emit(
         npu.ResizeBilinear,
         context.integer(op.x),
         to=context.type_of(op.y),
         kind=kind,
         sizes=op.sizes,
-        scales=op.scales,
-        coordinates=op.coordinates,
+        scales=scales,
+        coordinates=coordinates,
         loc=op.location,
     ).y
     return made

@@ -9,9 +9,12 @@ import numpy as np
 
 from npuc.ir import Value, npu, shape_of, top, value_name
 from npuc.ir.definition import TopOp
-from npuc.quant.lower import Context
+from npuc.ir.dtypes import QuantType
+from npuc.quant.arithmetic import mul_parameters, requant_parameters, round_away
+from npuc.quant.lower import Context, flat
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
 from npuc.quant.parameters import quantize_array
+from npuc.quant.tflite import function_of, function_table, prelu_table
 
 Array = np.ndarray[Any, Any]
 Function = Callable[[Any, Array], Array]
@@ -90,33 +93,103 @@ _JUMPS = (top.Floor, top.Ceil, top.Round, top.Sign, top.ThresholdedRelu)
 """Functions that jump: straight lines between the entries of a table cannot follow them."""
 
 
-@lowers(*FUNCTIONS)
+def _require_entries(there: int, needed: int) -> None:
+    if there < needed:
+        raise NoIntegerForm(f"its table needs {needed} entries, and one may have {there}")
+
+
+@lowers(*(kind for kind in FUNCTIONS if kind not in (top.SiLU, top.Relu, top.Clip)))
 def table(op: TopOp, context: Context) -> Value:
     """One entry for each 8-bit value; 513 for 16 bits, interpolated between."""
+    return _table(op, context)
+
+
+def _table(op: TopOp, context: Context) -> Value:
     x, y = context.type_of(op.operands[0]), context.type_of(op.results[0])
+    scheme = context.scheme(op)
     least, most = x.dtype.limits
     if x.dtype.itemsize == 1:
+        _require_entries(scheme.table_entries, 256)
         codes = np.arange(least, most + 1)
     elif x.dtype.name == "i16":
         if isinstance(op, _JUMPS):
             raise NoIntegerForm("it jumps, and a table for 16 bits is interpolated")
+        _require_entries(scheme.wide_table_entries, 513)
         codes = np.minimum(np.arange(513) * 128 + least, most + 1)
     else:
         raise NoIntegerForm(f"there are no tables for {x.dtype.name}")
     if x.dtype.itemsize != y.dtype.itemsize:
         raise NoIntegerForm(f"its operand is {x.dtype.name} and its result {y.dtype.name}")
-    with np.errstate(all="ignore"):
-        real = FUNCTIONS[type(op)](op, x.scale * (codes - x.zero_point).astype(np.float64))
-    entries = quantize_array(np.nan_to_num(real, nan=0.0, posinf=3e38, neginf=-3e38), y)
+    function, constants = function_of(op)
+    entries = function_table(function, constants, x, y) if scheme.requant == "double" else None
+    if entries is None:
+        with np.errstate(all="ignore"):
+            real = FUNCTIONS[type(op)](op, x.scale * (codes - x.zero_point).astype(np.float64))
+        real = np.nan_to_num(real, nan=0.0, posinf=3e38, neginf=-3e38)
+        entries = quantize_array(real, y, narrow=scheme.narrow_activations)
     name = value_name(op.results[0])
     made: Value = context.emit(
         npu.Table,
         context.integer(op.operands[0]),
         context.weight(f"{name}/table", entries),
         to=y,
+        function=function,
+        constants=constants,
         loc=op.location,
     ).y
     return made
+
+
+@lowers(top.Relu, top.Clip)
+def bounded(op: Any, context: Context) -> Value:
+    """A table; under `double`, where TFLite has no such function, a change of scale between two limits."""
+    x, y = context.type_of(op.x), context.type_of(op.y)
+    own = isinstance(op, top.Relu) and op.limit in (0.0, 6.0) and x.dtype.itemsize == 1
+    if own or context.scheme(op).requant != "double":
+        return _table(op, context)
+    low, high = (0.0, op.limit or np.inf) if isinstance(op, top.Relu) else (op.min, op.max)
+    least, most = y.dtype.limits
+    steps = round_away(np.clip(np.array([low, high]) / y.scale, -1e9, 1e9))
+    ends = np.clip(steps + y.zero_point, least, most)
+    try:
+        found = requant_parameters("double", x.scale, y.scale)
+    except ValueError as error:
+        raise NoIntegerForm(str(error)) from error
+    made: Value = context.emit(
+        npu.Requant,
+        context.integer(op.x),
+        to=y,
+        kind="double",
+        lo=int(ends[0]),
+        hi=int(max(ends)),
+        loc=op.location,
+        **flat(found),
+    ).y
+    return made
+
+
+@lowers(top.SiLU)
+def silu(op: top.SiLU, context: Context) -> Value:
+    """A table; under `double` of 8 bits a sigmoid and a product, which is what TFLite has."""
+    x, y = context.type_of(op.x), context.type_of(op.y)
+    if context.scheme(op).requant != "double" or x.dtype.itemsize != 1 or x.dtype != y.dtype:
+        return _table(op, context)
+    gate = QuantType.of(x.dtype, 1 / 256, x.dtype.limits[0])
+    entries = function_table("sigmoid", (), x, gate)
+    assert entries is not None
+    name, source = f"{value_name(op.y)}/sigmoid", context.integer(op.x)
+    made = context.emit(
+        npu.Table, source, context.weight(f"{name}/table", entries), to=gate, function="sigmoid", name=name
+    ).y
+    try:
+        found = mul_parameters("double", x.scale, gate.scale, y.scale)
+    except ValueError as error:
+        raise NoIntegerForm(str(error)) from error
+    lo, hi = y.dtype.limits
+    out: Value = context.emit(
+        npu.Mul, source, made, to=y, kind="double", lo=lo, hi=hi, loc=op.location, **flat(found)
+    ).y
+    return out
 
 
 @lowers(top.PRelu)
@@ -131,15 +204,30 @@ def prelu(op: top.PRelu, context: Context) -> Value:
     per_channel = slope.size == 1 or tuple(slope.shape[-spatial - 1 :]) == (channels, *[1] * spatial)
     if x.dtype.itemsize != 1 or y.dtype.itemsize != 1 or not per_channel:
         raise NoIntegerForm("its slope is not per channel, or its tensors are not of 8 bits")
+    scheme = context.scheme(op)
+    _require_entries(scheme.table_entries, 256)
     least, most = x.dtype.limits
     real = x.scale * (np.arange(least, most + 1) - x.zero_point).astype(np.float64)
     slopes = np.broadcast_to(slope.reshape(-1, 1).astype(np.float64), (channels, 1))
-    entries = quantize_array(np.where(real >= 0, real, slopes * real), y)
+    stated: dict[str, Any] = {}
+    if scheme.requant == "double":
+        # TFLite's slopes are integers of one scale.
+        scale = float(np.float32(max(np.abs(slopes).max(initial=0.0) / 127, 2.0**-40)))
+        codes = np.clip(np.rint(slopes.reshape(-1) / scale), -127, 127).astype(np.int64)
+        own = context.own_integers(op.slope)
+        if own is not None:
+            codes, scale = np.broadcast_to(own[0].reshape(-1), channels), own[1]
+        entries = prelu_table(codes, scale, x, y)
+        stated = {"slopes": codes.tolist(), "slope_scale": scale}
+    else:
+        reals = np.where(real >= 0, real, slopes * real)
+        entries = quantize_array(reals, y, narrow=scheme.narrow_activations)
     made: Value = context.emit(
         npu.ChannelTable,
         context.integer(op.x),
         context.weight(f"{value_name(op.y)}/table", entries),
         to=y,
         loc=op.location,
+        **stated,
     ).y
     return made

@@ -1,0 +1,91 @@
+/*
+ * npuc: bf16 and f16, one call an op, whole tensors.
+ *
+ * The arithmetic is docs/arithmetic-float.md, to the bit: operands are widened to f32, a product is exact, sums run in f32 in
+ * a fixed order (kernel row, kernel column, input channel), and the result is rounded to nearest even. Activations of rank 4
+ * are NHWC in memory. `dtype` is NPUC_BF16 or NPUC_F16.
+ */
+#ifndef NPUC_FLOAT_H
+#define NPUC_FLOAT_H
+
+#include "npuc/kernels.h"
+#include "npuc/vector.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A convolution, or a transposed one. A fully connected layer is a 1 x 1 convolution over a batch of pixels. */
+typedef struct npuc_float_conv {
+    int32_t transposed;
+    int32_t groups;
+    int32_t in_channels, out_channels;
+    int32_t kernel_h, kernel_w;
+    int32_t stride_h, stride_w;
+    int32_t dilation_h, dilation_w;
+    int32_t pad_top, pad_left;
+    int32_t dtype;
+    int32_t relu;
+    float relu_limit; /* the upper limit of the relu if it is positive */
+} npuc_float_conv;
+
+/* Bytes of the prepared layer, or 0 for a layer that makes no sense. */
+NPUC_API size_t npuc_float_conv_size(const npuc_float_conv *conv);
+
+/*
+ * Prepare a layer into `buffer` (64-byte aligned, npuc_float_conv_size() bytes), which is then only read.
+ *
+ * `weight` has the layer's dtype, (out_channels, in_channels / groups, kernel_h, kernel_w), also for the transposed layer, and
+ * must be finite; `bias` has one entry for each output channel, or is NULL.
+ */
+NPUC_API npuc_status npuc_float_conv_prepare(const npuc_float_conv *conv, const uint16_t *weight, const float *bias,
+                                             void *buffer, size_t size);
+
+/* x (batch, height, width, in_channels) to y (batch, out_height, out_width, out_channels), both dense. */
+NPUC_API npuc_status npuc_float_conv_run(const void *prepared, const uint16_t *x, int64_t batch, int64_t height, int64_t width,
+                                         uint16_t *y, int64_t out_height, int64_t out_width, int32_t threads);
+
+/* y = relu(a * b + bias) for each of `batch` pairs of matrices; offsets are in elements, y is dense. */
+typedef struct npuc_float_matmul {
+    int32_t dtype;
+    int32_t transposed_b; /* b is (n, k) in memory */
+    int32_t threads;
+    int32_t relu;
+    float relu_limit;
+    int64_t m, k, n;
+    int64_t batch;
+    const int64_t *a_offset, *b_offset; /* `batch` entries each */
+} npuc_float_matmul;
+
+/* `bias` has an entry for each column, or is NULL. */
+NPUC_API npuc_status npuc_float_matmul_run(const npuc_float_matmul *matmul, const uint16_t *a, const uint16_t *b,
+                                           const float *bias, uint16_t *y);
+
+/* y = x as another type, each of NPUC_F32, NPUC_BF16 and NPUC_F16: exact, or rounded to nearest even. */
+NPUC_API npuc_status npuc_float_cast(const void *x, int32_t x_dtype, int64_t count, void *y, int32_t y_dtype, int32_t threads);
+
+/* y = table[x], x and y of 16 bits, the table by the bits of x. */
+NPUC_API npuc_status npuc_float_table(const uint16_t *x, int64_t count, const uint16_t *table, uint16_t *y, int32_t threads);
+
+/* y = relu(a + b), a - b or a * b (operation 0, 1, 2) under broadcasting: strides of `rank` entries, in elements; y is dense. */
+typedef struct npuc_float_binary {
+    int32_t dtype;
+    int32_t operation;
+    int32_t relu;
+    float relu_limit;
+    int32_t rank; /* at most 8 */
+    int32_t threads;
+    const int64_t *shape, *a_stride, *b_stride;
+} npuc_float_binary;
+
+NPUC_API npuc_status npuc_float_binary_run(const npuc_float_binary *binary, const uint16_t *a, const uint16_t *b, uint16_t *y);
+
+/* The sum of each window in f32, rows first, divided by its count of real positions, or of all (`include_pad`). */
+NPUC_API npuc_status npuc_float_average_pool(const npuc_pool *pool, const uint16_t *x, int32_t dtype, int32_t include_pad,
+                                             uint16_t *y, int32_t threads);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* NPUC_FLOAT_H */

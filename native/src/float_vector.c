@@ -1,0 +1,222 @@
+/* Elementwise ops, tables and averages of bf16 and f16: widened to f32, computed there, rounded once. */
+#include "floats.h"
+#include "npuc/float.h"
+
+enum { GRAIN = 1 << 14 };
+
+typedef struct cast_job {
+    const void *x;
+    void *y;
+    int32_t from, to;
+} cast_job;
+
+NPUC_INLINE void cast_body(const cast_job *j, int64_t begin, int64_t end, int32_t from, int32_t to)
+{
+    const uint16_t *narrow = j->x;
+    const float *wide = j->x;
+    for (int64_t i = begin; i < end; i++) {
+        const float value = from == NPUC_F32 ? wide[i] : npuc_widen(narrow[i], from);
+        if (to == NPUC_F32)
+            ((float *)j->y)[i] = value;
+        else
+            ((uint16_t *)j->y)[i] = npuc_narrow(value, to);
+    }
+}
+
+NPUC_INLINE void cast_part_body(const cast_job *j, int64_t begin, int64_t end)
+{
+    if (j->from == NPUC_F32 && j->to == NPUC_BF16)
+        cast_body(j, begin, end, NPUC_F32, NPUC_BF16);
+    else if (j->from == NPUC_F32)
+        cast_body(j, begin, end, NPUC_F32, NPUC_F16);
+    else if (j->from == NPUC_BF16 && j->to == NPUC_F32)
+        cast_body(j, begin, end, NPUC_BF16, NPUC_F32);
+    else if (j->from == NPUC_BF16)
+        cast_body(j, begin, end, NPUC_BF16, NPUC_F16);
+    else if (j->to == NPUC_F32)
+        cast_body(j, begin, end, NPUC_F16, NPUC_F32);
+    else
+        cast_body(j, begin, end, NPUC_F16, NPUC_BF16);
+}
+NPUC_TWICE(cast_part, (const cast_job *j, int64_t begin, int64_t end), (j, begin, end))
+
+static void cast_run(void *context, int64_t begin, int64_t end) { cast_part(context, begin, end); }
+
+npuc_status npuc_float_cast(const void *x, int32_t x_dtype, int64_t count, void *y, int32_t y_dtype, int32_t threads)
+{
+    const int known = (x_dtype == NPUC_F32 || npuc_is_narrow(x_dtype)) && (y_dtype == NPUC_F32 || npuc_is_narrow(y_dtype));
+    if (!known || x_dtype == y_dtype) return NPUC_UNSUPPORTED;
+    if (count < 0 || (count && (!x || !y))) return NPUC_BAD_ARGUMENT;
+    cast_job j = {x, y, x_dtype, y_dtype};
+    npuc_in_parts(threads, count, GRAIN, cast_run, &j);
+    return NPUC_OK;
+}
+
+typedef struct table_job {
+    const uint16_t *x, *table;
+    uint16_t *y;
+} table_job;
+
+static void table_run(void *context, int64_t begin, int64_t end)
+{
+    const table_job *j = context;
+    for (int64_t i = begin; i < end; i++) j->y[i] = j->table[j->x[i]];
+}
+
+npuc_status npuc_float_table(const uint16_t *x, int64_t count, const uint16_t *table, uint16_t *y, int32_t threads)
+{
+    if (count < 0 || !table || (count && (!x || !y))) return NPUC_BAD_ARGUMENT;
+    table_job j = {x, table, y};
+    npuc_in_parts(threads, count, GRAIN, table_run, &j);
+    return NPUC_OK;
+}
+
+/* Operands that are read through strides; the innermost dimension is walked by the loop, the others by counting. */
+typedef struct binary_job {
+    const npuc_float_binary *b;
+    const uint16_t *left, *right;
+    uint16_t *y;
+    int64_t inner;
+} binary_job;
+
+NPUC_INLINE float binary_of(float a, float b, int32_t operation)
+{
+    return operation == 0 ? a + b : operation == 1 ? a - b : a * b;
+}
+
+NPUC_INLINE void binary_line(const npuc_float_binary *b, const uint16_t *left, const uint16_t *right, uint16_t *y, int64_t n,
+                             int64_t ls, int64_t rs, int32_t dtype, int32_t operation)
+{
+    const int32_t relu = b->relu;
+    const float limit = b->relu_limit;
+    for (int64_t i = 0; i < n; i++) {
+        const float value = binary_of(npuc_widen(left[i * ls], dtype), npuc_widen(right[i * rs], dtype), operation);
+        y[i] = npuc_narrow(npuc_relu(value, relu, limit), dtype);
+    }
+}
+
+NPUC_INLINE void binary_typed(const npuc_float_binary *b, const uint16_t *left, const uint16_t *right, uint16_t *y, int64_t n,
+                              int64_t ls, int64_t rs, int32_t dtype, int32_t operation)
+{
+    if (ls == 1 && rs == 1)
+        binary_line(b, left, right, y, n, 1, 1, dtype, operation);
+    else if (ls == 1 && rs == 0)
+        binary_line(b, left, right, y, n, 1, 0, dtype, operation);
+    else
+        binary_line(b, left, right, y, n, ls, rs, dtype, operation);
+}
+
+NPUC_INLINE void binary_row_body(const npuc_float_binary *b, const uint16_t *left, const uint16_t *right, uint16_t *y,
+                                 int64_t n, int64_t ls, int64_t rs)
+{
+    const int bf16 = b->dtype == NPUC_BF16;
+    if (b->operation == 0)
+        bf16 ? binary_typed(b, left, right, y, n, ls, rs, NPUC_BF16, 0)
+             : binary_typed(b, left, right, y, n, ls, rs, NPUC_F16, 0);
+    else if (b->operation == 1)
+        bf16 ? binary_typed(b, left, right, y, n, ls, rs, NPUC_BF16, 1)
+             : binary_typed(b, left, right, y, n, ls, rs, NPUC_F16, 1);
+    else
+        bf16 ? binary_typed(b, left, right, y, n, ls, rs, NPUC_BF16, 2)
+             : binary_typed(b, left, right, y, n, ls, rs, NPUC_F16, 2);
+}
+NPUC_TWICE(binary_row,
+           (const npuc_float_binary *b, const uint16_t *left, const uint16_t *right, uint16_t *y, int64_t n, int64_t ls,
+            int64_t rs),
+           (b, left, right, y, n, ls, rs))
+
+/* Lines [begin, end) of the innermost dimension. */
+static void binary_run(void *context, int64_t begin, int64_t end)
+{
+    const binary_job *j = context;
+    const npuc_float_binary *b = j->b;
+    const int last = b->rank - 1;
+    for (int64_t line = begin; line < end; line++) {
+        int64_t rest = line, left = 0, right = 0;
+        for (int axis = last - 1; axis >= 0; axis--) {
+            const int64_t at = rest % b->shape[axis];
+            rest /= b->shape[axis];
+            left += at * b->a_stride[axis];
+            right += at * b->b_stride[axis];
+        }
+        binary_row(b, j->left + left, j->right + right, j->y + line * j->inner, j->inner, b->a_stride[last], b->b_stride[last]);
+    }
+}
+
+npuc_status npuc_float_binary_run(const npuc_float_binary *binary, const uint16_t *a, const uint16_t *b, uint16_t *y)
+{
+    if (!binary || binary->rank < 1 || binary->rank > NPUC_MAX_RANK || binary->operation < 0 || binary->operation > 2)
+        return NPUC_BAD_ARGUMENT;
+    if (!npuc_is_narrow(binary->dtype)) return NPUC_UNSUPPORTED;
+    int64_t lines = 1;
+    for (int i = 0; i < binary->rank; i++) {
+        if (binary->shape[i] < 0) return NPUC_BAD_ARGUMENT;
+        if (i < binary->rank - 1) lines *= binary->shape[i];
+    }
+    const int64_t inner = binary->shape[binary->rank - 1];
+    if (!lines || !inner) return NPUC_OK;
+    if (!a || !b || !y) return NPUC_BAD_ARGUMENT;
+    binary_job j = {binary, a, b, y, inner};
+    npuc_in_parts(binary->threads, lines, GRAIN / inner + 1, binary_run, &j);
+    return NPUC_OK;
+}
+
+typedef struct pool_job {
+    npuc_pool pool;
+    const uint16_t *x;
+    uint16_t *y;
+    int32_t dtype, include_pad;
+} pool_job;
+
+/* One output pixel, `n` channels from `first` on. */
+NPUC_INLINE void average_typed(const pool_job *j, int64_t index, int64_t first, int64_t n, int32_t dtype)
+{
+    const npuc_pool *p = &j->pool;
+    const int64_t column = index % p->out_w, row = index / p->out_w % p->out_h, image = index / p->out_w / p->out_h;
+    float sum[NPUC_BLOCK];
+    int64_t count = 0;
+    for (int64_t c = 0; c < n; c++) sum[c] = 0.0f;
+    for (int64_t ky = 0; ky < p->kernel_h; ky++) {
+        const int64_t iy = row * p->stride_h - p->pad_top + ky * p->dilation_h;
+        for (int64_t kx = 0; kx < p->kernel_w; kx++) {
+            const int64_t ix = column * p->stride_w - p->pad_left + kx * p->dilation_w;
+            if (iy < 0 || iy >= p->h || ix < 0 || ix >= p->w) continue;
+            const uint16_t *x = j->x + ((image * p->h + iy) * p->w + ix) * p->c + first;
+            for (int64_t c = 0; c < n; c++) sum[c] += npuc_widen(x[c], dtype);
+            count++;
+        }
+    }
+    const float divisor = (float)(j->include_pad ? p->kernel_h * p->kernel_w : count);
+    uint16_t *y = j->y + index * p->c + first;
+    for (int64_t c = 0; c < n; c++) y[c] = npuc_narrow(sum[c] / divisor, dtype);
+}
+
+NPUC_INLINE void average_body(const pool_job *j, int64_t index, int64_t first, int64_t n)
+{
+    if (j->dtype == NPUC_BF16)
+        average_typed(j, index, first, n, NPUC_BF16);
+    else
+        average_typed(j, index, first, n, NPUC_F16);
+}
+NPUC_TWICE(average, (const pool_job *j, int64_t index, int64_t first, int64_t n), (j, index, first, n))
+
+static void average_run(void *context, int64_t begin, int64_t end)
+{
+    const pool_job *j = context;
+    for (int64_t index = begin; index < end; index++)
+        for (int64_t c = 0; c < j->pool.c; c += NPUC_BLOCK)
+            average(j, index, c, j->pool.c - c < NPUC_BLOCK ? j->pool.c - c : NPUC_BLOCK);
+}
+
+npuc_status npuc_float_average_pool(const npuc_pool *pool, const uint16_t *x, int32_t dtype, int32_t include_pad, uint16_t *y,
+                                    int32_t threads)
+{
+    if (!npuc_is_narrow(dtype)) return NPUC_UNSUPPORTED;
+    if (!npuc_pool_valid(pool)) return NPUC_BAD_ARGUMENT;
+    const int64_t pixels = pool->n * pool->out_h * pool->out_w;
+    if (!pixels || !pool->c) return NPUC_OK;
+    if (!x || !y) return NPUC_BAD_ARGUMENT;
+    pool_job j = {*pool, x, y, dtype, include_pad};
+    npuc_in_parts(threads, pixels, GRAIN / (pool->c * pool->kernel_h * pool->kernel_w) + 1, average_run, &j);
+    return NPUC_OK;
+}

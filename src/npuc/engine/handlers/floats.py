@@ -1,0 +1,96 @@
+"""bf16 and f16 through the native core, and rounding to block floating point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from npuc.engine.handlers import Step, handles
+from npuc.engine.handlers.layout import elementwise, inward, outward
+from npuc.engine.kernels import floats
+from npuc.engine.kernels.blocks import block_round
+from npuc.ir import Graph, dtype_of, npu, shape_of
+
+
+def _pair(values: Sequence[int]) -> tuple[int, int]:
+    return values[0], values[1]
+
+
+@handles(npu.Cast, recordable=True, in_place=True)
+def cast(op: npu.Cast, graph: Graph, threads: int) -> Step:
+    """To another width."""
+    dtype = dtype_of(op.to).numpy
+    return elementwise(lambda x: floats.cast(x, dtype, threads=threads))
+
+
+@handles(npu.FloatConv, npu.FloatDeconv, recordable=True)
+def conv(op: Any, graph: Graph, threads: int) -> Step:
+    """Weights are packed once."""
+    weight = graph.constant(op.weight)
+    assert weight is not None
+    transposed = isinstance(op, npu.FloatDeconv)
+    plan = floats.FloatConvPlan(
+        weight,
+        graph.constant(op.bias),
+        strides=op.strides,
+        pads=op.pads,
+        dilations=op.dilations,
+        groups=op.group,
+        transposed=transposed,
+        output_padding=op.output_padding if transposed else (0, 0),
+        relu=op.relu,
+        relu_limit=op.relu_limit,
+    )
+    return lambda arrays: [outward(plan.run(inward(arrays[0]), threads))]
+
+
+@handles(npu.FloatMatMul, recordable=True)
+def matmul(op: npu.FloatMatMul, graph: Graph, threads: int) -> Step:
+    """With a constant matrix, packed once, or of two activations."""
+    weight, bias = graph.constant(op.weight), graph.constant(op.bias)
+    options: dict[str, Any] = {"relu": op.relu, "relu_limit": op.relu_limit}
+    if weight is not None and weight.ndim == 2:
+        plan = floats.FloatMatMulPlan(weight.T if op.transpose_b else weight, bias, **options)
+        return lambda arrays: [plan.run(arrays[0], threads)]
+    transpose = op.transpose_b
+    return lambda arrays: [
+        floats.matmul(arrays[0], arrays[1], bias, transpose_b=transpose, threads=threads, **options)
+    ]
+
+
+@handles(npu.FloatAdd, npu.FloatSub, npu.FloatMul, recordable=True)
+def binary(op: Any, graph: Graph, threads: int) -> Step:
+    """Two operands, broadcast."""
+    rank = len(shape_of(op.y))
+    operation = op.name.removeprefix("npu.float_")
+    options: dict[str, Any] = {"relu": op.relu, "relu_limit": op.relu_limit, "threads": threads}
+    return lambda arrays: [
+        outward(floats.binary(operation, *(inward(array, rank) for array in arrays), **options))
+    ]
+
+
+@handles(npu.FloatTable, recordable=True)
+def table(op: npu.FloatTable, graph: Graph, threads: int) -> Step:
+    """A look-up by bits."""
+    entries = graph.constant(op.table)
+    assert entries is not None
+    return elementwise(lambda x: floats.lookup(x, entries, threads=threads))
+
+
+@handles(npu.FloatAvgPool, recordable=True)
+def avg_pool(op: npu.FloatAvgPool, graph: Graph, threads: int) -> Step:
+    """The mean of each window."""
+    window = tuple(map(_pair, (op.kernel, op.strides, op.pads, shape_of(op.y)[2:])))
+    options: dict[str, Any] = {
+        "dilation": _pair(op.dilations),
+        "include_pad": op.count_include_pad,
+        "threads": threads,
+    }
+    return lambda arrays: [outward(floats.average_pool(inward(arrays[0]), *window, **options))]
+
+
+@handles(npu.BlockRound)
+def blocks(op: npu.BlockRound, graph: Graph, threads: int) -> Step:
+    """For evaluation: no kernel of the core."""
+    axis, kind = op.axis, op.format
+    return lambda arrays: [block_round(arrays[0], axis, kind)]

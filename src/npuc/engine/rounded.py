@@ -1,0 +1,94 @@
+"""What rounding some tensors alone does to the outputs of a float network.
+
+The program is exported once; for each set of tensors, a quantize and a dequantize node are put behind each of them and
+the rest computes in float. Noise is error over signal at the outputs, their mean: independent roundings add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto, helper, numpy_helper
+
+from npuc.engine.floating import session_options
+from npuc.engine.weights import attach_weights
+from npuc.export.onnx import ALL_TENSORS, to_onnx
+from npuc.ir import Graph
+from npuc.ir.dtypes import QuantType
+
+Array = np.ndarray[Any, Any]
+
+
+def output_noise(
+    graph: Graph,
+    sets: Sequence[Collection[str]],
+    types: Mapping[str, QuantType],
+    samples: Sequence[Mapping[str, Array]],
+    threads: int = 1,
+) -> Iterator[float]:
+    """For each set of tensors, by name, the noise at the outputs if only those are rounded to their types."""
+    exported = to_onnx(graph, ALL_TENSORS)
+    names = dict(exported.fetched)
+    outputs = [port.name for port in graph.outputs]
+    kept = [info for info in exported.proto.graph.output if info.name in outputs]
+    del exported.proto.graph.output[:]
+    exported.proto.graph.output.extend(kept)
+
+    def run(proto: ModelProto) -> list[list[Array]]:
+        import onnxruntime as ort
+
+        options = session_options(threads, optimize=False)
+        held = attach_weights(exported, options)
+        session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        found = [session.run(outputs, dict(sample)) for sample in samples]
+        del session, held
+        return found
+
+    exact = run(exported.proto)
+    for chosen in sets:
+        rounded = {names[name]: types[name] for name in chosen if names.get(name, name) not in outputs}
+        yield _noise(run(_rounding(exported.proto, rounded)), exact)
+
+
+def _rounding(model: ModelProto, types: Mapping[str, QuantType]) -> ModelProto:
+    """The same model with tensors rounded on their way to those that read them."""
+    made = ModelProto()
+    made.CopyFrom(model)
+    nodes: list[NodeProto] = []
+    for name, kind in types.items():
+        scale = numpy_helper.from_array(np.array(kind.scale, np.float32), f"{name}/scale")
+        zero = numpy_helper.from_array(np.array(kind.zero_point, kind.dtype.numpy), f"{name}/zero_point")
+        made.graph.initializer.extend([scale, zero])
+    for node in made.graph.node:
+        for place, name in enumerate(node.input):
+            if name in types:
+                node.input[place] = f"{name}/rounded"
+        nodes.append(node)
+        for name in node.output:
+            if name in types:
+                ends = [f"{name}/scale", f"{name}/zero_point"]
+                nodes.append(helper.make_node("QuantizeLinear", [name, *ends], [f"{name}/steps"]))
+                nodes.append(
+                    helper.make_node("DequantizeLinear", [f"{name}/steps", *ends], [f"{name}/rounded"])
+                )
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    return made
+
+
+def _noise(found: list[list[Array]], exact: list[list[Array]]) -> float:
+    ratios = []
+    for index in range(len(exact[0])):
+        if exact[0][index].dtype.kind != "f":
+            continue
+        pairs = [
+            (got[index].astype(np.float64), want[index].astype(np.float64))
+            for got, want in zip(found, exact, strict=True)
+        ]
+        signal = sum(float(np.square(want).sum()) for _, want in pairs)
+        error = sum(float(np.square(got - want).sum()) for got, want in pairs)
+        if signal > 0:
+            ratios.append(error / signal)
+    return float(np.mean(ratios)) if ratios else 0.0

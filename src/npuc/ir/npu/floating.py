@@ -1,0 +1,231 @@
+"""Ops on bf16 and f16, which need no scales: docs/arithmetic-float.md.
+
+Operands are widened to f32, products are exact, sums are f32 in the order kernel row, kernel column, input channel, and
+the result is rounded to nearest even. Ops that only move elements, and `top.max_pool`, are those of the `top` dialect.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from xdsl.ir import Attribute
+
+from npuc.ir.definition import (
+    boolean,
+    broadcast,
+    integer,
+    integers,
+    normal_axis,
+    number,
+    operand,
+    optional_operand,
+    require,
+    result,
+    shape_of,
+    text,
+)
+from npuc.ir.dtypes import dtype_of, is_narrow_float, tensor_type
+from npuc.ir.npu.definition import NpuOp, npu_op
+from npuc.ir.top import convolution, matmul
+from npuc.ir.top.window import window_output
+
+BLOCK_FORMATS = ("mx6", "mx9")
+
+
+class FloatOp(NpuOp):
+    """An op on bf16 or f16."""
+
+    def check(self) -> None:
+        """The result and all operands but a bias have one type."""
+        require(is_narrow_float(self.to), f"the result must be bf16 or f16, not {self.to}")
+        for value in self.narrow_operands():
+            require(
+                value.type.element_type == self.to,
+                f"an operand of type {value.type} for a result of {self.to}",
+            )
+
+    def narrow_operands(self) -> Sequence[Any]:
+        """The operands that have the type of the result."""
+        return self.operands
+
+
+class FloatLinear(FloatOp):
+    """Shared by convolution and matrix product; the bias is f32, the sum starts with it; relu is fused."""
+
+    x = operand()
+    weight = operand()
+    bias = optional_operand()
+    relu: bool = boolean(False)
+    relu_limit: float = number(0.0)
+    y = result()
+
+    def narrow_operands(self) -> Sequence[Any]:
+        """All but the bias."""
+        return self.operands[:2]
+
+    def check(self) -> None:
+        """The bias is f32."""
+        super().check()
+        require(self.bias is None or dtype_of(self.bias.type).name == "f32", "the bias must be f32")
+
+
+class FloatConvolution(FloatLinear):
+    """Shared by `float_conv` and `float_deconv`."""
+
+    strides: tuple[int, ...] = integers()
+    pads: tuple[int, ...] = integers()
+    dilations: tuple[int, ...] = integers()
+    group: int = integer(1)
+
+
+@npu_op
+class FloatConv(FloatConvolution):
+    """`top.conv` on bf16 or f16."""
+
+    name = "npu.float_conv"
+
+    def infer(self) -> Sequence[Attribute]:
+        """N x output channels x spatial."""
+        return [tensor_type(convolution.conv_shape(self), self.to)]
+
+
+@npu_op
+class FloatDeconv(FloatConvolution):
+    """`top.deconv` on bf16 or f16."""
+
+    name = "npu.float_deconv"
+    output_padding: tuple[int, ...] = integers()
+
+    def infer(self) -> Sequence[Attribute]:
+        """N x output channels x spatial."""
+        return [tensor_type(convolution.deconv_shape(self), self.to)]
+
+
+@npu_op
+class FloatMatMul(FloatLinear):
+    """`top.matmul` on bf16 or f16: `weight` is a constant or an activation."""
+
+    name = "npu.float_matmul"
+    transpose_b: bool = boolean(False)
+
+    def infer(self) -> Sequence[Attribute]:
+        """Batch axes x M x N."""
+        return [tensor_type(matmul.matmul_shape(self.x, self.weight, self.bias, self.transpose_b), self.to)]
+
+
+class FloatBinary(FloatOp):
+    """Two operands, broadcast: computed in f32, then a fused relu, then rounded."""
+
+    a = operand()
+    b = operand()
+    relu: bool = boolean(False)
+    relu_limit: float = number(0.0)
+    y = result()
+
+    def infer(self) -> Sequence[Attribute]:
+        """The broadcast shape."""
+        return [tensor_type(broadcast(shape_of(self.a), shape_of(self.b)), self.to)]
+
+
+@npu_op
+class FloatAdd(FloatBinary):
+    """a + b"""
+
+    name = "npu.float_add"
+
+
+@npu_op
+class FloatSub(FloatBinary):
+    """a - b"""
+
+    name = "npu.float_sub"
+
+
+@npu_op
+class FloatMul(FloatBinary):
+    """a * b"""
+
+    name = "npu.float_mul"
+
+
+@npu_op
+class FloatAvgPool(FloatOp):
+    """The f32 sum of each window, rows first, divided by its count of real positions, or of all."""
+
+    name = "npu.float_avg_pool"
+    x = operand()
+    kernel: tuple[int, ...] = integers()
+    strides: tuple[int, ...] = integers()
+    pads: tuple[int, ...] = integers()
+    dilations: tuple[int, ...] = integers()
+    ceil_mode: bool = boolean(False)
+    count_include_pad: bool = boolean(False)
+    y = result()
+
+    def infer(self) -> Sequence[Attribute]:
+        """N x C x spatial."""
+        x = shape_of(self.x)
+        require(len(self.kernel) == 2 and len(x) == 4, "needs rank 4 and a kernel of two axes")
+        spatial = window_output(x[2:], self.kernel, self.strides, self.pads, self.dilations, self.ceil_mode)
+        return [tensor_type((*x[:2], *spatial), self.to)]
+
+
+@npu_op
+class FloatTable(FloatOp):
+    """y = table[x]: an entry for each of the 65536 values of x, in the order of its bits."""
+
+    name = "npu.float_table"
+    x = operand()
+    table = operand()
+    y = result()
+
+    def infer(self) -> Sequence[Attribute]:
+        """The shape of x."""
+        require(shape_of(self.table) == (1 << 16,), "a table of 65536 entries is needed")
+        return [tensor_type(shape_of(self.x), self.to)]
+
+
+@npu_op
+class Cast(NpuOp):
+    """x as f32, bf16 or f16: exact, or rounded to nearest even."""
+
+    name = "npu.cast"
+    x = operand()
+    y = result()
+
+    def infer(self) -> Sequence[Attribute]:
+        """The shape of x."""
+        return [tensor_type(shape_of(self.x), self.to)]
+
+    def check(self) -> None:
+        """Between two of the three types."""
+        for kind in (self.to, self.x.type.element_type):  # type: ignore[attr-defined]
+            require(
+                is_narrow_float(kind) or kind == dtype_of("f32").type,
+                f"a cast is of f32, bf16, f16, not {kind}",
+            )
+        require(self.x.type.element_type != self.to, "a cast changes the type")  # type: ignore[attr-defined]
+
+
+@npu_op
+class BlockRound(NpuOp):
+    """f32 rounded to what block floating point holds, blocks of 16 along `axis`; `format` is mx6 or mx9.
+
+    For evaluation: the values stay f32.
+    """
+
+    name = "npu.block_round"
+    x = operand()
+    axis: int = integer()
+    format: str = text()
+    y = result()
+
+    def infer(self) -> Sequence[Attribute]:
+        """The shape of x."""
+        return [tensor_type(shape_of(self.x), self.to)]
+
+    def check(self) -> None:
+        """A known format of f32."""
+        normal_axis(self.axis, len(shape_of(self.x)))
+        require(self.format in BLOCK_FORMATS, f"format '{self.format}' is not {' or '.join(BLOCK_FORMATS)}")
+        plain = dtype_of("f32").type
+        require(self.to == plain == self.x.type.element_type, "needs f32")  # type: ignore[attr-defined]

@@ -1,0 +1,176 @@
+"""Rules for bf16 and f16: no scales, no ranges, the same op on a shorter type.
+
+An op without a kernel of its own runs in float32 on the widened operands, and its result is rounded.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+
+from npuc.engine.kernels.floats import BF16
+from npuc.ir import Value, dtype_of, layer_name, location, npu, result_names, shape_of, top, value_name
+from npuc.ir.definition import TopOp
+from npuc.ir.top.movement import MOVERS
+from npuc.quant.lower import Context
+from npuc.quant.lowering.registry import lowers_float
+from npuc.quant.lowering.tables import FUNCTIONS, Function
+
+Array = np.ndarray[Any, Any]
+
+
+@lowers_float(TopOp)
+def widened(op: TopOp, context: Context) -> list[Value]:
+    """The op in float32 between casts."""
+    to = context.type_of(op.results[0])
+    wide = type(op).create(
+        operands=[context.widened(value, to) for value in op.operands],
+        result_types=[value.type for value in op.results],
+        properties=op.properties,
+        attributes=op.attributes,
+        location=cast(Any, location([f"{name}/wide" for name in result_names(op)], layer_name(op))),
+    )
+    context.graph.block.add_op(wide)
+    rounded = [
+        context.emit(npu.Cast, made, to=to, name=value_name(old), layer=layer_name(op))
+        for old, made in zip(op.results, wide.results, strict=True)
+    ]
+    return [made.y for made in rounded]
+
+
+def _properties(op: Any) -> dict[str, Any]:
+    return {key: op.properties[key] for key in op.CONVERTERS if key in op.properties}
+
+
+@lowers_float(*MOVERS, top.Pad)
+def move(op: TopOp, context: Context) -> list[Value]:
+    """The same op on other elements."""
+    x = context.short(op.operands[0], context.type_of(op.results[0]))
+    return list(context.emit(type(op), x, loc=op.location, **_properties(op)).results)
+
+
+@lowers_float(top.MaxPool)
+def max_pool(op: top.MaxPool, context: Context) -> list[Value]:
+    """Two spatial axes have a kernel."""
+    return move(op, context) if len(op.kernel) == 2 else widened(op, context)  # type: ignore[return-value]
+
+
+@lowers_float(top.Resize)
+def resize(op: top.Resize, context: Context) -> list[Value]:
+    """Nearest neighbours are copied."""
+    return move(op, context) if op.mode == "nearest" else widened(op, context)  # type: ignore[return-value]
+
+
+@lowers_float(top.Concat)
+def concat(op: top.Concat, context: Context) -> Value:
+    """All operands in the type of the result."""
+    to = context.type_of(op.results[0])
+    values = [context.short(value, to) for value in op.inputs]
+    made: Value = context.emit(top.Concat, values, axis=op.axis, loc=op.location).y
+    return made
+
+
+_LINEAR: dict[type[TopOp], type[npu.FloatOp]] = {
+    top.Conv: npu.FloatConv,
+    top.Deconv: npu.FloatDeconv,
+    top.MatMul: npu.FloatMatMul,
+}
+
+
+@lowers_float(*_LINEAR)
+def linear(op: Any, context: Context) -> Value | list[Value]:
+    """Convolutions need constant weights and two spatial axes; products may be of two activations."""
+    to = context.type_of(op.results[0])
+    constant = context.constant(op.operands[1])
+    fixed = constant is not None or isinstance(op, top.MatMul)
+    flat = isinstance(op, top.MatMul) or len(op.strides) == 2
+    biased = op.bias is None or context.constant(op.bias) is not None
+    if not (fixed and flat and biased):
+        return widened(op, context)
+    made: Value = context.emit(
+        _LINEAR[type(op)],
+        context.short(op.operands[0], to),
+        context.short(op.operands[1], to),
+        None if op.bias is None else context.real(op.bias),
+        to=to,
+        loc=op.location,
+        **_properties(op),
+    ).y
+    return made
+
+
+_BINARY: dict[type[TopOp], type[npu.FloatOp]] = {
+    top.Add: npu.FloatAdd,
+    top.Sub: npu.FloatSub,
+    top.Mul: npu.FloatMul,
+}
+
+
+@lowers_float(*_BINARY)
+def binary(op: Any, context: Context) -> Value:
+    """Both operands in the type of the result."""
+    to = context.type_of(op.y)
+    a, b = (context.short(value, to) for value in (op.a, op.b))
+    made: Value = context.emit(_BINARY[type(op)], a, b, to=to, loc=op.location, **_properties(op)).y
+    return made
+
+
+@lowers_float(top.AvgPool)
+def avg_pool(op: top.AvgPool, context: Context) -> Value | list[Value]:
+    """Two spatial axes have a kernel."""
+    if len(op.kernel) != 2 or len(shape_of(op.x)) != 4:
+        return widened(op, context)
+    to = context.type_of(op.y)
+    made: Value = context.emit(
+        npu.FloatAvgPool, context.short(op.x, to), to=to, loc=op.location, **_properties(op)
+    ).y
+    return made
+
+
+_AS_IEEE: dict[type[TopOp], Function] = {
+    top.Log: lambda op, x: np.log(x),
+    top.Sqrt: lambda op, x: np.sqrt(x),
+    top.Rsqrt: lambda op, x: 1 / np.sqrt(x),
+    top.Reciprocal: lambda op, x: 1 / x,
+    top.Asin: lambda op, x: np.arcsin(x),
+    top.Acos: lambda op, x: np.arccos(x),
+    top.Acosh: lambda op, x: np.arccosh(x),
+    top.Atanh: lambda op, x: np.arctanh(x),
+}
+"""Functions with a limited domain: integers have no NaN and no infinity, floats do."""
+
+
+@lowers_float(*FUNCTIONS)
+def table(op: TopOp, context: Context) -> Value:
+    """An entry for each of the 65536 values."""
+    to = context.type_of(op.results[0])
+    dtype = dtype_of(to).numpy
+    function = _AS_IEEE.get(type(op)) or FUNCTIONS[type(op)]
+    with np.errstate(all="ignore"):
+        x = np.arange(1 << 16, dtype=np.uint16).view(dtype).astype(np.float64)
+        entries = round_once(function(op, x), dtype)
+    shared = f"{op.name.removeprefix('top.')}/{dtype_of(to).name}"
+    made: Value = context.emit(
+        npu.FloatTable,
+        context.short(op.operands[0], to),
+        context.shared_weight(f"{shared}/table", entries),
+        to=to,
+        loc=op.location,
+    ).y
+    return made
+
+
+def round_once(x: Array, dtype: Any) -> Array:
+    """float64 to bf16 or f16 with one rounding to nearest even; every NaN is the positive quiet one."""
+    with np.errstate(all="ignore"):
+        if dtype == BF16:
+            # float32 with the last bit set where it is not exact: the second rounding then sees which side it was on.
+            near = x.astype(np.float32)
+            outside = np.abs(near.astype(np.float64)) > np.abs(x)
+            inside = np.where(outside, np.nextafter(near, np.float32(0)), near)
+            inexact = (near.astype(np.float64) != x) & np.isfinite(x)
+            x = (inside.view(np.uint32) | inexact).astype(np.uint32).view(np.float32)
+        y = x.astype(dtype)
+    nan = np.array([0x7FC0 if dtype == BF16 else 0x7E00], np.uint16).view(dtype)
+    return np.where(np.isnan(y), nan, y)

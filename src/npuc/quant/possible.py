@@ -1,0 +1,93 @@
+"""Schemes that cannot be: combinations of fields that no machine and no kernel could follow, each with its sentence."""
+
+from __future__ import annotations
+
+from math import frexp, isfinite
+
+from npuc.ir.definition import TOP_OPS
+from npuc.ir.dtypes import dtype_of
+from npuc.quant.lowering.registry import may_keep_type
+from npuc.quant.scheme import Scheme
+
+
+def contradiction(scheme: Scheme) -> tuple[str, str] | None:
+    """What is wrong with a scheme, and what to do about it; None if nothing is.
+
+    >>> contradiction(Scheme(requant="pow2"))[1]
+    'Set activation_scales and weight_scales to pow2, or another requant'
+    """
+    if not scheme.needs_ranges:
+        return _of_types(scheme)
+    return _of_types(scheme) or _of_scales(scheme) or _of_widths(scheme) or _of_fixed_outputs(scheme)
+
+
+def _of_types(scheme: Scheme) -> tuple[str, str] | None:
+    whole = ("i8", "ui8", "i4", "i16")
+    if scheme.activation != scheme.weight and not {scheme.activation, scheme.weight} <= set(whole):
+        return (
+            f"activations of type {scheme.activation} cannot be multiplied by weights of type {scheme.weight}",
+            "Give both the same float type, or both integers",
+        )
+    return None
+
+
+def _of_scales(scheme: Scheme) -> tuple[str, str] | None:
+    powers = scheme.activation_scales == scheme.weight_scales == "pow2"
+    if scheme.requant == "pow2" and not powers:
+        return (
+            "requantization by shifts alone needs power-of-two scales for activations and weights",
+            "Set activation_scales and weight_scales to pow2, or another requant",
+        )
+    bits = {"double": 31, "single": scheme.multiplier_bits, "single_even": scheme.multiplier_bits}.get(
+        scheme.requant, 0
+    )
+    if scheme.max_shift < bits:
+        return (
+            f"a multiplier of {bits} bits and a shift of at most {scheme.max_shift} make no factor below 1/2",
+            f"Set max_shift to {bits} or more, or multiplier_bits to less",
+        )
+    return None
+
+
+def _of_widths(scheme: Scheme) -> tuple[str, str] | None:
+    if 0 < scheme.wide_sum_bits <= scheme.sum_bits:
+        return (
+            f"the wide accumulator of {scheme.wide_sum_bits} bits is not wider than the usual one of {scheme.sum_bits}",
+            "Set wide_sum_bits to 0 if there is none",
+        )
+    if scheme.bias_bits > scheme.sum_bits or scheme.wide_bias_bits > max(
+        scheme.wide_sum_bits, scheme.sum_bits
+    ):
+        return (
+            "a bias cannot have more bits than the accumulator that it is added to",
+            "Lower bias_bits or wide_bias_bits",
+        )
+    if scheme.bias_significant_bits > scheme.bias_bits:
+        return (
+            f"a bias of {scheme.bias_bits} bits does not have {scheme.bias_significant_bits} significant ones",
+            "Lower bias_significant_bits, or set it to 0 to keep all",
+        )
+    return None
+
+
+def _of_fixed_outputs(scheme: Scheme) -> tuple[str, str] | None:
+    for kind, storage, scale, zero_point in scheme.fixed_outputs:
+        where = f"the fixed output of '{kind}' as {storage}"
+        op = TOP_OPS.get(f"top.{kind}")
+        if op is None:
+            return f"{where}: the IR has no op of this name", "Name an op of docs/ops.md"
+        if may_keep_type(op):
+            return f"{where}: this op keeps the scale of its operand", "Fix the output of the op before it"
+        if storage not in ("i8", "ui8", "i16"):
+            return f"{where}: activations are i8, ui8 or i16", "Name one of these"
+        if not (isfinite(scale) and scale > 0):
+            return f"{where}: its scale is {scale}, not a positive number", "Correct it"
+        least, most = dtype_of(storage).limits
+        if not least <= zero_point <= most:
+            return f"{where}: its zero point {zero_point} is outside {least} to {most}", "Correct it"
+        if scheme.requant == "pow2" and frexp(scale)[0] != 0.5:
+            return (
+                f"{where}: its scale {scale:g} is no power of two, and this requantization only shifts",
+                "Choose another requant",
+            )
+    return None

@@ -1,0 +1,181 @@
+"""The slow, obvious model of bf16 and f16 arithmetic: from docs/arithmetic-float.md, not from the kernels.
+
+A sum is a loop over kernel row, kernel column and input channel; each step adds an exact product to a float32 and rounds
+once; a sum of -0 is stored as 0. Layouts are the kernels' (activations N x H x W x C, weights as ONNX has them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def step(acc: Array, x: Array, w: Array) -> Array:
+    """float32(acc + x * w), the product exact: float64 holds it, and `exact_step` shows that its sum is close enough."""
+    with np.errstate(all="ignore"):
+        return (acc.astype(np.float64) + x.astype(np.float64) * w.astype(np.float64)).astype(np.float32)
+
+
+def exact_step(acc: float, x: float, w: float) -> Fraction:
+    """acc + x * w with no rounding at all."""
+    return Fraction(acc) + Fraction(x) * Fraction(w)
+
+
+def round_exact(value: Fraction) -> np.float32:
+    """The float32 nearest to a rational, ties to even, found by comparing neighbours."""
+    if abs(value) >= Fraction(2) ** 128 - Fraction(2) ** 103:
+        return np.float32(np.inf if value > 0 else -np.inf)
+    guess = np.float32(float(value))
+    near = [np.nextafter(guess, np.float32(-np.inf)), guess, np.nextafter(guess, np.float32(np.inf))]
+    finite = [c for c in near if np.isfinite(c)]
+    return min(finite, key=lambda c: (abs(Fraction(float(c)) - value), int(c.view(np.uint32)) & 1))
+
+
+def finish(acc: Array, dtype: Any, relu: bool, limit: float) -> Array:
+    """The fused relu, then rounding to nearest even."""
+    with np.errstate(all="ignore"):
+        if relu:
+            acc = np.where(acc < 0, np.float32(0), acc)
+            acc = np.where(acc > np.float32(limit), np.float32(limit), acc) if limit > 0 else acc
+        return acc.astype(dtype)
+
+
+def conv(
+    x: Array,
+    weight: Array,
+    bias: Array | None,
+    strides: Sequence[int] = (1, 1),
+    pads: Sequence[int] = (0, 0, 0, 0),
+    dilations: Sequence[int] = (1, 1),
+    groups: int = 1,
+    relu: bool = False,
+    limit: float = 0.0,
+) -> Array:
+    """A convolution; a padded position holds 0."""
+    top, left, bottom, right = pads
+    real = np.pad(x.astype(np.float32), ((0, 0), (top, bottom), (left, right), (0, 0)))
+    outputs, inputs, kh, kw = weight.shape
+    height = (real.shape[1] - (kh - 1) * dilations[0] - 1) // strides[0] + 1
+    width = (real.shape[2] - (kw - 1) * dilations[1] - 1) // strides[1] + 1
+    acc = _start(bias, (x.shape[0], height, width, outputs))
+    each = outputs // groups
+    for ky in range(kh):
+        for kx in range(kw):
+            rows = slice(ky * dilations[0], ky * dilations[0] + (height - 1) * strides[0] + 1, strides[0])
+            columns = slice(kx * dilations[1], kx * dilations[1] + (width - 1) * strides[1] + 1, strides[1])
+            for i in range(inputs):
+                for o in range(outputs):
+                    pixel = real[:, rows, columns, o // each * inputs + i]
+                    acc[..., o] = step(acc[..., o], pixel, weight[o, i, ky, kx].astype(np.float32))
+    return finish(acc + np.float32(0), x.dtype, relu, limit)
+
+
+def deconv(
+    x: Array,
+    weight: Array,
+    bias: Array | None,
+    strides: Sequence[int] = (1, 1),
+    pads: Sequence[int] = (0, 0, 0, 0),
+    dilations: Sequence[int] = (1, 1),
+    groups: int = 1,
+    output_padding: Sequence[int] = (0, 0),
+    relu: bool = False,
+    limit: float = 0.0,
+) -> Array:
+    """A transposed convolution, output by output: tap k of output o meets input i where o = i * stride + k * dilation - pad."""
+    n, h, w, channels = x.shape
+    _, each, kh, kw = weight.shape
+    inputs = channels // groups
+    size = [
+        (length - 1) * strides[a] + (k - 1) * dilations[a] + 1 + output_padding[a] - pads[a] - pads[a + 2]
+        for a, (length, k) in enumerate(((h, kh), (w, kw)))
+    ]
+    acc = _start(bias, (n, *size, each * groups))
+    for oy in range(size[0]):
+        for ox in range(size[1]):
+            for ky in range(kh):
+                for kx in range(kw):
+                    y, z = oy + pads[0] - ky * dilations[0], ox + pads[1] - kx * dilations[1]
+                    if y % strides[0] or z % strides[1]:
+                        continue
+                    y, z = y // strides[0], z // strides[1]
+                    if not (0 <= y < h and 0 <= z < w):
+                        continue
+                    for i in range(inputs):
+                        for g in range(groups):
+                            part = slice(g * each, (g + 1) * each)
+                            c = g * inputs + i
+                            acc[:, oy, ox, part] = step(
+                                acc[:, oy, ox, part],
+                                x[:, y, z, c, None].astype(np.float32),
+                                weight[c, :, ky, kx].astype(np.float32),
+                            )
+    return finish(acc + np.float32(0), x.dtype, relu, limit)
+
+
+def matmul(a: Array, b: Array, bias: Array | None = None, relu: bool = False, limit: float = 0.0) -> Array:
+    """A product over the last axis of a and the last but one of b."""
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    acc = _start(bias, (*batch, a.shape[-2], b.shape[-1]))
+    for k in range(a.shape[-1]):
+        acc = step(acc, a[..., :, k, None].astype(np.float32), b[..., None, k, :].astype(np.float32))
+    return finish(acc + np.float32(0), a.dtype, relu, limit)
+
+
+def average_pool(
+    x: Array,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int],
+    out: Sequence[int],
+    include: bool,
+) -> Array:
+    """Sums in float32, rows first, then one division."""
+    n, h, w, c = x.shape
+    y = np.zeros((n, *out, c), np.float32)
+    for oy in range(out[0]):
+        for ox in range(out[1]):
+            acc, count = np.zeros((n, c), np.float32), 0
+            for ky in range(kernel[0]):
+                for kx in range(kernel[1]):
+                    iy, ix = oy * strides[0] - pads[0] + ky, ox * strides[1] - pads[1] + kx
+                    if 0 <= iy < h and 0 <= ix < w:
+                        acc, count = acc + x[:, iy, ix].astype(np.float32), count + 1
+            y[:, oy, ox] = acc / np.float32(kernel[0] * kernel[1] if include else count)
+    return y.astype(x.dtype)
+
+
+def _start(bias: Array | None, shape: tuple[int, ...]) -> Array:
+    return np.zeros(shape, np.float32) + (np.float32(0) if bias is None else bias.astype(np.float32))
+
+
+def block_round(x: Array, kind: str) -> list[float]:
+    """One row of reals as mx6 or mx9, block by block and pair by pair."""
+    bits = {"mx6": 4, "mx9": 7}[kind]
+    made: list[float] = []
+    for start in range(0, len(x), 16):
+        block = [float(value) for value in x[start : start + 16]]
+        largest = max(abs(value) for value in block)
+        for first in range(0, len(block), 2):
+            pair = block[first : first + 2]
+            shared = _exponent(largest)
+            lowered = all(_exponent(abs(value)) < shared for value in pair)
+            scale = Fraction(2) ** (shared - lowered - (bits - 1))
+            for value in pair:
+                mantissa = round(Fraction(value) / scale)  # ties to even
+                mantissa = max(-(2**bits - 1), min(2**bits - 1, mantissa))
+                made.append(float(mantissa * scale))
+    return made
+
+
+def _exponent(value: float) -> int:
+    """floor(log2(value)), not below that of the smallest normal float32."""
+    exponent = -126
+    while exponent < 127 and value >= 2.0 ** (exponent + 1):
+        exponent += 1
+    return exponent
