@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no
 STAMPS := $(VENV)/stamps
 NATIVE := CMakeLists.txt $(wildcard native/include/npuc/*.h native/src/*.c native/src/*.h)
 
-.PHONY: help demo test test-slow sanitize bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy docs clean
+.PHONY: bench-memory help demo test test-slow sanitize bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-schedule docs clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -20,15 +20,17 @@ help:
 	@echo "make demo          set up, then import, show and run the bundled model"
 	@echo "make test          set up, then run the test suite"
 	@echo "make test-slow     also the long sweeps"
-	@echo "make sanitize      the kernel tests on a build with address and undefined-behaviour checks"
+	@echo "make sanitize      the kernel tests on a build with address and undefined-behaviour checks and no warnings"
 	@echo "make lint          ruff and mypy --strict"
 	@echo "make format        let ruff rewrite the sources"
-	@echo "make conformance   ONNX's own backend suite, with and without canonicalization"
+	@echo "make conformance   ONNX's own backend suite, with and without canonicalization; TFLite models against LiteRT"
 	@echo "make bench-kernels the integer kernels against ONNX Runtime, layer by layer"
 	@echo "make bench-import  import time and memory against onnxslim and onnx"
 	@echo "make bench-calib   calibration time and memory against onnxruntime.quantization"
 	@echo "make bench-int     integer networks against ONNX Runtime's int8 and float"
 	@echo "make bench-accuracy accuracy after quantization against onnxruntime.quantization and NNCF"
+	@echo "make bench-schedule schedules against their lower bounds, and against Vela"
+	@echo "make bench-memory  the memory planner: public instances, and growth up to 10,000 buffers"
 	@echo "make docs          write the generated pages again"
 	@echo "make clean         remove .venv, build outputs and caches"
 
@@ -46,10 +48,12 @@ SANITIZED := build/sanitize
 SANITIZE = ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 NPUC_LIBRARY=$(CURDIR)/$(SANITIZED)/libnpuc.so \
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)"
 
-sanitize: $(STAMPS)/test
-	cmake -S . -B $(SANITIZED) -DNPUC_SANITIZE=ON -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O1 -Wno-dev
-	cmake --build $(SANITIZED) --parallel 2
-	$(SANITIZE) $(BIN)/python -m pytest -n 2 tests/kernels -m "not slow"
+sanitize: $(STAMPS)/test $(STAMPS)/cmake
+	@echo "building the library with checks"
+	@$(BIN)/cmake -S . -B $(SANITIZED) -G "Unix Makefiles" -DCMAKE_RULE_MESSAGES=OFF -DCMAKE_TARGET_MESSAGES=OFF \
+		-DNPUC_SANITIZE=ON -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS="-O1 -Werror" >/dev/null
+	@$(BIN)/cmake --build $(SANITIZED) --parallel 2 -- --no-print-directory
+	$(SANITIZE) $(BIN)/python -m pytest -n 2 -m "not slow" tests/kernels tests/sim tests/calib/test_observe_kernel.py
 
 lint: $(STAMPS)/lint
 	$(BIN)/ruff check .
@@ -78,6 +82,14 @@ bench-int: $(STAMPS)/bench
 bench-accuracy: $(STAMPS)/bench
 	$(BIN)/python benchmarks/bench_accuracy.py
 
+# Vela comes with what the tests need.
+bench-schedule: $(STAMPS)/test $(STAMPS)/bench
+	$(BIN)/python benchmarks/bench_schedule.py
+	$(BIN)/python benchmarks/bench_vela.py
+
+bench-memory: $(STAMPS)/npuc
+	$(BIN)/python benchmarks/bench_memory.py
+
 docs: $(STAMPS)/npuc
 	$(BIN)/python -m npuc.cli.gendocs
 
@@ -105,6 +117,11 @@ $(STAMPS)/test: $(STAMPS)/npuc tests/requirements-models.txt
 	@echo "installing what the tests need"
 	@$(PIP_INSTALL) 'npuc[test]'
 	@$(PIP_INSTALL) --no-deps -r tests/requirements-models.txt
+	@touch $@
+
+$(STAMPS)/cmake: $(STAMPS)/venv constraints.txt
+	@echo "installing cmake"
+	@$(PIP_INSTALL) cmake
 	@touch $@
 
 $(STAMPS)/lint: $(STAMPS)/npuc

@@ -118,6 +118,13 @@ class NumericMismatchError(NpucError):
     code, title = "E208", "import check failed"
 
 
+class UnsupportedOpError(NpucError):
+    """The model has an operator that npuc has no form for, or one in a form that it does not know. The message names the
+    operator and the tensor that it makes; `--outputs` cuts the network before it."""
+
+    code, title = "E209", "operator not supported"
+
+
 # E3xx: the IR
 
 
@@ -209,6 +216,13 @@ class OriginalError(NpucError):
     code, title = "E504", "the original cannot be run"
 
 
+class SimulationError(NpucError):
+    """A simulator refused an instruction of a compiled program: an operand outside of its memory, a parameter that makes
+    no sense, a barrier that not every core comes to. The message names the instruction and its layer."""
+
+    code, title = "E505", "the program cannot be executed"
+
+
 class UsageError(NpucError):
     """Options contradict each other or have a value of the wrong form."""
 
@@ -244,6 +258,52 @@ class LimitExpressionError(NpucError):
     of a parameter that the op does not have."""
 
     code, title = "E703", "a limit cannot be evaluated"
+
+
+class WrongTargetError(NpucError):
+    """A compiled model is for another machine: its fingerprint is not that of the target. The message names both.
+    Compile the model for this one."""
+
+    code, title = "E704", "compiled for another machine"
+
+
+class AddressError(NpucError):
+    """Base addresses cannot be given to a compiled model as asked: an unknown segment, an address that is not aligned,
+    two segments that overlap, or a file that belongs to another model. `npuc relocate MODEL --dump` writes a file to
+    start from."""
+
+    code, title = "E705", "base addresses do not fit"
+
+
+class CompileError(NpucError):
+    """A network cannot be compiled for a machine: what has to be in local memory at the same time does not fit, or a number
+    does not fit the field of an instruction. The message names the layer."""
+
+    code, title = "E706", "cannot be compiled"
+
+
+class MemoryPlanError(NpucError):
+    """Buffers cannot be given addresses as asked: they do not fit the memory, two fixed ones collide, or a description
+    contradicts itself. The message says whether it is impossible or was only not found within the steps allowed."""
+
+    code, title = "E707", "no memory plan"
+
+
+class ScheduleError(NpucError):
+    """A schedule file asks for what cannot be: a name that is not in the network, layers that do not follow each other,
+    tiles that do not fit local memory. The message has the bytes; `--save-schedule` writes a file to start from."""
+
+    code, title = "E708", "the schedule cannot be followed"
+
+
+# E8xx: export
+
+
+class ExportError(NpucError):
+    """A program has no form in the format it shall be written in: some layers have no operator there that computes the
+    same. The message names them all, with the reason for each."""
+
+    code, title = "E801", "no form in this format"
 
 
 class InternalError(NpucError):

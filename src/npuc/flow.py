@@ -18,9 +18,11 @@ import numpy as np
 
 from npuc.errors import FileFormatError, PreprocessError, QuantizationError, UnknownTensorError, UsageError
 from npuc.files import existing_file
-from npuc.frontend.onnx import ImportOptions, import_onnx
+from npuc.frontend.onnx import import_onnx
+from npuc.frontend.options import ImportOptions
 from npuc.frontend.sniff import describe_content
-from npuc.ir import Graph, dtype_of, layer_name, load_graph, result_names, save_graph, shape_of
+from npuc.frontend.tflite import import_tflite
+from npuc.ir import DType, Graph, dtype_of, layer_name, load_graph, result_names, save_graph, shape_of
 from npuc.ir.passes import PASSES, PassEvent, run_pipeline
 from npuc.ir.preprocess import Preprocess
 from npuc.transform import CANONICAL
@@ -28,6 +30,7 @@ from npuc.transform import CANONICAL
 if TYPE_CHECKING:
     from npuc.calib.sources import Source
     from npuc.calib.table import CalibrationTable
+    from npuc.codegen.compile_model import Compilation, CompileOptions
     from npuc.evaluate.compare import Tolerance
     from npuc.evaluate.import_check import CheckReport
     from npuc.quant.config import QuantizationConfig
@@ -41,9 +44,11 @@ __all__ = [
     "ImportOptions",
     "Quantized",
     "check_model",
+    "compile_network",
     "import_model",
     "input_names",
     "load_model",
+    "needs_ranges",
     "network_to_quantize",
     "quantize_network",
     "quantize_on_data",
@@ -64,9 +69,9 @@ def import_model(
     observe: Observer | None = None,
 ) -> Graph:
     """Read a foreign model and bring it into canonical form."""
-    path = _foreign(path)
+    path, kind = _foreign(path)
     options = options or ImportOptions()
-    graph = import_onnx(path, options)
+    graph = import_tflite(path, options) if kind == "tflite" else import_onnx(path, options)
     _check_preprocess(graph, options)
     steps = (["fuse-preprocess"] if fuse_preprocess else []) + ([CANONICAL] if canonical else [])
     if fuse_preprocess and not any(port.preprocess for port in graph.inputs):
@@ -95,19 +100,33 @@ def _check_preprocess(graph: Graph, options: ImportOptions) -> None:
 
 def input_names(path: Path | str) -> tuple[str, ...]:
     """The names of the inputs of a foreign model, as its file states them."""
+    return tuple(_declared_inputs(path))
+
+
+def _declared_inputs(path: Path | str) -> dict[str, DType]:
+    """The element types of a foreign model's inputs by name, as its file states them."""
+    path, kind = _foreign(path)
+    if kind == "tflite":
+        from npuc.frontend.tflite.reader import read as read_tflite
+
+        model = read_tflite(path)
+        inputs = zip(model.port_names[0], model.main.inputs, strict=True)
+        return {name: model.main.tensors[index].dtype for name, index in inputs}
     from npuc.frontend.onnx.reader import read
 
-    graph = read(_foreign(path)).model.graph
+    graph = read(path).model.graph
     constants = {tensor.name for tensor in graph.initializer}
-    return tuple(entry.name for entry in graph.input if entry.name not in constants)
+    entries = [entry for entry in graph.input if entry.name not in constants]
+    return {entry.name: dtype_of(entry.type.tensor_type.elem_type or 1) for entry in entries}
 
 
-def _foreign(path: Path | str) -> Path:
+def _foreign(path: Path | str) -> tuple[Path, str]:
+    """A foreign model and its kind: `onnx` or `tflite`."""
     path = existing_file(path)
     content = describe_content(path)
-    if content.kind != "onnx":
+    if content.kind not in ("onnx", "tflite"):
         raise FileFormatError(f"{content.words}, not like an ONNX model", where=str(path), fix=content.fix)
-    return path
+    return path, content.kind
 
 
 def load_model(path: Path | str, options: ImportOptions | None = None) -> Graph:
@@ -154,15 +173,16 @@ def _before_fusion(
 ) -> dict[str, Array]:
     """What the original takes where a graph takes raw pixels."""
     from npuc.calib.images import apply_arithmetic
-    from npuc.frontend.onnx.reader import read
 
-    declared = {entry.name: entry.type.tensor_type.elem_type for entry in read(path).model.graph.input}
     found = dict(inputs)
+    if not options.preprocess:
+        return found
+    declared = _declared_inputs(path)
     for port in graph.inputs:
         asked = options.preprocess.get(port.name)
         if asked is None or (not asked.has_arithmetic and dtype_of(port.type).name != "ui8"):
             continue
-        dtype = dtype_of(declared.get(port.name, 1))
+        dtype = declared.get(port.name, dtype_of("f32"))
         if dtype_of(port.type) == dtype:
             continue
         now = Preprocess.from_dict(port.preprocess or asked.geometry().to_dict())
@@ -193,7 +213,17 @@ def network_to_quantize(
         raise UsageError(
             f"{path} is an integer network already", fix="Give the float network that it was made of"
         )
-    return run_pipeline(graph, f"drop-quantization,{CANONICAL}") if force_float else graph
+    if force_float:
+        graph = run_pipeline(graph, f"drop-quantization,{CANONICAL}")
+    return expanded(graph)
+
+
+def expanded(graph: Graph) -> Graph:
+    """The same network with ops that have no integer form as those that they consist of."""
+    from npuc.ir import top
+
+    whole = any(isinstance(op, top.Attention) for op in graph.ops)
+    return run_pipeline(graph, "expand-attention,fold-scale") if whole else graph
 
 
 @dataclass(frozen=True)
@@ -228,8 +258,9 @@ def quantize_network(
     if ranges is None:
         network = Prequantized(graph)
         if target is None and (config is None or "scheme" not in config.model_fields_set):
-            # The requantization of ONNX Runtime's kernels, so that the result has the bits that the model promises.
-            config = (config or QuantizationConfig()).model_copy(update={"scheme": {"requant": "float"}})
+            # The requantization of ONNX Runtime's or TFLite's kernels: the result has the bits that the model promises.
+            kind = "double" if network.follows_tflite else "float"
+            config = (config or QuantizationConfig()).model_copy(update={"scheme": {"requant": kind}})
         scheme_of = schemes_of(network.graph, config, target)
         made = network.lower(scheme_of)
         return Quantized(made, network.graph, scheme_of, outcome(network.graph, made, scheme_of))
@@ -242,6 +273,7 @@ def schemes_of(
     graph: Graph, config: QuantizationConfig | None = None, target: Target | None = None
 ) -> Callable[[Any], Scheme | None]:
     """What each layer is to get; `QuantizationError` if the network or the target cannot follow."""
+    from npuc.partition import to_keep_float
     from npuc.quant.config import QuantizationConfig
     from npuc.quant.from_target import fitted, misfit, scheme_for
 
@@ -251,9 +283,10 @@ def schemes_of(
     wanted = (config or QuantizationConfig()).resolve(graph)
     if target is None:
         return wanted
+    nowhere = to_keep_float(graph, target)
     found: dict[Any, Scheme | None] = {}
     for op in graph.ops:
-        scheme = wanted(op)  # type: ignore[arg-type]
+        scheme = wanted(op) if op not in nowhere else None  # type: ignore[arg-type]
         found[op] = scheme = None if scheme is None else fitted(scheme, target)
         reason = None if scheme is None else misfit(scheme, target)
         if reason is not None:
@@ -262,6 +295,14 @@ def schemes_of(
                 fix=f"'npuc targets show {target.name}' shows what it has",
             )
     return found.get
+
+
+def needs_ranges(
+    graph: Graph, config: QuantizationConfig | None = None, target: Target | None = None
+) -> bool:
+    """Whether some layer is to get integers, whose scales come from the ranges of tensors."""
+    scheme_of = schemes_of(graph, config, target)
+    return any((scheme := scheme_of(op)) is not None and scheme.needs_ranges for op in graph.ops)
 
 
 def ranges_from(
@@ -304,8 +345,8 @@ def quantize_on_data(
     target: Target | None = None,
     method: str | None = None,
     *,
-    wide_tail: bool = True,
     correct: bool = True,
+    widen: bool = True,
     threads: int | None = None,
     strict: bool = False,
     warn: Callable[[str], None] | None = None,
@@ -313,15 +354,16 @@ def quantize_on_data(
 ) -> tuple[Quantized, CalibrationTable]:
     """Calibrate and quantize in one go, with an eye on the result (`npuc.quant.tuning`); also the ranges it used.
 
-    Without a `method`, several compete. `wide_tail` gives 16 bits to what is next to an output, where the scheme is
-    int8 and no target forbids it; `correct` corrects biases.
+    Without a `method`, several compete; `correct` corrects biases. Where neither the configuration nor a target states
+    the scheme, `widen` gives 16 bits to what is next to an output, and to tensors that spoil the outputs with 8.
     """
     from npuc.calib.collection import collect
     from npuc.quant.report import outcome
     from npuc.quant.tuning import KEPT, METHODS, tune, with_wide_tail
 
     scheme_of = schemes_of(graph, config, target)
-    if wide_tail and target is None:
+    widen = widen and target is None and (config is None or "scheme" not in config.model_fields_set)
+    if widen:
         scheme_of = with_wide_tail(graph, scheme_of)
     kept: list[Mapping[str, Array]] = []
 
@@ -334,6 +376,20 @@ def quantize_on_data(
     shifts = any(scheme.activation_scales == "pow2" for scheme in schemes)
     methods = [method] if method else ["mse"] if shifts else METHODS
     threads = threads or len(os.sched_getaffinity(0))
-    done = tune(graph, statistics, kept, scheme_of, methods, correct=correct, threads=threads)
-    found = outcome(graph, done.graph, scheme_of)
-    return Quantized(done.graph, graph, scheme_of, found, done.corrected), done.table
+    done = tune(graph, statistics, kept, scheme_of, methods, correct=correct, widen=widen, threads=threads)
+    found = outcome(graph, done.graph, done.scheme_of)
+    return Quantized(done.graph, graph, done.scheme_of, found, done.corrected), done.table
+
+
+def compile_network(
+    graph: Graph, target: Target, options: CompileOptions | None = None, name: str = "model"
+) -> Compilation:
+    """An integer network as a program for a machine; `npuc.codegen.file.save_compiled` writes its `model`."""
+    from npuc.codegen.compile_model import compile_program
+    from npuc.quant.report import is_integer
+
+    if not is_integer(graph):
+        raise UsageError(
+            "the network is not integer yet", fix="Quantize it first (npuc.flow.quantize_on_data)"
+        )
+    return compile_program(graph, target, options, name)

@@ -27,6 +27,7 @@ VENDOR_LIKE = {
     "zhouyi-x2-like",
     "zhouyi-x2mp3-like",
     "dpuczdx8g-b4096-like",
+    "ethos-u65-256-like",
 }
 
 
@@ -109,6 +110,10 @@ def test_number_formats_of_the_families() -> None:
     assert plain.activations.formats["u8"] == ("affine",) and "per_channel" not in plain.weights.granularity
     assert "per_channel" in e8.weights.granularity
     assert load_target("aries-like").compute.cores > 1
+    ethos = load_target("ethos-u65-256-like")
+    assert ethos.peak_operations() == 2 * 256 * 10**9 and ethos.memory.local.size == 384 * 1024
+    assert ethos.memory.dram.bandwidth.bytes_per_cycle(ethos.compute.clock) == Fraction(15, 4)
+    assert ethos.arithmetic.requantization.kinds == ("double",)
 
 
 def test_the_example_of_the_documentation(root: Path, tmp_path: Path) -> None:

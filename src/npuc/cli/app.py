@@ -16,15 +16,20 @@ from npuc import __version__
 from npuc.cli import (
     calib_data,
     calibrate,
+    compile_,
     console,
     diff,
     doctor,
     export,
     import_,
+    inspect,
+    objdump,
     opt,
     quantize,
+    relocate,
     run,
     show,
+    sim,
     targets,
     tensors,
 )
@@ -48,7 +53,12 @@ app.command("calib-data", help=calib_data.__doc__)(calib_data.command)
 app.command("quantize", help=quantize.__doc__)(quantize.command)
 app.command("run", help=run.__doc__)(run.command)
 app.command("show", help=show.__doc__)(show.command)
+app.command("inspect", help=inspect.__doc__)(inspect.command)
 app.command("diff", help=diff.__doc__)(diff.command)
+app.command("compile", help=compile_.__doc__)(compile_.command)
+app.command("sim", help=sim.__doc__)(sim.command)
+app.command("objdump", help=objdump.__doc__)(objdump.command)
+app.command("relocate", help=relocate.__doc__)(relocate.command)
 app.add_typer(tensors.app, name="tensors", help=tensors.__doc__)
 app.add_typer(targets.app, name="targets", help=targets.__doc__)
 app.add_typer(export.app, name="export", help=export.__doc__)

@@ -17,6 +17,7 @@ Data = Annotated[
     Path | None,
     typer.Option(
         "--data",
+        "--calib",
         metavar="PATH",
         help="A folder of pictures, .npy or .npz files, one such file, or a list file with one sample a line.",
     ),

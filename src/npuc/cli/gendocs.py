@@ -1,4 +1,5 @@
-"""Write the generated pages of `docs/`: errors, ops, passes, commands, target fields, each from the code behind it.
+"""Write the generated pages of `docs/` (errors, ops, passes, commands, target fields, instructions), each from the code
+behind it, and the C headers of the instruction set and of the file format.
 
     python -m npuc.cli.gendocs [--check] [DIR]
 
@@ -40,15 +41,24 @@ def main(arguments: list[str]) -> int:
 
 
 def pages() -> dict[str, str]:
-    """File name to text, for every generated page."""
+    """File name, relative to the folder of pages, to text, for every generated page and the C headers."""
+    from npuc.codegen.file_header import file_header, file_rules
+    from npuc.codegen.header import c_header, isa_page
+
     makers: dict[str, Callable[[], Iterator[str]]] = {
         "errors.md": _errors,
         "ops.md": _ops,
         "passes.md": _passes,
         "cli.md": _commands,
         "target-schema.md": _target_schema,
+        "isa.md": isa_page,
     }
-    return {name: "\n".join([_MARK, "", *make()]).rstrip() + "\n" for name, make in makers.items()}
+    texts = {name: "\n".join([_MARK, "", *make()]).rstrip() + "\n" for name, make in makers.items()}
+    return texts | {
+        "../native/include/npuc/isa.h": c_header(),
+        "../native/include/npuc/file.h": file_header(),
+        "../native/src/file_rules.h": file_rules(),
+    }
 
 
 def _text(thing: Any) -> str:

@@ -11,13 +11,13 @@ import typer
 from npuc.errors import UsageError
 
 if TYPE_CHECKING:
-    from npuc.frontend.onnx import ImportOptions
+    from npuc.frontend.options import ImportOptions
     from npuc.ir.preprocess import Preprocess
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, the rest on stderr.")]
 Model = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="An .mlir file of npuc's own, or an .onnx file.")
+    Path, typer.Argument(metavar="MODEL", help="An .mlir file of npuc's own, or an .onnx or .tflite file.")
 ]
 InputShapes = Annotated[
     list[str] | None,
@@ -29,6 +29,24 @@ InputShapes = Annotated[
 ]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write the result.")
+]
+
+Target = Annotated[str, typer.Option(metavar="NAME|FILE.yaml", help="The machine.")]
+Devices = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--device",
+        metavar="LAYER=cpu|npu",
+        help="Put a layer on a device; * and ? match any characters. Repeat it for several.",
+    ),
+]
+IslandThreshold = Annotated[
+    float,
+    typer.Option(
+        min=0.0,
+        help="A small NPU part beside the CPU has to save more than so many times what moving its data costs; "
+        "0 keeps all of them.",
+    ),
 ]
 
 ANY_INPUT = ""
@@ -97,9 +115,13 @@ def import_options(
     flags: Mapping[str, Sequence[str]],
 ) -> ImportOptions:
     """The importer's options; what is meant for the only input gets its name from the file."""
-    from npuc.frontend.onnx import ImportOptions
+    from npuc.frontend.options import ImportOptions
+    from npuc.frontend.sniff import describe_content
 
     by_name = shapes(input_shapes)
+    if any(flags.values()) and not flags.get("layout") and describe_content(path).kind == "tflite":
+        # Pictures are so in that format; another order has to be asked for.
+        flags = {**flags, "layout": ["nhwc"]}
     preprocess = preprocess_by_input(flags)
     cut = names(inputs)
     if ANY_INPUT in by_name or ANY_INPUT in preprocess:

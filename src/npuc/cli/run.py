@@ -1,11 +1,13 @@
-"""Run a network, float or integer, on given or random data.
+"""Run a network, float, integer or compiled, on given or random data.
 
-With -o, all outputs go to an .npz file.
+A compiled model (.npu) is executed instruction by instruction, to the bit. With -o, all outputs go to an .npz file.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,9 +15,18 @@ from npuc.cli import options
 from npuc.cli.console import Printer, progress, shorten
 from npuc.errors import UsageError
 
+if TYPE_CHECKING:
+    from npuc.evaluate.batches import RunResults
+    from npuc.ir import Graph
+
 
 def command(
-    model: options.Model,
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL", help="An .mlir or .npu file of npuc's own, or an .onnx or .tflite file."
+        ),
+    ],
     inputs: Annotated[
         list[str] | None,
         typer.Option(
@@ -56,20 +67,17 @@ def command(
         )
     from npuc.calib.random_inputs import random_inputs
     from npuc.calib.samples import load_samples, parse_assignments, single_run
-    from npuc.engine import ALL_TENSORS
-    from npuc.evaluate.batches import run_batches
     from npuc.files import existing_file, writable
-    from npuc.flow import load_model
-    from npuc.quant.report import is_integer
+    from npuc.frontend.sniff import describe_content
 
     printer = Printer(quiet, as_json)
     existing_file(model)
     if output is not None:
         writable(output)
-    shapes = options.import_options(model, input_shape or [], None, None, {}) if input_shape else None
-    graph = load_model(model, shapes)
-    if raw and not is_integer(graph):
-        raise UsageError(f"--raw is for integer networks, and {model} is a float one", fix="Leave it out")
+    compiled = describe_content(model).kind == "npu"
+    chosen = {"--fetch": fetch, "--dump-all-tensors": dump_all_tensors, "--input-shape": input_shape}
+    work = _compiled if compiled else _program
+    graph, execute = work(model, {name: value for name, value in chosen.items() if value}, raw, threads)
     if random:
         samples = single_run(random_inputs(graph, seed))
     else:
@@ -77,16 +85,7 @@ def command(
     for note in samples.notes:
         printer.note(note)
     with progress(printer, "running", samples.runs) as step:
-        results = run_batches(
-            graph,
-            samples,
-            output,
-            fetch=ALL_TENSORS if dump_all_tensors else options.names(fetch),
-            with_inputs=dump_all_tensors,
-            step=step,
-            threads=threads,
-            raw=raw,
-        )
+        results = execute(samples, output, step)
     what = "random data" if random else f"{samples.total} sample{'s' if samples.total != 1 else ''}"
     printer.say(
         f"{model}: {what} in {samples.runs} run{'s' if samples.runs != 1 else ''}, {results.seconds:.2f} s"
@@ -127,6 +126,61 @@ def command(
             "notes": list(samples.notes),
         }
     )
+
+
+Execute = Callable[[Any, Path | None, Callable[[], None]], "RunResults"]
+"""Runs samples and writes the results."""
+
+
+def _program(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | None) -> tuple[Graph, Execute]:
+    """A program, in the engine that it needs."""
+    from npuc.engine import ALL_TENSORS
+    from npuc.evaluate.batches import run_batches
+    from npuc.flow import load_model
+    from npuc.quant.report import is_integer
+
+    given = chosen.get("--input-shape")
+    shapes = options.import_options(model, given, None, None, {}) if given else None
+    graph = load_model(model, shapes)
+    if raw and not is_integer(graph):
+        raise UsageError(f"--raw is for integer networks, and {model} is a float one", fix="Leave it out")
+    every = "--dump-all-tensors" in chosen
+    fetch = ALL_TENSORS if every else options.names(chosen.get("--fetch"))
+
+    def execute(samples: Any, output: Path | None, step: Callable[[], None]) -> RunResults:
+        return run_batches(
+            graph, samples, output, fetch=fetch, with_inputs=every, step=step, threads=threads, raw=raw
+        )
+
+    return graph, execute
+
+
+def _compiled(
+    model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | None
+) -> tuple[Graph, Execute]:
+    """A compiled model, in the simulator."""
+    from npuc.codegen.file import load_compiled
+    from npuc.evaluate.batches import run_engine
+    from npuc.sim.engine import CompiledEngine, interface_of
+
+    for name in chosen:
+        raise UsageError(
+            f"{name} is not for a compiled model: {_NOT_COMPILED[name]}", fix="Give the .mlir file for that"
+        )
+    compiled = load_compiled(model)
+    engine = CompiledEngine(compiled, threads=threads or 1, raw=raw)
+
+    def execute(samples: Any, output: Path | None, step: Callable[[], None]) -> RunResults:
+        return run_engine(engine, compiled.outputs, samples, output, step=step)
+
+    return interface_of(compiled), execute
+
+
+_NOT_COMPILED = {
+    "--fetch": "most of its tensors are never in memory as a whole",
+    "--dump-all-tensors": "most of its tensors are never in memory as a whole",
+    "--input-shape": "its shapes are fixed",
+}
 
 
 def _figures(*values: float) -> list[Any]:

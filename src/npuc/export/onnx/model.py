@@ -7,16 +7,16 @@ caller decides whether to hand them over in memory (the float engine) or to writ
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from onnx import ModelProto, NodeProto, TypeProto, ValueInfoProto
 
 from npuc.errors import UnknownTensorError
 from npuc.export.onnx.emitter import Emitter, tensor_proto
-from npuc.export.onnx.registry import rule_for
+from npuc.export.onnx.registry import Rule, rule_for
 from npuc.export.onnx.widen import emit_widened, needs_widening
 from npuc.ir import (
     DYNAMIC,
@@ -55,8 +55,12 @@ class ExportedModel:
     """The name that was asked for to the name of a model output."""
 
 
-def to_onnx(graph: Graph, fetch: Fetch = ()) -> ExportedModel:
+def to_onnx(
+    graph: Graph, fetch: Fetch = (), special: Callable[[Any], Rule | None] | None = None
+) -> ExportedModel:
     """The program as an ONNX model, with the tensors or layers named by `fetch` as further outputs.
+
+    `special` gives the rules of ops that are not to be written as `top` ops are.
 
     >>> from npuc.ir import tensor_type
     >>> graph = Graph.empty([("x", tensor_type((2,), "f32"))])
@@ -94,7 +98,10 @@ def to_onnx(graph: Graph, fetch: Fetch = ()) -> ExportedModel:
     for op in graph.ops:
         if not isinstance(op, top.WeightOp):
             emit.begin(op)
-            if needs_widening(op):
+            own = special(op) if special is not None else None
+            if own is not None:
+                own(op, emit)
+            elif needs_widening(op):
                 emit_widened(op, emit)
             else:
                 rule_for(op)(op, emit)

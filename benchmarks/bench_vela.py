@@ -1,0 +1,189 @@
+"""Schedules against Vela, Arm's compiler for Ethos-U, on the int8 TFLite models that it takes whole.
+
+Both tools compile the same file for the same machine: Vela for ethos-u65-256 with 384 KiB of dedicated SRAM, npuc for the
+preset `ethos-u65-256-like`, which states that machine. `SRAM` is the most on-chip memory in use at a time, `KB` what goes over
+the DRAM port, `s` the CPU time from the file to the program in a process that has the tool loaded. npuc uses the memory
+that there is, to load ahead; the last columns are npuc with only as much memory as Vela came out with (in steps of 1 KiB):
+its bytes and cycles then. Vela compresses weights, npuc does not; `plain` is Vela's bytes with its weights as large as they
+are in the file. Cycles of the two tools come from different models of the machine and are not compared.
+
+    python benchmarks/bench_vela.py [--models kws_int8,...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import networks
+from bench_schedule import guarded, moved
+
+from npuc.codegen.compile_model import compile_model
+from npuc.codegen.program import CompiledModel, NpuSubgraph
+from npuc.flow import import_model, quantize_network
+from npuc.ir import Graph
+from npuc.partition import partition
+from npuc.sim import simulate
+from npuc.target import Target, load_target
+
+FOLDER = networks.ROOT.parent / "shared" / "models" / "tflite"
+MODELS = sorted(path.stem for path in FOLDER.glob("*.tflite") if not path.stem.endswith(("_float", "_f16")))
+PRESET = "ethos-u65-256-like"
+_OPTIONS = (
+    "--config", "Arm/vela.ini", "--accelerator-config", "ethos-u65-256", "--system-config", "Ethos_U65_High_End",
+    "--memory-mode", "Dedicated_Sram_384KB",
+)  # fmt: skip
+_STEP = 1024
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a tool made of a model."""
+
+    memory: int
+    """Bytes on the chip."""
+    bytes: int
+    seconds: float
+    cycles: int
+    plain: int = 0
+    """Bytes if weights were not compressed."""
+
+
+@contextlib.contextmanager
+def _redirected(path: Path) -> Iterator[None]:
+    """What this process says goes to a file; Vela speaks from C++ too."""
+    sys.stdout.flush()
+    kept = os.dup(1), os.dup(2)
+    with path.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            os.dup2(kept[0], 1)
+            os.dup2(kept[1], 2)
+            for descriptor in kept:
+                os.close(descriptor)
+
+
+def vela(path: Path) -> Outcome | None:
+    """Vela's own summary; None if some of the model stays on the CPU."""
+    from ethosu.vela.vela import main as compile_with_vela
+
+    with tempfile.TemporaryDirectory() as folder:
+        with _redirected(Path(folder) / "said"):
+            began = time.process_time()
+            compile_with_vela([str(path), *_OPTIONS, "--output-dir", folder])
+            seconds = time.process_time() - began
+        summaries = list(Path(folder).glob("*_summary_*.csv"))
+        if not summaries or "CPU operators = 0 " not in (Path(folder) / "said").read_text():
+            return None
+        row = next(csv.DictReader(summaries[0].open()))
+    total, weights, original = (
+        int(float(row[key]))
+        for key in ("dram_total_bytes", "dram_weight_read_bytes", "total_original_weights")
+    )
+    memory, cycles = int(float(row["sram_memory_used"]) * 1024), int(float(row["cycles_total"]))
+    return Outcome(memory, total, seconds, cycles, total + max(0, original - weights))
+
+
+def peak(compiled: CompiledModel) -> int:
+    """The most bytes of local memory that are in use at a time."""
+    most = 0
+    for part in compiled.subgraphs:
+        if isinstance(part, NpuSubgraph):
+            changes: Counter[int] = Counter()
+            for one in part.allocations:
+                changes[one.first] += one.size
+                changes[one.last + 1] -= one.size
+            most = max([most, *accumulate(changes[at] for at in sorted(changes))])
+    return most
+
+
+def integer(path: Path) -> Graph:
+    """The network of a file, with the integers that it states."""
+    return quantize_network(import_model(path)).graph
+
+
+def npuc(path: Path, target: Target) -> Outcome:
+    """npuc's program."""
+    began = time.process_time()
+    compiled = compile_model(integer(path), target)
+    seconds = time.process_time() - began
+    return Outcome(peak(compiled), moved(compiled), seconds, simulate(compiled).total)
+
+
+def with_memory(target: Target, size: int) -> Target:
+    """The same machine with less local memory."""
+    described: dict[str, Any] = target.model_dump(mode="json")
+    described["memory"]["local"] = {"size": size, "banks": 1, "alignment": "16B"}
+    return Target.from_dict(described, where=target.name)
+
+
+def compared(path: Path, sums: list[float]) -> str:
+    """Both tools on a model, in words."""
+    theirs = vela(path)
+    if theirs is None:
+        return f"{path.stem:28s} | Vela leaves some of it to the CPU"
+    target = load_target(PRESET)
+    reasons = partition(integer(path), target).reasons
+    ours = npuc(path, target)
+    size = -(-theirs.memory // _STEP) * _STEP
+    try:
+        small = npuc(path, with_memory(target, size))
+        fit = f"{small.bytes / 1e3:9.1f} KB {small.cycles:9d}{' SHORT' if small.bytes > theirs.bytes else ''}"
+    except Exception as error:
+        fit = f"failed: {error}".replace("\n", " ")
+    sums[0] += theirs.seconds
+    sums[1] += ours.seconds
+    words = []
+    if ours.bytes > theirs.bytes:
+        words.append(f"bytes SHORT{' (compression)' if ours.bytes <= theirs.plain else ''}")
+    if ours.memory > theirs.memory:
+        words.append("SRAM SHORT")
+    if reasons:
+        words.append(f"{len(reasons)} layers on the CPU")
+    cells = (
+        path.stem.ljust(28),
+        f"{theirs.memory / 1024:8.1f} {theirs.bytes / 1e3:9.1f} {theirs.plain / 1e3:9.1f} {theirs.seconds:6.2f}",
+        f"{ours.memory / 1024:8.1f} {ours.bytes / 1e3:9.1f} {ours.seconds:6.2f} {ours.cycles:9d}",
+        fit,
+        ", ".join(words) or "ok",
+    )
+    return " | ".join(cells)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", default=",".join(MODELS))
+    options = parser.parse_args()
+    sums = [0.0, 0.0]
+    vela(FOLDER / "hello_world_int8.tflite")  # so that both tools are loaded
+    npuc(FOLDER / "hello_world_int8.tflite", load_target(PRESET))
+    print(f"{'':28s} | {'Vela':35s} | {'npuc':35s} | npuc in Vela's SRAM")
+    theirs = f"{'SRAM KiB':>8s} {'KB':>9s} {'plain KB':>9s} {'s':>6s}"
+    ours = f"{'SRAM KiB':>8s} {'KB':>9s} {'s':>6s} {'cycles':>9s}"
+    print(f"{'model':28s} | {theirs} | {ours} | {'KB':>12s} {'cycles':>9s}")
+    for name in options.models.split(","):
+        guarded(f"{name:28s}", lambda n=name: compared(FOLDER / f"{n}.tflite", sums))
+    if sums[0]:
+        print(f"compile time of all: Vela {sums[0]:.2f} s, npuc {sums[1]:.2f} s, {sums[1] / sums[0]:.2f} x")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,488 @@
+/*
+ * npuc: the instruction set, made by `make docs` from src/npuc/codegen/isa.py. Do not edit.
+ *
+ * An instruction is a record of NPUC_RECORD bytes, little-endian: the head, then the fields of its opcode. docs/isa.md has the
+ * same table in words. The structs have the layout of the records on every machine whose integers are aligned by their size;
+ * copy a record into its struct before reading it.
+ */
+#ifndef NPUC_ISA_H
+#define NPUC_ISA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__cplusplus)
+#  define NPUC_ISA_CHECK(type) static_assert(sizeof(type) == NPUC_RECORD, "a record has one size")
+#else
+#  define NPUC_ISA_CHECK(type) _Static_assert(sizeof(type) == NPUC_RECORD, "a record has one size")
+#endif
+
+#define NPUC_ISA_VERSION 1
+#define NPUC_RECORD 160
+#define NPUC_NONE 0xFFFFFFFFu /* a local address that means: not there */
+#define NPUC_SHARED_SEGMENT 255 /* the segment that means the shared memory on the chip */
+#define NPUC_ANY_QUEUE 255
+#define NPUC_MULTICAST 1 /* the flag of a load that all cores do at the same time */
+
+/* Queues of a core. */
+typedef enum npuc_queue {
+    NPUC_QUEUE_LOAD = 0,
+    NPUC_QUEUE_STORE = 1,
+    NPUC_QUEUE_MATRIX = 2,
+    NPUC_QUEUE_VECTOR = 3,
+    NPUC_QUEUES = 4
+} npuc_queue;
+
+typedef enum npuc_opcode {
+    NPUC_OP_LOAD = 1,
+    NPUC_OP_STORE = 2,
+    NPUC_OP_BARRIER = 3,
+    NPUC_OP_CONV = 8,
+    NPUC_OP_MATMUL = 9,
+    NPUC_OP_COPY = 16,
+    NPUC_OP_FILL = 17,
+    NPUC_OP_GATHER = 18,
+    NPUC_OP_ADD = 20,
+    NPUC_OP_MUL = 21,
+    NPUC_OP_REQUANT = 22,
+    NPUC_OP_TABLE = 23,
+    NPUC_OP_MINMAX = 24,
+    NPUC_OP_MAX_POOL = 28,
+    NPUC_OP_AVG_POOL = 29,
+    NPUC_OP_REDUCE = 30,
+    NPUC_OP_SOFTMAX = 31,
+    NPUC_OP_NORM = 32,
+    NPUC_OP_RESIZE = 33
+} npuc_opcode;
+
+/* X(name, opcode, queue) for every instruction. */
+#define NPUC_INSTRUCTIONS(X) \
+    X(load, 1, NPUC_QUEUE_LOAD) \
+    X(store, 2, NPUC_QUEUE_STORE) \
+    X(barrier, 3, NPUC_ANY_QUEUE) \
+    X(conv, 8, NPUC_QUEUE_MATRIX) \
+    X(matmul, 9, NPUC_QUEUE_MATRIX) \
+    X(copy, 16, NPUC_QUEUE_VECTOR) \
+    X(fill, 17, NPUC_QUEUE_VECTOR) \
+    X(gather, 18, NPUC_QUEUE_VECTOR) \
+    X(add, 20, NPUC_QUEUE_VECTOR) \
+    X(mul, 21, NPUC_QUEUE_VECTOR) \
+    X(requant, 22, NPUC_QUEUE_VECTOR) \
+    X(table, 23, NPUC_QUEUE_VECTOR) \
+    X(minmax, 24, NPUC_QUEUE_VECTOR) \
+    X(max_pool, 28, NPUC_QUEUE_VECTOR) \
+    X(avg_pool, 29, NPUC_QUEUE_VECTOR) \
+    X(reduce, 30, NPUC_QUEUE_VECTOR) \
+    X(softmax, 31, NPUC_QUEUE_VECTOR) \
+    X(norm, 32, NPUC_QUEUE_VECTOR) \
+    X(resize, 33, NPUC_QUEUE_VECTOR)
+
+/* What all records begin with. */
+typedef struct npuc_head {
+    uint8_t opcode; /* which instruction */
+    uint8_t queue; /* which queue it is in: an index of load, store, matrix, vector */
+    uint16_t flags; /* 1 for a load that all cores do at the same time (multicast); otherwise 0 */
+    uint32_t layer; /* the layer that it works for: an index of the layer table */
+    uint32_t wait[4]; /* what the semaphores of the four queues of its core have to have reached */
+} npuc_head;
+
+/* Copy a block of up to four axes into local memory. */
+typedef struct npuc_i_load {
+    npuc_head head;
+    uint8_t segment; /* segment of DRAM, or 255 for the shared memory */
+    uint64_t offset; /* byte in the segment */
+    uint32_t local; /* byte in local memory */
+    uint32_t size[4]; /* elements moved of each axis, outermost first; the last axis is bytes */
+    int64_t far_stride[3]; /* bytes from one element to the next in DRAM, of the first three axes */
+    int32_t near_stride[3]; /* the same in local memory */
+    uint8_t rest[60];
+} npuc_i_load;
+NPUC_ISA_CHECK(npuc_i_load);
+
+/* Copy a block of up to four axes out of local memory. */
+typedef struct npuc_i_store {
+    npuc_head head;
+    uint8_t segment; /* segment of DRAM, or 255 for the shared memory */
+    uint64_t offset; /* byte in the segment */
+    uint32_t local; /* byte in local memory */
+    uint32_t size[4]; /* elements moved of each axis, outermost first; the last axis is bytes */
+    int64_t far_stride[3]; /* bytes from one element to the next in DRAM, of the first three axes */
+    int32_t near_stride[3]; /* the same in local memory */
+    uint8_t rest[60];
+} npuc_i_store;
+NPUC_ISA_CHECK(npuc_i_store);
+
+/* Wait until this queue of every core has come to the barrier of this number. */
+typedef struct npuc_i_barrier {
+    npuc_head head;
+    uint32_t number; /* counts up from 1 */
+    uint8_t rest[132];
+} npuc_i_barrier;
+NPUC_ISA_CHECK(npuc_i_barrier);
+
+/* Convolution, plain, grouped, depthwise or transposed; a fully connected layer is one of 1 x 1. */
+typedef struct npuc_i_conv {
+    npuc_head head;
+    uint32_t x; /* the operand */
+    uint8_t x_dtype; /* its type */
+    int32_t x_zero_point; /* its zero point */
+    uint32_t n; /* images */
+    uint32_t h; /* rows of x */
+    uint32_t w; /* columns of x */
+    uint32_t c; /* channels of x */
+    uint32_t out_h; /* rows of y */
+    uint32_t out_w; /* columns of y */
+    uint16_t kernel[2]; /* height and width */
+    uint16_t stride[2]; /* down and right */
+    uint16_t dilation[2]; /* down and right */
+    int16_t pad[2]; /* rows above and columns left of x; what lies beyond x at any side is padding */
+    uint32_t weight; /* (out_c, c / groups, kernel) of w_dtype, dense; i4 two to a byte */
+    uint8_t w_dtype; /* its type */
+    int32_t w_zero_point; /* its zero point */
+    uint32_t bias; /* i32[out_c], or i64 if wide; or none */
+    uint8_t wide; /* 1: 64-bit biases and sums */
+    uint8_t transposed; /* 1: transposed convolution */
+    uint32_t groups; /* groups */
+    uint32_t out_c; /* channels of y that are made */
+    uint32_t y; /* the result */
+    uint8_t y_dtype; /* its type */
+    uint32_t y_stride; /* elements from one pixel of y to the next: out_c, or more if y has other channels beside */
+    uint8_t kind; /* requantization: an index of double, single, single_even, pow2, float */
+    uint32_t count; /* sets of parameters: 1, or one a channel */
+    uint32_t multiplier; /* i32[count]; for kind float f32[count]; none for pow2 */
+    uint32_t shift; /* i32[count]; none for float */
+    int32_t zero_point; /* of the output */
+    int32_t lo; /* the least output */
+    int32_t hi; /* the greatest output */
+    uint32_t table; /* 256 entries of y_dtype (or 513 of i16) that the outputs go through; or none */
+    uint8_t s_dtype; /* type of the outputs before the table */
+    uint8_t rest[11];
+} npuc_i_conv;
+NPUC_ISA_CHECK(npuc_i_conv);
+
+/* Matrix products of two activations: y[i] = a[i] x b[i] for each of `batch` pairs. */
+typedef struct npuc_i_matmul {
+    npuc_head head;
+    uint32_t x; /* the operand */
+    uint8_t x_dtype; /* its type */
+    int32_t x_zero_point; /* its zero point */
+    uint32_t b; /* the second operand */
+    uint8_t b_dtype; /* its type */
+    int32_t b_zero_point; /* its zero point */
+    uint32_t batch; /* pairs */
+    uint32_t m; /* rows of a */
+    uint32_t k; /* columns of a */
+    uint32_t cols; /* columns of b */
+    uint32_t a_step; /* elements from one a to the next; 0: the same one */
+    uint32_t b_step; /* elements from one b to the next; 0: the same one */
+    uint8_t transposed_b; /* 1: b is (cols, k) */
+    uint8_t wide; /* 1: 64-bit sums */
+    uint32_t y; /* the result */
+    uint8_t y_dtype; /* its type */
+    uint8_t kind; /* requantization: an index of double, single, single_even, pow2, float */
+    uint32_t count; /* sets of parameters: 1, or one a channel */
+    uint32_t multiplier; /* i32[count]; for kind float f32[count]; none for pow2 */
+    uint32_t shift; /* i32[count]; none for float */
+    int32_t zero_point; /* of the output */
+    int32_t lo; /* the least output */
+    int32_t hi; /* the greatest output */
+    uint8_t rest[52];
+} npuc_i_matmul;
+NPUC_ISA_CHECK(npuc_i_matmul);
+
+/* Copy elements between strided views of local memory. */
+typedef struct npuc_i_copy {
+    npuc_head head;
+    uint32_t x; /* the source */
+    uint32_t y; /* the destination */
+    uint8_t bytes; /* of an element: 1, 2, 4 or 8 */
+    uint32_t size[6]; /* of each axis, outermost first */
+    int32_t x_stride[6]; /* elements */
+    int32_t y_stride[6]; /* elements */
+    uint8_t rest[52];
+} npuc_i_copy;
+NPUC_ISA_CHECK(npuc_i_copy);
+
+/* Fill a dense range. */
+typedef struct npuc_i_fill {
+    npuc_head head;
+    uint32_t y; /* the destination */
+    uint8_t bytes; /* of an element: 1, 2, 4 or 8 */
+    uint32_t count; /* elements */
+    int32_t value; /* what it is filled with */
+    uint8_t rest[120];
+} npuc_i_fill;
+NPUC_ISA_CHECK(npuc_i_fill);
+
+/* y[o, i] = x[o, index[i]] for each of `outer`, blocks of `inner` elements: nearest-neighbour resize, any map of an axis. */
+typedef struct npuc_i_gather {
+    npuc_head head;
+    uint32_t x; /* (outer, x_size, inner) */
+    uint32_t y; /* (outer, y_size, inner) */
+    uint32_t index; /* i32[y_size] */
+    uint8_t bytes; /* of an element: 1, 2, 4 or 8 */
+    uint32_t outer;
+    uint32_t x_size;
+    uint32_t y_size;
+    uint32_t inner;
+    uint8_t rest[104];
+} npuc_i_gather;
+NPUC_ISA_CHECK(npuc_i_gather);
+
+/* a + b or a - b (docs/arithmetic-eltwise.md). */
+typedef struct npuc_i_add {
+    npuc_head head;
+    uint32_t x; /* the operand */
+    uint8_t x_dtype; /* its type */
+    int32_t x_zero_point; /* its zero point */
+    uint32_t b; /* the second operand */
+    uint8_t b_dtype; /* its type */
+    int32_t b_zero_point; /* its zero point */
+    uint32_t size[4]; /* of each axis of y, outermost first; y is dense */
+    int32_t a_stride[4]; /* elements; 0 repeats */
+    int32_t b_stride[4]; /* elements; 0 repeats */
+    uint32_t y; /* the result */
+    uint8_t y_dtype; /* its type */
+    uint8_t kind; /* as everywhere */
+    uint8_t subtract; /* 1: a - b */
+    int32_t left; /* shift to the left */
+    int32_t multiplier[3]; /* of a, of b, of the sum; for kind float the bits of two f32 */
+    int32_t shift[3]; /* of a, of b, of the sum */
+    int32_t zero_point; /* of the output */
+    int32_t lo; /* the least output */
+    int32_t hi; /* the greatest output */
+    uint8_t rest[16];
+} npuc_i_add;
+NPUC_ISA_CHECK(npuc_i_add);
+
+/* a * b. */
+typedef struct npuc_i_mul {
+    npuc_head head;
+    uint32_t x; /* the operand */
+    uint8_t x_dtype; /* its type */
+    int32_t x_zero_point; /* its zero point */
+    uint32_t b; /* the second operand */
+    uint8_t b_dtype; /* its type */
+    int32_t b_zero_point; /* its zero point */
+    uint32_t size[4]; /* of each axis of y, outermost first; y is dense */
+    int32_t a_stride[4]; /* elements; 0 repeats */
+    int32_t b_stride[4]; /* elements; 0 repeats */
+    uint32_t y; /* the result */
+    uint8_t y_dtype; /* its type */
+    uint8_t kind; /* requantization: an index of double, single, single_even, pow2, float */
+    uint32_t count; /* sets of parameters: 1, or one a channel */
+    uint32_t multiplier; /* i32[count]; for kind float f32[count]; none for pow2 */
+    uint32_t shift; /* i32[count]; none for float */
+    int32_t zero_point; /* of the output */
+    int32_t lo; /* the least output */
+    int32_t hi; /* the greatest output */
+    uint8_t rest[32];
+} npuc_i_mul;
+NPUC_ISA_CHECK(npuc_i_mul);
+
+/* rq(x - x_zero_point) of dense elements. */
+typedef struct npuc_i_requant {
+    npuc_head head;
+    uint32_t x; /* the operand */
+    uint8_t x_dtype; /* its type */
+    int32_t x_zero_point; /* its zero point */
+    uint32_t elements; /* how many */
+    uint32_t y; /* the result */
+    uint8_t y_dtype; /* its type */
+    uint8_t kind; /* requantization: an index of double, single, single_even, pow2, float */
+    uint32_t count; /* sets of parameters: 1, or one a channel */
+    uint32_t multiplier; /* i32[count]; for kind float f32[count]; none for pow2 */
+    uint32_t shift; /* i32[count]; none for float */
+    int32_t zero_point; /* of the output */
+    int32_t lo; /* the least output */
+    int32_t hi; /* the greatest output */
+    uint8_t rest[88];
+} npuc_i_requant;
+NPUC_ISA_CHECK(npuc_i_requant);
+
+/* A function by table: 256 entries of y_dtype for 8 bits, 513 of i16 for 16 bits. */
+typedef struct npuc_i_table {
+    npuc_head head;
+    uint32_t x; /* the operand */
+    uint8_t x_dtype; /* its type */
+    int32_t x_zero_point; /* its zero point */
+    uint32_t outer; /* x is (outer, channels, inner) */
+    uint32_t channels; /* tables; 1 for one table */
+    uint32_t inner;
+    uint32_t table; /* the entries, ascending, of one table after the other */
+    uint32_t y; /* the result */
+    uint8_t y_dtype; /* its type */
+    uint8_t rest[103];
+} npuc_i_table;
+NPUC_ISA_CHECK(npuc_i_table);
+
+/* The smaller or the larger of two tensors of one type. */
+typedef struct npuc_i_minmax {
+    npuc_head head;
+    uint32_t x; /* the operand */
+    uint8_t x_dtype; /* its type */
+    int32_t x_zero_point; /* its zero point */
+    uint32_t b; /* the second operand */
+    uint32_t size[4]; /* of each axis of y, outermost first; y is dense */
+    int32_t a_stride[4]; /* elements; 0 repeats */
+    int32_t b_stride[4]; /* elements; 0 repeats */
+    uint8_t larger; /* 1: the larger */
+    uint32_t y; /* the result */
+    uint8_t y_dtype; /* its type */
+    int32_t lo; /* the least output */
+    int32_t hi; /* the greatest output */
+    uint8_t rest[52];
+} npuc_i_minmax;
+NPUC_ISA_CHECK(npuc_i_minmax);
+
+/* The largest of each window; padding never wins. */
+typedef struct npuc_i_max_pool {
+    npuc_head head;
+    uint32_t x; /* the operand */
+    uint8_t x_dtype; /* its type */
+    int32_t x_zero_point; /* its zero point */
+    uint32_t n; /* images */
+    uint32_t h; /* rows of x */
+    uint32_t w; /* columns of x */
+    uint32_t c; /* channels of x */
+    uint32_t out_h; /* rows of y */
+    uint32_t out_w; /* columns of y */
+    uint16_t kernel[2]; /* height and width */
+    uint16_t stride[2]; /* down and right */
+    uint16_t dilation[2]; /* down and right */
+    int16_t pad[2]; /* rows above and columns left of x; what lies beyond x at any side is padding */
+    uint32_t y; /* the result */
+    uint8_t y_dtype; /* its type */
+    uint8_t rest[79];
+} npuc_i_max_pool;
+NPUC_ISA_CHECK(npuc_i_max_pool);
+
+/* The mean of each window (docs/arithmetic-pooling.md); `count` is 1 or has a set for each count of elements. */
+typedef struct npuc_i_avg_pool {
+    npuc_head head;
+    uint32_t x; /* the operand */
+    uint8_t x_dtype; /* its type */
+    int32_t x_zero_point; /* its zero point */
+    uint32_t n; /* images */
+    uint32_t h; /* rows of x */
+    uint32_t w; /* columns of x */
+    uint32_t c; /* channels of x */
+    uint32_t out_h; /* rows of y */
+    uint32_t out_w; /* columns of y */
+    uint16_t kernel[2]; /* height and width */
+    uint16_t stride[2]; /* down and right */
+    uint16_t dilation[2]; /* down and right */
+    int16_t pad[2]; /* rows above and columns left of x; what lies beyond x at any side is padding */
+    uint8_t include_pad; /* 1: padding counts */
+    uint32_t y; /* the result */
+    uint8_t y_dtype; /* its type */
+    uint8_t kind; /* requantization: an index of double, single, single_even, pow2, float */
+    uint32_t count; /* sets of parameters: 1, or one a channel */
+    uint32_t multiplier; /* i32[count]; for kind float f32[count]; none for pow2 */
+    uint32_t shift; /* i32[count]; none for float */
+    int32_t zero_point; /* of the output */
+    int32_t lo; /* the least output */
+    int32_t hi; /* the greatest output */
+    uint8_t rest[48];
+} npuc_i_avg_pool;
+NPUC_ISA_CHECK(npuc_i_avg_pool);
+
+/* Over the middle of (outer, count, inner): a sum through the output stage, the largest or the smallest, or where it is. */
+typedef struct npuc_i_reduce {
+    npuc_head head;
+    uint32_t x; /* the operand */
+    uint8_t x_dtype; /* its type */
+    int32_t x_zero_point; /* its zero point */
+    uint8_t mode; /* 0 sum, 1 largest, 2 smallest, 3 place of the largest, 4 place of the smallest */
+    uint8_t last; /* for places: 1 the last, 0 the first */
+    uint32_t outer;
+    uint32_t reduced;
+    uint32_t inner;
+    uint32_t y; /* the result */
+    uint8_t y_dtype; /* its type */
+    uint8_t kind; /* requantization: an index of double, single, single_even, pow2, float */
+    uint32_t count; /* sets of parameters: 1, or one a channel */
+    uint32_t multiplier; /* i32[count]; for kind float f32[count]; none for pow2 */
+    uint32_t shift; /* i32[count]; none for float */
+    int32_t zero_point; /* of the output */
+    int32_t lo; /* the least output */
+    int32_t hi; /* the greatest output */
+    uint8_t rest[76];
+} npuc_i_reduce;
+NPUC_ISA_CHECK(npuc_i_reduce);
+
+/* Softmax of dense rows (docs/arithmetic-softmax.md). */
+typedef struct npuc_i_softmax {
+    npuc_head head;
+    uint32_t x; /* the operand */
+    uint8_t x_dtype; /* its type */
+    int32_t x_zero_point; /* its zero point */
+    uint32_t rows;
+    uint32_t width;
+    uint8_t form; /* 0 the general one, 1 TFLite's of 8 bits, 2 TFLite's of 16 bits */
+    uint32_t coarse; /* 256 u32; form 2: 513 i16 of exponentials; or none */
+    uint32_t fine; /* 256 u32; form 2: 513 i16 of reciprocals; or none */
+    int32_t multiplier;
+    int32_t shift; /* form 1: the shift to the left */
+    int32_t diff_min; /* form 1 */
+    uint8_t rounding; /* an index of half_away, half_even, half_up */
+    uint32_t y; /* the result */
+    uint8_t y_dtype; /* its type */
+    int32_t zero_point;
+    int32_t lo;
+    int32_t hi;
+    uint8_t rest[68];
+} npuc_i_softmax;
+NPUC_ISA_CHECK(npuc_i_softmax);
+
+/* Rows divided by their root (docs/arithmetic-norm.md). */
+typedef struct npuc_i_norm {
+    npuc_head head;
+    uint32_t x; /* the operand */
+    uint8_t x_dtype; /* its type */
+    int32_t x_zero_point; /* its zero point */
+    uint32_t rows;
+    uint32_t width;
+    uint8_t form; /* 0 the general one, 1 TFLite's L2 of 8 bits */
+    uint8_t center; /* 1: the mean is taken away first */
+    uint64_t epsilon;
+    uint32_t row_modulus; /* entry of gain and bias: row % row_modulus * row_factor + column / column_divisor */
+    uint32_t row_factor;
+    uint32_t column_divisor;
+    uint32_t entries; /* of gain and bias */
+    uint32_t gain; /* i32[entries] */
+    uint32_t bias; /* i64[entries] */
+    int32_t shift;
+    uint8_t rounding; /* an index of half_away, half_even, half_up */
+    uint32_t y; /* the result */
+    uint8_t y_dtype; /* its type */
+    int32_t zero_point;
+    int32_t lo;
+    int32_t hi;
+    uint8_t rest[52];
+} npuc_i_norm;
+NPUC_ISA_CHECK(npuc_i_norm);
+
+/* Bilinear resize of rows and columns (docs/arithmetic-resize.md). */
+typedef struct npuc_i_resize {
+    npuc_head head;
+    uint32_t x; /* the operand */
+    uint8_t x_dtype; /* its type */
+    int32_t x_zero_point; /* its zero point */
+    uint32_t n; /* images */
+    uint32_t h; /* rows of x */
+    uint32_t w; /* columns of x */
+    uint32_t c; /* channels of x */
+    uint32_t out_h; /* rows of y */
+    uint32_t out_w; /* columns of y */
+    uint32_t rows; /* i32[out_h] low, i32[out_h] high, i32[out_h] weight, all relative to the rows at x */
+    uint32_t columns; /* the same with out_w */
+    uint8_t bits; /* of a weight */
+    uint8_t rounding; /* an index of half_away, half_even, half_up */
+    uint32_t y; /* the result */
+    uint8_t y_dtype; /* its type */
+    uint8_t rest[83];
+} npuc_i_resize;
+NPUC_ISA_CHECK(npuc_i_resize);
+
+#endif /* NPUC_ISA_H */

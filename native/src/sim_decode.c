@@ -1,0 +1,472 @@
+/*
+ * From a record to the bytes that it touches.
+ *
+ * Sizes are 32 bits wide, so that their products can be anything: all arithmetic here saturates at NPUC_HUGE, which is
+ * outside of every memory, and is refused when the accesses are held against the memories.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "sim.h"
+
+static int64_t times(int64_t a, int64_t b)
+{
+    if (a <= 0 || b <= 0) return 0;
+    return a > NPUC_HUGE / b ? NPUC_HUGE : a * b;
+}
+
+static int64_t product(int count, const int64_t *sizes)
+{
+    int64_t n = 1;
+    for (int i = 0; i < count; i++) n = times(n, sizes[i]);
+    return n;
+}
+
+const char *npuc_opcode_name(int32_t opcode)
+{
+    switch (opcode) {
+#define NAME(name, opcode, queue) \
+    case opcode: return #name;
+        NPUC_INSTRUCTIONS(NAME)
+#undef NAME
+    default: return "?";
+    }
+}
+
+npuc_status npuc_sim_fail(npuc_sim_error *error, const char *format, ...)
+{
+    if (error) {
+        va_list arguments;
+        va_start(arguments, format);
+        error->core = -1;
+        error->instruction = -1;
+        error->opcode = 0;
+        vsnprintf(error->message, sizeof error->message, format, arguments);
+        va_end(arguments);
+    }
+    return NPUC_BAD_ARGUMENT;
+}
+
+npuc_status npuc_sim_at(npuc_sim_error *error, npuc_status status, int32_t core, int64_t instruction, int32_t opcode)
+{
+    if (status && error && error->instruction < 0) {
+        error->core = core;
+        error->instruction = instruction;
+        error->opcode = opcode;
+    }
+    return status;
+}
+
+int64_t npuc_sim_size(int32_t dtype)
+{
+    static const int8_t sizes[NPUC_SIM_TYPES] = {1, 1, 2, 4, 0, 4, 2, 2, 8};
+    return dtype >= 0 && dtype < NPUC_SIM_TYPES ? sizes[dtype] : 0;
+}
+
+/* ---- accesses ---- */
+
+/* Takes the last access of the list, as stated, into its shortest form. */
+static npuc_status finish(npuc_decoded *d)
+{
+    npuc_access *a = &d->access[d->count - 1];
+    int32_t kept = 0;
+    if (a->run < 1) return npuc_sim_fail(d->error, "%s has no elements", a->what);
+    for (int32_t i = 0; i < a->axes; i++) {
+        const int64_t size = a->size[i], stride = a->stride[i];
+        if (size < 1) return npuc_sim_fail(d->error, "%s has no elements", a->what);
+        if (stride > NPUC_HUGE || stride < -NPUC_HUGE) return npuc_sim_fail(d->error, "a stride of %s is too large", a->what);
+        if (size == 1) continue;
+        if (stride == 0) {
+            if (a->write) return npuc_sim_fail(d->error, "%s is written twice: a stride is 0", a->what);
+            continue;
+        }
+        if (kept && a->stride[kept - 1] == times(size, stride)) {
+            a->size[kept - 1] = times(a->size[kept - 1], size);
+            a->stride[kept - 1] = stride;
+        } else {
+            a->size[kept] = size;
+            a->stride[kept++] = stride;
+        }
+    }
+    if (kept && a->stride[kept - 1] == a->run) a->run = times(a->run, a->size[--kept]);
+    a->axes = kept;
+    a->low = a->at;
+    a->high = a->at + a->run;
+    for (int32_t i = 0; i < kept; i++) {
+        if (a->stride[i] > 0)
+            a->high += times(a->size[i] - 1, a->stride[i]);
+        else
+            a->low -= times(a->size[i] - 1, -a->stride[i]);
+    }
+    a->bytes = times(a->run, product(kept, a->size));
+    return NPUC_OK;
+}
+
+static npuc_access *next(npuc_decoded *d, const char *what, int write)
+{
+    npuc_access *a = &d->access[d->count++];
+    *a = (npuc_access){.what = what, .space = NPUC_LOCAL, .write = write};
+    return a;
+}
+
+/* The address of an operand that must be there, in units that its elements are aligned to. */
+static npuc_status place(npuc_decoded *d, const char *what, uint32_t address, int64_t element)
+{
+    if (address == NPUC_NONE) return npuc_sim_fail(d->error, "%s is not there", what);
+    if (element < 1) return npuc_sim_fail(d->error, "%s has a type that it cannot have", what);
+    if (address % element) return npuc_sim_fail(d->error, "%s, at %u, is not aligned to its %d bytes", what, address, (int)element);
+    return NPUC_OK;
+}
+
+static npuc_status dense(npuc_decoded *d, const char *what, uint32_t address, int64_t elements, int64_t element, int write)
+{
+    npuc_status status = place(d, what, address, element);
+    if (status) return status;
+    npuc_access *a = next(d, what, write);
+    a->at = address;
+    a->run = times(elements, element);
+    a->in_place = 1;
+    return finish(d);
+}
+
+/* Strides are in elements. */
+static npuc_status strided(npuc_decoded *d, const char *what, uint32_t address, int axes, const uint32_t *size,
+                           const int32_t *stride, int64_t element, int write)
+{
+    npuc_status status = place(d, what, address, element);
+    if (status) return status;
+    npuc_access *a = next(d, what, write);
+    int64_t step = 1;
+    a->at = address;
+    a->run = element;
+    a->axes = axes;
+    a->in_place = 1;
+    for (int i = axes - 1; i >= 0; i--) {
+        a->size[i] = size[i];
+        a->stride[i] = (int64_t)stride[i] * element;
+        if (size[i] != 1 && stride[i] != step) a->in_place = 0;
+        step = times(step, size[i]);
+    }
+    return finish(d);
+}
+
+/* Activations: i8, ui8 or i16. */
+static int64_t activation(int32_t dtype) { return dtype >= NPUC_I8 && dtype <= NPUC_I16 ? npuc_sim_size(dtype) : 0; }
+
+/* The parameters of an output stage for `channels` channels (or any count, where it is 0). */
+static npuc_status stage(npuc_decoded *d, int32_t kind, uint32_t count, uint32_t multiplier, uint32_t shift, uint32_t channels)
+{
+    npuc_status status = NPUC_OK;
+    if (kind > NPUC_FLOAT) return npuc_sim_fail(d->error, "%d is no requantization kind", kind);
+    if (count < 1 || count > INT32_MAX || (channels && count != 1 && count != channels))
+        return npuc_sim_fail(d->error, "%u sets of requantization parameters for %u channels", count, channels);
+    if (kind != NPUC_POW2) status = dense(d, "multiplier", multiplier, count, 4, 0);
+    if (!status && kind != NPUC_FLOAT) status = dense(d, "shift", shift, count, 4, 0);
+    return status;
+}
+
+#define TRY(call)                            \
+    do {                                     \
+        npuc_status status_ = (call);        \
+        if (status_) return status_;         \
+    } while (0)
+
+/* ---- instructions ---- */
+
+static npuc_status transfer(npuc_decoded *d, const npuc_i_load *r, int store)
+{
+    if (r->local == NPUC_NONE) return npuc_sim_fail(d->error, "local is not there");
+    if (r->offset > (uint64_t)NPUC_HUGE) return npuc_sim_fail(d->error, "offset is outside of the segment");
+    npuc_access *far = next(d, "offset", store);
+    far->space = r->segment;
+    far->at = (int64_t)r->offset;
+    far->run = r->size[3];
+    far->axes = 3;
+    for (int i = 0; i < 3; i++) far->size[i] = r->size[i], far->stride[i] = r->far_stride[i];
+    TRY(finish(d));
+    npuc_access *near = next(d, "local", !store);
+    near->at = r->local;
+    near->run = r->size[3];
+    near->axes = 3;
+    for (int i = 0; i < 3; i++) near->size[i] = r->size[i], near->stride[i] = r->near_stride[i];
+    return finish(d);
+}
+
+static npuc_status conv(npuc_decoded *d)
+{
+    const npuc_i_conv *r = &d->record.conv;
+    const int64_t pixels[] = {r->n, r->h, r->w, r->c}, made[] = {r->n, r->out_h, r->out_w};
+    const int32_t sums = r->table == NPUC_NONE ? r->y_dtype : r->s_dtype;
+    const int64_t y_size = npuc_sim_size(r->y_dtype);
+    if (r->groups < 1 || r->c % r->groups || r->out_c % r->groups)
+        return npuc_sim_fail(d->error, "%u and %u channels do not divide into %u groups", r->c, r->out_c, r->groups);
+    if (r->wide > 1 || r->transposed > 1) return npuc_sim_fail(d->error, "wide and transposed are 0 or 1");
+    if (r->y_stride < r->out_c) return npuc_sim_fail(d->error, "y_stride %u is less than out_c %u", r->y_stride, r->out_c);
+    if (r->y_dtype > NPUC_I32 || sums > NPUC_I32) return npuc_sim_fail(d->error, "a type of y that it cannot have");
+    TRY(dense(d, "x", r->x, product(4, pixels), activation(r->x_dtype), 0));
+    const int64_t counts[] = {r->out_c, r->c / r->groups, r->kernel[0], r->kernel[1]};
+    const int64_t weights = product(4, counts);
+    if (r->w_dtype == NPUC_I4)
+        TRY(dense(d, "weight", r->weight, (weights + 1) / 2, 1, 0));
+    else
+        TRY(dense(d, "weight", r->weight, weights, activation(r->w_dtype), 0));
+    if (r->bias != NPUC_NONE) TRY(dense(d, "bias", r->bias, r->out_c, r->wide ? 8 : 4, 0));
+    TRY(stage(d, r->kind, r->count, r->multiplier, r->shift, r->out_c));
+    if (r->table != NPUC_NONE) {
+        const int words = sums == NPUC_I16;
+        if (sums == NPUC_I32 || !activation(r->y_dtype) || (words && r->y_dtype != NPUC_I16))
+            return npuc_sim_fail(d->error, "no table goes from type %d to type %d", sums, r->y_dtype);
+        TRY(dense(d, "table", r->table, words ? 513 : 256, y_size, 0));
+    }
+    TRY(place(d, "y", r->y, y_size));
+    npuc_access *y = next(d, "y", 1);
+    y->at = r->y;
+    y->run = times(r->out_c, y_size);
+    y->axes = 1;
+    y->size[0] = product(3, made);
+    y->stride[0] = r->y_stride * y_size;
+    return finish(d);
+}
+
+static npuc_status matmul(npuc_decoded *d)
+{
+    const npuc_i_matmul *r = &d->record.matmul;
+    const int64_t a_size = activation(r->x_dtype), b_size = activation(r->b_dtype), y_size = npuc_sim_size(r->y_dtype);
+    const int64_t made[] = {r->batch, r->m, r->cols};
+    if (r->wide > 1 || r->transposed_b > 1) return npuc_sim_fail(d->error, "wide and transposed_b are 0 or 1");
+    if (r->y_dtype > NPUC_I32) return npuc_sim_fail(d->error, "a type of y that it cannot have");
+    TRY(place(d, "x", r->x, a_size));
+    npuc_access *a = next(d, "x", 0);
+    *a = (npuc_access){.what = "x", .space = NPUC_LOCAL, .at = r->x, .run = times(times(r->m, r->k), a_size), .axes = 1,
+                       .size = {r->batch}, .stride = {r->a_step * a_size}};
+    TRY(finish(d));
+    TRY(place(d, "b", r->b, b_size));
+    npuc_access *b = next(d, "b", 0);
+    *b = (npuc_access){.what = "b", .space = NPUC_LOCAL, .at = r->b, .run = times(times(r->k, r->cols), b_size), .axes = 1,
+                       .size = {r->batch}, .stride = {r->b_step * b_size}};
+    TRY(finish(d));
+    TRY(stage(d, r->kind, r->count, r->multiplier, r->shift, r->cols));
+    return dense(d, "y", r->y, product(3, made), y_size, 1);
+}
+
+static int64_t element(npuc_decoded *d, int32_t bytes)
+{
+    if (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8) return bytes;
+    npuc_sim_fail(d->error, "an element of %d bytes", bytes);
+    return 0;
+}
+
+static npuc_status copy(npuc_decoded *d)
+{
+    const npuc_i_copy *r = &d->record.copy;
+    const int64_t size = element(d, r->bytes);
+    if (!size) return NPUC_BAD_ARGUMENT;
+    TRY(strided(d, "x", r->x, 6, r->size, r->x_stride, size, 0));
+    return strided(d, "y", r->y, 6, r->size, r->y_stride, size, 1);
+}
+
+static npuc_status fill(npuc_decoded *d)
+{
+    const npuc_i_fill *r = &d->record.fill;
+    const int64_t size = element(d, r->bytes);
+    return size ? dense(d, "y", r->y, r->count, size, 1) : NPUC_BAD_ARGUMENT;
+}
+
+static npuc_status gather(npuc_decoded *d)
+{
+    const npuc_i_gather *r = &d->record.gather;
+    const int64_t size = element(d, r->bytes);
+    const int64_t from[] = {r->outer, r->x_size, r->inner}, to[] = {r->outer, r->y_size, r->inner};
+    if (!size) return NPUC_BAD_ARGUMENT;
+    TRY(dense(d, "x", r->x, product(3, from), size, 0));
+    TRY(dense(d, "index", r->index, r->y_size, 4, 0));
+    return dense(d, "y", r->y, product(3, to), size, 1);
+}
+
+/* The three operands of add, mul and minmax. */
+static npuc_status two(npuc_decoded *d, uint32_t a, int32_t a_dtype, uint32_t b, int32_t b_dtype, const uint32_t *size,
+                       const int32_t *a_stride, const int32_t *b_stride, uint32_t y, int32_t y_dtype)
+{
+    const int64_t made[] = {size[0], size[1], size[2], size[3]};
+    TRY(strided(d, "x", a, 4, size, a_stride, activation(a_dtype), 0));
+    TRY(strided(d, "b", b, 4, size, b_stride, activation(b_dtype), 0));
+    return dense(d, "y", y, product(4, made), activation(y_dtype), 1);
+}
+
+static npuc_status add(npuc_decoded *d)
+{
+    const npuc_i_add *r = &d->record.add;
+    if (r->subtract > 1) return npuc_sim_fail(d->error, "subtract is 0 or 1");
+    return two(d, r->x, r->x_dtype, r->b, r->b_dtype, r->size, r->a_stride, r->b_stride, r->y, r->y_dtype);
+}
+
+static npuc_status mul(npuc_decoded *d)
+{
+    const npuc_i_mul *r = &d->record.mul;
+    TRY(stage(d, r->kind, r->count, r->multiplier, r->shift, 1));
+    return two(d, r->x, r->x_dtype, r->b, r->b_dtype, r->size, r->a_stride, r->b_stride, r->y, r->y_dtype);
+}
+
+static npuc_status requant(npuc_decoded *d)
+{
+    const npuc_i_requant *r = &d->record.requant;
+    const int64_t x_size = r->x_dtype == NPUC_I32 ? 4 : activation(r->x_dtype);
+    TRY(stage(d, r->kind, r->count, r->multiplier, r->shift, 1));
+    TRY(dense(d, "x", r->x, r->elements, x_size, 0));
+    return dense(d, "y", r->y, r->elements, activation(r->y_dtype), 1);
+}
+
+static npuc_status table(npuc_decoded *d)
+{
+    const npuc_i_table *r = &d->record.table;
+    const int64_t sizes[] = {r->outer, r->channels, r->inner};
+    const int words = r->x_dtype == NPUC_I16;
+    if (words && r->y_dtype != NPUC_I16) return npuc_sim_fail(d->error, "a table of 16 bits gives 16 bits");
+    TRY(dense(d, "x", r->x, product(3, sizes), activation(r->x_dtype), 0));
+    TRY(dense(d, "table", r->table, times(r->channels, words ? 513 : 256), activation(r->y_dtype), 0));
+    return dense(d, "y", r->y, product(3, sizes), activation(r->y_dtype), 1);
+}
+
+static npuc_status minmax(npuc_decoded *d)
+{
+    const npuc_i_minmax *r = &d->record.minmax;
+    if (r->y_dtype != r->x_dtype) return npuc_sim_fail(d->error, "x and y must have one type");
+    if (r->larger > 1) return npuc_sim_fail(d->error, "larger is 0 or 1");
+    return two(d, r->x, r->x_dtype, r->b, r->x_dtype, r->size, r->a_stride, r->b_stride, r->y, r->y_dtype);
+}
+
+static npuc_status max_pool(npuc_decoded *d)
+{
+    const npuc_i_max_pool *r = &d->record.max_pool;
+    const int64_t from[] = {r->n, r->h, r->w, r->c}, to[] = {r->n, r->out_h, r->out_w, r->c};
+    if (r->y_dtype != r->x_dtype) return npuc_sim_fail(d->error, "x and y must have one type");
+    TRY(dense(d, "x", r->x, product(4, from), activation(r->x_dtype), 0));
+    return dense(d, "y", r->y, product(4, to), activation(r->y_dtype), 1);
+}
+
+static npuc_status avg_pool(npuc_decoded *d)
+{
+    const npuc_i_avg_pool *r = &d->record.avg_pool;
+    const int64_t from[] = {r->n, r->h, r->w, r->c}, to[] = {r->n, r->out_h, r->out_w, r->c};
+    if (r->include_pad > 1) return npuc_sim_fail(d->error, "include_pad is 0 or 1");
+    TRY(dense(d, "x", r->x, product(4, from), activation(r->x_dtype), 0));
+    if (r->kind != NPUC_DOUBLE) TRY(stage(d, r->kind, r->count, r->multiplier, r->shift, 0));
+    return dense(d, "y", r->y, product(4, to), activation(r->y_dtype), 1);
+}
+
+static npuc_status reduce(npuc_decoded *d)
+{
+    const npuc_i_reduce *r = &d->record.reduce;
+    const int64_t from[] = {r->outer, r->reduced, r->inner}, to[] = {r->outer, r->inner};
+    int64_t y_size = activation(r->y_dtype);
+    if (r->mode > 4 || r->last > 1) return npuc_sim_fail(d->error, "mode is 0 to 4 and last 0 or 1");
+    TRY(dense(d, "x", r->x, product(3, from), activation(r->x_dtype), 0));
+    if (r->mode == 0) TRY(stage(d, r->kind, r->count, r->multiplier, r->shift, 1));
+    if (r->mode >= 3)
+        y_size = r->y_dtype == NPUC_I32 ? 4 : r->y_dtype == 8 ? 8 : 0;
+    else if (r->mode && r->y_dtype != r->x_dtype)
+        return npuc_sim_fail(d->error, "x and y must have one type");
+    return dense(d, "y", r->y, product(2, to), y_size, 1);
+}
+
+static npuc_status softmax(npuc_decoded *d)
+{
+    const npuc_i_softmax *r = &d->record.softmax;
+    const int64_t elements = times(r->rows, r->width);
+    if (r->form > 2) return npuc_sim_fail(d->error, "form is 0, 1 or 2");
+    if (r->form == 2 && (r->x_dtype != NPUC_I16 || r->y_dtype != NPUC_I16))
+        return npuc_sim_fail(d->error, "form 2 is of 16 bits");
+    TRY(dense(d, "x", r->x, elements, activation(r->x_dtype), 0));
+    if (r->form == 0) {
+        TRY(dense(d, "coarse", r->coarse, 256, 4, 0));
+        TRY(dense(d, "fine", r->fine, 256, 4, 0));
+    } else if (r->form == 2) {
+        TRY(dense(d, "coarse", r->coarse, 513, 2, 0));
+        TRY(dense(d, "fine", r->fine, 513, 2, 0));
+    }
+    return dense(d, "y", r->y, elements, activation(r->y_dtype), 1);
+}
+
+static npuc_status norm(npuc_decoded *d)
+{
+    const npuc_i_norm *r = &d->record.norm;
+    const int64_t elements = times(r->rows, r->width);
+    if (r->form > 1 || r->center > 1) return npuc_sim_fail(d->error, "form and center are 0 or 1");
+    if (r->form == 1 && (r->x_dtype > NPUC_U8 || r->y_dtype != r->x_dtype))
+        return npuc_sim_fail(d->error, "form 1 is of 8 bits, and of one type");
+    TRY(dense(d, "x", r->x, elements, activation(r->x_dtype), 0));
+    if (r->form == 0) {
+        TRY(dense(d, "gain", r->gain, r->entries, 4, 0));
+        TRY(dense(d, "bias", r->bias, r->entries, 8, 0));
+    }
+    return dense(d, "y", r->y, elements, activation(r->y_dtype), 1);
+}
+
+static npuc_status resize(npuc_decoded *d)
+{
+    const npuc_i_resize *r = &d->record.resize;
+    const int64_t from[] = {r->n, r->h, r->w, r->c}, to[] = {r->n, r->out_h, r->out_w, r->c};
+    if (r->y_dtype != r->x_dtype) return npuc_sim_fail(d->error, "x and y must have one type");
+    TRY(dense(d, "x", r->x, product(4, from), activation(r->x_dtype), 0));
+    TRY(dense(d, "rows", r->rows, times(3, r->out_h), 4, 0));
+    TRY(dense(d, "columns", r->columns, times(3, r->out_w), 4, 0));
+    return dense(d, "y", r->y, product(4, to), activation(r->y_dtype), 1);
+}
+
+npuc_status npuc_decode(const uint8_t *record, npuc_decoded *d, npuc_sim_error *error)
+{
+    memcpy(&d->record, record, NPUC_RECORD);
+    d->count = 0;
+    d->error = error;
+    switch (d->record.head.opcode) {
+    case NPUC_OP_LOAD: return transfer(d, &d->record.load, 0);
+    case NPUC_OP_STORE: {
+        npuc_i_load same; /* the fields of a load and a store are one */
+        memcpy(&same, record, NPUC_RECORD);
+        return transfer(d, &same, 1);
+    }
+    case NPUC_OP_BARRIER: return NPUC_OK;
+    case NPUC_OP_CONV: return conv(d);
+    case NPUC_OP_MATMUL: return matmul(d);
+    case NPUC_OP_COPY: return copy(d);
+    case NPUC_OP_FILL: return fill(d);
+    case NPUC_OP_GATHER: return gather(d);
+    case NPUC_OP_ADD: return add(d);
+    case NPUC_OP_MUL: return mul(d);
+    case NPUC_OP_REQUANT: return requant(d);
+    case NPUC_OP_TABLE: return table(d);
+    case NPUC_OP_MINMAX: return minmax(d);
+    case NPUC_OP_MAX_POOL: return max_pool(d);
+    case NPUC_OP_AVG_POOL: return avg_pool(d);
+    case NPUC_OP_REDUCE: return reduce(d);
+    case NPUC_OP_SOFTMAX: return softmax(d);
+    case NPUC_OP_NORM: return norm(d);
+    case NPUC_OP_RESIZE: return resize(d);
+    default: return npuc_sim_fail(error, "%d is no opcode", d->record.head.opcode);
+    }
+}
+
+/* ---- blocks ---- */
+
+int64_t npuc_access_blocks(const npuc_access *access) { return product(access->axes, access->size); }
+
+npuc_blocks npuc_blocks_of(const npuc_access *access)
+{
+    return (npuc_blocks){.access = access, .at = access->at, .left = npuc_access_blocks(access)};
+}
+
+int npuc_next_block(npuc_blocks *b, int64_t *at)
+{
+    const npuc_access *a = b->access;
+    if (!b->left) return 0;
+    *at = b->at;
+    if (--b->left == 0) return 1;
+    for (int32_t i = a->axes - 1; i >= 0; i--) {
+        b->at += a->stride[i];
+        if (++b->index[i] < a->size[i]) break;
+        b->at -= a->size[i] * a->stride[i];
+        b->index[i] = 0;
+    }
+    return 1;
+}

@@ -1,0 +1,18 @@
+/* One instruction, decoded and checked, on the memories of its core. */
+#ifndef NPUC_SIM_EXECUTE_H
+#define NPUC_SIM_EXECUTE_H
+
+#include "sim_layers.h"
+
+/* What instructions need beside memories: prepared layers and scratch. */
+typedef struct npuc_workshop {
+    npuc_layers layers;
+    npuc_buffer scratch, tables;
+} npuc_workshop;
+
+/* `far` is the memory at the other end of a transfer. Every access of `decoded` is inside of its memory. */
+npuc_status npuc_sim_instruction(npuc_workshop *workshop, const npuc_decoded *decoded, uint8_t *local, uint8_t *far,
+                                 const npuc_origin *origin, int32_t threads, npuc_sim_error *error);
+void npuc_workshop_free(npuc_workshop *workshop);
+
+#endif /* NPUC_SIM_EXECUTE_H */

@@ -1,0 +1,44 @@
+/* Convolutions packed for this CPU, kept for as long as their weights come from the same constants. */
+#ifndef NPUC_SIM_LAYERS_H
+#define NPUC_SIM_LAYERS_H
+
+#include "sim.h"
+
+/* A 64-byte aligned buffer that grows and never keeps its contents. */
+typedef struct npuc_buffer {
+    uint8_t *data;
+    int64_t size;
+} npuc_buffer;
+uint8_t *npuc_buffer_get(npuc_buffer *buffer, int64_t size);
+void npuc_buffer_free(npuc_buffer *buffer);
+
+/* Which bytes of a local memory are copies of which constants: ranges, ascending, apart from each other. */
+typedef struct npuc_origin {
+    int64_t count, room;
+    struct npuc_origin_range {
+        int64_t low, high, from;
+    } *range;
+} npuc_origin;
+
+/* Bytes [low, high) have been written with something else. */
+void npuc_origin_cut(npuc_origin *origin, int64_t low, int64_t high);
+/* Bytes [low, high) are now constants [from, from + high - low). Without memory they are taken for anything. */
+void npuc_origin_set(npuc_origin *origin, int64_t low, int64_t high, int64_t from);
+/* The constant that byte `low` is a copy of, if [low, high) are all copies of neighbours; or -1. */
+int64_t npuc_origin_find(const npuc_origin *origin, int64_t low, int64_t high);
+void npuc_origin_free(npuc_origin *origin);
+
+typedef struct npuc_layer npuc_layer;
+typedef struct npuc_layers {
+    int64_t count, room; /* a power of two, or 0 */
+    int64_t bytes;
+    npuc_layer *slot;
+    npuc_buffer once, weights, biases; /* a layer whose weights are no constants; a layer being prepared */
+} npuc_layers;
+
+/* The prepared layer of a decoded convolution, valid until the next call. */
+npuc_status npuc_layers_get(npuc_layers *layers, const npuc_i_conv *conv, const uint8_t *local, const npuc_origin *origin,
+                            const void **prepared, npuc_sim_error *error);
+void npuc_layers_free(npuc_layers *layers);
+
+#endif /* NPUC_SIM_LAYERS_H */

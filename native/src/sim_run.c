@@ -1,0 +1,212 @@
+/*
+ * Instruction mode: memories, the walk over the queues, and the check of every access before its instruction is executed.
+ *
+ * The kernels themselves are those of graph mode; sim_execute.c calls them.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim_execute.h"
+
+#define MOST_CORES 1024
+#define MOST_LOCAL ((int64_t)1 << 32)
+#define MOST_MEMORY ((int64_t)1 << 40)
+
+struct npuc_sim {
+    int32_t cores;
+    int64_t local_size, local_step, shared_size;
+    uint8_t *local, *shared;
+    const uint8_t *constants;
+    int64_t constants_size;
+    npuc_origin *origin; /* one a core */
+    npuc_workshop workshop;
+    npuc_shadow *shadow;
+};
+
+npuc_shadow **npuc_sim_shadow(npuc_sim *sim) { return &sim->shadow; }
+int64_t npuc_sim_local_size(const npuc_sim *sim) { return sim->local_size; }
+int64_t npuc_sim_shared_size(const npuc_sim *sim) { return sim->shared_size; }
+int32_t npuc_sim_core_count(const npuc_sim *sim) { return sim->cores; }
+
+npuc_sim *npuc_sim_create(int32_t cores, int64_t local_size, int64_t shared_size, const uint8_t *constants,
+                          int64_t constants_size)
+{
+    if (cores < 1 || cores > MOST_CORES || local_size < 1 || local_size > MOST_LOCAL) return NULL;
+    if (shared_size < 0 || shared_size > MOST_MEMORY || constants_size < 0 || (constants_size && !constants)) return NULL;
+    npuc_sim *sim = calloc(1, sizeof *sim);
+    if (!sim) return NULL;
+    sim->cores = cores;
+    sim->local_size = local_size;
+    sim->local_step = (local_size + 63) / 64 * 64;
+    sim->shared_size = shared_size;
+    sim->constants = constants;
+    sim->constants_size = constants_size;
+    sim->local = aligned_alloc(64, (size_t)sim->local_step * (size_t)cores);
+    sim->shared = aligned_alloc(64, (size_t)(shared_size + 64) / 64 * 64);
+    sim->origin = calloc((size_t)cores, sizeof *sim->origin);
+    if (!sim->local || !sim->shared || !sim->origin) {
+        npuc_sim_destroy(sim);
+        return NULL;
+    }
+    return sim;
+}
+
+void npuc_sim_destroy(npuc_sim *sim)
+{
+    if (!sim) return;
+    for (int32_t c = 0; sim->origin && c < sim->cores; c++) npuc_origin_free(&sim->origin[c]);
+    free(sim->origin);
+    free(sim->local);
+    free(sim->shared);
+    npuc_workshop_free(&sim->workshop);
+    npuc_shadow_free(sim->shadow);
+    free(sim);
+}
+
+/* ---- checks ---- */
+
+/* The memory that an access is in, or NULL. */
+static uint8_t *memory_of(const npuc_sim *sim, const npuc_sim_program *program, int32_t core, const npuc_access *a, int64_t *size)
+{
+    if (a->space == NPUC_LOCAL) {
+        *size = sim->local_size;
+        return sim->local + core * sim->local_step;
+    }
+    if (a->space == NPUC_SHARED_SEGMENT) {
+        *size = sim->shared_size;
+        return sim->shared;
+    }
+    if (a->space >= program->segment_count) return NULL;
+    *size = a->space ? program->segments[a->space].size : sim->constants_size;
+    /* The constants are never written: check() has seen to it. */
+    return a->space ? program->segments[a->space].data : (uint8_t *)(uintptr_t)sim->constants;
+}
+
+static npuc_status check(const npuc_sim *sim, const npuc_sim_program *program, int32_t core, const npuc_decoded *d,
+                         npuc_sim_error *error)
+{
+    for (int32_t i = 0; i < d->count; i++) {
+        const npuc_access *a = &d->access[i];
+        int64_t size = 0;
+        if (!memory_of(sim, program, core, a, &size))
+            return npuc_sim_fail(error, "there is no segment %d", a->space);
+        if (a->write && a->space == 0) return npuc_sim_fail(error, "writes to the constants, segment 0");
+        if (a->low < 0 || a->high > size)
+            return npuc_sim_fail(error, "%s takes bytes %lld to %lld of %s, which has %lld", a->what, (long long)a->low,
+                                 (long long)a->high, a->space == NPUC_LOCAL ? "local memory" : "its segment", (long long)size);
+        if (a->bytes > size) return npuc_sim_fail(error, "%s takes some bytes more than once", a->what);
+    }
+    return NPUC_OK;
+}
+
+static void remember_origin(npuc_sim *sim, int32_t core, const npuc_decoded *d)
+{
+    npuc_origin *origin = &sim->origin[core];
+    for (int32_t i = 0; i < d->count; i++)
+        if (d->access[i].write && d->access[i].space == NPUC_LOCAL)
+            npuc_origin_cut(origin, d->access[i].low, d->access[i].high);
+    if (d->record.head.opcode != NPUC_OP_LOAD || d->access[0].space != 0) return;
+    const npuc_access *far = &d->access[0], *near = &d->access[1];
+    if (!far->axes && !near->axes) npuc_origin_set(origin, near->at, near->at + near->run, far->at);
+}
+
+/* ---- the walk ---- */
+
+static int is_ready(const npuc_order *order, int32_t core, int queue)
+{
+    const npuc_core_order *own = &order->core[core];
+    const int64_t at = npuc_order_head(own, queue);
+    npuc_head head;
+    if (at < 0) return 0;
+    memcpy(&head, npuc_order_record(own, at), sizeof head);
+    for (int q = 0; q < NPUC_QUEUES; q++)
+        if (head.wait[q] > own->done[q]) return 0;
+    if (head.opcode != NPUC_OP_BARRIER) return 1;
+    const uint32_t number = npuc_order_barrier(own, queue);
+    for (int32_t c = 0; c < order->cores; c++)
+        if (npuc_order_barrier(&order->core[c], queue) != number) return 0;
+    return 1;
+}
+
+static npuc_status step(npuc_sim *sim, const npuc_sim_program *program, npuc_order *order, int32_t core, int queue,
+                        int32_t threads, const npuc_observer *observer, npuc_sim_error *error)
+{
+    npuc_core_order *own = &order->core[core];
+    const int64_t at = npuc_order_head(own, queue);
+    const uint8_t *record = npuc_order_record(own, at);
+    npuc_decoded decoded;
+    if (record[0] == NPUC_OP_BARRIER) {
+        if (observer) observer->barrier(observer->context, order, queue);
+        for (int32_t c = 0; c < order->cores; c++) order->core[c].done[queue]++;
+        return NPUC_OK;
+    }
+    npuc_status status = npuc_decode(record, &decoded, error);
+    if (!status) status = check(sim, program, core, &decoded, error);
+    if (!status && observer) status = observer->instruction(observer->context, core, at, &decoded);
+    if (!status) {
+        uint8_t *far = NULL;
+        int64_t size;
+        if (decoded.record.head.opcode <= NPUC_OP_STORE) far = memory_of(sim, program, core, &decoded.access[0], &size);
+        status = npuc_sim_instruction(&sim->workshop, &decoded, sim->local + core * sim->local_step, far, &sim->origin[core],
+                                      threads, error);
+    }
+    if (status) return npuc_sim_at(error, status, core, at, record[0]);
+    remember_origin(sim, core, &decoded);
+    own->done[queue]++;
+    return NPUC_OK;
+}
+
+/* Nobody can go on: name an instruction that waits. */
+static npuc_status stuck(const npuc_order *order, npuc_sim_error *error)
+{
+    for (int32_t c = 0; c < order->cores; c++)
+        for (int q = 0; q < NPUC_QUEUES; q++) {
+            const int64_t at = npuc_order_head(&order->core[c], q);
+            if (at < 0) continue;
+            npuc_status status = npuc_sim_fail(error, "waits for ever: not every core comes to this barrier");
+            return npuc_sim_at(error, status, c, at, npuc_order_record(&order->core[c], at)[0]);
+        }
+    return NPUC_OK;
+}
+
+npuc_status npuc_sim_execute(npuc_sim *sim, const npuc_sim_program *program, int32_t threads, const npuc_observer *observer,
+                             npuc_sim_error *error)
+{
+    npuc_order order;
+    if (!sim || !program || threads < 1 || threads > 1024) return npuc_sim_fail(error, "no simulator, or %d threads", threads);
+    if (program->cores > sim->cores)
+        return npuc_sim_fail(error, "a program for %d cores on a machine of %d", program->cores, sim->cores);
+    if (program->segment_count < 0 || program->segment_count > NPUC_SHARED_SEGMENT || (program->segment_count && !program->segments))
+        return npuc_sim_fail(error, "%d segments", program->segment_count);
+    for (int32_t i = 1; i < program->segment_count; i++)
+        if (program->segments[i].size < 0 || !program->segments[i].data)
+            return npuc_sim_fail(error, "segment %d is not there", i);
+    npuc_status status = npuc_order_make(&order, program, error);
+    if (status) return status;
+    memset(sim->local, 0, (size_t)(sim->local_step * program->cores));
+    for (int32_t c = 0; c < sim->cores; c++) sim->origin[c].count = 0;
+    for (int going = 1; going && !status;) {
+        going = 0;
+        for (int32_t core = 0; core < order.cores && !status; core++)
+            for (;;) {
+                int64_t earliest = INT64_MAX;
+                int chosen = -1;
+                for (int q = 0; q < NPUC_QUEUES; q++) {
+                    const int64_t at = npuc_order_head(&order.core[core], q);
+                    if (at >= 0 && at < earliest && is_ready(&order, core, q)) earliest = at, chosen = q;
+                }
+                if (chosen < 0) break;
+                going = 1;
+                status = step(sim, program, &order, core, chosen, threads, observer, error);
+                if (status) break;
+            }
+    }
+    if (!status) status = stuck(&order, error);
+    npuc_order_free(&order);
+    return status;
+}
+
+npuc_status npuc_sim_run(npuc_sim *sim, const npuc_sim_program *program, int32_t threads, npuc_sim_error *error)
+{
+    return npuc_sim_execute(sim, program, threads, NULL, error);
+}

@@ -1,0 +1,345 @@
+"""Compile a network for an NPU: the whole way from a model file to a program.
+
+A float network is quantized for the target on the way, as 'npuc quantize' does it; an integer network (.mlir) is compiled
+as it is. What was decided is printed, and can be changed: --device puts layers on the CPU or the NPU, and --schedule fixes
+groups, tiles and the like by a file that --save-schedule writes. Results of searches are kept in the user's cache folder
+(NPUC_CACHE names another, or is 'off').
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from npuc.cli import calibration_data as given
+from npuc.cli import options, sim
+from npuc.cli import quantization as quant
+from npuc.cli.console import Printer, shorten, size
+from npuc.errors import UsageError
+
+if TYPE_CHECKING:
+    from npuc.codegen.compile_model import Compilation
+    from npuc.ir import Graph
+    from npuc.profile.timeline import Profile
+    from npuc.schedule.bounds import Bounds
+    from npuc.target import Target
+
+_SHOWN = 8
+
+
+def command(
+    model: options.Model,
+    target: options.Target,
+    data: given.Data = None,
+    table: quant.Table = None,
+    random: given.Random = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE.npu", help="Where to write the result.")
+    ] = None,
+    level: Annotated[
+        int,
+        typer.Option(
+            "-O",
+            min=0,
+            max=3,
+            help="How hard to search for a schedule: 0 is layer by layer, 1 forms groups, 2 tries several ways, 3 many.",
+        ),
+    ] = 2,
+    device: options.Devices = None,
+    island_threshold: options.IslandThreshold = 1.0,
+    cores: Annotated[
+        int | None, typer.Option(min=1, help="Use at most so many cores. Without it, all of the target.")
+    ] = None,
+    schedule: Annotated[
+        Path | None, typer.Option(metavar="FILE.yaml", help="Decisions of the schedule that are fixed.")
+    ] = None,
+    save_schedule: Annotated[
+        Path | None, typer.Option(metavar="FILE.yaml", help="Write the schedule that was found.")
+    ] = None,
+    sanitize: Annotated[
+        bool, typer.Option("--sanitize", help="Execute the result on zeros and prove its schedule.")
+    ] = False,
+    dump_ir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the program after each stage to this folder.")
+    ] = None,
+    method: quant.Method = None,
+    tune: quant.Tune = True,
+    preprocess: given.Preprocess = None,
+    annotations: given.Annotations = None,
+    max_count: given.MaxCount = None,
+    seed: given.Seed = None,
+    strict: given.Strict = False,
+    scheme: quant.Scheme = None,
+    config: quant.Config = None,
+    keep_float: quant.KeepFloat = None,
+    first_last: quant.FirstLast = None,
+    force_float: quant.ForceFloat = False,
+    input_shape: options.InputShapes = None,
+    threads: quant.Threads = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Run the command."""
+    from npuc.codegen.compile_model import CompileOptions
+    from npuc.codegen.file import save_compiled
+    from npuc.files import existing_file, make_folder, writable, write_atomically
+    from npuc.flow import compile_network
+    from npuc.partition.overrides import parse_devices
+    from npuc.profile.timeline import profile_of
+    from npuc.schedule.cache import Cache
+    from npuc.schedule.schedule_file import ScheduleFile, describe
+    from npuc.sim import simulate
+    from npuc.target import load_target
+
+    printer = Printer(quiet, as_json)
+    start = time.perf_counter()
+    existing_file(model)
+    to = output or model.with_name(f"{model.stem}.npu")
+    if to.suffix != ".npu":
+        raise UsageError(f"-o '{to}' is not the name of an .npu file", fix=f"Use -o {to.with_suffix('.npu')}")
+    for path in (to, *((save_schedule,) if save_schedule else ())):
+        writable(path)
+    asked = quant.Asked(
+        table,
+        data,
+        random,
+        method,
+        tune,
+        preprocess,
+        annotations,
+        max_count,
+        seed,
+        strict,
+        scheme,
+        config,
+        keep_float,
+        first_last,
+        threads,
+    )
+    asked.check()
+    machine = load_target(target)
+    if cores is not None and cores > machine.compute.cores:
+        count = machine.compute.cores
+        raise UsageError(f"{machine.name} has {count} core{'s' * (count != 1)}, and --cores asks for {cores}")
+    wanted = CompileOptions(
+        level,
+        parse_devices(device or []),
+        island_threshold,
+        cores,
+        ScheduleFile.load(schedule) if schedule else ScheduleFile(),
+        Cache.default(),
+    )
+    folder = make_folder(dump_ir) if dump_ir is not None else None
+    graph, quantization = _integer_network(
+        printer, model, asked, machine, force_float, input_shape or [], folder
+    )
+    began = time.perf_counter()
+    done = compile_network(graph, machine, wanted, model.stem)
+    compile_seconds = time.perf_counter() - began
+    text = describe(
+        {
+            part.name: (part.scheduled.settled, [layer.name for layer in part.network.layers])
+            for part in done.parts
+        },
+        machine.name,
+    )
+    if folder is not None:
+        _write(folder / "3-partition.txt", _partition_text(done))
+        _write(folder / "4-schedule.yaml", text)
+    if sanitize:
+        sim.check(printer, done.model)
+    save_compiled(done.model, to)
+    if save_schedule is not None:
+        with write_atomically(save_schedule) as out:
+            out.write(text.encode())
+    found = profile_of(done.model, simulate(done.model))
+    seconds = time.perf_counter() - start
+    printer.say(f"{model} -> {to} for {machine.name} at -O{level} ({seconds:.1f} s)")
+    if quantization is not None:
+        quant.print_outcome(printer, quantization.quantized.outcome, quantization.scheme, quantization.origin)
+    limits = _bounds(done, machine, max(1, found.cores))
+    _print(printer, done, found, limits, compile_seconds, to)
+    printer.result(
+        {
+            "file": str(to),
+            "bytes": to.stat().st_size,
+            "target": machine.name,
+            "level": level,
+            "seconds": seconds,
+            "compile_seconds": compile_seconds,
+            "subgraphs": _subgraphs(done),
+            "cycles": found.cycles,
+            "milliseconds": found.milliseconds,
+            "cores": found.cores,
+            "busy": found.busy,
+            "bounds": limits,
+            "dram_bytes": found.dram,
+            "weights_bytes": done.model.segments[0].size,
+            "workspace_bytes": done.model.segments[1].size,
+            "sanitized": sanitize,
+            "schedule": str(save_schedule) if save_schedule else None,
+        }
+    )
+
+
+def _integer_network(
+    printer: Printer,
+    model: Path,
+    asked: quant.Asked,
+    target: Target,
+    force_float: bool,
+    input_shape: list[str],
+    folder: Path | None,
+) -> tuple[Graph, quant.Done | None]:
+    """The network as integers, and how it became so unless it was."""
+    from npuc.flow import load_model, network_to_quantize, save_graph
+    from npuc.frontend.sniff import describe_content
+    from npuc.quant.report import is_integer
+
+    shapes = options.import_options(model, input_shape, None, None, {}) if input_shape else None
+    own = describe_content(model).kind == "mlir"
+    loaded = load_model(model, shapes) if own or folder is not None else None
+    if own and loaded is not None and is_integer(loaded):
+        unused = [name for name, value in _quantizing(asked, force_float).items() if value]
+        if unused:
+            raise UsageError(
+                f"{model} is an integer network already, so {', '.join(unused)} cannot be followed",
+                fix="Leave it out, or give the float network that it was made of",
+            )
+        if folder is not None:
+            save_graph(loaded, folder / "2-quantized.mlir")
+        return loaded, None
+    if loaded is not None and folder is not None:
+        save_graph(loaded, folder / ("1-canonical.mlir" if own else "0-imported.mlir"))
+    graph = network_to_quantize(model, shapes, force_float=force_float)
+    if folder is not None:
+        save_graph(graph, folder / "1-canonical.mlir")
+    done = quant.quantized(printer, model, graph, asked, target)
+    if folder is not None:
+        save_graph(done.quantized.graph, folder / "2-quantized.mlir")
+    return done.quantized.graph, done
+
+
+def _quantizing(asked: quant.Asked, force_float: bool) -> dict[str, Any]:
+    """The options of quantization by their names."""
+    found: dict[str, Any] = {
+        f"--{name.replace('_', '-')}": value
+        for name, value in vars(asked).items()
+        if name not in ("tune", "threads")
+    }
+    return {**found, "--force-float": force_float}
+
+
+def _write(path: Path, text: str) -> None:
+    from npuc.files import write_atomically
+
+    with write_atomically(path) as out:
+        out.write(text.encode())
+
+
+def _bounds(done: Compilation, target: Target, cores: int) -> dict[str, int]:
+    """The lower bounds of all NPU subgraphs, one after the other."""
+    from npuc.schedule.bounds import bounds
+
+    found: list[Bounds] = [bounds(part.network, target, cores) for part in done.parts]
+    return {
+        key: sum(getattr(one, key) for one in found)
+        for key in ("roofline", "buffered", "matrix", "vector", "bytes")
+    }
+
+
+def _subgraphs(done: Compilation) -> list[dict[str, Any]]:
+    """Subgraphs as plain data."""
+    from npuc.ir import result_names
+
+    parts = {part.name: part for part in done.parts}
+    found = []
+    for subgraph, part in zip(done.model.subgraphs, done.partition.parts, strict=True):
+        names = [result_names(op)[0] for op in part.ops]
+        one: dict[str, Any] = {"name": subgraph.name, "device": part.device, "layers": names}
+        if part.device == "cpu":
+            one["reasons"] = {
+                name: done.partition.reasons[name] for name in names if name in done.partition.reasons
+            }
+            one["levers"] = {
+                name: done.partition.levers[name] for name in names if name in done.partition.levers
+            }
+        if subgraph.name in parts:
+            settled = parts[subgraph.name].scheduled.settled
+            one |= {
+                "groups": len(settled.decisions.groups),
+                "tiles": sum(group.tiles for group in settled.decisions.groups),
+                "cores": settled.cores,
+                "choices": asdict(settled.choices),
+                "cached": parts[subgraph.name].cached,
+            }
+        found.append(one)
+    return found
+
+
+def _partition_text(done: Compilation) -> str:
+    """Which layer is in which subgraph, and why not on the NPU."""
+    lines = []
+    for one in _subgraphs(done):
+        lines.append(f"{one['name']} ({one['device']})")
+        lines += [f"  {name}{_because(one, name)}" for name in one["layers"]]
+    return "\n".join(lines) + "\n"
+
+
+def _because(one: dict[str, Any], name: str) -> str:
+    reason = one.get("reasons", {}).get(name)
+    return f": {reason}" if reason else ""
+
+
+def _print(
+    printer: Printer,
+    done: Compilation,
+    found: Profile,
+    limits: dict[str, int],
+    seconds: float,
+    to: Path,
+) -> None:
+    for one in _subgraphs(done):
+        _print_subgraph(printer, one)
+    if found.cycles:
+        cores = f" on {found.cores} cores" if found.cores > 1 else ""
+        printer.say(f"  {'time':8} {found.cycles:,} cycles, {found.milliseconds:.3f} ms{cores}")
+        printer.say(
+            f"  {'bounds':8} buffered {limits['buffered']:,} ({limits['buffered'] / found.cycles:.1%} of the time), "
+            f"roofline {limits['roofline']:,} ({limits['roofline'] / found.cycles:.1%})"
+        )
+        printer.say(f"  {'busy':8} " + ", ".join(f"{queue} {part:.1%}" for queue, part in found.busy.items()))
+        least = max(1, limits["bytes"])
+        printer.say(
+            f"  {'DRAM':8} {size(found.dram)} moved, {found.dram / least:.2f} times the {size(least)} that have to be"
+        )
+    segments = done.model.segments
+    printer.say(f"  {'memory':8} weights {size(segments[0].size)}, workspace {size(segments[1].size)}")
+    cached = " (schedule from the cache)" if done.parts and all(part.cached for part in done.parts) else ""
+    printer.say(f"  {'file':8} {size(to.stat().st_size)}, compiled in {seconds:.2f} s{cached}")
+
+
+def _print_subgraph(printer: Printer, one: dict[str, Any]) -> None:
+    count = len(one["layers"])
+    layers = f"{count} layer{'s' * (count != 1)}"
+    if one["device"] == "npu":
+        groups = f"{one['groups']} group{'s' * (one['groups'] != 1)}, {one['tiles']} tiles"
+        cores = f", {one['cores']} cores" if one["cores"] > 1 else ""
+        printer.say(f"  {one['name']:8} NPU: {layers} in {groups}{cores}")
+        return
+    if one["device"] == "convert":
+        plural = "s" * (count != 1)
+        printer.say(f"  {one['name']:8} host: {count} conversion{plural} between reals and integers")
+        return
+    printer.say(f"  {one['name']:8} CPU: {layers}")
+    by_reason = Counter(one["reasons"].values())
+    for reason, number in by_reason.most_common(_SHOWN):
+        names = [name for name, because in one["reasons"].items() if because == reason]
+        more = f" and {number - 1} more" if number > 1 else ""
+        lever = one["levers"].get(names[0])
+        printer.say(f"  {'':8} {shorten(names[0])}{more}: {reason}{f'. {lever}' if lever else ''}")

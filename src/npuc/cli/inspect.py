@@ -1,0 +1,108 @@
+"""Tell which layers of a network would run on the NPU of a target, and why others would not.
+
+It works before any quantization: a float network is quantized for the target with made-up ranges, which decide nothing
+about accuracy. An integer network (`npuc quantize`) is inspected as it is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from npuc.cli import options
+from npuc.cli.console import Printer, count, shorten
+
+if TYPE_CHECKING:
+    from npuc.partition.inspection import Inspection
+
+_SHOWN = 3
+
+
+def command(
+    model: options.Model,
+    target: Annotated[str, typer.Option(metavar="NAME|FILE.yaml", help="The machine.")],
+    device: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LAYER=cpu|npu",
+            help="Put a layer on a device; * and ? match any characters. Repeat it for several.",
+        ),
+    ] = None,
+    island_threshold: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            help="A small NPU part beside the CPU has to save more than so many times what moving its data costs; "
+            "0 keeps all of them.",
+        ),
+    ] = 1.0,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw the network by device.")] = None,
+    input_shape: options.InputShapes = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Run the command."""
+    from npuc.files import existing_file, writable, write_atomically
+    from npuc.partition.inspection import inspect_graph, load_for_inspection
+    from npuc.partition.overrides import parse_devices
+    from npuc.partition.picture import svg_of
+    from npuc.target import load_target
+
+    printer = Printer(quiet, as_json)
+    existing_file(model)
+    if svg is not None:
+        writable(svg)
+    machine = load_target(target)
+    wanted = parse_devices(device or [])
+    shapes = options.import_options(model, input_shape or [], None, None, {}) if input_shape else None
+    graph = load_for_inspection(model, shapes)
+    found, shown = inspect_graph(graph, machine, wanted, island_threshold)
+    _print(printer, found)
+    result = found.as_json()
+    if svg is not None:
+        with write_atomically(svg) as out:
+            out.write(svg_of(shown, found).encode())
+        printer.say(f"  {'picture':10} {svg}")
+        result["picture"] = str(svg)
+    printer.result(result)
+
+
+def _print(printer: Printer, found: Inspection) -> None:
+    rows = []
+    for layer in found.layers:
+        how = f"as {layer.runs_as}" if layer.how == "rewrite" else layer.how
+        rows.append(
+            [
+                shorten(layer.layer or layer.name),
+                layer.kind,
+                layer.device.upper() if layer.device != "host" else "host",
+                "" if layer.subgraph < 0 else layer.subgraph,
+                count(layer.macs) if layer.macs else "",
+                how or shorten(layer.reason, 90),
+            ]
+        )
+    printer.table(["layer", "op", "device", "part", "MACs", ""], rows, right=["part", "MACs"])
+    printer.say()
+    npu, cpu = found.count("npu"), found.count("cpu")
+    share = f"{100 * found.share:.1f} % of {count(found.macs)} MACs on the NPU"
+    printer.say(f"{found.target}: {npu} layers on the NPU, {cpu} on the CPU; {share}")
+    parts = ", ".join(f"{name} {ops}" for name, ops in found.subgraphs[:12])
+    more = f", and {len(found.subgraphs) - 12} more" if len(found.subgraphs) > 12 else ""
+    printer.say(f"  {'parts':10} {len(found.subgraphs)}: {parts}{more}")
+    if found.before:
+        printer.say(f"  {'before':10} float work before the first integer layer: {found.before}")
+    if found.after:
+        printer.say(f"  {'after':10} float work after the last integer layer: {found.after}")
+    groups: dict[tuple[str, str], list[str]] = {}
+    for layer in found.layers:
+        if layer.reason:
+            groups.setdefault((layer.reason, layer.lever), []).append(layer.layer or layer.name)
+    for (reason, lever), names in sorted(groups.items(), key=lambda item: -len(item[1])):
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        printer.say(f"  {'CPU':10} {', '.join(map(shorten, names[:_SHOWN]))}{more}: {reason}")
+        if lever:
+            printer.say(f"  {'':10} {lever}.")
+    for note in found.notes:
+        printer.note(note)

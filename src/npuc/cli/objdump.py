@@ -1,0 +1,151 @@
+"""Show what is in a compiled model: sections, memory, tensors, instructions.
+
+An instruction is a line: its number in the stream of its core, its queue, its layer, and what it does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from npuc.cli import options
+from npuc.cli.console import Printer, shorten, size
+
+if TYPE_CHECKING:
+    from npuc.codegen.disassemble import Stream
+    from npuc.codegen.program import CompiledModel
+
+
+def command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL.npu", help="A compiled model.")],
+    subgraph: Annotated[
+        str, typer.Option(metavar="NAME", help="Instructions of this subgraph only: a name or a number.")
+    ] = "",
+    core: Annotated[int | None, typer.Option(min=0, help="Instructions of this core only.")] = None,
+    layer: Annotated[str, typer.Option(metavar="NAME", help="Instructions of this layer only.")] = "",
+    queue: Annotated[
+        str, typer.Option(metavar="load|store|matrix|vector", help="Instructions of this queue only.")
+    ] = "",
+    instructions: Annotated[
+        bool, typer.Option("--instructions/--no-instructions", help="Print instructions, or only the tables.")
+    ] = True,
+    as_json: options.Json = False,
+) -> None:
+    """Run the command."""
+    from npuc.codegen.disassemble import Selection, select
+    from npuc.codegen.file import load_compiled, section_list
+
+    printer = Printer(quiet=as_json, as_json=as_json)
+    compiled = load_compiled(model)
+    streams = select(compiled, Selection(subgraph, core, layer, queue))
+    if as_json:
+        printer.result(_json(compiled, streams, section_list(model), instructions))
+        return
+    _print_tables(printer, compiled, section_list(model))
+    total: Counter[str] = Counter()
+    for stream in streams:
+        _print_stream(printer, compiled, stream, instructions)
+        for kind, counts in stream.counts().items():
+            total.update({f"{kind} {name}": count for name, count in counts.items()})
+    printer.say()
+    for kind in ("queues", "opcodes"):
+        counts = {name.split()[1]: n for name, n in total.items() if name.startswith(kind)}
+        words = ", ".join(f"{name} {count}" for name, count in counts.items())
+        printer.say(f"{kind:8} {words or 'none'}")
+
+
+def _print_tables(printer: Printer, model: CompiledModel, sections: list[tuple[str, int, int]]) -> None:
+    from npuc.codegen.disassemble import memory_rows, printable, tensor_rows
+    from npuc.codegen.program import CpuSubgraph, HostConversion
+
+    printer.say(f"{printable(model.name)} for {model.target['name']}, fingerprint 0x{model.fingerprint:016x}")
+    printer.say()
+    printer.table(["section", "offset", "bytes"], sections, right=["offset", "bytes"])
+    printer.say()
+    printer.table(
+        ["segment", "name", "kind", "address", "bytes"], memory_rows(model), right=["address", "bytes"]
+    )
+    printer.say()
+    printer.table(
+        ["tensor", "type", "order", "value", "place", "bytes", ""], tensor_rows(model), right=["bytes"]
+    )
+    for number, subgraph in enumerate(model.subgraphs):
+        title = f"subgraph {number} {printable(subgraph.name)}"
+        if isinstance(subgraph, CpuSubgraph):
+            printer.say(f"\n{title} on the CPU, {size(len(subgraph.model))} of ONNX")
+            for layer, reason in subgraph.reasons.items():
+                printer.say(f"  {printable(layer)}: {printable(reason)}")
+        elif isinstance(subgraph, HostConversion):
+            printer.say(f"\n{title} on the host")
+            for one in subgraph.conversions:
+                printer.say(f"  {printable(one.result)} = convert {printable(one.source)} {one.rounding}")
+
+
+def _print_stream(printer: Printer, model: CompiledModel, stream: Stream, instructions: bool) -> None:
+    from npuc.codegen.disassemble import lines, printable
+    from npuc.codegen.program import NpuSubgraph
+
+    subgraph = model.subgraphs[stream.subgraph]
+    whole = subgraph.streams[stream.core] if isinstance(subgraph, NpuSubgraph) else stream.records
+    of = "" if len(whole) == len(stream.records) else f" of {len(whole)}"
+    printer.say()
+    printer.say(
+        f"subgraph {stream.subgraph} {printable(stream.name)} core {stream.core}: {len(stream.records)}{of} instructions"
+    )
+    places = [a for a in getattr(subgraph, "allocations", ()) if a.core == stream.core]
+    if places and not of:
+        printer.table(
+            ["local memory", "address", "bytes", "first", "last"],
+            [[shorten(printable(a.name)), f"%0x{a.address:x}", a.size, a.first, a.last] for a in places],
+            right=["address", "bytes", "first", "last"],
+        )
+    if instructions:
+        for line in lines(model, stream):
+            printer.say(line)
+
+
+def _json(
+    model: CompiledModel, streams: list[Stream], sections: list[tuple[str, int, int]], instructions: bool
+) -> dict[str, Any]:
+    from npuc.codegen.disassemble import values
+
+    return {
+        "name": model.name,
+        "target": model.target["name"],
+        "fingerprint": f"0x{model.fingerprint:016x}",
+        "sections": [{"name": name, "offset": at, "size": count} for name, at, count in sections],
+        "segments": [asdict(segment) for segment in model.segments],
+        "tensors": [asdict(tensor) for tensor in model.tensors],
+        "inputs": model.inputs,
+        "outputs": model.outputs,
+        "subgraphs": [
+            {"device": _DEVICES[type(subgraph).__name__], **_plain(subgraph)} for subgraph in model.subgraphs
+        ],
+        "streams": [
+            {
+                "subgraph": stream.name,
+                "core": stream.core,
+                **stream.counts(),
+                **({"instructions": list(values(model, stream))} if instructions else {}),
+            }
+            for stream in streams
+        ],
+        "metadata": model.metadata,
+    }
+
+
+_DEVICES = {"NpuSubgraph": "npu", "CpuSubgraph": "cpu", "HostConversion": "host"}
+
+
+def _plain(subgraph: Any) -> dict[str, Any]:
+    """A subgraph without its code."""
+    found = {"name": subgraph.name, "inputs": subgraph.inputs, "outputs": subgraph.outputs}
+    for key in ("reasons", "allocations", "conversions"):
+        value = getattr(subgraph, key, None)
+        if value is not None:
+            found[key] = value if isinstance(value, dict) else [asdict(one) for one in value]
+    return found

@@ -1,0 +1,247 @@
+"""The options of commands that quantize, and what they do with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from npuc.cli import calibration_data as given
+from npuc.cli import options
+from npuc.cli.console import Printer, progress, shorten, size
+from npuc.errors import UsageError
+
+if TYPE_CHECKING:
+    from npuc.calib.sources import Source
+    from npuc.calib.table import CalibrationTable
+    from npuc.flow import Quantized
+    from npuc.ir import Graph
+    from npuc.quant.config import QuantizationConfig
+    from npuc.quant.report import Outcome
+    from npuc.target import Target
+
+SHOWN = 12
+
+Table = Annotated[
+    Path | None, typer.Option("--table", "-t", metavar="FILE.cali", help="A calibration table.")
+]
+Method = Annotated[
+    str | None,
+    typer.Option(
+        metavar="METHOD[:OPTION=VALUE,...]",
+        help="How ranges are found; see 'npuc calibrate'. Without it, several methods compete.",
+    ),
+]
+Tune = Annotated[
+    bool,
+    typer.Option(
+        "--tune/--no-tune",
+        help="With --data: choose ranges by the network's outputs, correct biases, use 16 bits where 8 do not serve.",
+    ),
+]
+Scheme = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="int8 (the default), int8-symmetric, uint8, int16, int16-weights, int4-weights, pow2, dfp16, "
+        "tflite, bf16, f16, or, for evaluation, mx9 or mx6.",
+    ),
+]
+Config = Annotated[Path | None, typer.Option(metavar="FILE.yaml", help="What each layer gets.")]
+KeepFloat = Annotated[
+    str | None,
+    typer.Option(metavar="L1,L2", help="Layers that stay float; * and ? match any characters."),
+]
+FirstLast = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SCHEME", help="Another scheme, or float, for the first and the last layer with weights."
+    ),
+]
+ForceFloat = Annotated[
+    bool,
+    typer.Option("--force-float", help="Drop the quantization that the model brings, and quantize anew."),
+]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads to use. Without it, all cores.")]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the options of quantization say."""
+
+    table: Path | None = None
+    data: Path | None = None
+    random: bool = False
+    method: str | None = None
+    tune: bool = True
+    preprocess: str | None = None
+    annotations: Path | None = None
+    max_count: int | None = None
+    seed: int | None = None
+    strict: bool = False
+    scheme: str | None = None
+    config: Path | None = None
+    keep_float: str | None = None
+    first_last: str | None = None
+    threads: int | None = None
+
+    def check(self) -> None:
+        """Options that contradict each other are an error, before any work."""
+        if sum(self.ways) > 1:
+            raise UsageError("--table, --data and --random contradict each other", fix="Give one of them")
+
+    @property
+    def ways(self) -> list[bool]:
+        """Which sources of ranges are given."""
+        return [self.table is not None, self.data is not None, self.random]
+
+    def wanted(self, graph: Graph) -> QuantizationConfig:
+        """The file, then the shortcuts."""
+        from npuc.quant.config import QuantizationConfig, first_and_last
+
+        wanted = QuantizationConfig.load(self.config) if self.config is not None else QuantizationConfig()
+        if self.scheme is not None:
+            wanted = wanted.model_copy(update={"scheme": self.scheme})
+        if self.first_last is not None:
+            wanted = wanted.with_layers(first_and_last(graph), self.first_last)
+        return wanted.with_layers(options.names(self.keep_float), "float")
+
+
+@dataclass(frozen=True)
+class Done:
+    """A quantized network and where its ranges came from."""
+
+    quantized: Quantized
+    origin: str
+    scheme: str
+    """In words."""
+    table: CalibrationTable | None
+
+
+def quantized(printer: Printer, model: Path, graph: Graph, asked: Asked, target: Target | None) -> Done:
+    """Quantize a network as the options say."""
+    from npuc.flow import needs_ranges, quantize_network
+    from npuc.quant.prequantized import is_quantized
+
+    own = is_quantized(graph)
+    if own and any(asked.ways):
+        raise UsageError(
+            f"{model} brings its own quantization, so there is nothing to calibrate",
+            fix="Leave out the data to keep it, or add --force-float to quantize anew",
+        )
+    wanted = asked.wanted(graph)
+    ranged = not own and needs_ranges(graph, wanted, target)
+    if ranged and not any(asked.ways):
+        raise UsageError(
+            "there are no ranges to quantize with",
+            fix="Give --table FILE or --data PATH, or --random for a smoke run",
+        )
+    found: CalibrationTable | None = None
+    if asked.table is not None:
+        found = _read_table(asked.table, graph, printer)
+    if not own and not ranged:
+        origin, done = "none needed", quantize_network(graph, {}, wanted, target)
+    elif asked.data is not None or asked.random:
+        source = given.source(
+            graph,
+            asked.data,
+            asked.random,
+            asked.preprocess,
+            asked.annotations,
+            asked.max_count,
+            asked.seed,
+        )
+        work = _tuned if asked.tune and not asked.random else _plain
+        done, found = work(printer, graph, source, wanted, target, asked)
+        origin = ", ".join(found.comments)
+        if asked.random:
+            printer.note("the ranges are those of random data: good for a smoke run only")
+    else:
+        origin = str(asked.table) if asked.table else "the model's own quantization"
+        done = quantize_network(graph, found, wanted, target)
+    return Done(done, origin, _scheme_words(wanted, asked.scheme, target, own), found)
+
+
+def print_outcome(printer: Printer, found: Outcome, scheme: str, origin: str) -> None:
+    """What became of the layers."""
+    printer.say(f"  {'layers':8} {found.counts()}")
+    for kind, reason, names in found.float_groups()[:SHOWN]:
+        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+        shown = ", ".join(shorten(name) for name in names[:2])
+        printer.say(f"  {'':8} float: {kind} {shown}{more}: {reason}")
+    printer.say(f"  {'scheme':8} {scheme}")
+    printer.say(f"  {'ranges':8} {origin}")
+    printer.say(f"  {'weights':8} {size(found.bytes_before)} -> {size(found.bytes_after)}")
+    for note in found.notes[:SHOWN]:
+        printer.note(note)
+
+
+def _read_table(path: Path, graph: Graph, printer: Printer) -> CalibrationTable:
+    from npuc.calib.table import load_table
+
+    table = load_table(path)
+    missing = table.check(graph)
+    if missing:
+        printer.note(f"{path} has no range for {len(missing)} tensors, such as '{missing[0]}'")
+    return table
+
+
+def _tuned(
+    printer: Printer,
+    graph: Graph,
+    source: Source,
+    config: QuantizationConfig,
+    target: Target | None,
+    asked: Asked,
+) -> tuple[Quantized, CalibrationTable]:
+    from npuc.flow import quantize_on_data
+
+    with progress(printer, "calibrating", source.total or 0) as step:
+        return quantize_on_data(
+            graph,
+            source,
+            config,
+            target,
+            asked.method,
+            threads=asked.threads,
+            strict=asked.strict,
+            warn=printer.note,
+            step=step,
+        )
+
+
+def _plain(
+    printer: Printer,
+    graph: Graph,
+    source: Source,
+    config: QuantizationConfig,
+    target: Target | None,
+    asked: Asked,
+) -> tuple[Quantized, CalibrationTable]:
+    from npuc.flow import quantize_network, ranges_from, schemes_of
+
+    scheme_of = schemes_of(graph, config, target)
+    with progress(printer, "calibrating", source.total or 0) as step:
+        found = ranges_from(
+            graph,
+            source,
+            scheme_of,
+            asked.method,
+            threads=asked.threads,
+            strict=asked.strict,
+            warn=printer.note,
+            step=step,
+        )
+    return quantize_network(graph, found, config, target), found
+
+
+def _scheme_words(config: QuantizationConfig, scheme: str | None, target: Target | None, own: bool) -> str:
+    if own:
+        return "the model's own"
+    if target is not None and "scheme" not in config.model_fields_set:
+        return f"that of {target.name}"
+    name = config.scheme if isinstance(config.scheme, str) else "of the configuration"
+    special = len(config.types) + len(config.layers)
+    return f"{name}, {special} exception{'s' * (special != 1)}" if special else name

@@ -1,0 +1,117 @@
+"""Play a compiled model in the cycle simulator: how long it takes, and where the time goes.
+
+--sanitize also executes it and looks for reads of bytes that nobody wrote, accesses outside of a tensor's place, and races
+between queues. To get results on data, use 'npuc run'.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from npuc.cli import options
+from npuc.cli.console import Printer, shorten, size
+from npuc.errors import SimulationError
+
+if TYPE_CHECKING:
+    from npuc.codegen.program import CompiledModel
+    from npuc.profile.timeline import Profile
+
+_SHOWN = 10
+
+
+def command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL.npu", help="A compiled model.")],
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|FILE.yaml", help="Refuse a model that was compiled for another machine."),
+    ] = None,
+    sanitize: Annotated[
+        bool, typer.Option("--sanitize", help="Execute it too, on zeros, and prove its schedule.")
+    ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Write the timeline for chrome://tracing or Perfetto."),
+    ] = None,
+    layers: Annotated[int, typer.Option(min=0, help="Layers to list, the longest first; 0 is all.")] = _SHOWN,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Run the command."""
+    from npuc.codegen.file import load_compiled
+    from npuc.files import writable, write_atomically
+    from npuc.profile.timeline import chrome_trace, profile_of
+    from npuc.sim import simulate
+    from npuc.target import load_target
+
+    printer = Printer(quiet, as_json)
+    if trace is not None:
+        writable(trace)
+    compiled = load_compiled(model, load_target(target) if target else None)
+    timeline = simulate(compiled)
+    found = profile_of(compiled, timeline)
+    _print(printer, compiled, found, layers)
+    if trace is not None:
+        with write_atomically(trace) as out:
+            out.write(json.dumps(chrome_trace(compiled, timeline)).encode())
+        printer.say(f"timeline written to {trace}")
+    result = {**asdict(found), "dram": found.dram, "trace": str(trace) if trace else None}
+    if sanitize:
+        check(printer, compiled)
+        result["sanitized"] = True
+    printer.result(result)
+
+
+def check(printer: Printer, compiled: CompiledModel) -> None:
+    """Run the sanitizer; what it finds is an error."""
+    from npuc.codegen.disassemble import printable
+    from npuc.sim import sanitize
+
+    found = sanitize(compiled)
+    if not found:
+        printer.say("sanitizer: no unwritten bytes read, no access outside of a tensor's place, no races")
+        return
+    for one in found[1:_SHOWN]:
+        printer.note(printable(str(one)))
+    more = f" ({len(found)} findings)" if len(found) > 1 else ""
+    raise SimulationError(
+        f"the sanitizer found a fault{more}: {printable(str(found[0]))}", where=compiled.name
+    )
+
+
+def _print(printer: Printer, compiled: CompiledModel, found: Profile, most: int) -> None:
+    from npuc.codegen.disassemble import printable
+
+    cores = f" on {found.cores} cores" if found.cores > 1 else ""
+    printer.say(
+        f"{printable(compiled.name)} on {compiled.target['name']}: {found.cycles:,} cycles, "
+        f"{found.milliseconds:.3f} ms{cores}"
+    )
+    printer.say(f"  {'busy':8} " + ", ".join(f"{queue} {part:.1%}" for queue, part in found.busy.items()))
+    shared = f", {size(found.shared)} through shared memory" if found.shared else ""
+    printer.say(f"  {'DRAM':8} {size(found.loaded)} loaded, {size(found.stored)} stored{shared}")
+    printer.say()
+    ranked = sorted(found.layers, key=lambda layer: -(layer.matrix + layer.vector))
+    shown = ranked[:most] if most else ranked
+    printer.table(
+        ["layer", "matrix", "vector", "loaded", "stored", "from", "to"],
+        [
+            [
+                shorten(printable(one.name)),
+                one.matrix,
+                one.vector,
+                size(one.loaded),
+                size(one.stored),
+                one.start,
+                one.end,
+            ]
+            for one in shown
+        ],
+        right=["matrix", "vector", "loaded", "stored", "from", "to"],
+    )
+    if len(shown) < len(ranked):
+        printer.say(f"and {len(ranked) - len(shown)} layers more")

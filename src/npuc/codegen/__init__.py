@@ -1,0 +1,1 @@
+"""The instruction set, and the file that holds instructions, weights and tables."""

@@ -1,0 +1,334 @@
+"""From an Npu program to a compiled model: every subgraph of the partition, and where their tensors are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from npuc import __version__
+from npuc.codegen.compiler import Scheduled, Weights, fastest, schedule, weight_blocks
+from npuc.codegen.program import CompiledModel, Conversion, CpuSubgraph, HostConversion, NpuSubgraph, Segment
+from npuc.codegen.program import Tensor as FileTensor
+from npuc.errors import CompileError, ScheduleError
+from npuc.ir import Graph, Value, npu, value_name
+from npuc.partition import ISLAND_THRESHOLD, Part, Partition, partition
+from npuc.schedule.cache import Cache, key_of
+from npuc.schedule.grouping import DoesNotFit
+from npuc.schedule.layers import Tensor
+from npuc.schedule.network import Network, build_network, tensor_of
+from npuc.schedule.schedule_file import ScheduleFile, resolve
+from npuc.target import Target
+
+Array = np.ndarray[Any, Any]
+
+
+Judge = Callable[[Sequence[Array]], int]
+"""Cycles of the streams of a subgraph."""
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """What a user may ask for."""
+
+    level: int = 2
+    """0 runs layer by layer, 1 forms groups, 2 and 3 try several ways and keep the fastest."""
+    devices: Mapping[str, str] = field(default_factory=dict)
+    """Layers, or patterns of names, that are to run on `npu` or `cpu`."""
+    island_threshold: float = ISLAND_THRESHOLD
+    cores: int | None = None
+    """Cores to use at most; None: all that the target has."""
+    schedule: ScheduleFile = field(default_factory=ScheduleFile)
+    """Decisions that are not searched for."""
+    cache: Cache | None = None
+    """Where results of searches are kept."""
+
+
+@dataclass(frozen=True)
+class NpuPart:
+    """How a subgraph of the NPU came about."""
+
+    name: str
+    network: Network
+    scheduled: Scheduled
+    cached: bool
+    """Whether its decisions came from the cache."""
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """A compiled model and how it came about."""
+
+    model: CompiledModel
+    partition: Partition
+    parts: tuple[NpuPart, ...]
+    """Those of the NPU."""
+    too_large: Mapping[str, str] = field(default_factory=dict)
+    """Layers that are on the CPU because they do not fit local memory, with the reason."""
+
+
+def compile_model(
+    graph: Graph,
+    target: Target,
+    *,
+    level: int = 2,
+    name: str = "model",
+    cores: int | None = None,
+    judge: Judge | None = None,
+    devices: Mapping[str, str] | None = None,
+) -> CompiledModel:
+    """Compile an Npu program for a machine.
+
+    `level` 0 runs layer by layer, 1 forms groups, 2 and 3 try several ways and keep the one that `judge` (by default the
+    cycle simulator) finds fastest. `cores` uses fewer than the machine has. `devices` puts layers on `cpu` or `npu`; a
+    layer that does not fit local memory, however it is cut, goes to the CPU.
+    """
+    options = CompileOptions(level, devices or {}, cores=cores)
+    return compile_program(graph, target, options, name, judge).model
+
+
+def compile_program(
+    graph: Graph,
+    target: Target,
+    options: CompileOptions | None = None,
+    name: str = "model",
+    judge: Judge | None = None,
+) -> Compilation:
+    """Compile an Npu program for a machine, and tell how."""
+    options = options or CompileOptions()
+    if judge is None:
+        from npuc.sim.cycles import play
+
+        def judge(streams: Sequence[Array]) -> int:
+            return play(target, streams).total
+
+    asked, too_large = dict(options.devices), dict[str, str]()
+    while True:
+        parted = partition(graph, target, asked, options.island_threshold)
+        try:
+            return _compile(graph, target, parted, too_large, options, name, judge)
+        except DoesNotFit as error:
+            layer = value_name(error.layer.source.results[0])
+            room = int(target.memory.local.size)
+            reason = f"it needs {error.bytes:,} bytes of local memory however it is cut, and {target.name} has {room:,}"
+            if layer in asked:
+                raise CompileError(reason, where=f"layer '{layer}'") from error
+            asked[layer], too_large[layer] = "cpu", reason
+        except _UnknownName as unknown:
+            # A schedule that was written has the names of a partition without the layers that do not fit.
+            plain = replace(options, level=0, schedule=ScheduleFile(), cache=None)
+            found = compile_program(graph, target, plain, name, judge).too_large
+            if found.keys() <= too_large.keys():
+                raise unknown.error from None
+            too_large.update(found)
+            asked.update(dict.fromkeys(found, "cpu"))
+
+
+class _UnknownName(Exception):
+    """A schedule names what is not in this partition."""
+
+    def __init__(self, error: ScheduleError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+def _compile(
+    graph: Graph,
+    target: Target,
+    parted: Partition,
+    too_large: Mapping[str, str],
+    options: CompileOptions,
+    name: str,
+    judge: Judge,
+) -> Compilation:
+    parted = replace(parted, reasons={**parted.reasons, **too_large})
+    titles = [f"{part.device}{number}" for number, part in enumerate(parted.parts)]
+    networks = {
+        title: build_network(graph, part.ops, part.inputs, part.outputs)
+        for title, part in zip(titles, parted.parts, strict=True)
+        if part.device == "npu"
+    }
+    try:
+        options.schedule.check_names(networks)
+    except ScheduleError as error:
+        raise _UnknownName(error) from error
+    inputs = {port.value: port.name for port in graph.inputs}
+    outputs = {port.value: port.name for port in graph.outputs}
+    places: dict[Value, FileTensor] = {}
+    segments = [Segment("weights", "weights", 0), Segment("workspace", "workspace", 0)]
+    at = 0
+    taken = {*inputs.values(), *outputs.values()}
+    on_npu = {v for part in parted.parts if part.device == "npu" for v in (*part.inputs, *part.outputs)}
+    for value in dict.fromkeys([*inputs, *(v for part in parted.parts for v in _made(part)), *outputs]):
+        one = tensor_of(value)
+        port = inputs.get(value) or outputs.get(value)
+        if port is not None:
+            segment, offset = len(segments), 0
+            segments.append(Segment(port, "io", one.size))
+        else:
+            segment, offset = 1, at
+            at += -(-one.size // 64) * 64
+        name_here = port or _unused(one.name, taken)
+        taken.add(name_here)
+        order = one.order if value in on_npu else tuple(range(len(one.shape)))
+        places[value] = FileTensor(
+            name_here,
+            one.shape,
+            order,
+            one.dtype,
+            one.scale,
+            one.zero_point,
+            segment,
+            offset,
+            one.size,
+        )
+    weights = Weights()
+    layers: list[str] = []
+    made_of: list[NpuPart] = []
+    subgraphs: list[NpuSubgraph | CpuSubgraph | HostConversion] = []
+    workspace = at
+    for title, part in zip(titles, parted.parts, strict=True):
+        if part.device == "npu":
+            network = networks[title]
+            made, npu_part = _npu(
+                network, part, target, places, weights, at, options, len(layers), title, judge
+            )
+            layers += [layer.name for layer in network.layers]
+            workspace = max(workspace, npu_part.scheduled.workspace)
+            subgraphs.append(made)
+            made_of.append(npu_part)
+        elif part.device == "convert":
+            subgraphs.append(HostConversion(title, tuple(_conversion(op, places) for op in part.ops)))
+        else:
+            subgraphs.append(_cpu(graph, part, places, parted.reasons, title))
+    segments[0] = Segment("weights", "weights", weights.size)
+    segments[1] = Segment("workspace", "workspace", workspace)
+    model = CompiledModel(
+        name=name,
+        target=target.to_dict(),
+        fingerprint=target.fingerprint,
+        segments=tuple(segments),
+        weights=weights.bytes(),
+        tensors=tuple(places.values()),
+        inputs=tuple(inputs.values()),
+        outputs=tuple(outputs.values()),
+        layers=tuple(layers),
+        subgraphs=tuple(subgraphs),
+        metadata=_metadata(graph, options),
+    )
+    return Compilation(model, parted, tuple(made_of), too_large)
+
+
+def _metadata(graph: Graph, options: CompileOptions) -> dict[str, Any]:
+    """For tools: who made it, how, and how pictures become inputs."""
+    preprocess = {port.name: port.preprocess for port in graph.inputs if port.preprocess}
+    return {
+        "npuc": __version__,
+        "level": options.level,
+        **({"preprocess": preprocess} if preprocess else {}),
+    }
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    """A name of its own: an integer tensor may have that of the output that is made of it."""
+    while name in taken:
+        name += "/integers"
+    return name
+
+
+def _npu(
+    network: Network,
+    part: Part,
+    target: Target,
+    places: dict[Value, FileTensor],
+    weights: Weights,
+    workspace: int,
+    options: CompileOptions,
+    first_layer: int,
+    title: str,
+    judge: Judge,
+) -> tuple[NpuSubgraph, NpuPart]:
+    where: dict[Tensor, tuple[int, int]] = {}
+    for value, tensor in zip((*part.inputs, *part.outputs), (*network.inputs, *network.outputs), strict=True):
+        place = places[value]
+        where[tensor.storage] = place.segment, place.offset
+    position = _Position(where, workspace, weights.size, first_layer)
+    done, cached = _scheduled(network, target, position, options, title, judge)
+    for block in weight_blocks(network, done.constants):
+        weights.add(block)
+    made = NpuSubgraph(
+        title,
+        done.streams,
+        tuple(places[value].name for value in part.inputs),
+        tuple(places[value].name for value in part.outputs),
+        done.allocations,
+    )
+    return made, NpuPart(title, network, done, cached)
+
+
+@dataclass(frozen=True)
+class _Position:
+    """Where a subgraph is in the model."""
+
+    places: dict[Tensor, tuple[int, int]]
+    workspace: int
+    weights: int
+    layer: int
+
+
+def _scheduled(
+    network: Network, target: Target, at: _Position, options: CompileOptions, title: str, judge: Judge
+) -> tuple[Scheduled, bool]:
+    """The schedule that is asked for, that of the cache, or what a search finds; and whether the cache had it."""
+    entry = options.schedule.for_subgraph(title)
+    cores = min(options.cores or target.compute.cores, target.compute.cores)
+    wanted = resolve(entry, network, target, cores)
+    base = network, target, at.places, at.workspace, at.weights, options.level, at.layer
+    if wanted.settled is not None:
+        return schedule(*base, settled=wanted.settled), False
+    if wanted.fixed and options.level == 0:
+        raise ScheduleError("-O0 runs layer by layer, so there is nothing to pin", fix="Use -O1 or higher")
+    key = ""
+    if options.cache is not None:
+        pins = entry.model_dump(mode="json")
+        key = key_of(network, target, {"level": options.level, "cores": cores, "pins": pins})
+        known = options.cache.read(key, network, target)
+        if known is not None:
+            try:
+                return schedule(*base, settled=known), True
+            except (CompileError, DoesNotFit):
+                pass  # an entry that fits its form only: search
+    try:
+        done = fastest(*base, cores, judge, wanted.fixed)
+    except DoesNotFit as error:
+        if not wanted.fixed:
+            raise
+        raise ScheduleError(f"with what the schedule fixes, {error}", where=f"subgraph '{title}'") from error
+    if options.cache is not None:
+        options.cache.write(key, done.settled)
+    return done, False
+
+
+def _made(part: Part) -> list[Value]:
+    """The tensors that a part leaves in DRAM; conversions do with each of theirs, be it for the next one."""
+    return [v for op in part.ops for v in op.results] if part.device == "convert" else list(part.outputs)
+
+
+def _conversion(op: Any, places: dict[Value, FileTensor]) -> Conversion:
+    rounding = op.rounding if isinstance(op, npu.Quantize) else "half_away"
+    return Conversion(places[op.operands[0]].name, places[op.results[0]].name, rounding)
+
+
+def _cpu(graph: Graph, part: Part, places: dict[Value, FileTensor], reasons: Any, title: str) -> CpuSubgraph:
+    from npuc.codegen.host import host_model
+
+    names = [value_name(op.results[0]) for op in part.ops]
+    return CpuSubgraph(
+        title,
+        host_model(graph, part, {value: place.name for value, place in places.items()}, reasons),
+        tuple(places[value].name for value in part.inputs),
+        tuple(places[value].name for value in part.outputs),
+        {name: reasons[name] for name in names if name in reasons},
+    )

@@ -1,0 +1,60 @@
+"""A CPU subgraph as an ONNX model: ops on reals as they are exported, ops on integers in nodes that are exact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from npuc.errors import CompileError
+from npuc.export.onnx import to_onnx
+from npuc.ir import Graph, Value, layer_name, result_names, top
+from npuc.partition import Part
+from npuc.partition.host import host_rule, reason_against_host
+
+
+def host_model(
+    graph: Graph, part: Part, names: Mapping[Value, str], reasons: Mapping[str, str] | None = None
+) -> bytes:
+    """The ops of a part as a model whose inputs and outputs have the names of tensors.
+
+    `reasons` tells why ops are not on the NPU, for the case that the CPU cannot run them either.
+    """
+    for op in part.ops:
+        reason = reason_against_host(op, graph)
+        if reason is not None:
+            first = (reasons or {}).get(result_names(op)[0], "")
+            npu = f"on the NPU, {first.rstrip('.')}; " if first else ""
+            raise CompileError(
+                f"neither the NPU nor the CPU can run it exactly: {npu}on the CPU, {reason}",
+                where=f"layer '{layer_name(op)}'",
+                fix=f"Keep this layer float (npuc quantize --keep-float '{result_names(op)[0]}'), quantize the network "
+                "anew for this target (--force-float --target), or choose another target",
+            )
+    small = Graph.empty([(names[value], value.type) for value in part.inputs], graph.weights)
+    known: dict[Value, Value] = dict(zip(part.inputs, small.block.args, strict=True))
+    for op in part.ops:
+        for value in op.operands:
+            if value not in known:
+                owner = value.owner
+                assert isinstance(owner, top.WeightOp)
+                copy = top.WeightOp.of(owner.ref, owner.output.type)
+                small.block.add_op(copy)
+                known[value] = copy.output
+        clone: Any = type(op).create(
+            operands=[known[value] for value in op.operands],
+            result_types=[value.type for value in op.results],
+            properties=op.properties,
+            attributes=op.attributes,
+            location=op.location,
+        )
+        small.block.add_op(clone)
+        known.update(zip(op.results, clone.results, strict=True))
+    small.set_outputs([(names[value], known[value]) for value in part.outputs])
+    exported = to_onnx(small, special=host_rule)
+    for tensor in exported.proto.graph.initializer:
+        weight = exported.external.get(tensor.name)
+        if weight is not None:
+            del tensor.external_data[:]
+            tensor.data_location = 0
+            tensor.raw_data = weight.array().tobytes()
+    return bytes(exported.proto.SerializeToString(deterministic=True))

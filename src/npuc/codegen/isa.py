@@ -1,0 +1,415 @@
+"""The instruction set, in one table: every instruction, every field, what it means.
+
+A machine has cores; a core has four queues (load, store, matrix, vector) that work at the same time, each in order. Every
+instruction is a record of `RECORD` bytes, little-endian: a head that all share, then the fields of its opcode. The C header,
+the disassembler and docs/isa.md are made from this table; streams are NumPy arrays of its record types.
+
+Queues wait for each other by semaphores: each queue has one, which counts the instructions that the queue has finished. The
+head of an instruction says what each of them has to have reached before it starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+RECORD = 160
+"""Bytes of an instruction."""
+VERSION = 1
+MULTICAST = 1
+"""The flag of a load that every core has: the n-th of each core start together, and their bytes cross the channel once."""
+NONE = 0xFFFFFFFF
+"""A local address that means: not there."""
+
+QUEUES = ("load", "store", "matrix", "vector")
+"""The queues of a core: DMA into local memory, DMA out of it, the matrix engine, the vector engine."""
+DTYPES = ("i8", "ui8", "i16", "i32", "i4", "f32", "bf16", "f16", "i64")
+"""Element types by their code, as `npuc_dtype` of kernels.h has them."""
+KINDS = ("double", "single", "single_even", "pow2", "float")
+"""Requantization kinds by their code, as `npuc_requant_kind` has them."""
+ROUNDINGS = ("half_away", "half_even", "half_up")
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a record."""
+
+    name: str
+    type: str
+    """NumPy's name of the type of an element."""
+    doc: str
+    count: int = 1
+    address: bool = False
+    """Whether it is an address in local memory."""
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """An instruction."""
+
+    name: str
+    opcode: int
+    queue: str
+    doc: str
+    fields: tuple[Field, ...]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The record type."""
+        names, formats, offsets, at = [], [], [], 0
+        for field in (*HEAD, *self.fields):
+            kind = np.dtype(field.type).newbyteorder("<")
+            at = -(-at // kind.itemsize) * kind.itemsize
+            names.append(field.name)
+            formats.append((kind, (field.count,)) if field.count > 1 else kind)
+            offsets.append(at)
+            at += kind.itemsize * field.count
+        if at > RECORD:
+            raise ValueError(f"{self.name} needs {at} bytes")
+        return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": RECORD})
+
+
+HEAD = (
+    Field("opcode", "u1", "which instruction"),
+    Field("queue", "u1", "which queue it is in: an index of load, store, matrix, vector"),
+    Field("flags", "u2", "1 for a load that all cores do at the same time (multicast); otherwise 0"),
+    Field("layer", "u4", "the layer that it works for: an index of the layer table"),
+    Field("wait", "u4", "what the semaphores of the four queues of its core have to have reached", 4),
+)
+
+
+def _address(name: str, doc: str) -> Field:
+    return Field(name, "u4", doc, address=True)
+
+
+def _u4(name: str, doc: str, count: int = 1) -> Field:
+    return Field(name, "u4", doc, count)
+
+
+def _i4(name: str, doc: str, count: int = 1) -> Field:
+    return Field(name, "i4", doc, count)
+
+
+def _u1(name: str, doc: str) -> Field:
+    return Field(name, "u1", doc)
+
+
+_STAGE = (
+    _u1("kind", "requantization: an index of double, single, single_even, pow2, float"),
+    _u4("count", "sets of parameters: 1, or one a channel"),
+    _address("multiplier", "i32[count]; for kind float f32[count]; none for pow2"),
+    _address("shift", "i32[count]; none for float"),
+    _i4("zero_point", "of the output"),
+    _i4("lo", "the least output"),
+    _i4("hi", "the greatest output"),
+)
+"""y = sat(zero_point + rq(acc), lo, hi)"""
+
+_WINDOW = (
+    _u4("n", "images"),
+    _u4("h", "rows of x"),
+    _u4("w", "columns of x"),
+    _u4("c", "channels of x"),
+    _u4("out_h", "rows of y"),
+    _u4("out_w", "columns of y"),
+    Field("kernel", "u2", "height and width", 2),
+    Field("stride", "u2", "down and right", 2),
+    Field("dilation", "u2", "down and right", 2),
+    Field("pad", "i2", "rows above and columns left of x; what lies beyond x at any side is padding", 2),
+)
+_RESULT = (_address("y", "the result"), _u1("y_dtype", "its type"))
+_SOURCE = (_address("x", "the operand"), _u1("x_dtype", "its type"), _i4("x_zero_point", "its zero point"))
+
+_DMA = (
+    Field("segment", "u1", "segment of DRAM, or 255 for the shared memory"),
+    Field("offset", "u8", "byte in the segment"),
+    _address("local", "byte in local memory"),
+    _u4("size", "elements moved of each axis, outermost first; the last axis is bytes", 4),
+    Field("far_stride", "i8", "bytes from one element to the next in DRAM, of the first three axes", 3),
+    _i4("near_stride", "the same in local memory", 3),
+)
+
+INSTRUCTIONS: tuple[Instruction, ...] = (
+    Instruction("load", 1, "load", "Copy a block of up to four axes into local memory.", _DMA),
+    Instruction("store", 2, "store", "Copy a block of up to four axes out of local memory.", _DMA),
+    Instruction(
+        "barrier",
+        3,
+        "any",
+        "Wait until this queue of every core has come to the barrier of this number.",
+        (_u4("number", "counts up from 1"),),
+    ),
+    Instruction(
+        "conv",
+        8,
+        "matrix",
+        "Convolution, plain, grouped, depthwise or transposed; a fully connected layer is one of 1 x 1.",
+        (
+            *_SOURCE,
+            *_WINDOW,
+            _address("weight", "(out_c, c / groups, kernel) of w_dtype, dense; i4 two to a byte"),
+            _u1("w_dtype", "its type"),
+            _i4("w_zero_point", "its zero point"),
+            _address("bias", "i32[out_c], or i64 if wide; or none"),
+            _u1("wide", "1: 64-bit biases and sums"),
+            _u1("transposed", "1: transposed convolution"),
+            _u4("groups", "groups"),
+            _u4("out_c", "channels of y that are made"),
+            *_RESULT,
+            _u4(
+                "y_stride",
+                "elements from one pixel of y to the next: out_c, or more if y has other channels beside",
+            ),
+            *_STAGE,
+            _address("table", "256 entries of y_dtype (or 513 of i16) that the outputs go through; or none"),
+            _u1("s_dtype", "type of the outputs before the table"),
+        ),
+    ),
+    Instruction(
+        "matmul",
+        9,
+        "matrix",
+        "Matrix products of two activations: y[i] = a[i] x b[i] for each of `batch` pairs.",
+        (
+            *_SOURCE,
+            _address("b", "the second operand"),
+            _u1("b_dtype", "its type"),
+            _i4("b_zero_point", "its zero point"),
+            _u4("batch", "pairs"),
+            _u4("m", "rows of a"),
+            _u4("k", "columns of a"),
+            _u4("cols", "columns of b"),
+            _u4("a_step", "elements from one a to the next; 0: the same one"),
+            _u4("b_step", "elements from one b to the next; 0: the same one"),
+            _u1("transposed_b", "1: b is (cols, k)"),
+            _u1("wide", "1: 64-bit sums"),
+            *_RESULT,
+            *_STAGE,
+        ),
+    ),
+    Instruction(
+        "copy",
+        16,
+        "vector",
+        "Copy elements between strided views of local memory.",
+        (
+            _address("x", "the source"),
+            _address("y", "the destination"),
+            _u1("bytes", "of an element: 1, 2, 4 or 8"),
+            _u4("size", "of each axis, outermost first", 6),
+            _i4("x_stride", "elements", 6),
+            _i4("y_stride", "elements", 6),
+        ),
+    ),
+    Instruction(
+        "fill",
+        17,
+        "vector",
+        "Fill a dense range.",
+        (
+            _address("y", "the destination"),
+            _u1("bytes", "of an element: 1, 2, 4 or 8"),
+            _u4("count", "elements"),
+            _i4("value", "what it is filled with"),
+        ),
+    ),
+    Instruction(
+        "gather",
+        18,
+        "vector",
+        "y[o, i] = x[o, index[i]] for each of `outer`, blocks of `inner` elements: nearest-neighbour resize, any map of an axis.",
+        (
+            _address("x", "(outer, x_size, inner)"),
+            _address("y", "(outer, y_size, inner)"),
+            _address("index", "i32[y_size]"),
+            _u1("bytes", "of an element: 1, 2, 4 or 8"),
+            _u4("outer", ""),
+            _u4("x_size", ""),
+            _u4("y_size", ""),
+            _u4("inner", ""),
+        ),
+    ),
+    Instruction(
+        "add",
+        20,
+        "vector",
+        "a + b or a - b (docs/arithmetic-eltwise.md).",
+        (
+            *_SOURCE,
+            _address("b", "the second operand"),
+            _u1("b_dtype", "its type"),
+            _i4("b_zero_point", "its zero point"),
+            _u4("size", "of each axis of y, outermost first; y is dense", 4),
+            _i4("a_stride", "elements; 0 repeats", 4),
+            _i4("b_stride", "elements; 0 repeats", 4),
+            *_RESULT,
+            _u1("kind", "as everywhere"),
+            _u1("subtract", "1: a - b"),
+            _i4("left", "shift to the left"),
+            _i4("multiplier", "of a, of b, of the sum; for kind float the bits of two f32", 3),
+            _i4("shift", "of a, of b, of the sum", 3),
+            _i4("zero_point", "of the output"),
+            _i4("lo", "the least output"),
+            _i4("hi", "the greatest output"),
+        ),
+    ),
+    Instruction(
+        "mul",
+        21,
+        "vector",
+        "a * b.",
+        (
+            *_SOURCE,
+            _address("b", "the second operand"),
+            _u1("b_dtype", "its type"),
+            _i4("b_zero_point", "its zero point"),
+            _u4("size", "of each axis of y, outermost first; y is dense", 4),
+            _i4("a_stride", "elements; 0 repeats", 4),
+            _i4("b_stride", "elements; 0 repeats", 4),
+            *_RESULT,
+            *_STAGE,
+        ),
+    ),
+    Instruction(
+        "requant",
+        22,
+        "vector",
+        "rq(x - x_zero_point) of dense elements.",
+        (*_SOURCE, _u4("elements", "how many"), *_RESULT, *_STAGE),
+    ),
+    Instruction(
+        "table",
+        23,
+        "vector",
+        "A function by table: 256 entries of y_dtype for 8 bits, 513 of i16 for 16 bits.",
+        (
+            *_SOURCE,
+            _u4("outer", "x is (outer, channels, inner)"),
+            _u4("channels", "tables; 1 for one table"),
+            _u4("inner", ""),
+            _address("table", "the entries, ascending, of one table after the other"),
+            *_RESULT,
+        ),
+    ),
+    Instruction(
+        "minmax",
+        24,
+        "vector",
+        "The smaller or the larger of two tensors of one type.",
+        (
+            *_SOURCE,
+            _address("b", "the second operand"),
+            _u4("size", "of each axis of y, outermost first; y is dense", 4),
+            _i4("a_stride", "elements; 0 repeats", 4),
+            _i4("b_stride", "elements; 0 repeats", 4),
+            _u1("larger", "1: the larger"),
+            *_RESULT,
+            _i4("lo", "the least output"),
+            _i4("hi", "the greatest output"),
+        ),
+    ),
+    Instruction(
+        "max_pool",
+        28,
+        "vector",
+        "The largest of each window; padding never wins.",
+        (*_SOURCE, *_WINDOW, *_RESULT),
+    ),
+    Instruction(
+        "avg_pool",
+        29,
+        "vector",
+        "The mean of each window (docs/arithmetic-pooling.md); `count` is 1 or has a set for each count of elements.",
+        (*_SOURCE, *_WINDOW, _u1("include_pad", "1: padding counts"), *_RESULT, *_STAGE),
+    ),
+    Instruction(
+        "reduce",
+        30,
+        "vector",
+        "Over the middle of (outer, count, inner): a sum through the output stage, the largest or the smallest, or where it is.",
+        (
+            *_SOURCE,
+            _u1("mode", "0 sum, 1 largest, 2 smallest, 3 place of the largest, 4 place of the smallest"),
+            _u1("last", "for places: 1 the last, 0 the first"),
+            _u4("outer", ""),
+            _u4("reduced", ""),
+            _u4("inner", ""),
+            *_RESULT,
+            *_STAGE,
+        ),
+    ),
+    Instruction(
+        "softmax",
+        31,
+        "vector",
+        "Softmax of dense rows (docs/arithmetic-softmax.md).",
+        (
+            *_SOURCE,
+            _u4("rows", ""),
+            _u4("width", ""),
+            _u1("form", "0 the general one, 1 TFLite's of 8 bits, 2 TFLite's of 16 bits"),
+            _address("coarse", "256 u32; form 2: 513 i16 of exponentials; or none"),
+            _address("fine", "256 u32; form 2: 513 i16 of reciprocals; or none"),
+            _i4("multiplier", ""),
+            _i4("shift", "form 1: the shift to the left"),
+            _i4("diff_min", "form 1"),
+            _u1("rounding", "an index of half_away, half_even, half_up"),
+            *_RESULT,
+            _i4("zero_point", ""),
+            _i4("lo", ""),
+            _i4("hi", ""),
+        ),
+    ),
+    Instruction(
+        "norm",
+        32,
+        "vector",
+        "Rows divided by their root (docs/arithmetic-norm.md).",
+        (
+            *_SOURCE,
+            _u4("rows", ""),
+            _u4("width", ""),
+            _u1("form", "0 the general one, 1 TFLite's L2 of 8 bits"),
+            _u1("center", "1: the mean is taken away first"),
+            Field("epsilon", "u8", ""),
+            _u4(
+                "row_modulus",
+                "entry of gain and bias: row % row_modulus * row_factor + column / column_divisor",
+            ),
+            _u4("row_factor", ""),
+            _u4("column_divisor", ""),
+            _u4("entries", "of gain and bias"),
+            _address("gain", "i32[entries]"),
+            _address("bias", "i64[entries]"),
+            _i4("shift", ""),
+            _u1("rounding", "an index of half_away, half_even, half_up"),
+            *_RESULT,
+            _i4("zero_point", ""),
+            _i4("lo", ""),
+            _i4("hi", ""),
+        ),
+    ),
+    Instruction(
+        "resize",
+        33,
+        "vector",
+        "Bilinear resize of rows and columns (docs/arithmetic-resize.md).",
+        (
+            *_SOURCE,
+            *_WINDOW[:6],
+            _address(
+                "rows", "i32[out_h] low, i32[out_h] high, i32[out_h] weight, all relative to the rows at x"
+            ),
+            _address("columns", "the same with out_w"),
+            _u1("bits", "of a weight"),
+            _u1("rounding", "an index of half_away, half_even, half_up"),
+            *_RESULT,
+        ),
+    ),
+)
+"""All instructions."""
+
+BY_NAME = {instruction.name: instruction for instruction in INSTRUCTIONS}
+BY_OPCODE = {instruction.opcode: instruction for instruction in INSTRUCTIONS}

@@ -1,0 +1,66 @@
+"""Float ops at the ends of a network: pre- and post-processing that a model brings along, and what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from npuc.ir import Graph, npu, result_names, top
+from npuc.ir.definition import TensorOp
+from npuc.ir.dtypes import quant_of
+
+Side = Literal["before", "after"]
+
+_WORDS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("non-maximum suppression", ("NonMaxSuppression", "BatchedNMS", "EfficientNMS_TRT")),
+    ("choosing the best", ("top.topk", "TopK")),
+    ("choosing the largest", ("top.arg",)),
+    ("probabilities", ("top.softmax", "top.log_softmax", "top.sigmoid")),
+    ("normalization of pixels", ("top.scale", "top.batch_norm")),
+    ("decoding of boxes", ("top.exp", "top.pow", "top.split", "top.concat", "top.slice", "top.gather")),
+    ("arithmetic", ("top.add", "top.sub", "top.mul", "top.div")),
+)
+
+
+def sides(graph: Graph, ops: Sequence[TensorOp]) -> dict[str, Side]:
+    """The float ops that no integer op precedes (`before`) or follows (`after`), by the name of their first result.
+
+    A network without any integer op has no ends.
+    """
+    whole = [op for op in ops if _integer(op)]
+    if not whole:
+        return {}
+    behind: set[Any] = set()
+    for op in ops:
+        if _integer(op) or any(value.owner in behind for value in op.operands):
+            behind.add(op)
+    ahead: set[Any] = set()
+    for op in reversed(ops):
+        if _integer(op) or any(use.operation in ahead for value in op.results for use in value.uses):
+            ahead.add(op)
+    found: dict[str, Side] = {}
+    for op in ops:
+        if _integer(op) or isinstance(op, npu.Quantize | npu.Dequantize):
+            continue
+        if op not in behind and op in ahead:
+            found[result_names(op)[0]] = "before"
+        elif op in behind and op not in ahead:
+            found[result_names(op)[0]] = "after"
+    return found
+
+
+def words_for(ops: Iterable[TensorOp]) -> str:
+    """What some ops at an end do, as far as their kinds tell.
+
+    >>> words_for([])
+    'other arithmetic'
+    """
+    kinds = {op.op_type if isinstance(op, top.Onnx) else op.name for op in ops}
+    found = [word for word, names in _WORDS if kinds & set(names)]
+    return ", ".join(found[:3]) or "other arithmetic"
+
+
+def _integer(op: TensorOp) -> bool:
+    if isinstance(op, npu.Quantize | npu.Dequantize):
+        return False
+    return any(quant_of(value) is not None for value in (*op.operands, *op.results))

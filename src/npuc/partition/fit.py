@@ -1,0 +1,265 @@
+"""Whether an op can run on a machine, and if not, why and what would change that.
+
+Three things can stand against it: the machine does not compute with its numbers, a limit of the target, or the instruction
+set has no such form. Each is said in words, with the lever: a scheme, a change of the layer, a field of the target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import frexp
+from typing import Any, Literal
+
+import numpy as np
+
+from npuc.ir import Graph, dtype_of, npu, top
+from npuc.ir.definition import TensorOp, TopOp
+from npuc.ir.dtypes import QuantType, is_narrow_float, quant_of
+from npuc.partition.kinds import describe
+from npuc.schedule.network import reason_against
+from npuc.target import OP_KINDS, LimitFailure, Target, support
+
+_NAMES = {"i8": "i8", "ui8": "u8", "i16": "i16", "i4": "i4"}
+"""Element types of the IR to those of a target."""
+_STAGED = (npu.Conv, npu.Deconv, npu.MatMul, npu.Add, npu.Sub, npu.Mul, npu.Requant)
+_INSTEAD = {
+    "sigmoid": "hard_sigmoid",
+    "silu": "hard_swish",
+    "gelu": "relu",
+    "tanh": "hard_sigmoid",
+    "mish": "hard_swish",
+}
+"""Functions that often stand in for others."""
+
+_MADE_OF = {"shuffle_channel": ("reshape", "permute"), "split": ("slice",)}
+"""Op kinds that are others in disguise."""
+_NO_HOST_FORM = (
+    top.Softmax, top.LogSoftmax, top.LayerNorm, top.RMSNorm, top.InstanceNorm, top.GroupNorm, top.L2Norm, top.LRN,
+    top.LSTM, top.GRU, top.RNN, top.Attention,
+)  # fmt: skip
+"""Ops whose integer forms the CPU cannot run exactly."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Whether an op can run on the NPU."""
+
+    how: Literal["native", "rewrite", "no"]
+    runs_as: str = ""
+    """The op kind that it runs as."""
+    reason: str = ""
+    """What stands against it."""
+    lever: str = ""
+    """What would change the answer, where something is known."""
+
+    def __bool__(self) -> bool:
+        return self.how != "no"
+
+
+def fit_of(op: TensorOp, graph: Graph, target: Target) -> Fit:
+    """Whether an op of an Npu program runs on the NPU."""
+    if isinstance(op, top.Onnx):
+        return Fit("no", reason=op.reason or f"npuc has no form of the ONNX operator {op.op_type}", lever="")
+    real = _real(op)
+    if real is not None:
+        return real
+    numbers = _numbers(op, graph, target)
+    if numbers is not None:
+        return numbers
+    limits = limit_fit(op, graph, target)
+    if not limits:
+        return limits
+    reason = reason_against(op, graph)
+    if reason is not None:
+        return Fit("no", limits.runs_as, reason)
+    return limits
+
+
+def limit_fit(op: TensorOp, graph: Graph, target: Target, bits: tuple[int, int] = (8, 8)) -> Fit:
+    """Whether the limits of a target allow an op, of a float program or of an integer one."""
+    found = describe(op, graph, bits)
+    if found is None:
+        return Fit("no", reason="its shapes are known at run time only")
+    if not found.known:
+        if target.limits.ops == "all":
+            return Fit("native", found.kind)
+        return Fit("no", found.kind, f"{target.name} has no '{found.kind}'", "")
+    answer = support(target, found.kind, found.parameters)
+    if answer:
+        return Fit("rewrite" if answer.verdict == "rewrite" else "native", answer.runs_as)
+    made_of = _MADE_OF.get(found.kind, ())
+    absent = answer.failures[0].rule == "limits.ops"
+    if absent and made_of and all(support(target, kind, _plain(kind, found.parameters)) for kind in made_of):
+        return Fit("rewrite", " and ".join(made_of))
+    reason = " ".join(str(failure) for failure in answer.failures)
+    return Fit("no", found.kind, reason, _lever(answer.failures[0], target))
+
+
+def unfit_layers(graph: Graph, target: Target) -> dict[str, Fit]:
+    """The ops of a float program that the limits of a target exclude, by the name of their first result.
+
+    They had better stay float: the CPU then runs them as they are.
+    """
+    from npuc.ir import result_names
+
+    bits = _widths(target)
+    found = {}
+    for op in graph.ops:
+        if isinstance(op, top.WeightOp) or not isinstance(op, TopOp) or not op.results:
+            continue
+        fit = limit_fit(op, graph, target, bits)
+        if not fit:
+            found[result_names(op)[0]] = fit
+    return found
+
+
+def to_keep_float(graph: Graph, target: Target) -> set[Any]:
+    """The ops of a float program that have to stay float, because as integers they could run nowhere.
+
+    The limits of the target exclude them from the NPU, and the CPU has no exact form of their integer algorithm.
+    """
+    bits = _widths(target)
+    found: set[Any] = set()
+    for op in graph.ops:
+        if not isinstance(op, _NO_HOST_FORM) and not (isinstance(op, top.Resize) and op.mode != "nearest"):
+            continue
+        inner = isinstance(op, top.Attention) and not support(target, "softmax", _plain("softmax", {}))
+        if inner or not limit_fit(op, graph, target, bits):
+            found.add(op)
+    return found
+
+
+def _plain(kind: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters of a kind as far as another kind has them; axes stay where they are, steps and sizes are 1."""
+    axes = {"source_n": 0, "source_c": 1, "source_h": 2, "source_w": 3}
+    return {name: parameters.get(name, axes.get(name, 1)) for name in OP_KINDS[kind]}
+
+
+def _widths(target: Target) -> tuple[int, int]:
+    """The widths of the preferred activations and weights."""
+    formats = (target.arithmetic.activations.formats, target.arithmetic.weights.formats)
+    first, second = (
+        int("".join(c for c in next(iter(one), "i8") if c.isdigit())[:2] or 8) for one in formats
+    )
+    return first, second
+
+
+def _real(op: TensorOp) -> Fit | None:
+    """An op that computes with real numbers."""
+    values = [*op.operands, *op.results]
+    if any(is_narrow_float(dtype_of(value.type).type) for value in values):
+        kind = next(dtype_of(v.type).name for v in values if is_narrow_float(dtype_of(v.type).type))
+        return Fit(
+            "no",
+            reason=f"it computes with {kind}, for which there are no instructions",
+            lever="Quantize to integers: --scheme int8 or int16",
+        )
+    if isinstance(op, npu.BlockRound):
+        return Fit(
+            "no", reason="block floating point is for evaluation only", lever="Quantize with another scheme"
+        )
+    if any(quant_of(value) is not None for value in values):
+        return None
+    return Fit(
+        "no",
+        reason="it computes with real numbers",
+        lever="'npuc quantize' says why it stayed float",
+    )
+
+
+def _numbers(op: Any, graph: Graph, target: Target) -> Fit | None:
+    """What a machine lacks of an op's types, scales and rounding; None if it has all."""
+    arithmetic = target.arithmetic
+    for value in (*op.operands, *op.results):
+        kind = quant_of(value)
+        wrong = None if kind is None else _activation(kind, target)
+        if wrong is not None:
+            return _requantize(wrong, target)
+    if isinstance(op, npu.Conv | npu.Deconv | npu.MatMul):
+        wrong = _weights(op, target)
+        if wrong is not None:
+            return _requantize(wrong, target)
+    if isinstance(op, _STAGED) and op.kind not in arithmetic.requantization.kinds:
+        # A fully connected layer of TFLite's arithmetic has one rounding (docs/arithmetic-gemm.md).
+        alike = (
+            isinstance(op, npu.MatMul) and op.kind == "single" and "double" in arithmetic.requantization.kinds
+        )
+        if not alike:
+            kinds = " or ".join(arithmetic.requantization.kinds)
+            return _requantize(f"it requantizes by {op.kind}, and {target.name} by {kinds}", target)
+    if isinstance(op, _STAGED) and op.kind in ("single", "single_even"):
+        bits = arithmetic.requantization.multiplier_bits
+        largest = _largest_multiplier(op, graph)
+        if largest >= 1 << bits:
+            return _requantize(
+                f"its multipliers have {largest.bit_length()} bits, and those of {target.name} {bits}", target
+            )
+    if isinstance(op, npu.Table | npu.ChannelTable):
+        eight = dtype_of(op.x.type).itemsize == 1
+        there = arithmetic.tables.entries_8bit if eight else arithmetic.tables.entries_16bit
+        if there < (256 if eight else 513):
+            return Fit(
+                "no",
+                reason=f"its table has {256 if eight else 513} entries, and one of {target.name} {there}",
+                lever="The field arithmetic.tables of the target",
+            )
+    return None
+
+
+def _largest_multiplier(op: Any, graph: Graph) -> int:
+    if isinstance(op, npu.Conv | npu.Deconv | npu.MatMul):
+        found = graph.constant(op.multiplier)
+        return 0 if found is None else int(np.max(found, initial=0))
+    if isinstance(op, npu.Add | npu.Sub):
+        return max(op.parameters[1], op.parameters[3])
+    return max(op.parameters[0::2], default=0)
+
+
+def _activation(kind: QuantType, target: Target) -> str | None:
+    formats: Any = target.arithmetic.activations.formats
+    name = _NAMES.get(kind.dtype.name)
+    scales = formats.get(name, ())
+    if not scales:
+        return f"{target.name} has no activations of type {name or kind.dtype.name}"
+    if kind.zero_point != 0 and "affine" not in scales:
+        return f"activations of type {name} have no zero point on {target.name}"
+    if set(scales) == {"power_of_two"} and frexp(kind.scale)[0] != 0.5:
+        return f"scales are powers of two on {target.name}, and one is {kind.scale:.6g}"
+    return None
+
+
+def _weights(op: Any, target: Target) -> str | None:
+    array = target.compute.array
+    x, w = _NAMES.get(dtype_of(op.x.type).name, ""), _NAMES.get(dtype_of(op.weight.type).name, "")
+    formats: Any = target.arithmetic.weights.formats
+    if quant_of(op.weight) is None and w not in formats:
+        return f"{target.name} has no weights of type {w}"
+    if array.rate(x, w) is None:
+        return f"the array of {target.name} does not multiply {x} by {w}"
+    several = op.weight_scale is not None and prod_of(op.weight_scale) > 1
+    if several and "per_channel" not in target.arithmetic.weights.granularity:
+        return f"weights have one scale a tensor on {target.name}"
+    return None
+
+
+def prod_of(value: Any) -> int:
+    """The elements of a value."""
+    return int(np.prod(value.type.get_shape()))
+
+
+def _requantize(reason: str, target: Target) -> Fit:
+    return Fit("no", reason=reason, lever=f"Quantize for this machine: npuc quantize --target {target.name}")
+
+
+def _lever(failure: LimitFailure, target: Target) -> str:
+    """What would make an op meet a limit."""
+    path = failure.rule.split(".")
+    if path[1] == "rules":
+        rule = target.limits.rules[failure.op][path[-1]]
+        return f"Change the layer so that {rule.require} holds, or the field {failure.rule} of the target"
+    if path[1] == "fused":
+        return "Make the activation a layer of its own"
+    other = _INSTEAD.get(failure.op)
+    if other is not None and support(target, other, {}):
+        return f"Train with {other} instead, which runs here"
+    return f"The field {failure.rule} of the target, if the machine has it after all"

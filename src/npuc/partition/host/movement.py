@@ -1,0 +1,59 @@
+"""Ops that move integers: the export rules of `top` where ONNX Runtime has them for the type, or another way there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npuc.engine.handlers.movement import nearest_maps
+from npuc.export.onnx.emitter import Emitter
+from npuc.ir import Graph, dtype_of, shape_of, top
+from npuc.ir.dtypes import quant_of
+from npuc.partition.host import on_host, same_on_host
+from npuc.partition.host.numbers import F32
+
+same_on_host(
+    top.Reshape, top.Permute, top.Concat, top.Split, top.Slice, top.Expand, top.Tile, top.ShuffleChannel
+)
+
+
+@on_host(top.Pad)
+def pad(op: top.Pad, emit: Emitter) -> None:
+    """Pad in float32; a constant border holds the integer that stands for the value."""
+    kind = quant_of(op.x)
+    assert kind is not None
+    border = None
+    if op.mode == "constant":
+        least, most = kind.dtype.limits
+        code = int(min(max(np.rint(op.value / kind.scale) + kind.zero_point, least), most))
+        border = np.asarray(np.float32(code))
+    y = emit("Pad", emit.cast(op.x, F32), emit.ints(*op.pads), border, mode=op.mode)
+    emit.cast(y, dtype_of(op.y.type), to=op.y)
+
+
+def _not_nearest(op: top.Resize, graph: Graph) -> str | None:
+    return None if op.mode == "nearest" else f"{op.mode} interpolation has no integer form"
+
+
+@on_host(top.Resize, doubt=_not_nearest)
+def nearest(op: top.Resize, emit: Emitter) -> None:
+    """A gather along each axis that changes."""
+    maps = [
+        (axis, index)
+        for axis, index in enumerate(nearest_maps(op))
+        if index.tolist() != list(range(shape_of(op.x)[axis]))
+    ]
+    x: Any = op.x
+    for axis, index in maps:
+        x = emit("Gather", x, index, axis=axis)
+    emit("Identity", x, to=op.y)
+
+
+@on_host(top.DepthToSpace, top.SpaceToDepth)
+def blocks(op: Any, emit: Emitter) -> None:
+    """Through float32: ONNX Runtime does not move 16-bit integers so."""
+    mode = op.mode if isinstance(op, top.DepthToSpace) else None
+    node = "DepthToSpace" if isinstance(op, top.DepthToSpace) else "SpaceToDepth"
+    y = emit(node, emit.cast(op.x, F32), blocksize=op.block, mode=mode)
+    emit.cast(y, dtype_of(op.y.type), to=op.y)

@@ -1,0 +1,182 @@
+"""Subgraphs: ops of one device that can run one after the other without waiting for another device.
+
+Every op has a level: that of the op before it, or one more where the device changes. Ops of one level and device form a
+subgraph, so subgraphs are convex and run in the order of their levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from npuc.errors import CompileError
+from npuc.ir import Graph, Value, layer_name, npu, result_names, top
+from npuc.ir.definition import TensorOp
+from npuc.partition.ends import Side, sides
+from npuc.partition.fit import Fit, fit_of
+from npuc.partition.host import reason_against_host
+from npuc.partition.overrides import placed
+from npuc.partition.work import worth_of
+from npuc.target import Target
+
+Device = Literal["npu", "cpu", "convert"]
+ISLAND_THRESHOLD = 1.0
+"""An NPU subgraph beside the CPU has to save more than so many times what moving its data costs."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A subgraph."""
+
+    device: Device
+    ops: tuple[TensorOp, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Subgraphs in the order in which they run, and why ops are not on the NPU."""
+
+    parts: tuple[Part, ...]
+    reasons: Mapping[str, str]
+    """Name of an op's result to the reason why it is on the CPU."""
+    levers: Mapping[str, str] = field(default_factory=dict)
+    """Name of an op's result to what would bring it to the NPU, where something is known."""
+    fits: Mapping[str, Fit] = field(default_factory=dict)
+    """Name of an op's result to what the target says of it."""
+    sides: Mapping[str, Side] = field(default_factory=dict)
+    """Name of an op's result to `before` or `after`, for float ops before the first and after the last integer op."""
+
+
+def partition(
+    graph: Graph,
+    target: Target,
+    overrides: Mapping[str, str] | None = None,
+    island_threshold: float = ISLAND_THRESHOLD,
+) -> Partition:
+    """Cut an Npu program into subgraphs.
+
+    `overrides` puts layers on a device: a name, or a pattern with * and ?, to cpu or npu. An NPU subgraph that saves no
+    more than `island_threshold` times what moving its data costs is given to the CPU beside it; 0 gives none.
+    """
+    ops: list[TensorOp] = [op for op in graph.ops if not isinstance(op, top.WeightOp)]  # type: ignore[misc]
+    reasons: dict[str, str] = {}
+    levers: dict[str, str] = {}
+    fits: dict[str, Fit] = {}
+    device: dict[Any, Device] = {}
+    asked = placed(ops, overrides or {})
+    for op in ops:
+        if isinstance(op, npu.Quantize | npu.Dequantize):
+            device[op] = "convert"
+            continue
+        name, fit = result_names(op)[0], fit_of(op, graph, target)
+        fits[name] = fit
+        device[op] = "npu" if fit else "cpu"
+        if asked.get(op) == "npu" and not fit:
+            raise CompileError(
+                f"it cannot run on the NPU as asked: {fit.reason}", where=_where(op), fix=fit.lever or None
+            )
+        if asked.get(op) == "cpu":
+            against = reason_against_host(op, graph)
+            if against is not None:
+                raise CompileError(f"it cannot run on the CPU as asked: {against}", where=_where(op))
+            device[op], reasons[name] = "cpu", "as asked"
+        elif not fit:
+            reasons[name] = fit.reason
+            if fit.lever:
+                levers[name] = fit.lever
+    fixed = set(asked)
+    while island_threshold > 0:
+        given = _islands(graph, _parts(graph, ops, device), device, fixed, target, island_threshold)
+        if not given:
+            break
+        for op, reason in given.items():
+            device[op], reasons[result_names(op)[0]] = "cpu", reason
+    parts = _parts(graph, ops, device)
+    return Partition(tuple(parts), reasons, levers, fits, sides(graph, ops))
+
+
+def _where(op: TensorOp) -> str:
+    return f"layer '{layer_name(op)}'"
+
+
+def _parts(graph: Graph, ops: list[TensorOp], device: Mapping[Any, Device]) -> list[Part]:
+    level: dict[Any, int] = {}
+    for op in ops:
+        before = 0
+        for value in op.operands:
+            owner = value.owner
+            if owner in level:
+                before = max(before, level[owner] + (device[owner] != device[op]))
+        level[op] = before
+    groups: dict[tuple[int, Device], list[TensorOp]] = {}
+    for op in ops:
+        groups.setdefault((level[op], device[op]), []).append(op)
+    wanted = {port.value for port in graph.outputs}
+    return [
+        _part(graph, kind, tuple(members), wanted)
+        for (_, kind), members in sorted(groups.items(), key=lambda item: item[0])
+    ]
+
+
+def _part(graph: Graph, device: Device, ops: tuple[TensorOp, ...], wanted: set[Value]) -> Part:
+    inside = set(ops)
+    inputs: dict[Value, None] = {}
+    outputs: dict[Value, None] = {}
+    for op in ops:
+        for value in op.operands:
+            if value.owner not in inside and graph.constant(value) is None:
+                inputs[value] = None
+        for value in op.results:
+            # A conversion always writes a tensor, even if the next one is beside it.
+            if (
+                device == "convert"
+                or value in wanted
+                or any(use.operation not in inside for use in value.uses)
+            ):
+                outputs[value] = None
+    return Part(device, ops, tuple(inputs), tuple(outputs))
+
+
+def _islands(
+    graph: Graph,
+    parts: list[Part],
+    device: Mapping[Any, Device],
+    fixed: set[Any],
+    target: Target,
+    threshold: float,
+) -> dict[Any, str]:
+    """Ops of NPU subgraphs that are not worth the way, with the reason."""
+    given: dict[Any, str] = {}
+    for part in parts:
+        if part.device != "npu" or not part.outputs or not _beside_cpu(part, device):
+            continue
+        if any(op in fixed or reason_against_host(op, graph) is not None for op in part.ops):
+            continue
+        worth = worth_of(graph, part.ops, part.inputs, part.outputs, target)
+        if not worth.pays(threshold):
+            saved = max(worth.host - worth.engines, 0.0)
+            reason = f"the NPU would save {saved * 1e6:.1f} us and moving the data costs {worth.moving * 1e6:.1f} us"
+            given.update(dict.fromkeys(part.ops, reason))
+    return given
+
+
+def _beside_cpu(part: Part, device: Mapping[Any, Device]) -> bool:
+    """Whether an op of the CPU is before or after a subgraph, with nothing but conversions between."""
+
+    def before(value: Value) -> bool:
+        owner = value.owner
+        if device.get(owner) == "convert":
+            return any(before(operand) for operand in owner.operands)  # type: ignore[union-attr]
+        return device.get(owner) == "cpu"
+
+    def after(value: Value) -> bool:
+        for use in value.uses:
+            kind = device.get(use.operation)
+            if kind == "cpu" or (kind == "convert" and any(map(after, use.operation.results))):
+                return True
+        return False
+
+    return any(map(before, part.inputs)) or any(map(after, part.outputs))

@@ -1,0 +1,164 @@
+"""How a compiled model spends its cycles: by queue and by layer, and as a trace that Chrome and Perfetto show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from npuc.codegen.isa import BY_NAME, BY_OPCODE, QUEUES
+from npuc.codegen.program import SHARED, CompiledModel, NpuSubgraph
+from npuc.sim.cycles import Timeline
+from npuc.target import Target
+
+Array = np.ndarray[Any, Any]
+_LOAD, _STORE, _MATRIX, _VECTOR = range(len(QUEUES))
+_MULTICAST = 1
+
+
+@dataclass
+class LayerTime:
+    """One layer."""
+
+    name: str
+    matrix: int = 0
+    """Cycles in which an engine worked for it, of all cores."""
+    vector: int = 0
+    loaded: int = 0
+    """Bytes from DRAM."""
+    stored: int = 0
+    start: int = 0
+    """Cycles of its model at which its first instruction of an engine began and its last one ended."""
+    end: int = 0
+
+
+@dataclass
+class Profile:
+    """A whole model."""
+
+    cycles: int
+    milliseconds: float
+    cores: int
+    """That the program uses."""
+    busy: dict[str, float] = field(default_factory=dict)
+    """Queue to the part of the time in which it works, over those cores."""
+    loaded: int = 0
+    stored: int = 0
+    shared: int = 0
+    """Bytes between cores and the shared memory."""
+    layers: list[LayerTime] = field(default_factory=list)
+
+    @property
+    def dram(self) -> int:
+        """Bytes on the DRAM channel."""
+        return self.loaded + self.stored
+
+
+def profile_of(compiled: CompiledModel, timeline: Timeline) -> Profile:
+    """Sum up a timeline."""
+    clock = _clock(compiled)
+    npu = [subgraph for subgraph in compiled.subgraphs if isinstance(subgraph, NpuSubgraph)]
+    cores = max((len(subgraph.streams) for subgraph in npu), default=0)
+    found = Profile(timeline.total, timeline.total / clock * 1e3, cores)
+    layers = [LayerTime(name) for name in compiled.layers]
+    busy = np.zeros(len(QUEUES), np.int64)
+    begins = 0
+    for subgraph, played in zip(npu, timeline.subgraphs, strict=True):
+        for core, (stream, times) in enumerate(zip(subgraph.streams, played.cores, strict=True)):
+            records = _records(stream)
+            spent = times.end - times.start
+            works = records["opcode"] != BY_NAME["barrier"].opcode
+            busy += np.bincount(records["queue"][works], spent[works], len(QUEUES)).astype(np.int64)
+            _add_bytes(found, layers, records, core)
+            for queue, key in ((_MATRIX, "matrix"), (_VECTOR, "vector")):
+                at = works & (records["queue"] == queue)
+                sums = np.bincount(records["layer"][at], spent[at], len(layers))
+                for number in np.flatnonzero(sums):
+                    setattr(layers[number], key, getattr(layers[number], key) + int(sums[number]))
+            _add_spans(layers, records, times, begins, works)
+        begins += played.total
+    total = max(1, timeline.total * max(1, cores))
+    found.busy = {queue: float(busy[number] / total) for number, queue in enumerate(QUEUES)}
+    found.layers = layers
+    return found
+
+
+def _clock(compiled: CompiledModel) -> int:
+    return int(Target.from_dict(compiled.target, where=compiled.name).compute.clock)
+
+
+def _records(stream: Array) -> Array:
+    """The instructions of a stream as if each were a transfer; the head is that of all."""
+    return np.ascontiguousarray(stream).view(BY_NAME["load"].dtype).reshape(-1)
+
+
+def _add_bytes(found: Profile, layers: list[LayerTime], records: Array, core: int) -> None:
+    for name, key in (("load", "loaded"), ("store", "stored")):
+        one = records[records["opcode"] == BY_NAME[name].opcode]
+        sizes = one["size"].astype(np.int64).prod(axis=1)
+        shared = one["segment"] == SHARED
+        found.shared += int(sizes[shared].sum())
+        # What all cores load at once crosses the channel once.
+        counted = ~shared & ((one["flags"] & _MULTICAST == 0) | (core == 0))
+        setattr(found, key, getattr(found, key) + int(sizes[counted].sum()))
+        sums = np.bincount(one["layer"][counted], sizes[counted], len(layers))
+        for number in np.flatnonzero(sums):
+            setattr(layers[number], key, getattr(layers[number], key) + int(sums[number]))
+
+
+def _add_spans(layers: list[LayerTime], records: Array, times: Any, begins: int, works: Array) -> None:
+    engines = np.flatnonzero(works & (records["queue"] >= _MATRIX))
+    count = len(layers)
+    first = np.full(count, np.iinfo(np.int64).max)
+    last = np.zeros(count, np.int64)
+    np.minimum.at(first, records["layer"][engines], times.start[engines])
+    np.maximum.at(last, records["layer"][engines], times.end[engines])
+    for number in np.flatnonzero(last):
+        layer = layers[number]
+        start, end = int(first[number]) + begins, int(last[number]) + begins
+        layer.start = start if layer.end == 0 else min(layer.start, start)
+        layer.end = max(layer.end, end)
+
+
+def chrome_trace(compiled: CompiledModel, timeline: Timeline) -> dict[str, Any]:
+    """The timeline in the Trace Event Format: a process a core, a thread a queue; times are microseconds."""
+    clock = _clock(compiled)
+    return {
+        "traceEvents": list(_events(compiled, timeline, 1e6 / clock)),
+        "displayTimeUnit": "ns",
+        "otherData": {"model": compiled.name, "target": compiled.target["name"], "cycles": timeline.total},
+    }
+
+
+def _events(compiled: CompiledModel, timeline: Timeline, scale: float) -> Iterator[dict[str, Any]]:
+    npu = [subgraph for subgraph in compiled.subgraphs if isinstance(subgraph, NpuSubgraph)]
+    cores = max((len(subgraph.streams) for subgraph in npu), default=0)
+    for core in range(cores):
+        yield {"ph": "M", "name": "process_name", "pid": core, "args": {"name": f"core {core}"}}
+        for number, queue in enumerate(QUEUES):
+            yield {"ph": "M", "name": "thread_name", "pid": core, "tid": number, "args": {"name": queue}}
+    begins = 0
+    for subgraph, played in zip(npu, timeline.subgraphs, strict=True):
+        for core, (stream, times) in enumerate(zip(subgraph.streams, played.cores, strict=True)):
+            records = _records(stream)
+            for at, record in enumerate(records):
+                start, end = int(times.start[at]), int(times.end[at])
+                opcode = BY_OPCODE[int(record["opcode"])].name
+                yield {
+                    "ph": "X",
+                    "name": compiled.layers[int(record["layer"])] if compiled.layers else opcode,
+                    "cat": opcode,
+                    "pid": core,
+                    "tid": int(record["queue"]),
+                    "ts": (begins + start) * scale,
+                    "dur": (end - start) * scale,
+                    "args": {
+                        "instruction": at,
+                        "opcode": opcode,
+                        "cycles": end - start,
+                        "subgraph": subgraph.name,
+                    },
+                }
+        begins += played.total

@@ -1,0 +1,63 @@
+"""Two lower bounds of the cycles of a network on a machine: what no schedule can beat.
+
+*Roofline*: the longest of the matrix engine's cycles, the vector engine's, and the compulsory bytes (constants once, inputs,
+outputs) over the bandwidth. *Buffered*: an ideal machine runs the layers in order, with nothing lost at starts and seams,
+and its DMA runs ahead of the layer at work by as many bytes as local memory could hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from npuc.schedule.cost import Costs
+from npuc.schedule.network import Network
+from npuc.schedule.pieces import Cutter
+from npuc.target import Target
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Lower bounds of a network."""
+
+    matrix: int
+    """Cycles of the matrix engine, at the array's own fit."""
+    vector: int
+    bytes: int
+    """Compulsory bytes."""
+    roofline: int
+    buffered: int
+
+
+def bounds(network: Network, target: Target, cores: int | None = None) -> Bounds:
+    """The bounds of a network; `cores` share the work evenly."""
+    cores = cores or target.compute.cores
+    costs = Costs(target)
+    cutter = Cutter(costs)
+    rate = float(costs.bytes_per_cycle)
+    capacity = int(target.memory.local.size) * cores
+    inputs = sum(tensor.size for tensor in network.inputs)
+    outputs = sum(tensor.size for tensor in network.outputs)
+    matrix = vector = 0
+    done = 0.0
+    loaded = 0.0
+    wanted = float(inputs)
+    released = 0.0
+    total = inputs + outputs
+    for layer in network.layers:
+        piece = cutter.piece(layer, cutter.whole(layer), (0, layer.channels))
+        work = {"matrix": 0, "vector": 0}
+        for draft in layer.draft(piece):
+            work[draft.queue] += costs.work(draft)
+        matrix += work["matrix"]
+        vector += work["vector"]
+        size = layer.constant_size((0, layer.channels))
+        total += size
+        wanted += size
+        # The two engines may work on parts of one layer at a time, and on neighbours; the longer one counts.
+        spent = max(work.values()) / cores if work["matrix"] else 0.0
+        end = max(done + spent, done + max(0.0, wanted - loaded) / rate)
+        loaded = max(loaded, min(loaded + rate * (end - done), max(released + capacity, wanted)))
+        done, released = end, wanted
+    roofline = max(matrix / cores, vector / cores, total / rate)
+    return Bounds(matrix, vector, total, ceil(roofline), ceil(max(done, roofline)))

@@ -1,0 +1,59 @@
+"""What a schedule decides: groups of layers, the tiles of each, and where the tensors between groups are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from npuc.schedule.pieces import Choices
+
+
+@dataclass(frozen=True)
+class Group:
+    """Layers that run tile by tile, with everything between them in local memory."""
+
+    first: int
+    last: int
+    """The layer behind the last one."""
+    tiles: int = 1
+    resident_weights: bool = True
+    """Constants are loaded once for all tiles, or once for each."""
+    moved: bool = False
+    """One layer that moves elements from DRAM to DRAM in blocks."""
+    by_channels: bool = False
+    """One layer whose output channels are shared out among cores."""
+    alone: bool = False
+    """Its tiles are not shared out among cores."""
+
+    def describe(self, names: list[str]) -> dict[str, Any]:
+        """As a schedule file states it."""
+        made: dict[str, Any] = {"layers": names[self.first : self.last], "tiles": self.tiles}
+        if self.tiles > 1:
+            made["resident_weights"] = self.resident_weights
+        for name in ("moved", "by_channels", "alone"):
+            if getattr(self, name):
+                made[name] = True
+        return made
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Groups in order, and for each cut between two groups whether the tensors that cross it stay in local memory."""
+
+    groups: tuple[Group, ...]
+    resident: tuple[bool, ...]
+    """For the cut behind each group but the last."""
+    far: int = 0
+    """Tensors that are needed more than this many layers later go to DRAM in between; 0: none do for that reason."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """All that a search finds out about a subgraph: its program follows from it."""
+
+    decisions: Decisions
+    choices: Choices
+    memory: int
+    """Bytes of local memory that groups are planned with."""
+    cores: int = 1
+    """Cores that share the work."""

@@ -1,0 +1,486 @@
+"""Which layers form a group, in how many tiles: dynamic programming over cuts.
+
+A layer whose operands, result and constants fit local memory runs whole, and its result stays: that moves the least and
+computes nothing twice. Layers that do not fit are cut into tiles of rows, and several in a row form a group, so that what
+is between them never leaves local memory; rows at the seams of tiles are computed twice. The cost of a group is the cycles
+of its engines plus a weight times those of its transfers; a cut is in one of two states: what crosses it is in local memory,
+or in DRAM.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
+
+from npuc.schedule.decisions import Decisions, Group
+from npuc.schedule.layers import Layer, Rows, Tensor
+from npuc.schedule.moves import copies_of
+from npuc.schedule.network import Network
+from npuc.schedule.pieces import Cutter
+from npuc.schedule.pins import NOTHING, Pins
+
+_LONGEST = 24
+"""Layers of a group at most."""
+_TILES = (
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    10,
+    12,
+    14,
+    16,
+    20,
+    24,
+    28,
+    32,
+    40,
+    48,
+    56,
+    64,
+    80,
+    96,
+    112,
+    128,
+    160,
+    192,
+    256,
+    320,
+    512,
+    1024,
+)
+
+
+class DoesNotFit(Exception):
+    """A layer cannot be cut finely enough for local memory."""
+
+    def __init__(self, layer: Layer, bytes_: int) -> None:
+        super().__init__(f"'{layer.name}' needs {bytes_} bytes of local memory at least")
+        self.layer = layer
+        self.bytes = bytes_
+
+
+@dataclass
+class Grouping:
+    """The search for one network on one machine."""
+
+    network: Network
+    cutter: Cutter
+    capacity: int
+    """Bytes that tensors and constants may take."""
+    transfer_weight: float = 1.0
+    far: int = 0
+    pins: Pins = NOTHING
+    _sizes: dict[Layer, int] = field(default_factory=dict)
+    _pairs: dict[Layer, int] = field(default_factory=dict)
+    _rows: dict[tuple[int, int, int, int], dict[Tensor, Rows] | None] = field(default_factory=dict)
+
+    @cached_property
+    def uses(self) -> dict[Tensor, list[int]]:
+        """Storage to the layers that read it."""
+        found: dict[Tensor, list[int]] = {}
+        for index, layer in enumerate(self.network.layers):
+            for tensor in layer.inputs:
+                readers = found.setdefault(tensor.storage, [])
+                if not readers or readers[-1] != index:
+                    readers.append(index)
+        return found
+
+    @cached_property
+    def made(self) -> dict[Tensor, int]:
+        """Storage to the layer that makes it; -1 for inputs."""
+        found = {tensor.storage: -1 for tensor in self.network.inputs}
+        for index, layer in enumerate(self.network.layers):
+            found.update({tensor: index for tensor in layer.outputs})
+        return found
+
+    @cached_property
+    def crossing(self) -> list[list[Tensor]]:
+        """For each cut (before layer i), the tensors that were made before and are read after."""
+        count = len(self.network.layers)
+        cuts: list[list[Tensor]] = [[] for _ in range(count + 1)]
+        for tensor, at in self.made.items():
+            last = max(self.uses.get(tensor, [at]), default=at)
+            for cut in range(at + 1, last + 1):
+                cuts[cut].append(tensor)
+        return cuts
+
+    def is_far(self, tensor: Tensor, cut: int) -> bool:
+        """Whether a tensor that crosses a cut is in DRAM there because it is not needed soon."""
+        if not self.far:
+            return False
+        following = next((use for use in self.uses.get(tensor, ()) if use >= cut), cut)
+        previous = max([self.made[tensor], *(use for use in self.uses.get(tensor, ()) if use < cut)])
+        return following - previous > self.far
+
+    def on_chip(self, cut: int) -> list[Tensor]:
+        """What is in local memory at a cut whose tensors stay there."""
+        return [tensor for tensor in self.crossing[cut] if not self.is_far(tensor, cut)]
+
+    # Costs
+
+    def _constants(self, layer: Layer) -> int:
+        if layer not in self._sizes:
+            self._sizes[layer] = layer.constant_size((0, layer.channels))
+        return self._sizes[layer]
+
+    def _chunks(self, layer: Layer) -> int:
+        """Bytes of constants that have to be there at once: the piece at work and the next."""
+        if layer not in self._pairs:
+            self._pairs[layer] = self._pair(layer)
+        return self._pairs[layer]
+
+    def _pair(self, layer: Layer) -> int:
+        total = self._constants(layer)
+        cuts = self.cutter.channel_cuts(layer)
+        if len(cuts) == 1:
+            return total
+        return min(total, 2 * layer.constant_size(cuts[0]))
+
+    def whole_memory(self, index: int, resident_in: bool, resident_out: bool) -> int:
+        """Bytes that a layer needs to run whole."""
+        layer = self.network.layers[index]
+        held = {tensor.storage for tensor in layer.inputs} | set(layer.outputs)
+        if resident_in and resident_out:
+            after = set(self.on_chip(index + 1))
+            held |= {tensor for tensor in self.on_chip(index) if tensor in after}
+        size = sum(_aligned(tensor.size) for tensor in held)
+        for operand in layer.in_place[:1]:
+            if self._dies(layer.inputs[operand].storage, index):
+                size -= _aligned(layer.outputs[0].size)
+        return size + self._chunks(layer) + layer.scratch(self.cutter.whole(layer))
+
+    def _dies(self, tensor: Tensor, index: int) -> bool:
+        outputs = {out.storage for out in self.network.outputs}
+        return tensor not in outputs and max(self.uses[tensor]) == index and self.made[tensor] >= 0
+
+    def _moved(self, first: int, last: int, resident_in: bool, resident_out: bool) -> tuple[int, int]:
+        """Bytes loaded once and bytes stored of the tensors around a group."""
+        inside = range(first, last)
+        loads = 0
+        seen = set()
+        for index in inside:
+            for tensor in self.network.layers[index].inputs:
+                storage = tensor.storage
+                if storage in seen or self.made[storage] in inside:
+                    continue
+                seen.add(storage)
+                if not resident_in or self.made[storage] < 0 or self.is_far(storage, first):
+                    loads += storage.size
+        stores = 0
+        outputs = {out.storage for out in self.network.outputs}
+        for index in inside:
+            for tensor in self.network.layers[index].outputs:
+                crosses = any(use >= last for use in self.uses.get(tensor, ()))
+                if tensor in outputs or (crosses and (not resident_out or self.is_far(tensor, last))):
+                    stores += tensor.size
+        return loads, stores
+
+    def _transfer(self, size: float) -> float:
+        return size / float(self.cutter.costs.bytes_per_cycle)
+
+    def whole_cost(self, index: int, resident_in: bool, resident_out: bool) -> float:
+        """The cost of a layer that runs whole; infinite if it does not fit."""
+        if self.whole_memory(index, resident_in, resident_out) > self.capacity:
+            return inf
+        layer = self.network.layers[index]
+        loads, stores = self._moved(index, index + 1, resident_in, resident_out)
+        moved = self._transfer(loads + stores + self._constants(layer))
+        return self.cutter.cycles(layer, self.cutter.whole(layer)) + self.transfer_weight * moved
+
+    def moved_cost(self, index: int) -> float:
+        """The cost of moving elements from DRAM to DRAM; infinite for layers that do more."""
+        layer = self.network.layers[index]
+        if copies_of(layer) is None:
+            return inf
+        return 4 * self.transfer_weight * self._transfer(layer.outputs[0].size)
+
+    def tile_rows(self, first: int, last: int, tiles: int, tile: int) -> dict[Tensor, Rows] | None:
+        """The rows of every tensor of a group that one tile computes or reads; None if it cannot be cut."""
+        key = (first, last, tiles, tile)
+        if key not in self._rows:
+            self._rows[key] = self._tile_rows(*key)
+        return self._rows[key]
+
+    def _tile_rows(self, first: int, last: int, tiles: int, tile: int) -> dict[Tensor, Rows] | None:
+        layers = self.network.layers
+        rows: dict[Tensor, Rows] = {}
+        outputs = {out.storage for out in self.network.outputs}
+        for index in range(last - 1, first - 1, -1):
+            layer = layers[index]
+            if layer.need is None or len(layer.outputs) != 1:
+                return None
+            y = layer.outputs[0]
+            wanted = rows.get(y)
+            if y in outputs or any(use >= last for use in self.uses.get(y, ())):
+                if y.rows < tiles:
+                    return None
+                own = y.rows * tile // tiles, y.rows * (tile + 1) // tiles
+                wanted = own if wanted is None else (min(own[0], wanted[0]), max(own[1], wanted[1]))
+            if wanted is None:
+                return None
+            wanted = self.cutter.expanded(layer, wanted)
+            rows[y] = wanted
+            for need, tensor in zip(self.cutter.needs(layer, wanted), layer.inputs, strict=True):
+                storage = tensor.storage
+                if storage.rows == 1 or tensor.view_of is not None:
+                    if self.made[storage] >= first:
+                        return None
+                    need = (0, storage.rows)
+                before = rows.get(storage)
+                rows[storage] = need if before is None else (min(before[0], need[0]), max(before[1], need[1]))
+        return rows
+
+    def tiled_memory(
+        self, first: int, last: int, tiles: int, resident_in: bool, resident_out: bool, resident_weights: bool
+    ) -> float:
+        """Bytes that a group of tiles needs; infinite if it cannot be cut so."""
+        rows = self.tile_rows(first, last, tiles, tiles // 2)
+        if rows is None:
+            return inf
+        layers = self.network.layers
+        held = set()
+        if resident_in:
+            held |= set(self.on_chip(first))
+        if resident_out:
+            held |= set(self.on_chip(last))
+        fixed = sum(_aligned(tensor.size) for tensor in held)
+        constants = [self._constants(layers[i]) for i in range(first, last)]
+        fixed += sum(constants) if resident_weights else 2 * max(map(self._chunks, layers[first:last]))
+        live: dict[Tensor, int] = {}
+        for tensor, (low, high) in rows.items():
+            if tensor not in held:
+                live[tensor] = _aligned((high - low) * tensor.row_size)
+        most = now = 0
+        outputs = {out.storage for out in self.network.outputs}
+        for tensor, size in live.items():
+            if self.made[tensor] < first:
+                now += 2 * size  # the next tile's rows are on their way
+        for index in range(first, last):
+            layer = layers[index]
+            now += live.get(layer.outputs[0], 0)
+            most = max(most, now + layer.scratch(rows[layer.outputs[0]]))
+            for tensor in {tensor.storage for tensor in layer.inputs}:
+                ends = max(use for use in self.uses[tensor] if use < last) == index
+                if (
+                    tensor in live
+                    and self.made[tensor] >= first
+                    and ends
+                    and not self._leaves(tensor, last, outputs)
+                ):
+                    now -= live[tensor]
+        return fixed + most
+
+    def _leaves(self, tensor: Tensor, last: int, outputs: set[Tensor]) -> bool:
+        return tensor in outputs or any(use >= last for use in self.uses.get(tensor, ()))
+
+    def tiled_cost(
+        self, first: int, last: int, resident_in: bool, resident_out: bool
+    ) -> tuple[float, Group | None]:
+        """The best way to run layers as a group of tiles."""
+        best: tuple[float, Group | None] = (inf, None)
+        layers = self.network.layers
+        limit = max((layer.outputs[0].rows for layer in layers[first:last]), default=1)
+        for resident_weights in (True, False):
+            tiles = self._fewest_tiles(first, last, limit, resident_in, resident_out, resident_weights)
+            if tiles is None:
+                continue
+            if self.overlap(first, last, tiles) > self.pins.max_halo:
+                continue
+            group = Group(first, last, tiles, resident_weights)
+            cost = self._tiles_cost(group, resident_in, resident_out)
+            if cost < best[0]:
+                best = cost, group
+        return best
+
+    def _fewest_tiles(
+        self, first: int, last: int, limit: int, resident_in: bool, resident_out: bool, resident_weights: bool
+    ) -> int | None:
+        """The fewest tiles that fit: the more there are, the less memory they take."""
+        counts = [count for count in _TILES if count <= limit]
+
+        def fits(count: int) -> bool:
+            need = self.tiled_memory(first, last, count, resident_in, resident_out, resident_weights)
+            return need <= self.capacity
+
+        while counts and self.tile_rows(first, last, counts[-1], counts[-1] // 2) is None:
+            counts.pop()
+        if not counts or not fits(counts[-1]):
+            return None
+        return counts[bisect_left(counts, True, key=fits)]
+
+    def _tile_sums(self, first: int, last: int, tiles: int) -> tuple[float, float]:
+        """Cycles of the engines over all tiles, and bytes of operands loaded for them."""
+        cycles = loaded = 0.0
+        for tile, weight in (
+            ((0, 1), (tiles // 2, tiles - 2), (tiles - 1, 1)) if tiles > 2 else ((0, 1), (1, 1))
+        ):
+            rows = self.tile_rows(first, last, tiles, tile)
+            assert rows is not None
+            for index in range(first, last):
+                layer = self.network.layers[index]
+                cycles += weight * self.cutter.cycles(layer, rows[layer.outputs[0]])
+            for tensor, (low, high) in rows.items():
+                if self.made[tensor] < first:
+                    loaded += weight * (high - low) * tensor.row_size
+        return cycles, loaded
+
+    # The search
+
+    def search(self) -> Decisions:
+        """The cheapest way through all layers."""
+        count = len(self.network.layers)
+        best: dict[tuple[int, bool], float] = {(0, False): 0.0}
+        back: dict[tuple[int, bool], tuple[int, bool, Group]] = {}
+        fits = [self.whole_cost(i, True, True) < inf for i in range(count)]
+        bad = [0]
+        for good in fits:
+            bad.append(bad[-1] + (not good))
+        states = (False, True)
+        least = self._least()
+        for end in range(1, count + 1):
+            for out in states if end < count else (False,):
+                if end < count and not self.pins.allow_cut(end, out):
+                    continue
+                for start in range(end - 1, max(-1, end - 1 - max(_LONGEST, self.pins.longest)), -1):
+                    if not self.pins.allow(start, end):
+                        continue
+                    if end - start > 1 and bad[end] == bad[start] and start not in self.pins.starts:
+                        continue
+                    possible = False
+                    for into in states:
+                        before = best.get((start, into))
+                        if before is None:
+                            continue
+                        if before + least[end] - least[start] >= best.get((end, out), inf):
+                            possible = True
+                            continue
+                        for cost, group in self._options(start, end, into, out):
+                            possible = True
+                            if before + cost < best.get((end, out), inf):
+                                best[end, out] = before + cost
+                                back[end, out] = (start, into, group)
+                    if not possible and end - start > 2:
+                        break  # a longer group needs no less memory
+        if (count, False) not in best:
+            raise self._blame()
+        groups: list[Group] = []
+        resident: list[bool] = []
+        state = (count, False)
+        while state[0] > 0:
+            start, into, group = back[state]
+            groups.append(group)
+            resident.append(into)
+            state = (start, into)
+        groups.reverse()
+        resident.reverse()
+        return Decisions(tuple(groups), tuple(resident[1:]), self.far)
+
+    def _least(self) -> list[float]:
+        """For each layer, what all before it cost at least."""
+        sums = [0.0]
+        for layer in self.network.layers:
+            moved = self.transfer_weight * self._transfer(self._constants(layer))
+            sums.append(sums[-1] + self.cutter.cycles(layer, self.cutter.whole(layer)) + moved)
+        return sums
+
+    def _options(self, start: int, end: int, into: bool, out: bool) -> Iterator[tuple[float, Group]]:
+        """The ways to run some layers as a group."""
+        pinned = self.pins.starts.get(start)
+        if pinned is not None:
+            cost = self._pinned_cost(pinned, into, out)
+            if cost < inf:
+                yield cost, pinned
+            return
+        if end - start == 1:
+            cost = self.whole_cost(start, into, out)
+            if cost < inf:
+                yield cost, Group(start, end)
+                return
+        cost, group = self.tiled_cost(start, end, into, out)
+        if group is not None:
+            yield cost, group
+        elif end - start == 1 and not into and not out:
+            moved = self.moved_cost(start)
+            if moved < inf:
+                yield moved, Group(start, end, moved=True)
+
+    def _pinned_cost(self, group: Group, into: bool, out: bool) -> float:
+        """The cost of a group as it is; infinite if it does not fit."""
+        if group.moved:
+            return inf if into or out else self.moved_cost(group.first)
+        if group.tiles == 1:
+            return self.whole_cost(group.first, into, out)
+        need = self.tiled_memory(group.first, group.last, group.tiles, into, out, group.resident_weights)
+        return inf if need > self.capacity else self._tiles_cost(group, into, out)
+
+    def _tiles_cost(self, group: Group, into: bool, out: bool) -> float:
+        """The cost of a group of tiles that fits."""
+        loads, stores = self._moved(group.first, group.last, into, out)
+        compute, loaded = self._tile_sums(group.first, group.last, group.tiles)
+        constants = sum(self._constants(layer) for layer in self.network.layers[group.first : group.last])
+        moved = stores + constants * (1 if group.resident_weights else group.tiles) + (loaded if loads else 0)
+        return compute + self.transfer_weight * self._transfer(moved)
+
+    def overlap(self, first: int, last: int, tiles: int) -> float:
+        """The work that tiles do more than once, as a part of that of the layers."""
+        if self.pins.max_halo == inf:
+            return 0.0
+        work = more = 0.0
+        for index in range(first, last):
+            layer = self.network.layers[index]
+            y = layer.outputs[0]
+            made = 0
+            for tile in range(tiles):
+                rows = self.tile_rows(first, last, tiles, tile)
+                assert rows is not None
+                made += rows[y][1] - rows[y][0]
+            cycles = self.cutter.cycles(layer, self.cutter.whole(layer))
+            work += cycles
+            more += cycles * (made / y.rows - 1)
+        return more / work
+
+    def _blame(self) -> DoesNotFit:
+        """The layer that cannot be cut finely enough."""
+        worst = None
+        for index, layer in enumerate(self.network.layers):
+            need = float(self.whole_memory(index, False, False))
+            if self.moved_cost(index) < inf:
+                continue
+            if layer.need is not None:
+                rows = layer.outputs[0].rows
+                tiles = max((count for count in (*_TILES, rows) if 1 < count <= rows), default=0)
+                if tiles:
+                    need = min(need, self.tiled_memory(index, index + 1, tiles, False, False, False))
+            if need > self.capacity:
+                return DoesNotFit(layer, int(need))
+            if worst is None or need > worst[0]:
+                worst = (need, layer)
+        assert worst is not None
+        return DoesNotFit(worst[1], int(worst[0]))
+
+
+def layer_by_layer(grouping: Grouping) -> Decisions:
+    """Every layer alone, everything between layers in DRAM."""
+    groups = []
+    for index in range(len(grouping.network.layers)):
+        if grouping.whole_cost(index, False, False) < inf:
+            groups.append(Group(index, index + 1))
+            continue
+        _, group = grouping.tiled_cost(index, index + 1, False, False)
+        if group is None and grouping.moved_cost(index) < inf:
+            group = Group(index, index + 1, moved=True)
+        if group is None:
+            raise grouping._blame()
+        groups.append(group)
+    return Decisions(tuple(groups), (False,) * (len(groups) - 1))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // 64) * 64

@@ -1,0 +1,158 @@
+"""What the scheduler sees of a network: tensors in memory order, and layers that can be cut into pieces.
+
+A tensor of rank 4 is N x H x W x C in memory; if N is 1, any range of its rows is a dense block, and a layer may be asked
+for some rows of its result at a time. A piece of a layer (some rows, some output channels) is one or a few instructions,
+drafted here without addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Rows = tuple[int, int]
+"""A range of rows, the end excluded."""
+
+ALIGNMENT = 16
+"""Bytes that the parts of a layer's constants are aligned to."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A tensor that instructions read and write."""
+
+    name: str
+    shape: tuple[int, ...]
+    """Logical, N x C x H x W for rank 4."""
+    dtype: str
+    itemsize: int
+    scale: float = 0.0
+    zero_point: int = 0
+    view_of: Tensor | None = None
+    """The tensor whose bytes it shows under another shape."""
+
+    @property
+    def storage(self) -> Tensor:
+        """The tensor that has the memory."""
+        return self if self.view_of is None else self.view_of.storage
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The axes of the shape from the outermost in memory to the innermost."""
+        return (0, 2, 3, 1) if len(self.shape) == 4 else tuple(range(len(self.shape)))
+
+    @property
+    def memory_shape(self) -> tuple[int, ...]:
+        """The shape in memory order."""
+        return tuple(self.shape[axis] for axis in self.order)
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether its rows are those of one picture."""
+        return len(self.shape) == 4 and self.shape[0] == 1
+
+    @property
+    def rows(self) -> int:
+        """How many rows it can be cut into: those of a picture, or all but the last axis of other ranks than 4."""
+        if len(self.shape) == 4:
+            return self.shape[2] if self.shape[0] == 1 else 1
+        return prod(self.shape[:-1])
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return prod(self.shape) * self.itemsize
+
+    @property
+    def row_size(self) -> int:
+        """Bytes of a row."""
+        return self.size // self.rows
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a field of an instruction points: a byte of an operand, the result, the constants or the scratch memory."""
+
+    slot: str
+    """`in0`, `in1`, ..., `out0`, ..., `const` or `scratch`."""
+    offset: int = 0
+    """Bytes from the first byte that the piece has of the object."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An instruction without addresses."""
+
+    opcode: str
+    queue: str
+    fields: dict[str, Any]
+    """Field to number, or to a `Place`."""
+    reads: tuple[tuple[str, int, int], ...]
+    """Slot, first byte, end: what it may read."""
+    writes: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some rows and output channels of a layer's result, and the rows of its operands that it is given."""
+
+    rows: Rows
+    channels: Rows
+    inputs: tuple[Rows, ...]
+    """For each operand, the rows that its memory begins and ends with."""
+    output: Rows
+    """The rows that the memory of the result begins and ends with; `rows` lies inside."""
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A step of the network on the NPU."""
+
+    name: str
+    kind: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    draft: Callable[[Piece], Sequence[Draft]]
+    """The instructions of a piece."""
+    need: Callable[[Rows], tuple[Rows, ...]] | None = None
+    """The rows of the operands that some rows of the result need; None if the layer has to run whole."""
+    granule: int = 1
+    """Rows are asked for in multiples of this."""
+    channels: int = 0
+    """Output channels, if a piece may be some of them; 0 otherwise."""
+    channel_step: int = 1
+    """Pieces begin at multiples of this many channels."""
+    constants: Callable[[Rows], Mapping[str, Array]] = field(default=lambda channels: {})
+    """The constants that a piece of these channels needs, by name; they are laid out one after the other."""
+    constant_size: Callable[[Rows], int] = field(default=lambda channels: 0)
+    scratch: Callable[[Rows], int] = field(default=lambda rows: 0)
+    """Bytes of scratch memory for some rows."""
+    in_place: tuple[int, ...] = ()
+    """Operands that the result may take the place of."""
+    source: Any = None
+    """The op."""
+
+
+def layout(constants: Mapping[str, Array]) -> tuple[dict[str, int], int]:
+    """Where each constant lies, and the bytes of all."""
+    places, at = {}, 0
+    for name, array in constants.items():
+        places[name] = at
+        at += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+    return places, at
+
+
+def packed(constants: Mapping[str, Array]) -> Array:
+    """The bytes of constants as they are laid out."""
+    places, size = layout(constants)
+    made = np.zeros(size, np.uint8)
+    for name, array in constants.items():
+        made[places[name] : places[name] + array.nbytes] = (
+            np.ascontiguousarray(array).view(np.uint8).reshape(-1)
+        )
+    return made

@@ -1,0 +1,11 @@
+"""Memory planning: buffers with a size and a lifetime get addresses, in as little memory as possible.
+
+`plan` tries heuristics first and then an exact search, and says which of them it was and whether the result is proven to
+be the best. The same input gives the same plan: work is counted in steps, not in seconds.
+"""
+
+from npuc.schedule.memory.model import Banks, Buffer, MemoryPlan
+from npuc.schedule.memory.picture import picture
+from npuc.schedule.memory.planner import plan
+
+__all__ = ["Banks", "Buffer", "MemoryPlan", "picture", "plan"]

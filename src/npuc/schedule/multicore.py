@@ -1,0 +1,175 @@
+"""Several cores: every group of layers is shared out, by rows, by output channels, or not at all.
+
+All cores run the same groups in step. Between groups, tensors are in the shared memory of the chip, or in DRAM, and a
+barrier stands; within a group a core works on tiles of its own and sees no other core. Constants that all cores need are
+loaded by all at once and cross the DRAM channel once. A layer that cannot be cut by rows may be cut by its output channels;
+what can be cut in neither way runs on one core.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from math import inf
+
+from npuc.schedule.decisions import Decisions, Group
+from npuc.schedule.grouping import DoesNotFit, Grouping
+from npuc.schedule.layers import Tensor
+
+_LONGEST = 16
+_ROUNDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""Tiles of a core."""
+BARRIER = 600
+"""Cycles that a group costs beside its work: the barrier, the first load, the last store."""
+
+
+@dataclass
+class CoreGrouping:
+    """The search for several cores; `one` answers what concerns a single one."""
+
+    one: Grouping
+    cores: int
+    rate: float
+    """Bytes a cycle of the memory between groups."""
+    _costs: dict[tuple[int, int], tuple[float, Group | None]] = field(default_factory=dict)
+
+    def search(self) -> Decisions:
+        """The cheapest way through all layers."""
+        count = len(self.one.network.layers)
+        best, back = [0.0] + [inf] * count, [(0, Group(0, 0))] * (count + 1)
+        least = self._least()
+        for end in range(1, count + 1):
+            for start in range(end - 1, max(-1, end - 1 - max(_LONGEST, self.one.pins.longest)), -1):
+                if not self.one.pins.allow(start, end):
+                    continue
+                if best[start] + least[end] - least[start] >= best[end]:
+                    continue
+                cost, group = self._best(start, end)
+                if group is None:
+                    if end - start > 2:
+                        break
+                    continue
+                if best[start] + cost < best[end]:
+                    best[end], back[end] = best[start] + cost, (start, group)
+        if best[count] == inf:
+            raise self._blame(best)
+        groups = []
+        end = count
+        while end > 0:
+            end, group = back[end]
+            groups.append(group)
+        groups.reverse()
+        return Decisions(tuple(groups), (False,) * (len(groups) - 1))
+
+    def _blame(self, best: list[float]) -> DoesNotFit:
+        index = next(i for i, cost in enumerate(best) if cost == inf) - 1
+        layer = self.one.network.layers[index]
+        return DoesNotFit(layer, self.one.whole_memory(index, False, False))
+
+    def _least(self) -> list[float]:
+        sums = [0.0]
+        for layer in self.one.network.layers:
+            cycles = self.one.cutter.cycles(layer, self.one.cutter.whole(layer))
+            sums.append(sums[-1] + cycles / self.cores)
+        return sums
+
+    def _best(self, start: int, end: int) -> tuple[float, Group | None]:
+        pinned = self.one.pins.starts.get(start)
+        if pinned is not None:
+            return 0.0, pinned  # the same for every way through the layers
+        options = [self._by_rows(start, end)]
+        if end - start == 1:
+            options += [self._by_channels(start), self._alone(start)]
+        return min(options, key=lambda option: option[0])
+
+    def _around(self, start: int, end: int) -> tuple[float, float]:
+        """Cycles of the operands and results of a group on their way between memories."""
+        loads, stores = self.one._moved(start, end, False, False)
+        return loads / self.rate, stores / self.rate
+
+    def _constants(self, start: int, end: int) -> float:
+        layers = self.one.network.layers[start:end]
+        return self.one._transfer(sum(self.one._constants(layer) for layer in layers))
+
+    def _by_rows(self, start: int, end: int) -> tuple[float, Group | None]:
+        found: tuple[float, Group | None] = (inf, None)
+        layers = self.one.network.layers[start:end]
+        if any(layer.need is None for layer in layers):
+            return found
+        limit = max(layer.outputs[0].rows for layer in layers)
+        counts = [self.cores * n for n in _ROUNDS if self.cores * n <= limit]
+        while counts and self.one.tile_rows(start, end, counts[-1], counts[-1] // 2) is None:
+            counts.pop()
+
+        def fits(count: int) -> bool:
+            return self.one.tiled_memory(start, end, count, False, False, True) <= self.one.capacity
+
+        if not counts or not fits(counts[-1]):
+            return found
+        first = bisect_left(counts, True, key=fits)
+        loads, stores = self._around(start, end)
+        constants = self._constants(start, end)
+        for count in counts[first : first + 3]:
+            if self.one.overlap(start, end, count) > self.one.pins.max_halo:
+                continue
+            cycles, loaded = self.one._tile_sums(start, end, count)
+            rounds = count // self.cores
+            moved = (loaded / self.rate if loads else 0.0) + stores
+            work = max(cycles / self.cores, moved + constants)
+            cost = work + BARRIER + (loads + stores) / rounds
+            if cost < found[0]:
+                found = cost, Group(start, end, count)
+        return found
+
+    def _by_channels(self, index: int) -> tuple[float, Group | None]:
+        layer = self.one.network.layers[index]
+        lanes = self.one.cutter.costs.target.compute.array.output_channels
+        if layer.channels < 2 * lanes or self.one.whole_memory(index, False, False) > self.one.capacity:
+            return inf, None
+        parts = min(self.cores, -(-layer.channels // lanes))
+        cycles = self.one.cutter.cycles(layer, self.one.cutter.whole(layer)) / parts
+        loads, stores = self._around(index, index + 1)
+        cost = max(cycles, self._constants(index, index + 1)) + self.cores * loads + stores + BARRIER
+        return cost, Group(index, index + 1, by_channels=True)
+
+    def _alone(self, index: int) -> tuple[float, Group | None]:
+        loads, stores = self._around(index, index + 1)
+        cost = self.one.whole_cost(index, False, False)
+        if cost < inf:
+            return cost + loads + stores + BARRIER, Group(index, index + 1)
+        cost, group = self.one.tiled_cost(index, index + 1, False, False)
+        if group is not None:
+            return cost + BARRIER, Group(index, index + 1, group.tiles, group.resident_weights, alone=True)
+        if self.one.moved_cost(index) < inf:
+            return self.one.moved_cost(index) + BARRIER, Group(index, index + 1, moved=True)
+        return inf, None
+
+
+def homes(decisions: Decisions, one: Grouping, size: int) -> dict[Tensor, int]:
+    """Addresses in the shared memory for the tensors between groups, as far as they fit: those that are read soon first."""
+    from npuc.errors import MemoryPlanError
+    from npuc.schedule.memory import Buffer, plan
+
+    group_of = {}
+    for number, group in enumerate(decisions.groups):
+        group_of.update(dict.fromkeys(range(group.first, group.last), number))
+    outputs = {tensor.storage for tensor in one.network.outputs}
+    candidates: list[tuple[Tensor, int, int]] = []
+    for tensor, made in one.made.items():
+        readers = [group_of[use] for use in one.uses.get(tensor, ())]
+        if made < 0 or tensor in outputs or not readers or max(readers) == group_of[made]:
+            continue
+        candidates.append((tensor, group_of[made], max(readers)))
+    chosen = sorted(candidates, key=lambda item: ((item[2] - item[1]) * item[0].size, item[0].name))
+    while chosen:
+        rectangles = [
+            Buffer(str(i), -(-tensor.size // 64) * 64, first, last + 1, 64)
+            for i, (tensor, first, last) in enumerate(chosen)
+        ]
+        try:
+            found = plan(rectangles, size, steps=2_000_000)
+        except MemoryPlanError:
+            chosen = chosen[: len(chosen) * 9 // 10]
+            continue
+        return {tensor: found.addresses[str(i)] for i, (tensor, _, _) in enumerate(chosen)}
+    return {}

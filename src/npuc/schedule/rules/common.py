@@ -1,0 +1,106 @@
+"""What rules share: element types as codes, output stages, windows of rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npuc.ir.dtypes import QuantType, quant_of
+from npuc.schedule.layers import Draft, Place, Rows, Tensor
+
+Array = np.ndarray[Any, Any]
+
+DTYPES = {"i8": 0, "ui8": 1, "i16": 2, "i32": 3, "i4": 4, "f32": 5, "bf16": 6, "f16": 7, "i64": 8}
+"""Codes of element types, as the instruction set has them."""
+KINDS = {"double": 0, "single": 1, "single_even": 2, "pow2": 3, "float": 4}
+"""Codes of requantization kinds."""
+ABSENT = 0xFFFFFFFF
+"""An address that means: not there."""
+
+
+def quantized(value: Any) -> QuantType:
+    """The quantized type of a value that has one."""
+    kind = quant_of(value)
+    assert kind is not None
+    return kind
+
+
+def source(tensor: Tensor, slot: str = "in0", offset: int = 0) -> dict[str, Any]:
+    """The fields of the first operand."""
+    return {"x": Place(slot, offset), "x_dtype": DTYPES[tensor.dtype], "x_zero_point": tensor.zero_point}
+
+
+def result(tensor: Tensor, offset: int = 0, slot: str = "out0") -> dict[str, Any]:
+    """The fields of the result."""
+    return {"y": Place(slot, offset), "y_dtype": DTYPES[tensor.dtype]}
+
+
+def stage_constants(op: Any) -> dict[str, Array]:
+    """The parameters of an output stage that states its numbers as properties, as constants."""
+    if op.kind == "float":
+        return {"multiplier": np.array(op.factors, "<f4")}
+    numbers = np.array(op.parameters, np.int64)
+    if op.kind == "pow2":
+        return {"shift": numbers.astype("<i4")}
+    if not numbers.size:  # an average under `double` divides by itself
+        numbers = np.array([1 << 30, 31])
+    return {"multiplier": numbers[0::2].astype("<i4"), "shift": numbers[1::2].astype("<i4")}
+
+
+def stage(op: Any, places: dict[str, int], count: int) -> dict[str, Any]:
+    """The fields of an output stage whose parameters are among the constants."""
+    return {
+        "kind": KINDS[op.kind],
+        "count": count,
+        "multiplier": Place("const", places["multiplier"]) if "multiplier" in places else ABSENT,
+        "shift": Place("const", places["shift"]) if "shift" in places else ABSENT,
+        "zero_point": op.to.zero_point,
+        "lo": op.lo,
+        "hi": op.hi,
+    }
+
+
+def window_rows(rows: Rows, size: int, kernel: int, stride: int, dilation: int, pad: int) -> Rows:
+    """The rows of an operand of `size` rows that some rows of a convolution or pool look at; one at least."""
+    first = rows[0] * stride - pad
+    last = (rows[1] - 1) * stride - pad + (kernel - 1) * dilation
+    low, high = max(first, 0), min(last, size - 1) + 1
+    if low >= high:  # nothing but padding: some row has to stand there
+        low = min(max(low, 0), size - 1)
+        high = low + 1
+    return low, high
+
+
+def aligned(size: int) -> int:
+    """A size in whole blocks of scratch memory."""
+    return -(-size // 64) * 64
+
+
+def is_natural(tensor: Tensor) -> bool:
+    """Whether memory has the order of the logical axes: not rank 4, one channel, or one pixel."""
+    if len(tensor.shape) != 4:
+        return True
+    _, c, h, w = tensor.shape
+    return c == 1 or h * w == 1
+
+
+def to_natural(tensor: Tensor, slot: str, start: int) -> Draft:
+    """A copy of rank 4 to the natural order, from a slot to byte `start` of scratch memory."""
+    return _turn(tensor, Place(slot), Place("scratch", start), back=False)
+
+
+def from_natural(tensor: Tensor, slot: str, start: int) -> Draft:
+    """The copy back from scratch memory."""
+    return _turn(tensor, Place("scratch", start), Place(slot), back=True)
+
+
+def _turn(tensor: Tensor, source: Place, target: Place, back: bool) -> Draft:
+    n, c, h, w = tensor.shape
+    memory, natural = (h * w * c, 1, w * c, c), (c * h * w, h * w, w, 1)
+    fields = {
+        "x": source, "y": target, "bytes": tensor.itemsize, "size": (1, 1, n, c, h, w),
+        "x_stride": (0, 0, *(natural if back else memory)), "y_stride": (0, 0, *(memory if back else natural)),
+    }  # fmt: skip
+    spans = [(place.slot, place.offset, place.offset + tensor.size) for place in (source, target)]
+    return Draft("copy", "vector", fields, (spans[0],), (spans[1],))

@@ -1,0 +1,318 @@
+"""Convolution, transposed convolution and products: the matrix engine."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from npuc.ir import Graph, npu, shape_of
+from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, layout
+from npuc.schedule.rules import NotHere, Tensors, layers_as
+from npuc.schedule.rules.common import (
+    ABSENT,
+    DTYPES,
+    KINDS,
+    aligned,
+    from_natural,
+    is_natural,
+    quantized,
+    result,
+    source,
+    to_natural,
+    window_rows,
+)
+
+Array = np.ndarray[Any, Any]
+
+
+@layers_as(npu.Conv, npu.Deconv)
+def convolution(op: Any, graph: Graph, tensor: Tensors) -> Layer:
+    """Rows and output channels at will; a grouped one in whole groups."""
+    x, y = tensor(op.x), tensor(op.y)
+    if len(x.shape) != 4:
+        raise NotHere("it is not a convolution of pictures")
+    weight = graph.constant(op.weight)
+    if weight is None:
+        raise NotHere("its weights are computed at run time")
+    transposed = isinstance(op, npu.Deconv)
+    groups = op.group
+    if transposed:
+        i, o, *kernel = weight.shape
+        weight = (
+            weight.reshape(groups, i // groups, o, *kernel)
+            .swapaxes(1, 2)
+            .reshape(groups * o, i // groups, *kernel)
+        )
+    out_c, _, kh, kw = weight.shape
+    (sh, sw), (dh, dw), (top, left) = op.strides, op.dilations, op.pads[:2]
+    linear = _Linear(op, graph, np.ascontiguousarray(weight))
+    n, _, height, width = x.shape
+
+    def need(rows: Rows) -> tuple[Rows, ...]:
+        if not transposed:
+            return (window_rows(rows, height, kh, sh, dh, top),)
+        low = max(-(-(rows[0] + top - (kh - 1) * dh) // sh), 0)
+        high = min((rows[1] - 1 + top) // sh + 1, height)
+        low, high = min(low, height - 1), max(high, 1)
+        return ((low, max(high, low + 1)),)
+
+    def draft(piece: Piece) -> list[Draft]:
+        (r0, r1), i0 = piece.rows, piece.inputs[0][0]
+        c0, c1 = piece.channels if groups == 1 else (0, out_c)
+        whole = n != 1
+        if whole:
+            r0, r1 = 0, y.shape[2]
+        a0, a1 = (0, height) if whole else need((r0, r1))[0]
+        pad = top + r0 - a0 * sh if transposed else top + a0 - r0 * sh
+        start = 0 if whole else (a0 - i0) * x.row_size
+        offset = (0 if whole else (r0 - piece.output[0]) * y.row_size) + c0 * y.itemsize
+        rows_out = r1 - r0
+        end = offset + (n * rows_out * y.shape[3] - 1) * y.shape[1] * y.itemsize + (c1 - c0) * y.itemsize
+        places, size = layout(linear.constants((c0, c1)))
+        fields = {
+            **source(x, offset=start),
+            "n": n, "h": a1 - a0, "w": width, "c": x.shape[1], "out_h": rows_out, "out_w": y.shape[3],
+            "kernel": (kh, kw), "stride": (sh, sw), "dilation": (dh, dw), "pad": (pad, left),
+            **linear.fields(places, c1 - c0),
+            "transposed": int(transposed), "groups": groups, "out_c": c1 - c0,
+            **result(y, offset),
+            "y_stride": y.shape[1],
+        }  # fmt: skip
+        read = (a1 - a0) * x.row_size if not whole else x.size
+        return [
+            Draft(
+                "conv", "matrix", fields,
+                (("in0", start, start + read), ("const", 0, size)), (("out0", offset, end),),
+            )
+        ]  # fmt: skip
+
+    return Layer(
+        name=y.name,
+        kind="deconv" if transposed else "conv",
+        inputs=(x,),
+        outputs=(y,),
+        draft=draft,
+        need=need if x.is_picture and x.rows > 1 and y.rows > 1 else None,
+        channels=out_c if groups == 1 else 0,
+        constants=linear.constants,
+        constant_size=linear.size,
+        source=op,
+    )
+
+
+@layers_as(npu.MatMul)
+def product(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
+    """With constant weights a 1 x 1 convolution over rows; otherwise of two activations."""
+    weight = graph.constant(op.weight)
+    if weight is None:
+        return _activations(op, graph, tensor)
+    if prod(weight.shape[:-2]) != 1:
+        raise NotHere("each matrix of a batch has constant weights of its own")
+    x, y = tensor(op.x), tensor(op.y)
+    matrix = weight.reshape(weight.shape[-2:])
+    linear = _Linear(
+        op, graph, np.ascontiguousarray(matrix if op.transpose_b else matrix.T)[:, :, None, None]
+    )
+    inputs, columns = x.shape[-1], y.shape[-1]
+    count = prod(x.shape[:-1])
+
+    def conv(
+        rows: int, channels: Rows, start: int, offset: int, from_: str = "in0", to: str = "out0"
+    ) -> Draft:
+        c0, c1 = channels
+        offset += c0 * y.itemsize
+        places, size = layout(linear.constants((c0, c1)))
+        fields = {
+            **source(x, from_, start),
+            "n": 1, "h": rows, "w": 1, "c": inputs, "out_h": rows, "out_w": 1,
+            "kernel": (1, 1), "stride": (1, 1), "dilation": (1, 1), "pad": (0, 0),
+            **linear.fields(places, c1 - c0),
+            "transposed": 0, "groups": 1, "out_c": c1 - c0,
+            **result(y, offset, to),
+            "y_stride": columns,
+        }  # fmt: skip
+        end = offset + ((rows - 1) * columns + c1 - c0) * y.itemsize
+        reads = ((from_, start, start + rows * inputs * x.itemsize), ("const", 0, size))
+        return Draft("conv", "matrix", fields, reads, ((to, offset, end),))
+
+    def layer(draft: Any, **more: Any) -> Layer:
+        return Layer(
+            name=y.name, kind="matmul", inputs=(x,), outputs=(y,), draft=draft,
+            constants=linear.constants, constant_size=linear.size, source=op, **more,
+        )  # fmt: skip
+
+    if is_natural(x) and is_natural(y) and x.rows == y.rows:
+        each = count // x.rows
+
+        def draft(piece: Piece) -> list[Draft]:
+            r0, r1 = piece.rows
+            start = (r0 - piece.inputs[0][0]) * x.row_size
+            return [conv((r1 - r0) * each, piece.channels, start, (r0 - piece.output[0]) * y.row_size)]
+
+        return layer(draft, need=(lambda rows: (rows,)) if x.rows > 1 else None, channels=columns)
+
+    half = aligned(x.size)
+
+    def turned(piece: Piece) -> list[Draft]:
+        return [
+            to_natural(x, "in0", 0),
+            conv(count, (0, columns), 0, half, "scratch", "scratch"),
+            from_natural(y, "out0", half),
+        ]
+
+    return layer(turned, scratch=lambda rows: half + aligned(y.size))
+
+
+def _activations(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
+    """Two activations; those whose matrices do not lie in natural order are brought into it in scratch memory."""
+    x, b, y = tensor(op.x), tensor(op.weight), tensor(op.y)
+    if op.bias is not None:
+        raise NotHere("it is a product of two activations with a bias")
+    batch = prod(y.shape[:-2])
+    steps = []
+    for one in (x, b):
+        own = prod(one.shape[:-2])
+        if own not in (1, batch):
+            raise NotHere("its batch axes are broadcast in a way that one step cannot say")
+        steps.append(0 if own == 1 and batch > 1 else one.shape[-1] * one.shape[-2])
+    constants, places, size, count = _stage_of(op, graph)
+    wide = x.shape[-1] * _largest(x) * _largest(b) >= 2**31
+    starts, room = [], 0
+    for one in (x, b, y):
+        starts.append(room)
+        room += 0 if is_natural(one) else aligned(one.size)
+
+    def draft(piece: Piece) -> list[Draft]:
+        drafts, where = [], []
+        for slot, one, start in zip(("in0", "in1", "out0"), (x, b, y), starts, strict=True):
+            turned = not is_natural(one)
+            where.append(("scratch", start) if turned else (slot, 0))
+            if turned and one is not y:
+                drafts.append(to_natural(one, slot, start))
+        fields = {
+            **source(x, *where[0]),
+            "b": Place(*where[1]), "b_dtype": DTYPES[b.dtype], "b_zero_point": b.zero_point,
+            "batch": batch, "m": x.shape[-2], "k": x.shape[-1], "cols": y.shape[-1],
+            "a_step": steps[0], "b_step": steps[1],
+            "transposed_b": int(op.transpose_b), "wide": int(wide),
+            **result(y, where[2][1], where[2][0]),
+            **_stage_fields(op, places, count),
+        }  # fmt: skip
+        spans = [(slot, at, at + one.size) for (slot, at), one in zip(where, (x, b, y), strict=True)]
+        drafts.append(Draft("matmul", "matrix", fields, (*spans[:2], ("const", 0, size)), (spans[2],)))
+        if not is_natural(y):
+            drafts.append(from_natural(y, "out0", starts[2]))
+        return drafts
+
+    return Layer(
+        name=y.name,
+        kind="product",
+        inputs=(x, b),
+        outputs=(y,),
+        draft=draft,
+        constants=lambda channels: constants,
+        constant_size=lambda channels: size,
+        scratch=lambda rows: room,
+        source=op,
+    )
+
+
+def _largest(tensor: Any) -> int:
+    low, high = {"i8": (-128, 127), "ui8": (0, 255), "i16": (-32768, 32767)}[tensor.dtype]
+    return int(max(high - tensor.zero_point, tensor.zero_point - low))
+
+
+def _stage_of(op: Any, graph: Graph) -> tuple[dict[str, Array], dict[str, int], int, int]:
+    linear = _Linear(op, graph, None)
+    constants = linear.constants((0, shape_of(op.y)[-1]))
+    places, size = layout(constants)
+    count = max(array.size for array in constants.values())
+    return constants, places, size, count
+
+
+def _stage_fields(op: Any, places: dict[str, int], count: int) -> dict[str, Any]:
+    return {
+        "kind": KINDS[op.kind],
+        "count": count,
+        "multiplier": Place("const", places["multiplier"]) if "multiplier" in places else ABSENT,
+        "shift": Place("const", places["shift"]) if "shift" in places else ABSENT,
+        "zero_point": op.to.zero_point,
+        "lo": op.lo,
+        "hi": op.hi,
+    }
+
+
+class _Linear:
+    """The constants of a layer with weights, cut by output channels."""
+
+    def __init__(self, op: Any, graph: Graph, weight: Array | None) -> None:
+        self.op = op
+        self.weight = weight
+        names = {"pow2": ("shift",), "float": ("factor",)}.get(op.kind, ("multiplier", "shift"))
+        self.stage = {}
+        for name in names:
+            array = graph.constant(getattr(op, name))
+            assert array is not None
+            self.stage["multiplier" if name == "factor" else name] = array.astype(
+                "<f4" if name == "factor" else "<i4"
+            )
+        bias = graph.constant(op.bias)
+        self.bias: Array | None = None
+        self.wide = False
+        if weight is not None:
+            self.wide = _is_wide(op, weight, bias)
+            if bias is not None:
+                self.bias = bias.astype("<i8" if self.wide else "<i4")
+            self.i4 = weight.dtype.name == "int4"
+            self.w_dtype = {"int8": "i8", "uint8": "ui8", "int16": "i16", "int4": "i4"}[weight.dtype.name]
+
+    def constants(self, channels: Rows) -> dict[str, Array]:
+        """Those of some output channels."""
+        part = slice(*channels) if channels[1] else slice(None)
+        made: dict[str, Array] = {}
+        if self.weight is not None:
+            made["weight"] = _nibbles(self.weight[part]) if self.i4 else self.weight[part]
+            if self.bias is not None:
+                made["bias"] = self.bias[part]
+        for name, array in self.stage.items():
+            made[name] = array[part] if array.size > 1 else array
+        return made
+
+    def size(self, channels: Rows) -> int:
+        """Bytes of those."""
+        return layout(self.constants(channels))[1]
+
+    def fields(self, places: dict[str, int], count: int) -> dict[str, Any]:
+        """The fields of a conv instruction that name them."""
+        single = all(array.size == 1 for array in self.stage.values())
+        return {
+            "weight": Place("const", places["weight"]),
+            "w_dtype": DTYPES[self.w_dtype],
+            "w_zero_point": self.op.weight_zero_point,
+            "bias": Place("const", places["bias"]) if "bias" in places else ABSENT,
+            "wide": int(self.wide),
+            **_stage_fields(self.op, places, 1 if single else count),
+            "table": ABSENT,
+            "s_dtype": DTYPES[self.op.to.dtype.name],
+        }
+
+
+def _is_wide(op: Any, weight: Array, bias: Array | None) -> bool:
+    """Whether a sum could leave 32 bits: the same proof as the kernels' own."""
+    kind = quantized(op.x)
+    least, most = kind.dtype.limits
+    largest = max(most - kind.zero_point, kind.zero_point - least)
+    sums = (
+        np.abs(weight.astype(np.int64) - op.weight_zero_point).reshape(weight.shape[0], -1).sum(1) * largest
+    )
+    worst = sums + (np.abs(bias.astype(np.int64)) if bias is not None else 0)
+    return bool((worst >= 2**31).any())
+
+
+def _nibbles(weight: Array) -> Array:
+    flat = weight.astype(np.int8).reshape(-1).view(np.uint8) & 15
+    flat = np.append(flat, np.zeros(flat.size % 2, np.uint8))
+    packed: Array = flat[0::2] | flat[1::2] << 4
+    return packed

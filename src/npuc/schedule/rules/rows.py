@@ -1,0 +1,281 @@
+"""Softmax, normalization, reductions and bilinear resize: the vector engine over rows."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from npuc.engine.kernels.resampling import interpolation
+from npuc.ir import Graph, npu, top
+from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, Tensor, layout
+from npuc.schedule.rules import NotHere, Tensors, layers_as
+from npuc.schedule.rules.common import ABSENT, result, source, stage, stage_constants
+from npuc.schedule.rules.movement import copy, memory_strides, natural_strides
+
+Array = np.ndarray[Any, Any]
+
+
+def _around(
+    op: Any,
+    x: Tensor,
+    y: Tensor,
+    order: tuple[int, ...],
+    core: Any,
+    constants: dict[str, Array],
+    kind: str,
+    by_row: bool = True,
+) -> Layer:
+    """A layer that wants its operand with the logical axes in `order` in memory, and gives its result so.
+
+    Where memory has that order already, it is one instruction; otherwise copies through scratch memory stand around it.
+    """
+    places, size = layout(constants)
+    reads_const = (("const", 0, size),) if size else ()
+    half = -(-x.size // 64) * 64
+    same = x.order == order or _same_bytes(x, order)
+    # Rows that are independent of each other may come a few at a time.
+    per_row, rest = divmod(core(places)["rows"], x.rows)
+    cuts = by_row and same and x.rows > 1 and not rest and x.shape == y.shape
+
+    def draft(piece: Piece) -> list[Draft]:
+        if same:
+            r0, r1 = piece.rows if cuts else (0, x.rows)
+            start = (r0 - piece.inputs[0][0]) * x.row_size if cuts else 0
+            offset = (r0 - piece.output[0]) * y.row_size if cuts else 0
+            fields = {**source(x, offset=start), **result(y, offset), **core(places)}
+            if cuts:
+                fields["rows"] = per_row * (r1 - r0)
+            reads = ("in0", start, start + (r1 - r0) * x.row_size)
+            writes = ("out0", offset, offset + (r1 - r0) * y.row_size)
+            return [Draft(kind, "vector", fields, (reads, *reads_const), (writes,))]
+        moved = natural_strides(tuple(x.shape[axis] for axis in order))
+        there = [(x.shape[axis], memory_strides(x)[axis], moved[i]) for i, axis in enumerate(order)]
+        fields = {**source(x, "scratch"), **result(y, half, "scratch"), **core(places)}
+        back = [(y.shape[axis], moved[i], memory_strides(y)[axis]) for i, axis in enumerate(order)]
+        return [
+            copy(x, there, target="scratch"),
+            Draft(
+                kind,
+                "vector",
+                fields,
+                (("scratch", 0, x.size), *reads_const),
+                (("scratch", half, half + y.size),),
+            ),
+            copy(y, back, half // y.itemsize, source="scratch"),
+        ]
+
+    return Layer(
+        name=y.name, kind=kind, inputs=(x,), outputs=(y,), draft=draft, need=(lambda rows: (rows,)) if cuts else None,
+        constants=lambda channels: constants, constant_size=lambda channels: size,
+        scratch=lambda rows: 0 if same else half + -(-y.size // 64) * 64, source=op,
+    )  # fmt: skip
+
+
+def _same_bytes(x: Tensor, order: tuple[int, ...]) -> bool:
+    long = [axis for axis in x.order if x.shape[axis] > 1]
+    return long == [axis for axis in order if x.shape[axis] > 1]
+
+
+@layers_as(npu.Softmax)
+def softmax(op: npu.Softmax, graph: Graph, tensor: Tensors) -> Layer:
+    """Along one axis, which is made the innermost."""
+    x, y = tensor(op.x), tensor(op.y)
+    rank = len(x.shape)
+    axis = op.axis % rank
+    order = (*(i for i in (x.order if axis == x.order[-1] else range(rank)) if i != axis), axis)
+    multiplier, shift, left, diff_min = op.parameters
+    width = x.shape[axis]
+    tables = {}
+    for name, value in (("coarse", op.coarse), ("fine", op.fine)):
+        array = graph.constant(value)
+        if array is not None:
+            tables[name] = array
+    if op.kind == "double":
+        form = 2 if x.dtype == "i16" else 1
+        if form == 2 and not tables:
+            from npuc.engine.kernels.softmax import tflite_tables
+
+            exps, reciprocals = tflite_tables()
+            tables = {"coarse": np.array(exps, "<i2"), "fine": np.array(reciprocals, "<i2")}
+        tables = {name: array.astype("<i2") for name, array in tables.items()} if form == 2 else {}
+    else:
+        form = 0
+        tables = {name: array.astype("<u4") for name, array in tables.items()}
+
+    def core(places: dict[str, int]) -> dict[str, Any]:
+        return {
+            "rows": x.size // x.itemsize // width, "width": width, "form": form,
+            "coarse": Place("const", places["coarse"]) if "coarse" in places else ABSENT,
+            "fine": Place("const", places["fine"]) if "fine" in places else ABSENT,
+            "multiplier": multiplier, "shift": left if form == 1 else shift, "diff_min": diff_min,
+            "rounding": 1 if op.kind == "single_even" else 2,
+            "zero_point": y.zero_point, "lo": op.lo, "hi": op.hi,
+        }  # fmt: skip
+
+    return _around(op, x, y, order, core, tables, "softmax")
+
+
+@layers_as(npu.Norm)
+def norm(op: npu.Norm, graph: Graph, tensor: Tensors) -> Layer:
+    """All kinds of norm."""
+    x, y = tensor(op.x), tensor(op.y)
+    rank = len(x.shape)
+    gain, bias = graph.constant(op.gain), graph.constant(op.bias)
+    assert gain is not None and bias is not None
+    shift, epsilon, width = op.parameters
+    axis = op.axis % rank
+    natural = tuple(range(rank))
+    if op.mode in ("instance", "group"):
+        if rank != 4:
+            raise NotHere(f"a norm of mode {op.mode} that is not over pictures")
+        _, c, h, w = x.shape
+        order, rows = natural, x.shape[0] * op.groups
+        by_channel = gain.size > 1
+        entry = (op.groups, c // op.groups, h * w) if by_channel else (1, 0, c // op.groups * h * w)
+    elif op.mode == "l2":
+        order = (*(i for i in range(rank) if i != axis), axis)
+        rows = prod(x.shape) // x.shape[axis]
+        entry = (1, 0, 1) if gain.size > 1 else (1, 0, max(width, 1))
+    else:
+        order, rows = natural, prod(x.shape[:axis])
+        entry = (1, 0, 1) if gain.size > 1 else (1, 0, max(width, 1))
+
+    def core(places: dict[str, int]) -> dict[str, Any]:
+        return {
+            "rows": rows, "width": width, "form": 0, "center": int(op.mode in ("layer", "instance", "group")),
+            "epsilon": epsilon, "row_modulus": entry[0], "row_factor": entry[1], "column_divisor": entry[2],
+            "entries": gain.size, "gain": Place("const", places["gain"]), "bias": Place("const", places["bias"]),
+            "shift": shift, "rounding": 1 if op.kind == "single_even" else 2,
+            "zero_point": y.zero_point, "lo": op.lo, "hi": op.hi,
+        }  # fmt: skip
+
+    constants = {"gain": gain.astype("<i4"), "bias": bias.astype("<i8")}
+    return _around(op, x, y, order, core, constants, "norm", by_row=entry[0] == 1)
+
+
+@layers_as(npu.ReduceSum, top.Reduce, top.ArgReduce)
+def reduce(op: Any, graph: Graph, tensor: Tensors) -> Layer:
+    """Over axes that lie side by side in memory, or are brought there."""
+    x, y = tensor(op.x), tensor(op.results[0])
+    rank = len(x.shape)
+    named = (op.axis,) if isinstance(op, top.ArgReduce) else tuple(op.axes)
+    axes = tuple(sorted(axis % rank for axis in named)) or tuple(range(rank))
+    if isinstance(op, npu.ReduceSum):
+        mode, constants = 0, stage_constants(op)
+    elif isinstance(op, top.Reduce):
+        if op.kind not in ("max", "min"):
+            raise NotHere(f"a reduction of kind {op.kind} has no integer form")
+        mode, constants = (1 if op.kind == "max" else 2), {}
+    else:
+        mode, constants = (3 if op.max else 4), {}
+    places, size = layout(constants)
+    places_of = [x.order.index(axis) for axis in axes]
+    together = [p for p in sorted(places_of) if x.memory_shape[p] > 1]
+    dense = not together or together == list(range(together[0], together[-1] + 1))
+    kept = [axis for axis in range(rank) if axis not in axes]
+    # The result is in the memory order of what is kept; it has to be that of its own tensor.
+    made_order = [axis for axis in (x.order if dense else kept) if axis not in axes and x.shape[axis] > 1]
+    keepdims = op.keepdims
+    back = [kept[axis] if not keepdims else axis for axis in y.order] if len(kept) or keepdims else []
+    wanted_order = [axis for axis in back if axis not in axes and x.shape[axis] > 1]
+    if made_order != wanted_order:
+        dense = False
+        made_order = [axis for axis in kept if x.shape[axis] > 1]
+    count = prod(x.shape[axis] for axis in axes)
+    if dense:
+        low = together[0] if together else 0
+        high = together[-1] + 1 if together else 0
+        outer, inner = prod(x.memory_shape[:low]), prod(x.memory_shape[high:])
+        if not together:
+            outer, inner = 1, prod(x.memory_shape)
+    else:
+        order = (*kept, *axes)
+        outer, inner = prod(x.shape[a] for a in kept), 1
+    half = -(-x.size // 64) * 64
+    reorder = not dense and made_order != wanted_order
+
+    def core() -> dict[str, Any]:
+        made: dict[str, Any] = {
+            "mode": mode, "last": int(getattr(op, "select_last", False)), "outer": outer, "reduced": count, "inner": inner,
+        }  # fmt: skip
+        if mode == 0:
+            return {**made, **stage(op, places, 1)}
+        return {
+            **made,
+            "kind": 0,
+            "count": 0,
+            "multiplier": ABSENT,
+            "shift": ABSENT,
+            "zero_point": 0,
+            "lo": 0,
+            "hi": 0,
+        }
+
+    def draft(piece: Piece) -> list[Draft]:
+        consts = (("const", 0, size),) if size else ()
+        if dense:
+            fields = {**source(x), **result(y), **core()}
+            return [Draft("reduce", "vector", fields, (("in0", 0, x.size), *consts), (("out0", 0, y.size),))]
+        moved = natural_strides(tuple(x.shape[axis] for axis in order))
+        there = [(x.shape[axis], memory_strides(x)[axis], moved[i]) for i, axis in enumerate(order)]
+        slot, at = ("scratch", half) if reorder else ("out0", 0)
+        fields = {**source(x, "scratch"), **result(y, at, slot), **core()}
+        drafts = [
+            copy(x, there, target="scratch"),
+            Draft("reduce", "vector", fields, (("scratch", 0, x.size), *consts), ((slot, at, at + y.size),)),
+        ]
+        if reorder:
+            dense_y = natural_strides(tuple(x.shape[a] for a in kept))
+            by_axis = dict(zip(kept, dense_y, strict=True))
+            logical = list(range(rank)) if keepdims else kept
+            mine = memory_strides(y)
+            axes_y = [(y.shape[i], by_axis.get(axis, 0), mine[i]) for i, axis in enumerate(logical)]
+            drafts.append(copy(y, sorted(axes_y, key=lambda a: -a[2]), half // y.itemsize, source="scratch"))
+        return drafts
+
+    return Layer(
+        name=y.name, kind="reduce", inputs=(x,), outputs=(y,), draft=draft,
+        constants=lambda channels: constants, constant_size=lambda channels: size,
+        scratch=lambda rows: 0 if dense else half + -(-y.size // 64) * 64, source=op,
+    )  # fmt: skip
+
+
+@layers_as(npu.ResizeBilinear)
+def resize_bilinear(op: npu.ResizeBilinear, graph: Graph, tensor: Tensors) -> Layer:
+    """Whole pictures: the tables name rows of the operand."""
+    x, y = tensor(op.x), tensor(op.y)
+    tables = [
+        interpolation(
+            op.kind, x.shape[axis], op.sizes[axis], op.coordinates, op.scales[axis] if op.scales else None
+        )
+        for axis in (2, 3)
+    ]
+    constants = {
+        name: np.concatenate([table.low, table.high, table.weight]).astype("<i4")
+        for name, table in zip(("rows", "columns"), tables, strict=True)
+    }
+    places, size = layout(constants)
+    n, c, h, w = x.shape
+
+    def draft(piece: Piece) -> list[Draft]:
+        fields = {
+            **source(x), **result(y),
+            "n": n, "h": h, "w": w, "c": c, "out_h": y.shape[2], "out_w": y.shape[3],
+            "rows": Place("const", places["rows"]), "columns": Place("const", places["columns"]),
+            "bits": tables[0].bits, "rounding": {"double": 0, "single_even": 1}.get(op.kind, 2),
+        }  # fmt: skip
+        return [
+            Draft(
+                "resize", "vector", fields, (("in0", 0, x.size), ("const", 0, size)), (("out0", 0, y.size),)
+            )
+        ]
+
+    return Layer(
+        name=y.name, kind="resize", inputs=(x,), outputs=(y,), draft=draft,
+        constants=lambda channels: constants, constant_size=lambda channels: size, source=op,
+    )  # fmt: skip
+
+
+__all__ = ["Rows"]

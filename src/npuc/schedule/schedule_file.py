@@ -1,0 +1,353 @@
+"""A schedule as a YAML file: what the compiler decided, and what it is told to decide.
+
+    max_halo: 0.25
+    subgraphs:
+      npu1:
+        groups:
+        - {layers: [conv1, conv2], tiles: 4, resident_weights: true, resident_results: false}
+
+Everything may be left out, and is then searched for. What stands above `subgraphs` holds for all of them. A file that
+`describe` made states everything, and gives the same program again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from difflib import get_close_matches
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+    create_model,
+)
+
+from npuc.errors import ScheduleError
+from npuc.files import existing_file
+from npuc.schedule.cost import Costs
+from npuc.schedule.decisions import Decisions, Group, Settled
+from npuc.schedule.grouping import Grouping
+from npuc.schedule.network import Network
+from npuc.schedule.pieces import Choices, Cutter
+from npuc.schedule.pins import Pins
+from npuc.target import Target
+
+_MAX_BYTES = 16 << 20
+_STRICT = ConfigDict(frozen=True, extra="forbid")
+
+
+class GroupEntry(BaseModel):
+    """A group of layers."""
+
+    model_config = _STRICT
+
+    layers: list[str] = Field(min_length=1)
+    """Names, in the order in which they run."""
+    tiles: PositiveInt = 1
+    resident_weights: bool = True
+    """Constants are loaded once for all tiles, or once for each."""
+    moved: bool = False
+    """A layer that moves elements from DRAM to DRAM in blocks."""
+    by_channels: bool = False
+    """A layer whose output channels are shared out among cores."""
+    alone: bool = False
+    """Its tiles are not shared out among cores."""
+    resident_results: bool | None = None
+    """What later groups read stays in local memory."""
+
+
+ChoiceEntry: Any = create_model(
+    "ChoiceEntry",
+    __config__=_STRICT,
+    **{field.name: (PositiveInt | None, None) for field in fields(Choices)},  # type: ignore[call-overload]
+)
+"""Some fields of `Choices`."""
+
+
+class SubgraphEntry(BaseModel):
+    """The pins of one subgraph."""
+
+    model_config = _STRICT
+
+    memory: PositiveInt | None = None
+    """Bytes of local memory that groups are planned with."""
+    cores: PositiveInt | None = None
+    """Cores that share the work."""
+    choices: ChoiceEntry = ChoiceEntry()
+    far: NonNegativeInt | None = None
+    """Tensors that are needed more than this many layers later go to DRAM in between; 0: none do for that reason."""
+    max_halo: NonNegativeFloat | None = None
+    """The work that groups may do twice at the seams of tiles, as a part of theirs."""
+    groups: list[GroupEntry] = []
+
+
+class ScheduleFile(SubgraphEntry):
+    """A whole file; the fields beside `subgraphs` are for all of them."""
+
+    target: str | None = None
+    """The machine that it was made for, for the reader."""
+    subgraphs: dict[str, SubgraphEntry] = {}
+
+    @staticmethod
+    def load(path: Path | str) -> ScheduleFile:
+        """Read a file."""
+        path = existing_file(path)
+        if path.stat().st_size > _MAX_BYTES:
+            raise ScheduleError("is too large for a schedule", where=str(path))
+        try:
+            return ScheduleFile.model_validate(yaml.load(path.read_bytes(), _Loader) or {})
+        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+            raise ScheduleError(f"is not YAML: {' '.join(str(error).split())}", where=str(path)) from error
+        except ValidationError as error:
+            raise _invalid(error, str(path)) from error
+
+    def for_subgraph(self, name: str) -> SubgraphEntry:
+        """The pins of a subgraph together with those for all."""
+        own = self.subgraphs.get(name, SubgraphEntry())
+        changes: dict[str, Any] = {
+            key: getattr(self, key)
+            for key in ("memory", "cores", "far", "max_halo")
+            if getattr(own, key) is None and getattr(self, key) is not None
+        }
+        changes["choices"] = own.choices.model_copy(
+            update={
+                key: value
+                for key, value in self.choices
+                if getattr(own.choices, key) is None and value is not None
+            }
+        )
+        changes["groups"] = [*self.groups, *own.groups]
+        return own.model_copy(update=changes)
+
+    def check_names(self, networks: Mapping[str, Network]) -> None:
+        """Every subgraph and layer that is named is there."""
+        for name, entry in self.subgraphs.items():
+            if name not in networks:
+                raise ScheduleError(
+                    f"there is no subgraph '{name}' on the NPU", fix=_near(name, list(networks), "They are")
+                )
+            _check_layers(entry.groups, [layer.name for layer in networks[name].layers], name)
+        every = [layer.name for network in networks.values() for layer in network.layers]
+        _check_layers(self.groups, every, None)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without aliases: what is short stays short."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases are not allowed in a schedule")
+        return super().compose_node(parent, index)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a file says of one subgraph."""
+
+    fixed: Mapping[str, Any]
+    """Arguments of `npuc.codegen.compiler.schedule` that are not searched for."""
+    settled: Settled | None = None
+    """Everything, if nothing is left open."""
+
+
+def resolve(
+    entry: SubgraphEntry,
+    network: Network,
+    target: Target,
+    cores: int = 1,
+    names: Sequence[str] | None = None,
+) -> Wanted:
+    """The pins of a subgraph as its search takes them; `ScheduleError` if layers or memory do not allow them.
+
+    `cores` may be used; `names` are those of the layers, if not their own.
+    """
+    if (entry.cores or 1) > cores:
+        raise ScheduleError(f"cores: {entry.cores} are asked for, and there are {cores}")
+    local = int(target.memory.local.size)
+    if entry.memory is not None and entry.memory > local:
+        raise ScheduleError(
+            f"memory: {entry.memory} bytes are asked for, and {target.name} has {local} bytes of local memory"
+        )
+    given = {key: value for key, value in entry.choices if value is not None}
+    choices = replace(Choices(), **given) if given else None
+    room = entry.memory or local
+    grouping = Grouping(network, Cutter(Costs(target), choices or Choices()), room)
+    names = [layer.name for layer in network.layers] if names is None else names
+    index = {name: number for number, name in enumerate(names)}
+    groups: dict[int, Group] = {}
+    cuts: dict[int, bool] = {}
+    for one in entry.groups:
+        if one.layers[0] not in index:
+            continue  # of another subgraph
+        first, last = _span(one, index, names)
+        for other in groups.values():
+            if other.first < last and first < other.last:
+                both = names[max(first, other.first)]
+                raise ScheduleError(f"layer '{both}' is in two groups", where=_words(one))
+        group = Group(first, last, **one.model_dump(exclude={"layers", "resident_results"}))
+        if (group.by_channels or group.alone) and last - first > 1:
+            raise ScheduleError("only a single layer can be cut by channels or be alone", where=_words(one))
+        _check_fit(grouping, group, one, target.name)
+        if one.tiles == 1:
+            # Several layers of one tile are layers that run whole and keep what is between them.
+            cuts.update(dict.fromkeys(range(first + 1, last), True))
+            groups.update({at: replace(group, first=at, last=at + 1) for at in range(first, last)})
+        else:
+            groups[first] = group
+        if one.resident_results is not None and last < len(names):
+            cuts[last] = one.resident_results
+    halo = inf if entry.max_halo is None else entry.max_halo
+    pins = Pins(tuple(groups[at] for at in sorted(groups)), cuts, halo)
+    count = entry.cores
+    if any(cuts.values()):
+        if (count or 1) > 1:
+            raise ScheduleError("results stay in local memory on one core only", fix="Write cores: 1")
+        count = 1
+    decisions = pins.complete(len(names), entry.far or 0)
+    if decisions is not None and entry.memory is not None and count is not None:
+        return Wanted({}, Settled(decisions, choices or Choices(), entry.memory, count))
+    fixed = {"choices": choices, "memory": entry.memory, "far": entry.far, "cores": count}
+    found: dict[str, Any] = {key: value for key, value in fixed.items() if value is not None}
+    if pins != Pins():
+        found["pins"] = pins
+    return Wanted(found)
+
+
+def describe(settled: Mapping[str, tuple[Settled, Sequence[str]]], target: str) -> str:
+    """The file that gives the same schedule again: subgraph to what was found and the names of its layers."""
+    made = {
+        "target": target,
+        "subgraphs": {name: entry_of(found, names) for name, (found, names) in settled.items()},
+    }
+    return yaml.dump(
+        made, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True
+    )
+
+
+class _Dumper(yaml.SafeDumper):
+    """Lists of groups one a line."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def entry_of(found: Settled, names: Sequence[str]) -> dict[str, Any]:
+    """What was found about a subgraph, as plain data that `SubgraphEntry` reads."""
+    decisions: Decisions = found.decisions
+    groups = []
+    for number, group in enumerate(decisions.groups):
+        one = group.describe(list(names))
+        if number < len(decisions.resident):
+            one["resident_results"] = decisions.resident[number]
+        groups.append(one)
+    return {
+        "memory": found.memory,
+        "cores": found.cores,
+        "choices": asdict(found.choices),
+        "far": decisions.far,
+        "groups": groups,
+    }
+
+
+def _span(one: GroupEntry, index: Mapping[str, int], names: Sequence[str]) -> tuple[int, int]:
+    """The first layer of a group and the one behind its last."""
+    first = index[one.layers[0]]
+    last = first + len(one.layers)
+    for expected, name in zip([*names[first:last], *[""] * len(one.layers)], one.layers, strict=False):
+        if expected != name:
+            wanted = f"'{expected}'" if expected else "nothing"
+            raise ScheduleError(
+                f"its layers do not follow each other: after '{one.layers[one.layers.index(name) - 1]}' runs {wanted}, "
+                f"not '{name}'",
+                where=_words(one),
+                fix="A group is a row of layers in the order in which they run",
+            )
+    return first, last
+
+
+def _check_fit(grouping: Grouping, group: Group, one: GroupEntry, target: str) -> None:
+    """Whether a group can be cut so, and fits local memory if nothing else is there."""
+    layers = grouping.network.layers
+    if group.moved:
+        if group.last - group.first > 1 or grouping.moved_cost(group.first) == inf:
+            raise ScheduleError("only a single layer that copies elements can be moved", where=_words(one))
+        return
+    if group.tiles == 1:
+        for at in range(group.first, group.last):
+            need = grouping.whole_memory(at, False, False)
+            _check_bytes(
+                need, grouping, one, target, f"layer '{layers[at].name}' as a whole", "Use more tiles"
+            )
+        return
+    for at in range(group.first, group.last):
+        if layers[at].need is None or len(layers[at].outputs) != 1:
+            raise ScheduleError(
+                f"layer '{layers[at].name}' ({layers[at].kind}) cannot be cut into tiles of rows",
+                where=_words(one),
+            )
+    if grouping.tile_rows(group.first, group.last, group.tiles, 0) is None:
+        rows = layers[group.last - 1].outputs[0].rows
+        why = f"the result of '{layers[group.last - 1].name}' has {rows} rows"
+        if rows >= group.tiles:
+            why = "a layer reads a result of the group as a whole, or one that leaves it has too few rows"
+        raise ScheduleError(f"it cannot be cut into {group.tiles} tiles: {why}", where=_words(one))
+    need = int(
+        grouping.tiled_memory(group.first, group.last, group.tiles, False, False, group.resident_weights)
+    )
+    lever = "Use more tiles" + (", or resident_weights: false" if group.resident_weights else "")
+    _check_bytes(need, grouping, one, target, f"a tile of {group.tiles}", lever)
+
+
+def _check_bytes(need: int, grouping: Grouping, one: GroupEntry, target: str, what: str, lever: str) -> None:
+    if need > grouping.capacity:
+        raise ScheduleError(
+            f"{what} needs {need} bytes of local memory, and {grouping.capacity} are available on {target}",
+            where=_words(one),
+            fix=lever,
+        )
+
+
+def _check_layers(groups: Sequence[GroupEntry], known: Sequence[str], subgraph: str | None) -> None:
+    where = f" of subgraph '{subgraph}'" if subgraph else " on the NPU"
+    names = set(known)
+    for one in groups:
+        for name in one.layers:
+            if name not in names:
+                raise ScheduleError(
+                    f"there is no layer '{name}'{where}",
+                    where=_words(one),
+                    fix=_near(name, known, "The first are"),
+                )
+
+
+def _near(name: str, known: Sequence[str], otherwise: str) -> str:
+    near = get_close_matches(name, known, n=3, cutoff=0.4)
+    return (
+        f"The nearest names are {', '.join(near)}"
+        if near
+        else f"{otherwise} {', '.join(known[:5]) or 'none'}"
+    )
+
+
+def _words(one: GroupEntry) -> str:
+    more = f" to '{one.layers[-1]}'" if len(one.layers) > 1 else ""
+    return f"group of '{one.layers[0]}'{more}"
+
+
+def _invalid(error: ValidationError, where: str) -> ScheduleError:
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"])
+    fix = None
+    if first["type"] == "extra_forbidden":
+        known = [*ScheduleFile.model_fields, *GroupEntry.model_fields, *ChoiceEntry.model_fields]
+        fix = _near(str(first["loc"][-1]), known, "Fields are")
+    return ScheduleError(f"field '{field}': {first['msg']}", where=where, fix=fix)

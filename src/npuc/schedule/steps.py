@@ -1,0 +1,466 @@
+"""From decisions to work: the pieces, loads and stores of a network in the order in which they are issued.
+
+Everything that takes local memory is a `Buffer`: a tensor, some rows of one, the constants of a piece, scratch. A step
+says which bytes of which buffers it touches; addresses come later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from npuc.schedule.decisions import Decisions, Group
+from npuc.schedule.grouping import Grouping
+from npuc.schedule.layers import Draft, Layer, Piece, Rows, Tensor
+from npuc.schedule.moves import Block, copies_of, moves
+from npuc.schedule.pieces import Cutter
+
+_LOAD_PIECES = 8
+"""A whole tensor comes in so many parts, so that work can begin with the first."""
+
+
+@dataclass(eq=False)
+class Buffer:
+    """An object in local memory."""
+
+    name: str
+    size: int
+    rows: Rows = (0, 0)
+    """The rows of the tensor that it holds."""
+    first: int = -1
+    """The first step that touches it, and the last."""
+    last: int = -1
+
+    def touch(self, step: int) -> None:
+        """A step uses it."""
+        self.first = step if self.first < 0 else min(self.first, step)
+        self.last = max(self.last, step)
+
+
+@dataclass(frozen=True, eq=False)
+class Constants:
+    """The constants of a layer for some output channels: one block in the weights."""
+
+    layer: int
+    channels: Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Compute:
+    """A piece of a layer."""
+
+    layer: int
+    drafts: tuple[Draft, ...]
+    slots: dict[str, tuple[Buffer, int]]
+    """Slot to a buffer and the byte of it that the slot's byte 0 is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """Bytes of a buffer to a tensor in DRAM; both sides are dense."""
+
+    layer: int
+    buffer: Buffer
+    offset: int
+    size: int
+    tensor: Tensor
+    at: int
+    """Byte of the tensor."""
+    block: Block | None = None
+    """How it is spread, if it is not dense."""
+
+
+@dataclass(eq=False)
+class Load:
+    """Bytes of a tensor or of constants from DRAM to a buffer."""
+
+    layer: int
+    buffer: Buffer
+    offset: int
+    size: int
+    source: Tensor | Constants
+    at: int
+    need: int
+    """The step that needs it."""
+    ready: int = 0
+    """The step before which what it loads is not in DRAM yet."""
+    issue: int = -1
+    """The step before which it is issued."""
+    block: Block | None = None
+    """How it is spread, if it is not dense."""
+    multicast: bool = False
+    """All cores load the same at the same time."""
+
+
+@dataclass(eq=False)
+class Fence:
+    """A barrier among the loads: no load behind it before all cores have stored what they made before it."""
+
+    number: int
+    issue: int
+
+
+Step = Compute | Store
+
+
+@dataclass
+class Work:
+    """All there is to do."""
+
+    steps: list[Step] = field(default_factory=list)
+    loads: list[Load | Fence] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+    spilled: dict[Tensor, tuple[int, int]] = field(default_factory=dict)
+    """Tensors that are in DRAM on the way, with the first and last step that touches them there."""
+    stored: dict[Tensor, int] = field(default_factory=dict)
+    """Tensor to the step behind its last store so far."""
+
+    def buffer(self, name: str, size: int, rows: Rows = (0, 0)) -> Buffer:
+        """A new object in local memory."""
+        made = Buffer(name, size, rows)
+        self.buffers.append(made)
+        return made
+
+
+def build(grouping: Grouping, decisions: Decisions, core: int = 0, cores: int = 1) -> Work:
+    """The work of a network on one of several cores."""
+    return _Builder(grouping, decisions, core, cores).run()
+
+
+class _Builder:
+    def __init__(self, grouping: Grouping, decisions: Decisions, core: int, cores: int) -> None:
+        self.grouping, self.decisions = grouping, decisions
+        self.core, self.cores = core, cores
+        self.network = grouping.network
+        self.cutter: Cutter = grouping.cutter
+        self.work = Work()
+        self.outputs = {tensor.storage for tensor in self.network.outputs}
+        self.inputs = {tensor.storage for tensor in self.network.inputs}
+        self.whole: dict[Tensor, Buffer] = {}
+        """Tensors that are whole in local memory now."""
+        group_of = [0] * len(self.network.layers)
+        for number, group in enumerate(decisions.groups):
+            for index in range(group.first, group.last):
+                group_of[index] = number
+        self.group_of = group_of
+
+    def run(self) -> Work:
+        for number, group in enumerate(self.decisions.groups):
+            ahead = self._ahead(group) if self.cores > 1 else {}
+            if self.cores > 1 and number:
+                self.work.loads.append(Fence(number, len(self.work.steps)))
+            if group.by_channels:
+                self._by_channels(group.first)
+            elif self._is_shared_out(group):
+                self._tiled(number, group, ahead)
+            elif self.core == 0:
+                self._on_one(number, group)
+            self._leave(group.last)
+        return self.work
+
+    def _is_shared_out(self, group: Group) -> bool:
+        return self.cores > 1 and group.tiles > 1 and not group.alone
+
+    def _on_one(self, number: int, group: Group) -> None:
+        if group.moved:
+            self._moved(group.first)
+        elif group.tiles == 1:
+            for index in range(group.first, group.last):
+                self._whole(index)
+        else:
+            self._tiled(number, group, {})
+
+    def _ahead(self, group: Group) -> dict[tuple[int, Rows], Buffer | None]:
+        """Constants that all cores need can come before the barrier."""
+        if not self._is_shared_out(group):
+            return {}
+        return {
+            (index, channels): self._constants(index, channels, multicast=True)
+            for index in range(group.first, group.last)
+            for channels in self.cutter.channel_cuts(self.network.layers[index])
+        }
+
+    def _by_channels(self, index: int) -> None:
+        """The output channels of a layer that are this core's."""
+        layer = self.network.layers[index]
+        lanes = self.cutter.costs.target.compute.array.output_channels
+        share = -(-layer.channels // (self.cores * lanes)) * lanes
+        low, high = min(self.core * share, layer.channels), min((self.core + 1) * share, layer.channels)
+        if low == high:
+            return
+        size = layer.constant_size((low, high))
+        step = max(-(-(high - low) // (max(-(-size // self.cutter.choices.chunk), 1) * lanes)) * lanes, lanes)
+        cuts = [(c, min(c + step, high)) for c in range(low, high, step)]
+        constants = self._constants(index, cuts[0])
+        operands = [self._operand(tensor.storage, index) for tensor in layer.inputs]
+        y = layer.outputs[0]
+        result = self.work.buffer(y.name, y.size, (0, y.rows))
+        for cut in cuts:
+            if cut != cuts[0]:
+                constants = self._constants(index, cut)
+            self._piece(index, (0, y.rows), cut, operands, [result], constants, None)
+        step_number = len(self.work.steps)
+        pixel = y.shape[1] if len(y.shape) == 4 else y.shape[-1]
+        pixels = y.size // (pixel * y.itemsize)
+        stride, run = pixel * y.itemsize, (high - low) * y.itemsize
+        block = Block((1, 1, pixels, run), (0, 0, stride), (0, 0, stride))
+        start = low * y.itemsize
+        self.work.steps.append(Store(index, result, start, (pixels - 1) * stride + run, y, start, block))
+        result.touch(step_number)
+        self.work.stored[y] = step_number + 1
+        self._spill(y, step_number)
+
+    def _leave(self, cut: int) -> None:
+        """Forget the tensors that do not stay in local memory behind a cut."""
+        number = self.group_of[cut - 1]
+        stays = number < len(self.decisions.resident) and self.decisions.resident[number]
+        for tensor in list(self.whole):
+            later = any(use >= cut for use in self.grouping.uses.get(tensor, ()))
+            if not (stays and later) or self.grouping.is_far(tensor, cut):
+                del self.whole[tensor]
+
+    def _needed_in_dram(self, tensor: Tensor) -> bool:
+        """Whether a reader comes after the tensor has left local memory, or it is a result."""
+        if tensor in self.outputs:
+            return True
+        return any(not self._stays(tensor, use) for use in self.grouping.uses.get(tensor, ()))
+
+    def _stays(self, tensor: Tensor, use: int) -> bool:
+        """Whether a reader finds a tensor in local memory."""
+        made = self.grouping.made[tensor]
+        first, last = self.group_of[made] if made >= 0 else -1, self.group_of[use]
+        if made < 0:
+            return False
+        if first == last:
+            return True
+        for number in range(first, last):
+            cut = self.decisions.groups[number].last
+            if not self.decisions.resident[number] or self.grouping.is_far(tensor, cut):
+                return False
+        return True
+
+    # Whole layers
+
+    def _whole(self, index: int) -> None:
+        layer = self.network.layers[index]
+        channel_cuts = self.cutter.channel_cuts(layer)
+        # The constants of the first piece come before the operands: work begins with the first rows of those.
+        constants = self._constants(index, channel_cuts[0])
+        arriving = any(tensor.storage not in self.whole for tensor in layer.inputs)
+        operands = [self._operand(tensor.storage, index) for tensor in layer.inputs]
+        results = [self._result(layer, position, index) for position in range(len(layer.outputs))]
+        rows = self.cutter.whole(layer)
+        parts = _LOAD_PIECES if arriving else None
+        row_cuts = self.cutter.row_cuts(layer, rows, parts) if len(channel_cuts) == 1 else [rows]
+        scratch = self._scratch(layer, rows)
+        for channels in channel_cuts:
+            if channels != channel_cuts[0]:
+                constants = self._constants(index, channels)
+            for part in row_cuts:
+                self._piece(index, part, channels, operands, results, constants, scratch)
+                if len(channel_cuts) == 1 and len(layer.outputs) == 1:
+                    self._store(index, layer.outputs[0], results[0], part)
+        if len(channel_cuts) > 1 or len(layer.outputs) > 1:
+            for tensor, buffer in zip(layer.outputs, results, strict=True):
+                self._store(index, tensor, buffer, (0, tensor.rows))
+
+    def _operand(self, tensor: Tensor, index: int) -> Buffer:
+        """A tensor whole in local memory, loaded if it is not there."""
+        if tensor not in self.whole:
+            buffer = self.work.buffer(tensor.name, tensor.size, (0, tensor.rows))
+            self.whole[tensor] = buffer
+            parts = min(_LOAD_PIECES, tensor.rows)
+            for part in range(parts):
+                low, high = tensor.rows * part // parts, tensor.rows * (part + 1) // parts
+                self._load_rows(index, tensor, buffer, (low, high))
+        return self.whole[tensor]
+
+    def _load_rows(self, index: int, tensor: Tensor, buffer: Buffer, rows: Rows) -> None:
+        step = len(self.work.steps)
+        size = (rows[1] - rows[0]) * tensor.row_size
+        offset = (rows[0] - buffer.rows[0]) * tensor.row_size
+        ready = self.work.stored.get(tensor, 0)
+        self.work.loads.append(
+            Load(index, buffer, offset, size, tensor, rows[0] * tensor.row_size, step, ready)
+        )
+        self._spill(tensor, step)
+
+    def _spill(self, tensor: Tensor, step: int) -> None:
+        if tensor not in self.inputs and tensor not in self.outputs:
+            first, last = self.work.spilled.get(tensor, (step, step))
+            self.work.spilled[tensor] = min(first, step), max(last, step)
+
+    def _result(self, layer: Layer, position: int, index: int) -> Buffer:
+        tensor = layer.outputs[position]
+        for operand in layer.in_place if position == 0 else ():
+            source = layer.inputs[operand].storage
+            if (
+                source in self.whole
+                and layer.inputs[operand].view_of is None
+                and self.grouping._dies(source, index)
+                and not self._needed_in_dram(source)
+            ):
+                buffer = self.whole.pop(source)
+                self.whole[tensor] = buffer
+                return buffer
+        buffer = self.work.buffer(tensor.name, tensor.size, (0, tensor.rows))
+        self.whole[tensor] = buffer
+        return buffer
+
+    def _scratch(self, layer: Layer, rows: Rows) -> Buffer | None:
+        size = layer.scratch(rows)
+        return self.work.buffer(f"{layer.name}/scratch", size) if size else None
+
+    def _constants(self, index: int, channels: Rows, multicast: bool = False) -> Buffer | None:
+        layer = self.network.layers[index]
+        size = layer.constant_size(channels)
+        if not size:
+            return None
+        suffix = f"[{channels[0]}:{channels[1]}]" if layer.channels else ""
+        buffer = self.work.buffer(f"{layer.name}/constants{suffix}", size)
+        self.work.loads.append(
+            Load(
+                index, buffer, 0, size, Constants(index, channels), 0, len(self.work.steps), multicast=multicast
+            )
+        )  # fmt: skip
+        return buffer
+
+    def _piece(
+        self,
+        index: int,
+        rows: Rows,
+        channels: Rows,
+        operands: list[Buffer],
+        results: list[Buffer],
+        constants: Buffer | None,
+        scratch: Buffer | None,
+    ) -> None:
+        layer = self.network.layers[index]
+        piece = Piece(rows, channels, tuple(buffer.rows for buffer in operands), results[0].rows)
+        slots = {f"in{i}": (buffer, 0) for i, buffer in enumerate(operands)}
+        slots |= {f"out{i}": (buffer, 0) for i, buffer in enumerate(results)}
+        if constants is not None:
+            slots["const"] = (constants, 0)
+        if scratch is not None:
+            slots["scratch"] = (scratch, 0)
+        step = len(self.work.steps)
+        self.work.steps.append(Compute(index, tuple(layer.draft(piece)), slots))
+        for buffer, _ in slots.values():
+            buffer.touch(step)
+
+    def _store(self, index: int, tensor: Tensor, buffer: Buffer, rows: Rows) -> None:
+        if not self._needed_in_dram(tensor):
+            return
+        step = len(self.work.steps)
+        offset = (rows[0] - buffer.rows[0]) * tensor.row_size
+        size = (rows[1] - rows[0]) * tensor.row_size
+        self.work.steps.append(Store(index, buffer, offset, size, tensor, rows[0] * tensor.row_size))
+        buffer.touch(step)
+        self.work.stored[tensor] = step + 1
+        self._spill(tensor, step)
+
+    # Blocks
+
+    def _moved(self, index: int) -> None:
+        layer = self.network.layers[index]
+        drafts = copies_of(layer)
+        assert drafts is not None
+        y = layer.outputs[0]
+        for number, move in enumerate(moves(drafts, self.grouping.capacity // 8)):
+            tensor = layer.inputs[move.operand].storage
+            step = len(self.work.steps)
+            first = self.work.buffer(f"{y.name}/block{number}", move.bytes)
+            ready = self.work.stored.get(tensor, 0)
+            self.work.loads.append(
+                Load(index, first, 0, move.bytes, tensor, move.source, step, ready, block=move.load)
+            )
+            self._spill(tensor, step)
+            last = first
+            if move.turn is not None:
+                last = self.work.buffer(f"{y.name}/turned{number}", move.bytes)
+                self.work.steps.append(Compute(index, (move.turn,), {"in0": (first, 0), "out0": (last, 0)}))
+                first.touch(step)
+                last.touch(step)
+            step = len(self.work.steps)
+            self.work.steps.append(Store(index, last, 0, move.bytes, y, move.target, move.store))
+            last.touch(step)
+            self.work.stored[y] = step + 1
+            self._spill(y, step)
+
+    # Tiles
+
+    def _tiled(self, number: int, group: Group, ahead: dict[tuple[int, Rows], Buffer | None]) -> None:
+        layers = self.network.layers
+        resident_out = number < len(self.decisions.resident) and self.decisions.resident[number]
+        constants: dict[tuple[int, Rows], Buffer | None] = dict(ahead)
+        kept: dict[Tensor, Buffer] = {}
+        done: dict[Tensor, int] = {}
+        for index in range(group.first, group.last):
+            for tensor in layers[index].outputs:
+                crosses = any(use >= group.last for use in self.grouping.uses.get(tensor, ()))
+                if crosses and resident_out and not self.grouping.is_far(tensor, group.last):
+                    kept[tensor] = self.work.buffer(tensor.name, tensor.size, (0, tensor.rows))
+                    done[tensor] = 0
+        share = range(group.tiles)
+        if self._is_shared_out(group):
+            share = range(group.tiles * self.core // self.cores, group.tiles * (self.core + 1) // self.cores)
+        for tile in share:
+            rows = self.grouping.tile_rows(group.first, group.last, group.tiles, tile)
+            assert rows is not None
+            here: dict[Tensor, Buffer] = {}
+            for index in range(group.first, group.last):
+                layer = layers[index]
+                operands = []
+                for tensor in layer.inputs:
+                    storage = tensor.storage
+                    operands.append(self._tile_operand(storage, index, rows, here, kept))
+                y = layer.outputs[0]
+                wanted = rows[y]
+                if y in kept:
+                    # Rows that an earlier tile made are still there.
+                    wanted = self.cutter.expanded(layer, (max(wanted[0], done[y]), max(wanted[1], done[y])))
+                    done[y] = max(done[y], wanted[1])
+                    buffer = kept[y]
+                else:
+                    buffer = self.work.buffer(
+                        f"{y.name}[{wanted[0]}:{wanted[1]}]", (wanted[1] - wanted[0]) * y.row_size, wanted
+                    )
+                    here[y] = buffer
+                if wanted[0] >= wanted[1]:
+                    continue
+                scratch = self._scratch(layer, wanted)
+                cuts = self.cutter.channel_cuts(layer)
+                for channels in cuts:
+                    key = (index, channels)
+                    if not group.resident_weights or key not in constants:
+                        constants[key] = self._constants(index, channels)
+                    self._piece(index, wanted, channels, operands, [buffer], constants[key], scratch)
+                own = self._own_rows(y, group, tile)
+                if own is not None:
+                    self._store(index, y, buffer, own)
+        self.whole.update(kept)
+
+    def _own_rows(self, tensor: Tensor, group: Group, tile: int) -> Rows | None:
+        """The rows of a result of a group that a tile is to store."""
+        leaves = tensor in self.outputs or any(
+            use >= group.last for use in self.grouping.uses.get(tensor, ())
+        )
+        if not leaves:
+            return None
+        return tensor.rows * tile // group.tiles, tensor.rows * (tile + 1) // group.tiles
+
+    def _tile_operand(
+        self,
+        tensor: Tensor,
+        index: int,
+        rows: dict[Tensor, Rows],
+        here: dict[Tensor, Buffer],
+        kept: dict[Tensor, Buffer],
+    ) -> Buffer:
+        for place in (kept, here, self.whole):
+            if tensor in place:
+                return place[tensor]
+        low, high = rows[tensor]
+        buffer = self.work.buffer(f"{tensor.name}[{low}:{high}]", (high - low) * tensor.row_size, (low, high))
+        here[tensor] = buffer
+        self._load_rows(index, tensor, buffer, (low, high))
+        return buffer

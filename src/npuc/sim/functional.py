@@ -1,0 +1,138 @@
+"""Instruction mode: a compiled model executed on real memories, to the bit.
+
+Subgraphs of the NPU run in the native simulator, those of the CPU in ONNX Runtime, conversions in the kernels of graph
+mode; they exchange tensors in DRAM.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from npuc.codegen.program import CompiledModel, Conversion, CpuSubgraph, HostConversion, NpuSubgraph
+from npuc.engine.kernels import eltwise
+from npuc.errors import EngineError, InputDataError, SimulationError
+from npuc.ir.dtypes import dtype_of
+from npuc.sim import calls, memory
+from npuc.target import Target
+
+Array = np.ndarray[Any, Any]
+
+
+def run(compiled: CompiledModel, inputs: Mapping[str, Array], threads: int = 1) -> dict[str, Array]:
+    """Execute a model once; inputs and outputs are raw arrays of logical shapes. `Simulator` does it many times."""
+    return Simulator(compiled, threads).run(inputs)
+
+
+class Simulator:
+    """The memories of the machine with a model in them. What is prepared at the first run serves all others."""
+
+    def __init__(self, compiled: CompiledModel, threads: int = 1) -> None:
+        self.compiled, self.threads = compiled, threads
+        self.target = Target.from_dict(compiled.target, where=compiled.name)
+        self.segments = memory.segments_of(compiled)
+        self._programs = {
+            index: calls.Program(subgraph.streams, self.segments)
+            for index, subgraph in enumerate(compiled.subgraphs)
+            if isinstance(subgraph, NpuSubgraph)
+        }
+        self._sessions: dict[int, Any] = {}
+        shared = self.target.memory.shared
+        cores = max((len(program.counts) for program in self._programs.values()), default=1)
+        constants = self.segments[0]
+        self.handle: int | None = calls.function("npuc_sim_create")(
+            max(cores, 1),
+            self.target.memory.local.size,
+            shared.size if shared else 0,
+            constants.ctypes.data,
+            constants.size,
+        )
+        if not self.handle:
+            raise SimulationError("there is not enough memory for the machine's own", where=compiled.name)
+        weakref.finalize(self, calls.function("npuc_sim_destroy"), self.handle)
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Execute all subgraphs in turn; raw arrays of logical shapes by the names of tensors."""
+        self.write_inputs(inputs)
+        for index in range(len(self.compiled.subgraphs)):
+            self.step(index)
+        return {
+            name: memory.read(self.segments, self.compiled.tensor(name)) for name in self.compiled.outputs
+        }
+
+    def write_inputs(self, inputs: Mapping[str, Array]) -> None:
+        """Put the inputs of the model into DRAM."""
+        if set(inputs) != set(self.compiled.inputs):
+            raise InputDataError(
+                f"the model takes {', '.join(self.compiled.inputs)}, and {', '.join(inputs) or 'nothing'} is given"
+            )
+        for name, value in inputs.items():
+            memory.write(self.segments, self.compiled.tensor(name), value)
+
+    def step(self, index: int) -> None:
+        """Execute one subgraph."""
+        subgraph = self.compiled.subgraphs[index]
+        if isinstance(subgraph, CpuSubgraph):
+            self._on_cpu(index, subgraph)
+            return
+        if isinstance(subgraph, HostConversion):
+            for conversion in subgraph.conversions:
+                self._convert(conversion)
+            return
+        program, error = self._programs[index], calls.RawError(core=-1, instruction=-1)
+        status = calls.function("npuc_sim_run")(
+            self.handle, program.address, self.threads, ctypes.addressof(error)
+        )
+        calls.check(status, error, program.streams, self.compiled.layers, subgraph.name)
+
+    def program(self, index: int) -> calls.Program:
+        """The streams of an NPU subgraph."""
+        return self._programs[index]
+
+    def _convert(self, conversion: Conversion) -> None:
+        source, result = (self.compiled.tensor(name) for name in (conversion.source, conversion.result))
+        value = memory.read(self.segments, source)
+        try:
+            if value.dtype == np.float32:
+                kind = dtype_of(result.dtype).numpy
+                made = eltwise.quantize(
+                    value,
+                    result.scale,
+                    result.zero_point,
+                    kind,
+                    rounding=conversion.rounding,
+                    threads=self.threads,
+                )
+            else:
+                made = eltwise.dequantize(value, source.scale, source.zero_point, threads=self.threads)
+        except ValueError as error:
+            raise SimulationError(
+                f"'{source.name}' cannot become '{result.name}': {error}", where=self.compiled.name
+            ) from error
+        memory.write(self.segments, result, made)
+
+    def _on_cpu(self, index: int, subgraph: CpuSubgraph) -> None:
+        import onnxruntime as ort
+
+        try:
+            if index not in self._sessions:
+                options = ort.SessionOptions()
+                options.intra_op_num_threads = self.threads
+                options.log_severity_level = 3
+                self._sessions[index] = ort.InferenceSession(
+                    subgraph.model, options, providers=["CPUExecutionProvider"]
+                )
+            tensors = {
+                name: memory.read(self.segments, self.compiled.tensor(name)) for name in subgraph.inputs
+            }
+            results = self._sessions[index].run(list(subgraph.outputs), tensors)
+        except InputDataError:
+            raise
+        except Exception as error:
+            raise EngineError(f"ONNX Runtime: {error}", where=subgraph.name) from error
+        for name, result in zip(subgraph.outputs, results, strict=True):
+            memory.write(self.segments, self.compiled.tensor(name), np.asarray(result))

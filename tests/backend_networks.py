@@ -1,0 +1,350 @@
+"""Random networks for the back end: every op that the NPU has a layer for, in odd shapes and with branches.
+
+`network(seed)` is a float network and ranges for its tensors; the same seed gives the same network. `machine(seed)` is a
+reference machine whose local memory is small, down to where a tile is one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from npuc.ir import Graph, Value, result_names, shape_of, tensor_type, top
+from npuc.ir.definition import TopOp
+from npuc.target import Target, load_target
+
+Array = np.ndarray[Any, Any]
+_MOST = 20_000
+"""Elements of a tensor."""
+
+
+class Builder:
+    """A network in the making."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+        n = self.pick(1, 1, 1, 2)
+        shape = self.pick(
+            (n, self.size(24), self.size(20), self.size(20)),
+            (n, self.size(24), self.size(20), self.size(20)),
+            (n, self.size(24), self.size(20), self.size(20)),
+            (n, self.size(24), self.size(20), self.size(20)),
+            (1, self.pick(1, 3, 8), self.pick(40, 61), self.size(24)),
+            (1, self.pick(130, 300), self.size(5), self.size(5)),
+            (n, self.size(12), self.size(30)),
+            (self.size(12), self.size(60)),
+        )
+        ports = [(f"x{i}", tensor_type(shape, "f32")) for i in range(self.pick(1, 1, 2))]
+        self.graph = Graph.empty(ports)
+        self.values: list[Value] = list(self.graph.block.args)
+        self.count = 0
+
+    def pick(self, *options: Any) -> Any:
+        return options[int(self.random.integers(len(options)))]
+
+    def size(self, most: int) -> int:
+        return int(self.random.integers(1, most + 1))
+
+    def flag(self) -> bool:
+        return bool(self.random.integers(2))
+
+    def array(self, *shape: int, low: float = -1.0, high: float = 1.0) -> Array:
+        return self.random.uniform(low, high, shape).astype(np.float32)
+
+    def value(self) -> Value:
+        """A value made earlier, more likely a late one."""
+        back = min(self.pick(0, 0, 0, 0, 0, 1, 2, 3), len(self.values) - 1)
+        return self.values[-1 - back]
+
+    def add(self, kind: type[TopOp], /, *operands: Any, **properties: Any) -> Value:
+        values = []
+        for operand in operands:
+            if isinstance(operand, np.ndarray):
+                weight = self.graph.add_weight(f"w{len(self.graph.weights)}", operand)
+                self.graph.block.add_op(weight)
+                operand = weight.results[0]
+            values.append(operand)
+        self.count += 1
+        count = len(kind.make(*values, **properties).results)
+        names = [f"t{self.count}.{i}" if i else f"t{self.count}" for i in range(count)]
+        op = kind.make(*values, **properties, name=names, layer=f"layer{self.count}")
+        self.graph.block.add_op(op)
+        self.values.extend(op.results)
+        return op.results[0]
+
+
+def _conv(b: Builder, x: Value) -> None:
+    shape = shape_of(x)
+    if len(shape) != 4:
+        return
+    c = shape[1]
+    form = b.pick("plain", "plain", "plain", "depthwise", "grouped", "point", "transposed")
+    kernel = [1, 1] if form == "point" else [b.size(5), b.size(5)]
+    dilations = [b.pick(1, 1, 2), b.pick(1, 1, 2)]
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    pads = [b.pick(0, r // 2, r - 1) for r in reach] + [b.pick(0, r // 2, r - 1) for r in reach]
+    if any(n + pads[i] + pads[i + 2] < reach[i] for i, n in enumerate(shape[2:])):
+        pads = [r - 1 for r in reach] * 2
+    strides = [b.pick(1, 1, 2, 3), b.pick(1, 1, 2)]
+    divisors = [g for g in range(1, c + 1) if c % g == 0]
+    groups = {"depthwise": c, "grouped": b.pick(*divisors)}.get(form, 1)
+    out = groups * b.pick(1, 1, 2) if groups > 1 else b.pick(1, 3, 8, 16, 17, 40)
+    common: dict[str, Any] = {"strides": strides, "dilations": dilations, "group": groups}
+    relu = b.flag()
+    bias = b.array(out) if b.flag() else None
+    fan = 1 / np.sqrt(c // groups * kernel[0] * kernel[1])
+    if form == "transposed":
+        inside = [(n - 1) * s + r for n, s, r in zip(shape[2:], strides, reach, strict=True)]
+        pads = [min(p, (i - 1) // 2) for p, i in zip([0, 1] if b.flag() else [1, 0], inside, strict=True)] * 2
+        groups = b.pick(1, 1, b.pick(*divisors))
+        per = b.pick(1, 2, 5)
+        bias = b.array(groups * per) if bias is not None else None
+        weight = b.array(c, per, *kernel) * np.float32(fan)
+        extra = [b.size(s) - 1 for s in strides]
+        b.add(top.Deconv, x, weight, bias, **(common | {"group": groups}), pads=pads, relu=relu, output_padding=extra)
+        return
+    weight = b.array(out, c // groups, *kernel) * np.float32(fan)
+    b.add(top.Conv, x, weight, bias, **common, pads=pads, relu=relu, relu_limit=b.pick(0.0, 1.0))
+
+
+def _matmul(b: Builder, x: Value) -> None:
+    shape = shape_of(x)
+    if len(shape) < 2:
+        return
+    form = b.pick("weights", "weights", "self", "fresh")
+    if form == "self":
+        # x times its own transpose: both operands are activations.
+        b.add(top.MatMul, x, x, None, transpose_b=True)
+        return
+    columns = b.pick(1, 5, 16, 70)
+    if form == "fresh":
+        other = b.add(top.MatMul, x, b.array(shape[-1], columns, low=-0.3, high=0.3), None)
+        turned = list(range(len(shape)))
+        turned[-2:] = turned[-1], turned[-2]
+        b.add(top.MatMul, b.add(top.Permute, x, order=turned), other, None)
+        return
+    transpose = b.flag()
+    weight = b.array(*((columns, shape[-1]) if transpose else (shape[-1], columns)), low=-0.3, high=0.3)
+    b.add(top.MatMul, x, weight, b.array(columns) if b.flag() else None, transpose_b=transpose)
+
+
+def _binary(b: Builder, x: Value) -> None:
+    shape = shape_of(x)
+    kind = b.pick(top.Add, top.Add, top.Sub, top.Mul, top.Mul, top.Max, top.Min)
+    same = [v for v in b.values if v.type == x.type]
+    form = b.pick("other", "other", "constant", "row", "reduced")
+    other: Any = b.pick(*same)
+    if form == "constant" and shape:
+        lead = b.size(len(shape)) - 1
+        other = b.array(*(n if b.flag() else 1 for n in shape[lead:]))
+    elif form == "row" and len(shape) >= 2:
+        other = b.array(*((1, shape[1]) + (1,) * (len(shape) - 2)))
+    elif form == "reduced" and shape:
+        axis = b.size(len(shape)) - 1
+        other = b.add(top.Reduce, x, kind=b.pick("max", "mean"), axes=[axis], keepdims=True)
+    first, second = (x, other) if b.flag() else (other, x)
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+        return
+    b.add(kind, first, second)
+
+
+def _unary(b: Builder, x: Value) -> None:
+    kind = b.pick(top.Relu, top.Sigmoid, top.Tanh, top.SiLU, top.LeakyRelu, top.HardSwish, top.Clip, top.Gelu, top.Abs)
+    extra = {"min": -0.5, "max": 0.75} if kind is top.Clip else {}
+    b.add(kind, x, **extra)
+
+
+def _prelu(b: Builder, x: Value) -> None:
+    shape = shape_of(x)
+    if len(shape) >= 2:
+        b.add(top.PRelu, x, b.array(shape[1], *(1,) * (len(shape) - 2)))
+
+
+def _pool(b: Builder, x: Value) -> None:
+    shape = shape_of(x)
+    if len(shape) != 4:
+        return
+    kernel = [min(b.size(5), n) for n in shape[2:]]
+    if b.pick(True, False, False, False):
+        kernel = list(shape[2:])
+    pads = [b.pick(0, 0, (k - 1) // 2, k - 1) for k in kernel] + [b.pick(0, (k - 1) // 2) for k in kernel]
+    common = {"kernel": kernel, "strides": [b.size(3), b.size(3)], "pads": pads, "ceil_mode": b.flag()}
+    if b.flag():
+        dilations = [2 if (k - 1) * 2 < n and b.flag() else 1 for k, n in zip(kernel, shape[2:], strict=True)]
+        b.add(top.MaxPool, x, **common, dilations=dilations)
+    else:
+        b.add(top.AvgPool, x, **common, dilations=[1, 1], count_include_pad=b.flag())
+
+
+def _pad(b: Builder, x: Value) -> None:
+    shape = shape_of(x)
+    rank = len(shape)
+    mode = b.pick("constant", "constant", "reflect", "edge")
+    pads = [b.pick(0, 0, 1, 2) for _ in range(2 * rank)]
+    if mode != "constant" and rank == 4:
+        pads = [0 if axis % rank < 2 else p for axis, p in enumerate(pads)]
+    pads = [min(p, shape[axis % rank] - 1) for axis, p in enumerate(pads)]
+    if b.pick(True, False, False, False) and mode == "constant":
+        pads = [-1 if p and shape[axis % rank] > 4 else p for axis, p in enumerate(pads)]
+    b.add(top.Pad, x, pads=pads, mode=mode, value=b.pick(0.0, 0.5) if mode == "constant" else 0.0)
+
+
+def _resize(b: Builder, x: Value) -> None:
+    shape = shape_of(x)
+    if len(shape) != 4:
+        return
+    factor = [b.pick(1, 2, 2, 3), b.pick(1, 2, 2, 3)]
+    sizes = [n * f for n, f in zip(shape[2:], factor, strict=True)]
+    if b.pick(True, False, False):
+        sizes = [b.size(2 * n) for n in shape[2:]]
+    if shape[0] * shape[1] * sizes[0] * sizes[1] > _MOST:
+        return
+    mode = b.pick("nearest", "nearest", "linear")
+    b.add(
+        top.Resize, x, sizes=(*shape[:2], *sizes), mode=mode,
+        coordinates=b.pick("half_pixel", "asymmetric", "align_corners"),
+    )  # fmt: skip
+
+
+def _cut(b: Builder, x: Value) -> None:
+    shape = shape_of(x)
+    if not shape:
+        return
+    axis = b.size(len(shape)) - 1
+    if b.flag():
+        offset, count, steps = [0] * len(shape), list(shape), [1] * len(shape)
+        for one in {axis, b.size(len(shape)) - 1}:
+            steps[one] = b.pick(1, 1, 2, 3, -1)
+            count[one] = b.size(max(1, shape[one] // abs(steps[one])))
+            reach = (count[one] - 1) * abs(steps[one])
+            begin = b.size(shape[one] - reach) - 1
+            offset[one] = begin + reach if steps[one] < 0 else begin
+        b.add(top.Slice, x, offset=offset, steps=steps, shape=count)
+        return
+    if shape[axis] < 2:
+        return
+    first = b.size(shape[axis] - 1)
+    b.add(top.Split, x, axis=axis, sizes=(first, shape[axis] - first))
+
+
+def _concat(b: Builder, x: Value) -> None:
+    shape = shape_of(x)
+    if not shape:
+        return
+    axis = b.size(len(shape)) - 1
+    fitting = [
+        v for v in b.values
+        if len(shape_of(v)) == len(shape) and all(i == axis or m == n for i, (m, n) in enumerate(zip(shape, shape_of(v), strict=True)))
+    ]  # fmt: skip
+    chosen: list[Any] = [x, *(b.pick(*fitting) for _ in range(b.size(2)))]
+    b.add(top.Concat, chosen, axis=axis)
+
+
+def _permute(b: Builder, x: Value) -> None:
+    b.add(top.Permute, x, order=[int(i) for i in b.random.permutation(len(shape_of(x)))])
+
+
+def _reshape(b: Builder, x: Value) -> None:
+    shape = shape_of(x)
+    total = int(np.prod(shape))
+    options: list[tuple[int, ...]] = [(total // shape[-1], shape[-1]), (shape[0], total // shape[0])]
+    if len(shape) == 4:
+        options += [(shape[0], shape[1], shape[2] * shape[3])] * 2
+    if len(shape) < 4:
+        options += [(*shape[:1], *(1,) * (4 - len(shape)), *shape[1:]), (*shape, *(1,) * (4 - len(shape)))]
+    b.add(top.Reshape, x, shape=b.pick(*options))
+
+
+def _blocks(b: Builder, x: Value) -> None:
+    shape = shape_of(x)
+    if len(shape) != 4:
+        return
+    if shape[1] % 4 == 0 and b.flag():
+        b.add(top.DepthToSpace, x, block=2, mode=b.pick("DCR", "CRD"))
+    elif shape[2] % 2 == 0 and shape[3] % 2 == 0:
+        b.add(top.SpaceToDepth, x, block=2)
+    else:
+        groups = [g for g in range(1, shape[1] + 1) if shape[1] % g == 0]
+        b.add(top.ShuffleChannel, x, group=b.pick(*groups))
+
+
+def _repeat(b: Builder, x: Value) -> None:
+    shape = shape_of(x)
+    if int(np.prod(shape)) * 4 > _MOST:
+        return
+    if b.flag():
+        b.add(top.Tile, x, repeats=[b.pick(1, 1, 2) for _ in shape])
+    elif 1 in shape:
+        b.add(top.Expand, x, shape=[b.pick(2, 3) if n == 1 else n for n in shape])
+
+
+def _rows(b: Builder, x: Value) -> None:
+    shape = shape_of(x)
+    rank = len(shape)
+    form = b.pick("softmax", "softmax", "layer", "rms", "l2", "instance", "group")
+    axis = b.size(rank) - 1
+    if form == "softmax":
+        b.add(top.Softmax, x, axis=axis)
+    elif form in ("layer", "rms"):
+        count = shape[-1]
+        kind = top.LayerNorm if form == "layer" else top.RMSNorm
+        b.add(kind, x, b.array(count), b.array(count) if form == "layer" else None, axis=rank - 1)
+    elif form == "l2":
+        b.add(top.L2Norm, x, axis=axis)
+    elif rank == 4 and form == "instance":
+        b.add(top.InstanceNorm, x, b.array(shape[1]), b.array(shape[1]))
+    elif rank == 4:
+        groups = b.pick(*(g for g in range(1, shape[1] + 1) if shape[1] % g == 0))
+        b.add(top.GroupNorm, x, b.array(shape[1]), b.array(shape[1]), groups=groups)
+
+
+def _reduce(b: Builder, x: Value) -> None:
+    rank = len(shape_of(x))
+    axes = sorted({b.size(rank) - 1 for _ in range(b.size(3))})
+    if len(axes) == rank:
+        axes = axes[1:]
+    if not axes:
+        return
+    b.add(top.Reduce, x, kind=b.pick("mean", "sum", "max", "min"), axes=axes, keepdims=b.flag())
+
+
+_STEPS: tuple[Callable[[Builder, Value], None], ...] = (
+    _conv, _conv, _conv, _conv, _matmul, _matmul, _binary, _binary, _unary, _unary, _prelu, _pool, _pool, _pad, _resize,
+    _cut, _concat, _permute, _reshape, _blocks, _repeat, _rows, _reduce,
+)  # fmt: skip
+
+
+def network(seed: int, most_steps: int = 8) -> tuple[Graph, dict[str, tuple[float, float]]]:
+    """A network, and a range for each of its tensors."""
+    b = Builder(seed)
+    for _ in range(int(b.random.integers(2, most_steps + 1))):
+        x = b.value()
+        if 0 < int(np.prod(shape_of(x))) <= _MOST and shape_of(x):
+            b.pick(*_STEPS)(b, x)
+    outputs = [v for v in b.values if v.first_use is None or b.random.integers(6) == 0]
+    inputs = list(b.graph.block.args)
+    outputs = [v for v in outputs if v not in inputs]
+    if not outputs:
+        return network(seed + 1_000_000, most_steps)
+    b.graph.set_outputs([(f"y{i}", value) for i, value in enumerate(outputs)])
+    b.graph.verify()
+    ranges = {port.name: (-1.0, 1.0) for port in b.graph.inputs}
+    for op in b.graph.ops:
+        if op.results and not isinstance(op, top.WeightOp):
+            for name in result_names(op):
+                high = float(b.pick(0.5, 1.0, 2.0, 3.3))
+                ranges[name] = (b.pick(-high, -high, 0.0), high)
+    return b.graph, ranges
+
+
+SIZES = (8 << 10, 12 << 10, 16 << 10, 24 << 10, 48 << 10, 96 << 10, 512 << 10)
+"""Sizes of local memory."""
+
+
+def machine(size: int) -> Target:
+    """The reference machine with little local memory."""
+    data = load_target("edge-4t").model_dump(mode="json")
+    data["memory"]["local"]["size"] = size
+    return Target.from_dict(data)

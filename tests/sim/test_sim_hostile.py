@@ -1,0 +1,238 @@
+"""Programs that mean harm: whatever a record says, the answer is an error that names it, never a crash."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+from sim_programs import Draft, machine
+
+from npuc.codegen.isa import BY_OPCODE, INSTRUCTIONS, NONE, RECORD
+from npuc.errors import SimulationError
+from npuc.sim import calls
+from npuc.sim.machine import machine_of
+
+Array = np.ndarray[Any, Any]
+
+
+def everything() -> Draft:
+    """A program that has every instruction but the barrier, on small operands."""
+    rng = np.random.default_rng(0)
+    d = Draft(machine("16KiB", banks=4))
+    x = d.put(rng.integers(-128, 128, 256).astype(np.int8))
+    w = d.put(rng.integers(-128, 128, 288).astype(np.int8), constant=True)
+    ints = np.concatenate([np.arange(64) % 4, [1 << 30] * 8, [40] * 8]).astype(np.int32)
+    numbers, table, words = (
+        d.put(ints, constant=True),
+        d.put(np.arange(1026, dtype=np.int16)),
+        d.put(np.arange(513)),
+    )
+    exps = d.put(np.full(256, 1 << 30, np.int32))
+    stage = {
+        "kind": 1,
+        "count": 1,
+        "multiplier": numbers + 256,
+        "shift": numbers + 288,
+        "lo": -128,
+        "hi": 127,
+    }
+    window = {
+        "n": 1, "h": 4, "w": 4, "c": 4, "out_h": 4, "out_w": 4, "kernel": (3, 3), "stride": (1, 1), "dilation": (1, 1),
+        "pad": (1, 1),
+    }  # fmt: skip
+    dense = {"size": (1, 2, 4, 8), "a_stride": (64, 32, 8, 1), "b_stride": (0, 0, 0, 1)}
+    ranges = {"lo": -128, "hi": 127}
+    last: dict[str, Any] = {"y_dtype": 0}
+    more: dict[str, dict[str, Any]] = {
+        "conv": {
+            **window, **stage, "weight": w, "bias": numbers, "groups": 1, "out_c": 8, "y_stride": 9, "count": 8,
+            "table": table, "y_dtype": 2,
+        },
+        "matmul": {"b": x + 64, "batch": 2, "m": 3, "k": 4, "cols": 5, "a_step": 12, "b_step": 0, **stage},
+        "copy": {"bytes": 1, "size": (1, 1, 2, 2, 4, 4), "x_stride": (0, 0, 1, 32, 8, 2), "y_stride": (0, 0, 32, 16, 4, 1)},
+        "fill": {"bytes": 4, "count": 9, "value": 7},
+        "gather": {"index": numbers, "bytes": 2, "outer": 2, "x_size": 4, "y_size": 6, "inner": 3},
+        "add": {**dense, "b": x, "kind": 1, "multiplier": (5, 6, 7), "shift": (1, 2, 3), **ranges},
+        "mul": {**dense, "b": x, **stage},
+        "requant": {"elements": 50, **stage},
+        "table": {"outer": 2, "channels": 2, "inner": 5, "table": table, "y_dtype": 2},
+        "minmax": {**dense, "b": x, "larger": 1, **ranges},
+        "max_pool": window,
+        "avg_pool": {**window, **stage, "kind": 3, "count": 9, "shift": numbers},
+        "reduce": {"outer": 2, "reduced": 4, "inner": 3, **stage},
+        "softmax": {
+            "rows": 2, "width": 9, "coarse": exps, "fine": exps, "multiplier": 1 << 30, "shift": 20, "rounding": 2, **ranges,
+        },
+        "norm": {
+            "rows": 2, "width": 9, "center": 1, "row_modulus": 1, "column_divisor": 1, "entries": 9, "gain": numbers,
+            "bias": words, "shift": 8, "rounding": 2, **ranges,
+        },
+        "resize": {
+            **dict(list(window.items())[:6]), "rows": numbers, "columns": numbers, "bits": 8, "rounding": 1,
+        },
+    }  # fmt: skip
+    for instruction in INSTRUCTIONS:
+        if instruction.queue not in ("matrix", "vector"):
+            continue
+        fields: dict[str, Any] = {"y": d.room(512)}
+        if instruction.name != "fill":
+            fields["x"] = x
+        if any(field.name == "y_dtype" for field in instruction.fields):
+            fields |= last
+        d.emit(instruction.name, **fields | more[instruction.name])
+        d.fetch(fields["y"], (64,), np.int8)
+    return d
+
+
+class Machine:
+    """A simulator without a model around it."""
+
+    def __init__(self, d: Draft) -> None:
+        model = d.compiled()
+        self.stream = model.subgraphs[0].streams[0]  # type: ignore[union-attr]
+        self.machine = machine_of(d.target)
+        self.segments = [
+            np.array(model.weights), np.zeros(4096, np.uint8), np.frombuffer(bytes(d.input), np.uint8).copy(),
+            np.zeros(model.segments[3].size, np.uint8),
+        ]  # fmt: skip
+        constants = self.segments[0]
+        self.handle = calls.function("npuc_sim_create")(1, 16384, 256, constants.ctypes.data, constants.size)
+        self.findings = (calls.RawFinding * 4)()
+
+    def run(self, stream: Array) -> list[tuple[int, calls.RawError]]:
+        """Statuses of instruction mode, sanitizer and cycle mode."""
+        program, found = calls.Program([stream], self.segments), ctypes.c_int64()
+        count = int(program.counts[0])
+        times = [np.zeros(count + 1, np.int64) for _ in range(3)]
+        allocation = calls.RawAllocation(0, 0, 9000, 0, count)
+        results = []
+        for name, arguments in (
+            ("npuc_sim_run", (self.handle, program.address, 1)),
+            (
+                "npuc_sim_sanitize",
+                (self.handle, program.address, 1, ctypes.addressof(allocation), 1, ctypes.addressof(self.findings), 4,
+                 ctypes.addressof(found)),
+            ),
+            (
+                "npuc_sim_cycles",
+                (ctypes.addressof(self.machine), program.address, *(t.ctypes.data for t in times), ctypes.addressof(found)),
+            ),
+            ("npuc_sim_cost", (ctypes.addressof(self.machine), program.streams[0].ctypes.data, count, times[0].ctypes.data)),
+        ):  # fmt: skip
+            error = calls.RawError(core=-1, instruction=-1)
+            status = calls.function(name)(*arguments, ctypes.addressof(error))
+            results.append((status, error))
+        return results
+
+
+def test_the_program_that_is_mutated_runs() -> None:
+    d = everything()
+    results = Machine(d).run(d.compiled().subgraphs[0].streams[0])  # type: ignore[union-attr]
+    for status, error in results:
+        assert status == 0, (error.instruction, error.message)
+
+
+EDGES = (
+    0,
+    1,
+    2,
+    3,
+    5,
+    8,
+    127,
+    255,
+    256,
+    4095,
+    16383,
+    16384,
+    65535,
+    2**24,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**63,
+)
+
+
+def mutated(rng: np.random.Generator, stream: Array) -> Array:
+    changed = stream.copy()
+    for _ in range(rng.integers(1, 4)):
+        row = changed[rng.integers(len(changed))]
+        fields = BY_OPCODE[row[0]].dtype.fields if row[0] in BY_OPCODE else None
+        match rng.integers(5):
+            case 0:
+                row[rng.integers(RECORD)] ^= 1 << rng.integers(8)
+            case 1:
+                row[:] = rng.integers(0, 256, RECORD)
+                row[0] = rng.choice(list(BY_OPCODE))
+            case _ if fields:  # one number of one field
+                name = str(rng.choice([name for name in fields if name != "opcode"]))
+                base = fields[name][0].base
+                at = int(fields[name][1]) + base.itemsize * int(
+                    rng.integers(fields[name][0].itemsize // base.itemsize)
+                )
+                value = int(EDGES[rng.integers(len(EDGES))]) + int(rng.integers(-2, 3))
+                row[at : at + base.itemsize] = list(
+                    (value % 2 ** (8 * base.itemsize)).to_bytes(base.itemsize, "little")
+                )
+    return changed
+
+
+def test_2000_mutations_never_crash() -> None:
+    rng = np.random.default_rng(7)
+    target = Machine(everything())
+    refused = 0
+    for _ in range(2000):
+        stream = mutated(rng, target.stream)
+        for status, error in target.run(stream):
+            if status:
+                refused += 1
+                assert error.message
+                assert 0 <= error.instruction < len(stream)
+    assert refused > 2000  # of 8000 answers
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"x": 16384 - 10}, r"\(conv\): x takes bytes 16374 to 16438 of local memory, which has 16384"),
+        ({"groups": 3}, "4 and 8 channels do not divide into 3 groups"),
+        ({"kind": 9}, "9 is no requantization kind"),
+        ({"bias": 2}, "bias, at 2, is not aligned to its 4 bytes"),
+        ({"y": 0}, "y overlaps x"),
+        ({"wait": (99, 0, 0, 0)}, "waits for 99 instructions of queue 0"),
+        ({"queue": 3}, "conv cannot be in queue 3"),
+        ({"flags": 1}, "flags are 0x1"),
+        ({"weight": NONE}, "weight is not there"),
+        ({"kernel": (0, 3)}, "weight has no elements"),
+        ({"lo": 5, "hi": 4}, "the output stage makes no sense"),
+    ],
+)
+def test_an_error_names_the_instruction_and_its_layer(change: dict[str, Any], words: str) -> None:
+    d = everything()
+    index = next(i for i, row in enumerate(d.streams[0]) if row[0] == 8)
+    record = d.streams[0][index].view(BY_OPCODE[8].dtype)
+    record["layer"] = 1
+    for name, value in change.items():
+        record[name] = value
+    with pytest.raises(SimulationError, match=words) as caught:
+        d.run()
+    assert f"instruction {index} of core 0" in str(caught.value) and "layer 'second'" in str(caught.value)
+
+
+def test_the_constants_are_never_written() -> None:
+    d = Draft()
+    at = d.put(np.zeros(4, np.int8), constant=True)
+    d.emit("store", segment=0, offset=0, local=at, size=(1, 1, 1, 4))
+    with pytest.raises(SimulationError, match="writes to the constants"):
+        d.run()
+
+
+def test_a_sum_that_could_leave_its_accumulator_is_refused() -> None:
+    d = everything()
+    d.run()
+    d.constants[320:324] = (2**31 - 1).to_bytes(4, "little")  # the first bias
+    with pytest.raises(SimulationError, match="a sum of channel 0 could leave the 32-bit accumulator"):
+        d.run()
