@@ -10,9 +10,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-warn-conflicts -c constraints.txt
 STAMPS := $(VENV)/stamps
-NATIVE := CMakeLists.txt $(wildcard native/include/npuc/*.h native/src/*.c native/src/*.h)
+NATIVE := CMakeLists.txt $(wildcard native/include/*.h native/include/*.hpp native/include/npuc/*.h native/src/*.c native/src/*.h)
 
-.PHONY: bench-memory help demo test test-slow sanitize bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-schedule docs clean
+.PHONY: bench-memory bench-sim sweep help demo test test-slow sanitize bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-schedule docs clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -30,6 +30,8 @@ help:
 	@echo "make bench-int     integer networks against ONNX Runtime's int8 and float"
 	@echo "make bench-accuracy accuracy after quantization against onnxruntime.quantization and NNCF"
 	@echo "make bench-schedule schedules against their lower bounds, and against Vela"
+	@echo "make bench-sim     instruction mode against graph mode"
+	@echo "make sweep         every model for every target: compiled, executed, compared to the bit, checked for races"
 	@echo "make bench-memory  the memory planner: public instances, and growth up to 10,000 buffers"
 	@echo "make docs          write the generated pages again"
 	@echo "make clean         remove .venv, build outputs and caches"
@@ -53,7 +55,8 @@ sanitize: $(STAMPS)/test $(STAMPS)/cmake
 	@$(BIN)/cmake -S . -B $(SANITIZED) -G "Unix Makefiles" -DCMAKE_RULE_MESSAGES=OFF -DCMAKE_TARGET_MESSAGES=OFF \
 		-DNPUC_SANITIZE=ON -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS="-O1 -Werror" >/dev/null
 	@$(BIN)/cmake --build $(SANITIZED) --parallel 2 -- --no-print-directory
-	$(SANITIZE) $(BIN)/python -m pytest -n 2 -m "not slow" tests/kernels tests/sim tests/calib/test_observe_kernel.py
+	$(SANITIZE) $(BIN)/python -m pytest -n 2 -m "not slow" tests/kernels tests/sim tests/schedule/test_memory_core.py \
+		tests/schedule/test_memory_plan.py tests/calib/test_observe_kernel.py
 
 lint: $(STAMPS)/lint
 	$(BIN)/ruff check .
@@ -86,6 +89,12 @@ bench-accuracy: $(STAMPS)/bench
 bench-schedule: $(STAMPS)/test $(STAMPS)/bench
 	$(BIN)/python benchmarks/bench_schedule.py
 	$(BIN)/python benchmarks/bench_vela.py
+
+bench-sim: $(STAMPS)/bench
+	$(BIN)/python benchmarks/bench_sim.py
+
+sweep: $(STAMPS)/bench
+	$(BIN)/python benchmarks/sweep_compile.py
 
 bench-memory: $(STAMPS)/npuc
 	$(BIN)/python benchmarks/bench_memory.py

@@ -6,8 +6,9 @@ and the one with the highest SQNR is shown; NNCF has its own defaults (per chann
 are run by ONNX Runtime, npuc's by graph mode.
 
 `top-1` is of labelled pictures; `same` is the share of samples whose first choice is that of float; `cosine` is the mean
-over samples and outputs; `SQNR` is signal over error of all samples in decibels, the mean of the outputs. `top-1 less
-npuc's` is paired, with its standard error. The text detector gets pictures with words written on them. Results of the peers are kept under build/bench/accuracy: remove it to quantize anew.
+over samples and outputs; `SQNR` is signal over error of all samples in decibels, the mean of the outputs. `less npuc's` is
+the paired difference of top-1, or of the cosine, with its standard error. The text detector gets pictures with words written
+on them. Results of the peers are kept under build/bench/accuracy: remove it to quantize anew.
 
     python benchmarks/bench_accuracy.py [--models mobilenet_v2,...] [--images 500] [--calibration 64] [--tools ort,nncf]
 """
@@ -300,11 +301,15 @@ def report(network: Network, scores: dict[str, Score], failures: dict[str, str])
         line = f"  {words:<16}"
         line += f"{np.mean(score.hits):>8.1%}{np.mean(score.same):>8.1%}" if score.hits else " " * 16
         line += f"{score.cosine:>10.5f}{score.sqnr:>8.1f}" if tool != "float" else ""
-        if ours is not None and tool not in ("float", "npuc") and score.hits:
-            difference = np.array(score.hits, float) - np.array(ours.hits, float)
-            line += (
-                f"   {difference.mean() * 100:+.1f} ± {difference.std() / len(difference) ** 0.5 * 100:.1f}"
-            )
+        if ours is not None and tool not in ("float", "npuc"):
+            kept = score.hits and ours.hits
+            pairs = (score.hits, ours.hits) if kept else (score.cosines, ours.cosines)
+            difference = np.array(pairs[0], float) - np.array(pairs[1], float)
+            error = difference.std() / len(difference) ** 0.5
+            if kept:
+                line += f"   top-1 {difference.mean() * 100:+.1f} ± {error * 100:.1f}"
+            else:
+                line += f"   cosine {difference.mean():+.5f} ± {error:.5f}"
         print(line)
     others = [f"{method} {scores[method].sqnr:.1f}" for method in ort if method not in shown]
     if others:
@@ -336,7 +341,7 @@ def main() -> None:
     tools = ["npuc", *(METHODS if "ort" in peers else ()), *(("nncf",) if "nncf" in peers else ())]
     trouble = install_nncf() if "nncf" in tools else None
     print(f"{arguments.calibration} calibration samples (coco: {_COCO_CALIBRATION}), all tools the same")
-    print(f"{'':<18}{'top-1':>8}{'same':>8}{'cosine':>10}{'SQNR':>8}   top-1 less npuc's")
+    print(f"{'':<18}{'top-1':>8}{'same':>8}{'cosine':>10}{'SQNR':>8}   less npuc's")
     for network in networks:
         failures = make_results(
             network, [t for t in tools if not (t == "nncf" and trouble)], arguments.calibration

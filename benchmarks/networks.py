@@ -24,7 +24,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from npuc.calib.random_inputs import random_inputs
 from npuc.engine.floating import FloatEngine
-from npuc.flow import ImportOptions, import_model, network_to_quantize, quantize_network
+from npuc.flow import ImportOptions, expanded, import_model, network_to_quantize, quantize_network
 from npuc.ir import Graph, load_graph, save_graph
 from npuc.quant.config import QuantizationConfig
 
@@ -247,7 +247,7 @@ def network(name: str) -> Graph:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         onnx.save(BUILT[name](), path)
-        return import_model(path)
+        return expanded(import_model(path))
     finally:
         path.unlink(missing_ok=True)
 

@@ -1,10 +1,11 @@
 """Every model for every target: compiled, executed, compared with graph mode to the bit, and looked through for races.
 
-Each network is quantized with the arithmetic of the target (ranges of a few samples; a model that is quantized already
-keeps its own scales), compiled at each level, executed in instruction mode on a picture where there are pictures for it and
-on random data otherwise, and given to the sanitizer. A line says how it went, and what of it is on the CPU.
+Each network is quantized with the arithmetic of the target (ranges of a sample), or with named schemes for edge-4t, which
+has all of them. A model that is quantized already is taken as it is, and once more as a float network that is quantized
+anew. It is compiled at each level, executed in instruction mode on a picture where there are pictures for it and on random
+data otherwise, and given to the sanitizer. A line says how it went, and how much of it is on the CPU.
 
-    python benchmarks/sweep_compile.py [--models mobilenet_v2,...] [--targets edge-4t,...] [--levels 0,2]
+    python benchmarks/sweep_compile.py [--models mobilenet_v2,...] [--targets edge-4t,... | --schemes int8,...] [--levels 0,2]
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from npuc.codegen.compile_model import compile_model
 from npuc.codegen.program import CompiledModel, CpuSubgraph, NpuSubgraph
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
 from npuc.errors import NpucError
-from npuc.flow import ImportOptions, import_model, input_names, quantize_network
+from npuc.flow import ImportOptions, import_model, input_names, network_to_quantize, quantize_network
 from npuc.ir import Graph, top
+from npuc.quant.config import QuantizationConfig
 from npuc.sim import Simulator, sanitize, simulate
 from npuc.target import available, load_target
 
@@ -56,47 +58,56 @@ def files() -> dict[str, Path]:
     return found
 
 
-def case_of(name: str, path: Path) -> Case:
-    """Import a model, find a sample and ranges for it."""
+def cases_of(name: str, path: Path) -> list[Case]:
+    """Import a model, and find a sample and ranges for it; one that is quantized comes as it is and as a float network."""
     known = next((network for network in NETWORKS.values() if network.file == name), None)
     shape = known.shape if known is not None else _SHAPES.get(name)
     options = ImportOptions(input_shapes={input_names(path)[0]: shape} if shape else {})
     graph = import_model(path, options)
+    found = []
+    if any(isinstance(op, top.Quantize | top.Dequantize) for op in graph.ops):
+        found.append(Case(name, graph, random_inputs(graph), None))
+        graph = network_to_quantize(path, options, force_float=True)
+        name = f"{name} anew"
     inputs = random_inputs(graph)
     if known is not None:
         inputs = {graph.inputs[0].name: known.calibration(1)[0]}
-    if any(isinstance(op, top.Quantize | top.Dequantize) for op in graph.ops):
-        return Case(name, graph, inputs, None)
     values = {**inputs, **FloatEngine(graph, fetch=ALL_TENSORS, threads=1).run(inputs)}
     ranges = {
-        name: (float(value.min()), float(value.max()))
-        for name, value in values.items()
+        key: (float(value.min()), float(value.max()))
+        for key, value in values.items()
         if value.dtype == np.float32 and value.size and np.isfinite(value).all()
     }
-    return Case(name, graph, inputs, ranges)
+    return [*found, Case(name, graph, inputs, ranges)]
 
 
-def differences(compiled: CompiledModel, inputs: Mapping[str, Array], wanted: Mapping[str, Array]) -> list[str]:
+def differences(
+    compiled: CompiledModel, inputs: Mapping[str, Array], wanted: Mapping[str, Array]
+) -> list[str]:
     """What is wrong with a compiled model."""
     got = Simulator(compiled, 2).run(inputs)
     wrong = [
         f"'{name}' differs in {np.count_nonzero(got[name] != value)} of {value.size}"
         for name, value in wanted.items()
-        if got[name].dtype != value.dtype or not np.array_equal(got[name], value, equal_nan=value.dtype.kind == "f")
+        if got[name].dtype != value.dtype
+        or not np.array_equal(got[name], value, equal_nan=value.dtype.kind == "f")
     ]
     return wrong + [str(finding) for finding in sanitize(compiled, inputs)[:1]]
 
 
-def check(case: Case, target_name: str, levels: list[int]) -> int:
+def check(case: Case, target_name: str, levels: list[int], scheme: str | None = None) -> int:
     """Compile, execute and compare one network for one target; print a line a level; how many went wrong."""
     target = load_target(target_name)
-    head = f"{case.name:28} {target_name:22}"
+    head = f"{case.name:28} {scheme or target_name:22}"
     try:
-        made = quantize_network(case.graph, case.ranges, target=target).graph
+        if scheme is None:
+            made = quantize_network(case.graph, case.ranges, target=target).graph
+        else:
+            made = quantize_network(case.graph, case.ranges, QuantizationConfig(scheme=scheme)).graph
     except NpucError as error:
         print(f"{head} --  REFUSED at quantization: {error}", flush=True)
         return 1
-    inputs = {name: value for name, value in case.inputs.items()}
+    inputs = case.inputs
     wanted = IntegerEngine(made, threads=2).run(inputs)
     failed = 0
     for level in levels:
@@ -116,7 +127,12 @@ def check(case: Case, target_name: str, levels: list[int]) -> int:
             continue
         on_cpu = sum(len(one.reasons) for one in compiled.subgraphs if isinstance(one, CpuSubgraph))
         parts = sum(isinstance(one, NpuSubgraph) for one in compiled.subgraphs)
-        size = sum(len(stream) for one in compiled.subgraphs if isinstance(one, NpuSubgraph) for stream in one.streams)
+        size = sum(
+            len(stream)
+            for one in compiled.subgraphs
+            if isinstance(one, NpuSubgraph)
+            for stream in one.streams
+        )
         words = "equal" if not wrong else "WRONG " + "; ".join(wrong)
         print(
             f"{head} -O{level} {words:6} {parts:2} parts {size:6} instructions {on_cpu:3} on the CPU"
@@ -133,17 +149,23 @@ def main() -> int:
     parser.add_argument("--models", default=",".join(files()))
     parser.add_argument("--targets", default=",".join(file.name for file in available()))
     parser.add_argument("--levels", default="0,2")
+    parser.add_argument("--schemes", default="", help="on edge-4t, instead of the targets' own arithmetic")
     arguments = parser.parse_args()
     levels = [int(level) for level in arguments.levels.split(",")]
     failed = 0
     for name in arguments.models.split(","):
         try:
-            case = case_of(name, files()[name])
+            cases = cases_of(name, files()[name])
         except NpucError as error:
             print(f"{name:28} REFUSED at import: {error}", flush=True)
             failed += 1
             continue
-        failed += sum(check(case, target, levels) for target in arguments.targets.split(","))
+        for case in cases:
+            if arguments.schemes:
+                schemes = arguments.schemes.split(",") if case.ranges is not None else []
+                failed += sum(check(case, "edge-4t", levels, scheme) for scheme in schemes)
+            else:
+                failed += sum(check(case, target, levels) for target in arguments.targets.split(","))
     print(f"{failed} failures")
     return int(failed > 0)
 

@@ -1,7 +1,7 @@
 """Random networks for the back end: every op that the NPU has a layer for, in odd shapes and with branches.
 
-`network(seed)` is a float network and ranges for its tensors; the same seed gives the same network. `machine(seed)` is a
-reference machine whose local memory is small, down to where a tile is one row.
+`network(seed)` is a float network and ranges for its tensors; the same seed gives the same network. `machine(size)` is a
+reference machine whose local memory is as small as one likes, down to where a tile is one row.
 """
 
 from __future__ import annotations
@@ -103,7 +103,16 @@ def _conv(b: Builder, x: Value) -> None:
         bias = b.array(groups * per) if bias is not None else None
         weight = b.array(c, per, *kernel) * np.float32(fan)
         extra = [b.size(s) - 1 for s in strides]
-        b.add(top.Deconv, x, weight, bias, **(common | {"group": groups}), pads=pads, relu=relu, output_padding=extra)
+        b.add(
+            top.Deconv,
+            x,
+            weight,
+            bias,
+            **(common | {"group": groups}),
+            pads=pads,
+            relu=relu,
+            output_padding=extra,
+        )
         return
     weight = b.array(out, c // groups, *kernel) * np.float32(fan)
     b.add(top.Conv, x, weight, bias, **common, pads=pads, relu=relu, relu_limit=b.pick(0.0, 1.0))
@@ -151,7 +160,9 @@ def _binary(b: Builder, x: Value) -> None:
 
 
 def _unary(b: Builder, x: Value) -> None:
-    kind = b.pick(top.Relu, top.Sigmoid, top.Tanh, top.SiLU, top.LeakyRelu, top.HardSwish, top.Clip, top.Gelu, top.Abs)
+    kind = b.pick(
+        top.Relu, top.Sigmoid, top.Tanh, top.SiLU, top.LeakyRelu, top.HardSwish, top.Clip, top.Gelu, top.Abs
+    )
     extra = {"min": -0.5, "max": 0.75} if kind is top.Clip else {}
     b.add(kind, x, **extra)
 
@@ -229,15 +240,26 @@ def _cut(b: Builder, x: Value) -> None:
     b.add(top.Split, x, axis=axis, sizes=(first, shape[axis] - first))
 
 
+def _gather(b: Builder, x: Value) -> None:
+    shape = shape_of(x)
+    axis = b.size(len(shape)) - 1
+    count = b.pick((), (b.size(7),), (b.size(3),))
+    if len(shape) == 1 and not count:
+        return
+    b.add(top.Gather, x, b.random.integers(-shape[axis], shape[axis], count), axis=axis)
+
+
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    """A shape with one axis left open."""
+    return (*shape[:axis], 0, *shape[axis + 1 :])
+
+
 def _concat(b: Builder, x: Value) -> None:
     shape = shape_of(x)
     if not shape:
         return
     axis = b.size(len(shape)) - 1
-    fitting = [
-        v for v in b.values
-        if len(shape_of(v)) == len(shape) and all(i == axis or m == n for i, (m, n) in enumerate(zip(shape, shape_of(v), strict=True)))
-    ]  # fmt: skip
+    fitting = [v for v in b.values if _without(shape_of(v), axis) == _without(shape, axis)]
     chosen: list[Any] = [x, *(b.pick(*fitting) for _ in range(b.size(2)))]
     b.add(top.Concat, chosen, axis=axis)
 
@@ -312,7 +334,7 @@ def _reduce(b: Builder, x: Value) -> None:
 
 _STEPS: tuple[Callable[[Builder, Value], None], ...] = (
     _conv, _conv, _conv, _conv, _matmul, _matmul, _binary, _binary, _unary, _unary, _prelu, _pool, _pool, _pad, _resize,
-    _cut, _concat, _permute, _reshape, _blocks, _repeat, _rows, _reduce,
+    _cut, _gather, _concat, _permute, _reshape, _blocks, _repeat, _rows, _reduce,
 )  # fmt: skip
 
 
@@ -339,12 +361,15 @@ def network(seed: int, most_steps: int = 8) -> tuple[Graph, dict[str, tuple[floa
     return b.graph, ranges
 
 
-SIZES = (8 << 10, 12 << 10, 16 << 10, 24 << 10, 48 << 10, 96 << 10, 512 << 10)
+SIZES = (2 << 10, 4 << 10, 8 << 10, 12 << 10, 16 << 10, 24 << 10, 48 << 10, 96 << 10, 512 << 10)
 """Sizes of local memory."""
 
 
-def machine(size: int) -> Target:
-    """The reference machine with little local memory."""
-    data = load_target("edge-4t").model_dump(mode="json")
+def machine(size: int, cores: int = 1, shared: int = 0) -> Target:
+    """The reference machine with little local memory, and with more cores."""
+    data = load_target("server-32t" if shared else "edge-4t").model_dump(mode="json")
     data["memory"]["local"]["size"] = size
+    data["compute"]["cores"] = cores
+    if shared:
+        data["memory"]["shared"]["size"] = shared
     return Target.from_dict(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -22,3 +23,9 @@ def shared() -> Path:
     if not (folder / "models").is_dir():
         pytest.skip("the folder of shared models is not here")
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_cache() -> None:
+    """Tests leave the cache folder of whoever runs them alone."""
+    os.environ["NPUC_CACHE"] = "off"

@@ -66,10 +66,11 @@ def test_a_library_of_another_abi_is_a_clear_error(tmp_path: Path) -> None:
 
 
 def test_the_headers_compile_as_c11_and_as_cpp(tmp_path: Path) -> None:
-    headers = sorted(path.name for path in (ROOT / "native/include/npuc").glob("*.h"))
-    source = "".join(f'#include "npuc/{name}"\n' for name in headers)
+    include_folder = ROOT / "native/include"
+    headers = sorted(str(path.relative_to(include_folder)) for path in include_folder.rglob("*.h"))
+    source = "".join(f'#include "{name}"\n' for name in headers)
     source += "int main(void) { return npuc_abi_version() != NPUC_ABI_VERSION; }\n"
-    include = f"-I{ROOT / 'native/include'}"
+    include = f"-I{include_folder}"
     for compiler in filter(None, (shutil.which("gcc"), shutil.which("g++"))):
         flags = ["-xc++"] if compiler.endswith("g++") else ["-xc", "-std=c11"]
         command = [
@@ -92,7 +93,7 @@ def test_only_the_public_api_is_exported() -> None:
     )
     names = {line.split()[-1] for line in symbols.stdout.splitlines()}
     exported = {name for name in names if not name.startswith("_")}
-    headers = "".join(path.read_text() for path in sorted((ROOT / "native/include/npuc").glob("*.h")))
-    declared = set(re.findall(r"^NPUC_API[^;(]*?\b(npuc_\w+)\s*\(", headers, re.MULTILINE))
-    assert {"npuc_version", "npuc_observe"} <= declared
+    headers = "".join(path.read_text() for path in sorted((ROOT / "native/include").rglob("*.h")))
+    declared = set(re.findall(r"^NPUC?_API[^;(]*?\b(npuc?_\w+)\s*\(", headers, re.MULTILINE))
+    assert {"npuc_version", "npuc_observe", "npu_load"} <= declared
     assert exported == declared

@@ -13,7 +13,8 @@ PUBLISHED = {
     # parameters in millions, multiply-accumulates in thousand millions
     "resnet50": (25.56, 4.09),  # torchvision
     "yolov5s": (7.2, 8.25),  # ultralytics/yolov5: 16.5 GFLOPs of two each
-    "efficientnet_lite0": (4.65, 0.385),  # tensorflow/tpu: 407 M with the operations on single elements
+    # tensorflow/tpu states 4.7 M and 407 M, without saying what counts; its table of layers has 385 M multiply-accumulates.
+    "efficientnet_lite0": (4.65, 0.385),
     "vit_s16": (22.05, 4.6),  # "How to train your ViT?", timm
 }
 

@@ -5,8 +5,15 @@
 #include "gemm.h"
 #include "npuc/gemm.h"
 
+/* The form without a heap is for small machines: only code that every one has. */
+#if defined(__x86_64__) && !defined(NPUC_NO_HEAP)
+#  define NPUC_SEVERAL 1
+#else
+#  define NPUC_SEVERAL 0
+#endif
+
 static const npuc_gemm_ops *const known[] = {
-#if defined(__x86_64__)
+#if NPUC_SEVERAL
     &npuc_gemm_avx512,
     &npuc_gemm_avx2,
 #endif
@@ -16,7 +23,7 @@ static const npuc_gemm_ops *const known[] = {
 static _Atomic(const npuc_gemm_ops *) chosen;
 
 static int usable(const npuc_gemm_ops *ops) {
-#if defined(__x86_64__)
+#if NPUC_SEVERAL
     __builtin_cpu_init();
     if (ops == &npuc_gemm_avx2) return __builtin_cpu_supports("avx2") != 0;
     if (ops == &npuc_gemm_avx512)

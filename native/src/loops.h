@@ -22,7 +22,7 @@ enum { NPUC_BLOCK = 512, NPUC_MAX_RANK = 8 };
 #  define NPUC_INLINE static inline
 #endif
 
-#if defined(__GNUC__) && defined(__x86_64__)
+#if defined(__GNUC__) && defined(__x86_64__) && !defined(NPUC_NO_HEAP)
 #  define NPUC_HAVE_AVX2 1
 #  define NPUC_AVX2 __attribute__((target("avx2")))
 #else

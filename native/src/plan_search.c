@@ -554,7 +554,8 @@ static npuc_status find_neighbours(search *s)
         sum += count;
     }
     pair_up(s, sorted, s->neighbours); /* leaves every start at its end */
-    memmove(s->start + 1, s->start, (size_t)s->items * sizeof *s->start);
+    for (int32_t x = s->items; x > 0; x--)
+        s->start[x] = s->start[x - 1];
     s->start[0] = 0;
     return NPUC_OK;
 }

@@ -1,6 +1,25 @@
 #define _POSIX_C_SOURCE 200809L
 #include "pool.h"
 
+#if defined(NPUC_NO_HEAP) /* and no threads */
+
+static void *scratch_memory;
+static size_t scratch_bytes;
+
+void npuc_scratch_use(void *memory, size_t bytes) {
+    scratch_memory = memory;
+    scratch_bytes = bytes;
+}
+
+void *npuc_scratch(size_t bytes) { return bytes <= scratch_bytes ? scratch_memory : NULL; }
+
+void npuc_parallel(ptrdiff_t count, int threads, npuc_task task, void *context) {
+    (void)threads;
+    for (ptrdiff_t index = 0; index < count; index++) task(context, index, 0);
+}
+
+#else
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -145,6 +164,7 @@ void npuc_parallel(ptrdiff_t count, int threads, npuc_task task, void *context) 
 typedef struct {
     void *memory;
     size_t bytes;
+    size_t most; /* asked for */
 } scratch;
 
 static pthread_key_t scratch_key;
@@ -171,6 +191,7 @@ void *npuc_scratch(size_t bytes) {
             return NULL;
         }
     }
+    if (s->most < bytes) s->most = bytes;
     if (s->bytes < bytes) {
         free(s->memory);
         s->bytes = 0;
@@ -181,3 +202,13 @@ void *npuc_scratch(size_t bytes) {
     }
     return s->memory;
 }
+
+size_t npuc_scratch_most(void) {
+    pthread_once(&scratch_once, scratch_prepare);
+    scratch *s = scratch_usable ? pthread_getspecific(scratch_key) : NULL;
+    const size_t most = s ? s->most : 0;
+    if (s) s->most = 0;
+    return most;
+}
+
+#endif

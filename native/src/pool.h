@@ -17,4 +17,12 @@ void npuc_parallel(ptrdiff_t count, int threads, npuc_task task, void *context);
 /* A 64-byte aligned buffer that the calling thread may use until its next call here, or NULL when memory is short. */
 void *npuc_scratch(size_t bytes);
 
+#if defined(NPUC_NO_HEAP)
+/* The memory of npuc_scratch(), 64-byte aligned: all that it will ever have. */
+void npuc_scratch_use(void *memory, size_t bytes);
+#else
+/* The most bytes that this thread has asked npuc_scratch() for since it last called this. */
+size_t npuc_scratch_most(void);
+#endif
+
 #endif /* NPUC_POOL_H */

@@ -71,6 +71,18 @@ typedef struct npuc_blocks {
 npuc_blocks npuc_blocks_of(const npuc_access *access);
 int npuc_next_block(npuc_blocks *blocks, int64_t *at);
 
+/*
+ * A 64-byte aligned buffer that never keeps its contents. It grows, except where there is no heap (NPUC_NO_HEAP): there it has
+ * the memory that it was given.
+ */
+typedef struct npuc_buffer {
+    uint8_t *data;
+    int64_t size;
+    int64_t most; /* the largest size that was asked for */
+} npuc_buffer;
+uint8_t *npuc_buffer_get(npuc_buffer *buffer, int64_t size);
+void npuc_buffer_free(npuc_buffer *buffer);
+
 /* The queues of a core: which instructions each has, and how many of them are done. */
 typedef struct npuc_core_order {
     int64_t count;
@@ -84,10 +96,14 @@ typedef struct npuc_core_order {
 typedef struct npuc_order {
     int32_t cores;
     npuc_core_order *core;
+    npuc_buffer own;
 } npuc_order;
 
-/* Checks the heads of all records (opcode, queue, waits, numbers of barriers) and sorts them into queues. */
-npuc_status npuc_order_make(npuc_order *order, const npuc_sim_program *program, npuc_sim_error *error);
+/*
+ * Checks the heads of all records (opcode, queue, waits, numbers of barriers) and sorts them into queues. The tables are in
+ * `memory`, or in a buffer of the order's own if that is NULL.
+ */
+npuc_status npuc_order_make(npuc_order *order, const npuc_sim_program *program, npuc_buffer *memory, npuc_sim_error *error);
 void npuc_order_free(npuc_order *order);
 
 /* The instruction at the head of a queue, or -1. */
@@ -115,5 +131,22 @@ npuc_shadow **npuc_sim_shadow(npuc_sim *sim);
 int64_t npuc_sim_local_size(const npuc_sim *sim);
 int64_t npuc_sim_shared_size(const npuc_sim *sim);
 int32_t npuc_sim_core_count(const npuc_sim *sim);
+
+/* What a run takes if it packs every layer anew: bytes. */
+enum { NPUC_SIM_BUFFERS = 6 };
+typedef struct npuc_sim_needs {
+    int64_t local, shared;            /* of the memories of the machine, up to the last byte that is used */
+    int64_t buffer[NPUC_SIM_BUFFERS]; /* the largest packed layer, its weights, its biases, scratch, tables, the order */
+} npuc_sim_needs;
+
+#if defined(NPUC_NO_HEAP)
+/* A simulator in memory that the caller gives, 64-byte aligned; NULL counts the bytes. Returns NULL if they are too few. */
+npuc_sim *npuc_sim_create_at(uint8_t *memory, int64_t *size, const npuc_sim_needs *needs, int32_t cores,
+                             const uint8_t *constants, int64_t constants_size);
+#else
+/* Forget packed layers and keep none from now on, so that runs show what a machine without a heap needs. */
+void npuc_sim_be_frugal(npuc_sim *sim);
+void npuc_sim_needed(const npuc_sim *sim, npuc_sim_needs *needs);
+#endif
 
 #endif /* NPUC_SIM_INTERNAL_H */

@@ -453,7 +453,7 @@ npuc_status npuc_sim_cycles(const npuc_machine *machine, const npuc_sim_program 
     npuc_status status = check_machine(machine, error);
     if (!status && (!issue || !start || !end || !total)) status = npuc_sim_fail(error, "nowhere to put the results");
     play p = {.machine = machine, .issue = issue, .start = start, .end = end, .error = error};
-    if (!status) status = npuc_order_make(&p.order, program, error);
+    if (!status) status = npuc_order_make(&p.order, program, NULL, error);
     if (status) return status;
     p.core = calloc((size_t)p.order.cores, sizeof *p.core);
     if (!p.core) {

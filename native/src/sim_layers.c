@@ -12,13 +12,34 @@
 #define LARGEST_LAYER ((int64_t)1 << 30)
 #define LARGEST_CACHE ((int64_t)1 << 32)
 
+#if defined(NPUC_NO_HEAP)
+
+/* Without memory no layer is kept, and nothing is known of origins: slower, and as right. */
+static void *take(int64_t size)
+{
+    (void)size;
+    return NULL;
+}
+static void give(void *memory) { (void)memory; }
+
+#else
+
+static void *take(int64_t size) { return aligned_alloc(64, (size_t)(size + 63) / 64 * 64); }
+static void give(void *memory) { free(memory); }
+
+#endif
+
 uint8_t *npuc_buffer_get(npuc_buffer *buffer, int64_t size)
 {
     if (size < 64) size = 64;
+    if (buffer->most < size) buffer->most = size;
     if (buffer->size < size) {
-        free(buffer->data);
+#if defined(NPUC_NO_HEAP)
+        return NULL;
+#endif
+        give(buffer->data);
         buffer->size = (size + size / 4 + 63) / 64 * 64;
-        buffer->data = aligned_alloc(64, (size_t)buffer->size);
+        buffer->data = take(buffer->size);
         if (!buffer->data) buffer->size = 0;
     }
     return buffer->data;
@@ -26,7 +47,7 @@ uint8_t *npuc_buffer_get(npuc_buffer *buffer, int64_t size)
 
 void npuc_buffer_free(npuc_buffer *buffer)
 {
-    free(buffer->data);
+    give(buffer->data);
     *buffer = (npuc_buffer){0};
 }
 
@@ -50,8 +71,10 @@ static int make_room(npuc_origin *o)
 {
     if (o->count + 1 < o->room) return 1;
     const int64_t room = o->room ? 2 * o->room : 64;
-    struct npuc_origin_range *larger = realloc(o->range, (size_t)room * sizeof *larger);
+    struct npuc_origin_range *larger = take(room * (int64_t)sizeof *larger);
     if (!larger) return 0;
+    if (o->count) memcpy(larger, o->range, (size_t)o->count * sizeof *larger);
+    give(o->range);
     o->range = larger;
     o->room = room;
     return 1;
@@ -117,7 +140,7 @@ int64_t npuc_origin_find(const npuc_origin *o, int64_t low, int64_t high)
 
 void npuc_origin_free(npuc_origin *o)
 {
-    free(o->range);
+    give(o->range);
     *o = (npuc_origin){0};
 }
 
@@ -154,8 +177,8 @@ static npuc_layer *find(npuc_layers *layers, const layer_key *key)
 
 static void forget(npuc_layers *layers)
 {
-    for (int64_t i = 0; i < layers->room; i++) free(layers->slot[i].prepared);
-    free(layers->slot);
+    for (int64_t i = 0; i < layers->room; i++) give(layers->slot[i].prepared);
+    give(layers->slot);
     layers->slot = NULL;
     layers->count = layers->room = layers->bytes = 0;
 }
@@ -164,11 +187,12 @@ static int grow(npuc_layers *layers)
 {
     if (2 * (layers->count + 1) <= layers->room) return 1;
     npuc_layers larger = {.room = layers->room ? 2 * layers->room : 256};
-    larger.slot = calloc((size_t)larger.room, sizeof *larger.slot);
+    larger.slot = take(larger.room * (int64_t)sizeof *larger.slot);
     if (!larger.slot) return 0;
+    memset(larger.slot, 0, (size_t)larger.room * sizeof *larger.slot);
     for (int64_t i = 0; i < layers->room; i++)
         if (layers->slot[i].prepared) *find(&larger, &layers->slot[i].key) = layers->slot[i];
-    free(layers->slot);
+    give(layers->slot);
     layers->slot = larger.slot;
     layers->room = larger.room;
     return 1;
@@ -260,7 +284,7 @@ npuc_status npuc_layers_get(npuc_layers *layers, const npuc_i_conv *r, const uin
     const int constant = key.weight >= 0 && (!has_bias || key.bias >= 0) && (!has_multiplier || key.multiplier >= 0) &&
                          (!has_shift || key.shift >= 0);
     npuc_layer *slot = NULL;
-    if (constant) {
+    if (constant && !layers->frugal) {
         if (layers->bytes + size > LARGEST_CACHE) forget(layers);
         if (grow(layers)) {
             slot = find(layers, &key);
@@ -273,7 +297,7 @@ npuc_status npuc_layers_get(npuc_layers *layers, const npuc_i_conv *r, const uin
     const int64_t *biases;
     status = widen(layers, r, local, &biases, error);
     if (status) return status;
-    uint8_t *buffer = slot ? aligned_alloc(64, (size_t)(size + 63) / 64 * 64) : npuc_buffer_get(&layers->once, size);
+    uint8_t *buffer = slot ? take(size) : npuc_buffer_get(&layers->once, size);
     if (!buffer) return npuc_sim_fail(error, "memory is short"), NPUC_NO_MEMORY;
     const void *multiplier = has_multiplier ? local + r->multiplier : NULL, *shift = has_shift ? local + r->shift : NULL;
     const npuc_requant stage = {
@@ -281,7 +305,7 @@ npuc_status npuc_layers_get(npuc_layers *layers, const npuc_i_conv *r, const uin
         .scale = r->kind == NPUC_FLOAT ? multiplier : NULL, .zero_point = r->zero_point, .lo = r->lo, .hi = r->hi};
     status = npuc_conv_prepare(&key.conv, (const int16_t *)(void *)layers->weights.data, biases, &stage, buffer, (size_t)size);
     if (status) {
-        if (slot) free(buffer);
+        if (slot) give(buffer);
         return npuc_sim_fail(error, "the output stage makes no sense"), status;
     }
     if (slot) {
@@ -291,6 +315,12 @@ npuc_status npuc_layers_get(npuc_layers *layers, const npuc_i_conv *r, const uin
     }
     *prepared = buffer;
     return NPUC_OK;
+}
+
+void npuc_layers_be_frugal(npuc_layers *layers)
+{
+    forget(layers);
+    layers->frugal = 1;
 }
 
 void npuc_layers_free(npuc_layers *layers)

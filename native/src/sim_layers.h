@@ -4,14 +4,6 @@
 
 #include "sim.h"
 
-/* A 64-byte aligned buffer that grows and never keeps its contents. */
-typedef struct npuc_buffer {
-    uint8_t *data;
-    int64_t size;
-} npuc_buffer;
-uint8_t *npuc_buffer_get(npuc_buffer *buffer, int64_t size);
-void npuc_buffer_free(npuc_buffer *buffer);
-
 /* Which bytes of a local memory are copies of which constants: ranges, ascending, apart from each other. */
 typedef struct npuc_origin {
     int64_t count, room;
@@ -32,6 +24,7 @@ typedef struct npuc_layer npuc_layer;
 typedef struct npuc_layers {
     int64_t count, room; /* a power of two, or 0 */
     int64_t bytes;
+    int32_t frugal; /* keep none */
     npuc_layer *slot;
     npuc_buffer once, weights, biases; /* a layer whose weights are no constants; a layer being prepared */
 } npuc_layers;
@@ -40,5 +33,7 @@ typedef struct npuc_layers {
 npuc_status npuc_layers_get(npuc_layers *layers, const npuc_i_conv *conv, const uint8_t *local, const npuc_origin *origin,
                             const void **prepared, npuc_sim_error *error);
 void npuc_layers_free(npuc_layers *layers);
+/* Forget all packed layers, and keep none from now on. */
+void npuc_layers_be_frugal(npuc_layers *layers);
 
 #endif /* NPUC_SIM_LAYERS_H */

@@ -4,7 +4,6 @@
  * A wait never names a later instruction of the stream, so that one core alone can never be stuck; barriers can, and whoever
  * walks the queues finds out.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "sim.h"
@@ -63,26 +62,32 @@ static npuc_status make_core(npuc_core_order *core, int32_t index, npuc_sim_erro
     return NPUC_OK;
 }
 
-npuc_status npuc_order_make(npuc_order *order, const npuc_sim_program *program, npuc_sim_error *error)
+npuc_status npuc_order_make(npuc_order *order, const npuc_sim_program *program, npuc_buffer *memory, npuc_sim_error *error)
 {
     *order = (npuc_order){0};
     if (!program || program->cores < 1 || program->cores > MOST_CORES || !program->streams || !program->counts)
         return npuc_sim_fail(error, "a program has 1 to %d streams", MOST_CORES);
-    order->core = calloc((size_t)program->cores, sizeof *order->core);
-    if (!order->core) return npuc_sim_fail(error, "memory is short"), NPUC_NO_MEMORY;
+    int64_t places = 0;
+    for (int32_t c = 0; c < program->cores; c++) {
+        const int64_t count = program->counts[c];
+        if (count < 0 || count > MOST_INSTRUCTIONS || (count && !program->streams[c]))
+            return npuc_sim_fail(error, "a stream of %lld instructions", (long long)count);
+        places += count;
+    }
+    const int64_t heads = program->cores * (int64_t)sizeof *order->core;
+    uint8_t *tables = npuc_buffer_get(memory ? memory : &order->own, heads + places * (int64_t)sizeof *order->core->place);
+    if (!tables) return npuc_sim_fail(error, "memory is short"), NPUC_NO_MEMORY;
+    memset(tables, 0, (size_t)heads);
+    order->core = (npuc_core_order *)(void *)tables;
     order->cores = program->cores;
+    int64_t *place = (int64_t *)(void *)(tables + heads);
     for (int32_t c = 0; c < program->cores; c++) {
         npuc_core_order *core = &order->core[c];
-        npuc_status status = NPUC_OK;
-        if (program->counts[c] < 0 || program->counts[c] > MOST_INSTRUCTIONS || (program->counts[c] && !program->streams[c]))
-            status = npuc_sim_fail(error, "a stream of %lld instructions", (long long)program->counts[c]);
-        if (!status) {
-            core->count = program->counts[c];
-            core->stream = program->streams[c];
-            core->place = malloc((size_t)(core->count + 1) * sizeof *core->place);
-            if (!core->place) npuc_sim_fail(error, "memory is short"), status = NPUC_NO_MEMORY;
-        }
-        if (!status) status = make_core(core, c, error);
+        core->count = program->counts[c];
+        core->stream = program->streams[c];
+        core->place = place;
+        place += core->count;
+        const npuc_status status = make_core(core, c, error);
         if (status) {
             npuc_order_free(order);
             return status;
@@ -93,8 +98,7 @@ npuc_status npuc_order_make(npuc_order *order, const npuc_sim_program *program, 
 
 void npuc_order_free(npuc_order *order)
 {
-    for (int32_t c = 0; c < order->cores; c++) free(order->core[c].place);
-    free(order->core);
+    npuc_buffer_free(&order->own);
     *order = (npuc_order){0};
 }
 

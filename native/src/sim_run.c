@@ -20,6 +20,8 @@ struct npuc_sim {
     int64_t constants_size;
     npuc_origin *origin; /* one a core */
     npuc_workshop workshop;
+    npuc_buffer order;
+    int64_t local_used, shared_used; /* the last byte that an instruction has touched, and one */
     npuc_shadow *shadow;
 };
 
@@ -28,11 +30,51 @@ int64_t npuc_sim_local_size(const npuc_sim *sim) { return sim->local_size; }
 int64_t npuc_sim_shared_size(const npuc_sim *sim) { return sim->shared_size; }
 int32_t npuc_sim_core_count(const npuc_sim *sim) { return sim->cores; }
 
+static int is_sane(int32_t cores, int64_t local_size, int64_t shared_size, const uint8_t *constants, int64_t constants_size)
+{
+    return cores >= 1 && cores <= MOST_CORES && local_size >= 1 && local_size <= MOST_LOCAL && shared_size >= 0 &&
+           shared_size <= MOST_MEMORY && constants_size >= 0 && (!constants_size || constants);
+}
+
+#if defined(NPUC_NO_HEAP)
+
+npuc_sim *npuc_sim_create_at(uint8_t *memory, int64_t *size, const npuc_sim_needs *needs, int32_t cores,
+                             const uint8_t *constants, int64_t constants_size)
+{
+    const int64_t local_size = needs->local > 0 ? needs->local : 1, shared_size = needs->shared;
+    enum { STRUCT, LOCAL, SHARED, ORIGIN, FIRST_BUFFER, PIECES = FIRST_BUFFER + NPUC_SIM_BUFFERS };
+    if (!is_sane(cores, local_size, shared_size, constants, constants_size)) return NULL;
+    const int64_t local_step = (local_size + 63) / 64 * 64;
+    int64_t at[PIECES + 1] = {0};
+    for (int i = 0; i < PIECES; i++) {
+        const int64_t bytes = i == STRUCT   ? (int64_t)sizeof(npuc_sim)
+                              : i == LOCAL  ? local_step * cores
+                              : i == SHARED ? shared_size
+                              : i == ORIGIN ? cores * (int64_t)sizeof(npuc_origin)
+                                            : needs->buffer[i - FIRST_BUFFER];
+        at[i + 1] = at[i] + (bytes + 63) / 64 * 64;
+    }
+    const int64_t room = *size;
+    *size = at[PIECES];
+    if (!memory || room < at[PIECES]) return NULL;
+    npuc_sim *sim = (npuc_sim *)(void *)memory;
+    *sim = (npuc_sim){.cores = cores, .local_size = local_size, .local_step = local_step, .shared_size = shared_size,
+                      .local = memory + at[LOCAL], .shared = memory + at[SHARED], .constants = constants,
+                      .constants_size = constants_size, .origin = (npuc_origin *)(void *)(memory + at[ORIGIN])};
+    memset(sim->origin, 0, (size_t)cores * sizeof *sim->origin);
+    npuc_buffer *buffers[] = {&sim->workshop.layers.once, &sim->workshop.layers.weights, &sim->workshop.layers.biases,
+                              &sim->workshop.scratch, &sim->workshop.tables, &sim->order};
+    for (int i = 0; i < NPUC_SIM_BUFFERS; i++)
+        *buffers[i] = (npuc_buffer){.data = memory + at[FIRST_BUFFER + i], .size = needs->buffer[i]};
+    return sim;
+}
+
+#else
+
 npuc_sim *npuc_sim_create(int32_t cores, int64_t local_size, int64_t shared_size, const uint8_t *constants,
                           int64_t constants_size)
 {
-    if (cores < 1 || cores > MOST_CORES || local_size < 1 || local_size > MOST_LOCAL) return NULL;
-    if (shared_size < 0 || shared_size > MOST_MEMORY || constants_size < 0 || (constants_size && !constants)) return NULL;
+    if (!is_sane(cores, local_size, shared_size, constants, constants_size)) return NULL;
     npuc_sim *sim = calloc(1, sizeof *sim);
     if (!sim) return NULL;
     sim->cores = cores;
@@ -59,9 +101,23 @@ void npuc_sim_destroy(npuc_sim *sim)
     free(sim->local);
     free(sim->shared);
     npuc_workshop_free(&sim->workshop);
+    npuc_buffer_free(&sim->order);
     npuc_shadow_free(sim->shadow);
     free(sim);
 }
+
+void npuc_sim_be_frugal(npuc_sim *sim) { npuc_layers_be_frugal(&sim->workshop.layers); }
+
+void npuc_sim_needed(const npuc_sim *sim, npuc_sim_needs *needs)
+{
+    const npuc_workshop *w = &sim->workshop;
+    const npuc_buffer *buffers[] = {&w->layers.once, &w->layers.weights, &w->layers.biases, &w->scratch, &w->tables, &sim->order};
+    for (int i = 0; i < NPUC_SIM_BUFFERS; i++) needs->buffer[i] = buffers[i]->most;
+    needs->local = sim->local_used;
+    needs->shared = sim->shared_used;
+}
+
+#endif
 
 /* ---- checks ---- */
 
@@ -82,7 +138,7 @@ static uint8_t *memory_of(const npuc_sim *sim, const npuc_sim_program *program, 
     return a->space ? program->segments[a->space].data : (uint8_t *)(uintptr_t)sim->constants;
 }
 
-static npuc_status check(const npuc_sim *sim, const npuc_sim_program *program, int32_t core, const npuc_decoded *d,
+static npuc_status check(npuc_sim *sim, const npuc_sim_program *program, int32_t core, const npuc_decoded *d,
                          npuc_sim_error *error)
 {
     for (int32_t i = 0; i < d->count; i++) {
@@ -95,6 +151,8 @@ static npuc_status check(const npuc_sim *sim, const npuc_sim_program *program, i
             return npuc_sim_fail(error, "%s takes bytes %lld to %lld of %s, which has %lld", a->what, (long long)a->low,
                                  (long long)a->high, a->space == NPUC_LOCAL ? "local memory" : "its segment", (long long)size);
         if (a->bytes > size) return npuc_sim_fail(error, "%s takes some bytes more than once", a->what);
+        if (a->space == NPUC_LOCAL && a->high > sim->local_used) sim->local_used = a->high;
+        if (a->space == NPUC_SHARED_SEGMENT && a->high > sim->shared_used) sim->shared_used = a->high;
     }
     return NPUC_OK;
 }
@@ -181,7 +239,7 @@ npuc_status npuc_sim_execute(npuc_sim *sim, const npuc_sim_program *program, int
     for (int32_t i = 1; i < program->segment_count; i++)
         if (program->segments[i].size < 0 || !program->segments[i].data)
             return npuc_sim_fail(error, "segment %d is not there", i);
-    npuc_status status = npuc_order_make(&order, program, error);
+    npuc_status status = npuc_order_make(&order, program, &sim->order, error);
     if (status) return status;
     memset(sim->local, 0, (size_t)(sim->local_step * program->cores));
     for (int32_t c = 0; c < sim->cores; c++) sim->origin[c].count = 0;

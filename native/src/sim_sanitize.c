@@ -425,7 +425,7 @@ npuc_status npuc_sim_sanitize(npuc_sim *sim, const npuc_sim_program *program, in
     watch w = {.sim = sim, .program = program, .findings = findings, .most = most, .error = error};
     const npuc_observer observer = {observe, observe_barrier, &w};
     *found = 0;
-    npuc_status status = npuc_order_make(&w.order, program, error);
+    npuc_status status = npuc_order_make(&w.order, program, NULL, error);
     if (status) return status;
     status = prepare(&w);
     if (!status && allocation_count) status = check_allocations(&w, allocations, allocation_count);

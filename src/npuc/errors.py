@@ -223,6 +223,45 @@ class SimulationError(NpucError):
     code, title = "E505", "the program cannot be executed"
 
 
+class DeviceError(NpucError):
+    """A device failed: its driver cannot be loaded, it broke off in the middle of a run, or no device of a pool is left.
+    The message names the device. A runner loads the model again for the next job."""
+
+    code, title, exit_status = "E506", "a device failed", 1
+
+
+class UnknownDeviceError(NpucError):
+    """No device has this name, neither registered in the program nor by an installed package (entry points
+    `npuc.devices`). The message lists what there is."""
+
+    code, title = "E507", "no such device"
+
+
+class JobTimeoutError(NpucError):
+    """A job was not finished in the time that its caller would wait. The job goes on and can be waited for again."""
+
+    code, title, exit_status = "E508", "a job takes too long", 1
+
+
+class ShutdownError(NpucError):
+    """A runner, pool or pipeline was closed before a job was finished, or a job was given to one that is closed."""
+
+    code, title, exit_status = "E509", "closed with the job unfinished", 1
+
+
+class QueueFullError(NpucError):
+    """A queue of jobs was full for as long as its caller would wait. Jobs come faster than they are done: wait longer,
+    allow a longer queue, or add devices."""
+
+    code, title, exit_status = "E510", "the queue is full", 1
+
+
+class JobCancelledError(NpucError):
+    """A job was cancelled before it began."""
+
+    code, title, exit_status = "E511", "the job was cancelled", 1
+
+
 class UsageError(NpucError):
     """Options contradict each other or have a value of the wrong form."""
 

@@ -1,12 +1,14 @@
 """Reading and writing files the way a user can rely on.
 
-Outputs go to a temporary name in the same folder and are renamed when complete: a killed run leaves the old file or
-none. Problems become one-paragraph errors that name the path.
+Outputs go to a file without a name, which gets one when it is complete: a killed run leaves the old file or none, and
+nothing half written. (Where the file system has no such files, a hidden name in the same folder serves.) Problems become
+one-paragraph errors that name the path.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -28,12 +30,19 @@ def write_atomically(path: Path | str) -> Iterator[IO[bytes]]:
     path = Path(path)
     temporary: str | None = None
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        descriptor = _unnamed(path.parent)
+        named = descriptor is None
+        if descriptor is None:
+            descriptor, temporary = _named(path)
         with os.fdopen(descriptor, "wb", buffering=1 << 20) as handle:
             yield handle
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
+            handle.flush()
+            umask = os.umask(0)
+            os.umask(umask)
+            os.fchmod(descriptor, 0o666 & ~umask)
+            if not named:
+                temporary = _give_name(descriptor, path)
+        assert temporary is not None
         os.replace(temporary, path)
         temporary = None
     except OSError as error:
@@ -46,6 +55,30 @@ def write_atomically(path: Path | str) -> Iterator[IO[bytes]]:
         if temporary is not None:
             with suppress(OSError):
                 os.unlink(temporary)
+
+
+def _unnamed(folder: Path) -> int | None:
+    """A file without a name; None if the system has no such files."""
+    if not hasattr(os, "O_TMPFILE") or not os.path.exists("/proc/self/fd"):
+        return None
+    try:
+        return os.open(folder or ".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+
+
+def _named(path: Path) -> tuple[int, str]:
+    return tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+
+
+def _give_name(descriptor: int, path: Path) -> str:
+    """A hidden name for a complete file: only renaming puts it in the place of an older one."""
+    while True:
+        name = path.parent / f".{path.name}.{secrets.token_hex(6)}.tmp"
+        with suppress(FileExistsError):
+            # With a folder for the source, which an absolute path does not need, Python follows the symbolic link.
+            os.link(f"/proc/self/fd/{descriptor}", name, src_dir_fd=descriptor, follow_symlinks=True)
+            return str(name)
 
 
 def writable(path: Path | str) -> Path:

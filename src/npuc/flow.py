@@ -222,8 +222,8 @@ def expanded(graph: Graph) -> Graph:
     """The same network with ops that have no integer form as those that they consist of."""
     from npuc.ir import top
 
-    whole = any(isinstance(op, top.Attention) for op in graph.ops)
-    return run_pipeline(graph, "expand-attention,fold-scale") if whole else graph
+    whole = any(isinstance(op, top.Attention | top.Gather) for op in graph.ops)
+    return run_pipeline(graph, "expand-attention,gather-to-slice,fold-scale") if whole else graph
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ def quantize_network(
             # The requantization of ONNX Runtime's or TFLite's kernels: the result has the bits that the model promises.
             kind = "double" if network.follows_tflite else "float"
             config = (config or QuantizationConfig()).model_copy(update={"scheme": {"requant": kind}})
-        scheme_of = schemes_of(network.graph, config, target)
+        scheme_of = schemes_of(network.graph, config, target, network.collapsed.types)
         made = network.lower(scheme_of)
         return Quantized(made, network.graph, scheme_of, outcome(network.graph, made, scheme_of))
     scheme_of = schemes_of(graph, config, target)
@@ -270,9 +270,15 @@ def quantize_network(
 
 
 def schemes_of(
-    graph: Graph, config: QuantizationConfig | None = None, target: Target | None = None
+    graph: Graph,
+    config: QuantizationConfig | None = None,
+    target: Target | None = None,
+    types: Mapping[Any, Any] | None = None,
 ) -> Callable[[Any], Scheme | None]:
-    """What each layer is to get; `QuantizationError` if the network or the target cannot follow."""
+    """What each layer is to get; `QuantizationError` if the network or the target cannot follow.
+
+    `types` are those that a model brings for its tensors.
+    """
     from npuc.partition import to_keep_float
     from npuc.quant.config import QuantizationConfig
     from npuc.quant.from_target import fitted, misfit, scheme_for
@@ -283,7 +289,7 @@ def schemes_of(
     wanted = (config or QuantizationConfig()).resolve(graph)
     if target is None:
         return wanted
-    nowhere = to_keep_float(graph, target)
+    nowhere = to_keep_float(graph, target, types)
     found: dict[Any, Scheme | None] = {}
     for op in graph.ops:
         scheme = wanted(op) if op not in nowhere else None  # type: ignore[arg-type]

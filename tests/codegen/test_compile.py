@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from npuc.calib.random_inputs import random_inputs
 from npuc.calib.sources import random_data
@@ -20,16 +25,20 @@ from npuc.errors import UsageError
 from npuc.flow import compile_network, network_to_quantize, quantize_network, ranges_from, schemes_of
 from npuc.ir import Graph
 from npuc.profile.timeline import chrome_trace, profile_of
-from npuc.schedule.cache import Cache
+from npuc.schedule.cache import Cache, key_of
+from npuc.schedule.candidates import Candidates, Tiling
 from npuc.sim import run, sanitize, simulate
 from npuc.sim.engine import CompiledEngine, interface_of
-from npuc.target import load_target
+from npuc.target import Target, load_target
 
 TARGET = load_target("edge-4t")
 
 
 def quantized(root: Path, seed: int = 0) -> Graph:
-    graph = network_to_quantize(root / "examples/digits.onnx")
+    return integers(network_to_quantize(root / "examples/digits.onnx"), seed)
+
+
+def integers(graph: Graph, seed: int = 0) -> Graph:
     ranges = ranges_from(graph, random_data(graph, 1, seed), schemes_of(graph, None, TARGET), "max")
     return quantize_network(graph, ranges, None, TARGET).graph
 
@@ -38,6 +47,31 @@ def quantized(root: Path, seed: int = 0) -> Graph:
 def digits(root: Path) -> Graph:
     """The demo network in integers."""
     return quantized(root)
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Graph]:
+    """Six convolutions of a picture of 48 x 48; the last but one has a kernel of the size that is asked for."""
+
+    def make(size: int) -> Graph:
+        rng = np.random.default_rng(1)
+        sizes = [3, 3, 3, 3, size, 3]
+        weights = [
+            numpy_helper.from_array(rng.standard_normal((16, 16, k, k)).astype(np.float32), f"w{i}")
+            for i, k in enumerate(sizes)
+        ]
+        nodes = [
+            helper.make_node("Conv", [f"x{i}", f"w{i}"], [f"x{i + 1}"], name=f"conv{i}", pads=[k // 2] * 4)
+            for i, k in enumerate(sizes)
+        ]
+        ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 16, 48, 48]) for n in ("x0", "x6")]
+        graph = helper.make_graph(nodes, "chain", ports[:1], ports[1:], weights)
+        path = tmp_path_factory.mktemp("chain") / "chain.onnx"
+        opset = [helper.make_opsetid("", 17)]
+        onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), str(path))
+        return integers(network_to_quantize(path))
+
+    return make
 
 
 def file_of(done: Compilation, folder: Path) -> bytes:
@@ -134,6 +168,16 @@ def test_the_profile_adds_up(digits: Graph) -> None:
     assert max(event["ts"] + event["dur"] for event in spans) == pytest.approx(timeline.total / 1e3)
 
 
+def test_subgraphs_follow_each_other_in_time(digits: Graph) -> None:
+    options = CompileOptions(devices={"pool": "cpu"}, island_threshold=0)
+    compiled = compile_network(digits, TARGET, options).model
+    timeline = simulate(compiled)
+    times = {layer.name: layer for layer in profile_of(compiled, timeline).layers}
+    assert times["block1/relu"].end <= timeline.subgraphs[0].total <= times["widen/relu"].start
+    ends = [event["ts"] + event["dur"] for event in chrome_trace(compiled, timeline)["traceEvents"][5:]]
+    assert max(ends) == pytest.approx(timeline.total / 1e3)
+
+
 # The cache
 
 
@@ -157,29 +201,110 @@ def test_other_weights_share_an_entry_and_other_machines_and_options_do_not(
     assert cached(compile_network(digits, TARGET, cut)) == [False, False]
 
 
+def test_anything_that_changes_the_machine_is_another_entry(digits: Graph) -> None:
+    network = compile_network(digits, TARGET).parts[0].network
+    described: dict[str, Any] = TARGET.to_dict()
+    described["memory"]["dram"]["latency"] = "300 cycles"
+    slower = Target.from_dict(described, where="a test")
+    assert key_of(network, TARGET, {}) == key_of(network, TARGET, {})
+    assert key_of(network, TARGET, {}) != key_of(network, slower, {})
+
+
+def sealed(change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    """A change of the content of an entry, with a checksum that fits."""
+
+    def damage(entry: bytes) -> bytes:
+        content = change(entry.partition(b"\n")[2])
+        return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
+
+    return damage
+
+
+DAMAGE: list[Callable[[bytes], bytes]] = [
+    lambda entry: b"",
+    lambda entry: entry[: len(entry) // 2],
+    lambda entry: b"\xff\xfe" + entry,
+    lambda entry: entry[:-9] + bytes([entry[-9] ^ 1]) + entry[-8:],
+    sealed(lambda text: b""),
+    sealed(lambda text: b"[" * 100_000),
+    sealed(lambda text: b'{"a": [0]}'),
+]
+
+
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda text: b"",
-        lambda text: text[: len(text) // 2],
-        lambda text: b"\xff\xfe" + text,
-        lambda text: b"[" * 100_000,
-        lambda text: text.replace(b'"memory": 1', b'"memory": 9'),
-        lambda text: text.replace(b'"tiles": 1', b'"tiles": 7777'),
-        lambda text: text.replace(b'"groups"', b'"gruppen"'),
-        lambda text: b'{"memory": 1971322, "cores": 1, "groups": [{"layers": ["0"]}]}',
+        *DAMAGE,
+        sealed(lambda text: text.replace(b'"memory": 1', b'"memory": 9')),
+        sealed(lambda text: text.replace(b'"tiles": 1', b'"tiles": 7777')),
+        sealed(lambda text: text.replace(b'"groups"', b'"gruppen"')),
+        sealed(lambda text: b'{"memory": 1971322, "cores": 1, "groups": [{"layers": ["0"]}]}'),
     ],
 )
-def test_a_damaged_or_foreign_entry_is_passed_over(digits: Graph, tmp_path: Path, damage: object) -> None:
+def test_a_damaged_or_foreign_schedule_is_passed_over(
+    digits: Graph, tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
     options = CompileOptions(cache=Cache(tmp_path / "cache"))
     first = compile_network(digits, TARGET, options)
-    (entry,) = (tmp_path / "cache").rglob("*.json")
+    (entry,) = (tmp_path / "cache/schedules").rglob("*.json")
     good = entry.read_bytes()
-    entry.write_bytes(damage(good))  # type: ignore[operator]
+    assert damage(good) != good
+    entry.write_bytes(damage(good))
     again = compile_network(digits, TARGET, options)
     assert cached(again) == [False]
     assert file_of(again, tmp_path) == file_of(first, tmp_path)
     assert entry.read_bytes() == good
+
+
+def small(local: int) -> Target:
+    """The machine with less local memory, so that layers are cut."""
+    described: dict[str, Any] = TARGET.to_dict()
+    described["memory"]["local"]["size"] = local
+    return Target.from_dict(described, where="a test")
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_candidates_are_passed_over(
+    chain: Callable[[int], Graph], tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    cache, target = Cache(tmp_path / "cache"), small(64 << 10)
+    graph = chain(3)
+    first = compile_network(graph, target, CompileOptions(cache=cache))
+    (entry,) = (tmp_path / "cache/candidates").rglob("*.json")
+    good = entry.read_bytes()
+    assert cache.candidates(target).known
+    entry.write_bytes(damage(good))
+    assert not cache.candidates(target).known
+    for schedule in (tmp_path / "cache/schedules").rglob("*.json"):
+        schedule.unlink()
+    again = compile_network(graph, target, CompileOptions(cache=cache))
+    assert file_of(again, tmp_path) == file_of(first, tmp_path)
+    assert cache.candidates(target).known
+
+
+def test_a_changed_layer_leaves_what_is_known_of_the_others(
+    chain: Callable[[int], Graph], tmp_path: Path
+) -> None:
+    cache, target = Cache(tmp_path / "cache"), small(64 << 10)
+    options = CompileOptions(1, cache=cache)
+    compile_network(chain(3), target, options)
+    known = set(cache.candidates(target).known)
+    changed = compile_network(chain(5), target, options)
+    added = set(cache.candidates(target).known) - known
+    assert cached(changed) == [False]
+    alone = Cache(tmp_path / "alone")
+    again = compile_network(chain(5), target, CompileOptions(1, cache=alone))
+    wanted = set(alone.candidates(target).known)
+    assert 0 < len(added) < len(wanted) and added < wanted
+    assert file_of(again, tmp_path) == file_of(changed, tmp_path)
+
+
+def test_blocks_that_repeat_are_looked_at_once(chain: Callable[[int], Graph], tmp_path: Path) -> None:
+    same, different = Cache(tmp_path / "same"), Cache(tmp_path / "different")
+    target = small(64 << 10)
+    compile_network(chain(3), target, CompileOptions(1, cache=same))
+    compile_network(chain(5), target, CompileOptions(1, cache=different))
+    assert len(same.candidates(target).known) < len(different.candidates(target).known)
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(digits: Graph, tmp_path: Path) -> None:
@@ -208,6 +333,16 @@ def test_many_writers_of_one_entry_do_not_disturb_each_other(digits: Graph, tmp_
         thread.join()
     assert not wrong
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["ab.json"]
+
+
+def test_candidates_add_up(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    for number in range(5):
+        found = Candidates()
+        found.add(f"key{number}", Tiling(number + 2, 1.5, 2.5) if number else None)
+        cache.add_candidates(TARGET, found)
+    known = cache.candidates(TARGET).known
+    assert known["key0"] is None and known["key4"] == Tiling(6, 1.5, 2.5) and len(known) == 5
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

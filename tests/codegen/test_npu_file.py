@@ -284,7 +284,7 @@ CRAFTED: list[tuple[str, int, str, Any]] = [
     (_TEXT, 0, "opcode", 8),
     (_TEXT, 0, "queue", 1),
     (_TEXT, 0, "queue", 4),
-    (_TEXT, 0, "flags", 1),
+    (_TEXT, 0, "flags", 2),
     (_TEXT, 0, "layer", len(LAYERS)),
     (_TEXT, 0, "wait", {0: 1}),
     (_TEXT, 5, "wait", {3: 2}),

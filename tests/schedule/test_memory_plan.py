@@ -190,6 +190,7 @@ def test_a_buffer_can_be_bound_to_a_bank() -> None:
         ([Buffer("x", 0, 0, 1)], {}, "'x'.*size of 0"),
         ([Buffer("x", 1 << 70, 0, 1)], {}, "'x'.*makes no sense"),
         ([Buffer("x", 4, 2, 2)], {}, "'x'.*never alive"),
+        ([Buffer("x", 4, 0, 1 << 70)], {}, "'x'.*lifetime"),
         ([Buffer("x", 4, 0, 1, alignment=0)], {}, "'x'.*alignment of 0"),
         ([Buffer("x", 4, 0, 1, fixed=-4)], {}, "'x'.*fixed address of -4"),
         ([Buffer("x", 4, 0, 1, 8, fixed=4)], {}, "'x'.*not a multiple"),

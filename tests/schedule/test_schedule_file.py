@@ -171,6 +171,15 @@ def test_choices_and_memory_are_followed(digits: Graph) -> None:
     assert (settled.memory, settled.decisions.far) == (1 << 16, 3)
 
 
+def test_choices_are_part_of_what_is_written(digits: Graph, tmp_path: Path) -> None:
+    target = load_target("edge-4t")
+    usual = compile_program(digits, target)
+    first = compile_program(digits, target, CompileOptions(schedule=pinned(choices={"chunk": 1024})))
+    schedule = load(text_of(first, "edge-4t"), tmp_path)
+    again = compile_program(digits, target, CompileOptions(schedule=schedule))
+    assert file_of(again, tmp_path) == file_of(first, tmp_path) != file_of(usual, tmp_path)
+
+
 def test_what_is_said_of_a_subgraph_goes_before_what_is_said_of_all() -> None:
     schedule = pinned(
         far=3,

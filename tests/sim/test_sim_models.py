@@ -96,3 +96,10 @@ def test_inputs_are_checked() -> None:
         simulator.run({"x0": PICTURE[:, :1]})
     with pytest.raises(InputDataError, match="int8 of shape"):
         simulator.run({"x0": PICTURE.astype(np.int16)})
+
+
+def test_a_later_run_leaves_earlier_results_alone() -> None:
+    simulator = Simulator(picture())
+    first = simulator.run({"x0": PICTURE})["y0"]
+    simulator.run({"x0": -PICTURE})
+    np.testing.assert_array_equal(first, PICTURE)

@@ -1,4 +1,4 @@
-"""Attention spelled out computes the same, and then has an integer form."""
+"""Ops that have no integer form, spelled out in ops that have one, compute the same."""
 
 from __future__ import annotations
 
@@ -45,3 +45,17 @@ def test_it_becomes_integer() -> None:
     want = FloatEngine(spelled, threads=1).run(inputs)["y"]
     got = IntegerEngine(made).run(inputs)["y"]
     assert np.square(got - want).sum() < 0.02 * np.square(want).sum()
+
+
+@pytest.mark.parametrize("index", [np.array(2), np.array([-1]), np.array(0)])
+def test_one_constant_index_is_a_cut(index: np.ndarray) -> None:
+    graph = Graph.empty([("x", tensor_type((2, 4, 3), "f32"))])
+    weight = graph.add_weight("i", index.astype(np.int64))
+    op = top.Gather.make(graph.inputs[0].value, weight.output, axis=1, name="y")
+    for one in (weight, op):
+        graph.block.add_op(one)
+    graph.set_outputs([("y", op.y)])
+    cut = expanded(graph)
+    assert "top.gather" not in [op.name for op in cut.ops]
+    x = np.random.default_rng(0).normal(size=(2, 4, 3)).astype(np.float32)
+    assert np.array_equal(FloatEngine(cut, threads=1).run({"x": x})["y"], np.take(x, index, axis=1))

@@ -47,8 +47,16 @@ def load_image(
     (1, 3, 224, 224)
     """
     path = existing_file(path)
+    preprocess.check(shape)
+    return image_tensor(_decode(path, preprocess.pixel_format), preprocess, shape, dtype)
+
+
+def image_tensor(
+    image: Image.Image, preprocess: Preprocess, shape: Sequence[int], dtype: Any = np.float32
+) -> Array:
+    """A picture that is already decoded, as `load_image` gives it."""
     resize, crop = preprocess.steps(shape)
-    image = _decode(path, preprocess.pixel_format)
+    image = image.convert(_mode(preprocess.pixel_format))
     if preprocess.keep_aspect_ratio:
         image = _fit(image, resize, preprocess, cover=crop is not None)
     else:
@@ -121,7 +129,7 @@ def decode(path: Path, pixel_format: str) -> Array:
 
 
 def _decode(path: Path, pixel_format: str) -> Image.Image:
-    mode = {"gray": "L", "rgba": "RGBA"}.get(pixel_format, "RGB")
+    mode = _mode(pixel_format)
     try:
         with warnings.catch_warnings():
             # Pillow warns about pictures half the size of its own limit; ours is below that.
@@ -146,6 +154,11 @@ def _decode(path: Path, pixel_format: str) -> Image.Image:
         raise FileFormatError(
             f"cannot be decoded as a picture ({error})", where=str(path), fix=f"Pictures may be {kinds}"
         ) from error
+
+
+def _mode(pixel_format: str) -> str:
+    """Pillow's name for the channels; it has no BGR."""
+    return {"gray": "L", "rgba": "RGBA"}.get(pixel_format, "RGB")
 
 
 def _too_large(path: Path, size: str) -> ResourceLimitError:

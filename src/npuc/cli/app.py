@@ -25,6 +25,7 @@ from npuc.cli import (
     inspect,
     objdump,
     opt,
+    profile,
     quantize,
     relocate,
     run,
@@ -39,7 +40,7 @@ _INTERRUPTED = 130
 
 app = typer.Typer(
     name="npuc",
-    help="An open NPU compiler suite: take a trained network, look at it, simplify it, run it.",
+    help="An open NPU compiler suite: take a trained network, quantize it, compile it, run it.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -57,6 +58,7 @@ app.command("inspect", help=inspect.__doc__)(inspect.command)
 app.command("diff", help=diff.__doc__)(diff.command)
 app.command("compile", help=compile_.__doc__)(compile_.command)
 app.command("sim", help=sim.__doc__)(sim.command)
+app.command("profile", help=profile.__doc__)(profile.command)
 app.command("objdump", help=objdump.__doc__)(objdump.command)
 app.command("relocate", help=relocate.__doc__)(relocate.command)
 app.add_typer(tensors.app, name="tensors", help=tensors.__doc__)

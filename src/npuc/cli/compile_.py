@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from npuc.target import Target
 
 _SHOWN = 8
+_MOST = 12
+"""Subgraphs that are listed one by one."""
 
 
 def command(
@@ -304,11 +306,12 @@ def _print(
     seconds: float,
     to: Path,
 ) -> None:
-    for one in _subgraphs(done):
+    subgraphs = _subgraphs(done)
+    for one in subgraphs if len(subgraphs) <= _MOST else _by_device(subgraphs):
         _print_subgraph(printer, one)
     if found.cycles:
         cores = f" on {found.cores} cores" if found.cores > 1 else ""
-        printer.say(f"  {'time':8} {found.cycles:,} cycles, {found.milliseconds:.3f} ms{cores}")
+        printer.say(f"  {'time':8} {found.cycles:,} cycles, {found.milliseconds:.4g} ms{cores}")
         printer.say(
             f"  {'bounds':8} buffered {limits['buffered']:,} ({limits['buffered'] / found.cycles:.1%} of the time), "
             f"roofline {limits['roofline']:,} ({limits['roofline'] / found.cycles:.1%})"
@@ -322,6 +325,21 @@ def _print(
     printer.say(f"  {'memory':8} weights {size(segments[0].size)}, workspace {size(segments[1].size)}")
     cached = " (schedule from the cache)" if done.parts and all(part.cached for part in done.parts) else ""
     printer.say(f"  {'file':8} {size(to.stat().st_size)}, compiled in {seconds:.2f} s{cached}")
+
+
+def _by_device(subgraphs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All subgraphs of a device as one."""
+    found = []
+    for device in dict.fromkeys(one["device"] for one in subgraphs):
+        members = [one for one in subgraphs if one["device"] == device]
+        together: dict[str, Any] = {"name": f"{len(members)} x", "device": device}
+        together["layers"] = [name for one in members for name in one["layers"]]
+        for key in ("reasons", "levers"):
+            together[key] = {name: words for one in members for name, words in one.get(key, {}).items()}
+        for key, join in (("groups", sum), ("tiles", sum), ("cores", max)):
+            together[key] = join([one.get(key, 1) for one in members])
+        found.append(together)
+    return found
 
 
 def _print_subgraph(printer: Printer, one: dict[str, Any]) -> None:

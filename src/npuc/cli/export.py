@@ -85,3 +85,42 @@ def tflite(
         shown = ", ".join(kept[:10]) + (f" and {len(kept) - 10} more" if len(kept) > 10 else "")
         printer.note(f"{len(kept)} of its layers compute with floats: {shown}")
     printer.result({"files": [str(output)], "operators": dict(sorted(operators.items()))})
+
+
+@app.command("c")
+def c(
+    model: Annotated[Path, typer.Argument(metavar="MODEL.npu", help="A compiled model.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write, empty or new.")
+    ],
+    standalone: Annotated[
+        bool,
+        typer.Option(
+            "--standalone", help="The model in C arrays and all memory static: no files, no heap, no threads."
+        ),
+    ] = False,
+    sample: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.npz",
+            help="Raw tensors for the sample, by the names of inputs. Without it, random ones.",
+        ),
+    ] = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Write a C application that runs a compiled model: sources, a Makefile, the model, and a sample to check it with."""
+    from npuc.codegen.file import load_compiled
+    from npuc.export.c import export_c
+    from npuc.files import existing_file
+    from npuc.tensors import TensorFile
+
+    printer = Printer(quiet, as_json)
+    compiled = load_compiled(existing_file(model))
+    given = None if sample is None else TensorFile(sample)
+    files = export_c(compiled, model.read_bytes(), output, given, standalone=standalone)
+    printer.say(
+        f"{model} -> {output} ({len(files)} files, {size(sum(file.stat().st_size for file in files))})"
+    )
+    printer.say(f"  cd {output} && make && ./app{'' if standalone else ' sample'}")
+    printer.result({"files": [str(file) for file in files]})

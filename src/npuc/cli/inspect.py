@@ -22,22 +22,9 @@ _SHOWN = 3
 
 def command(
     model: options.Model,
-    target: Annotated[str, typer.Option(metavar="NAME|FILE.yaml", help="The machine.")],
-    device: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="LAYER=cpu|npu",
-            help="Put a layer on a device; * and ? match any characters. Repeat it for several.",
-        ),
-    ] = None,
-    island_threshold: Annotated[
-        float,
-        typer.Option(
-            min=0.0,
-            help="A small NPU part beside the CPU has to save more than so many times what moving its data costs; "
-            "0 keeps all of them.",
-        ),
-    ] = 1.0,
+    target: options.Target,
+    device: options.Devices = None,
+    island_threshold: options.IslandThreshold = 1.0,
     svg: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw the network by device.")] = None,
     input_shape: options.InputShapes = None,
     quiet: options.Quiet = False,

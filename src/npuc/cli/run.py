@@ -1,6 +1,7 @@
 """Run a network, float, integer or compiled, on given or random data.
 
 A compiled model (.npu) is executed instruction by instruction, to the bit. With -o, all outputs go to an .npz file.
+--dump-layers stores every tensor of an integer network, --golden holds a run against such a dump, layer by layer.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from npuc.cli import options
+from npuc.cli import debugging, options
 from npuc.cli.console import Printer, progress, shorten
 from npuc.errors import UsageError
 
 if TYPE_CHECKING:
-    from npuc.evaluate.batches import RunResults
+    from npuc.evaluate.batches import RunResults, Seen
     from npuc.ir import Graph
 
 
@@ -48,13 +49,33 @@ def command(
     raw: Annotated[
         bool, typer.Option("--raw", help="Write the tensors of an integer network as integers, not reals.")
     ] = False,
+    dump_layers: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Store every tensor of an integer network, as integers and as reals."
+        ),
+    ] = None,
+    golden: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Compare every tensor with a dump; without data, on the dump's own."
+        ),
+    ] = None,
+    stop_at_mismatch: Annotated[
+        bool, typer.Option("--stop-at-mismatch", help="End a golden run at the first tensor that differs.")
+    ] = False,
+    save_sample: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Store inputs and outputs as bare binary files, for a board."),
+    ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads to use. Without it, all cores.")] = None,
     input_shape: options.InputShapes = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
     """Run the command."""
-    if bool(inputs) == random:
+    by_layer = dump_layers is not None or golden is not None
+    if bool(inputs) == random and (random or golden is None):
         raise UsageError(
             "--input and --random contradict each other"
             if random
@@ -67,6 +88,7 @@ def command(
         )
     from npuc.calib.random_inputs import random_inputs
     from npuc.calib.samples import load_samples, parse_assignments, single_run
+    from npuc.debug.sample import SampleWriter
     from npuc.files import existing_file, writable
     from npuc.frontend.sniff import describe_content
 
@@ -75,17 +97,34 @@ def command(
     if output is not None:
         writable(output)
     compiled = describe_content(model).kind == "npu"
-    chosen = {"--fetch": fetch, "--dump-all-tensors": dump_all_tensors, "--input-shape": input_shape}
+    chosen = {
+        "--dump-layers": dump_layers,
+        "--golden": golden,
+        "--fetch": fetch,
+        "--dump-all-tensors": dump_all_tensors,
+        "--input-shape": input_shape,
+    }
+    if by_layer or stop_at_mismatch:
+        debugging.check_options(golden, stop_at_mismatch, output, save_sample, dump_all_tensors, fetch, raw)
     work = _compiled if compiled else _program
     graph, execute = work(model, {name: value for name, value in chosen.items() if value}, raw, threads)
-    if random:
+    if golden is not None and not inputs and not random:
+        samples = None
+    elif random:
         samples = single_run(random_inputs(graph, seed))
     else:
         samples = load_samples(graph, parse_assignments(inputs or [], [port.name for port in graph.inputs]))
-    for note in samples.notes:
+    for note in samples.notes if samples is not None else ():
         printer.note(note)
+    if by_layer:
+        debugging.run_by_layer(
+            printer, model, graph, samples, dump_layers, golden, stop=stop_at_mismatch, threads=threads
+        )
+        return
+    assert samples is not None
+    store = SampleWriter(save_sample, model.name) if save_sample is not None else None
     with progress(printer, "running", samples.runs) as step:
-        results = execute(samples, output, step)
+        results = execute(samples, output, step, store.add if store is not None else _unseen)
     what = "random data" if random else f"{samples.total} sample{'s' if samples.total != 1 else ''}"
     printer.say(
         f"{model}: {what} in {samples.runs} run{'s' if samples.runs != 1 else ''}, {results.seconds:.2f} s"
@@ -114,6 +153,9 @@ def command(
         printer.say()
         plural = "" if len(results.written) == 1 else "s"
         printer.say(f"{len(results.written)} tensor{plural} written to {output}")
+    if store is not None:
+        printer.say()
+        printer.say(f"sample written to {store.finish()}")
     printer.result(
         {
             "samples": samples.total,
@@ -128,8 +170,12 @@ def command(
     )
 
 
-Execute = Callable[[Any, Path | None, Callable[[], None]], "RunResults"]
+Execute = Callable[[Any, Path | None, Callable[[], None], "Seen"], "RunResults"]
 """Runs samples and writes the results."""
+
+
+def _unseen(inputs: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """What watches a run that nobody watches."""
 
 
 def _program(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | None) -> tuple[Graph, Execute]:
@@ -147,9 +193,17 @@ def _program(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | N
     every = "--dump-all-tensors" in chosen
     fetch = ALL_TENSORS if every else options.names(chosen.get("--fetch"))
 
-    def execute(samples: Any, output: Path | None, step: Callable[[], None]) -> RunResults:
+    def execute(samples: Any, output: Path | None, step: Callable[[], None], seen: Seen) -> RunResults:
         return run_batches(
-            graph, samples, output, fetch=fetch, with_inputs=every, step=step, threads=threads, raw=raw
+            graph,
+            samples,
+            output,
+            fetch=fetch,
+            with_inputs=every,
+            step=step,
+            threads=threads,
+            raw=raw,
+            seen=seen,
         )
 
     return graph, execute
@@ -170,13 +224,15 @@ def _compiled(
     compiled = load_compiled(model)
     engine = CompiledEngine(compiled, threads=threads or 1, raw=raw)
 
-    def execute(samples: Any, output: Path | None, step: Callable[[], None]) -> RunResults:
-        return run_engine(engine, compiled.outputs, samples, output, step=step)
+    def execute(samples: Any, output: Path | None, step: Callable[[], None], seen: Seen) -> RunResults:
+        return run_engine(engine, compiled.outputs, samples, output, step=step, seen=seen)
 
     return interface_of(compiled), execute
 
 
 _NOT_COMPILED = {
+    "--dump-layers": "most of its tensors are never in memory as a whole",
+    "--golden": "most of its tensors are never in memory as a whole",
     "--fetch": "most of its tensors are never in memory as a whole",
     "--dump-all-tensors": "most of its tensors are never in memory as a whole",
     "--input-shape": "its shapes are fixed",

@@ -89,7 +89,7 @@ def _print(printer: Printer, compiled: CompiledModel, found: Profile, most: int)
     cores = f" on {found.cores} cores" if found.cores > 1 else ""
     printer.say(
         f"{printable(compiled.name)} on {compiled.target['name']}: {found.cycles:,} cycles, "
-        f"{found.milliseconds:.3f} ms{cores}"
+        f"{found.milliseconds:.4g} ms{cores}"
     )
     printer.say(f"  {'busy':8} " + ", ".join(f"{queue} {part:.1%}" for queue, part in found.busy.items()))
     shared = f", {size(found.shared)} through shared memory" if found.shared else ""

@@ -15,7 +15,10 @@ from npuc.codegen.program import Tensor as FileTensor
 from npuc.errors import CompileError, ScheduleError
 from npuc.ir import Graph, Value, npu, value_name
 from npuc.partition import ISLAND_THRESHOLD, Part, Partition, partition
+from npuc.partition.host import reason_against_host
+from npuc.schedule.bounds import bounds
 from npuc.schedule.cache import Cache, key_of
+from npuc.schedule.candidates import Candidates
 from npuc.schedule.grouping import DoesNotFit
 from npuc.schedule.layers import Tensor
 from npuc.schedule.network import Network, build_network, tensor_of
@@ -113,8 +116,14 @@ def compile_program(
             layer = value_name(error.layer.source.results[0])
             room = int(target.memory.local.size)
             reason = f"it needs {error.bytes:,} bytes of local memory however it is cut, and {target.name} has {room:,}"
-            if layer in asked:
-                raise CompileError(reason, where=f"layer '{layer}'") from error
+            against = reason_against_host(error.layer.source, graph)
+            if layer in asked or against is not None:
+                also = f"; on the CPU, {against}" if against is not None else ""
+                raise CompileError(
+                    f"{reason}{also}",
+                    where=f"layer '{layer}'",
+                    fix="Choose a target with more local memory, or keep this layer float when quantizing",
+                ) from error
             asked[layer], too_large[layer] = "cpu", reason
         except _UnknownName as unknown:
             # A schedule that was written has the names of a partition without the layers that do not fit.
@@ -216,7 +225,7 @@ def _compile(
         outputs=tuple(outputs.values()),
         layers=tuple(layers),
         subgraphs=tuple(subgraphs),
-        metadata=_metadata(graph, options),
+        metadata={**_metadata(graph, options), "schedule": _schedule(made_of, target)},
     )
     return Compilation(model, parted, tuple(made_of), too_large)
 
@@ -229,6 +238,22 @@ def _metadata(graph: Graph, options: CompileOptions) -> dict[str, Any]:
         "level": options.level,
         **({"preprocess": preprocess} if preprocess else {}),
     }
+
+
+def _schedule(parts: Sequence[NpuPart], target: Target) -> dict[str, Any]:
+    """For the profiler: by subgraph its groups, each as first layer of the table, behind the last, tiles; and its bounds."""
+    found: dict[str, Any] = {}
+    at = 0
+    for part in parts:
+        done = part.scheduled
+        limits = bounds(part.network, target, len(done.streams))
+        groups = [[at + one.first, at + one.last, one.tiles] for one in done.settled.decisions.groups]
+        at += len(part.network.layers)
+        found[part.name] = {
+            "groups": groups,
+            "bounds": {"roofline": limits.roofline, "buffered": limits.buffered, "bytes": limits.bytes},
+        }
+    return found
 
 
 def _unused(name: str, taken: set[str]) -> str:
@@ -290,7 +315,7 @@ def _scheduled(
         return schedule(*base, settled=wanted.settled), False
     if wanted.fixed and options.level == 0:
         raise ScheduleError("-O0 runs layer by layer, so there is nothing to pin", fix="Use -O1 or higher")
-    key = ""
+    key, candidates = "", Candidates()
     if options.cache is not None:
         pins = entry.model_dump(mode="json")
         key = key_of(network, target, {"level": options.level, "cores": cores, "pins": pins})
@@ -300,14 +325,17 @@ def _scheduled(
                 return schedule(*base, settled=known), True
             except (CompileError, DoesNotFit):
                 pass  # an entry that fits its form only: search
+    if options.cache is not None:
+        candidates = options.cache.candidates(target)
     try:
-        done = fastest(*base, cores, judge, wanted.fixed)
+        done = fastest(*base, cores, judge, wanted.fixed, candidates)
     except DoesNotFit as error:
         if not wanted.fixed:
             raise
         raise ScheduleError(f"with what the schedule fixes, {error}", where=f"subgraph '{title}'") from error
     if options.cache is not None:
         options.cache.write(key, done.settled)
+        options.cache.add_candidates(target, candidates)
     return done, False
 
 

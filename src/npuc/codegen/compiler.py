@@ -13,6 +13,7 @@ from npuc.codegen.assemble import Assembler, Dram
 from npuc.codegen.program import SHARED, Allocation, Segment
 from npuc.codegen.program import Tensor as FileTensor
 from npuc.errors import CompileError
+from npuc.schedule.candidates import Candidates
 from npuc.schedule.cost import Costs
 from npuc.schedule.decisions import Decisions, Settled
 from npuc.schedule.grouping import DoesNotFit, Grouping, layer_by_layer
@@ -81,11 +82,12 @@ def schedule(
     settled: Settled | None = None,
     cores: int = 1,
     memory: int | None = None,
+    candidates: Candidates | None = None,
 ) -> Scheduled:
     """Decide, place and assemble; `places` says where inputs and outputs are in DRAM.
 
     With `settled`, nothing is decided: it is what an earlier search found, or what a user states in full. `memory` is
-    what groups are planned with, if that is not to be tried out.
+    what groups are planned with, if that is not to be tried out; `candidates` are known from earlier searches.
     """
     choices = choices or Choices()
     local = int(target.memory.local.size)
@@ -93,12 +95,27 @@ def schedule(
     rooms = [int(local * margin) for margin in _MARGINS] if memory is None else [memory]
     if settled is not None:
         rooms, cores = [settled.memory], settled.cores
-    # Where no part of memory packs with loads that run ahead, they come when they are needed.
-    for placed, room in product((place, place_tightly), rooms):
+    ways = list(product((place, place_tightly), rooms))
+    if settled is None and memory is None:
+        ways += product((place, place_tightly), [local])
+    # Where no part of memory packs with loads that run ahead, they come when they are needed. All of it is the last resort
+    # of a layer that needs nearly all.
+    too_small = 0
+    for placed, room in ways:
+        if room <= too_small:
+            continue
         fitted = replace(choices, chunk=min(choices.chunk, room // 8))
         if settled is not None:
             fitted, far = settled.choices, settled.decisions.far
-        grouping = Grouping(network, Cutter(Costs(target), fitted), room, transfer_weight, far, pins)
+        grouping = Grouping(
+            network,
+            Cutter(Costs(target), fitted),
+            room,
+            transfer_weight,
+            far,
+            pins,
+            candidates or Candidates(),
+        )
         try:
             if settled is not None:
                 decisions = settled.decisions
@@ -109,9 +126,9 @@ def schedule(
             works = tuple(build(grouping, decisions, core, cores) for core in range(cores))
             addresses = [placed(work, local) for work in works]
         except (DoesNotFit, DoesNotPack) as error:
-            failure = error
             if isinstance(error, DoesNotFit):
-                break
+                too_small = max(too_small, room)
+            failure = failure if isinstance(failure, DoesNotFit) else error
             continue
         constants = _streamed(works, weights_base)
         shared = target.memory.shared
@@ -159,11 +176,13 @@ def fastest(
     cores: int | None,
     judge: Callable[[Sequence[Array]], int],
     fixed: Mapping[str, Any] | None = None,
+    candidates: Candidates | None = None,
 ) -> Scheduled:
     """The fastest of the ways that a level of optimization tries; a higher level tries all that a lower one does.
 
-    `fixed` are arguments of `schedule` that no way may change.
+    `fixed` are arguments of `schedule` that no way may change; `candidates` are known from earlier searches, and get more.
     """
+    candidates = candidates or Candidates()
     count = min(cores or target.compute.cores, target.compute.cores)
     ways: list[dict[str, Any]] = [{"level": 0}]
     if level >= 1:
@@ -194,15 +213,23 @@ def fastest(
         ways = [way for number, way in enumerate(ways) if way not in ways[:number]]
     best: tuple[int, Scheduled] | None = None
     failure: Exception | None = None
-    for way in ways if level >= 2 else ways[:1]:
+    tried = len(ways) if level >= 2 else 2 if level == 1 and count > 1 else 1
+    for way in ways[:tried]:
         try:
             done = schedule(
-                network, target, places, workspace_base, weights_base, first_layer=first_layer, **way
+                network,
+                target,
+                places,
+                workspace_base,
+                weights_base,
+                first_layer=first_layer,
+                candidates=candidates,
+                **way,
             )
         except (DoesNotFit, CompileError) as error:
             failure = failure or error
             continue
-        if level < 2:
+        if tried == 1:
             return done
         cycles = judge(done.streams)
         if best is None or cycles < best[0]:

@@ -38,9 +38,12 @@ def save_compiled(model: CompiledModel, path: Path | str) -> None:
         raise InternalError(f"the compiled model cannot be written: {words}", where=str(path)) from error
 
 
-def load_compiled(path: Path | str, target: Target | None = None) -> CompiledModel:
-    """Read a compiled model; with `target`, only one that was compiled for that machine."""
-    return parse_compiled(_mapped(path), str(path), target)
+def load_compiled(path: Path | str, target: Target | None = None, *, verify: bool = True) -> CompiledModel:
+    """Read a compiled model; with `target`, only one that was compiled for that machine.
+
+    `verify` false leaves out the checksum, and with it the reading of every byte; all else is checked as always.
+    """
+    return parse_compiled(_mapped(path), str(path), target, verify=verify)
 
 
 def _mapped(path: Path | str) -> Array:
@@ -51,10 +54,12 @@ def _mapped(path: Path | str) -> Array:
     return mapped
 
 
-def parse_compiled(data: Array, where: str, target: Target | None = None) -> CompiledModel:
+def parse_compiled(
+    data: Array, where: str, target: Target | None = None, *, verify: bool = True
+) -> CompiledModel:
     """A compiled model from the bytes of a file, which it keeps views of."""
     try:
-        parsed = elf.read(data, where)
+        parsed = elf.read(data, where, verify)
         reader = Reader(parsed)
         if target is not None and reader.fingerprint != target.fingerprint:
             raise WrongTargetError(

@@ -61,6 +61,7 @@ class IntegerEngine:
                 assert isinstance(op, TensorOp)
                 ops.append(op)
         dying = self._lifetimes(ops)
+        self._ops = ops
         self._steps = [
             Step(
                 name=f"{op.name} '{value_name(op.results[0])}'" if op.results else op.name,
@@ -116,6 +117,18 @@ class IntegerEngine:
         given = self._given(inputs)
         with self._program() as program:
             return program.timed(given)
+
+    def trace(self, inputs: Mapping[str, Array]) -> Iterator[tuple[TensorOp, list[Array]]]:
+        """One run, op by op: each op when it is done, with its results as they are, integers where they are quantized."""
+        return self._traced({**self._constants, **self._given(inputs)})
+
+    def _traced(self, held: dict[int, Array]) -> Iterator[tuple[TensorOp, list[Array]]]:
+        for op, step in zip(self._ops, self._steps, strict=True):
+            made = step.function([held[value] for value in step.operands])
+            held.update(zip(step.results, made, strict=True))
+            yield op, made
+            for value in step.dying:
+                held.pop(value, None)
 
     @contextmanager
     def _program(self) -> Iterator[Program]:

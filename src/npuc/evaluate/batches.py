@@ -38,6 +38,10 @@ class RunResults:
     written: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
+Seen = Callable[[Mapping[str, Array], Mapping[str, Array]], None]
+"""Gets the inputs and the outputs of a run."""
+
+
 class Engine(Protocol):
     """What runs a network."""
 
@@ -55,6 +59,7 @@ def run_batches(
     step: Callable[[], None] = lambda: None,
     threads: int | None = None,
     raw: bool = False,
+    seen: Seen = lambda inputs, values: None,
 ) -> RunResults:
     """Run all samples through the engine that a program needs; `step` is called after each run.
 
@@ -70,7 +75,7 @@ def run_batches(
         engine = IntegerEngine(graph, fetch=fetch, threads=cores, raw=raw)
     else:
         engine = FloatEngine(graph, fetch=fetch, threads=threads)
-    return run_engine(engine, outputs, samples, output, with_inputs=with_inputs, step=step)
+    return run_engine(engine, outputs, samples, output, with_inputs=with_inputs, step=step, seen=seen)
 
 
 def run_engine(
@@ -81,8 +86,9 @@ def run_engine(
     *,
     with_inputs: bool = False,
     step: Callable[[], None] = lambda: None,
+    seen: Seen = lambda inputs, values: None,
 ) -> RunResults:
-    """Run all samples through an engine whose results include `outputs`."""
+    """Run all samples through an engine whose results include `outputs`; `seen` gets what goes in and comes out."""
     results = RunResults()
     parts: dict[str, list[Statistics]] = {name: [] for name in outputs}
     with ExitStack() as stack:
@@ -91,6 +97,7 @@ def run_engine(
             start = time.perf_counter()
             values = engine.run(batch.inputs)
             results.seconds += time.perf_counter() - start
+            seen(batch.inputs, {name: np.asarray(values[name]) for name in outputs})
             if spool is not None:
                 spool.append({**batch.inputs, **values} if with_inputs else values, batch.keep)
             for name in outputs:

@@ -6,6 +6,7 @@ set has no such form. Each is said in words, with the lever: a scheme, a change 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import frexp
 from typing import Any, Literal
@@ -38,6 +39,8 @@ _NO_HOST_FORM = (
     top.LSTM, top.GRU, top.RNN, top.Attention,
 )  # fmt: skip
 """Ops whose integer forms the CPU cannot run exactly."""
+_NO_INSTRUCTION = (top.LSTM, top.GRU, top.RNN)
+"""Those of them that the NPU cannot run either."""
 
 
 @dataclass(frozen=True)
@@ -113,10 +116,11 @@ def unfit_layers(graph: Graph, target: Target) -> dict[str, Fit]:
     return found
 
 
-def to_keep_float(graph: Graph, target: Target) -> set[Any]:
+def to_keep_float(graph: Graph, target: Target, types: Mapping[Any, QuantType] | None = None) -> set[Any]:
     """The ops of a float program that have to stay float, because as integers they could run nowhere.
 
-    The limits of the target exclude them from the NPU, and the CPU has no exact form of their integer algorithm.
+    The limits of the target exclude them from the NPU, or it does not have the types that the model itself states
+    (`types`), and the CPU has no exact form of their integer algorithm.
     """
     bits = _widths(target)
     found: set[Any] = set()
@@ -124,7 +128,13 @@ def to_keep_float(graph: Graph, target: Target) -> set[Any]:
         if not isinstance(op, _NO_HOST_FORM) and not (isinstance(op, top.Resize) and op.mode != "nearest"):
             continue
         inner = isinstance(op, top.Attention) and not support(target, "softmax", _plain("softmax", {}))
-        if inner or not limit_fit(op, graph, target, bits):
+        own = [types[value] for value in (*op.operands, *op.results) if value in types] if types else []
+        if (
+            isinstance(op, _NO_INSTRUCTION)
+            or inner
+            or any(_activation(kind, target) for kind in own)
+            or not limit_fit(op, graph, target, bits)
+        ):
             found.add(op)
     return found
 

@@ -1,1 +1,25 @@
-"""What a network is made of: its layers, parameters and work."""
+"""What a network is made of, and where the time of a compiled one goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from npuc.codegen.program import CompiledModel
+
+__all__ = ["profile"]
+
+
+def profile(model: CompiledModel | Path | str, *, host: bool = True) -> dict[str, Any]:
+    """The figures of a compiled model by layer, by group and of the whole: what `npuc profile --json` prints.
+
+    With `host`, subgraphs of the CPU are run and timed on this machine.
+    """
+    from npuc.codegen.file import load_compiled
+    from npuc.profile.host import host_times
+    from npuc.profile.report import report_of
+    from npuc.sim.cycles import simulate
+
+    compiled = load_compiled(model) if isinstance(model, str | Path) else model
+    return report_of(compiled, simulate(compiled), host_times(compiled, measure=host)).as_dict()

@@ -10,6 +10,7 @@ import numpy as np
 
 from npuc.codegen.isa import BY_NAME, BY_OPCODE, QUEUES
 from npuc.codegen.program import SHARED, CompiledModel, NpuSubgraph
+from npuc.profile.work import heads
 from npuc.sim.cycles import Timeline
 from npuc.target import Target
 
@@ -67,7 +68,7 @@ def profile_of(compiled: CompiledModel, timeline: Timeline) -> Profile:
     begins = 0
     for subgraph, played in zip(npu, timeline.subgraphs, strict=True):
         for core, (stream, times) in enumerate(zip(subgraph.streams, played.cores, strict=True)):
-            records = _records(stream)
+            records = heads(stream)
             spent = times.end - times.start
             works = records["opcode"] != BY_NAME["barrier"].opcode
             busy += np.bincount(records["queue"][works], spent[works], len(QUEUES)).astype(np.int64)
@@ -87,11 +88,6 @@ def profile_of(compiled: CompiledModel, timeline: Timeline) -> Profile:
 
 def _clock(compiled: CompiledModel) -> int:
     return int(Target.from_dict(compiled.target, where=compiled.name).compute.clock)
-
-
-def _records(stream: Array) -> Array:
-    """The instructions of a stream as if each were a transfer; the head is that of all."""
-    return np.ascontiguousarray(stream).view(BY_NAME["load"].dtype).reshape(-1)
 
 
 def _add_bytes(found: Profile, layers: list[LayerTime], records: Array, core: int) -> None:
@@ -142,7 +138,7 @@ def _events(compiled: CompiledModel, timeline: Timeline, scale: float) -> Iterat
     begins = 0
     for subgraph, played in zip(npu, timeline.subgraphs, strict=True):
         for core, (stream, times) in enumerate(zip(subgraph.streams, played.cores, strict=True)):
-            records = _records(stream)
+            records = heads(stream)
             for at, record in enumerate(records):
                 start, end = int(times.start[at]), int(times.end[at])
                 opcode = BY_OPCODE[int(record["opcode"])].name

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from npuc.schedule.cost import Costs
+from npuc.schedule.layers import Rows, Tensor
 from npuc.schedule.network import Network
 from npuc.schedule.pieces import Cutter
 from npuc.target import Target
@@ -44,8 +45,12 @@ def bounds(network: Network, target: Target, cores: int | None = None) -> Bounds
     wanted = float(inputs)
     released = 0.0
     total = inputs + outputs
+    needed = _needed(network, cutter)
     for layer in network.layers:
-        piece = cutter.piece(layer, cutter.whole(layer), (0, layer.channels))
+        rows = needed.get(layer.outputs[0])
+        if rows is None:
+            continue
+        piece = cutter.piece(layer, rows, (0, layer.channels))
         work = {"matrix": 0, "vector": 0}
         for draft in layer.draft(piece):
             work[draft.queue] += costs.work(draft)
@@ -61,3 +66,20 @@ def bounds(network: Network, target: Target, cores: int | None = None) -> Bounds
         done, released = end, wanted
     roofline = max(matrix / cores, vector / cores, total / rate)
     return Bounds(matrix, vector, total, ceil(roofline), ceil(max(done, roofline)))
+
+
+def _needed(network: Network, cutter: Cutter) -> dict[Tensor, Rows]:
+    """The rows of every tensor that some result depends on: nobody has to compute the others."""
+    found = {tensor.storage: (0, tensor.storage.rows) for tensor in network.outputs}
+    for layer in reversed(network.layers):
+        y = layer.outputs[0]
+        wanted = [found[tensor] for tensor in layer.outputs if tensor in found]
+        if not wanted:
+            continue
+        whole = layer.need is None or len(layer.outputs) > 1
+        rows = cutter.whole(layer) if whole else cutter.expanded(layer, wanted[0])
+        found[y] = rows
+        for need, tensor in zip(cutter.needs(layer, rows), layer.inputs, strict=True):
+            before = found.get(tensor.storage, need)
+            found[tensor.storage] = min(before[0], need[0]), max(before[1], need[1])
+    return found

@@ -1,8 +1,10 @@
 """What searches found, kept under the user's cache folder: an unchanged network is not searched again.
 
-An entry is named by a hash of all that a search looks at: the layers (not their weights), the machine, the options, and the
-version of npuc. It holds decisions, not code, in the form of a schedule file with numbers for names, and is checked like
-one; what is damaged or does not fit is passed over. Entries appear whole or not at all.
+There are two kinds of entries. A *schedule* is named by a hash of all that a search looks at: the layers (not their weights),
+the machine, the options, and the code of the scheduler. It holds decisions, not instructions, in the form of a schedule file
+with numbers for names, and is checked like one. *Candidates* of a machine (`candidates.py`) serve where a network has
+changed: what was found out about the layers that have not. Entries carry a checksum and appear whole or not at all; what is
+damaged or does not fit is passed over.
 """
 
 from __future__ import annotations
@@ -12,43 +14,29 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from npuc import __version__
 from npuc.errors import OutputError, ScheduleError
 from npuc.files import write_atomically
+from npuc.schedule.candidates import Candidates, Tiling, layer_key
 from npuc.schedule.cost import Costs
 from npuc.schedule.decisions import Settled
-from npuc.schedule.layers import Layer, Place, Tensor
+from npuc.schedule.layers import Tensor
 from npuc.schedule.network import Network
 from npuc.schedule.pieces import Cutter
 from npuc.schedule.schedule_file import SubgraphEntry, entry_of, resolve
 from npuc.target import Target
 
-FORM = 1
-"""Of entries; a change makes all older ones unknown."""
-_MAX_BYTES = 16 << 20
-_VALUES = frozenset(
-    (
-        "x_zero_point",
-        "b_zero_point",
-        "w_zero_point",
-        "zero_point",
-        "multiplier",
-        "shift",
-        "left",
-        "lo",
-        "hi",
-        "value",
-        "diff_min",
-        "epsilon",
-    )
-)
-"""Fields of instructions that are numbers of the arithmetic: no decision depends on them."""
+_MAX_BYTES = 64 << 20
+_MOST = 200_000
+"""Candidates that are kept of a machine."""
+_CANDIDATES: TypeAdapter[dict[str, Tiling | None]] = TypeAdapter(dict[str, Tiling | None])
 
 
 @dataclass(frozen=True)
@@ -70,70 +58,89 @@ class Cache:
             return Cache((Path(home) if home.startswith("/") else Path.home() / ".cache") / "npuc")
         return None
 
-    def path(self, key: str) -> Path:
-        """Where an entry is."""
-        return self.folder / "schedules" / key[:2] / f"{key}.json"
-
     def read(self, key: str, network: Network, target: Target) -> Settled | None:
         """What an earlier search found, if it is there and fits."""
         try:
-            path = self.path(key)
-            if path.stat().st_size > _MAX_BYTES:
-                return None
-            entry = SubgraphEntry.model_validate_json(path.read_bytes())
+            entry = SubgraphEntry.model_validate_json(self._read(self._schedule(key)))
             names = [str(number) for number in range(len(network.layers))]
             return resolve(entry, network, target, target.compute.cores, names).settled
         except (OSError, ValidationError, ScheduleError, RecursionError):
             return None
 
     def write(self, key: str, found: Settled) -> None:
-        """Keep what a search found; a folder that cannot be written is none of the user's worries."""
-        path = self.path(key)
+        """Keep what a search found."""
         count = max(group.last for group in found.decisions.groups)
-        text = json.dumps(entry_of(found, [str(number) for number in range(count)]))
+        entry = entry_of(found, [str(number) for number in range(count)])
+        self._write(self._schedule(key), json.dumps(entry).encode())
+
+    def candidates(self, target: Target) -> Candidates:
+        """What is known of a machine."""
+        try:
+            return Candidates(_CANDIDATES.validate_json(self._read(self._of(target))))
+        except (OSError, ValidationError, RecursionError):
+            return Candidates()
+
+    def add_candidates(self, target: Target, found: Candidates) -> None:
+        """Keep what is new, beside what others have added meanwhile."""
+        if not found.fresh:
+            return
+        known = self.candidates(target).known
+        if len(known) + len(found.fresh) > _MOST:
+            known = {}
+        known.update({key: found.known[key] for key in sorted(found.fresh)})
+        self._write(self._of(target), _CANDIDATES.dump_json(known))
+
+    def _schedule(self, key: str) -> Path:
+        return self.folder / "schedules" / key[:2] / f"{key}.json"
+
+    def _of(self, target: Target) -> Path:
+        name = f"{target.fingerprint_text}-{code()[:16]}.json"
+        return self.folder / "candidates" / name
+
+    def _read(self, path: Path) -> bytes:
+        """The content of an entry without its checksum; OSError if that is wrong."""
+        if path.stat().st_size > _MAX_BYTES:
+            raise OSError("too large")
+        checksum, _, content = path.read_bytes().partition(b"\n")
+        if sha256(content).hexdigest().encode() != checksum:
+            raise OSError("damaged")
+        return content
+
+    def _write(self, path: Path, content: bytes) -> None:
+        """A folder that cannot be written is none of the user's worries."""
         with suppress(OSError, OutputError):
             path.parent.mkdir(parents=True, exist_ok=True)
             with write_atomically(path) as out:
-                out.write(text.encode())
+                out.write(sha256(content).hexdigest().encode() + b"\n" + content)
+
+
+@cache
+def code() -> str:
+    """A hash of the code that decides: what another scheduler found is not what this one finds."""
+    found = sha256(__version__.encode())
+    package = Path(__file__).parent.parent
+    for path in sorted([*package.glob("schedule/**/*.py"), package / "codegen/compiler.py"]):
+        found.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return found.hexdigest()
 
 
 def key_of(network: Network, target: Target, options: Mapping[str, Any]) -> str:
-    """The name of an entry."""
-    seen: dict[Tensor, int] = {}
+    """The name of the schedule of a network."""
+    numbers: dict[Tensor, int] = {}
+
+    def number(tensor: Tensor) -> int:
+        return numbers.setdefault(tensor.storage, len(numbers))
+
     cutter = Cutter(Costs(target))
     described = {
-        "form": FORM,
-        "npuc": __version__,
+        "code": code(),
         "target": target.fingerprint_text,
         "options": options,
-        "layers": [_layer(layer, cutter, seen) for layer in network.layers],
-        "inputs": [_tensor(tensor, seen) for tensor in network.inputs],
-        "outputs": [_tensor(tensor, seen) for tensor in network.outputs],
+        "layers": [
+            [layer_key(layer, cutter), *map(number, (*layer.inputs, *layer.outputs))]
+            for layer in network.layers
+        ],
+        "ports": [[number(t), t.shape, t.dtype] for t in (*network.inputs, *network.outputs)],
+        "inputs": len(network.inputs),
     }
     return sha256(json.dumps(described, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def _tensor(tensor: Tensor, seen: dict[Tensor, int]) -> list[Any]:
-    number = seen.setdefault(tensor, len(seen))
-    view = _tensor(tensor.view_of, seen) if tensor.view_of is not None else None
-    return [number, tensor.shape, tensor.dtype, view]
-
-
-def _layer(layer: Layer, cutter: Cutter, seen: dict[Tensor, int]) -> list[Any]:
-    whole = cutter.whole(layer)
-    piece = cutter.piece(layer, whole, (0, layer.channels))
-    drafts = [
-        [draft.opcode, draft.queue, {key: _plain(f) for key, f in draft.fields.items() if key not in _VALUES}]
-        for draft in layer.draft(piece)
-    ]
-    return [
-        layer.kind,
-        [_tensor(tensor, seen) for tensor in (*layer.inputs, *layer.outputs)],
-        [layer.granule, layer.channels, layer.channel_step, layer.in_place, layer.need is None],
-        [layer.constant_size((0, layer.channels)), layer.scratch(whole)],
-        drafts,
-    ]
-
-
-def _plain(value: Any) -> Any:
-    return [value.slot, value.offset] if isinstance(value, Place) else value

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 
+from npuc.schedule.candidates import Candidates, Tiling, layer_key, row_key
 from npuc.schedule.decisions import Decisions, Group
 from npuc.schedule.layers import Layer, Rows, Tensor
 from npuc.schedule.moves import copies_of
@@ -77,6 +78,8 @@ class Grouping:
     transfer_weight: float = 1.0
     far: int = 0
     pins: Pins = NOTHING
+    candidates: Candidates = field(default_factory=Candidates)
+    _keys: dict[Layer, str] = field(default_factory=dict)
     _sizes: dict[Layer, int] = field(default_factory=dict)
     _pairs: dict[Layer, int] = field(default_factory=dict)
     _rows: dict[tuple[int, int, int, int], dict[Tensor, Rows] | None] = field(default_factory=dict)
@@ -125,7 +128,8 @@ class Grouping:
 
     # Costs
 
-    def _constants(self, layer: Layer) -> int:
+    def constants_of(self, layer: Layer) -> int:
+        """Bytes of all constants of a layer."""
         if layer not in self._sizes:
             self._sizes[layer] = layer.constant_size((0, layer.channels))
         return self._sizes[layer]
@@ -137,7 +141,7 @@ class Grouping:
         return self._pairs[layer]
 
     def _pair(self, layer: Layer) -> int:
-        total = self._constants(layer)
+        total = self.constants_of(layer)
         cuts = self.cutter.channel_cuts(layer)
         if len(cuts) == 1:
             return total
@@ -152,15 +156,16 @@ class Grouping:
             held |= {tensor for tensor in self.on_chip(index) if tensor in after}
         size = sum(_aligned(tensor.size) for tensor in held)
         for operand in layer.in_place[:1]:
-            if self._dies(layer.inputs[operand].storage, index):
+            if self.dies(layer.inputs[operand].storage, index):
                 size -= _aligned(layer.outputs[0].size)
         return size + self._chunks(layer) + layer.scratch(self.cutter.whole(layer))
 
-    def _dies(self, tensor: Tensor, index: int) -> bool:
+    def dies(self, tensor: Tensor, index: int) -> bool:
+        """Whether nothing needs a tensor after a layer."""
         outputs = {out.storage for out in self.network.outputs}
         return tensor not in outputs and max(self.uses[tensor]) == index and self.made[tensor] >= 0
 
-    def _moved(self, first: int, last: int, resident_in: bool, resident_out: bool) -> tuple[int, int]:
+    def moved_bytes(self, first: int, last: int, resident_in: bool, resident_out: bool) -> tuple[int, int]:
         """Bytes loaded once and bytes stored of the tensors around a group."""
         inside = range(first, last)
         loads = 0
@@ -182,7 +187,8 @@ class Grouping:
                     stores += tensor.size
         return loads, stores
 
-    def _transfer(self, size: float) -> float:
+    def transfer(self, size: float) -> float:
+        """Cycles of so many bytes from or to DRAM."""
         return size / float(self.cutter.costs.bytes_per_cycle)
 
     def whole_cost(self, index: int, resident_in: bool, resident_out: bool) -> float:
@@ -190,8 +196,8 @@ class Grouping:
         if self.whole_memory(index, resident_in, resident_out) > self.capacity:
             return inf
         layer = self.network.layers[index]
-        loads, stores = self._moved(index, index + 1, resident_in, resident_out)
-        moved = self._transfer(loads + stores + self._constants(layer))
+        loads, stores = self.moved_bytes(index, index + 1, resident_in, resident_out)
+        moved = self.transfer(loads + stores + self.constants_of(layer))
         return self.cutter.cycles(layer, self.cutter.whole(layer)) + self.transfer_weight * moved
 
     def moved_cost(self, index: int) -> float:
@@ -199,7 +205,7 @@ class Grouping:
         layer = self.network.layers[index]
         if copies_of(layer) is None:
             return inf
-        return 4 * self.transfer_weight * self._transfer(layer.outputs[0].size)
+        return 4 * self.transfer_weight * self.transfer(layer.outputs[0].size)
 
     def tile_rows(self, first: int, last: int, tiles: int, tile: int) -> dict[Tensor, Rows] | None:
         """The rows of every tensor of a group that one tile computes or reads; None if it cannot be cut."""
@@ -241,17 +247,17 @@ class Grouping:
         self, first: int, last: int, tiles: int, resident_in: bool, resident_out: bool, resident_weights: bool
     ) -> float:
         """Bytes that a group of tiles needs; infinite if it cannot be cut so."""
-        rows = self.tile_rows(first, last, tiles, tiles // 2)
+        layers = self.network.layers
+        rows = self.tile_rows(first, last, tiles, _tallest(layers[last - 1].outputs[0].rows, tiles))
         if rows is None:
             return inf
-        layers = self.network.layers
         held = set()
         if resident_in:
             held |= set(self.on_chip(first))
         if resident_out:
             held |= set(self.on_chip(last))
         fixed = sum(_aligned(tensor.size) for tensor in held)
-        constants = [self._constants(layers[i]) for i in range(first, last)]
+        constants = [self.constants_of(layers[i]) for i in range(first, last)]
         fixed += sum(constants) if resident_weights else 2 * max(map(self._chunks, layers[first:last]))
         live: dict[Tensor, int] = {}
         for tensor, (low, high) in rows.items():
@@ -288,22 +294,44 @@ class Grouping:
         layers = self.network.layers
         limit = max((layer.outputs[0].rows for layer in layers[first:last]), default=1)
         for resident_weights in (True, False):
-            tiles = self._fewest_tiles(first, last, limit, resident_in, resident_out, resident_weights)
-            if tiles is None:
+            key = self._key(first, last, resident_in, resident_out, resident_weights)
+            if key not in self.candidates.known:
+                tiles = self._fewest_tiles(first, last, limit, resident_in, resident_out, resident_weights)
+                found = None if tiles is None else Tiling(tiles, *self.tile_sums(first, last, tiles))
+                self.candidates.add(key, found)
+            tiling = self.candidates.known[key]
+            if tiling is None or self.overlap(first, last, tiling.tiles) > self.pins.max_halo:
                 continue
-            if self.overlap(first, last, tiles) > self.pins.max_halo:
-                continue
-            group = Group(first, last, tiles, resident_weights)
-            cost = self._tiles_cost(group, resident_in, resident_out)
+            group = Group(first, last, tiling.tiles, resident_weights)
+            cost = self._tiles_cost(group, resident_in, resident_out, tiling)
             if cost < best[0]:
                 best = cost, group
         return best
+
+    def _key(self, first: int, last: int, into: bool, out: bool, resident_weights: bool) -> str:
+        """The name of a candidate: what its tiles, cycles and loads follow from."""
+        layers = self.network.layers[first:last]
+        for layer in layers:
+            if layer not in self._keys:
+                self._keys[layer] = layer_key(layer, self.cutter)
+        held = {*(self.on_chip(first) if into else ()), *(self.on_chip(last) if out else ())}
+        outputs = {tensor.storage for tensor in self.network.outputs}
+        storages = {tensor.storage for layer in layers for tensor in (*layer.inputs, *layer.outputs)}
+        facts = {
+            tensor: (self.made[tensor] >= first, tensor in held, self._leaves(tensor, last, outputs))
+            for tensor in storages
+        }
+        taken = sum(_aligned(tensor.size) for tensor in held)
+        rest = (self.capacity, self.cutter.choices, taken, resident_weights)
+        return row_key(((layer, self._keys[layer]) for layer in layers), facts, rest)
 
     def _fewest_tiles(
         self, first: int, last: int, limit: int, resident_in: bool, resident_out: bool, resident_weights: bool
     ) -> int | None:
         """The fewest tiles that fit: the more there are, the less memory they take."""
-        counts = [count for count in _TILES if count <= limit]
+        # The last resort is a row at a time, of the tallest result or of one of the others.
+        rows = {layer.outputs[0].rows for layer in self.network.layers[first:last]}
+        counts = sorted({*(count for count in _TILES if count <= limit), *rows} - {0, 1})
 
         def fits(count: int) -> bool:
             need = self.tiled_memory(first, last, count, resident_in, resident_out, resident_weights)
@@ -315,7 +343,7 @@ class Grouping:
             return None
         return counts[bisect_left(counts, True, key=fits)]
 
-    def _tile_sums(self, first: int, last: int, tiles: int) -> tuple[float, float]:
+    def tile_sums(self, first: int, last: int, tiles: int) -> tuple[float, float]:
         """Cycles of the engines over all tiles, and bytes of operands loaded for them."""
         cycles = loaded = 0.0
         for tile, weight in (
@@ -369,7 +397,7 @@ class Grouping:
                     if not possible and end - start > 2:
                         break  # a longer group needs no less memory
         if (count, False) not in best:
-            raise self._blame()
+            raise self.blame()
         groups: list[Group] = []
         resident: list[bool] = []
         state = (count, False)
@@ -386,7 +414,7 @@ class Grouping:
         """For each layer, what all before it cost at least."""
         sums = [0.0]
         for layer in self.network.layers:
-            moved = self.transfer_weight * self._transfer(self._constants(layer))
+            moved = self.transfer_weight * self.transfer(self.constants_of(layer))
             sums.append(sums[-1] + self.cutter.cycles(layer, self.cutter.whole(layer)) + moved)
         return sums
 
@@ -418,15 +446,18 @@ class Grouping:
         if group.tiles == 1:
             return self.whole_cost(group.first, into, out)
         need = self.tiled_memory(group.first, group.last, group.tiles, into, out, group.resident_weights)
-        return inf if need > self.capacity else self._tiles_cost(group, into, out)
+        if need > self.capacity:
+            return inf
+        tiling = Tiling(group.tiles, *self.tile_sums(group.first, group.last, group.tiles))
+        return self._tiles_cost(group, into, out, tiling)
 
-    def _tiles_cost(self, group: Group, into: bool, out: bool) -> float:
+    def _tiles_cost(self, group: Group, into: bool, out: bool, tiling: Tiling) -> float:
         """The cost of a group of tiles that fits."""
-        loads, stores = self._moved(group.first, group.last, into, out)
-        compute, loaded = self._tile_sums(group.first, group.last, group.tiles)
-        constants = sum(self._constants(layer) for layer in self.network.layers[group.first : group.last])
-        moved = stores + constants * (1 if group.resident_weights else group.tiles) + (loaded if loads else 0)
-        return compute + self.transfer_weight * self._transfer(moved)
+        loads, stores = self.moved_bytes(group.first, group.last, into, out)
+        constants = sum(self.constants_of(layer) for layer in self.network.layers[group.first : group.last])
+        moved = stores + constants * (1 if group.resident_weights else group.tiles)
+        loaded = tiling.loaded if loads else 0
+        return tiling.cycles + self.transfer_weight * self.transfer(moved + loaded)
 
     def overlap(self, first: int, last: int, tiles: int) -> float:
         """The work that tiles do more than once, as a part of that of the layers."""
@@ -446,7 +477,7 @@ class Grouping:
             more += cycles * (made / y.rows - 1)
         return more / work
 
-    def _blame(self) -> DoesNotFit:
+    def blame(self) -> DoesNotFit:
         """The layer that cannot be cut finely enough."""
         worst = None
         for index, layer in enumerate(self.network.layers):
@@ -466,6 +497,12 @@ class Grouping:
         return DoesNotFit(worst[1], int(worst[0]))
 
 
+def _tallest(rows: int, tiles: int) -> int:
+    """A tile in the middle with as many rows as any."""
+    near = range(tiles // 2, min(tiles // 2 + tiles, tiles)) if tiles > 2 else range(tiles)
+    return max(near, key=lambda tile: (rows * (tile + 1) // tiles - rows * tile // tiles, -tile))
+
+
 def layer_by_layer(grouping: Grouping) -> Decisions:
     """Every layer alone, everything between layers in DRAM."""
     groups = []
@@ -477,7 +514,7 @@ def layer_by_layer(grouping: Grouping) -> Decisions:
         if group is None and grouping.moved_cost(index) < inf:
             group = Group(index, index + 1, moved=True)
         if group is None:
-            raise grouping._blame()
+            raise grouping.blame()
         groups.append(group)
     return Decisions(tuple(groups), (False,) * (len(groups) - 1))
 

@@ -52,7 +52,7 @@ class CoreGrouping:
                 if best[start] + cost < best[end]:
                     best[end], back[end] = best[start] + cost, (start, group)
         if best[count] == inf:
-            raise self._blame(best)
+            raise self.blame(best)
         groups = []
         end = count
         while end > 0:
@@ -61,7 +61,8 @@ class CoreGrouping:
         groups.reverse()
         return Decisions(tuple(groups), (False,) * (len(groups) - 1))
 
-    def _blame(self, best: list[float]) -> DoesNotFit:
+    def blame(self, best: list[float]) -> DoesNotFit:
+        """The first layer that there is no way past."""
         index = next(i for i, cost in enumerate(best) if cost == inf) - 1
         layer = self.one.network.layers[index]
         return DoesNotFit(layer, self.one.whole_memory(index, False, False))
@@ -84,12 +85,12 @@ class CoreGrouping:
 
     def _around(self, start: int, end: int) -> tuple[float, float]:
         """Cycles of the operands and results of a group on their way between memories."""
-        loads, stores = self.one._moved(start, end, False, False)
+        loads, stores = self.one.moved_bytes(start, end, False, False)
         return loads / self.rate, stores / self.rate
 
     def _constants(self, start: int, end: int) -> float:
         layers = self.one.network.layers[start:end]
-        return self.one._transfer(sum(self.one._constants(layer) for layer in layers))
+        return self.one.transfer(sum(self.one.constants_of(layer) for layer in layers))
 
     def _by_rows(self, start: int, end: int) -> tuple[float, Group | None]:
         found: tuple[float, Group | None] = (inf, None)
@@ -112,7 +113,7 @@ class CoreGrouping:
         for count in counts[first : first + 3]:
             if self.one.overlap(start, end, count) > self.one.pins.max_halo:
                 continue
-            cycles, loaded = self.one._tile_sums(start, end, count)
+            cycles, loaded = self.one.tile_sums(start, end, count)
             rounds = count // self.cores
             moved = (loaded / self.rate if loads else 0.0) + stores
             work = max(cycles / self.cores, moved + constants)

@@ -296,7 +296,7 @@ class _Builder:
             if (
                 source in self.whole
                 and layer.inputs[operand].view_of is None
-                and self.grouping._dies(source, index)
+                and self.grouping.dies(source, index)
                 and not self._needed_in_dram(source)
             ):
                 buffer = self.whole.pop(source)

@@ -144,6 +144,11 @@ class Program:
             ctypes.addressof(self._segments),
         )  # fmt: skip
 
+    def bind(self, number: int, memory: Array) -> None:
+        """Use other memory for a segment; it must live as long as it is used."""
+        self.segments[number] = memory
+        self._segments[number] = RawSegment(memory.ctypes.data, memory.size)
+
     @property
     def address(self) -> int:
         """Of the struct."""

@@ -89,6 +89,14 @@ class Simulator:
         )
         calls.check(status, error, program.streams, self.compiled.layers, subgraph.name)
 
+    def bind(self, number: int, memory: Array) -> None:
+        """Use other memory, bytes of the segment's size, for a segment after the constants."""
+        if not 0 < number < len(self.segments) or memory.shape != self.segments[number].shape:
+            raise SimulationError(f"segment {number} cannot be {memory.size} bytes", where=self.compiled.name)
+        self.segments[number] = memory
+        for program in self._programs.values():
+            program.bind(number, memory)
+
     def program(self, index: int) -> calls.Program:
         """The streams of an NPU subgraph."""
         return self._programs[index]

@@ -30,9 +30,9 @@ def write(segments: list[Array], tensor: Tensor, value: Array) -> None:
 
 
 def read(segments: list[Array], tensor: Tensor) -> Array:
-    """A tensor as a raw array of its logical shape."""
+    """A tensor as a raw array of its logical shape: a copy, which later runs leave alone."""
     back = np.argsort(tensor.order) if tensor.order else ()
-    return np.ascontiguousarray(_place(segments, tensor).transpose(tuple(back)))
+    return np.array(_place(segments, tensor).transpose(tuple(back)), order="C")
 
 
 def _place(segments: list[Array], tensor: Tensor) -> Array:

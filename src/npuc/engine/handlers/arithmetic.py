@@ -153,6 +153,13 @@ def mul(op: npu.Mul, graph: Graph, threads: int) -> Step:
     return run
 
 
+@handles(top.Max, top.Min, only_integer=True, recordable=True)
+def choose(op: Any, graph: Graph, threads: int) -> Step:
+    """The larger or the smaller of two operands, broadcast."""
+    rank, run = len(shape_of(op.y)), eltwise.maximum if isinstance(op, top.Max) else eltwise.minimum
+    return lambda arrays: [outward(run(inward(arrays[0], rank), inward(arrays[1], rank), threads=threads))]
+
+
 @handles(npu.Requant, recordable=True)
 def requant(op: npu.Requant, graph: Graph, threads: int) -> Step:
     """Another scale or type."""

@@ -82,6 +82,14 @@ def split(op: top.Split, graph: Graph, threads: int) -> Step:
     return lambda arrays: list(np.split(arrays[0], ends, axis=axis))
 
 
+@handles(top.Gather, only_integer=True)
+def gather(op: top.Gather, graph: Graph, threads: int) -> Step:
+    """Slices by constant indices."""
+    axis, indices = op.axis, graph.constant(op.indices)
+    assert indices is not None
+    return lambda arrays: [np.take(arrays[0], indices, axis=axis)]
+
+
 @handles(top.Concat, only_integer=True, floats=always, recordable=True)
 def concat(op: top.Concat, graph: Graph, threads: int) -> Step:
     """Joined in the memory order of the first operand."""

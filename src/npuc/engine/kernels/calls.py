@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -134,6 +134,7 @@ def code(dtype: Any, what: str, allowed: Sequence[str] = ("int8", "uint8", "int1
     return CODES[dtype]
 
 
+@lru_cache(maxsize=1024)
 def check_zero_point(zero_point: int, dtype: Any, what: str) -> None:
     """A zero point is a value of its type."""
     limits = np.iinfo(np.dtype(dtype))

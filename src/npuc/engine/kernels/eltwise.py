@@ -7,6 +7,7 @@ docs/arithmetic-eltwise.md; the parameters come from `npuc.quant.arithmetic`.
 from __future__ import annotations
 
 import ctypes
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -215,6 +216,7 @@ def _choose(a: Array, b: Array, larger: int, lo: int | None, hi: int | None, thr
     return y
 
 
+@lru_cache(maxsize=1024)
 def _limits(dtype: np.dtype[Any], lo: int | None, hi: int | None) -> tuple[int, int]:
     limits = np.iinfo(dtype)
     low = int(limits.min) if lo is None else lo
@@ -224,6 +226,7 @@ def _limits(dtype: np.dtype[Any], lo: int | None, hi: int | None) -> tuple[int, 
     return low, high
 
 
+@lru_cache(maxsize=1024)
 def _check_scale(scale: float) -> None:
     with np.errstate(over="ignore", under="ignore"):
         single = np.float32(scale)

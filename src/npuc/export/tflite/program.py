@@ -29,7 +29,7 @@ from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import quant_of
 from npuc.ir.npu import NpuOp
 
-_SHOWN = 20
+_SHOWN = 4
 """Layers that an error names for one reason."""
 
 

@@ -16,7 +16,7 @@ from npuc.ir.definition import (
     text,
     top_op,
 )
-from npuc.ir.dtypes import dtype_of, tensor_type
+from npuc.ir.dtypes import dtype_of, element_of, tensor_type
 
 
 class Unary(TopOp):
@@ -39,11 +39,11 @@ class Binary(TopOp):
 
     def infer(self) -> Sequence[Attribute]:
         """The broadcast shape."""
-        return [tensor_type(broadcast(shape_of(self.a), shape_of(self.b)), dtype_of(self.a.type))]
+        return [tensor_type(broadcast(shape_of(self.a), shape_of(self.b)), element_of(self.a))]
 
     def check(self) -> None:
         """Both operands have the same element type."""
-        require(dtype_of(self.a.type) == dtype_of(self.b.type), "operands have different element types")
+        require(element_of(self.a) == element_of(self.b), "operands have different element types")
 
 
 class FusedBinary(Binary):

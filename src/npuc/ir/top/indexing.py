@@ -17,7 +17,7 @@ from npuc.ir.definition import (
     text,
     top_op,
 )
-from npuc.ir.dtypes import dtype_of, tensor_type
+from npuc.ir.dtypes import dtype_of, element_of, tensor_type
 
 
 @top_op
@@ -35,7 +35,7 @@ class Gather(TopOp):
         x = shape_of(self.x)
         axis = normal_axis(self.axis, len(x))
         require(len(x) >= 1, "a scalar has nothing to gather from")
-        return [tensor_type((*x[:axis], *shape_of(self.indices), *x[axis + 1 :]), dtype_of(self.x.type))]
+        return [tensor_type((*x[:axis], *shape_of(self.indices), *x[axis + 1 :]), element_of(self.x))]
 
 
 @top_op

@@ -14,7 +14,15 @@ from npuc.partition.host import on_host, same_on_host
 from npuc.partition.host.numbers import F32
 
 same_on_host(
-    top.Reshape, top.Permute, top.Concat, top.Split, top.Slice, top.Expand, top.Tile, top.ShuffleChannel
+    top.Reshape,
+    top.Permute,
+    top.Concat,
+    top.Split,
+    top.Slice,
+    top.Expand,
+    top.Tile,
+    top.ShuffleChannel,
+    top.Gather,
 )
 
 
@@ -48,6 +56,13 @@ def nearest(op: top.Resize, emit: Emitter) -> None:
     for axis, index in maps:
         x = emit("Gather", x, index, axis=axis)
     emit("Identity", x, to=op.y)
+
+
+@on_host(top.Max, top.Min)
+def choose(op: Any, emit: Emitter) -> None:
+    """Through float32: ONNX Runtime compares few types of integers."""
+    y = emit("Max" if isinstance(op, top.Max) else "Min", emit.cast(op.a, F32), emit.cast(op.b, F32))
+    emit.cast(y, dtype_of(op.y.type), to=op.y)
 
 
 @on_host(top.DepthToSpace, top.SpaceToDepth)

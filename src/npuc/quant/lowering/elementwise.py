@@ -67,6 +67,15 @@ def mul(op: top.Mul, context: Context) -> Value:
     return made
 
 
+@lowers(top.Max, top.Min)
+def choose(op: Any, context: Context) -> Value:
+    """Both operands in the type of the result: the larger integer stands for the larger real."""
+    to = context.type_of(op.y)
+    a, b = context.joined(op.a, to), context.joined(op.b, to)
+    made: Value = context.emit(type(op), a, b, loc=op.location).y
+    return made
+
+
 @lowers(top.AvgPool)
 def avg_pool(op: top.AvgPool, context: Context) -> Value:
     """The sum of a window times 1 / count, with a multiplier for every count that occurs."""

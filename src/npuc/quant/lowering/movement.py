@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from npuc.ir import Value, top
+from npuc.ir import Value, shape_of, top
 from npuc.ir.definition import TopOp
 from npuc.ir.top.movement import MOVERS
 from npuc.quant.lower import Context
@@ -37,6 +37,21 @@ def max_pool(op: top.MaxPool, context: Context) -> list[Value]:
 def pad(op: top.Pad, context: Context) -> list[Value]:
     """The border holds the integer that stands for the pad value."""
     return _moved(op, context)
+
+
+@lowers(top.Gather, same_type=True)
+def gather(op: top.Gather, context: Context) -> Value:
+    """Integers chosen by constant indices."""
+    indices = context.constant(op.indices)
+    if indices is None:
+        raise NoIntegerForm("its indices are computed at run time")
+    size = shape_of(op.x)[op.axis]
+    if indices.size and not -size <= indices.min() <= indices.max() < size:
+        raise NoIntegerForm(f"an index is not in -{size}..{size - 1}")
+    made: Value = context.emit(
+        top.Gather, context.integer(op.x), context.real(op.indices), axis=op.axis, loc=op.location
+    ).y
+    return made
 
 
 @lowers(top.Resize, same_type=True)

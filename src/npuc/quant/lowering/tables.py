@@ -201,7 +201,8 @@ def prelu(op: top.PRelu, context: Context) -> Value:
         raise NoIntegerForm("its slope is computed at run time")
     channels = shape_of(op.x)[1]
     spatial = len(shape_of(op.x)) - 2
-    per_channel = slope.size == 1 or tuple(slope.shape[-spatial - 1 :]) == (channels, *[1] * spatial)
+    shape = (channels, *[1] * spatial)
+    per_channel = slope.size == 1 or (slope.size == channels and tuple(slope.shape[-spatial - 1 :]) == shape)
     if x.dtype.itemsize != 1 or y.dtype.itemsize != 1 or not per_channel:
         raise NoIntegerForm("its slope is not per channel, or its tensors are not of 8 bits")
     scheme = context.scheme(op)

@@ -244,26 +244,23 @@ def _ranks(problem: Problem) -> list[tuple[int, Ints]]:
 
 
 def _exact(best: _Best, enough: int, impossible: int, budget: _Budget, only: bool) -> int:
-    """Search for `enough` and, unless only that counts, for what lies between; returns what is proven impossible."""
+    """Search for `enough` and, unless only that counts, for what lies above; returns what is proven impossible.
+
+    A size that was not found within its share of the steps is given up, and so is everything below it.
+    """
     problem = best.problem
-    unit = problem.unit
-    given_up = impossible
-    target = enough
-    while not budget.over and (best.size is None or target < best.size):
-        share = budget.left if only or best.size is None else max(budget.left // 2, 1)
-        verdict = _search(best, target, share, budget)
-        if only:
-            return target if verdict is False else impossible
+    # Without rounding, sizes of plans are multiples of the unit.
+    grain = 1 if (problem.heights % problem.unit).any() else problem.unit
+    low = target = enough
+    while not budget.over and (best.size is None or low < best.size):
+        verdict = _search(best, target, budget.left if only else -(-budget.left // 2), budget)
         if verdict is False:
-            impossible = max(impossible, target)
+            impossible = target + grain - 1
+        if only or best.size is None:
+            break
         if verdict is not True:
-            given_up = max(given_up, target)
-        if best.size is None:
-            break
-        step = max((best.size - given_up) // 2 // unit * unit, 1)
-        target = given_up + step if verdict is not None or step > unit else best.size
-        if given_up >= best.size - 1:
-            break
+            low = target + grain
+        target = low + (best.size - low) // 2 // grain * grain
     return impossible
 
 

@@ -76,6 +76,8 @@ def check(buffers: Sequence[Buffer], banks: Banks | None) -> None:
         seen.add(b.name)
         if not 1 <= b.size <= LARGEST:
             raise MemoryPlanError(f"a size of {b.size} bytes makes no sense", where=where)
+        if not -LARGEST <= b.start <= LARGEST or not -LARGEST <= b.end <= LARGEST:
+            raise MemoryPlanError(f"a lifetime of [{b.start}, {b.end}) makes no sense", where=where)
         if b.start >= b.end:
             raise MemoryPlanError(f"it is never alive: its lifetime is [{b.start}, {b.end})", where=where)
         if not 1 <= b.alignment <= LARGEST:
@@ -148,8 +150,8 @@ def build(buffers: Sequence[Buffer], groups: tuple[tuple[int, ...], ...], banks:
     if sum(rounded) + sum(alignment) > LARGEST:
         raise MemoryPlanError("the buffers are too large for the planner in all")
     first = np.cumsum([0, *map(len, groups)]).astype(np.int32)
-    start = np.array([buffers[k].start for k in flat], object)
-    end_times = np.array([buffers[k].end for k in flat], object)
+    start = np.array([buffers[k].start for k in flat], np.int64)
+    end_times = np.array([buffers[k].end for k in flat], np.int64)
     begin, finish, sections = sections_of(start, end_times)
     items = Items(
         sections,

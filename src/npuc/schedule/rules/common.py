@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ Array = np.ndarray[Any, Any]
 
 DTYPES = {"i8": 0, "ui8": 1, "i16": 2, "i32": 3, "i4": 4, "f32": 5, "bf16": 6, "f16": 7, "i64": 8}
 """Codes of element types, as the instruction set has them."""
+LIMITS = {"i8": (-128, 127), "ui8": (0, 255), "i16": (-32768, 32767)}
+"""The least and the greatest number of each type of activations."""
 KINDS = {"double": 0, "single": 1, "single_even": 2, "pow2": 3, "float": 4}
 """Codes of requantization kinds."""
 ABSENT = 0xFFFFFFFF
@@ -85,22 +88,37 @@ def is_natural(tensor: Tensor) -> bool:
     return c == 1 or h * w == 1
 
 
-def to_natural(tensor: Tensor, slot: str, start: int) -> Draft:
-    """A copy of rank 4 to the natural order, from a slot to byte `start` of scratch memory."""
-    return _turn(tensor, Place(slot), Place("scratch", start), back=False)
+def turned(
+    tensor: Tensor,
+    order: tuple[int, ...],
+    source: Place,
+    target: Place,
+    rows: int | None = None,
+    back: bool = False,
+) -> Draft:
+    """A copy that gives the axes of a tensor another order in memory, outermost first, or brings them back.
 
-
-def from_natural(tensor: Tensor, slot: str, start: int) -> Draft:
-    """The copy back from scratch memory."""
-    return _turn(tensor, Place("scratch", start), Place(slot), back=True)
-
-
-def _turn(tensor: Tensor, source: Place, target: Place, back: bool) -> Draft:
-    n, c, h, w = tensor.shape
-    memory, natural = (h * w * c, 1, w * c, c), (c * h * w, h * w, w, 1)
+    Of a picture it may be some rows.
+    """
+    shape = list(tensor.shape)
+    if rows is not None:
+        shape[2] = rows
+    memory, dense = _strides(shape, tensor.order), _strides(shape, order)
+    pad = (0,) * (6 - len(shape))
     fields = {
-        "x": source, "y": target, "bytes": tensor.itemsize, "size": (1, 1, n, c, h, w),
-        "x_stride": (0, 0, *(natural if back else memory)), "y_stride": (0, 0, *(memory if back else natural)),
+        "x": source, "y": target, "bytes": tensor.itemsize, "size": (*(1,) * len(pad), *(shape[i] for i in order)),
+        "x_stride": (*pad, *((dense if back else memory)[i] for i in order)),
+        "y_stride": (*pad, *((memory if back else dense)[i] for i in order)),
     }  # fmt: skip
-    spans = [(place.slot, place.offset, place.offset + tensor.size) for place in (source, target)]
+    size = prod(shape) * tensor.itemsize
+    spans = [(place.slot, place.offset, place.offset + size) for place in (source, target)]
     return Draft("copy", "vector", fields, (spans[0],), (spans[1],))
+
+
+def _strides(shape: list[int], order: tuple[int, ...]) -> list[int]:
+    """The stride of each axis in elements if they lie densely in an order."""
+    strides, step = [0] * len(shape), 1
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= shape[axis]
+    return strides

@@ -10,19 +10,28 @@ import numpy as np
 from npuc.ir import Graph, npu, top
 from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, Tensor, layout, packed
 from npuc.schedule.rules import NotHere, Tensors, layers_as
-from npuc.schedule.rules.common import DTYPES, KINDS, result, source, stage, stage_constants, window_rows
+from npuc.schedule.rules.common import (
+    DTYPES,
+    KINDS,
+    LIMITS,
+    result,
+    source,
+    stage,
+    stage_constants,
+    window_rows,
+)
 
 Array = np.ndarray[Any, Any]
 
 
-@layers_as(npu.Add, npu.Sub, npu.Mul)
+@layers_as(npu.Add, npu.Sub, npu.Mul, top.Max, top.Min)
 def binary(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     """Operands are broadcast by strides; a constant operand lies among the constants."""
     y = tensor(op.y)
     constants: dict[str, Array] = {}
     operands: list[tuple[str, Tensor]] = []
     inputs: list[Tensor] = []
-    for name, value in (("a", op.a), ("b", op.b)):
+    for letter, value in (("a", op.a), ("b", op.b)):
         one = tensor(value)
         array = graph.constant(value)
         if array is None:
@@ -30,9 +39,10 @@ def binary(op: Any, graph: Graph, tensor: Tensors) -> Layer:
             inputs.append(one)
         else:
             order = one.order
-            constants[name] = np.ascontiguousarray(array.transpose(order))
-            operands.append((name, one))
-    if isinstance(op, npu.Mul):
+            constants[letter] = np.ascontiguousarray(array.transpose(order))
+            operands.append((letter, one))
+    name = "mul" if isinstance(op, npu.Mul) else "minmax" if isinstance(op, top.Max | top.Min) else "add"
+    if name == "mul":
         constants.update(stage_constants(op))
     places, size = layout(constants)
     views = [_view(one, y) for _, one in operands]
@@ -73,7 +83,11 @@ def binary(op: Any, graph: Graph, tensor: Tensors) -> Layer:
             fields |= {key: place, f"{key}_dtype": DTYPES[one.dtype], f"{key}_zero_point": one.zero_point}
             fields[f"{letter}_stride"] = _four(merged, 0)
         fields |= result(y, offset)
-        if isinstance(op, npu.Mul):
+        if name == "minmax":
+            del fields["b_dtype"], fields["b_zero_point"]
+            low, high = LIMITS[y.dtype]
+            fields |= {"larger": int(isinstance(op, top.Max)), "lo": low, "hi": high}
+        elif name == "mul":
             fields |= stage(op, places, 1)
         else:
             left, m_a, s_a, m_b, s_b, m, s = op.parameters
@@ -85,14 +99,13 @@ def binary(op: Any, graph: Graph, tensor: Tensors) -> Layer:
                 "zero_point": op.to.zero_point, "lo": op.lo, "hi": op.hi,
             }  # fmt: skip
         length = prod(part) * y.itemsize
-        name = "mul" if isinstance(op, npu.Mul) else "add"
         return [Draft(name, "vector", fields, tuple(reads), (("out0", offset, offset + length),))]
 
     alike = tuple(
         index for index, one in enumerate(inputs) if one.memory_shape == shape and one.itemsize == y.itemsize
     )
     return Layer(
-        name=y.name, kind=op.name.removeprefix("npu."), inputs=tuple(inputs), outputs=(y,), draft=draft,
+        name=y.name, kind=op.name.split(".")[1], inputs=tuple(inputs), outputs=(y,), draft=draft,
         need=need if cuts else None, constants=lambda channels: constants, constant_size=lambda channels: size,
         in_place=alike, source=op,
     )  # fmt: skip

@@ -14,13 +14,13 @@ from npuc.schedule.rules.common import (
     ABSENT,
     DTYPES,
     KINDS,
+    LIMITS,
     aligned,
-    from_natural,
     is_natural,
     quantized,
     result,
     source,
-    to_natural,
+    turned,
     window_rows,
 )
 
@@ -153,16 +153,27 @@ def product(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
 
         return layer(draft, need=(lambda rows: (rows,)) if x.rows > 1 else None, channels=columns)
 
-    half = aligned(x.size)
+    # The products of a row of a picture are those of its channels: each row is turned on its own.
+    order = (0, 2, 1, 3)
+    cuts = x.is_picture and y.is_picture and x.rows > 1
 
-    def turned(piece: Piece) -> list[Draft]:
+    def scratch(rows: Rows) -> int:
+        part = rows[1] - rows[0]
+        return aligned(part * x.row_size) + aligned(part * y.row_size)
+
+    def row_by_row(piece: Piece) -> list[Draft]:
+        (r0, r1), i0 = piece.rows, piece.inputs[0][0]
+        part = r1 - r0
+        half = aligned(part * x.row_size)
+        rows = part if cuts else None
+        start, offset = (r0 - i0) * x.row_size, (r0 - piece.output[0]) * y.row_size
         return [
-            to_natural(x, "in0", 0),
-            conv(count, (0, columns), 0, half, "scratch", "scratch"),
-            from_natural(y, "out0", half),
+            turned(x, order, Place("in0", start), Place("scratch"), rows),
+            conv(count * part // x.rows, (0, columns), 0, half, "scratch", "scratch"),
+            turned(y, order, Place("scratch", half), Place("out0", offset), rows, back=True),
         ]
 
-    return layer(turned, scratch=lambda rows: half + aligned(y.size))
+    return layer(row_by_row, need=(lambda rows: (rows,)) if cuts else None, scratch=scratch)
 
 
 def _activations(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
@@ -179,31 +190,50 @@ def _activations(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
         steps.append(0 if own == 1 and batch > 1 else one.shape[-1] * one.shape[-2])
     constants, places, size, count = _stage_of(op, graph)
     wide = x.shape[-1] * _largest(x) * _largest(b) >= 2**31
-    starts, room = [], 0
-    for one in (x, b, y):
-        starts.append(room)
-        room += 0 if is_natural(one) else aligned(one.size)
+    x_natural, b_natural, y_natural = is_natural(x), is_natural(b), is_natural(y)
+    # Some rows of the matrices at a time: those of a picture, or of the only matrix.
+    picture = x.is_picture and y.is_picture
+    cuts = x.rows == y.rows == x.shape[-2] > 1 and (picture or (batch == 1 and len(y.shape) != 4))
+    natural = (0, 1, 2, 3)
+
+    def places_in_scratch(part: int) -> tuple[int, int, int]:
+        """Where the second operand and the result are, and the end of both; the first is at 0."""
+        at_b = 0 if x_natural else aligned(part * x.row_size)
+        at_y = at_b + (0 if b_natural else aligned(b.size))
+        return at_b, at_y, at_y + (0 if y_natural else aligned(part * y.row_size))
 
     def draft(piece: Piece) -> list[Draft]:
-        drafts, where = [], []
-        for slot, one, start in zip(("in0", "in1", "out0"), (x, b, y), starts, strict=True):
-            turned = not is_natural(one)
-            where.append(("scratch", start) if turned else (slot, 0))
-            if turned and one is not y:
-                drafts.append(to_natural(one, slot, start))
+        (r0, r1), i0 = piece.rows, piece.inputs[0][0]
+        part = r1 - r0
+        rows = part if cuts else None
+        start, offset = (r0 - i0) * x.row_size, (r0 - piece.output[0]) * y.row_size
+        at_b, at_y, _ = places_in_scratch(part)
+        a = ("in0", start) if x_natural else ("scratch", 0)
+        second = ("in1", 0) if b_natural else ("scratch", at_b)
+        out = ("out0", offset) if y_natural else ("scratch", at_y)
+        m = part if cuts else x.shape[-2]
+        drafts = []
+        if not x_natural:
+            drafts.append(turned(x, natural, Place("in0", start), Place(*a), rows))
+        if not b_natural:
+            drafts.append(turned(b, natural, Place("in1"), Place(*second)))
         fields = {
-            **source(x, *where[0]),
-            "b": Place(*where[1]), "b_dtype": DTYPES[b.dtype], "b_zero_point": b.zero_point,
-            "batch": batch, "m": x.shape[-2], "k": x.shape[-1], "cols": y.shape[-1],
-            "a_step": steps[0], "b_step": steps[1],
+            **source(x, *a),
+            "b": Place(*second), "b_dtype": DTYPES[b.dtype], "b_zero_point": b.zero_point,
+            "batch": batch, "m": m, "k": x.shape[-1], "cols": y.shape[-1],
+            "a_step": steps[0] // x.shape[-2] * m, "b_step": steps[1],
             "transposed_b": int(op.transpose_b), "wide": int(wide),
-            **result(y, where[2][1], where[2][0]),
+            **result(y, out[1], out[0]),
             **_stage_fields(op, places, count),
         }  # fmt: skip
-        spans = [(slot, at, at + one.size) for (slot, at), one in zip(where, (x, b, y), strict=True)]
-        drafts.append(Draft("matmul", "matrix", fields, (*spans[:2], ("const", 0, size)), (spans[2],)))
-        if not is_natural(y):
-            drafts.append(from_natural(y, "out0", starts[2]))
+        reads = (
+            (a[0], a[1], a[1] + part * x.row_size), (second[0], second[1], second[1] + b.size), ("const", 0, size),
+        )  # fmt: skip
+        drafts.append(
+            Draft("matmul", "matrix", fields, reads, ((out[0], out[1], out[1] + part * y.row_size),))
+        )
+        if not y_natural:
+            drafts.append(turned(y, natural, Place(*out), Place("out0", offset), rows, back=True))
         return drafts
 
     return Layer(
@@ -212,15 +242,16 @@ def _activations(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
         inputs=(x, b),
         outputs=(y,),
         draft=draft,
+        need=(lambda rows: (rows, (0, b.rows))) if cuts else None,
         constants=lambda channels: constants,
         constant_size=lambda channels: size,
-        scratch=lambda rows: room,
+        scratch=lambda rows: places_in_scratch(rows[1] - rows[0])[2],
         source=op,
     )
 
 
 def _largest(tensor: Any) -> int:
-    low, high = {"i8": (-128, 127), "ui8": (0, 255), "i16": (-32768, 32767)}[tensor.dtype]
+    low, high = LIMITS[tensor.dtype]
     return int(max(high - tensor.zero_point, tensor.zero_point - low))
 
 

@@ -11,7 +11,7 @@ from npuc.engine.handlers.movement import nearest_maps
 from npuc.ir import Graph, top
 from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, Tensor, layout
 from npuc.schedule.rules import NotHere, Tensors, layers_as
-from npuc.schedule.rules.common import is_natural
+from npuc.schedule.rules.common import LIMITS, is_natural
 from npuc.schedule.rules.elementwise import copied
 
 Array = np.ndarray[Any, Any]
@@ -326,6 +326,41 @@ def space_to_depth(op: top.SpaceToDepth, graph: Graph, tensor: Tensors) -> Layer
     )  # fmt: skip
 
 
+@layers_as(top.Gather)
+def gather(op: top.Gather, graph: Graph, tensor: Tensors) -> Layer:
+    """One slice as a copy; several, where the axis keeps its place, by their indices."""
+    x, y = tensor(op.x), tensor(op.y)
+    indices, axis = graph.constant(op.indices), op.axis % len(x.shape)
+    if indices is None or not indices.size:
+        raise NotHere("its indices are computed at run time")
+    chosen = [int(index) % x.shape[axis] for index in indices.reshape(-1)]
+    strides, mine = memory_strides(x), memory_strides(y)
+    kept = [i for i in range(len(x.shape)) if i != axis]
+    if indices.ndim == 0:
+        axes = [(x.shape[i], strides[i], mine[n]) for n, i in enumerate(kept)]
+        axes.sort(key=lambda one: -one[2])
+        return _whole(op, x, y, lambda: [copy(x, axes, chosen[0] * strides[axis])])
+    if indices.ndim != 1:
+        raise NotHere("its indices have several axes")
+    at = x.order.index(axis)
+    table = {"index": np.array(chosen, "<i4")}
+    _, size = layout(table)
+
+    def draft(piece: Piece) -> list[Draft]:
+        fields = {
+            "x": Place("in0"), "y": Place("out0"), "index": Place("const"), "bytes": x.itemsize,
+            "outer": prod(x.memory_shape[:at]), "x_size": x.shape[axis], "y_size": len(chosen),
+            "inner": prod(x.memory_shape[at + 1 :]),
+        }  # fmt: skip
+        reads = (("in0", 0, x.size), ("const", 0, size))
+        return [Draft("gather", "vector", fields, reads, (("out0", 0, y.size),))]
+
+    return Layer(
+        name=y.name, kind="gather", inputs=(x,), outputs=(y,), draft=draft,
+        constants=lambda channels: table, constant_size=lambda channels: size, source=op,
+    )  # fmt: skip
+
+
 @layers_as(top.Resize)
 def nearest(op: top.Resize, graph: Graph, tensor: Tensors) -> Layer:
     """Nearest neighbours: an index for each row and column."""
@@ -347,7 +382,7 @@ def pad(op: top.Pad, graph: Graph, tensor: Tensors) -> Layer:
             raise NotHere(f"a pad of mode {op.mode} along these axes")
         maps = [np.pad(np.arange(x.shape[i]), (before[i], after[i]), mode=op.mode) for i in (2, 3)]  # type: ignore[call-overload]
         return _mapped(op, x, y, *maps)
-    least, most = {"i8": (-128, 127), "ui8": (0, 255), "i16": (-32768, 32767)}[x.dtype]
+    least, most = LIMITS[x.dtype]
     border = int(min(max(np.rint(op.value / x.scale) + x.zero_point, least), most))
     strides, mine = memory_strides(x), memory_strides(y)
     cuts = x.is_picture and x.rows > 1 and y.rows > 1

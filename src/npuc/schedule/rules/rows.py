@@ -11,7 +11,7 @@ from npuc.engine.kernels.resampling import interpolation
 from npuc.ir import Graph, npu, top
 from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, Tensor, layout
 from npuc.schedule.rules import NotHere, Tensors, layers_as
-from npuc.schedule.rules.common import ABSENT, result, source, stage, stage_constants
+from npuc.schedule.rules.common import ABSENT, aligned, result, source, stage, stage_constants, turned
 from npuc.schedule.rules.movement import copy, memory_strides, natural_strides
 
 Array = np.ndarray[Any, Any]
@@ -30,47 +30,53 @@ def _around(
     """A layer that wants its operand with the logical axes in `order` in memory, and gives its result so.
 
     Where memory has that order already, it is one instruction; otherwise copies through scratch memory stand around it.
+    Rows of the tensor that do not depend on each other (`by_row`) may come a few at a time.
     """
     places, size = layout(constants)
     reads_const = (("const", 0, size),) if size else ()
-    half = -(-x.size // 64) * 64
     same = x.order == order or _same_bytes(x, order)
-    # Rows that are independent of each other may come a few at a time.
     per_row, rest = divmod(core(places)["rows"], x.rows)
-    cuts = by_row and same and x.rows > 1 and not rest and x.shape == y.shape
+    cuts = by_row and x.rows > 1 and not rest and x.shape == y.shape and (same or x.is_picture)
 
     def draft(piece: Piece) -> list[Draft]:
+        (r0, r1), i0 = piece.rows, piece.inputs[0][0]
+        start, offset = (r0 - i0) * x.row_size, (r0 - piece.output[0]) * y.row_size
+        length = (r1 - r0) * x.row_size
+        fields = core(places)
+        if cuts:
+            fields["rows"] = per_row * (r1 - r0)
+        half = aligned(length)
+        before, after = (("in0", start), ("out0", offset)) if same else (("scratch", 0), ("scratch", half))
+        end = after[1] + (r1 - r0) * y.row_size
+        made = Draft(
+            kind, "vector", {**source(x, *before), **result(y, after[1], after[0]), **fields},
+            ((before[0], before[1], before[1] + length), *reads_const), ((*after, end),),
+        )  # fmt: skip
         if same:
-            r0, r1 = piece.rows if cuts else (0, x.rows)
-            start = (r0 - piece.inputs[0][0]) * x.row_size if cuts else 0
-            offset = (r0 - piece.output[0]) * y.row_size if cuts else 0
-            fields = {**source(x, offset=start), **result(y, offset), **core(places)}
-            if cuts:
-                fields["rows"] = per_row * (r1 - r0)
-            reads = ("in0", start, start + (r1 - r0) * x.row_size)
-            writes = ("out0", offset, offset + (r1 - r0) * y.row_size)
-            return [Draft(kind, "vector", fields, (reads, *reads_const), (writes,))]
-        moved = natural_strides(tuple(x.shape[axis] for axis in order))
-        there = [(x.shape[axis], memory_strides(x)[axis], moved[i]) for i, axis in enumerate(order)]
-        fields = {**source(x, "scratch"), **result(y, half, "scratch"), **core(places)}
-        back = [(y.shape[axis], moved[i], memory_strides(y)[axis]) for i, axis in enumerate(order)]
+            return [made]
+        rows = r1 - r0 if cuts else None
         return [
-            copy(x, there, target="scratch"),
-            Draft(
-                kind,
-                "vector",
-                fields,
-                (("scratch", 0, x.size), *reads_const),
-                (("scratch", half, half + y.size),),
-            ),
-            copy(y, back, half // y.itemsize, source="scratch"),
+            turned(x, order, Place("in0", start), Place("scratch"), rows),
+            made,
+            turned(y, order, Place("scratch", half), Place("out0", offset), rows, back=True),
         ]
+
+    def scratch(rows: Rows) -> int:
+        part = rows[1] - rows[0]
+        return 0 if same else aligned(part * x.row_size) + aligned(part * y.row_size)
 
     return Layer(
         name=y.name, kind=kind, inputs=(x,), outputs=(y,), draft=draft, need=(lambda rows: (rows,)) if cuts else None,
-        constants=lambda channels: constants, constant_size=lambda channels: size,
-        scratch=lambda rows: 0 if same else half + -(-y.size // 64) * 64, source=op,
+        constants=lambda channels: constants, constant_size=lambda channels: size, scratch=scratch, source=op,
     )  # fmt: skip
+
+
+def _inner(x: Tensor, axis: int) -> tuple[tuple[int, ...], bool]:
+    """An order of the axes with one of them innermost, and whether the rows of a picture are apart in it."""
+    if axis == x.order[-1]:
+        return x.order, True
+    rest = [i for i in ((0, 2, 1, 3) if len(x.shape) == 4 else range(len(x.shape))) if i != axis]
+    return (*rest, axis), len(x.shape) == 4 and axis != 2
 
 
 def _same_bytes(x: Tensor, order: tuple[int, ...]) -> bool:
@@ -84,7 +90,7 @@ def softmax(op: npu.Softmax, graph: Graph, tensor: Tensors) -> Layer:
     x, y = tensor(op.x), tensor(op.y)
     rank = len(x.shape)
     axis = op.axis % rank
-    order = (*(i for i in (x.order if axis == x.order[-1] else range(rank)) if i != axis), axis)
+    order, apart = _inner(x, axis)
     multiplier, shift, left, diff_min = op.parameters
     width = x.shape[axis]
     tables = {}
@@ -114,7 +120,7 @@ def softmax(op: npu.Softmax, graph: Graph, tensor: Tensors) -> Layer:
             "zero_point": y.zero_point, "lo": op.lo, "hi": op.hi,
         }  # fmt: skip
 
-    return _around(op, x, y, order, core, tables, "softmax")
+    return _around(op, x, y, order, core, tables, "softmax", apart)
 
 
 @layers_as(npu.Norm)
@@ -126,20 +132,22 @@ def norm(op: npu.Norm, graph: Graph, tensor: Tensors) -> Layer:
     assert gain is not None and bias is not None
     shift, epsilon, width = op.parameters
     axis = op.axis % rank
-    natural = tuple(range(rank))
+    natural, apart = tuple(range(rank)), True
     if op.mode in ("instance", "group"):
         if rank != 4:
             raise NotHere(f"a norm of mode {op.mode} that is not over pictures")
         _, c, h, w = x.shape
-        order, rows = natural, x.shape[0] * op.groups
+        order, rows, apart = natural, x.shape[0] * op.groups, False
         by_channel = gain.size > 1
         entry = (op.groups, c // op.groups, h * w) if by_channel else (1, 0, c // op.groups * h * w)
     elif op.mode == "l2":
-        order = (*(i for i in range(rank) if i != axis), axis)
+        order, apart = _inner(x, axis)
         rows = prod(x.shape) // x.shape[axis]
         entry = (1, 0, 1) if gain.size > 1 else (1, 0, max(width, 1))
     else:
         order, rows = natural, prod(x.shape[:axis])
+        if rank == 4:
+            order, apart = _inner(x, 3) if axis == 3 else (natural, False)
         entry = (1, 0, 1) if gain.size > 1 else (1, 0, max(width, 1))
 
     def core(places: dict[str, int]) -> dict[str, Any]:
@@ -152,7 +160,7 @@ def norm(op: npu.Norm, graph: Graph, tensor: Tensors) -> Layer:
         }  # fmt: skip
 
     constants = {"gain": gain.astype("<i4"), "bias": bias.astype("<i8")}
-    return _around(op, x, y, order, core, constants, "norm", by_row=entry[0] == 1)
+    return _around(op, x, y, order, core, constants, "norm", apart)
 
 
 @layers_as(npu.ReduceSum, top.Reduce, top.ArgReduce)

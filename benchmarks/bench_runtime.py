@@ -1,0 +1,169 @@
+"""The runtime: what `run` costs beside the native call, jobs in the background, and the time to load a large file.
+
+    python benchmarks/bench_runtime.py             everything (`make bench-runtime`)
+    python benchmarks/bench_runtime.py --model model.npu --jobs 50 --load 100
+
+Overhead: the demo network, the best of many runs, over the best of the bare calls of the simulator for its NPU subgraphs.
+Throughput: jobs a second of `execute_async` with two workers over `run` in a loop, in turns; on a network of about a
+millisecond unless `--model` names another. It needs two free cores. Load: a file with so many megabytes of constants that is
+mapped, with and without its checksum, and an ONNX Runtime session on an ONNX model with the same constants.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npuc.calib.sources import random_data
+from npuc.codegen.compile_model import compile_model
+from npuc.codegen.file import load_compiled, save_compiled
+from npuc.codegen.program import CompiledModel, NpuSubgraph
+from npuc.flow import network_to_quantize, quantize_network, ranges_from, schemes_of
+from npuc.frontend.onnx import ImportOptions
+from npuc.runtime import Runner
+from npuc.sim import Simulator, calls
+from npuc.target import load_target
+
+_ROOT = Path(__file__).resolve().parents[1]
+_TARGET = load_target("edge-1t")
+
+
+def digits(batch: int) -> CompiledModel:
+    """The demo network for so many pictures at a time."""
+    options = ImportOptions(input_shapes={"image": (batch, 1, 8, 8)})
+    graph = network_to_quantize(_ROOT / "examples" / "digits.onnx", options)
+    ranges = ranges_from(graph, random_data(graph, 4, 0), schemes_of(graph, None, _TARGET), "max")
+    return compile_model(quantize_network(graph, ranges, None, _TARGET).graph, _TARGET, level=1)
+
+
+def best(function: Callable[[], Any], times: int) -> float:
+    """The shortest of many runs, in seconds."""
+    found = float("inf")
+    for _ in range(times):
+        begin = time.perf_counter()
+        function()
+        found = min(found, time.perf_counter() - begin)
+    return found
+
+
+def inputs_of(runner: Runner) -> dict[str, Any]:
+    """Zeros for all inputs."""
+    return {one.name: np.zeros(one.shape, one.dtype) for one in runner.input_tensors}
+
+
+def bare_calls(model: CompiledModel) -> Callable[[], None]:
+    """The calls of the simulator for all NPU subgraphs, and nothing else."""
+    simulator, error = Simulator(model), calls.RawError(core=-1, instruction=-1)
+    run = calls.function("npuc_sim_run")
+    numbers = [k for k, one in enumerate(model.subgraphs) if isinstance(one, NpuSubgraph)]
+    arguments = [
+        (simulator.handle, simulator.program(k).address, 1, ctypes.addressof(error)) for k in numbers
+    ]
+
+    def call() -> None:
+        for one in arguments:
+            if run(*one):
+                raise SystemExit(error.message.decode())
+
+    call.__dict__["kept"] = simulator
+    return call
+
+
+def overhead(times: int) -> None:
+    """Print what `run` costs beside the native call."""
+    model = digits(1)
+    native = best(bare_calls(model), times)
+    print(f"overhead of run over the native call ({native * 1e6:.1f} us), the bar is 50 us")
+    for title, raw in (("reals", False), ("raw integers", True)):
+        with Runner(model, raw=raw, workers=1) as runner:
+            inputs = inputs_of(runner)
+            outputs = {one.name: np.zeros(one.shape, one.dtype) for one in runner.output_tensors}
+            taken = best(lambda runner=runner, inputs=inputs: runner.run(inputs), times)  # type: ignore[misc]
+            lent = best(lambda: runner.run(inputs, outputs), times)  # noqa: B023
+            print(
+                f"  {title:14}{(taken - native) * 1e6:8.1f} us, into the caller's arrays {(lent - native) * 1e6:.1f} us"
+            )
+
+
+def throughput(model: CompiledModel, jobs: int, rounds: int) -> None:
+    """Print jobs a second in a loop and in the background."""
+    with Runner(model, workers=2) as runner:
+        inputs = inputs_of(runner)
+        for job in [runner.execute_async(inputs) for _ in range(4)]:
+            job.result()
+        ratios, rates = [], []
+        for _ in range(rounds):
+            begin = time.perf_counter()
+            for _ in range(jobs):
+                runner.run(inputs)
+            middle = time.perf_counter()
+            for job in [runner.execute_async(inputs) for _ in range(jobs)]:
+                job.result()
+            end = time.perf_counter()
+            ratios.append((middle - begin) / (end - middle))
+            rates.append(jobs / (middle - begin))
+    print(
+        f"execute_async with 2 workers over run in a loop ({max(rates):.0f} jobs a second): "
+        f"{max(ratios):.2f} at best, {statistics.median(ratios):.2f} in the middle of {rounds}; the bar is 1.6"
+    )
+
+
+def loading(megabytes: int) -> None:
+    """Print the time to load constants of a size, and what an ONNX Runtime session takes."""
+    import onnx
+    import onnxruntime as ort
+    from onnx import TensorProto, helper
+
+    size = megabytes << 20
+    model = digits(1)
+    data = np.random.default_rng(0).integers(0, 256, size, np.uint8)
+    data[: model.weights.size] = model.weights
+    segments = (replace(model.segments[0], size=size), *model.segments[1:])
+    with tempfile.TemporaryDirectory() as folder:
+        ours, theirs = Path(folder) / "large.npu", Path(folder) / "large.onnx"
+        save_compiled(replace(model, weights=data, segments=segments), ours)
+        table = helper.make_tensor("table", TensorProto.UINT8, (size // 1024, 1024), data.tobytes(), raw=True)
+        node = helper.make_node("Gather", ["table", "index"], ["row"])
+        ports = [
+            helper.make_tensor_value_info("index", TensorProto.INT64, (1,)),
+            helper.make_tensor_value_info("row", TensorProto.UINT8, (1, 1024)),
+        ]
+        graph = helper.make_graph([node], "g", ports[:1], ports[1:], [table])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), theirs)
+        del table, graph, data
+        session = best(lambda: ort.InferenceSession(theirs, providers=["CPUExecutionProvider"]), 3)
+        print(f"load of {megabytes} MB of constants; an ONNX Runtime session takes {session * 1e3:.1f} ms")
+        for title, verify in (("mapped only", False), ("with checksum", True)):
+            taken = best(lambda verify=verify: Runner(ours, verify=verify).close(), 5)  # type: ignore[misc]
+            print(
+                f"  {title:14}{taken * 1e3:8.1f} ms, {taken / session:.3f} of the session; the bar is 20 ms"
+            )
+
+
+def main() -> None:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", type=Path, help="a .npu file for the throughput")
+    parser.add_argument("--jobs", type=int, default=400, help="jobs of a round")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--times", type=int, default=2000, help="runs that the best is taken of")
+    parser.add_argument("--load", type=int, default=100, metavar="MB", help="constants of the large file")
+    given = parser.parse_args()
+    overhead(given.times)
+    throughput(load_compiled(given.model) if given.model else digits(64), given.jobs, given.rounds)
+    loading(given.load)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+/*
+ * npu: compiled models (.npu files) from C. Load, ask what goes in and out, run, wait; nothing but libc, libm and threads.
+ *
+ * This runtime executes the model's instructions on the CPU, to the bit; a model with CPU subgraphs (ONNX) is refused.
+ * Tensors are dense arrays of their logical shape (N x C x H x W for pictures), of the type that the model states; where that
+ * is float32, the conversion to the integers of the network is part of the run.
+ *
+ * Every call that can fail returns an npu_status, and npu_error() has the reason in words. A model may be used from many
+ * threads: its runs take turns. The caller owns all tensors; they have to stay as they are until the run or the job is done.
+ */
+#ifndef NPU_H
+#define NPU_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#  define NPU_API __attribute__((visibility("default")))
+#else
+#  define NPU_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define NPU_MOST_AXES 8
+
+typedef enum npu_status {
+    NPU_OK = 0,
+    NPU_NO_FILE = 1,     /* cannot be opened or read */
+    NPU_BAD_FILE = 2,    /* not a sound .npu file */
+    NPU_UNSUPPORTED = 3, /* has a CPU subgraph, or a type that this runtime cannot convert */
+    NPU_BAD_ARGUMENT = 4,
+    NPU_NO_MEMORY = 5,
+    NPU_RUN_FAILED = 6, /* an instruction was refused */
+    NPU_TIMEOUT = 7,    /* the job is not done yet */
+    NPU_CANCELLED = 8   /* the model was freed before the job began */
+} npu_status;
+
+typedef enum npu_dtype {
+    NPU_I8 = 0,
+    NPU_U8 = 1,
+    NPU_I16 = 2,
+    NPU_I32 = 3,
+    NPU_F32 = 5,
+    NPU_BF16 = 6,
+    NPU_F16 = 7,
+    NPU_I64 = 8,
+    NPU_BOOL = 9, /* a byte, 0 or 1 */
+    NPU_U16 = 10,
+    NPU_U32 = 11,
+    NPU_U64 = 12,
+    NPU_F64 = 13
+} npu_dtype;
+
+/* An input or output. */
+typedef struct npu_tensor {
+    const char *name;
+    int32_t dtype; /* npu_dtype */
+    int32_t rank;
+    int64_t shape[NPU_MOST_AXES];
+    int64_t elements;
+    size_t size;  /* bytes */
+    double scale; /* real = scale * (q - zero_point); 0: the elements are plain numbers */
+    int32_t zero_point;
+} npu_tensor;
+
+typedef struct npu_model npu_model;
+typedef struct npu_job npu_job;
+
+/* Map a file. It must not change while the model is in use. */
+NPU_API npu_status npu_load(const char *path, npu_model **model);
+
+/* Use a file that is in memory, at an address that is a multiple of 8. The bytes stay the caller's and must not change. */
+NPU_API npu_status npu_load_memory(const void *bytes, size_t size, npu_model **model);
+
+/* Wait for the run that is going on, cancel the jobs that have not begun, and free the model. NULL is nothing. */
+NPU_API void npu_free(npu_model *model);
+
+/* The name of the model, as the compiler was told. */
+NPU_API const char *npu_name(const npu_model *model);
+
+NPU_API int32_t npu_input_count(const npu_model *model);
+NPU_API int32_t npu_output_count(const npu_model *model);
+
+/* An input or output, valid as long as the model is; NULL if there is none of this number. */
+NPU_API const npu_tensor *npu_input(const npu_model *model, int32_t index);
+NPU_API const npu_tensor *npu_output(const npu_model *model, int32_t index);
+
+/* How many CPU threads a run may use, 1 to 64; 1 unless it is stated. */
+NPU_API npu_status npu_set_threads(npu_model *model, int32_t threads);
+
+/* Run: one pointer for each input and each output, in their order. */
+NPU_API npu_status npu_run(npu_model *model, const void *const *inputs, void *const *outputs);
+
+/* The same in the background. Jobs of a model are done in the order in which they were submitted. */
+NPU_API npu_status npu_submit(npu_model *model, const void *const *inputs, void *const *outputs, npu_job **job);
+
+/*
+ * Wait for a job, at most `seconds` (less than 0: for ever; 0: only look). Returns what its run returned, or NPU_TIMEOUT, after
+ * which the job still goes on and can be waited for again.
+ */
+NPU_API npu_status npu_wait(npu_job *job, double seconds);
+
+/* Wait until a job is done and free it. NULL is nothing. */
+NPU_API void npu_job_free(npu_job *job);
+
+/* Why the last call of this thread failed; "" if none did. Valid until the next call that fails in this thread. */
+NPU_API const char *npu_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* NPU_H */

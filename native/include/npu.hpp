@@ -1,0 +1,124 @@
+/*
+ * npu.h for C++17: models and jobs that free themselves, errors that are thrown. Header only.
+ */
+#ifndef NPU_HPP
+#define NPU_HPP
+
+#include <cstddef>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "npu.h"
+
+namespace npu {
+
+/* What a call of npu.h returned, in words. */
+class Error : public std::runtime_error {
+public:
+    explicit Error(npu_status status) : std::runtime_error(npu_error()), status_(status) {}
+    npu_status status() const noexcept { return status_; }
+
+private:
+    npu_status status_;
+};
+
+inline void check(npu_status status)
+{
+    if (status != NPU_OK) throw Error(status);
+}
+
+/* A run in the background. Its destructor waits for it, since the tensors are in use until then. */
+class Job {
+public:
+    explicit Job(npu_job *job) noexcept : job_(job) {}
+
+    /* False if the job is not done after `seconds` (less than 0: wait for ever); throws what its run failed with. */
+    bool wait(double seconds = -1.0)
+    {
+        const npu_status status = npu_wait(job_.get(), seconds);
+        if (status == NPU_TIMEOUT) return false;
+        check(status);
+        return true;
+    }
+
+private:
+    struct Free {
+        void operator()(npu_job *job) const noexcept { npu_job_free(job); }
+    };
+    std::unique_ptr<npu_job, Free> job_;
+};
+
+/* A compiled model. It can be moved, not copied. */
+class Model {
+public:
+    explicit Model(const std::string &path)
+    {
+        npu_model *model = nullptr;
+        check(npu_load(path.c_str(), &model));
+        model_.reset(model);
+    }
+
+    /* The bytes stay the caller's; their address is a multiple of 8. */
+    Model(const void *bytes, std::size_t size)
+    {
+        npu_model *model = nullptr;
+        check(npu_load_memory(bytes, size, &model));
+        model_.reset(model);
+    }
+
+    std::string name() const { return npu_name(model_.get()); }
+
+    std::vector<npu_tensor> inputs() const
+    {
+        std::vector<npu_tensor> found;
+        for (int32_t i = 0; i < npu_input_count(model_.get()); i++) found.push_back(*npu_input(model_.get(), i));
+        return found;
+    }
+
+    std::vector<npu_tensor> outputs() const
+    {
+        std::vector<npu_tensor> found;
+        for (int32_t i = 0; i < npu_output_count(model_.get()); i++) found.push_back(*npu_output(model_.get(), i));
+        return found;
+    }
+
+    void set_threads(int threads) { check(npu_set_threads(model_.get(), threads)); }
+
+    /* One pointer for each input and each output. */
+    void run(const std::vector<const void *> &inputs, const std::vector<void *> &outputs)
+    {
+        check_counts(inputs.size(), outputs.size());
+        check(npu_run(model_.get(), inputs.data(), outputs.data()));
+    }
+
+    /* The tensors, not the lists of pointers, have to stay until the job is done. */
+    Job submit(const std::vector<const void *> &inputs, const std::vector<void *> &outputs)
+    {
+        check_counts(inputs.size(), outputs.size());
+        npu_job *job = nullptr;
+        check(npu_submit(model_.get(), inputs.data(), outputs.data(), &job));
+        return Job(job);
+    }
+
+    npu_model *get() const noexcept { return model_.get(); }
+
+private:
+    void check_counts(std::size_t inputs, std::size_t outputs) const
+    {
+        if (inputs != static_cast<std::size_t>(npu_input_count(model_.get())) ||
+            outputs != static_cast<std::size_t>(npu_output_count(model_.get())))
+            throw std::invalid_argument("npu: there is not one pointer for each input and output");
+    }
+
+    struct Free {
+        void operator()(npu_model *model) const noexcept { npu_free(model); }
+    };
+    std::unique_ptr<npu_model, Free> model_;
+};
+
+} // namespace npu
+
+#endif /* NPU_HPP */

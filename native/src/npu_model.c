@@ -1,0 +1,306 @@
+/*
+ * A compiled model ready to run: its tables, the memory of its segments, and one run through all subgraphs.
+ *
+ * The file is checked by its reader and every instruction by the simulator; here it is seen to that conversions are ones that
+ * the kernels have, before anything runs.
+ */
+#include "npu_model.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "npuc/vector.h"
+
+#if defined(NPUC_NO_HEAP)
+#  define OF_THREAD
+#else
+#  define OF_THREAD _Thread_local
+#endif
+
+static OF_THREAD char error_text[512];
+
+const char *npu_error(void) { return error_text; }
+
+npu_status npu_fail(npu_status status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error_text, sizeof error_text, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+void *npu_take(npu_block *block, uint64_t size)
+{
+    const uint64_t at = block->used, whole = (size + 63) / 64 * 64;
+    block->used = whole > SIZE_MAX / 2 - at ? SIZE_MAX / 2 : (size_t)(at + whole);
+    return block->base && block->used <= block->size ? block->base + at : NULL;
+}
+
+/* ---- opening ---- */
+
+static const uint8_t bits_of[] = NPUC_TENSOR_BITS;
+
+static const npuc_file_tensor *listed(const npuc_file *f, uint32_t first, uint32_t index)
+{
+    return &f->tensors[f->lists[first + index]];
+}
+
+static int64_t count_of(const npuc_file_tensor *t)
+{
+    int64_t count = 1;
+    for (uint16_t axis = 0; axis < t->rank; axis++) count *= t->shape[axis];
+    return count;
+}
+
+static int is_number(double scale) { return (float)scale > 0.0f && isfinite((float)scale); }
+
+/* Reals to 8- or 16-bit integers, or integers of up to 32 bits to reals. */
+static int can_convert(const npuc_file_tensor *x, const npuc_file_tensor *y, uint32_t rounding)
+{
+    if (x->dtype == NPUC_TENSOR_F32)
+        return y->dtype <= NPUC_TENSOR_I16 && is_number(y->scale) && rounding <= NPUC_HALF_EVEN;
+    return y->dtype == NPUC_TENSOR_F32 && x->dtype <= NPUC_TENSOR_I32 && is_number(x->scale);
+}
+
+static npu_status check_subgraph(const npuc_file *f, const npuc_file_subgraph *g, const char *where)
+{
+    if (g->kind == NPUC_SUBGRAPH_CPU)
+        return npu_fail(NPU_UNSUPPORTED, "%s: subgraph '%.200s' runs on the CPU (ONNX), which this runtime does not do", where,
+                        npuc_file_string(f, g->name));
+    if (g->kind != NPUC_SUBGRAPH_HOST) return NPU_OK;
+    for (uint32_t i = 0; i < g->count; i++) {
+        const npuc_file_conversion *c = &f->conversions[g->first + i];
+        const npuc_file_tensor *x = &f->tensors[c->source], *y = &f->tensors[c->result];
+        if (!y->segment) return npu_fail(NPU_BAD_FILE, "%s: a conversion writes to the weights", where);
+        if (!can_convert(x, y, c->rounding))
+            return npu_fail(NPU_UNSUPPORTED, "%s: '%.100s' cannot become '%.100s': the host has no such conversion", where,
+                            npuc_file_string(f, x->name), npuc_file_string(f, y->name));
+    }
+    return NPU_OK;
+}
+
+npu_status npu_open(npu_session *session, const void *bytes, size_t size, const char *where)
+{
+    npuc_file *f = &session->file;
+    const char *why = npuc_file_open(bytes, size, f);
+    if (why) return npu_fail(NPU_BAD_FILE, "%s: not a sound .npu file: %s", where, why);
+    session->cores = 1;
+    session->threads = 1;
+    for (uint32_t i = 0; i < f->subgraph_count; i++) {
+        const npu_status status = check_subgraph(f, &f->subgraphs[i], where);
+        if (status) return status;
+        if (f->subgraphs[i].kind == NPUC_SUBGRAPH_NPU && (int32_t)f->subgraphs[i].count > session->cores)
+            session->cores = (int32_t)f->subgraphs[i].count;
+    }
+    if (f->segment_count > NPUC_SHARED_SEGMENT) return npu_fail(NPU_BAD_FILE, "%s: too many segments", where);
+    for (uint32_t i = 0; i < f->header->inputs + f->header->outputs; i++) {
+        const int is_input = i < f->header->inputs;
+        const npuc_file_tensor *t = is_input ? listed(f, f->header->first_input, i)
+                                             : listed(f, f->header->first_output, i - f->header->inputs);
+        if (bits_of[t->dtype] % 8)
+            return npu_fail(NPU_UNSUPPORTED, "%s: tensor '%.200s' has elements of less than a byte", where,
+                            npuc_file_string(f, t->name));
+        if (is_input && !t->segment) return npu_fail(NPU_BAD_FILE, "%s: an input is among the weights", where);
+    }
+    return NPU_OK;
+}
+
+/* ---- places ---- */
+
+static void describe(npu_tensor *to, const npuc_file *f, const npuc_file_tensor *t)
+{
+    *to = (npu_tensor){.name = npuc_file_string(f, t->name), .dtype = t->dtype, .rank = t->rank, .elements = count_of(t),
+                       .size = (size_t)t->size, .scale = t->scale, .zero_point = t->zero_point};
+    for (uint16_t axis = 0; axis < t->rank; axis++) to->shape[axis] = t->shape[axis];
+}
+
+static void place_segments(npu_session *s, npu_block *block)
+{
+    const npuc_file *f = &s->file;
+    s->segments = npu_take(block, f->segment_count * sizeof *s->segments);
+    for (uint32_t i = 0; i < f->segment_count; i++) {
+        /* The simulator has the weights by its own pointer, and never writes to them. */
+        uint8_t *data = i ? npu_take(block, f->segments[i].size) : (uint8_t *)(uintptr_t)f->weights;
+        if (s->segments) s->segments[i] = (npuc_sim_segment){data, (int64_t)f->segments[i].size};
+    }
+}
+
+static void place_programs(npu_session *s, npu_block *block)
+{
+    const npuc_file *f = &s->file;
+    s->programs = npu_take(block, f->subgraph_count * sizeof *s->programs);
+    for (uint32_t i = 0; i < f->subgraph_count; i++) {
+        if (f->subgraphs[i].kind != NPUC_SUBGRAPH_NPU) continue;
+        const uint32_t cores = f->subgraphs[i].count;
+        const uint8_t **streams = npu_take(block, cores * sizeof *streams);
+        int64_t *counts = npu_take(block, cores * sizeof *counts);
+        if (!s->programs || !streams || !counts) continue;
+        for (uint32_t core = 0; core < cores; core++) {
+            uint64_t count;
+            streams[core] = npuc_file_stream(f, i, core, &count);
+            counts[core] = (int64_t)count;
+        }
+        s->programs[i] = (npuc_sim_program){(int32_t)cores, (int32_t)f->segment_count, streams, counts, s->segments};
+    }
+}
+
+void npu_place(npu_session *s, npu_block *block)
+{
+    const npuc_file *f = &s->file;
+    const uint32_t inputs = f->header->inputs, outputs = f->header->outputs;
+    place_segments(s, block);
+    place_programs(s, block);
+    s->tensors = npu_take(block, ((uint64_t)inputs + outputs) * sizeof *s->tensors);
+    for (uint32_t i = 0; s->tensors && i < inputs + outputs; i++)
+        describe(&s->tensors[i], f,
+                 i < inputs ? listed(f, f->header->first_input, i) : listed(f, f->header->first_output, i - inputs));
+    uint64_t staging = 0;
+    for (uint32_t i = 0; i < f->subgraph_count; i++)
+        for (uint32_t k = 0; f->subgraphs[i].kind == NPUC_SUBGRAPH_HOST && k < f->subgraphs[i].count; k++) {
+            const npuc_file_conversion *c = &f->conversions[f->subgraphs[i].first + k];
+            const uint64_t both = (f->tensors[c->source].size + 63) / 64 * 64 + f->tensors[c->result].size;
+            if (both > staging) staging = both;
+        }
+    s->staging = npu_take(block, staging);
+}
+
+/* ---- questions: a model begins with its session ---- */
+
+static const npu_session *session_of(const npu_model *model) { return (const npu_session *)(const void *)model; }
+
+const char *npu_name(const npu_model *model)
+{
+    const npuc_file *f = &session_of(model)->file;
+    return npuc_file_string(f, f->header->name);
+}
+
+int32_t npu_input_count(const npu_model *model) { return (int32_t)session_of(model)->file.header->inputs; }
+int32_t npu_output_count(const npu_model *model) { return (int32_t)session_of(model)->file.header->outputs; }
+
+const npu_tensor *npu_input(const npu_model *model, int32_t index)
+{
+    return index >= 0 && index < npu_input_count(model) ? &session_of(model)->tensors[index] : NULL;
+}
+
+const npu_tensor *npu_output(const npu_model *model, int32_t index)
+{
+    const int32_t inputs = npu_input_count(model);
+    return index >= 0 && index < npu_output_count(model) ? &session_of(model)->tensors[inputs + index] : NULL;
+}
+
+/* ---- running ---- */
+
+static uint8_t *memory_of(const npu_session *s, const npuc_file_tensor *t) { return s->segments[t->segment].data + t->offset; }
+
+static void copy_line(uint8_t *to, int64_t to_step, const uint8_t *from, int64_t from_step, int64_t n, int64_t size)
+{
+    for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step * size, from + i * from_step * size, (size_t)size);
+}
+
+/* Between the order in memory and the logical one: `place` is in memory, `dense` has the logical shape. */
+static void reorder(const npuc_file_tensor *t, uint8_t *place, uint8_t *dense, int to_place)
+{
+    int64_t stride[NPUC_FILE_AXES], index[NPUC_FILE_AXES] = {0}, step = 1, dense_at = 0, at = 0;
+    const int64_t size = bits_of[t->dtype] / 8, count = count_of(t);
+    int straight = 1;
+    for (int axis = 0; axis < t->rank; axis++) straight &= t->order[axis] == axis;
+    if (straight || !count) {
+        if (t->size) memcpy(to_place ? place : dense, to_place ? dense : place, (size_t)t->size);
+        return;
+    }
+    for (int axis = t->rank - 1; axis >= 0; axis--) stride[axis] = step, step *= t->shape[axis];
+    const int last = t->rank - 1;
+    const int64_t inner = t->shape[t->order[last]], inner_stride = stride[t->order[last]];
+    while (at < count) {
+        if (to_place)
+            copy_line(place + at * size, 1, dense + dense_at * size, inner_stride, inner, size);
+        else
+            copy_line(dense + dense_at * size, inner_stride, place + at * size, 1, inner, size);
+        at += inner;
+        for (int axis = last - 1; axis >= 0; axis--) {
+            const int from = t->order[axis];
+            dense_at += stride[from];
+            if (++index[axis] < (int64_t)t->shape[from]) break;
+            dense_at -= stride[from] * index[axis];
+            index[axis] = 0;
+        }
+    }
+}
+
+static npuc_status convert_dense(const npuc_file_tensor *x, const void *from, const npuc_file_tensor *y, void *to,
+                                 uint32_t rounding, int32_t threads)
+{
+    const int64_t n = count_of(x);
+    if (x->dtype != NPUC_TENSOR_F32)
+        return npuc_dequantize(from, x->dtype, n, (float)x->scale, x->zero_point, to, threads);
+    const int32_t lo = y->dtype == NPUC_TENSOR_I8 ? -128 : y->dtype == NPUC_TENSOR_UI8 ? 0 : -32768;
+    const int32_t hi = y->dtype == NPUC_TENSOR_I8 ? 127 : y->dtype == NPUC_TENSOR_UI8 ? 255 : 32767;
+    return npuc_quantize(from, n, (float)y->scale, y->zero_point, (int32_t)rounding, lo, hi, y->dtype, to, threads);
+}
+
+static npu_status convert(npu_session *s, const npuc_file_conversion *c)
+{
+    const npuc_file_tensor *x = &s->file.tensors[c->source], *y = &s->file.tensors[c->result];
+    uint8_t *from = memory_of(s, x), *to = memory_of(s, y);
+    npuc_status status;
+    if (x->rank == y->rank && memcmp(x->order, y->order, x->rank) == 0) {
+        status = convert_dense(x, from, y, to, c->rounding, s->threads);
+    } else {
+        uint8_t *dense = s->staging, *made = s->staging + (x->size + 63) / 64 * 64;
+        reorder(x, from, dense, 0);
+        status = convert_dense(x, dense, y, made, c->rounding, s->threads);
+        if (!status) reorder(y, to, made, 1);
+    }
+    if (status)
+        return npu_fail(NPU_RUN_FAILED, "'%.100s' cannot become '%.100s': a scale or zero point makes no sense",
+                        npuc_file_string(&s->file, x->name), npuc_file_string(&s->file, y->name));
+    return NPU_OK;
+}
+
+static npu_status run_subgraph(npu_session *s, uint32_t index)
+{
+    const npuc_file *f = &s->file;
+    const npuc_file_subgraph *g = &f->subgraphs[index];
+    if (g->kind == NPUC_SUBGRAPH_HOST) {
+        npu_status status = NPU_OK;
+        for (uint32_t i = 0; i < g->count && !status; i++) status = convert(s, &f->conversions[g->first + i]);
+        return status;
+    }
+    npuc_sim_error error = {.core = -1, .instruction = -1};
+    const npuc_status status = npuc_sim_run(s->sim, &s->programs[index], s->threads, &error);
+    if (!status) return NPU_OK;
+    return npu_fail(status == NPUC_NO_MEMORY ? NPU_NO_MEMORY : NPU_RUN_FAILED, "subgraph '%.100s', core %d, instruction %lld: %s",
+                    npuc_file_string(f, g->name), error.core, (long long)error.instruction, error.message);
+}
+
+npu_status npu_run_subgraphs(npu_session *s)
+{
+    npu_status status = NPU_OK;
+    for (uint32_t i = 0; i < s->file.subgraph_count && !status; i++) status = run_subgraph(s, i);
+    return status;
+}
+
+npu_status npu_execute(npu_session *s, const void *const *inputs, void *const *outputs)
+{
+    const npuc_file *f = &s->file;
+    const npuc_file_header *h = f->header;
+    if ((h->inputs && !inputs) || (h->outputs && !outputs)) return npu_fail(NPU_BAD_ARGUMENT, "there are no tensors");
+    for (uint32_t i = 0; i < h->inputs; i++)
+        if (!inputs[i] && s->tensors[i].size) return npu_fail(NPU_BAD_ARGUMENT, "input %u is NULL", i);
+    for (uint32_t i = 0; i < h->outputs; i++)
+        if (!outputs[i] && s->tensors[h->inputs + i].size) return npu_fail(NPU_BAD_ARGUMENT, "output %u is NULL", i);
+    for (uint32_t i = 0; i < h->inputs; i++) {
+        const npuc_file_tensor *t = listed(f, h->first_input, i);
+        /* Only read: the direction is to the place. */
+        reorder(t, memory_of(s, t), (uint8_t *)(uintptr_t)inputs[i], 1);
+    }
+    const npu_status status = npu_run_subgraphs(s);
+    for (uint32_t i = 0; i < h->outputs && !status; i++) {
+        const npuc_file_tensor *t = listed(f, h->first_output, i);
+        reorder(t, memory_of(s, t), outputs[i], 0);
+    }
+    return status;
+}

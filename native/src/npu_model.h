@@ -1,0 +1,48 @@
+/* A model in memory: what the two forms of the C runtime (with a heap and threads, or without either) share. */
+#ifndef NPU_MODEL_H
+#define NPU_MODEL_H
+
+#include "npu.h"
+#include "npuc/reader.h"
+#include "npuc/sim.h"
+
+/* A block that is given out piece by piece. Without a base it only counts, so that one walk finds the size for the next. */
+typedef struct npu_block {
+    uint8_t *base;
+    size_t size, used;
+} npu_block;
+
+/* The next piece, 64-byte aligned; NULL when it counts or is full. */
+void *npu_take(npu_block *block, uint64_t size);
+
+/* The first member of every npu_model. */
+typedef struct npu_session {
+    npuc_file file;
+    int32_t cores; /* the most that a subgraph uses */
+    int32_t threads;
+    npuc_sim *sim;
+    npuc_sim_segment *segments;
+    npuc_sim_program *programs; /* one a subgraph */
+    npu_tensor *tensors;        /* inputs, then outputs */
+    uint8_t *staging;           /* for conversions between two orders of axes */
+} npu_session;
+
+/* Open the bytes of a file and refuse what this runtime cannot run. */
+npu_status npu_open(npu_session *session, const void *bytes, size_t size, const char *where);
+
+/* Give everything but the simulator a place in a block. The tables of a counting block cannot be used. */
+void npu_place(npu_session *session, npu_block *block);
+
+/* All subgraphs, on what the inputs hold. */
+npu_status npu_run_subgraphs(npu_session *session);
+
+/* One run; no other may go on. */
+npu_status npu_execute(npu_session *session, const void *const *inputs, void *const *outputs);
+
+/* State an error for npu_error(); returns the status. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+npu_status npu_fail(npu_status status, const char *format, ...);
+
+#endif /* NPU_MODEL_H */

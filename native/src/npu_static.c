@@ -1,0 +1,56 @@
+/* The C runtime without a heap, files and threads: everything is in one arena. */
+#include "npu_static.h"
+
+#include <string.h>
+
+#include "npu_model.h"
+#include "pool.h"
+#include "sim.h"
+
+struct npu_model {
+    npu_session session;
+};
+
+/* The simulator, in the rest of the block. */
+static npuc_sim *make_sim(const npu_session *s, const npu_needs *needs, npu_block *block)
+{
+    npuc_sim_needs wanted = {.local = needs->local, .shared = needs->shared};
+    for (int i = 0; i < NPUC_SIM_BUFFERS; i++) wanted.buffer[i] = (needs->buffer[i] + 63) / 64 * 64;
+    const npuc_file *f = &s->file;
+    npuc_sim *sim = NULL;
+    uint8_t *memory = NULL;
+    int64_t size = 0;
+    for (int placed = 0; placed < 2; placed++) {
+        sim = npuc_sim_create_at(memory, &size, &wanted, s->cores, f->weights, (int64_t)f->segments[0].size);
+        if (!placed && !(memory = npu_take(block, (uint64_t)size))) return NULL;
+    }
+    return sim;
+}
+
+npu_status npu_init(const void *bytes, size_t size, const npu_needs *needs, void *arena, size_t arena_size, npu_model **model)
+{
+    if (!model || !needs || !arena || (uintptr_t)arena % 64) return npu_fail(NPU_BAD_ARGUMENT, "the arena is not at a multiple of 64");
+    *model = NULL;
+    for (int i = 0; i < NPUC_SIM_BUFFERS; i++)
+        if (needs->buffer[i] < 0 || needs->buffer[i] > (int64_t)1 << 40) return npu_fail(NPU_BAD_ARGUMENT, "the needs make no sense");
+    memset(arena, 0, arena_size);
+    npu_block block = {arena, arena_size, 0};
+    npu_model *made = npu_take(&block, sizeof *made);
+    if (!made || needs->kernels < 0) return npu_fail(NPU_NO_MEMORY, "the arena of %zu bytes is too small", arena_size);
+    npu_session *s = &made->session;
+    const npu_status status = npu_open(s, bytes, size, "the model");
+    if (status) return status;
+    npu_place(s, &block);
+    void *scratch = npu_take(&block, (uint64_t)needs->kernels);
+    if (scratch) s->sim = make_sim(s, needs, &block);
+    if (!s->sim) return npu_fail(NPU_NO_MEMORY, "the arena of %zu bytes is too small", arena_size);
+    npuc_scratch_use(scratch, (size_t)needs->kernels);
+    *model = made;
+    return NPU_OK;
+}
+
+npu_status npu_run(npu_model *model, const void *const *inputs, void *const *outputs)
+{
+    if (!model) return npu_fail(NPU_BAD_ARGUMENT, "there is no model");
+    return npu_execute(&model->session, inputs, outputs);
+}

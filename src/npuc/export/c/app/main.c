@@ -1,0 +1,212 @@
+/*
+ * Run a compiled model on a picture or on raw tensors, and print the five largest entries of each output.
+ *
+ *   ./app sample                    the sample, and whether the outputs have the expected bits
+ *   ./app picture.ppm               a picture, if the model was compiled with its preprocessing
+ *   ./app input0.bin input1.bin     raw tensors, one file for each input
+ *
+ * The exit status is 0, 1 for wrong bits, 2 for an error.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "npu.h"
+#include "picture.h"
+#include "top.h"
+
+enum { SHOWN = 5, WRONG_BITS = 1, FAILED = 2 };
+
+typedef struct options {
+    const char *model, *output;
+    int threads;
+    int count;
+    char **inputs;
+} options;
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: app [-m MODEL.npu] [-o OUTPUTS.bin] [-t THREADS] sample | INPUT...\n");
+    return FAILED;
+}
+
+static int failed(const char *where, const char *why)
+{
+    fprintf(stderr, "app: %s: %s\n", where, why);
+    return FAILED;
+}
+
+static int parse(int count, char **words, options *into)
+{
+    *into = (options){.model = "model.npu", .threads = 1};
+    int at = 1;
+    for (; at + 1 < count && words[at][0] == '-'; at += 2) {
+        if (strcmp(words[at], "-m") == 0) into->model = words[at + 1];
+        else if (strcmp(words[at], "-o") == 0) into->output = words[at + 1];
+        else if (strcmp(words[at], "-t") == 0) into->threads = atoi(words[at + 1]);
+        else return 0;
+    }
+    into->inputs = words + at;
+    into->count = count - at;
+    return into->count > 0 && words[at][0] != '-';
+}
+
+/* ---- files ---- */
+
+static int ends_with(const char *text, const char *end)
+{
+    const size_t length = strlen(text), tail = strlen(end);
+    return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+/* Exactly `size` bytes. */
+static const char *read_exactly(const char *path, void *data, size_t size)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file) return "the file cannot be opened";
+    const size_t got = fread(data, 1, size, file);
+    const int more = getc(file) != EOF;
+    fclose(file);
+    return got == size && !more ? NULL : "the file does not have the size of the tensor";
+}
+
+static void sample_path(char *path, size_t size, const char *folder, const char *kind, int index)
+{
+    snprintf(path, size, "%s/%s%d.bin", folder, kind, index);
+}
+
+static int is_sample(const char *path)
+{
+    char first[1024];
+    sample_path(first, sizeof first, path, "input", 0);
+    FILE *file = fopen(first, "rb");
+    if (file) fclose(file);
+    return file != NULL;
+}
+
+/* ---- tensors ---- */
+
+static int read_picture(const char *path, int index, const npu_tensor *tensor, void *data)
+{
+    picture one;
+    if (index >= settings_count || !settings[index])
+        return failed(path, "the model has no preprocessing for pictures; give a raw tensor");
+    const char *why = picture_read(path, &one);
+    if (!why) {
+        why = picture_to_tensor(&one, settings[index], tensor, data);
+        picture_free(&one);
+    }
+    return why ? failed(path, why) : 0;
+}
+
+static int read_inputs(const npu_model *model, const options *asked, int sample, void **inputs)
+{
+    for (int i = 0; i < npu_input_count(model); i++) {
+        const npu_tensor *tensor = npu_input(model, i);
+        char path[1024];
+        if (sample) sample_path(path, sizeof path, asked->inputs[0], "input", i);
+        else snprintf(path, sizeof path, "%s", asked->inputs[i]);
+        if (ends_with(path, ".ppm") || ends_with(path, ".pgm")) {
+            if (read_picture(path, i, tensor, inputs[i])) return FAILED;
+            continue;
+        }
+        const char *why = read_exactly(path, inputs[i], tensor->size);
+        if (why) {
+            fprintf(stderr, "app: %s: %s '%s', %zu bytes\n", path, why, tensor->name, tensor->size);
+            return FAILED;
+        }
+    }
+    return 0;
+}
+
+static void print_top(const npu_tensor *tensor, const void *data)
+{
+    entry entries[SHOWN];
+    const int count = top_entries(tensor, data, SHOWN, entries);
+    printf("%s\n", tensor->name);
+    for (int i = 0; i < count; i++) printf("  %d.  %6lld  %.6g\n", i + 1, (long long)entries[i].index, entries[i].value);
+}
+
+static int check_bits(const npu_tensor *tensor, const void *data, const char *folder, int index)
+{
+    char path[1024];
+    sample_path(path, sizeof path, folder, "output", index);
+    void *expected = malloc(tensor->size + 1);
+    if (!expected) return failed(path, "there is not enough memory");
+    const char *why = read_exactly(path, expected, tensor->size);
+    const int same = !why && memcmp(expected, data, tensor->size) == 0;
+    free(expected);
+    if (why) return failed(path, why);
+    if (!same) fprintf(stderr, "app: output '%s' does not have the expected bits\n", tensor->name);
+    return same ? 0 : WRONG_BITS;
+}
+
+static int write_outputs(const npu_model *model, const char *path, void *const *outputs)
+{
+    FILE *file = fopen(path, "wb");
+    if (!file) return failed(path, "the file cannot be written");
+    int good = 1;
+    for (int i = 0; i < npu_output_count(model); i++) {
+        const size_t size = npu_output(model, i)->size;
+        good &= fwrite(outputs[i], 1, size, file) == size;
+    }
+    good &= fclose(file) == 0;
+    return good ? 0 : failed(path, "the file cannot be written");
+}
+
+/* ---- all ---- */
+
+static int run(npu_model *model, const options *asked, void **inputs, void **outputs)
+{
+    const int sample = asked->count == 1 && is_sample(asked->inputs[0]);
+    if (!sample && asked->count != npu_input_count(model)) {
+        fprintf(stderr, "app: the model takes %d inputs, and %d are given\n", npu_input_count(model), asked->count);
+        return FAILED;
+    }
+    int status = read_inputs(model, asked, sample, inputs);
+    if (status) return status;
+    if (npu_run(model, (const void *const *)inputs, outputs)) return failed(asked->model, npu_error());
+    for (int i = 0; i < npu_output_count(model); i++) print_top(npu_output(model, i), outputs[i]);
+    for (int i = 0; sample && !status && i < npu_output_count(model); i++)
+        status = check_bits(npu_output(model, i), outputs[i], asked->inputs[0], i);
+    if (sample && !status) printf("all outputs have the expected bits\n");
+    if (!status && asked->output) status = write_outputs(model, asked->output, outputs);
+    return status;
+}
+
+/* Memory for tensors: `count` pointers. */
+static void **new_tensors(const npu_model *model, const npu_tensor *(*tensor)(const npu_model *, int32_t), int count)
+{
+    void **made = calloc((size_t)count + 1, sizeof *made);
+    for (int i = 0; made && i < count; i++)
+        if (!(made[i] = malloc(tensor(model, i)->size + 1))) {
+            while (i--) free(made[i]);
+            free(made);
+            return NULL;
+        }
+    return made;
+}
+
+static void free_tensors(void **tensors, int count)
+{
+    for (int i = 0; tensors && i < count; i++) free(tensors[i]);
+    free(tensors);
+}
+
+int main(int count, char **words)
+{
+    options asked;
+    npu_model *model;
+    if (!parse(count, words, &asked)) return usage();
+    if (npu_load(asked.model, &model)) return failed("model", npu_error());
+    const int in = npu_input_count(model), out = npu_output_count(model);
+    void **inputs = new_tensors(model, npu_input, in), **outputs = new_tensors(model, npu_output, out);
+    int status;
+    if (npu_set_threads(model, asked.threads)) status = failed("-t", npu_error());
+    else if (!inputs || !outputs) status = failed("tensors", "there is not enough memory");
+    else status = run(model, &asked, inputs, outputs);
+    free_tensors(inputs, in);
+    free_tensors(outputs, out);
+    npu_free(model);
+    return status;
+}

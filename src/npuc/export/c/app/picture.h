@@ -1,0 +1,38 @@
+/* Pictures: from a PPM or PGM file to the tensor that the network takes. */
+#ifndef PICTURE_H
+#define PICTURE_H
+
+#include "npu.h"
+
+enum interpolation { NEAREST, BILINEAR, BICUBIC };
+
+/* How a picture becomes an input; settings.c has the values that the model was compiled with. */
+typedef struct preprocess {
+    int resize_height, resize_width;
+    int crop_height, crop_width; /* 0: no crop */
+    int keep_aspect_ratio;
+    int pad_value, pad_center;
+    int channels;       /* 1 gray, 3 RGB, 4 RGBA */
+    int blue_first;     /* the network wants BGR */
+    int channels_first; /* N x C x H x W */
+    enum interpolation interpolation;
+    float mean[4], scale[4];
+} preprocess;
+
+/* One for each input of the model; NULL for an input that takes no picture. */
+extern const preprocess *const settings[];
+extern const int settings_count;
+
+typedef struct picture {
+    int width, height, channels;
+    uint8_t *pixels; /* height x width x channels */
+} picture;
+
+/* Read a binary PPM (P6) or PGM (P5) file of 8-bit samples. Returns NULL, or what is wrong. */
+const char *picture_read(const char *path, picture *into);
+void picture_free(picture *one);
+
+/* Resize, crop, subtract the mean, scale; `tensor` says what `data` has to be. Returns NULL, or what is wrong. */
+const char *picture_to_tensor(const picture *from, const preprocess *how, const npu_tensor *tensor, void *data);
+
+#endif /* PICTURE_H */

@@ -1,0 +1,44 @@
+/*
+ * Run the model in model_data.c on the sample in sample_data.c, print the five largest entries of each output, and compare the
+ * outputs with the expected ones. No file, no heap, no thread: all memory is static. The exit status is 0, 1 for wrong bits, 2
+ * for an error.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "data.h"
+#include "top.h"
+
+enum { SHOWN = 5, WRONG_BITS = 1, FAILED = 2 };
+
+static _Alignas(64) unsigned char arena[ARENA_BYTES];
+static char line[BUFSIZ];
+
+static void print_top(const npu_tensor *tensor, const void *data)
+{
+    entry entries[SHOWN];
+    const int count = top_entries(tensor, data, SHOWN, entries);
+    printf("%s\n", tensor->name);
+    for (int i = 0; i < count; i++) printf("  %d.  %6lld  %.6g\n", i + 1, (long long)entries[i].index, entries[i].value);
+}
+
+int main(void)
+{
+    npu_model *model;
+    setvbuf(stdout, line, _IOLBF, sizeof line); /* or the C library allocates one */
+    if (npu_init(model_data, model_size, &model_needs, arena, sizeof arena, &model) ||
+        npu_run(model, sample_inputs, output_memory)) {
+        printf("app: %s\n", npu_error());
+        return FAILED;
+    }
+    int status = 0;
+    for (int i = 0; i < npu_output_count(model); i++) {
+        const npu_tensor *tensor = npu_output(model, i);
+        print_top(tensor, output_memory[i]);
+        if (memcmp(output_memory[i], sample_outputs[i], tensor->size) == 0) continue;
+        printf("app: output '%s' does not have the expected bits\n", tensor->name);
+        status = WRONG_BITS;
+    }
+    if (!status) printf("all outputs have the expected bits\n");
+    return status;
+}

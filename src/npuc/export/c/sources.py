@@ -1,0 +1,64 @@
+"""The C sources that an application is made of: the runtime's, of the same release as this package, and the templates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import npuc
+from npuc.errors import InternalError
+
+_SHARED = (
+    "npu_model.c", "file.c", "sha256.c", "sim_run.c", "sim_execute.c", "sim_layers.c", "sim_order.c", "sim_decode.c",
+    "conv.c", "matmul.c", "gemm_portable.c", "isa.c", "pool.c", "loops.c", "eltwise.c", "pooling.c", "softmax.c",
+    "table.c", "norm.c", "reduce.c", "resize.c",
+)  # fmt: skip
+
+HOSTED = (*_SHARED, "npu.c", "gemm_avx2.c", "gemm_avx512.c", "sim_sanitize.c")
+"""The runtime for a system with files, threads and a heap."""
+
+STANDALONE = (*_SHARED, "npu_static.c")
+"""The runtime for a machine that has none of them."""
+
+HEADERS = (
+    "file_rules.h", "gemm.h", "gemm_common.h", "loops.h", "npu_model.h", "pool.h", "requant.h", "sha256.h", "sim.h",
+    "sim_execute.h", "sim_layers.h", "stage.h", "wide.h",
+)  # fmt: skip
+"""Headers beside the sources; those of `include` come as a whole."""
+
+PUBLIC = (
+    "npu.h", "npu.hpp", "npu_static.h", "npuc/file.h", "npuc/gemm.h", "npuc/isa.h", "npuc/kernels.h", "npuc/npuc.h",
+    "npuc/reader.h", "npuc/sim.h", "npuc/vector.h",
+)  # fmt: skip
+"""The headers of `include` that the runtime needs."""
+
+
+def runtime_files(sources: tuple[str, ...]) -> dict[str, bytes]:
+    """The files of the runtime by their names in an application."""
+    include, src = _folders()
+    files = {f"runtime/include/{name}": include / name for name in PUBLIC}
+    files |= {f"runtime/src/{name}": src / name for name in (*sources, *HEADERS)}
+    try:
+        return {name: path.read_bytes() for name, path in files.items()}
+    except OSError as error:
+        raise InternalError(
+            f"a C source of npuc cannot be read: {error.strerror}", where=str(error.filename)
+        ) from error
+
+
+def template(name: str) -> str:
+    """A file that an application starts from."""
+    return (Path(__file__).parent / "app" / name).read_text()
+
+
+def _folders() -> tuple[Path, Path]:
+    """Where the public headers and the sources are: in a checkout, or in the installed package."""
+    checkout = Path(__file__).parents[4] / "native"
+    candidates = [(checkout / "include", checkout / "src")]
+    candidates += [(Path(folder) / "include", Path(folder) / "_native" / "src") for folder in npuc.__path__]
+    for include, src in candidates:
+        if (include / "npu.h").is_file() and (src / "npu_model.c").is_file():
+            return include, src
+    raise InternalError(
+        "the C sources are not in the installed package",
+        fix="Install npuc again: pip install --force-reinstall npuc",
+    )

@@ -1,0 +1,56 @@
+"""The time of what runs on the CPU, measured: ONNX Runtime on this machine, on zeros."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+
+from npuc.codegen.program import CompiledModel, CpuSubgraph
+from npuc.errors import EngineError
+from npuc.ir.dtypes import dtype_of
+
+_RUNS = 5
+
+
+@dataclass(frozen=True)
+class HostTime:
+    """A subgraph of the CPU."""
+
+    name: str
+    layers: tuple[str, ...]
+    """Those that have a reason to be there."""
+    seconds: float | None
+    """The shortest of several runs; None if it was not run."""
+
+
+def host_times(compiled: CompiledModel, *, measure: bool = True, threads: int = 1) -> list[HostTime]:
+    """The subgraphs of the CPU; with `measure`, each is run a few times."""
+    return [
+        HostTime(
+            one.name, tuple(one.reasons), _seconds(compiled, one, threads) if measure and one.model else None
+        )
+        for one in compiled.subgraphs
+        if isinstance(one, CpuSubgraph)
+    ]
+
+
+def _seconds(compiled: CompiledModel, subgraph: CpuSubgraph, threads: int) -> float:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    tensors = [compiled.tensor(name) for name in subgraph.inputs]
+    inputs = {one.name: np.zeros(one.shape, dtype_of(one.dtype).numpy) for one in tensors}
+    taken = []
+    try:
+        session = ort.InferenceSession(subgraph.model, options, providers=["CPUExecutionProvider"])
+        for _ in range(1 + _RUNS):
+            start = perf_counter()
+            session.run(list(subgraph.outputs), inputs)
+            taken.append(perf_counter() - start)
+    except Exception as error:
+        raise EngineError(f"ONNX Runtime: {error}", where=subgraph.name) from error
+    return min(taken[1:])

@@ -1,0 +1,73 @@
+"""The HTML report: one file with its data, its style and its script in it, which asks the network for nothing.
+
+`page.html` is the page without data. Names from a model get into it as JSON only, and onto the screen as text only.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from npuc.codegen.isa import BY_OPCODE, QUEUES
+from npuc.codegen.program import CompiledModel, NpuSubgraph
+from npuc.profile.occupancy import boxes
+from npuc.profile.report import Report
+from npuc.profile.work import heads
+from npuc.sim.cycles import Timeline
+
+Array = np.ndarray[Any, Any]
+MOST_SPANS = 60_000
+"""Instructions that a page shows one by one; of more, neighbours that a screen cannot tell apart are joined."""
+_MARK = "/*DATA*/"
+
+
+def html_page(compiled: CompiledModel, timeline: Timeline, report: Report) -> str:
+    """The page of a model."""
+    data = {**report.as_dict(), **_pictures(compiled, timeline)}
+    # In a script element only "<" can end the text; JSON may spell it otherwise.
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    template = (files("npuc.profile") / "page.html").read_text(encoding="utf-8")
+    return template.replace(_MARK, text, 1)
+
+
+def _pictures(compiled: CompiledModel, timeline: Timeline) -> dict[str, Any]:
+    """The instructions and the objects in local memory, in cycles."""
+    npu = [subgraph for subgraph in compiled.subgraphs if isinstance(subgraph, NpuSubgraph)]
+    count = sum(len(stream) for subgraph in npu for stream in subgraph.streams)
+    gap = timeline.total // MOST_SPANS if count > MOST_SPANS else None
+    lanes: dict[tuple[int, int], dict[str, Any]] = {}
+    memory: list[list[Any]] = []
+    begins = 0
+    for subgraph, played in zip(npu, timeline.subgraphs, strict=True):
+        for core, (stream, times) in enumerate(zip(subgraph.streams, played.cores, strict=True)):
+            known = heads(stream)
+            for number, queue in enumerate(QUEUES):
+                empty = {"core": core, "queue": queue, "start": [], "end": [], "layer": [], "op": []}
+                lane = lanes.setdefault((core, number), empty)
+                at = np.flatnonzero((known["queue"] == number) & (times.end > times.start))
+                spans = times.start[at], times.end[at], known["layer"][at], known["opcode"][at]
+                for key, values in zip(("start", "end", "layer", "op"), _joined(*spans, gap), strict=True):
+                    lane[key] += (values + begins if key in ("start", "end") else values).tolist()
+        memory += [
+            [one.core, one.start, one.end, one.address, one.size, one.name]
+            for one in boxes(subgraph, played, begins)
+        ]
+        begins += played.total
+    return {
+        "cycles": timeline.total,
+        "lanes": [lanes[key] for key in sorted(lanes)],
+        "memory": memory,
+        "opcodes": {opcode: instruction.name for opcode, instruction in BY_OPCODE.items()},
+    }
+
+
+def _joined(start: Array, end: Array, layer: Array, op: Array, gap: int | None) -> tuple[Array, ...]:
+    """Spans of one layer and opcode that follow each other within `gap` cycles, as one."""
+    if gap is None or start.size < 2:
+        return start, end, layer, op
+    new = (layer[1:] != layer[:-1]) | (op[1:] != op[:-1]) | (start[1:] - end[:-1] > gap)
+    first = np.concatenate([[0], np.flatnonzero(new) + 1])
+    return start[first], np.maximum.reduceat(end, first), layer[first], op[first]

@@ -1,0 +1,57 @@
+"""What a compiled model's file says about its schedule: groups of layers, and the lower bounds of its cycles.
+
+Both are notes for tools: a file without them, or with ones that make no sense, is profiled by layers alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from npuc.codegen.program import CompiledModel, NpuSubgraph
+
+BOUNDS = ("roofline", "buffered")
+
+
+@dataclass(frozen=True)
+class PlannedGroup:
+    """Layers of the layer table that run tile by tile."""
+
+    subgraph: str
+    layers: range
+    tiles: int
+
+
+def groups_of(compiled: CompiledModel) -> list[PlannedGroup]:
+    """The groups of all subgraphs."""
+    found: list[PlannedGroup] = []
+    for name in (one.name for one in compiled.subgraphs if isinstance(one, NpuSubgraph)):
+        entries = _entry(compiled, name).get("groups")
+        for entry in entries if isinstance(entries, list) else []:
+            if not isinstance(entry, list) or len(entry) != 3 or not all(type(n) is int for n in entry):
+                return []
+            begin, end, tiles = entry
+            at = found[-1].layers.stop if found else 0
+            if not at <= begin < end <= len(compiled.layers):
+                return []
+            found.append(PlannedGroup(name, range(begin, end), tiles))
+    return found
+
+
+def bounds_of(compiled: CompiledModel) -> dict[str, int]:
+    """The lower bounds of all subgraphs, one after the other."""
+    schedule = compiled.metadata.get("schedule")
+    names = list(schedule) if isinstance(schedule, dict) else []
+    stated = [_entry(compiled, name).get("bounds") for name in names]
+    found: dict[str, int] = {}
+    for key in BOUNDS:
+        values = [one.get(key) if isinstance(one, dict) else None for one in stated]
+        if values and all(type(value) is int and value >= 0 for value in values):
+            found[key] = sum(value for value in values if value is not None)
+    return found
+
+
+def _entry(compiled: CompiledModel, name: str) -> dict[str, Any]:
+    schedule = compiled.metadata.get("schedule")
+    entry = schedule.get(name) if isinstance(schedule, dict) else None
+    return entry if isinstance(entry, dict) else {}

@@ -1,0 +1,85 @@
+"""The arithmetic and the bytes of instructions, as their records state them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npuc.codegen.isa import BY_NAME, DTYPES, MULTICAST, RECORD
+from npuc.codegen.program import SHARED
+from npuc.target import Target
+
+Array = np.ndarray[Any, Any]
+
+
+def heads(stream: Array) -> Array:
+    """The instructions of a stream as if each were a transfer; the head is that of all."""
+    return np.ascontiguousarray(stream).reshape(-1, RECORD).view(BY_NAME["load"].dtype).reshape(-1)
+
+
+def multiplications(stream: Array, target: Target, layers: int) -> tuple[Array, Array]:
+    """By layer: multiply-adds, and the cycles that the array would take for them if all of it were in use."""
+    macs, ideal = np.zeros(layers), np.zeros(layers)
+    array = target.compute.array
+    known = heads(stream)
+    for name in ("conv", "matmul"):
+        instruction = BY_NAME[name]
+        rows = np.flatnonzero(known["opcode"] == instruction.opcode)
+        if not rows.size:
+            continue
+        one = np.ascontiguousarray(stream[rows]).view(instruction.dtype).reshape(-1)
+        made = _conv(one) if name == "conv" else _product(one, "batch", "m", "k", "cols")
+        second = one["w_dtype" if name == "conv" else "b_dtype"]
+        rates = np.array([_rate(target, int(x), int(w)) for x, w in zip(one["x_dtype"], second, strict=True)])
+        np.add.at(macs, one["layer"], made)
+        np.add.at(ideal, one["layer"], made / (array.multiplications * rates))
+    return macs, ideal
+
+
+def _conv(one: Array) -> Array:
+    plain = _product(one, "n", "out_h", "out_w", "out_c")
+    plain *= one["c"] // np.maximum(one["groups"], 1)
+    # Each pixel of x meets each tap of a transposed convolution once.
+    turned = _product(one, "n", "h", "w", "c") * (one["out_c"] // np.maximum(one["groups"], 1))
+    taps = one["kernel"].astype(np.float64).prod(axis=1)
+    made: Array = np.where(one["transposed"] != 0, turned, plain) * taps
+    return made
+
+
+def _product(one: Array, *names: str) -> Array:
+    made = np.ones(one.size)
+    for name in names:
+        made *= one[name]
+    return made
+
+
+def _rate(target: Target, activation: int, weight: int) -> float:
+    names = [{"ui8": "u8"}.get(DTYPES[code], DTYPES[code]) for code in (activation, weight)]
+    return float(target.compute.array.rate(*names) or 1)
+
+
+def moved(stream: Array, core: int, layers: int) -> dict[str, Array]:
+    """By layer, the bytes of constants and of feature maps from DRAM, into it, and both ways to the shared memory."""
+    known = heads(stream)
+    names = ("weights_in", "features_in", "features_out", "shared")
+    found = {name: np.zeros(layers, np.int64) for name in names}
+    for name in ("load", "store"):
+        one = known[known["opcode"] == BY_NAME[name].opcode]
+        sizes = one["size"].astype(np.int64).prod(axis=1)
+        shared, constant = one["segment"] == SHARED, one["segment"] == 0
+        counted = ~shared & crosses(one, core)
+        into = {
+            "shared": shared,
+            "weights_in" if name == "load" else "features_out": counted & constant,
+            "features_in" if name == "load" else "features_out": counted & ~constant,
+        }
+        for key, chosen in into.items():
+            np.add.at(found[key], one["layer"][chosen], sizes[chosen])
+    return found
+
+
+def crosses(transfers: Array, core: int) -> Array:
+    """Transfers that take time of the channel; what all cores load at once crosses it once, for the first."""
+    found: Array = ((transfers["flags"] & MULTICAST) == 0) | (core == 0)
+    return found

@@ -1,0 +1,165 @@
+"""A model on a device with memory for one job: inputs in, subgraphs in turn, outputs out.
+
+Arrays of the caller take the place of the model's memory where their type and layout allow it; all others are copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from npuc.codegen.program import CompiledModel, Conversion, CpuSubgraph, NpuSubgraph, Tensor
+from npuc.errors import DeviceError, EngineError, NpucError
+from npuc.ir.dtypes import dtype_of
+from npuc.runtime.device import Device
+from npuc.runtime.host import HostModels, to_integers, to_reals
+from npuc.runtime.tensors import Port, Ports
+
+Array = np.ndarray[Any, Any]
+
+
+class Context:
+    """Runs one job at a time."""
+
+    def __init__(
+        self, model: CompiledModel, ports: Ports, device: Device, host: HostModels, threads: int
+    ) -> None:
+        self._model, self._ports, self._host, self._threads = model, ports, host, threads
+        self._device = device.name
+        self._loaded = self._guard(device.load, model, threads)
+        self._tensors = {tensor.name: tensor for tensor in model.tensors}
+        self._own = {name: self._view(tensor) for name, tensor in self._tensors.items()}
+        self._memory = dict(self._own)
+        """Every tensor in its logical shape; during a job some of them are arrays of the caller."""
+        self._bound: list[int] = []
+        self._steps = [step for number in range(len(model.subgraphs)) for step in self._steps_of(number)]
+        self._cycles: int | None = None
+
+    def run(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
+    ) -> tuple[dict[str, Array], int | None]:
+        """Outputs, in the arrays that are given for them or else in new ones, and the cycles of the device.
+
+        All arrays have the shapes and types that the ports state.
+        """
+        self._cycles = None
+        try:
+            for port in self._ports.inputs:
+                self._put(port, inputs[port.info.name])
+            results: dict[str, Array] = {}
+            late = [port for port in self._ports.outputs if not self._lend(port, outputs, results)]
+            for step in self._steps:
+                step()
+            for port in late:
+                self._get(port, results[port.info.name])
+        finally:
+            self._memory.update(self._own)
+            for segment in self._bound:
+                self._guard(self._loaded.bind, segment, None)
+            self._bound.clear()
+        return results, self._cycles
+
+    def close(self) -> None:
+        """Free the memory of the device."""
+        self._own.clear()
+        self._memory.clear()
+        self._steps.clear()
+        self._guard(self._loaded.close)
+
+    def _put(self, port: Port, value: Array) -> None:
+        tensor = port.tensor
+        if port.quantized:
+            self._own[tensor.name][...] = to_integers(value, tensor, "half_away", self._threads)
+        elif port.host and value.dtype == port.info.dtype:
+            self._memory[tensor.name] = value
+        elif not self._bind(port, value):
+            self._own[tensor.name][...] = value
+
+    def _lend(self, port: Port, given: Mapping[str, Array], results: dict[str, Array]) -> bool:
+        """Provide the array of an output; False if the result has to be copied there in the end."""
+        name, kind = port.info.name, port.info.dtype
+        out = given.get(name)
+        if out is None:
+            out = np.empty(port.info.shape, kind)
+        results[name] = out
+        if port.quantized or out.dtype != kind or port.tensor.name in self._model.inputs:
+            return False
+        if port.host:
+            self._memory[port.tensor.name] = out
+            return True
+        return self._bind(port, out)
+
+    def _get(self, port: Port, out: Array) -> None:
+        value = self._memory[port.tensor.name]
+        out[...] = to_reals(value, port.tensor, self._threads) if port.quantized else value
+
+    def _bind(self, port: Port, array: Array) -> bool:
+        """Have the device work in the caller's memory, if that looks as the device wants it."""
+        dense = array.transpose(port.tensor.order)
+        if not (port.whole and array.dtype == port.info.dtype and array.size and array.flags.writeable):
+            return False
+        if not (dense.flags.c_contiguous and port.tensor.segment not in self._bound):
+            return False
+        memory = dense.reshape(-1).view(np.uint8)
+        if not self._guard(self._loaded.bind, port.tensor.segment, memory):
+            return False
+        self._bound.append(port.tensor.segment)
+        self._memory[port.tensor.name] = array
+        return True
+
+    def _steps_of(self, number: int) -> list[Any]:
+        subgraph = self._model.subgraphs[number]
+        if isinstance(subgraph, NpuSubgraph):
+            return [partial(self._on_device, number)]
+        if isinstance(subgraph, CpuSubgraph):
+            return [partial(self._on_host, number, subgraph)]
+        return [partial(self._convert, one) for one in subgraph.conversions if one not in self._ports.skipped]
+
+    def _on_device(self, number: int) -> None:
+        cycles = self._guard(self._loaded.execute, number)
+        if cycles is not None:
+            self._cycles = (self._cycles or 0) + cycles
+
+    def _on_host(self, number: int, subgraph: CpuSubgraph) -> None:
+        found = self._host.run(
+            number, {name: np.ascontiguousarray(self._memory[name]) for name in subgraph.inputs}
+        )
+        for name, value in found.items():
+            self._write(name, value, subgraph.name)
+
+    def _convert(self, one: Conversion) -> None:
+        value, result = self._memory[one.source], self._tensors[one.result]
+        if result.scale:
+            made = to_integers(value, result, one.rounding, self._threads)
+        else:
+            made = to_reals(value, self._tensors[one.source], self._threads)
+        self._memory[one.result][...] = made
+
+    def _write(self, name: str, value: Array, where: str) -> None:
+        place = self._memory[name]
+        if value.shape != place.shape or value.dtype != place.dtype:
+            raise EngineError(
+                f"gives '{name}' as {value.dtype.name} of {value.shape}, not {place.dtype.name} of {place.shape}",
+                where=where,
+            )
+        place[...] = value
+
+    def _view(self, tensor: Tensor) -> Array:
+        bytes_ = self._loaded.segments[tensor.segment][tensor.offset : tensor.offset + tensor.size]
+        shape = tuple(tensor.shape[axis] for axis in tensor.order)
+        back = sorted(range(len(shape)), key=tensor.order.__getitem__)
+        view: Array = bytes_.view(dtype_of(tensor.dtype).numpy).reshape(shape).transpose(back)
+        return view
+
+    def _guard(self, function: Any, *arguments: Any) -> Any:
+        """Call the driver; whatever it raises that npuc does not know is a failure of the device."""
+        try:
+            return function(*arguments)
+        except NpucError:
+            raise
+        except Exception as error:
+            words = str(error) or type(error).__name__
+            raise DeviceError(f"it failed: {words}", where=f"device '{self._device}'") from error

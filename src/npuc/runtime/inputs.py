@@ -1,0 +1,162 @@
+"""From what a caller has to the arrays that a model takes: by name or by place, pictures, and batches of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from npuc.calib.images import image_tensor, load_image
+from npuc.codegen.program import CompiledModel
+from npuc.errors import InputDataError, PreprocessError, UsageError
+from npuc.ir.preprocess import Preprocess
+from npuc.runtime.tensors import Port, Ports, TensorInfo
+
+Array = np.ndarray[Any, Any]
+
+
+def pictures_of(model: CompiledModel) -> dict[str, Preprocess]:
+    """How pictures become inputs, as the file states it."""
+    stated = model.metadata.get("preprocess")
+    found: dict[str, Preprocess] = {}
+    for name, one in stated.items() if isinstance(stated, dict) else ():
+        if name not in model.inputs or not isinstance(one, dict):
+            continue
+        try:
+            found[name] = Preprocess.from_dict(one)
+        except PreprocessError as error:
+            raise PreprocessError(error.message, where=f"{model.name}, input '{name}'") from error
+    return found
+
+
+def arrays_of(inputs: Any, ports: Ports, pictures: Mapping[str, Preprocess], raw: bool) -> dict[str, Array]:
+    """What a caller gave, as arrays of the types of the ports. Shapes are checked but for the batch."""
+    names = [port.info.name for port in ports.inputs]
+    if not isinstance(inputs, Mapping):
+        several = isinstance(inputs, list | tuple)
+        values = list(inputs) if several and len(inputs) == len(names) else [inputs]
+        if len(values) != len(names):
+            raise InputDataError(f"the model takes {len(names)} inputs: {', '.join(names)}")
+        inputs = dict(zip(names, values, strict=True))
+    if set(inputs) != set(names):
+        given = ", ".join(map(str, inputs)) or "nothing"
+        raise InputDataError(f"the model takes {', '.join(names)}, and {given} is given")
+    return {
+        port.info.name: _array(inputs[port.info.name], port, ports, pictures, raw) for port in ports.inputs
+    }
+
+
+def _array(value: Any, port: Port, ports: Ports, pictures: Mapping[str, Preprocess], raw: bool) -> Array:
+    info = port.info
+    if _is_picture(value, info, pictures) or (
+        isinstance(value, list | tuple) and value and all(_is_picture(one, info, pictures) for one in value)
+    ):
+        return _pictures(value, info, pictures, raw)
+    array = np.asarray(value)
+    if array.dtype != info.dtype:
+        casting = "same_kind" if info.dtype.kind in "fV" else "safe"
+        if array.dtype.kind not in "biuf" or not np.can_cast(array.dtype, info.dtype, casting):  # type: ignore[arg-type]
+            raise InputDataError(f"input '{info.name}' takes {info.dtype.name}, not {array.dtype.name}")
+        array = array.astype(info.dtype)
+    free = ports.batch is not None
+    if array.shape != info.shape and not (free and array.ndim and array.shape[1:] == info.shape[1:]):
+        rest = " or any other number of rows" if free else ""
+        raise InputDataError(
+            f"input '{info.name}' takes shape {list(info.shape)}{rest}, and was given {list(array.shape)}"
+        )
+    return array
+
+
+def _is_picture(value: Any, info: TensorInfo, pictures: Mapping[str, Preprocess]) -> bool:
+    if isinstance(value, str | Path | Image.Image):
+        return True
+    if info.name not in pictures or not isinstance(value, np.ndarray) or value.dtype != np.uint8:
+        return False
+    # Height x width x channels, where the input has a batch axis as well.
+    return value.ndim in (2, 3) and value.ndim < len(info.shape)
+
+
+def _pictures(value: Any, info: TensorInfo, pictures: Mapping[str, Preprocess], raw: bool) -> Array:
+    if info.name not in pictures:
+        raise PreprocessError(
+            f"the model does not say how a picture becomes input '{info.name}'",
+            fix="Import the network with --preprocess options, or give a tensor",
+        )
+    if raw:
+        raise UsageError(
+            "a runner of raw tensors takes the integers, not pictures", where=f"input '{info.name}'"
+        )
+    several = value if isinstance(value, list | tuple) else [value]
+    tensors = [_picture(one, pictures[info.name], info) for one in several]
+    return tensors[0] if len(tensors) == 1 else np.concatenate(tensors)
+
+
+def _picture(value: Any, preprocess: Preprocess, info: TensorInfo) -> Array:
+    if isinstance(value, str | Path):
+        return load_image(value, preprocess, info.shape, info.dtype)
+    if isinstance(value, np.ndarray):
+        try:
+            value = Image.fromarray(value[:, :, 0] if value.ndim == 3 and value.shape[2] == 1 else value)
+        except (TypeError, ValueError) as error:
+            raise InputDataError(
+                f"an array of shape {list(value.shape)} is no picture of height x width x channels",
+                where=f"input '{info.name}'",
+            ) from error
+    return image_tensor(value, preprocess, info.shape, info.dtype)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The rows of a batch that one run of the model does."""
+
+    first: int
+    count: int
+
+
+def rows_of(arrays: Mapping[str, Array], ports: Ports) -> int | None:
+    """The rows of a batch that is not the model's own; None if every array has the model's shape."""
+    if all(arrays[port.info.name].shape == port.info.shape for port in ports.inputs):
+        return None
+    counts = {name: len(array) for name, array in arrays.items()}
+    if len(set(counts.values())) > 1:
+        words = ", ".join(f"'{name}' {count}" for name, count in counts.items())
+        raise InputDataError(f"the inputs have different numbers of rows: {words}")
+    return next(iter(counts.values()))
+
+
+def chunks_of(rows: int, batch: int) -> Iterator[Chunk]:
+    """A batch cut into those of the model.
+
+    >>> [(c.first, c.count) for c in chunks_of(5, 2)]
+    [(0, 2), (2, 2), (4, 1)]
+    """
+    for first in range(0, rows, batch):
+        yield Chunk(first, min(batch, rows - first))
+
+
+def rows_for(array: Array, chunk: Chunk, batch: int) -> Array:
+    """The rows of a chunk; the last of them fills up what the model takes more."""
+    part = array[chunk.first : chunk.first + chunk.count]
+    if chunk.count == batch:
+        return part
+    return np.concatenate([part, np.repeat(part[-1:], batch - chunk.count, axis=0)])
+
+
+def check_outputs(outputs: Mapping[str, Array], ports: Sequence[Port], rows: int | None) -> None:
+    """Arrays that a caller gives for outputs fit them."""
+    known = {port.info.name: port.info for port in ports}
+    for name, array in outputs.items():
+        if name not in known:
+            raise InputDataError(f"there is no output '{name}'", fix=f"There are: {', '.join(known)}")
+        info = known[name]
+        shape = info.shape if rows is None else (rows, *info.shape[1:])
+        if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != info.dtype:
+            raise InputDataError(
+                f"the array for output '{name}' has to be {info.dtype.name} of {list(shape)}"
+            )
+        if not array.flags.writeable:
+            raise InputDataError(f"the array for output '{name}' cannot be written")

@@ -1,0 +1,159 @@
+"""One model on several devices: a queue, fair order between clients, and what happens when a device fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from npuc.codegen.file import load_compiled
+from npuc.codegen.program import CompiledModel
+from npuc.errors import DeviceError, UsageError
+from npuc.runtime.crew import Crew
+from npuc.runtime.device import Device
+from npuc.runtime.job import Callback, Job
+from npuc.runtime.runner import Runner
+from npuc.runtime.tensors import TensorInfo
+
+Array = np.ndarray[Any, Any]
+
+
+class Pool:
+    """Gives each job to the first device that is free.
+
+    At most `limit` jobs wait. A job whose device fails is tried again up to `retries` times, before all others. A device
+    that fails `failures` times in a row gets no more jobs; when none is left, all jobs end with `DeviceError`.
+    """
+
+    def __init__(
+        self,
+        model: CompiledModel | Path | str,
+        devices: Sequence[str | Device],
+        *,
+        raw: bool = False,
+        workers: int = 1,
+        threads: int = 1,
+        limit: int = 64,
+        retries: int = 0,
+        failures: int = 3,
+    ) -> None:
+        if not devices:
+            raise UsageError("a pool needs a device")
+        for name, value, least in (("limit", limit, 1), ("retries", retries, 0), ("failures", failures, 1)):
+            if value < least:
+                raise UsageError(f"{name} is {value}, and must be at least {least}")
+        if not isinstance(model, CompiledModel):
+            model = load_compiled(model)
+        self._runners: list[Runner] = []
+        try:
+            for device in devices:
+                self._runners.append(Runner(model, device, raw=raw, workers=workers, threads=threads))
+        except BaseException:
+            self._close_runners(0)
+            raise
+        self._retries, self._most = retries, failures
+        self._lock = Lock()
+        self._failures = [0] * len(self._runners)
+        """Of each device in a row."""
+        self._crew = Crew(limit, f"the pool of '{model.name}'")
+        for number, runner in enumerate(self._runners):
+            for _ in range(workers):
+                self._crew.hire(runner.device, partial(self._work, number))
+
+    @property
+    def input_tensors(self) -> tuple[TensorInfo, ...]:
+        """What a job takes, in order."""
+        return self._runners[0].input_tensors
+
+    @property
+    def output_tensors(self) -> tuple[TensorInfo, ...]:
+        """What a job gives, in order."""
+        return self._runners[0].output_tensors
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The names of the devices that still get jobs."""
+        with self._lock:
+            return tuple(
+                runner.device
+                for runner, count in zip(self._runners, self._failures, strict=True)
+                if count < self._most
+            )
+
+    def __len__(self) -> int:
+        """Jobs that wait."""
+        return len(self._crew)
+
+    def execute_async(
+        self,
+        inputs: Any,
+        outputs: Mapping[str, Array] | None = None,
+        *,
+        callback: Callback | None = None,
+        client: str = "",
+        timeout: float | None = None,
+    ) -> Job:
+        """Queue a job, as `Runner.execute_async` does; `QueueFullError` if there is no room within `timeout` seconds."""
+        job = Job(inputs, outputs, callback)
+        self._crew.submit(job, client, timeout)
+        return job
+
+    def wait(self, job: Job, timeout: float | None = None) -> dict[str, Array]:
+        """The outputs of a job, its error, or `JobTimeoutError` after `timeout` seconds (the job goes on)."""
+        return job.result(timeout)
+
+    def run(
+        self, inputs: Any, outputs: Mapping[str, Array] | None = None, *, client: str = ""
+    ) -> dict[str, Array]:
+        """Queue a job and wait for it."""
+        return self.execute_async(inputs, outputs, client=client).result()
+
+    def close(self, *, wait: bool = True, timeout: float | None = None) -> None:
+        """As `Runner.close`, for all devices."""
+        idle = self._crew.close(wait, timeout)
+        self._close_runners(timeout if idle else 0)
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(wait=kind is None)
+
+    def _close_runners(self, timeout: float | None) -> None:
+        for runner in self._runners:
+            runner.close(wait=False, timeout=timeout)
+
+    def _work(self, number: int, job: Job) -> bool:
+        """Do a job on a device; False if the device gets no more."""
+        try:
+            found = self._runners[number]._run(job.inputs, job.outputs)
+        except DeviceError as error:
+            return self._failed(number, job, error)
+        except Exception as error:
+            job._end(error=error)
+        else:
+            job._end(*found)
+        with self._lock:
+            if self._failures[number] < self._most:
+                self._failures[number] = 0
+            return self._failures[number] == 0
+
+    def _failed(self, number: int, job: Job, error: DeviceError) -> bool:
+        with self._lock:
+            self._failures[number] += 1
+            usable = self._failures[number] < self._most
+            left = any(count < self._most for count in self._failures)
+        if left and job.attempts <= self._retries and job._again():
+            self._crew.put_back(job)
+        else:
+            job._end(error=error)
+        if not left:
+            self._crew.abort(DeviceError("no device is left that works", where=error.where))
+        return usable

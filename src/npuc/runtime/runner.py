@@ -1,0 +1,203 @@
+"""A compiled model that runs: at once, in the background, from many threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from npuc.codegen.file import load_compiled
+from npuc.codegen.program import CompiledModel
+from npuc.errors import DeviceError, UsageError
+from npuc.runtime.context import Context
+from npuc.runtime.crew import Crew
+from npuc.runtime.device import Device, open_device
+from npuc.runtime.host import HostModels
+from npuc.runtime.inputs import arrays_of, check_outputs, chunks_of, pictures_of, rows_for, rows_of
+from npuc.runtime.job import Callback, Job
+from npuc.runtime.share import Share
+from npuc.runtime.tensors import TensorInfo, ports_of
+
+Array = np.ndarray[Any, Any]
+
+QUEUE = 1024
+"""Jobs of `execute_async` that may wait in a runner."""
+
+
+class Runner:
+    """Runs a compiled model on a device; any number of threads may use it.
+
+    `device` is a name or a `Device`. `raw` takes and gives the integers of the NPU instead of reals. `workers` is how many
+    jobs run at once, each with memory of its own that is made when it is first needed; `threads` is how many threads one
+    job may use on the host. `verify` false does not compare the file with its checksum, for models of many megabytes.
+
+    >>> with Runner("model.npu") as runner:  # doctest: +SKIP
+    ...     scores = runner.run("cat.jpg")["scores"]
+    """
+
+    def __init__(
+        self,
+        model: CompiledModel | Path | str,
+        device: str | Device = "simulated",
+        *,
+        raw: bool = False,
+        workers: int | None = None,
+        threads: int = 1,
+        queue: int = QUEUE,
+        verify: bool = True,
+    ) -> None:
+        self._workers = min(4, os.cpu_count() or 1) if workers is None else workers
+        for name, value in (("workers", self._workers), ("threads", threads), ("queue", queue)):
+            if value < 1:
+                raise UsageError(f"{name} is {value}, and must be at least 1")
+        if not isinstance(model, CompiledModel):
+            model = load_compiled(model, verify=verify)
+        self.model = model
+        self._raw = raw
+        self._ports = ports_of(model, raw)
+        self._pictures = pictures_of(model)
+        self._device = open_device(device)
+        self._owned = isinstance(device, str)
+        host = HostModels(model, threads)
+        where = f"the runner of '{model.name}'"
+        self._contexts: Share[Context] = Share(
+            lambda: Context(model, self._ports, self._device, host, threads),
+            Context.close,
+            self._workers,
+            where,
+        )
+        self._crew = Crew(queue, where)
+        self._hired = 0
+        self._closed = False
+        self._lock = Lock()
+
+    @property
+    def device(self) -> str:
+        """The name of the device."""
+        return self._device.name
+
+    @property
+    def input_tensors(self) -> tuple[TensorInfo, ...]:
+        """What `run` takes, in order."""
+        return tuple(port.info for port in self._ports.inputs)
+
+    @property
+    def output_tensors(self) -> tuple[TensorInfo, ...]:
+        """What `run` gives, in order."""
+        return tuple(port.info for port in self._ports.outputs)
+
+    def run(self, inputs: Any, outputs: Mapping[str, Array] | None = None) -> dict[str, Array]:
+        """Run the model now; outputs by name.
+
+        `inputs` is a mapping of names, a sequence in the order of `input_tensors`, or the one input itself. An input is an
+        array of the tensor's shape or with any other number of rows, or, if the model says how to prepare it, a picture: the
+        name of a file, a Pillow image, an array of height x width x channels, or a list of these. `outputs` has arrays that
+        results are written to; they are also returned.
+        """
+        return self._run(inputs, outputs)[0]
+
+    def execute_async(
+        self,
+        inputs: Any,
+        outputs: Mapping[str, Array] | None = None,
+        *,
+        callback: Callback | None = None,
+        client: str = "",
+        timeout: float | None = None,
+    ) -> Job:
+        """Queue a run and return at once; arrays must be left alone until the job is done.
+
+        Jobs of one `client` begin in the order they came; clients take turns. If the queue is full this waits for room,
+        `timeout` seconds at most. `callback(job)` is called when the job is done or has failed.
+        """
+        job = Job(inputs, outputs, callback)
+        with self._lock:
+            if self._hired < self._workers and not self._closed:
+                self._hired += 1
+                self._crew.hire(self.device, self._work)
+        self._crew.submit(job, client, timeout)
+        return job
+
+    def wait(self, job: Job, timeout: float | None = None) -> dict[str, Array]:
+        """The outputs of a job, its error, or `JobTimeoutError` after `timeout` seconds (the job goes on)."""
+        return job.result(timeout)
+
+    def close(self, *, wait: bool = True, timeout: float | None = None) -> None:
+        """Take no more jobs and free all memory. Jobs are finished first or, with `wait` false, end with `ShutdownError`.
+
+        A device cannot be stopped in the middle of a run: this waits for it, at most `timeout` seconds; what is still
+        running then ends with `ShutdownError` as well, and its memory is freed when the device comes back.
+        """
+        with self._lock:
+            self._closed = True
+        idle = self._crew.close(wait, timeout)
+        idle = self._contexts.close(timeout if idle else 0) and idle
+        if self._owned and idle:
+            self._owned = False
+            self._device.close()
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(wait=kind is None)
+
+    def _work(self, job: Job) -> bool:
+        try:
+            job._end(*self._run(job.inputs, job.outputs))
+        except Exception as error:
+            job._end(error=error)
+        return True
+
+    def _run(self, inputs: Any, outputs: Mapping[str, Array] | None) -> tuple[dict[str, Array], int | None]:
+        arrays = arrays_of(inputs, self._ports, self._pictures, self._raw)
+        rows = rows_of(arrays, self._ports)
+        outputs = outputs or {}
+        check_outputs(outputs, self._ports.outputs, rows)
+        context = self._contexts.take()
+        try:
+            found = (
+                context.run(arrays, outputs) if rows is None else self._rows(context, arrays, outputs, rows)
+            )
+        except DeviceError:
+            self._contexts.drop(context)
+            raise
+        except BaseException:
+            self._contexts.give(context)
+            raise
+        self._contexts.give(context)
+        return found
+
+    def _rows(
+        self, context: Context, arrays: Mapping[str, Array], outputs: Mapping[str, Array], rows: int
+    ) -> tuple[dict[str, Array], int | None]:
+        """A batch in runs of the model's own size."""
+        batch = self._ports.batch
+        assert batch is not None
+        results = {
+            info.name: outputs[info.name]
+            if info.name in outputs
+            else np.empty((rows, *info.shape[1:]), info.dtype)
+            for info in self.output_tensors
+        }
+        cycles: int | None = None
+        for chunk in chunks_of(rows, batch):
+            full = chunk.count == batch
+            places = {name: one[chunk.first : chunk.first + chunk.count] for name, one in results.items()}
+            found, more = context.run(
+                {name: rows_for(array, chunk, batch) for name, array in arrays.items()},
+                places if full else {},
+            )
+            if not full:
+                for name, place in places.items():
+                    place[...] = found[name][: chunk.count]
+            if more is not None:
+                cycles = (cycles or 0) + more
+        return results, cycles

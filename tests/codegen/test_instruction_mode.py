@@ -1,0 +1,159 @@
+"""Random networks on machines with little memory: instruction mode gives the bits of graph mode, and no schedule races."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backend_networks import SIZES, machine, network
+from npuc.calib.random_inputs import random_inputs
+from npuc.codegen.compile_model import Compilation, CompileOptions, compile_program
+from npuc.codegen.isa import HEAD, QUEUES, RECORD
+from npuc.codegen.program import NpuSubgraph
+from npuc.engine import IntegerEngine
+from npuc.errors import CompileError
+from npuc.ir import Graph, shape_of, tensor_type, top
+from npuc.quant import SCHEMES, quantize
+from npuc.schedule.bounds import bounds
+from npuc.schedule.layers import Layer
+from npuc.schedule.network import Network
+from npuc.sim import Simulator, sanitize, simulate
+from npuc.target import Target
+
+Array = np.ndarray[Any, Any]
+
+COUNT, PORTION = 320, 20
+INTEGER = sorted(name for name, scheme in SCHEMES.items() if scheme.needs_ranges)
+CORES = ((1, 0), (1, 0), (1, 0), (2, 0), (3, 32 << 10))
+"""Cores, and bytes of shared memory."""
+
+
+def program(seed: int) -> tuple[Graph, Target]:
+    """A quantized network and a machine."""
+    graph, ranges = network(seed)
+    random = np.random.default_rng(seed)
+    scheme = SCHEMES[INTEGER[random.integers(len(INTEGER))]]
+    size = SIZES[random.integers(len(SIZES))]
+    return quantize(graph, ranges, scheme), machine(size, *CORES[random.integers(len(CORES))])
+
+
+def check(graph: Graph, target: Target, level: int) -> Compilation | None:
+    """Compile and compare; None if a layer fits nowhere, which has to be said in words."""
+    try:
+        done = compile_program(graph, target, CompileOptions(level=level))
+    except CompileError as error:
+        assert "local memory" in error.message and error.fix
+        return None
+    inputs = random_inputs(graph, 1)
+    wanted = IntegerEngine(graph).run(inputs)
+    got = Simulator(done.model).run(inputs)
+    for name, value in wanted.items():
+        assert got[name].dtype == value.dtype
+        np.testing.assert_array_equal(got[name], value, err_msg=name)
+    assert [str(finding) for finding in sanitize(done.model, inputs)] == []
+    for subgraph in done.model.subgraphs:
+        if isinstance(subgraph, NpuSubgraph):
+            check_waits(subgraph)
+    timeline = simulate(done.model)
+    for part, times in zip(done.parts, timeline.subgraphs, strict=True):
+        if needs_all(part.network):
+            assert times.total >= bounds(part.network, target).buffered
+    return done
+
+
+def check_waits(subgraph: NpuSubgraph) -> None:
+    """No instruction waits for a later one, or for more than a queue has."""
+    dtype = np.dtype(
+        {
+            "names": ["queue", "wait"],
+            "formats": ["u1", ("<u4", (4,))],
+            "offsets": _offsets(),
+            "itemsize": RECORD,
+        }
+    )
+    for stream in subgraph.streams:
+        head = np.ascontiguousarray(stream).view(dtype).reshape(-1)
+        before = np.cumsum(head["queue"][:, None] == np.arange(len(QUEUES)), 0)
+        assert (head["wait"][1:] <= before[:-1]).all()
+        assert not head["wait"][:1].any()
+
+
+def _offsets() -> list[int]:
+    offsets, at = {}, 0
+    for field in HEAD:
+        size = np.dtype(field.type).itemsize
+        offsets[field.name] = at = -(-at // size) * size
+        at += size * field.count
+    return [offsets["queue"], offsets["wait"]]
+
+
+def needs_all(net: Network) -> bool:
+    """Whether every row of every operand is needed; otherwise a schedule may leave some out, and beat the bound."""
+    return all(_covers(layer) for layer in net.layers)
+
+
+def _covers(layer: Layer) -> bool:
+    if layer.kind in ("slice", "split", "pad"):
+        return False
+    if layer.need is None:
+        return True
+    seen: list[set[int]] = [set() for _ in layer.inputs]
+    for row in range(0, layer.outputs[0].rows, layer.granule):
+        for rows, (low, high) in zip(seen, layer.need((row, row + layer.granule)), strict=True):
+            rows.update(range(low, high))
+    return all(len(rows) >= tensor.rows for rows, tensor in zip(seen, layer.inputs, strict=True))
+
+
+@pytest.mark.parametrize("first", range(0, COUNT, PORTION))
+def test_random_networks_give_the_same_bits(first: int) -> None:
+    compiled = 0
+    for seed in range(first, first + PORTION):
+        graph, target = program(seed)
+        for level in (0, 2):
+            try:
+                compiled += check(graph, target, level) is not None
+            except Exception as error:
+                raise AssertionError(f"network {seed} at -O{level}") from error
+    assert compiled >= 0.8 * 2 * PORTION
+
+
+def residual(graph: Graph) -> dict[str, tuple[float, float]]:
+    """Two convolutions around which their operand goes, a pool, and an output in the middle; ranges."""
+    random = np.random.default_rng(5)
+
+    def add(kind: Any, *operands: Any, **properties: Any) -> Any:
+        op = kind.make(*operands, **properties)
+        graph.block.add_op(op)
+        return op.results[0]
+
+    def conv(x: Any, name: str, channels: int, **properties: Any) -> Any:
+        array = random.uniform(-0.1, 0.1, (channels, shape_of(x)[1], 3, 3)).astype(np.float32)
+        weight = graph.add_weight(f"{name}/w", array)
+        graph.block.add_op(weight)
+        window = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), **properties}
+        return add(top.Conv, x, weight.results[0], None, **window, name=name)
+
+    a = conv(graph.inputs[0].value, "a", 8, relu=True)
+    b = conv(a, "b", 8, pads=(2, 1, 2, 1), dilations=(2, 1))
+    c = add(top.Add, a, b, name="c")
+    d = add(top.MaxPool, c, kernel=(3, 2), strides=(2, 2), pads=(1, 0, 1, 0), dilations=(1, 1), name="d")
+    graph.set_outputs([("b", b), ("d", d)])
+    return dict.fromkeys("xabcd", (-1.0, 1.0))
+
+
+def test_memory_shrinks_until_tiles_are_one_row() -> None:
+    graph = Graph.empty([("x", tensor_type((1, 4, 11, 96), "f32"))])
+    made = quantize(graph, residual(graph), SCHEMES["int8"])
+    finest = set()
+    for size in (64, 32, 16, 12, 10, 9, 8, 7, 6, 5, 4, 3):
+        for level in (0, 2):
+            done = check(made, machine(size << 10), level)
+            assert done is not None
+            for part in done.parts:
+                for group in part.scheduled.settled.decisions.groups:
+                    rows = part.network.layers[group.last - 1].outputs[0].rows
+                    if group.tiles > rows // 2 > 1:
+                        finest.add((level, part.network.layers[group.last - 1].kind))
+    assert finest >= {(0, "conv"), (0, "add"), (2, "conv"), (2, "add")}

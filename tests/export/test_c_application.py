@@ -1,0 +1,222 @@
+"""Exported C applications build without a warning, have Python's bits, are clean under sanitizers, and say what is wrong."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from c_models import CHECKS, PICTURE, STRICT, build, compiled, picture_network, run, surroundings
+from PIL import Image
+
+from npuc.calib.images import load_image
+from npuc.calib.random_inputs import random_inputs
+from npuc.codegen.compile_model import CompileOptions
+from npuc.codegen.file import load_compiled, save_compiled
+from npuc.codegen.program import CompiledModel
+from npuc.errors import ExportError, InputDataError, OutputError
+from npuc.export.c import export_c
+from npuc.frontend.options import ImportOptions
+from npuc.sim import Simulator
+from npuc.sim.engine import interface_of
+
+HERE = Path(__file__).parent
+ALLOCATORS = {"malloc", "calloc", "realloc", "free", "aligned_alloc", "posix_memalign", "mmap", "sbrk", "strdup"}
+
+
+def exported(model: CompiledModel, folder: Path, *, standalone: bool = False) -> Path:
+    save_compiled(model, folder / "model.npu")
+    file = (folder / "model.npu").read_bytes()
+    export_c(load_compiled(folder / "model.npu"), file, folder / "app", standalone=standalone)
+    return folder / "app"
+
+
+@pytest.fixture(scope="module")
+def digits(root: Path) -> CompiledModel:
+    return compiled(root / "examples/digits.onnx")
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> CompiledModel:
+    path = picture_network(tmp_path_factory.mktemp("onnx") / "pictures.onnx")
+    return compiled(path, ImportOptions(preprocess={"picture": PICTURE}))
+
+
+@pytest.fixture(scope="module")
+def checked(digits: CompiledModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The digits application with address and undefined-behaviour checks."""
+    folder = exported(digits, tmp_path_factory.mktemp("digits"))
+    build(folder, CFLAGS=CHECKS, LDFLAGS="-fsanitize=address,undefined")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def application(pictures: CompiledModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The application of the network for pictures."""
+    folder = exported(pictures, tmp_path_factory.mktemp("pictures"))
+    build(folder)
+    return folder
+
+
+def outputs_of(model: CompiledModel, inputs: dict[str, np.ndarray]) -> bytes:
+    found = Simulator(model).run(inputs)
+    return b"".join(found[name].tobytes() for name in model.outputs)
+
+
+def test_the_sample_has_pythons_bits(checked: Path, digits: CompiledModel, tmp_path: Path) -> None:
+    status, said = run(checked, "-o", tmp_path / "out.bin", "sample")
+    assert status == 0 and "all outputs have the expected bits" in said
+    expected = outputs_of(digits, random_inputs(interface_of(digits)))
+    assert (tmp_path / "out.bin").read_bytes() == expected == (checked / "sample/output0.bin").read_bytes()
+    scores = np.frombuffer(expected, np.float32)
+    lines = [line.split() for line in said.splitlines() if line.startswith("  ")]
+    assert [int(line[1]) for line in lines] == np.argsort(-scores, kind="stable")[:5].tolist()
+
+
+def test_other_tensors_and_threads_have_pythons_bits(
+    application: Path, pictures: CompiledModel, tmp_path: Path
+) -> None:
+    for seed in range(3):
+        inputs = random_inputs(interface_of(pictures), seed)
+        (tmp_path / "x.bin").write_bytes(inputs["picture"].tobytes())
+        status, said = run(application, "-t", str(1 + seed), "-o", tmp_path / "out.bin", tmp_path / "x.bin")
+        assert status == 0, said
+        assert (tmp_path / "out.bin").read_bytes() == outputs_of(pictures, inputs)
+
+
+def test_a_picture_has_pythons_bits(application: Path, pictures: CompiledModel, tmp_path: Path) -> None:
+    assert run(application, "sample")[0] == 0
+    pixels = np.random.default_rng(1).integers(0, 256, (37, 51, 3), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "x.ppm")
+    status, said = run(application, "-o", tmp_path / "out.bin", tmp_path / "x.ppm")
+    assert status == 0, said
+    tensor = load_image(tmp_path / "x.ppm", PICTURE, (1, 3, 20, 24))
+    assert (tmp_path / "out.bin").read_bytes() == outputs_of(pictures, {"picture": tensor})
+
+
+def test_wrong_bits_are_noticed(checked: Path, tmp_path: Path) -> None:
+    shutil.copytree(checked / "sample", tmp_path / "sample")
+    expected = bytearray((tmp_path / "sample/output0.bin").read_bytes())
+    expected[5] ^= 1
+    (tmp_path / "sample/output0.bin").write_bytes(expected)
+    status, said = run(checked, tmp_path / "sample")
+    assert status == 1 and "'logits' does not have the expected bits" in said
+
+
+def test_errors_are_said_in_words(checked: Path, root: Path, tmp_path: Path) -> None:
+    whole = (checked / "model.npu").read_bytes()
+    (tmp_path / "half.npu").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "empty.npu").write_bytes(b"")
+    (tmp_path / "short.bin").write_bytes(bytes(255))
+    (tmp_path / "long.bin").write_bytes(bytes(257))
+    (tmp_path / "x.pgm").write_bytes(b"P5 8 8 255\n" + bytes(64))
+    on_cpu = compiled(
+        root / "examples/digits.onnx", wanted=CompileOptions(devices={"pool": "cpu"}, island_threshold=0)
+    )
+    save_compiled(on_cpu, tmp_path / "cpu.npu")
+    for arguments, words in [
+        (["-m", "missing.npu", "sample"], "cannot be opened: No such file"),
+        (["-m", tmp_path / "half.npu", "sample"], "not a sound .npu file"),
+        (["-m", tmp_path / "empty.npu", "sample"], "is empty"),
+        (["-m", tmp_path / "cpu.npu", "sample"], "runs on the CPU (ONNX), which this runtime does not do"),
+        ([tmp_path / "short.bin"], "does not have the size of the tensor 'image', 256 bytes"),
+        ([tmp_path / "long.bin"], "does not have the size of the tensor 'image', 256 bytes"),
+        ([tmp_path / "missing.bin"], "the file cannot be opened"),
+        ([tmp_path / "x.pgm"], "no preprocessing for pictures"),
+        (["a.bin", "b.bin"], "takes 1 inputs, and 2 are given"),
+        (["-t", "0", "sample"], "1 to 64 threads"),
+        (["-o", tmp_path / "no/out.bin", "sample"], "cannot be written"),
+        ([], "usage"),
+        (["-x", "1", "sample"], "usage"),
+    ]:
+        status, said = run(checked, *arguments)
+        assert status == 2 and words in said, (arguments, said)
+    with pytest.raises(ExportError, match="'pool'"):
+        export_c(on_cpu, b"", tmp_path / "cpu")
+    assert not (tmp_path / "cpu").exists()
+
+
+def test_damaged_pictures_are_refused(application: Path, tmp_path: Path) -> None:
+    for content, words in [
+        (b"P3 1 1 255\n0 0 0", "not a binary PPM"),
+        (b"P6 2 2 255\n" + bytes(11), "ends too early"),
+        (b"P6 0 2 255\n", "impossible size"),
+        (b"P6 99999 99999 255\n", "impossible size"),
+        (b"P6 # no size", "impossible size"),
+        (b"P6 1 1 65535\n" + bytes(6), "8 bits"),
+        (b"", "not a binary PPM"),
+    ]:
+        (tmp_path / "x.ppm").write_bytes(content)
+        status, said = run(application, tmp_path / "x.ppm")
+        assert status == 2 and words in said, (content, said)
+
+
+def test_the_c_and_cpp_interfaces(checked: Path, root: Path, tmp_path: Path) -> None:
+    objects = sorted(map(str, (checked / "build/runtime/src").glob("*.o")))
+    flags = [*STRICT.split(), *CHECKS.split(), f"-I{root / 'native/include'}"]
+    for compiler, standard, source in (
+        ("gcc", "-std=c11", HERE / "c_api.c"),
+        ("g++", "-std=c++17", HERE / "cpp_api.cpp"),
+    ):
+        program = tmp_path / source.stem
+        command = [compiler, standard, *flags, str(source), *objects, "-lm", "-lpthread", "-o", str(program)]
+        done = subprocess.run(command, capture_output=True, text=True, env=surroundings())
+        assert done.returncode == 0, done.stderr[-3000:]
+        sample = [checked / "sample/input0.bin", checked / "sample/output0.bin"]
+        status, said = run(tmp_path, checked / "model.npu", *sample, program=str(program))
+        assert status == 0, said
+
+
+@pytest.mark.parametrize("which", ["digits", "pictures"])
+def test_the_standalone_form_calls_no_allocator(
+    which: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    folder = exported(request.getfixturevalue(which), tmp_path, standalone=True)
+    (folder / "trap.c").write_text(
+        "#include <stddef.h>\n#include <stdlib.h>\nvoid *malloc(size_t size);\n"
+        "void *malloc(size_t size) { (void)size; abort(); }\n"
+        "void *calloc(size_t count, size_t size) { (void)count; (void)size; abort(); }\n"
+        "void *realloc(void *old, size_t size) { (void)old; (void)size; abort(); }\n"
+        "void *aligned_alloc(size_t at, size_t size) { (void)at; (void)size; abort(); }\n"
+        "void free(void *old) { (void)old; }\n"
+    )
+    build(folder, CFLAGS="-O1 -fno-builtin")
+    status, said = run(folder)
+    assert status == 0 and "all outputs have the expected bits" in said
+    objects = [path for path in folder.glob("build/**/*.o") if path.name != "trap.o"]
+    listed = subprocess.run(["nm", "-u", *map(str, objects)], capture_output=True, text=True, check=True)
+    used = {line.split()[-1] for line in listed.stdout.splitlines() if " U " in line}
+    assert "memcpy" in used and not used & ALLOCATORS
+    arena = int((folder / "data.h").read_text().split("ARENA_BYTES ")[1].split()[0])
+    assert arena < 400_000  # local memory as far as it is used, not the 2 MB of the target
+
+
+def test_cmake_and_clang_build_it_too(checked: Path, digits: CompiledModel, tmp_path: Path) -> None:
+    clang = shutil.which("clang")
+    if clang is None:
+        pytest.skip("clang is not installed")
+    folder = exported(digits, tmp_path)
+    build(folder, CC=clang)
+    assert run(folder, "sample")[0] == 0
+
+
+def test_the_same_model_gives_the_same_files(digits: CompiledModel, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        export_c(digits, b"model", tmp_path / name)
+    first = {path.relative_to(tmp_path / "a"): path.read_bytes() for path in (tmp_path / "a").rglob("*.*")}
+    second = {path.relative_to(tmp_path / "b"): path.read_bytes() for path in (tmp_path / "b").rglob("*.*")}
+    assert first == second and Path("runtime/include/npu.h") in first
+
+
+def test_folders_and_samples_that_do_not_fit_are_refused(digits: CompiledModel, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for folder in (tmp_path, tmp_path / "file"):
+        with pytest.raises(OutputError):
+            export_c(digits, b"", folder)
+    with pytest.raises(InputDataError, match="no tensor 'image'"):
+        export_c(digits, b"", tmp_path / "new", {"other": np.zeros(1)})
+    with pytest.raises(InputDataError, match="shape"):
+        export_c(digits, b"", tmp_path / "new", {"image": np.zeros(1, np.float32)})
+    assert not (tmp_path / "new").exists()

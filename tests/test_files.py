@@ -1,0 +1,65 @@
+"""Files appear whole or not at all, whatever the file system offers."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from npuc import files
+from npuc.errors import OutputError
+from npuc.files import write_atomically
+
+
+@pytest.fixture(params=["unnamed", "named"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """With files that have no name, and without."""
+    if request.param == "named":
+        monkeypatch.setattr(files, "_unnamed", lambda folder: None)
+    return str(request.param)
+
+
+def test_a_file_appears_when_it_is_complete(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in (Path("new"), tmp_path / "new"):
+        path.write_text("old")
+        with write_atomically(path) as out:
+            out.write(b"new")
+            assert path.read_text() == "old"
+        assert path.read_text() == "new"
+    umask = os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE(os.stat("new").st_mode) == 0o666 & ~umask
+    assert os.listdir(tmp_path) == ["new"]
+
+
+def test_an_error_leaves_what_was_there(way: str, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(KeyError), write_atomically(path) as out:
+        out.write(b"half")
+        raise KeyError
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["file"]
+
+
+def test_a_folder_that_is_not_there_is_an_error_in_words(way: str, tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="cannot be written"), write_atomically(tmp_path / "none" / "x"):
+        pass
+
+
+def test_a_kill_while_writing_leaves_nothing(tmp_path: Path) -> None:
+    if files._unnamed(tmp_path) is None:
+        pytest.skip("this file system has no files without a name")
+    code = (
+        "import os, sys; from npuc.files import write_atomically\n"
+        "with write_atomically(sys.argv[1]) as out:\n"
+        "    out.write(bytes(4 << 20)); out.flush(); os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "file")], check=False)
+    assert done.returncode == -9 and os.listdir(tmp_path) == []
