@@ -163,7 +163,8 @@ void npu_free(npu_model *model)
 
 npu_status npu_set_threads(npu_model *model, int32_t threads)
 {
-    if (!model || threads < 1 || threads > 64) return npu_fail(NPU_BAD_ARGUMENT, "a run may use 1 to 64 threads, not %d", threads);
+    if (!model || threads < 1 || threads > 64)
+        return npu_fail(NPU_BAD_ARGUMENT, "a run may use 1 to 64 threads, not %d", threads);
     pthread_mutex_lock(&model->turn);
     model->session.threads = threads;
     pthread_mutex_unlock(&model->turn);
@@ -323,7 +324,8 @@ npu_status npu_wait(npu_job *job, double seconds)
     pthread_mutex_lock(&job->lock);
     int late = 0;
     while (!job->done && !late)
-        late = seconds < 0 ? pthread_cond_wait(&job->finished, &job->lock) : pthread_cond_timedwait(&job->finished, &job->lock, &deadline);
+        late = seconds < 0 ? pthread_cond_wait(&job->finished, &job->lock)
+                           : pthread_cond_timedwait(&job->finished, &job->lock, &deadline);
     npu_status status = job->done ? job->status : NPU_TIMEOUT;
     if (status) npu_fail(status, "%s", job->done ? job->error : "the job is not done yet");
     pthread_mutex_unlock(&job->lock);

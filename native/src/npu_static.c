@@ -29,10 +29,12 @@ static npuc_sim *make_sim(const npu_session *s, const npu_needs *needs, npu_bloc
 
 npu_status npu_init(const void *bytes, size_t size, const npu_needs *needs, void *arena, size_t arena_size, npu_model **model)
 {
-    if (!model || !needs || !arena || (uintptr_t)arena % 64) return npu_fail(NPU_BAD_ARGUMENT, "the arena is not at a multiple of 64");
+    if (!model || !needs || !arena || (uintptr_t)arena % 64)
+        return npu_fail(NPU_BAD_ARGUMENT, "the arena is not at a multiple of 64");
     *model = NULL;
     for (int i = 0; i < NPUC_SIM_BUFFERS; i++)
-        if (needs->buffer[i] < 0 || needs->buffer[i] > (int64_t)1 << 40) return npu_fail(NPU_BAD_ARGUMENT, "the needs make no sense");
+        if (needs->buffer[i] < 0 || needs->buffer[i] > (int64_t)1 << 40)
+            return npu_fail(NPU_BAD_ARGUMENT, "the needs make no sense");
     memset(arena, 0, arena_size);
     npu_block block = {arena, arena_size, 0};
     npu_model *made = npu_take(&block, sizeof *made);

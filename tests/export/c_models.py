@@ -24,7 +24,11 @@ TARGET = load_target("edge-4t")
 STRICT = "-Wall -Wextra -Wpedantic -Werror"
 CHECKS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
 PICTURE = Preprocess(
-    mean=(120.0, 110.5, 100.25), scale=(0.017, 0.0175, 0.0171), keep_aspect_ratio=True, pad_value=114, pixel_format="bgr"
+    mean=(120.0, 110.5, 100.25),
+    scale=(0.017, 0.0175, 0.0171),
+    keep_aspect_ratio=True,
+    pad_value=114,
+    pixel_format="bgr",
 )
 
 
@@ -53,7 +57,9 @@ def picture_network(path: Path) -> Path:
         nodes.append(helper.make_node(kind, inputs, [output], **attributes))
         return output
 
-    x = node("Conv", ["picture", weight("w1", 12, 3, 3, 3), weight("b1", 12)], "c1", pads=[1] * 4, strides=[2, 2])
+    x = node(
+        "Conv", ["picture", weight("w1", 12, 3, 3, 3), weight("b1", 12)], "c1", pads=[1] * 4, strides=[2, 2]
+    )
     x = node("Relu", [x], "r1")
     y = node("Conv", [x, weight("w2", 12, 1, 3, 3)], "c2", pads=[1] * 4, group=12)
     y = node("Add", [x, y], "sum")
@@ -82,11 +88,16 @@ def surroundings() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if key not in ("LD_PRELOAD", "MAKEFLAGS")}
 
 
-def build(folder: Path, **variables: str) -> None:
+def build(folder: Path, *targets: str, **variables: str) -> None:
     """Run the application's own make, warnings being errors."""
     given = [f"{name}={value}" for name, value in ({"WARNINGS": STRICT, "CFLAGS": "-O1"} | variables).items()]
     done = subprocess.run(
-        ["make", "-s", *given], cwd=folder, capture_output=True, text=True, env=surroundings(), timeout=600
+        ["make", "-s", *given, *targets],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=surroundings(),
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "warning" not in done.stderr
@@ -95,7 +106,12 @@ def build(folder: Path, **variables: str) -> None:
 def run(folder: Path, *arguments: str | Path, program: str = "./app") -> tuple[int, str]:
     """Exit status, and what was printed."""
     done = subprocess.run(
-        [program, *map(str, arguments)], cwd=folder, capture_output=True, text=True, env=surroundings(), timeout=120
+        [program, *map(str, arguments)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=surroundings(),
+        timeout=120,
     )
     assert done.returncode >= 0 and "Sanitizer" not in done.stderr, done.stderr[-3000:]
     return done.returncode, done.stdout + done.stderr

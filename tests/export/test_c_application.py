@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from c_models import CHECKS, PICTURE, STRICT, build, compiled, picture_network, run, surroundings
+from c_models import CHECKS, PICTURE, STRICT, TARGET, build, compiled, picture_network, run, surroundings
 from PIL import Image
 
 from npuc.calib.images import load_image
@@ -23,7 +23,17 @@ from npuc.sim import Simulator
 from npuc.sim.engine import interface_of
 
 HERE = Path(__file__).parent
-ALLOCATORS = {"malloc", "calloc", "realloc", "free", "aligned_alloc", "posix_memalign", "mmap", "sbrk", "strdup"}
+ALLOCATORS = {
+    "malloc",
+    "calloc",
+    "realloc",
+    "free",
+    "aligned_alloc",
+    "posix_memalign",
+    "mmap",
+    "sbrk",
+    "strdup",
+}
 
 
 def exported(model: CompiledModel, folder: Path, *, standalone: bool = False) -> Path:
@@ -48,6 +58,8 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> CompiledModel:
 def checked(digits: CompiledModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The digits application with address and undefined-behaviour checks."""
     folder = exported(digits, tmp_path_factory.mktemp("digits"))
+    # `make sanitize` is for the kernels; with checks, these two take longer to compile than all the rest.
+    build(folder, *(f"build/runtime/src/gemm_{name}.o" for name in ("avx2", "avx512")))
     build(folder, CFLAGS=CHECKS, LDFLAGS="-fsanitize=address,undefined")
     return folder
 
@@ -190,10 +202,10 @@ def test_the_standalone_form_calls_no_allocator(
     used = {line.split()[-1] for line in listed.stdout.splitlines() if " U " in line}
     assert "memcpy" in used and not used & ALLOCATORS
     arena = int((folder / "data.h").read_text().split("ARENA_BYTES ")[1].split()[0])
-    assert arena < 400_000  # local memory as far as it is used, not the 2 MB of the target
+    assert arena < TARGET.memory.local.size + 200_000
 
 
-def test_cmake_and_clang_build_it_too(checked: Path, digits: CompiledModel, tmp_path: Path) -> None:
+def test_clang_builds_it_too(digits: CompiledModel, tmp_path: Path) -> None:
     clang = shutil.which("clang")
     if clang is None:
         pytest.skip("clang is not installed")

@@ -26,7 +26,11 @@ CASES: list[tuple[Preprocess, tuple[int, ...], str]] = [
     (Preprocess(keep_aspect_ratio=True, resize=(40, 40), crop=(33, 31)), (1, 3, 33, 31), "ui8"),
     (Preprocess(pixel_format="gray", mean=(1.5,), scale=(1 / 3,), layout="nhwc"), (1, 12, 200, 1), "f32"),
     (Preprocess(pixel_format="rgba", scale=(0.1, 0.2, 0.3, 0.4), layout="nhwc"), (1, 64, 48, 4), "f32"),
-    (Preprocess(mean=(123.675, 116.28, 103.53), scale=(0.0171247538316637, 0.0175070, 0.0174291)), (1, 3, 7, 5), "f32"),
+    (
+        Preprocess(mean=(123.675, 116.28, 103.53), scale=(0.0171247538316637, 0.0175070, 0.0174291)),
+        (1, 3, 7, 5),
+        "f32",
+    ),
     (Preprocess(interpolation="nearest", pixel_format="bgr"), (1, 3, 13, 90), "ui8"),
 ]
 DRIVER = r"""
@@ -82,7 +86,9 @@ def driver(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("size", [(37, 51), (20, 24), (5, 90), (200, 3), (1, 1)])
 @pytest.mark.parametrize("suffix", ["ppm", "pgm"])
-def test_every_setting_has_npucs_bits(driver: Path, tmp_path: Path, size: tuple[int, int], suffix: str) -> None:
+def test_every_setting_has_npucs_bits(
+    driver: Path, tmp_path: Path, size: tuple[int, int], suffix: str
+) -> None:
     shape = (*size, 3) if suffix == "ppm" else size
     pixels = np.random.default_rng(size).integers(0, 256, shape, np.uint8)
     path = tmp_path / f"x.{suffix}"
@@ -90,7 +96,9 @@ def test_every_setting_has_npucs_bits(driver: Path, tmp_path: Path, size: tuple[
     kinds = {"f32": np.float32, "ui8": np.uint8}
     expected = [load_image(path, how, wanted, kinds[kind]) for how, wanted, kind in CASES]
     arguments = [word for (_, wanted, kind) in CASES for word in (str(int(np.prod(wanted))), kind)]
-    done = subprocess.run([str(driver), str(path), *arguments], capture_output=True, env=surroundings(), timeout=60)
+    done = subprocess.run(
+        [str(driver), str(path), *arguments], capture_output=True, env=surroundings(), timeout=60
+    )
     assert done.returncode == 0, done.stderr
     at = 0
     for (how, _, _), tensor in zip(CASES, expected, strict=True):

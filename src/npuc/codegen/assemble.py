@@ -1,8 +1,9 @@
 """From scheduled work to instruction streams: addresses, semaphores, bytes.
 
 Instructions are written in the order in which they are issued. Which of the others each has to wait for follows from the
-bytes that they touch: for every block of 64 bytes of local memory and of the workspace, the last instruction of each queue
-that read it and that wrote it is remembered. A value that does not fit its field is an error that names the layer.
+bytes that they touch: for every block of 64 bytes of local memory and of each segment of DRAM that tensors are in, the last
+instruction of each queue that read it and that wrote it is remembered. A value that does not fit its field is an error that
+names the layer.
 """
 
 from __future__ import annotations
@@ -96,7 +97,10 @@ class Assembler:
     def assemble(self, work: Work) -> Array:
         """The instructions of all work."""
         self._local = _Tracker(self.local_size)
-        self._workspace = _Tracker(self.dram.workspace)
+        ends = {1: self.dram.workspace}
+        for tensor, (segment, offset) in self.dram.tensors.items():
+            ends[segment] = max(ends.get(segment, 0), offset + tensor.size)
+        self._dram = {segment: _Tracker(end) for segment, end in ends.items()}
         pending = iter(work.loads)
         load = next(pending, None)
         for number, step in enumerate(work.steps):
@@ -185,10 +189,12 @@ class Assembler:
         }  # fmt: skip
         self._note(buffer)
         stores = opcode == "store"
-        reach = (
-            sum((n - 1) * stride for n, stride in zip(block.size, block.far, strict=False)) + block.size[3]
-        )
-        outside = [(far, far + reach, stores)] if segment == 1 else []
+        steps = [
+            (n - 1) * stride for n, stride in zip(block.size, block.far, strict=False)
+        ]  # down for a slice backwards
+        low = far + sum(min(step, 0) for step in steps)
+        high = far + sum(max(step, 0) for step in steps) + block.size[3]
+        outside = [(self._dram[segment], low, high, stores)] if segment in self._dram else []
         self._emit(opcode, opcode, layer, values, [(local, local + size, not stores)], outside, flags)
 
     def _emit(
@@ -198,16 +204,16 @@ class Assembler:
         layer: int,
         values: dict[str, Any],
         local: list[tuple[int, int, bool]],
-        outside: list[tuple[int, int, bool]],
+        outside: list[tuple[_Tracker, int, int, bool]],
         flags: int = 0,
         at_least: Mapping[str, int] | None = None,
     ) -> None:
         queue = _QUEUE[queue_name]
         self._counts[queue] += 1
         waits = [(at_least or {}).get(name, 0) for name in QUEUES]
-        for memory, spans in ((self._local, local), (self._workspace, outside)):
-            for low, high, write in sorted(spans, key=lambda span: span[2]):
-                memory.access(low, high, queue, self._counts[queue], write, waits)
+        spans = [(self._local, *span) for span in sorted(local, key=lambda span: span[2])]
+        for memory, low, high, write in [*spans, *outside]:
+            memory.access(low, high, queue, self._counts[queue], write, waits)
         packer, names = _packer(opcode)
         head = {
             "opcode": BY_NAME[opcode].opcode, "queue": queue, "flags": flags, "layer": layer + self.first_layer, "wait": waits,

@@ -107,7 +107,7 @@ def _take_sample(compiled: CompiledModel, interface: Graph, given: Mapping[str, 
     missing = [name for name in compiled.inputs if name not in found]
     if missing:
         raise InputDataError(f"the sample has no tensor '{missing[0]}'", where=compiled.name)
-    inputs = {name: np.ascontiguousarray(found[name]) for name in compiled.inputs}
+    inputs = {name: np.asarray(found[name]) for name in compiled.inputs}
     outputs = Simulator(compiled).run(inputs)
     return Sample(tuple(inputs.values()), tuple(outputs[name] for name in compiled.outputs))
 
