@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no
 STAMPS := $(VENV)/stamps
 NATIVE := CMakeLists.txt $(wildcard native/include/*.h native/include/*.hpp native/include/npuc/*.h native/src/*.c native/src/*.h)
 
-.PHONY: bench-memory bench-sim sweep help demo test test-slow sanitize bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-schedule docs clean
+.PHONY: bench-memory bench-runtime bench-sim sweep help demo test test-slow sanitize bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-schedule docs clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -33,6 +33,7 @@ help:
 	@echo "make bench-sim     instruction mode against graph mode"
 	@echo "make sweep         every model for every target: compiled, executed, compared to the bit, checked for races"
 	@echo "make bench-memory  the memory planner: public instances, and growth up to 10,000 buffers"
+	@echo "make bench-runtime the runtime: overhead, throughput, load time"
 	@echo "make docs          write the generated pages again"
 	@echo "make clean         remove .venv, build outputs and caches"
 
@@ -98,6 +99,9 @@ sweep: $(STAMPS)/bench
 
 bench-memory: $(STAMPS)/npuc
 	$(BIN)/python benchmarks/bench_memory.py
+
+bench-runtime: $(STAMPS)/npuc
+	$(BIN)/python benchmarks/bench_runtime.py
 
 docs: $(STAMPS)/npuc
 	$(BIN)/python -m npuc.cli.gendocs

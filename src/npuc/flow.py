@@ -81,7 +81,14 @@ def import_model(
         )
     if fuse_preprocess and "fuse-preprocess" not in PASSES:
         raise UsageError("this npuc has no pass 'fuse-preprocess'")
-    return run_pipeline(graph, ",".join(steps), observe) if steps else graph
+    return _run(graph, ",".join(steps), observe) if steps else graph
+
+
+def _run(graph: Graph, passes: str, observe: Observer | None = None) -> Graph:
+    """Passes that are known to work together: the result is verified, not every step on the way."""
+    made = run_pipeline(graph, passes, observe, verify=False)
+    made.verify()
+    return made
 
 
 def _check_preprocess(graph: Graph, options: ImportOptions) -> None:
@@ -214,7 +221,7 @@ def network_to_quantize(
             f"{path} is an integer network already", fix="Give the float network that it was made of"
         )
     if force_float:
-        graph = run_pipeline(graph, f"drop-quantization,{CANONICAL}")
+        graph = _run(graph, f"drop-quantization,{CANONICAL}")
     return expanded(graph)
 
 
@@ -223,7 +230,7 @@ def expanded(graph: Graph) -> Graph:
     from npuc.ir import top
 
     whole = any(isinstance(op, top.Attention | top.Gather) for op in graph.ops)
-    return run_pipeline(graph, "expand-attention,gather-to-slice,fold-scale") if whole else graph
+    return _run(graph, "expand-attention,gather-to-slice,fold-scale") if whole else graph
 
 
 @dataclass(frozen=True)
