@@ -20,7 +20,7 @@ from npuc.schedule.bounds import bounds
 from npuc.schedule.cache import Cache, key_of
 from npuc.schedule.candidates import Candidates
 from npuc.schedule.grouping import DoesNotFit
-from npuc.schedule.layers import Tensor
+from npuc.schedule.layers import Tensor, aligned
 from npuc.schedule.network import Network, build_network, tensor_of
 from npuc.schedule.schedule_file import ScheduleFile, resolve
 from npuc.target import Target
@@ -178,7 +178,7 @@ def _compile(
             segments.append(Segment(port, "io", one.size))
         else:
             segment, offset = 1, at
-            at += -(-one.size // 64) * 64
+            at += aligned(one.size)
         name_here = port or _unused(one.name, taken)
         taken.add(name_here)
         order = one.order if value in on_npu else tuple(range(len(one.shape)))

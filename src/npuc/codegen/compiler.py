@@ -17,7 +17,7 @@ from npuc.schedule.candidates import Candidates
 from npuc.schedule.cost import Costs
 from npuc.schedule.decisions import Decisions, Settled
 from npuc.schedule.grouping import DoesNotFit, Grouping, layer_by_layer
-from npuc.schedule.layers import Tensor, packed
+from npuc.schedule.layers import BLOCK, Tensor, aligned, packed
 from npuc.schedule.memory import Buffer as Rectangle
 from npuc.schedule.memory import plan
 from npuc.schedule.multicore import CoreGrouping, homes
@@ -43,7 +43,7 @@ class Weights:
     def add(self, data: Array) -> int:
         """Append bytes; where they begin."""
         at = self.size
-        padded = -(-data.size // 64) * 64
+        padded = aligned(data.size)
         self.parts.append(np.pad(data, (0, padded - data.size)))
         self.size += padded
         return at
@@ -137,7 +137,7 @@ def schedule(
         tensors = {**places, **{tensor: (SHARED, address) for tensor, address in at_home.items()}}
         inside = {tensor: span for tensor, span in spilled.items() if tensor not in at_home}
         rectangles = [
-            Rectangle(str(i), -(-tensor.size // 64) * 64, first, last + 1, 64)
+            Rectangle(str(i), aligned(tensor.size), first, last + 1, BLOCK)
             for i, (tensor, (first, last)) in enumerate(inside.items())
         ]
         found = plan(rectangles) if rectangles else None
@@ -256,7 +256,7 @@ def _streamed(works: Sequence[Work], base: int) -> dict[tuple[int, tuple[int, in
                 key = (load.source.layer, load.source.channels)
                 if key not in found:
                     found[key] = base
-                    base += -(-load.size // 64) * 64
+                    base += aligned(load.size)
     return found
 
 
@@ -266,11 +266,7 @@ def _spilled(
     """Tensors that are in DRAM on the way, and when: by steps on one core, by groups on several."""
     if len(works) == 1:
         return works[0].spilled
-    group_of = {
-        index: number
-        for number, group in enumerate(decisions.groups)
-        for index in range(group.first, group.last)
-    }
+    group_of = decisions.group_of
     found = {}
     for tensor in dict.fromkeys(tensor for work in works for tensor in work.spilled):
         readers = [group_of[use] for use in grouping.uses.get(tensor, ())]

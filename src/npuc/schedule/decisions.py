@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from npuc.schedule.pieces import Choices
@@ -45,6 +46,13 @@ class Decisions:
     """For the cut behind each group but the last."""
     far: int = 0
     """Tensors that are needed more than this many layers later go to DRAM in between; 0: none do for that reason."""
+
+    @cached_property
+    def group_of(self) -> tuple[int, ...]:
+        """For each layer, the number of its group."""
+        return tuple(
+            number for number, group in enumerate(self.groups) for _ in range(group.first, group.last)
+        )
 
 
 @dataclass(frozen=True)

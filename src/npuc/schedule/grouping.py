@@ -17,7 +17,7 @@ from math import inf
 
 from npuc.schedule.candidates import Candidates, Tiling, layer_key, row_key
 from npuc.schedule.decisions import Decisions, Group
-from npuc.schedule.layers import Layer, Rows, Tensor
+from npuc.schedule.layers import Layer, Rows, Tensor, aligned
 from npuc.schedule.moves import copies_of
 from npuc.schedule.network import Network
 from npuc.schedule.pieces import Cutter
@@ -154,10 +154,10 @@ class Grouping:
         if resident_in and resident_out:
             after = set(self.on_chip(index + 1))
             held |= {tensor for tensor in self.on_chip(index) if tensor in after}
-        size = sum(_aligned(tensor.size) for tensor in held)
+        size = sum(aligned(tensor.size) for tensor in held)
         for operand in layer.in_place[:1]:
             if self.dies(layer.inputs[operand].storage, index):
-                size -= _aligned(layer.outputs[0].size)
+                size -= aligned(layer.outputs[0].size)
         return size + self._chunks(layer) + layer.scratch(self.cutter.whole(layer))
 
     def dies(self, tensor: Tensor, index: int) -> bool:
@@ -256,13 +256,13 @@ class Grouping:
             held |= set(self.on_chip(first))
         if resident_out:
             held |= set(self.on_chip(last))
-        fixed = sum(_aligned(tensor.size) for tensor in held)
+        fixed = sum(aligned(tensor.size) for tensor in held)
         constants = [self.constants_of(layers[i]) for i in range(first, last)]
         fixed += sum(constants) if resident_weights else 2 * max(map(self._chunks, layers[first:last]))
         live: dict[Tensor, int] = {}
         for tensor, (low, high) in rows.items():
             if tensor not in held:
-                live[tensor] = _aligned((high - low) * tensor.row_size)
+                live[tensor] = aligned((high - low) * tensor.row_size)
         most = now = 0
         outputs = {out.storage for out in self.network.outputs}
         for tensor, size in live.items():
@@ -321,7 +321,7 @@ class Grouping:
             tensor: (self.made[tensor] >= first, tensor in held, self._leaves(tensor, last, outputs))
             for tensor in storages
         }
-        taken = sum(_aligned(tensor.size) for tensor in held)
+        taken = sum(aligned(tensor.size) for tensor in held)
         rest = (self.capacity, self.cutter.choices, taken, resident_weights)
         return row_key(((layer, self._keys[layer]) for layer in layers), facts, rest)
 
@@ -517,7 +517,3 @@ def layer_by_layer(grouping: Grouping) -> Decisions:
             raise grouping.blame()
         groups.append(group)
     return Decisions(tuple(groups), (False,) * (len(groups) - 1))
-
-
-def _aligned(size: int) -> int:
-    return -(-size // 64) * 64

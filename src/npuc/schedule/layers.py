@@ -20,6 +20,8 @@ Rows = tuple[int, int]
 
 ALIGNMENT = 16
 """Bytes that the parts of a layer's constants are aligned to."""
+BLOCK = 64
+"""Bytes that tensors and blocks of constants are aligned to, in local memory and in DRAM."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +138,11 @@ class Layer:
     """Operands that the result may take the place of."""
     source: Any = None
     """The op."""
+
+
+def aligned(size: int) -> int:
+    """Bytes in whole blocks of memory."""
+    return -(-size // BLOCK) * BLOCK
 
 
 def layout(constants: Mapping[str, Array]) -> tuple[dict[str, int], int]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from npuc.schedule.layers import Draft, Layer, Piece
+from npuc.schedule.layers import Draft, Layer, Piece, Place
 
 Axis = tuple[int, int, int]
 """Size, stride in the source, stride in the destination, in elements."""
@@ -111,12 +111,10 @@ def _move(operand: int, source: int, target: int, part: list[Axis], unit: int) -
     store, target_near = _block([(n, b) for n, _, b in back], unit)
     count = prod(n for n, _, _ in there)
     turn = None
-    if [axis for axis in there] != [axis for axis in back]:
+    if there != back:
         near = dict(zip(there, source_near, strict=True))
         axes = [(axis[0], near[axis], b) for axis, b in zip(back, target_near, strict=True)]
         axes = [(1, 0, 0)] * (6 - len(axes)) + axes
-        from npuc.schedule.layers import Place
-
         fields = {
             "x": Place("in0"), "y": Place("out0"), "bytes": unit, "size": tuple(a[0] for a in axes),
             "x_stride": tuple(a[1] for a in axes), "y_stride": tuple(a[2] for a in axes),

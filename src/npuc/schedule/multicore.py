@@ -12,9 +12,11 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from math import inf
 
+from npuc.errors import MemoryPlanError
 from npuc.schedule.decisions import Decisions, Group
 from npuc.schedule.grouping import DoesNotFit, Grouping
-from npuc.schedule.layers import Tensor
+from npuc.schedule.layers import BLOCK, Tensor, aligned
+from npuc.schedule.memory import Buffer, plan
 
 _LONGEST = 16
 _ROUNDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -148,12 +150,7 @@ class CoreGrouping:
 
 def homes(decisions: Decisions, one: Grouping, size: int) -> dict[Tensor, int]:
     """Addresses in the shared memory for the tensors between groups, as far as they fit: those that are read soon first."""
-    from npuc.errors import MemoryPlanError
-    from npuc.schedule.memory import Buffer, plan
-
-    group_of = {}
-    for number, group in enumerate(decisions.groups):
-        group_of.update(dict.fromkeys(range(group.first, group.last), number))
+    group_of = decisions.group_of
     outputs = {tensor.storage for tensor in one.network.outputs}
     candidates: list[tuple[Tensor, int, int]] = []
     for tensor, made in one.made.items():
@@ -164,7 +161,7 @@ def homes(decisions: Decisions, one: Grouping, size: int) -> dict[Tensor, int]:
     chosen = sorted(candidates, key=lambda item: ((item[2] - item[1]) * item[0].size, item[0].name))
     while chosen:
         rectangles = [
-            Buffer(str(i), -(-tensor.size // 64) * 64, first, last + 1, 64)
+            Buffer(str(i), aligned(tensor.size), first, last + 1, BLOCK)
             for i, (tensor, first, last) in enumerate(chosen)
         ]
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from npuc.schedule.cost import START, Costs
+from npuc.schedule.cost import Costs
 from npuc.schedule.layers import Layer, Piece, Rows
 
 
@@ -97,6 +97,3 @@ class Cutter:
         """Whole granules."""
         g = layer.granule
         return rows[0] // g * g, min(-(-rows[1] // g) * g, layer.outputs[0].rows)
-
-
-__all__ = ["START", "Choices", "Cutter"]

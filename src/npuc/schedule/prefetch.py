@@ -8,18 +8,18 @@ can hold, and what it brings never takes the place of what the steps need.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from npuc.errors import MemoryPlanError
+from npuc.schedule.layers import BLOCK, aligned
 from npuc.schedule.memory import Buffer as Rectangle
 from npuc.schedule.memory import plan
 from npuc.schedule.steps import Buffer, Fence, Load, Work
 
 Array = np.ndarray[Any, Any]
-
-ALIGNMENT = 64
 
 
 class DoesNotPack(Exception):
@@ -36,37 +36,31 @@ def place_tightly(work: Work, capacity: int) -> dict[Buffer, int]:
             continue
         load.issue = previous = max(previous, load.ready, load.need)
         starts.setdefault(load.buffer, previous)
-    used = [buffer for buffer in work.buffers if buffer.last >= 0]
+    return _packed([buffer for buffer in work.buffers if buffer.last >= 0], starts, capacity)
+
+
+def _packed(buffers: Sequence[Buffer], starts: Mapping[Buffer, int], capacity: int) -> dict[Buffer, int]:
+    """Addresses of buffers whose lifetimes are known; those in `starts` are there earlier than they are touched."""
+    if not buffers:
+        return {}
     rectangles = [
-        Rectangle(
-            str(number), aligned(buffer.size), starts.get(buffer, buffer.first), buffer.last + 1, ALIGNMENT
-        )
-        for number, buffer in enumerate(used)
+        Rectangle(str(number), aligned(buffer.size), starts.get(buffer, buffer.first), buffer.last + 1, BLOCK)
+        for number, buffer in enumerate(buffers)
     ]
     try:
         found = plan(rectangles, capacity)
     except MemoryPlanError as error:
         raise DoesNotPack from error
-    return {buffer: found.addresses[str(number)] for number, buffer in enumerate(used)}
+    return {buffer: found.addresses[str(number)] for number, buffer in enumerate(buffers)}
 
 
 def place(work: Work, capacity: int) -> dict[Buffer, int]:
     """An issue for every load, and an address for every buffer."""
     loaded = {load.buffer for load in work.loads if isinstance(load, Load)}
     made = [buffer for buffer in work.buffers if buffer.last >= 0 and buffer not in loaded]
-    rectangles = [
-        Rectangle(str(number), aligned(buffer.size), buffer.first, buffer.last + 1, ALIGNMENT)
-        for number, buffer in enumerate(made)
-    ]
-    try:
-        found = plan(rectangles, capacity) if rectangles else None
-    except MemoryPlanError as error:
-        raise DoesNotPack from error
+    addresses = _packed(made, {}, capacity)
     room = _Room(len(work.buffers), capacity)
-    addresses: dict[Buffer, int] = {}
-    for number, buffer in enumerate(made):
-        assert found is not None
-        addresses[buffer] = found.addresses[str(number)]
+    for buffer in made:
         room.take(buffer.first, buffer.last + 1, addresses[buffer], aligned(buffer.size))
     previous = 0
     starts: dict[Buffer, int] = {}
@@ -120,7 +114,7 @@ class _Room:
         n = self.count
         hit = np.flatnonzero((self.starts[:n] < end) & (self.ends[:n] > start))
         if not hit.size:
-            return (self.capacity - size) // ALIGNMENT * ALIGNMENT if size <= self.capacity else None
+            return (self.capacity - size) // BLOCK * BLOCK if size <= self.capacity else None
         order = hit[np.argsort(-self.high[hit], kind="stable")]
         top = self.capacity
         floors = np.minimum.accumulate(self.low[order])
@@ -128,10 +122,5 @@ class _Room:
         ceilings = np.concatenate([[top], floors[:-1]])
         gaps = np.flatnonzero(ceilings - self.high[order] >= size)
         if gaps.size:
-            return int(ceilings[gaps[0]] - size) // ALIGNMENT * ALIGNMENT
-        return int(floors[-1] - size) // ALIGNMENT * ALIGNMENT if floors[-1] >= size else None
-
-
-def aligned(size: int) -> int:
-    """Whole blocks."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
+            return int(ceilings[gaps[0]] - size) // BLOCK * BLOCK
+        return int(floors[-1] - size) // BLOCK * BLOCK if floors[-1] >= size else None

@@ -137,11 +137,7 @@ class _Builder:
         self.inputs = {tensor.storage for tensor in self.network.inputs}
         self.whole: dict[Tensor, Buffer] = {}
         """Tensors that are whole in local memory now."""
-        group_of = [0] * len(self.network.layers)
-        for number, group in enumerate(decisions.groups):
-            for index in range(group.first, group.last):
-                group_of[index] = number
-        self.group_of = group_of
+        self.group_of = decisions.group_of
 
     def run(self) -> Work:
         for number, group in enumerate(self.decisions.groups):

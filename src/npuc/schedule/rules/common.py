@@ -75,11 +75,6 @@ def window_rows(rows: Rows, size: int, kernel: int, stride: int, dilation: int, 
     return low, high
 
 
-def aligned(size: int) -> int:
-    """A size in whole blocks of scratch memory."""
-    return -(-size // 64) * 64
-
-
 def is_natural(tensor: Tensor) -> bool:
     """Whether memory has the order of the logical axes: not rank 4, one channel, or one pixel."""
     if len(tensor.shape) != 4:

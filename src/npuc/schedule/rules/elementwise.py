@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from npuc.ir import Graph, npu, top
-from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, Tensor, layout, packed
+from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, Tensor, layout
 from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import (
     DTYPES,
@@ -306,6 +306,3 @@ def pool(op: Any, graph: Graph, tensor: Tensors) -> Layer:
         name=y.name, kind="avg_pool" if average else "max_pool", inputs=(x,), outputs=(y,), draft=draft, need=cut,
         constants=lambda channels: constants, constant_size=lambda channels: size, source=op,
     )  # fmt: skip
-
-
-__all__ = ["binary", "copied", "packed", "pool"]

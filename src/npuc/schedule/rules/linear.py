@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from npuc.ir import Graph, npu, shape_of
-from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, layout
+from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, aligned, layout
 from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import (
     ABSENT,
     DTYPES,
     KINDS,
     LIMITS,
-    aligned,
     is_natural,
     quantized,
     result,

@@ -9,7 +9,7 @@ import numpy as np
 
 from npuc.engine.handlers.movement import nearest_maps
 from npuc.ir import Graph, top
-from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, Tensor, layout
+from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, Tensor, aligned, layout
 from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import LIMITS, is_natural
 from npuc.schedule.rules.elementwise import copied
@@ -102,7 +102,7 @@ def reshape(op: top.Reshape, graph: Graph, tensor: Tensors) -> Layer:
         back = list(zip(y.shape, natural_strides(y.shape), memory_strides(y), strict=True))
         return [copy(x, there, target="scratch"), copy(x, back, source="scratch")]
 
-    return _whole(op, x, y, drafts, -(-x.size // 64) * 64)
+    return _whole(op, x, y, drafts, aligned(x.size))
 
 
 def is_view(x: Tensor, y: Tensor) -> bool:
@@ -486,13 +486,10 @@ def _mapped(op: Any, x: Tensor, y: Tensor, rows: Array, columns: Array) -> Layer
 
     def scratch(wanted: Rows) -> int:
         low, high = need(wanted)[0] if cuts else (0, h)
-        return -(-(high - low) * scratch_row // 64) * 64
+        return aligned((high - low) * scratch_row)
 
     return Layer(
         name=y.name, kind=op.name.removeprefix("top."), inputs=(x,), outputs=(y,), draft=draft,
         need=need if cuts else None, constants=lambda channels: table, constant_size=lambda channels: size,
         scratch=scratch, source=op,
     )  # fmt: skip
-
-
-__all__ = ["copy", "is_view", "memory_strides", "prod"]

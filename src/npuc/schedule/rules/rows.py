@@ -9,9 +9,9 @@ import numpy as np
 
 from npuc.engine.kernels.resampling import interpolation
 from npuc.ir import Graph, npu, top
-from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, Tensor, layout
+from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, Tensor, aligned, layout
 from npuc.schedule.rules import NotHere, Tensors, layers_as
-from npuc.schedule.rules.common import ABSENT, aligned, result, source, stage, stage_constants, turned
+from npuc.schedule.rules.common import ABSENT, result, source, stage, stage_constants, turned
 from npuc.schedule.rules.movement import copy, memory_strides, natural_strides
 
 Array = np.ndarray[Any, Any]
@@ -201,7 +201,7 @@ def reduce(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     else:
         order = (*kept, *axes)
         outer, inner = prod(x.shape[a] for a in kept), 1
-    half = -(-x.size // 64) * 64
+    half = aligned(x.size)
     reorder = not dense and made_order != wanted_order
 
     def core() -> dict[str, Any]:
@@ -246,7 +246,7 @@ def reduce(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     return Layer(
         name=y.name, kind="reduce", inputs=(x,), outputs=(y,), draft=draft,
         constants=lambda channels: constants, constant_size=lambda channels: size,
-        scratch=lambda rows: 0 if dense else half + -(-y.size // 64) * 64, source=op,
+        scratch=lambda rows: 0 if dense else half + aligned(y.size), source=op,
     )  # fmt: skip
 
 
@@ -284,6 +284,3 @@ def resize_bilinear(op: npu.ResizeBilinear, graph: Graph, tensor: Tensors) -> La
         name=y.name, kind="resize", inputs=(x,), outputs=(y,), draft=draft,
         constants=lambda channels: constants, constant_size=lambda channels: size, source=op,
     )  # fmt: skip
-
-
-__all__ = ["Rows"]
