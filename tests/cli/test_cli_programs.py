@@ -155,3 +155,9 @@ def test_doctor_tells_what_is_missing(npuc: Any, monkeypatch: pytest.MonkeyPatch
     assert found["onnx"].status == "missing" and "pip install" in found["onnx"].fix
     assert found["torch"].status == "absent" and "npuc[torch]" in found["torch"].fix
     assert found["dot"].status == "absent" and "graphviz" in found["dot"].fix
+
+
+def test_integer_inputs_need_an_integer_network(npuc: Any, program: Path) -> None:
+    done = npuc("export", "tflite", program, "-o", "x.tflite", "--integer-io")
+    assert done.status == 2 and "has none" in done.err and "--scheme tflite" in done.err
+    assert not Path("x.tflite").exists()

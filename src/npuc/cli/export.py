@@ -72,12 +72,18 @@ def tflite(
     from npuc.export.tflite import Options, export_tflite, float_layers
     from npuc.files import existing_file, writable
     from npuc.flow import load_model
+    from npuc.quant.report import is_integer
 
     printer = Printer(quiet, as_json)
     if existing_file(model).resolve() == output.resolve():
         raise UsageError(f"-o {output} is the model itself", fix="Choose another name")
     writable(output)
     graph = load_model(model)
+    if integer_io and not is_integer(graph):
+        raise UsageError(
+            f"--integer-io asks for the integers of the network, and {model} has none",
+            fix="Make them with 'npuc quantize --scheme tflite', or leave the option out",
+        )
     written = export_tflite(graph, output, Options(integer_io, channels_last))
     operators = Counter(op.code for op in written.operators)
     printer.say(f"{model} -> {output} ({size(output.stat().st_size)}, {operators.total()} operators)")
