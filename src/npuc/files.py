@@ -106,6 +106,12 @@ def make_folder(path: Path | str) -> Path:
     return path
 
 
+def existing_model(path: Path | str) -> Path:
+    """The path, if it names a file that can be opened, or TensorFlow's SavedModel, which is a folder."""
+    path = Path(path)
+    return path if (path / "saved_model.pb").is_file() else existing_file(path)
+
+
 def existing_file(path: Path | str) -> Path:
     """The path, if it names a file that can be opened; an error in words otherwise."""
     path = Path(path)

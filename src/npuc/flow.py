@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npuc.errors import FileFormatError, PreprocessError, QuantizationError, UnknownTensorError, UsageError
-from npuc.files import existing_file
-from npuc.frontend.onnx import import_onnx
+from npuc.errors import PreprocessError, QuantizationError, UnknownTensorError, UsageError
+from npuc.files import existing_model
+from npuc.frontend.formats import declared_inputs, import_foreign
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.sniff import describe_content
-from npuc.frontend.tflite import import_tflite
-from npuc.ir import DType, Graph, dtype_of, layer_name, load_graph, result_names, save_graph, shape_of
+from npuc.ir import Graph, dtype_of, layer_name, load_graph, result_names, save_graph, shape_of
 from npuc.ir.passes import PASSES, PassEvent, run_pipeline
 from npuc.ir.preprocess import Preprocess
 from npuc.transform import CANONICAL
@@ -69,9 +68,8 @@ def import_model(
     observe: Observer | None = None,
 ) -> Graph:
     """Read a foreign model and bring it into canonical form."""
-    path, kind = _foreign(path)
     options = options or ImportOptions()
-    graph = import_tflite(path, options) if kind == "tflite" else import_onnx(path, options)
+    graph = import_foreign(path, options)
     _check_preprocess(graph, options)
     steps = (["fuse-preprocess"] if fuse_preprocess else []) + ([CANONICAL] if canonical else [])
     if fuse_preprocess and not any(port.preprocess for port in graph.inputs):
@@ -105,40 +103,14 @@ def _check_preprocess(graph: Graph, options: ImportOptions) -> None:
             raise PreprocessError(error.message, where=f"input '{name}'", fix=error.fix) from error
 
 
-def input_names(path: Path | str) -> tuple[str, ...]:
+def input_names(path: Path | str, options: ImportOptions | None = None) -> tuple[str, ...]:
     """The names of the inputs of a foreign model, as its file states them."""
-    return tuple(_declared_inputs(path))
-
-
-def _declared_inputs(path: Path | str) -> dict[str, DType]:
-    """The element types of a foreign model's inputs by name, as its file states them."""
-    path, kind = _foreign(path)
-    if kind == "tflite":
-        from npuc.frontend.tflite.reader import read as read_tflite
-
-        model = read_tflite(path)
-        inputs = zip(model.port_names[0], model.main.inputs, strict=True)
-        return {name: model.main.tensors[index].dtype for name, index in inputs}
-    from npuc.frontend.onnx.reader import read
-
-    graph = read(path).model.graph
-    constants = {tensor.name for tensor in graph.initializer}
-    entries = [entry for entry in graph.input if entry.name not in constants]
-    return {entry.name: dtype_of(entry.type.tensor_type.elem_type or 1) for entry in entries}
-
-
-def _foreign(path: Path | str) -> tuple[Path, str]:
-    """A foreign model and its kind: `onnx` or `tflite`."""
-    path = existing_file(path)
-    content = describe_content(path)
-    if content.kind not in ("onnx", "tflite"):
-        raise FileFormatError(f"{content.words}, not like an ONNX model", where=str(path), fix=content.fix)
-    return path, content.kind
+    return tuple(declared_inputs(path, options or ImportOptions()))
 
 
 def load_model(path: Path | str, options: ImportOptions | None = None) -> Graph:
     """Load an `.mlir` file of npuc's own, or import a foreign model as it is."""
-    path = existing_file(path)
+    path = existing_model(path)
     if describe_content(path).kind == "mlir":
         return load_graph(path)
     return import_model(path, options, canonical=False)
@@ -168,6 +140,7 @@ def check_model(
         Path(path),
         graph,
         inputs,
+        options=options,
         original_inputs=_before_fusion(Path(path), graph, options, inputs),
         tolerance=tolerance,
         leave_out=leave_out,
@@ -184,7 +157,7 @@ def _before_fusion(
     found = dict(inputs)
     if not options.preprocess:
         return found
-    declared = _declared_inputs(path)
+    declared = declared_inputs(path, options)
     for port in graph.inputs:
         asked = options.preprocess.get(port.name)
         if asked is None or (not asked.has_arithmetic and dtype_of(port.type).name != "ui8"):
@@ -213,7 +186,7 @@ def network_to_quantize(
     """
     from npuc.quant.report import is_integer
 
-    path = existing_file(path)
+    path = existing_model(path)
     own = describe_content(path).kind == "mlir"
     graph = load_graph(path) if own else import_model(path, options)
     if is_integer(graph):

@@ -104,7 +104,7 @@ def test_ctrl_c_ends_it_with_one_word(model: Path) -> None:
         "def wait(*args, **kwargs):\n"
         "    pathlib.Path('started').touch()\n"
         "    time.sleep(60)\n"
-        "npuc.flow.import_onnx = wait\n"
+        "npuc.flow.import_foreign = wait\n"
     )
     process = npuc_process(
         "import", "model.onnx", cwd=model.parent, environment={"PYTHONPATH": str(model.parent)}

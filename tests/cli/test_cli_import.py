@@ -122,7 +122,7 @@ def another(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = picture_model()
     matrix = next(tensor for tensor in other.graph.initializer if tensor.name == "m")
     matrix.raw_data = (np.frombuffer(matrix.raw_data, np.float32) * -1).tobytes()
-    monkeypatch.setattr(flow, "import_onnx", lambda path, options: import_onnx(other, options))
+    monkeypatch.setattr(flow, "import_foreign", lambda path, options: import_onnx(other, options))
 
 
 @pytest.mark.usefixtures("another")

@@ -82,6 +82,7 @@ def command(
     first_last: quant.FirstLast = None,
     force_float: quant.ForceFloat = False,
     input_shape: options.InputShapes = None,
+    weights: options.Weights = None,
     threads: quant.Threads = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -89,7 +90,7 @@ def command(
     """Run the command."""
     from npuc.codegen.compile_model import CompileOptions
     from npuc.codegen.file import save_compiled
-    from npuc.files import existing_file, make_folder, writable, write_atomically
+    from npuc.files import existing_model, make_folder, writable, write_atomically
     from npuc.flow import compile_network
     from npuc.partition.overrides import parse_devices
     from npuc.profile.timeline import profile_of
@@ -100,7 +101,7 @@ def command(
 
     printer = Printer(quiet, as_json)
     start = time.perf_counter()
-    existing_file(model)
+    existing_model(model)
     to = output or model.with_name(f"{model.stem}.npu")
     if to.suffix != ".npu":
         raise UsageError(f"-o '{to}' is not the name of an .npu file", fix=f"Use -o {to.with_suffix('.npu')}")
@@ -138,7 +139,7 @@ def command(
     )
     folder = make_folder(dump_ir) if dump_ir is not None else None
     graph, quantization = _integer_network(
-        printer, model, asked, machine, force_float, input_shape or [], folder
+        printer, model, asked, machine, force_float, input_shape or [], weights, folder
     )
     began = time.perf_counter()
     done = compile_network(graph, machine, wanted, model.stem)
@@ -196,6 +197,7 @@ def _integer_network(
     target: Target,
     force_float: bool,
     input_shape: list[str],
+    weights: Path | None,
     folder: Path | None,
 ) -> tuple[Graph, quant.Done | None]:
     """The network as integers, and how it became so unless it was."""
@@ -203,7 +205,8 @@ def _integer_network(
     from npuc.frontend.sniff import describe_content
     from npuc.quant.report import is_integer
 
-    shapes = options.import_options(model, input_shape, None, None, {}) if input_shape else None
+    given = input_shape or weights
+    shapes = options.import_options(model, input_shape, None, None, {}, weights) if given else None
     own = describe_content(model).kind == "mlir"
     loaded = load_model(model, shapes) if own or folder is not None else None
     if own and loaded is not None and is_integer(loaded):

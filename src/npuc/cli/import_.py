@@ -34,7 +34,12 @@ def _flag(name: str, metavar: str, words: str) -> Any:
 
 
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An .onnx or .tflite file.")],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL", help="A model of any format that is imported; a SavedModel is a folder."
+        ),
+    ],
     output: Annotated[
         Path | None,
         typer.Option(
@@ -49,6 +54,11 @@ def command(
     outputs: Annotated[
         str | None,
         typer.Option(metavar="C,D", help="Cut the network here: take these tensors as its outputs."),
+    ] = None,
+    weights: options.Weights = None,
+    constant: Annotated[
+        Texts,
+        _flag("--constant", "NAME=VALUE", "Give an input this value for good; numbers with commas between."),
     ] = None,
     resize_dims: Annotated[
         Texts, _flag("--resize-dims", "H,W", "Resize the picture to this size first.")
@@ -111,11 +121,11 @@ def command(
 ) -> None:
     """Run the command."""
     from npuc.evaluate.compare import Tolerance
-    from npuc.files import existing_file, writable
+    from npuc.files import existing_model, writable
 
     printer = Printer(quiet, as_json)
     target = output or Path(f"{model.stem}.mlir")
-    existing_file(model)
+    existing_model(model)
     writable(target)
     bar = Tolerance.parse(tolerance)
     if target.suffix != ".mlir":
@@ -136,7 +146,7 @@ def command(
         "layout": channel_format or [],
         "interpolation": interpolation or [],
     }
-    chosen = options.import_options(model, input_shape or [], inputs, outputs, flags)
+    chosen = options.import_options(model, input_shape or [], inputs, outputs, flags, weights, constant or [])
 
     from npuc.flow import check_model, import_model, save_graph
     from npuc.profile.summary import summarize

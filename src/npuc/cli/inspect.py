@@ -27,23 +27,25 @@ def command(
     island_threshold: options.IslandThreshold = 1.0,
     svg: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw the network by device.")] = None,
     input_shape: options.InputShapes = None,
+    weights: options.Weights = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
     """Run the command."""
-    from npuc.files import existing_file, writable, write_atomically
+    from npuc.files import existing_model, writable, write_atomically
     from npuc.partition.inspection import inspect_graph, load_for_inspection
     from npuc.partition.overrides import parse_devices
     from npuc.partition.picture import svg_of
     from npuc.target import load_target
 
     printer = Printer(quiet, as_json)
-    existing_file(model)
+    existing_model(model)
     if svg is not None:
         writable(svg)
     machine = load_target(target)
     wanted = parse_devices(device or [])
-    shapes = options.import_options(model, input_shape or [], None, None, {}) if input_shape else None
+    given = input_shape or weights
+    shapes = options.import_options(model, input_shape or [], None, None, {}, weights) if given else None
     graph = load_for_inspection(model, shapes)
     found, shown = inspect_graph(graph, machine, wanted, island_threshold)
     _print(printer, found)

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, the rest on stderr.")]
 Model = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="An .mlir file of npuc's own, or an .onnx or .tflite file.")
+    Path,
+    typer.Argument(
+        metavar="MODEL", help="An .mlir file of npuc's own, or a model of any format that is imported."
+    ),
 ]
 InputShapes = Annotated[
     list[str] | None,
@@ -25,6 +28,13 @@ InputShapes = Annotated[
         "--input-shape",
         metavar="[NAME=]1,3,224,224",
         help="The shape of an input; repeat it for several. The name may be left out if there is one input.",
+    ),
+]
+Weights = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="The weights of a Caffe or Darknet model.  [default: the file of the same name beside it]",
     ),
 ]
 Output = Annotated[
@@ -113,28 +123,55 @@ def import_options(
     inputs: str | None,
     outputs: str | None,
     flags: Mapping[str, Sequence[str]],
+    weights: Path | None = None,
+    constant: Sequence[str] = (),
 ) -> ImportOptions:
     """The importer's options; what is meant for the only input gets its name from the file."""
+    from npuc.frontend.formats import foreign
     from npuc.frontend.options import ImportOptions
-    from npuc.frontend.sniff import describe_content
 
     by_name = shapes(input_shapes)
-    if any(flags.values()) and not flags.get("layout") and describe_content(path).kind == "tflite":
-        # Pictures are so in that format; another order has to be asked for.
-        flags = {**flags, "layout": ["nhwc"]}
+    if any(flags.values()) and not flags.get("layout"):
+        flags = {**flags, "layout": [foreign(path)[1].layout]}
     preprocess = preprocess_by_input(flags)
     cut = names(inputs)
     if ANY_INPUT in by_name or ANY_INPUT in preprocess:
-        only = _only_input(path, cut)
+        only = _only_input(path, cut, ImportOptions(weights=weights, constants=constants(constant)))
         by_name = {name or only: shape for name, shape in by_name.items()}
         preprocess = {name or only: value for name, value in preprocess.items()}
-    return ImportOptions(input_shapes=by_name, inputs=cut, outputs=names(outputs), preprocess=preprocess)
+    return ImportOptions(
+        input_shapes=by_name,
+        inputs=cut,
+        outputs=names(outputs),
+        weights=weights,
+        constants=constants(constant),
+        preprocess=preprocess,
+    )
 
 
-def _only_input(path: Path, cut: tuple[str, ...]) -> str:
+def constants(texts: Iterable[str]) -> dict[str, str]:
+    """`NAME=VALUE`, each once.
+
+    >>> constants(["training=0"])
+    {'training': '0'}
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name or not value:
+            raise UsageError(
+                f"--constant '{text}' is not NAME=VALUE", fix="Write it like --constant training=0"
+            )
+        if name in found:
+            raise UsageError(f"--constant is given twice for input '{name}'")
+        found[name] = value
+    return found
+
+
+def _only_input(path: Path, cut: tuple[str, ...], given: ImportOptions) -> str:
     from npuc.flow import input_names
 
-    found = cut or input_names(path)
+    found = cut or tuple(name for name in input_names(path, given) if name not in given.constants)
     if len(found) != 1:
         raise UsageError(
             f"the model has {len(found)} inputs, so an option has to say which one it is for",

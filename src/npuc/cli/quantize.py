@@ -46,6 +46,7 @@ def command(
     ] = None,
     force_float: quant.ForceFloat = False,
     input_shape: options.InputShapes = None,
+    weights: options.Weights = None,
     threads: quant.Threads = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE.mlir", help="Where to write the result.")
@@ -54,14 +55,14 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Run the command."""
-    from npuc.files import existing_file, writable, write_atomically
+    from npuc.files import existing_model, writable, write_atomically
     from npuc.flow import network_to_quantize, save_graph
     from npuc.quant.report import effective_yaml
     from npuc.target import load_target
 
     printer = Printer(quiet, as_json)
     start = time.perf_counter()
-    existing_file(model)
+    existing_model(model)
     to = output or model.with_name(f"{model.stem}.int.mlir")
     if to.suffix != ".mlir":
         raise UsageError(
@@ -91,7 +92,8 @@ def command(
     )
     asked.check()
     machine = load_target(target) if target else None
-    shapes = options.import_options(model, input_shape or [], None, None, {}) if input_shape else None
+    given = input_shape or weights
+    shapes = options.import_options(model, input_shape or [], None, None, {}, weights) if given else None
     graph = network_to_quantize(model, shapes, force_float=force_float)
     made = quant.quantized(printer, model, graph, asked, machine)
     done = made.quantized

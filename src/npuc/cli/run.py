@@ -89,11 +89,11 @@ def command(
     from npuc.calib.random_inputs import random_inputs
     from npuc.calib.samples import load_samples, parse_assignments, single_run
     from npuc.debug.sample import SampleWriter
-    from npuc.files import existing_file, writable
+    from npuc.files import existing_model, writable
     from npuc.frontend.sniff import describe_content
 
     printer = Printer(quiet, as_json)
-    existing_file(model)
+    existing_model(model)
     if output is not None:
         writable(output)
     compiled = describe_content(model).kind == "npu"

@@ -28,13 +28,13 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Run the command."""
-    from npuc.files import existing_file
+    from npuc.files import existing_model
     from npuc.flow import load_model
     from npuc.profile.picture import write_picture
     from npuc.profile.summary import summarize
 
     printer = Printer(quiet, as_json)
-    existing_file(model)
+    existing_model(model)
     shapes = options.import_options(model, input_shape or [], None, None, {}) if input_shape else None
     graph = load_model(model, shapes)
     summary = summarize(graph)

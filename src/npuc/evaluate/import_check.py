@@ -16,9 +16,8 @@ import numpy as np
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.errors import NumericMismatchError, OriginalError
 from npuc.evaluate.compare import Difference, Tolerance, difference
-from npuc.evaluate.original import Original
-from npuc.evaluate.original_tflite import LiteRtOriginal
-from npuc.frontend.sniff import describe_content
+from npuc.frontend.formats import original_of
+from npuc.frontend.options import ImportOptions
 from npuc.ir import Graph, dtype_of, is_static, result_names, shape_of
 from npuc.quant.prequantized import Prequantized
 from npuc.quant.scheme import SCHEMES
@@ -78,6 +77,7 @@ def check_import(
     graph: Graph,
     inputs: Mapping[str, Array],
     *,
+    options: ImportOptions | None = None,
     original_inputs: Mapping[str, Array] | None = None,
     tolerance: Tolerance | None = None,
     leave_out: Collection[str] = (),
@@ -86,7 +86,8 @@ def check_import(
     """Run both and compare.
 
     A file that its own runtime cannot run is no fault of the import: the report says so, and holds no differences.
-    `original_inputs` are what the original takes in place of `inputs`, where preprocessing has been fused.
+    `options` are those of the import. `original_inputs` are what the original takes in place of `inputs`, where
+    preprocessing has been fused.
     """
     theirs = dict(original_inputs or inputs)
     types = {port.name: port.type for port in graph.inputs}
@@ -95,7 +96,7 @@ def check_import(
     tolerance = tolerance or Tolerance()
     notes: list[str] = []
     try:
-        original = _original(path, graph, types, threads)
+        original = original_of(path)(path, graph, types, options or ImportOptions(), threads)
     except OriginalError as error:
         return CheckReport((), (), tolerance, tuple(leave_out), impossible=error.message)
     if original.mixed:
@@ -151,13 +152,6 @@ def _engine(graph: Graph, threads: int | None) -> tuple[Callable[[Sequence[str]]
         lambda fetch: IntegerEngine(integer, fetch=fetch, threads=threads or 1, raw=True),
         set(integer.tensor_names()),
     )
-
-
-def _original(
-    path: Path, graph: Graph, types: Mapping[str, Any], threads: int | None
-) -> Original | LiteRtOriginal:
-    kind = LiteRtOriginal if describe_content(path).kind == "tflite" else Original
-    return kind(path, graph, types, threads)
 
 
 def _type_of(array: Array) -> Any:

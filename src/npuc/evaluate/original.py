@@ -16,6 +16,7 @@ import onnx
 from npuc.engine import session_options
 from npuc.engine.tensors import from_ort, is_native, to_ort
 from npuc.errors import OriginalError
+from npuc.frontend.options import ImportOptions
 from npuc.ir import Graph, dtype_of, shape_of
 
 Array = np.ndarray[Any, Any]
@@ -37,7 +38,12 @@ class Original:
     mixed = 0
 
     def __init__(
-        self, path: Path, graph: Graph, input_types: Mapping[str, Any], threads: int | None = None
+        self,
+        path: Path,
+        graph: Graph,
+        input_types: Mapping[str, Any],
+        options: ImportOptions,
+        threads: int | None = None,
     ) -> None:
         """`input_types` are the types of the inputs at import, before preprocessing was fused into the graph."""
         model = onnx.load(str(path), load_external_data=False)
@@ -59,14 +65,14 @@ class Original:
         del model.graph.output[:]
         for name in dict.fromkeys((*outputs, *self.comparable)):
             model.graph.output.add(name=name)
-        options = session_options(threads, optimize=False)
+        session = session_options(threads, optimize=False)
         folder = str(path.resolve().parent)
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+        session.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
         import onnxruntime as ort
 
         try:
             self._session = ort.InferenceSession(
-                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+                model.SerializeToString(), session, providers=["CPUExecutionProvider"]
             )
         except Exception as error:
             raise OriginalError(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from npuc.errors import OriginalError
+from npuc.frontend.options import ImportOptions
 from npuc.frontend.tflite.reader import Model, read
 from npuc.ir import Graph, result_names, shape_of
 
@@ -22,7 +23,12 @@ class LiteRtOriginal:
     judge = "LiteRT"
 
     def __init__(
-        self, path: Path, graph: Graph, input_types: Mapping[str, Any], threads: int | None = None
+        self,
+        path: Path,
+        graph: Graph,
+        input_types: Mapping[str, Any],
+        options: ImportOptions,
+        threads: int | None = None,
     ) -> None:
         """`input_types` are the types of the inputs at import, before preprocessing was fused into the graph."""
         self._path = path

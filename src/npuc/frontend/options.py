@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,5 +21,9 @@ class ImportOptions:
     """Tensors at which the network begins; empty for the model's own inputs."""
     outputs: tuple[str, ...] = ()
     """Tensors at which the network ends; empty for the model's own outputs."""
+    weights: Path | None = None
+    """The file of the weights, for formats that keep them apart; unless given, the one beside the model is taken."""
+    constants: Mapping[str, str] = field(default_factory=dict)
+    """Values for inputs that are to become constants, by name, as numbers with commas between."""
     preprocess: Mapping[str, Preprocess] = field(default_factory=dict)
     """Preprocessing that belongs to an input, by name."""

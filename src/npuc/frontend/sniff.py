@@ -16,7 +16,7 @@ class Content:
 
     kind: str
     words: str
-    fix: str = "npuc imports ONNX and TensorFlow Lite files: export the model as ONNX first"
+    fix: str = "'npuc import --help' names the formats that are imported; most trainers also export ONNX"
 
 
 _MAGIC: tuple[tuple[int, bytes, str], ...] = (
@@ -46,6 +46,8 @@ _TEXT: tuple[tuple[str, str], ...] = (
 
 def describe_content(path: Path) -> Content:
     """Look at a file that exists."""
+    if path.is_dir():
+        return Content("other", "is a folder")
     with open(path, "rb") as handle:
         head = handle.read(_HEAD)
     if not head:

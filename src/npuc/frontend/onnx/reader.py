@@ -18,6 +18,7 @@ from onnx import TensorProto, numpy_helper
 from npuc.errors import ExternalDataError, FileFormatError, InvalidModelError, NpucError, UnsupportedTypeError
 from npuc.files import existing_file
 from npuc.frontend.onnx import wire
+from npuc.frontend.options import ImportOptions
 from npuc.ir import DType, FileSlice, MappedFile, Weight, dtype_of
 
 _PACKED = {"ui4", "i4", "f4E2M1FN", "ui2", "i2"}
@@ -161,6 +162,14 @@ def check_text(model: onnx.ModelProto) -> None:
     for text in texts:
         if not isinstance(text, str):
             raise InvalidModelError(f"the name {text!r} is not UTF-8 text", fix="The file is damaged")
+
+
+def declared_inputs(path: Path, options: ImportOptions) -> dict[str, DType]:
+    """The element types of the inputs by name, as the file states them."""
+    graph = read(path).model.graph
+    constants = {tensor.name for tensor in graph.initializer}
+    entries = [entry for entry in graph.input if entry.name not in constants]
+    return {entry.name: dtype_of(entry.type.tensor_type.elem_type or 1) for entry in entries}
 
 
 def read(source: Path | str | bytes | onnx.ModelProto) -> Source:

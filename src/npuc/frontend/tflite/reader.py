@@ -18,6 +18,7 @@ import tflite
 
 from npuc.errors import FileFormatError, InvalidModelError, NpucError, UnsupportedTypeError
 from npuc.files import existing_file
+from npuc.frontend.options import ImportOptions
 from npuc.frontend.support import MAX_ELEMENTS, Names
 from npuc.frontend.tflite.sparse import densify
 from npuc.frontend.tflite.view import View, damaged, guarded
@@ -292,6 +293,13 @@ def _values(data: Any, dtype: DType) -> Array:
         truths: Array = raw != 0
         return truths
     return raw[: len(raw) // dtype.itemsize * dtype.itemsize].view(dtype.numpy)
+
+
+def declared_inputs(path: Path, options: ImportOptions) -> dict[str, DType]:
+    """The element types of the inputs by name, as the file states them."""
+    model = read(path)
+    inputs = zip(model.port_names[0], model.main.inputs, strict=True)
+    return {name: model.main.tensors[index].dtype for name, index in inputs}
 
 
 def read(source: Path | str | bytes) -> Model:

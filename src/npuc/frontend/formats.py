@@ -1,0 +1,89 @@
+"""The formats that npuc imports, in one table: who reads each, and who runs the original to judge the import.
+
+Everything is named, not imported, so that a format costs nothing until a file of it comes along, and a framework that
+is not installed is missed only by its own users.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npuc.errors import FileFormatError
+from npuc.files import existing_model
+from npuc.frontend.sniff import describe_content
+
+if TYPE_CHECKING:
+    from npuc.frontend.options import ImportOptions
+    from npuc.ir import DType, Graph
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format. The functions are named as `module:name`."""
+
+    words: str
+    """What a file of it is, as in 'an ONNX model'."""
+    importer: str
+    """`(path, options) -> Graph`."""
+    declared: str
+    """`(path, options) -> {input name: DType}`, as the file states them, without importing the network."""
+    original: str
+    """The class that runs the original, with the interface of `npuc.evaluate.original.Original`."""
+    layout: str = "nchw"
+    """The order of the axes of a picture, unless the user says otherwise."""
+
+
+FORMATS: dict[str, Format] = {
+    "onnx": Format(
+        "an ONNX model",
+        "npuc.frontend.onnx:import_onnx",
+        "npuc.frontend.onnx.reader:declared_inputs",
+        "npuc.evaluate.original:Original",
+    ),
+    "tflite": Format(
+        "a TensorFlow Lite model",
+        "npuc.frontend.tflite:import_tflite",
+        "npuc.frontend.tflite.reader:declared_inputs",
+        "npuc.evaluate.original_tflite:LiteRtOriginal",
+        layout="nhwc",
+    ),
+}
+"""By the kind that `describe_content` tells."""
+
+
+def foreign(path: Path | str) -> tuple[Path, Format]:
+    """A foreign model that exists, and its format."""
+    path = existing_model(path)
+    content = describe_content(path)
+    if content.kind not in FORMATS:
+        raise FileFormatError(
+            f"{content.words}, not like a model that npuc imports", where=str(path), fix=content.fix
+        )
+    return path, FORMATS[content.kind]
+
+
+def import_foreign(path: Path | str, options: ImportOptions) -> Graph:
+    """Import a model of any format as it is, before any simplification."""
+    path, form = foreign(path)
+    graph: Graph = _named(form.importer)(path, options)
+    return graph
+
+
+def declared_inputs(path: Path | str, options: ImportOptions) -> dict[str, DType]:
+    """The element types of a foreign model's inputs by name, as its file states them."""
+    path, form = foreign(path)
+    found: dict[str, DType] = _named(form.declared)(path, options)
+    return found
+
+
+def original_of(path: Path | str) -> Any:
+    """The class that runs the original."""
+    return _named(foreign(path)[1].original)
+
+
+def _named(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
