@@ -128,6 +128,13 @@ class UnsupportedOpError(NpucError):
 # E3xx: the IR
 
 
+class NetworkError(NpucError):
+    """A network that is built in Python asks for an op that cannot be: shapes, types or values do not fit. The message
+    names the function and what it was given."""
+
+    code, title = "E305", "the op cannot be made"
+
+
 class ParseError(NpucError):
     """An `.mlir` file could not be parsed. The message has the line and column."""
 
@@ -333,6 +340,13 @@ class ScheduleError(NpucError):
     tiles that do not fit local memory. The message has the bytes; `--save-schedule` writes a file to start from."""
 
     code, title = "E708", "the schedule cannot be followed"
+
+
+class DebugInfoError(NpucError):
+    """A compiled model does not tell where its layers are in memory, or tells it wrongly, so that no layer of it can be
+    dumped or compared. It runs all the same. Compile the model again."""
+
+    code, title = "E709", "no layers to be seen in this file"
 
 
 # E8xx: export

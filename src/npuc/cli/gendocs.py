@@ -44,6 +44,7 @@ def pages() -> dict[str, str]:
     """File name, relative to the folder of pages, to text, for every generated page and the C headers."""
     from npuc.codegen.file_header import file_header, file_rules
     from npuc.codegen.header import c_header, isa_page
+    from npuc.lang.generate import ops_source
 
     makers: dict[str, Callable[[], Iterator[str]]] = {
         "errors.md": _errors,
@@ -58,6 +59,7 @@ def pages() -> dict[str, str]:
         "../native/include/npuc/isa.h": c_header(),
         "../native/include/npuc/file.h": file_header(),
         "../native/src/file_rules.h": file_rules(),
+        "../src/npuc/lang/ops.py": ops_source(),
     }
 
 
