@@ -14,20 +14,15 @@ from npuc.codegen.compile_model import compile_program
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.errors import NetworkError
 from npuc.flow import quantize_network
-from npuc.ir import print_graph, result_names
+from npuc.ir import print_graph, result_names, shape_of
 from npuc.ir.preprocess import Preprocess
 from npuc.lang import ops
 from npuc.quant import SCHEMES, quantize
 from npuc.sim import Simulator
 from npuc.target import load_target
+from op_cases import CASES, RNG, M, P, W, network_of, values
 
 Array = np.ndarray[Any, Any]
-RNG = np.random.default_rng(3)
-W = RNG.standard_normal((6, 4, 3, 3)).astype(np.float32)
-
-
-def values(*shape: int) -> Array:
-    return RNG.standard_normal(shape).astype(np.float32)
 
 
 def run(outputs: dict[str, lang.Tensor], **inputs: Array) -> dict[str, Array]:
@@ -35,126 +30,13 @@ def run(outputs: dict[str, lang.Tensor], **inputs: Array) -> dict[str, Array]:
     return found
 
 
-P = lang.input("p", (1, 4, 6, 6))
-M = lang.input("m", (2, 8))
-B = lang.input("b", (2, 8), "i1")
-I = lang.input("i", (2, 3), "i64")  # noqa: E741
-S = lang.input("s", (5, 2, 8))
-
-CASES: dict[str, Callable[[], Any]] = {
-    **{
-        name: (lambda name=name: getattr(lang, name)(M))
-        for name in [
-            "abs",
-            "acos",
-            "acosh",
-            "asin",
-            "asinh",
-            "atan",
-            "atanh",
-            "ceil",
-            "celu",
-            "cos",
-            "cosh",
-            "elu",
-            "erf",
-            "exp",
-            "floor",
-            "gelu",
-            "hard_sigmoid",
-            "hard_swish",
-            "leaky_relu",
-            "log",
-            "log_softmax",
-            "mish",
-            "neg",
-            "reciprocal",
-            "relu",
-            "round",
-            "rsqrt",
-            "selu",
-            "sigmoid",
-            "sign",
-            "silu",
-            "sin",
-            "sinh",
-            "softmax",
-            "softplus",
-            "softsign",
-            "sqrt",
-            "tan",
-            "tanh",
-            "thresholded_relu",
-            "l2_norm",
-            "layer_norm",
-            "rms_norm",
-        ]
-    },
-    **{
-        name: (lambda name=name: getattr(lang, name)(M, 2.0))
-        for name in ["add", "sub", "mul", "div", "max", "min", "mod", "pow"]
-    },
-    "arg": lambda: lang.arg(M, axis=1),
-    "attention": lambda: lang.attention(
-        values(1, 2, 4, 8), values(1, 2, 5, 8), values(1, 2, 5, 8), scale=0.3
-    ),
-    "avg_pool": lambda: lang.avg_pool(P, kernel=2, strides=2),
-    "batch_norm": lambda: lang.batch_norm(P, values(4), values(4), values(4), np.ones(4, np.float32)),
-    "cast": lambda: lang.cast(M, to="i32"),
-    "clip": lambda: lang.clip(M, min=-1, max=1),
-    "compare": lambda: lang.compare(M, 0.0, mode="less"),
-    "concat": lambda: lang.concat([M, values(2, 3)], axis=1),
-    "conv": lambda: lang.conv(P, W, pads=1),
-    "cumsum": lambda: lang.cumsum(M, axis=1),
-    "deconv": lambda: lang.deconv(P, values(4, 2, 2, 2), strides=2),
-    "depth_to_space": lambda: lang.depth_to_space(P, block=2),
-    "dequantize": lambda: lang.dequantize(lang.quantize(M, 0.1, np.uint8(3)), 0.1, np.uint8(3)),
-    "expand": lambda: lang.expand(M, shape=(3, 2, 8)),
-    "gather": lambda: lang.gather(M, I, axis=1),
-    "gather_elements": lambda: lang.gather_elements(M, I, axis=1),
-    "gather_nd": lambda: lang.gather_nd(M, np.zeros((3, 1), np.int64)),
-    "grid_sample": lambda: lang.grid_sample(P, values(1, 5, 5, 2)),
-    "group_norm": lambda: lang.group_norm(P, groups=2),
-    "gru": lambda: lang.gru(S, values(1, 9, 8), values(1, 9, 3), hidden=3),
-    "instance_norm": lambda: lang.instance_norm(P),
-    "logical": lambda: lang.logical(B, B, mode="and"),
-    "lrn": lambda: lang.lrn(P, size=3),
-    "lstm": lambda: lang.lstm(S, values(1, 12, 8), values(1, 12, 3), hidden=3),
-    "matmul": lambda: lang.matmul(M, values(8, 3), values(3)),
-    "max_pool": lambda: lang.max_pool(P, kernel=(3, 3), pads=(1, 1), strides=2),
-    "not_": lambda: lang.not_(B),
-    "one_hot": lambda: lang.one_hot(I, [0.0, 1.0], depth=4),
-    "pad": lambda: lang.pad(M, pads=(0, 1, 0, 2)),
-    "permute": lambda: lang.permute(P, order=(0, 2, 3, 1)),
-    "prelu": lambda: lang.prelu(P, values(4, 1, 1)),
-    "quantize": lambda: lang.quantize(M, 0.1, np.int8(3), to="i8"),
-    "reduce": lambda: lang.reduce(P, kind="mean", axes=(2, 3)),
-    "reshape": lambda: lang.reshape(M, shape=(4, 4)),
-    "resize": lambda: lang.resize(P, sizes=(1, 4, 12, 12), mode="linear"),
-    "rnn": lambda: lang.rnn(S, values(1, 3, 8), values(1, 3, 3), hidden=3),
-    "scale": lambda: lang.scale(P, values(4), values(4)),
-    "scatter_elements": lambda: lang.scatter_elements(M, I, values(2, 3), axis=1),
-    "scatter_nd": lambda: lang.scatter_nd(M, np.zeros((1, 1), np.int64), values(1, 8)),
-    "shuffle_channel": lambda: lang.shuffle_channel(P, group=2),
-    "slice": lambda: lang.slice(M, offset=(0, 1), steps=(1, 2), shape=(2, 3)),
-    "space_to_depth": lambda: lang.space_to_depth(P, block=2),
-    "split": lambda: lang.split(M, axis=1, sizes=(3, 5)),
-    "tile": lambda: lang.tile(M, repeats=(2, 1)),
-    "topk": lambda: lang.topk(M, k=2),
-    "where": lambda: lang.where(B, M, 0.0),
-}
-
-
 @pytest.mark.parametrize("name", ops.__all__)
 def test_every_op_is_a_function_that_can_be_built_and_run(name: str) -> None:
-    made = CASES[name]()
-    results = made if isinstance(made, tuple) else (made,)
-    outputs = {f"y{index}": tensor for index, tensor in enumerate(results)}
-    if name == "attention":  # of constants alone
-        outputs["y0"] = lang.add(outputs["y0"], lang.reduce(M, kind="sum", axes=(0, 1)))
-    graph = lang.build(outputs)
+    graph = network_of(name, CASES[name])
     got = FloatEngine(graph).run(random_inputs(graph))
-    assert [got[key].shape for key in outputs] == [tensor.shape for tensor in outputs.values()]
+    assert [got[port.name].shape for port in graph.outputs] == [
+        shape_of(port.value) for port in graph.outputs
+    ]
 
 
 def test_a_block_computes_what_numpy_says() -> None:
