@@ -1,0 +1,99 @@
+"""Climbing: step after step, each kept only if it helps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from npuc.errors import UsageError
+from npuc.quant.ladder.workshop import Candidate, Workshop
+
+WORTH = 0.05
+"""Decibels that a step has to gain: less may be chance."""
+
+
+class Step(Protocol):
+    """One algorithm."""
+
+    def propose(self, best: Candidate, shop: Workshop) -> Candidate | None:
+        """A network that may be better than the best so far; None if there is nothing here for it to do."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A step as it is registered."""
+
+    name: str
+    words: str
+    rank: int
+    """Steps are climbed in this order."""
+    make: Callable[[], Step]
+
+
+STEPS: dict[str, Entry] = {}
+"""By name. Importing `npuc.quant.ladder.steps` fills it."""
+
+_StepT = TypeVar("_StepT", bound=Callable[[], Step])
+
+
+def step(name: str, words: str, rank: int) -> Callable[[_StepT], _StepT]:
+    """Class decorator: an algorithm of the ladder, what it does in a few words, and its place."""
+
+    def register(cls: _StepT) -> _StepT:
+        assert name not in STEPS, f"two steps are called {name}"
+        STEPS[name] = Entry(name, words, rank, cls)
+        return cls
+
+    return register
+
+
+@dataclass(frozen=True)
+class Rung:
+    """What became of one step."""
+
+    name: str
+    before: float
+    after: float | None
+    """None if there was nothing to do."""
+    kept: bool
+    seconds: float
+
+    def __str__(self) -> str:
+        if self.after is None:
+            return f"{self.name}: nothing to do"
+        verdict = "kept" if self.kept else "no gain, left out"
+        return f"{self.name}: {self.before:.2f} to {self.after:.2f} dB, {verdict} ({self.seconds:.1f} s)"
+
+
+def chosen(names: Sequence[str] | None = None) -> list[Entry]:
+    """The steps of these names, or all, in the order in which they are climbed."""
+    import npuc.quant.ladder.steps  # noqa: F401
+
+    for name in names or ():
+        if name not in STEPS:
+            raise UsageError(f"there is no step '{name}'", fix=f"The steps are {', '.join(STEPS)}")
+    found = STEPS.values() if names is None else [STEPS[name] for name in names]
+    return sorted(found, key=lambda entry: entry.rank)
+
+
+def climb(
+    shop: Workshop,
+    names: Sequence[str] | None = None,
+    *,
+    start: Candidate | None = None,
+    report: Callable[[Rung], None] = lambda rung: None,
+) -> Candidate:
+    """The best network that the steps lead to, from the default or from `start`; `report` hears of each."""
+    best = start or shop.start()
+    for entry in chosen(names):
+        begun = time.perf_counter()
+        found = entry.make().propose(best, shop)
+        kept = found is not None and found.sqnr >= best.sqnr + WORTH
+        after = None if found is None else found.sqnr
+        rung = Rung(entry.name, best.sqnr, after, kept, time.perf_counter() - begun)
+        report(rung)
+        if found is not None and kept:
+            best = found
+    return best

@@ -1,0 +1,1 @@
+"""The steps that there are; importing this registers them."""

@@ -1,0 +1,106 @@
+"""What all steps share: the float network, its samples, how integers are made of it, and how they are judged.
+
+The samples are split once. Steps fit on `fit`; `judges` are held back, and decide. A step that changes the float network
+(without changing what it computes) has it calibrated and quantized anew with `requantized`; a step that changes the
+integer network does so on a copy, and has it judged with `judged`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from npuc.calib.collection import collect
+from npuc.calib.statistics import Statistics
+from npuc.calib.table import CalibrationTable
+from npuc.engine import FloatEngine
+from npuc.errors import QuantizationError
+from npuc.ir import Graph, result_names
+from npuc.quant.scheme import Scheme
+from npuc.quant.tuning import METHODS, output_sqnr, tune
+
+Array = np.ndarray[Any, Any]
+Sample = Mapping[str, Array]
+SchemeOf = Callable[[Any], Scheme | None]
+
+_JUDGED = 4
+"""One sample of so many is held back."""
+_MOST_JUDGES = 64
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An integer network, and the float one that it was made of: a form of the original that computes the same."""
+
+    source: Graph
+    made: Graph
+    table: CalibrationTable
+    scheme_of: SchemeOf
+    sqnr: float
+    """Of the outputs on the judges, in decibels."""
+    notes: tuple[str, ...] = ()
+    """What the steps did, a line each."""
+
+
+@dataclass
+class Workshop:
+    """One float network on its way to integers."""
+
+    original: Graph
+    samples: Sequence[Sample]
+    scheme_of: SchemeOf
+    """Of the layers of the original."""
+    methods: Sequence[str] = METHODS
+    threads: int = 1
+    device: str = "cpu"
+    """Where torch computes, for the steps that need it."""
+    seed: int = 0
+    fit: list[Sample] = field(init=False)
+    judges: list[Sample] = field(init=False)
+    _reference: list[dict[str, Array]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if len(self.samples) < 2:
+            raise QuantizationError(
+                f"{len(self.samples)} sample is too few: some fit, others judge",
+                fix="Give 32 samples or more",
+            )
+        count = min(_MOST_JUDGES, max(1, len(self.samples) // _JUDGED))
+        self.fit, self.judges = list(self.samples[:-count]), list(self.samples[-count:])
+        engine = FloatEngine(self.original, threads=self.threads)
+        self._reference = [engine.run(sample) for sample in self.judges]
+
+    def judged(self, made: Graph) -> float:
+        """How close the outputs of an integer network are to float, in decibels."""
+        return output_sqnr(made, self.judges, self._reference, self.threads)
+
+    def statistics(self, source: Graph) -> Statistics:
+        """Of every tensor of a form of the network, over the samples that may be looked at."""
+        return collect(source, self.fit, threads=self.threads)
+
+    def start(self) -> Candidate:
+        """The original with the default: ranges by the best method, corrected biases."""
+        return self.requantized(self.original, self.scheme_of, ())
+
+    def requantized(self, source: Graph, scheme_of: SchemeOf, notes: tuple[str, ...]) -> Candidate:
+        """Another float form, or other schemes, calibrated and quantized with the default."""
+        found = tune(
+            source,
+            self.statistics(source),
+            self.fit,
+            scheme_of,
+            self.methods,
+            widen=False,
+            threads=self.threads,
+        )
+        return Candidate(source, found.graph, found.table, found.scheme_of, self.judged(found.graph), notes)
+
+
+def carried(scheme_of: SchemeOf, old: Graph, new: Graph) -> SchemeOf:
+    """The schemes of a network for another form of it, whose layers have the same names."""
+    by_name = {result_names(op): scheme_of(op) for op in old.ops}
+    by_op = {op: by_name.get(result_names(op)) for op in new.ops}
+    return by_op.get
