@@ -1,0 +1,111 @@
+"""Two steps of the ladder: cross-layer equalization, and migration from activations to the weights that read them.
+
+Which factors serve best cannot be told from the weights: with a scale a channel, weights need no equalization and
+activations do. So a few kinds compete, on a few samples and with the ranges' method of the best network so far, and the
+winner is quantized with all care.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from npuc.engine import FloatEngine
+from npuc.ir import Graph, value_name
+from npuc.quant.equalization.absorption import absorb_biases
+from npuc.quant.equalization.groups import Group, find_groups
+from npuc.quant.equalization.scaling import apply_factors, balanced, read_range, weight_factors
+from npuc.quant.ladder.climb import step
+from npuc.quant.ladder.workshop import Candidate, SchemeOf, Workshop, carried
+
+Array = np.ndarray[Any, Any]
+_SAMPLES = 16
+"""Samples that show the sizes of activations."""
+_ROUNDS = 20
+"""Sweeps over the groups: a chain settles in a few."""
+_SETTLED = 1e-3
+_ALPHAS = (0.3, 0.5, 0.7, 0.85)
+
+
+@step("equalize", "cross-layer equalization of weights over chains and sums, with bias absorption", 20)
+class Equalize:
+    """Weights of neighbouring layers get the same ranges, channel by channel."""
+
+    def propose(self, best: Candidate, shop: Workshop) -> Candidate | None:
+        """The equalized network with and without absorbed biases, whichever is better."""
+        groups = find_groups(best.source)
+        if not groups:
+            return None
+        equal = equalized(best.source, groups)
+        made = shop.requantized(
+            equal, _schemes(best, equal), (*best.notes, f"equalized {len(groups)} groups of layers")
+        )
+        absorbed, count = absorb_biases(equal, shop.fit[:_SAMPLES], shop.threads)
+        if not count:
+            return made
+        words = f"equalized {len(groups)} groups of layers, absorbed the biases of {count}"
+        other = shop.requantized(absorbed, _schemes(best, absorbed), (*best.notes, words))
+        return max(made, other, key=lambda candidate: candidate.sqnr)
+
+
+@step("smooth", "migration of outlier channels from activations to the weights that read them", 40)
+class Smooth:
+    """Large channels of activations are divided, and the weights that read them multiplied."""
+
+    def propose(self, best: Candidate, shop: Workshop) -> Candidate | None:
+        """The best of a few strengths."""
+        groups = find_groups(best.source)
+        if not groups:
+            return None
+        sizes = activation_sizes(best.source, groups, shop.fit[:_SAMPLES], shop.threads)
+        trials = []
+        for alpha in _ALPHAS:
+            factors = {
+                group: balanced(sizes[group], read_range(group, best.source), alpha) for group in groups
+            }
+            source = apply_factors(best.source, factors)
+            notes = (*best.notes, f"migrated {len(groups)} groups of layers with alpha {alpha:g}")
+            trials.append(shop.requantized(source, _schemes(best, source), notes))
+        return max(trials, key=lambda candidate: candidate.sqnr)
+
+
+def _schemes(best: Candidate, source: Graph) -> SchemeOf:
+    return carried(best.scheme_of, best.source, source)
+
+
+def equalized(graph: Graph, groups: Sequence[Group]) -> Graph:
+    """The network with equal ranges of weights on both sides of every group, as far as chains allow."""
+    new = graph
+    for _ in range(_ROUNDS):
+        factors = {group: weight_factors(group, new) for group in find_groups(new)}
+        if max(float(np.abs(np.log(factor)).max()) for factor in factors.values()) < _SETTLED:
+            break
+        # Every second group: neighbours share weights, and would move them twice.
+        for part in (0, 1):
+            now = find_groups(new)
+            chosen = {
+                group: weight_factors(group, new) for index, group in enumerate(now) if index % 2 == part
+            }
+            if chosen:
+                new = apply_factors(new, chosen)
+    return new
+
+
+def activation_sizes(
+    graph: Graph, groups: Sequence[Group], samples: Sequence[Mapping[str, Array]], threads: int
+) -> dict[Group, Array]:
+    """The largest magnitude of each channel over all tensors of a group."""
+    named = {group: [value_name(value) for value in group.values if value_name(value)] for group in groups}
+    fetch = list(dict.fromkeys(name for names in named.values() for name in names))
+    engine = FloatEngine(graph, fetch=fetch, threads=threads)
+    found = {group: np.zeros(group.channels) for group in groups}
+    for sample in samples:
+        values = engine.run(sample)
+        for group, names in named.items():
+            for name in names:
+                array = np.abs(np.asarray(values[name], np.float64))
+                axes = tuple(i for i in range(array.ndim) if i != group.axis)
+                found[group] = np.maximum(found[group], array.max(axis=axes))
+    return found

@@ -1,0 +1,132 @@
+"""Equalization: the network computes the same, and what was planted to need it is repaired."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npuc import lang
+from npuc.engine import FloatEngine
+from npuc.ir import Graph, result_names
+from npuc.quant.equalization import apply_factors, find_groups, weight_factors
+from npuc.quant.equalization.absorption import absorb_biases
+from npuc.quant.equalization.groups import Group
+from npuc.quant.equalization.step import Equalize, Smooth, equalized
+from npuc.quant.ladder import Workshop, climb
+from npuc.quant.scheme import SCHEMES
+
+Array = np.ndarray[Any, Any]
+
+
+def weights(seed: int, *shape: int) -> Array:
+    fan = int(np.prod(shape[1:])) or 1
+    return (np.random.default_rng(seed).standard_normal(shape) * np.sqrt(2 / fan)).astype(np.float32)
+
+
+def uneven(count: int, seed: int = 9) -> Array:
+    return np.exp(np.random.default_rng(seed).uniform(-3, 3, count)).astype(np.float32)
+
+
+def chain(limit: float = 0.0) -> Graph:
+    """Stem, depthwise, pointwise with a skip, and a head; the channels of the hidden tensors differ a lot in size."""
+    a, b = uneven(8), uneven(8, 10)
+    x = lang.input("x", (1, 3, 12, 12))
+    w1, b1 = weights(1, 8, 3, 3, 3), np.abs(weights(2, 8)) + 0.3
+    stem = lang.conv(x, w1 * a[:, None, None, None], b1 * a, pads=1, relu=True, relu_limit=limit, name="stem")
+    w2 = weights(3, 8, 1, 3, 3) * (b / a)[:, None, None, None]
+    depth = lang.conv(stem, w2, weights(4, 8) * b, pads=1, group=8, relu=True, relu_limit=limit, name="depth")
+    point = lang.conv(depth, weights(5, 8, 8, 1, 1) / b[None, :, None, None], weights(6, 8), name="point")
+    skip = lang.conv(point, weights(7, 8, 8, 3, 3), weights(8, 8), pads=1, name="body") + point
+    pooled = lang.reduce(lang.relu(skip), kind="mean", axes=(2, 3), keepdims=False)
+    return lang.build({"y": lang.matmul(pooled, weights(11, 8, 5), name="head")})
+
+
+def samples(count: int = 24, shape: tuple[int, ...] = (1, 3, 12, 12)) -> list[dict[str, Array]]:
+    rng = np.random.default_rng(5)
+    return [{"x": rng.standard_normal(shape).astype(np.float32)} for _ in range(count)]
+
+
+def same(a: Graph, b: Graph, data: list[dict[str, Array]]) -> None:
+    one, two = FloatEngine(a), FloatEngine(b)
+    for sample in data[:4]:
+        for name, array in one.run(sample).items():
+            np.testing.assert_allclose(two.run(sample)[name], array, rtol=1e-3, atol=1e-4)
+
+
+def test_groups_hold_chains_and_sums_and_stop_at_the_ends() -> None:
+    graph = chain()
+    names = sorted(sorted(result_names(op)[0] for op in group.makers) for group in find_groups(graph))
+    assert names == [["body", "point"], ["depth"], ["stem"]]
+
+
+def test_any_factors_leave_the_network_as_it_was() -> None:
+    graph = chain()
+    factors: dict[Group, Array] = {
+        group: np.exp(np.random.default_rng(i).uniform(-2, 2, group.channels))
+        for i, group in enumerate(find_groups(graph))
+    }
+    assert len(factors) >= 2
+    same(graph, apply_factors(graph, factors), samples())
+
+
+def test_equalized_ranges_are_equal() -> None:
+    graph = chain()
+    done = equalized(graph, find_groups(graph))
+    same(graph, done, samples())
+    for group in find_groups(done):
+        assert np.abs(np.log(weight_factors(group, done))).max() < 0.05
+
+
+def test_planted_imbalance_is_repaired() -> None:
+    shop = Workshop(chain(), samples(), lambda op: SCHEMES["uint8"])
+    start = shop.start()
+    found = climb(shop, ["equalize"], start=start)
+    assert found.sqnr > start.sqnr + 6, (start.sqnr, found.sqnr)
+    assert "equalized" in found.notes[0]
+
+
+def test_limits_are_lifted_and_the_judges_decide() -> None:
+    shop = Workshop(chain(limit=6.0), samples(), lambda op: SCHEMES["uint8"])
+    found = Equalize().propose(shop.start(), shop)
+    assert found is not None
+    assert all(not getattr(op, "relu_limit", 0) for op in found.source.ops)
+
+
+def test_large_biases_are_absorbed() -> None:
+    x = lang.input("x", (1, 3, 10, 10))
+    y = lang.conv(x, weights(1, 6, 3, 1, 1) * 0.1, np.full(6, 20.0, np.float32), relu=True, name="high")
+    graph = lang.build({"y": lang.conv(y, weights(2, 4, 6, 3, 3), np.zeros(4, np.float32), name="next")})
+    data = samples(shape=(1, 3, 10, 10))
+    done, count = absorb_biases(graph, data)
+    assert count == 1
+    same(graph, done, data)
+    shop = Workshop(graph, data, lambda op: SCHEMES["int8"])
+    start = shop.start()
+    assert shop.requantized(done, lambda op: SCHEMES["int8"], ()).sqnr > start.sqnr + 6
+
+
+def test_planted_outlier_channels_are_migrated() -> None:
+    """A norm whose gain makes three channels huge, as in transformers: 8 bits for all others are lost without it."""
+    gain = np.ones(16, np.float32)
+    gain[[1, 7, 11]] = 60.0
+    x = lang.input("x", (4, 16))
+    y = lang.layer_norm(x, gain, np.zeros(16, np.float32), name="norm")
+    w = weights(3, 16, 12)
+    w[[1, 7, 11]] /= 60.0
+    graph = lang.build({"y": lang.matmul(y, w, np.zeros(12, np.float32), name="product")})
+    data = samples(shape=(4, 16))
+    shop = Workshop(graph, data, lambda op: SCHEMES["int8"])
+    start = shop.start()
+    found = Smooth().propose(start, shop)
+    assert found is not None and found.sqnr > start.sqnr + 6, (start.sqnr, found and found.sqnr)
+    same(graph, found.source, data)
+
+
+@pytest.mark.parametrize("step", [Equalize, Smooth])
+def test_there_may_be_nothing_to_do(step: Any) -> None:
+    x = lang.input("x", (1, 3, 8, 8))
+    graph = lang.build({"y": lang.conv(x, weights(1, 4, 3, 3, 3))})
+    shop = Workshop(graph, samples(shape=(1, 3, 8, 8)), lambda op: SCHEMES["int8"])
+    assert step().propose(shop.start(), shop) is None
