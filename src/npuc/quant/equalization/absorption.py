@@ -8,6 +8,7 @@ everywhere: its padding must not be zeros.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ def _pairs(graph: Graph) -> list[tuple[Any, Any]]:
     """Convolutions with a relu that one other convolution reads, without padding."""
     found = []
     for group in find_groups(graph):
-        if len(group.values) != 1 or len(group.readers) != 1 or len(group.makers) != 1 or group.limited:
+        if len(group.values) != 1 or len(group.readers) != 1 or len(group.makers) != 1 or group.limit < inf:
             continue
         maker, reader = group.makers[0], group.readers[0][0]
         if not isinstance(maker, top.Conv) or not isinstance(reader, top.Conv) or not maker.relu:

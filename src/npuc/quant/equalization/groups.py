@@ -8,6 +8,7 @@ an input or an output of the network, or that anything else touches, spoils its 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from npuc.ir import Graph, Value, dtype_of, shape_of, top
@@ -15,7 +16,6 @@ from npuc.ir.definition import TopOp
 
 _COMMUTES = (top.LeakyRelu, top.MaxPool, top.AvgPool)
 """With a positive factor a channel, where channels are axis 1."""
-_NORMS = (top.LayerNorm, top.RMSNorm, top.BatchNorm, top.Scale)
 
 
 @dataclass(eq=False)
@@ -29,8 +29,8 @@ class Group:
     makers: list[Any] = field(default_factory=list)
     readers: list[tuple[Any, int]] = field(default_factory=list)
     """Ops, and which of their operands is a value of the group."""
-    limited: list[Any] = field(default_factory=list)
-    """Ops with a limit above zero (relu6), which a factor would move."""
+    limit: float = inf
+    """What relus with a limit (relu6) leave at most: a factor would move it."""
 
 
 def channel_axis(value: Value) -> int:
@@ -84,8 +84,9 @@ def _enter(group: Group, value: Value, graph: Graph) -> None:
     group.values.append(value)
     if _makes(op, graph) and value not in _tied(op, graph):
         group.makers.append(op)
-    if (getattr(op, "relu", False) and op.relu_limit > 0) or (isinstance(op, top.Relu) and op.limit > 0):
-        group.limited.append(op)
+    limit = op.relu_limit if getattr(op, "relu", False) else op.limit if isinstance(op, top.Relu) else 0.0
+    if limit > 0:
+        group.limit = min(group.limit, limit)
     for use in value.uses:
         if _reads(use.operation, use.index, graph) and value not in _tied(use.operation, graph):
             group.readers.append((use.operation, use.index))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from npuc.ir import Graph, Value, result_names, top
 from npuc.quant.equalization.groups import Group
 
 Array = np.ndarray[Any, Any]
+_NEAR = 0.9
+"""Of a limit: activations beyond this may meet it on other samples."""
 _MOST = 1e4
 """No factor is larger, or smaller than its inverse: a dead channel would get an endless one."""
 
@@ -62,11 +65,22 @@ def balanced(size: Array, weights: Array, alpha: float) -> Array:
     return np.exp(np.clip(logs, -np.log(_MOST), np.log(_MOST)))
 
 
-def apply_factors(graph: Graph, factors: Mapping[Group, Array]) -> Graph:
-    """A copy of the network in which makers divide and readers multiply; limits of relus in a group are lifted.
+def within_limit(group: Group, factor: Array, sizes: Array) -> Array:
+    """Factors that leave a limit of relus (relu6) where it is.
 
-    The result computes the same, but for those limits.
+    A channel that meets the limit keeps its size, and the others are balanced against those; one that does not may grow
+    until it nearly would. `sizes` are the largest activations of the channels.
     """
+    if group.limit == inf:
+        return factor
+    met = sizes >= _NEAR * group.limit
+    if met.any():
+        factor = factor / np.exp(np.log(factor[met]).mean())
+    return np.where(met, 1.0, np.maximum(factor, sizes / (_NEAR * group.limit)))
+
+
+def apply_factors(graph: Graph, factors: Mapping[Group, Array]) -> Graph:
+    """A copy of the network in which makers divide and readers multiply: it computes the same, where no limit is met."""
     new = graph.copy()
     twins = dict(zip(graph.ops, new.ops, strict=True))
     arrays: dict[Value, Array] = {}
@@ -92,10 +106,6 @@ def apply_factors(graph: Graph, factors: Mapping[Group, Array]) -> Graph:
             twin = twins[op]
             weight = _operand(twin)
             change(weight, _incoming_spread(twin, np.asarray(new.constant(weight)), factor))
-        for op in group.limited:
-            twin = twins[op]
-            key = "limit" if isinstance(twin, top.Relu) else "relu_limit"
-            twin.properties[key] = type(twin).attribute_of(key, 0.0)
     for value, array in arrays.items():
         owner: Any = value.owner
         made = new.add_weight(f"{owner.ref}/equalized", array.astype(np.float32))

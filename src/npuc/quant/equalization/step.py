@@ -16,7 +16,7 @@ from npuc.engine import FloatEngine
 from npuc.ir import Graph, value_name
 from npuc.quant.equalization.absorption import absorb_biases
 from npuc.quant.equalization.groups import Group, find_groups
-from npuc.quant.equalization.scaling import apply_factors, balanced, read_range, weight_factors
+from npuc.quant.equalization.scaling import apply_factors, balanced, read_range, weight_factors, within_limit
 from npuc.quant.ladder.climb import step
 from npuc.quant.ladder.workshop import Candidate, SchemeOf, Workshop, carried
 
@@ -38,7 +38,8 @@ class Equalize:
         groups = find_groups(best.source)
         if not groups:
             return None
-        equal = equalized(best.source, groups)
+        sizes = activation_sizes(best.source, groups, shop.fit[:_SAMPLES], shop.threads)
+        equal = equalized(best.source, [sizes[group] for group in groups])
         made = shop.requantized(
             equal, _schemes(best, equal), (*best.notes, f"equalized {len(groups)} groups of layers")
         )
@@ -62,9 +63,10 @@ class Smooth:
         sizes = activation_sizes(best.source, groups, shop.fit[:_SAMPLES], shop.threads)
         trials = []
         for alpha in _ALPHAS:
-            factors = {
-                group: balanced(sizes[group], read_range(group, best.source), alpha) for group in groups
-            }
+            factors = {}
+            for group in groups:
+                factor = balanced(sizes[group], read_range(group, best.source), alpha)
+                factors[group] = within_limit(group, factor, sizes[group])
             source = apply_factors(best.source, factors)
             notes = (*best.notes, f"migrated {len(groups)} groups of layers with alpha {alpha:g}")
             trials.append(shop.requantized(source, _schemes(best, source), notes))
@@ -75,21 +77,25 @@ def _schemes(best: Candidate, source: Graph) -> SchemeOf:
     return carried(best.scheme_of, best.source, source)
 
 
-def equalized(graph: Graph, groups: Sequence[Group]) -> Graph:
-    """The network with equal ranges of weights on both sides of every group, as far as chains allow."""
-    new = graph
+def equalized(graph: Graph, sizes: Sequence[Array]) -> Graph:
+    """The network with equal ranges of weights on both sides of every group, as far as chains and limits allow.
+
+    `sizes` are the largest activations of each channel, a group.
+    """
+    new, now = graph, list(sizes)
     for _ in range(_ROUNDS):
-        factors = {group: weight_factors(group, new) for group in find_groups(new)}
-        if max(float(np.abs(np.log(factor)).max()) for factor in factors.values()) < _SETTLED:
-            break
-        # Every second group: neighbours share weights, and would move them twice.
+        moved = 0.0
+        # Every second group at a time: neighbours share weights, and would move them twice.
         for part in (0, 1):
-            now = find_groups(new)
-            chosen = {
-                group: weight_factors(group, new) for index, group in enumerate(now) if index % 2 == part
-            }
-            if chosen:
-                new = apply_factors(new, chosen)
+            chosen: dict[Group, Array] = {}
+            for index, group in enumerate(find_groups(new)):
+                if index % 2 == part:
+                    chosen[group] = within_limit(group, weight_factors(group, new), now[index])
+                    now[index] = now[index] / chosen[group]
+                    moved = max(moved, float(np.abs(np.log(chosen[group])).max()))
+            new = apply_factors(new, chosen) if chosen else new
+        if moved < _SETTLED:
+            break
     return new
 
 
