@@ -3,6 +3,9 @@
 What a silu makes of -20 and of -10 is the same to any 8-bit eye, and a hard sigmoid is flat beyond 3: a range that serves
 the operand spends its steps where the function has no use for them. The histogram of the operand tells the squared error
 at the result for any range; the ends are searched in turn.
+
+What a softmax reads needs no search: a score that lies 20 below the largest has the weight e^-20, which is 0 in 8 bits.
+Without that limit the masks of attention, sums with -10000, leave one step for all scores.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import numpy as np
 from npuc.calib.statistics import Statistics, TensorStatistics
 from npuc.calib.table import Entry
 from npuc.ir import Graph, value_name
+from npuc.ir.top import Softmax
 from npuc.quant.lower import SchemeOf
 from npuc.quant.lowering.tables import FUNCTIONS
 
@@ -23,6 +27,8 @@ Array = np.ndarray[Any, Any]
 _ENDS = 64
 _ROUNDS = 3
 _METHOD = "table"
+_REACH = 20.0
+"""How far below the largest score a softmax still tells scores apart."""
 
 
 def refined_entries(
@@ -32,7 +38,7 @@ def refined_entries(
     entries: dict[str, Entry] = {}
     for op in graph.ops:
         function = FUNCTIONS.get(type(op))  # type: ignore[arg-type]
-        if function is None:
+        if function is None and not isinstance(op, Softmax):
             continue
         x, scheme = op.operands[0], scheme_of(op)  # type: ignore[arg-type]
         owner = x.owner
@@ -45,6 +51,13 @@ def refined_entries(
         if not (all(eight) and x.has_one_use() and name in table and name in statistics):
             continue
         old = table[name]
+        if function is None:
+            seen = statistics[name]
+            if seen.max - old.min > _REACH:
+                entries[name] = replace(
+                    old, min=max(seen.min, seen.max - _REACH), max=seen.max, method=_METHOD
+                )
+            continue
         low, high = best_ends(statistics[name], lambda v, f=function, op=op: f(op, v), old.min, old.max)
         entries[name] = replace(old, min=low, max=high, method=_METHOD)
     return entries

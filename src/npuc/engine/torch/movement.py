@@ -8,13 +8,20 @@ import torch
 import torch.nn.functional as F
 
 from npuc.engine.torch.registry import handles
-from npuc.ir import top
+from npuc.ir import shape_of, top
+
+
+def _batched(shape: tuple[int, ...], op: Any, x: Any) -> tuple[int, ...]:
+    """A stated shape for more samples than the network was made for: then the first axis is that of the operand."""
+    own = shape_of(op.x)
+    more = own and shape and tuple(x.shape) != own and shape[0] == own[0] == 1
+    return (x.shape[0], *shape[1:]) if more else shape
 
 
 @handles(top.Reshape)
 def reshape(op: Any, x: Any) -> Any:
     """Another shape."""
-    return x.reshape(op.shape)
+    return x.reshape(_batched(op.shape, op, x))
 
 
 @handles(top.Permute)
@@ -39,6 +46,8 @@ def split(op: Any, x: Any) -> Any:
 def cut(op: Any, x: Any) -> Any:
     """A part with steps."""
     for axis, (start, step, size) in enumerate(zip(op.offset, op.steps, op.shape, strict=True)):
+        if step == 1 and size == shape_of(op.x)[axis]:
+            continue
         if step > 0:
             index = (slice(None),) * axis + (slice(start, start + (size - 1) * step + 1, step),)
             x = x[index]
@@ -72,7 +81,7 @@ def pad(op: Any, x: Any) -> Any:
 @handles(top.Expand)
 def expand(op: Any, x: Any) -> Any:
     """Broadcast."""
-    return x.expand(torch.broadcast_shapes(tuple(x.shape), op.shape))
+    return x.expand(torch.broadcast_shapes(tuple(x.shape), _batched(op.shape, op, x)))
 
 
 @handles(top.Tile)

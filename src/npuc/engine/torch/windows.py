@@ -99,7 +99,7 @@ def resize(op: Any, x: Any) -> Any:
         raise NotImplementedError("resize with antialias")
     for axis, (old, new) in enumerate(zip(tuple(x.shape), op.sizes, strict=True)):
         factor = op.scales[axis] if op.scales else new / old
-        if old == new and factor == 1:
+        if new == shape_of(op.x)[axis] and (factor == 1 or not op.scales):
             continue
         matrix = torch.as_tensor(_matrix(op, old, new, factor), dtype=x.dtype, device=x.device)
         x = torch.tensordot(x, matrix, dims=([axis], [1])).movedim(-1, axis)

@@ -1,3 +1,5 @@
 """The steps that there are; importing this registers them."""
 
-import npuc.quant.equalization.step  # noqa: F401
+import npuc.quant.equalization.step
+import npuc.quant.gptq.step
+import npuc.quant.rounding.step  # noqa: F401

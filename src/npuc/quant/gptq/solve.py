@@ -1,0 +1,39 @@
+"""The algorithm for one matrix: rows are outputs, columns inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+_BLOCK = 128
+"""Columns whose errors are passed on to the later ones at once."""
+_DAMPING = 0.01
+"""Of the mean of the Hessian's diagonal, added to it."""
+
+
+def rounded_together(weight: Array, scale: Array, hessian: Array, lowest: int, highest: int) -> Array:
+    """Integers for `weight` (rows x columns) under a scale a row, for inputs with these second moments."""
+    rows, columns = weight.shape
+    work = weight.astype(np.float64).copy()
+    steps = np.broadcast_to(scale, (rows, 1)).astype(np.float64)
+    h = hessian.astype(np.float64).copy()
+    dead = np.diag(h) <= 0
+    h[dead, dead] = 1.0
+    work[:, dead] = np.rint(work[:, dead] / steps) * steps
+    h[np.diag_indices(columns)] += _DAMPING * float(np.mean(np.diag(h)))
+    # The rows of the inverse's upper Cholesky factor say how later columns make up for an earlier one.
+    factor = np.linalg.cholesky(np.linalg.inv(h)).T
+    chosen = np.zeros_like(work)
+    for begin in range(0, columns, _BLOCK):
+        end = min(begin + _BLOCK, columns)
+        errors = np.zeros((rows, end - begin))
+        for column in range(begin, end):
+            value = work[:, column : column + 1]
+            chosen[:, column : column + 1] = np.clip(np.rint(value / steps), lowest, highest)
+            error = (value - chosen[:, column : column + 1] * steps) / factor[column, column]
+            work[:, column:end] -= error @ factor[column : column + 1, column:end]
+            errors[:, column - begin] = error[:, 0]
+        work[:, end:] -= errors @ factor[begin:end, end:]
+    return chosen

@@ -1,0 +1,53 @@
+"""The network as a sequence of blocks: a few layers with weights each, cut where as little as possible crosses."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from npuc.ir import Value
+
+MOST_LAYERS = 4
+"""Layers with weights in a block, where a residual does not hold more together."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive steps, what they take from before and what later ones take from them."""
+
+    steps: tuple[Any, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+
+def cut_blocks(steps: Sequence[Any], weighted: Collection[Any], wanted: Collection[Value]) -> list[Block]:
+    """Blocks that end where one value crosses, or where they hold enough layers.
+
+    `weighted` are the ops whose weights are learned, `wanted` the values that have to outlive the last step.
+    """
+    last: dict[Value, int] = {value: len(steps) for value in wanted}
+    for index, step in enumerate(steps):
+        for value in step.needs:
+            last[value] = max(last.get(value, 0), index)
+    blocks: list[Block] = []
+    live: set[Value] = set()
+    begin, layers = 0, 0
+    for index, step in enumerate(steps):
+        live |= set(step.results)
+        live = {value for value in live if last.get(value, -1) > index}
+        layers += step.op in weighted
+        if layers and (len(live) <= 1 or layers >= MOST_LAYERS):
+            blocks.append(_block(steps, begin, index + 1, last))
+            begin, layers = index + 1, 0
+    if begin < len(steps):
+        blocks.append(_block(steps, begin, len(steps), last))
+    return blocks
+
+
+def _block(steps: Sequence[Any], begin: int, end: int, last: dict[Value, int]) -> Block:
+    part = tuple(steps[begin:end])
+    made = {value for step in part for value in step.results}
+    inputs = dict.fromkeys(value for step in part for value in step.needs if value not in made)
+    outputs = [value for step in part for value in step.results if last.get(value, -1) >= end]
+    return Block(part, tuple(inputs), tuple(outputs))

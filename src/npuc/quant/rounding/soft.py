@@ -1,0 +1,82 @@
+"""Fake quantization in torch: activations by their types, weights by roundings that can be learned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from npuc.ir.dtypes import QuantType
+from npuc.quant.layers import IntegerLayer
+
+_STRETCH = 1.1, -0.1
+"""The sigmoid is stretched beyond 0 and 1, so that roundings reach both (AdaRound)."""
+
+
+class _Round(torch.autograd.Function):  # type: ignore[misc]
+    """Rounding whose gradient is that of the identity."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return torch.round(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient
+
+
+def fake_quantized(x: Any, kind: QuantType) -> Any:
+    """Reals as the integers of a type would give them back."""
+    least, most = kind.dtype.limits
+    steps = _Round.apply(x / kind.scale) + kind.zero_point
+    return (steps.clamp(least, most) - kind.zero_point) * kind.scale
+
+
+class SoftRounding(torch.nn.Module):  # type: ignore[misc]
+    """The weights of a layer: rounded down, plus something learned between 0 and 1."""
+
+    def __init__(self, layer: IntegerLayer, device: str) -> None:
+        super().__init__()
+        self.layer = layer
+        scale = torch.tensor(np.broadcast_to(layer.scale, layer.weight.shape).copy(), dtype=torch.float32)
+        ratio = layer.weight / layer.scale
+        # Weights that clipping has moved more than a step away stay where they are.
+        below = np.clip(np.floor(ratio), layer.lowest, layer.highest - 1)
+        rest = np.clip(ratio - below, 0.01, 0.99)
+        high, low = _STRETCH
+        logit = -np.log((high - low) / (rest - low) - 1)
+        self.register_buffer("scale", scale.to(device))
+        self.register_buffer("below", torch.tensor(below, dtype=torch.float32, device=device))
+        self.alpha = torch.nn.Parameter(torch.tensor(logit, dtype=torch.float32, device=device))
+        self.bias: Any = None
+        if layer.bias is not None and layer.real_bias is not None:
+            self.bias = torch.nn.Parameter(torch.tensor(layer.real_bias, dtype=torch.float32, device=device))
+
+    def part(self) -> Any:
+        """What is added to each weight that was rounded down."""
+        high, low = _STRETCH
+        return (torch.sigmoid(self.alpha) * (high - low) + low).clamp(0, 1)
+
+    def soft(self) -> Any:
+        """The weights while learning."""
+        return (self.below + self.part()) * self.scale
+
+    def hard(self) -> Any:
+        """The weights as they will be."""
+        return (self.below + (self.part() >= 0.5).float()) * self.scale
+
+    def integers(self) -> Any:
+        """The chosen integers."""
+        return (self.below + (self.part() >= 0.5).float()).detach().cpu().numpy().astype(np.float64)
+
+    def bias_change(self) -> Any:
+        """How many steps of the sum the bias has moved."""
+        layer = self.layer
+        if self.bias is None or layer.bias is None:
+            return None
+        return self.bias.detach().cpu().numpy().astype(np.float64) / layer.unit - layer.bias
+
+    def undecided(self, sharpness: float) -> Any:
+        """How far the roundings are from 0 and 1."""
+        return (1 - (2 * self.part() - 1).abs().pow(sharpness)).sum()

@@ -1,0 +1,55 @@
+"""The step of the ladder that learns roundings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from npuc.errors import EngineError, MissingExtraError
+from npuc.quant.bias_correction import correct_biases
+from npuc.quant.ladder.climb import step
+from npuc.quant.ladder.workshop import Candidate, Workshop
+from npuc.quant.layers import integer_layers, replace_integers
+from npuc.quant.prequantized import integer_types
+
+_CORRECTED = 32
+"""Samples that show what biases the chosen integers need."""
+_ON_CUDA = 1000
+"""Iterations a block where a GPU makes them cheap."""
+
+
+@step("round", "learned rounding of weights, block by block (AdaRound, QDrop); needs torch", 60)
+class LearnRounding:
+    """Roundings of all weights, and biases."""
+
+    def __init__(self, iterations: int | None = None) -> None:
+        self._iterations = iterations
+
+    def propose(self, best: Candidate, shop: Workshop) -> Candidate | None:
+        """The best network with learned integers; None without torch, or where the network has no form in it."""
+        made = best.made.copy()
+        layers = integer_layers(best.source, made, best.scheme_of)
+        if not layers:
+            return None
+        try:
+            from npuc.quant.rounding.learn import LearningOptions, learn
+        except (MissingExtraError, ImportError):
+            return None
+        options = LearningOptions(seed=shop.seed)
+        if shop.device != "cpu":
+            options = replace(options, iterations=_ON_CUDA, batch=32)
+        if self._iterations:
+            options = replace(options, iterations=self._iterations)
+        try:
+            found = learn(
+                best.source, layers, integer_types(best.made), shop.fit, options, shop.device, shop.threads
+            )
+        except EngineError:
+            return None
+        count = sum(replace_integers(made, r.layer, r.integers(), r.bias_change()) for r in found)
+        made.verify()
+        notes = (*best.notes, f"learned the rounding of {count} layers")
+        plain = replace(best, made=made, sqnr=shop.judged(made), notes=notes)
+        fixed = made.copy()
+        correct_biases(best.source, fixed, shop.fit[:_CORRECTED], shop.threads, best.scheme_of)
+        other = replace(plain, made=fixed, sqnr=shop.judged(fixed))
+        return max(plain, other, key=lambda candidate: candidate.sqnr)

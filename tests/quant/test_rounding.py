@@ -1,0 +1,93 @@
+"""Learned rounding and GPTQ: where rounding each weight to its nearest integer is far from the best for their sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npuc import lang
+from npuc.calib.random_inputs import random_inputs
+from npuc.codegen.compile_model import compile_program
+from npuc.engine import IntegerEngine
+from npuc.ir import Graph
+from npuc.quant.ladder import Candidate, Workshop
+from npuc.quant.layers import integer_layers, replace_integers
+from npuc.quant.scheme import SCHEMES
+from npuc.sim import Simulator
+from npuc.target import load_target
+
+Array = np.ndarray[Any, Any]
+RNG = np.random.default_rng(2)
+
+
+def weights(*shape: int) -> Array:
+    return (RNG.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+
+
+def correlated(count: int) -> list[dict[str, Array]]:
+    """Inputs whose channels say nearly the same: the errors of their weights add up, unless they are chosen together."""
+    rng = np.random.default_rng(4)
+    common = rng.standard_normal((count, 1, 6, 6))
+    own = rng.standard_normal((count, 16, 6, 6))
+    data = (common + 0.1 * own).astype(np.float32)
+    return [{"x": sample[None]} for sample in data]
+
+
+def network() -> Graph:
+    x = lang.input("x", (1, 16, 6, 6))
+    y = lang.leaky_relu(lang.conv(x, weights(16, 16, 1, 1), weights(16), name="a"), alpha=0.5)
+    z = lang.conv(y, weights(16, 16, 3, 3), weights(16), pads=1, name="b") + y
+    return lang.build({"y": lang.conv(z, weights(6, 16, 3, 3), weights(6), name="head")})
+
+
+@pytest.fixture(scope="module")
+def shop() -> Workshop:
+    return Workshop(network(), correlated(48), lambda op: SCHEMES["int4-weights"])
+
+
+@pytest.fixture(scope="module")
+def start(shop: Workshop) -> Candidate:
+    return shop.start()
+
+
+def both_modes(made: Graph) -> None:
+    inputs = random_inputs(made, 1)
+    wanted = IntegerEngine(made, raw=True).run(inputs)
+    got = Simulator(compile_program(made, load_target("edge-4t")).model).run(inputs)
+    for name, array in wanted.items():
+        assert np.array_equal(got[name], array)
+
+
+def test_learned_rounding_repairs_four_bits(shop: Workshop, start: Candidate) -> None:
+    pytest.importorskip("torch", reason="needs the extra npuc[torch]")
+    from npuc.quant.rounding.step import LearnRounding
+
+    found = LearnRounding(iterations=200).propose(start, shop)
+    assert found is not None
+    assert found.sqnr > start.sqnr + 2.5, (start.sqnr, found.sqnr)
+    assert found.sqnr == shop.judged(found.made)
+    both_modes(found.made)
+    again = LearnRounding(iterations=200).propose(start, shop)
+    assert again is not None and again.sqnr == found.sqnr
+
+
+def test_gptq_repairs_four_bits(shop: Workshop, start: Candidate) -> None:
+    from npuc.quant.gptq.step import Gptq
+
+    found = Gptq().propose(start, shop)
+    assert found is not None
+    assert found.sqnr > start.sqnr + 2, (start.sqnr, found.sqnr)
+    both_modes(found.made)
+
+
+def test_integers_stay_inside_their_type_and_their_sums(start: Candidate) -> None:
+    made = start.made.copy()
+    layers = integer_layers(start.source, made, start.scheme_of)
+    assert [layer.name for layer in layers] == ["a", "b", "head"]
+    assert replace_integers(made, layers[0], np.full(layers[0].integers.shape, 99.0))
+    made.verify()
+    now = integer_layers(start.source, made, start.scheme_of)[0]
+    assert now.integers.astype(int).max() == 7
+    assert not replace_integers(made, layers[2], layers[2].integers, np.full(6, 2.0**40))

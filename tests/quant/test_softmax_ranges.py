@@ -1,0 +1,38 @@
+"""Masked attention in 8 bits: what hides a score must not take the steps of those that show."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from npuc.calib.sources import open_data
+from npuc.engine import FloatEngine, IntegerEngine
+from npuc.flow import quantize_on_data
+from npuc.ir import Graph, tensor_type, top
+from npuc.quant import table_ranges
+from npuc.target import load_target
+
+
+def _masked() -> Graph:
+    graph = Graph.empty([("scores", tensor_type((1, 2, 8, 8), "f32"))])
+    mask = graph.add_weight("mask", np.where(np.tril(np.ones((8, 8))), 0.0, -1e4).astype(np.float32))
+    graph.block.add_op(mask)
+    total = top.Add.make(graph.block.args[0], mask.output, name="masked")
+    weights = top.Softmax.make(total.y, axis=-1, name="weights")
+    graph.block.add_ops([total, weights])
+    graph.set_outputs([("weights", weights.y)])
+    return graph
+
+
+def _error(graph: Graph) -> float:
+    random = np.random.default_rng(0)
+    samples = [{"scores": 3 * random.normal(size=(1, 2, 8, 8)).astype(np.float32)} for _ in range(6)]
+    made, _ = quantize_on_data(graph, open_data(graph, samples), target=load_target("edge-4t"), threads=1)
+    wanted = FloatEngine(graph).run(samples[0])["weights"]
+    return float(np.abs(IntegerEngine(made.graph, threads=1).run(samples[0])["weights"] - wanted).max())
+
+
+def test_scores_keep_their_steps_beside_a_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _error(_masked()) < 0.04
+    monkeypatch.setattr(table_ranges, "_REACH", 1e9)
+    assert _error(_masked()) > 0.2
