@@ -1,0 +1,115 @@
+"""The weights of a Caffe network: blobs by layer, as the file has them, or random ones where there is no file.
+
+A rule says which shape it needs; what lies in the file must have that many elements. (The oldest files give every blob
+four axes.) Random weights depend on a seed, the name of the layer and the place of the blob, and on nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod, sqrt
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from npuc.errors import InvalidModelError, ResourceLimitError
+from npuc.frontend.caffe.message import Message
+from npuc.frontend.layered.network import Array, Shape
+
+SEED = 7
+_MAX_RANDOM = 1 << 29
+"""Elements of random weights, all together."""
+_RAW = {0: "<f8", 1: "<f4", 2: "<f2"}
+
+
+class Blobs:
+    """Blobs of layers by name; `found` is None where there is no file."""
+
+    def __init__(self, found: Mapping[str, tuple[Message, ...]] | None, file: Path | None) -> None:
+        self.found = found
+        self.file = file
+        self.made: dict[str, dict[int, Array]] = {}
+        """What has been asked for so far, by layer and place."""
+        self._spent = 0
+
+    def get(self, layer: str, index: int, shape: Shape, role: str) -> Array:
+        """One blob; `role` tells how a random one has to look: weight, bias, one, scale, variance."""
+        if any(size < 1 for size in shape):
+            raise InvalidModelError(
+                f"the layer '{layer}' needs weights of the impossible shape {list(shape)}"
+            )
+        made = self.made.setdefault(layer, {})
+        if index not in made:
+            made[index] = (
+                self._random(layer, index, shape, role)
+                if self.found is None
+                else self.read(layer, index, prod(shape))
+            )
+        return made[index].reshape(shape)
+
+    @property
+    def _name(self) -> str:
+        return self.file.name if self.file is not None else "the model"
+
+    def count(self, layer: str) -> int | None:
+        """How many blobs a layer has; None where there is no file."""
+        return None if self.found is None else len(self.found.get(layer, ()))
+
+    def read(self, layer: str, index: int, count: int | None = None) -> Array:
+        """One blob of the file, flat; its size is checked where it is known."""
+        assert self.found is not None
+        blobs = self.found.get(layer, ())
+        if index >= len(blobs):
+            raise InvalidModelError(
+                f"the layer '{layer}' needs weights that are not in {self._name}: it has {len(blobs)} blobs there",
+                fix="Give the weights that belong to this network with --weights",
+            )
+        array = _numbers(blobs[index], f"blob {index} of the layer '{layer}'")
+        if count is not None and array.size != count:
+            raise InvalidModelError(
+                f"blob {index} of the layer '{layer}' has {array.size} elements in {self._name}, but the layer needs {count}",
+                fix="Give the weights that belong to this network with --weights",
+            )
+        return np.require(array, np.float32, ["A", "C"])
+
+    def _random(self, layer: str, index: int, shape: Shape, role: str) -> Array:
+        self._spent += prod(shape)
+        if self._spent > _MAX_RANDOM:
+            raise ResourceLimitError("the network asks for more than 2 GiB of random weights")
+        rng = np.random.default_rng([SEED, crc32(layer.encode()), index])
+        if role == "one":
+            return np.ones(shape, np.float32)
+        values = rng.standard_normal(shape, np.float32)
+        if role == "weight":
+            return values * np.float32(sqrt(2 / max(1, prod(shape[1:]))))
+        if role == "bias":
+            return values * np.float32(0.1)
+        # Below one, so that sums of many layers do not grow out of hand.
+        least, spread = (1.0, 0.2) if role == "variance" else (0.7, 0.1)
+        return np.abs(values) * np.float32(spread) + np.float32(least)
+
+
+def _numbers(blob: Message, what: str) -> Array:
+    """What a blob holds, as it is in the file."""
+    for name, dtype in (("data", "<f4"), ("double_data", "<f8")):
+        given: list[Any] = list(blob.fields.get(name, ()))
+        if given and all(isinstance(part, memoryview) for part in given):
+            data: Any = given[0] if len(given) == 1 else b"".join(given)
+            return _viewed(data, dtype, what)
+        if given:
+            return np.array(blob.floats(name), np.float32)
+    raw = blob.fields.get("raw_data", ())
+    if raw:
+        kind = blob.int("raw_data_type", 1)
+        if kind not in _RAW or not isinstance(raw[-1], memoryview):
+            raise InvalidModelError(f"{what} is of the unknown raw type {kind}")
+        return _viewed(raw[-1], _RAW[kind], what)
+    return np.zeros(0, np.float32)
+
+
+def _viewed(data: Any, dtype: str, what: str) -> Array:
+    if len(data) % np.dtype(dtype).itemsize:
+        raise InvalidModelError(f"{what} is cut off")
+    return np.frombuffer(data, dtype)

@@ -1,0 +1,49 @@
+"""Import rules of Caffe's layers: see `npuc.frontend.layered.registry`.
+
+from npuc.frontend.caffe import CaffeContext, rule
+
+@rule("Python:MyLayer")
+def my_layer(ctx: CaffeContext):
+    return ctx.emit(top.Relu, ctx.value())
+"""
+
+from __future__ import annotations
+
+from npuc.frontend.caffe.blobs import Blobs
+from npuc.frontend.caffe.layers import RawLayer
+from npuc.frontend.caffe.message import Message
+from npuc.frontend.layered.context import Context, Scope
+from npuc.frontend.layered.network import Array, Layer, Shape
+from npuc.frontend.layered.registry import Rules
+from npuc.ir import Value
+
+
+class CaffeContext(Context):
+    """What a rule sees: its layer, the parameters of it, its blobs."""
+
+    def __init__(self, layer: Layer, scope: Scope, blobs: Blobs) -> None:
+        super().__init__(layer, scope)
+        self.raw: RawLayer = layer.data
+        self.blobs = blobs
+
+    def parameters(self, name: str) -> Message:
+        """The message of parameters of a name, like `convolution_param`."""
+        return self.raw.message.message(name)
+
+    @property
+    def blob_count(self) -> int | None:
+        """How many blobs the layer has; None where weights are random."""
+        return self.blobs.count(self.layer.name)
+
+    def array(self, index: int, shape: Shape, role: str = "weight") -> Array:
+        """Blob `index` under a shape."""
+        return self.blobs.get(self.layer.name, index, shape, role)
+
+    def weight(self, index: int, shape: Shape, role: str = "weight") -> Value:
+        """Blob `index` as a constant."""
+        return self.literal(self.array(index, shape, role), f"blob{index}")
+
+
+RULES: Rules[CaffeContext] = Rules("npuc.frontend.caffe.rules")
+rule = RULES.rule
+supported = RULES.supported

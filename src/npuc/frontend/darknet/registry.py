@@ -1,0 +1,35 @@
+"""Import rules of Darknet's layers: see `npuc.frontend.layered.registry`."""
+
+from __future__ import annotations
+
+from npuc.frontend.darknet.cfg import Section
+from npuc.frontend.darknet.weights import Weights
+from npuc.frontend.layered.context import Context, Scope
+from npuc.frontend.layered.network import Array, Layer, Shape
+from npuc.frontend.layered.registry import Rules
+from npuc.ir import Value
+
+
+class DarknetContext(Context):
+    """What a rule sees: its section of the .cfg, and the weights that come next."""
+
+    def __init__(self, layer: Layer, scope: Scope, weights: Weights, net: Section) -> None:
+        super().__init__(layer, scope)
+        self.section: Section = layer.data
+        self.net = net
+        self.weights = weights
+        self._place = 0
+
+    def array(self, shape: Shape, role: str) -> Array:
+        """The next weights of the file."""
+        self._place += 1
+        return self.weights.get(self.section.label, self._place - 1, shape, role)
+
+    def weight(self, shape: Shape, role: str) -> Value:
+        """The next weights of the file as a constant."""
+        return self.literal(self.array(shape, role), role)
+
+
+RULES: Rules[DarknetContext] = Rules("npuc.frontend.darknet.rules")
+rule = RULES.rule
+supported = RULES.supported

@@ -1,0 +1,178 @@
+"""What a rule sees of its layer: operands with their shapes, and how to emit ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from onnx import helper
+
+from npuc.errors import InvalidModelError
+from npuc.frontend.layered.network import Array, Layer, Shape
+from npuc.frontend.support import Names
+from npuc.ir import Graph, Value, is_static, location, shape_of, top
+from npuc.ir.definition import TopOp
+from npuc.ir.onnx_attributes import encode_attribute
+
+_OpT = TypeVar("_OpT", bound=TopOp)
+# The versions in which ONNX's operators are emitted.
+_VERSIONS = {
+    "Concat": 13,
+    "Gather": 13,
+    "GatherND": 13,
+    "MaxRoiPool": 1,
+    "Min": 13,
+    "Mul": 14,
+    "NonMaxSuppression": 11,
+    "ReduceMin": 18,
+    "Reshape": 14,
+    "Shape": 15,
+    "Slice": 13,
+    "Sub": 14,
+    "TopK": 11,
+    "Cast": 13,
+    "Unsqueeze": 13,
+}
+
+
+class NoForm(Exception):
+    """This layer has no form in `top` or ONNX; the text says why. It becomes a custom op."""
+
+
+class Scope:
+    """Tensors and what they mean; `graph` is where ops are appended."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.values: dict[str, Value] = {}
+        self.names = Names()
+
+
+class Context:
+    """A layer, its operands, and the ops that its rule emits."""
+
+    def __init__(self, layer: Layer, scope: Scope) -> None:
+        self.layer = layer
+        self.scope = scope
+        self.emitted: list[TopOp] = []
+
+    @property
+    def count(self) -> int:
+        """The number of inputs."""
+        return len(self.layer.inputs)
+
+    def invalid(self, why: str) -> InvalidModelError:
+        """The error for a layer that makes no sense."""
+        return InvalidModelError(f"{self.layer.label}: {why}")
+
+    def value(self, index: int = 0) -> Value:
+        """Input `index`."""
+        if index >= self.count:
+            raise self.invalid(f"input {index} is missing")
+        name = self.layer.inputs[index]
+        value = self.scope.values.get(name)
+        if value is None:
+            raise self.invalid(f"its input '{name}' is not made before it")
+        if not is_static(value):
+            raise NoForm(f"the shape of its input '{name}' is not known")
+        return value
+
+    def values(self) -> list[Value]:
+        """All inputs."""
+        return [self.value(index) for index in range(self.count)]
+
+    def shape(self, index: int = 0) -> Shape:
+        """The shape of input `index`."""
+        return shape_of(self.value(index))
+
+    def axis(self, axis: int, index: int = 0, *, end: bool = False) -> int:
+        """An axis of input `index` that counts from the front; with `end`, the place behind the last is one, too."""
+        rank = len(self.shape(index))
+        if not -rank <= axis < rank + end:
+            raise self.invalid(f"there is no axis {axis} in a tensor of rank {rank}")
+        return axis % rank if axis < rank else axis
+
+    def emit(self, op_class: type[_OpT], /, *operands: Any, **properties: Any) -> Value:
+        """Append an op of one result; it gets its name when the rule returns."""
+        value: Value = self.emit_op(op_class, *operands, **properties).results[0]
+        return value
+
+    def emit_op(self, op_class: type[_OpT], /, *operands: Any, **properties: Any) -> _OpT:
+        """Append an op of several results."""
+        op = op_class.make(*operands, **properties)
+        self.scope.graph.block.add_op(op)
+        self.emitted.append(op)
+        return op
+
+    def literal(self, array: Array, name: str = "constant") -> Value:
+        """A constant; rank and type are those of the array."""
+        op = self.scope.graph.add_weight(
+            self.scope.names.unique(f"{self.layer.name}/{name}"), np.require(array, requirements=["A", "C"])
+        )
+        self.scope.graph.block.add_op(op)
+        return op.output
+
+    def number(self, value: float) -> Value:
+        """A float32 scalar."""
+        return self.literal(np.array(value, np.float32))
+
+    def integers(self, *values: int) -> Value:
+        """A list of int64."""
+        return self.literal(np.array(values, np.int64))
+
+    def reshape(self, value: Value, shape: Sequence[int]) -> Value:
+        """The value under another shape; the value itself if it has that shape."""
+        return value if shape_of(value) == tuple(shape) else self.emit(top.Reshape, value, shape=tuple(shape))
+
+    def part(self, value: Value, axis: int, begin: int, size: int) -> Value:
+        """Entries begin .. begin + size of an axis."""
+        shape = list(shape_of(value))
+        offset = [0] * len(shape)
+        offset[axis], shape[axis] = begin, size
+        if shape[axis] < 1 or begin < 0 or begin + size > shape_of(value)[axis]:
+            raise self.invalid(f"entries {begin} to {begin + size} of an axis of {shape_of(value)[axis]}")
+        return self.emit(top.Slice, value, offset=offset, steps=[1] * len(shape), shape=shape)
+
+    def onnx(
+        self,
+        op_type: str,
+        operands: Sequence[Value],
+        types: Sequence[Any],
+        reason: str,
+        domain: str = "",
+        **attributes: Any,
+    ) -> list[Value]:
+        """An op of ONNX, or of another domain, that runs on the CPU; its results may leave dimensions open."""
+        properties = {
+            "op_type": op_type,
+            "domain": domain,
+            "version": _VERSIONS[op_type] if not domain else 1,
+            "onnx_attributes": {
+                k: encode_attribute(helper.make_attribute(k, v)) for k, v in attributes.items()
+            },
+            "arguments": list(range(len(operands))),
+            "captures": [],
+            "outputs_used": list(range(len(types))),
+            "reason": reason,
+        }
+        op = top.Onnx.create(
+            operands=list(operands),
+            result_types=list(types),
+            properties={key: top.Onnx.attribute_of(key, value) for key, value in properties.items()},
+        )
+        self.scope.graph.block.add_op(op)
+        self.emitted.append(op)
+        return list(op.results)
+
+    def named(self, results: Sequence[Value]) -> None:
+        """Give every emitted op the names of the tensors that its results are."""
+        wanted = {id(value): name for value, name in zip(results, self.layer.outputs, strict=False)}
+        first = self.layer.outputs[0] if self.layer.outputs else self.layer.name
+        for op in self.emitted:
+            kind = op.name.removeprefix("top.")
+            names = [
+                self.scope.names.unique(wanted.pop(id(value), "") or f"{first}/{kind}")
+                for value in op.results
+            ]
+            op.location = location(names, self.layer.name)  # type: ignore[assignment]

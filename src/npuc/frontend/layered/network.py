@@ -1,0 +1,153 @@
+"""A network of layers as data, and the part of it between asked tensors.
+
+Every tensor has one name and one maker: a format that lets layers write in place gives each version a name first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from npuc.errors import (
+    DynamicShapeError,
+    InvalidModelError,
+    ResourceLimitError,
+    UnknownTensorError,
+    UsageError,
+)
+from npuc.frontend.options import ImportOptions
+from npuc.frontend.support import MAX_ELEMENTS, check_names
+
+Array = np.ndarray[Any, Any]
+Shape = tuple[int, ...]
+_MAX_CONSTANT = 1 << 24
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer: what it is called, what kind it is, and the tensors that it takes and makes."""
+
+    name: str
+    kind: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    data: Any = None
+    """Its parameters, as its format has them."""
+
+    @property
+    def label(self) -> str:
+        """How messages speak of it."""
+        return f"the layer '{self.name}' ({self.kind})"
+
+
+@dataclass(frozen=True)
+class Network:
+    """Layers in order, with the inputs (their shapes, None where the file does not say) and the outputs."""
+
+    layers: tuple[Layer, ...]
+    inputs: Mapping[str, Shape | None]
+    outputs: tuple[str, ...]
+    aliases: Mapping[str, str]
+    """Other names that a user may call tensors by."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What an import takes of a network."""
+
+    layers: tuple[Layer, ...]
+    inputs: dict[str, Shape]
+    constants: dict[str, str]
+    outputs: tuple[tuple[str, str], ...]
+    """The user's name and the tensor."""
+
+
+def cut(network: Network, options: ImportOptions) -> Part:
+    """The layers between the asked inputs and outputs; every asked name exists."""
+    made = [name for layer in network.layers for name in layer.outputs]
+    known = [*network.inputs, *made]
+    everything = dict.fromkeys([*known, *network.aliases])
+    check_names(options.outputs, everything, "--outputs")
+    check_names(options.inputs, everything, "--inputs")
+    check_names(options.constants, network.inputs, "--constant")
+    outputs = tuple((name, _real(network, name)) for name in options.outputs or network.outputs)
+    if not outputs:
+        raise InvalidModelError("the network has no outputs")
+    begins = [_real(network, name) for name in options.inputs]
+    begins = begins or [name for name in network.inputs if name not in options.constants]
+    if len(set(begins)) != len(begins):
+        raise UsageError("--inputs names a tensor twice")
+    layers = _needed(network, {*begins, *options.constants}, [tensor for _, tensor in outputs])
+    used = {name for layer in layers for name in layer.inputs} | {tensor for _, tensor in outputs}
+    if not options.inputs:
+        begins = [name for name in begins if name in used] or begins
+    shapes = {_real(network, name): shape for name, shape in options.input_shapes.items()}
+    for name in shapes:
+        if name not in (*begins, *options.constants):
+            raise UnknownTensorError(
+                f"--input-shape: '{name}' is not an input", fix=f"The inputs are: {', '.join(begins)}"
+            )
+        declared = network.inputs.get(name)
+        if declared is not None and len(declared) != len(shapes[name]):
+            raise UsageError(f"--input-shape: '{name}' has {len(declared)} axes, not {len(shapes[name])}")
+    inputs = {name: _shape(name, shapes.get(name) or network.inputs.get(name)) for name in begins}
+    return Part(layers, inputs, dict(options.constants), outputs)
+
+
+def constant(name: str, text: str, shape: Shape | None) -> Array:
+    """The value of an input that becomes a constant: one number for all elements, or one for each."""
+    try:
+        numbers = np.array([float(number) for number in text.split(",")], np.float32)
+    except ValueError as error:
+        raise UsageError(f"--constant {name}={text[:80]}: these are not numbers") from error
+    shape = _shape(name, shape)
+    if prod(shape) > _MAX_CONSTANT:
+        raise ResourceLimitError(f"--constant {name}: a constant of the shape {list(shape)}")
+    if numbers.size not in (1, prod(shape)):
+        raise UsageError(
+            f"--constant {name}: {numbers.size} numbers for the shape {list(shape)}",
+            fix=f"Give one number, or {prod(shape)}",
+        )
+    return np.broadcast_to(numbers, shape).copy() if numbers.size == 1 else numbers.reshape(shape)
+
+
+def _real(network: Network, name: str) -> str:
+    made = {tensor for layer in network.layers for tensor in layer.outputs}
+    return name if name in made or name in network.inputs else network.aliases.get(name, name)
+
+
+def _shape(name: str, shape: Shape | None) -> Shape:
+    if shape is None:
+        raise DynamicShapeError(
+            f"the shape of the input '{name}' is not known", fix=f"Add --input-shape '{name}=1,3,224,224'"
+        )
+    if any(size < 1 for size in shape) or prod(shape) > MAX_ELEMENTS:
+        raise ResourceLimitError(f"the input '{name}' has the impossible shape {list(shape)}")
+    return shape
+
+
+def _needed(network: Network, given: set[str], wanted: list[str]) -> tuple[Layer, ...]:
+    makers = {name: index for index, layer in enumerate(network.layers) for name in layer.outputs}
+    keep: set[int] = set()
+    seen: set[str] = set()
+    stack = list(wanted)
+    while stack:
+        name = stack.pop()
+        if name in given or name in seen:
+            continue
+        seen.add(name)
+        if name in makers:
+            if makers[name] not in keep:
+                keep.add(makers[name])
+                stack.extend(network.layers[makers[name]].inputs)
+        elif name in network.inputs:
+            raise UsageError(
+                f"the outputs still need the input '{name}'", fix="Add it to --inputs, or cut after it"
+            )
+        else:
+            raise InvalidModelError(f"nothing makes the tensor '{name}'")
+    return tuple(layer for index, layer in enumerate(network.layers) if index in keep)
