@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from npuc.errors import FileFormatError
 from npuc.files import existing_model
-from npuc.frontend.sniff import describe_content
+from npuc.frontend.sniff import RECOGNIZERS, Recognizer, describe_content
 
 if TYPE_CHECKING:
     from npuc.frontend.options import ImportOptions
@@ -50,8 +50,57 @@ FORMATS: dict[str, Format] = {
         "npuc.evaluate.original_tflite:LiteRtOriginal",
         layout="nhwc",
     ),
+    "keras": Format(
+        "a Keras model",
+        "npuc.frontend.keras:import_keras",
+        "npuc.frontend.keras.inputs:declared_inputs",
+        "npuc.evaluate.original_tensorflow:KerasOriginal",
+        layout="nhwc",
+    ),
+    "tensorflow": Format(
+        "a TensorFlow model",
+        "npuc.frontend.tensorflow:import_tensorflow",
+        "npuc.frontend.tensorflow.importer:declared_inputs",
+        "npuc.evaluate.original_tensorflow:TensorFlowOriginal",
+        layout="nhwc",
+    ),
+    **dict.fromkeys(
+        ("caffe", "caffemodel"),
+        Format(
+            "a Caffe network",
+            "npuc.frontend.caffe:import_caffe",
+            "npuc.frontend.caffe.reader:declared_inputs",
+            "npuc.evaluate.original_opencv:CaffeOriginal",
+        ),
+    ),
+    "darknet": Format(
+        "a Darknet network",
+        "npuc.frontend.darknet:import_darknet",
+        "npuc.frontend.darknet.reader:declared_inputs",
+        "npuc.evaluate.original_opencv:DarknetOriginal",
+    ),
+    "torch-exported": Format(
+        "an exported program of PyTorch",
+        "npuc.frontend.torch:import_exported",
+        "npuc.frontend.torch:exported_inputs",
+        "npuc.evaluate.original_torch:ExportedOriginal",
+    ),
+    "torchscript": Format(
+        "a TorchScript program",
+        "npuc.frontend.torch:import_torchscript",
+        "npuc.frontend.torch:torchscript_inputs",
+        "npuc.evaluate.original_torch:TorchScriptOriginal",
+    ),
 }
 """By the kind that `describe_content` tells."""
+
+
+def add_format(kind: str, form: Format, recognises: Recognizer) -> None:
+    """Register a format that a plugin reads; `recognises` tells a file of it by its path and first bytes."""
+    if kind in FORMATS or kind in ("mlir", "npu", "other"):
+        raise ValueError(f"there is a format '{kind}' already")
+    FORMATS[kind] = form
+    RECOGNIZERS[kind] = (f"looks like {form.words}", recognises)
 
 
 def foreign(path: Path | str) -> tuple[Path, Format]:

@@ -1,0 +1,8 @@
+"""What Keras and TensorFlow share: tensors that have their channels last, and the layers that both are made of.
+
+`canvas` holds tensors in either order of axes; the other modules build ops on it, one family each.
+"""
+
+from npuc.frontend.blocks.canvas import Absent, Array, Canvas, Held
+
+__all__ = ["Absent", "Array", "Canvas", "Held"]

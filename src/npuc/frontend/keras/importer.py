@@ -1,0 +1,366 @@
+"""Keras to Top IR: from the outputs back to what they need, call by call.
+
+A layer that has no rule becomes a custom op of the domain `npuc.keras`, with its plain settings and its weights kept. Code
+that a file brings along (Lambda layers) is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from npuc.errors import (
+    InvalidModelError,
+    NpucError,
+    ResourceLimitError,
+    UnknownTensorError,
+    UnsupportedOpError,
+    UsageError,
+    VerificationError,
+)
+from npuc.frontend.blocks import Absent, Canvas, Held
+from npuc.frontend.blocks.ports import input_constant, input_shape
+from npuc.frontend.keras.archive import Archive, open_archive
+from npuc.frontend.keras.config import Call, Layer, Network, Ref, is_model, read_network
+from npuc.frontend.keras.custom import custom
+from npuc.frontend.keras.inputs import declared_shape, input_type
+from npuc.frontend.keras.masks import Masks
+from npuc.frontend.keras.registry import Context, find_rule, tensors_in
+from npuc.frontend.keras.weights import Weights
+from npuc.frontend.options import ImportOptions
+from npuc.frontend.support import Names, check_names, erase_dead, one_line
+from npuc.ir import DType, Graph, dtype_of, tensor_type
+from npuc.ir.definition import ShapeError
+
+_DEPTH = 32
+_CALLS = 10_000
+
+
+def import_keras(path: Path | str, options: ImportOptions | None = None) -> Graph:
+    """Import a `.keras` or `.h5` model; the result is verified, not yet canonical."""
+    options = options or ImportOptions()
+    try:
+        graph = _Importer(open_archive(path, options.weights), options).run()
+        graph.verify()
+        return graph
+    except VerificationError as error:
+        raise InvalidModelError(one_line(error.message), where=str(path)) from error
+    except NpucError as error:
+        error.where = error.where or str(path)
+        error.message = one_line(error.message)
+        raise
+    except (MemoryError, RecursionError) as error:
+        raise ResourceLimitError("the model asks for more memory than there is", where=str(path)) from error
+
+
+@dataclass
+class _Level:
+    """A network under way: the model itself, or one that is a layer of another."""
+
+    network: Network
+    weights: Weights
+    prefix: str = ""
+    depth: int = 0
+    given: dict[str, Held] = field(default_factory=dict)
+    """What its input layers mean."""
+    found: dict[tuple[str, int], list[Held]] = field(default_factory=dict)
+
+
+class _Importer:
+    def __init__(self, archive: Archive, options: ImportOptions) -> None:
+        self.archive = archive
+        self.options = options
+        self.network = read_network(archive.config)
+        self.known: dict[str, Held] = {}
+        """Everything that was made, by the names that users know."""
+        self.notes: list[str] = []
+        self.unknown: list[str] = []
+        self.calls = 0
+        self.inner: dict[int, Network] = {}
+        """Models that are layers, by their description: one may be called often."""
+        self.masks = Masks()
+        self.canvas = Canvas(Graph.empty([]))
+        self.begins: dict[str, Held] = {}
+        names = Names()
+        for ref in (*self.network.inputs, *self.network.outputs):
+            if ref.layer not in self.network.layers:
+                raise InvalidModelError(
+                    f"there is no layer '{ref.layer}', which the model begins or ends with"
+                )
+        self.ends = [(names.unique(_tensor_name(ref.layer, ref.tensor)), ref) for ref in self.network.outputs]
+
+    # Ports
+
+    def _before(self) -> Mapping[str, Held]:
+        """The tensors of the whole network: the shapes of those at which a user cuts."""
+        own = {ref.layer for ref in self.network.inputs}
+        shapes = {name: shape for name, shape in self.options.input_shapes.items() if name in own}
+        plain = replace(self.options, inputs=(), outputs=(), input_shapes=shapes, preprocess={})
+        whole = _Importer(self.archive, plain)
+        whole.run()
+        return whole.known
+
+    def _types(self, names: Sequence[str], before: Mapping[str, Held]) -> list[tuple[tuple[int, ...], DType]]:
+        found = []
+        for name in names:
+            asked = self.options.input_shapes.get(name)
+            layer = self.network.layers.get(name)
+            if layer is not None and layer.kind == "InputLayer":
+                shape = input_shape(name, declared_shape(layer), asked, self.notes)
+                found.append((shape, input_type(layer)))
+            else:
+                # A cut with a shape of its own needs no look at what lies before it, which may be none of npuc's business.
+                known = before.get(name)
+                shape = asked if asked is not None else known.shape if known is not None else ()
+                found.append((tuple(shape), dtype_of("f32") if known is None else known.dtype))
+        return found
+
+    def run(self) -> Graph:
+        """The graph between the inputs and the outputs."""
+        own = [ref.layer for ref in self.network.inputs]
+        check_names(self.options.constants, own, "--constant")
+        names = list(self.options.inputs) or [name for name in own if name not in self.options.constants]
+        if len(set(names)) != len(names):
+            raise UsageError("--inputs: an input is given twice")
+        plain = {*own, *(set(self.network.layers) & set(self.options.input_shapes))}
+        middle = [name for name in names if name not in plain]
+        ends = {name: ref for name, ref in self.ends}
+        wanted = list(self.options.outputs) or list(ends)
+        if not wanted:
+            raise InvalidModelError("the model has no outputs")
+        asked = [name for name in wanted if name not in ends and name not in self.network.layers]
+        before = self._before() if middle or asked else {}
+        check_names(self.options.inputs, {**self.network.layers, **before}, "--inputs")
+        check_names(self.options.outputs, {**ends, **self.network.layers, **before}, "--outputs")
+        for name in self.options.input_shapes:
+            if name not in names and name not in self.options.constants:
+                raise UnknownTensorError(
+                    f"--input-shape: there is no input '{name}'", fix=f"The inputs are: {', '.join(names)}"
+                )
+        types = self._types(names, before)
+        graph = Graph.empty(
+            [(name, tensor_type(shape, dtype)) for name, (shape, dtype) in zip(names, types, strict=True)],
+            preprocess={name: item.to_dict() for name, item in self.options.preprocess.items()},
+        )
+        self.canvas = Canvas(graph)
+        for port in graph.inputs:
+            self.canvas.names.unique(port.name)
+            self.begins[port.name] = Held(port.value, name=port.name)
+        level = _Level(self.network, self.archive.weights)
+        outputs = []
+        for name in wanted:
+            ref = ends.get(name) or (Ref(name, 0, 0) if name in self.network.layers else None)
+            if ref is None:
+                self._walk(level, [ref for _, ref in self.ends])
+                if name not in self.known:
+                    raise UnknownTensorError(
+                        f"--outputs: '{name}' is not made between the inputs and the outputs"
+                    )
+                outputs.append((name, self.canvas.value(self.known[name])))
+            else:
+                self._walk(level, [ref])
+                outputs.append((name, self.canvas.value(self._tensor(level, ref))))
+        self.canvas.finish([], [])
+        graph.set_outputs(outputs)
+        erase_dead(graph)
+        if self.unknown:
+            self.notes.append(
+                f"{len(self.unknown)} layers have no form in npuc and became custom ops of the domain 'npuc.keras', "
+                f"which somebody has to provide before the network can run: {'; '.join(self.unknown[:6])}"
+            )
+        graph.notes += self.notes
+        return graph
+
+    # The walk
+
+    def _tensor(self, level: _Level, ref: Ref) -> Held:
+        found = level.found[(ref.layer, ref.call)]
+        if not 0 <= ref.tensor < len(found):
+            raise InvalidModelError(f"the layer '{level.prefix}{ref.layer}' has no output {ref.tensor}")
+        return found[ref.tensor]
+
+    def _walk(self, level: _Level, refs: Sequence[Ref]) -> None:
+        """Translate the calls that these tensors need; the stack is a list, so that deep networks cost no recursion."""
+        stack = [(ref.layer, ref.call) for ref in refs]
+        open_: set[tuple[str, int]] = set()
+        while stack:
+            key = stack[-1]
+            if key in level.found:
+                stack.pop()
+                continue
+            layer = level.network.layers.get(key[0])
+            if layer is None or not 0 <= key[1] < len(layer.calls):
+                raise InvalidModelError(f"there is no call {key[1]} of a layer '{level.prefix}{key[0]}'")
+            call = layer.calls[key[1]]
+            full = f"{level.prefix}{layer.name}"
+            missing = []
+            if full not in self.begins:
+                needed = ((ref.layer, ref.call) for ref in _refs([call.arguments, call.keywords]))
+                missing = [item for item in needed if item not in level.found]
+            if missing:
+                if key in open_:
+                    raise InvalidModelError(f"the layer '{full}' depends on itself")
+                open_.add(key)
+                stack += missing
+                continue
+            level.found[key] = self._called(level, layer, call, full)
+            open_.discard(key)
+            stack.pop()
+
+    def _called(self, level: _Level, layer: Layer, call: Call, full: str) -> list[Held]:
+        self.calls += 1
+        if self.calls > _CALLS:
+            raise ResourceLimitError(
+                f"the model comes to more than {_CALLS} layers when its parts are written out"
+            )
+        if full in self.begins:
+            return [self.begins[full]]
+        if layer.name in level.given:
+            return [level.given[layer.name]]
+        if layer.kind == "InputLayer":
+            return [self._fixed(layer)]
+        arguments = self._meant(level, call.arguments)
+        keywords = self._meant(level, call.keywords)
+        weights = level.weights.layer(layer.name, layer.class_name, layer.number)
+        if layer.kind == "Model":
+            made = self._inner(level, layer, arguments, weights, full)
+        else:
+            stated = level.network.shapes.get((layer.name, layer.calls.index(call), 0))
+            made = self.translated(layer.kind, layer.config, arguments, keywords, weights, full, stated)
+        for index, held in enumerate(made):
+            self.known.setdefault(_tensor_name(full, index), held)
+        return made
+
+    def _meant(self, level: _Level, value: Any) -> Any:
+        if isinstance(value, Ref):
+            return self._tensor(level, value)
+        if isinstance(value, list):
+            return [self._meant(level, item) for item in value]
+        if isinstance(value, dict):
+            return {key: self._meant(level, item) for key, item in value.items()}
+        return value
+
+    def _fixed(self, layer: Layer) -> Held:
+        """An input that is no input of the import: a constant, or cut off."""
+        if layer.name not in self.options.constants:
+            return Absent(layer.name)
+        shape = self.options.input_shapes.get(layer.name, declared_shape(layer))
+        text = self.options.constants[layer.name]
+        return self.canvas.constant(input_constant(layer.name, text, shape, input_type(layer)), layer.name)
+
+    def _inner(
+        self, level: _Level, layer: Layer, arguments: list[Any], weights: Weights, full: str
+    ) -> list[Held]:
+        """A model that is a layer."""
+        return self._model(
+            layer.config["description"], list(tensors_in(arguments)), weights, full, level.depth
+        )
+
+    def _model(
+        self, description: Mapping[str, Any], tensors: list[Held], weights: Weights, full: str, depth: int
+    ) -> list[Held]:
+        if depth >= _DEPTH:
+            raise ResourceLimitError(f"models are nested more than {_DEPTH} deep")
+        if id(description) not in self.inner:
+            self.inner[id(description)] = read_network(description)
+        network = self.inner[id(description)]
+        if len(tensors) != len(network.inputs):
+            raise InvalidModelError(
+                f"the model '{full}' takes {len(network.inputs)} inputs, not {len(tensors)}"
+            )
+        given = {ref.layer: x for ref, x in zip(network.inputs, tensors, strict=True)}
+        inner = _Level(network, weights, f"{full}/", depth + 1, given)
+        self._walk(inner, network.outputs)
+        return [self._tensor(inner, ref) for ref in network.outputs]
+
+    def wrapped(
+        self, description: Mapping[str, Any], tensors: list[Held], weights: Weights, full: str
+    ) -> list[Held]:
+        """The outputs of a layer or model that another layer wraps."""
+        self.canvas.first = full
+        self.canvas.finish([], [], full)
+        if full.count("//") >= _DEPTH:
+            raise ResourceLimitError(f"layers are wrapped more than {_DEPTH} deep")
+        if is_model(description):
+            made = self._model(description, tensors, weights, f"{full}//", 0)
+        else:
+            kind, config = description.get("class_name"), description.get("config")
+            if not isinstance(kind, str) or not isinstance(config, dict):
+                raise InvalidModelError(f"the layer that '{full}' wraps has no class")
+            name = f"{full}//{config.get('name', kind)}"
+            made = self.translated(kind.rpartition(">")[2], config, list(tensors), {}, weights, name)
+        self.canvas.first = full
+        return made
+
+    def translated(
+        self,
+        kind: str,
+        config: Mapping[str, Any],
+        arguments: list[Any],
+        keywords: dict[str, Any],
+        weights: Weights,
+        full: str,
+        stated: tuple[int, ...] | None = None,
+    ) -> list[Held]:
+        """The outputs of a layer."""
+        self.canvas.first = full
+        context = Context(
+            full,
+            kind,
+            config,
+            arguments,
+            keywords,
+            weights,
+            self.canvas,
+            self.archive.version,
+            self.notes,
+            self.wrapped,
+        )
+        check_code(context)
+        self.masks.check(context)
+        translate = find_rule(kind)
+        try:
+            if translate is None:
+                self.unknown.append(context.label)
+                made: list[Held] = custom(context, stated)
+            else:
+                outcome = translate(context)
+                made = list(outcome) if isinstance(outcome, list | tuple) else [outcome]  # type: ignore[list-item]
+        except ShapeError as error:
+            raise InvalidModelError(f"{context.label}: {error}") from error
+        except (ValueError, TypeError, KeyError, IndexError, OverflowError, ArithmeticError) as error:
+            # What a rule trips over is something in the layer that no valid model has.
+            words = next(iter(str(error).splitlines()), type(error).__name__)[:200]
+            raise InvalidModelError(f"{context.label}: it is malformed ({words})") from error
+        self.canvas.finish(made, [_tensor_name(full, index) for index in range(len(made))], full)
+        self.masks.note(context, made)
+        return made
+
+
+def check_code(context: Context) -> None:
+    """A layer must not bring code along."""
+    if context.kind == "Lambda" or _has_lambda(context.config):
+        raise UnsupportedOpError(
+            f"{context.label} is Python code in the file, and code from a file is never run",
+            fix="Write what it computes with ordinary layers, or as a layer class of your own, which becomes a custom op; or cut "
+            "the network before it with --outputs",
+        )
+
+
+def _has_lambda(value: Any) -> bool:
+    if isinstance(value, dict):
+        return value.get("class_name") == "__lambda__" or any(_has_lambda(item) for item in value.values())
+    return isinstance(value, list) and any(_has_lambda(item) for item in value)
+
+
+def _refs(value: Any) -> list[Ref]:
+    if isinstance(value, Ref):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [ref for item in inner for ref in _refs(item)]
+
+
+def _tensor_name(full: str, index: int) -> str:
+    return f"{full}:{index}" if index else full

@@ -1,0 +1,188 @@
+"""Import rules by layer: `@rule("Conv2D")` above a function is all it takes to add one.
+
+A rule gets a `Context` and returns the layer's outputs. Its docstring says what it takes, and is what `supported()` tells
+users of its limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+import numpy as np
+
+from npuc.errors import InvalidModelError, UnsupportedOpError
+from npuc.frontend.blocks import Array, Canvas, Held
+from npuc.frontend.keras.weights import Weights
+
+Outcome = Held | Sequence[Held]
+
+
+@dataclass
+class Context:
+    """What a rule sees: the layer, its operands, its weights, and the canvas."""
+
+    name: str
+    kind: str
+    config: Mapping[str, Any]
+    arguments: list[Any]
+    keywords: dict[str, Any]
+    weights: Weights
+    c: Canvas
+    version: tuple[int, ...]
+    notes: list[str] = field(default_factory=list)
+    inner: Callable[[Any, list[Held], Weights, str], list[Held]] | None = None
+    """Translates a layer that this one wraps: its description, its inputs, its weights, its name."""
+
+    @property
+    def label(self) -> str:
+        """How messages speak of it."""
+        return f"the layer '{self.name}' ({self.kind})"
+
+    def refuse(self, why: str, fix: str = "Cut the network before it with --outputs") -> UnsupportedOpError:
+        """The error for a form of the layer that has no `top` form."""
+        return UnsupportedOpError(f"{self.label} has no form in npuc: {why}", fix=fix)
+
+    def wrong(self, why: str) -> InvalidModelError:
+        """The error for a layer that no valid model has."""
+        return InvalidModelError(f"{self.label}: {why}")
+
+    # Operands
+
+    @property
+    def inputs(self) -> list[Held]:
+        """All tensors among the arguments, in order."""
+        return list(tensors_in(self.arguments))
+
+    def x(self, index: int = 0) -> Held:
+        """Tensor `index` of the arguments."""
+        found = self.inputs
+        if index >= len(found):
+            raise self.wrong(f"input {index} is missing")
+        return found[index]
+
+    def keyword(self, name: str, position: int, default: Any = None) -> Any:
+        """An argument by name or position."""
+        if name in self.keywords:
+            return self.keywords[name]
+        return self.arguments[position] if position < len(self.arguments) else default
+
+    def wrapped(self, description: Any, tensors: list[Held], weights: Weights) -> list[Held]:
+        """The outputs of a layer that this one wraps."""
+        if self.inner is None or not isinstance(description, dict):
+            raise self.wrong("it does not say which layer it wraps")
+        return self.inner(description, tensors, weights, self.name)
+
+    # Configuration
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """An entry, or the default if it is absent or null."""
+        found = self.config.get(name)
+        return default if found is None else found
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """A number."""
+        found = self.get(name, default)
+        if isinstance(found, bool) or not isinstance(found, int | float) or not np.isfinite(found):
+            raise self.wrong(f"its '{name}' is {str(found)[:60]}, not a number")
+        return float(found)
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        """A whole number."""
+        found = self.get(name, default)
+        if isinstance(found, bool) or not isinstance(found, int) or abs(found) > 1 << 40:
+            raise self.wrong(f"its '{name}' is {str(found)[:60]}, not a whole number")
+        return found
+
+    def flag(self, name: str, default: bool) -> bool:
+        """A truth value."""
+        found = self.get(name, default)
+        if not isinstance(found, bool):
+            raise self.wrong(f"its '{name}' is {str(found)[:60]}, not true or false")
+        return found
+
+    def integers(self, name: str, count: int, default: Any = None) -> tuple[int, ...]:
+        """`count` whole numbers, or one for all."""
+        found = self.get(name, default)
+        if isinstance(found, int) and not isinstance(found, bool):
+            found = [found] * count
+        if not isinstance(found, list | tuple) or len(found) != count:
+            raise self.wrong(f"its '{name}' is {str(found)[:60]}, not {count} numbers")
+        if any(isinstance(n, bool) or not isinstance(n, int) or abs(n) > 1 << 40 for n in found):
+            raise self.wrong(f"its '{name}' is {str(found)[:60]}, not {count} numbers")
+        return tuple(found)
+
+    @property
+    def channels_first(self) -> bool:
+        """True if the layer says that its channels come second."""
+        found = self.get("data_format", "channels_last")
+        if found not in ("channels_last", "channels_first"):
+            raise self.wrong(f"its data format is {str(found)[:60]}")
+        return bool(found == "channels_first")
+
+    # Weights
+
+    def arrays(self, *counts: int, of: Weights | None = None) -> list[Array]:
+        """Its weights, as many as one of these numbers."""
+        found = (of or self.weights).arrays()
+        if len(found) not in counts:
+            words = " or ".join(str(count) for count in counts)
+            raise self.wrong(f"it has {len(found)} weights in the file, not {words}")
+        return [array.astype(np.float32) if array.dtype.kind == "f" else array for array in found]
+
+    def weight(self, array: Array, title: str) -> Held:
+        """A weight as a tensor."""
+        return self.c.constant(array, f"{self.name}/{title}")
+
+
+def tensors_in(value: Any) -> Sequence[Held]:
+    """All tensors in a nest of lists and dictionaries."""
+    if isinstance(value, Held):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return [held for item in inner for held in tensors_in(item)]
+
+
+Rule = Callable[[Context], Outcome]
+_RULES: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Register a rule for one or more layers; an operation goes by `ops.` and its class."""
+
+    def register(function: Rule) -> Rule:
+        for name in names:
+            assert name not in _RULES, f"two rules for {name}"
+            _RULES[name] = function
+        return function
+
+    return register
+
+
+@cache
+def _load() -> None:
+    package = import_module("npuc.frontend.keras.rules")
+    for module in sorted(iter_modules(package.__path__), key=lambda m: m.name):
+        import_module(f"{package.__name__}.{module.name}")
+
+
+def find_rule(kind: str) -> Rule | None:
+    """The rule for a layer, or None."""
+    _load()
+    return _RULES.get(kind)
+
+
+def supported() -> dict[str, str]:
+    """All layers that are imported, with their limits in words."""
+    _load()
+    found = {name: " ".join((function.__doc__ or "").split()) for name, function in _RULES.items()}
+    found["Model"] = (
+        "Functional and Sequential models as layers, to any depth; subclassed models are refused."
+    )
+    found["InputLayer"] = "An open batch is taken as 1 unless --input-shape says otherwise."
+    found["Lambda"] = "Refused: code in a file is never run."
+    return dict(sorted(found.items()))

@@ -1,0 +1,162 @@
+"""Normalization, and activations with settings of their own."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from npuc.frontend.blocks import Held
+from npuc.frontend.blocks import arithmetic as a
+from npuc.frontend.blocks.normalization import batch_norm, filled, layer_norm
+from npuc.frontend.keras.registry import Context, Outcome, rule
+from npuc.ir import shape_of, top
+from npuc.ir.definition import normal_axis
+
+
+def _axes(ctx: Context, default: int = -1) -> list[int]:
+    """One axis or several."""
+    found = ctx.get("axis", default)
+    listed = found if isinstance(found, list) else [found]
+    if any(isinstance(axis, bool) or not isinstance(axis, int) for axis in listed):
+        raise ctx.wrong(f"its axis is {str(found)[:60]}")
+    return [normal_axis(axis, ctx.x().rank) for axis in listed]
+
+
+def _affine(ctx: Context, more: int = 0) -> tuple[Held | None, Held | None, list[np.ndarray]]:
+    """Scale and bias, where the layer has them, and what weights follow."""
+    scale, center = ctx.flag("scale", True), ctx.flag("center", True)
+    found = ctx.arrays(scale + center + more)
+    gamma = ctx.weight(found[0], "gamma") if scale else None
+    beta = ctx.weight(found[int(scale)], "beta") if center else None
+    return gamma, beta, found[scale + center :]
+
+
+@rule("BatchNormalization", "SyncBatchNormalization")
+def batch_normalization(ctx: Context) -> Outcome:
+    """With the running mean and variance, along one axis."""
+    axes = _axes(ctx)
+    if len(axes) != 1:
+        raise ctx.refuse(f"it normalizes along {len(axes)} axes")
+    channels = ctx.x().shape[axes[0]]
+    gamma, beta, (mean, variance) = _affine(ctx, 2)
+    return batch_norm(
+        ctx.c,
+        ctx.x(),
+        filled(ctx.c, gamma, channels, 1.0),
+        filled(ctx.c, beta, channels, 0.0),
+        ctx.weight(mean, "moving_mean"),
+        ctx.weight(variance, "moving_variance"),
+        ctx.number("epsilon", 1e-3),
+        axes[0],
+    )
+
+
+@rule("LayerNormalization")
+def layer_normalization(ctx: Context) -> Outcome:
+    """Over any axes."""
+    if ctx.get("rms_scaling", False):
+        return rms_normalization(ctx)
+    gamma, beta, _ = _affine(ctx)
+    return layer_norm(ctx.c, ctx.x(), gamma, beta, ctx.number("epsilon", 1e-3), _axes(ctx))
+
+
+@rule("RMSNormalization")
+def rms_normalization(ctx: Context) -> Outcome:
+    """Over the last axis."""
+    (gamma,) = ctx.arrays(1)
+    if _axes(ctx) != [ctx.x().rank - 1]:
+        raise ctx.refuse("it does not normalize over the last axis")
+    scale = ctx.c.value(ctx.weight(gamma, "scale"))
+    epsilon = ctx.number("epsilon", 1e-6)
+    return Held(ctx.c.emit(top.RMSNorm, ctx.c.value(ctx.x()), scale, None, axis=-1, epsilon=epsilon).y)
+
+
+@rule("GroupNormalization")
+def group_normalization(ctx: Context) -> Outcome:
+    """Channels last or second, any number of groups."""
+    axes = _axes(ctx)
+    x = ctx.x()
+    if axes == [x.rank - 1] and 3 <= x.rank <= 5:
+        value, second = ctx.c.value(x, second=True), True
+    elif axes == [1]:
+        value, second = ctx.c.value(x), False
+    else:
+        raise ctx.refuse(f"it groups along axis {axes}")
+    gamma, beta, _ = _affine(ctx)
+    channels = shape_of(value)[1]
+    groups = ctx.integer("groups", 32)
+    made = ctx.c.emit(
+        top.GroupNorm,
+        value,
+        None if gamma is None else ctx.c.value(gamma),
+        None if beta is None else ctx.c.value(beta),
+        groups=channels if groups == -1 else groups,
+        epsilon=ctx.number("epsilon", 1e-3),
+    ).y
+    return Held(made, second)
+
+
+@rule("UnitNormalization")
+def unit_normalization(ctx: Context) -> Outcome:
+    """Along one axis."""
+    axes = _axes(ctx)
+    if len(axes) != 1:
+        raise ctx.refuse(f"it normalizes along {len(axes)} axes")
+    return a.along(ctx.c, ctx.x(), top.L2Norm, axes[0], epsilon=1e-6)
+
+
+@rule("ReLU")
+def relu(ctx: Context) -> Outcome:
+    """An upper limit, a slope below and a threshold."""
+    c, x = ctx.c, ctx.x()
+    slope, threshold = ctx.number("negative_slope", 0.0), ctx.number("threshold", 0.0)
+    limit = None if ctx.get("max_value") is None else ctx.number("max_value")
+    if threshold == 0.0:
+        if slope == 0.0 and limit != 0.0:
+            return a.unary(c, x, top.Relu, limit=limit or 0.0)
+        made = a.unary(c, x, top.LeakyRelu, alpha=slope)
+    else:
+        above = a.binary(c, top.Compare, x, c.number(threshold, x), mode="greater_equal")
+        made = a.where(c, above, x, a.scaled(c, a.scaled(c, x, 1.0, -threshold), slope))
+    return made if limit is None else a.binary(c, top.Min, made, c.number(limit, made))
+
+
+@rule("LeakyReLU")
+def leaky_relu(ctx: Context) -> Outcome:
+    """Any slope."""
+    name = "negative_slope" if ctx.get("negative_slope") is not None else "alpha"
+    alpha = ctx.get(name, 0.3)
+    if isinstance(alpha, dict):  # Keras 2 wrote some as arrays
+        alpha = alpha.get("value", 0.3)
+    return a.unary(ctx.c, ctx.x(), top.LeakyRelu, alpha=float(alpha))
+
+
+@rule("ELU")
+def elu(ctx: Context) -> Outcome:
+    """Any alpha."""
+    return a.unary(ctx.c, ctx.x(), top.Elu, alpha=ctx.number("alpha", 1.0))
+
+
+@rule("ThresholdedReLU")
+def thresholded(ctx: Context) -> Outcome:
+    """Any threshold."""
+    return a.unary(ctx.c, ctx.x(), top.ThresholdedRelu, alpha=ctx.number("theta", 1.0))
+
+
+@rule("Softmax")
+def softmax(ctx: Context) -> Outcome:
+    """Along one axis, without a mask."""
+    axes = _axes(ctx)
+    if len(axes) != 1 or len(ctx.inputs) != 1:
+        raise ctx.refuse("it has several axes or a mask")
+    return a.along(ctx.c, ctx.x(), top.Softmax, axes[0])
+
+
+@rule("PReLU")
+def prelu(ctx: Context) -> Outcome:
+    """Slopes for each element, or shared along axes."""
+    (alpha,) = ctx.arrays(1)
+    x = ctx.x()
+    if alpha.ndim != x.rank - 1:
+        raise ctx.wrong(f"slopes of rank {alpha.ndim} for an input of rank {x.rank}")
+    (value, slope), second = a.together(ctx.c, x, ctx.weight(alpha[None], "alpha"))
+    return Held(ctx.c.emit(top.PRelu, value, slope).y, second)

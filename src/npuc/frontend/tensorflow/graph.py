@@ -1,0 +1,200 @@
+"""`GraphDef`: nodes, their attributes, and the functions that they may call.
+
+Attributes are decoded when a rule asks for them, so that the weights of a frozen graph stay in the file until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from npuc.errors import InvalidModelError
+from npuc.frontend.tensorflow.tensors import Shape, element_type, read_shape, read_strings, read_tensor
+from npuc.frontend.tensorflow.wire import Message, as_float, bad, signed
+from npuc.ir import DType, Weight
+
+MAX_NODES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Node:
+    """A `NodeDef`. Inputs are `name`, `name:1` or, in functions, `name:output:1`; `^name` only orders."""
+
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    attributes: Mapping[str, Message] = field(repr=False)
+
+    @property
+    def label(self) -> str:
+        """How messages speak of it."""
+        return f"the node '{self.name}' ({self.op})"
+
+    @property
+    def data_inputs(self) -> tuple[str, ...]:
+        """The inputs that carry data."""
+        return tuple(name for name in self.inputs if not name.startswith("^"))
+
+    def integer(self, name: str, default: int = 0) -> int:
+        """An integer."""
+        message = self.attributes.get(name)
+        return default if message is None else signed(message.number(3))
+
+    def real(self, name: str, default: float) -> float:
+        """A number."""
+        message = self.attributes.get(name)
+        return default if message is None else as_float(message.number(4))
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """A truth value."""
+        message = self.attributes.get(name)
+        return default if message is None else bool(message.number(5))
+
+    def text(self, name: str, default: str = "") -> str:
+        """A string."""
+        message = self.attributes.get(name)
+        found = None if message is None else message.part(2)
+        return default if found is None else found.text
+
+    def type_code(self, name: str, default: int = 0) -> int:
+        """A `DataType` number."""
+        message = self.attributes.get(name)
+        return default if message is None else message.number(6, default)
+
+    def dtype(self, name: str) -> DType:
+        """An element type."""
+        if name not in self.attributes:
+            raise InvalidModelError(f"{self.label} has no attribute '{name}'")
+        return element_type(self.type_code(name), self.label)
+
+    def shape(self, name: str) -> Shape:
+        """A shape, None if it is unknown."""
+        message = self.attributes.get(name)
+        return None if message is None else read_shape(message.part(7))
+
+    def integers(self, name: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """A list of integers."""
+        listed = self._list(name)
+        return default if listed is None else tuple(signed(n) for n in listed.varints(3))
+
+    def count(self, name: str) -> int:
+        """How many element types a list of them has."""
+        listed = self._list(name)
+        return 0 if listed is None else sum(1 for _ in listed.varints(6))
+
+    def _list(self, name: str) -> Message | None:
+        message = self.attributes.get(name)
+        return None if message is None else message.part(1)
+
+    def tensor(self, name: str = "value") -> Weight:
+        """A constant of numbers."""
+        return read_tensor(self._tensor(name), f"the constant '{self.name}'")
+
+    def strings(self, name: str = "value") -> list[str]:
+        """A constant of strings."""
+        return read_strings(self._tensor(name))
+
+    def _tensor(self, name: str) -> Message:
+        message = self.attributes.get(name)
+        found = None if message is None else message.part(8)
+        if found is None:
+            raise InvalidModelError(f"{self.label} has no tensor '{name}'")
+        return found
+
+    def function(self, name: str) -> str:
+        """The name of a function."""
+        message = self.attributes.get(name)
+        called = None if message is None else message.part(10)
+        named = None if called is None else called.part(1)
+        if named is None:
+            raise InvalidModelError(f"{self.label} has no function '{name}'")
+        return named.text
+
+
+@dataclass(frozen=True)
+class Function:
+    """A `FunctionDef`: its nodes, the names of its arguments, and what its results are."""
+
+    name: str
+    nodes: Mapping[str, Node]
+    arguments: tuple[str, ...]
+    results: tuple[tuple[str, str], ...]
+    """Names, and the tensors that they are."""
+
+
+@dataclass(frozen=True)
+class GraphDef:
+    """All nodes by name, in the order of the file, and the functions."""
+
+    nodes: Mapping[str, Node]
+    functions: Mapping[str, Function]
+
+
+def _text(message: Message | None, what: str) -> str:
+    if message is None:
+        raise bad(f"{what} has no name")
+    return message.text
+
+
+def entries(message: Message, number: int) -> dict[str, Message]:
+    """A map from names to messages, as protobuf keeps one."""
+    found = {}
+    for entry in message.parts(number):
+        key, value = None, None
+        for at, item in entry.fields():
+            if isinstance(item, Message):
+                key, value = (item, value) if at == 1 else (key, item) if at == 2 else (key, value)
+        if key is not None:
+            found[key.text] = value if value is not None else Message(entry.file, entry.end, entry.end)
+    return found
+
+
+def _node(message: Message) -> Node:
+    name = op = None
+    inputs = []
+    for number, value in message.fields():
+        if not isinstance(value, Message):
+            continue
+        if number == 1:
+            name = value
+        elif number == 2:
+            op = value
+        elif number == 3:
+            inputs.append(value.text)
+    return Node(_text(name, "a node"), _text(op, "a node"), tuple(inputs), entries(message, 5))
+
+
+def _nodes(message: Message, number: int) -> dict[str, Node]:
+    found: dict[str, Node] = {}
+    for part in message.parts(number):
+        node = _node(part)
+        if node.name in found:
+            raise InvalidModelError(f"two nodes are called '{node.name}'")
+        found[node.name] = node
+        if len(found) > MAX_NODES:
+            raise bad(f"it has more than {MAX_NODES} nodes")
+    return found
+
+
+def _function(message: Message) -> Function:
+    signature = message.part(1)
+    if signature is None:
+        raise bad("a function has no signature")
+    name = _text(signature.part(1), "a function")
+    arguments = tuple(_text(arg.part(1), "an argument") for arg in signature.parts(2))
+    returned = {key: value.text for key, value in entries(message, 4).items()}
+    outputs = [_text(arg.part(1), "a result") for arg in signature.parts(3)]
+    if any(output not in returned for output in outputs):
+        raise InvalidModelError(f"the function '{name}' does not say what its results are")
+    results = tuple((output, returned[output]) for output in outputs)
+    return Function(name, _nodes(message, 3), arguments, results)
+
+
+def read_graph(message: Message) -> GraphDef:
+    """Decode a `GraphDef`."""
+    library = message.part(2)
+    functions: dict[str, Function] = {}
+    for part in library.parts(1) if library is not None else ():
+        function = _function(part)
+        functions[function.name] = function
+    return GraphDef(_nodes(message, 1), functions)

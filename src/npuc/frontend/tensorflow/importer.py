@@ -1,0 +1,312 @@
+"""TensorFlow to Top IR: from the outputs back to what they need, node by node.
+
+A node whose inputs are constants is computed now; any other is translated by its rule. A node that has no rule becomes a
+custom op of the domain `npuc.tensorflow`, with its attributes kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from npuc.errors import (
+    InvalidModelError,
+    NpucError,
+    ResourceLimitError,
+    UnknownTensorError,
+    UnsupportedOpError,
+    UnsupportedTypeError,
+    UsageError,
+    VerificationError,
+)
+from npuc.frontend.blocks import Absent, Canvas, Held
+from npuc.frontend.blocks.ports import input_constant, input_shape
+from npuc.frontend.options import ImportOptions
+from npuc.frontend.support import check_names, erase_dead, one_line
+from npuc.frontend.tensorflow.body import Body, Budget
+from npuc.frontend.tensorflow.custom import custom
+from npuc.frontend.tensorflow.fold import folded
+from npuc.frontend.tensorflow.graph import Function, Node
+from npuc.frontend.tensorflow.meaning import DEAD, Dead, Meaning, tensor
+from npuc.frontend.tensorflow.model import Model, read_model
+from npuc.frontend.tensorflow.registry import Context, find_rule
+from npuc.frontend.tensorflow.tensors import STRING, element_type
+from npuc.frontend.tensorflow.walker import structures
+from npuc.ir import DType, Graph, Weight, tensor_type
+from npuc.ir.definition import ShapeError
+
+
+def import_tensorflow(path: Path | str, options: ImportOptions | None = None) -> Graph:
+    """Import a frozen graph or a SavedModel folder; the result is verified, not yet canonical."""
+    try:
+        graph = _Importer(read_model(path), options or ImportOptions()).run()
+        graph.verify()
+        return graph
+    except VerificationError as error:
+        raise InvalidModelError(one_line(error.message), where=str(path)) from error
+    except NpucError as error:
+        error.where = error.where or str(path)
+        error.message = one_line(error.message)
+        raise
+    except (MemoryError, RecursionError) as error:
+        raise ResourceLimitError("the model asks for more memory than there is", where=str(path)) from error
+
+
+def declared_inputs(path: Path, options: ImportOptions) -> dict[str, DType]:
+    """The element types of the inputs by name, as the file states them."""
+    model = read_model(path)
+    names = options.inputs or tuple(p.name for p in model.inputs if p.name not in options.constants)
+    found = {}
+    for name in names:
+        code = _type_code(model, _tensor_of(model, name))
+        if code != STRING:
+            found[name] = element_type(code, f"the input '{name}'")
+    return found
+
+
+def _tensor_of(model: Model, name: str) -> str:
+    """The tensor behind a user's name."""
+    ports = {port.name: port.tensor for port in (*model.outputs, *model.inputs)}
+    return ports.get(name, name)
+
+
+def _type_code(model: Model, tensor_name: str) -> int:
+    node = model.graph.nodes.get(tensor_name.partition(":")[0])
+    if node is None:
+        return 1
+    return next((code for key in ("dtype", "T", "DstT") if (code := node.type_code(key))), 1)
+
+
+class _Importer:
+    """One walk over a model."""
+
+    def __init__(self, model: Model, options: ImportOptions) -> None:
+        self.model = model
+        self.options = options
+        self.known: dict[str, Held] = {}
+        """Everything that was made, by the names that users know."""
+        self.notes: list[str] = list(model.notes)
+        self.unknown: list[str] = []
+        self.begins: dict[tuple[str, int], Held] = {}
+        self.canvas = Canvas(Graph.empty([]))
+
+    # Ports
+
+    def _key(self, name: str) -> tuple[str, int]:
+        node, _, index = _tensor_of(self.model, name).partition(":")
+        return node, int(index) if index.isdigit() and len(index) < 6 else 0
+
+    def _is_plain(self, name: str) -> bool:
+        return self._key(name)[0] in self.model.graph.nodes
+
+    def _is_placeholder(self, name: str) -> bool:
+        node = self.model.graph.nodes.get(self._key(name)[0])
+        return node is not None and node.op.startswith("Placeholder")
+
+    def _inputs(self) -> list[str]:
+        own = [port.name for port in self.model.inputs]
+        check_names(self.options.constants, [*own, *self._placeholders()], "--constant")
+        names = list(self.options.inputs) or [name for name in own if name not in self.options.constants]
+        if len({self._key(name) for name in names}) != len(names):
+            raise UsageError("--inputs: an input is given twice")
+        for name in self.options.input_shapes:
+            if name not in names and name not in self.options.constants:
+                raise UnknownTensorError(
+                    f"--input-shape: there is no input '{name}'", fix=f"The inputs are: {', '.join(names)}"
+                )
+        return names
+
+    def _placeholders(self) -> list[str]:
+        return [node.name for node in self.model.graph.nodes.values() if node.op.startswith("Placeholder")]
+
+    def _known_before(self) -> Mapping[str, Held]:
+        """The tensors of the whole network: what shapes those have at which a user cuts, and which are in functions."""
+        shapes = {n: s for n, s in self.options.input_shapes.items() if self._is_placeholder(n)}
+        whole = _Importer(self.model, replace(self.options, inputs=(), outputs=(), input_shapes=shapes))
+        try:
+            whole.run()
+        except NpucError:
+            if not whole.known:
+                return {}
+        return whole.known
+
+    def _types(self, names: Sequence[str], before: Mapping[str, Held]) -> list[tuple[tuple[int, ...], DType]]:
+        found = []
+        for name in names:
+            asked = self.options.input_shapes.get(name)
+            if self._is_placeholder(name):
+                node = self.model.graph.nodes[self._key(name)[0]]
+                if node.type_code("dtype") == STRING:
+                    raise self._textual(name, node)
+                found.append((input_shape(name, node.shape("shape"), asked, self.notes), node.dtype("dtype")))
+            elif name in before:
+                found.append((tuple(asked or before[name].shape), before[name].dtype))
+            else:
+                code = _type_code(self.model, name)
+                found.append((input_shape(name, None, asked, self.notes), element_type(code, f"'{name}'")))
+        return found
+
+    def _textual(self, name: str, node: Node) -> UnsupportedTypeError:
+        """The error for an input of text, with the tensors behind which the numbers begin."""
+        edge: dict[str, None] = {}
+        seen, pending = {node.name}, [node.name]
+        while pending:
+            maker = pending.pop(0)
+            for reader in self.model.graph.nodes.values():
+                if any(item.partition(":")[0] == maker for item in reader.data_inputs):
+                    if find_rule(reader.op) is not None:
+                        edge[maker] = None
+                    elif reader.name not in seen:
+                        seen.add(reader.name)
+                        pending.append(reader.name)
+        edge.pop(node.name, None)
+        words = f"--inputs {','.join(edge)}" if edge else "--inputs TENSOR"
+        return UnsupportedTypeError(
+            f"the input '{name}' is text (or the bytes of a file), and a network takes numbers",
+            fix=f"Begin behind what decodes it, for instance with {words} and an --input-shape for each",
+        )
+
+    # The walk
+
+    def run(self) -> Graph:
+        """The graph between the inputs and the outputs."""
+        names = self._inputs()
+        ends = list(self.options.outputs) or [port.name for port in self.model.outputs]
+        if not ends:
+            raise InvalidModelError("the model has no outputs", fix="Name some with --outputs")
+        shapeless = [n for n in names if not self._is_placeholder(n) and n not in self.options.input_shapes]
+        hidden = [name for name in (*names, *ends) if not self._is_plain(name)]
+        before = self._known_before() if shapeless or hidden else {}
+        everything = {
+            **dict.fromkeys(self.model.graph.nodes),
+            **dict.fromkeys(p.name for p in (*self.model.inputs, *self.model.outputs)),
+            **before,
+        }
+        check_names([n for n in self.options.inputs if not self._is_plain(n)], everything, "--inputs")
+        check_names([n for n in self.options.outputs if not self._is_plain(n)], everything, "--outputs")
+        types = self._types(names, before)
+        graph = Graph.empty(
+            [(name, tensor_type(shape, dtype)) for name, (shape, dtype) in zip(names, types, strict=True)],
+            preprocess={name: item.to_dict() for name, item in self.options.preprocess.items()},
+        )
+        self.canvas = Canvas(graph)
+        for port in graph.inputs:
+            self.canvas.names.unique(port.name)
+            self.begins[self._key(port.name)] = Held(port.value, name=port.name)
+        body = Body(self.model.graph.nodes, self.evaluate, Budget(frozenset(name for name, _ in self.begins)))
+        outputs = [(name, self.canvas.value(self._end(body, name))) for name in ends]
+        self.canvas.finish([], [])
+        graph.set_outputs(outputs)
+        erase_dead(graph)
+        if self.unknown:
+            self.notes.append(
+                f"{len(self.unknown)} nodes have no form in npuc and became custom ops of the domain 'npuc.tensorflow', "
+                f"which somebody has to provide before the network can run: {'; '.join(self.unknown[:6])}"
+            )
+        graph.notes += self.notes
+        return graph
+
+    def _end(self, body: Body, name: str) -> Held:
+        node, index = self._key(name)
+        if node not in body.nodes:
+            body.walk(f"{port.tensor}" for port in self.model.outputs)
+            if name not in self.known:
+                raise UnknownTensorError(
+                    f"--outputs: '{name}' is not made between the inputs and the outputs"
+                )
+            return self.known[name]
+        meaning = body.meaning(f"{node}:{index}" if index else node)
+        return tensor(body.nodes[node], meaning, index)
+
+    def evaluate(self, body: Body, node: Node) -> Sequence[Meaning]:
+        """What a node means, once its inputs are known."""
+        full = body.name(node)
+        cut = {index: held for (name, index), held in self.begins.items() if name == full}
+        if cut:
+            return [cut.get(index, DEAD) for index in range(max(cut) + 1)]
+        inputs = [body.meaning(item) for item in body.needs(node)]
+        self.canvas.first = full
+        try:
+            outputs = self._outputs(body, node, inputs)
+        except ShapeError as error:
+            raise InvalidModelError(f"{node.label}: {error}") from error
+        except (ValueError, TypeError, KeyError, IndexError, OverflowError, ArithmeticError) as error:
+            # What a rule trips over is something in the node that no valid model has.
+            words = next(iter(str(error).splitlines()), type(error).__name__)[:200]
+            raise InvalidModelError(f"{node.label}: it is malformed ({words})") from error
+        for index, meaning in enumerate(outputs):
+            if isinstance(meaning, Held):
+                self.known.setdefault(f"{full}:{index}" if index else full, meaning)
+        return outputs
+
+    def _outputs(self, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+        full = body.name(node)
+        structural = structures().get(node.op)
+        if structural is not None:
+            outputs = structural(self, body, node, inputs)
+            held = [item for item in outputs if isinstance(item, Held)]
+            self.canvas.first = full
+            self.canvas.finish(held, [f"{full}:{i}" if i else full for i in range(len(held))], full)
+            return outputs
+        if any(isinstance(item, Dead) for item in inputs):
+            return [DEAD]
+        tensors = [tensor(node, item, index) for index, item in enumerate(inputs)]
+        constant = folded(node, tensors, full)
+        if constant is not None:
+            return constant
+        translate = find_rule(node.op)
+        if translate is None:
+            made = self._custom(body, node, tensors)
+        else:
+            outcome = translate(Context(node, tensors, self.canvas))
+            several = list(outcome) if isinstance(outcome, list | tuple) else [outcome]
+            made = [
+                self.canvas.constant(np.asarray(item), full) if not isinstance(item, Held) else item
+                for item in several
+            ]
+        self.canvas.finish(made, [f"{full}:{i}" if i else full for i in range(len(made))], full)
+        return made
+
+    def _custom(self, body: Body, node: Node, tensors: Sequence[Held]) -> list[Held]:
+        if not tensors:
+            raise UnsupportedOpError(
+                f"{node.label} is not among those that npuc imports, and makes its result from nothing",
+                fix="Begin behind it with --inputs",
+            )
+        self.unknown.append(node.label)
+        used = [
+            body.split(item)[1]
+            for other in body.nodes.values()
+            for item in other.data_inputs
+            if body.split(item)[0] == node.name
+        ]
+        return custom(self.canvas, node, tensors, max(used, default=0) + 1)
+
+    # What nodes ask for (`npuc.frontend.tensorflow.walker.Walker`)
+
+    def placeholder(self, body: Body, node: Node) -> Meaning:
+        """The constant that a user gives an input."""
+        port = next((p.name for p in self.model.inputs if p.tensor.partition(":")[0] == node.name), node.name)
+        for name in (port, node.name):
+            if name in self.options.constants:
+                shape = self.options.input_shapes.get(name, node.shape("shape"))
+                array = input_constant(name, self.options.constants[name], shape, node.dtype("dtype"))
+                return self.canvas.constant(array, name)
+        return Absent(port)
+
+    def variable(self, node: Node) -> Weight:
+        """The value of a variable."""
+        return self.model.variable(node)
+
+    def called(self, name: str, node: Node) -> Function:
+        """A function."""
+        function = self.model.graph.functions.get(name)
+        if function is None:
+            raise InvalidModelError(f"{node.label} calls '{name}', which is not in the file")
+        return function
+
+
+__all__ = ["declared_inputs", "import_tensorflow"]

@@ -1,0 +1,106 @@
+"""Loops of TensorFlow 1, which are drawn into the graph: Enter, Merge, Switch, NextIteration, Exit.
+
+A loop variable is a Merge of what comes in (Enter) and what the last turn made (NextIteration); a Switch on the loop's
+condition sends it into the body or out (Exit). The loop is written out: its condition has to be known at import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from npuc.errors import InvalidModelError, UnsupportedOpError
+from npuc.frontend.blocks import Held
+from npuc.frontend.tensorflow.body import Body
+from npuc.frontend.tensorflow.graph import Node
+from npuc.frontend.tensorflow.meaning import Meaning
+
+_MERGE, _ENTER, _NEXT = ("Merge", "RefMerge"), ("Enter", "RefEnter"), ("NextIteration", "RefNextIteration")
+_SWITCH, EXIT = ("Switch", "RefSwitch"), ("Exit", "RefExit")
+
+
+def _maker(nodes: Mapping[str, Node], tensor: str, *ops: str) -> Node | None:
+    node = nodes.get(tensor.partition(":")[0])
+    return node if node is not None and node.op in ops else None
+
+
+def _parts(nodes: Mapping[str, Node], merge: Node) -> tuple[Node, Node] | None:
+    """The Enter and the NextIteration that a Merge of a loop joins."""
+    if len(merge.data_inputs) != 2:
+        return None
+    enter = next((n for t in merge.data_inputs if (n := _maker(nodes, t, *_ENTER))), None)
+    following = next((n for t in merge.data_inputs if (n := _maker(nodes, t, *_NEXT))), None)
+    return None if enter is None or following is None else (enter, following)
+
+
+def _of_exit(nodes: Mapping[str, Node], leave: Node) -> tuple[Node, Node] | None:
+    """The Merge whose value an Exit hands on, and the condition."""
+    switch = _maker(nodes, leave.data_inputs[0], *_SWITCH) if leave.data_inputs else None
+    if switch is None or len(switch.data_inputs) != 2:
+        return None
+    merge = _maker(nodes, switch.data_inputs[0], *_MERGE)
+    condition = _maker(nodes, switch.data_inputs[1], "LoopCond")
+    return None if merge is None or condition is None else (merge, condition)
+
+
+def _members(nodes: Mapping[str, Node], merges: Mapping[str, tuple[Node, Node]]) -> frozenset[str]:
+    """The nodes that a loop variable reaches, up to the exits of the loop."""
+    readers: dict[str, list[Node]] = {}
+    for node in nodes.values():
+        for item in node.data_inputs:
+            readers.setdefault(item.partition(":")[0], []).append(node)
+    found: set[str] = set(merges)
+    pending = list(merges)
+    while pending:
+        for node in readers.get(pending.pop(), ()):
+            if node.name in found:
+                continue
+            if node.op in EXIT:
+                left = _of_exit(nodes, node)
+                if left is not None and left[0].name in merges:
+                    continue
+            found.add(node.name)
+            pending.append(node.name)
+    return frozenset(found)
+
+
+def leave(body: Body, node: Node) -> Meaning:
+    """What an Exit means: the loop is written out when the first of its exits is asked for."""
+    nodes = body.nodes
+    left = _of_exit(nodes, node)
+    joined = None if left is None else _parts(nodes, left[0])
+    if left is None or joined is None:
+        raise InvalidModelError(f"{node.label} leaves a loop that is not drawn as loops are")
+    frame = joined[0].text("frame_name")
+    if frame not in body.loops:
+        body.loops[frame] = _run(body, frame, left[1], node)
+    return body.loops[frame][left[0].name]
+
+
+def _run(body: Body, frame: str, condition: Node, node: Node) -> Mapping[str, Meaning]:
+    merges: dict[str, tuple[Node, Node]] = {}
+    for other in body.nodes.values():
+        parts = _parts(body.nodes, other) if other.op in _MERGE else None
+        if parts is not None and parts[0].text("frame_name") == frame:
+            merges[other.name] = parts
+    members = _members(body.nodes, merges)
+    state = {name: body.meaning(enter.data_inputs[0]) for name, (enter, _) in merges.items()}
+    count = 0
+    while True:
+        turn = body.turn(members, state, f"{body.suffix}[{count}]", node)
+        if not decided(turn.meaning(condition.data_inputs[0]), node):
+            return state
+        state = {name: turn.meaning(following.data_inputs[0]) for name, (_, following) in merges.items()}
+        body.budget.spend(node)
+        count += 1
+
+
+def decided(meaning: Meaning, node: Node) -> bool:
+    """A condition that is known."""
+    array = meaning.array if isinstance(meaning, Held) else None
+    if array is None or array.size != 1:
+        raise UnsupportedOpError(
+            f"{node.label} has no form in npuc: its condition is computed at run time",
+            fix="If it depends on a placeholder, give that a value with --constant NAME=VALUE; else cut the network before "
+            "it with --outputs",
+        )
+    return bool(array.reshape(-1)[0])

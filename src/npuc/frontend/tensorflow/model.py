@@ -1,0 +1,207 @@
+"""What a TensorFlow file offers, whatever its kind: a graph, its inputs and outputs under the user's names, variables.
+
+A frozen `.pb` is a `GraphDef`: its placeholders are the inputs, and what nothing reads are the outputs. A SavedModel is
+a folder whose `saved_model.pb` has a graph with signatures; which variable of the checkpoint belongs to which node
+is told by the graph that restores them, which is read here and never run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from npuc.errors import FileMissingError, InvalidModelError, NpucError
+from npuc.files import existing_file
+from npuc.frontend.tensorflow.bundle import Bundle
+from npuc.frontend.tensorflow.graph import GraphDef, Node, entries, read_graph
+from npuc.frontend.tensorflow.wire import Message, bad
+from npuc.ir import Weight
+from npuc.ir.weights import MappedFile
+
+_UNREAD = ("NoOp", "Assert", "Print", "PrintV2", "Const", "Placeholder", "SaveV2", "MergeV2Checkpoints")
+"""Nodes that nothing reads, and that are no outputs for it."""
+_INIT = "__saved_model_init_op"
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output: the user's name, and the tensor."""
+
+    name: str
+    tensor: str
+
+
+@dataclass
+class Model:
+    """A graph, and what it takes and gives."""
+
+    path: Path
+    graph: GraphDef
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    notes: list[str] = field(default_factory=list)
+    restore: str = ""
+    """The node that restores the variables; empty where there are none."""
+    prefix: Path | None = None
+
+    @cached_property
+    def _bundle(self) -> Bundle:
+        if self.prefix is None:
+            raise InvalidModelError(
+                "the graph has variables, but a .pb file by itself has no values for them",
+                where=str(self.path),
+                fix="Give the SavedModel folder, or freeze the graph first",
+            )
+        return Bundle(self.prefix)
+
+    @cached_property
+    def _keys(self) -> dict[str, str]:
+        """Variable node -> key of the checkpoint, from the graph that would restore them."""
+        found: dict[str, str] = {}
+        nodes = self.graph.nodes
+        pending = [self.restore.partition(":")[0].lstrip("^")]
+        seen: set[str] = set()
+        while pending:
+            name = pending.pop()
+            node = nodes.get(name)
+            if node is None or name in seen:
+                continue
+            seen.add(name)
+            if node.op in ("StatefulPartitionedCall", "PartitionedCall"):
+                function = self.graph.functions.get(node.function("f"))
+                if function is not None:
+                    given = dict(zip(function.arguments, node.data_inputs, strict=False))
+                    found.update(_assigned(function.nodes.values(), function.nodes, given))
+            found.update(_assigned([node], nodes, {}))
+            pending += [item.lstrip("^").partition(":")[0] for item in node.inputs if item.startswith("^")]
+        return found
+
+    def variable(self, node: Node) -> Weight:
+        """The value of a variable."""
+        names = [self._keys.get(node.name), node.text("shared_name"), node.name]
+        for key in filter(None, names):
+            if key in self._bundle:
+                return self._bundle.read(key)
+        raise InvalidModelError(
+            f"the variable '{node.name}' has no value in the checkpoint", where=str(self.path)
+        )
+
+
+def _source(nodes: Mapping[str, Node], tensor: str) -> tuple[Node | None, int]:
+    """The node behind a tensor, through identities, and which of its outputs it is."""
+    for _ in range(64):
+        name, _, rest = tensor.partition(":")
+        node = nodes.get(name)
+        if node is None or node.op != "Identity" or not node.data_inputs:
+            digits = rest.rpartition(":")[2]
+            return node, int(digits) if digits.isdigit() else 0
+        tensor = node.data_inputs[0]
+    return None, 0
+
+
+def _assigned(
+    wanted: Iterable[Node], nodes: Mapping[str, Node], given: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Variables and the keys that nodes assign to them; `given` are the arguments of the function around."""
+    for node in wanted:
+        if node.op not in ("Assign", "AssignVariableOp") or len(node.data_inputs) < 2:
+            continue
+        target, value = node.data_inputs[:2]
+        maker, index = _source(nodes, value)
+        if maker is None or maker.op != "RestoreV2" or len(maker.data_inputs) < 2:
+            continue
+        names, _ = _source(nodes, maker.data_inputs[1])
+        keys = names.strings() if names is not None and names.op == "Const" else []
+        if index < len(keys):
+            variable = given.get(target.partition(":")[0], target)
+            yield variable.partition(":")[0], keys[index]
+
+
+def read_model(path: Path | str, signature: str = "") -> Model:
+    """Open a frozen graph, or a SavedModel by its folder or its `saved_model.pb`."""
+    path = Path(path)
+    if path.is_dir():
+        path = path / "saved_model.pb"
+        if not path.is_file():
+            raise FileMissingError(
+                "the folder has no saved_model.pb", where=str(path.parent), fix="Give a SavedModel folder"
+            )
+    path = existing_file(path)
+    try:
+        whole = Message.whole(MappedFile(path))
+        if is_saved_model(whole):
+            return _saved(path, whole, signature)
+        return _frozen(path, read_graph(whole))
+    except NpucError as error:
+        error.where = error.where or str(path)
+        raise
+
+
+def is_saved_model(whole: Message) -> bool:
+    """A SavedModel begins with the number of its schema, a graph with a node."""
+    for number, value in whole.fields():
+        return (number == 1 and isinstance(value, int)) or (number == 2 and isinstance(value, Message))
+    return False
+
+
+def _frozen(path: Path, graph: GraphDef) -> Model:
+    if not graph.nodes:
+        raise bad("it has no nodes")
+    read = {name.lstrip("^").partition(":")[0] for node in graph.nodes.values() for name in node.inputs}
+    inputs = [Port(node.name, node.name) for node in graph.nodes.values() if node.op == "Placeholder"]
+    ends = [
+        Port(node.name, node.name)
+        for node in graph.nodes.values()
+        if node.name not in read and node.op not in _UNREAD
+    ]
+    return Model(path, graph, tuple(inputs), tuple(ends))
+
+
+def _saved(path: Path, whole: Message, signature: str) -> Model:
+    graphs = list(whole.parts(2))
+    chosen = next((g for g in graphs if "serve" in _tags(g)), graphs[0] if graphs else None)
+    body = None if chosen is None else chosen.part(2)
+    if chosen is None or body is None:
+        raise bad("it holds no graph")
+    found = {name: value for name, value in entries(chosen, 5).items() if name != _INIT}
+    if not found:
+        raise InvalidModelError(
+            "the SavedModel has no signature, so nobody can tell its inputs and outputs",
+            fix="Export it again with model.export(FOLDER), or save it as .keras",
+        )
+    name = signature or ("serving_default" if "serving_default" in found else sorted(found)[0])
+    if name not in found:
+        raise InvalidModelError(
+            f"there is no signature '{name}'", fix=f"There are: {', '.join(sorted(found))}"
+        )
+    saver = chosen.part(3)
+    restore = None if saver is None else saver.part(3)
+    model = Model(
+        path,
+        read_graph(body),
+        _ports(found[name], 1),
+        _ports(found[name], 2),
+        restore="" if restore is None else restore.text,
+        prefix=path.parent / "variables" / "variables",
+    )
+    if len(found) > 1:
+        others = ", ".join(f"'{other}'" for other in sorted(found) if other != name)
+        model.notes.append(f"the signature '{name}' was imported; the file also has {others}")
+    return model
+
+
+def _tags(graph: Message) -> list[str]:
+    info = graph.part(1)
+    return [] if info is None else [tag.text for tag in info.parts(4)]
+
+
+def _ports(signature: Message, number: int) -> tuple[Port, ...]:
+    ports = []
+    for name, info in sorted(entries(signature, number).items()):
+        tensor = info.part(1)
+        if tensor is None:
+            raise InvalidModelError(f"the signature's '{name}' is no dense tensor")
+        ports.append(Port(name, tensor.text))
+    return tuple(ports)

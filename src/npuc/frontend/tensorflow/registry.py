@@ -1,0 +1,118 @@
+"""Import rules by op: `@rule("Conv2D")` above a function is all it takes to add one.
+
+A rule gets a `Context` and returns the op's outputs in order: tensors, or arrays where an output is constant. Its
+docstring says what it takes, and is what `supported()` tells users of its limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+
+from npuc.errors import InvalidModelError, UnsupportedOpError
+from npuc.frontend.blocks import Array, Canvas, Held
+from npuc.frontend.tensorflow.graph import Node
+from npuc.frontend.tensorflow.walker import structures
+
+Outcome = Held | Array | Sequence[Held | Array]
+
+
+class Context:
+    """What a rule sees: its node, its operands, and the canvas."""
+
+    def __init__(self, node: Node, inputs: Sequence[Held], canvas: Canvas) -> None:
+        self.node = node
+        self.inputs = inputs
+        self.c = canvas
+
+    @property
+    def channels_first(self) -> bool:
+        """True if the node says that its channels are second."""
+        return self.node.text("data_format").startswith("NC")
+
+    def refuse(self, why: str) -> UnsupportedOpError:
+        """The error for a form of the op that has no `top` form."""
+        return UnsupportedOpError(
+            f"{self.node.label} has no form in npuc: {why}",
+            fix="Cut the network before it with --outputs, or begin behind it with --inputs",
+        )
+
+    def wrong(self, why: str) -> InvalidModelError:
+        """The error for a node that no valid model has."""
+        return InvalidModelError(f"{self.node.label}: {why}")
+
+    def has(self, index: int) -> bool:
+        """True if input `index` is given."""
+        return index < len(self.inputs)
+
+    def x(self, index: int = 0) -> Held:
+        """Input `index`."""
+        if index >= len(self.inputs):
+            raise self.wrong(f"input {index} is missing")
+        return self.inputs[index]
+
+    def known(self, index: int, what: str) -> Array:
+        """The values of input `index`, which must be constant."""
+        array = self.x(index).array
+        if array is None:
+            raise self.refuse(f"its {what} is computed at run time")
+        return array
+
+    def integers(self, index: int, what: str) -> tuple[int, ...]:
+        """A constant input as integers."""
+        array = self.known(index, what)
+        if array.dtype.kind not in "iu" or array.size > 1 << 16:
+            raise self.wrong(f"its {what} is not a list of integers")
+        return tuple(int(n) for n in array.reshape(-1))
+
+    def integer(self, index: int, what: str) -> int:
+        """A constant input as one integer."""
+        found = self.integers(index, what)
+        if len(found) != 1:
+            raise self.wrong(f"its {what} is {len(found)} numbers")
+        return found[0]
+
+    def pairs(self, index: int, what: str) -> list[tuple[int, int]]:
+        """A constant input as pairs of integers."""
+        array = self.known(index, what)
+        if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu" or array.shape[0] > 32:
+            raise self.wrong(f"its {what} is not pairs of integers")
+        return [(int(a), int(b)) for a, b in array]
+
+
+Rule = Callable[[Context], Outcome]
+_RULES: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Register a rule for one or more ops."""
+
+    def register(function: Rule) -> Rule:
+        for name in names:
+            assert name not in _RULES, f"two rules for {name}"
+            _RULES[name] = function
+        return function
+
+    return register
+
+
+@cache
+def _load() -> None:
+    package = import_module("npuc.frontend.tensorflow.rules")
+    for module in sorted(iter_modules(package.__path__), key=lambda m: m.name):
+        import_module(f"{package.__name__}.{module.name}")
+
+
+def find_rule(name: str) -> Rule | None:
+    """The rule for an op, or None."""
+    _load()
+    return _RULES.get(name)
+
+
+def supported() -> dict[str, str]:
+    """All ops that are imported, with their limits in words."""
+    _load()
+    found = {name: function.__doc__ or "" for name, function in (*_RULES.items(), *structures().items())}
+    return {name: " ".join(found[name].split()) for name in sorted(found)}

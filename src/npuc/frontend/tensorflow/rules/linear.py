@@ -1,0 +1,29 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from npuc.frontend.blocks import Held
+from npuc.frontend.blocks.arithmetic import matmul
+from npuc.frontend.blocks.einsum import einsum
+from npuc.frontend.tensorflow.registry import Context, Outcome, rule
+
+
+@rule("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
+def product(ctx: Context) -> Outcome:
+    """Either operand may be transposed; batches broadcast."""
+    plain = ctx.node.op == "MatMul"
+    first, second = ("transpose_a", "transpose_b") if plain else ("adj_x", "adj_y")
+    return matmul(
+        ctx.c,
+        ctx.x(0),
+        ctx.x(1),
+        adjoint_a=ctx.node.flag(first),
+        adjoint_b=ctx.node.flag(second),
+    )
+
+
+@rule("Einsum")
+def einsum_(ctx: Context) -> Outcome:
+    """One or two operands, every letter once in each, an ellipsis for batch axes."""
+    made: Held = einsum(ctx.c, ctx.node.text("equation"), list(ctx.inputs))
+    return made

@@ -1,0 +1,61 @@
+"""Nodes that steer the walk over a graph, by op: `@structure("While")` above a function registers one.
+
+Such a function gets the importer, the body that the node is in, the node, and what its inputs mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
+from typing import Protocol
+
+from npuc.frontend.blocks import Canvas
+from npuc.frontend.tensorflow.body import Body
+from npuc.frontend.tensorflow.graph import Function, Node
+from npuc.frontend.tensorflow.meaning import Meaning
+from npuc.ir import Weight
+
+
+class Walker(Protocol):
+    """What the importer offers to these nodes."""
+
+    canvas: Canvas
+
+    def placeholder(self, body: Body, node: Node) -> Meaning:
+        """An input, or the constant that a user gives it."""
+        ...
+
+    def variable(self, node: Node) -> Weight:
+        """The value of a variable."""
+        ...
+
+    def called(self, name: str, node: Node) -> Function:
+        """A function."""
+        ...
+
+
+Structure = Callable[[Walker, Body, Node, Sequence[Meaning]], Sequence[Meaning]]
+_STRUCTURE: dict[str, Structure] = {}
+
+
+def structure(*names: str) -> Callable[[Structure], Structure]:
+    """Register a function for one or more ops."""
+
+    def register(function: Structure) -> Structure:
+        _STRUCTURE.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+@cache
+def _load() -> None:
+    for name in ("structure", "lists"):
+        import_module(f"npuc.frontend.tensorflow.{name}")
+
+
+def structures() -> dict[str, Structure]:
+    """All of them."""
+    _load()
+    return _STRUCTURE

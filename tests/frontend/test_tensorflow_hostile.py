@@ -1,0 +1,532 @@
+"""Keras and TensorFlow files that mean harm: refused in words, at once, and in bounded memory; and thousands of mutations.
+
+Each mutation is made from its number alone; `python tests/frontend/test_tensorflow_hostile.py NUMBER` runs one again. The
+imports run in a worker with a limit on its memory, so that a crash, a hang or a file that lies about its sizes is a
+failure like any other.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import tempfile
+import time
+import traceback
+import zipfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import graph_builder as b
+import h5py
+import mutation
+import numpy as np
+import pytest
+from graph_builder import Function, Type, const, graph, node, part, placeholder
+from isolation import isolated
+from keras_files import chain, functional, layer, source, write_h5, write_keras
+
+from npuc.errors import NpucError
+from npuc.flow import ImportOptions
+from npuc.frontend.formats import import_foreign
+
+_FAST = 2.0
+"""Seconds of this process that a refusal may take, with the time to load what it needs."""
+_SLOW = 10.0
+_CHUNKS, _CHUNK = 2, 400
+
+HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {}
+
+
+def hostile(words: str) -> Callable[[Callable[[Path], Path]], Callable[[Path], Path]]:
+    """Add a builder, with words that the refusal must have."""
+
+    def register(build: Callable[[Path], Path]) -> Callable[[Path], Path]:
+        HOSTILE[build.__name__] = (build, words)
+        return build
+
+    return register
+
+
+def _pb(folder: Path, data: bytes) -> Path:
+    path = folder / "model.pb"
+    path.write_bytes(data)
+    return path
+
+
+def _dense(folder: Path) -> Path:
+    weights = {"d": [np.ones((3, 2), np.float32), np.ones(2, np.float32)]}
+    return write_keras(folder / "m.keras", chain(source(3), layer("Dense", "d")), weights)
+
+
+# Archives
+
+
+@hostile("would unpack from")
+def zip_bomb(folder: Path) -> Path:
+    path = folder / "m.keras"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("config.json", b'{"a": "' + bytes(60 << 20) + b'"}')
+        archive.writestr("model.weights.h5", b"")
+    return path
+
+
+@hostile("would unpack from")
+def weight_bomb(folder: Path) -> Path:
+    path = folder / "m.keras"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("config.json", json.dumps(chain(source(3), layer("ReLU", "r"))))
+        archive.writestr("model.weights.h5", bytes(400 << 20))
+    return path
+
+
+@hostile("outside its own folder")
+def traversal(folder: Path) -> Path:
+    path = _dense(folder)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("../../etc/cron.d/x", b"boo")
+    return path
+
+
+@hostile("has no config.json")
+def no_description(folder: Path) -> Path:
+    path = folder / "m.keras"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("model.weights.h5", b"")
+    return path
+
+
+@hostile("nested more than")
+def deep_description(folder: Path) -> Path:
+    path = folder / "m.keras"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("config.json", '{"a":' * 500 + "1" + "}" * 500)
+        archive.writestr("model.weights.h5", b"")
+    return path
+
+
+@hostile("not valid JSON")
+def endless_description(folder: Path) -> Path:
+    path = folder / "m.keras"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("config.json", "[" * 200_000)
+        archive.writestr("model.weights.h5", b"")
+    return path
+
+
+# HDF5
+
+
+def _h5(folder: Path, change: Callable[[h5py.File], None]) -> Path:
+    path = folder / "m.h5"
+    write_h5(
+        path, chain(source(3), layer("Dense", "d", use_bias=False)), {"d": [np.ones((3, 2), np.float32)]}
+    )
+    with h5py.File(path, "a") as file:
+        change(file)
+    return path
+
+
+@hostile("link to another place or file")
+def external_link(folder: Path) -> Path:
+    def change(file: h5py.File) -> None:
+        del file["model_weights/d/d/w0:0"]
+        file["model_weights/d/d/w0:0"] = h5py.ExternalLink("/etc/passwd", "/x")
+
+    return _h5(folder, change)
+
+
+@hostile("in another file")
+def external_storage(folder: Path) -> Path:
+    def change(file: h5py.File) -> None:
+        del file["model_weights/d/d/w0:0"]
+        file.create_dataset("model_weights/d/d/w0:0", (3, 2), "f4", external=[("/etc/passwd", 0, 24)])
+
+    return _h5(folder, change)
+
+
+@hostile("have only")
+def hollow_weights(folder: Path) -> Path:
+    def change(file: h5py.File) -> None:
+        del file["model_weights/d/d/w0:0"]
+        file.create_dataset("model_weights/d/d/w0:0", (1 << 20, 1 << 18), "f4", chunks=(1024, 1024))
+
+    return _h5(folder, change)
+
+
+@hostile("have only")
+def compressed_weights(folder: Path) -> Path:
+    def change(file: h5py.File) -> None:
+        del file["model_weights/d/d/w0:0"]
+        data = np.zeros((1 << 12, 1 << 12), np.float32)
+        file.create_dataset(
+            "model_weights/d/d/w0:0", data=data, compression="gzip", chunks=(1 << 12, 1 << 10)
+        )
+
+    return _h5(folder, change)
+
+
+@hostile("are no numbers")
+def objects_as_weights(folder: Path) -> Path:
+    def change(file: h5py.File) -> None:
+        del file["model_weights/d/d/w0:0"]
+        file["model_weights/d/d/w0:0"] = np.array([b"os.system"] * 6, dtype=h5py.string_dtype())
+
+    return _h5(folder, change)
+
+
+@hostile("there are no weights")
+def weights_that_are_not_there(folder: Path) -> Path:
+    def change(file: h5py.File) -> None:
+        del file["model_weights/d/d/w0:0"]
+
+    return _h5(folder, change)
+
+
+# Descriptions
+
+
+@hostile("never run")
+def code(folder: Path) -> Path:
+    program = {"class_name": "__lambda__", "config": {"code": "Y3Jhc2g="}}
+    return write_h5(folder / "m.h5", chain(source(3), layer("Lambda", "l", function=program)), {})
+
+
+@hostile("more than 32 deep")
+def models_in_models(folder: Path) -> Path:
+    model = chain(source(3), layer("ReLU", "r"))
+    for number in range(40):
+        inner = {**model, "config": {**model["config"], "name": f"m{number}"}}
+        model = chain(source(3), inner)
+    return write_h5(folder / "m.h5", model, {})
+
+
+@hostile("layers when its parts are written out")
+def doubling_models(folder: Path) -> Path:
+    model = chain(source(3), layer("ReLU", "r"))
+    for number in range(18):
+        name = f"m{number}"
+        twice = {**model, "name": name, "config": {**model["config"], "name": name}}
+        twice["inbound_nodes"] = [[["x", 0, 0, {}]], [[name, 0, 0, {}]]]
+        model = functional([source(3), twice], [name])
+        model["config"]["output_layers"] = [[name, 1, 0]]
+    return write_h5(folder / "m.h5", model, {})
+
+
+@hostile("impossible shape")
+def negative_input(folder: Path) -> Path:
+    return write_h5(folder / "m.h5", chain(source(-5), layer("ReLU", "r")), {})
+
+
+@hostile("impossible shape")
+def enormous_input(folder: Path) -> Path:
+    return write_h5(folder / "m.h5", chain(source(1 << 30, 1 << 30), layer("ReLU", "r")), {})
+
+
+@hostile("makes a tensor of the shape")
+def enormous_padding(folder: Path) -> Path:
+    return write_h5(folder / "m.h5", chain(source(4, 4, 1), layer("ZeroPadding2D", "z", padding=1 << 38)), {})
+
+
+@hostile("a window, a stride or a dilation below 1")
+def no_stride(folder: Path) -> Path:
+    conv = layer("Conv2D", "c", strides=[0, 0], use_bias=False)
+    model = chain(source(4, 4, 1), conv)
+    return write_h5(folder / "m.h5", model, {"c": [np.ones((1, 1, 1, 1), np.float32)]})
+
+
+@hostile("depends on itself")
+def layers_in_a_circle(folder: Path) -> Path:
+    model = functional([source(3), layer("ReLU", "a", "b"), layer("ReLU", "b", "a")], ["b"])
+    return write_h5(folder / "m.h5", model, {})
+
+
+# Graphs
+
+
+@hostile("is cut off")
+def truncated_graph(folder: Path) -> Path:
+    return _pb(folder, graph([placeholder("x", 1, 3), node("y", "Relu", ["x"])])[:-4])
+
+
+@hostile("a shape is [-3, 2]")
+def negative_constant(folder: Path) -> Path:
+    data = b.number(1, 1) + part(2, b.shape([-3, 2])) + part(4, bytes(24))
+    entries = part(5, part(1, "dtype") + part(2, b.number(6, 1))) + part(
+        5, part(1, "value") + part(2, part(8, data))
+    )
+    bad = part(1, "k") + part(2, "Const") + entries
+    return _pb(folder, graph([placeholder("x", 1, 3), bad, node("y", "MatMul", ["x", "k"])]))
+
+
+@hostile("repeats one value")
+def splat(folder: Path) -> Path:
+    data = b.number(1, 1) + part(2, b.shape([1 << 17, 1 << 17])) + part(5, bytes(4))
+    entries = part(5, part(1, "dtype") + part(2, b.number(6, 1))) + part(
+        5, part(1, "value") + part(2, part(8, data))
+    )
+    bad = part(1, "k") + part(2, "Const") + entries
+    return _pb(folder, graph([placeholder("x", 1, 1 << 17), bad, node("y", "MatMul", ["x", "k"])]))
+
+
+@hostile("depends on itself")
+def circle(folder: Path) -> Path:
+    return _pb(
+        folder,
+        graph(
+            [
+                placeholder("x", 1),
+                node("a", "Add", ["x", "c"]),
+                node("c", "Relu", ["a"]),
+                node("e", "Abs", ["c"]),
+            ]
+        ),
+    )
+
+
+@hostile("call each other more than")
+def recursion(folder: Path) -> Path:
+    first = b.function(
+        "f", ["a"], {"r": "c:output:0"}, [node("c", "PartitionedCall", ["a"], f=Function("g"))]
+    )
+    second = b.function(
+        "g", ["a"], {"r": "c:output:0"}, [node("c", "PartitionedCall", ["a"], f=Function("f"))]
+    )
+    return _pb(
+        folder,
+        graph([placeholder("x", 2), node("y", "PartitionedCall", ["x"], f=Function("f"))], [first, second]),
+    )
+
+
+@hostile("when its loops and calls are written out")
+def doubling_functions(folder: Path) -> Path:
+    functions = [b.function("f0", ["a"], {"r": "c:activations:0"}, [node("c", "Relu", ["a"])])]
+    for number in range(1, 30):
+        inner = Function(f"f{number - 1}")
+        nodes = [
+            node("c", "PartitionedCall", ["a"], f=inner),
+            node("d", "PartitionedCall", ["c:output:0"], f=inner),
+        ]
+        functions.append(b.function(f"f{number}", ["a"], {"r": "d:output:0"}, nodes))
+    return _pb(
+        folder,
+        graph([placeholder("x", 2), node("y", "PartitionedCall", ["x"], f=Function("f29"))], functions),
+    )
+
+
+@hostile("when its loops and calls are written out")
+def endless_loop(folder: Path) -> Path:
+    test = b.function("test", ["v"], {"r": "t:output:0"}, [const("t", True, "bool")])
+    body = b.function("body", ["v"], {"r": "v"}, [])
+    loop = node("y", "While", ["x"], cond=Function("test"), body=Function("body"))
+    return _pb(folder, graph([placeholder("x", 2), loop], [test, body]))
+
+
+@hostile("makes a tensor of the shape")
+def enormous_tile(folder: Path) -> Path:
+    nodes = [placeholder("x", 1, 3), const("n", [1 << 40, 1], "int64"), node("y", "Tile", ["x", "n"])]
+    return _pb(folder, graph(nodes))
+
+
+@hostile("elements")
+def enormous_range(folder: Path) -> Path:
+    nodes = [
+        placeholder("x", 1),
+        *(const(name, value, "int64") for name, value in (("a", 0), ("z", 1 << 50), ("s", 1))),
+        node("r", "Range", ["a", "z", "s"]),
+        node("c", "Cast", ["r"], DstT=Type(1)),
+        node("y", "Add", ["x", "c"]),
+    ]
+    return _pb(folder, graph(nodes))
+
+
+@hostile("a list of 4611686018427387904 tensors")
+def enormous_list(folder: Path) -> Path:
+    nodes = [
+        placeholder("x", 2),
+        const("s", [2], "int32"),
+        const("n", 1 << 62, "int64"),
+        node("l", "TensorListReserve", ["s", "n"], element_dtype=Type(1)),
+        node("y", "TensorListStack", ["l", "s"]),
+    ]
+    return _pb(folder, graph(nodes))
+
+
+@hostile("blocks that overlap")
+def index_of_itself(folder: Path) -> Path:
+    """An index of variables whose index block names one block again and again."""
+    made = b.write_saved_model(folder / "m", graph([placeholder("x", 2)]), {"x": "x:0"}, {"y": "y:0"}, {})
+    nodes = [
+        placeholder("x", 2),
+        node("w", "VarHandleOp"),
+        node("r", "ReadVariableOp", ["w"]),
+        node("y", "Add", ["x", "r"]),
+    ]
+    b.write_saved_model(made, graph(nodes), {"x": "x:0"}, {"y": "y:0"}, {"w": np.ones(2, np.float32)})
+    index = made / "variables" / "variables.index"
+    table = b._block([(b"", b.number(1, 1))])
+    handle = b.varint(0) + b.varint(len(table) - 5)
+    many = b._block([(f"{n:06}".encode(), handle) for n in range(50_000)])
+    footer = b.varint(0) + b.varint(len(table) - 5) + b.varint(len(table)) + b.varint(len(many) - 5)
+    index.write_bytes(table + many + footer.ljust(40, b"\0") + bytes.fromhex("57fb808b247547db"))
+    return made
+
+
+def _attempt(path: str) -> tuple[str, float]:
+    start = time.process_time()
+    try:
+        import_foreign(path, ImportOptions()).verify()
+        words = "imported"
+    except NpucError as error:
+        words = f"{error.exit_status} {error}"
+    return words, time.process_time() - start
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_it_is_refused(tmp_path: Path, name: str) -> None:
+    build, words = HOSTILE[name]
+    outcome = isolated(_attempt, str(build(tmp_path)), seconds=20)
+    assert not outcome.died and isinstance(outcome.value, tuple), outcome
+    found, seconds = outcome.value
+    assert words in found and found.startswith("2 "), found
+    assert "\n" not in found and len(found) < 1200
+    assert seconds < _FAST and outcome.mib < 300, (seconds, outcome.mib)
+
+
+# Mutations
+
+
+@cache
+def _files() -> dict[str, bytes]:
+    """Small models of every kind."""
+    kernel = np.ones((3, 3, 2, 4), np.float32)
+    nodes = [
+        placeholder("x", -1, 6, 5, 2),
+        const("k", kernel),
+        node("conv", "Conv2D", ["x", "k"], strides=[1, 2, 2, 1], padding="SAME", data_format="NHWC"),
+        node("relu", "Relu6", ["conv"]),
+        const("shape", [1, -1], "int32"),
+        node("flat", "Reshape", ["relu", "shape"]),
+        const("begin", [0, 1], "int32"),
+        const("end", [1, 9], "int32"),
+        const("step", [1, 2], "int32"),
+        node("cut", "StridedSlice", ["flat", "begin", "end", "step"], begin_mask=1),
+        node("call", "PartitionedCall", ["cut"], f=Function("f")),
+        const("axis", 1, "int32"),
+        node("y", "ConcatV2", ["call", "cut", "axis"]),
+    ]
+    body = b.function("f", ["a"], {"r": "s:softmax:0"}, [node("s", "Softmax", ["a"])])
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        weights = {
+            "c": [kernel, np.ones(4, np.float32)],
+            "b": [np.ones(4, np.float32)] * 4,
+            "l": [np.ones((4, 8), np.float32), np.ones((2, 8), np.float32), np.ones(8, np.float32)],
+        }
+        model = chain(
+            source(6, 6, 2),
+            layer("Conv2D", "c", filters=4, kernel_size=[3, 3], activation="relu", padding="same"),
+            layer("BatchNormalization", "b", axis=[3], epsilon=0.001),
+            layer("Reshape", "r", target_shape=[36, 4]),
+            layer("LSTM", "l", units=2, return_sequences=False),
+        )
+        h5 = write_h5(folder / "m.h5", model, weights).read_bytes()
+        keras = write_keras(
+            folder / "m.keras", model, {k: v for k, v in weights.items() if k != "l"}
+        ).read_bytes()
+        variables = {"w": np.ones((3, 2), np.float32)}
+        inner = [
+            placeholder("x", -1, 3),
+            node("w", "VarHandleOp", dtype=Type(1), shared_name="w"),
+            node("r", "ReadVariableOp", ["w"]),
+            node("y", "MatMul", ["x", "r"]),
+        ]
+        saved = b.write_saved_model(folder / "s", graph(inner), {"x": "x:0"}, {"y": "y:0"}, variables)
+        return {
+            "graph.pb": graph(nodes, [body]),
+            "model.h5": h5,
+            "model.keras": keras,
+            "saved_model.pb": (saved / "saved_model.pb").read_bytes(),
+            "variables/variables.index": (saved / "variables" / "variables.index").read_bytes(),
+            "variables/variables.data-00000-of-00001": (
+                saved / "variables" / "variables.data-00000-of-00001"
+            ).read_bytes(),
+        }
+
+
+def _written(folder: Path, name: str, number: int) -> Path:
+    """A mutation of one file, with the others around it as they are."""
+    files = _files()
+    if name == "model.h5" and number % 2:
+        # The library checks little of a description in an attribute: damage that, and leave the rest readable.
+        path = folder / name
+        path.write_bytes(files[name])
+        with h5py.File(path, "a") as file:
+            text = str(file.attrs["model_config"]).encode()
+            file.attrs["model_config"] = (
+                mutation.mutated(text, 2 * number).replace(b"\0", b"").decode("latin-1")
+            )
+        return path
+    if name == "model.keras" and number % 2:
+        held = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(files[name])) as old, zipfile.ZipFile(held, "w") as new:
+            for member in old.namelist():
+                data = old.read(member)
+                new.writestr(
+                    member, mutation.mutated(data, 2 * number) if member != "metadata.json" else data
+                )
+        (folder / name).write_bytes(held.getvalue())
+        return folder / name
+    data = mutation.mutated(files[name], 2 * number)
+    if not name.startswith(("variables", "saved")):
+        (folder / name).write_bytes(data)
+        return folder / name
+    (folder / "variables").mkdir(exist_ok=True)
+    for other, content in files.items():
+        if other.startswith(("variables", "saved")):
+            (folder / other).write_bytes(data if other == name else content)
+    return folder / "saved_model.pb"
+
+
+def _check(name: str, number: int, folder: Path) -> str:
+    """What is wrong with the import of a mutation; empty if nothing is."""
+    path = _written(folder, name, number)
+    start = time.perf_counter()
+    try:
+        import_foreign(path, ImportOptions()).verify()
+    except NpucError as error:
+        if error.exit_status != 2 or "\n" in str(error) or len(str(error)) > 1200:
+            return f"mutation {number} of {name}: exit status {error.exit_status}, {error}"
+    except BaseException:
+        return f"mutation {number} of {name}: {traceback.format_exc()}"
+    seconds = time.perf_counter() - start
+    return f"mutation {number} of {name}: it took {seconds:.1f} s" if seconds > _SLOW else ""
+
+
+def _run(begin: int, end: int, log: str) -> list[str]:
+    problems = []
+    names = sorted(_files())
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(begin, end):
+            name = names[number // 2 % len(names)]
+            Path(log).write_text(f"{name} {number}")
+            problems.append(_check(name, number, Path(folder)))
+    return [problem for problem in problems if problem]
+
+
+@pytest.mark.parametrize("chunk", range(_CHUNKS))
+def test_mutations_are_imported_or_refused(tmp_path: Path, chunk: int) -> None:
+    log = tmp_path / "log"
+    outcome = isolated(_run, chunk * _CHUNK, (chunk + 1) * _CHUNK, str(log), seconds=120)
+    assert not outcome.died, f"the process died ({outcome.died}) at mutation {log.read_text()}"
+    assert isinstance(outcome.value, list), outcome.value
+    assert not outcome.value, "\n".join(outcome.value[:10])
+    assert outcome.mib < 512, f"{outcome.mib:.0f} MiB"
+
+
+if __name__ == "__main__":
+    chosen = int(sys.argv[1])
+    with tempfile.TemporaryDirectory() as place:
+        names = sorted(_files())
+        print(_check(names[chosen // 2 % len(names)], chosen, Path(place)) or "nothing is wrong")
