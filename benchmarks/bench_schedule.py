@@ -2,9 +2,9 @@
 
 Each network with 8-bit integers is compiled for each reference machine at -O2 and at -O0 and played by the cycle simulator.
 `buffered` and `roofline` are lower bounds (DESIGN 6) over the cycles; `bytes` are those on the DRAM channel, `x` is bytes over
-the compulsory ones (constants once, inputs, outputs); `array` is the part of the time in which the matrix engine of a core
-does work that is needed. What runs on the CPU counts for nothing here; `cpu` is how many layers do. Floors of the project on
-edge-4t are marked `ok` or `SHORT`. The second table splits networks over 1, 2 and 4 cores of server-32t.
+the compulsory ones (constants once, as they are in DRAM, inputs, outputs); `array` is the part of the time in which the matrix
+engine of a core does work that is needed. What runs on the CPU counts for nothing here; `cpu` is how many layers do. Floors
+of the project on edge-4t are marked `ok` or `SHORT`. The second table splits networks over 1, 2 and 4 cores of server-32t.
 
     python benchmarks/bench_schedule.py [--models resnet50,...] [--targets edge-4t,...] [--levels 2,0] [--cores 1,2,4]
 """

@@ -26,6 +26,7 @@ from npuc.codegen.compile_model import compile_model
 from npuc.codegen.isa import BY_NAME, BY_OPCODE, HEAD, QUEUES, RECORD
 from npuc.codegen.program import SHARED, CompiledModel, NpuSubgraph
 from npuc.partition import partition
+from npuc.profile.work import on_channel
 from npuc.schedule.bounds import bounds
 from npuc.schedule.cost import START
 from npuc.schedule.network import Network, build_network
@@ -358,7 +359,7 @@ def traffic(compiled: CompiledModel) -> dict[str, int]:
             for i in np.flatnonzero(
                 np.isin(head["opcode"], (BY_NAME["load"].opcode, BY_NAME["store"].opcode))
             ):
-                segment, size = int(record["segment"][i]), int(np.prod(record["size"][i].astype(np.int64)))
+                segment, size = int(record["segment"][i]), int(on_channel(record[i : i + 1])[0])
                 if segment == SHARED:
                     found["shared"] += size
                     continue

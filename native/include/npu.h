@@ -6,7 +6,7 @@
  * is float32, the conversion to the integers of the network is part of the run.
  *
  * Every call that can fail returns an npu_status, and npu_error() has the reason in words. A model may be used from many
- * threads: its runs take turns. The caller owns all tensors; they have to stay as they are until the run or the job is done.
+ * threads: its runs take turns, or, after npu_set_runs, so many of them go on at once. The caller owns all tensors; they have to stay as they are until the run or the job is done.
  */
 #ifndef NPU_H
 #define NPU_H
@@ -69,13 +69,16 @@ typedef struct npu_tensor {
 typedef struct npu_model npu_model;
 typedef struct npu_job npu_job;
 
-/* Map a file. It must not change while the model is in use. */
+/*
+ * Map a file. It must not change while the model is in use. Everything is checked but the checksums of the weights, so that the
+ * time does not grow with them; the first run compares those, and returns NPU_BAD_FILE if the weights are damaged.
+ */
 NPU_API npu_status npu_load(const char *path, npu_model **model);
 
 /* Use a file that is in memory, at an address that is a multiple of 8. The bytes stay the caller's and must not change. */
 NPU_API npu_status npu_load_memory(const void *bytes, size_t size, npu_model **model);
 
-/* Wait for the run that is going on, cancel the jobs that have not begun, and free the model. NULL is nothing. */
+/* Wait for the runs that are going on, cancel the jobs that have not begun, and free the model. NULL is nothing. */
 NPU_API void npu_free(npu_model *model);
 
 /* The name of the model, as the compiler was told. */
@@ -91,10 +94,16 @@ NPU_API const npu_tensor *npu_output(const npu_model *model, int32_t index);
 /* How many CPU threads a run may use, 1 to 64; 1 unless it is stated. */
 NPU_API npu_status npu_set_threads(npu_model *model, int32_t threads);
 
+/*
+ * How many runs of the model may go on at once, 1 to 64; 1 unless it is stated. Each has memory of its own, which is made when
+ * runs first overlap and kept until the model is freed. Jobs have as many worker threads.
+ */
+NPU_API npu_status npu_set_runs(npu_model *model, int32_t runs);
+
 /* Run: one pointer for each input and each output, in their order. */
 NPU_API npu_status npu_run(npu_model *model, const void *const *inputs, void *const *outputs);
 
-/* The same in the background. Jobs of a model are done in the order in which they were submitted. */
+/* The same in the background. Jobs of a model begin in the order in which they were submitted. */
 NPU_API npu_status npu_submit(npu_model *model, const void *const *inputs, void *const *outputs, npu_job **job);
 
 /*

@@ -87,6 +87,8 @@ public:
 
     void set_threads(int threads) { check(npu_set_threads(model_.get(), threads)); }
 
+    void set_runs(int runs) { check(npu_set_runs(model_.get(), runs)); }
+
     /* One pointer for each input and each output. */
     void run(const std::vector<const void *> &inputs, const std::vector<void *> &outputs)
     {

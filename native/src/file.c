@@ -6,9 +6,9 @@
 
 #include <string.h>
 
+#include "file_digest.h"
 #include "file_rules.h"
 #include "npuc/isa.h"
-#include "sha256.h"
 
 #define MOST_DIGITS 10 /* of a number in the name of a section */
 
@@ -93,7 +93,8 @@ static const char *check_header(npuc_file *f, elf *e)
     if (h->section_count < 3 || h->section_count >= NPUC_ELF_SECTIONS || table % 8 || table > f->size ||
         headers > f->size - table)
         return "its section headers are not inside the file";
-    if (f->size - table - headers != NPUC_FILE_DIGEST)
+    f->body = table + headers;
+    if (f->size - f->body != npuc_digests_size(f->body))
         return "the checksum is not at its end";
     e->programs = (const npuc_elf_program *)(f->bytes + sizeof(npuc_elf_header));
     f->sections = (const npuc_elf_section *)(f->bytes + table);
@@ -115,7 +116,7 @@ static const char *check_sections(npuc_file *f, elf *e)
         const npuc_elf_section *s = &f->sections[k];
         uint64_t limit = k == last ? f->size : table;
         if (k == last)
-            end = f->size - NPUC_FILE_DIGEST;
+            end = f->body;
         if (s->type == 8 || s->offset < end || s->size > limit || s->offset > limit - s->size)
             return refuse(f, k, "a section is not inside the file, or overlaps another");
         end = s->offset + s->size;
@@ -127,13 +128,16 @@ static const char *check_sections(npuc_file *f, elf *e)
     for (uint32_t k = 0; k < f->section_count; k++)
         if (!begins(e->names, e->name_bytes, f->sections[k].name))
             return refuse(f, k, "a section has no name");
-    if (f->sections[last].size != NPUC_FILE_DIGEST || strcmp(section_name(f, e, last), ".npu.sha256") != 0)
+    const npuc_elf_section *sums = &f->sections[last];
+    if (sums->offset != f->body || sums->size != f->size - f->body || strcmp(section_name(f, e, last), ".npu.sha256") != 0)
         return "the last section is not the checksum";
-    uint8_t digest[NPUC_FILE_DIGEST];
-    npuc_sha256(f->bytes, f->size - NPUC_FILE_DIGEST, digest);
-    if (memcmp(digest, f->bytes + f->size - NPUC_FILE_DIGEST, NPUC_FILE_DIGEST) != 0)
-        return "its checksum is wrong";
-    return NULL;
+    uint64_t first = 0, weights_end = 0;
+    for (uint32_t k = 1; k < last && !weights_end; k++)
+        if (strcmp(section_name(f, e, k), ".npu.weights") == 0) {
+            first = f->sections[k].offset;
+            weights_end = first + f->sections[k].size;
+        }
+    return npuc_digests_match(f, first, weights_end) ? NULL : "its checksum is wrong";
 }
 
 /* Tables */
@@ -361,7 +365,17 @@ static const char *check_transfer(const npuc_file *f, const uint8_t *record)
     for (int a = 0; a < 4; a++)
         if (!t.size[a])
             return "an instruction moves nothing";
-    if (!block_is_inside(t.offset, t.size, t.far_stride, whole))
+    uint32_t far_size[4] = {t.size[0], t.size[1], t.size[2], t.size[3]};
+    if (record[0] == NPUC_OP_LOAD) {
+        const int compressed = (t.head.flags & NPUC_COMPRESSED) != 0;
+        if (compressed != (t.stored != 0))
+            return "an instruction has a bad field";
+        if (compressed && (t.size[0] != 1 || t.size[1] != 1 || t.size[2] != 1 || t.segment != 0 || t.stored >= t.size[3]))
+            return "an instruction decodes what is no compressed constant";
+        if (compressed)
+            far_size[3] = t.stored;
+    }
+    if (!block_is_inside(t.offset, far_size, t.far_stride, whole))
         return "an instruction leaves its segment";
     const int64_t near_stride[3] = {t.near_stride[0], t.near_stride[1], t.near_stride[2]};
     if (!block_is_inside(t.local, t.size, near_stride, f->header->local_bytes))
@@ -418,7 +432,7 @@ static const char *check_stream(npuc_file *f, const opcodes *known, const uint8_
             return refuse(f, i, "an instruction has an opcode that does not exist");
         if (head.queue >= NPUC_QUEUES || (home <= NPUC_QUEUES && head.queue != home - 1))
             return refuse(f, i, "an instruction is in the wrong queue");
-        if (head.flags > (head.opcode == NPUC_OP_LOAD ? NPUC_MULTICAST : 0))
+        if (head.flags > (head.opcode == NPUC_OP_LOAD ? NPUC_MULTICAST | NPUC_COMPRESSED : 0))
             return refuse(f, i, "an instruction has flags that do not exist");
         if (head.layer >= f->layer_count)
             return refuse(f, i, "an instruction names a layer that does not exist");

@@ -133,6 +133,11 @@ static const rule RULES[] = {
     {33, RULE_CHOICE, 69, 3}, /* rounding */
     {33, RULE_ADDRESS, 72, 0}, /* y */
     {33, RULE_CHOICE, 76, 9}, /* y_dtype */
+    {64, RULE_ADDRESS, 56, 0}, /* x */
+    {64, RULE_ADDRESS, 64, 0}, /* b */
+    {64, RULE_ADDRESS, 72, 0}, /* constants */
+    {64, RULE_ADDRESS, 80, 0}, /* y */
+    {64, RULE_WIDTH, 156, 0}, /* bytes */
 };
 
 _Static_assert(sizeof(npuc_file_header) == 64, "records have the layout of the file");

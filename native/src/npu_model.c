@@ -108,6 +108,15 @@ npu_status npu_open(npu_session *session, const void *bytes, size_t size, const 
     return NPU_OK;
 }
 
+npu_status npu_prove(npu_session *session, int32_t threads)
+{
+    const char *why = session->proven ? NULL : npuc_file_verify(&session->file, threads);
+    if (why) return npu_fail(NPU_BAD_FILE, "'%.200s' is not a sound .npu file: %s",
+                             npuc_file_string(&session->file, session->file.header->name), why);
+    session->proven = 1;
+    return NPU_OK;
+}
+
 /* ---- places ---- */
 
 static void describe(npu_tensor *to, const npuc_file *f, const npuc_file_tensor *t)

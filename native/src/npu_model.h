@@ -20,6 +20,7 @@ typedef struct npu_session {
     npuc_file file;
     int32_t cores; /* the most that a subgraph uses */
     int32_t threads;
+    int32_t proven; /* the weights have been compared with their checksums */
     npuc_sim *sim;
     npuc_sim_segment *segments;
     npuc_sim_program *programs; /* one a subgraph */
@@ -33,10 +34,13 @@ npu_status npu_open(npu_session *session, const void *bytes, size_t size, const 
 /* Give everything but the simulator a place in a block. The tables of a counting block cannot be used. */
 void npu_place(npu_session *session, npu_block *block);
 
+/* Compare the weights with their checksums on so many threads, unless that has been done. */
+npu_status npu_prove(npu_session *session, int32_t threads);
+
 /* All subgraphs, on what the inputs hold. */
 npu_status npu_run_subgraphs(npu_session *session);
 
-/* One run; no other may go on. */
+/* One run of a model that is proven; no other may go on. */
 npu_status npu_execute(npu_session *session, const void *const *inputs, void *const *outputs);
 
 /* State an error for npu_error(); returns the status. */

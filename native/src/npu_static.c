@@ -40,7 +40,8 @@ npu_status npu_init(const void *bytes, size_t size, const npu_needs *needs, void
     npu_model *made = npu_take(&block, sizeof *made);
     if (!made || needs->kernels < 0) return npu_fail(NPU_NO_MEMORY, "the arena of %zu bytes is too small", arena_size);
     npu_session *s = &made->session;
-    const npu_status status = npu_open(s, bytes, size, "the model");
+    npu_status status = npu_open(s, bytes, size, "the model");
+    if (!status) status = npu_prove(s, 1);
     if (status) return status;
     npu_place(s, &block);
     void *scratch = npu_take(&block, (uint64_t)needs->kernels);

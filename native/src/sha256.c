@@ -1,10 +1,10 @@
 /* SHA-256, as FIPS 180-4 states it. */
 #include "sha256.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
-/* Fractional parts of the cube roots of the first 64 primes. */
-static const uint32_t K[64] = {
+const uint32_t npuc_sha256_k[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01,
     0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc,
     0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147,
@@ -33,7 +33,7 @@ static void block(uint32_t state[8], const uint8_t *bytes)
     for (int i = 0; i < 64; i++) {
         uint32_t sum1 = rotate(s[4], 6) ^ rotate(s[4], 11) ^ rotate(s[4], 25);
         uint32_t choice = (s[4] & s[5]) ^ (~s[4] & s[6]);
-        uint32_t first = s[7] + sum1 + choice + K[i] + w[i];
+        uint32_t first = s[7] + sum1 + choice + npuc_sha256_k[i] + w[i];
         uint32_t sum0 = rotate(s[0], 2) ^ rotate(s[0], 13) ^ rotate(s[0], 22);
         uint32_t majority = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]);
         uint32_t second = sum0 + majority;
@@ -46,23 +46,39 @@ static void block(uint32_t state[8], const uint8_t *bytes)
         state[k] += s[k];
 }
 
+static void blocks(uint32_t state[8], const uint8_t *bytes, uint64_t count)
+{
+#if NPUC_SHA_NI
+    static atomic_int known; /* 0: nobody has asked yet */
+    int usable = atomic_load_explicit(&known, memory_order_relaxed);
+    if (!usable) {
+        usable = npuc_sha256_ni_usable() ? 1 : -1;
+        atomic_store_explicit(&known, usable, memory_order_relaxed);
+    }
+    if (usable > 0) {
+        npuc_sha256_ni(state, bytes, count);
+        return;
+    }
+#endif
+    for (uint64_t i = 0; i < count; i++)
+        block(state, bytes + 64 * i);
+}
+
 void npuc_sha256(const uint8_t *bytes, uint64_t size, uint8_t digest[32])
 {
     /* Fractional parts of the square roots of the first eight primes. */
     uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
     uint64_t whole = size / 64 * 64;
-    for (uint64_t at = 0; at < whole; at += 64)
-        block(state, bytes + at);
+    blocks(state, bytes, whole / 64);
     uint8_t tail[128] = {0};
     uint64_t rest = size - whole;
     if (rest)
         memcpy(tail, bytes + whole, (size_t)rest);
     tail[rest] = 0x80;
-    int length = rest < 56 ? 64 : 128;
+    uint64_t length = rest < 56 ? 64 : 128;
     for (int i = 0; i < 8; i++)
-        tail[length - 1 - i] = (uint8_t)(size * 8 >> 8 * i);
-    for (int at = 0; at < length; at += 64)
-        block(state, tail + at);
+        tail[length - 1 - (uint64_t)i] = (uint8_t)(size * 8 >> 8 * i);
+    blocks(state, tail, length / 64);
     for (int i = 0; i < 32; i++)
         digest[i] = (uint8_t)(state[i / 4] >> (24 - 8 * (i % 4)));
 }

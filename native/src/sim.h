@@ -113,12 +113,20 @@ const uint8_t *npuc_order_record(const npuc_core_order *core, int64_t instructio
 /* The number of the barrier at the head of a queue, if it is one that has nothing else to wait for; otherwise 0. */
 uint32_t npuc_order_barrier(const npuc_core_order *core, int queue);
 
-/* What looks on while a program runs: at each instruction, and at a barrier that opens at the heads of a queue of all cores. */
+/*
+ * What looks on while a program runs: before and after each instruction, and at a barrier that opens at the heads of a queue of
+ * all cores. What is NULL is not called.
+ */
 typedef struct npuc_observer {
     npuc_status (*instruction)(void *context, int32_t core, int64_t instruction, const npuc_decoded *decoded);
     void (*barrier)(void *context, const npuc_order *order, int queue);
     void *context;
+    npuc_status (*finished)(void *context, int32_t core, int64_t instruction, const npuc_decoded *decoded);
 } npuc_observer;
+
+/* The memory that an access of a core is in, and its size; NULL if there is no such segment. */
+uint8_t *npuc_sim_memory_of(const npuc_sim *sim, const npuc_sim_program *program, int32_t core, const npuc_access *access,
+                            int64_t *size);
 
 /* Executes a program in an order that its waits and barriers allow: each core in the order of its stream, where it can. */
 npuc_status npuc_sim_execute(npuc_sim *sim, const npuc_sim_program *program, int32_t threads, const npuc_observer *observer,

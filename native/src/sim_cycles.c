@@ -122,12 +122,21 @@ static int64_t vector_work(const npuc_record *r)
     case NPUC_OP_REDUCE: return times(r->reduce.outer, times(r->reduce.reduced, r->reduce.inner));
     case NPUC_OP_SOFTMAX: return times(4, times(r->softmax.rows, r->softmax.width));
     case NPUC_OP_NORM: return times(4, times(r->norm.rows, r->norm.width));
+    case NPUC_OP_CUSTOM: return r->custom.work;
     default: {
         const npuc_i_resize *p = &r->resize;
         const int64_t factors[] = {4, p->n, p->out_h, p->out_w, p->c};
         return product(5, factors);
     }
     }
+}
+
+static int is_compressed(const npuc_i_load *r) { return r->head.opcode == NPUC_OP_LOAD && (r->head.flags & NPUC_COMPRESSED); }
+
+/* Cycles of the decoder for a compressed load, otherwise 0. */
+static int64_t decoder_cycles(const npuc_machine *m, const npuc_i_load *r)
+{
+    return is_compressed(r) ? by_rate(r->size[3], m->decoder_bytes) : 0;
 }
 
 /* Cycles in which a transfer moves data: runs on the far side, whole bursts of DRAM. */
@@ -138,6 +147,7 @@ static int64_t transfer_cycles(const npuc_machine *m, const npuc_i_load *r)
     for (; axis >= 0 && (r->size[axis] == 1 || r->far_stride[axis] == run); axis--) run = times(run, r->size[axis]);
     for (; axis >= 0; axis--) runs = times(runs, r->size[axis]);
     if (r->segment == NPUC_SHARED_SEGMENT) return by_rate(times(runs, run), m->shared_bytes);
+    if (is_compressed(r)) run = r->stored;
     return by_rate(times(runs, times(parts(run, m->burst), m->burst)), m->dram_bytes);
 }
 
@@ -150,7 +160,9 @@ static npuc_status cost_of(const npuc_machine *m, const npuc_record *r, int64_t 
         memcpy(&same, r, sizeof same);
         if (same.segment == NPUC_SHARED_SEGMENT && !rate_valid(m->shared_bytes))
             return npuc_sim_fail(error, "the machine has no shared memory");
-        *cycles = transfer_cycles(m, &same);
+        if (is_compressed(&same) && !rate_valid(m->decoder_bytes))
+            return npuc_sim_fail(error, "the machine has no weight decoder");
+        *cycles = at_least(transfer_cycles(m, &same), decoder_cycles(m, &same));
         return NPUC_OK;
     }
     case NPUC_OP_BARRIER: *cycles = 0; return NPUC_OK;
@@ -195,6 +207,7 @@ typedef struct core_state {
     int64_t offset;                   /* of its instructions in the arrays of results */
     int64_t issued[NPUC_QUEUES];      /* the last issue, or -1 */
     int64_t ended[NPUC_QUEUES];       /* the last end */
+    int64_t decoded;                  /* when its decoder has made the last of what has come */
     int64_t current[NPUC_QUEUES];     /* matrix and vector: the last instruction that started, or -1 */
     uint64_t banks[NPUC_QUEUES][MASK_WORDS]; /* of that instruction */
     traffic *recent;                  /* transfers that may still overlap with what starts later */
@@ -232,6 +245,12 @@ static int64_t latency_of(const play *p, const uint8_t *record)
     return r.segment == NPUC_SHARED_SEGMENT ? p->machine->shared_latency : p->machine->dram_latency;
 }
 
+/* When the data of a transfer that is issued now can come: a load, when what comes before it is decoded. */
+static int64_t ready(const play *p, int32_t c, int queue, int64_t when, int64_t latency)
+{
+    return at_least(plus(when, latency), queue == NPUC_QUEUE_LOAD ? p->core[c].decoded : 0);
+}
+
 /* The key of the head of a queue, or NEVER; *when is the cycle in which it is issued. */
 static int64_t key_of(const play *p, int32_t c, int queue, int64_t *when)
 {
@@ -242,11 +261,11 @@ static int64_t key_of(const play *p, int32_t c, int queue, int64_t *when)
     if (at < 0) return NEVER;
     const uint8_t *record = npuc_order_record(order, at);
     memcpy(&head, record, sizeof head);
-    const int64_t ready = allowed(p, c, &head);
-    if (ready == NEVER) return NEVER;
-    if (head.opcode == NPUC_OP_BARRIER || !is_transfer(queue)) return *when = at_least(ready, state->ended[queue]);
-    *when = at_least(ready, state->issued[queue] + 1);
-    return plus(*when, latency_of(p, record));
+    const int64_t open = allowed(p, c, &head);
+    if (open == NEVER) return NEVER;
+    if (head.opcode == NPUC_OP_BARRIER || !is_transfer(queue)) return *when = at_least(open, state->ended[queue]);
+    *when = at_least(open, state->issued[queue] + 1);
+    return ready(p, c, queue, *when, latency_of(p, record));
 }
 
 /* Whether the head of a queue is a load that all cores do together. */
@@ -351,9 +370,16 @@ static npuc_status start_transfer(play *p, int32_t c, int queue, int64_t when, c
     int64_t *channel = shared ? &p->shared_free : &p->dram_free;
     const int64_t latency = shared ? p->machine->shared_latency : p->machine->dram_latency;
     traffic t = {.bytes = shared ? p->machine->shared_bytes : p->machine->dram_bytes};
-    t.start = with ? *with : at_least(plus(when, latency), *channel);
+    t.start = with ? *with : at_least(ready(p, c, queue, when, latency), *channel);
     t.end = plus(t.start, cycles);
-    *channel = at_least(*channel, t.end);
+    if (queue == NPUC_QUEUE_LOAD && is_compressed(&d->record.load)) {
+        /* The channel is busy for what is stored, the queue until all is decoded. */
+        *channel = at_least(*channel, plus(t.start, transfer_cycles(p->machine, &d->record.load)));
+        state->decoded = t.end;
+        t.bytes = (npuc_rate){d->record.load.size[3], at_least(cycles, 1)};
+    } else {
+        *channel = at_least(*channel, t.end);
+    }
     banks_of(p->machine, d, t.banks);
     p->issue[at] = state->issued[queue] = when;
     p->start[at] = t.start;

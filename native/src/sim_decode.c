@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "custom.h"
 #include "sim.h"
 
 static int64_t times(int64_t a, int64_t b)
@@ -184,6 +185,13 @@ static npuc_status transfer(npuc_decoded *d, const npuc_i_load *r, int store)
     far->run = r->size[3];
     far->axes = 3;
     for (int i = 0; i < 3; i++) far->size[i] = r->size[i], far->stride[i] = r->far_stride[i];
+    if (!store && (r->head.flags & NPUC_COMPRESSED)) {
+        if (r->segment || r->size[0] != 1 || r->size[1] != 1 || r->size[2] != 1 || r->stored >= r->size[3])
+            return npuc_sim_fail(d->error, "decodes what is no compressed constant");
+        far->run = r->stored;
+    } else if (!store && r->stored) {
+        return npuc_sim_fail(d->error, "stored is %u, and nothing is compressed", r->stored);
+    }
     TRY(finish(d));
     npuc_access *near = next(d, "local", !store);
     near->at = r->local;
@@ -414,6 +422,25 @@ static npuc_status resize(npuc_decoded *d)
     return dense(d, "y", r->y, product(4, to), activation(r->y_dtype), 1);
 }
 
+static npuc_status custom(npuc_decoded *d)
+{
+    const npuc_i_custom *r = &d->record.custom;
+    const int64_t size = element(d, r->bytes);
+    if (!size) return NPUC_BAD_ARGUMENT;
+    if (!npuc_kernel_name_valid(r->kernel)) return npuc_sim_fail(d->error, "the name of its kernel is none");
+    if (r->x_bytes % size || r->b_bytes % size || r->y_bytes % size)
+        return npuc_sim_fail(d->error, "an operand is not made of elements of %d bytes", (int)size);
+    if ((r->b == NPUC_NONE) != (r->b_bytes == 0) || (r->constants == NPUC_NONE) != (r->constant_bytes == 0))
+        return npuc_sim_fail(d->error, "an operand that is not there has a size");
+    TRY(dense(d, "x", r->x, r->x_bytes / size, size, 0));
+    if (r->b != NPUC_NONE) TRY(dense(d, "b", r->b, r->b_bytes / size, size, 0));
+    if (r->constants != NPUC_NONE) {
+        if (r->constants % 16) return npuc_sim_fail(d->error, "constants, at %u, are not aligned to 16 bytes", r->constants);
+        TRY(dense(d, "constants", r->constants, r->constant_bytes, 1, 0));
+    }
+    return dense(d, "y", r->y, r->y_bytes / size, size, 1);
+}
+
 npuc_status npuc_decode(const uint8_t *record, npuc_decoded *d, npuc_sim_error *error)
 {
     memcpy(&d->record, record, NPUC_RECORD);
@@ -443,6 +470,7 @@ npuc_status npuc_decode(const uint8_t *record, npuc_decoded *d, npuc_sim_error *
     case NPUC_OP_SOFTMAX: return softmax(d);
     case NPUC_OP_NORM: return norm(d);
     case NPUC_OP_RESIZE: return resize(d);
+    case NPUC_OP_CUSTOM: return custom(d);
     default: return npuc_sim_fail(error, "%d is no opcode", d->record.head.opcode);
     }
 }

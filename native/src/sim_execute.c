@@ -9,6 +9,7 @@
 
 #include "npuc/gemm.h"
 #include "npuc/vector.h"
+#include "custom.h"
 #include "sim_execute.h"
 
 typedef struct job {
@@ -98,6 +99,8 @@ static npuc_status transfer(const job *j)
     for (int i = 0; i < 3; i++)
         axes[i] = load ? (axis){r.size[i], r.far_stride[i], r.near_stride[i]} : (axis){r.size[i], r.near_stride[i], r.far_stride[i]};
     uint8_t *near = j->local + r.local, *far = j->far + r.offset;
+    if (load && (r.head.flags & NPUC_COMPRESSED))
+        return npuc_streams_load(&j->shop->streams, !j->shop->layers.frugal, &r, j->far, near, j->error);
     move(load ? far : near, load ? near : far, axes, 3, r.size[3]);
     return NPUC_OK;
 }
@@ -452,6 +455,21 @@ static npuc_status resize(const job *j)
     return kernel(j, npuc_resize_bilinear(&p, j->local + r->x, j->local + r->y, j->threads));
 }
 
+static npuc_status custom(const job *j)
+{
+    const npuc_i_custom *r = &j->d->record.custom;
+    const npu_kernel known = npuc_find_kernel(r->kernel);
+    if (!known) return npuc_sim_fail(j->error, "no plugin that is loaded has the kernel '%s'", (const char *)r->kernel);
+    const npu_kernel_call call = {
+        .x = j->local + r->x, .b = r->b == NPUC_NONE ? NULL : j->local + r->b,
+        .constants = r->constants == NPUC_NONE ? NULL : j->local + r->constants, .y = j->local + r->y, .x_bytes = r->x_bytes,
+        .b_bytes = r->b_bytes, .constant_bytes = r->constant_bytes, .y_bytes = r->y_bytes, .parameters = r->parameters,
+        .bytes = r->bytes};
+    const int32_t answer = known(&call);
+    if (answer) return npuc_sim_fail(j->error, "the kernel '%s' refuses its operands (%d)", (const char *)r->kernel, (int)answer);
+    return NPUC_OK;
+}
+
 /* ---- all ---- */
 
 static int moves_data(int32_t opcode) { return opcode == NPUC_OP_COPY || opcode == NPUC_OP_GATHER || opcode <= NPUC_OP_STORE; }
@@ -504,6 +522,7 @@ npuc_status npuc_sim_instruction(npuc_workshop *workshop, const npuc_decoded *de
     case NPUC_OP_REDUCE: return reduce(j);
     case NPUC_OP_SOFTMAX: return softmax(j);
     case NPUC_OP_NORM: return norm(j);
+    case NPUC_OP_CUSTOM: return custom(j);
     default: return resize(j);
     }
 }
@@ -511,6 +530,7 @@ npuc_status npuc_sim_instruction(npuc_workshop *workshop, const npuc_decoded *de
 void npuc_workshop_free(npuc_workshop *workshop)
 {
     npuc_layers_free(&workshop->layers);
+    npuc_streams_free(&workshop->streams);
     npuc_buffer_free(&workshop->scratch);
     npuc_buffer_free(&workshop->tables);
 }

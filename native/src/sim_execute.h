@@ -3,10 +3,12 @@
 #define NPUC_SIM_EXECUTE_H
 
 #include "sim_layers.h"
+#include "sim_streams.h"
 
 /* What instructions need beside memories: prepared layers and scratch. */
 typedef struct npuc_workshop {
     npuc_layers layers;
+    npuc_streams streams;
     npuc_buffer scratch, tables;
 } npuc_workshop;
 

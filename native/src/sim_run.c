@@ -121,8 +121,8 @@ void npuc_sim_needed(const npuc_sim *sim, npuc_sim_needs *needs)
 
 /* ---- checks ---- */
 
-/* The memory that an access is in, or NULL. */
-static uint8_t *memory_of(const npuc_sim *sim, const npuc_sim_program *program, int32_t core, const npuc_access *a, int64_t *size)
+uint8_t *npuc_sim_memory_of(const npuc_sim *sim, const npuc_sim_program *program, int32_t core, const npuc_access *a,
+                            int64_t *size)
 {
     if (a->space == NPUC_LOCAL) {
         *size = sim->local_size;
@@ -144,7 +144,7 @@ static npuc_status check(npuc_sim *sim, const npuc_sim_program *program, int32_t
     for (int32_t i = 0; i < d->count; i++) {
         const npuc_access *a = &d->access[i];
         int64_t size = 0;
-        if (!memory_of(sim, program, core, a, &size))
+        if (!npuc_sim_memory_of(sim, program, core, a, &size))
             return npuc_sim_fail(error, "there is no segment %d", a->space);
         if (a->write && a->space == 0) return npuc_sim_fail(error, "writes to the constants, segment 0");
         if (a->low < 0 || a->high > size)
@@ -165,7 +165,13 @@ static void remember_origin(npuc_sim *sim, int32_t core, const npuc_decoded *d)
             npuc_origin_cut(origin, d->access[i].low, d->access[i].high);
     if (d->record.head.opcode != NPUC_OP_LOAD || d->access[0].space != 0) return;
     const npuc_access *far = &d->access[0], *near = &d->access[1];
-    if (!far->axes && !near->axes) npuc_origin_set(origin, near->at, near->at + near->run, far->at);
+    if (d->record.head.flags & NPUC_COMPRESSED) {
+        /* Byte k of what is decoded from byte n is constant 2^32 (n + 1) + k: no local memory is larger, no constant as far. */
+        if (sim->constants_size <= (int64_t)1 << 30 && near->run < MOST_LOCAL)
+            npuc_origin_set(origin, near->at, near->at + near->run, (far->at + 1) * MOST_LOCAL);
+    } else if (!far->axes && !near->axes) {
+        npuc_origin_set(origin, near->at, near->at + near->run, far->at);
+    }
 }
 
 /* ---- the walk ---- */
@@ -194,20 +200,22 @@ static npuc_status step(npuc_sim *sim, const npuc_sim_program *program, npuc_ord
     const uint8_t *record = npuc_order_record(own, at);
     npuc_decoded decoded;
     if (record[0] == NPUC_OP_BARRIER) {
-        if (observer) observer->barrier(observer->context, order, queue);
+        if (observer && observer->barrier) observer->barrier(observer->context, order, queue);
         for (int32_t c = 0; c < order->cores; c++) order->core[c].done[queue]++;
         return NPUC_OK;
     }
     npuc_status status = npuc_decode(record, &decoded, error);
     if (!status) status = check(sim, program, core, &decoded, error);
-    if (!status && observer) status = observer->instruction(observer->context, core, at, &decoded);
+    if (!status && observer && observer->instruction)
+        status = observer->instruction(observer->context, core, at, &decoded);
     if (!status) {
         uint8_t *far = NULL;
         int64_t size;
-        if (decoded.record.head.opcode <= NPUC_OP_STORE) far = memory_of(sim, program, core, &decoded.access[0], &size);
+        if (decoded.record.head.opcode <= NPUC_OP_STORE) far = npuc_sim_memory_of(sim, program, core, &decoded.access[0], &size);
         status = npuc_sim_instruction(&sim->workshop, &decoded, sim->local + core * sim->local_step, far, &sim->origin[core],
                                       threads, error);
     }
+    if (!status && observer && observer->finished) status = observer->finished(observer->context, core, at, &decoded);
     if (status) return npuc_sim_at(error, status, core, at, record[0]);
     remember_origin(sim, core, &decoded);
     own->done[queue]++;

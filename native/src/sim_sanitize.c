@@ -423,7 +423,7 @@ npuc_status npuc_sim_sanitize(npuc_sim *sim, const npuc_sim_program *program, in
     if (!sim || !program || !found || most < 0 || (most && !findings) || allocation_count < 0 || (allocation_count && !allocations))
         return npuc_sim_fail(error, "nothing to sanitize");
     watch w = {.sim = sim, .program = program, .findings = findings, .most = most, .error = error};
-    const npuc_observer observer = {observe, observe_barrier, &w};
+    const npuc_observer observer = {observe, observe_barrier, &w, NULL};
     *found = 0;
     npuc_status status = npuc_order_make(&w.order, program, NULL, error);
     if (status) return status;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import struct
@@ -13,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen import checks, elf
+from npuc.codegen import checks, checksums, elf
 from npuc.codegen.file import parse_compiled, save_compiled
 from npuc.codegen.file_writer import make_sections
-from npuc.codegen.isa import INSTRUCTIONS, NONE, QUEUES, RECORD, Instruction
+from npuc.codegen.isa import COMPRESSED, INSTRUCTIONS, NONE, QUEUES, RECORD, Instruction
 from npuc.codegen.program import (
     SHARED,
     Allocation,
@@ -70,6 +69,12 @@ def _transfer(made: Array, rng: np.random.Generator, store: bool, local: int, sh
         row["near_stride"] = signed
         row["offset"] = start + int(rng.integers(0, max(1, whole - reach + 1)))
         row["local"] = start + int(rng.integers(0, local - reach + 1))
+        if not store:
+            row["stored"] = 0
+            # What a stream stands for is nobody's business here.
+            if segment == 0 and size[3] > 1 and rng.random() < 0.5:
+                row["size"] = 1, 1, 1, size[3]
+                row["stored"], row["flags"] = rng.integers(1, size[3]), COMPRESSED
 
 
 def _random(instruction: Instruction, rng: np.random.Generator, local: int, shared: int) -> Array:
@@ -163,12 +168,25 @@ def saved(path: Path, model: CompiledModel | None = None) -> Path:
     return path
 
 
-def build_driver(folder: Path) -> Path:
+def build_driver(folder: Path, *flags: str) -> Path:
     """The C reader with address and undefined-behaviour checks, as a program."""
     program = folder / "read_files"
-    sources = [ROOT / "native/src/file.c", ROOT / "native/src/sha256.c", ROOT / "tests/codegen/read_files.c"]
+    names = ("file.c", "file_digest.c", "sha256.c", "sha256_ni.c", "pool.c")
+    sources = [*(ROOT / "native/src" / name for name in names), ROOT / "tests/codegen/read_files.c"]
     checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    command = ["gcc", "-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror", *checks]
+    command = [
+        "gcc",
+        "-std=c11",
+        "-O1",
+        "-g",
+        "-Wall",
+        "-Wextra",
+        "-Wpedantic",
+        "-Werror",
+        "-pthread",
+        *checks,
+        *flags,
+    ]
     command += [f"-I{ROOT / 'native/include'}", *map(str, sources), "-o", str(program)]
     subprocess.run(command, check=True, capture_output=True, text=True)
     return program
@@ -186,8 +204,13 @@ def read_in_c(driver: Path, files: list[bytes]) -> list[str]:
 
 def sealed(data: bytes | bytearray) -> bytes:
     """The file with the checksum that belongs to it, so that a reader looks further."""
-    body = bytes(data[: -elf.DIGEST_BYTES])
-    return body + hashlib.sha256(body).digest()
+    count = 0
+    while checksums.size_for(max(0, len(data) - checksums.BYTES * (count + 1))) > checksums.BYTES * (
+        count + 1
+    ):
+        count += 1
+    body = bytes(data[: -checksums.BYTES * (count + 1)])
+    return body + checksums.seal([body])
 
 
 @cache

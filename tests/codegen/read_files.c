@@ -55,6 +55,8 @@ int main(void)
         npuc_file file;
         const char *why = npuc_file_open(bytes, size, &file);
         if (!why)
+            why = npuc_file_verify(&file, 2);
+        if (!why)
             sum += touch_all(&file);
         printf("%s\n", why ? why : "ok");
         free(bytes);

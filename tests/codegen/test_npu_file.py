@@ -210,7 +210,7 @@ def crafted(section: str, row: int, field: str, value: Any) -> bytes:
 _TEXT, _LAST = ".npu.text.0.0", ".npu.text.3.0"
 _BIG = (1 << 64) - 1
 CRAFTED: list[tuple[str, int, str, Any]] = [
-    (".npu.header", 0, "version", 2),
+    (".npu.header", 0, "version", layout.VERSION + 1),
     (".npu.header", 0, "isa", 99),
     (".npu.header", 0, "record", 80),
     (".npu.header", 0, "cores", 0),

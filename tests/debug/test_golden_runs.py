@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from npuc.calib.random_inputs import random_inputs
 from npuc.calib.sources import random_data
 from npuc.debug.dump import Dump, DumpWriter
 from npuc.debug.golden import GoldenRun, describe
-from npuc.debug.layers import layer_tensors
+from npuc.debug.layers import LayerTensor, layer_tensors
 from npuc.debug.sample import SampleWriter
 from npuc.engine import ALL_TENSORS, IntegerEngine
 from npuc.errors import FileFormatError, FileMissingError, InputDataError, NpucError, OutputError
@@ -126,6 +127,23 @@ def test_other_types_and_unknown_tensors(digits: Graph, tmp_path: Path) -> None:
     assert [one.name for one in found.verdicts if one.state == "new"] == ["pool"]
 
 
+def test_only_float_layers_may_be_close(tmp_path: Path) -> None:
+    values = np.linspace(-1, 1, 20, dtype=np.float32)
+    layer = LayerTensor("y", "y", "top.gelu", "f32", 0.0, 0, values)
+    writer = DumpWriter(tmp_path, "m")
+    writer.add(0, layer)
+    writer.finish()
+    for kind, off, state in (
+        ("top.gelu", 0, "same"),
+        ("top.gelu", 1e-6, "close"),
+        ("top.gelu", 1e-3, "differs"),
+        ("top.gelu", np.nan, "differs"),
+        ("npu.dequantize", 1e-6, "differs"),
+    ):
+        other = replace(layer, kind=kind, values=values + np.float32(off))
+        assert GoldenRun(Dump(tmp_path)).judge(0, other).state == state
+
+
 def test_differences_in_words() -> None:
     nan = np.array([np.nan, 1.0])
     assert describe(nan, np.array([np.nan, 2.0])).startswith("1 of 2 elements, by up to 1, first at [1]")
@@ -195,7 +213,10 @@ def test_a_sample_is_bare_bytes(digits: Graph, tmp_path: Path) -> None:
         "name": "a/b",
         "shape": [3, 2],
         "dtype": "int16",
+        "scale": 0.0,
+        "zero_point": 0,
         "bytes": 12,
+        "md5": hashlib.md5((tmp_path / "run0/output0-a_b.bin").read_bytes()).hexdigest(),
         "file": "run0/output0-a_b.bin",
     }
     assert np.fromfile(tmp_path / first["file"], "<i2").tolist() == [0, 3, 1, 4, 2, 5]

@@ -60,6 +60,7 @@ int main(int count, char **words)
     CHECK(npu_run(model, inputs, outputs) == NPU_BAD_ARGUMENT && strstr(npu_error(), "output 0"));
     outputs[0] = got;
     CHECK(npu_set_threads(model, 0) == NPU_BAD_ARGUMENT && npu_set_threads(model, 2) == NPU_OK);
+    CHECK(npu_set_runs(model, 0) == NPU_BAD_ARGUMENT && npu_set_runs(model, 65) == NPU_BAD_ARGUMENT && npu_set_runs(NULL, 1));
     CHECK(npu_run(model, inputs, outputs) == NPU_OK && memcmp(got, expected, output_size) == 0);
 
     npu_needs needs;

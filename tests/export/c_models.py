@@ -16,8 +16,9 @@ from npuc.codegen.compile_model import CompileOptions
 from npuc.codegen.program import CompiledModel
 from npuc.flow import compile_network, network_to_quantize, quantize_network, ranges_from, schemes_of
 from npuc.frontend.options import ImportOptions
+from npuc.ir import top
 from npuc.ir.preprocess import Preprocess
-from npuc.target import load_target
+from npuc.target import Target, load_target
 
 Array = np.ndarray[Any, Any]
 TARGET = load_target("edge-4t")
@@ -33,13 +34,19 @@ PICTURE = Preprocess(
 
 
 def compiled(
-    path: Path, options: ImportOptions | None = None, wanted: CompileOptions | None = None
+    path: Path,
+    options: ImportOptions | None = None,
+    wanted: CompileOptions | None = None,
+    target: Target = TARGET,
 ) -> CompiledModel:
-    """A model file, quantized on random data."""
+    """A model file, quantized on random data unless it brings its own integers."""
     graph = network_to_quantize(path, options)
-    ranges = ranges_from(graph, random_data(graph, 1, 0), schemes_of(graph, None, TARGET), "max")
-    integers = quantize_network(graph, ranges, None, TARGET).graph
-    return compile_network(integers, TARGET, wanted or CompileOptions(1)).model
+    if any(isinstance(op, top.Quantize | top.Dequantize) for op in graph.ops):
+        integers = quantize_network(graph, None, None, target).graph
+        return compile_network(integers, target, wanted or CompileOptions(1)).model
+    ranges = ranges_from(graph, random_data(graph, 1, 0), schemes_of(graph, None, target), "max")
+    integers = quantize_network(graph, ranges, None, target).graph
+    return compile_network(integers, target, wanted or CompileOptions(1)).model
 
 
 def picture_network(path: Path) -> Path:

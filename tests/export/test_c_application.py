@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from c_models import CHECKS, PICTURE, STRICT, TARGET, build, compiled, picture_network, run, surroundings
+from c_proof import VARIANTS, Workshop
 from PIL import Image
 
 from npuc.calib.images import load_image
@@ -21,19 +23,9 @@ from npuc.export.c import export_c
 from npuc.frontend.options import ImportOptions
 from npuc.sim import Simulator
 from npuc.sim.engine import interface_of
+from npuc.target import Target
 
 HERE = Path(__file__).parent
-ALLOCATORS = {
-    "malloc",
-    "calloc",
-    "realloc",
-    "free",
-    "aligned_alloc",
-    "posix_memalign",
-    "mmap",
-    "sbrk",
-    "strdup",
-}
 
 
 def exported(model: CompiledModel, folder: Path, *, standalone: bool = False) -> Path:
@@ -46,6 +38,16 @@ def exported(model: CompiledModel, folder: Path, *, standalone: bool = False) ->
 @pytest.fixture(scope="module")
 def digits(root: Path) -> CompiledModel:
     return compiled(root / "examples/digits.onnx")
+
+
+@pytest.fixture(scope="module")
+def compressed(root: Path) -> CompiledModel:
+    """The digits for a machine with a weight decoder."""
+    data = TARGET.to_dict()
+    data["memory"]["weight_decoder"] = "16B/cycle"
+    made = compiled(root / "examples/digits.onnx", target=Target.from_dict(data))
+    assert made.weights.size < compiled(root / "examples/digits.onnx").weights.size
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +152,21 @@ def test_errors_are_said_in_words(checked: Path, root: Path, tmp_path: Path) -> 
     assert not (tmp_path / "cpu").exists()
 
 
+def test_damaged_weights_never_run(checked: Path, digits: CompiledModel, tmp_path: Path) -> None:
+    """Weights are compared with their checksums by the first run, not at load."""
+    more = np.zeros(1 << 20, np.uint8)
+    more[: digits.weights.size] = digits.weights
+    segments = (replace(digits.segments[0], size=more.size), *digits.segments[1:])
+    path = tmp_path / "large.npu"
+    save_compiled(replace(digits, weights=more, segments=segments), path)
+    assert run(checked, "-m", path, "sample")[0] == 0
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    status, said = run(checked, "-m", path, "sample")
+    assert status == 2 and "its checksum is wrong" in said and "expected bits" not in said
+
+
 def test_damaged_pictures_are_refused(application: Path, tmp_path: Path) -> None:
     for content, words in [
         (b"P3 1 1 255\n0 0 0", "not a binary PPM"),
@@ -181,28 +198,48 @@ def test_the_c_and_cpp_interfaces(checked: Path, root: Path, tmp_path: Path) -> 
         assert status == 0, said
 
 
-@pytest.mark.parametrize("which", ["digits", "pictures"])
+def test_the_c_interface_under_load(checked: Path, root: Path, tmp_path: Path) -> None:
+    """Eight threads on one model and fifty models; `make tsan` runs the same with race checks."""
+    objects = sorted(map(str, (checked / "build/runtime/src").glob("*.o")))
+    command = ["gcc", "-std=c11", *STRICT.split(), *CHECKS.split(), f"-I{root / 'native/include'}"]
+    command += [str(HERE / "c_load.c"), *objects, "-lm", "-lpthread", "-o", str(tmp_path / "c_load")]
+    done = subprocess.run(command, capture_output=True, text=True, env=surroundings())
+    assert done.returncode == 0, done.stderr[-3000:]
+    sample = [checked / "sample/input0.bin", checked / "sample/output0.bin"]
+    status, said = run(tmp_path, checked / "model.npu", *sample, "8", "100", "50", program="./c_load")
+    assert status == 0 and "none was lost" in said, said
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    return Workshop(tmp_path_factory.mktemp("objects"))
+
+
+@pytest.mark.parametrize("which", ["digits", "pictures", "compressed"])
 def test_the_standalone_form_calls_no_allocator(
-    which: str, request: pytest.FixtureRequest, tmp_path: Path
+    which: str, workshop: Workshop, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     folder = exported(request.getfixturevalue(which), tmp_path, standalone=True)
-    (folder / "trap.c").write_text(
-        "#include <stddef.h>\n#include <stdlib.h>\nvoid *malloc(size_t size);\n"
-        "void *malloc(size_t size) { (void)size; abort(); }\n"
-        "void *calloc(size_t count, size_t size) { (void)count; (void)size; abort(); }\n"
-        "void *realloc(void *old, size_t size) { (void)old; (void)size; abort(); }\n"
-        "void *aligned_alloc(size_t at, size_t size) { (void)at; (void)size; abort(); }\n"
-        "void free(void *old) { (void)old; }\n"
-    )
-    build(folder, CFLAGS="-O1 -fno-builtin")
-    status, said = run(folder)
-    assert status == 0 and "all outputs have the expected bits" in said
-    objects = [path for path in folder.glob("build/**/*.o") if path.name != "trap.o"]
-    listed = subprocess.run(["nm", "-u", *map(str, objects)], capture_output=True, text=True, check=True)
-    used = {line.split()[-1] for line in listed.stdout.splitlines() if " U " in line}
-    assert "memcpy" in used and not used & ALLOCATORS
+    workshop.no_allocator(folder)
     arena = int((folder / "data.h").read_text().split("ARENA_BYTES ")[1].split()[0])
     assert arena < TARGET.memory.local.size + 200_000
+
+
+@pytest.mark.parametrize("way", ["clang", "checks", "valgrind"])
+def test_the_standalone_form_is_clean(
+    way: str, workshop: Workshop, digits: CompiledModel, tmp_path: Path
+) -> None:
+    variant = VARIANTS[way]
+    if variant.missing:
+        pytest.skip(f"{variant.missing} is not installed")
+    workshop.prove(exported(digits, tmp_path, standalone=True), "standalone", variant)
+
+
+def test_valgrind_finds_nothing(application: Path) -> None:
+    if shutil.which("valgrind") is None:
+        pytest.skip("valgrind is not installed")
+    status, said = run(application, *VARIANTS["valgrind"].before[1:], "./app", "sample", program="valgrind")
+    assert status == 0 and "all outputs have the expected bits" in said, said
 
 
 def test_clang_builds_it_too(digits: CompiledModel, tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuc.codegen.isa import QUEUES
+from npuc.codegen.isa import COMPRESSED, QUEUES
 from npuc.codegen.program import Allocation, CompiledModel, NpuSubgraph, as_stream, records
 from npuc.profile import profile
 from npuc.profile.charge import REASONS, charge
@@ -98,7 +100,15 @@ def test_bytes_by_what_they_are() -> None:
     stream = np.concatenate([as_stream(loads), as_stream(stores)])
     for core, own in ((0, [16, 16]), (1, [16, 0])):
         found = {name: values.tolist() for name, values in moved(stream, core, 2).items()}
-        assert found == {"weights_in": [16, 0], "features_in": own, "features_out": [0, 5], "shared": [0, 16]}
+        maps = {"features_in": own, "features_out": [0, 5], "shared": [0, 16]}
+        assert found == {"weights_in": [16, 0], "weights_decoded": [16, 0], **maps}
+
+
+def test_compressed_constants_count_as_they_are_in_dram() -> None:
+    load = records("load", 1)
+    load["size"], load["stored"], load["flags"] = (1, 1, 1, 100), 60, COMPRESSED
+    found = moved(as_stream(load), 0, 1)
+    assert (found["weights_in"].item(), found["weights_decoded"].item()) == (60, 100)
 
 
 def test_local_memory_is_full_while_its_objects_live() -> None:
@@ -235,19 +245,25 @@ def test_the_page_asks_for_nothing_and_takes_no_orders_from_a_name(
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
-def test_the_script_of_the_page_runs(compiled: CompiledModel, report: Report, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    page.write_text(html_page(compiled, simulate(compiled), report), encoding="utf-8")
-    stub = Path(__file__).parent / "page_stub.js"
-    done = subprocess.run(["node", stub, page], capture_output=True, text=True, check=False, timeout=60)
+def test_the_script_of_the_page_is_a_script(compiled: CompiledModel, report: Report, tmp_path: Path) -> None:
+    """What it does is tested in a browser: tests/browser."""
+    text = html_page(compiled, simulate(compiled), report)
+    script = tmp_path / "page.js"
+    script.write_text(text.rpartition("<script>")[2].partition("</script>")[0], encoding="utf-8")
+    done = subprocess.run(
+        ["node", "--check", script], capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode == 0, done.stderr
-    seen = json.loads(done.stdout)
-    assert seen["title"] == "digits" and len(seen["before"]) == len(report.layers)
-    column = seen["header"].index("cycles")
-    cycles = [float(row[column].replace(",", "")) for row in seen["sorted"]]
-    assert cycles == sorted(cycles, reverse=True)
-    assert [row[column] for row in seen["reversed"]] == [row[column] for row in seen["sorted"]][::-1]
-    assert seen["rects"] > 30 and seen["zoomed"] > 0 and seen["chosen"] == 1
-    assert seen["dots"] == sum(layer.macs > 0 for layer in report.layers)
-    assert any(text.startswith("stem/relu\nmatrix: conv\n") for text in seen["hovered"])
-    assert any("constants" in text for text in seen["places"])
+    used = set(re.findall(r'\$\("([\w-]+)"\)', script.read_text()))
+    assert used and used <= set(re.findall(r' id="([\w-]+)"', text))
+
+
+def test_the_module_can_be_called_and_is_loaded_at_first_use(compiled: CompiledModel) -> None:
+    import npuc
+
+    assert npuc.profile(compiled, host=False) == profile(compiled, host=False)
+    code = "import sys, npuc; assert 'numpy' not in sys.modules; npuc.profile.profile; npuc.missing"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stderr.rstrip().endswith("AttributeError: module 'npuc' has no attribute 'missing'")

@@ -270,6 +270,28 @@ def test_from_a_file(model: CompiledModel, images: Array, expected: Array, tmp_p
         np.testing.assert_array_equal(runner.run(images[:2])["logits"], expected[:2])
 
 
+def test_damaged_weights_never_run(model: CompiledModel, images: Array, tmp_path: Path) -> None:
+    path = tmp_path / "digits.npu"
+    more = np.zeros(1 << 20, np.uint8)
+    more[: model.weights.size] = model.weights
+    segments = (replace(model.segments[0], size=more.size), *model.segments[1:])
+    save_compiled(replace(model, weights=more, segments=segments), path)
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    path.write_bytes(damaged)
+    executed: list[int] = []
+    with Runner(path, SimulatedDevice(fault=executed.append)) as runner:  # opens: the weights wait
+        for _ in range(2):
+            with pytest.raises(FileFormatError, match="checksum"):
+                runner.run(images[:1])
+        job = runner.execute_async(images[:1])
+        with pytest.raises(FileFormatError, match="checksum"):
+            job.result(60)
+        with pytest.raises(FileFormatError, match="checksum"):
+            _ = runner.model
+    assert not executed
+
+
 def test_cycles_and_time(model: CompiledModel, images: Array) -> None:
     with Runner(model, "simulated-timing") as runner:
         job = runner.execute_async(images[:2])

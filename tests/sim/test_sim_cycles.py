@@ -9,8 +9,9 @@ import pytest
 from sim_programs import Draft, machine
 from test_sim_hostile import everything
 
-from npuc.codegen.isa import BY_OPCODE, NONE
+from npuc.codegen.isa import BY_OPCODE, COMPRESSED, NONE
 from npuc.errors import SimulationError
+from npuc.schedule.cost import Costs
 from npuc.sim import costs
 from npuc.sim.cycles import SubgraphTimeline, play
 from npuc.target import Target
@@ -204,7 +205,43 @@ def test_shared_memory_has_a_channel_of_its_own() -> None:
     assert found.start.tolist() == [16, 201, 26] and found.end.tolist() == [26, 241, 241]
 
 
+def compressed(size: int, stored: int) -> dict[str, Any]:
+    """The fields of a load that decodes."""
+    return {"segment": 0, "size": (1, 1, 1, size), "stored": stored, "flags": COMPRESSED, "wait": NOTHING}
+
+
+def test_a_compressed_load_takes_the_longer_of_channel_and_decoder() -> None:
+    target = machine(memory__weight_decoder="32B/cycle")
+    known = Costs(target)
+    for size, stored in ((6400, 5000), (6400, 1000), (33, 3)):
+        fields = compressed(size, stored)
+        wanted = max(-(-stored // 64) * 4, -(-size // 32))
+        assert cost("load", target, **fields) == known.decoded(stored, size) == wanted
+
+
+def test_the_channel_is_free_while_a_core_decodes() -> None:
+    d = Draft(machine(memory__weight_decoder="32B/cycle"))
+    d.emit("load", **compressed(6400, 640), local=0)  # 40 cycles of the channel, 200 of the decoder
+    d.emit("load", **compressed(640, 500), local=8192)  # the decoder is free at 400; 32 cycles of the channel
+    d.load(1, 0, 16384, 640, wait=NOTHING)  # behind them in the queue, and on the channel
+    # Ready at 200, and the channel at 240.
+    d.emit("store", wait=NOTHING, segment=1, local=32768, size=(1, 1, 1, 64))
+    found = played(d).cores[0]
+    assert found.start.tolist() == [200, 400, 432, 240] and found.end.tolist() == [400, 432, 472, 244]
+
+
+def test_a_decoded_load_takes_its_own_rate_of_a_bank() -> None:
+    d = Draft(machine(memory__dram__latency="10cycles", memory__weight_decoder="32B/cycle"))
+    d.emit("fill", wait=NOTHING, y=0, bytes=1, count=512, value=0)  # 16 + 4
+    d.emit("load", **compressed(640, 64), local=1024)  # 10 .. 30, 32 bytes a cycle
+    assert played(d).cores[0].end.tolist() == [25, 30]
+
+
 def test_what_cannot_be_played_is_an_error() -> None:
+    d = Draft()
+    d.emit("load", **compressed(64, 10), local=0)
+    with pytest.raises(SimulationError, match="no weight decoder"):
+        played(d)
     d = Draft()
     d.load(255, 0, 0, 64, wait=NOTHING)
     with pytest.raises(SimulationError, match="no shared memory"):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim_programs import CODES, Draft, machine
 
-from npuc.codegen.isa import KINDS, NONE
+from npuc.codegen.isa import COMPRESSED, KINDS, NONE
 from npuc.engine.kernels import (
     ConvPlan,
     Requant,
@@ -23,7 +23,9 @@ from npuc.engine.kernels import (
     tables,
 )
 from npuc.engine.kernels import softmax as softmaxes
+from npuc.errors import SimulationError
 from npuc.quant.arithmetic import AddScaling
+from npuc.schedule.compression import encode
 from npuc.sim import Simulator
 
 Array = np.ndarray[Any, Any]
@@ -576,3 +578,52 @@ def test_transfers_move_blocks_of_four_axes() -> None:
     got = d.run()
     np.testing.assert_array_equal(got[0], part)
     np.testing.assert_array_equal(got[1], x[0, ::-1, 0])
+
+
+def test_a_compressed_load_decodes_into_local_memory() -> None:
+    weights = np.round(np.random.default_rng(7).normal(0, 5, 700)).astype(np.int8)
+    stream = encode(weights.view(np.uint8))
+    assert stream is not None
+    d = Draft()
+    d.constants.extend(stream.tobytes())
+    at = d.room(weights.size)
+    fields = {"segment": 0, "offset": 0, "size": (1, 1, 1, weights.size), "flags": COMPRESSED}
+    d.emit("load", local=at, stored=stream.size, **fields)
+    d.fetch(at, weights.shape, np.int8)
+    simulator = Simulator(d.compiled())
+    for _ in range(2):  # what is kept of the first run serves the second
+        np.testing.assert_array_equal(simulator.run({})["y0"], weights)
+    assert not d.sanitize(allocations=True)
+    d.constants[1] ^= 255
+    with pytest.raises(SimulationError, match="are no stream of 700 bytes"):
+        d.run()
+
+
+def test_prepared_weights_of_a_stream_are_not_those_of_its_bytes() -> None:
+    """Two layers from one place in the constants: once decoded, once the bytes as they are; run twice."""
+    rng = np.random.default_rng(2)
+    x = drawn(rng, (1, 2, 2, 30), np.int8)
+    rq = stage(rng, "single", 1, np.int8, 0, 14)
+    d = Draft()
+    at, fields, place = d.put(x), d.stage(rq, True), d.room(192)
+    weight = rng.integers(-1, 2, (5, 30, 1, 1)).astype(np.int8)
+    stream = encode(weight.reshape(-1).view(np.uint8))
+    assert stream is not None
+    offset = len(d.constants)
+    d.constants.extend(stream.tobytes() + bytes(rng.integers(0, 20, weight.size - stream.size).tolist()))
+    plain = np.frombuffer(bytes(d.constants[offset:]), np.int8).reshape(weight.shape)
+    wanted = []
+    for compressed, w in ((True, weight), (False, plain)):
+        load = {"stored": stream.size, "flags": COMPRESSED} if compressed else {}
+        d.emit("load", segment=0, offset=offset, local=place, size=(1, 1, 1, w.size), **load)
+        y = d.room(2 * 2 * 5)
+        d.emit(
+            "conv", x=at, x_dtype=0, **window(x, (2, 2), (1, 1), (1, 1), (1, 1), (0, 0)), weight=place, bias=NONE,
+            groups=1, out_c=5, y=y, y_stride=5, table=NONE, **fields,
+        )  # fmt: skip
+        d.fetch(y, (1, 2, 2, 5), np.int8)
+        wanted.append(ConvPlan(w, x_dtype=np.int8, y_dtype=np.int8, requant=rq).run(x))
+    simulator = Simulator(d.compiled())
+    for _ in range(2):
+        for got, right in zip(simulator.run(d.arrays()).values(), wanted, strict=True):
+            np.testing.assert_array_equal(got, right)

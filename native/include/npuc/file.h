@@ -9,12 +9,13 @@
 
 #include <stdint.h>
 
-#define NPUC_FILE_VERSION 1
+#define NPUC_FILE_VERSION 2
 #define NPUC_FILE_ALIGNMENT 64 /* of segments and tensors */
 #define NPUC_FILE_PAGE 4096 /* of the weights in the file */
 #define NPUC_FILE_AXES 8
 #define NPUC_FILE_LARGEST ((uint64_t)1 << 48) /* bytes of a segment */
-#define NPUC_FILE_DIGEST 32 /* bytes of the SHA-256 at the end */
+#define NPUC_FILE_DIGEST 32 /* bytes of a SHA-256 */
+#define NPUC_FILE_CHUNK 262144 /* bytes of the file that have a digest of their own */
 #define NPUC_FILE_ROUNDINGS 3 /* of a conversion */
 #define NPUC_ELF_MACHINE 0x6E70
 #define NPUC_ELF_TYPE 3

@@ -23,6 +23,7 @@
 #define NPUC_SHARED_SEGMENT 255 /* the segment that means the shared memory on the chip */
 #define NPUC_ANY_QUEUE 255
 #define NPUC_MULTICAST 1 /* the flag of a load that all cores do at the same time */
+#define NPUC_COMPRESSED 2 /* the flag of a load that decodes */
 
 /* Queues of a core. */
 typedef enum npuc_queue {
@@ -52,7 +53,8 @@ typedef enum npuc_opcode {
     NPUC_OP_REDUCE = 30,
     NPUC_OP_SOFTMAX = 31,
     NPUC_OP_NORM = 32,
-    NPUC_OP_RESIZE = 33
+    NPUC_OP_RESIZE = 33,
+    NPUC_OP_CUSTOM = 64
 } npuc_opcode;
 
 /* X(name, opcode, queue) for every instruction. */
@@ -75,18 +77,19 @@ typedef enum npuc_opcode {
     X(reduce, 30, NPUC_QUEUE_VECTOR) \
     X(softmax, 31, NPUC_QUEUE_VECTOR) \
     X(norm, 32, NPUC_QUEUE_VECTOR) \
-    X(resize, 33, NPUC_QUEUE_VECTOR)
+    X(resize, 33, NPUC_QUEUE_VECTOR) \
+    X(custom, 64, NPUC_QUEUE_VECTOR)
 
 /* What all records begin with. */
 typedef struct npuc_head {
     uint8_t opcode; /* which instruction */
     uint8_t queue; /* which queue it is in: an index of load, store, matrix, vector */
-    uint16_t flags; /* 1 for a load that all cores do at the same time (multicast); otherwise 0 */
+    uint16_t flags; /* of a load, the sum of 1 if all cores do it at the same time (multicast) and 2 if it decodes (compressed); otherwise 0 */
     uint32_t layer; /* the layer that it works for: an index of the layer table */
     uint32_t wait[4]; /* what the semaphores of the four queues of its core have to have reached */
 } npuc_head;
 
-/* Copy a block of up to four axes into local memory. */
+/* Copy a block of up to four axes into local memory, or decode constants into a dense one (docs/weight-compression.md). */
 typedef struct npuc_i_load {
     npuc_head head;
     uint8_t segment; /* segment of DRAM, or 255 for the shared memory */
@@ -95,7 +98,8 @@ typedef struct npuc_i_load {
     uint32_t size[4]; /* elements moved of each axis, outermost first; the last axis is bytes */
     int64_t far_stride[3]; /* bytes from one element to the next in DRAM, of the first three axes */
     int32_t near_stride[3]; /* the same in local memory */
-    uint8_t rest[60];
+    uint32_t stored; /* compressed: bytes in DRAM that stand for the bytes of `size`, all in its last axis; otherwise 0 */
+    uint8_t rest[56];
 } npuc_i_load;
 NPUC_ISA_CHECK(npuc_i_load);
 
@@ -484,5 +488,24 @@ typedef struct npuc_i_resize {
     uint8_t rest[83];
 } npuc_i_resize;
 NPUC_ISA_CHECK(npuc_i_resize);
+
+/* A kernel that a plugin provides, by its name, on dense blocks of local memory (docs/plugins.md). */
+typedef struct npuc_i_custom {
+    npuc_head head;
+    uint8_t kernel[32]; /* its name: letters, digits, underscores, dots and dashes, then zeros, one at least */
+    uint32_t x; /* the first operand */
+    uint32_t x_bytes; /* its size */
+    uint32_t b; /* the second operand, or none */
+    uint32_t b_bytes; /* its size, or 0 */
+    uint32_t constants; /* constants, at a multiple of 16, or none */
+    uint32_t constant_bytes; /* their size, or 0 */
+    uint32_t y; /* the result, apart from all others */
+    uint32_t y_bytes; /* its size */
+    uint32_t work; /* elements that the lanes of the vector engine take one cycle each for */
+    int32_t parameters[16]; /* what the kernel is told */
+    uint8_t bytes; /* x, b and y are at multiples of this, and their sizes are: 1, 2, 4 or 8 */
+    uint8_t rest[3];
+} npuc_i_custom;
+NPUC_ISA_CHECK(npuc_i_custom);
 
 #endif /* NPUC_ISA_H */

@@ -1,8 +1,9 @@
 /*
  * npuc: reading a .npu file from memory.
  *
- * npuc_file_open checks the whole file: its checksum, every offset, size, count, name and tensor, and of every instruction what
- * can be known without executing it. After that, the tables can be used without another look. Nothing is copied or allocated:
+ * npuc_file_open checks every offset, size, count, name and tensor, of every instruction what can be known without executing it,
+ * and the checksums of all that but the weights: its time does not grow with them. After that, the tables can be used without
+ * another look; before the weights are used, npuc_file_verify compares them with their checksums. Nothing is copied or allocated:
  * all pointers are into the caller's bytes, which have to stay, unchanged, as long as they are used.
  *
  * What is not checked: the JSON of .npu.meta and .npu.target, the ONNX models of CPU subgraphs, and whether the operands of an
@@ -43,6 +44,8 @@ typedef struct npuc_file {
     const char *strings; /* zero-terminated UTF-8, one after the other */
     uint64_t string_bytes;
     const uint8_t *weights; /* the bytes of segment 0 */
+    uint64_t body;          /* bytes before the checksums */
+    uint64_t unproven, unproven_end; /* chunks of weights that are not compared with their checksums yet */
     uint64_t failed_at;     /* after an error: the number of what is wrong (a section, a tensor, an instruction, ...) */
 } npuc_file;
 
@@ -51,6 +54,9 @@ typedef struct npuc_file {
  * these words are static. `*file` can be used only after NULL.
  */
 NPUC_API const char *npuc_file_open(const void *bytes, uint64_t size, npuc_file *file);
+
+/* Compare the weights of an open file with their checksums, on up to `threads` threads. Returns NULL, or what is wrong. */
+NPUC_API const char *npuc_file_verify(const npuc_file *file, int threads);
 
 /* The string of a `name`; "" for a place that no table of this file has. */
 NPUC_API const char *npuc_file_string(const npuc_file *file, uint32_t name);

@@ -91,6 +91,39 @@ NPUC_API npuc_status npuc_sim_sanitize(npuc_sim *sim, const npuc_sim_program *pr
                                        const npuc_sim_allocation *allocations, int64_t allocation_count,
                                        npuc_sim_finding *findings, int64_t most, int64_t *found, npuc_sim_error *error);
 
+/* A tensor that is watched while a program makes it. */
+typedef struct npuc_sim_tensor {
+    uint8_t *data;       /* gets its bytes as they are written */
+    uint8_t *written;    /* gets a 1 for each of them */
+    const uint8_t *forced; /* if not NULL, what is written is replaced by these bytes, and the two above are not used */
+    int64_t size;        /* bytes of each of the three */
+} npuc_sim_tensor;
+
+/* A part of a tensor in memory while some instructions write it: `size` bytes from `address` on are those from `at` on. */
+typedef struct npuc_sim_view {
+    int32_t tensor;
+    int32_t space; /* -1: local memory of the core that writes; else a segment */
+    int64_t address, size, at;
+} npuc_sim_view;
+
+/*
+ * What is watched. The views that instruction i of core c writes are views[entries[k]] for k from starts[c][i] to
+ * starts[c][i + 1] - 1. `finished` is told of each tensor after the last instruction that writes it, and stops the run by
+ * returning anything but 0.
+ */
+typedef struct npuc_sim_watch {
+    const npuc_sim_tensor *tensors;
+    const npuc_sim_view *views;
+    const int32_t *entries;
+    const int64_t *const *starts;
+    int64_t *left; /* for each tensor, how many entries are its own; counted down */
+    int32_t (*finished)(int32_t tensor);
+} npuc_sim_watch;
+
+/* Execute a program as npuc_sim_run does, and watch it; *stopped tells whether `finished` ended the run. */
+NPUC_API npuc_status npuc_sim_run_watched(npuc_sim *sim, const npuc_sim_program *program, int32_t threads,
+                                          const npuc_sim_watch *watch, int32_t *stopped, npuc_sim_error *error);
+
 /* How a depthwise convolution fares on the matrix array. */
 typedef enum npuc_depthwise_mode { NPUC_IDLE_INPUT_LANES = 0, NPUC_DEPTHWISE_FULL = 1, NPUC_DEPTHWISE_VECTOR = 2 } npuc_depthwise_mode;
 
@@ -117,11 +150,12 @@ typedef struct npuc_machine {
     npuc_rate shared_bytes;
     int64_t bank_bytes;    /* bytes a cycle of a bank: what a transfer takes away from an engine in the same bank */
     npuc_rate rates[NPUC_SIM_TYPES][NPUC_SIM_TYPES]; /* activation type, weight type: share of the array's multiplications */
+    npuc_rate decoder_bytes; /* a cycle, decoded; 0 / 1: constants cannot be compressed */
 } npuc_machine;
 
 /*
  * The cycles of each of `count` records on its own: start and work of an engine's instruction, the data cycles of a transfer
- * without latency, 0 for a barrier.
+ * without latency (of a compressed one, of the channel or the decoder, whichever takes longer), 0 for a barrier.
  */
 NPUC_API npuc_status npuc_sim_cost(const npuc_machine *machine, const uint8_t *records, int64_t count, int64_t *cycles,
                                    npuc_sim_error *error);

@@ -20,6 +20,7 @@ from npuc.cli import (
     console,
     diff,
     doctor,
+    eval_,
     export,
     import_,
     inspect,
@@ -29,11 +30,14 @@ from npuc.cli import (
     quantize,
     relocate,
     run,
+    run_op,
     show,
     sim,
     targets,
     tensors,
+    trace,
 )
+from npuc.cli.plugin import with_plugins
 from npuc.errors import InternalError, NpucError, UsageError
 
 _INTERRUPTED = 130
@@ -53,18 +57,22 @@ app.command("calibrate", help=calibrate.__doc__)(calibrate.command)
 app.command("calib-data", help=calib_data.__doc__)(calib_data.command)
 app.command("quantize", help=quantize.__doc__)(quantize.command)
 app.command("run", help=run.__doc__)(run.command)
+app.command("run-op", help=run_op.__doc__)(run_op.command)
 app.command("show", help=show.__doc__)(show.command)
 app.command("inspect", help=inspect.__doc__)(inspect.command)
+app.command("eval", help=eval_.__doc__)(eval_.command)
 app.command("diff", help=diff.__doc__)(diff.command)
 app.command("compile", help=compile_.__doc__)(compile_.command)
 app.command("sim", help=sim.__doc__)(sim.command)
 app.command("profile", help=profile.__doc__)(profile.command)
+app.command("trace", help=trace.__doc__, context_settings={"allow_interspersed_args": False})(trace.command)
 app.command("objdump", help=objdump.__doc__)(objdump.command)
 app.command("relocate", help=relocate.__doc__)(relocate.command)
 app.add_typer(tensors.app, name="tensors", help=tensors.__doc__)
 app.add_typer(targets.app, name="targets", help=targets.__doc__)
 app.add_typer(export.app, name="export", help=export.__doc__)
 app.command("doctor", help=doctor.__doc__)(doctor.command)
+with_plugins(app)
 
 
 def _version(asked: bool) -> None:

@@ -57,6 +57,14 @@ def command(
     cores: Annotated[
         int | None, typer.Option(min=1, help="Use at most so many cores. Without it, all of the target.")
     ] = None,
+    local_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Use at most so much of each core's local memory, such as 128KiB: for programs that share it. "
+            "Without it, all of the target.",
+        ),
+    ] = None,
     schedule: Annotated[
         Path | None, typer.Option(metavar="FILE.yaml", help="Decisions of the schedule that are fixed.")
     ] = None,
@@ -82,6 +90,7 @@ def command(
     first_last: quant.FirstLast = None,
     force_float: quant.ForceFloat = False,
     input_shape: options.InputShapes = None,
+    add_postprocess: options.Postprocess = None,
     weights: options.Weights = None,
     threads: quant.Threads = None,
     quiet: options.Quiet = False,
@@ -136,10 +145,11 @@ def command(
         cores,
         ScheduleFile.load(schedule) if schedule else ScheduleFile(),
         Cache.default(),
+        _local_memory(local_memory, machine),
     )
     folder = make_folder(dump_ir) if dump_ir is not None else None
     graph, quantization = _integer_network(
-        printer, model, asked, machine, force_float, input_shape or [], weights, folder
+        printer, model, asked, machine, force_float, input_shape or [], weights, add_postprocess, folder
     )
     began = time.perf_counter()
     done = compile_network(graph, machine, wanted, model.stem)
@@ -166,7 +176,7 @@ def command(
     if quantization is not None:
         quant.print_outcome(printer, quantization.quantized.outcome, quantization.scheme, quantization.origin)
     limits = _bounds(done, machine, max(1, found.cores))
-    _print(printer, done, found, limits, compile_seconds, to)
+    _print(printer, done, found, limits, int(machine.memory.local.size), compile_seconds, to)
     printer.result(
         {
             "file": str(to),
@@ -184,10 +194,30 @@ def command(
             "dram_bytes": found.dram,
             "weights_bytes": done.model.segments[0].size,
             "workspace_bytes": done.model.segments[1].size,
+            "local_memory_bytes": _local_memory_used(done),
             "sanitized": sanitize,
             "schedule": str(save_schedule) if save_schedule else None,
         }
     )
+
+
+def _local_memory(text: str | None, target: Target) -> int | None:
+    """The bytes that --local-memory asks for."""
+    from npuc.target.units import parse_bytes
+
+    if text is None:
+        return None
+    whole = int(target.memory.local.size)
+    try:
+        asked = parse_bytes(int(text) if text.isascii() and text.isdigit() else text)
+    except ValueError as error:
+        raise UsageError(f"--local-memory: {error}") from error
+    if not 0 < asked <= whole:
+        raise UsageError(
+            f"--local-memory asks for {asked:,} bytes, and a core of {target.name} has {whole:,}",
+            fix="Ask for a part of it, or leave the option out to use all",
+        )
+    return asked
 
 
 def _integer_network(
@@ -198,6 +228,7 @@ def _integer_network(
     force_float: bool,
     input_shape: list[str],
     weights: Path | None,
+    postprocess: str | None,
     folder: Path | None,
 ) -> tuple[Graph, quant.Done | None]:
     """The network as integers, and how it became so unless it was."""
@@ -205,12 +236,17 @@ def _integer_network(
     from npuc.frontend.sniff import describe_content
     from npuc.quant.report import is_integer
 
-    given = input_shape or weights
-    shapes = options.import_options(model, input_shape, None, None, {}, weights) if given else None
+    given = input_shape or weights or postprocess
+    shapes = (
+        options.import_options(model, input_shape, None, None, {}, weights, postprocess=postprocess)
+        if given
+        else None
+    )
     own = describe_content(model).kind == "mlir"
     loaded = load_model(model, shapes) if own or folder is not None else None
     if own and loaded is not None and is_integer(loaded):
         unused = [name for name, value in _quantizing(asked, force_float).items() if value]
+        unused += ["--add-postprocess"] if postprocess else []
         if unused:
             raise UsageError(
                 f"{model} is an integer network already, so {', '.join(unused)} cannot be followed",
@@ -306,6 +342,7 @@ def _print(
     done: Compilation,
     found: Profile,
     limits: dict[str, int],
+    local: int,
     seconds: float,
     to: Path,
 ) -> None:
@@ -325,9 +362,17 @@ def _print(
             f"  {'DRAM':8} {size(found.dram)} moved, {found.dram / least:.2f} times the {size(least)} that have to be"
         )
     segments = done.model.segments
-    printer.say(f"  {'memory':8} weights {size(segments[0].size)}, workspace {size(segments[1].size)}")
+    on_chip = f", local {size(_local_memory_used(done))} of {size(local)}" if done.parts else ""
+    printer.say(
+        f"  {'memory':8} weights {size(segments[0].size)}, workspace {size(segments[1].size)}{on_chip}"
+    )
     cached = " (schedule from the cache)" if done.parts and all(part.cached for part in done.parts) else ""
     printer.say(f"  {'file':8} {size(to.stat().st_size)}, compiled in {seconds:.2f} s{cached}")
+
+
+def _local_memory_used(done: Compilation) -> int:
+    """Bytes of a core's local memory that the program needs."""
+    return max((part.scheduled.memory for part in done.parts), default=0)
 
 
 def _by_device(subgraphs: list[dict[str, Any]]) -> list[dict[str, Any]]:

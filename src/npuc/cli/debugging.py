@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,9 @@ from npuc.errors import CompareError, UsageError
 
 if TYPE_CHECKING:
     from npuc.calib.samples import Samples
-    from npuc.debug.golden import GoldenRun
+    from npuc.debug.dump import DumpWriter
+    from npuc.debug.golden import GoldenRun, Verdict
+    from npuc.debug.layers import Layers, LayerTensor
     from npuc.ir import Graph
 
 
@@ -47,62 +49,44 @@ def run_by_layer(
     printer: Printer,
     model: Path,
     graph: Graph,
+    layers: Callable[[], Layers],
     samples: Samples | None,
     dump_layers: Path | None,
     golden: Path | None,
     *,
     stop: bool = False,
-    threads: int | None = None,
 ) -> None:
-    """Run a network layer by layer; without samples on those of the golden dump."""
-    import os
-
+    """Run a network layer by layer; without samples on those of the golden dump. `graph` has its inputs."""
     from npuc.debug.dump import Dump, DumpWriter
     from npuc.debug.golden import GoldenRun
-    from npuc.debug.layers import layer_tensors
-    from npuc.engine import IntegerEngine
-    from npuc.quant.report import is_integer
 
-    if not is_integer(graph):
-        raise UsageError(
-            f"--dump-layers and --golden are for integer networks, and {model} is a float one",
-            fix="Use --dump-all-tensors -o FILE.npz, and 'npuc tensors compare'",
-        )
     if dump_layers is not None and golden is not None and dump_layers.resolve() == golden.resolve():
         raise UsageError(
             "--dump-layers and --golden name the same folder", fix="Give the new dump another one"
         )
     judge = GoldenRun(Dump(golden)) if golden is not None else None
-    writer = DumpWriter(dump_layers, model.name) if dump_layers is not None else None
-    engine = IntegerEngine(graph, threads=threads or len(os.sched_getaffinity(0)))
     batches: Iterator[Mapping[str, Any]]
     if samples is not None:
         batches = (batch.inputs for batch in samples)
     else:
         assert judge is not None
         dump = judge.dump
-        batches = (dump.inputs(run) for run in range(dump.index.runs))
-    runs = count = 0
-    stopped = False
-    for run, inputs in enumerate(batches):
+        batches = (dump.inputs_for(graph, run) for run in range(dump.index.runs))
+    traced = layers()
+    writer = DumpWriter(dump_layers, model.name) if dump_layers is not None else None
+    watch = _Watch(printer, writer, judge, stop)
+    runs = 0
+    for inputs in batches:
+        watch.run = runs
         runs += 1
-        for tensor in layer_tensors(engine, inputs):
-            count += 1
-            if writer is not None:
-                writer.add(run, tensor)
-            if judge is not None:
-                verdict = judge.judge(run, tensor)
-                printer.say(verdict.line)
-                stopped = stop and verdict.state == "differs"
-            if stopped:
-                break
-        if stopped:
+        traced.trace(inputs, watch)
+        if watch.stopped:
             break
-    result: dict[str, Any] = {"runs": runs, "tensors": count}
+    result: dict[str, Any] = {"runs": runs, "tensors": watch.count}
     if writer is not None:
         index = writer.finish()
         plural = "s" * (index.runs != 1)
-        printer.say(f"{count} tensors of {index.runs} run{plural} written to {dump_layers}")
+        printer.say(f"{watch.count} tensors of {index.runs} run{plural} written to {dump_layers}")
         result |= {
             "dump": str(dump_layers),
             "index": [entry.model_dump(mode="json") for entry in index.tensors],
@@ -110,7 +94,30 @@ def run_by_layer(
     if judge is None:
         printer.result(result)
         return
-    _conclude(printer, judge, result, str(golden), stopped)
+    _conclude(printer, judge, result, str(golden), watch.stopped)
+
+
+@dataclass
+class _Watch:
+    """Stores and judges each tensor as it comes."""
+
+    printer: Printer
+    writer: DumpWriter | None
+    judge: GoldenRun | None
+    stop: bool
+    run: int = 0
+    count: int = 0
+    stopped: bool = False
+
+    def __call__(self, tensor: LayerTensor) -> bool:
+        self.count += 1
+        if self.writer is not None:
+            self.writer.add(self.run, tensor)
+        if self.judge is not None:
+            verdict = self.judge.judge(self.run, tensor)
+            self.printer.say(verdict.line)
+            self.stopped = self.stop and verdict.state == "differs"
+        return self.stopped
 
 
 def _conclude(printer: Printer, judge: GoldenRun, result: dict[str, Any], folder: str, stopped: bool) -> None:
@@ -128,15 +135,34 @@ def _conclude(printer: Printer, judge: GoldenRun, result: dict[str, Any], folder
     )
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        printer.note(f"the dump also has {', '.join(missing[:3])}{more}, which this network does not make")
-    if wrong:
-        first = wrong[0]
-        number = "" if stopped else f" ({len(wrong)} of {judge.compared} tensors differ)"
-        raise CompareError(
-            f"the first layer that differs is '{first.layer}' ({first.kind}), in run {first.run}: "
-            f"tensor '{first.name}': {first.words}{number}",
-            where=folder,
+        printer.note(
+            f"the dump also has {', '.join(missing[:3])}{more}, which this network does not make "
+            "(a layer that is fused with the next one has no tensor of its own)"
         )
+    if wrong:
+        raise _blame(wrong, judge, folder, stopped)
     if not judge.compared:
-        raise CompareError("no tensor of the dump has the name of one of this network", where=folder)
+        raise CompareError(
+            f"is a dump of another network ({judge.dump.index.model}): no tensor in it has the name of one of this network",
+            where=folder,
+            fix="Dump the network that this one is to be held against",
+        )
+    close = sum(one.state == "close" for one in judge.verdicts)
+    if close:
+        printer.note(f"{close} of float layers are close, not the same to the bit")
     printer.say(f"all {judge.compared} tensors are those of {folder}")
+
+
+def _blame(wrong: list[Verdict], judge: GoldenRun, folder: str, stopped: bool) -> CompareError:
+    first = wrong[0]
+    number = "" if stopped else f" ({len(wrong)} of {judge.compared} tensors differ)"
+    place = f"in run {first.run}: tensor '{first.name}': {first.words}{number}"
+    if first.kind == "input":
+        return CompareError(
+            f"the run is on other data than the dump, '{first.layer}' (input) differs {place}",
+            where=folder,
+            fix="Leave out --input and --random to run on the data of the dump",
+        )
+    return CompareError(
+        f"the first layer that differs is '{first.layer}' ({first.kind}), {place}", where=folder
+    )

@@ -1,26 +1,30 @@
 """Show where the time of a compiled model goes: by layer, by group of layers, by engine, and what limits each.
 
-The time is that of the cycle simulator; what runs on the CPU is timed on this machine. --html writes a report for a
-browser, --trace a timeline for Perfetto. --compare puts two models side by side.
+The time is that of the cycle simulator; what runs on the CPU is timed on this machine. -o writes what the name of the file
+asks for: a report for a browser (.html), a workbook (.xlsx), the figures (.json), or a timeline for Perfetto (.trace.json).
+--compare puts two models side by side.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from npuc.cli import options
 from npuc.cli.console import Printer, shorten, size
 from npuc.errors import UsageError
+from npuc.files import writable, write_atomically
 
 if TYPE_CHECKING:
     from npuc.profile.report import Figures, Machine, Report
 
 _SHOWN = 20
+Writer = Callable[[IO[bytes]], None]
 
 
 def command(
@@ -30,6 +34,15 @@ def command(
     compare: Annotated[
         bool, typer.Option("--compare", help="Compare two models, of the same network or not.")
     ] = False,
+    outputs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write .html, .xlsx, .json or .trace.json; repeat it for several.",
+        ),
+    ] = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Write a report that any browser opens.")
     ] = None,
@@ -50,44 +63,95 @@ def command(
             f"--compare takes two models, not {len(models)}" if compare else "one model can be profiled at a time",
             fix="npuc profile --compare A.npu B.npu",
         )  # fmt: skip
-    for path in (html, trace):
-        if compare and path is not None:
-            raise UsageError("--html and --trace are for one model", fix="Leave --compare out")
+    files = [*((path, form_of(path)) for path in outputs or ())]
+    files += [(path, form) for path, form in ((html, "html"), (trace, "trace")) if path is not None]
+    for path, form in files:
+        if compare and form not in ("json", "xlsx"):
+            raise UsageError(
+                "a report and a timeline are of one model",
+                where=str(path),
+                fix="Leave --compare out, or write .xlsx or .json",
+            )
+        writable(path)
     printer = Printer(quiet, as_json)
     if compare:
-        _compare(printer, models, host, layers)
+        _compare(printer, models, files, host, layers)
     else:
-        _profile(printer, models[0], html, trace, host, layers)
+        _profile(printer, models[0], files, host, layers)
 
 
-def _profile(
-    printer: Printer, model: Path, html: Path | None, trace: Path | None, host: bool, most: int
-) -> None:
+_FORMS = {".trace.json": "trace", ".json": "json", ".xlsx": "xlsx", ".html": "html", ".htm": "html"}
+
+
+def form_of(path: Path) -> str:
+    """What is to be written to a file, by the end of its name."""
+    for ending, form in _FORMS.items():
+        if path.name.lower().endswith(ending):
+            return form
+    raise UsageError(
+        "the end of its name does not say what to write",
+        where=str(path),
+        fix="Use .html, .xlsx, .json or .trace.json",
+    )
+
+
+def _profile(printer: Printer, model: Path, files: list[tuple[Path, str]], host: bool, most: int) -> None:
     from npuc.codegen.file import load_compiled
-    from npuc.files import writable, write_atomically
     from npuc.profile.host import host_times
-    from npuc.profile.page import html_page
     from npuc.profile.report import report_of
-    from npuc.profile.timeline import chrome_trace
     from npuc.sim import simulate
 
-    for path in (html, trace):
-        if path is not None:
-            writable(path)
     compiled = load_compiled(model)
     timeline = simulate(compiled)
     report = report_of(compiled, timeline, host_times(compiled, measure=host))
+    found = report.as_dict()
+
+    def workbook(out: IO[bytes]) -> None:
+        from npuc.profile.sheets import report_sheets
+        from npuc.profile.workbook import write_workbook
+
+        write_workbook(out, report_sheets(found))
+
+    def page(out: IO[bytes]) -> None:
+        from npuc.profile.page import html_page
+
+        out.write(html_page(compiled, timeline, report).encode())
+
+    def events(out: IO[bytes]) -> None:
+        from npuc.profile.timeline import chrome_trace
+
+        out.write(json.dumps(chrome_trace(compiled, timeline)).encode())
+
+    writers: dict[str, Writer] = {
+        "xlsx": workbook,
+        "html": page,
+        "trace": events,
+        "json": partial(_write_json, found),
+    }
+    _write(files, writers)
     _print(printer, report, most)
-    if html is not None:
-        with write_atomically(html) as out:
-            out.write(html_page(compiled, timeline, report).encode())
-        printer.say(f"report written to {html}")
-    if trace is not None:
-        with write_atomically(trace) as out:
-            out.write(json.dumps(chrome_trace(compiled, timeline)).encode())
-        printer.say(f"timeline written to {trace}")
-    files = {"html": str(html) if html else None, "trace": str(trace) if trace else None}
-    printer.result({**report.as_dict(), **files})
+    _tell(printer, files)
+    names = {form: next((str(path) for path, one in files if one == form), None) for form in writers}
+    printer.result({**found, **names})
+
+
+_TITLES = {"html": "report", "xlsx": "workbook", "json": "figures", "trace": "timeline"}
+
+
+def _write(files: list[tuple[Path, str]], writers: Mapping[str, Writer]) -> None:
+    """Before anything is printed: whoever reads that may have had enough of it."""
+    for path, form in files:
+        with write_atomically(path) as out:
+            writers[form](out)
+
+
+def _tell(printer: Printer, files: list[tuple[Path, str]]) -> None:
+    for path, form in files:
+        printer.say(f"{_TITLES[form]} written to {path}")
+
+
+def _write_json(found: Any, out: IO[bytes]) -> None:
+    out.write((json.dumps(found, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def _print(printer: Printer, report: Report, most: int) -> None:
@@ -108,7 +172,8 @@ def _print(printer: Printer, report: Report, most: int) -> None:
         f"DMA {whole['dma_share']:.1%}"
     )
     printer.say(
-        f"  {'DRAM':8} {size(whole['weights_in'])} of constants and {size(whole['features_in'])} of feature maps in, "
+        f"  {'DRAM':8} {size(whole['weights_in'])} of constants{_decoded(whole)} and "
+        f"{size(whole['features_in'])} of feature maps in, "
         f"{size(whole['features_out'])} out, {whole['bandwidth']:.3g} GB/s of {machine.bandwidth / 1e9:.3g}"
     )
     if whole["shared"]:
@@ -163,11 +228,15 @@ def _table(
     printer.table([what, *_COLUMNS, "limited by"], made, right=_COLUMNS)
 
 
-def _compare(printer: Printer, models: list[Path], host: bool, most: int) -> None:
+def _compare(
+    printer: Printer, models: list[Path], files: list[tuple[Path, str]], host: bool, most: int
+) -> None:
     from npuc.codegen.file import load_compiled
     from npuc.profile.compare import compare
     from npuc.profile.host import host_times
     from npuc.profile.report import report_of
+    from npuc.profile.sheets import compare_sheets
+    from npuc.profile.workbook import write_workbook
     from npuc.sim import simulate
 
     reports = []
@@ -175,31 +244,48 @@ def _compare(printer: Printer, models: list[Path], host: bool, most: int) -> Non
         compiled = load_compiled(path)
         reports.append(report_of(compiled, simulate(compiled), host_times(compiled, measure=host)))
     found = compare(*reports)
+    writers: dict[str, Writer] = {
+        "json": partial(_write_json, found),
+        "xlsx": lambda out: write_workbook(out, compare_sheets(found)),
+    }
+    _write(files, writers)
     printer.say(f"A: {models[0]} ({reports[0].target}), B: {models[1]} ({reports[1].target})")
     printer.say()
     a, b = found["a"]["summary"], found["b"]["summary"]
     rows = [
         [label, *(text(one[key]) for one in (a, b)), _ratio(a[key], b[key])] for label, key, text in _COMPARED
     ]
+    for name in [name for name in a["bounds"] if name in b["bounds"]]:
+        parts = [one["of_bound"][name] for one in (a, b)]
+        rows.append([f"{name} bound", *(f"{part:.1%} of the time" for part in parts), _ratio(*parts)])
     printer.table(["", "A", "B", "B / A"], rows, right=["A", "B", "B / A"])
     printer.say()
-    shown = found["layers"][:most] if most else found["layers"]
+    _changes(printer, "layer", found["layers"], most)
+    if found["host"]:
+        printer.say()
+        _changes(printer, "on the CPU", found["host"], most)
+    _tell(printer, files)
+    printer.result(found)
+
+
+def _changes(printer: Printer, what: str, changes: list[dict[str, Any]], most: int) -> None:
+    shown = changes[:most] if most else changes
     printer.table(
-        ["layer", "A µs", "B µs", "difference", "B / A"],
+        [what, "A µs", "B µs", "difference", "B / A", "limited by"],
         [
             [
                 shorten(_name(one["name"])),
                 *("-" if one[key] is None else f"{one[key]:.2f}" for key in ("a", "b")),
                 f"{one['difference']:+.2f}",
                 _ratio(one["a"], one["b"]),
+                " → ".join(dict.fromkeys(filter(None, (one["a_limited_by"], one["b_limited_by"])))),
             ]
             for one in shown
         ],
         right=["A µs", "B µs", "difference", "B / A"],
     )
-    if len(shown) < len(found["layers"]):
-        printer.say(f"and {len(found['layers']) - len(shown)} layers more")
-    printer.result(found)
+    if len(shown) < len(changes):
+        printer.say(f"and {len(changes) - len(shown)} {what}s more" if what == "layer" else "and more")
 
 
 _COMPARED: tuple[tuple[str, str, Any], ...] = (
@@ -212,6 +298,7 @@ _COMPARED: tuple[tuple[str, str, Any], ...] = (
     ("constants in", "weights_in", size),
     ("feature maps in", "features_in", size),
     ("feature maps out", "features_out", size),
+    ("DRAM GB/s", "bandwidth", lambda value: f"{value:.3g}"),
     ("on-chip peak", "on_chip", size),
     ("limited by", "limited_by", str),
 )
@@ -221,6 +308,12 @@ def _ratio(a: Any, b: Any) -> str:
     if not isinstance(a, int | float) or not isinstance(b, int | float) or not a:
         return ""
     return f"{b / a:.3f}"
+
+
+def _decoded(whole: dict[str, Any]) -> str:
+    """What constants come to that are compressed in DRAM."""
+    more = whole["weights_decoded"] > whole["weights_in"]
+    return f" ({size(whole['weights_decoded'])} decoded)" if more else ""
 
 
 def _short(number: int) -> str:

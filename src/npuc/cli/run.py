@@ -1,12 +1,14 @@
 """Run a network, float, integer or compiled, on given or random data.
 
 A compiled model (.npu) is executed instruction by instruction, to the bit. With -o, all outputs go to an .npz file.
---dump-layers stores every tensor of an integer network, --golden holds a run against such a dump, layer by layer.
+--dump-layers stores every tensor of a network, --golden holds a run against such a dump, layer by layer.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,8 +19,11 @@ from npuc.cli.console import Printer, progress, shorten
 from npuc.errors import UsageError
 
 if TYPE_CHECKING:
+    from npuc.debug.layers import Layers
+    from npuc.debug.sample import SampleWriter
     from npuc.evaluate.batches import RunResults, Seen
     from npuc.ir import Graph
+    from npuc.sim.functional import Simulator
 
 
 def command(
@@ -51,9 +56,7 @@ def command(
     ] = False,
     dump_layers: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="Store every tensor of an integer network, as integers and as reals."
-        ),
+        typer.Option(metavar="DIR", help="Store every tensor of the network, as integers and as reals."),
     ] = None,
     golden: Annotated[
         Path | None,
@@ -106,8 +109,9 @@ def command(
     }
     if by_layer or stop_at_mismatch:
         debugging.check_options(golden, stop_at_mismatch, output, save_sample, dump_all_tensors, fetch, raw)
-    work = _compiled if compiled else _program
-    graph, execute = work(model, {name: value for name, value in chosen.items() if value}, raw, threads)
+    opened = _compiled if compiled else _program
+    work = opened(model, {name: value for name, value in chosen.items() if value}, raw, threads)
+    graph = work.graph
     if golden is not None and not inputs and not random:
         samples = None
     elif random:
@@ -118,13 +122,13 @@ def command(
         printer.note(note)
     if by_layer:
         debugging.run_by_layer(
-            printer, model, graph, samples, dump_layers, golden, stop=stop_at_mismatch, threads=threads
+            printer, model, graph, work.layers, samples, dump_layers, golden, stop=stop_at_mismatch
         )
         return
     assert samples is not None
     store = SampleWriter(save_sample, model.name) if save_sample is not None else None
     with progress(printer, "running", samples.runs) as step:
-        results = execute(samples, output, step, store.add if store is not None else _unseen)
+        results = work.execute(samples, output, step, work.stored(store) if store is not None else _unseen)
     what = "random data" if random else f"{samples.total} sample{'s' if samples.total != 1 else ''}"
     printer.say(
         f"{model}: {what} in {samples.runs} run{'s' if samples.runs != 1 else ''}, {results.seconds:.2f} s"
@@ -174,15 +178,35 @@ Execute = Callable[[Any, Path | None, Callable[[], None], "Seen"], "RunResults"]
 """Runs samples and writes the results."""
 
 
+@dataclass(frozen=True)
+class _Work:
+    """A network and the ways to run it."""
+
+    graph: Graph
+    """Of a compiled model, its inputs only."""
+    execute: Execute
+    layers: Callable[[], Layers]
+    """Makes what runs it layer by layer."""
+    quantization: Mapping[str, tuple[float, int]]
+    """Scale and zero point of outputs that are given as integers."""
+    simulator: Simulator | None = None
+
+    def stored(self, store: SampleWriter) -> Seen:
+        """What writes the runs to a sample."""
+        return lambda inputs, outputs: store.add(inputs, outputs, self.quantization, self.simulator)
+
+
 def _unseen(inputs: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     """What watches a run that nobody watches."""
 
 
-def _program(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | None) -> tuple[Graph, Execute]:
+def _program(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | None) -> _Work:
     """A program, in the engine that it needs."""
+    from npuc.debug.layers import FloatLayers, IntegerLayers
     from npuc.engine import ALL_TENSORS
     from npuc.evaluate.batches import run_batches
     from npuc.flow import load_model
+    from npuc.ir.dtypes import quant_of
     from npuc.quant.report import is_integer
 
     given = chosen.get("--input-shape")
@@ -206,35 +230,52 @@ def _program(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | N
             seen=seen,
         )
 
-    return graph, execute
+    cores = threads or len(os.sched_getaffinity(0))
+    scales = {}
+    for port in graph.outputs if raw else ():
+        value = graph.find(port.name)
+        kind = quant_of(value) if value is not None else None
+        if kind is not None:
+            scales[port.name] = kind.scale, kind.zero_point
+    layers = IntegerLayers if is_integer(graph) else FloatLayers
+    return _Work(graph, execute, lambda: layers(graph, cores), scales)
 
 
-def _compiled(
-    model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | None
-) -> tuple[Graph, Execute]:
+def _compiled(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | None) -> _Work:
     """A compiled model, in the simulator."""
     from npuc.codegen.file import load_compiled
+    from npuc.debug.compiled import CompiledLayers
     from npuc.evaluate.batches import run_engine
-    from npuc.sim.engine import CompiledEngine, interface_of
+    from npuc.sim.engine import CompiledEngine, integers_of, interface_of
 
     for name in chosen:
-        raise UsageError(
-            f"{name} is not for a compiled model: {_NOT_COMPILED[name]}", fix="Give the .mlir file for that"
-        )
+        if name in _NOT_COMPILED:
+            raise UsageError(
+                f"{name} is not for a compiled model: {_NOT_COMPILED[name]}",
+                fix="Give the .mlir file for that",
+            )
     compiled = load_compiled(model)
     engine = CompiledEngine(compiled, threads=threads or 1, raw=raw)
 
     def execute(samples: Any, output: Path | None, step: Callable[[], None], seen: Seen) -> RunResults:
         return run_engine(engine, compiled.outputs, samples, output, step=step, seen=seen)
 
-    return interface_of(compiled), execute
+    scales = {}
+    for name, source in integers_of(compiled).items() if raw else ():
+        kind = compiled.tensor(source)
+        scales[name] = kind.scale, kind.zero_point
+    return _Work(
+        interface_of(compiled),
+        execute,
+        lambda: CompiledLayers(compiled, threads or 1),
+        scales,
+        engine.simulator,
+    )
 
 
 _NOT_COMPILED = {
-    "--dump-layers": "most of its tensors are never in memory as a whole",
-    "--golden": "most of its tensors are never in memory as a whole",
-    "--fetch": "most of its tensors are never in memory as a whole",
-    "--dump-all-tensors": "most of its tensors are never in memory as a whole",
+    "--fetch": "most of its tensors are never in memory as a whole (--dump-layers puts them together)",
+    "--dump-all-tensors": "most of its tensors are never in memory as a whole (--dump-layers puts them together)",
     "--input-shape": "its shapes are fixed",
 }
 

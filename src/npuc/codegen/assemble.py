@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.isa import BY_NAME, HEAD, MULTICAST, QUEUES, RECORD
+from npuc.codegen.isa import BY_NAME, COMPRESSED, HEAD, MULTICAST, QUEUES, RECORD
 from npuc.codegen.program import Allocation
 from npuc.errors import CompileError
-from npuc.schedule.layers import Place, Tensor
+from npuc.schedule.layers import Draft, Place, Tensor
 from npuc.schedule.moves import Block
 from npuc.schedule.steps import Buffer, Compute, Constants, Fence, Load, Store, Work
 
@@ -39,11 +39,31 @@ class Dram:
     """Layer and channels to the byte in segment 0."""
     workspace: int
     """Bytes of segment 1."""
+    stored: Mapping[tuple[int, tuple[int, int]], int] = field(default_factory=dict)
+    """Of constants that are compressed there, the bytes of their stream."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A part of a layer's result in a memory, and the instructions that write it."""
+
+    layer: int
+    output: int
+    core: int
+    segment: int
+    """-1: local memory."""
+    address: int
+    size: int
+    row: int
+    """The row of the result that it begins with."""
+    first: int
+    last: int
 
 
 @cache
-def _packer(name: str) -> tuple[struct.Struct, tuple[str, ...]]:
-    """How a record is packed: a struct with the holes of the record type, and the fields in order."""
+def _packer(name: str) -> tuple[struct.Struct, tuple[tuple[str, bool], ...]]:
+    """How a record is packed: a struct with the holes of the record type, and the fields behind the head in order, with
+    whether they are several numbers."""
     dtype = BY_NAME[name].dtype
     codes = {"u1": "B", "u2": "H", "u4": "I", "u8": "Q", "i2": "h", "i4": "i", "i8": "q"}
     text, at = "<", 0
@@ -52,32 +72,53 @@ def _packer(name: str) -> tuple[struct.Struct, tuple[str, ...]]:
         offset = int(dtype.fields[part.name][1])  # type: ignore[index]
         text += f"{offset - at}x{part.count}{codes[part.type]}"
         at = offset + np.dtype(part.type).itemsize * part.count
-    return struct.Struct(text + f"{RECORD - at}x"), tuple(part.name for part in fields)
+    own = tuple((part.name, part.count > 1) for part in BY_NAME[name].fields)
+    return struct.Struct(text + f"{RECORD - at}x"), own
+
+
+def _numbers(opcode: str, values: Mapping[str, Any]) -> list[Any]:
+    """The fields of an instruction behind its head, one after the other."""
+    found: list[Any] = []
+    for name, several in _packer(opcode)[1]:
+        if several:
+            found.extend(values[name])
+        else:
+            found.append(values[name])
+    return found
+
+
+Numbers = tuple[list[Any], list[tuple[int, Place]]]
+"""The fields of a draft, and which of them are places."""
+
+
+def _drafted(draft: Draft) -> Numbers:
+    numbers = _numbers(draft.opcode, draft.fields)
+    return numbers, [(at, one) for at, one in enumerate(numbers) if isinstance(one, Place)]
 
 
 @dataclass
 class _Tracker:
-    """The last instruction of each queue that read and wrote each block of a memory."""
+    """The last instruction of each queue that touched, and that wrote, each block of a memory."""
 
     size: int
-    read: Array = field(init=False)
+    touched: Array = field(init=False)
     written: Array = field(init=False)
 
     def __post_init__(self) -> None:
         blocks = -(-self.size // _BLOCK) + 1
-        self.read = np.zeros((len(QUEUES), blocks), np.uint32)
+        self.touched = np.zeros((len(QUEUES), blocks), np.uint32)
         self.written = np.zeros((len(QUEUES), blocks), np.uint32)
 
     def access(self, low: int, high: int, queue: int, number: int, write: bool, waits: list[int]) -> None:
         """An instruction touches bytes: raise its waits to what has to come before, and remember it."""
         part = slice(low // _BLOCK, -(-high // _BLOCK))
-        for other in range(len(QUEUES)):
-            if other != queue:
-                latest = int(self.written[other, part].max(initial=0))
-                if write:
-                    latest = max(latest, int(self.read[other, part].max(initial=0)))
-                waits[other] = max(waits[other], latest)
-        (self.written if write else self.read)[queue, part] = number
+        latest = (self.touched if write else self.written)[:, part].max(axis=1, initial=0).tolist()
+        for other, before in enumerate(latest):
+            if other != queue and before > waits[other]:
+                waits[other] = before
+        self.touched[queue, part] = number
+        if write:
+            self.written[queue, part] = number
 
 
 @dataclass
@@ -93,6 +134,13 @@ class Assembler:
     _records: list[bytes] = field(default_factory=list)
     _counts: list[int] = field(default_factory=lambda: [0] * len(QUEUES))
     _spans: dict[Buffer, list[int]] = field(default_factory=dict)
+    _results: dict[tuple[int, int, Buffer | Tensor], list[int]] = field(default_factory=dict)
+    drafted: dict[Compute, list[Numbers]] = field(default_factory=dict)
+    """What is known of steps that were assembled before, at other addresses."""
+    steps: list[tuple[int, int]] = field(default_factory=list)
+    """For each step the first of its instructions and the one behind its last."""
+    loads: list[int] = field(default_factory=list)
+    """The instruction of each load, of which there may be none."""
 
     def assemble(self, work: Work) -> Array:
         """The instructions of all work."""
@@ -107,10 +155,12 @@ class Assembler:
             while load is not None and load.issue <= number:
                 self._load(load)
                 load = next(pending, None)
+            first = len(self._records)
             if isinstance(step, Compute):
                 self._compute(step)
             else:
                 self._store(step)
+            self.steps.append((first, len(self._records)))
         while load is not None:
             self._load(load)
             load = next(pending, None)
@@ -124,19 +174,35 @@ class Assembler:
             for buffer, (low, high) in self._spans.items()
         )
 
+    def written(self, core: int = 0) -> list[Written]:
+        """The parts of results that instructions write."""
+        found = []
+        for (layer, output, place), (first, last) in self._results.items():
+            if isinstance(place, Buffer):
+                where = -1, self.addresses[place], place.size, place.rows[0]
+            else:
+                where = *self.dram.tensors[place], place.size, 0
+            found.append(Written(layer, output, core, *where, first, last))
+        return found
+
+    def _note_result(self, layer: int, output: int, place: Buffer | Tensor) -> None:
+        at = len(self._records)
+        self._results.setdefault((layer, output, place), [at, at])[1] = at
+
     def _note(self, buffer: Buffer) -> None:
         at = len(self._records)
         span = self._spans.setdefault(buffer, [at, at])
         span[1] = at
 
     def _compute(self, step: Compute) -> None:
-        for draft in step.drafts:
-            values = {}
-            for name, value in draft.fields.items():
-                if isinstance(value, Place):
-                    buffer, offset = step.slots[value.slot]
-                    value = self.addresses[buffer] + offset + value.offset
-                values[name] = value
+        drafted = self.drafted.get(step)
+        if drafted is None:
+            drafted = self.drafted[step] = [_drafted(draft) for draft in step.drafts]
+        for draft, (numbers, places) in zip(step.drafts, drafted, strict=True):
+            numbers = numbers.copy()
+            for at, place in places:
+                buffer, offset = step.slots[place.slot]
+                numbers[at] = self.addresses[buffer] + offset + place.offset
             local = []
             for spans, write in ((draft.reads, False), (draft.writes, True)):
                 for slot, low, high in spans:
@@ -144,27 +210,34 @@ class Assembler:
                     start = self.addresses[buffer] + offset
                     local.append((start + low, start + high, write))
                     self._note(buffer)
-            self._emit(draft.opcode, draft.queue, step.layer, values, local, [])
+                    if write and slot.startswith("out") and any(buffer.rows):
+                        self._note_result(step.layer, int(slot[3:]), buffer)
+            self._emit(draft.opcode, draft.queue, step.layer, numbers, local, [])
 
     def _load(self, load: Load | Fence) -> None:
+        self.loads.append(len(self._records))
         if isinstance(load, Fence):
             # All that this core has stored has to be there before any core reads on.
             stores = self._counts[_QUEUE["store"]]
-            self._emit("barrier", "load", 0, {"number": load.number}, [], [], at_least={"store": stores})
+            self._emit("barrier", "load", 0, [load.number], [], [], at_least={"store": stores})
             return
         if load.buffer not in self.addresses:
             return
+        stored = 0
         if isinstance(load.source, Constants):
-            segment, base = 0, self.dram.constants[load.source.layer, load.source.channels]
+            key = load.source.layer, load.source.channels
+            segment, base, stored = 0, self.dram.constants[key], self.dram.stored.get(key, 0)
         else:
             segment, base = self.dram.tensors[load.source]
         self._transfer(
             "load", load.layer, load.buffer, load.offset, load.size, segment, base + load.at, load.block,
-            MULTICAST if load.multicast else 0,
+            MULTICAST if load.multicast else 0, stored,
         )  # fmt: skip
 
     def _store(self, step: Store) -> None:
         segment, base = self.dram.tensors[step.tensor]
+        if not any(step.buffer.rows):  # a block on its way from DRAM to DRAM
+            self._note_result(step.layer, 0, step.tensor)
         self._transfer(
             "store", step.layer, step.buffer, step.offset, step.size, segment, base + step.at, step.block
         )
@@ -180,13 +253,15 @@ class Assembler:
         far: int,
         block: Block | None,
         flags: int = 0,
+        stored: int = 0,
     ) -> None:
         local = self.addresses[buffer] + offset
         block = block or Block((1, 1, 1, size), (0, 0, 0), (0, 0, 0))
         values = {
             "segment": segment, "offset": far, "local": local, "size": block.size,
-            "far_stride": block.far, "near_stride": block.near,
+            "far_stride": block.far, "near_stride": block.near, "stored": stored,
         }  # fmt: skip
+        flags |= COMPRESSED if stored else 0
         self._note(buffer)
         stores = opcode == "store"
         steps = [
@@ -195,14 +270,15 @@ class Assembler:
         low = far + sum(min(step, 0) for step in steps)
         high = far + sum(max(step, 0) for step in steps) + block.size[3]
         outside = [(self._dram[segment], low, high, stores)] if segment in self._dram else []
-        self._emit(opcode, opcode, layer, values, [(local, local + size, not stores)], outside, flags)
+        numbers = _numbers(opcode, values)
+        self._emit(opcode, opcode, layer, numbers, [(local, local + size, not stores)], outside, flags)
 
     def _emit(
         self,
         opcode: str,
         queue_name: str,
         layer: int,
-        values: dict[str, Any],
+        numbers: list[Any],
         local: list[tuple[int, int, bool]],
         outside: list[tuple[_Tracker, int, int, bool]],
         flags: int = 0,
@@ -214,16 +290,9 @@ class Assembler:
         spans = [(self._local, *span) for span in sorted(local, key=lambda span: span[2])]
         for memory, low, high, write in [*spans, *outside]:
             memory.access(low, high, queue, self._counts[queue], write, waits)
-        packer, names = _packer(opcode)
-        head = {
-            "opcode": BY_NAME[opcode].opcode, "queue": queue, "flags": flags, "layer": layer + self.first_layer, "wait": waits,
-        }  # fmt: skip
-        flat: list[Any] = []
-        for name in names:
-            value = head[name] if name in head else values[name]
-            flat.extend(value) if isinstance(value, tuple | list) else flat.append(value)
+        head = BY_NAME[opcode].opcode, queue, flags, layer + self.first_layer, *waits
         try:
-            self._records.append(packer.pack(*flat))
+            self._records.append(_packer(opcode)[0].pack(*head, *numbers))
         except struct.error as error:
             raise CompileError(
                 f"an instruction '{opcode}' cannot hold its numbers: {error}",

@@ -14,7 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.isa import BY_NAME, DTYPES, INSTRUCTIONS, KINDS, MULTICAST, NONE, QUEUES, ROUNDINGS
+from npuc.codegen.isa import (
+    BY_NAME,
+    COMPRESSED,
+    DTYPES,
+    INSTRUCTIONS,
+    KINDS,
+    MULTICAST,
+    NONE,
+    QUEUES,
+    ROUNDINGS,
+)
 from npuc.codegen.layout import LARGEST
 from npuc.codegen.program import SHARED
 
@@ -122,7 +132,7 @@ def check_stream(stream: Array, around: Surroundings) -> tuple[int, ...]:
     home = _QUEUE_OF[opcode]
     _refuse(home == 255, "has an opcode that does not exist")
     _refuse((queue >= len(QUEUES)) | ((home != ANY_QUEUE) & (queue != home)), "is in the wrong queue")
-    most = np.where(opcode == BY_NAME["load"].opcode, MULTICAST, 0)
+    most = np.where(opcode == BY_NAME["load"].opcode, MULTICAST | COMPRESSED, 0)
     _refuse(_column(stream, 2, "<u2") > most, "has flags that do not exist")
     _refuse(_column(stream, 4, "<u4") >= around.layers, "names a layer that does not exist")
     inside = queue[:, None] == np.arange(len(QUEUES), dtype=np.uint8)
@@ -179,14 +189,28 @@ def _check_transfers(records: Array, store: bool, around: Surroundings, places: 
     _refuse((size == 0).any(axis=1), "moves nothing", places)
     whole = sizes[segment]
     offset = records["offset"]
+    if not store:
+        _check_compressed(records, places)
+        far = size.copy()
+        far[:, 3] = np.where(records["stored"] != 0, records["stored"], size[:, 3])
+    else:
+        far = size
     outside = (offset > whole.astype(np.uint64)) | _outside(
-        np.minimum(offset, LARGEST).astype(np.int64), size, records["far_stride"], whole
+        np.minimum(offset, LARGEST).astype(np.int64), far, records["far_stride"], whole
     )
     _refuse(outside, "leaves its segment", places)
     local = records["local"].astype(np.int64)
     near = np.full(len(records), around.local_bytes, np.int64)
     stride = records["near_stride"].astype(np.int64)
     _refuse((local > near) | _outside(local, size, stride, near), "leaves local memory", places)
+
+
+def _check_compressed(records: Array, places: Array) -> None:
+    compressed, stored = (records["flags"] & COMPRESSED) != 0, records["stored"]
+    _refuse(compressed != (stored != 0), "has a bad field 'stored'", places)
+    size = records["size"]
+    spread = (size[:, :3] != 1).any(axis=1) | (records["segment"] != 0) | (stored >= size[:, 3])
+    _refuse(compressed & spread, "decodes what is no compressed constant", places)
 
 
 def _outside(start: Array, size: Array, stride: Array, whole: Array) -> Array:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from npuc import __version__
-from npuc.codegen.compiler import Scheduled, Weights, fastest, schedule, weight_blocks
+from npuc.codegen.compiler import Weights, fastest, schedule, weight_blocks
+from npuc.codegen.debug_notes import Subgraph, debug_notes
+from npuc.codegen.layer_notes import layer_notes
 from npuc.codegen.program import CompiledModel, Conversion, CpuSubgraph, HostConversion, NpuSubgraph, Segment
 from npuc.codegen.program import Tensor as FileTensor
+from npuc.codegen.scheduled import Scheduled
+from npuc.codegen.trim import Play, repeated
 from npuc.errors import CompileError, ScheduleError
 from npuc.ir import Graph, Value, npu, value_name
 from npuc.partition import ISLAND_THRESHOLD, Part, Partition, partition
@@ -19,6 +24,7 @@ from npuc.partition.host import reason_against_host
 from npuc.schedule.bounds import bounds
 from npuc.schedule.cache import Cache, key_of
 from npuc.schedule.candidates import Candidates
+from npuc.schedule.decisions import Settled
 from npuc.schedule.grouping import DoesNotFit
 from npuc.schedule.layers import Tensor, aligned
 from npuc.schedule.network import Network, build_network, tensor_of
@@ -26,10 +32,6 @@ from npuc.schedule.schedule_file import ScheduleFile, resolve
 from npuc.target import Target
 
 Array = np.ndarray[Any, Any]
-
-
-Judge = Callable[[Sequence[Array]], int]
-"""Cycles of the streams of a subgraph."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class CompileOptions:
     """Decisions that are not searched for."""
     cache: Cache | None = None
     """Where results of searches are kept."""
+    local_memory: int | None = None
+    """Bytes of local memory of a core to use at most; None: all that the target has."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ def compile_model(
     level: int = 2,
     name: str = "model",
     cores: int | None = None,
-    judge: Judge | None = None,
+    judge: Play | None = None,
     devices: Mapping[str, str] | None = None,
 ) -> CompiledModel:
     """Compile an Npu program for a machine.
@@ -97,25 +101,41 @@ def compile_program(
     target: Target,
     options: CompileOptions | None = None,
     name: str = "model",
-    judge: Judge | None = None,
+    judge: Play | None = None,
 ) -> Compilation:
     """Compile an Npu program for a machine, and tell how."""
     options = options or CompileOptions()
+    whole = int(target.memory.local.size)
+    if not 0 < (whole if options.local_memory is None else options.local_memory) <= whole:
+        raise CompileError(
+            f"{options.local_memory:,} bytes of local memory are asked for, and a core of {target.name} has {whole:,}",
+            fix=f"Allow between 1 and {whole} bytes, or leave the limit out",
+        )
+    room = min(whole, options.local_memory or whole, options.schedule.least_local_memory or whole)
     if judge is None:
-        from npuc.sim.cycles import play
+        from npuc.sim.cycles import SubgraphTimeline, play
 
-        def judge(streams: Sequence[Array]) -> int:
-            return play(target, streams).total
+        def judge(streams: Sequence[Array]) -> SubgraphTimeline:
+            return play(target, streams)
 
-    asked, too_large = dict(options.devices), dict[str, str]()
+    asked, too_large, by_inputs = dict(options.devices), dict[str, str](), options.schedule.by_inputs
     while True:
         parted = partition(graph, target, asked, options.island_threshold)
         try:
-            return _compile(graph, target, parted, too_large, options, name, judge)
+            return _compile(graph, target, parted, too_large, by_inputs, options, name, judge)
         except DoesNotFit as error:
             layer = value_name(error.layer.source.results[0])
-            room = int(target.memory.local.size)
-            reason = f"it needs {error.bytes:,} bytes of local memory however it is cut, and {target.name} has {room:,}"
+            if error.layer.by_inputs is not None and layer not in by_inputs:
+                by_inputs.add(layer)  # its sums are one more thing to keep, so it is the last resort
+                continue
+            reason = f"it needs {error.bytes:,} bytes of local memory however it is cut, and"
+            if error.bytes <= whole and room < whole:
+                raise CompileError(
+                    f"{reason} {room:,} of the {whole:,} of {target.name} may be used",
+                    where=f"layer '{layer}'",
+                    fix=f"Allow more, or put the layer on the CPU with --device '{layer}=cpu'",
+                ) from error
+            reason += f" {target.name} has {whole:,}"
             against = reason_against_host(error.layer.source, graph)
             if layer in asked or against is not None:
                 also = f"; on the CPU, {against}" if against is not None else ""
@@ -148,14 +168,15 @@ def _compile(
     target: Target,
     parted: Partition,
     too_large: Mapping[str, str],
+    by_inputs: Collection[str],
     options: CompileOptions,
     name: str,
-    judge: Judge,
+    judge: Play,
 ) -> Compilation:
     parted = replace(parted, reasons={**parted.reasons, **too_large})
     titles = [f"{part.device}{number}" for number, part in enumerate(parted.parts)]
     networks = {
-        title: build_network(graph, part.ops, part.inputs, part.outputs)
+        title: build_network(graph, part.ops, part.inputs, part.outputs, by_inputs)
         for title, part in zip(titles, parted.parts, strict=True)
         if part.device == "npu"
     }
@@ -197,6 +218,7 @@ def _compile(
     layers: list[str] = []
     made_of: list[NpuPart] = []
     subgraphs: list[NpuSubgraph | CpuSubgraph | HostConversion] = []
+    noted: list[Subgraph] = []
     workspace = at
     for title, part in zip(titles, parted.parts, strict=True):
         if part.device == "npu":
@@ -204,14 +226,18 @@ def _compile(
             made, npu_part = _npu(
                 network, part, target, places, weights, at, options, len(layers), title, judge
             )
+            noted.append(Subgraph(part, network, len(layers), npu_part.scheduled.written))
             layers += [layer.name for layer in network.layers]
             workspace = max(workspace, npu_part.scheduled.workspace)
             subgraphs.append(made)
             made_of.append(npu_part)
         elif part.device == "convert":
             subgraphs.append(HostConversion(title, tuple(_conversion(op, places) for op in part.ops)))
+            noted.append(Subgraph(part))
         else:
-            subgraphs.append(_cpu(graph, part, places, parted.reasons, title))
+            on_cpu, called = _cpu(graph, part, places, parted.reasons, title)
+            subgraphs.append(on_cpu)
+            noted.append(Subgraph(part, called=called))
     segments[0] = Segment("weights", "weights", weights.size)
     segments[1] = Segment("workspace", "workspace", workspace)
     model = CompiledModel(
@@ -225,7 +251,8 @@ def _compile(
         outputs=tuple(outputs.values()),
         layers=tuple(layers),
         subgraphs=tuple(subgraphs),
-        metadata={**_metadata(graph, options), "schedule": _schedule(made_of, target)},
+        metadata={**_metadata(graph, options), "schedule": _schedule(made_of, subgraphs, target)},
+        debug=debug_notes(graph, noted, places).encoded(),
     )
     return Compilation(model, parted, tuple(made_of), too_large)
 
@@ -240,18 +267,23 @@ def _metadata(graph: Graph, options: CompileOptions) -> dict[str, Any]:
     }
 
 
-def _schedule(parts: Sequence[NpuPart], target: Target) -> dict[str, Any]:
-    """For the profiler: by subgraph its groups, each as first layer of the table, behind the last, tiles; and its bounds."""
+def _schedule(parts: Sequence[NpuPart], subgraphs: Sequence[Any], target: Target) -> dict[str, Any]:
+    """For the profiler: by subgraph its groups, each as first layer of the table, behind the last, tiles; its bounds; and
+    its layers."""
     found: dict[str, Any] = {}
+    made = {one.name: one for one in subgraphs}
     at = 0
     for part in parts:
         done = part.scheduled
         limits = bounds(part.network, target, len(done.streams))
         groups = [[at + one.first, at + one.last, one.tiles] for one in done.settled.decisions.groups]
+        ends = made[part.name].inputs, made[part.name].outputs
+        notes = layer_notes(part.network, at, *ends)
         at += len(part.network.layers)
         found[part.name] = {
             "groups": groups,
             "bounds": {"roofline": limits.roofline, "buffered": limits.buffered, "bytes": limits.bytes},
+            **notes,
         }
     return found
 
@@ -273,7 +305,7 @@ def _npu(
     options: CompileOptions,
     first_layer: int,
     title: str,
-    judge: Judge,
+    judge: Play,
 ) -> tuple[NpuSubgraph, NpuPart]:
     where: dict[Tensor, tuple[int, int]] = {}
     for value, tensor in zip((*part.inputs, *part.outputs), (*network.inputs, *network.outputs), strict=True):
@@ -281,7 +313,7 @@ def _npu(
         where[tensor.storage] = place.segment, place.offset
     position = _Position(where, workspace, weights.size, first_layer)
     done, cached = _scheduled(network, target, position, options, title, judge)
-    for block in weight_blocks(network, done.constants):
+    for block in weight_blocks(network, done.constants, target):
         weights.add(block)
     made = NpuSubgraph(
         title,
@@ -303,34 +335,42 @@ class _Position:
     layer: int
 
 
+def _settled(make: Callable[..., Scheduled], settled: Settled, target: Target, judge: Play) -> Scheduled:
+    """A schedule that is stated in full."""
+    done = make(settled=settled)
+    return done if settled.late is None else repeated(done, settled.late, target, judge)
+
+
 def _scheduled(
-    network: Network, target: Target, at: _Position, options: CompileOptions, title: str, judge: Judge
+    network: Network, target: Target, at: _Position, options: CompileOptions, title: str, judge: Play
 ) -> tuple[Scheduled, bool]:
     """The schedule that is asked for, that of the cache, or what a search finds; and whether the cache had it."""
     entry = options.schedule.for_subgraph(title)
     cores = min(options.cores or target.compute.cores, target.compute.cores)
-    wanted = resolve(entry, network, target, cores)
+    wanted = resolve(entry, network, target, cores, local_memory=options.local_memory)
     base = network, target, at.places, at.workspace, at.weights, options.level, at.layer
     if wanted.settled is not None:
-        return schedule(*base, settled=wanted.settled), False
-    if wanted.fixed and options.level == 0:
+        return _settled(partial(schedule, *base), wanted.settled, target, judge), False
+    pinned = wanted.fixed.keys() - {"local_memory"}
+    if pinned and options.level == 0:
         raise ScheduleError("-O0 runs layer by layer, so there is nothing to pin", fix="Use -O1 or higher")
     key, candidates = "", Candidates()
     if options.cache is not None:
         pins = entry.model_dump(mode="json")
-        key = key_of(network, target, {"level": options.level, "cores": cores, "pins": pins})
+        asked = {"level": options.level, "cores": cores, "pins": pins, "local_memory": options.local_memory}
+        key = key_of(network, target, asked)
         known = options.cache.read(key, network, target)
         if known is not None:
             try:
-                return schedule(*base, settled=known), True
+                return _settled(partial(schedule, *base), known, target, judge), True
             except (CompileError, DoesNotFit):
                 pass  # an entry that fits its form only: search
     if options.cache is not None:
         candidates = options.cache.candidates(target)
     try:
-        done = fastest(*base, cores, judge, wanted.fixed, candidates)
+        done = fastest(*base, cores, judge, wanted.fixed, candidates, options.local_memory)
     except DoesNotFit as error:
-        if not wanted.fixed:
+        if not pinned:
             raise
         raise ScheduleError(f"with what the schedule fixes, {error}", where=f"subgraph '{title}'") from error
     if options.cache is not None:
@@ -349,14 +389,19 @@ def _conversion(op: Any, places: dict[Value, FileTensor]) -> Conversion:
     return Conversion(places[op.operands[0]].name, places[op.results[0]].name, rounding)
 
 
-def _cpu(graph: Graph, part: Part, places: dict[Value, FileTensor], reasons: Any, title: str) -> CpuSubgraph:
-    from npuc.codegen.host import host_model
+def _cpu(
+    graph: Graph, part: Part, places: dict[Value, FileTensor], reasons: Any, title: str
+) -> tuple[CpuSubgraph, dict[Value, str]]:
+    """The subgraph, and what values are called in its model."""
+    from npuc.codegen.host import host_program
 
     names = [value_name(op.results[0]) for op in part.ops]
-    return CpuSubgraph(
+    model, called = host_program(graph, part, {value: place.name for value, place in places.items()}, reasons)
+    made = CpuSubgraph(
         title,
-        host_model(graph, part, {value: place.name for value, place in places.items()}, reasons),
+        model,
         tuple(places[value].name for value in part.inputs),
         tuple(places[value].name for value in part.outputs),
         {name: reasons[name] for name in names if name in reasons},
     )
+    return made, called

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any
+from math import inf
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npuc.codegen.assemble import Assembler, Dram
-from npuc.codegen.program import SHARED, Allocation, Segment
+from npuc.codegen.assemble import Dram
+from npuc.codegen.program import SHARED, Segment
 from npuc.codegen.program import Tensor as FileTensor
+from npuc.codegen.scheduled import Frame, Scheduled
+from npuc.codegen.trim import Play, trimmed
+from npuc.codegen.ways import ways_of
 from npuc.errors import CompileError
 from npuc.schedule.candidates import Candidates
 from npuc.schedule.cost import Costs
@@ -27,6 +31,9 @@ from npuc.schedule.pins import NOTHING, Pins
 from npuc.schedule.prefetch import DoesNotPack, place, place_tightly
 from npuc.schedule.steps import Constants, Load, Work, build
 from npuc.target import Target
+
+if TYPE_CHECKING:
+    from npuc.sim.cycles import SubgraphTimeline
 
 Array = np.ndarray[Any, Any]
 _MARGINS = (0.94, 0.86, 0.76, 0.64, 0.5)
@@ -53,20 +60,6 @@ class Weights:
         return np.concatenate(self.parts) if self.parts else np.zeros(0, np.uint8)
 
 
-@dataclass(frozen=True)
-class Scheduled:
-    """One way to run a network: decided, placed, and assembled."""
-
-    settled: Settled
-    works: tuple[Work, ...]
-    """What each core does."""
-    streams: tuple[Array, ...]
-    allocations: tuple[Allocation, ...]
-    constants: tuple[tuple[int, tuple[int, int]], ...]
-    """Blocks of constants in the order in which they are streamed."""
-    workspace: int
-
-
 def schedule(
     network: Network,
     target: Target,
@@ -83,14 +76,19 @@ def schedule(
     cores: int = 1,
     memory: int | None = None,
     candidates: Candidates | None = None,
+    local_memory: int | None = None,
 ) -> Scheduled:
     """Decide, place and assemble; `places` says where inputs and outputs are in DRAM.
 
     With `settled`, nothing is decided: it is what an earlier search found, or what a user states in full. `memory` is
-    what groups are planned with, if that is not to be tried out; `candidates` are known from earlier searches.
+    what groups are planned with, if that is not to be tried out; `candidates` are known from earlier searches;
+    `local_memory` are the bytes of local memory that may be used, if not all.
     """
     choices = choices or Choices()
-    local = int(target.memory.local.size)
+    whole = int(target.memory.local.size)
+    if settled is not None:
+        local_memory = settled.local_memory
+    local = min(local_memory or whole, whole)
     failure: Exception | None = None
     rooms = [int(local * margin) for margin in _MARGINS] if memory is None else [memory]
     if settled is not None:
@@ -130,7 +128,7 @@ def schedule(
                 too_small = max(too_small, room)
             failure = failure if isinstance(failure, DoesNotFit) else error
             continue
-        constants = _streamed(works, weights_base)
+        constants, stored = _streamed(works, weights_base, network, target)
         shared = target.memory.shared
         at_home = homes(decisions, grouping, int(shared.size)) if shared is not None and cores > 1 else {}
         spilled = _spilled(works, decisions, grouping)
@@ -146,22 +144,14 @@ def schedule(
             tensors[tensor] = 1, workspace_base + found.addresses[str(i)]
         workspace = workspace_base + (found.size if found is not None else 0)
         names = [layer.name for layer in network.layers]
-        dram = Dram(tensors, constants, workspace)
-        assemblers = [Assembler(names, first_layer, local, dram, here) for here in addresses]
-        streams = tuple(a.assemble(work) for a, work in zip(assemblers, works, strict=True))
-        return Scheduled(
-            Settled(decisions, fitted, room, cores),
-            works,
-            streams,
-            tuple(one for core, a in enumerate(assemblers) for one in a.allocations(core)),
-            tuple(constants),
-            workspace,
-        )
+        made = Settled(decisions, fitted, room, cores, 0 if local == whole else local)
+        dram = Dram(tensors, constants, workspace, stored)
+        return Frame(made, works, names, first_layer, whole, dram).write(addresses)
     if isinstance(failure, DoesNotFit):
         raise failure
     raise CompileError(
         "the tensors that are needed at the same time do not pack into local memory",
-        fix="Choose a target with more local memory",
+        fix="Choose a target with more local memory" if local == whole else "Allow more of the local memory",
     )
 
 
@@ -174,47 +164,23 @@ def fastest(
     level: int,
     first_layer: int,
     cores: int | None,
-    judge: Callable[[Sequence[Array]], int],
+    play: Play,
     fixed: Mapping[str, Any] | None = None,
     candidates: Candidates | None = None,
+    local_memory: int | None = None,
 ) -> Scheduled:
     """The fastest of the ways that a level of optimization tries; a higher level tries all that a lower one does.
 
-    `fixed` are arguments of `schedule` that no way may change; `candidates` are known from earlier searches, and get more.
+    `fixed` are arguments of `schedule` that no way may change; `candidates` are known from earlier searches, and get more;
+    `local_memory` are the bytes of local memory that may be used, if not all.
     """
     candidates = candidates or Candidates()
     count = min(cores or target.compute.cores, target.compute.cores)
-    ways: list[dict[str, Any]] = [{"level": 0}]
-    if level >= 1:
-        ways = [{"level": 1}, *ways]
-        if count > 1:
-            ways.insert(0, {"level": 1, "cores": count})
-    if level >= 2:
-        usual = Choices()
-        ways += [
-            {"level": 1, "far": 8},
-            {"level": 1, "transfer_weight": 0.4},
-            {"level": 1, "choices": replace(usual, chunk=usual.chunk // 2)},
-        ]
-    if level >= 3:
-        ways += [
-            {
-                "level": 1,
-                "far": far,
-                "transfer_weight": weight,
-                "choices": replace(Choices(), chunk=chunk, busy=busy),
-            }
-            for far in (0, 5, 12)
-            for weight in (0.4, 1.0, 2.5)
-            for chunk, busy in ((160 * 1024, 1500), (48 * 1024, 800))
-        ]
-    if fixed:
-        ways = [{**way, **fixed} for way in ways if way["level"] > 0 or "pins" not in fixed]
-        ways = [way for number, way in enumerate(ways) if way not in ways[:number]]
-    best: tuple[int, Scheduled] | None = None
+    fixed = {"local_memory": local_memory, **(fixed or {})}
+    local = fixed["local_memory"] or int(target.memory.local.size)
+    found: list[_Tried] = []
     failure: Exception | None = None
-    tried = len(ways) if level >= 2 else 2 if level == 1 and count > 1 else 1
-    for way in ways[:tried]:
+    for least, way in ways_of(level, count, network, local, fixed):
         try:
             done = schedule(
                 network,
@@ -229,15 +195,36 @@ def fastest(
         except (DoesNotFit, CompileError) as error:
             failure = failure or error
             continue
-        if tried == 1:
+        if level == 0:
             return done
-        cycles = judge(done.streams)
-        if best is None or cycles < best[0]:
-            best = cycles, done
-    if best is None:
+        found.append(_Tried(least, way["level"], done, play(done.streams)))
+    if not found:
         assert failure is not None
         raise failure
-    return best[1]
+    return _least_memory(found, level, target, play)
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A way that was tried."""
+
+    least: int
+    """The lowest level that tries it."""
+    level: int
+    done: Scheduled
+    played: SubgraphTimeline
+
+
+def _least_memory(found: Sequence[_Tried], level: int, target: Target, play: Play) -> Scheduled:
+    """The fastest way in the least memory; that of each lower level is among those to choose from."""
+    by_layers = min((one.played.total for one in found if one.level == 0), default=inf)
+    chosen: dict[int, tuple[int, Scheduled]] = {}
+    for upto in range(1, level + 1):
+        tried = [(one.played.total, number) for number, one in enumerate(found) if one.least <= upto]
+        if tried and (number := min(tried)[1]) not in chosen:
+            one = found[number]
+            chosen[number] = trimmed(one.done, target, play, one.played, by_layers)
+    return min(chosen.values(), key=lambda result: result[0])[1]
 
 
 def _between(target: Target) -> float:
@@ -247,17 +234,23 @@ def _between(target: Target) -> float:
     return float(found.bytes_per_cycle(clock))
 
 
-def _streamed(works: Sequence[Work], base: int) -> dict[tuple[int, tuple[int, int]], int]:
-    """Blocks of constants in the order in which they are first loaded, and where each begins."""
+def _streamed(
+    works: Sequence[Work], base: int, network: Network, target: Target
+) -> tuple[dict[tuple[int, tuple[int, int]], int], dict[tuple[int, tuple[int, int]], int]]:
+    """Blocks of constants in the order in which they are first loaded: where each begins, and how long compressed ones are."""
     found: dict[tuple[int, tuple[int, int]], int] = {}
+    stored: dict[tuple[int, tuple[int, int]], int] = {}
+    decodes = Costs(target).decoder is not None
     for work in works:
         for load in work.loads:
             if isinstance(load, Load) and isinstance(load.source, Constants):
                 key = (load.source.layer, load.source.channels)
                 if key not in found:
                     found[key] = base
-                    base += aligned(load.size)
-    return found
+                    if decodes and (size := network.stored.compressed(network.layers[key[0]], key[1])):
+                        stored[key] = size
+                    base += aligned(stored.get(key, load.size))
+    return found, stored
 
 
 def _spilled(
@@ -274,9 +267,14 @@ def _spilled(
     return found
 
 
-def weight_blocks(network: Network, order: Sequence[tuple[int, tuple[int, int]]]) -> list[Array]:
-    """The bytes of constants in the order in which they are streamed."""
-    return [packed(network.layers[layer].constants(channels)) for layer, channels in order]
+def weight_blocks(
+    network: Network, order: Sequence[tuple[int, tuple[int, int]]], target: Target
+) -> Iterator[Array]:
+    """The bytes of constants as they are in DRAM, in the order in which they are streamed."""
+    decodes = Costs(target).decoder is not None
+    for layer, channels in order:
+        stream = network.stored.stream(network.layers[layer], channels) if decodes else None
+        yield packed(network.layers[layer].constants(channels)) if stream is None else stream
 
 
 __all__ = ["FileTensor", "Scheduled", "Segment", "Weights", "fastest", "schedule", "weight_blocks"]

@@ -26,6 +26,7 @@ from npuc.codegen.isa import (
     Field,
     Instruction,
 )
+from npuc.codegen.kernels import shown as kernel_name
 from npuc.codegen.program import SHARED, CompiledModel, NpuSubgraph
 from npuc.errors import UnknownTensorError, UsageError
 
@@ -181,9 +182,29 @@ def _chunk(records: Array, segments: list[str]) -> list[str]:
     return texts
 
 
+def _customs(part: Array) -> list[str]:
+    """Custom instructions: the kernel, its blocks with their sizes, and its numbers up to the last that is not 0."""
+    found = []
+    for record in part:
+        blocks = [
+            f" {field}=%{record[field]:#x}[{record[size]}]"
+            for field, size in (("x", "x_bytes"), ("b", "b_bytes"), ("constants", "constant_bytes"))
+            if record[field] != NONE
+        ]
+        numbers = " ".join(map(str, np.trim_zeros(record["parameters"], "b").tolist()))
+        told = f" parameters={numbers}" if numbers else ""
+        name = printable(kernel_name(record["kernel"]))
+        found.append(
+            f"%{record['y']:#x}[{record['y_bytes']}] = custom '{name}'{''.join(blocks)}{told} work={record['work']}"
+        )
+    return found
+
+
 def _format(instruction: Instruction, part: Array, segments: list[str]) -> list[str]:
     if instruction.name in ("load", "store"):
         return _transfers(instruction.name, part, segments)
+    if instruction.name == "custom":
+        return _customs(part)
     types = {field.name for field in instruction.fields} & set(_TYPE_OF.values())
     shown = {_TYPE_OF[f.name] for f in instruction.fields if f.address and _TYPE_OF.get(f.name) in types}
     columns = [
@@ -229,8 +250,9 @@ def _transfers(name: str, part: Array, segments: list[str]) -> list[str]:
     columns: list[list[Any]] = [
         part[field].tolist() for field in ("segment", "offset", "local", "size", "far_stride", "near_stride")
     ]
+    columns.append(part["stored"].tolist() if name == "load" else [0] * len(part))
     texts = []
-    for segment, offset, local, size, far, near in zip(*columns, strict=True):
+    for segment, offset, local, size, far, near, stored in zip(*columns, strict=True):
         # Axes of one element have no stride to speak of.
         first = next((axis for axis in range(3) if size[axis] > 1), 3)
         block = ",".join(map(str, size[first:]))
@@ -239,7 +261,8 @@ def _transfers(name: str, part: Array, segments: list[str]) -> list[str]:
             strides = f" far=[{','.join(map(str, far[first:]))}] near=[{','.join(map(str, near[first:]))}]"
         there, here = place(segment, offset), f"%0x{local:x}"
         left, right = (here, there) if name == "load" else (there, here)
-        texts.append(f"{left} = {name} {right} size=[{block}]{strides}")
+        coded = f" stored={stored}" if stored else ""
+        texts.append(f"{left} = {name} {right} size=[{block}]{strides}{coded}")
     return texts
 
 

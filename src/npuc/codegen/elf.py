@@ -1,19 +1,20 @@
-"""ELF64, as much as a `.npu` file needs: named sections in a row, load segments, symbols, a digest at the end.
+"""ELF64, as much as a `.npu` file needs: named sections in a row, load segments, symbols, checksums at the end.
 
 The writer lays a file out as header, program headers, sections in the order given, section headers, and last of all one
-section with the digest of everything before it. The reader accepts that order only: each section starts where the one
+section with the checksums of everything before it. The reader accepts that order only: each section starts where the one
 before it has ended or later, so no two share a byte. Whatever a header claims is checked before it is used.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
 import numpy as np
 
+from npuc.codegen import checksums
+from npuc.codegen.checksums import Checksums
 from npuc.codegen.isa import Field
 from npuc.codegen.records import Record
 from npuc.errors import FileFormatError
@@ -33,7 +34,6 @@ ALLOC, EXECUTE = 2, 4
 MOST_SECTIONS = 0xFF00
 """Section numbers from here on mean something else in ELF."""
 DIGEST = ".npu.sha256"
-DIGEST_BYTES = 32
 
 HEADER = Record(
     "elf_header",
@@ -133,7 +133,7 @@ def bytes_of(array: Array) -> Array:
 
 
 def write(out: IO[bytes], sections: Sequence[Section], loads: Sequence[Load]) -> None:
-    """Write a file; the sections of names and of the digest are added."""
+    """Write a file; the sections of names and of the checksums are added."""
     names = Strings()
     listed = [section.name for section in sections]
     numbers = {name: number for number, name in enumerate(listed, 1)}
@@ -144,21 +144,22 @@ def write(out: IO[bytes], sections: Sequence[Section], loads: Sequence[Load]) ->
     at = HEADER.size + PROGRAM.size * len(loads)
     # A name's place is known as soon as it is added, so the section of names can be laid out with the others.
     places = [names.add(name) for name in (*listed, ".shstrtab", DIGEST)]
-    digest = np.zeros(DIGEST_BYTES, np.uint8)
     everything = [
         *sections,
         Section(".shstrtab", names.array(), STRTAB, alignment=1),
-        Section(DIGEST, digest, alignment=1),
+        Section(DIGEST, np.zeros(0, np.uint8), alignment=1),
     ]
     chunks: list[tuple[int, Array]] = []
     for number, (section, name) in enumerate(zip(everything, places, strict=True), 1):
         data = bytes_of(section.data)
+        size = data.size
         if section.name == DIGEST:
             table = -(-at // 8) * 8
             at = table + headers.nbytes
+            size = checksums.size_for(at)
         at = -(-at // section.alignment) * section.alignment
         headers[number] = (
-            name, section.type, section.flags, section.address, at, data.size,
+            name, section.type, section.flags, section.address, at, size,
             numbers.get(section.link, 0), section.info, section.alignment, section.entry_size,
         )  # fmt: skip
         chunks.append((at, data))
@@ -192,14 +193,14 @@ def write(out: IO[bytes], sections: Sequence[Section], loads: Sequence[Load]) ->
         *chunks[:-1],
         (table, bytes_of(headers)),
     ]
-    hashed = hashlib.sha256()
+    parts: list[memoryview | bytes] = []
     written = 0
     for place, data in pieces:
-        for part in (bytes(place - written), data.data):
-            hashed.update(part)
-            out.write(part)
+        parts += [bytes(place - written), data.data]
         written = place + data.size
-    out.write(hashed.digest())
+    for part in parts:
+        out.write(part)
+    out.write(checksums.seal(parts))
 
 
 @dataclass(frozen=True)
@@ -217,14 +218,20 @@ class Found:
 
 @dataclass(frozen=True)
 class Elf:
-    """A file that was read: its sections, with the empty one at 0, and its program headers."""
+    """A file that was read: its sections, with the empty one at 0, its program headers and its checksums."""
 
     sections: tuple[Found, ...]
     programs: Array
+    checksums: Checksums
+    unproven: range
+    """Chunks that have not been compared with their checksums."""
 
 
-def read(data: Array, where: str, verify: bool = True) -> Elf:
-    """Check a file and return its parts; `data` is the whole of it, as bytes. `verify`: also compare its checksum."""
+def read(data: Array, where: str, verify: bool = True, later: str = "") -> Elf:
+    """Check a file and return its parts; `data` is the whole of it, as bytes. `verify`: also compare its checksums.
+
+    `later` names a section whose bytes are left unproven, as far as they fill whole chunks.
+    """
 
     def refuse(why: str) -> FileFormatError:
         return FileFormatError(why, where=where, fix="Compile the model again, or copy the file again")
@@ -251,7 +258,8 @@ def read(data: Array, where: str, verify: bool = True) -> Elf:
     headers = data[table : table + count * SECTION.size].view(SECTION.dtype)
     if not 1 <= names < count or int(headers["type"][names]) != STRTAB:
         raise refuse("is damaged: the names of its sections are missing")
-    if table + count * SECTION.size + DIGEST_BYTES != size:
+    body = table + count * SECTION.size
+    if checksums.size_for(body) != size - body:
         raise refuse("is damaged or cut off: the checksum is not at its end")
     # Plain integers: sums of them cannot overflow.
     rows = headers.tolist()
@@ -264,7 +272,7 @@ def read(data: Array, where: str, verify: bool = True) -> Elf:
             raise refuse(f"is damaged: section {number} has no bytes in the file")
         limit = size if number == count - 1 else table
         if number == count - 1:
-            end = table + count * SECTION.size
+            end = body
         if offset < end or length > limit or offset > limit - length:
             raise refuse(f"is damaged: section {number} is not inside the file, or overlaps another")
         end = offset + length
@@ -273,16 +281,22 @@ def read(data: Array, where: str, verify: bool = True) -> Elf:
         titles = [text[row[0]] for row in rows]
     except ValueError as error:
         raise refuse(f"is damaged: the names of its sections: {error}") from error
-    if rows[-1][4] != size - DIGEST_BYTES or rows[-1][5] != DIGEST_BYTES or titles[-1] != DIGEST:
+    if rows[-1][4] != body or rows[-1][5] != size - body or titles[-1] != DIGEST:
         raise refuse("is damaged: the last section is not the checksum")
-    digest = data[size - DIGEST_BYTES :].tobytes()
-    if verify and hashlib.sha256(data[: size - DIGEST_BYTES].data).digest() != digest:
+    sums = Checksums(data[:body], data[body:])
+    unproven = range(0 if verify else sums.count)
+    if verify and later in titles:
+        held = rows[titles.index(later)]
+        unproven = sums.inside(held[4], held[4] + held[5])
+    proven = [chunk for chunk in range(sums.count) if chunk not in unproven]
+    if verify and not (sums.table_is_right() and sums.are_right(proven)):
         raise refuse("is damaged: its checksum is wrong")
     found = tuple(
         Found(title, row[1], data[row[4] : row[4] + row[5]], row[9], row[4], row[3])
         for title, row in zip(titles, rows, strict=True)
     )
-    return Elf(found, data[HEADER.size : HEADER.size + programs * PROGRAM.size].view(PROGRAM.dtype))
+    headed = data[HEADER.size : HEADER.size + programs * PROGRAM.size].view(PROGRAM.dtype)
+    return Elf(found, headed, sums, unproven)
 
 
 class Strings:

@@ -1,4 +1,4 @@
-"""A compiled model as a `.npu` file: ELF64 with tables that C reads, JSON that tools read, and a SHA-256 of it all.
+"""A compiled model as a `.npu` file: ELF64 with tables that C reads, JSON that tools read, and checksums of it all.
 
 `save_compiled` writes the same bytes for the same model; `load_compiled` gives the model back, its weights and streams as
 views of the mapped file. A reader trusts nothing: what a file says is checked before it is used, here and in C
@@ -8,12 +8,13 @@ views of the mapped file. A reader trusts nothing: what a file says is checked b
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from npuc.codegen import elf
+from npuc.codegen import elf, layout
 from npuc.codegen.file_reader import Reader
 from npuc.codegen.file_writer import make_sections
 from npuc.codegen.program import CompiledModel
@@ -22,6 +23,8 @@ from npuc.files import existing_file, write_atomically
 from npuc.target.model import Target
 
 Array = np.ndarray[Any, Any]
+
+_FIX = "Compile the model again, or copy the file again"
 
 
 def save_compiled(model: CompiledModel, path: Path | str) -> None:
@@ -46,6 +49,22 @@ def load_compiled(path: Path | str, target: Target | None = None, *, verify: boo
     return parse_compiled(_mapped(path), str(path), target, verify=verify)
 
 
+def open_compiled(path: Path | str) -> tuple[CompiledModel, Callable[[], None]]:
+    """A compiled model in a time that does not grow with its weights, and what has to be called before they are used.
+
+    All checks are made but the comparison of the weights with their checksums: that is what the function does, and it
+    raises `FileFormatError` if they are damaged.
+    """
+    where = str(path)
+    model, parsed = _parse(_mapped(path), where, None, verify=True, later=layout.WEIGHTS)
+
+    def prove() -> None:
+        if not parsed.checksums.are_right(parsed.unproven):
+            raise FileFormatError("is damaged: its checksum is wrong", where=where, fix=_FIX)
+
+    return model, prove
+
+
 def _mapped(path: Path | str) -> Array:
     path = existing_file(path)
     if path.stat().st_size == 0:
@@ -58,8 +77,14 @@ def parse_compiled(
     data: Array, where: str, target: Target | None = None, *, verify: bool = True
 ) -> CompiledModel:
     """A compiled model from the bytes of a file, which it keeps views of."""
+    return _parse(data, where, target, verify)[0]
+
+
+def _parse(
+    data: Array, where: str, target: Target | None, verify: bool, later: str = ""
+) -> tuple[CompiledModel, elf.Elf]:
     try:
-        parsed = elf.read(data, where, verify)
+        parsed = elf.read(data, where, verify, later)
         reader = Reader(parsed)
         if target is not None and reader.fingerprint != target.fingerprint:
             raise WrongTargetError(
@@ -68,10 +93,9 @@ def parse_compiled(
                 where=where,
                 fix=f"Compile the model with --target {target.name}, or run it on {reader.target_name}",
             )
-        return reader.model()
+        return reader.model(), parsed
     except ValueError as error:
-        fix = "Compile the model again, or copy the file again"
-        raise FileFormatError(f"is damaged: {error}", where=where, fix=fix) from error
+        raise FileFormatError(f"is damaged: {error}", where=where, fix=_FIX) from error
 
 
 def section_list(path: Path | str) -> list[tuple[str, int, int]]:

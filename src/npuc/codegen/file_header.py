@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from npuc.codegen import elf, layout
+from npuc.codegen import checksums, elf, layout
 from npuc.codegen.checks import rules
 from npuc.codegen.isa import ROUNDINGS
 
@@ -54,7 +54,8 @@ def file_header() -> str:
         f"#define NPUC_FILE_PAGE {layout.PAGE} /* of the weights in the file */",
         f"#define NPUC_FILE_AXES {layout.MOST_AXES}",
         f"#define NPUC_FILE_LARGEST ((uint64_t)1 << {layout.LARGEST.bit_length() - 1}) /* bytes of a segment */",
-        f"#define NPUC_FILE_DIGEST {elf.DIGEST_BYTES} /* bytes of the SHA-256 at the end */",
+        f"#define NPUC_FILE_DIGEST {checksums.BYTES} /* bytes of a SHA-256 */",
+        f"#define NPUC_FILE_CHUNK {checksums.CHUNK} /* bytes of the file that have a digest of their own */",
         f"#define NPUC_FILE_ROUNDINGS {len(ROUNDINGS)} /* of a conversion */",
         f"#define NPUC_ELF_MACHINE 0x{elf.MACHINE:04X}",
         f"#define NPUC_ELF_TYPE {elf.TYPE}",

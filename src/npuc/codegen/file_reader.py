@@ -208,6 +208,7 @@ class Reader:
             layers=self._layers,
             subgraphs=subgraphs,
             metadata=metadata,
+            debug=next((one.data.tobytes() for one in self._elf.sections if one.name == layout.DEBUG), b""),
         )
 
     def _subgraphs(self, reasons: dict[str, Any]) -> tuple[NpuSubgraph | CpuSubgraph | HostConversion, ...]:

@@ -83,6 +83,10 @@ class _Maker:
             elf.Section(layout.STRINGS, strings.array(), elf.STRTAB, alignment=1),
             elf.Section(layout.TARGET, _json(model.target), alignment=1),
             elf.Section(layout.META, _json({"metadata": model.metadata, "reasons": reasons}), alignment=1),
+            *(
+                [elf.Section(layout.DEBUG, np.frombuffer(model.debug, np.uint8), alignment=1)]
+                * bool(model.debug)
+            ),
             elf.Section(
                 layout.WEIGHTS, model.weights, flags=elf.ALLOC, alignment=layout.PAGE, address=address
             ),

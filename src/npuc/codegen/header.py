@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from npuc.codegen.isa import (
+    COMPRESSED,
     DTYPES,
     HEAD,
     INSTRUCTIONS,
@@ -59,6 +60,7 @@ def c_header() -> str:
         "#define NPUC_SHARED_SEGMENT 255 /* the segment that means the shared memory on the chip */",
         "#define NPUC_ANY_QUEUE 255",
         f"#define NPUC_MULTICAST {MULTICAST} /* the flag of a load that all cores do at the same time */",
+        f"#define NPUC_COMPRESSED {COMPRESSED} /* the flag of a load that decodes */",
         "",
         "/* Queues of a core. */",
         "typedef enum npuc_queue {",

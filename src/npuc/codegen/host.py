@@ -9,17 +9,26 @@ from npuc.errors import CompileError
 from npuc.export.onnx import to_onnx
 from npuc.ir import Graph, Value, layer_name, result_names, top
 from npuc.partition import Part
+from npuc.partition.accelerators import ACCELERATORS, accelerated
 from npuc.partition.host import host_rule, reason_against_host
 
 
 def host_model(
     graph: Graph, part: Part, names: Mapping[Value, str], reasons: Mapping[str, str] | None = None
 ) -> bytes:
-    """The ops of a part as a model whose inputs and outputs have the names of tensors.
+    """The ops of a part as a model whose inputs and outputs have the names of tensors."""
+    return host_program(graph, part, names, reasons)[0]
+
+
+def host_program(
+    graph: Graph, part: Part, names: Mapping[Value, str], reasons: Mapping[str, str] | None = None
+) -> tuple[bytes, dict[Value, str]]:
+    """The same, and what the results of the ops are called in the model.
 
     `reasons` tells why ops are not on the NPU, for the case that the CPU cannot run them either.
     """
-    for op in part.ops:
+    taken = part.device in ACCELERATORS
+    for op in () if taken else part.ops:
         reason = reason_against_host(op, graph)
         if reason is not None:
             first = (reasons or {}).get(result_names(op)[0], "")
@@ -50,6 +59,8 @@ def host_model(
         small.block.add_op(clone)
         known.update(zip(op.results, clone.results, strict=True))
     small.set_outputs([(names[value], known[value]) for value in part.outputs])
+    if taken:
+        return accelerated(part.device, small), {value: names[value] for value in part.outputs}
     exported = to_onnx(small, special=host_rule)
     for tensor in exported.proto.graph.initializer:
         weight = exported.external.get(tensor.name)
@@ -57,4 +68,7 @@ def host_model(
             del tensor.external_data[:]
             tensor.data_location = 0
             tensor.raw_data = weight.array().tobytes()
-    return bytes(exported.proto.SerializeToString(deterministic=True))
+    called: dict[Value, str] = {
+        value: exported.names[known[value]] for op in part.ops for value in op.results
+    }
+    return bytes(exported.proto.SerializeToString(deterministic=True)), called

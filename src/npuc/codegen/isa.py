@@ -20,8 +20,15 @@ RECORD = 160
 VERSION = 1
 MULTICAST = 1
 """The flag of a load that every core has: the n-th of each core start together, and their bytes cross the channel once."""
+COMPRESSED = 2
+"""The flag of a load whose bytes in DRAM are a stream of the weight codec, `stored` bytes of it."""
 NONE = 0xFFFFFFFF
 """A local address that means: not there."""
+
+KERNEL_NAME = 32
+"""Bytes of the name of a custom instruction's kernel, with a zero at the end."""
+KERNEL_PARAMETERS = 16
+"""Numbers that a custom instruction tells its kernel."""
 
 QUEUES = ("load", "store", "matrix", "vector")
 """The queues of a core: DMA into local memory, DMA out of it, the matrix engine, the vector engine."""
@@ -74,7 +81,11 @@ class Instruction:
 HEAD = (
     Field("opcode", "u1", "which instruction"),
     Field("queue", "u1", "which queue it is in: an index of load, store, matrix, vector"),
-    Field("flags", "u2", "1 for a load that all cores do at the same time (multicast); otherwise 0"),
+    Field(
+        "flags",
+        "u2",
+        "of a load, the sum of 1 if all cores do it at the same time (multicast) and 2 if it decodes (compressed); otherwise 0",
+    ),
     Field("layer", "u4", "the layer that it works for: an index of the layer table"),
     Field("wait", "u4", "what the semaphores of the four queues of its core have to have reached", 4),
 )
@@ -132,7 +143,19 @@ _DMA = (
 )
 
 INSTRUCTIONS: tuple[Instruction, ...] = (
-    Instruction("load", 1, "load", "Copy a block of up to four axes into local memory.", _DMA),
+    Instruction(
+        "load",
+        1,
+        "load",
+        "Copy a block of up to four axes into local memory, or decode constants into a dense one (docs/weight-compression.md).",
+        (
+            *_DMA,
+            _u4(
+                "stored",
+                "compressed: bytes in DRAM that stand for the bytes of `size`, all in its last axis; otherwise 0",
+            ),
+        ),
+    ),
     Instruction("store", 2, "store", "Copy a block of up to four axes out of local memory.", _DMA),
     Instruction(
         "barrier",
@@ -406,6 +429,31 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _u1("bits", "of a weight"),
             _u1("rounding", "an index of half_away, half_even, half_up"),
             *_RESULT,
+        ),
+    ),
+    Instruction(
+        "custom",
+        64,
+        "vector",
+        "A kernel that a plugin provides, by its name, on dense blocks of local memory (docs/plugins.md).",
+        (
+            Field(
+                "kernel",
+                "u1",
+                "its name: letters, digits, underscores, dots and dashes, then zeros, one at least",
+                KERNEL_NAME,
+            ),
+            _address("x", "the first operand"),
+            _u4("x_bytes", "its size"),
+            _address("b", "the second operand, or none"),
+            _u4("b_bytes", "its size, or 0"),
+            _address("constants", "constants, at a multiple of 16, or none"),
+            _u4("constant_bytes", "their size, or 0"),
+            _address("y", "the result, apart from all others"),
+            _u4("y_bytes", "its size"),
+            _u4("work", "elements that the lanes of the vector engine take one cycle each for"),
+            _i4("parameters", "what the kernel is told", KERNEL_PARAMETERS),
+            _u1("bytes", "x, b and y are at multiples of this, and their sizes are: 1, 2, 4 or 8"),
         ),
     ),
 )

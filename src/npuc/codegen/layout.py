@@ -9,7 +9,7 @@ from __future__ import annotations
 from npuc.codegen.isa import DTYPES, Field
 from npuc.codegen.records import Record
 
-VERSION = 1
+VERSION = 2
 """Raised when a reader of an older version would misread a file."""
 ALIGNMENT = 64
 """Of base addresses of segments and of tensors in them."""
@@ -129,6 +129,8 @@ TABLES = {
 }
 STRINGS, LISTS, WEIGHTS = ".npu.strings", ".npu.lists", ".npu.weights"
 TARGET, META = ".npu.target", ".npu.meta"
+DEBUG = ".npu.debug"
+"""A section that a file may have and that no runtime reads."""
 NEEDED = (*TABLES, STRINGS, LISTS, WEIGHTS, TARGET, META)
 """The sections that are in every file, each once."""
 

@@ -142,6 +142,8 @@ class CompiledModel:
     subgraphs: tuple[NpuSubgraph | CpuSubgraph | HostConversion, ...]
     metadata: dict[str, Any] = field(default_factory=dict)
     """For tools: options, versions, the schedule, the quantization, preprocessing."""
+    debug: bytes = b""
+    """Where the layers are in memory (npuc.codegen.debug_info); empty if that is not known."""
 
     def tensor(self, name: str) -> Tensor:
         """A tensor by its name."""

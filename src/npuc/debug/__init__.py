@@ -1,1 +1,1 @@
-"""Finding the layer that is wrong: dumps of every tensor, golden runs against them, samples for a board."""
+"""Finding the layer that is wrong: dumps of every tensor, golden runs, differences, single layers, samples for a board."""

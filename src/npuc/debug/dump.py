@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,8 +16,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from npuc.debug.layers import LayerTensor
-from npuc.errors import FileFormatError, FileMissingError, OutputError
+from npuc.errors import CompareError, FileFormatError, FileMissingError, OutputError
 from npuc.files import make_folder, write_atomically
+from npuc.ir import Graph, shape_of
 from npuc.tensors import TensorFile, file_names
 
 Array = np.ndarray[Any, Any]
@@ -44,6 +46,8 @@ class DumpedTensor(BaseModel):
     """The reals that they stand for, if it is quantized."""
     md5: str
     """Of the elements in `file`, without its header."""
+    computed_file: FileName | None = None
+    """Which elements were computed, if not all."""
 
 
 class DumpIndex(BaseModel):
@@ -85,10 +89,13 @@ class DumpWriter:
             file=f"{stem}.npy",
             float_file=f"{stem}.float.npy" if reals is not None else None,
             md5=tensor.md5,
+            computed_file=f"{stem}.computed.npy" if tensor.computed is not None else None,
         )
         _write_array(self.folder / entry.file, tensor.values)
         if reals is not None and entry.float_file is not None:
             _write_array(self.folder / entry.float_file, reals)
+        if tensor.computed is not None and entry.computed_file is not None:
+            _write_array(self.folder / entry.computed_file, tensor.computed)
         self._entries.append(entry)
         self._in_run[run] += 1
         return entry
@@ -130,7 +137,7 @@ class Dump:
             raise FileMissingError(
                 f"is no dump: {INDEX} cannot be read ({error.strerror or error})",
                 where=str(folder),
-                fix="Make one with 'npuc run MODEL.mlir --dump-layers DIR'",
+                fix="Make one with 'npuc run MODEL --random --dump-layers DIR'",
             ) from error
         try:
             self.index = DumpIndex.model_validate_json(text)
@@ -152,8 +159,18 @@ class Dump:
 
     def read(self, entry: DumpedTensor) -> Array:
         """The elements of a tensor."""
-        array = TensorFile(self.folder / entry.file)[""]
-        where = str(self.folder / entry.file)
+        return self._read(entry, entry.file)
+
+    def computed(self, entry: DumpedTensor) -> Array | None:
+        """Which elements of a tensor were computed; None if all."""
+        return None if entry.computed_file is None else self._read(entry, entry.computed_file).astype(bool)
+
+    def _read(self, entry: DumpedTensor, file: str) -> Array:
+        where = str(self.folder / file)
+        found = TensorFile(self.folder / file)
+        if "" not in found:
+            raise FileFormatError("is an .npz file, and has to be an .npy file", where=where)
+        array = found[""]
         if array.shape != entry.shape:
             words = f"has the shape {list(array.shape)}, and the index of its dump says {list(entry.shape)}"
             raise FileFormatError(words, where=where)
@@ -168,3 +185,25 @@ class Dump:
             for entry in self.index.tensors
             if entry.run == run and entry.kind == "input"
         }
+
+    def inputs_for(self, graph: Graph, run: int) -> dict[str, Array]:
+        """The inputs of a run, for a network that takes the same ones; `CompareError` says why it does not."""
+        given, wanted = self.inputs(run), {port.name: port for port in graph.inputs}
+        words = ""
+        if set(given) != set(wanted):
+            words = f"its inputs are {_list(given)}, and this network takes {_list(wanted)}"
+        for name in given:
+            if not words and given[name].shape != shape_of(wanted[name].value):
+                have, want = list(given[name].shape), list(shape_of(wanted[name].value))
+                words = f"its input '{name}' has the shape {have}, and that of this network {want}"
+        if words:
+            raise CompareError(
+                f"is a dump of another network ({self.index.model}): {words}",
+                where=str(self.folder),
+                fix="Dump the network that this one is to be held against",
+            )
+        return given
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names) or "none"

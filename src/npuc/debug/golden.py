@@ -13,6 +13,13 @@ from npuc.debug.layers import LayerTensor
 Array = np.ndarray[Any, Any]
 
 
+State = Literal["same", "close", "differs", "new"]
+"""`close`: reals that a float layer on the CPU computed, which may depend on what is computed around it."""
+_MARKS = {"same": "ok     ", "close": "close  ", "differs": "DIFFERS", "new": "new    "}
+_CLOSE = 1e-5
+"""The part of its largest magnitude by which a tensor of a float layer may be off."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """A tensor of a golden run."""
@@ -24,14 +31,14 @@ class Verdict:
     md5: str
     expected: str | None
     """The MD5 of the dump; None if the dump has no such tensor."""
-    state: Literal["same", "differs", "new"]
+    state: State
     words: str = ""
     """How it differs."""
 
     @property
     def line(self) -> str:
         """A line for the tensor."""
-        mark = {"same": "ok     ", "differs": "DIFFERS", "new": "new    "}[self.state]
+        mark = _MARKS[self.state]
         return f"{mark} {self.md5} {self.kind:16} {self.name}{f': {self.words}' if self.words else ''}"
 
 
@@ -48,10 +55,9 @@ class GoldenRun:
         md5 = tensor.md5
         if entry is None:
             verdict = self._verdict(run, tensor, md5, None, "new", "the dump does not have it")
-        elif (words := _difference(self.dump, entry, tensor, md5)) is None:
-            verdict = self._verdict(run, tensor, md5, entry.md5, "same", "")
         else:
-            verdict = self._verdict(run, tensor, md5, entry.md5, "differs", words)
+            state, words = _held_against(self.dump, entry, tensor, md5)
+            verdict = self._verdict(run, tensor, md5, entry.md5, state, words)
         self.verdicts.append(verdict)
         return verdict
 
@@ -61,7 +67,7 @@ class GoldenRun:
         tensor: LayerTensor,
         md5: str,
         expected: str | None,
-        state: Literal["same", "differs", "new"],
+        state: State,
         words: str,
     ) -> Verdict:
         return Verdict(run, tensor.name, tensor.layer, tensor.kind, md5, expected, state, words)
@@ -82,20 +88,46 @@ class GoldenRun:
         return [e.name for e in self.dump.index.tensors if (e.run, e.name) not in seen]
 
 
-def _difference(dump: Dump, entry: DumpedTensor, tensor: LayerTensor, md5: str) -> str | None:
-    """How a tensor differs from its entry, in words; None if it does not."""
+def _held_against(dump: Dump, entry: DumpedTensor, tensor: LayerTensor, md5: str) -> tuple[State, str]:
+    """How a tensor compares with its entry, and the difference in words."""
     if entry.shape != tensor.values.shape or entry.dtype != tensor.dtype:
-        return (
-            f"{_type(tensor.values.shape, tensor.dtype)} here, {_type(entry.shape, entry.dtype)} in the dump"
-        )
+        here, there = _type(tensor.values.shape, tensor.dtype), _type(entry.shape, entry.dtype)
+        return "differs", f"{here} here, {there} in the dump"
+    words = ""
     if entry.md5 != md5:
-        return describe(tensor.values, dump.read(entry))
+        values, expected = tensor.values, dump.read(entry)
+        known = _both(tensor.computed, dump.computed(entry))
+        if known is not None:
+            # What one of the two did not compute is not compared.
+            words = f"{values.size - int(known.sum())} of {values.size} elements are not computed and not compared"
+            values, expected = np.where(known, values, expected), expected
+        if known is None or not _same(values, expected).all():
+            state: State = "close" if _is_close(tensor, values, expected) else "differs"
+            return state, describe(values, expected)
     if (entry.scale, entry.zero_point) != (tensor.scale, tensor.zero_point):
-        return (
+        return "differs", (
             f"scale {tensor.scale!r} and zero point {tensor.zero_point} here, "
             f"{entry.scale!r} and {entry.zero_point} in the dump"
         )
-    return None
+    return "same", words
+
+
+def _both(a: Array | None, b: Array | None) -> Array | None:
+    return b if a is None else a if b is None else a & b
+
+
+def _same(values: Array, expected: Array) -> Array:
+    return np.asarray((values == expected) | ((values != values) & (expected != expected)))
+
+
+def _is_close(tensor: LayerTensor, values: Array, expected: Array) -> bool:
+    if not tensor.kind.startswith("top.") or tensor.scale or values.dtype.kind != "f":
+        return False
+    if not np.array_equal(np.isfinite(values), np.isfinite(expected)):
+        return False
+    finite = np.isfinite(values)
+    a, b = values[finite].astype(np.float64), expected[finite].astype(np.float64)
+    return bool(np.abs(a - b).max(initial=0) <= _CLOSE * np.abs(b).max(initial=0))
 
 
 def _type(shape: tuple[int, ...], dtype: str) -> str:
@@ -108,7 +140,7 @@ def describe(values: Array, expected: Array) -> str:
     >>> describe(np.array([[1, 2, 3]]), np.array([[1, 5, 4]]))
     '2 of 3 elements, by up to 3, first at [0, 1]: 2 for 5'
     """
-    same = (values == expected) | ((values != values) & (expected != expected))
+    same = _same(values, expected)
     places = np.argwhere(~same)
     if not len(places):
         return "other bits of the same values (a sign of zero, a NaN), or the dump's file is not the one of its index"

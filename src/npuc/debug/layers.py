@@ -1,17 +1,16 @@
-"""The tensors of one run of an integer network in the order in which they come about."""
+"""The tensors of one run of a network in the order in which they come about, float or integer, one layer at a time."""
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from npuc.engine import IntegerEngine
-from npuc.ir import Value, layer_name, value_name
+from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
+from npuc.ir import Graph, Value, layer_name, top
 from npuc.ir.dtypes import dtype_of, quant_of
 from npuc.tensors import plain
 
@@ -34,6 +33,8 @@ class LayerTensor:
     zero_point: int
     values: Array
     """As a file holds them: little-endian, row-major, in a type that NumPy's files have."""
+    computed: Array | None = None
+    """Which elements were computed, if not all: no later layer of a compiled model needs the others, which are 0 here."""
 
     @property
     def md5(self) -> str:
@@ -45,27 +46,78 @@ class LayerTensor:
         """What the integers of a quantized tensor stand for."""
         if not self.scale:
             return None
-        centred = self.values.astype(np.int64) - self.zero_point
-        return np.asarray((centred * self.scale).astype(np.float32))
+        return reals_of(self.values, self.scale, self.zero_point)
+
+
+Visit = Callable[[LayerTensor], bool]
+"""Gets each tensor as soon as it exists; True ends the run."""
+
+
+class Layers(Protocol):
+    """A network that can be run so that every tensor is seen."""
+
+    def trace(self, inputs: Mapping[str, Array], visit: Visit) -> None:
+        """Run it once."""
+
+
+def reals_of(integers: Array, scale: float, zero_point: int) -> Array:
+    """(q - zero point) x scale, as float32."""
+    return np.asarray(((integers.astype(np.int64) - zero_point) * scale).astype(np.float32))
 
 
 def layer_tensors(engine: IntegerEngine, inputs: Mapping[str, Array]) -> Iterator[LayerTensor]:
-    """The inputs, then the results of each layer as soon as it has run."""
-    seen: Counter[str] = Counter()
-
-    def tensor(value: Value, name: str, layer: str, kind: str, array: Array) -> LayerTensor:
-        seen[name] += 1
-        quantized = quant_of(value)
-        scale, zero = (quantized.scale, quantized.zero_point) if quantized is not None else (0.0, 0)
-        own = name if seen[name] == 1 else f"{name}#{seen[name]}"
-        return LayerTensor(own, layer, kind, dtype_of(value.type).name, scale, zero, as_stored(array))
-
+    """The inputs of an integer network, then the results of each layer as soon as it has run."""
+    names = engine.graph.distinct_names()
     steps = engine.trace(inputs)
     for port in engine.graph.inputs:
-        yield tensor(port.value, port.name, port.name, "input", inputs[port.name])
+        yield _tensor(port.value, names, port.name, "input", inputs[port.name])
     for op, results in steps:
         for value, array in zip(op.results, results, strict=True):
-            yield tensor(value, value_name(value) or op.name, layer_name(op) or op.name, op.name, array)
+            yield _tensor(value, names, layer_name(op) or op.name, op.name, array)
+
+
+def _tensor(value: Value, names: Mapping[Value, str], layer: str, kind: str, array: Array) -> LayerTensor:
+    quantized = quant_of(value)
+    scale, zero = (quantized.scale, quantized.zero_point) if quantized is not None else (0.0, 0)
+    return LayerTensor(names[value], layer, kind, dtype_of(value.type).name, scale, zero, as_stored(array))
+
+
+class IntegerLayers:
+    """An integer network in graph mode."""
+
+    def __init__(self, graph: Graph, threads: int = 1) -> None:
+        self.engine = IntegerEngine(graph, threads=threads)
+
+    def trace(self, inputs: Mapping[str, Array], visit: Visit) -> None:
+        """Run it once, op by op."""
+        for tensor in layer_tensors(self.engine, inputs):
+            if visit(tensor):
+                return
+
+
+class FloatLayers:
+    """A float network; it runs as a whole, and its tensors are seen afterwards."""
+
+    def __init__(self, graph: Graph, threads: int = 1) -> None:
+        self.graph = graph
+        self.engine = FloatEngine(graph, fetch=ALL_TENSORS, threads=threads)
+
+    def trace(self, inputs: Mapping[str, Array], visit: Visit) -> None:
+        """Run it once."""
+        names = self.graph.distinct_names()
+        found = self.engine.run(inputs)
+        for port in self.graph.inputs:
+            if visit(_tensor(port.value, names, port.name, "input", inputs[port.name])):
+                return
+        for op in self.graph.ops:
+            if isinstance(op, top.WeightOp):
+                continue
+            for value in op.results:
+                array = found.get(names[value])
+                if array is None:
+                    continue
+                if visit(_tensor(value, names, layer_name(op) or op.name, op.name, np.asarray(array))):
+                    return
 
 
 def as_stored(array: Array) -> Array:

@@ -1,20 +1,28 @@
-"""Samples for the bring-up of a board: inputs and outputs of a model as bare binary files (docs/debugging.md)."""
+"""Samples for the bring-up of a board: what goes into a model and what comes out, as bare binary files (docs/debugging.md).
+
+Of a compiled model also what each NPU subgraph reads and writes in DRAM, byte for byte as the machine has it.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from npuc.codegen.program import NpuSubgraph
 from npuc.debug.dump import drop
 from npuc.debug.layers import as_stored
 from npuc.files import make_folder, write_atomically
+from npuc.sim.functional import Simulator
 from npuc.tensors import file_names
 
 Array = np.ndarray[Any, Any]
+Quantization = Mapping[str, tuple[float, int]]
+"""Scale and zero point by the name of a tensor whose integers are stored."""
 INDEX = "sample.json"
 
 
@@ -27,36 +35,82 @@ class SampleWriter:
         drop(self.folder / INDEX)
         self._runs: list[dict[str, Any]] = []
 
-    def add(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
-        """Write a run."""
+    def add(
+        self,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        quantization: Quantization | None = None,
+        simulator: Simulator | None = None,
+    ) -> None:
+        """Write a run; with the simulator that it ran in, also what was in DRAM."""
         number = len(self._runs)
         make_folder(self.folder / f"run{number}")
-        self._runs.append(
-            {
-                "inputs": self._write(number, "input", inputs),
-                "outputs": self._write(number, "output", outputs),
-            }
-        )
+        known = quantization or {}
+        run = {
+            "inputs": self._write(number, "input", inputs, known),
+            "outputs": self._write(number, "output", outputs, known),
+        }
+        if simulator is not None:
+            run["npu"] = self._in_dram(number, simulator)
+        self._runs.append(run)
 
-    def _write(self, run: int, what: str, tensors: Mapping[str, Array]) -> list[dict[str, Any]]:
+    def _write(
+        self, run: int, what: str, tensors: Mapping[str, Array], quantization: Quantization
+    ) -> list[dict[str, Any]]:
         stems = file_names(tensors)
         found = []
         for number, (name, tensor) in enumerate(tensors.items()):
             array = as_stored(tensor)
-            file = f"run{run}/{what}{number}-{stems[name]}.bin"
-            data = array.tobytes()
-            with write_atomically(self.folder / file) as out:
-                out.write(data)
+            scale, zero_point = quantization.get(name, (0.0, 0))
             found.append(
                 {
                     "name": name,
                     "shape": list(array.shape),
                     "dtype": array.dtype.name,
-                    "bytes": len(data),
-                    "file": file,
+                    "scale": scale,
+                    "zero_point": zero_point,
+                    **self._file(f"run{run}/{what}{number}-{stems[name]}.bin", array.tobytes()),
                 }
             )
         return found
+
+    def _in_dram(self, run: int, simulator: Simulator) -> list[dict[str, Any]]:
+        """What NPU subgraphs read and wrote; their tensors are still there when all have run."""
+        found = []
+        for index, subgraph in enumerate(simulator.compiled.subgraphs):
+            if isinstance(subgraph, NpuSubgraph):
+                ends = {
+                    what: self._tensors(f"run{run}/npu{index}-{what}", names, simulator)
+                    for what, names in (("input", subgraph.inputs), ("output", subgraph.outputs))
+                }
+                found.append({"subgraph": subgraph.name, "inputs": ends["input"], "outputs": ends["output"]})
+        return found
+
+    def _tensors(self, stem: str, names: Sequence[str], simulator: Simulator) -> list[dict[str, Any]]:
+        stems, found = file_names(names), []
+        for number, name in enumerate(names):
+            one = simulator.compiled.tensor(name)
+            data = simulator.segments[one.segment][one.offset : one.offset + one.size].tobytes()
+            found.append(
+                {
+                    "name": name,
+                    "shape": list(one.shape),
+                    "order": list(one.order),
+                    "dtype": one.dtype,
+                    "scale": one.scale,
+                    "zero_point": one.zero_point,
+                    "segment": one.segment,
+                    "offset": one.offset,
+                    **self._file(f"{stem}{number}-{stems[name]}.bin", data),
+                }
+            )
+        return found
+
+    def _file(self, file: str, data: bytes) -> dict[str, Any]:
+        with write_atomically(self.folder / file) as out:
+            out.write(data)
+        md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
+        return {"bytes": len(data), "md5": md5, "file": file}
 
     def finish(self) -> Path:
         """Write the index."""

@@ -1,8 +1,13 @@
-"""What a network is made of, and where the time of a compiled one goes."""
+"""What a network is made of, and where the time of a compiled one goes.
+
+The module can be called: `npuc.profile("model.npu")` is `npuc.profile.profile("model.npu")`.
+"""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,3 +28,13 @@ def profile(model: CompiledModel | Path | str, *, host: bool = True) -> dict[str
 
     compiled = load_compiled(model) if isinstance(model, str | Path) else model
     return report_of(compiled, simulate(compiled), host_times(compiled, measure=host)).as_dict()
+
+
+class _Callable(ModuleType):
+    """`npuc.profile` is a package and a function: a package is what Python puts under that name once it is imported."""
+
+    def __call__(self, model: CompiledModel | Path | str, *, host: bool = True) -> dict[str, Any]:
+        return profile(model, host=host)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -1,56 +1,92 @@
-"""Two profiles side by side: what a layer took in one and in the other."""
+"""Two profiles side by side: what a layer took in one and in the other, and what limits it in each."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from npuc.profile.report import Figures, Report
+from npuc.profile.report import Report
 
 
 @dataclass(frozen=True)
 class Change:
-    """A layer in two models; None where a model does not have it. Times are microseconds."""
+    """A layer, or a subgraph of the CPU, in two models; None where a model does not have it. Times are microseconds."""
 
     name: str
     before: float | None
     after: float | None
+    limits: tuple[str, str] = ("", "")
+    """What limits it in each; empty for what runs on the CPU."""
 
     @property
     def difference(self) -> float:
         """What it takes more."""
         return (self.after or 0.0) - (self.before or 0.0)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "name": self.name,
+            "a": self.before,
+            "b": self.after,
+            "difference": self.difference,
+            "a_limited_by": self.limits[0],
+            "b_limited_by": self.limits[1],
+        }
+
 
 def compare(a: Report, b: Report) -> dict[str, Any]:
-    """The summaries of both, and their layers by name, the greatest change first."""
-    changes = sorted(changes_of(a, b), key=lambda one: -abs(one.difference))
+    """The summaries of both, and by name their layers and what they have on the CPU, the greatest change first."""
     before, after = a.as_dict(), b.as_dict()
     return {
         "a": {key: before[key] for key in ("model", "target", "summary")},
         "b": {key: after[key] for key in ("model", "target", "summary")},
-        "layers": [
-            {"name": one.name, "a": one.before, "b": one.after, "difference": one.difference}
-            for one in changes
-        ],
+        "layers": _ranked(changes_of(a, b)),
+        "host": _ranked(_matched(_host(a), _host(b))),
     }
 
 
 def changes_of(a: Report, b: Report) -> list[Change]:
     """The layers of two models; the n-th of a name belongs to the n-th of that name."""
-    before, after = _times(a), _times(b)
-    return [Change(key[0], before.get(key), after.get(key)) for key in dict.fromkeys((*before, *after))]
+    return _matched(_layers(a), _layers(b))
 
 
-def _times(report: Report) -> dict[tuple[str, int], float]:
+_Entry = tuple[str, float, str]
+"""Name, microseconds, limit."""
+
+
+def _matched(a: Iterable[_Entry], b: Iterable[_Entry]) -> list[Change]:
+    both = _numbered(a), _numbered(b)
+    changes = []
+    for key in dict.fromkeys((*both[0], *both[1])):
+        (before, left), (after, right) = (one.get(key, (None, "")) for one in both)
+        changes.append(Change(key[0], before, after, (left, right)))
+    return changes
+
+
+def _numbered(entries: Iterable[_Entry]) -> dict[tuple[str, int], tuple[float | None, str]]:
     seen: Counter[str] = Counter()
-    found: dict[tuple[str, int], float] = {}
-    for layer in report.layers:
-        found[layer.name, seen[layer.name]] = _microseconds(report, layer)
-        seen[layer.name] += 1
+    found: dict[tuple[str, int], tuple[float | None, str]] = {}
+    for name, time, limit in entries:
+        found[name, seen[name]] = time, limit
+        seen[name] += 1
     return found
 
 
-def _microseconds(report: Report, layer: Figures) -> float:
-    return layer.cycles / report.machine.clock * 1e6
+def _layers(report: Report) -> list[_Entry]:
+    return [(one.name, one.cycles / report.machine.clock * 1e6, one.limited_by) for one in report.layers]
+
+
+def _host(report: Report) -> list[_Entry]:
+    """Subgraphs by their layers: their own names are only numbers."""
+    return [
+        (", ".join(one.layers) or one.name, one.seconds * 1e6, "")
+        for one in report.host
+        if one.seconds is not None
+    ]
+
+
+def _ranked(changes: list[Change]) -> list[dict[str, Any]]:
+    return [one.as_dict() for one in sorted(changes, key=lambda one: -abs(one.difference))]

@@ -8,6 +8,7 @@ from time import perf_counter
 import numpy as np
 
 from npuc.codegen.program import CompiledModel, CpuSubgraph
+from npuc.engine.custom import open_session
 from npuc.errors import EngineError
 from npuc.ir.dtypes import dtype_of
 
@@ -46,7 +47,7 @@ def _seconds(compiled: CompiledModel, subgraph: CpuSubgraph, threads: int) -> fl
     inputs = {one.name: np.zeros(one.shape, dtype_of(one.dtype).numpy) for one in tensors}
     taken = []
     try:
-        session = ort.InferenceSession(subgraph.model, options, providers=["CPUExecutionProvider"])
+        session = open_session(subgraph.model, options)
         for _ in range(1 + _RUNS):
             start = perf_counter()
             session.run(list(subgraph.outputs), inputs)

@@ -1,6 +1,7 @@
 """The HTML report: one file with its data, its style and its script in it, which asks the network for nothing.
 
-`page.html` is the page without data. Names from a model get into it as JSON only, and onto the screen as text only.
+The folder `web` has the page in pieces, without data. Names from a model get into it as JSON only, and onto the screen as
+text only.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import numpy as np
 
 from npuc.codegen.isa import BY_OPCODE, QUEUES
 from npuc.codegen.program import CompiledModel, NpuSubgraph
+from npuc.profile.drawing import draw
+from npuc.profile.network import network_of
 from npuc.profile.occupancy import boxes
 from npuc.profile.report import Report
 from npuc.profile.work import heads
@@ -21,16 +24,34 @@ from npuc.sim.cycles import Timeline
 Array = np.ndarray[Any, Any]
 MOST_SPANS = 60_000
 """Instructions that a page shows one by one; of more, neighbours that a screen cannot tell apart are joined."""
-_MARK = "/*DATA*/"
+_SCRIPTS = ("base", "summary", "table", "timeline", "roofline", "graph")
+"""In the order in which they run."""
 
 
 def html_page(compiled: CompiledModel, timeline: Timeline, report: Report) -> str:
     """The page of a model."""
-    data = {**report.as_dict(), **_pictures(compiled, timeline)}
+    data = {**report.as_dict(), **_pictures(compiled, timeline), "network": _network(compiled)}
     # In a script element only "<" can end the text; JSON may spell it otherwise.
     text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    template = (files("npuc.profile") / "page.html").read_text(encoding="utf-8")
-    return template.replace(_MARK, text, 1)
+    script = "\n".join(_piece(f"{name}.js") for name in _SCRIPTS)
+    page = _piece("page.html").replace("/*STYLE*/", _piece("page.css"), 1).replace("/*SCRIPT*/", script, 1)
+    return page.replace("/*DATA*/", text, 1)
+
+
+def _piece(name: str) -> str:
+    return (files("npuc.profile") / "web" / name).read_text(encoding="utf-8")
+
+
+def _network(compiled: CompiledModel) -> dict[str, Any]:
+    """The graph of the network and where it is drawn; of an edge, the points between its ends."""
+    graph = network_of(compiled)
+    drawn = draw(len(graph.nodes), graph.edges)
+    return {
+        "nodes": [{**vars(node), "at": at} for node, at in zip(graph.nodes, drawn.places, strict=True)],
+        "edges": [[*edge, line[1:-1]] for edge, line in zip(graph.edges, drawn.lines, strict=True)],
+        "width": drawn.width,
+        "ranks": drawn.ranks,
+    }
 
 
 def _pictures(compiled: CompiledModel, timeline: Timeline) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def groups_of(compiled: CompiledModel) -> list[PlannedGroup]:
     """The groups of all subgraphs."""
     found: list[PlannedGroup] = []
     for name in (one.name for one in compiled.subgraphs if isinstance(one, NpuSubgraph)):
-        entries = _entry(compiled, name).get("groups")
+        entries = entry_of(compiled, name).get("groups")
         for entry in entries if isinstance(entries, list) else []:
             if not isinstance(entry, list) or len(entry) != 3 or not all(type(n) is int for n in entry):
                 return []
@@ -42,7 +42,7 @@ def bounds_of(compiled: CompiledModel) -> dict[str, int]:
     """The lower bounds of all subgraphs, one after the other."""
     schedule = compiled.metadata.get("schedule")
     names = list(schedule) if isinstance(schedule, dict) else []
-    stated = [_entry(compiled, name).get("bounds") for name in names]
+    stated = [entry_of(compiled, name).get("bounds") for name in names]
     found: dict[str, int] = {}
     for key in BOUNDS:
         values = [one.get(key) if isinstance(one, dict) else None for one in stated]
@@ -51,7 +51,8 @@ def bounds_of(compiled: CompiledModel) -> dict[str, int]:
     return found
 
 
-def _entry(compiled: CompiledModel, name: str) -> dict[str, Any]:
+def entry_of(compiled: CompiledModel, name: str) -> dict[str, Any]:
+    """The notes on a subgraph; empty if there are none."""
     schedule = compiled.metadata.get("schedule")
     entry = schedule.get(name) if isinstance(schedule, dict) else None
     return entry if isinstance(entry, dict) else {}

@@ -23,7 +23,7 @@ from npuc.sim.cycles import SubgraphTimeline, Timeline
 from npuc.target import Target
 
 _MATRIX, _VECTOR = QUEUES.index("matrix"), QUEUES.index("vector")
-_BYTES = ("weights_in", "features_in", "features_out", "shared")
+_BYTES = ("weights_in", "weights_decoded", "features_in", "features_out", "shared")
 
 
 @dataclass
@@ -54,12 +54,14 @@ class Figures:
     """Cycles in which an engine worked for it, of all cores."""
     vector: int = 0
     dma: int = 0
-    """Cycles in which the DRAM channel moved its data."""
+    """Cycles in which the DRAM channel moved its data, or what it had brought was decoded."""
     macs: int = 0
     """Multiply-adds that its instructions do; what tiles compute twice counts twice."""
     ideal: float = 0.0
     """Cycles of one array that is in use as a whole for the same multiply-adds."""
     weights_in: int = 0
+    weights_decoded: int = 0
+    """Bytes of constants in local memory: more than came, if they are compressed in DRAM."""
     features_in: int = 0
     features_out: int = 0
     shared: int = 0

@@ -10,7 +10,7 @@ import numpy as np
 
 from npuc.codegen.isa import BY_NAME, BY_OPCODE, QUEUES
 from npuc.codegen.program import SHARED, CompiledModel, NpuSubgraph
-from npuc.profile.work import heads
+from npuc.profile.work import heads, on_channel
 from npuc.sim.cycles import Timeline
 from npuc.target import Target
 
@@ -93,7 +93,7 @@ def _clock(compiled: CompiledModel) -> int:
 def _add_bytes(found: Profile, layers: list[LayerTime], records: Array, core: int) -> None:
     for name, key in (("load", "loaded"), ("store", "stored")):
         one = records[records["opcode"] == BY_NAME[name].opcode]
-        sizes = one["size"].astype(np.int64).prod(axis=1)
+        sizes = on_channel(one)
         shared = one["segment"] == SHARED
         found.shared += int(sizes[shared].sum())
         # What all cores load at once crosses the channel once.

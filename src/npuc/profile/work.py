@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.isa import BY_NAME, DTYPES, MULTICAST, RECORD
+from npuc.codegen.isa import BY_NAME, COMPRESSED, DTYPES, MULTICAST, RECORD
 from npuc.codegen.program import SHARED
 from npuc.target import Target
 
@@ -60,13 +60,14 @@ def _rate(target: Target, activation: int, weight: int) -> float:
 
 
 def moved(stream: Array, core: int, layers: int) -> dict[str, Array]:
-    """By layer, the bytes of constants and of feature maps from DRAM, into it, and both ways to the shared memory."""
+    """By layer, the bytes of constants (as they come and as they are in use) and of feature maps from DRAM, into it, and both
+    ways to the shared memory."""
     known = heads(stream)
-    names = ("weights_in", "features_in", "features_out", "shared")
+    names = ("weights_in", "weights_decoded", "features_in", "features_out", "shared")
     found = {name: np.zeros(layers, np.int64) for name in names}
     for name in ("load", "store"):
         one = known[known["opcode"] == BY_NAME[name].opcode]
-        sizes = one["size"].astype(np.int64).prod(axis=1)
+        sizes = on_channel(one)
         shared, constant = one["segment"] == SHARED, one["segment"] == 0
         counted = ~shared & crosses(one, core)
         into = {
@@ -76,6 +77,21 @@ def moved(stream: Array, core: int, layers: int) -> dict[str, Array]:
         }
         for key, chosen in into.items():
             np.add.at(found[key], one["layer"][chosen], sizes[chosen])
+        if name == "load":
+            chosen = counted & constant
+            np.add.at(found["weights_decoded"], one["layer"][chosen], decoded(one[chosen]))
+    return found
+
+
+def on_channel(transfers: Array) -> Array:
+    """The bytes of transfers on their channel: of compressed constants, those of their stream."""
+    found: Array = np.where((transfers["flags"] & COMPRESSED) != 0, transfers["stored"], decoded(transfers))
+    return found
+
+
+def decoded(transfers: Array) -> Array:
+    """The bytes of transfers in local memory."""
+    found: Array = transfers["size"].astype(np.int64).prod(axis=1)
     return found
 
 

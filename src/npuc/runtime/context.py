@@ -14,7 +14,8 @@ import numpy as np
 from npuc.codegen.program import CompiledModel, Conversion, CpuSubgraph, NpuSubgraph, Tensor
 from npuc.errors import DeviceError, EngineError, NpucError
 from npuc.ir.dtypes import dtype_of
-from npuc.runtime.device import Device
+from npuc.runtime import record
+from npuc.runtime.device import Device, Loaded
 from npuc.runtime.host import HostModels, to_integers, to_reals
 from npuc.runtime.tensors import Port, Ports
 
@@ -29,7 +30,7 @@ class Context:
     ) -> None:
         self._model, self._ports, self._host, self._threads = model, ports, host, threads
         self._device = device.name
-        self._loaded = self._guard(device.load, model, threads)
+        self._loaded = self._load(device)
         self._tensors = {tensor.name: tensor for tensor in model.tensors}
         self._own = {name: self._view(tensor) for name, tensor in self._tensors.items()}
         self._memory = dict(self._own)
@@ -68,6 +69,11 @@ class Context:
         self._memory.clear()
         self._steps.clear()
         self._guard(self._loaded.close)
+
+    @record.spans("load", lambda self, device: self._model.name, lambda self, device: {"device": device.name})
+    def _load(self, device: Device) -> Loaded:
+        loaded: Loaded = self._guard(device.load, self._model, self._threads)
+        return loaded
 
     def _put(self, port: Port, value: Array) -> None:
         tensor = port.tensor
@@ -119,10 +125,25 @@ class Context:
         return [partial(self._convert, one) for one in subgraph.conversions if one not in self._ports.skipped]
 
     def _on_device(self, number: int) -> None:
-        cycles = self._guard(self._loaded.execute, number)
+        cycles = self._execute(number)
         if cycles is not None:
             self._cycles = (self._cycles or 0) + cycles
 
+    @record.spans(
+        "npu",
+        lambda self, number: self._model.subgraphs[number].name,
+        lambda self, number: {"device": self._device},
+        lambda cycles: {"cycles": cycles},
+    )
+    def _execute(self, number: int) -> int | None:
+        cycles: int | None = self._guard(self._loaded.execute, number)
+        return cycles
+
+    @record.spans(
+        "cpu",
+        lambda self, number, subgraph: subgraph.name,
+        lambda self, number, subgraph: {"layers": list(subgraph.reasons)},
+    )
     def _on_host(self, number: int, subgraph: CpuSubgraph) -> None:
         found = self._host.run(
             number, {name: np.ascontiguousarray(self._memory[name]) for name in subgraph.inputs}
@@ -130,6 +151,7 @@ class Context:
         for name, value in found.items():
             self._write(name, value, subgraph.name)
 
+    @record.spans("cpu", lambda self, one: f"convert to {one.result}")
     def _convert(self, one: Conversion) -> None:
         value, result = self._memory[one.source], self._tensors[one.result]
         if result.scale:

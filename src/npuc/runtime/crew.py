@@ -7,6 +7,7 @@ from threading import Lock, Thread, current_thread
 from time import monotonic
 
 from npuc.errors import NpucError, QueueFullError, ShutdownError
+from npuc.runtime import record
 from npuc.runtime.channel import Channel, Closed, Full
 from npuc.runtime.job import Job
 
@@ -19,7 +20,7 @@ class Crew:
 
     def __init__(self, limit: int, name: str) -> None:
         self._queue: Channel[Job] = Channel(limit)
-        self._name = name
+        self._name, self._title = name, record.title(f"queue of {name}")
         self._threads: list[Thread] = []
         self._running: set[Job] = set()
         self._lock = Lock()
@@ -35,14 +36,22 @@ class Crew:
         self._threads.append(thread)
         thread.start()
 
+    @record.spans(
+        "submit",
+        lambda self, job, *_: f"job {job.number}",
+        lambda self, job, client="", *_: {"client": client},
+    )
     def submit(self, job: Job, client: str = "", timeout: float | None = None) -> None:
         """Queue a job; waits for room."""
         try:
+            record.sent(job)
             self._queue.put(job, client, timeout)
+            record.queued(job, self._title)
         except Full:
             raise QueueFullError(f"no room in the queue after {timeout:g} s", where=self._name) from None
         except Closed:
             raise self._aborted or self._shut() from None
+        record.level(self._title, len(self._queue))
 
     def put_back(self, job: Job) -> None:
         """Let another worker try a job."""
@@ -83,6 +92,7 @@ class Crew:
                 job = self._queue.take()
             except Closed:
                 return
+            record.level(self._title, len(self._queue))
             with self._lock:
                 aborted = self._aborted
                 self._running.add(job)
@@ -90,10 +100,17 @@ class Crew:
                 if aborted is not None:
                     job._end(error=aborted)
                 elif job._start(device):
-                    going = work(job)
+                    going = self._do(job, work)
             finally:
                 with self._lock:
                     self._running.discard(job)
+
+    @record.spans(
+        "job", lambda self, job, work: f"job {job.number}", lambda self, job, work: {"attempt": job.attempts}
+    )
+    def _do(self, job: Job, work: Work) -> bool:
+        record.begun(job)
+        return work(job)
 
     def _shut(self) -> ShutdownError:
         return ShutdownError("it was closed before the job was finished", where=self._name)

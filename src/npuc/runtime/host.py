@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from npuc.codegen.program import CompiledModel, CpuSubgraph, Tensor
+from npuc.engine.custom import open_session
 from npuc.engine.kernels import eltwise
 from npuc.errors import EngineError
 from npuc.ir.dtypes import dtype_of
@@ -63,7 +64,5 @@ class HostModels:
                 options = ort.SessionOptions()
                 options.intra_op_num_threads = self._threads
                 options.log_severity_level = 3
-                self._sessions[index] = ort.InferenceSession(
-                    subgraph.model, options, providers=["CPUExecutionProvider"]
-                )
+                self._sessions[index] = open_session(subgraph.model, options)
             return self._sessions[index]

@@ -5,18 +5,21 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from itertools import count
 from threading import Condition
 from typing import Any, Literal
 
 import numpy as np
 
 from npuc.errors import JobCancelledError, JobTimeoutError
+from npuc.runtime import record
 
 Array = np.ndarray[Any, Any]
 Callback = Callable[["Job"], None]
 State = Literal["waiting", "running", "done", "failed"]
 
 _log = logging.getLogger("npuc.runtime")
+_numbers = count(1)
 
 
 class Job:
@@ -25,6 +28,8 @@ class Job:
     def __init__(
         self, inputs: Any, outputs: Mapping[str, Array] | None = None, callback: Callback | None = None
     ) -> None:
+        self.number = next(_numbers)
+        """From 1 in every process."""
         self.inputs, self.outputs = inputs, outputs
         self.state: State = "waiting"
         self.device: str | None = None
@@ -48,6 +53,7 @@ class Job:
         """Why it failed; None if it did not, or has not yet."""
         return self._error
 
+    @record.spans("wait", lambda self, timeout=None: f"for job {self.number}")
     def result(self, timeout: float | None = None) -> dict[str, Array]:
         """The outputs, once they are there; the error of the job; `JobTimeoutError` after `timeout` seconds."""
         with self._changed:

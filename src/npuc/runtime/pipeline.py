@@ -17,6 +17,7 @@ from threading import Event, Lock, Semaphore, Thread
 from typing import Any
 
 from npuc.errors import UsageError
+from npuc.runtime import record
 from npuc.runtime.channel import Channel, Closed
 
 
@@ -74,6 +75,7 @@ class _Flow:
         self._room = Semaphore(most)
         self._stopped = Event()
         self._threads: list[Thread] = []
+        self._titles = [record.title(f"queue of stage {stage.title}") for stage in stages]
 
     def results(self, items: Iterable[Any]) -> Generator[Any, None, None]:
         """Start everything and give out what comes."""
@@ -121,6 +123,7 @@ class _Flow:
                 if self._stopped.is_set():
                     return
                 self._channels[0].put(_Item(number, value))
+                self._level(0)
                 number += 1
         except Closed:
             return
@@ -132,6 +135,17 @@ class _Flow:
     def _put(self, number: int, item: _Item) -> None:
         with suppress(Closed):
             self._channels[number].put(item)
+            self._level(number)
+
+    @record.spans(
+        "stage", lambda self, stage, item: stage.title, lambda self, stage, item: {"item": item.number}
+    )
+    def _apply(self, stage: Stage, item: _Item) -> Any:
+        return stage.function(item.value)
+
+    def _level(self, number: int) -> None:
+        if number < len(self._titles):
+            record.level(self._titles[number], len(self._channels[number]))
 
     def _work(self, number: int, stage: Stage, left: list[int], lock: Any) -> None:
         while True:
@@ -139,9 +153,10 @@ class _Flow:
                 item = self._channels[number].take()
             except Closed:
                 break
+            self._level(number)
             if item.error is None:
                 try:
-                    item.value = stage.function(item.value)
+                    item.value = self._apply(stage, item)
                 except Exception as error:
                     item.value, item.error = None, error
             self._put(number + 1, item)

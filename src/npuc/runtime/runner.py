@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.file import load_compiled
+from npuc.codegen.file import load_compiled, open_compiled
 from npuc.codegen.program import CompiledModel
 from npuc.errors import DeviceError, UsageError
+from npuc.runtime import record
 from npuc.runtime.context import Context
 from npuc.runtime.crew import Crew
 from npuc.runtime.device import Device, open_device
@@ -34,7 +35,8 @@ class Runner:
 
     `device` is a name or a `Device`. `raw` takes and gives the integers of the NPU instead of reals. `workers` is how many
     jobs run at once, each with memory of its own that is made when it is first needed; `threads` is how many threads one
-    job may use on the host. `verify` false does not compare the file with its checksum, for models of many megabytes.
+    job may use on the host. The weights of a file are compared with their checksums by the first run, all else at once;
+    `verify` false leaves checksums out.
 
     >>> with Runner("model.npu") as runner:  # doctest: +SKIP
     ...     scores = runner.run("cat.jpg")["scores"]
@@ -55,9 +57,16 @@ class Runner:
         for name, value in (("workers", self._workers), ("threads", threads), ("queue", queue)):
             if value < 1:
                 raise UsageError(f"{name} is {value}, and must be at least 1")
-        if not isinstance(model, CompiledModel):
-            model = load_compiled(model, verify=verify)
-        self.model = model
+        self._prove: Callable[[], None] | None = None
+        """Compares the weights with their checksums; None once they have been."""
+        self._proving = Lock()
+        if isinstance(model, CompiledModel):
+            pass
+        elif verify:
+            model, self._prove = open_compiled(model)
+        else:
+            model = load_compiled(model, verify=False)
+        self._model = model
         self._raw = raw
         self._ports = ports_of(model, raw)
         self._pictures = pictures_of(model)
@@ -66,7 +75,7 @@ class Runner:
         host = HostModels(model, threads)
         where = f"the runner of '{model.name}'"
         self._contexts: Share[Context] = Share(
-            lambda: Context(model, self._ports, self._device, host, threads),
+            lambda: Context(self.model, self._ports, self._device, host, threads),
             Context.close,
             self._workers,
             where,
@@ -75,6 +84,15 @@ class Runner:
         self._hired = 0
         self._closed = False
         self._lock = Lock()
+
+    @property
+    def model(self) -> CompiledModel:
+        """The model, its weights compared with their checksums: the first call, or the first run, does that."""
+        with self._proving:
+            if self._prove is not None:
+                self._prove()
+                self._prove = None
+        return self._model
 
     @property
     def device(self) -> str:
@@ -156,8 +174,13 @@ class Runner:
             job._end(error=error)
         return True
 
+    @record.spans("cpu", lambda self, inputs: "prepare inputs")
+    def _arrays(self, inputs: Any) -> dict[str, Array]:
+        return arrays_of(inputs, self._ports, self._pictures, self._raw)
+
+    @record.spans("run", lambda self, *_: self._model.name, lambda self, *_: {"device": self.device})
     def _run(self, inputs: Any, outputs: Mapping[str, Array] | None) -> tuple[dict[str, Array], int | None]:
-        arrays = arrays_of(inputs, self._ports, self._pictures, self._raw)
+        arrays = self._arrays(inputs)
         rows = rows_of(arrays, self._ports)
         outputs = outputs or {}
         check_outputs(outputs, self._ports.outputs, rows)

@@ -8,6 +8,7 @@ from threading import Condition, Event, Lock
 from typing import Generic, TypeVar
 
 from npuc.errors import ShutdownError
+from npuc.runtime import record
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ class Share(Generic[T]):
                 waiter = _Waiter[T]()
                 self._waiting.append(waiter)
         if waiter is not None:
-            waiter.woken.wait()
+            self._wait(waiter)
             if waiter.item is not None:
                 return waiter.item
             if not waiter.may_make:
@@ -96,6 +97,10 @@ class Share(Generic[T]):
                 self._lose()
         with self._returned:
             return self._returned.wait_for(lambda: self._made == 0, timeout)
+
+    @record.spans("wait", lambda self, waiter: f"for a worker of {self._name}")
+    def _wait(self, waiter: _Waiter[T]) -> None:
+        waiter.woken.wait()
 
     def _lose(self) -> None:
         """There is one less; whoever waits first may make another."""

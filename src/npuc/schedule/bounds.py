@@ -2,7 +2,8 @@
 
 *Roofline*: the longest of the matrix engine's cycles, the vector engine's, and the compulsory bytes (constants once, inputs,
 outputs) over the bandwidth. *Buffered*: an ideal machine runs the layers in order, with nothing lost at starts and seams,
-and its DMA runs ahead of the layer at work by as many bytes as local memory could hold.
+and its DMA runs ahead of the layer at work by as many bytes as local memory could hold. On a machine with a weight decoder,
+the constants of a layer count as the codec stores them in one block; in pieces they may come to a little less.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Bounds:
     """Cycles of the matrix engine, at the array's own fit."""
     vector: int
     bytes: int
-    """Compulsory bytes."""
+    """Compulsory bytes; constants as they are in DRAM."""
     roofline: int
     buffered: int
 
@@ -57,6 +58,8 @@ def bounds(network: Network, target: Target, cores: int | None = None) -> Bounds
         matrix += work["matrix"]
         vector += work["vector"]
         size = layer.constant_size((0, layer.channels))
+        if costs.decoder is not None:
+            size = network.stored.size(layer, (0, layer.channels))
         total += size
         wanted += size
         # The two engines may work on parts of one layer at a time, and on neighbours; the longer one counts.

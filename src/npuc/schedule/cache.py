@@ -25,6 +25,7 @@ from npuc import __version__
 from npuc.errors import OutputError, ScheduleError
 from npuc.files import write_atomically
 from npuc.schedule.candidates import Candidates, Tiling, layer_key
+from npuc.schedule.compression import digest
 from npuc.schedule.cost import Costs
 from npuc.schedule.decisions import Settled
 from npuc.schedule.layers import Tensor
@@ -119,7 +120,8 @@ def code() -> str:
     """A hash of the code that decides: what another scheduler found is not what this one finds."""
     found = sha256(__version__.encode())
     package = Path(__file__).parent.parent
-    for path in sorted([*package.glob("schedule/**/*.py"), package / "codegen/compiler.py"]):
+    deciding = [package / "codegen" / name for name in ("compiler.py", "trim.py", "ways.py")]
+    for path in sorted([*package.glob("schedule/**/*.py"), *deciding]):
         found.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()
 
@@ -132,7 +134,7 @@ def key_of(network: Network, target: Target, options: Mapping[str, Any]) -> str:
         return numbers.setdefault(tensor.storage, len(numbers))
 
     cutter = Cutter(Costs(target))
-    described = {
+    described: dict[str, Any] = {
         "code": code(),
         "target": target.fingerprint_text,
         "options": options,
@@ -143,4 +145,6 @@ def key_of(network: Network, target: Target, options: Mapping[str, Any]) -> str:
         "ports": [[number(t), t.shape, t.dtype] for t in (*network.inputs, *network.outputs)],
         "inputs": len(network.inputs),
     }
+    if cutter.costs.decoder is not None:
+        described["constants"] = digest(network.layers)
     return sha256(json.dumps(described, sort_keys=True, default=str).encode()).hexdigest()

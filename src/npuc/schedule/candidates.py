@@ -66,7 +66,7 @@ def layer_key(layer: Layer, cutter: Cutter) -> str:
             [tensor.shape, tensor.dtype, tensor.view_of is not None, tensor.storage.shape]
             for tensor in (*layer.inputs, *layer.outputs)
         ],
-        [layer.granule, layer.channels, layer.channel_step, layer.in_place, layer.need is None],
+        [layer.granule, layer.channels, layer.channel_step, layer.in_place, layer.need is None, layer.sums],
         [layer.constant_size((0, layer.channels)), layer.scratch(whole)],
         drafts,
     ]

@@ -42,10 +42,25 @@ class Costs:
         """The least bytes that move at once."""
         return int(self.target.memory.dram.burst)
 
+    @cached_property
+    def decoder(self) -> Fraction | None:
+        """Bytes a cycle that a core decodes; None if there is no decoder, or one that is slower than DRAM: it would only hold
+        loads up."""
+        found = self.target.memory.weight_decoder
+        rate = (
+            Fraction(found.bytes_per_cycle(self.target.compute.clock)) if found is not None else Fraction(0)
+        )
+        return rate if rate >= self.bytes_per_cycle else None
+
     def transfer(self, runs: int, run: int) -> int:
         """Cycles of data of `runs` runs of `run` bytes."""
         total = runs * (-(-run // self.burst) * self.burst)
         return ceil(Fraction(total) / self.bytes_per_cycle)
+
+    def decoded(self, stored: int, size: int) -> int:
+        """Cycles of a load of `size` bytes that are compressed to `stored`."""
+        assert self.decoder is not None
+        return max(self.transfer(1, stored), ceil(size / self.decoder))
 
     def cycles(self, draft: Draft) -> int:
         """Cycles of an instruction of the matrix or vector engine."""
@@ -87,6 +102,8 @@ class Costs:
                 return -(-_PASSES[draft.opcode] * f["rows"] * f["width"] // lanes)
             case "resize":
                 return -(-_PASSES["resize"] * f["n"] * f["out_h"] * f["out_w"] * f["c"] // lanes)
+            case "custom":
+                return -(-f["work"] // lanes)
         raise AssertionError(draft.opcode)
 
     def _conv(self, f: dict[str, Any]) -> Any:

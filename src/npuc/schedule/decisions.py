@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from npuc.schedule.pieces import Choices
 
@@ -25,13 +25,15 @@ class Group:
     """One layer whose output channels are shared out among cores."""
     alone: bool = False
     """Its tiles are not shared out among cores."""
+    by_inputs: bool = False
+    """One layer that is cut by its input channels, whose parts add up."""
 
     def describe(self, names: list[str]) -> dict[str, Any]:
         """As a schedule file states it."""
         made: dict[str, Any] = {"layers": names[self.first : self.last], "tiles": self.tiles}
         if self.tiles > 1:
             made["resident_weights"] = self.resident_weights
-        for name in ("moved", "by_channels", "alone"):
+        for name in ("moved", "by_channels", "alone", "by_inputs"):
             if getattr(self, name):
                 made[name] = True
         return made
@@ -55,6 +57,21 @@ class Decisions:
         )
 
 
+Placing = Literal["packed", "around", "apart"]
+
+
+@dataclass(frozen=True)
+class Late:
+    """Loads that come just in time, so that a program is faster, or takes less local memory."""
+
+    memory: int
+    """Bytes of local memory that it takes."""
+    margin: float
+    """How much earlier loads come than they have to, as a part of the cycles of the program."""
+    placing: Placing
+    """Objects are packed all at once; or those that are loaded go around the others, or apart from the banks at work."""
+
+
 @dataclass(frozen=True)
 class Settled:
     """All that a search finds out about a subgraph: its program follows from it."""
@@ -65,3 +82,7 @@ class Settled:
     """Bytes of local memory that groups are planned with."""
     cores: int = 1
     """Cores that share the work."""
+    local_memory: int = 0
+    """Bytes of local memory that may be used; 0: all that the machine has."""
+    late: Late | None = None
+    """None: loads come as early as there is room for them."""

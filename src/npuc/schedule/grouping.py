@@ -80,8 +80,10 @@ class Grouping:
     pins: Pins = NOTHING
     candidates: Candidates = field(default_factory=Candidates)
     _keys: dict[Layer, str] = field(default_factory=dict)
+    _on_chip: dict[int, list[Tensor]] = field(default_factory=dict)
     _sizes: dict[Layer, int] = field(default_factory=dict)
     _pairs: dict[Layer, int] = field(default_factory=dict)
+    _loaded: dict[Layer, int] = field(default_factory=dict)
     _rows: dict[tuple[int, int, int, int], dict[Tensor, Rows] | None] = field(default_factory=dict)
 
     @cached_property
@@ -104,6 +106,12 @@ class Grouping:
         return found
 
     @cached_property
+    def last_use(self) -> dict[Tensor, int]:
+        """Storage to the last layer that reads it; results are read after all layers."""
+        found = {tensor: max(self.uses.get(tensor, [-1])) for tensor in self.made}
+        return {**found, **{tensor.storage: len(self.network.layers) for tensor in self.network.outputs}}
+
+    @cached_property
     def crossing(self) -> list[list[Tensor]]:
         """For each cut (before layer i), the tensors that were made before and are read after."""
         count = len(self.network.layers)
@@ -124,7 +132,9 @@ class Grouping:
 
     def on_chip(self, cut: int) -> list[Tensor]:
         """What is in local memory at a cut whose tensors stay there."""
-        return [tensor for tensor in self.crossing[cut] if not self.is_far(tensor, cut)]
+        if cut not in self._on_chip:
+            self._on_chip[cut] = [tensor for tensor in self.crossing[cut] if not self.is_far(tensor, cut)]
+        return self._on_chip[cut]
 
     # Costs
 
@@ -133,6 +143,18 @@ class Grouping:
         if layer not in self._sizes:
             self._sizes[layer] = layer.constant_size((0, layer.channels))
         return self._sizes[layer]
+
+    def loaded_constants(self, layer: Layer) -> int:
+        """Bytes that the constants of a layer take of the DRAM channel: of compressed ones those that are stored, and no
+        fewer than it moves while they are decoded."""
+        decoder = self.cutter.costs.decoder
+        if decoder is None:
+            return self.constants_of(layer)
+        if layer not in self._loaded:
+            waits = self.constants_of(layer) * self.cutter.costs.bytes_per_cycle / decoder
+            stored = self.network.stored.size(layer, (0, layer.channels))
+            self._loaded[layer] = max(stored, int(waits))
+        return self._loaded[layer]
 
     def _chunks(self, layer: Layer) -> int:
         """Bytes of constants that have to be there at once: the piece at work and the next."""
@@ -151,10 +173,21 @@ class Grouping:
         """Bytes that a layer needs to run whole."""
         layer = self.network.layers[index]
         held = {tensor.storage for tensor in layer.inputs} | set(layer.outputs)
+        parts = 0
+        if layer.sums:
+            parts = 2 * aligned(layer.sum_size)
+            if (
+                not resident_in
+                or self.made[layer.inputs[0].storage] < 0
+                or self.is_far(layer.inputs[0].storage, index)
+            ):
+                held = set(layer.outputs)  # the operand comes with the weights
+                low, high = self.cutter.channel_cuts(layer)[0]
+                parts += 2 * aligned((high - low) * layer.inputs[0].itemsize)
         if resident_in and resident_out:
             after = set(self.on_chip(index + 1))
             held |= {tensor for tensor in self.on_chip(index) if tensor in after}
-        size = sum(aligned(tensor.size) for tensor in held)
+        size = parts + sum(aligned(tensor.size) for tensor in held)
         for operand in layer.in_place[:1]:
             if self.dies(layer.inputs[operand].storage, index):
                 size -= aligned(layer.outputs[0].size)
@@ -197,7 +230,7 @@ class Grouping:
             return inf
         layer = self.network.layers[index]
         loads, stores = self.moved_bytes(index, index + 1, resident_in, resident_out)
-        moved = self.transfer(loads + stores + self.constants_of(layer))
+        moved = self.transfer(loads + stores + self.loaded_constants(layer))
         return self.cutter.cycles(layer, self.cutter.whole(layer)) + self.transfer_weight * moved
 
     def moved_cost(self, index: int) -> float:
@@ -315,10 +348,9 @@ class Grouping:
             if layer not in self._keys:
                 self._keys[layer] = layer_key(layer, self.cutter)
         held = {*(self.on_chip(first) if into else ()), *(self.on_chip(last) if out else ())}
-        outputs = {tensor.storage for tensor in self.network.outputs}
         storages = {tensor.storage for layer in layers for tensor in (*layer.inputs, *layer.outputs)}
         facts = {
-            tensor: (self.made[tensor] >= first, tensor in held, self._leaves(tensor, last, outputs))
+            tensor: (self.made[tensor] >= first, tensor in held, self.last_use[tensor] >= last)
             for tensor in storages
         }
         taken = sum(aligned(tensor.size) for tensor in held)
@@ -414,7 +446,7 @@ class Grouping:
         """For each layer, what all before it cost at least."""
         sums = [0.0]
         for layer in self.network.layers:
-            moved = self.transfer_weight * self.transfer(self.constants_of(layer))
+            moved = self.transfer_weight * self.transfer(self.loaded_constants(layer))
             sums.append(sums[-1] + self.cutter.cycles(layer, self.cutter.whole(layer)) + moved)
         return sums
 
@@ -429,7 +461,7 @@ class Grouping:
         if end - start == 1:
             cost = self.whole_cost(start, into, out)
             if cost < inf:
-                yield cost, Group(start, end)
+                yield cost, Group(start, end, by_inputs=self.network.layers[start].sums)
                 return
         cost, group = self.tiled_cost(start, end, into, out)
         if group is not None:
@@ -454,7 +486,7 @@ class Grouping:
     def _tiles_cost(self, group: Group, into: bool, out: bool, tiling: Tiling) -> float:
         """The cost of a group of tiles that fits."""
         loads, stores = self.moved_bytes(group.first, group.last, into, out)
-        constants = sum(self.constants_of(layer) for layer in self.network.layers[group.first : group.last])
+        constants = sum(map(self.loaded_constants, self.network.layers[group.first : group.last]))
         moved = stores + constants * (1 if group.resident_weights else group.tiles)
         loaded = tiling.loaded if loads else 0
         return tiling.cycles + self.transfer_weight * self.transfer(moved + loaded)
@@ -508,7 +540,7 @@ def layer_by_layer(grouping: Grouping) -> Decisions:
     groups = []
     for index in range(len(grouping.network.layers)):
         if grouping.whole_cost(index, False, False) < inf:
-            groups.append(Group(index, index + 1))
+            groups.append(Group(index, index + 1, by_inputs=grouping.network.layers[index].sums))
             continue
         _, group = grouping.tiled_cost(index, index + 1, False, False)
         if group is None and grouping.moved_cost(index) < inf:

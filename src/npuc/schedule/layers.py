@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -38,12 +39,12 @@ class Tensor:
     view_of: Tensor | None = None
     """The tensor whose bytes it shows under another shape."""
 
-    @property
+    @cached_property
     def storage(self) -> Tensor:
         """The tensor that has the memory."""
         return self if self.view_of is None else self.view_of.storage
 
-    @property
+    @cached_property
     def order(self) -> tuple[int, ...]:
         """The axes of the shape from the outermost in memory to the innermost."""
         return (0, 2, 3, 1) if len(self.shape) == 4 else tuple(range(len(self.shape)))
@@ -58,19 +59,19 @@ class Tensor:
         """Whether its rows are those of one picture."""
         return len(self.shape) == 4 and self.shape[0] == 1
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """How many rows it can be cut into: those of a picture, or all but the last axis of other ranks than 4."""
         if len(self.shape) == 4:
             return self.shape[2] if self.shape[0] == 1 else 1
         return prod(self.shape[:-1])
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Bytes."""
         return prod(self.shape) * self.itemsize
 
-    @property
+    @cached_property
     def row_size(self) -> int:
         """Bytes of a row."""
         return self.size // self.rows
@@ -134,6 +135,13 @@ class Layer:
     constant_size: Callable[[Rows], int] = field(default=lambda channels: 0)
     scratch: Callable[[Rows], int] = field(default=lambda rows: 0)
     """Bytes of scratch memory for some rows."""
+    sums: bool = False
+    """Its channels are those of its only operand: a piece adds some of them to the sums of the pieces before, from slot
+    `before` to slot `after`; the last piece gives the result."""
+    sum_size: int = 0
+    """Bytes of such sums."""
+    by_inputs: Layer | None = None
+    """The same layer in that form, if there is one."""
     in_place: tuple[int, ...] = ()
     """Operands that the result may take the place of."""
     source: Any = None

@@ -92,7 +92,7 @@ class CoreGrouping:
 
     def _constants(self, start: int, end: int) -> float:
         layers = self.one.network.layers[start:end]
-        return self.one.transfer(sum(self.one.constants_of(layer) for layer in layers))
+        return self.one.transfer(sum(map(self.one.loaded_constants, layers)))
 
     def _by_rows(self, start: int, end: int) -> tuple[float, Group | None]:
         found: tuple[float, Group | None] = (inf, None)
@@ -127,7 +127,11 @@ class CoreGrouping:
     def _by_channels(self, index: int) -> tuple[float, Group | None]:
         layer = self.one.network.layers[index]
         lanes = self.one.cutter.costs.target.compute.array.output_channels
-        if layer.channels < 2 * lanes or self.one.whole_memory(index, False, False) > self.one.capacity:
+        if (
+            layer.sums
+            or layer.channels < 2 * lanes
+            or self.one.whole_memory(index, False, False) > self.one.capacity
+        ):
             return inf, None
         parts = min(self.cores, -(-layer.channels // lanes))
         cycles = self.one.cutter.cycles(layer, self.one.cutter.whole(layer)) / parts
@@ -135,11 +139,14 @@ class CoreGrouping:
         cost = max(cycles, self._constants(index, index + 1)) + self.cores * loads + stores + BARRIER
         return cost, Group(index, index + 1, by_channels=True)
 
+    def _sums(self, index: int) -> bool:
+        return self.one.network.layers[index].sums
+
     def _alone(self, index: int) -> tuple[float, Group | None]:
         loads, stores = self._around(index, index + 1)
         cost = self.one.whole_cost(index, False, False)
         if cost < inf:
-            return cost + loads + stores + BARRIER, Group(index, index + 1)
+            return cost + loads + stores + BARRIER, Group(index, index + 1, by_inputs=self._sums(index))
         cost, group = self.one.tiled_cost(index, index + 1, False, False)
         if group is not None:
             return cost + BARRIER, Group(index, index + 1, group.tiles, group.resident_weights, alone=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ import numpy as np
 from npuc.ir import Graph, Value, dtype_of, npu, shape_of, top, value_name
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import quant_of
+from npuc.schedule.compression import StoredConstants
 from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, Tensor, layout
 from npuc.schedule.rules import NotHere, find_rule
 from npuc.schedule.rules.common import DTYPES
-from npuc.schedule.rules.movement import is_view
+from npuc.schedule.views import views_of
 
 Array = np.ndarray[Any, Any]
 
@@ -26,6 +28,13 @@ class Network:
     layers: tuple[Layer, ...]
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
+    tensors: Mapping[Value, Tensor] = field(default_factory=dict)
+    """Of all values of the program that are met here."""
+
+    @cached_property
+    def stored(self) -> StoredConstants:
+        """The constants as a machine with a weight decoder keeps them."""
+        return StoredConstants()
 
 
 def tensor_of(value: Value) -> Tensor:
@@ -55,9 +64,13 @@ def _plain_result(op: TensorOp) -> bool:
 
 
 def build_network(
-    graph: Graph, ops: Iterable[TensorOp], inputs: Iterable[Value], outputs: Iterable[Value]
+    graph: Graph,
+    ops: Iterable[TensorOp],
+    inputs: Iterable[Value],
+    outputs: Iterable[Value],
+    by_inputs: Collection[str] = (),
 ) -> Network:
-    """The layers of some ops of a program, in their order."""
+    """The layers of some ops of a program, in their order; those named in `by_inputs` are cut by input channels."""
     tensors: dict[Value, Tensor] = {}
     wanted = list(outputs)
 
@@ -71,15 +84,18 @@ def build_network(
     layers: list[Layer] = []
     made: dict[Value, int] = {}
     kept = set(wanted)
+    given = list(inputs)
     for op in ops:
-        if isinstance(op, top.Reshape | npu.Reinterpret) and op.results[0] not in kept:
-            source, target = tensor(op.operands[0]), tensor_of(op.results[0])
-            if isinstance(op, npu.Reinterpret) or is_view(source, target):
-                tensors[op.results[0]] = replace(target, view_of=source)
-                continue
+        if all(value in tensors for value in op.results):
+            continue  # a view, with the op before
+        if views := views_of(op, inside, given, kept, tensor, tensor_of):
+            tensors.update(views)
+            continue
         rule = find_rule(op)
         assert rule is not None
         layer = rule(op, graph, tensor)
+        if layer.name in by_inputs:
+            layer = layer.by_inputs or layer
         if isinstance(op, npu.Table) and (at := made.get(op.x)) is not None and op.x not in kept:
             before = layers[at]
             only = all(use.operation is op for use in op.x.uses)
@@ -90,7 +106,7 @@ def build_network(
         made.update(dict.fromkeys(op.results, len(layers)))
         layers.append(layer)
     assert inside
-    return Network(tuple(layers), tuple(map(tensor, inputs)), tuple(map(tensor, wanted)))
+    return Network(tuple(layers), tuple(map(tensor, given)), tuple(map(tensor, wanted)), tensors)
 
 
 def _fits_table(layer: Layer, op: npu.Table) -> bool:

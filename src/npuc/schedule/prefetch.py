@@ -17,9 +17,12 @@ from npuc.errors import MemoryPlanError
 from npuc.schedule.layers import BLOCK, aligned
 from npuc.schedule.memory import Buffer as Rectangle
 from npuc.schedule.memory import plan
+from npuc.schedule.memory.planner import STEPS
 from npuc.schedule.steps import Buffer, Fence, Load, Work
 
 Array = np.ndarray[Any, Any]
+_FEW = 300_000
+"""Steps of the memory planner, about ten milliseconds, where there are other ways."""
 
 
 class DoesNotPack(Exception):
@@ -39,7 +42,22 @@ def place_tightly(work: Work, capacity: int) -> dict[Buffer, int]:
     return _packed([buffer for buffer in work.buffers if buffer.last >= 0], starts, capacity)
 
 
-def _packed(buffers: Sequence[Buffer], starts: Mapping[Buffer, int], capacity: int) -> dict[Buffer, int]:
+def place_just_in_time(work: Work, capacity: int, issues: Sequence[int]) -> dict[Buffer, int]:
+    """Like `place_tightly` with every load issued as `issues` says; what does not pack soon does not pack."""
+    starts: dict[Buffer, int] = {}
+    previous = 0
+    for load, issue in zip(work.loads, issues, strict=True):
+        if isinstance(load, Fence):
+            previous = load.issue
+            continue
+        load.issue = previous = max(previous, load.ready, issue)
+        starts.setdefault(load.buffer, previous)
+    return _packed([buffer for buffer in work.buffers if buffer.last >= 0], starts, capacity, _FEW)
+
+
+def _packed(
+    buffers: Sequence[Buffer], starts: Mapping[Buffer, int], capacity: int, steps: int = STEPS
+) -> dict[Buffer, int]:
     """Addresses of buffers whose lifetimes are known; those in `starts` are there earlier than they are touched."""
     if not buffers:
         return {}
@@ -48,23 +66,26 @@ def _packed(buffers: Sequence[Buffer], starts: Mapping[Buffer, int], capacity: i
         for number, buffer in enumerate(buffers)
     ]
     try:
-        found = plan(rectangles, capacity)
+        found = plan(rectangles, capacity, steps=steps)
     except MemoryPlanError as error:
         raise DoesNotPack from error
     return {buffer: found.addresses[str(number)] for number, buffer in enumerate(buffers)}
 
 
-def place(work: Work, capacity: int) -> dict[Buffer, int]:
-    """An issue for every load, and an address for every buffer."""
+def place(work: Work, capacity: int, issues: Sequence[int] | None = None, bank: int = 0) -> dict[Buffer, int]:
+    """An issue for every load, not before the one in `issues`, and an address for every buffer.
+
+    With `bank`, the bytes of a bank, loads keep out of the banks that are at work when they come, where they can.
+    """
     loaded = {load.buffer for load in work.loads if isinstance(load, Load)}
     made = [buffer for buffer in work.buffers if buffer.last >= 0 and buffer not in loaded]
     addresses = _packed(made, {}, capacity)
     room = _Room(len(work.buffers), capacity)
     for buffer in made:
-        room.take(buffer.first, buffer.last + 1, addresses[buffer], aligned(buffer.size))
+        room.take(buffer.first, buffer.last + 1, addresses[buffer], aligned(buffer.size), buffer.first)
     previous = 0
     starts: dict[Buffer, int] = {}
-    for load in work.loads:
+    for number, load in enumerate(work.loads):
         if isinstance(load, Fence):
             previous = load.issue
             continue
@@ -73,11 +94,14 @@ def place(work: Work, capacity: int) -> dict[Buffer, int]:
             load.issue = previous
             continue
         if buffer not in starts:
-            low = max(previous, load.ready)
-            start, address = room.earliest(low, max(load.need, low), buffer.last + 1, aligned(buffer.size))
+            low = max(previous, load.ready, issues[number] if issues is not None else 0)
+            end, size = buffer.last + 1, aligned(buffer.size)
+            start, address = room.earliest(low, max(load.need, low), end, size)
+            if bank:
+                address = room.apart(start, max(load.need, low), end, size, bank, address)
             starts[buffer] = start
             addresses[buffer] = address
-            room.take(start, buffer.last + 1, address, aligned(buffer.size))
+            room.take(start, end, address, size, buffer.first)
         load.issue = previous = max(previous, load.ready, starts[buffer])
     return addresses
 
@@ -87,13 +111,36 @@ class _Room:
 
     def __init__(self, count: int, capacity: int) -> None:
         self.capacity, self.count = capacity, 0
-        self.starts, self.ends, self.low, self.high = (np.zeros(count, np.int64) for _ in range(4))
+        self.starts, self.ends, self.low, self.high, self.first = (
+            np.zeros(count, np.int64) for _ in range(5)
+        )
 
-    def take(self, start: int, end: int, address: int, size: int) -> None:
-        """Put a rectangle there."""
+    def take(self, start: int, end: int, address: int, size: int, first: int) -> None:
+        """Put a rectangle there, which steps touch from `first` on."""
         i = self.count
         self.starts[i], self.ends[i], self.low[i], self.high[i] = start, end, address, address + size
+        self.first[i] = first
         self.count += 1
+
+    def apart(self, start: int, need: int, end: int, size: int, bank: int, otherwise: int) -> int:
+        """The highest address at which there is room in banks that no step touches from `start` to `need`."""
+        n = self.count
+        busy = np.zeros(-(-self.capacity // bank) + 1, bool)
+        for i in np.flatnonzero((self.first[:n] < need) & (self.ends[:n] > start)):
+            busy[self.low[i] // bank : (self.high[i] - 1) // bank + 1] = True
+        hit = np.flatnonzero((self.starts[:n] < end) & (self.ends[:n] > start))
+        order = hit[np.argsort(-self.high[hit], kind="stable")]
+        floors = np.minimum.accumulate(np.concatenate([[self.capacity], self.low[order]]))
+        tops = np.concatenate([self.high[order], [0]])
+        for ceiling, floor in zip(floors.tolist(), tops.tolist(), strict=True):
+            # The top of the gap, and the ends of the banks in it.
+            for high in (ceiling, *range(ceiling // bank * bank, floor, -bank)):
+                address = int(high - size) // BLOCK * BLOCK
+                if address < floor:
+                    break
+                if not busy[address // bank : (address + size - 1) // bank + 1].any():
+                    return address
+        return otherwise
 
     def earliest(self, low: int, high: int, end: int, size: int) -> tuple[int, int]:
         """The earliest start from `low` to `high` at which there is room until `end`, and the highest address."""

@@ -34,7 +34,7 @@ from pydantic import (
 from npuc.errors import ScheduleError
 from npuc.files import existing_file
 from npuc.schedule.cost import Costs
-from npuc.schedule.decisions import Decisions, Group, Settled
+from npuc.schedule.decisions import Decisions, Group, Late, Placing, Settled
 from npuc.schedule.grouping import Grouping
 from npuc.schedule.network import Network
 from npuc.schedule.pieces import Choices, Cutter
@@ -61,6 +61,8 @@ class GroupEntry(BaseModel):
     """A layer whose output channels are shared out among cores."""
     alone: bool = False
     """Its tiles are not shared out among cores."""
+    by_inputs: bool = False
+    """A fully connected layer that is cut by its input channels, whose parts add up."""
     resident_results: bool | None = None
     """What later groups read stays in local memory."""
 
@@ -73,11 +75,23 @@ ChoiceEntry: Any = create_model(
 """Some fields of `Choices`."""
 
 
+class LateEntry(BaseModel):
+    """Loads just in time: the fields of `Late`."""
+
+    model_config = _STRICT
+
+    memory: PositiveInt
+    margin: float = Field(ge=0, le=1)
+    placing: Placing
+
+
 class SubgraphEntry(BaseModel):
     """The pins of one subgraph."""
 
     model_config = _STRICT
 
+    local_memory: PositiveInt | None = None
+    """Bytes of local memory of a core that may be used at most."""
     memory: PositiveInt | None = None
     """Bytes of local memory that groups are planned with."""
     cores: PositiveInt | None = None
@@ -88,6 +102,8 @@ class SubgraphEntry(BaseModel):
     max_halo: NonNegativeFloat | None = None
     """The work that groups may do twice at the seams of tiles, as a part of theirs."""
     groups: list[GroupEntry] = []
+    late: LateEntry | None = None
+    """Of a schedule that states everything: how loads are put off, so that it takes less memory."""
 
 
 class ScheduleFile(SubgraphEntry):
@@ -115,7 +131,7 @@ class ScheduleFile(SubgraphEntry):
         own = self.subgraphs.get(name, SubgraphEntry())
         changes: dict[str, Any] = {
             key: getattr(self, key)
-            for key in ("memory", "cores", "far", "max_halo")
+            for key in ("local_memory", "memory", "cores", "far", "max_halo", "late")
             if getattr(own, key) is None and getattr(self, key) is not None
         }
         changes["choices"] = own.choices.model_copy(
@@ -127,6 +143,18 @@ class ScheduleFile(SubgraphEntry):
         )
         changes["groups"] = [*self.groups, *own.groups]
         return own.model_copy(update=changes)
+
+    @property
+    def least_local_memory(self) -> int | None:
+        """The smallest limit of local memory that is stated."""
+        limits = [self.local_memory, *(entry.local_memory for entry in self.subgraphs.values())]
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    @property
+    def by_inputs(self) -> set[str]:
+        """Layers that are to be cut by their input channels."""
+        groups = [*self.groups, *(group for entry in self.subgraphs.values() for group in entry.groups)]
+        return {name for group in groups if group.by_inputs for name in group.layers}
 
     def check_names(self, networks: Mapping[str, Network]) -> None:
         """Every subgraph and layer that is named is there."""
@@ -165,18 +193,28 @@ def resolve(
     target: Target,
     cores: int = 1,
     names: Sequence[str] | None = None,
+    local_memory: int | None = None,
 ) -> Wanted:
     """The pins of a subgraph as its search takes them; `ScheduleError` if layers or memory do not allow them.
 
-    `cores` may be used; `names` are those of the layers, if not their own.
+    `cores` and `local_memory` may be used; `names` are those of the layers, if not their own.
     """
     if (entry.cores or 1) > cores:
         raise ScheduleError(f"cores: {entry.cores} are asked for, and there are {cores}")
-    local = int(target.memory.local.size)
-    if entry.memory is not None and entry.memory > local:
-        raise ScheduleError(
-            f"memory: {entry.memory} bytes are asked for, and {target.name} has {local} bytes of local memory"
-        )
+    whole = int(target.memory.local.size)
+    local = min(whole if entry.local_memory is None else entry.local_memory, local_memory or whole)
+    for name in ("local_memory", "memory"):
+        asked = getattr(entry, name)
+        if asked is not None and asked > whole:
+            raise ScheduleError(
+                f"{name}: {asked} bytes are asked for, and {target.name} has {whole} bytes of local memory"
+            )
+    late_memory = entry.late.memory if entry.late is not None else None
+    for name, asked in (("memory", entry.memory), ("late.memory", late_memory)):
+        if asked is not None and asked > local:
+            raise ScheduleError(
+                f"{name}: {asked} bytes are asked for, and {local} bytes of local memory may be used"
+            )
     given = {key: value for key, value in entry.choices if value is not None}
     choices = replace(Choices(), **given) if given else None
     room = entry.memory or local
@@ -196,6 +234,12 @@ def resolve(
         group = Group(first, last, **one.model_dump(exclude={"layers", "resident_results"}))
         if (group.by_channels or group.alone) and last - first > 1:
             raise ScheduleError("only a single layer can be cut by channels or be alone", where=_words(one))
+        if group.by_inputs and (last - first > 1 or not network.layers[first].sums):
+            raise ScheduleError(
+                "it cannot be cut by input channels",
+                where=_words(one),
+                fix="Only a single fully connected layer of one row can, with sums of 32 bits",
+            )
         _check_fit(grouping, group, one, target.name)
         if one.tiles == 1:
             # Several layers of one tile are layers that run whole and keep what is between them.
@@ -214,8 +258,17 @@ def resolve(
         count = 1
     decisions = pins.complete(len(names), entry.far or 0)
     if decisions is not None and entry.memory is not None and count is not None:
-        return Wanted({}, Settled(decisions, choices or Choices(), entry.memory, count))
+        late = Late(**entry.late.model_dump()) if entry.late is not None else None
+        capped = 0 if local == whole else local
+        return Wanted({}, Settled(decisions, choices or Choices(), entry.memory, count, capped, late))
+    if entry.late is not None:
+        raise ScheduleError(
+            "late: it holds for one program, so the schedule has to state everything else too",
+            fix="Leave `late` out: the search finds its own",
+        )
     fixed = {"choices": choices, "memory": entry.memory, "far": entry.far, "cores": count}
+    if local < (local_memory or whole):
+        fixed["local_memory"] = local
     found: dict[str, Any] = {key: value for key, value in fixed.items() if value is not None}
     if pins != Pins():
         found["pins"] = pins
@@ -250,10 +303,12 @@ def entry_of(found: Settled, names: Sequence[str]) -> dict[str, Any]:
             one["resident_results"] = decisions.resident[number]
         groups.append(one)
     return {
+        **({"local_memory": found.local_memory} if found.local_memory else {}),
         "memory": found.memory,
         "cores": found.cores,
         "choices": asdict(found.choices),
         "far": decisions.far,
+        **({"late": asdict(found.late)} if found.late is not None else {}),
         "groups": groups,
     }
 
@@ -348,6 +403,7 @@ def _invalid(error: ValidationError, where: str) -> ScheduleError:
     field = ".".join(str(part) for part in first["loc"])
     fix = None
     if first["type"] == "extra_forbidden":
-        known = [*ScheduleFile.model_fields, *GroupEntry.model_fields, *ChoiceEntry.model_fields]
+        parts = (ScheduleFile, GroupEntry, ChoiceEntry, LateEntry)
+        known = [name for part in parts for name in part.model_fields]
         fix = _near(str(first["loc"][-1]), known, "Fields are")
     return ScheduleError(f"field '{field}': {first['msg']}", where=where, fix=fix)

@@ -6,6 +6,7 @@ says which bytes of which buffers it touches; addresses come later.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from npuc.schedule.decisions import Decisions, Group
@@ -25,7 +26,7 @@ class Buffer:
     name: str
     size: int
     rows: Rows = (0, 0)
-    """The rows of the tensor that it holds."""
+    """The rows of the tensor that it holds; none if it is no part of a tensor."""
     first: int = -1
     """The first step that touches it, and the last."""
     last: int = -1
@@ -238,6 +239,9 @@ class _Builder:
 
     def _whole(self, index: int) -> None:
         layer = self.network.layers[index]
+        if layer.sums:
+            self._summed(index)
+            return
         channel_cuts = self.cutter.channel_cuts(layer)
         # The constants of the first piece come before the operands: work begins with the first rows of those.
         constants = self._constants(index, channel_cuts[0])
@@ -259,6 +263,28 @@ class _Builder:
             for tensor, buffer in zip(layer.outputs, results, strict=True):
                 self._store(index, tensor, buffer, (0, tensor.rows))
 
+    def _summed(self, index: int) -> None:
+        """Parts of the input channels, which come with their weights, one after the other."""
+        layer = self.network.layers[index]
+        x = layer.inputs[0].storage
+        sums = before = None
+        for low, high in self.cutter.channel_cuts(layer):
+            constants = self._constants(index, (low, high))
+            operand = self.whole.get(x)
+            if operand is None:
+                size = (high - low) * x.itemsize
+                operand = self.work.buffer(f"{x.name}[{low}:{high}]", size, (low, high))
+                self._load(index, x, operand, 0, size, low * x.itemsize)
+            if high == layer.channels:
+                results = [self._result(layer, 0, index)]
+            else:
+                sums = self.work.buffer(f"{layer.name}/sums[:{high}]", layer.sum_size)
+                results = []
+            more = {"before": before, "after": None if results else sums}
+            self._piece(index, (0, 1), (low, high), [operand], results, constants, None, more)
+            before = sums
+        self._store(index, layer.outputs[0], results[0], (0, layer.outputs[0].rows))
+
     def _operand(self, tensor: Tensor, index: int) -> Buffer:
         """A tensor whole in local memory, loaded if it is not there."""
         if tensor not in self.whole:
@@ -271,13 +297,14 @@ class _Builder:
         return self.whole[tensor]
 
     def _load_rows(self, index: int, tensor: Tensor, buffer: Buffer, rows: Rows) -> None:
-        step = len(self.work.steps)
-        size = (rows[1] - rows[0]) * tensor.row_size
         offset = (rows[0] - buffer.rows[0]) * tensor.row_size
+        size = (rows[1] - rows[0]) * tensor.row_size
+        self._load(index, tensor, buffer, offset, size, rows[0] * tensor.row_size)
+
+    def _load(self, index: int, tensor: Tensor, buffer: Buffer, offset: int, size: int, at: int) -> None:
+        step = len(self.work.steps)
         ready = self.work.stored.get(tensor, 0)
-        self.work.loads.append(
-            Load(index, buffer, offset, size, tensor, rows[0] * tensor.row_size, step, ready)
-        )
+        self.work.loads.append(Load(index, buffer, offset, size, tensor, at, step, ready))
         self._spill(tensor, step)
 
     def _spill(self, tensor: Tensor, step: int) -> None:
@@ -329,15 +356,16 @@ class _Builder:
         results: list[Buffer],
         constants: Buffer | None,
         scratch: Buffer | None,
+        more: Mapping[str, Buffer | None] | None = None,
     ) -> None:
         layer = self.network.layers[index]
-        piece = Piece(rows, channels, tuple(buffer.rows for buffer in operands), results[0].rows)
+        output = results[0].rows if results else rows
+        piece = Piece(rows, channels, tuple(buffer.rows for buffer in operands), output)
         slots = {f"in{i}": (buffer, 0) for i, buffer in enumerate(operands)}
         slots |= {f"out{i}": (buffer, 0) for i, buffer in enumerate(results)}
-        if constants is not None:
-            slots["const"] = (constants, 0)
-        if scratch is not None:
-            slots["scratch"] = (scratch, 0)
+        for name, buffer in {"const": constants, "scratch": scratch, **(more or {})}.items():
+            if buffer is not None:
+                slots[name] = (buffer, 0)
         step = len(self.work.steps)
         self.work.steps.append(Compute(index, tuple(layer.draft(piece)), slots))
         for buffer, _ in slots.values():

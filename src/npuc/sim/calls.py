@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.codegen import kernels
 from npuc.codegen.isa import BY_OPCODE, DTYPES, RECORD
 from npuc.engine.kernels.calls import status_words
 from npuc.errors import SimulationError
@@ -80,6 +81,46 @@ class RawFinding(ctypes.Structure):
     )
 
 
+FINISHED = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32)
+"""What a watched run tells of a complete tensor; anything but 0 stops it."""
+
+
+class RawWatchedTensor(ctypes.Structure):
+    """`npuc_sim_tensor`."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("written", ctypes.c_void_p),
+        ("forced", ctypes.c_void_p),
+        ("size", ctypes.c_int64),
+    )
+
+
+class RawView(ctypes.Structure):
+    """`npuc_sim_view`."""
+
+    _fields_ = (
+        ("tensor", ctypes.c_int32),
+        ("space", ctypes.c_int32),
+        ("address", ctypes.c_int64),
+        ("size", ctypes.c_int64),
+        ("at", ctypes.c_int64),
+    )
+
+
+class RawWatch(ctypes.Structure):
+    """`npuc_sim_watch`."""
+
+    _fields_ = (
+        ("tensors", ctypes.c_void_p),
+        ("views", ctypes.c_void_p),
+        ("entries", ctypes.c_void_p),
+        ("starts", ctypes.c_void_p),
+        ("left", ctypes.c_void_p),
+        ("finished", FINISHED),
+    )
+
+
 class RawRate(ctypes.Structure):
     """`npuc_rate`."""
 
@@ -105,6 +146,7 @@ class RawMachine(ctypes.Structure):
         ("shared_bytes", RawRate),
         ("bank_bytes", ctypes.c_int64),
         ("rates", RawRate * (len(DTYPES) * len(DTYPES))),
+        ("decoder_bytes", RawRate),
     )  # fmt: skip
 
 
@@ -113,6 +155,7 @@ _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
     "npuc_sim_create": ([_I, _L, _L, _P, _L], _P),
     "npuc_sim_destroy": ([_P], None),
     "npuc_sim_run": ([_P, _P, _I, _P], _I),
+    "npuc_sim_run_watched": ([_P, _P, _I, _P, _P, _P], _I),
     "npuc_sim_mark_written": ([_P, _I, _L, _L], _I),
     "npuc_sim_sanitize": ([_P, _P, _I, _P, _L, _P, _L, _P, _P], _I),
     "npuc_sim_cost": ([_P, _P, _L, _P, _P], _I),
@@ -168,11 +211,14 @@ def check(status: int, error: RawError, streams: Sequence[Array], layers: Sequen
     if not status:
         return
     words = error.message.decode("ascii", "replace") or status_words(status)
+    raised = kernels.failure()
+    words += f": {raised}" if raised else ""
     if error.instruction < 0:
         raise SimulationError(words, where=where)
     raise SimulationError(
         f"{describe(error.core, error.instruction, error.opcode)}: {words}",
         where=f"{where}, {layer_of(streams, error.core, error.instruction, layers)}",
+        fix="Load the plugin that it was compiled with: --plugin FILE.py" if "no plugin" in words else None,
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from npuc.codegen.program import CompiledModel, Conversion, CpuSubgraph, HostConversion, NpuSubgraph
+from npuc.engine.custom import open_session
 from npuc.engine.kernels import eltwise
 from npuc.errors import EngineError, InputDataError, SimulationError
 from npuc.ir.dtypes import dtype_of
@@ -131,9 +132,7 @@ class Simulator:
                 options = ort.SessionOptions()
                 options.intra_op_num_threads = self.threads
                 options.log_severity_level = 3
-                self._sessions[index] = ort.InferenceSession(
-                    subgraph.model, options, providers=["CPUExecutionProvider"]
-                )
+                self._sessions[index] = open_session(subgraph.model, options)
             tensors = {
                 name: memory.read(self.segments, self.compiled.tensor(name)) for name in subgraph.inputs
             }

@@ -42,6 +42,9 @@ def machine_of(target: Target) -> RawMachine:
         dram_bytes=_rate(memory.dram.bandwidth.bytes_per_cycle(clock)),
         shared_bytes=_rate(memory.shared.bandwidth.bytes_per_cycle(clock) if memory.shared else Fraction(0)),
         bank_bytes=BANK_BYTES,
+        decoder_bytes=_rate(
+            memory.weight_decoder.bytes_per_cycle(clock) if memory.weight_decoder else Fraction(0)
+        ),
     )
     names = [{"ui8": "u8"}.get(name, name) for name in DTYPES]
     for i, activation in enumerate(names):

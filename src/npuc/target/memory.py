@@ -84,3 +84,6 @@ class Memory(Part):
     """Absent in most small machines."""
     dram: Dram
     """Off the chip."""
+    weight_decoder: Speed | None = None
+    """Bytes that the decoder of a core makes of compressed constants while they are loaded, counted as decoded; absent if
+    there is none, and constants are kept as they are."""

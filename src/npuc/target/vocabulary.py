@@ -193,8 +193,19 @@ def _kinds() -> dict[str, dict[str, str]]:
     return {name: COMMON | own for name, own in kinds.items()}
 
 
-OP_KINDS: Mapping[str, Mapping[str, str]] = MappingProxyType(_kinds())
+_OP_KINDS = _kinds()
+OP_KINDS: Mapping[str, Mapping[str, str]] = MappingProxyType(_OP_KINDS)
 """Op kind to its parameters, each with its meaning."""
+
+
+def add_op_kind(name: str, parameters: Mapping[str, str] | None = None) -> None:
+    """Let target files speak of an op kind that a plugin brings, with parameters beside the common ones."""
+    if name in _OP_KINDS:
+        raise ValueError(f"there is an op kind '{name}' already")
+    if not name.isidentifier() or not all(key.isidentifier() for key in parameters or ()):
+        raise ValueError(f"op kinds and their parameters have names like 'hard_glu', not '{name}'")
+    _OP_KINDS[name] = COMMON | dict(parameters or {})
+
 
 MACHINE = MappingProxyType(
     {

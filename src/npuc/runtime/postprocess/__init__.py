@@ -1,13 +1,19 @@
-"""From outputs to answers, as plain functions of NumPy arrays: the best classes, boxes, detections."""
+"""From outputs to answers, as plain functions of NumPy arrays: the best classes, boxes, keywords, masks."""
 
 from npuc.runtime.postprocess.boxes import Detections, corners, detect, iou, nms, to_picture
+from npuc.runtime.postprocess.fastestdet import decode_fastestdet
+from npuc.runtime.postprocess.keywords import Keyword, KeywordSpotter
 from npuc.runtime.postprocess.scores import sigmoid, softmax, top_k
+from npuc.runtime.postprocess.segmentation import label_map, labels_to_picture, mean_iou, overlay, palette
 from npuc.runtime.postprocess.ssd import decode_ssd, ssd_priors
 from npuc.runtime.postprocess.yolo import decode_rows, decode_v2, decode_v3, decode_v5, decode_v8, decode_x
 
 __all__ = [
     "Detections",
+    "Keyword",
+    "KeywordSpotter",
     "corners",
+    "decode_fastestdet",
     "decode_rows",
     "decode_ssd",
     "decode_v2",
@@ -17,7 +23,12 @@ __all__ = [
     "decode_x",
     "detect",
     "iou",
+    "label_map",
+    "labels_to_picture",
+    "mean_iou",
     "nms",
+    "overlay",
+    "palette",
     "sigmoid",
     "softmax",
     "ssd_priors",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from npuc.ir import Graph, npu, shape_of
-from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, aligned, layout
+from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, Tensor, aligned, layout
 from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import (
     ABSENT,
@@ -69,7 +70,7 @@ def convolution(op: Any, graph: Graph, tensor: Tensors) -> Layer:
         offset = (0 if whole else (r0 - piece.output[0]) * y.row_size) + c0 * y.itemsize
         rows_out = r1 - r0
         end = offset + (n * rows_out * y.shape[3] - 1) * y.shape[1] * y.itemsize + (c1 - c0) * y.itemsize
-        places, size = layout(linear.constants((c0, c1)))
+        places, size = linear.places((c0, c1))
         fields = {
             **source(x, offset=start),
             "n": n, "h": a1 - a0, "w": width, "c": x.shape[1], "out_h": rows_out, "out_w": y.shape[3],
@@ -122,7 +123,7 @@ def product(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
     ) -> Draft:
         c0, c1 = channels
         offset += c0 * y.itemsize
-        places, size = layout(linear.constants((c0, c1)))
+        places, size = linear.places((c0, c1))
         fields = {
             **source(x, from_, start),
             "n": 1, "h": rows, "w": 1, "c": inputs, "out_h": rows, "out_w": 1,
@@ -137,10 +138,8 @@ def product(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
         return Draft("conv", "matrix", fields, reads, ((to, offset, end),))
 
     def layer(draft: Any, **more: Any) -> Layer:
-        return Layer(
-            name=y.name, kind="matmul", inputs=(x,), outputs=(y,), draft=draft,
-            constants=linear.constants, constant_size=linear.size, source=op, **more,
-        )  # fmt: skip
+        usual = {"kind": "matmul", "constants": linear.constants, "constant_size": linear.size}
+        return Layer(name=y.name, inputs=(x,), outputs=(y,), draft=draft, source=op, **{**usual, **more})
 
     if is_natural(x) and is_natural(y) and x.rows == y.rows:
         each = count // x.rows
@@ -150,7 +149,10 @@ def product(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
             start = (r0 - piece.inputs[0][0]) * x.row_size
             return [conv((r1 - r0) * each, piece.channels, start, (r0 - piece.output[0]) * y.row_size)]
 
-        return layer(draft, need=(lambda rows: (rows,)) if x.rows > 1 else None, channels=columns)
+        summed = layer(linear.sum_draft(x, y), **linear.sums()) if count == 1 and not linear.wide else None
+        return layer(
+            draft, need=(lambda rows: (rows,)) if x.rows > 1 else None, channels=columns, by_inputs=summed
+        )
 
     # The products of a row of a picture are those of its channels: each row is turned on its own.
     order = (0, 2, 1, 3)
@@ -288,6 +290,8 @@ class _Linear:
             self.stage["multiplier" if name == "factor" else name] = array.astype(
                 "<f4" if name == "factor" else "<i4"
             )
+        self.single = all(array.size == 1 for array in self.stage.values())
+        self._places: dict[Rows, tuple[dict[str, int], int]] = {}
         bias = graph.constant(op.bias)
         self.bias: Array | None = None
         self.wide = False
@@ -310,20 +314,90 @@ class _Linear:
             made[name] = array[part] if array.size > 1 else array
         return made
 
+    def places(self, channels: Rows) -> tuple[dict[str, int], int]:
+        """Where those lie, and the bytes of all."""
+        if channels not in self._places:
+            self._places[channels] = layout(self.constants(channels))
+        return self._places[channels]
+
     def size(self, channels: Rows) -> int:
         """Bytes of those."""
-        return layout(self.constants(channels))[1]
+        return self.places(channels)[1]
+
+    def part(self, inputs: Rows) -> dict[str, Array]:
+        """Those of some input channels: the last part goes through the output stage, the others leave their sums."""
+        assert self.weight is not None
+        weight = np.ascontiguousarray(self.weight[:, slice(*inputs)])
+        made = {"weight": _nibbles(weight) if self.i4 else weight}
+        if self.bias is not None and inputs[0] == 0:
+            made["bias"] = self.bias
+        return {
+            **made,
+            **(self.stage if inputs[1] == self.weight.shape[1] else {"shift": np.zeros(1, "<i4")}),
+        }
+
+    def sums(self) -> dict[str, Any]:
+        """What a layer of one pixel is made of whose pieces are parts of its input channels."""
+        assert self.weight is not None
+        outputs, inputs = self.weight.shape[:2]
+        return {
+            "kind": "sums",
+            "channels": inputs,
+            "constants": self.part,
+            "constant_size": lambda part: layout(self.part(part))[1],
+            "sums": True,
+            "sum_size": 4 * outputs,
+        }
+
+    def sum_draft(self, x: Tensor, y: Tensor) -> Any:
+        """How such a piece is drafted; the rows of its operand count input channels."""
+        assert self.weight is not None
+        outputs, inputs = self.weight.shape[:2]
+
+        def draft(piece: Piece) -> list[Draft]:
+            (k0, k1), start = piece.channels, (piece.channels[0] - piece.inputs[0][0]) * x.itemsize
+            places, size = layout(self.part(piece.channels))
+            last, reads = k1 == inputs, [("in0", start, start + (k1 - k0) * x.itemsize), ("const", 0, size)]
+            fields = {
+                **source(x, offset=start),
+                "n": 1, "h": 1, "w": 1, "c": k1 - k0, "out_h": 1, "out_w": 1,
+                "kernel": (1, 1), "stride": (1, 1), "dilation": (1, 1), "pad": (0, 0),
+                **self.fields(places, outputs),
+                "transposed": 0, "groups": 1, "out_c": outputs, **result(y), "y_stride": outputs,
+            }  # fmt: skip
+            if k0 > 0:
+                fields["bias"] = Place("before")
+                reads.append(("before", 0, 4 * outputs))
+            if not last:
+                # Shifted by nothing, from the least to the greatest: the sums as they are.
+                fields |= {
+                    "y": Place("after"), "y_dtype": DTYPES["i32"], "s_dtype": DTYPES["i32"], "kind": KINDS["pow2"], "count": 1,
+                    "zero_point": 0, "lo": -(2**31), "hi": 2**31 - 1,
+                }  # fmt: skip
+            made = ("out0", 0, y.size) if last else ("after", 0, 4 * outputs)
+            return [Draft("conv", "matrix", fields, tuple(reads), (made,))]
+
+        return draft
 
     def fields(self, places: dict[str, int], count: int) -> dict[str, Any]:
         """The fields of a conv instruction that name them."""
-        single = all(array.size == 1 for array in self.stage.values())
         return {
+            **self._same,
             "weight": Place("const", places["weight"]),
+            "bias": Place("const", places["bias"]) if "bias" in places else ABSENT,
+            "count": 1 if self.single else count,
+            "multiplier": Place("const", places["multiplier"]) if "multiplier" in places else ABSENT,
+            "shift": Place("const", places["shift"]) if "shift" in places else ABSENT,
+        }
+
+    @cached_property
+    def _same(self) -> dict[str, Any]:
+        """The fields that all pieces have in common."""
+        return {
+            **_stage_fields(self.op, {}, 1),
             "w_dtype": DTYPES[self.w_dtype],
             "w_zero_point": self.op.weight_zero_point,
-            "bias": Place("const", places["bias"]) if "bias" in places else ABSENT,
             "wide": int(self.wide),
-            **_stage_fields(self.op, places, 1 if single else count),
             "table": ABSENT,
             "s_dtype": DTYPES[self.op.to.dtype.name],
         }

@@ -1,0 +1,43 @@
+/*
+ * npu: kernels of custom instructions. A plugin of the compiler gives an instruction its meaning by a kernel; a program in C
+ * that runs such a model registers the same kernel under the same name before the first run (docs/plugins.md).
+ */
+#ifndef NPU_KERNEL_H
+#define NPU_KERNEL_H
+
+#include <stdint.h>
+
+#include "npu.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define NPU_KERNEL_NAME 32
+#define NPU_KERNEL_PARAMETERS 16
+#define NPU_MOST_KERNELS 64
+
+/*
+ * One instruction: dense blocks, and the numbers that the compiler wrote for the kernel. The sizes are those of the
+ * instruction and the blocks lie inside of memory, but whether they fit each other is for the kernel to say: a model file may be
+ * damaged. x, b and y are aligned to `bytes`, constants to 16; y overlaps nothing.
+ */
+typedef struct npu_kernel_call {
+    const void *x, *b, *constants; /* b and constants may be NULL */
+    void *y;
+    int64_t x_bytes, b_bytes, constant_bytes, y_bytes;
+    const int32_t *parameters; /* NPU_KERNEL_PARAMETERS */
+    int32_t bytes;             /* 1, 2, 4 or 8 */
+} npu_kernel_call;
+
+/* Returns 0, or anything else if it refuses its operands; y counts only after a 0. It may be called from several threads. */
+typedef int32_t (*npu_kernel)(const npu_kernel_call *call);
+
+/* Give a kernel its name; a later one takes the place of an earlier one of the same name. */
+NPU_API npu_status npu_register_kernel(const char *name, npu_kernel kernel);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* NPU_KERNEL_H */

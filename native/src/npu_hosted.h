@@ -1,0 +1,37 @@
+/* A model of the runtime with a heap and threads: its runs (npu.c) and its jobs (npu_jobs.c). */
+#ifndef NPU_HOSTED_H
+#define NPU_HOSTED_H
+
+#include <pthread.h>
+
+#include "npu_model.h"
+
+#define NPU_MOST_RUNS 64
+
+/* Memory for one run. The tables of its session are those of the model. */
+typedef struct npu_context {
+    npu_session session;
+    void *memory;
+    struct npu_context *next;
+} npu_context;
+
+struct npu_model {
+    npu_context first; /* its session answers questions, and so comes first */
+    void *mapping;
+    size_t mapped;
+    pthread_mutex_t proof; /* held while the weights are compared with their checksums */
+    pthread_mutex_t lock;  /* of all that follows */
+    int32_t threads, most; /* of a run; runs at once */
+    npu_context *free;
+    int32_t used;
+    pthread_cond_t returned;
+    npu_job *head, *tail;
+    pthread_cond_t wake;
+    pthread_t workers[NPU_MOST_RUNS];
+    int32_t working, idle, closing;
+};
+
+/* End all workers: the jobs that they are at are finished, all others are cancelled. */
+void npu_end_jobs(npu_model *model);
+
+#endif /* NPU_HOSTED_H */

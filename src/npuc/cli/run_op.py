@@ -1,0 +1,75 @@
+"""Run one layer of a network by itself, on the tensors of a dump, and compare its result with the dump's.
+
+Of a compiled model (.npu) the layer's own instructions run. The exit status is 0 if the result is that of the dump.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npuc.cli import options
+from npuc.cli.console import Printer
+from npuc.errors import CompareError, UsageError
+
+
+def command(
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="An .mlir or .npu file, or a model of another format.")
+    ],
+    layer: Annotated[str, typer.Argument(metavar="LAYER", help="A tensor, or the layer that makes it.")],
+    dump: Annotated[
+        Path,
+        typer.Option(metavar="DIR", help="A dump of 'npuc run --dump-layers' with the layer's operands."),
+    ],
+    run: Annotated[int, typer.Option(min=0, help="Which run of the dump.")] = 0,
+    output: options.Output = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads to use.")] = 1,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Run the command."""
+    from npuc.debug.dump import Dump
+    from npuc.debug.golden import GoldenRun
+    from npuc.debug.opening import open_layers
+    from npuc.debug.single import run_layer
+    from npuc.files import writable
+    from npuc.tensors import write_npz
+
+    printer = Printer(quiet, as_json)
+    if output is not None:
+        if output.suffix != ".npz":
+            raise UsageError(f"-o '{output}' is not the name of an .npz file")
+        writable(output)
+    judge = GoldenRun(Dump(dump))
+    results = run_layer(open_layers(model), layer, judge.dump, run, threads)
+    for tensor in results:
+        printer.say(judge.judge(run, tensor).line)
+    if output is not None:
+        write_npz(output, {tensor.name: tensor.values for tensor in results})
+        printer.say(f"{len(results)} tensor{'s' * (len(results) != 1)} written to {output}")
+    wrong = judge.wrong
+    printer.result(
+        {
+            "layer": results[0].layer,
+            "different": len(wrong),
+            "verdicts": [asdict(one) for one in judge.verdicts],
+            "file": str(output) if output else None,
+        }
+    )
+    if wrong:
+        first = wrong[0]
+        raise CompareError(
+            f"layer '{first.layer}' ({first.kind}) gives another result on the same operands: "
+            f"tensor '{first.name}': {first.words}",
+            where=str(dump),
+        )
+    if not judge.compared:
+        raise CompareError(
+            f"the dump has no tensor '{results[0].name}' to compare with",
+            where=str(dump),
+            fix="Dump the network again, or use -o FILE.npz to keep the result",
+        )

@@ -1,0 +1,33 @@
+"""Notes for tools on the layers of a subgraph: what each one is, and which others it reads.
+
+Instructions know addresses only; the picture of a network in a profile is drawn from these notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from npuc.schedule.layers import Tensor
+from npuc.schedule.network import Network
+
+
+def layer_notes(
+    network: Network, first: int, inputs: Sequence[str], outputs: Sequence[str]
+) -> dict[str, Any]:
+    """`layers`: of each its kind, the type of its result, and what it reads, in numbers of the model's layer table (which it
+    begins in at `first`) and names of tensors that others make. `makes`: each output and the number of the layer it is from.
+    """
+    origin: dict[Tensor, int | str] = {
+        tensor.storage: name for tensor, name in zip(network.inputs, inputs, strict=True)
+    }
+    layers = []
+    for number, layer in enumerate(network.layers, first):
+        sources = [origin[one.storage] for one in layer.inputs if one.storage in origin]
+        result = layer.outputs[0]
+        layers.append(
+            [layer.kind, "x".join([*map(str, result.shape), result.dtype]), list(dict.fromkeys(sources))]
+        )
+        origin.update({tensor.storage: number for tensor in layer.outputs})
+    makes = {name: origin.get(tensor.storage) for tensor, name in zip(network.outputs, outputs, strict=True)}
+    return {"layers": layers, "makes": makes}

@@ -1,0 +1,224 @@
+"""The tensors of a compiled model: each put together from the parts that instructions write, wherever those are.
+
+The file itself tells where they are (`npuc.codegen.debug_info`). A tensor that a network has and the compiled model does
+not, because it is fused away, is not seen. CPU subgraphs run with every tensor as a further output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from npuc.codegen.debug_info import TracedTensor, read_debug_info
+from npuc.codegen.program import CompiledModel, CpuSubgraph, NpuSubgraph
+from npuc.debug.layers import LayerTensor, Visit, as_stored
+from npuc.errors import EngineError
+from npuc.ir.dtypes import dtype_of
+from npuc.sim import memory
+from npuc.sim.functional import Simulator
+from npuc.sim.watch import View, Watched, run_watched
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A tensor of logical shape as the machine has it."""
+
+    array: Array
+    computed: Array | None = None
+    """Which elements were computed, if not all."""
+
+
+class CompiledLayers:
+    """A compiled model in instruction mode."""
+
+    def __init__(self, compiled: CompiledModel, threads: int = 1) -> None:
+        self.compiled = compiled
+        self.info = read_debug_info(compiled)
+        self.simulator = Simulator(compiled, threads)
+        self.by_subgraph: dict[int, list[int]] = {}
+        for number, tensor in enumerate(self.info.tensors):
+            self.by_subgraph.setdefault(tensor.subgraph, []).append(number)
+        self.bases = {one.view_of for one in self.info.tensors if one.view_of is not None}
+        self._sessions: dict[int, Any] = {}
+
+    def trace(self, inputs: Mapping[str, Array], visit: Visit) -> None:
+        """Run it once; tensors come in the order of the network within each subgraph."""
+        self.simulator.write_inputs(inputs)
+        kept: dict[int, Seen] = {}
+        if self._see(self.by_subgraph.get(-1, []), {}, kept, visit):
+            return
+        for index, subgraph in enumerate(self.compiled.subgraphs):
+            numbers = self.by_subgraph.get(index, [])
+            if isinstance(subgraph, NpuSubgraph):
+                stopped = self._on_npu(index, numbers, kept, visit)
+            elif isinstance(subgraph, CpuSubgraph):
+                made = self._on_cpu(index, subgraph, numbers)
+                stopped = self._see(numbers, made, kept, visit)
+            else:
+                self.simulator.step(index)
+                stopped = self._see(numbers, {}, kept, visit)
+            if stopped:
+                return
+
+    def _see(
+        self, numbers: Sequence[int], made: Mapping[str, Array], kept: dict[int, Seen], visit: Visit
+    ) -> bool:
+        """Show tensors that are in DRAM or came out of a CPU subgraph."""
+        for number in numbers:
+            tensor = self.info.tensors[number]
+            if tensor.onnx is not None:
+                array = made[tensor.onnx]
+            else:
+                array = memory.read(self.simulator.segments, self.compiled.tensor(tensor.memory or ""))
+            if number in self.bases:
+                kept[number] = Seen(array)
+            if visit(shown(tensor, Seen(array))):
+                return True
+        return False
+
+    def _on_npu(self, index: int, numbers: Sequence[int], kept: dict[int, Seen], visit: Visit) -> bool:
+        tensors = self.info.tensors
+        watched = [number for number in numbers if tensors[number].places]
+        held = {number: Watched(tensors[number].size) for number in watched}
+        done: set[int] = set()
+        waiting = list(reversed(numbers))
+
+        def finished(place: int) -> bool:
+            """Show all that is complete, in the order of the network: an earlier layer may be complete later."""
+            done.add(watched[place])
+            while waiting:
+                number = waiting[-1]
+                base = tensors[number].view_of
+                if base is None and number not in done:
+                    return False
+                waiting.pop()
+                one = tensors[number]
+                found = seen_bytes(one, held.pop(number)) if base is None else viewed(one, kept[base])
+                if number in self.bases:
+                    kept[number] = found
+                if visit(shown(one, found)):
+                    return True
+            return False
+
+        return run_watched(self.simulator, index, list(held.values()), views_of(tensors, watched), finished)
+
+    def _on_cpu(self, index: int, subgraph: CpuSubgraph, numbers: Sequence[int]) -> dict[str, Array]:
+        wanted = [one.onnx for one in (self.info.tensors[n] for n in numbers) if one.onnx is not None]
+        names = list(dict.fromkeys([*subgraph.outputs, *wanted]))
+        tensors = {
+            name: memory.read(self.simulator.segments, self.compiled.tensor(name)) for name in subgraph.inputs
+        }
+        if index not in self._sessions:
+            extra = {name for name in wanted if name not in subgraph.outputs}
+            model = cpu_model(subgraph, lambda proto: _add_outputs(proto, extra))
+            self._sessions[index] = session(model, subgraph.name, self.simulator.threads)
+        found = run_session(self._sessions[index], names, tensors, subgraph.name)
+        for name in subgraph.outputs:
+            memory.write(self.simulator.segments, self.compiled.tensor(name), found[name])
+        return found
+
+
+def views_of(tensors: Sequence[TracedTensor], watched: Sequence[int]) -> list[View]:
+    """The places of some tensors, which are counted from 0."""
+    return [
+        View(
+            at, tensors[number].number, place.core, place.segment, place.first, place.last, place.address, place.size,
+            place.byte,
+        )
+        for at, number in enumerate(watched)
+        for place in tensors[number].places
+    ]  # fmt: skip
+
+
+def seen_bytes(tensor: TracedTensor, held: Watched) -> Seen:
+    """A tensor from its bytes in memory order."""
+    kind = dtype_of(tensor.dtype).numpy
+    shape = tuple(tensor.shape[axis] for axis in tensor.order)
+    back = tuple(np.argsort(tensor.order)) if tensor.order else ()
+    computed: Array | None = None
+    if not held.written.all():
+        elements = np.asarray(held.written.reshape(-1, kind.itemsize).all(axis=1))
+        computed = elements.reshape(shape).transpose(back)
+    return Seen(held.data.view(kind).reshape(shape).transpose(back), computed)
+
+
+def viewed(tensor: TracedTensor, base: Seen) -> Seen:
+    """A view of another tensor."""
+    turned = [
+        one if one is None or not tensor.permute else one.transpose(tensor.permute)
+        for one in (base.array, base.computed)
+    ]
+    array, computed = (None if one is None else one.reshape(tensor.shape) for one in turned)
+    assert array is not None
+    return Seen(np.ascontiguousarray(array).view(dtype_of(tensor.dtype).numpy), computed)
+
+
+def unviewed(tensor: TracedTensor, array: Array, base: TracedTensor) -> Array:
+    """The tensor that one is a view of."""
+    if not tensor.permute:
+        whole = array.reshape(base.shape)
+    else:
+        shape = tuple(base.shape[axis] for axis in tensor.permute)
+        whole = array.reshape(shape).transpose(np.argsort(tensor.permute))
+    return np.ascontiguousarray(whole).view(dtype_of(base.dtype).numpy)
+
+
+def shown(tensor: TracedTensor, seen: Seen) -> LayerTensor:
+    """A tensor as others see it."""
+    return LayerTensor(
+        tensor.name,
+        tensor.layer,
+        tensor.kind,
+        tensor.dtype,
+        tensor.scale,
+        tensor.zero_point,
+        as_stored(seen.array),
+        None if seen.computed is None else np.ascontiguousarray(seen.computed),
+    )
+
+
+def cpu_model(subgraph: CpuSubgraph, change: Callable[[onnx.ModelProto], None]) -> bytes:
+    """The ONNX model of a subgraph, changed."""
+    try:
+        proto = onnx.ModelProto.FromString(subgraph.model)
+        change(proto)
+        return bytes(proto.SerializeToString())
+    except Exception as error:
+        raise EngineError(f"its model cannot be read: {error}", where=subgraph.name) from error
+
+
+def _add_outputs(proto: onnx.ModelProto, names: set[str]) -> None:
+    made = {name for node in proto.graph.node for name in node.output}
+    if names - made:
+        raise ValueError(f"it has no tensor '{min(names - made)}'")
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(names))
+
+
+def session(model: bytes, where: str, threads: int) -> Any:
+    """An ONNX Runtime session, as the simulator makes them."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    try:
+        return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise EngineError(f"ONNX Runtime: {error}", where=where) from error
+
+
+def run_session(
+    runner: Any, names: Sequence[str], inputs: Mapping[str, Array], where: str
+) -> dict[str, Array]:
+    """Some tensors of a model."""
+    try:
+        results = runner.run(list(names), dict(inputs))
+    except Exception as error:
+        raise EngineError(f"ONNX Runtime: {error}", where=where) from error
+    return dict(zip(names, map(np.asarray, results), strict=True))

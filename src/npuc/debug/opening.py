@@ -1,0 +1,85 @@
+"""Anything that has layers to look at: a model of any kind, or a dump of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from npuc.codegen.file import load_compiled
+from npuc.codegen.program import CompiledModel
+from npuc.debug.compiled import CompiledLayers
+from npuc.debug.dump import Dump, DumpedTensor
+from npuc.debug.layers import FloatLayers, IntegerLayers, Layers, LayerTensor, Visit
+from npuc.files import existing_file
+from npuc.flow import load_model
+from npuc.frontend.sniff import describe_content
+from npuc.ir import Graph
+from npuc.quant.report import is_integer
+from npuc.sim.engine import interface_of
+
+Array = np.ndarray[Any, Any]
+Kind = Literal["float", "integer", "compiled", "dump"]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A file or folder with layers."""
+
+    path: Path
+    kind: Kind
+    graph: Graph | None
+    """The program; of a compiled model its inputs only; of a dump None."""
+    compiled: CompiledModel | None = None
+    dump: Dump | None = None
+
+    def layers(self, threads: int = 1) -> Layers:
+        """What runs it."""
+        if self.compiled is not None:
+            return CompiledLayers(self.compiled, threads)
+        assert self.graph is not None, "a dump does not run"
+        return (
+            IntegerLayers(self.graph, threads) if self.kind == "integer" else FloatLayers(self.graph, threads)
+        )
+
+
+def open_layers(path: Path, load: Callable[[Path], Graph] = load_model) -> Opened:
+    """Open a model (.onnx, .tflite, .mlir, .npu, ...) or the folder of a dump."""
+    if path.is_dir():
+        return Opened(path, "dump", None, dump=Dump(path))
+    existing_file(path)
+    if describe_content(path).kind == "npu":
+        compiled = load_compiled(path)
+        return Opened(path, "compiled", interface_of(compiled), compiled)
+    graph = load(path)
+    return Opened(path, "integer" if is_integer(graph) else "float", graph)
+
+
+class DumpedRun:
+    """A run of a dump, seen as if it were executed."""
+
+    def __init__(self, dump: Dump, run: int) -> None:
+        self.dump, self.run = dump, run
+
+    def trace(self, inputs: Mapping[str, Array], visit: Visit) -> None:
+        """Show the tensors in their order; the inputs are those of the dump."""
+        for entry in self.dump.index.tensors:
+            if entry.run == self.run and visit(stored_tensor(self.dump, entry)):
+                return
+
+
+def stored_tensor(dump: Dump, entry: DumpedTensor) -> LayerTensor:
+    """A tensor of a dump."""
+    return LayerTensor(
+        entry.name,
+        entry.layer,
+        entry.kind,
+        entry.dtype,
+        entry.scale,
+        entry.zero_point,
+        dump.read(entry),
+        dump.computed(entry),
+    )

@@ -1,0 +1,106 @@
+"""Constants as a machine with a weight decoder keeps them in DRAM (docs/weight-compression.md).
+
+A block of constants, all that a layer needs for some output channels, is loaded as one, so it is encoded as one. A block
+that would not take fewer blocks of memory stays as it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from npuc.errors import InputDataError
+from npuc.native import library
+from npuc.schedule.layers import Layer, Rows, aligned, layout, packed
+
+Array = np.ndarray[Any, Any]
+
+_MOST_PARTS = 16
+"""`NPUC_WEIGHTS_PARTS` of native/include/npuc/weights.h."""
+_P, _I, _L = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
+
+
+@cache
+def _function(name: str, result: Any, *types: Any) -> Any:
+    found = getattr(library(), name)
+    found.argtypes, found.restype = types, result
+    return found
+
+
+def encode(data: Array, ends: Sequence[int] = ()) -> Array | None:
+    """The stream of some bytes; None if it is no shorter than they are.
+
+    `ends` are where parts end that may be distributed differently, the last of them the end of all.
+    """
+    made = np.empty(data.size, np.uint8)
+    size = _encode(data, ends, made.ctypes.data)
+    return made[:size].copy() if size else None
+
+
+def encoded_size(data: Array, ends: Sequence[int] = ()) -> int:
+    """The bytes of the stream that `encode` would make; 0 if it would make none."""
+    return _encode(data, ends, None)
+
+
+def _encode(data: Array, ends: Sequence[int], into: int | None) -> int:
+    data = np.ascontiguousarray(data, np.uint8)
+    cuts = np.array([*ends[: _MOST_PARTS - 1], *ends[-1:]] if ends else [data.size], np.int64)
+    function = _function("npuc_weights_encode", _L, _P, _L, _P, _I, _P, _L)
+    return int(function(data.ctypes.data, data.size, cuts.ctypes.data, len(cuts), into, data.size))
+
+
+def decode(stream: Array, size: int) -> Array:
+    """The bytes that a stream stands for."""
+    stream = np.ascontiguousarray(stream, np.uint8)
+    made = np.empty(size, np.uint8)
+    status = _function("npuc_weights_decode", _I, _P, _L, _P, _L)(
+        stream.ctypes.data, stream.size, made.ctypes.data, size
+    )
+    if status:
+        raise InputDataError(f"{stream.size} bytes are no compressed constants of {size} bytes")
+    return made
+
+
+@dataclass
+class StoredConstants:
+    """The constants of layers in DRAM. A search asks for sizes over and over, and in the end for some of the streams."""
+
+    _sizes: dict[tuple[Layer, Rows], int] = field(default_factory=dict)
+
+    def stream(self, layer: Layer, channels: Rows) -> Array | None:
+        """The stream of a block; None if it stays as it is."""
+        return encode(*_parts(layer, channels)) if self.compressed(layer, channels) else None
+
+    def compressed(self, layer: Layer, channels: Rows) -> int:
+        """Bytes of the stream of a block; 0 if it stays as it is."""
+        key = layer, channels
+        if key not in self._sizes:
+            data, ends = _parts(layer, channels)
+            found = encoded_size(data, ends)
+            self._sizes[key] = found if aligned(found) < aligned(data.size) else 0
+        return self._sizes[key]
+
+    def size(self, layer: Layer, channels: Rows) -> int:
+        """Bytes of a block in DRAM."""
+        return self.compressed(layer, channels) or layer.constant_size(channels)
+
+
+def _parts(layer: Layer, channels: Rows) -> tuple[Array, list[int]]:
+    """The bytes of a block, and where each constant ends."""
+    constants = layer.constants(channels)
+    places, size = layout(constants)
+    return packed(constants), [*list(places.values())[1:], size]
+
+
+def digest(layers: Sequence[Layer]) -> str:
+    """A hash of all constants: how far they shrink decides how long they take."""
+    found = blake2b(digest_size=16)
+    for layer in layers:
+        found.update(packed(layer.constants((0, layer.channels))).tobytes())
+    return found.hexdigest()

@@ -1,0 +1,77 @@
+"""Ops that leave every byte where it is: their results are the tensors before them under another shape.
+
+That is a reshape between tensors whose memory has the order of their axes, and a permute with a reshape before or behind it
+where the permute only undoes, or does, what the layout of pictures in memory does: the flattening of a picture whose channels
+come last. A reshape of an input that gives it more rows turns the view around, so that the input can be loaded row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+from npuc.ir import Value, npu, top
+from npuc.schedule.layers import Tensor
+from npuc.schedule.rules.common import is_natural
+from npuc.schedule.rules.movement import is_view
+
+
+def views_of(
+    op: Any,
+    inside: Collection[Any],
+    inputs: Collection[Value],
+    kept: Collection[Value],
+    tensor: Callable[[Value], Tensor],
+    fresh: Callable[[Value], Tensor],
+) -> dict[Value, Tensor]:
+    """The tensors that an op makes as views, and its follower if that is part of it; none if the op is a layer.
+
+    `inside` are the ops of the network, `kept` the values that need memory of their own, `fresh` makes a new tensor.
+    """
+    if not isinstance(op, top.Reshape | top.Permute | npu.Reinterpret) or op.results[0] in kept:
+        return {}
+    x, y = op.operands[0], op.results[0]
+    if isinstance(op, npu.Reinterpret) or (isinstance(op, top.Reshape) and is_view(tensor(x), fresh(y))):
+        source, target = tensor(x), fresh(y)
+        before = _from_input(x, inputs, kept, fresh) if target.rows > source.storage.rows else []
+        if before:
+            return {**{value: replace(fresh(value), view_of=target) for value in before}, y: target}
+        return {y: replace(target, view_of=source)}
+    users = [use.operation for use in y.uses]
+    if len(users) != 1 or users[0] not in inside or users[0].results[0] in kept:
+        return {}
+    last = users[0].results[0]
+    if _cancel(op, users[0], tensor(x), fresh(y), fresh(last)):
+        return {y: replace(fresh(y), view_of=tensor(x)), last: replace(fresh(last), view_of=tensor(x))}
+    return {}
+
+
+def _from_input(
+    value: Value, inputs: Collection[Value], kept: Collection[Value], fresh: Callable[[Value], Tensor]
+) -> list[Value]:
+    """The values from an input to this one, if each is nothing but the one before under another name or shape."""
+    found = [value]
+    while value not in inputs:
+        if not isinstance(value.owner, top.Reshape | npu.Reinterpret):
+            return []
+        value = value.owner.operands[0]
+        found.append(value)
+    fits = (len(list(one.uses)) == 1 and one not in kept and is_natural(fresh(one)) for one in found)
+    return found if all(fits) else []
+
+
+def _cancel(first: Any, second: Any, x: Tensor, between: Tensor, last: Tensor) -> bool:
+    """Whether a permute and a reshape together move nothing."""
+    if isinstance(first, top.Permute) and isinstance(second, top.Reshape):
+        # The reshape reads the axes of x in the order of the permute; memory has them in its own.
+        return is_natural(last) and _same(x.shape, first.order, x.order)
+    if isinstance(first, top.Reshape) and isinstance(second, top.Permute):
+        in_memory = tuple(second.order[axis] for axis in last.order)
+        return is_natural(x) and _same(between.shape, in_memory, range(len(in_memory)))
+    return False
+
+
+def _same(shape: tuple[int, ...], one: Any, other: Any) -> bool:
+    """Whether two orders of axes are the same but for axes of one element."""
+    return [axis for axis in one if shape[axis] > 1] == [axis for axis in other if shape[axis] > 1]

@@ -1,0 +1,240 @@
+"""Exported C applications of whole networks, proved: `python tests/export/c_proof.py` (`make prove-c`).
+
+Every model under ../shared/models that npuc imports is quantized on random data and compiled; one without a CPU subgraph is
+exported in both forms. Each is built by gcc and by clang with warnings as errors, with address and undefined-behaviour
+checks, run with them and under valgrind, and has to give Python's bits every time. The standalone form is also linked with
+allocators that abort, and none of its objects may name one.
+
+    python tests/export/c_proof.py [--models mobilenet_v2,...] [--forms hosted,standalone] [--variants gcc,clang,checks,valgrind]
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from c_models import CHECKS, STRICT, TARGET, compiled, surroundings
+
+from npuc.codegen.file import load_compiled, save_compiled
+from npuc.codegen.program import CompiledModel, CpuSubgraph
+from npuc.errors import NpucError
+from npuc.export.c import export_c
+from npuc.frontend.options import ImportOptions
+
+FORMS = ("hosted", "standalone")
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "models"
+SUFFIXES = (".onnx", ".tflite", ".pt", ".pb", ".h5", ".cfg", ".prototxt")
+_SHAPES = {
+    "cifar10_resnet20": {"input": (1, 3, 32, 32)},
+    "ppocrv3_text_det": {"x": (1, 3, 160, 160)},
+    "super_resolution": {"input": (1, 1, 224, 224)},
+}
+_PATIENCE = 3600
+ALLOCATORS = {
+    "malloc", "calloc", "realloc", "free", "aligned_alloc", "posix_memalign", "mmap", "sbrk", "brk", "strdup",
+}  # fmt: skip
+_TRAP = """\
+#include <stddef.h>
+#include <stdlib.h>
+void *malloc(size_t size) { (void)size; abort(); }
+void *calloc(size_t count, size_t size) { (void)count; (void)size; abort(); }
+void *realloc(void *old, size_t size) { (void)old; (void)size; abort(); }
+void *aligned_alloc(size_t at, size_t size) { (void)at; (void)size; abort(); }
+void free(void *old) { (void)old; }
+"""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to build and run an application."""
+
+    name: str
+    compiler: str
+    flags: str
+    before: tuple[str, ...] = ()
+    """What the program is run under."""
+
+    @property
+    def missing(self) -> str:
+        """The tool that is not installed, or nothing."""
+        needed = (self.compiler, *self.before[:1])
+        return next((tool for tool in needed if shutil.which(tool) is None), "")
+
+
+VARIANTS = {
+    one.name: one
+    for one in (
+        Variant("gcc", "gcc", "-O2"),
+        Variant("clang", "clang", "-O2"),
+        Variant("checks", "gcc", CHECKS),
+        Variant("clang-checks", "clang", CHECKS),
+        Variant("valgrind", "gcc", "-O2 -g", ("valgrind", "-q", "--error-exitcode=9", "--leak-check=full")),
+    )
+}
+
+
+class Failed(Exception):
+    """An application is not what it should be; the words say how."""
+
+
+def call(command: Sequence[str], folder: Path) -> str:
+    """Run a command that has to succeed, and return what it printed."""
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, env=surroundings(), timeout=_PATIENCE
+    )
+    said = done.stdout + done.stderr
+    if done.returncode or "Sanitizer" in said:
+        raise Failed(f"{' '.join(command[:3])}: status {done.returncode}: {said[-1500:]}")
+    return said
+
+
+def digest(folder: Path) -> str:
+    """Of the contents of a folder."""
+    found = sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            found.update(path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+class Workshop:
+    """Builds applications; the objects of the runtime, which are the same for all models, are compiled once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def prove(self, app: Path, form: str, variant: Variant) -> None:
+        """Build and run an application in one way; `Failed` says what is wrong."""
+        shutil.rmtree(app / "build", ignore_errors=True)
+        (app / "app").unlink(missing_ok=True)
+        kept = self._folder / f"{form}-{variant.name}-{digest(app / 'runtime')}"
+        if kept.is_dir():
+            # New times: objects have to be younger than the sources.
+            shutil.copytree(kept, app / "build/runtime", copy_function=shutil.copyfile)
+        flags, link = variant.flags, "-fsanitize=address,undefined" if "sanitize" in variant.flags else ""
+        if link and form == "hosted" and not kept.is_dir():
+            # With checks, these two take longer to compile than all the rest; the kernels have tests of their own.
+            slow = [f"build/runtime/src/gemm_{name}.o" for name in ("avx2", "avx512")]
+            self._make(app, variant.compiler, "-O1", "", *slow)
+        self._make(app, variant.compiler, flags, link)
+        said = call([*variant.before, "./app", *(["sample"] if form == "hosted" else [])], app)
+        if "all outputs have the expected bits" not in said:
+            raise Failed(f"the outputs do not have the expected bits: {said[-500:]}")
+        if not kept.is_dir():
+            shutil.copytree(app / "build/runtime", kept)
+
+    def no_allocator(self, app: Path) -> None:
+        """A standalone application with allocators that abort runs, and names none."""
+        (app / "trap.c").write_text(_TRAP)
+        try:
+            self.prove(app, "standalone", Variant("trap", "gcc", "-O1 -fno-builtin"))
+        finally:
+            (app / "trap.c").unlink()
+        objects = [str(path) for path in sorted(app.glob("build/**/*.o")) if path.name != "trap.o"]
+        used = {line.split()[-1] for line in call(["nm", "-u", *objects], app).splitlines() if " U " in line}
+        if "memcpy" not in used or used & ALLOCATORS:
+            raise Failed(f"the standalone form names {sorted(used & ALLOCATORS)}")
+
+    def _make(self, app: Path, compiler: str, flags: str, link: str, *targets: str) -> None:
+        given = [f"CC={compiler}", f"CFLAGS={flags}", f"LDFLAGS={link}", f"WARNINGS={STRICT}"]
+        said = call(["make", "-s", *given, *targets], app)
+        if "warning" in said:
+            raise Failed(said[-1500:])
+
+
+def exported(model: CompiledModel, folder: Path, form: str) -> Path:
+    """The application of a model."""
+    save_compiled(model, folder / "model.npu")
+    file = (folder / "model.npu").read_bytes()
+    app = folder / form
+    export_c(load_compiled(folder / "model.npu"), file, app, standalone=form == "standalone")
+    return app
+
+
+def model_files() -> Iterator[Path]:
+    """Every model under ../shared/models."""
+    for path in sorted(SHARED.rglob("*")):
+        if path.suffix in SUFFIXES and "cfg_only" not in path.parts:
+            yield path
+
+
+def on_the_npu(path: Path) -> CompiledModel | str:
+    """The compiled model, or why there is no application of it."""
+    try:
+        model = compiled(path, ImportOptions(input_shapes=_SHAPES.get(path.stem, {})))
+    except NpucError as error:
+        return f"not compiled: {error.message}"
+    except Exception as error:  # a fault of the compiler: the others go on
+        return f"FAULT of the compiler: {type(error).__name__}: {error}"
+    on_cpu = [one for one in model.subgraphs if isinstance(one, CpuSubgraph)]
+    if on_cpu:
+        return f"{sum(len(one.reasons) for one in on_cpu)} layers on the CPU"
+    return model
+
+
+def main() -> int:
+    """Prove what is asked for; the exit status is how many forms of networks failed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", help="names without suffix; all others are left out")
+    parser.add_argument("--forms", default=",".join(FORMS))
+    parser.add_argument("--variants", default=",".join(VARIANTS))
+    parser.add_argument("--objects", type=Path, help="a folder that keeps the objects of the runtime")
+    parser.add_argument("--list", action="store_true", help="only say which models there are applications of")
+    given = parser.parse_args()
+    wanted = given.models.split(",") if given.models else None
+    variants = [VARIANTS[name] for name in given.variants.split(",")]
+    for one in variants:
+        if one.missing:
+            print(f"{one.name}: {one.missing} is not installed")
+            return 2
+    failed = proved = 0
+    with tempfile.TemporaryDirectory() as folder:
+        workshop = Workshop(given.objects or Path(folder) / "objects")
+        for path in model_files():
+            if wanted is not None and path.stem not in wanted:
+                continue
+            name = f"{path.parent.name}/{path.name}"
+            model = on_the_npu(path)
+            if isinstance(model, str):
+                failed += model.startswith("FAULT")
+                print(f"{name:44} left out: {model}", flush=True)
+                continue
+            if given.list:
+                print(f"{name:44} {model.weights.size / 1e6:6.1f} MB of constants", flush=True)
+                continue
+            for form in given.forms.split(","):
+                here = Path(folder) / "model"
+                here.mkdir()
+                words, start = [], time.perf_counter()
+                try:
+                    app = exported(model, here, form)
+                    for variant in variants:
+                        begin = time.perf_counter()
+                        workshop.prove(app, form, variant)
+                        words.append(f"{variant.name} {time.perf_counter() - begin:.0f} s")
+                    if form == "standalone":
+                        workshop.no_allocator(app)
+                        words.append("no allocator")
+                    proved += 1
+                except (Failed, NpucError, subprocess.TimeoutExpired) as error:
+                    words.append(f"FAILED: {error}")
+                    failed += 1
+                taken = time.perf_counter() - start
+                print(f"{name:44} {form:10} {', '.join(words)} ({taken:.0f} s)", flush=True)
+                shutil.rmtree(here)
+    print(f"{proved} applications proved for {TARGET.name}, {failed} failed")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
