@@ -59,7 +59,8 @@ def _complaint(line: str) -> str:
     known = {
         option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)
     }
-    for word in words:
+    own = words[: words.index("--")] if "--" in words else words
+    for word in own:
         name = word.split("=")[0]
         if re.match(r"--?[a-z]", name) and name not in known | {"--help", "-h"}:
             return f"there is no option '{name}'"

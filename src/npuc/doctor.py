@@ -48,7 +48,7 @@ _PACKAGES = (
 )
 
 _EXTRAS = (
-    ("torch", "torch", "the torch engine"),
+    ("torch", "torch", "PyTorch models, the torch engine"),
     ("scikit-learn", "train", "training the demo model again"),
     ("pytest", "test", "the test suite"),
     ("hypothesis", "test", "the property tests"),

@@ -194,6 +194,13 @@ class CalibrationDataError(NpucError):
     code, title = "E405", "calibration data cannot be used"
 
 
+class EvaluationDataError(NpucError):
+    """A data set cannot be evaluated on as asked: a label is missing or is not a class of the model, annotations make no
+    sense, a picture cannot be decoded, or the metric does not belong to the task."""
+
+    code, title = "E406", "evaluation data cannot be used"
+
+
 # E5xx: the machine
 
 
@@ -217,8 +224,9 @@ class EngineError(NpucError):
 
 
 class OriginalError(NpucError):
-    """ONNX Runtime cannot load or run the file that was imported (an operator set before 7, random data that the
-    network cannot digest), so there is nothing to compare the import with. `--check-input` checks with real data."""
+    """The runtime that judges an import (ONNX Runtime, LiteRT, OpenCV, ...) is not installed, or cannot load or run the
+    file (an old operator set, a layer that it does not know, random data that the network cannot digest), so there is
+    nothing to compare the import with. `--check-input` checks with real data."""
 
     code, title = "E504", "the original cannot be run"
 
@@ -273,6 +281,13 @@ class UsageError(NpucError):
     """Options contradict each other or have a value of the wrong form."""
 
     code, title = "E601", "bad option"
+
+
+class PluginError(NpucError):
+    """A plugin that was named with `--plugin`, or that an installed package brings, cannot be loaded, or registers something
+    that is taken. The message names it and the line. A plugin is Python code of the user's choice; npuc runs no other."""
+
+    code, title = "E602", "a plugin is broken"
 
 
 # E7xx: targets

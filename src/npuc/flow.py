@@ -70,6 +70,20 @@ def import_model(
     """Read a foreign model and bring it into canonical form."""
     options = options or ImportOptions()
     graph = import_foreign(path, options)
+    return bring_in_form(
+        graph, options, fuse_preprocess=fuse_preprocess, canonical=canonical, observe=observe
+    )
+
+
+def bring_in_form(
+    graph: Graph,
+    options: ImportOptions,
+    *,
+    fuse_preprocess: bool = False,
+    canonical: bool = True,
+    observe: Observer | None = None,
+) -> Graph:
+    """Bring a network that was just imported with these options into canonical form."""
     _check_preprocess(graph, options)
     steps = (["fuse-preprocess"] if fuse_preprocess else []) + ([CANONICAL] if canonical else [])
     if fuse_preprocess and not any(port.preprocess for port in graph.inputs):
@@ -79,7 +93,19 @@ def import_model(
         )
     if fuse_preprocess and "fuse-preprocess" not in PASSES:
         raise UsageError("this npuc has no pass 'fuse-preprocess'")
-    return _run(graph, ",".join(steps), observe) if steps else graph
+    return with_postprocess(_run(graph, ",".join(steps), observe) if steps else graph, options)
+
+
+def with_postprocess(graph: Graph, options: ImportOptions | None) -> Graph:
+    """The network with the post-processing that the options ask for, or as it is."""
+    if options is None or not options.postprocess:
+        return graph
+    from npuc.frontend.postprocess import PostprocessOptions, add_postprocess
+
+    made = graph.copy()
+    add_postprocess(made, PostprocessOptions.parse(options.postprocess))
+    made.verify()
+    return made
 
 
 def _run(graph: Graph, passes: str, observe: Observer | None = None) -> Graph:
@@ -131,6 +157,12 @@ def check_model(
     from npuc.calib.samples import load_samples, parse_assignments
     from npuc.evaluate.import_check import check_import
 
+    if options.postprocess:
+        from npuc.frontend.postprocess import remove_nodes
+
+        # The original has none of it.
+        graph = graph.copy()
+        remove_nodes(graph)
     if data:
         names = [port.name for port in graph.inputs]
         inputs: Mapping[str, Array] = next(iter(load_samples(graph, parse_assignments(data, names)))).inputs
@@ -193,6 +225,8 @@ def network_to_quantize(
         raise UsageError(
             f"{path} is an integer network already", fix="Give the float network that it was made of"
         )
+    if own:
+        graph = with_postprocess(graph, options)
     if force_float:
         graph = _run(graph, f"drop-quantization,{CANONICAL}")
     return expanded(graph)
@@ -202,8 +236,8 @@ def expanded(graph: Graph) -> Graph:
     """The same network with ops that have no integer form as those that they consist of."""
     from npuc.ir import top
 
-    whole = any(isinstance(op, top.Attention | top.Gather) for op in graph.ops)
-    return _run(graph, "expand-attention,gather-to-slice,fold-scale") if whole else graph
+    whole = any(isinstance(op, top.Attention | top.Gather | top.Scale) for op in graph.ops)
+    return _run(graph, "expand-attention,gather-to-slice,fold-scale,scale-to-conv") if whole else graph
 
 
 @dataclass(frozen=True)

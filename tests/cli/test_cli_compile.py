@@ -63,6 +63,15 @@ def compiled(npuc: Any, here: Path, integers: Path) -> Path:
     return here / "model.npu"
 
 
+def test_a_limit_of_local_memory_is_kept_and_reported(npuc: Any, here: Path, integers: Path) -> None:
+    used = []
+    for limit in ((), ("--local-memory", "12KiB")):
+        done = npuc("compile", integers, "--target", "edge-4t", "-o", here / "m.npu", "--json", *limit)
+        assert done.status == 0, done.err
+        used.append(json.loads(done.out)["local_memory_bytes"])
+    assert 0 < used[1] <= 12 << 10 < used[0]
+
+
 def same(a: Path, b: Path) -> bool:
     with np.load(a) as first, np.load(b) as second:
         assert set(first) == set(second)
@@ -260,6 +269,10 @@ def one_paragraph(done: Any) -> str:
         (("{digits}", "--target", "edge-4t", "--random", "--table", "x"), "contradict"),
         (("{digits}", "--target", "edge-4t", "--random", "-O", "4"), "-O"),
         (("{digits}", "--target", "edge-4t", "--random", "--cores", "2"), "1 core"),
+        (("{digits}", "--target", "edge-4t", "--random", "--local-memory", "lots"), "512KiB"),
+        (("{digits}", "--target", "edge-4t", "--random", "--local-memory", "3MiB"), "has 2,097,152"),
+        (("{digits}", "--target", "edge-4t", "--random", "--local-memory", "0"), "asks for 0 bytes"),
+        (("{digits}", "--target", "edge-4t", "--random", "--local-memory", "64"), "of the 2,097,152"),
         (("{digits}", "--target", "edge-4t", "--random", "--device", "stem"), "--device"),
         (("{digits}", "--target", "edge-4t", "--random", "--device", "stem/rel=cpu"), "stem/relu"),
         (("{digits}", "--target", "edge-4t", "--random", "--device", "stem/relu=gpu"), "npu and cpu"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,26 @@ def test_profile_as_json_and_files(npuc: Any, compiled: Path) -> None:
     assert again.out == "" and Path("b.html").read_bytes() == Path("a.html").read_bytes()
 
 
+def test_the_name_of_a_file_says_what_is_written(npuc: Any, compiled: Path) -> None:
+    names = ("a.xlsx", "b.json", "c.trace.json", "d.HTML")
+    done = npuc("profile", compiled, *(word for name in names for word in ("-o", name)), "--json")
+    assert done.status == 0
+    found, figures = json.loads(done.out), json.loads(Path("b.json").read_text())
+    assert (
+        figures["layers"] == found["layers"]
+        and found["xlsx"] == "a.xlsx"
+        and found["trace"] == "c.trace.json"
+    )
+    with zipfile.ZipFile("a.xlsx") as archive:
+        assert "xl/workbook.xml" in archive.namelist()
+    assert "traceEvents" in json.loads(Path("c.trace.json").read_text())
+    assert Path("d.HTML").read_text().startswith("<!doctype html>")
+    said = npuc("profile", compiled, "-o", "e.xlsx").out
+    assert "workbook written to e.xlsx" in said and Path("e.xlsx").read_bytes() == Path("a.xlsx").read_bytes()
+    refused = npuc("profile", compiled, "-o", "a.pdf")
+    assert refused.status == 2 and ".xlsx" in refused.err
+
+
 def test_profile_times_the_cpu(npuc: Any, compiled: Path) -> None:
     (host,) = json.loads(npuc("profile", "cpu.npu", "--json").out)["host"]
     assert host["layers"] == ["pool"] and host["seconds"] > 0
@@ -80,6 +101,13 @@ def test_profile_compares(npuc: Any, compiled: Path) -> None:
     found = json.loads(npuc("profile", "--compare", compiled, "cpu.npu", "--json").out)
     (pool,) = [layer for layer in found["layers"] if layer["name"] == "pool"]
     assert pool["b"] is None and pool["difference"] == -pool["a"] < 0
+    assert pool["a_limited_by"] and not pool["b_limited_by"]
+    (host,) = found["host"]
+    assert host["name"] == "pool" and host["a"] is None and host["b"] > 0
+    assert "on the CPU" in done.out and "buffered bound" in done.out
+    assert npuc("profile", "--compare", compiled, "cpu.npu", "-o", "c.xlsx", "-o", "c.json").status == 0
+    assert json.loads(Path("c.json").read_text())["a"]["summary"] == found["a"]["summary"]
+    assert zipfile.is_zipfile("c.xlsx")
 
 
 @pytest.mark.parametrize(
@@ -88,6 +116,8 @@ def test_profile_compares(npuc: Any, compiled: Path) -> None:
         ["digits.npu", "cpu.npu"],
         ["--compare", "digits.npu"],
         ["--compare", "digits.npu", "cpu.npu", "--html", "a.html"],
+        ["--compare", "digits.npu", "cpu.npu", "-o", "a.trace.json"],
+        ["digits.npu", "-o", "nowhere/a.xlsx"],
         ["digits.npu", "--html", "nowhere/a.html"],
         ["no.npu"],
     ],
@@ -147,7 +177,7 @@ def test_samples_of_a_network_and_of_its_compiled_form_are_the_same(
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["digits.npu", "--random", "--dump-layers", "d"],
+        ["digits.npu", "--random", "--dump-layers", "d", "--fetch", "pool"],
         ["digits.npu", "--golden", "d"],
         ["digits.mlir", "--golden", "nowhere"],
         ["digits.mlir", "--random", "--stop-at-mismatch"],
@@ -162,8 +192,3 @@ def test_what_does_not_go_together_is_refused(
 ) -> None:
     assert npuc("run", *arguments).status == 2
     assert not Path("d").exists()
-
-
-def test_float_networks_have_no_dumps(npuc: Any, program: Path) -> None:
-    done = npuc("run", program, "--random", "--dump-layers", "d")
-    assert done.status == 2 and "--dump-all-tensors" in done.err

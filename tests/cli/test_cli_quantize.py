@@ -184,8 +184,8 @@ def test_diff_lists_the_worst_first_and_draws(npuc: Any, program: Path, integer:
     [
         (["model.mlir", "int.mlir"], "missing, or given twice"),
         (["model.mlir", "int.mlir", "--random", "--data", "data.npz"], "given twice"),
-        (["int.mlir", "model.mlir", "--random"], "is an integer network"),
-        (["model.mlir", "model.mlir", "--random"], "is a float network"),
+        (["int.mlir", "model.mlir", "--random", "--isolated"], "int.mlir is an integer one"),
+        (["model.mlir", "model.mlir", "--random", "--isolated"], "model.mlir is a float one"),
         (["model.mlir", "int.mlir", "--random", "--sort", "isolated"], "needs --isolated"),
     ],
 )

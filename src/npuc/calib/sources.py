@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from npuc.calib.coco import balanced_files
 from npuc.calib.images import is_image
@@ -25,6 +25,8 @@ from npuc.calib.user_function import load_function, wrapped
 from npuc.errors import CalibrationDataError, FileMissingError, UsageError
 from npuc.files import existing_file
 from npuc.ir import Graph
+
+T = TypeVar("T")
 
 RANDOM_SAMPLES = 4
 """How many random samples make a smoke run, unless a count is given."""
@@ -104,10 +106,14 @@ def _reader(graph: Graph, preprocess: Any) -> Reader:
         return Reader(graph, preprocess)
     if callable(preprocess):
         return Reader(graph, wrapped(preprocess, getattr(preprocess, "__name__", "function")), takes_any=True)
-    text = str(preprocess)
+    return Reader(graph, *prepared_by(str(preprocess)))
+
+
+def prepared_by(text: str) -> tuple[Callable[[Path], Any], bool]:
+    """The recipe (`.yaml`) or function (`FILE.py:FUNCTION`) that a text names, and whether it takes files of every kind."""
     if Path(text).suffix.lower() in (".yaml", ".yml"):
-        return Reader(graph, load_recipe(text))
-    return Reader(graph, load_function(text), takes_any=True)
+        return load_recipe(text), False
+    return load_function(text), True
 
 
 def _from_path(path: Path, reader: Reader, options: DataOptions) -> Source:
@@ -159,7 +165,7 @@ def _hidden(file: Path, folder: Path) -> bool:
     return any(part.startswith(".") for part in file.relative_to(folder).parts)
 
 
-def choose(items: list[Item], count: int | None, seed: int | None) -> list[Item]:
+def choose(items: list[T], count: int | None, seed: int | None) -> list[T]:
     """The first `count` items, or with a seed a random choice of them, in order."""
     if count is None or count >= len(items):
         return items

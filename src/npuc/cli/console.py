@@ -43,7 +43,12 @@ class Printer:
     def result(self, value: Any) -> None:
         """The machine-readable result, printed with `--json` only."""
         if self.as_json:
-            print(json.dumps(_finite(value), indent=2, ensure_ascii=False, default=str))
+            print(json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """A result as JSON, which has no NaN and no infinity."""
+    return json.dumps(_finite(value), indent=2, ensure_ascii=False, default=str)
 
 
 def complain(text: str) -> None:

@@ -1,7 +1,7 @@
-"""Compare an integer network with its float original, layer by layer.
+"""Compare two forms of a network layer by layer: float, integer, compiled (.npu), or a dump of one.
 
-The worst layers come first. Accumulated errors are those of the whole integer network; --isolated adds those of each
-layer by itself, on exact inputs.
+The first is the reference; the worst layers come first. Accumulated errors are those of the whole second network;
+--isolated adds those of each layer of an integer network by itself, on exact inputs. With a dump, its data is used.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ from npuc.cli.console import Printer, progress, shorten
 from npuc.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from npuc.calib.samples import Batch
+    from npuc.debug.difference import Compared
+    from npuc.debug.layers import Layers
+    from npuc.debug.opening import Opened
     from npuc.evaluate.layers import LayerError
     from npuc.ir import Graph
 
@@ -37,8 +40,10 @@ class Sort(StrEnum):
 
 
 def command(
-    original: Annotated[Path, typer.Argument(metavar="FLOAT.mlir", help="The float network.")],
-    integer: Annotated[Path, typer.Argument(metavar="INT.mlir", help="The integer network made of it.")],
+    first: Annotated[
+        Path, typer.Argument(metavar="REFERENCE", help="A model of any kind, or the folder of a dump.")
+    ],
+    second: Annotated[Path, typer.Argument(metavar="OTHER", help="What is held against it, of any kind.")],
     inputs: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,27 +66,34 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Run the command."""
+    from npuc.debug.opening import open_layers
     from npuc.evaluate.layer_plot import plot as draw
-    from npuc.evaluate.layers import compare_layers, worst_first
+    from npuc.evaluate.layers import worst_first
     from npuc.files import writable, write_atomically
-    from npuc.flow import load_model
-    from npuc.quant.report import is_integer
 
     printer = Printer(quiet, as_json)
     if sort is Sort.isolated and not isolated:
         raise UsageError("--sort isolated needs --isolated")
     if plot is not None:
         writable(plot)
-    exact, ours = load_model(original), load_model(integer)
-    for path, graph, wanted in ((original, exact, False), (integer, ours, True)):
-        if is_integer(graph) != wanted:
+    reference, ours = open_layers(first), open_layers(second)
+    if isolated and (reference.kind, ours.kind) != ("float", "integer"):
+        raise UsageError(
+            f"--isolated is for a float network and the integer one made of it, and {first} is {_KINDS[reference.kind]}, "
+            f"{second} is {_KINDS[ours.kind]}"
+        )
+    is_given = bool(inputs) or data is not None or random
+    if "dump" in (reference.kind, ours.kind):
+        if is_given:
             raise UsageError(
-                f"{path} is {'a float' if wanted else 'an integer'} network",
-                fix="The float network comes first, the integer one second",
+                "a dump is compared on its own data", fix="Leave out --input, --data and --random"
             )
-    batches, total = _batches(exact, inputs, data, random, preprocess, max_count, seed, printer)
-    with progress(printer, "comparing", total) as step:
-        found = compare_layers(exact, ours, batches, isolated=isolated, threads=threads, step=step)
+        found = _with_dump(printer, reference, ours, threads)
+    else:
+        assert reference.graph is not None
+        batches, total = _batches(reference.graph, inputs, data, random, preprocess, max_count, seed, printer)
+        with progress(printer, "comparing", total) as step:
+            found = _models(printer, reference, ours, batches, isolated, threads, step)
     key = sort.value.replace("-", "_")
     rows = worst_first(found, key)  # type: ignore[arg-type]
     _print(printer, rows[:limit] if limit else rows, isolated)
@@ -89,9 +101,76 @@ def command(
         printer.say(f"{limit} of {len(rows)} layers; --limit 0 shows all")
     if plot is not None:
         with write_atomically(plot) as out:
-            out.write(draw(found, f"{integer.name} against {original.name}").encode())
+            out.write(draw(found, f"{second.name} against {first.name}").encode())
         printer.say(f"picture written to {plot}")
     printer.result({"layers": [entry.as_json() for entry in rows]})
+
+
+_KINDS = {
+    "float": "a float one",
+    "integer": "an integer one",
+    "compiled": "a compiled one",
+    "dump": "a dump",
+}
+
+
+def _models(
+    printer: Printer,
+    reference: Opened,
+    ours: Opened,
+    batches: Iterable[Batch],
+    isolated: bool,
+    threads: int,
+    step: Callable[[], None],
+) -> list[LayerError]:
+    from npuc.debug.difference import Pair, compare_runs
+    from npuc.evaluate.layers import batch_rows, compare_layers
+
+    assert reference.graph is not None and ours.graph is not None
+    if (reference.kind, ours.kind) == ("float", "integer"):
+        return compare_layers(
+            reference.graph, ours.graph, batches, isolated=isolated, threads=threads, step=step
+        )
+    a, b = reference.layers(threads), ours.layers(threads)
+    pairs = (Pair(batch.inputs, a, b, batch.keep) for batch in batches)
+    return _told(printer, compare_runs(pairs, batch_rows(reference.graph), step))
+
+
+def _with_dump(printer: Printer, reference: Opened, ours: Opened, threads: int) -> list[LayerError]:
+    """At least one of the two is a dump: its runs are compared on its data."""
+    from npuc.debug.difference import Pair, compare_runs
+    from npuc.debug.opening import DumpedRun
+
+    both = (reference, ours)
+    dumps = [one.dump for one in both if one.dump is not None]
+    running = {one.path: one.layers(threads) for one in both if one.dump is None}
+    graph = reference.graph or ours.graph
+
+    def seen(one: Opened, run: int) -> Layers:
+        return running[one.path] if one.dump is None else DumpedRun(one.dump, run)
+
+    pairs = (
+        Pair(
+            dumps[0].inputs_for(graph, run) if graph is not None else {},
+            seen(reference, run),
+            seen(ours, run),
+        )
+        for run in range(min(dump.index.runs for dump in dumps))
+    )
+    return _told(printer, compare_runs(pairs))
+
+
+def _told(printer: Printer, found: Compared) -> list[LayerError]:
+    """Say which tensors only one of the two has."""
+    for which, names in (("first", found.only_reference), ("second", found.only_ours)):
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            printer.note(f"only the {which} has {', '.join(map(shorten, names[:3]))}{more}")
+    if found.reshaped:
+        others = len(found.reshaped) - 1
+        some = f"{shorten(found.reshaped[0])}{f' and {others} more' * bool(others)}"
+        printer.note(f"not compared, because the shapes differ: {some}")
+    return found.layers
 
 
 def _batches(

@@ -165,7 +165,11 @@ def _command(command: Any, path: str) -> Iterator[str]:
         yield f"{'##' if path.count(' ') == 1 else '###'} `{path}`\n"
         yield f"{_plain(command.help)}\n"
     if not children:
-        usage = " ".join([path, *(_metavar(a) for a in arguments), "[OPTIONS]"])
+        words = [" ".join(_metavar(a) for a in arguments), "[OPTIONS]"]
+        # Where the arguments are a command line of their own, options come before it.
+        mixed = command.context_settings.get("allow_interspersed_args", True)
+        words = words if mixed else ["[OPTIONS] --", words[0]]
+        usage = " ".join([path, *filter(None, words)])
         yield f"```\n{usage}\n```\n"
         rows = [*(_row(_metavar(a), a) for a in arguments)]
         for option in parameters:

@@ -93,6 +93,7 @@ def command(
             "--fuse-preprocess", help="Make mean and scale part of the network; it takes uint8 pixels."
         ),
     ] = False,
+    add_postprocess: options.Postprocess = None,
     canonical: Annotated[
         bool, typer.Option("--canonical/--no-canonical", help="Simplify the network.")
     ] = True,
@@ -146,7 +147,9 @@ def command(
         "layout": channel_format or [],
         "interpolation": interpolation or [],
     }
-    chosen = options.import_options(model, input_shape or [], inputs, outputs, flags, weights, constant or [])
+    chosen = options.import_options(
+        model, input_shape or [], inputs, outputs, flags, weights, constant or [], add_postprocess
+    )
 
     from npuc.flow import check_model, import_model, save_graph
     from npuc.profile.summary import summarize

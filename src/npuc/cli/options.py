@@ -37,6 +37,14 @@ Weights = Annotated[
         help="The weights of a Caffe or Darknet model.  [default: the file of the same name beside it]",
     ),
 ]
+Postprocess = Annotated[
+    str | None,
+    typer.Option(
+        "--add-postprocess",
+        metavar="KIND[:NAME=VALUE,...]",
+        help="Append post-processing to the network: yolov2 to yolov8, yolox, ssd, softmax or topk.",
+    ),
+]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write the result.")
 ]
@@ -117,6 +125,11 @@ def preprocess_by_input(flags: Mapping[str, Sequence[str]]) -> dict[str, Preproc
     return {name: Preprocess.from_dict(common | values) for name, values in named.items()}
 
 
+def preprocess_fields(flags: Mapping[str, str]) -> dict[str, Any]:
+    """Preprocessing flags as fields of `Preprocess`, for every input that takes a picture."""
+    return {field: _PARSERS[field](text, _FLAGS[field]) for field, text in flags.items()}
+
+
 def import_options(
     path: Path,
     input_shapes: Iterable[str],
@@ -125,6 +138,7 @@ def import_options(
     flags: Mapping[str, Sequence[str]],
     weights: Path | None = None,
     constant: Sequence[str] = (),
+    postprocess: str | None = None,
 ) -> ImportOptions:
     """The importer's options; what is meant for the only input gets its name from the file."""
     from npuc.frontend.formats import foreign
@@ -146,6 +160,7 @@ def import_options(
         weights=weights,
         constants=constants(constant),
         preprocess=preprocess,
+        postprocess=postprocess or "",
     )
 
 

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
+from npuc.engine.custom import StretchedSession, custom_nodes
 from npuc.engine.inputs import Shape, check_names, checked_inputs, expectation, expected_inputs, shape_text
 from npuc.engine.tensors import Array, from_ort, is_native, to_ort
 from npuc.engine.weights import attach_weights
 from npuc.errors import EngineError, InputDataError
-from npuc.export.onnx import ALL_TENSORS, ExportedModel, Fetch, to_onnx
+from npuc.export.onnx import ALL_TENSORS, ExportedModel, Fetch, embed, to_onnx
 from npuc.ir import DType, Graph, dtype_of
 
 _ERRORS_ONLY = 3
@@ -47,6 +48,9 @@ def session_options(
 
 def _session(exported: ExportedModel, options: Any) -> tuple[Any, list[Any]]:
     """A session, and the weights that it reads in place."""
+    if custom_nodes(exported.proto):
+        embed(exported.proto, exported.external)
+        return StretchedSession(exported.proto, options), []
     weights = attach_weights(exported, options)
     model = exported.proto.SerializeToString()
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"]), weights
@@ -82,6 +86,8 @@ class FloatEngine:
         try:
             options = session_options(threads, optimize, integer_kernels, spin)
             self._session, self._weights = _session(exported, options)
+        except EngineError:
+            raise
         except Exception as error:
             try:
                 # A graph optimization of ONNX Runtime may fail on a model that runs as it stands.
@@ -98,7 +104,7 @@ class FloatEngine:
         """
         feed = checked_inputs(inputs, self.inputs)
         try:
-            if self._native:
+            if self._native or isinstance(self._session, StretchedSession):
                 values = self._session.run(self._wanted, feed)
             else:
                 named = {name: to_ort(array, self.inputs[name][0]) for name, array in feed.items()}
@@ -108,6 +114,8 @@ class FloatEngine:
                         self._session.run_with_ort_values(self._wanted, named), self._types, strict=True
                     )
                 ]
+        except EngineError:
+            raise
         except Exception as error:
             raise EngineError(f"ONNX Runtime failed: {_first_line(error)}") from error
         found = dict(zip(self._wanted, values, strict=True))

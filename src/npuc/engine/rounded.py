@@ -49,7 +49,7 @@ def output_noise(
     exact = run(exported.proto)
     for chosen in sets:
         rounded = {names[name]: types[name] for name in chosen if names.get(name, name) not in outputs}
-        yield _noise(run(_rounding(exported.proto, rounded)), exact)
+        yield relative_noise(run(_rounding(exported.proto, rounded)), exact)
 
 
 def _rounding(model: ModelProto, types: Mapping[str, QuantType]) -> ModelProto:
@@ -78,7 +78,8 @@ def _rounding(model: ModelProto, types: Mapping[str, QuantType]) -> ModelProto:
     return made
 
 
-def _noise(found: list[list[Array]], exact: list[list[Array]]) -> float:
+def relative_noise(found: Sequence[Sequence[Array]], exact: Sequence[Sequence[Array]]) -> float:
+    """Error over signal of outputs, sample by sample, the mean of the outputs."""
     ratios = []
     for index in range(len(exact[0])):
         if exact[0][index].dtype.kind != "f":

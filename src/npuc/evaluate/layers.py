@@ -24,7 +24,7 @@ from npuc.engine.kernels import eltwise
 from npuc.errors import CompareError
 from npuc.ir import Graph, Value, dtype_of, layer_name, npu, result_names, shape_of, top, value_name
 from npuc.ir.definition import TensorOp
-from npuc.ir.dtypes import QuantType, element_of, is_narrow_float, quant_of
+from npuc.ir.dtypes import DType, QuantType, element_of, is_narrow_float, quant_of
 
 Array = np.ndarray[Any, Any]
 SortKey = Literal["sqnr", "cosine", "max_error", "isolated", "saturation", "order"]
@@ -60,7 +60,7 @@ class LayerError:
         return asdict(self)
 
 
-class _Meter:
+class Meter:
     """Sums from which the figures follow."""
 
     def __init__(self) -> None:
@@ -68,6 +68,7 @@ class _Meter:
         self.broken = False
 
     def add(self, ours: Array, reference: Array) -> None:
+        """A tensor and what it should be."""
         a, b = ours.astype(np.float64).reshape(-1), reference.astype(np.float64).reshape(-1)
         finite = np.isfinite(b)
         if not finite.all():
@@ -83,6 +84,7 @@ class _Meter:
         self.largest = max(self.largest, float(np.abs(delta).max(initial=0.0)))
 
     def figures(self) -> Figures:
+        """What follows from all that was added."""
         if self.broken:
             return Figures(0.0, -math.inf, math.inf)
         if self.dd == 0:
@@ -93,16 +95,17 @@ class _Meter:
         return Figures(max(-1.0, min(1.0, cosine)), 10 * math.log10(self.bb / self.dd), self.largest)
 
 
-class _Range:
+class IntegerRange:
     """Where the integers of a tensor lie."""
 
-    def __init__(self, kind: QuantType) -> None:
-        self.least, self.most = kind.dtype.limits
-        self.ends = [end for end in (self.least, self.most) if end != kind.zero_point]
+    def __init__(self, dtype: DType, zero_point: int) -> None:
+        self.least, self.most = dtype.limits
+        self.ends = [end for end in (self.least, self.most) if end != zero_point]
         self.low, self.high = self.most, self.least
         self.at_ends = self.count = 0
 
     def add(self, integers: Array) -> None:
+        """Some more integers."""
         if integers.size:
             self.low = min(self.low, int(integers.min()))
             self.high = max(self.high, int(integers.max()))
@@ -111,10 +114,12 @@ class _Range:
 
     @property
     def saturation(self) -> float:
+        """The share of integers at an end of their range."""
         return self.at_ends / self.count if self.count else 0.0
 
     @property
     def use(self) -> float:
+        """The part of the range that occurs."""
         return (self.high - self.low) / (self.most - self.least) if self.count else 0.0
 
 
@@ -139,15 +144,19 @@ def compare_layers(
     inputs = {port.name for port in reference.inputs}
     exact = FloatEngine(reference, fetch=[name for name in wanted if name not in inputs], threads=threads)
     ours = IntegerEngine(integer, fetch=names, threads=threads, raw=True)
-    meters = {name: _Meter() for name in names}
-    ranges = {value_name(v): _Range(kind) for v in layers if (kind := quant_of(v)) is not None}
-    rows = _batch(reference)
+    meters = {name: Meter() for name in names}
+    ranges = {
+        value_name(v): IntegerRange(kind.dtype, kind.zero_point)
+        for v in layers
+        if (kind := quant_of(v)) is not None
+    }
+    rows = batch_rows(reference)
     for batch in batches:
         truth = {**batch.inputs, **exact.run(batch.inputs)}
         found = ours.run(batch.inputs)
         for value in layers:
             name, kind = value_name(value), quant_of(value)
-            values, expected = (_kept(array, batch.keep, rows) for array in (found[name], truth[name]))
+            values, expected = (kept_rows(array, batch.keep, rows) for array in (found[name], truth[name]))
             if kind is not None:
                 ranges[name].add(values)
                 values = _real(values, kind)
@@ -159,7 +168,7 @@ def compare_layers(
 
 
 def _entry(
-    value: Value, meters: Mapping[str, _Meter], ranges: Mapping[str, _Range], alone: _Isolated | None
+    value: Value, meters: Mapping[str, Meter], ranges: Mapping[str, IntegerRange], alone: _Isolated | None
 ) -> LayerError:
     name, kind = value_name(value), quant_of(value)
     owner = value.owner
@@ -206,12 +215,14 @@ def _is_lowered(value: Value) -> bool:
     return quant_of(value) is not None or is_narrow_float(element_of(value))
 
 
-def _batch(graph: Graph) -> int | None:
+def batch_rows(graph: Graph) -> int | None:
+    """The length of the batch axis that all inputs share; None if they share none."""
     sizes = {(shape_of(port.value) or (0,))[0] for port in graph.inputs}
     return (sizes.pop() or None) if len(sizes) == 1 else None
 
 
-def _kept(array: Array, keep: int | None, rows: int | None) -> Array:
+def kept_rows(array: Array, keep: int | None, rows: int | None) -> Array:
+    """A tensor without the samples that only fill up its batch."""
     array = np.asarray(array)
     return array[:keep] if keep is not None and array.ndim and array.shape[0] == rows else array
 
@@ -234,7 +245,7 @@ class _Isolated:
         self.threads = threads
         self.graph = integer
         self.needs: set[str] = set()
-        self.meters: dict[str, _Meter] = {}
+        self.meters: dict[str, Meter] = {}
         self.steps: list[tuple[TensorOp, Any, list[tuple[str, Any] | Array]]] = []
         for op in dict.fromkeys(value.owner for value in layers if _is_lowered(value)):
             assert isinstance(op, TensorOp)
@@ -261,8 +272,8 @@ class _Isolated:
             for value, array in zip(op.results, made, strict=True):
                 name, kind = value_name(value), quant_of(value)
                 if name in truth and _is_lowered(value):
-                    ours, expected = (_kept(a, keep, rows) for a in (array, truth[name]))
-                    meter = self.meters.setdefault(name, _Meter())
+                    ours, expected = (kept_rows(a, keep, rows) for a in (array, truth[name]))
+                    meter = self.meters.setdefault(name, Meter())
                     meter.add(ours if kind is None else _real(ours, kind), _comparable(expected, kind))
 
     def _array(self, entry: tuple[str, Any] | Array, truth: Mapping[str, Array]) -> Array:

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 
 from npuc.engine import session_options
+from npuc.engine.custom import StretchedSession, custom_nodes, kernel_of
 from npuc.engine.tensors import from_ort, is_native, to_ort
 from npuc.errors import OriginalError
 from npuc.frontend.options import ImportOptions
@@ -70,10 +71,17 @@ class Original:
         session.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
         import onnxruntime as ort
 
+        custom = [model.graph.node[index] for index in custom_nodes(model)]
+        self._stretched: StretchedSession | None = None
+        """If plugins know all custom ops of the file, what runs it with their kernels."""
         try:
-            self._session = ort.InferenceSession(
-                model.SerializeToString(), session, providers=["CPUExecutionProvider"]
-            )
+            if custom and all(kernel_of(node.domain, node.op_type) for node in custom):
+                onnx.load_external_data_for_model(model, folder)
+                self._stretched = StretchedSession(model, session)
+            else:
+                self._session = ort.InferenceSession(
+                    model.SerializeToString(), session, providers=["CPUExecutionProvider"]
+                )
         except Exception as error:
             raise OriginalError(
                 f"ONNX Runtime cannot load it: {_first_line(error)}", where=str(path)
@@ -82,6 +90,8 @@ class Original:
 
     def run(self, inputs: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
         """The values of some of its outputs and comparable tensors."""
+        if self._stretched is not None:
+            return dict(zip(names, self._stretched.run(names, inputs), strict=True))
         wanted = {name: to_ort(array, self._types[name]) for name, array in inputs.items()}
         declared = {entry.name for entry in self._session.get_inputs()}
         feed = {name: value for name, value in wanted.items() if name in declared}

@@ -27,3 +27,5 @@ class ImportOptions:
     """Values for inputs that are to become constants, by name, as numbers with commas between."""
     preprocess: Mapping[str, Preprocess] = field(default_factory=dict)
     """Preprocessing that belongs to an input, by name."""
+    postprocess: str = ""
+    """What is appended to the outputs (`npuc.frontend.postprocess`): a kind, and options behind a colon."""

@@ -22,6 +22,7 @@ from npuc.ir.attributes import to_attribute, to_native
 from npuc.ir.dtypes import dtype_of, shape_of, tensor_type
 from npuc.ir.names import describe, layer_name, location, result_names, value_name
 from npuc.ir.top.weight import WeightOp
+from npuc.ir.verification import VERIFIERS, ask_verifiers
 from npuc.ir.weights import Weight, WeightStore
 
 Value = SSAValue
@@ -184,6 +185,19 @@ class Graph:
         """The names of all computed values, in order, without weights."""
         return [name for op in self.ops if not isinstance(op, WeightOp) for name in result_names(op) if name]
 
+    def distinct_names(self) -> dict[SSAValue, str]:
+        """A name of its own for each input and computed value, in order: the second one that is called x is `x#2`."""
+        values = [(port.value, port.name) for port in self.inputs]
+        for op in self.ops:
+            if not isinstance(op, WeightOp):
+                values += [(value, value_name(value) or op.name) for value in op.results]
+        seen: dict[str, int] = {}
+        found: dict[SSAValue, str] = {}
+        for value, name in values:
+            seen[name] = seen.get(name, 0) + 1
+            found[value] = name if seen[name] == 1 else f"{name}#{seen[name]}"
+        return found
+
     def used_weights(self) -> list[str]:
         """Names of the weights that ops refer to, in order of first use."""
         return list(dict.fromkeys(op.ref for op in self.ops if isinstance(op, WeightOp)))
@@ -218,7 +232,7 @@ class Graph:
         return None
 
     def verify(self) -> None:
-        """Check every op, the types of all weights, and that weights exist; `VerificationError` names the layer."""
+        """Check every op, the types of all weights, that weights exist, and what plugins ask; `VerificationError` names the layer."""
         try:
             self.module.verify()
         except (VerifyException, DiagnosticException) as error:
@@ -234,6 +248,8 @@ class Graph:
                     f"weight '{op.ref}' is {tensor_type(weight.shape, weight.dtype)} in the weight file and "
                     f"{op.output.type} in the text"
                 )
+        if VERIFIERS:
+            ask_verifiers(self)
 
 
 def _reason(error: BaseException) -> str:

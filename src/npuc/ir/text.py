@@ -33,10 +33,6 @@ from npuc.ir.weights import WeightStore, load_safetensors, save_safetensors
 _WEIGHTS = "top.weights"
 _MAX_TEXT = 1 << 30
 
-Top = Dialect("top", list(TOP_OPS.values()), [OpaqueType])
-Npu = Dialect("npu", list(NPU_OPS.values()), [QuantType])
-
-
 class _Lexer(MLIRLexer):
     """xDSL takes a literal with escaped non-ASCII characters for bytes; to npuc all UTF-8 is text (layer names are)."""
 
@@ -56,12 +52,12 @@ class _Parser(Parser):
 
 
 def context() -> Context:
-    """An xDSL context that knows the dialects of npuc."""
+    """An xDSL context that knows the dialects of npuc, with the ops of plugins."""
     ctx = Context()
     ctx.load_dialect(builtin.Builtin)
     ctx.load_dialect(func.Func)
-    ctx.load_dialect(Top)
-    ctx.load_dialect(Npu)
+    ctx.load_dialect(Dialect("top", list(TOP_OPS.values()), [OpaqueType]))
+    ctx.load_dialect(Dialect("npu", list(NPU_OPS.values()), [QuantType]))
     return ctx
 
 

@@ -200,7 +200,7 @@ def _report(
                 device,
                 how or ("native" if device == "npu" else ""),
                 runs_as if how == "rewrite" else "",
-                reason if device == "cpu" else "",
+                reason if device not in ("npu", "host") else "",
                 lever if device == "cpu" else "",
                 side,
                 macs(op),

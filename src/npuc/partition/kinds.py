@@ -302,6 +302,16 @@ _KINDS: dict[type[TensorOp], Callable[[Any, Graph], tuple[str, Parameters]]] = {
 }
 
 
+def describes(*classes: type[TensorOp]) -> Callable[[Any], Any]:
+    """Register what describes ops of some classes: `(op, graph) -> (op kind, parameters)`."""
+
+    def register(function: Any) -> Any:
+        _KINDS.update(dict.fromkeys(classes, function))
+        return function
+
+    return register
+
+
 def _find(op: TensorOp) -> Callable[[Any, Graph], tuple[str, Parameters]]:
     """What describes an op; most ops of one operand, and of two, have the name of their kind."""
     return _KINDS.get(type(op)) or _plain(op.name.split(".", 1)[1])

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from npuc.errors import CompileError
 from npuc.ir import Graph, Value, layer_name, npu, result_names, top
 from npuc.ir.definition import TensorOp
+from npuc.partition.accelerators import claimant
 from npuc.partition.ends import Side, sides
 from npuc.partition.fit import Fit, fit_of
 from npuc.partition.host import reason_against_host
@@ -20,7 +21,8 @@ from npuc.partition.overrides import placed
 from npuc.partition.work import worth_of
 from npuc.target import Target
 
-Device = Literal["npu", "cpu", "convert"]
+Device = str
+"""`npu`, `cpu`, `convert` for conversions between reals and integers, or the name of an accelerator that a plugin brings."""
 ISLAND_THRESHOLD = 1.0
 """An NPU subgraph beside the CPU has to save more than so many times what moving its data costs."""
 
@@ -70,6 +72,10 @@ def partition(
     for op in ops:
         if isinstance(op, npu.Quantize | npu.Dequantize):
             device[op] = "convert"
+            continue
+        taker = None if op in asked else claimant(op, graph, target)
+        if taker is not None:
+            device[op], reasons[result_names(op)[0]] = taker, f"the accelerator '{taker}' takes it"
             continue
         name, fit = result_names(op)[0], fit_of(op, graph, target)
         fits[name] = fit

@@ -14,6 +14,7 @@ from npuc.ir import Graph, result_names, top
 from npuc.partition.inspection import InspectedLayer, Inspection
 
 COLORS = {"npu": "#b7d7f0", "cpu": "#f7c9a3", "host": "#e3e3e3", "port": "#ffffff"}
+_ACCELERATOR = "#d3e8b5"
 _WIDTH, _HEIGHT, _GAP, _ROW, _NARROW, _MARGIN = 190, 34, 14, 58, 10, 40
 _SWEEPS = 4
 
@@ -144,7 +145,7 @@ def _drawn(nodes: list[_Node], rows: list[list[int]], found: Inspection) -> str:
         lines += [
             f"<g><title>{_text(node.title)}</title>",
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{_WIDTH}" height="{_HEIGHT}" rx="5" '
-            f'fill="{COLORS[node.device]}" stroke="#666666"/>',
+            f'fill="{COLORS.get(node.device, _ACCELERATOR)}" stroke="#666666"/>',
             f'<text x="{node.x:.1f}" y="{y + 14:.1f}" text-anchor="middle" font-weight="bold">{_text(kind)}</text>',
             f'<text x="{node.x:.1f}" y="{y + 28:.1f}" text-anchor="middle">{_text(_short(name))}</text></g>',
         ]

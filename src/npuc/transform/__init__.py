@@ -18,6 +18,8 @@ for _module in sorted(info.name for info in pkgutil.iter_modules(__path__)):
     importlib.import_module(f"{__name__}.{_module}")
 
 _ORDER = (
+    # What plugins know becomes known before anything is made of it.
+    "claim-custom-ops",
     # First what shrinks the graph, so that all that follows is cheaper.
     "eliminate-dead-code",
     "fold-constants",

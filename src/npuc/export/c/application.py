@@ -13,6 +13,7 @@ from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.program import CompiledModel, CpuSubgraph, NpuSubgraph
 from npuc.errors import ExportError, InputDataError, OutputError
 from npuc.export.c.arrays import data_header, measure, model_source, sample_source
+from npuc.export.c.kernels import kernel_files
 from npuc.export.c.settings import settings_source
 from npuc.export.c.sources import HOSTED, STANDALONE, runtime_files, template
 from npuc.files import make_folder, write_atomically
@@ -54,10 +55,12 @@ def export_c(
 
 
 def _hosted(compiled: CompiledModel, file: bytes, interface: Graph, sample: Sample) -> dict[str, bytes]:
+    kernels = kernel_files(compiled)
     values = {"DEFINES": "", "LIBRARIES": "-lm -lpthread", "CMAKE_LIBRARIES": "m pthread"} | _tables(compiled)
     files = {name: template(name) for name in ("main.c", "picture.c", "picture.h", "top.c", "top.h")}
     files |= {name: _filled(template(name), values) for name in ("Makefile", "CMakeLists.txt", "README.md")}
     files["settings.c"] = settings_source(compiled, interface)
+    files |= kernels
     data = {"model.npu": file}
     data |= {f"sample/input{i}.bin": value.tobytes() for i, value in enumerate(sample.inputs)}
     data |= {f"sample/output{i}.bin": value.tobytes() for i, value in enumerate(sample.outputs)}
@@ -65,6 +68,7 @@ def _hosted(compiled: CompiledModel, file: bytes, interface: Graph, sample: Samp
 
 
 def _standalone(compiled: CompiledModel, file: bytes, sample: Sample) -> dict[str, bytes]:
+    kernels = kernel_files(compiled)
     needs = measure(file, compiled.name)
     cores = max((len(one.streams) for one in compiled.subgraphs if isinstance(one, NpuSubgraph)), default=1)
     values = {
@@ -81,6 +85,7 @@ def _standalone(compiled: CompiledModel, file: bytes, sample: Sample) -> dict[st
     files |= {name: _filled(template(name), values) for name in ("Makefile", "CMakeLists.txt")}
     files["README.md"] = _filled(template("STANDALONE.md"), values)
     files["main.c"] = template("standalone.c")
+    files |= kernels
     files["data.h"] = data_header(needs)
     files["model_data.c"] = model_source(file, needs)
     files["sample_data.c"] = sample_source(sample.inputs, sample.outputs)

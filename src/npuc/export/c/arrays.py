@@ -15,6 +15,7 @@ from npuc.native import library
 Array = np.ndarray[Any, Any]
 
 _A_LINE = 24
+_WORDS_A_LINE = 6
 
 
 class _RawNeeds(ctypes.Structure):
@@ -79,7 +80,7 @@ def data_header(needs: Needs) -> str:
             f"#define ARENA_BYTES {needs.arena}",
             "",
             "extern const npu_needs model_needs;",
-            "extern const unsigned char model_data[];",
+            "extern const uint64_t model_data[];",
             "extern const size_t model_size;",
             "",
             "extern const void *const sample_inputs[];",
@@ -97,12 +98,12 @@ def model_source(file: bytes, needs: Needs) -> str:
     fields = f"{needs.arena}, {needs.local}, {needs.shared}, {{{', '.join(map(str, needs.buffers))}}}, {needs.kernels}"
     return "\n".join(
         [
-            "/* A compiled model: the bytes of its .npu file. */",
+            "/* A compiled model: the bytes of its .npu file, eight a number. */",
             '#include "data.h"',
             "",
             f"const npu_needs model_needs = {{{fields}}};",
             f"const size_t model_size = {len(file)};",
-            f"_Alignas(64) const unsigned char model_data[] = {{\n{_bytes(file)}\n}};",
+            f"_Alignas(64) const uint64_t model_data[] = {{\n{_words(file)}\n}};",
             "",
         ]
     )
@@ -133,6 +134,13 @@ def sample_source(inputs: Sequence[Array], outputs: Sequence[Array]) -> str:
 
 def _names(kind: str, count: int) -> str:
     return ", ".join(f"{kind}{index}" for index in range(count)) or "NULL"
+
+
+def _words(data: bytes) -> str:
+    """Eight bytes a number, the first lowest: a compiler takes a sixth of the time that single bytes take."""
+    words = np.frombuffer(data + bytes(-len(data) % 8), "<u8").tolist()
+    rows = (words[at : at + _WORDS_A_LINE] for at in range(0, len(words), _WORDS_A_LINE))
+    return "\n".join(",".join(f"0x{word:x}u" for word in row) + "," for row in rows)
 
 
 def _bytes(data: bytes) -> str:

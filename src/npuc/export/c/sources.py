@@ -8,26 +8,26 @@ import npuc
 from npuc.errors import InternalError
 
 _SHARED = (
-    "npu_model.c", "file.c", "sha256.c", "sim_run.c", "sim_execute.c", "sim_layers.c", "sim_order.c", "sim_decode.c",
-    "conv.c", "matmul.c", "gemm_portable.c", "isa.c", "pool.c", "loops.c", "eltwise.c", "pooling.c", "softmax.c",
-    "table.c", "norm.c", "reduce.c", "resize.c",
+    "npu_model.c", "file.c", "file_digest.c", "sha256.c", "sim_run.c", "sim_execute.c", "sim_layers.c", "sim_order.c",
+    "sim_decode.c", "conv.c", "matmul.c", "gemm_portable.c", "isa.c", "pool.c", "loops.c", "eltwise.c", "pooling.c", "softmax.c",
+    "table.c", "norm.c", "reduce.c", "resize.c", "sim_streams.c", "weights.c", "custom.c",
 )  # fmt: skip
 
-HOSTED = (*_SHARED, "npu.c", "gemm_avx2.c", "gemm_avx512.c", "sim_sanitize.c")
+HOSTED = (*_SHARED, "npu.c", "npu_jobs.c", "gemm_avx2.c", "gemm_avx512.c", "sha256_ni.c", "sim_sanitize.c")
 """The runtime for a system with files, threads and a heap."""
 
 STANDALONE = (*_SHARED, "npu_static.c")
 """The runtime for a machine that has none of them."""
 
 HEADERS = (
-    "file_rules.h", "gemm.h", "gemm_common.h", "loops.h", "npu_model.h", "pool.h", "requant.h", "sha256.h", "sim.h",
-    "sim_execute.h", "sim_layers.h", "stage.h", "wide.h",
+    "custom.h", "file_digest.h", "file_rules.h", "gemm.h", "gemm_common.h", "loops.h", "npu_hosted.h", "npu_model.h", "pool.h",
+    "requant.h", "sha256.h", "sim.h", "sim_execute.h", "sim_layers.h", "sim_streams.h", "stage.h", "wide.h",
 )  # fmt: skip
 """Headers beside the sources; those of `include` come as a whole."""
 
 PUBLIC = (
-    "npu.h", "npu.hpp", "npu_static.h", "npuc/file.h", "npuc/gemm.h", "npuc/isa.h", "npuc/kernels.h", "npuc/npuc.h",
-    "npuc/reader.h", "npuc/sim.h", "npuc/vector.h",
+    "npu.h", "npu.hpp", "npu_kernel.h", "npu_static.h", "npuc/file.h", "npuc/gemm.h", "npuc/isa.h", "npuc/kernels.h",
+    "npuc/npuc.h", "npuc/reader.h", "npuc/sim.h", "npuc/vector.h", "npuc/weights.h",
 )  # fmt: skip
 """The headers of `include` that the runtime needs."""
 

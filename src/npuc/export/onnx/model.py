@@ -8,7 +8,7 @@ caller decides whether to hand them over in memory (the float engine) or to writ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final, Literal
 
@@ -53,6 +53,8 @@ class ExportedModel:
     """Initializer name to weight, for the initializers with external data."""
     fetched: dict[str, str]
     """The name that was asked for to the name of a model output."""
+    names: dict[Value, str] = field(default_factory=dict)
+    """Values of the program, by their names in the model."""
 
 
 def to_onnx(
@@ -119,6 +121,8 @@ def to_onnx(
         fetched[asked] = name
 
     proto = ModelProto(ir_version=_NEWER_IR_VERSION.get(opsets[""], IR_VERSION), producer_name="npuc")
+    # The domains of custom ops that rules of plugins write come last.
+    opsets |= {node.domain: 1 for node in emit.nodes if node.domain not in (*opsets, *_DEFAULT_DOMAINS)}
     for domain, version in opsets.items():
         proto.opset_import.add(domain=domain, version=version)
     proto.graph.name = "main"
@@ -130,7 +134,8 @@ def to_onnx(
     proto.graph.initializer.extend(tensor for tensor in emit.initializers if tensor.name in read)
     proto.graph.node.extend(emit.nodes)
     external = {name: weight for name, weight in emit.external.items() if name in read}
-    return ExportedModel(proto, external, fetched)
+    names = {value: emit.name(value) for op in graph.ops for value in op.results}
+    return ExportedModel(proto, external, fetched, names)
 
 
 def _reads(nodes: Iterable[NodeProto]) -> Iterator[str]:

@@ -35,6 +35,7 @@ from npuc.frontend.onnx.reader import Source, element_type, read
 from npuc.frontend.onnx.registry import find_rule
 from npuc.frontend.onnx.scope import Meaning, NodeContext, Scope
 from npuc.frontend.onnx.structure import cut, sorted_nodes
+from npuc.frontend.onnx.subgraphs import join_subgraphs
 from npuc.frontend.onnx.validity import check_node, check_types, infer_outputs
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.support import MAX_ELEMENTS, check_names, erase_dead, one_line
@@ -81,6 +82,8 @@ class _Importer:
         proto = self.model.graph
         constants: dict[str, Meaning] = {}
         nodes = sorted_nodes(proto)
+        wanted = [info.name for info in proto.output] + [*self.options.outputs, *self.options.inputs]
+        nodes = join_subgraphs(nodes, wanted, self.opsets)
         for tensor in proto.initializer:
             constants[tensor.name] = self.source.weight(tensor)
         for sparse in proto.sparse_initializer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from npuc.errors import QuantizationError
 from npuc.ir import Graph, result_names
 from npuc.quant.scheme import Scheme
 from npuc.quant.tuning import METHODS, output_sqnr, tune
+
+if TYPE_CHECKING:
+    from npuc.quant.mixed_precision.prices import Prices
+    from npuc.target import Target
 
 Array = np.ndarray[Any, Any]
 Sample = Mapping[str, Array]
@@ -58,6 +62,9 @@ class Workshop:
     device: str = "cpu"
     """Where torch computes, for the steps that need it."""
     seed: int = 0
+    target: Target | None = None
+    prices: Prices | None = None
+    """What a machine asks for layers, for the steps that trade accuracy for time."""
     fit: list[Sample] = field(init=False)
     judges: list[Sample] = field(init=False)
     _reference: list[dict[str, Array]] = field(init=False)

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels.h"
 #include "npu.h"
 #include "picture.h"
 #include "top.h"
@@ -198,6 +199,7 @@ int main(int count, char **words)
     options asked;
     npu_model *model;
     if (!parse(count, words, &asked)) return usage();
+    register_kernels();
     if (npu_load(asked.model, &model)) return failed("model", npu_error());
     const int in = npu_input_count(model), out = npu_output_count(model);
     void **inputs = new_tensors(model, npu_input, in), **outputs = new_tensors(model, npu_output, out);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "data.h"
+#include "kernels.h"
 #include "top.h"
 
 enum { SHOWN = 5, WRONG_BITS = 1, FAILED = 2 };
@@ -25,6 +26,7 @@ static void print_top(const npu_tensor *tensor, const void *data)
 int main(void)
 {
     npu_model *model;
+    register_kernels();
     setvbuf(stdout, line, _IOLBF, sizeof line); /* or the C library allocates one */
     if (npu_init(model_data, model_size, &model_needs, arena, sizeof arena, &model) ||
         npu_run(model, sample_inputs, output_memory)) {

@@ -1,0 +1,240 @@
+"""Measure the accuracy of models on a data set, several side by side on the same samples.
+
+A model may be any file of the pipeline: the original, an .mlir file (float or integer), a compiled .npu. Every figure has
+an interval, and every model but the first its paired difference from the first. The options from --resize-dims to
+--interpolation say how pictures become inputs, in place of what the models say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from npuc.cli import calibration_data as given
+from npuc.cli import options
+from npuc.cli.console import Printer, json_text, progress, shorten
+from npuc.errors import UsageError
+
+if TYPE_CHECKING:
+    from npuc.evaluate.report import Measured, Report
+
+Text = str | None
+
+
+def command(
+    models: Annotated[
+        list[Path],
+        typer.Argument(metavar="MODEL...", help="Models; the first is what the others are compared with."),
+    ],
+    data: Annotated[
+        Path,
+        typer.Option(metavar="PATH", help="A data set: a folder, a list of files and labels, an .npz file."),
+    ],
+    metric: Annotated[
+        Text,
+        typer.Option(metavar="NAME[:OPTION=VALUE],...", help="What to measure.  [default: by the data set]"),
+    ] = None,
+    dataset: Annotated[
+        Text, typer.Option(metavar="NAME", help="The kind of data set.  [default: what --data looks like]")
+    ] = None,
+    annotations: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="COCO annotations, or the list of files and labels.")
+    ] = None,
+    images: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder of the files.")] = None,
+    classes: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Names of classes, one a line, in the order of the scores."),
+    ] = None,
+    label_offset: Annotated[int, typer.Option(help="Added to every label.")] = 0,
+    postprocess: Annotated[
+        Text,
+        typer.Option(
+            metavar="KIND[:NAME=VALUE,...]",
+            help="How outputs become boxes: yolov2 to yolov8, yolox, fastestdet, ssd, rows or rows8.",
+        ),
+    ] = None,
+    preprocess: given.Preprocess = None,
+    resize_dims: Annotated[
+        Text, typer.Option(metavar="H,W", help="Resize the picture to this size first.")
+    ] = None,
+    keep_aspect_ratio: Annotated[
+        bool,
+        typer.Option(
+            "--keep-aspect-ratio", help="Scale both axes alike, and pad (with --crop: cut) the rest."
+        ),
+    ] = False,
+    pad_value: Annotated[Text, typer.Option(metavar="0..255", help="The pixel value of the padding.")] = None,
+    pad_type: Annotated[
+        Text, typer.Option(metavar="center|corner", help="Pad on all sides, or right and below.")
+    ] = None,
+    crop: Annotated[
+        Text, typer.Option(metavar="H,W", help="Cut this size out of the center after the resize.")
+    ] = None,
+    mean: Annotated[
+        Text, typer.Option(metavar="M,M,M", help="Subtract this from each channel (pixels are 0..255).")
+    ] = None,
+    scale: Annotated[
+        Text, typer.Option(metavar="S,S,S", help="Then multiply each channel with this.")
+    ] = None,
+    pixel_format: Annotated[
+        Text, typer.Option(metavar="rgb|bgr|gray|rgba", help="What the networks take.")
+    ] = None,
+    interpolation: Annotated[
+        Text, typer.Option(metavar="bilinear|bicubic|nearest", help="How to resize.")
+    ] = None,
+    input_shape: options.InputShapes = None,
+    max_count: given.MaxCount = None,
+    seed: given.Seed = None,
+    skip_unreadable: Annotated[
+        bool, typer.Option("--skip-unreadable", help="Pass over samples that cannot be read, and say so.")
+    ] = False,
+    confidence: Annotated[float, typer.Option(min=0.5, max=0.9999, help="The level of intervals.")] = 0.95,
+    resamples: Annotated[
+        int, typer.Option(min=0, max=100_000, help="Draws of the bootstrap, for figures that are no shares.")
+    ] = 500,
+    resample_seed: Annotated[int, typer.Option(min=0, help="Which draws.")] = 0,
+    device: Annotated[str, typer.Option(help="What runs compiled models.")] = "simulated",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes.  [default: all cores, if it pays]")
+    ] = None,
+    cluster: Annotated[
+        Text, typer.Option(metavar="ADDRESS", help="Run on a Dask cluster, such as tcp://host:8786.")
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="A journal of results: a run that was killed goes on where it ended."
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the report as JSON too.")
+    ] = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Run the command."""
+    if cluster is not None and workers is not None:
+        raise UsageError("--cluster and --workers contradict each other: a cluster has its own workers")
+    texts = {
+        "resize": resize_dims,
+        "keep_aspect_ratio": "yes" if keep_aspect_ratio else None,
+        "pad_value": pad_value,
+        "pad_type": pad_type,
+        "crop": crop,
+        "mean": mean,
+        "scale": scale,
+        "pixel_format": pixel_format,
+        "interpolation": interpolation,
+    }
+    fields = options.preprocess_fields({name: text for name, text in texts.items() if text is not None})
+    if fields and preprocess is not None:
+        raise UsageError("--preprocess is in place of --mean, --scale and their like: give one or the other")
+    from npuc.evaluate import Confidence, ModelFile, Place, evaluate
+    from npuc.files import writable, write_atomically
+
+    printer = Printer(quiet, as_json)
+    for path in (output, resume):
+        if path is not None:
+            writable(path)
+    if len(set(models)) < len(models):
+        raise UsageError("a model is given twice")
+    files = [ModelFile(path, _import_options(path, input_shape or []), device) for path in models]
+    with ExitStack() as stack:
+
+        def begin(total: int) -> Callable[[], None]:
+            step: Callable[[], None] = stack.enter_context(progress(printer, "evaluating", total))
+            return step
+
+        report = evaluate(
+            files,
+            Place(data, annotations, images, classes, label_offset),
+            options.names(metric),
+            dataset=dataset,
+            max_count=max_count,
+            seed=seed,
+            preprocess=fields or preprocess,
+            postprocess=postprocess,
+            skip_unreadable=skip_unreadable,
+            confidence=Confidence(confidence, resamples, resample_seed),
+            workers=workers,
+            cluster=cluster,
+            resume=resume,
+            warn=printer.note,
+            begin=begin,
+        )
+    _show(printer, report)
+    if output is not None:
+        with write_atomically(output) as out:
+            out.write(json_text(report.as_json()).encode() + b"\n")
+        printer.say(f"written to {output}")
+    printer.result(report.as_json())
+
+
+def _import_options(path: Path, input_shape: list[str]) -> Any:
+    """What an import needs to know; files of npuc's own have their shapes."""
+    from npuc.files import existing_model
+    from npuc.frontend.options import ImportOptions
+    from npuc.frontend.sniff import describe_content
+
+    if not input_shape or describe_content(existing_model(path)).kind in ("mlir", "npu"):
+        return ImportOptions()
+    return options.import_options(path, input_shape, None, None, {})
+
+
+def _show(printer: Printer, report: Report) -> None:
+    for reason in report.skipped[:20]:
+        printer.note(f"passed over: {reason}")
+    resumed = f" ({report.resumed} from the journal)" if report.resumed else ""
+    skipped = f", {len(report.skipped)} passed over" if report.skipped else ""
+    printer.say(
+        f"{report.data} ({report.dataset}): {report.samples} samples{resumed}{skipped}, {report.seconds:.1f} s"
+    )
+    printer.say()
+    names = _names(report)
+    level = f"{100 * report.confidence.level:g} %"
+    several = len(report.models) > 1
+    header = ["figure", "model", "value", f"{level} interval"]
+    header += ["less the first", f"its {level} interval", "p"] if several else []
+    rows = []
+    for figure in report.figures:
+        for number, (name, one) in enumerate(zip(names, figure.models, strict=True)):
+            row = [figure.name if number == 0 else "", name, *_value(one, figure.unit)]
+            rows.append([*row, *_less(one, figure.unit)] if several else row)
+    printer.table(header, rows, right=["value", "less the first", "p"])
+
+
+def _names(report: Report) -> list[str]:
+    short = [Path(path).name for path in report.models]
+    return [shorten(a if short.count(a) == 1 else b, 40) for a, b in zip(short, report.models, strict=True)]
+
+
+def _value(one: Measured, unit: str) -> list[str]:
+    return [_number(one.value, unit), _ends(one.interval, unit)]
+
+
+def _less(one: Measured, unit: str) -> list[str]:
+    less = one.difference
+    if less is None:
+        return ["", "", ""]
+    p = "" if less.p_value is None else f"{less.p_value:.2g}"
+    return [_number(less.value, unit, sign=True), _ends(less.interval, unit, sign=True), p]
+
+
+def _ends(interval: tuple[float, float] | None, unit: str, sign: bool = False) -> str:
+    if interval is None or any(math.isnan(end) for end in interval):
+        return ""
+    return " to ".join(_number(end, unit, sign) for end in interval)
+
+
+def _number(value: float, unit: str, sign: bool = False) -> str:
+    if math.isnan(value):
+        return "-"
+    plus = "+" if sign else ""
+    if unit == "%":
+        return f"{100 * value:{plus}.2f} %"
+    return f"{value:{plus}.2f} dB" if unit == "dB" else f"{value:{plus}.6f}"

@@ -1,0 +1,158 @@
+"""Files with labels: a list of them, or a folder for each class. Pictures, arrays and sounds alike.
+
+A line of a list is a file and its class (a number or a name) or, for a text, everything after the file and a tab. Files are
+looked for beside the list, and in the folder that has its name (`val.txt`, `val/`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from npuc.calib.images import SUFFIXES as PICTURES
+from npuc.errors import EvaluationDataError
+from npuc.evaluate.data import DataSet, Place, class_names, dataset, files_in, inside, read_lines, subfolder
+from npuc.evaluate.datasets.sound import read_sound
+from npuc.evaluate.sample import Entry, Loaded
+from npuc.tensors import TensorFile
+
+SOUNDS = frozenset({".wav"})
+ARRAYS = frozenset({".npy", ".npz"})
+_LISTS = ("val.txt", "test.txt", "labels.txt", "list.txt")
+
+
+def read_file(entry: Entry) -> Loaded:
+    """A picture, the samples of a sound, or the tensors of a file."""
+    assert entry.path is not None
+    suffix = entry.path.suffix.lower()
+    if suffix in SOUNDS:
+        return Loaded(entry.path, sound=read_sound(entry.path))
+    if suffix in ARRAYS:
+        file = TensorFile(entry.path)
+        return Loaded(entry.path, tensors=file[""] if "" in file else dict(file.items()))
+    return Loaded(entry.path)
+
+
+def _list_of(place: Place) -> Path | None:
+    """The list that a place names or has."""
+    given = place.annotations or (place.path if place.path.is_file() else None)
+    if given is not None:
+        return given if given.suffix.lower() in (".txt", ".csv", ".tsv") else None
+    return next((place.path / name for name in _LISTS if (place.path / name).is_file()), None)
+
+
+@dataset("list", matches=lambda place: _list_of(place) is not None)
+def labelled_list(place: Place) -> DataSet:
+    """A text file with a file and its class a line, the files beside it or in the folder of its name."""
+    path = _list_of(place)
+    if path is None:
+        raise EvaluationDataError(
+            f"has no list of files and classes ({', '.join(_LISTS)})",
+            where=str(place.path),
+            fix="Give --data the list itself, or --annotations",
+        )
+    names = class_names(place.classes)
+    folders = [place.images] if place.images is not None else _folders(path, place)
+    entries: dict[str, Entry] = {}
+    texts = False
+    for number, line in enumerate(read_lines(path, "a list of files and classes"), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        where = f"{path}, line {number}"
+        name, label = _split(line, where)
+        truth = _class(label, names, place.label_offset)
+        texts |= isinstance(truth, str)
+        file = next((one for folder in folders if (one := inside(folder, name, where)).exists()), None)
+        if file is None:
+            raise EvaluationDataError(
+                f"'{name}' is not in {' or '.join(str(folder) for folder in folders)}",
+                where=where,
+                fix="--images gives the folder of the files",
+            )
+        if name in entries:
+            raise EvaluationDataError(f"'{name}' is in the list twice", where=where)
+        entries[name] = Entry(name, truth, file)
+    if not entries:
+        raise EvaluationDataError("lists no files", where=str(path), fix="A line is a file and its class")
+    if texts:
+        wrong = next((e for e in entries.values() if not isinstance(e.truth, str)), None)
+        if "\t" not in read_lines(path, "a list")[0]:
+            first = next(e for e in entries.values() if isinstance(e.truth, str))
+            raise EvaluationDataError(
+                f"the class '{first.truth}' of '{first.name}' is neither a number nor one of {len(names)} known names",
+                where=str(path),
+                fix="--classes FILE names the classes in the order of the model's scores",
+            )
+        if wrong is not None:
+            entries = {k: Entry(e.name, str(e.truth), e.path) for k, e in entries.items()}
+    task = "text" if texts else "classification"
+    return DataSet(task, list(entries.values()), read_file, names)
+
+
+def _folders(path: Path, place: Place) -> list[Path]:
+    found = [path.parent / path.stem, path.parent]
+    if place.path.is_dir():
+        found.append(place.path)
+    return list(dict.fromkeys(folder for folder in found if folder.is_dir()))
+
+
+def _split(line: str, where: str) -> tuple[str, str]:
+    if "\t" in line:
+        name, _, label = line.partition("\t")
+    elif "," in line and " " not in line.strip():
+        name, _, label = line.partition(",")
+    else:
+        name, _, label = line.strip().rpartition(" ")
+    if not name.strip() or not label.strip():
+        raise EvaluationDataError(
+            f"'{line.strip()}' has no label", where=where, fix="Write a file and its class"
+        )
+    return name.strip(), label.strip()
+
+
+def _class(label: str, names: Sequence[str], offset: int) -> int | str:
+    if label in names:
+        return names.index(label) + offset
+    try:
+        return int(label) + offset
+    except ValueError:
+        return label
+
+
+def _class_folders(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+
+
+def _has_classes(place: Place) -> bool:
+    folders = _class_folders(place.images or place.path)
+    return len(folders) > 1 and any(files_in(folder, PICTURES | SOUNDS | ARRAYS) for folder in folders[:3])
+
+
+@dataset("folders", matches=_has_classes)
+def class_folders(place: Place) -> DataSet:
+    """A folder for each class, in the order of their names or as --classes says."""
+    base = place.images or place.path
+    base = subfolder(base, "val") or base if not _has_classes(place) else base
+    folders = _class_folders(base)
+    if not folders:
+        raise EvaluationDataError("has no folders of classes", where=str(base))
+    names = class_names(place.classes)
+    # `n01440764 tench, Tinca tinca`: the folder has the name of the first word.
+    first = [name.split()[0] if name.split() else "" for name in names]
+    entries = []
+    for position, folder in enumerate(folders):
+        number = position
+        if names:
+            known = folder.name in names, folder.name in first
+            if not any(known):
+                raise EvaluationDataError(
+                    f"the folder '{folder.name}' is no class of {place.classes}", where=str(base)
+                )
+            number = names.index(folder.name) if known[0] else first.index(folder.name)
+        for file in files_in(folder, PICTURES | SOUNDS | ARRAYS):
+            entries.append(Entry(str(file.relative_to(base)), number + place.label_offset, file))
+    if not entries:
+        raise EvaluationDataError("has no pictures, sounds or arrays in its folders", where=str(base))
+    return DataSet("classification", entries, read_file, names or tuple(folder.name for folder in folders))

@@ -1,0 +1,106 @@
+"""A journal of a run: results are appended sample by sample, so that a run that was killed goes on where it ended.
+
+The first line says what the run is, by a fingerprint of its models, data and options; every other line is a sample. A last
+line that was cut off by the end of the writer is dropped; any other damage is an error, and so is a journal of another run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from npuc.errors import FileFormatError, OutputError, UsageError
+
+_KIND = "npuc evaluation journal"
+_VERSION = 1
+
+
+@dataclass
+class Journal:
+    """An open journal; `done` has the lines of samples by their position."""
+
+    path: Path
+    done: dict[int, str]
+    _handle: IO[bytes]
+
+    def add(self, first: int, lines: list[str]) -> None:
+        """Append the results of samples that follow each other; they are on the disk when this returns."""
+        text = "".join(_line(first + at, line) for at, line in enumerate(lines))
+        try:
+            self._handle.write(text.encode())
+            self._handle.flush()
+            os.fsync(self._handle.fileno())
+        except OSError as error:
+            raise OutputError(f"cannot be written: {error.strerror}", where=str(self.path)) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._handle.close()
+
+
+def open_journal(path: Path, parts: Mapping[str, str], samples: int) -> Journal:
+    """Open a journal, or begin one; `parts` are the fingerprints of models, data and options."""
+    head = {"kind": _KIND, "version": _VERSION, "samples": samples, **parts}
+    try:
+        handle = open(path, "ab+")  # noqa: SIM115 it stays open
+        handle.seek(0)
+        data = handle.read()
+    except OSError as error:
+        raise OutputError(f"cannot be opened: {error.strerror or error}", where=str(path)) from error
+    try:
+        if data and b"\n" not in data and json.dumps(head).encode().startswith(data):
+            data = b""
+            handle.truncate(0)
+        if not data:
+            handle.write(json.dumps(head).encode() + b"\n")
+            handle.flush()
+            return Journal(path, {}, handle)
+        whole = data[: data.rfind(b"\n") + 1]
+        done = _read(path, whole, head)
+        handle.truncate(len(whole))
+        return Journal(path, done, handle)
+    except BaseException:
+        handle.close()
+        raise
+
+
+def _line(index: int, line: str) -> str:
+    return json.dumps({"sample": index, "check": zlib.crc32(line.encode()), "line": json.loads(line)}) + "\n"
+
+
+def _read(path: Path, data: bytes, head: Mapping[str, Any]) -> dict[int, str]:
+    first, *rest = data.split(b"\n")[:-1] or [b""]
+    try:
+        stated = json.loads(first)
+        if not isinstance(stated, dict) or stated.get("kind") != _KIND:
+            raise ValueError
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(
+            "is not a journal of an evaluation",
+            where=str(path),
+            fix="--resume names a file of its own: choose another",
+        ) from error
+    for part, value in head.items():
+        if stated.get(part) != value:
+            raise UsageError(
+                f"the journal {path} is of a run with other {part}",
+                fix="Give --resume another file, or remove this one to begin anew",
+            )
+    done: dict[int, str] = {}
+    for number, text in enumerate(rest, 2):
+        try:
+            entry = json.loads(text)
+            index, line = entry["sample"], json.dumps(entry["line"])
+            if not 0 <= index < head["samples"] or zlib.crc32(line.encode()) != entry["check"]:
+                raise ValueError
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise FileFormatError(
+                f"is damaged in line {number}", where=str(path), fix="Remove it to begin the run anew"
+            ) from error
+        done[index] = line
+    return done

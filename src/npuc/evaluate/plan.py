@@ -1,0 +1,223 @@
+"""What a worker has to know: a plan of plain values, which travels to processes and machines, and the work it describes.
+
+Everything that a result depends on is in the plan and in the samples of a chunk. Chunks are cut from the list of samples at
+fixed places, so that a batch never depends on who runs it: one process, many, or a cluster give the same numbers.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from math import lcm
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from npuc import __version__
+from npuc.calib.samples import batch_size
+from npuc.calib.sources import prepared_by
+from npuc.errors import (
+    EvaluationDataError,
+    FileFormatError,
+    FileMissingError,
+    InputDataError,
+    NpucError,
+    PreprocessError,
+    ResourceLimitError,
+    UsageError,
+)
+from npuc.evaluate.decoding import Decoder
+from npuc.evaluate.decoding import inside as detections_inside
+from npuc.evaluate.geometry import View
+from npuc.evaluate.measuring import parse_metric
+from npuc.evaluate.registry import Origin, load_origins
+from npuc.evaluate.sample import Entry, Loaded, Observation
+from npuc.evaluate.subject import Feeding, ModelFile, Subject, open_subject, run_samples, settle_preprocessing
+from npuc.runtime.postprocess import Detections
+
+Array = np.ndarray[Any, Any]
+
+CHUNK = 8
+"""Samples that are handed out at a time, at least."""
+_UNREADABLE = (
+    EvaluationDataError,
+    FileFormatError,
+    FileMissingError,
+    InputDataError,
+    PreprocessError,
+    ResourceLimitError,
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An evaluation, but for its samples."""
+
+    models: tuple[ModelFile, ...]
+    metrics: tuple[str, ...]
+    read: tuple[str, str]
+    """Module and name of the function that reads a sample."""
+    classes: tuple[str, ...] = ()
+    preprocess: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `Preprocess` that the options state."""
+    prepare: str | None = None
+    """A recipe or a function that prepares files."""
+    postprocess: str | None = None
+    skip_unreadable: bool = False
+    origins: tuple[Origin, ...] = ()
+    """Modules that register what the plan names."""
+    key: str = ""
+    version: str = __version__
+
+
+class Work:
+    """A plan with its models open; threads may share it."""
+
+    def __init__(self, plan: Plan) -> None:
+        if plan.version != __version__:
+            raise UsageError(
+                f"a worker has npuc {__version__}, and the evaluation was started by {plan.version}",
+                fix="Install the same version everywhere",
+            )
+        load_origins(plan.origins)
+        self.plan = plan
+        self.metrics = [parse_metric(text).metric for text in plan.metrics]
+        self.decoder = Decoder.parse(plan.postprocess) if plan.postprocess else None
+        module, name = plan.read
+        self.read = getattr(importlib.import_module(module), name)
+        self.subjects = [open_subject(file) for file in plan.models]
+        if plan.prepare is not None:
+            prepare, takes_any = prepared_by(plan.prepare)
+            for subject in self.subjects:
+                subject.prepare, subject.takes_any = prepare, takes_any
+        self.notes = settle_preprocessing(self.subjects, plan.preprocess)
+        self._feeding = [Feeding(subject) for subject in self.subjects]
+        self._engines: list[Any] = []
+        self._lock = Lock()
+
+    @property
+    def chunk(self) -> int:
+        """How many samples are done at a time: whole batches of every model."""
+        sizes = [batch_size(subject.graph) or 1 for subject in self.subjects]
+        whole = reduce(lcm, sizes, 1)
+        return -(-CHUNK // whole) * whole
+
+    def run(self, entries: Sequence[Entry]) -> list[str]:
+        """For each sample a line of JSON: `results` by model and metric, or why it was `skipped`."""
+        with self._lock:
+            if not self._engines:
+                self._engines = [subject.engine() for subject in self.subjects]
+        lines: dict[int, str] = {}
+        ready: list[tuple[int, Entry, Loaded, list[dict[str, Array]]]] = []
+        for index, entry in enumerate(entries):
+            try:
+                loaded = self.read(entry)
+                ready.append((index, entry, loaded, self._inputs(loaded, entry)))
+            except _UNREADABLE as error:
+                if not self.plan.skip_unreadable:
+                    raise _named(error, entry) from error
+                lines[index] = json.dumps({"skipped": _named(error, entry).paragraph()})
+        if ready:
+            outputs = [
+                run_samples(engine, subject.graph, [inputs[k] for *_, inputs in ready])
+                for k, (engine, subject) in enumerate(zip(self._engines, self.subjects, strict=True))
+            ]
+            for at, (index, entry, loaded, inputs) in enumerate(ready):
+                own = [one[at] for one in outputs]
+                lines[index] = json.dumps({"results": self._observe(entry, loaded, inputs, own)})
+        return [lines[index] for index in range(len(entries))]
+
+    def _inputs(self, loaded: Loaded, entry: Entry) -> list[dict[str, Array]]:
+        """The inputs of every model; those that agree are made once."""
+        made: dict[Any, dict[str, Array]] = {}
+        for feeding in self._feeding:
+            if feeding.key not in made:
+                made[feeding.key] = feeding.inputs(loaded, entry.name)
+        return [made[feeding.key] for feeding in self._feeding]
+
+    def _observe(
+        self, entry: Entry, loaded: Loaded, inputs: list[dict[str, Array]], outputs: list[dict[str, Array]]
+    ) -> list[list[Any]]:
+        given = loaded.truth if isinstance(loaded.truth, Mapping) else None
+        truth = entry.truth if loaded.truth is None or given is not None else loaded.truth
+        found = []
+        for feeding, own, result in zip(self._feeding, inputs, outputs, strict=True):
+            view = feeding.view(loaded)
+            seen = Observation(
+                entry.name,
+                result,
+                truth,
+                own,
+                given if given is not None else outputs[0],
+                self.plan.classes,
+                view,
+                None if view is None else partial(self._detect, result, view, entry.name),
+            )
+            found.append([metric.observe(seen) for metric in self.metrics])
+        return found
+
+    def _detect(self, outputs: Mapping[str, Array], view: View, where: str) -> Detections:
+        if self.decoder is not None:
+            return self.decoder.detect(outputs, view, where)
+        found = detections_inside(outputs, view)
+        if found is None:
+            raise EvaluationDataError(
+                "the model gives no detections, and --postprocess does not say how to make them of its outputs "
+                f"({', '.join(outputs)})",
+                fix="Give --postprocess NAME, such as yolox or yolov5",
+            )
+        return found
+
+
+def _named(error: NpucError, entry: Entry) -> EvaluationDataError:
+    """An error of one sample, with the sample in it."""
+    words = f"{error.where}: {error.message}" if error.where else error.message
+    fix = error.fix or "--skip-unreadable passes over such samples"
+    if entry.name in words:
+        return EvaluationDataError(error.message, where=error.where, fix=fix)
+    return EvaluationDataError(words, where=entry.name, fix=fix)
+
+
+def chunks_of(entries: Sequence[Entry], size: int) -> list[tuple[int, list[Entry]]]:
+    """The samples in chunks, each with the position of its first.
+
+    >>> [first for first, _ in chunks_of([Entry("a"), Entry("b"), Entry("c")], 2)]
+    [0, 2]
+    """
+    return [(first, list(entries[first : first + size])) for first in range(0, len(entries), size)]
+
+
+_open: dict[str, Work] = {}
+_opening = Lock()
+
+
+def run_chunk(plan: Plan, entries: Sequence[Entry]) -> list[str]:
+    """Run a chunk in a process of a cluster; models stay open from chunk to chunk."""
+    with _opening:
+        if plan.key not in _open:
+            _open.clear()
+            _open[plan.key] = Work(plan)
+        work = _open[plan.key]
+    return work.run(entries)
+
+
+def absolute(entries: Sequence[Entry]) -> list[Entry]:
+    """The samples with whole paths, for processes that run elsewhere."""
+    return [
+        Entry(
+            one.name,
+            one.truth,
+            one.path and Path(one.path).absolute(),
+            one.row,
+            one.extra and Path(one.extra).absolute(),
+        )
+        for one in entries
+    ]
+
+
+__all__ = ["CHUNK", "Plan", "Subject", "Work", "absolute", "chunks_of", "run_chunk"]

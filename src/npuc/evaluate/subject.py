@@ -1,0 +1,306 @@
+"""A model under evaluation: any file of the pipeline, opened, with the way from a sample to its inputs.
+
+Pictures become inputs by what the options say, by what the model says, or, for a model that says nothing, by what another
+model of the run says about an input of that size; without any of these pixels go in as they are. Every model runs on one
+thread: parallel work is done by processes, so that results do not depend on how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from npuc.calib.images import guess_preprocess, image_tensor, load_image
+from npuc.calib.items import Reader
+from npuc.calib.samples import batch_size
+from npuc.errors import EvaluationDataError
+from npuc.evaluate.geometry import View
+from npuc.evaluate.sample import Loaded
+from npuc.files import existing_model
+from npuc.flow import load_model
+from npuc.frontend.options import ImportOptions
+from npuc.frontend.sniff import describe_content
+from npuc.ir import Graph, Port, dtype_of, shape_of
+from npuc.ir.preprocess import Preprocess
+from npuc.quant.report import is_integer
+
+if TYPE_CHECKING:
+    from npuc.codegen.program import CompiledModel
+
+Array = np.ndarray[Any, Any]
+Run = Callable[[Mapping[str, Array]], dict[str, Array]]
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A model as it is asked for."""
+
+    path: Path
+    options: ImportOptions = field(default_factory=ImportOptions)
+    device: str = "simulated"
+    """What runs it if it is compiled."""
+
+
+@dataclass
+class Subject:
+    """A model that is open."""
+
+    file: ModelFile
+    kind: str
+    """float, integer or compiled."""
+    graph: Graph
+    """Of a compiled model the inputs only."""
+    compiled: CompiledModel | None = None
+    overrides: dict[str, Preprocess] = field(default_factory=dict)
+    prepare: Callable[[Path], Any] | None = None
+    """A recipe or a user's function, in place of preprocessing."""
+    takes_any: bool = False
+
+    def picture_ports(self) -> dict[str, Port]:
+        """The inputs that pictures may be for."""
+        return {
+            port.name: port
+            for port in self.graph.inputs
+            if guess_preprocess(shape_of(port.value)) is not None
+        }
+
+    def stated(self, port: Port) -> Preprocess | None:
+        """What the options or the model itself say about an input."""
+        if port.name in self.overrides:
+            return self.overrides[port.name]
+        return Preprocess.from_dict(port.preprocess) if port.preprocess else None
+
+    def reader(self) -> Reader:
+        """What makes tensors of files, with the preprocessing that was settled on."""
+        ports = [(port.name, port.type) for port in self.graph.inputs]
+        known = {
+            port.name: one.to_dict() for port in self.graph.inputs if (one := self.stated(port)) is not None
+        }
+        return Reader(Graph.empty(ports, preprocess=known), self.prepare, self.takes_any)
+
+    def engine(self) -> Run:
+        """What runs a batch."""
+        if self.compiled is not None:
+            from npuc.runtime import Runner
+
+            runner = Runner(self.compiled, self.file.device, workers=1, threads=1)
+            return lambda inputs: runner.run(dict(inputs))
+        from npuc.engine import FloatEngine, IntegerEngine
+
+        if self.kind == "integer":
+            return IntegerEngine(self.graph, threads=1).run
+        return FloatEngine(self.graph, threads=1).run
+
+
+def open_subject(file: ModelFile) -> Subject:
+    """Open a model of any form."""
+    path = existing_model(file.path)
+    if describe_content(path).kind == "npu":
+        from npuc.codegen.file import load_compiled
+        from npuc.sim.engine import interface_of
+
+        compiled = load_compiled(path)
+        return Subject(file, "compiled", interface_of(compiled), compiled)
+    graph = load_model(path, file.options)
+    return Subject(file, "integer" if is_integer(graph) else "float", graph)
+
+
+def settle_preprocessing(subjects: Sequence[Subject], given: Mapping[str, Any]) -> list[str]:
+    """Give every picture input its preprocessing; returns what the user should know.
+
+    `given` are fields of `Preprocess` that the options state; they are for all models.
+    """
+    notes: list[str] = []
+    if given:
+        for subject in subjects:
+            for name, port in subject.picture_ports().items():
+                subject.overrides[name] = _fitted(given, port)
+        return notes
+    for subject in subjects:
+        for name, port in subject.picture_ports().items():
+            if subject.prepare is not None or subject.stated(port) is not None:
+                continue
+            lender = _lender(subjects, port)
+            if lender is not None:
+                other, one = lender
+                subject.overrides[name] = _fitted(one.to_dict(), port)
+                notes.append(f"{subject.file.path}: pictures are prepared as {other.file.path} says")
+            else:
+                notes.append(
+                    f"{subject.file.path}: input '{name}' has no preprocessing attached: pictures are resized and passed as "
+                    "pixels from 0 to 255 (--mean, --scale and their like say otherwise)"
+                )
+    return notes
+
+
+def _lender(subjects: Sequence[Subject], port: Port) -> tuple[Subject, Preprocess] | None:
+    """A model that says how a picture becomes an input of that size and of floats."""
+    for subject in subjects:
+        for other in subject.picture_ports().values():
+            own = Preprocess.from_dict(other.preprocess) if other.preprocess else None
+            if own is None or not dtype_of(other.type).is_float or not dtype_of(port.type).is_float:
+                continue
+            guess = guess_preprocess(shape_of(port.value))
+            assert guess is not None
+            if own.image_size(shape_of(other.value)) == guess.image_size(shape_of(port.value)):
+                return subject, own
+    return None
+
+
+def _fitted(values: Mapping[str, Any], port: Port) -> Preprocess:
+    """Preprocessing for an input: the layout is the input's own, and pixels stay pixels if it takes integers."""
+    guess = guess_preprocess(shape_of(port.value))
+    layout: dict[str, Any] = {} if guess is None else {"layout": guess.layout}
+    if guess is not None and guess.pixel_format == "gray":
+        layout["pixel_format"] = "gray"
+    found = Preprocess.from_dict(layout | {k: v for k, v in values.items() if k != "layout" or guess is None})
+    found = found if dtype_of(port.type).is_float else found.geometry()
+    found.check(shape_of(port.value))
+    return found
+
+
+class Feeding:
+    """From what was read of a sample to the inputs of one model."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.reader = subject.reader()
+        self.ports = self.reader.ports
+        self.key = tuple(
+            (port.name, shape_of(port.value), dtype_of(port.type).name, repr(port.preprocess))
+            for port in self.ports.values()
+        )
+        """Models with the same key get the same inputs."""
+
+    def inputs(self, loaded: Loaded, where: str) -> dict[str, Array]:
+        """The tensors, each with its batch axis first."""
+        if self.subject.prepare is not None and loaded.path is not None:
+            (item,) = self.reader.items(loaded.path, where)
+            return dict(item.read().inputs)
+        if loaded.tensors is not None:
+            return self.reader.named(loaded.tensors, where)
+        if loaded.sound is not None:
+            return self.reader.named(self._fitted(loaded.sound, where), where)
+        if self.subject.prepare is not None:
+            raise EvaluationDataError(
+                "a recipe or a function prepares files, and this data set holds pixels",
+                where=where,
+                fix="Say how to prepare pictures by --mean, --scale and their like",
+            )
+        port = self._port(where)
+        shape, dtype = shape_of(port.value), dtype_of(port.type).numpy
+        preprocess = self._preprocess(port)
+        if loaded.picture is not None:
+            tensor = image_tensor(loaded.picture, preprocess, shape, dtype)
+        else:
+            assert loaded.path is not None, "a data set reads a file, a picture, a sound or tensors"
+            tensor = load_image(loaded.path, preprocess, shape, dtype)
+        return {port.name: tensor if len(shape) == 4 else tensor[None]}
+
+    def view(self, loaded: Loaded) -> View | None:
+        """How the picture became the input; None if that is not known, or it was none."""
+        if self.subject.prepare is not None or loaded.tensors is not None or loaded.sound is not None:
+            return None
+        (port,) = self.ports.values()
+        if loaded.picture is not None:
+            width, height = loaded.picture.size
+        else:
+            assert loaded.path is not None
+            with Image.open(loaded.path) as image:
+                width, height = image.size
+        return View(height, width, shape_of(port.value), self._preprocess(port))
+
+    def _fitted(self, sound: Array, where: str) -> Array:
+        shape = shape_of(self._port(where).value)
+        length = int(np.prod(shape, dtype=np.int64))
+        found = np.zeros(length, np.float32)
+        found[: min(length, sound.size)] = sound[:length]
+        return found.reshape(shape)
+
+    def _port(self, where: str) -> Port:
+        if len(self.ports) != 1:
+            raise EvaluationDataError(
+                f"is one picture, and the model has {len(self.ports)} inputs", where=where
+            )
+        (port,) = self.ports.values()
+        return port
+
+    def _preprocess(self, port: Port) -> Preprocess:
+        found = (
+            Preprocess.from_dict(port.preprocess)
+            if port.preprocess
+            else guess_preprocess(shape_of(port.value))
+        )
+        if found is None:
+            raise EvaluationDataError(
+                f"input '{port.name}' of shape {list(shape_of(port.value))} does not take a picture",
+                where=str(self.subject.file.path),
+            )
+        return found
+
+
+def run_samples(run: Run, graph: Graph, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
+    """The outputs of each sample, whose rows are joined to batches of the size that the model has."""
+    size = batch_size(graph)
+    shapes = {port.name: shape_of(port.value) for port in graph.inputs}
+    if size is None:
+        return [_whole(run, shapes, inputs) for inputs in samples]
+    if size == 1:
+        return [_by_row(run, inputs) for inputs in samples]
+    counts = [max(map(len, inputs.values()), default=1) for inputs in samples]
+    joined = {
+        name: np.concatenate(
+            [
+                np.repeat(inputs[name], rows, axis=0) if len(inputs[name]) == 1 and rows > 1 else inputs[name]
+                for inputs, rows in zip(samples, counts, strict=True)
+            ]
+        )
+        for name in shapes
+    }
+    total = sum(counts)
+    parts: dict[str, list[Array]] = {}
+    for start in range(0, total, size):
+        keep = min(size, total - start)
+        batch = {name: array[start : start + size] for name, array in joined.items()}
+        if keep < size:
+            batch = {n: np.concatenate([a, np.repeat(a[-1:], size - keep, axis=0)]) for n, a in batch.items()}
+        for name, value in run(batch).items():
+            array = np.asarray(value)
+            if not array.ndim or array.shape[0] != size:
+                raise EvaluationDataError(
+                    f"output '{name}' has shape {list(array.shape)}, without the batch of {size} that the inputs have",
+                    fix="Evaluate with a batch of 1 (--input-shape)",
+                )
+            parts.setdefault(name, []).append(array[:keep])
+    ends = np.cumsum([0, *counts])
+    whole = {name: np.concatenate(rows) for name, rows in parts.items()}
+    return [
+        {name: array[ends[k] : ends[k + 1]] for name, array in whole.items()} for k in range(len(samples))
+    ]
+
+
+def _by_row(run: Run, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """A batch of one: each row by itself, so that outputs may have any shape; rows of a sample are joined."""
+    rows = max(map(len, inputs.values()), default=1)
+    results = [
+        run({name: array[row : row + 1] if len(array) > 1 else array for name, array in inputs.items()})
+        for row in range(rows)
+    ]
+    if rows == 1:
+        return {name: np.asarray(value) for name, value in results[0].items()}
+    return {name: np.concatenate([np.asarray(one[name]) for one in results]) for name in results[0]}
+
+
+def _whole(run: Run, shapes: Mapping[str, tuple[int, ...]], inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """A model whose inputs share no batch axis: one run a sample."""
+    feed = {}
+    for name, shape in shapes.items():
+        if inputs[name].size != int(np.prod(shape, dtype=np.int64)):
+            raise EvaluationDataError(f"input '{name}' takes one run a sample, and has more in this one")
+        feed[name] = inputs[name].reshape(shape)
+    return {name: np.asarray(value) for name, value in run(feed).items()}

@@ -1,0 +1,130 @@
+"""Chunks run by processes of this machine. A process that dies loses nothing: its chunk is given to another.
+
+Processes are spawned, not forked, so that they share no state; each opens the models once. A chunk that ends three processes is
+taken for what kills them, and is an error.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from npuc.errors import InternalError, NpucError
+from npuc.evaluate.plan import Plan, Work
+from npuc.evaluate.sample import Entry
+
+_DEATHS = 3
+Chunk = tuple[int, list[Entry]]
+
+
+@dataclass
+class _Worker:
+    process: Any
+    connection: Connection
+    chunk: Chunk | None = None
+
+
+def run_in_processes(plan: Plan, chunks: Sequence[Chunk], workers: int) -> Iterator[tuple[int, list[str]]]:
+    """The results of every chunk, with the position of its first sample, as they are done."""
+    waiting = deque(chunks)
+    deaths: Counter[int] = Counter()
+    crew = [_hire(plan) for _ in range(min(workers, len(chunks)))]
+    try:
+        while waiting or any(one.chunk is not None for one in crew):
+            for worker in crew:
+                if worker.chunk is None and waiting:
+                    _give(worker, waiting.popleft())
+            ready = wait([one.connection for one in crew if one.chunk is not None])
+            for worker in [one for one in crew if one.connection in ready]:
+                chunk = worker.chunk
+                assert chunk is not None
+                try:
+                    result = worker.connection.recv()
+                except (EOFError, OSError):
+                    deaths[chunk[0]] += 1
+                    if deaths[chunk[0]] >= _DEATHS:
+                        raise _deadly(chunk, worker) from None
+                    waiting.appendleft(chunk)
+                    crew[crew.index(worker)] = _hire(plan)
+                    _dismiss(worker)
+                    continue
+                worker.chunk = None
+                if isinstance(result, NpucError):
+                    raise result
+                yield chunk[0], result
+    finally:
+        for worker in crew:
+            _dismiss(worker)
+
+
+def _hire(plan: Plan) -> _Worker:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(theirs,), daemon=True, name="npuc evaluation")
+    process.start()
+    # What is left open here would keep a dead worker's pipe alive.
+    theirs.close()
+    worker = _Worker(process, ours)
+    # If it is gone already, that shows when it is given a chunk.
+    with suppress(OSError):
+        ours.send(plan)
+    return worker
+
+
+def _give(worker: _Worker, chunk: Chunk) -> None:
+    worker.chunk = chunk
+    # A dead worker is noticed where its answer is waited for.
+    with suppress(OSError):
+        worker.connection.send(chunk[1])
+
+
+def _dismiss(worker: _Worker) -> None:
+    worker.connection.close()
+    worker.process.terminate()
+    worker.process.join()
+
+
+def _deadly(chunk: Chunk, worker: _Worker) -> InternalError:
+    worker.process.join(1)
+    first, last = chunk[1][0].name, chunk[1][-1].name
+    return InternalError(
+        f"{_DEATHS} worker processes died (status {worker.process.exitcode}) on the samples from '{first}' to '{last}'",
+        fix="Is there enough memory for so many workers? --workers 1 shows what happens in this process",
+    )
+
+
+def _work(connection: Connection) -> None:
+    """The life of a worker: a plan, then chunks until nobody asks any more."""
+    # Ctrl-C is for the one who started us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        plan = connection.recv()
+        work: Work | NpucError
+        try:
+            work = Work(plan)
+        except Exception as error:
+            work = _as_error(error)
+        while True:
+            entries = connection.recv()
+            if isinstance(work, NpucError):
+                connection.send(work)
+                continue
+            try:
+                answer: Any = work.run(entries)
+            except Exception as error:
+                answer = _as_error(error)
+            connection.send(answer)
+    except (EOFError, OSError):
+        return
+
+
+def _as_error(error: Exception) -> NpucError:
+    if isinstance(error, NpucError):
+        return error
+    return InternalError(f"a worker failed: {type(error).__name__}: {error}")

@@ -1,0 +1,100 @@
+"""Archives of torch, read without trust in them.
+
+torch writes zip files whose records lie under one folder: tensors as they are, code compressed. A file is read once,
+every record is checked against its checksum, and what is handed to torch is an archive written anew from those records:
+torch sees nothing that was not looked at.
+"""
+
+from __future__ import annotations
+
+import io
+import pickletools
+import zipfile
+import zlib
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from npuc.errors import FileFormatError, InvalidModelError, ResourceLimitError
+
+_MAX_RECORDS = 200_000
+_MAX_CODE = 64 << 20
+"""Bytes of all compressed records together."""
+
+
+@dataclass(frozen=True)
+class Archive:
+    """The records of a file by their names below its top folder."""
+
+    folder: str
+    records: dict[str, bytes]
+
+    def packed(self) -> io.BytesIO:
+        """The same records as a new archive."""
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
+            for name, data in self.records.items():
+                archive.writestr(zipfile.ZipInfo(f"{self.folder}/{name}"), data)
+        out.seek(0)
+        return out
+
+
+def read_archive(path: Path) -> Archive:
+    """Read all records of a torch file."""
+
+    def bad(why: str) -> FileFormatError:
+        return FileFormatError(f"is not an archive that torch writes: {why}", where=str(path))
+
+    try:
+        size = path.stat().st_size
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+            if len(entries) > _MAX_RECORDS:
+                raise ResourceLimitError(f"has {len(entries)} records", where=str(path))
+            plain, packed = (
+                sum(e.file_size for e in entries if (e.compress_type == zipfile.ZIP_STORED) is stored)
+                for stored in (True, False)
+            )
+            if plain > size or packed > _MAX_CODE:
+                raise bad(f"its records claim {plain + packed} bytes, and the file has {size}")
+            found: dict[str, bytes] = {}
+            folders: set[str] = set()
+            for entry in entries:
+                folder, _, name = entry.filename.partition("/")
+                folders.add(folder)
+                clean = not {"", ".", ".."} & set(name.split("/")) and "\\" not in name
+                if (
+                    entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+                    or entry.flag_bits & 1
+                ):
+                    raise bad(
+                        f"the record '{entry.filename[:80]}' is encrypted, or compressed in a strange way"
+                    )
+                if not clean or not folder or name in found:
+                    raise bad(f"the record '{entry.filename[:80]}' has a name that no archive of torch has")
+                found[name] = archive.read(entry)
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError, zlib.error) as error:
+        raise bad(str(error)[:200]) from error
+    if len(folders) != 1:
+        raise bad("its records do not lie in one folder")
+    return Archive(folders.pop(), found)
+
+
+def check_pickle(data: bytes, allowed: Collection[str], prefixes: tuple[str, ...], what: str) -> None:
+    """A pickle names only what is allowed; it is looked through, not executed."""
+    try:
+        for code, argument, _ in pickletools.genops(data):
+            # torch writes protocol 2, in which every name stands in the open.
+            if code.name in ("STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4"):
+                raise InvalidModelError(
+                    f"{what} holds the pickle code {code.name}, which torch does not write"
+                )
+            if code.name != "GLOBAL":
+                continue
+            name = str(argument).replace(" ", ".")
+            if name not in allowed and not name.startswith(prefixes):
+                raise InvalidModelError(
+                    f"{what} is a pickle that asks for '{name[:120]}', and npuc executes nothing from a model"
+                )
+    except (ValueError, IndexError, KeyError, UnicodeDecodeError, OverflowError) as error:
+        raise InvalidModelError(f"{what} is a damaged pickle") from error

@@ -1,0 +1,106 @@
+"""The escape hatch: an op without a Top form stays as `top.onnx` and runs on the CPU.
+
+Where ONNX has the op, it is ONNX's. Any other is an op of a domain of its own: the namespace of a custom op, or
+`npuc.torch` for ATen, with its arguments as attributes. Such an op is whole again when somebody provides a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from onnx import helper
+
+from npuc.frontend.torch.scope import Context
+from npuc.ir import Value, top
+from npuc.ir.onnx_attributes import encode_attribute
+
+DOMAIN = "npuc.torch"
+
+
+def emit_onnx(
+    ctx: Context,
+    op_type: str,
+    operands: Sequence[Value],
+    types: Sequence[Any],
+    *,
+    version: int,
+    domain: str = "",
+    reason: str = "",
+    attributes: dict[str, Any] | None = None,
+) -> list[Value]:
+    """One ONNX node with results of the types given, which may leave dimensions open."""
+    given = attributes or {}
+    properties = {
+        "op_type": op_type,
+        "domain": domain,
+        "version": version,
+        "onnx_attributes": {k: encode_attribute(helper.make_attribute(k, v)) for k, v in given.items()},
+        "arguments": list(range(len(operands))),
+        "captures": [],
+        "outputs_used": list(range(len(types))),
+        "reason": reason,
+    }
+    op = top.Onnx.create(
+        operands=list(operands),
+        result_types=list(types),
+        properties={key: top.Onnx.attribute_of(key, value) for key, value in properties.items()},
+    )
+    ctx.append(op)
+    return list(op.results)
+
+
+def emit_custom(ctx: Context, reason: str) -> list[Value]:
+    """Any node as an op of its own domain: tensors are operands, all else attributes.
+
+    The attribute `operands` has the argument that each operand belongs to, in order.
+    """
+    namespace, _, name = ctx.op.partition(".")
+    overload = str(getattr(ctx.node.target, "_overloadname", "default"))
+    operands: list[Value] = []
+    places: list[str] = []
+    attributes: dict[str, Any] = {}
+    for argument, item in ctx.args.items():
+        several = item if isinstance(item, list | tuple) else [item]
+        tensors = [one for one in several if isinstance(one, torch.fx.Node)]
+        if tensors:
+            for one in tensors:
+                operands.append(_any_value(ctx, one))
+                places.append(argument)
+        elif item is not None:
+            attributes[argument] = _plain(item)
+    attributes = {key: value for key, value in attributes.items() if value is not None}
+    if places:
+        attributes["operands"] = places
+    if overload not in ("default", ""):
+        attributes["overload"] = overload
+    return emit_onnx(
+        ctx,
+        name or ctx.op,
+        operands,
+        ctx.result_types,
+        version=1,
+        domain=DOMAIN if namespace in ("aten", "prims", ctx.op) else namespace,
+        reason=reason,
+        attributes=attributes,
+    )
+
+
+def _any_value(ctx: Context, node: Any) -> Value:
+    found = ctx.meaning(node)
+    return found if isinstance(found, Value) else ctx.value(node)
+
+
+def _plain(item: Any) -> Any:
+    """A Python value as ONNX holds it; None if it cannot."""
+    if isinstance(item, bool):
+        return int(item)
+    if isinstance(item, int | float | str):
+        return item
+    if isinstance(item, list | tuple):
+        plain = [_plain(one) for one in item]
+        if not plain or any(one is None for one in plain) or len({type(one) for one in plain}) > 1:
+            return None
+        return plain
+    return str(item)

@@ -1,0 +1,115 @@
+"""torch's own machinery, quiet and with its complaints as npuc's errors: export, trace, decompose."""
+
+from __future__ import annotations
+
+import logging
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, TypeVar
+
+import torch
+
+from npuc.errors import InvalidModelError, NpucError
+from npuc.frontend.torch.registry import kept
+
+_T = TypeVar("_T")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the warnings that torch gives to those who write models."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def guarded(what: str, fix: str | None, work: Callable[[], _T]) -> _T:
+    """Do what torch may refuse for any reason."""
+    try:
+        with quiet(), torch.no_grad():
+            return work()
+    except (NpucError, MemoryError, RecursionError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        raise InvalidModelError(f"{what}: {_first_words(error)}", fix=fix) from error
+
+
+def _first_words(error: Exception) -> str:
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__
+
+
+def exported(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Export at the shapes of the inputs."""
+    return guarded(
+        "torch.export cannot trace the model",
+        "Make it pass torch.export.export first, or give a trace of it (torch.jit.trace)",
+        lambda: torch.export.export(module, args, dict(kwargs), strict=False),
+    )
+
+
+class _Function(torch.nn.Module):  # type: ignore[misc]
+    """A function as a module; what it holds stays out of sight of torch.export."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.__dict__["function"] = function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+
+def of_module(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Export a module as it is for inference; it is left in the mode that it was in."""
+    if not isinstance(module, torch.nn.Module):
+        if not callable(module):
+            raise InvalidModelError(
+                f"from_torch takes a module or a function, not {type(module).__name__}",
+                fix="Build the model and load its weights first: model.load_state_dict(...)",
+            )
+        return exported(_Function(module), args, kwargs)
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        return exported(module, args, kwargs)
+    finally:
+        for part in training:
+            part.training = True
+
+
+def traced_script(module: Any, args: tuple[Any, ...]) -> Any:
+    """Trace TorchScript as a function of its inputs."""
+    if isinstance(module, torch.jit.ScriptModule):
+        module.eval()
+    return guarded(
+        "the TorchScript program cannot be traced at these shapes",
+        "Check --input-shape; a branch on data cannot be followed",
+        lambda: torch.export.export(_Function(module), args, strict=False),
+    )
+
+
+@cache
+def _kept_ops() -> tuple[Any, ...]:
+    names = kept()
+    return tuple(op for op in torch.export.default_decompositions() if str(op.overloadpacket) in names)
+
+
+def decomposed(program: Any) -> Any:
+    """The program in functional form; ops without a rule are broken down."""
+
+    def work() -> Any:
+        table = torch.export.default_decompositions()
+        for op in _kept_ops():
+            table.pop(op, None)
+        return program.run_decompositions(table)
+
+    return guarded("torch cannot decompose the model", None, work)

@@ -1,0 +1,245 @@
+"""An exported program of torch to Top IR: node by node, in order.
+
+A node whose operands are all constant is computed by torch, now. Any other is translated by its rule, and stays a
+custom op if it has none: **an importer never fails because an op is unknown.**
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+
+from npuc.errors import InvalidModelError, NpucError, ResourceLimitError, UsageError, VerificationError
+from npuc.frontend.options import ImportOptions
+from npuc.frontend.support import check_names, erase_dead, one_line
+from npuc.frontend.torch.convert import dtype_from, shape_from, type_from
+from npuc.frontend.torch.escape import emit_custom
+from npuc.frontend.torch.names import op_name, tensor_names
+from npuc.frontend.torch.registry import NoTopForm, find_rule
+from npuc.frontend.torch.scope import Context, Scope
+from npuc.frontend.torch.sources import Program
+from npuc.ir import DYNAMIC, Graph, Value
+from npuc.ir.definition import ShapeError
+
+_FOLDED = 1 << 26
+"""Bytes of a constant that is computed at import; larger ones stay ops."""
+_RANDOM = ("rand", "randn", "randint", "bernoulli", "normal", "uniform", "multinomial", "dropout", "randperm")
+
+
+def import_program(load: Callable[[], Program], options: ImportOptions, where: str | None) -> Graph:
+    """Import what `load` gives; every error says where."""
+    try:
+        graph = _Importer(load(), options).run()
+        graph.verify()
+        return graph
+    except VerificationError as error:
+        raise InvalidModelError(one_line(error.message), where=where) from error
+    except NpucError as error:
+        error.where = error.where or where
+        error.message = one_line(error.message)
+        raise
+    except RecursionError as error:
+        raise InvalidModelError("it is nested too deeply", where=where) from error
+    except MemoryError as error:
+        raise ResourceLimitError("the model asks for more memory than there is", where=where) from error
+
+
+class _Importer:
+    def __init__(self, program: Program, options: ImportOptions) -> None:
+        self.program = program
+        self.options = options
+        self.nodes = list(program.graph.nodes)
+        self.names = tensor_names(program.graph, program.owners, program.inputs)
+        self.by_name: dict[str, Any] = {}
+        for node, name in self.names.items():
+            if not isinstance(node.meta.get("val"), tuple | list):
+                self.by_name.setdefault(name, node)
+        for name, node in program.outputs:
+            if isinstance(node, torch.fx.Node):
+                self.by_name.setdefault(name, node)
+
+    def run(self) -> Graph:
+        options = self.options
+        known = list(self.by_name)
+        check_names(options.outputs, known, "--outputs")
+        check_names(options.inputs, known, "--inputs")
+        ends = [(name, self.by_name[name]) for name in options.outputs] or self._own_outputs()
+        if not ends:
+            raise InvalidModelError("the model has no outputs")
+        fixed = self._fixed()
+        begins = [self.by_name[name] for name in options.inputs] or [
+            node for node in self.program.inputs if node not in fixed
+        ]
+        if len(set(begins)) != len(begins):
+            raise UsageError("--inputs: an input is given twice")
+        needed = self._needed(ends, begins)
+        titles = {node: name for name, node in zip(options.inputs, begins, strict=False)}
+        types = [
+            (titles.get(node, self.names[node]), type_from(node.meta["val"], f"'{node.name}'"))
+            for node in begins
+        ]
+        self._check_shapes([name for name, _ in types])
+        preprocess = {name: item.to_dict() for name, item in options.preprocess.items()}
+        graph = Graph.empty(types, preprocess=preprocess)
+        graph.notes.extend(self.program.notes)
+        scope = Scope(
+            graph, self.names, {id(self.program.constants[n]): p for n, p in self.program.owners.items()}
+        )
+        scope.meanings.update(self.program.constants)
+        scope.meanings.update(fixed)
+        for node, port in zip(begins, graph.inputs, strict=True):
+            scope.names.unique(port.name)
+            scope.meanings[node] = port.value
+        for node in self.nodes:
+            if node in needed and node not in scope.meanings:
+                self._guarded(node, scope)
+        outputs = []
+        for name, node in ends:
+            meaning = scope.meanings[node] if isinstance(node, torch.fx.Node) else node
+            if isinstance(meaning, bool | int | float):
+                meaning = torch.tensor(meaning)
+            value = scope.constant(meaning, name) if isinstance(meaning, torch.Tensor) else meaning
+            outputs.append((name, value))
+        graph.set_outputs(outputs)
+        erase_dead(graph)
+        return graph
+
+    def _own_outputs(self) -> list[tuple[str, Any]]:
+        """The outputs; one without a name of its own is called after its tensor."""
+        found: list[tuple[str, Any]] = []
+        taken: set[str] = set()
+        for index, (name, node) in enumerate(self.program.outputs):
+            title = name or self.names.get(node) or f"output_{index}"
+            while title in taken:
+                title += "'"
+            taken.add(title)
+            found.append((title, node))
+        return found
+
+    def _fixed(self) -> dict[Any, Any]:
+        """Inputs that the user gives values for."""
+        inputs = {self.names[node]: node for node in self.program.inputs}
+        check_names(self.options.constants, inputs, "--constant")
+        found = {}
+        for name, text in self.options.constants.items():
+            val = inputs[name].meta["val"]
+            try:
+                numbers = [float(part) for part in text.split(",")]
+            except ValueError as error:
+                raise UsageError(f"--constant: '{text}' is not a list of numbers") from error
+            count = prod(val.shape)
+            if len(numbers) not in (1, count):
+                raise UsageError(f"--constant: '{name}' has {count} elements, and {len(numbers)} are given")
+            array = np.broadcast_to(np.array(numbers), (count,)) if len(numbers) == 1 else np.array(numbers)
+            found[inputs[name]] = torch.from_numpy(array.copy()).to(val.dtype).reshape(tuple(val.shape))
+        return found
+
+    def _check_shapes(self, names: list[str]) -> None:
+        check_names(self.options.input_shapes, [*names, *self.options.constants], "--input-shape")
+
+    def _needed(self, ends: list[tuple[str, Any]], begins: list[Any]) -> set[Any]:
+        """The nodes between the inputs and the outputs."""
+        found: set[Any] = set()
+        stack = [node for _, node in ends if isinstance(node, torch.fx.Node)]
+        fixed = {node for node in self.program.inputs if self.names[node] in self.options.constants}
+        given = {*begins, *fixed, *self.program.constants}
+        while stack:
+            node = stack.pop()
+            if node in found or node in given:
+                continue
+            if node in self.program.inputs:
+                raise UsageError(
+                    f"the outputs still need the input '{self.names[node]}'",
+                    fix="Add it to --inputs, or cut after it",
+                )
+            found.add(node)
+            stack.extend(node.all_input_nodes)
+        return found
+
+    def _guarded(self, node: Any, scope: Scope) -> None:
+        context: Context | None = None
+        try:
+            if node.op != "call_function":
+                raise InvalidModelError(f"'{node.name}' is a node of the kind {node.op}")
+            if node.target is operator.getitem:
+                scope.meanings[node] = scope.meanings[node.args[0]][node.args[1]]
+                return
+            context = Context(node, scope)
+            scope.meanings[node] = self._translated(context)
+        except ShapeError as error:
+            raise InvalidModelError(f"{context.label if context else node.name}: {error}") from error
+        except (ValueError, TypeError, KeyError, IndexError, OverflowError, ArithmeticError) as error:
+            # What a rule trips over is something in the node that no valid program has.
+            words = next(iter(str(error).splitlines()), type(error).__name__)[:200]
+            label = context.label if context else f"the layer '{node.name}'"
+            raise InvalidModelError(f"{label}: it is malformed ({words})") from error
+
+    def _translated(self, context: Context) -> Any:
+        folded = self._folded(context)
+        if folded is not None:
+            return folded
+        last = context.scope.graph.block.last_op
+        translate = find_rule(context.op)
+        several = isinstance(context.node.meta.get("val"), tuple | list)
+        try:
+            if translate is None:
+                raise NoTopForm("the top dialect has no such op")
+            outcome = translate(context)
+        except NoTopForm as error:
+            context.scope.forget(last)
+            context.emitted.clear()
+            outcome = emit_custom(context, str(error))
+            outcome = outcome if several else outcome[0]
+        results = list(outcome) if isinstance(outcome, list | tuple) else [outcome]
+        context.named(results)
+        self._check(context, results)
+        return tuple(results) if several else results[0]
+
+    def _check(self, context: Context, results: list[Any]) -> None:
+        """Every result has the type that torch says it has."""
+        val = context.node.meta.get("val")
+        expected = list(val) if isinstance(val, tuple | list) else [val]
+        for made, wanted in zip(results, expected, strict=False):
+            if isinstance(made, Value) and isinstance(wanted, torch.Tensor):
+                dtype, shape = dtype_from(wanted.dtype), shape_from(wanted)
+                right = type_from(wanted, context.label)
+                if DYNAMIC not in shape and dtype is not None and made.type != right:
+                    raise InvalidModelError(
+                        f"{context.label}: it would be {made.type}, and torch says {right}"
+                    )
+
+    def _folded(self, context: Context) -> Any:
+        """The value of a node whose operands are all constant; None if it is not, or is too large."""
+        node = context.node
+        if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace not in (
+            "aten",
+            "prims",
+        ):
+            return None
+        if op_name(node).removesuffix("_like") in _RANDOM or node.target._schema.is_mutable:
+            return None
+        val = node.meta.get("val")
+        several = val if isinstance(val, tuple | list) else [val]
+        tensors = [item for item in several if isinstance(item, torch.Tensor)]
+        if not tensors or any(DYNAMIC in shape_from(item) for item in tensors):
+            return None
+        if sum(prod(item.shape) * item.element_size() for item in tensors) > _FOLDED:
+            return None
+        used = [context.scope.meanings.get(item) for item in node.all_input_nodes]
+        if any(not isinstance(item, torch.Tensor) for item in used):
+            return None
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: context.scope.meanings[n])
+        if _is_same(node):
+            # A tied weight stays one tensor.
+            return used[0]
+        with torch.no_grad():
+            return node.target(*args, **kwargs)
+
+
+def _is_same(node: Any) -> bool:
+    return op_name(node) in ("alias", "clone", "detach", "lift_fresh_copy", "contiguous") and bool(node.args)

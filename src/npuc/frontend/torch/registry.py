@@ -1,0 +1,75 @@
+"""Import rules by ATen op: `@rule("aten.conv2d", limits="...")` above a function is all it takes to add one.
+
+A rule gets a `Context` and returns the node's results: values, or constants. An op with a rule is kept whole when torch
+decomposes a program; any other is decomposed into simpler ones, as far as torch knows how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from npuc.frontend.torch.scope import Context
+
+Outcome = Any
+Rule = Callable[["Context"], Outcome | Sequence[Outcome]]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A rule, and what it does not do."""
+
+    rule: Rule
+    limits: str = ""
+    keep: bool = True
+    """Whether torch shall leave the op whole where it could decompose it."""
+
+
+_RULES: dict[str, Entry] = {}
+
+
+class NoTopForm(Exception):
+    """A node in a form that no Top op has; the text says why. It stays as a custom op."""
+
+
+def rule(*names: str, limits: str = "", keep: bool = True) -> Callable[[Rule], Rule]:
+    """Register a rule for ops, without their overloads; `limits` are the words of the table in `docs/`."""
+
+    def register(function: Rule) -> Rule:
+        for name in names:
+            assert name not in _RULES, f"two rules for {name}"
+            _RULES[name] = Entry(function, limits, keep)
+        return function
+
+    return register
+
+
+@cache
+def _load() -> None:
+    package = import_module("npuc.frontend.torch.rules")
+    for module in sorted(iter_modules(package.__path__), key=lambda m: m.name):
+        import_module(f"{package.__name__}.{module.name}")
+
+
+def find_rule(name: str) -> Rule | None:
+    """The rule for an op, or None."""
+    _load()
+    entry = _RULES.get(name)
+    return None if entry is None else entry.rule
+
+
+def kept() -> frozenset[str]:
+    """The ops that torch shall not decompose."""
+    _load()
+    return frozenset(name for name, entry in _RULES.items() if entry.keep)
+
+
+def supported() -> dict[str, str]:
+    """Every op with a rule, and the words of its limits."""
+    _load()
+    return {name: _RULES[name].limits for name in sorted(_RULES)}

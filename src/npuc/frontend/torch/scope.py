@@ -1,0 +1,287 @@
+"""What a rule sees: its node with the arguments by name, the values of its operands, and how to emit ops.
+
+A node means a value, a real tensor where it is constant, or a tuple of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from npuc.errors import InvalidModelError
+from npuc.frontend.support import Names
+from npuc.frontend.torch.convert import Array, dtype_from, shape_from, to_array, to_weight, type_from
+from npuc.frontend.torch.registry import NoTopForm
+from npuc.ir import DYNAMIC, DType, Graph, Value, dtype_of, is_static, location, shape_of, top
+from npuc.ir.definition import TopOp
+
+_OpT = TypeVar("_OpT", bound=TopOp)
+
+
+class Scope:
+    """What nodes mean; `graph` is where ops are appended."""
+
+    def __init__(self, graph: Graph, tensor_names: dict[Any, str], weight_names: dict[int, str]) -> None:
+        self.graph = graph
+        self.tensor_names = tensor_names
+        self.weight_names = weight_names
+        """The path of a parameter or buffer by the identity of its tensor."""
+        self.meanings: dict[Any, Any] = {}
+        self.names = Names()
+        self._stored: dict[int, Value] = {}
+        self._alive: list[Any] = []
+
+    def constant(self, tensor: Any, name: str) -> Value:
+        """A real tensor as a value: tied weights are stored once."""
+        key = id(tensor)
+        if key not in self._stored:
+            self._alive.append(tensor)
+            name = self.weight_names.get(key, name)
+            op = self.graph.add_weight(self.names.unique(name), to_weight(tensor))
+            self.graph.block.add_op(op)
+            self._stored[key] = op.output
+        return self._stored[key]
+
+    def forget(self, last: Any) -> None:
+        """Take back the ops after `last`, but for weights."""
+        op = self.graph.block.last_op
+        while op is not None and op is not last:
+            previous = op.prev_op
+            if not isinstance(op, top.WeightOp):
+                self.graph.block.erase_op(op, safe_erase=False)
+            op = previous
+
+
+class Context:
+    """One node on its way into the graph."""
+
+    def __init__(self, node: Any, scope: Scope) -> None:
+        self.node = node
+        self.scope = scope
+        self.name = scope.tensor_names.get(node, node.name)
+        self.emitted: list[TopOp] = []
+        packet = getattr(node.target, "overloadpacket", None)
+        self.op = str(packet) if packet is not None else str(getattr(node.target, "__name__", node.target))
+        self.label = f"the layer '{self.name}' ({self.op})"
+        self.args: dict[str, Any] = dict(self._bound())
+
+    def _bound(self) -> Iterator[tuple[str, Any]]:
+        """The arguments by the names of the op's schema, defaults filled in."""
+        schema = getattr(self.node.target, "_schema", None)
+        if schema is None:
+            yield from ((str(index), value) for index, value in enumerate(self.node.args))
+            yield from self.node.kwargs.items()
+            return
+        for index, argument in enumerate(schema.arguments):
+            if index < len(self.node.args):
+                yield argument.name, self.node.args[index]
+            elif argument.name in self.node.kwargs:
+                yield argument.name, self.node.kwargs[argument.name]
+            else:
+                yield argument.name, argument.default_value
+
+    # Arguments
+
+    def has(self, name: str) -> bool:
+        """True if an argument is given and not None."""
+        return self.args.get(name) is not None
+
+    def meaning(self, item: Any) -> Any:
+        """What an argument means: a node's meaning, or the Python value itself."""
+        item = self.args[item] if isinstance(item, str) and item in self.args else item
+        if isinstance(item, torch.fx.Node):
+            if item not in self.scope.meanings:
+                raise InvalidModelError(f"{self.label}: its operand '{item.name}' is not defined before it")
+            return self.scope.meanings[item]
+        return item
+
+    def value(self, name: Any, dtype: DType | None = None) -> Value:
+        """An operand as a value, a number as a constant of rank 0; cast to `dtype` if that is given."""
+        found = self.meaning(name)
+        if isinstance(found, bool | int | float):
+            kind = dtype or dtype_of("f32" if isinstance(found, float) else "i64")
+            return self.literal(np.array(found, kind.numpy), "constant")
+        if isinstance(found, torch.Tensor):
+            if dtype is not None and dtype_from(found.dtype) != dtype:
+                return self.literal(to_array(found).astype(dtype.numpy), "constant")
+            return self.scope.constant(found, self._name_of(name))
+        if not isinstance(found, Value):
+            raise NoTopForm(f"its operand is {type(found).__name__}, not a tensor")
+        if not is_static(found):
+            raise NoTopForm("the shape of its operand depends on data")
+        return self.cast(found, dtype) if dtype is not None else found
+
+    def _name_of(self, item: Any) -> str:
+        node = self.args.get(item) if isinstance(item, str) else item
+        return self.scope.tensor_names.get(node, f"{self.name}/constant")
+
+    def optional(self, name: str, dtype: DType | None = None) -> Value | None:
+        """An operand, or None if it is left out."""
+        return self.value(name, dtype) if self.has(name) else None
+
+    def values(self, name: str, dtype: DType | None = None) -> list[Value]:
+        """A list of tensors."""
+        return [self.value(item, dtype) for item in self.args[name]]
+
+    def known(self, name: Any, what: str = "operand") -> Array:
+        """The values of an operand that must be constant."""
+        found = self.meaning(name)
+        if isinstance(found, torch.Tensor):
+            return to_array(found)
+        if isinstance(found, bool | int | float):
+            return np.array(found)
+        raise NoTopForm(f"its {what} is computed at run time")
+
+    def is_constant(self, name: Any) -> bool:
+        """True if an operand is known now."""
+        return isinstance(self.meaning(name), torch.Tensor | bool | int | float)
+
+    def shape(self, name: Any) -> tuple[int, ...]:
+        """The shape of an operand."""
+        found = self.meaning(name)
+        if isinstance(found, bool | int | float):
+            return ()
+        shape = shape_of(found) if isinstance(found, Value) else shape_from(found)
+        if DYNAMIC in shape:
+            raise NoTopForm("the shape of its operand depends on data")
+        return shape
+
+    def rank(self, name: Any) -> int:
+        """The number of axes of an operand."""
+        return len(self.shape(name))
+
+    def dtype(self, name: Any) -> DType:
+        """The element type of an operand."""
+        found = self.meaning(name)
+        if isinstance(found, Value):
+            return dtype_of(found.type)
+        if isinstance(found, torch.Tensor):
+            dtype = dtype_from(found.dtype)
+            if dtype is None:
+                raise NoTopForm(f"its operand is of the type {found.dtype}")
+            return dtype
+        return dtype_of("i1" if isinstance(found, bool) else "i64" if isinstance(found, int) else "f32")
+
+    def integer(self, name: str) -> int:
+        """An argument as an integer."""
+        found = self.meaning(name)
+        if not isinstance(found, int):
+            raise NoTopForm(f"its argument '{name}' is computed at run time")
+        return int(found)
+
+    def number(self, name: str) -> float:
+        """An argument as a float."""
+        found = self.meaning(name)
+        if isinstance(found, torch.Tensor) and found.numel() == 1:
+            found = found.item()
+        if not isinstance(found, int | float):
+            raise NoTopForm(f"its argument '{name}' is computed at run time")
+        return float(found)
+
+    def flag(self, name: str) -> bool:
+        """An argument as a bool."""
+        return bool(self.args.get(name))
+
+    def text(self, name: str) -> str:
+        """An argument as text."""
+        return str(self.args[name])
+
+    def ints(self, name: str, count: int | None = None) -> tuple[int, ...]:
+        """An argument as integers; one stands for `count` of them."""
+        found = self.args[name]
+        several = [found] if isinstance(found, int) else [self.meaning(item) for item in found or ()]
+        if not all(isinstance(item, int) for item in several):
+            raise NoTopForm(f"its argument '{name}' is computed at run time")
+        if count is not None and len(several) == 1:
+            several *= count
+        return tuple(int(item) for item in several)
+
+    def axis(self, name: str, rank: int) -> int:
+        """An axis, not negative."""
+        return self.integer(name) % rank if rank else 0
+
+    # Results
+
+    @property
+    def result(self) -> Any:
+        """The fake tensor, or the tuple of them, that torch says the node gives."""
+        return self.node.meta["val"]
+
+    @property
+    def result_dtype(self) -> DType:
+        """The element type of the (first) result."""
+        first = self.result[0] if isinstance(self.result, tuple | list) else self.result
+        dtype = dtype_from(first.dtype)
+        if dtype is None:
+            raise NoTopForm(f"its result is of the type {first.dtype}")
+        return dtype
+
+    @property
+    def result_shape(self) -> tuple[int, ...]:
+        """The shape of the (first) result."""
+        first = self.result[0] if isinstance(self.result, tuple | list) else self.result
+        shape = shape_from(first)
+        if DYNAMIC in shape:
+            raise NoTopForm("the shape of its result depends on data")
+        return shape
+
+    @property
+    def result_types(self) -> list[Any]:
+        """The IR types of all results."""
+        several = self.result if isinstance(self.result, tuple | list) else [self.result]
+        return [type_from(item, self.label) for item in several if isinstance(item, torch.Tensor)]
+
+    def emit(self, op_class: type[_OpT], /, *operands: Any, **properties: Any) -> _OpT:
+        """Append an op; its results get names when the rule returns."""
+        op = op_class.make(*operands, **properties)
+        self.append(op)
+        return op
+
+    def append(self, op: TopOp) -> None:
+        """Append an op that is made already."""
+        self.scope.graph.block.add_op(op)
+        self.emitted.append(op)
+
+    def literal(self, array: Array, what: str) -> Value:
+        """A constant that the rule made itself."""
+        op = self.scope.graph.add_weight(self.scope.names.unique(f"{self.name}/{what}"), array)
+        self.scope.graph.block.add_op(op)
+        return op.output
+
+    def cast(self, value: Value, dtype: DType) -> Value:
+        """A value in another type."""
+        if dtype_of(value.type) == dtype:
+            return value
+        return self.emit(top.Cast, value, to=dtype.name).y
+
+    def reshape(self, value: Value, shape: Sequence[int]) -> Value:
+        """A value under another shape."""
+        if shape_of(value) == tuple(shape):
+            return value
+        return self.emit(top.Reshape, value, shape=tuple(shape)).y
+
+    def permute(self, value: Value, order: Sequence[int]) -> Value:
+        """A value with its axes reordered."""
+        if list(order) == list(range(len(order))):
+            return value
+        return self.emit(top.Permute, value, order=tuple(order)).y
+
+    def named(self, results: Sequence[Any]) -> None:
+        """Give every emitted op its names: the node's to what the rule returned, made-up ones to the rest."""
+        wanted: dict[int, str] = {}
+        for index, value in enumerate(results):
+            if isinstance(value, Value):
+                wanted.setdefault(id(value), self.name if index == 0 else f"{self.name}.{index}")
+        for op in self.emitted:
+            names = []
+            for value in op.results:
+                kind = op.name.removeprefix("top.")
+                name = wanted.pop(id(value), None)
+                names.append(self.scope.names.unique(name if name is not None else f"{self.name}/{kind}"))
+            op.location = location(names, self.name if names[0] != self.name else None)  # type: ignore[assignment]
+
+
+__all__ = ["Context", "Scope"]

@@ -1,0 +1,144 @@
+"""TorchScript files: looked through before torch compiles them.
+
+TorchScript is a language of its own, and its programs may call any op that torch knows. A file is refused if its code
+calls ops that touch files or run Python, if it loops without a bound, or if its pickles name anything but its own
+classes. The rest cannot do more than compute.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from npuc.errors import FileFormatError, InvalidModelError
+from npuc.frontend.sniff import CHECKPOINT_FIX
+from npuc.frontend.torch.archive import Archive, check_pickle, read_archive
+from npuc.frontend.torch.export import guarded
+
+_GLOBALS = frozenset(
+    {
+        "torch._utils._rebuild_tensor_v2",
+        "torch._utils._rebuild_parameter",
+        "collections.OrderedDict",
+        "torch.device",
+        *(f"torch.{kind}Storage" for kind in (
+            "Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool",
+            "ComplexFloat", "ComplexDouble",
+        )),
+        *(f"torch.jit._pickle.{name}" for name in (
+            "build_intlist", "build_tensorlist", "build_doublelist", "build_boollist", "build_tensor_from_id",
+            "restore_type_tag",
+        )),
+    }
+)  # fmt: skip
+_CALL = re.compile(r"\btorch\.([A-Za-z_][\w.]*)\s*\(")
+_SPECIAL = re.compile(r"\bops\.([A-Za-z_]\w*)\.([A-Za-z_]\w*)")
+_FORBIDDEN = frozenset(
+    {
+        "save",
+        "load",
+        "from_file",
+        "set_data",
+        "_save_parameter",
+        "read",
+        "write",
+        "manual_seed",
+        "fork",
+        "wait",
+    }
+)
+_PRIM = frozenset(
+    {
+        "data", "NumToTensor", "min", "max", "dtype", "device", "unchecked_cast", "unchecked_unwrap_optional",
+        "TupleConstruct", "TupleUnpack", "ListConstruct", "is_cuda", "is_quantized", "shape", "RaiseException",
+        "rangelist", "layout", "requires_grad", "itemsize", "type", "Print", "annotate", "is_cpu",
+    }
+)  # fmt: skip
+_WHILE = re.compile(r"^\s*while\b", re.MULTILINE)
+_RANGE = re.compile(r"\brange\(([^)]*)\)")
+_MAX_TRIPS = 1 << 14
+
+
+def load_script(path: Path) -> Any:
+    """The ScriptModule that a file holds."""
+    archive = read_archive(path)
+    if not any(name.startswith("code/") for name in archive.records):
+        raise FileFormatError("is a PyTorch checkpoint, not a model", where=str(path), fix=CHECKPOINT_FIX)
+    check_script(archive)
+    module = guarded(
+        "torch cannot read the TorchScript program",
+        "Export it again with the torch that is installed here",
+        lambda: torch.jit.load(archive.packed(), map_location="cpu"),
+    )
+    _check_graph(guarded("the TorchScript program has no forward", None, lambda: module.inlined_graph))
+    return module
+
+
+def check_script(archive: Archive) -> None:
+    """Refuse a program that could do more than compute."""
+    for name, data in archive.records.items():
+        if name.endswith(".pkl"):
+            check_pickle(data, _GLOBALS, ("__torch__.",), f"the record {name}")
+        elif name.startswith("code/") and name.endswith(".py"):
+            _check_code(name, data)
+    for name in [name for name in archive.records if name.endswith(".debug_pkl")]:
+        # Where each line came from: of no use here, and one pickle less.
+        del archive.records[name]
+
+
+def _check_code(name: str, data: bytes) -> None:
+    try:
+        code = data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidModelError(f"the record {name} is not text") from error
+    code = re.sub(r"\"(\\.|[^\"\\\n])*\"|'(\\.|[^'\\\n])*'", "''", code)
+    for call in _CALL.findall(code):
+        last = call.rpartition(".")[2]
+        if call.partition(".")[0] in ("classes", "jit", "hub", "utils") or last in _FORBIDDEN:
+            raise InvalidModelError(f"the program calls 'torch.{call}', which does more than compute")
+    for namespace, op in _SPECIAL.findall(code):
+        if (namespace != "aten" and not (namespace == "prim" and op in _PRIM)) or op in _FORBIDDEN:
+            raise InvalidModelError(
+                f"the program calls '{namespace}.{op}', which npuc does not let a file call",
+                fix="Import the live module with npuc.from_torch, where its custom ops are loaded",
+            )
+    if "setstate__" in code or "getstate__" in code:
+        raise InvalidModelError("the program runs code of its own when it is loaded (__setstate__)")
+    _check_loops(code)
+
+
+def _check_loops(code: str) -> None:
+    if _WHILE.search(code):
+        raise InvalidModelError(
+            "the program has a while loop, which may not end", fix="Trace it with torch.jit.trace instead"
+        )
+    for bounds in _RANGE.findall(code):
+        for number in re.findall(r"\d+", bounds):
+            if int(number[:12]) > _MAX_TRIPS:
+                raise InvalidModelError(f"the program has a loop of {number[:12]} rounds")
+
+
+def _check_graph(graph: Any) -> None:
+    """The same once more on what torch made of the text: what the ops are, and how often a loop runs."""
+    stack = [graph]
+    while stack:
+        for node in stack.pop().nodes():
+            namespace, _, op = node.kind().partition("::")
+            if namespace not in ("aten", "prim") or op in _FORBIDDEN or op in ("PythonOp", "CallFunction"):
+                raise InvalidModelError(f"the program calls '{node.kind()}', which does more than compute")
+            if node.kind() == "prim::Loop":
+                _check_trips(next(iter(node.inputs())).node())
+            stack.extend(node.blocks())
+
+
+def _check_trips(count: Any) -> None:
+    """A loop runs a fixed number of times, or once for each entry of something."""
+    fixed = count.kind() == "prim::Constant" and int(count.output().toIValue() or 0) <= _MAX_TRIPS
+    if not fixed and count.kind() not in ("aten::len", "aten::size"):
+        raise InvalidModelError(
+            "the program has a loop of unknown length, which may not end",
+            fix="Trace it with torch.jit.trace instead",
+        )

@@ -1,0 +1,45 @@
+"""Rules of the user's own for programs: `@verifier("no-tanh")` above a function that yields what is wrong.
+
+Every verification of a program asks them after its own checks: that of an import, of a pipeline, of a file that is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from npuc.errors import NpucError, VerificationError
+
+if TYPE_CHECKING:
+    from npuc.ir.graph import Graph
+
+Verifier = Callable[["Graph"], Iterable[str]]
+
+VERIFIERS: dict[str, Verifier] = {}
+"""By name, in the order of registration."""
+
+
+def verifier(name: str) -> Callable[[Verifier], Verifier]:
+    """Register a rule; a sentence that it yields is an error, and names the layer."""
+
+    def register(function: Verifier) -> Verifier:
+        assert name not in VERIFIERS, f"there is a verifier rule '{name}' already"
+        VERIFIERS[name] = function
+        return function
+
+    return register
+
+
+def ask_verifiers(graph: Graph) -> None:
+    """Raise `VerificationError` for the first thing that a rule finds."""
+    for name, rule in VERIFIERS.items():
+        try:
+            found = next(iter(rule(graph)), None)
+        except NpucError:
+            raise
+        except Exception as error:
+            raise VerificationError(
+                f"the verifier rule '{name}' failed: {type(error).__name__}: {error}"
+            ) from error
+        if found is not None:
+            raise VerificationError(f"{found} (verifier rule '{name}')")

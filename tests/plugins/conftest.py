@@ -1,0 +1,55 @@
+"""Plugins change what npuc knows: every test here gets registries of its own, which are put back afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npuc.codegen import kernels
+from npuc.engine import custom, handlers
+from npuc.evaluate.data import DATASETS
+from npuc.evaluate.measuring import METRICS
+from npuc.export.onnx import registry as export_registry
+from npuc.frontend import formats, sniff
+from npuc.frontend.onnx import registry as onnx_registry
+from npuc.frontend.onnx import subgraphs
+from npuc.frontend.tflite import registry as tflite_registry
+from npuc.ir import verification
+from npuc.ir.definition import TOP_OPS
+from npuc.ir.npu import NPU_OPS
+from npuc.partition import accelerators, host, kinds
+from npuc.plugins import api, loading
+from npuc.quant.ladder import STEPS
+from npuc.quant.lowering import registry as lowering_registry
+from npuc.schedule import rules
+from npuc.target import vocabulary
+from npuc.transform import claim_custom_ops
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "plugin"
+
+
+def _registries() -> list[Any]:
+    export_registry.rules(), onnx_registry.rules(), tflite_registry.rules(), rules.load_rules()
+    nothing: Any = None
+    handlers.find_handler(nothing), host.host_rule(nothing), lowering_registry.find_rule(nothing)
+    return [
+        loading._LOADED, TOP_OPS, NPU_OPS, export_registry._RULES, onnx_registry._RULES, tflite_registry._RULES,
+        subgraphs.RULES, claim_custom_ops.CLAIMS, verification.VERIFIERS, formats.FORMATS, sniff.RECOGNIZERS,
+        custom._KERNELS, custom._FAMILIES, handlers._HANDLERS, rules.RULES, host._RULES, lowering_registry._RULES,
+        kinds._KINDS, vocabulary._OP_KINDS, accelerators.ACCELERATORS, STEPS, kernels.KERNELS, DATASETS._things,
+        DATASETS._modules, METRICS._things, METRICS._modules,
+    ]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def own_registries() -> Iterator[None]:
+    assert api
+    registries = _registries()
+    before = [one.copy() for one in registries]
+    yield
+    for one, was in zip(registries, before, strict=True):
+        one.clear()
+        one.extend(was) if isinstance(one, list) else one.update(was)

@@ -1,0 +1,70 @@
+"""Verifier rules, ladder steps, data sets and metrics of plugins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import EXAMPLES
+
+from npuc import lang
+from npuc.errors import VerificationError
+from npuc.evaluate.data import Place, find_dataset
+from npuc.evaluate.measuring import METRICS, parse_metric
+from npuc.evaluate.sample import Observation
+from npuc.ir import load_graph, save_graph
+from npuc.plugins import load
+from npuc.plugins.api import verifier
+from npuc.quant.ladder import Rung, Workshop, climb
+from npuc.quant.scheme import SCHEMES
+
+
+def test_a_verifier_rule_refuses_a_network_wherever_it_is_verified(tmp_path: Path) -> None:
+    x = lang.input("x", (1, 70000))
+    graph = lang.build({"y": lang.softmax(x, name="scores")})
+    save_graph(graph, tmp_path / "m.mlir")
+    load(EXAMPLES / "house_rules.py")
+    words = r"layer 'scores': a softmax over 70000 classes \(verifier rule 'wide-softmax'\)"
+    with pytest.raises(VerificationError, match=words):
+        graph.verify()
+    with pytest.raises(VerificationError, match=words):
+        load_graph(tmp_path / "m.mlir")
+    lang.build({"y": lang.softmax(lang.input("x", (1, 7)))}).verify()
+
+
+def test_a_verifier_rule_that_fails_is_named() -> None:
+    @verifier("broken")
+    def broken(graph: Any) -> Any:
+        raise KeyError("what")
+
+    with pytest.raises(VerificationError, match="the verifier rule 'broken' failed: KeyError: 'what'"):
+        lang.build({"y": lang.relu(lang.input("x", (1, 7)))})
+
+
+def test_a_step_of_the_ladder_is_climbed() -> None:
+    load(EXAMPLES / "house_rules.py")
+    rng = np.random.default_rng(0)
+    x = lang.input("x", (1, 3, 8, 8))
+    graph = lang.build({"y": lang.conv(x, rng.standard_normal((4, 3, 3, 3)).astype(np.float32), name="head")})
+    samples = [{"x": rng.standard_normal((1, 3, 8, 8)).astype(np.float32)} for _ in range(8)]
+    rungs: list[Rung] = []
+    shop = Workshop(graph, samples, lambda op: SCHEMES["int8"])
+    best = climb(shop, ["wide-outputs"], report=rungs.append)
+    assert [(rung.name, rung.kept) for rung in rungs] == [("wide-outputs", True)]
+    assert best.notes == ("outputs of 16 bits",)
+
+
+def test_a_data_set_and_a_metric_are_found_by_name(tmp_path: Path) -> None:
+    load(EXAMPLES / "evaluation.py")
+    path = tmp_path / "numbers.lines"
+    path.write_text("1 0.5 2 3\n0 4 5 6\n")
+    found = find_dataset(Place(path)).open(Place(path))
+    assert [entry.truth for entry in found.entries] == [1, 0]
+    np.testing.assert_array_equal(found.read(found.entries[1]).tensors, np.array([4, 5, 6], np.float32))
+    made = parse_metric("saturation").metric
+    record = made.observe(Observation("a", {"y": np.array([1, 2, 2, 2])}, None))
+    assert record == 0.75
+    assert made.measure([0.75, 0.25], [None, None], np.ones((1, 2)))["saturation"] == [0.5]
+    assert "saturation" in METRICS.names()
