@@ -8,7 +8,7 @@ integer network does so on a copy, and has it judged with `judged`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,8 @@ from npuc.calib.table import CalibrationTable
 from npuc.engine import FloatEngine
 from npuc.errors import QuantizationError
 from npuc.ir import Graph, result_names
+from npuc.quant.bias_correction import correct_biases
+from npuc.quant.lower import quantize
 from npuc.quant.scheme import Scheme
 from npuc.quant.tuning import METHODS, output_sqnr, tune
 
@@ -33,6 +35,8 @@ SchemeOf = Callable[[Any], Scheme | None]
 _JUDGED = 4
 """One sample of so many is held back."""
 _MOST_JUDGES = 64
+_CORRECTED = 32
+"""Samples that correct biases."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,18 @@ class Workshop:
             threads=self.threads,
         )
         return Candidate(source, found.graph, found.table, found.scheme_of, self.judged(found.graph), notes)
+
+    def from_table(
+        self, source: Graph, table: CalibrationTable, scheme_of: SchemeOf, notes: tuple[str, ...]
+    ) -> Candidate:
+        """The integer network of given ranges, with corrected biases unless those make it worse."""
+        made = quantize(source, table, scheme_of)
+        plain = Candidate(source, made, table, scheme_of, self.judged(made), notes)
+        fixed = made.copy()
+        fixed.notes = list(made.notes)
+        if not correct_biases(source, fixed, self.fit[:_CORRECTED], self.threads, scheme_of):
+            return plain
+        return max(plain, replace(plain, made=fixed, sqnr=self.judged(fixed)), key=lambda found: found.sqnr)
 
 
 def carried(scheme_of: SchemeOf, old: Graph, new: Graph) -> SchemeOf:
