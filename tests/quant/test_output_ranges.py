@@ -38,7 +38,7 @@ def test_what_nobody_reads_does_not_set_the_range() -> None:
     start = workshop.start()
     found = OutputRanges().propose(start, workshop)
     assert found is not None and found.sqnr > start.sqnr + 4, (start.sqnr, found and found.sqnr)
-    assert found.table["hidden"].threshold < 0.6 * start.table["hidden"].threshold
+    assert found.table["hidden"].threshold < 0.4 * start.table["hidden"].threshold
     assert found.table["hidden"].method == "output"
 
 
@@ -46,6 +46,4 @@ def test_what_matters_keeps_its_range() -> None:
     workshop = shop(idle=False)
     start = workshop.start()
     found = OutputRanges().propose(start, workshop)
-    assert found is None or "hidden" not in {
-        name for name in found.table if found.table[name].method == "output"
-    }
+    assert found is None or found.table["hidden"].threshold >= 0.5 * start.table["hidden"].threshold
