@@ -88,15 +88,18 @@ RACES := build/tsan
 TSAN_JOBS ?= 1000
 TSAN_SELECT ?=
 
+# The thread sanitizer of older compilers cannot live with much randomness of addresses.
+FIXED := $(shell setarch -R true 2>/dev/null && echo setarch -R)
+
 tsan: $(STAMPS)/test $(STAMPS)/cmake
 	@echo "building the library with race checks"
 	@$(BIN)/cmake -S . -B $(RACES) -G "Unix Makefiles" -DCMAKE_RULE_MESSAGES=OFF -DCMAKE_TARGET_MESSAGES=OFF \
 		-DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS="-O1 -g -Werror -fsanitize=thread" \
 		-DCMAKE_SHARED_LINKER_FLAGS=-fsanitize=thread >/dev/null
 	@$(BIN)/cmake --build $(RACES) --parallel 2 -- --no-print-directory
-	TSAN_OPTIONS="exitcode=66" $(BIN)/python tests/export/c_load.py --library $(RACES)/libnpuc.so \
+	$(FIXED) env TSAN_OPTIONS="exitcode=66" $(BIN)/python tests/export/c_load.py --library $(RACES)/libnpuc.so \
 		--flags=-fsanitize=thread --jobs $(TSAN_JOBS)
-	TSAN_OPTIONS="exitcode=66 ignore_noninstrumented_modules=1 suppressions=$(CURDIR)/tests/tsan.supp" \
+	$(FIXED) env TSAN_OPTIONS="exitcode=66 ignore_noninstrumented_modules=1 suppressions=$(CURDIR)/tests/tsan.supp" \
 		NPUC_LIBRARY=$(CURDIR)/$(RACES)/libnpuc.so LD_PRELOAD="$$(gcc -print-file-name=libtsan.so)" \
 		$(BIN)/python -m pytest -m "not slow" tests/runtime/test_load.py $(TSAN_SELECT)
 

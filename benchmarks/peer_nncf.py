@@ -1,6 +1,9 @@
-"""NNCF as a peer: quantizes an ONNX file with prepared samples, default settings. Runs in a venv of its own.
+"""NNCF as a peer: quantizes an ONNX file with prepared samples. Runs in a venv of its own.
 
-python benchmarks/peer_nncf.py MODEL.onnx SAMPLES.npy RESULT.onnx
+`nncf` has its default settings (fast bias correction), `nncf-exact` the slower bias correction; 8 bits is all that its ONNX
+backend has.
+
+python benchmarks/peer_nncf.py MODEL.onnx SAMPLES.npy RESULT.onnx SCHEME VARIANT
 """
 
 import logging
@@ -13,13 +16,14 @@ import onnx
 
 def main() -> None:
     """Quantize."""
-    source, samples, target = sys.argv[1:]
+    source, samples, target, _, variant = sys.argv[1:]
     logging.disable(logging.WARNING)
     model = onnx.load(source)
     name = model.graph.input[0].name
     data = np.load(samples, mmap_mode="r")
     dataset = nncf.Dataset(list(range(len(data))), lambda index: {name: np.array(data[index : index + 1])})
-    onnx.save(nncf.quantize(model, dataset, subset_size=len(data)), target)
+    made = nncf.quantize(model, dataset, subset_size=len(data), fast_bias_correction=variant != "nncf-exact")
+    onnx.save(made, target)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""What the benchmarks share: where models and data are, and ONNX Runtime's quantizer as a peer.
+"""What the benchmarks share: where models and data are, ONNX Runtime's quantizer, and peers in venvs of their own.
 
-Models and pictures are read in place from `../shared`; what is made on the way is kept under `build/bench`.
+Models and pictures are read in place from `../shared`; what is made on the way is kept under `build/bench`. A peer with
+dependencies of its own is a script beside this file, `peer_NAME.py MODEL.onnx SAMPLES.npy RESULT.onnx SCHEME VARIANT`, that
+runs in a venv under `build`; the venv is made the first time.
 """
 
 from __future__ import annotations
@@ -8,7 +10,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +33,68 @@ CACHE = ROOT / "build" / "bench"
 
 _PER_CHANNEL = 13
 """The opset that DequantizeLinear has an axis from."""
+
+
+_PATIENCE = 3600
+"""Seconds that a peer may take."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A quantizer in a venv of its own."""
+
+    name: str
+    folder: str
+    """Of the venv, below `build`."""
+    packages: tuple[str, ...]
+
+    @property
+    def python(self) -> Path:
+        """The interpreter of the venv."""
+        return ROOT / "build" / self.folder / "bin" / "python"
+
+    def install(self) -> str | None:
+        """Make the venv if it is not there; what went wrong, or None."""
+        stamp = ROOT / "build" / self.folder / "installed"
+        if stamp.exists():
+            return None
+        print(f"installing {self.name} in build/{self.folder}", file=sys.stderr, flush=True)
+        pip = [str(self.python), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
+        for command in ([sys.executable, "-m", "venv", str(stamp.parent)], [*pip, *self.packages]):
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                return (done.stderr.strip() or "no message").splitlines()[-1]
+        stamp.touch()
+        return None
+
+    def quantize(self, source: Path, target: Path, samples: list[Array], scheme: str, variant: str) -> None:
+        """Write its result; `SystemExit` with its last words if it has none."""
+        stacked = target.with_suffix(f".{os.getpid()}.npy")
+        temporary = target.with_suffix(f".{os.getpid()}.onnx")
+        np.save(stacked, np.concatenate(samples))
+        script = Path(__file__).with_name(f"peer_{self.name}.py")
+        command = [str(self.python), str(script), *map(str, (source, stacked, temporary)), scheme, variant]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
+            if done.returncode:
+                raise SystemExit((done.stderr.strip() or f"status {done.returncode}").splitlines()[-1])
+            os.replace(temporary, target)
+        except subprocess.TimeoutExpired:
+            raise SystemExit(f"no result after {_PATIENCE} s") from None
+        finally:
+            stacked.unlink()
+            temporary.unlink(missing_ok=True)
+
+
+PEERS = {
+    peer.name: peer
+    for peer in (
+        Peer("nncf", "bench-venv", ("nncf==3.4.0", "openvino==2026.4.1", "onnx", "onnxruntime")),
+        # Any other torch than this one pulls several GB of CUDA.
+        Peer("aimet", "peers/aimet", ("aimet-onnx==2.42.0", "torch==2.13.0")),
+        Peer("quark", "peers/quark", ("amd-quark==0.13", "torch==2.13.0", "onnx", "onnxruntime")),
+    )
+}
 
 
 def session(model: Path | bytes, threads: int) -> ort.InferenceSession:
@@ -66,7 +133,12 @@ def fixed(source: Path, shape: tuple[int, ...], target: Path) -> Path:
 
 
 def quantize_ort(
-    source: Path, target: Path, samples: Iterable[Array], method: str = "MinMax", signed: bool = False
+    source: Path,
+    target: Path,
+    samples: Iterable[Array],
+    method: str = "MinMax",
+    signed: bool = False,
+    weight_bits: int = 8,
 ) -> Path:
     """`onnxruntime.quantization.quantize_static`, QDQ, per channel; activations unsigned unless stated."""
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
@@ -84,7 +156,7 @@ def quantize_ort(
             quant_format=QuantFormat.QDQ,
             per_channel=True,
             activation_type=QuantType.QInt8 if signed else QuantType.QUInt8,
-            weight_type=QuantType.QInt8,
+            weight_type=QuantType.QInt4 if weight_bits == 4 else QuantType.QInt8,
             calibrate_method=CalibrationMethod[method],
         )
     os.replace(temporary, target)

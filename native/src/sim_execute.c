@@ -455,6 +455,9 @@ static npuc_status resize(const job *j)
     return kernel(j, npuc_resize_bilinear(&p, j->local + r->x, j->local + r->y, j->threads));
 }
 
+_Static_assert(sizeof(((npuc_i_custom *)0)->kernel) == NPU_KERNEL_NAME, "npu_kernel.h and the instruction set agree");
+_Static_assert(sizeof(((npuc_i_custom *)0)->parameters) == NPU_KERNEL_PARAMETERS * 4, "npu_kernel.h and the instruction set agree");
+
 static npuc_status custom(const job *j)
 {
     const npuc_i_custom *r = &j->d->record.custom;

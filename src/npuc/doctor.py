@@ -12,6 +12,7 @@ from importlib import metadata
 import npuc
 from npuc import native
 from npuc.errors import NativeLibraryError
+from npuc.plugins import discover
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,9 @@ _PACKAGES = (
 
 _EXTRAS = (
     ("torch", "torch", "PyTorch models, the torch engine"),
+    ("h5py", "keras", "Keras models"),
+    ("tensorflow", "tensorflow", "checking imports from Keras and TensorFlow"),
+    ("opencv-python-headless", "opencv", "checking imports from Caffe and Darknet"),
     ("scikit-learn", "train", "training the demo model again"),
     ("pytest", "test", "the test suite"),
     ("hypothesis", "test", "the property tests"),
@@ -66,7 +70,7 @@ _PROGRAMS = (
 
 def examine() -> list[Finding]:
     """Look at everything, in the order in which it is printed."""
-    return [*_machine(), *_packages(), *_programs()]
+    return [*_machine(), *_packages(), *_programs(), *_plugins()]
 
 
 def _machine() -> Iterator[Finding]:
@@ -105,3 +109,8 @@ def _version(package: str) -> str:
 def _programs() -> Iterator[Finding]:
     for name, use, fix in _PROGRAMS:
         yield Finding(name, shutil.which(name) or "", False, use, fix)
+
+
+def _plugins() -> Iterator[Finding]:
+    for plugin in discover():
+        yield Finding(f"plugin {plugin.name}", plugin.source, False, f"whatever {plugin.package or 'it'} adds")

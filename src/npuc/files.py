@@ -109,7 +109,15 @@ def make_folder(path: Path | str) -> Path:
 def existing_model(path: Path | str) -> Path:
     """The path, if it names a file that can be opened, or TensorFlow's SavedModel, which is a folder."""
     path = Path(path)
-    return path if (path / "saved_model.pb").is_file() else existing_file(path)
+    if (path / "saved_model.pb").is_file():
+        return path
+    if path.is_dir():
+        raise FileMissingError(
+            "is a folder, and no SavedModel of TensorFlow: there is no saved_model.pb in it",
+            where=str(path),
+            fix="Give the file of the model",
+        )
+    return existing_file(path)
 
 
 def existing_file(path: Path | str) -> Path:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from npuc.evaluate.compare import Tolerance
     from npuc.evaluate.import_check import CheckReport
     from npuc.quant.config import QuantizationConfig
+    from npuc.quant.ladder.run import Wish
     from npuc.quant.report import Outcome
     from npuc.quant.scheme import Scheme
     from npuc.target import Target
@@ -371,11 +372,13 @@ def quantize_on_data(
     strict: bool = False,
     warn: Callable[[str], None] | None = None,
     step: Callable[[], None] | None = None,
+    ladder: Wish | None = None,
 ) -> tuple[Quantized, CalibrationTable]:
     """Calibrate and quantize in one go, with an eye on the result (`npuc.quant.tuning`); also the ranges it used.
 
     Without a `method`, several compete; `correct` corrects biases. Where neither the configuration nor a target states
-    the scheme, `widen` gives 16 bits to what is next to an output, and to tensors that spoil the outputs with 8.
+    the scheme, `widen` gives 16 bits to what is next to an output, and to tensors that spoil the outputs with 8. With a
+    `ladder`, its steps follow (`npuc.quant.ladder`); the ranges are those of the float network that they made.
     """
     from npuc.calib.collection import collect
     from npuc.quant.report import outcome
@@ -385,6 +388,25 @@ def quantize_on_data(
     widen = widen and target is None and (config is None or "scheme" not in config.model_fields_set)
     if widen:
         scheme_of = with_wide_tail(graph, scheme_of)
+    threads = threads or len(os.sched_getaffinity(0))
+    schemes = [scheme for op in graph.ops if (scheme := scheme_of(op)) is not None]
+    shifts = any(scheme.activation_scales == "pow2" for scheme in schemes)
+    methods = [method] if method else ["mse"] if shifts else METHODS
+    if ladder is not None:
+        from npuc.codegen.pricing import REFERENCE, Pricing
+        from npuc.quant.ladder import Workshop
+        from npuc.quant.ladder.run import climbed, kept_samples
+        from npuc.target import load_target
+
+        samples = kept_samples(graph, source, strict=strict, warn=warn, step=step)
+        prices = Pricing(target or load_target(REFERENCE))
+        shop = Workshop(
+            graph, samples, scheme_of, methods, threads, ladder.device, target=target, prices=prices
+        )
+        stated = config is not None and "scheme" in config.model_fields_set
+        best = climbed(shop, ladder, prices, widen=widen, fixed=stated)
+        found = outcome(best.source, best.made, best.scheme_of)
+        return Quantized(best.made, best.source, best.scheme_of, found, corrected=True), best.table
     kept: list[Mapping[str, Array]] = []
 
     def keep(inputs: Mapping[str, Array]) -> None:
@@ -392,10 +414,6 @@ def quantize_on_data(
             kept.append({name: np.array(array) for name, array in inputs.items()})
 
     statistics = collect(graph, source, threads=threads, strict=strict, warn=warn, step=step, seen=keep)
-    schemes = [scheme for op in graph.ops if (scheme := scheme_of(op)) is not None]
-    shifts = any(scheme.activation_scales == "pow2" for scheme in schemes)
-    methods = [method] if method else ["mse"] if shifts else METHODS
-    threads = threads or len(os.sched_getaffinity(0))
     done = tune(graph, statistics, kept, scheme_of, methods, correct=correct, widen=widen, threads=threads)
     found = outcome(graph, done.graph, done.scheme_of)
     return Quantized(done.graph, graph, done.scheme_of, found, done.corrected), done.table

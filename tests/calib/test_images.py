@@ -139,3 +139,8 @@ def test_arithmetic_in_half_precision() -> None:
     )
     assert x.dtype == np.float16
     np.testing.assert_allclose(x.astype(np.float32), 1.0, rtol=1e-3)
+
+
+def test_pixels_of_signed_bytes_begin_at_minus_128(tmp_path: Path, pixels: Any) -> None:
+    x = load_image(tmp_path / "p.png", Preprocess(layout="nhwc"), (1, 6, 8, 3), np.int8)
+    assert x.dtype == np.int8 and np.array_equal(x[0].astype(int), pixels.astype(int) - 128)

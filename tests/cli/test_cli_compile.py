@@ -297,6 +297,29 @@ def test_a_mistake_is_one_paragraph_and_leaves_nothing(
     assert {path: path.stat().st_mtime_ns for path in here.iterdir()} == before
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--device", "stem/rel=cpu"), "stem/relu"),
+        (("--device", "stem/relu=gpu"), "npu and cpu"),
+        (("--schedule", "layers.yaml"), "no layer 'stem'"),
+        (("--schedule", "broken.yaml"), "not YAML"),
+    ],
+)
+def test_a_typo_is_told_before_the_long_work(
+    npuc: Any,
+    here: Path,
+    digits: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    words: str,
+) -> None:
+    Path("layers.yaml").write_text("groups: [{layers: [stem]}]")
+    Path("broken.yaml").write_text("groups: [")
+    monkeypatch.setattr("npuc.cli.quantization.quantized", lambda *_: pytest.fail("the long work has begun"))
+    assert words in one_paragraph(npuc("compile", digits, "--target", "edge-4t", "--random", *arguments))
+
+
 # Processes
 
 

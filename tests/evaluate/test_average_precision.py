@@ -33,11 +33,15 @@ def _scene(seed: int, pictures: int = 12, classes: int = 4) -> tuple[list[Any], 
             for _ in range(int(rng.integers(0, 4))):
                 dx, dy, dw, dh = rng.normal(0, 0.12, 4) * [w, h, w, h]
                 score = float(np.round(rng.random(), 1))
-                found.append([x + dx, y + dy, x + dx + max(1, w + dw), y + dy + max(1, h + dh), score, number])
+                found.append(
+                    [x + dx, y + dy, x + dx + max(1, w + dw), y + dy + max(1, h + dh), score, number]
+                )
         for _ in range(int(rng.integers(0, 4))):
             x, y, w, h = rng.uniform(1, 200, 4)
             found.append([x, y, x + w, y + h, float(np.round(rng.random(), 1)), int(rng.integers(classes))])
-        records.append({"size": [480, 640], "found": [[float(v) for v in row[:5]] + [row[5]] for row in found]})
+        records.append(
+            {"size": [480, 640], "found": [[float(v) for v in row[:5]] + [row[5]] for row in found]}
+        )
         truths.append(Boxes(tuple(true)))
     return records, truths
 

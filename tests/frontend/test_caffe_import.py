@@ -256,10 +256,10 @@ def test_the_first_form_pads_with_a_layer(tmp_path: Path) -> None:
 
 @pytest.fixture
 def own_rules() -> Iterator[None]:
-    before = dict(RULES._all())
+    before = dict(RULES.all())
     yield
-    RULES._rules.clear()
-    RULES._rules.update(before)
+    RULES.table.clear()
+    RULES.table.update(before)
 
 
 PYTHON = """layer { name: "mine" type: "Python" bottom: "r" top: "m"

@@ -84,7 +84,7 @@ def test_the_check_says_that_it_could_not_be_made(shared: Path, monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "keras", None)
     path = path_of(shared, "ad")
     report = check_model(path, import_model(path), ImportOptions())
-    assert not report.passed and "pip install tensorflow" in report.impossible
+    assert not report.passed and "npuc[tensorflow]" in report.impossible
 
 
 def test_files_are_known_by_their_content(shared: Path) -> None:

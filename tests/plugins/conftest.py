@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,8 +26,6 @@ from npuc.quant.lowering import registry as lowering_registry
 from npuc.schedule import rules
 from npuc.target import vocabulary
 from npuc.transform import claim_custom_ops
-
-EXAMPLES = Path(__file__).parents[2] / "examples" / "plugin"
 
 
 def _registries() -> list[Any]:

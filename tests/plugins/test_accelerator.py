@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import EXAMPLES
+from plugin_examples import EXAMPLES
 
 from npuc import flow, lang
 from npuc.codegen.compile_model import CompileOptions
@@ -18,7 +18,7 @@ from npuc.errors import CompileError, EngineError, ExportError
 from npuc.export.c import export_c
 from npuc.ir import Graph
 from npuc.partition.accelerators import ACCELERATORS, Accelerator, add_accelerator
-from npuc.partition.inspection import inspect_network
+from npuc.partition.inspection import inspect_graph
 from npuc.plugins import load
 from npuc.runtime import Runner
 from npuc.sim import Simulator
@@ -102,6 +102,6 @@ def test_what_its_compiler_raises_is_an_error_of_its_own() -> None:
 
 def test_a_report_shows_what_it_takes() -> None:
     load(EXAMPLES / "pooling_engine.py")
-    found = inspect_network(network(), load_target("edge-4t"))
+    found = inspect_graph(network(), load_target("edge-4t"))[0]
     devices = {layer.name: (layer.device, layer.reason) for layer in found.layers}
     assert devices["pool1"] == ("pooling_engine", "the accelerator 'pooling_engine' takes it")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import EXAMPLES
+from plugin_examples import EXAMPLES
 
 from npuc import lang
 from npuc.errors import VerificationError

@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from plugin_examples import EXAMPLES
 
-from conftest import EXAMPLES
 from npuc import flow, lang
 from npuc.cli.app import run_command
 from npuc.engine import FloatEngine

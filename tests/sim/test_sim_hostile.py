@@ -10,11 +10,27 @@ import pytest
 from sim_programs import Draft, machine
 
 from npuc.codegen.isa import BY_OPCODE, INSTRUCTIONS, NONE, RECORD
+from npuc.codegen.kernels import KERNELS, KernelCall, register
 from npuc.errors import SimulationError
 from npuc.sim import calls
 from npuc.sim.machine import machine_of
 
 Array = np.ndarray[Any, Any]
+
+
+KERNEL = "test.hostile"
+
+
+def reverse(call: KernelCall) -> None:
+    """A kernel that reads all that it is given."""
+    assert call.b is not None and call.constants is not None and call.parameters[0] == 0
+    total = int(call.b.sum()) + int(call.constants.sum())
+    call.y[:] = total % 256
+    call.y[: call.x.size] = call.x[::-1][: call.y.size]
+
+
+if KERNEL not in KERNELS:
+    register(KERNEL, reverse)
 
 
 def everything() -> Draft:
@@ -72,11 +88,15 @@ def everything() -> Draft:
         "resize": {
             **dict(list(window.items())[:6]), "rows": numbers, "columns": numbers, "bits": 8, "rounding": 1,
         },
+        "custom": {
+            "kernel": tuple(KERNEL.encode().ljust(32, b"\0")), "x_bytes": 64, "b": x + 64, "b_bytes": 32,
+            "constants": numbers, "constant_bytes": 64, "y_bytes": 64, "work": 64, "bytes": 1, "parameters": range(16),
+        },
     }  # fmt: skip
     for instruction in INSTRUCTIONS:
         if instruction.queue not in ("matrix", "vector"):
             continue
-        fields: dict[str, Any] = {"y": d.room(512)}
+        fields: dict[str, Any] = {"y": d.room(64 if instruction.name in ("resize", "custom") else 512)}
         if instruction.name != "fill":
             fields["x"] = x
         if any(field.name == "y_dtype" for field in instruction.fields):

@@ -87,6 +87,9 @@ def apply_arithmetic(pixels: Array, preprocess: Preprocess, dtype: Any = np.floa
             f"mean and scale need a float input, and this one is {kind}",
             fix="Leave out --mean and --scale, or use --fuse-preprocess",
         )
+    if kind == np.int8:
+        # Networks of signed bytes have the pixel 0 at -128.
+        return (pixels.astype(np.int16) - 128).astype(kind)
     return pixels.astype(kind)
 
 
@@ -119,6 +122,17 @@ def is_gray(path: Path | str) -> bool:
                 return file.mode in ("1", "L", "LA", "La", "F") or file.mode.startswith("I")
     except Exception:
         return False
+
+
+def picture_size(path: Path | str) -> tuple[int, int]:
+    """Height and width of a picture, by its header."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(path, formats=_FORMATS) as file:
+                return file.height, file.width
+    except Exception as error:
+        raise FileFormatError(f"cannot be decoded as a picture ({error})", where=str(path)) from error
 
 
 def decode(path: Path, pixel_format: str) -> Array:

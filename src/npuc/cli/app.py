@@ -14,6 +14,7 @@ import typer
 
 from npuc import __version__
 from npuc.cli import (
+    analyze,
     calib_data,
     calibrate,
     compile_,
@@ -61,6 +62,7 @@ app.command("run-op", help=run_op.__doc__)(run_op.command)
 app.command("show", help=show.__doc__)(show.command)
 app.command("inspect", help=inspect.__doc__)(inspect.command)
 app.command("eval", help=eval_.__doc__)(eval_.command)
+app.command("analyze", help=analyze.__doc__)(analyze.command)
 app.command("diff", help=diff.__doc__)(diff.command)
 app.command("compile", help=compile_.__doc__)(compile_.command)
 app.command("sim", help=sim.__doc__)(sim.command)

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npuc.cli import calibration_data as given
+from npuc.cli import ladder as climbing
 from npuc.cli import options, sim
 from npuc.cli import quantization as quant
 from npuc.cli.console import Printer, shorten, size
 from npuc.errors import UsageError
 
 if TYPE_CHECKING:
-    from npuc.codegen.compile_model import Compilation
+    from npuc.codegen.compile_model import Compilation, CompileOptions
     from npuc.ir import Graph
     from npuc.profile.timeline import Profile
     from npuc.schedule.bounds import Bounds
@@ -37,7 +38,7 @@ _MOST = 12
 def command(
     model: options.Model,
     target: options.Target,
-    data: given.Data = None,
+    data: climbing.Data = None,
     table: quant.Table = None,
     random: given.Random = False,
     output: Annotated[
@@ -84,6 +85,14 @@ def command(
     max_count: given.MaxCount = None,
     seed: given.Seed = None,
     strict: given.Strict = False,
+    calib: climbing.Calib = None,
+    ladder: climbing.Ladder = None,
+    torch_device: climbing.TorchDevice = None,
+    accuracy_drop: climbing.AccuracyDrop = None,
+    metric: climbing.Metric = None,
+    postprocess: climbing.Decoding = None,
+    eval_count: climbing.EvalCount = None,
+    frontier: climbing.Frontier = None,
     scheme: quant.Scheme = None,
     config: quant.Config = None,
     keep_float: quant.KeepFloat = None,
@@ -132,6 +141,8 @@ def command(
         keep_float,
         first_last,
         threads,
+        calib,
+        climbing.Climbing(ladder, torch_device, accuracy_drop, metric, postprocess, eval_count, frontier),
     )
     asked.check()
     machine = load_target(target)
@@ -149,7 +160,16 @@ def command(
     )
     folder = make_folder(dump_ir) if dump_ir is not None else None
     graph, quantization = _integer_network(
-        printer, model, asked, machine, force_float, input_shape or [], weights, add_postprocess, folder
+        printer,
+        model,
+        asked,
+        machine,
+        wanted,
+        force_float,
+        input_shape or [],
+        weights,
+        add_postprocess,
+        folder,
     )
     began = time.perf_counter()
     done = compile_network(graph, machine, wanted, model.stem)
@@ -225,6 +245,7 @@ def _integer_network(
     model: Path,
     asked: quant.Asked,
     target: Target,
+    wanted: CompileOptions,
     force_float: bool,
     input_shape: list[str],
     weights: Path | None,
@@ -232,6 +253,7 @@ def _integer_network(
     folder: Path | None,
 ) -> tuple[Graph, quant.Done | None]:
     """The network as integers, and how it became so unless it was."""
+    from npuc.codegen.foresight import check_options
     from npuc.flow import load_model, network_to_quantize, save_graph
     from npuc.frontend.sniff import describe_content
     from npuc.quant.report import is_integer
@@ -258,6 +280,7 @@ def _integer_network(
     if loaded is not None and folder is not None:
         save_graph(loaded, folder / ("1-canonical.mlir" if own else "0-imported.mlir"))
     graph = network_to_quantize(model, shapes, force_float=force_float)
+    check_options(graph, target, wanted)
     if folder is not None:
         save_graph(graph, folder / "1-canonical.mlir")
     done = quant.quantized(printer, model, graph, asked, target)
@@ -271,9 +294,9 @@ def _quantizing(asked: quant.Asked, force_float: bool) -> dict[str, Any]:
     found: dict[str, Any] = {
         f"--{name.replace('_', '-')}": value
         for name, value in vars(asked).items()
-        if name not in ("tune", "threads")
+        if name not in ("tune", "threads", "climbing")
     }
-    return {**found, "--force-float": force_float}
+    return {**found, **asked.climbing.given(), "--force-float": force_float}
 
 
 def _write(path: Path, text: str) -> None:

@@ -189,11 +189,10 @@ def _import_options(path: Path, input_shape: list[str]) -> Any:
 def _show(printer: Printer, report: Report) -> None:
     for reason in report.skipped[:20]:
         printer.note(f"passed over: {reason}")
-    resumed = f" ({report.resumed} from the journal)" if report.resumed else ""
-    skipped = f", {len(report.skipped)} passed over" if report.skipped else ""
-    printer.say(
-        f"{report.data} ({report.dataset}): {report.samples} samples{resumed}{skipped}, {report.seconds:.1f} s"
-    )
+    count = f"{report.samples} sample{'s' * (report.samples != 1)}"
+    count += f" ({report.resumed} from the journal)" if report.resumed else ""
+    count += f", {len(report.skipped)} passed over" if report.skipped else ""
+    printer.say(f"{report.data} ({report.dataset}): {count}, {report.seconds:.1f} s")
     printer.say()
     names = _names(report)
     level = f"{100 * report.confidence.level:g} %"
@@ -226,13 +225,13 @@ def _less(one: Measured, unit: str) -> list[str]:
 
 
 def _ends(interval: tuple[float, float] | None, unit: str, sign: bool = False) -> str:
-    if interval is None or any(math.isnan(end) for end in interval):
+    if interval is None or not all(math.isfinite(end) for end in interval):
         return ""
     return " to ".join(_number(end, unit, sign) for end in interval)
 
 
 def _number(value: float, unit: str, sign: bool = False) -> str:
-    if math.isnan(value):
+    if math.isnan(value) or (sign and math.isinf(value)):
         return "-"
     plus = "+" if sign else ""
     if unit == "%":

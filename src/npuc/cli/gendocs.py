@@ -53,6 +53,7 @@ def pages() -> dict[str, str]:
         "cli.md": _commands,
         "target-schema.md": _target_schema,
         "isa.md": isa_page,
+        "frameworks.md": _frameworks,
     }
     texts = {name: "\n".join([_MARK, "", *make()]).rstrip() + "\n" for name, make in makers.items()}
     return texts | {
@@ -143,6 +144,12 @@ def _target_schema() -> Iterator[str]:
     from npuc.target.reference import schema_page
 
     return schema_page()
+
+
+def _frameworks() -> Iterator[str]:
+    from npuc.cli.frameworks import frameworks_page
+
+    return frameworks_page()
 
 
 def _commands() -> Iterator[str]:

@@ -1,7 +1,10 @@
 """Read a model, simplify it, and check it.
 
-The result is an .mlir file with its weights beside it. It is compared with ONNX Runtime (for .tflite, LiteRT if it is
-installed) on the original file.
+Formats, told by the content of a file: ONNX, TensorFlow Lite, PyTorch (.pt2, TorchScript), Keras (.keras, .h5), TensorFlow
+(SavedModel folders, frozen .pb), Caffe (.prototxt, .caffemodel), Darknet (.cfg).
+
+The result is an .mlir file with its weights beside it. It is compared with the original file, run by its own framework or,
+for Caffe and Darknet, by OpenCV; where that is not installed, the import says that it was not checked.
 
 Pictures as inputs: the options from --resize-dims to --interpolation say how to prepare them, and travel in the
 program. If there are several inputs, write INPUT:VALUE.
@@ -98,7 +101,7 @@ def command(
         bool, typer.Option("--canonical/--no-canonical", help="Simplify the network.")
     ] = True,
     check: Annotated[
-        bool, typer.Option("--check/--no-check", help="Compare with ONNX Runtime (or LiteRT) on the file.")
+        bool, typer.Option("--check/--no-check", help="Compare with the original, run by its own framework.")
     ] = True,
     check_input: Annotated[
         Texts,

@@ -34,7 +34,8 @@ Weights = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="The weights of a Caffe or Darknet model.  [default: the file of the same name beside it]",
+        help="The weights of a Caffe, Darknet or Keras model.  [default: the file of the same name beside a "
+        ".prototxt or .cfg, those inside a Keras file]",
     ),
 ]
 Postprocess = Annotated[

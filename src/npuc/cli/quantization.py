@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from npuc.cli import calibration_data as given
 from npuc.cli import options
 from npuc.cli.console import Printer, progress, shorten, size
+from npuc.cli.ladder import Climbing
 from npuc.errors import UsageError
 
 if TYPE_CHECKING:
     from npuc.calib.sources import Source
     from npuc.calib.table import CalibrationTable
+    from npuc.evaluate.data import Place
     from npuc.flow import Quantized
     from npuc.ir import Graph
     from npuc.quant.config import QuantizationConfig
+    from npuc.quant.ladder.run import Wish
     from npuc.quant.report import Outcome
     from npuc.target import Target
 
@@ -86,16 +90,41 @@ class Asked:
     keep_float: str | None = None
     first_last: str | None = None
     threads: int | None = None
+    calib: Path | None = None
+    climbing: Climbing = field(default_factory=Climbing)
 
     def check(self) -> None:
         """Options that contradict each other are an error, before any work."""
         if sum(self.ways) > 1:
             raise UsageError("--table, --data and --random contradict each other", fix="Give one of them")
+        self.climbing.check()
+        drop = self.climbing.accuracy_drop is not None
+        if self.climbing.asked and (self.table is not None or self.random or not self.tune):
+            wrong = "--table" if self.table is not None else "--random" if self.random else "--no-tune"
+            raise UsageError(
+                f"the ladder looks at what networks do with typical data, and {wrong} rules that out",
+                fix=f"Leave {wrong} out, and give --data",
+            )
+        if drop and self.data is None:
+            raise UsageError(
+                "--accuracy-drop has nothing to measure on",
+                fix="Give labelled data: --data PATH, as for 'npuc eval'",
+            )
+        if self.data is not None and self.calib is not None and not drop:
+            raise UsageError(
+                "--data and --calib are one and the same without --accuracy-drop",
+                fix="Give one of them; with --accuracy-drop, --data is the labelled data",
+            )
+
+    @property
+    def typical(self) -> Path | None:
+        """The data to calibrate with."""
+        return self.calib or self.data
 
     @property
     def ways(self) -> list[bool]:
         """Which sources of ranges are given."""
-        return [self.table is not None, self.data is not None, self.random]
+        return [self.table is not None, self.typical is not None, self.random]
 
     def wanted(self, graph: Graph) -> QuantizationConfig:
         """The file, then the shortcuts."""
@@ -143,16 +172,8 @@ def quantized(printer: Printer, model: Path, graph: Graph, asked: Asked, target:
         found = _read_table(asked.table, graph, printer)
     if not own and not ranged:
         origin, done = "none needed", quantize_network(graph, {}, wanted, target)
-    elif asked.data is not None or asked.random:
-        source = given.source(
-            graph,
-            asked.data,
-            asked.random,
-            asked.preprocess,
-            asked.annotations,
-            asked.max_count,
-            asked.seed,
-        )
+    elif asked.typical is not None or asked.random:
+        source = _source(printer, graph, asked)
         work = _tuned if asked.tune and not asked.random else _plain
         done, found = work(printer, graph, source, wanted, target, asked)
         origin = ", ".join(found.comments)
@@ -162,6 +183,38 @@ def quantized(printer: Printer, model: Path, graph: Graph, asked: Asked, target:
         origin = str(asked.table) if asked.table else "the model's own quantization"
         done = quantize_network(graph, found, wanted, target)
     return Done(done, origin, _scheme_words(wanted, asked.scheme, target, own), found)
+
+
+def _source(printer: Printer, graph: Graph, asked: Asked) -> Source:
+    """The data to calibrate with; where only labelled data is given, that without its labels."""
+    if asked.climbing.accuracy_drop is None:
+        return given.source(
+            graph,
+            asked.typical,
+            asked.random,
+            asked.preprocess,
+            asked.annotations,
+            asked.max_count,
+            asked.seed,
+        )
+    if asked.calib is not None:
+        return given.source(graph, asked.calib, False, asked.preprocess, None, asked.max_count, asked.seed)
+    from itertools import islice
+
+    from npuc.calib.sources import open_data
+    from npuc.evaluate.goal import unlabelled
+    from npuc.quant.ladder.run import MOST_SAMPLES
+
+    printer.note("the network is calibrated on the data that measures it; --calib names other data")
+    samples = unlabelled(graph, _labelled(asked), asked.preprocess)
+    return open_data(graph, list(islice(samples, asked.max_count or MOST_SAMPLES)))
+
+
+def _labelled(asked: Asked) -> Place:
+    from npuc.evaluate.data import Place
+
+    assert asked.data is not None
+    return Place(asked.data, asked.annotations)
 
 
 def print_outcome(printer: Printer, found: Outcome, scheme: str, origin: str) -> None:
@@ -198,7 +251,17 @@ def _tuned(
 ) -> tuple[Quantized, CalibrationTable]:
     from npuc.flow import quantize_on_data
 
-    with progress(printer, "calibrating", source.total or 0) as step:
+    ladder = None
+    with ExitStack() as stack:
+        if asked.climbing.asked:
+            wish = _wish(printer, graph, target, asked)
+
+            def report(rung: Any) -> None:
+                stack.close()  # the bar has done its work
+                wish.report(rung)
+
+            ladder = replace(wish, report=report)
+        step = stack.enter_context(progress(printer, "calibrating", source.total or 0))
         return quantize_on_data(
             graph,
             source,
@@ -209,7 +272,21 @@ def _tuned(
             strict=asked.strict,
             warn=printer.note,
             step=step,
+            ladder=ladder,
         )
+
+
+def _wish(printer: Printer, graph: Graph, target: Target | None, asked: Asked) -> Wish:
+    from npuc.codegen.pricing import REFERENCE
+
+    return asked.climbing.wish(
+        printer,
+        graph,
+        _labelled(asked) if asked.climbing.accuracy_drop is not None else None,
+        target.name if target is not None else REFERENCE,
+        preprocess=asked.preprocess,
+        workers=asked.threads,
+    )
 
 
 def _plain(

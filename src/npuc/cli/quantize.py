@@ -2,9 +2,10 @@
 
 The ranges come from a calibration table, or from typical data. With data, the result is looked at, too: the ranges of
 several methods compete at the network's outputs, biases are corrected, and by default 16 bits are used where 8 would spoil
-the outputs; --no-tune takes the ranges of one method as they are. A model that was quantized before needs neither table
-nor data: it keeps its own scales and zero points, unless --force-float has it quantized anew. Beside the result, its
-effective configuration is written, which --config reads.
+the outputs; --no-tune takes the ranges of one method as they are. --ladder goes on from there, step by step, and
+--accuracy-drop climbs until a metric on labelled data loses no more than is allowed, at the fewest cycles. A model that was
+quantized before needs neither table nor data: it keeps its own scales and zero points, unless --force-float has it
+quantized anew. Beside the result, its effective configuration is written, which --config reads.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Annotated
 import typer
 
 from npuc.cli import calibration_data as given
+from npuc.cli import ladder as climbing
 from npuc.cli import options
 from npuc.cli import quantization as quant
 from npuc.cli.console import Printer
@@ -25,7 +27,7 @@ from npuc.errors import UsageError
 def command(
     model: options.Model,
     table: quant.Table = None,
-    data: given.Data = None,
+    data: climbing.Data = None,
     random: given.Random = False,
     method: quant.Method = None,
     tune: quant.Tune = True,
@@ -34,6 +36,14 @@ def command(
     max_count: given.MaxCount = None,
     seed: given.Seed = None,
     strict: given.Strict = False,
+    calib: climbing.Calib = None,
+    ladder: climbing.Ladder = None,
+    torch_device: climbing.TorchDevice = None,
+    accuracy_drop: climbing.AccuracyDrop = None,
+    metric: climbing.Metric = None,
+    postprocess: climbing.Decoding = None,
+    eval_count: climbing.EvalCount = None,
+    frontier: climbing.Frontier = None,
     save_table: Annotated[
         Path | None, typer.Option(metavar="FILE.cali", help="Write the ranges that were found.")
     ] = None,
@@ -89,6 +99,8 @@ def command(
         keep_float,
         first_last,
         threads,
+        calib,
+        climbing.Climbing(ladder, torch_device, accuracy_drop, metric, postprocess, eval_count, frontier),
     )
     asked.check()
     machine = load_target(target) if target else None
@@ -104,7 +116,8 @@ def command(
     files = save_graph(done.graph, to)
     comments = [
         f"what every layer of {to.name} got; 'npuc quantize --config' makes the same of the same ranges"
-        + (", but for the corrected biases" if done.corrected else ""),
+        + (", but for the corrected biases" if done.corrected and not asked.climbing.asked else "")
+        + (", but for what the ladder did to weights and biases" if asked.climbing.asked else ""),
         f"ranges: {made.origin}",
         *([f"target: {target}"] if target else []),
     ]
@@ -125,5 +138,6 @@ def command(
             "bytes_before": done.outcome.bytes_before,
             "bytes_after": done.outcome.bytes_after,
             "notes": list(done.outcome.notes),
+            "path": asked.climbing.path,
         }
     )

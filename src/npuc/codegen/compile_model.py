@@ -13,6 +13,7 @@ from npuc import __version__
 from npuc.codegen.compiler import Weights, fastest, schedule, weight_blocks
 from npuc.codegen.debug_notes import Subgraph, debug_notes
 from npuc.codegen.layer_notes import layer_notes
+from npuc.codegen.outputs import check_outputs, check_shape, with_own_outputs
 from npuc.codegen.program import CompiledModel, Conversion, CpuSubgraph, HostConversion, NpuSubgraph, Segment
 from npuc.codegen.program import Tensor as FileTensor
 from npuc.codegen.scheduled import Scheduled
@@ -105,6 +106,8 @@ def compile_program(
 ) -> Compilation:
     """Compile an Npu program for a machine, and tell how."""
     options = options or CompileOptions()
+    check_outputs(graph)
+    graph = with_own_outputs(graph)
     whole = int(target.memory.local.size)
     if not 0 < (whole if options.local_memory is None else options.local_memory) <= whole:
         raise CompileError(
@@ -192,6 +195,7 @@ def _compile(
     taken = {*inputs.values(), *outputs.values()}
     on_npu = {v for part in parted.parts if part.device == "npu" for v in (*part.inputs, *part.outputs)}
     for value in dict.fromkeys([*inputs, *(v for part in parted.parts for v in _made(part)), *outputs]):
+        check_shape(value, f"tensor '{value_name(value)}'")
         one = tensor_of(value)
         port = inputs.get(value) or outputs.get(value)
         if port is not None:

@@ -45,7 +45,7 @@ def run_on_cluster(
             for first, entries in chunks
         }
         finished: Any = as_completed
-        for future in finished(list(futures)):
+        for future in finished(list(futures), loop=client.loop):
             try:
                 result = future.result()
             except NpucError:

@@ -58,7 +58,7 @@ class DataSetKind:
     words: str
 
 
-DATASETS: Registry[DataSetKind] = Registry("data set", "npuc.datasets", "npuc.evaluate.datasets")
+DATASETS: Registry[DataSetKind] = Registry("data set", "npuc.evaluate.datasets")
 
 
 def dataset(

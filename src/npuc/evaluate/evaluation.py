@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from npuc import plugins
 from npuc.calib.sources import choose
 from npuc.errors import EvaluationDataError, UsageError
 from npuc.evaluate.cluster import run_on_cluster
@@ -86,6 +87,7 @@ def evaluate(
             prepare=preprocess if isinstance(preprocess, str) else None,
             postprocess=postprocess,
             skip_unreadable=skip_unreadable,
+            plugins=tuple(plugin.source for plugin in plugins.loaded()),
             origins=(DATASETS.origin(kind.name), *(METRICS.origin(one.kind.name) for one in chosen)),
         )
         work = Work(plan)
@@ -133,6 +135,7 @@ def _run(
             plan,
             models=tuple(replace(file, path=Path(file.path).absolute()) for file in plan.models),
             prepare=None if plan.prepare is None else _absolute_function(plan.prepare),
+            plugins=tuple(str(Path(p).absolute()) if p.endswith(".py") else p for p in plan.plugins),
         )
         yield from run_on_cluster(there, [(first, absolute(part)) for first, part in chunks], cluster)
         return

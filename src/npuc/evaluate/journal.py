@@ -6,6 +6,7 @@ line that was cut off by the end of the writer is dropped; any other damage is a
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import zlib
@@ -48,11 +49,12 @@ def open_journal(path: Path, parts: Mapping[str, str], samples: int) -> Journal:
     head = {"kind": _KIND, "version": _VERSION, "samples": samples, **parts}
     try:
         handle = open(path, "ab+")  # noqa: SIM115 it stays open
-        handle.seek(0)
-        data = handle.read()
     except OSError as error:
         raise OutputError(f"cannot be opened: {error.strerror or error}", where=str(path)) from error
     try:
+        _lock(handle, path)
+        handle.seek(0)
+        data = handle.read()
         if data and b"\n" not in data and json.dumps(head).encode().startswith(data):
             data = b""
             handle.truncate(0)
@@ -67,6 +69,15 @@ def open_journal(path: Path, parts: Mapping[str, str], samples: int) -> Journal:
     except BaseException:
         handle.close()
         raise
+
+
+def _lock(handle: IO[bytes], path: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise UsageError(
+            f"another run is writing to the journal {path}", fix="Wait for it, or give --resume another file"
+        ) from error
 
 
 def _line(index: int, line: str) -> str:

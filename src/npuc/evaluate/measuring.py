@@ -50,7 +50,7 @@ class MetricKind:
     words: str
 
 
-METRICS: Registry[MetricKind] = Registry("metric", "npuc.metrics", "npuc.evaluate.metrics")
+METRICS: Registry[MetricKind] = Registry("metric", "npuc.evaluate.metrics")
 
 
 @dataclass(frozen=True)

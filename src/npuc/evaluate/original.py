@@ -18,6 +18,7 @@ from npuc.engine.custom import StretchedSession, custom_nodes, kernel_of
 from npuc.engine.tensors import from_ort, is_native, to_ort
 from npuc.errors import OriginalError
 from npuc.frontend.options import ImportOptions
+from npuc.frontend.ports import input_constant
 from npuc.ir import Graph, dtype_of, shape_of
 
 Array = np.ndarray[Any, Any]
@@ -57,6 +58,7 @@ class Original:
         self.comparable = [name for name in made_here if name in surviving and name not in self.random]
         """The tensors of the original that the graph has too, in order."""
         self._types = {name: dtype_of(kind) for name, kind in input_types.items()}
+        model.graph.initializer.extend(_constants(model, options))
         del model.graph.input[:]
         for name, kind in input_types.items():
             info = onnx.helper.make_tensor_value_info(name, dtype_of(kind).onnx, list(shape_of(kind)))
@@ -102,6 +104,18 @@ class Original:
                 f"ONNX Runtime cannot run it: {_first_line(error)}", where=str(self._path)
             ) from error
         return {name: _array(value) for name, value in zip(names, values, strict=True)}
+
+
+def _constants(model: onnx.ModelProto, options: ImportOptions) -> Iterator[onnx.TensorProto]:
+    """The inputs that the user gave values for."""
+    for info in model.graph.input:
+        if info.name in options.constants:
+            tensor = info.type.tensor_type
+            sizes = [d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim]
+            shape = options.input_shapes.get(info.name) or (sizes if tensor.HasField("shape") else None)
+            dtype = dtype_of(tensor.elem_type)
+            array = input_constant(info.name, options.constants[info.name], shape, dtype)
+            yield onnx.helper.make_tensor(info.name, dtype.onnx, array.shape, array.tobytes(), raw=True)
 
 
 def _array(value: Any) -> Array:

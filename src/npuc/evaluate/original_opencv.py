@@ -24,10 +24,10 @@ from npuc.frontend.darknet import importer as darknet
 from npuc.frontend.darknet.reader import HEADS, INPUT
 from npuc.frontend.darknet.reader import read as read_darknet
 from npuc.frontend.darknet.weights import encode
-from npuc.frontend.layered.network import constant
 from npuc.frontend.options import ImportOptions
+from npuc.frontend.ports import input_constant
 from npuc.frontend.sniff import describe_content
-from npuc.ir import Graph, is_static, result_names, shape_of
+from npuc.ir import Graph, dtype_of, is_static, result_names, shape_of
 
 Array = np.ndarray[Any, Any]
 
@@ -57,7 +57,7 @@ class _OpenCvOriginal:
             self._cv2 = importlib.import_module("cv2")
         except ImportError as error:
             raise OriginalError(
-                "OpenCV, which would run the original, is not installed (pip install 'opencv-python-headless<5')"
+                "OpenCV, which would run the original, is not installed (pip install 'npuc[opencv]')"
             ) from error
         if threads:
             self._cv2.setNumThreads(threads)
@@ -143,7 +143,7 @@ class CaffeOriginal(_OpenCvOriginal):
             weights = source.blobs.file.read_bytes()
         for name, value in options.constants.items():
             shape = options.input_shapes.get(name) or source.network.inputs[name]
-            self._constants[name] = constant(name, value, shape)
+            self._constants[name] = input_constant(name, value, shape, dtype_of("f32"))
         net = self._cv2.dnn.readNetFromCaffe(_bytes(text), _bytes(weights))
         known = set(net.getLayerNames())
         # OpenCV calls some layers by what they make.

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from npuc.errors import OriginalError
-from npuc.frontend.blocks.ports import input_constant
 from npuc.frontend.options import ImportOptions
+from npuc.frontend.ports import input_constant
 from npuc.frontend.tensorflow.model import Model, read_model
 from npuc.ir import Graph, dtype_of, result_names, shape_of
 
@@ -28,7 +28,7 @@ def _module(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise OriginalError(
-            "TensorFlow, which would run the original, is not installed (pip install tensorflow)"
+            "TensorFlow, which would run the original, is not installed (pip install 'npuc[tensorflow]')"
         ) from error
 
 
@@ -75,6 +75,8 @@ class KerasOriginal:
             self._model = keras.models.load_model(
                 str(path), compile=False, custom_objects={"DepthwiseConv2D": _old_depthwise(keras)}
             )
+            if options.weights is not None:
+                self._model.load_weights(str(options.weights))
         except Exception as error:  # Keras has no common base for what it raises
             raise _failed(path, "load", error) from error
 

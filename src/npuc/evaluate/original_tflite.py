@@ -11,6 +11,7 @@ import numpy as np
 
 from npuc.errors import OriginalError
 from npuc.frontend.options import ImportOptions
+from npuc.frontend.ports import input_constant
 from npuc.frontend.tflite.reader import Model, read
 from npuc.ir import Graph, result_names, shape_of
 
@@ -57,9 +58,16 @@ class LiteRtOriginal:
         """The tensors of the original that the graph has too, in order."""
         self.mixed = _mixed(model)
         """How many layers LiteRT computes with integer weights and activations that it quantizes as it goes."""
-        self._interpreter = self._load(input_types, threads)
+        self._constants = {
+            name: input_constant(name, text, options.input_shapes.get(name, tensor.shape), tensor.dtype)
+            for name, text in options.constants.items()
+            for tensor in [model.main.tensors[self._inputs[name]]]
+        }
+        shapes = {name: shape_of(kind) for name, kind in input_types.items()}
+        shapes |= {name: array.shape for name, array in self._constants.items()}
+        self._interpreter = self._load(shapes, threads)
 
-    def _load(self, types: Mapping[str, Any], threads: int | None) -> Any:
+    def _load(self, shapes: Mapping[str, tuple[int, ...]], threads: int | None) -> Any:
         try:
             runtime = importlib.import_module("ai_edge_litert.interpreter")
         except ImportError as error:
@@ -73,8 +81,8 @@ class LiteRtOriginal:
                 experimental_op_resolver_type=runtime.OpResolverType.BUILTIN_REF,
                 experimental_preserve_all_tensors=True,
             )
-            for name, kind in types.items():
-                interpreter.resize_tensor_input(self._inputs[name], shape_of(kind))
+            for name, shape in shapes.items():
+                interpreter.resize_tensor_input(self._inputs[name], shape)
             interpreter.allocate_tensors()
         except (ValueError, RuntimeError) as error:
             raise self._failed("load", error) from error
@@ -87,7 +95,7 @@ class LiteRtOriginal:
     def run(self, inputs: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
         """The values of some of its outputs and comparable tensors, in the order of axes that the graph has."""
         try:
-            for name, array in inputs.items():
+            for name, array in {**self._constants, **inputs}.items():
                 self._interpreter.set_tensor(self._inputs[name], np.ascontiguousarray(array))
             self._interpreter.invoke()
             found = {name: self._interpreter.get_tensor(self._places[name]) for name in names}

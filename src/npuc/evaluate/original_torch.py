@@ -15,8 +15,9 @@ import numpy as np
 
 from npuc.errors import MissingExtraError, NpucError, OriginalError
 from npuc.frontend.options import ImportOptions
+from npuc.frontend.ports import input_constant
 from npuc.frontend.torch.extra import require_torch
-from npuc.ir import Graph
+from npuc.ir import Graph, dtype_of
 
 Array = np.ndarray[Any, Any]
 
@@ -112,9 +113,9 @@ class _TorchOriginal:
         for name, array in inputs.items():
             values[by_name[name]] = self._tensor(by_name[name], array)
         for name, text in self._constants.items():
-            val = by_name[name].meta["val"]
-            numbers = torch.tensor([float(part) for part in text.split(",")]).to(val.dtype)
-            values[by_name[name]] = numbers.expand(val.numel()).reshape(tuple(val.shape))
+            shape = tuple(by_name[name].meta["val"].shape)
+            given = input_constant(name, text, shape, dtype_of(np.float64))
+            values[by_name[name]] = self._tensor(by_name[name], given)
         for node in self._program.graph.nodes:
             if node.op != "call_function" or node in values:
                 continue

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from npuc import __version__
+from npuc import __version__, plugins
 from npuc.calib.samples import batch_size
 from npuc.calib.sources import prepared_by
 from npuc.errors import (
@@ -69,6 +69,8 @@ class Plan:
     """A recipe or a function that prepares files."""
     postprocess: str | None = None
     skip_unreadable: bool = False
+    plugins: tuple[str, ...] = ()
+    """Files and modules of plugins."""
     origins: tuple[Origin, ...] = ()
     """Modules that register what the plan names."""
     key: str = ""
@@ -84,6 +86,7 @@ class Work:
                 f"a worker has npuc {__version__}, and the evaluation was started by {plan.version}",
                 fix="Install the same version everywhere",
             )
+        plugins.load(*plan.plugins, installed=False)
         load_origins(plan.origins)
         self.plan = plan
         self.metrics = [parse_metric(text).metric for text in plan.metrics]

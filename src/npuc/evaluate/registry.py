@@ -1,7 +1,6 @@
 """Names for data sets and metrics: a decorator puts one in, the command line finds it.
 
-A package brings its own by an entry point of the group `npuc.datasets` or `npuc.metrics` that names the module (or the
-thing itself); a program by using the decorator. Worker processes load the modules that a run needs by `Origin`.
+Plugins and programs bring more by using the decorators. Worker processes load the modules that a run needs by `Origin`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from importlib.metadata import entry_points
 from typing import Generic, TypeVar
 
 from npuc.errors import UsageError
@@ -31,8 +29,8 @@ class Origin:
 class Registry(Generic[T]):
     """Things by name; those of npuc itself are loaded at first use."""
 
-    def __init__(self, what: str, group: str, builtin: str) -> None:
-        self._what, self._group, self._builtin = what, group, builtin
+    def __init__(self, what: str, builtin: str) -> None:
+        self._what, self._builtin = what, builtin
         self._things: dict[str, T] = {}
         self._modules: dict[str, str] = {}
 
@@ -46,7 +44,7 @@ class Registry(Generic[T]):
     def names(self) -> list[str]:
         """All that can be asked for."""
         importlib.import_module(self._builtin)
-        return sorted({*self._things, *(point.name for point in entry_points(group=self._group))})
+        return sorted(self._things)
 
     def items(self) -> list[tuple[str, T]]:
         """What is registered, in order."""
@@ -56,14 +54,6 @@ class Registry(Generic[T]):
     def get(self, name: str) -> T:
         """A thing by its name; `UsageError` has the nearest ones."""
         importlib.import_module(self._builtin)
-        if name not in self._things:
-            for point in entry_points(group=self._group, name=name):
-                try:
-                    point.load()
-                except Exception as error:
-                    raise UsageError(
-                        f"{self._what} '{name}': {point.value} cannot be loaded: {error}"
-                    ) from error
         if name not in self._things:
             near = get_close_matches(name, self.names(), n=1)
             fix = f"Did you mean '{near[0]}'? " if near else ""

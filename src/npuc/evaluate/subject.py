@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
 
-from npuc.calib.images import guess_preprocess, image_tensor, load_image
+from npuc.calib.images import guess_preprocess, image_tensor, load_image, picture_size
 from npuc.calib.items import Reader
 from npuc.calib.samples import batch_size
 from npuc.errors import EvaluationDataError
@@ -211,8 +210,7 @@ class Feeding:
             width, height = loaded.picture.size
         else:
             assert loaded.path is not None
-            with Image.open(loaded.path) as image:
-                width, height = image.size
+            height, width = picture_size(loaded.path)
         return View(height, width, shape_of(port.value), self._preprocess(port))
 
     def _fitted(self, sound: Array, where: str) -> Array:

@@ -95,7 +95,8 @@ def _deadly(chunk: Chunk, worker: _Worker) -> InternalError:
     first, last = chunk[1][0].name, chunk[1][-1].name
     return InternalError(
         f"{_DEATHS} worker processes died (status {worker.process.exitcode}) on the samples from '{first}' to '{last}'",
-        fix="Is there enough memory for so many workers? --workers 1 shows what happens in this process",
+        fix="Is there enough memory for so many workers? --workers 1 shows what happens in this process. (A program that "
+        "starts workers needs `if __name__ == '__main__':`)",
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npuc.errors import FileFormatError
+from npuc.errors import FileFormatError, InvalidModelError, UsageError
 from npuc.files import existing_model
 from npuc.frontend.sniff import RECOGNIZERS, Recognizer, describe_content
 
@@ -32,6 +32,8 @@ class Format:
     """`(path, options) -> {input name: DType}`, as the file states them, without importing the network."""
     original: str
     """The class that runs the original, with the interface of `npuc.evaluate.original.Original`."""
+    weights: bool = False
+    """Whether weights may be in a file of their own, which --weights names."""
     layout: str = "nchw"
     """The order of the axes of a picture, unless the user says otherwise."""
 
@@ -55,6 +57,7 @@ FORMATS: dict[str, Format] = {
         "npuc.frontend.keras:import_keras",
         "npuc.frontend.keras.inputs:declared_inputs",
         "npuc.evaluate.original_tensorflow:KerasOriginal",
+        weights=True,
         layout="nhwc",
     ),
     "tensorflow": Format(
@@ -64,20 +67,25 @@ FORMATS: dict[str, Format] = {
         "npuc.evaluate.original_tensorflow:TensorFlowOriginal",
         layout="nhwc",
     ),
-    **dict.fromkeys(
-        ("caffe", "caffemodel"),
-        Format(
-            "a Caffe network",
-            "npuc.frontend.caffe:import_caffe",
-            "npuc.frontend.caffe.reader:declared_inputs",
-            "npuc.evaluate.original_opencv:CaffeOriginal",
-        ),
+    "caffe": Format(
+        "a Caffe network",
+        "npuc.frontend.caffe:import_caffe",
+        "npuc.frontend.caffe.reader:declared_inputs",
+        "npuc.evaluate.original_opencv:CaffeOriginal",
+        weights=True,
+    ),
+    "caffemodel": Format(
+        "a .caffemodel",
+        "npuc.frontend.caffe:import_caffe",
+        "npuc.frontend.caffe.reader:declared_inputs",
+        "npuc.evaluate.original_opencv:CaffeOriginal",
     ),
     "darknet": Format(
         "a Darknet network",
         "npuc.frontend.darknet:import_darknet",
         "npuc.frontend.darknet.reader:declared_inputs",
         "npuc.evaluate.original_opencv:DarknetOriginal",
+        weights=True,
     ),
     "torch-exported": Format(
         "an exported program of PyTorch",
@@ -109,7 +117,7 @@ def foreign(path: Path | str) -> tuple[Path, Format]:
     content = describe_content(path)
     if content.kind not in FORMATS:
         raise FileFormatError(
-            f"{content.words}, not like a model that npuc imports", where=str(path), fix=content.fix
+            f"{content.words}, which is not a model that npuc imports", where=str(path), fix=content.fix
         )
     return path, FORMATS[content.kind]
 
@@ -117,7 +125,18 @@ def foreign(path: Path | str) -> tuple[Path, Format]:
 def import_foreign(path: Path | str, options: ImportOptions) -> Graph:
     """Import a model of any format as it is, before any simplification."""
     path, form = foreign(path)
-    graph: Graph = _named(form.importer)(path, options)
+    if options.weights is not None and not form.weights:
+        raise UsageError(
+            f"--weights '{options.weights}': {form.words} has its weights inside",
+            where=str(path),
+            fix="Leave --weights out; it is for a Caffe .prototxt, a Darknet .cfg or a Keras model",
+        )
+    try:
+        graph: Graph = _named(form.importer)(path, options)
+    except InvalidModelError as error:
+        if options.weights is not None:
+            error.fix = error.fix or f"Check that '{options.weights}' has the weights of this very network"
+        raise
     return graph
 
 

@@ -20,6 +20,7 @@ class Content:
     fix: str = "'npuc import --help' names the formats that are imported; most trainers also export ONNX"
 
 
+AGAIN_FIX = "Save or download it again"
 CHECKPOINT_FIX = (
     "A checkpoint holds weights and a pickle, not the network. In Python, build the model, load the checkpoint and export "
     "it: torch.export.save(torch.export.export(model.eval(), (example,)), 'model.pt2'), or import it directly with "
@@ -75,7 +76,7 @@ def describe_content(path: Path) -> Content:
     with open(path, "rb") as handle:
         head = handle.read(_HEAD)
     if not head:
-        return Content("other", "is an empty file")
+        return Content("other", "is an empty file", AGAIN_FIX)
     if head.startswith(b"PK\x03\x04"):
         return _zip(path)
     if head.startswith(b"\x89HDF"):
@@ -124,7 +125,7 @@ def describe_content(path: Path) -> Content:
     # In protobuf, a first field 1 of type bytes starts TensorFlow's GraphDef and Caffe's NetParameter; an ONNX model
     # has an integer there, and its graph in field 7.
     if head[0] == 0x0A:
-        return Content("other", "looks like a damaged TensorFlow graph or Caffe model")
+        return Content("other", "looks like a damaged TensorFlow graph or Caffe model", AGAIN_FIX)
     if path.suffix == ".mlir":
         return Content("mlir", "is named like MLIR text")
     return Content("onnx", "looks like an ONNX model")
@@ -179,7 +180,7 @@ def _zip(path: Path) -> Content:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        return Content("other", "looks like a damaged zip archive")
+        return Content("other", "looks like a damaged zip archive (of PyTorch or Keras, perhaps)", AGAIN_FIX)
     if any(name.endswith(("/models/model.json", "serialized_exported_program.json")) for name in names):
         return Content("torch-exported", "looks like an exported program of PyTorch (.pt2)")
     if any(name.endswith("data.pkl") for name in names):

@@ -1,15 +1,41 @@
-"""What importers of all formats share: asked names, names in messages, and what nothing uses."""
+"""What importers of all formats share: errors that say where, asked names, names in messages, and what nothing uses."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
-from npuc.errors import UnknownTensorError
+from npuc.errors import (
+    InvalidModelError,
+    NpucError,
+    ResourceLimitError,
+    UnknownTensorError,
+    VerificationError,
+)
 from npuc.ir import Graph
 
 MAX_ELEMENTS = 1 << 36
 """No tensor may have more."""
+
+
+def guarded(path: Path | str | None, load: Callable[[], Graph]) -> Graph:
+    """The graph that `load` makes, verified; whatever is wrong names the file and is one line."""
+    where = None if path is None else str(path)
+    try:
+        graph = load()
+        graph.verify()
+        return graph
+    except VerificationError as error:
+        raise InvalidModelError(one_line(error.message), where=where) from error
+    except NpucError as error:
+        error.where = error.where or where
+        error.message = one_line(error.message)
+        raise
+    except RecursionError as error:
+        raise InvalidModelError("it is nested too deeply", where=where) from error
+    except MemoryError as error:
+        raise ResourceLimitError("the model asks for more memory than there is", where=where) from error
 
 
 def check_names(asked: Iterable[str], known: Iterable[str], option: str) -> None:
@@ -22,7 +48,7 @@ def check_names(asked: Iterable[str], known: Iterable[str], option: str) -> None
             hint = (
                 f"Did you mean {' or '.join(repr(n) for n in near)}?"
                 if near
-                else f"Tensors start with {names[:3]}"
+                else f"Its tensors are {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
             )
             raise UnknownTensorError(f"{option}: there is no tensor '{name}' in the model", fix=hint)
 

@@ -232,7 +232,10 @@ class Graph:
         return None
 
     def verify(self) -> None:
-        """Check every op, the types of all weights, that weights exist, and what plugins ask; `VerificationError` names the layer."""
+        """Check every op, the types of all weights, that weights exist, and the rules of plugins.
+
+        `VerificationError` names the layer.
+        """
         try:
             self.module.verify()
         except (VerifyException, DiagnosticException) as error:

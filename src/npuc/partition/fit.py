@@ -39,7 +39,7 @@ _NO_HOST_FORM = (
     top.LSTM, top.GRU, top.RNN, top.Attention,
 )  # fmt: skip
 """Ops whose integer forms the CPU cannot run exactly."""
-_NO_INSTRUCTION = (top.LSTM, top.GRU, top.RNN)
+NO_INSTRUCTION = (top.LSTM, top.GRU, top.RNN)
 """Those of them that the NPU cannot run either."""
 
 
@@ -130,7 +130,7 @@ def to_keep_float(graph: Graph, target: Target, types: Mapping[Any, QuantType] |
         inner = isinstance(op, top.Attention) and not support(target, "softmax", _plain("softmax", {}))
         own = [types[value] for value in (*op.operands, *op.results) if value in types] if types else []
         if (
-            isinstance(op, _NO_INSTRUCTION)
+            isinstance(op, NO_INSTRUCTION)
             or inner
             or any(_activation(kind, target) for kind in own)
             or not limit_fit(op, graph, target, bits)

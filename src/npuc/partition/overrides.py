@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
@@ -34,15 +34,38 @@ def placed(ops: Sequence[TensorOp], overrides: Mapping[str, str]) -> dict[Any, s
     names = {op: {*result_names(op), layer_name(op)} - {""} for op in ops}
     found: dict[Any, str] = {}
     for pattern, device in overrides.items():
-        if device not in DEVICES:
-            raise UsageError(f"'{pattern}' is to run on '{device}'", fix="The devices are npu and cpu")
+        _check_device(pattern, device)
         matches = [op for op in ops if pattern in names[op]]
-        if not matches and any(c in pattern for c in "*?["):
-            matches = [op for op in ops if any(fnmatchcase(name, pattern) for name in names[op])]
         if not matches:
-            known = sorted(set().union(*names.values())) if names else []
-            near = get_close_matches(pattern, known, n=3, cutoff=0.4)
-            fix = f"The nearest names are {', '.join(near)}" if near else "'npuc show' lists the layers"
-            raise UsageError(f"there is no layer '{pattern}' to put on the {device.upper()}", fix=fix)
+            matches = [op for op in ops if _matching(names[op], pattern)]
+        if not matches:
+            raise _unknown(pattern, device, set().union(*names.values()))
         found.update(dict.fromkeys(matches, device))
     return found
+
+
+def check_devices(names: Collection[str], overrides: Mapping[str, str]) -> None:
+    """Refuse what is sure to be wrong before the program is quantized: `names` are those of layers and tensors, and
+    quantization adds ops that are called like one of them with `/` and a word behind it."""
+    for pattern, device in overrides.items():
+        _check_device(pattern, device)
+        if not any(_matching(names, text) for text in (pattern, pattern.rpartition("/")[0])):
+            raise _unknown(pattern, device, names)
+
+
+def _check_device(pattern: str, device: str) -> None:
+    if device not in DEVICES:
+        raise UsageError(f"'{pattern}' is to run on '{device}'", fix="The devices are npu and cpu")
+
+
+def _matching(names: Collection[str], pattern: str) -> bool:
+    """Whether a name, or a pattern with * and ?, is that of one of them."""
+    if pattern in names:
+        return True
+    return any(c in pattern for c in "*?[") and any(fnmatchcase(name, pattern) for name in names)
+
+
+def _unknown(pattern: str, device: str, names: Collection[str]) -> UsageError:
+    near = get_close_matches(pattern, sorted(names), n=3, cutoff=0.4)
+    fix = f"The nearest names are {', '.join(near)}" if near else "'npuc show' lists the layers"
+    return UsageError(f"there is no layer '{pattern}' to put on the {device.upper()}", fix=fix)

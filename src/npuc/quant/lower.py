@@ -158,6 +158,11 @@ class Context:
         scheme = self.scheme_of(op)
         if scheme is None:
             return None
+        if op.operands and all(self.constant(value) is not None for value in op.operands):
+            self.reasons[value_name(op.results[0])] = (
+                "it computes with constants alone (fold-constants removes it)"
+            )
+            return None
         if scheme.is_block:
             if _computes_with_floats(op) and block_axes(op) is not None:
                 self._blocks[op] = scheme.activation
@@ -224,7 +229,7 @@ class Context:
 
     def type_of(self, value: Value) -> Any:
         """The type of elements that a value of the old graph has: a `QuantType`, or bf16 or f16."""
-        return self._views.get(value) or self._types[value]
+        return self._views.get(value) or self._own_type(value)
 
     def constant(self, value: Value | None) -> np.ndarray[Any, Any] | None:
         """The values of an old constant, or None if it is not one."""

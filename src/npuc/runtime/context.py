@@ -146,7 +146,7 @@ class Context:
     )
     def _on_host(self, number: int, subgraph: CpuSubgraph) -> None:
         found = self._host.run(
-            number, {name: np.ascontiguousarray(self._memory[name]) for name in subgraph.inputs}
+            number, {name: np.asarray(self._memory[name], order="C") for name in subgraph.inputs}
         )
         for name, value in found.items():
             self._write(name, value, subgraph.name)

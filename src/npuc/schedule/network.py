@@ -52,11 +52,14 @@ def reason_against(op: TensorOp, graph: Graph) -> str | None:
         return "there is no instruction for it"
     if any(quant_of(value) is None and not _plain_result(op) for value in op.results):
         return "it computes with real numbers"
+    tensors = {value: tensor_of(value) for value in (*op.operands, *op.results)}
     try:
-        rule(op, graph, tensor_of)
+        layer = rule(op, graph, tensors.__getitem__)
     except NotHere as error:
         return str(error)
-    return None
+    if any(tensors[value] in layer.inputs and graph.constant(value) is not None for value in op.operands):
+        return "an operand is a constant, and its instruction takes activations"
+    return None if layer.inputs else "all of its operands are constants"
 
 
 def _plain_result(op: TensorOp) -> bool:

@@ -161,7 +161,7 @@ class ScheduleFile(SubgraphEntry):
         for name, entry in self.subgraphs.items():
             if name not in networks:
                 raise ScheduleError(
-                    f"there is no subgraph '{name}' on the NPU", fix=_near(name, list(networks), "They are")
+                    f"there is no subgraph '{name}' on the NPU", fix=near(name, list(networks), "They are")
                 )
             _check_layers(entry.groups, [layer.name for layer in networks[name].layers], name)
         every = [layer.name for network in networks.values() for layer in network.layers]
@@ -187,6 +187,19 @@ class Wanted:
     """Everything, if nothing is left open."""
 
 
+def check_machine(entry: SubgraphEntry, target: Target, cores: int) -> None:
+    """`ScheduleError` if a machine does not have what is asked for."""
+    if (entry.cores or 1) > cores:
+        raise ScheduleError(f"cores: {entry.cores} are asked for, and there are {cores}")
+    whole = int(target.memory.local.size)
+    for name in ("local_memory", "memory"):
+        asked = getattr(entry, name)
+        if asked is not None and asked > whole:
+            raise ScheduleError(
+                f"{name}: {asked} bytes are asked for, and {target.name} has {whole} bytes of local memory"
+            )
+
+
 def resolve(
     entry: SubgraphEntry,
     network: Network,
@@ -199,16 +212,9 @@ def resolve(
 
     `cores` and `local_memory` may be used; `names` are those of the layers, if not their own.
     """
-    if (entry.cores or 1) > cores:
-        raise ScheduleError(f"cores: {entry.cores} are asked for, and there are {cores}")
+    check_machine(entry, target, cores)
     whole = int(target.memory.local.size)
     local = min(whole if entry.local_memory is None else entry.local_memory, local_memory or whole)
-    for name in ("local_memory", "memory"):
-        asked = getattr(entry, name)
-        if asked is not None and asked > whole:
-            raise ScheduleError(
-                f"{name}: {asked} bytes are asked for, and {target.name} has {whole} bytes of local memory"
-            )
     late_memory = entry.late.memory if entry.late is not None else None
     for name, asked in (("memory", entry.memory), ("late.memory", late_memory)):
         if asked is not None and asked > local:
@@ -380,15 +386,16 @@ def _check_layers(groups: Sequence[GroupEntry], known: Sequence[str], subgraph: 
                 raise ScheduleError(
                     f"there is no layer '{name}'{where}",
                     where=_words(one),
-                    fix=_near(name, known, "The first are"),
+                    fix=near(name, known, "The first are"),
                 )
 
 
-def _near(name: str, known: Sequence[str], otherwise: str) -> str:
-    near = get_close_matches(name, known, n=3, cutoff=0.4)
+def near(name: str, known: Sequence[str], otherwise: str) -> str:
+    """The names that a user may have meant."""
+    found = get_close_matches(name, known, n=3, cutoff=0.4)
     return (
-        f"The nearest names are {', '.join(near)}"
-        if near
+        f"The nearest names are {', '.join(found)}"
+        if found
         else f"{otherwise} {', '.join(known[:5]) or 'none'}"
     )
 
@@ -405,5 +412,5 @@ def _invalid(error: ValidationError, where: str) -> ScheduleError:
     if first["type"] == "extra_forbidden":
         parts = (ScheduleFile, GroupEntry, ChoiceEntry, LateEntry)
         known = [name for part in parts for name in part.model_fields]
-        fix = _near(str(first["loc"][-1]), known, "Fields are")
+        fix = near(str(first["loc"][-1]), known, "Fields are")
     return ScheduleError(f"field '{field}': {first['msg']}", where=where, fix=fix)

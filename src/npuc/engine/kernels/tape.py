@@ -66,7 +66,7 @@ def contiguous(array: Array) -> Array:
     """The array itself if its memory is dense and in order, or a copy that is."""
     tape = current()
     if tape is None or array.flags.c_contiguous:
-        return np.ascontiguousarray(array)
+        return np.asarray(array, order="C")  # ascontiguousarray would give a scalar an axis
     made = tape.new(array.shape, array.dtype)
     copy(made, array)
     return made

@@ -7,6 +7,7 @@ looked for beside the list, and in the folder that has its name (`val.txt`, `val
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from npuc.calib.images import SUFFIXES as PICTURES
@@ -54,14 +55,13 @@ def labelled_list(place: Place) -> DataSet:
     names = class_names(place.classes)
     folders = [place.images] if place.images is not None else _folders(path, place)
     entries: dict[str, Entry] = {}
-    texts = False
+    tabs = False
     for number, line in enumerate(read_lines(path, "a list of files and classes"), 1):
         if not line.strip() or line.startswith("#"):
             continue
         where = f"{path}, line {number}"
+        tabs |= "\t" in line
         name, label = _split(line, where)
-        truth = _class(label, names, place.label_offset)
-        texts |= isinstance(truth, str)
         file = next((one for folder in folders if (one := inside(folder, name, where)).exists()), None)
         if file is None:
             raise EvaluationDataError(
@@ -71,22 +71,21 @@ def labelled_list(place: Place) -> DataSet:
             )
         if name in entries:
             raise EvaluationDataError(f"'{name}' is in the list twice", where=where)
-        entries[name] = Entry(name, truth, file)
+        entries[name] = Entry(name, label, file)
     if not entries:
         raise EvaluationDataError("lists no files", where=str(path), fix="A line is a file and its class")
-    if texts:
-        wrong = next((e for e in entries.values() if not isinstance(e.truth, str)), None)
-        if "\t" not in read_lines(path, "a list")[0]:
-            first = next(e for e in entries.values() if isinstance(e.truth, str))
-            raise EvaluationDataError(
-                f"the class '{first.truth}' of '{first.name}' is neither a number nor one of {len(names)} known names",
-                where=str(path),
-                fix="--classes FILE names the classes in the order of the model's scores",
-            )
-        if wrong is not None:
-            entries = {k: Entry(e.name, str(e.truth), e.path) for k, e in entries.items()}
-    task = "text" if texts else "classification"
-    return DataSet(task, list(entries.values()), read_file, names)
+    classes = [_class(entry.truth, names, place.label_offset) for entry in entries.values()]
+    strange = next((entry for entry, one in zip(entries.values(), classes, strict=True) if one is None), None)
+    if strange is None:
+        found = [replace(entry, truth=one) for entry, one in zip(entries.values(), classes, strict=True)]
+        return DataSet("classification", found, read_file, names)
+    if tabs:
+        return DataSet("text", list(entries.values()), read_file, names)
+    raise EvaluationDataError(
+        f"the class '{strange.truth}' of '{strange.name}' is neither a number nor one of {len(names)} known names",
+        where=str(path),
+        fix="--classes FILE names the classes in the order of the model's scores",
+    )
 
 
 def _folders(path: Path, place: Place) -> list[Path]:
@@ -110,13 +109,14 @@ def _split(line: str, where: str) -> tuple[str, str]:
     return name.strip(), label.strip()
 
 
-def _class(label: str, names: Sequence[str], offset: int) -> int | str:
+def _class(label: str, names: Sequence[str], offset: int) -> int | None:
+    """The number of a class; None for a label that is none."""
     if label in names:
         return names.index(label) + offset
     try:
         return int(label) + offset
     except ValueError:
-        return label
+        return None
 
 
 def _class_folders(folder: Path) -> list[Path]:

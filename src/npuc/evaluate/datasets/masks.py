@@ -26,7 +26,7 @@ def read_mask(path: Path) -> Array:
         labels = np.asarray(next(iter(TensorFile(path).values()))).squeeze()
     else:
         try:
-            with Image.open(path) as image:
+            with Image.open(path, formats=("PNG", "BMP", "TIFF")) as image:
                 if image.width * image.height > MAX_PIXELS:
                     raise FileFormatError(f"has more than {MAX_PIXELS} pixels", where=str(path))
                 if image.mode not in ("1", "L", "P", "I", "I;16"):

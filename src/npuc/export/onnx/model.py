@@ -134,7 +134,7 @@ def to_onnx(
     proto.graph.initializer.extend(tensor for tensor in emit.initializers if tensor.name in read)
     proto.graph.node.extend(emit.nodes)
     external = {name: weight for name, weight in emit.external.items() if name in read}
-    names = {value: emit.name(value) for op in graph.ops for value in op.results}
+    names: dict[Value, str] = {value: emit.name(value) for op in graph.ops for value in op.results}
     return ExportedModel(proto, external, fetched, names)
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from onnx import helper
-
 from npuc.frontend.blocks.canvas import Canvas
-from npuc.ir import Value, top
-from npuc.ir.onnx_attributes import encode_attribute
+from npuc.frontend.onnx_op import onnx_op
+from npuc.ir import Value
 
 _VERSION = 21
 """The operator set of the ops of ONNX itself."""
@@ -25,23 +23,9 @@ def emit_onnx(
     domain: str = "",
 ) -> list[Value]:
     """An op of ONNX, or of a domain of its own; its results have the types given, which may leave dimensions open."""
-    properties = {
-        "op_type": op_type,
-        "domain": domain,
-        "version": _VERSION if not domain else 1,
-        "onnx_attributes": {
-            name: encode_attribute(helper.make_attribute(name, value))
-            for name, value in (attributes or {}).items()
-        },
-        "arguments": list(range(len(operands))),
-        "captures": [],
-        "outputs_used": list(range(len(types))),
-        "reason": reason,
-    }
-    op = top.Onnx.create(
-        operands=list(operands),
-        result_types=list(types),
-        properties={key: top.Onnx.attribute_of(key, value) for key, value in properties.items()},
+    version = _VERSION if not domain else 1
+    op = onnx_op(
+        op_type, operands, types, version=version, domain=domain, reason=reason, attributes=attributes
     )
     c.graph.block.add_op(op)
     c.emitted.append(op)

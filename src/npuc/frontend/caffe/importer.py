@@ -9,8 +9,9 @@ from typing import Any
 from npuc.frontend.caffe.reader import Source, read
 from npuc.frontend.caffe.registry import RULES, CaffeContext
 from npuc.frontend.caffe.text import written
-from npuc.frontend.layered.build import build, guarded
+from npuc.frontend.layered.build import build
 from npuc.frontend.options import ImportOptions
+from npuc.frontend.support import guarded
 from npuc.ir import Graph, Value
 
 DOMAIN = "npuc.caffe"

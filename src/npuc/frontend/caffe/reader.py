@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from npuc.errors import InvalidModelError
+from npuc.errors import InvalidModelError, NpucError
 from npuc.files import existing_file
 from npuc.frontend.caffe.blobs import Blobs
 from npuc.frontend.caffe.layers import SOURCES, RawLayer, blobs_of, layers_of
@@ -71,16 +71,23 @@ def _parts(path: Path, options: ImportOptions) -> tuple[Message, tuple[Message, 
     if _is_text(path):
         weights = options.weights or path.with_suffix(".caffemodel")
         if options.weights is not None or weights.is_file():
-            binary = decode(memoryview(MappedFile(existing_file(weights)).buffer))
-            return parse_file(path), (binary, weights), []
+            return parse_file(path), (_decoded(existing_file(weights)), weights), []
         return parse_file(path), None, []
-    binary = decode(memoryview(MappedFile(path).buffer))
+    binary = _decoded(path)
     beside = path.with_suffix(".prototxt")
     if beside.is_file() and _is_text(beside):
         return parse_file(beside), (binary, path), [f"the layers are those of {beside.name}"]
     if not layers_of(binary):
         raise InvalidModelError("there are no layers in it", fix="Give the .prototxt that says what they are")
     return binary, (binary, path), []
+
+
+def _decoded(path: Path) -> Message:
+    try:
+        return decode(memoryview(MappedFile(path).buffer))
+    except NpucError as error:
+        error.where = str(path)
+        raise
 
 
 def _is_text(path: Path) -> bool:

@@ -14,7 +14,8 @@ from npuc.frontend.caffe.layers import RawLayer
 from npuc.frontend.caffe.message import Message
 from npuc.frontend.layered.context import Context, Scope
 from npuc.frontend.layered.network import Array, Layer, Shape
-from npuc.frontend.layered.registry import Rules
+from npuc.frontend.layered.registry import Rule
+from npuc.frontend.rules import Rules
 from npuc.ir import Value
 
 
@@ -44,6 +45,6 @@ class CaffeContext(Context):
         return self.literal(self.array(index, shape, role), f"blob{index}")
 
 
-RULES: Rules[CaffeContext] = Rules("npuc.frontend.caffe.rules")
+RULES: Rules[Rule[CaffeContext]] = Rules("npuc.frontend.caffe.rules")
 rule = RULES.rule
 supported = RULES.supported

@@ -36,7 +36,9 @@ class _Parser:
 
     def bad(self, reason: str) -> FileFormatError:
         line = self.text.count("\n", 0, self.at) + 1
-        return FileFormatError(f"is not valid prototxt: line {line}: {reason}")
+        return FileFormatError(
+            f"is not valid prototxt: line {line}: {reason}", fix="Mend that line, or download the file again"
+        )
 
     def next(self) -> None:
         while True:
@@ -101,6 +103,8 @@ class _Parser:
                 parts.append(_ESCAPE.sub(_unescaped, self.token[1:-1]))
                 self.next()
             return "".join(parts)
+        if kind == "end":
+            raise self.bad("the end came where a value was expected")
         if kind not in ("number", "name"):
             raise self.bad(f"'{token[:40]}' where a value was expected")
         self.next()

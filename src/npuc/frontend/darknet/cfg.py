@@ -92,7 +92,10 @@ def parse(data: bytes) -> tuple[Section, list[Section]]:
             # Of a key that is given twice, Darknet takes the first.
             found[-1][1].setdefault(key.strip(), value.strip())
         else:
-            raise FileFormatError(f"is not a valid .cfg: line {number}: '{line[:60]}' is not key=value")
+            raise FileFormatError(
+                f"is not a valid .cfg: line {number}: '{line[:60]}' is not key=value",
+                fix="Mend that line, or download the file again",
+            )
     if not found or found[0][0] not in ("net", "network"):
         raise FileFormatError("is not a valid .cfg: it does not begin with [net]")
     net = Section("net", found[0][1], "the section [net]")

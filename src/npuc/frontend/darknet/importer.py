@@ -10,8 +10,9 @@ from npuc.errors import UnsupportedOpError
 from npuc.frontend.darknet.advice import advice
 from npuc.frontend.darknet.reader import INPUT, Source, read
 from npuc.frontend.darknet.registry import RULES, DarknetContext
-from npuc.frontend.layered.build import build, guarded
+from npuc.frontend.layered.build import build
 from npuc.frontend.options import ImportOptions
+from npuc.frontend.support import guarded
 from npuc.ir import Graph, Value
 
 DOMAIN = "npuc.darknet"

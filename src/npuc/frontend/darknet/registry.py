@@ -6,7 +6,8 @@ from npuc.frontend.darknet.cfg import Section
 from npuc.frontend.darknet.weights import Weights
 from npuc.frontend.layered.context import Context, Scope
 from npuc.frontend.layered.network import Array, Layer, Shape
-from npuc.frontend.layered.registry import Rules
+from npuc.frontend.layered.registry import Rule
+from npuc.frontend.rules import Rules
 from npuc.ir import Value
 
 
@@ -30,6 +31,6 @@ class DarknetContext(Context):
         return self.literal(self.array(shape, role), role)
 
 
-RULES: Rules[DarknetContext] = Rules("npuc.frontend.darknet.rules")
+RULES: Rules[Rule[DarknetContext]] = Rules("npuc.frontend.darknet.rules")
 rule = RULES.rule
 supported = RULES.supported

@@ -39,7 +39,9 @@ class Weights:
     def _open(self, path: Path) -> None:
         file = MappedFile(path)
         if file.size < 16:
-            raise FileFormatError("is too short for Darknet weights", where=str(path))
+            raise FileFormatError(
+                "is too short for Darknet weights", where=str(path), fix="Download or save it again"
+            )
         major, minor, _ = (int(n) for n in np.frombuffer(file.buffer, "<i4", 3))
         if not 0 <= major <= 2000 or not 0 <= minor <= 2000:
             raise FileFormatError(

@@ -13,15 +13,11 @@ from typing import Any
 
 from npuc.errors import (
     InvalidModelError,
-    NpucError,
     ResourceLimitError,
     UnknownTensorError,
     UnsupportedOpError,
-    UsageError,
-    VerificationError,
 )
 from npuc.frontend.blocks import Absent, Canvas, Held
-from npuc.frontend.blocks.ports import input_constant, input_shape
 from npuc.frontend.keras.archive import Archive, open_archive
 from npuc.frontend.keras.config import Call, Layer, Network, Ref, is_model, read_network
 from npuc.frontend.keras.custom import custom
@@ -30,7 +26,8 @@ from npuc.frontend.keras.masks import Masks
 from npuc.frontend.keras.registry import Context, find_rule, tensors_in
 from npuc.frontend.keras.weights import Weights
 from npuc.frontend.options import ImportOptions
-from npuc.frontend.support import Names, check_names, erase_dead, one_line
+from npuc.frontend.ports import check_inputs, input_constant, input_shape
+from npuc.frontend.support import Names, check_names, erase_dead, guarded
 from npuc.ir import DType, Graph, dtype_of, tensor_type
 from npuc.ir.definition import ShapeError
 
@@ -41,18 +38,7 @@ _CALLS = 10_000
 def import_keras(path: Path | str, options: ImportOptions | None = None) -> Graph:
     """Import a `.keras` or `.h5` model; the result is verified, not yet canonical."""
     options = options or ImportOptions()
-    try:
-        graph = _Importer(open_archive(path, options.weights), options).run()
-        graph.verify()
-        return graph
-    except VerificationError as error:
-        raise InvalidModelError(one_line(error.message), where=str(path)) from error
-    except NpucError as error:
-        error.where = error.where or str(path)
-        error.message = one_line(error.message)
-        raise
-    except (MemoryError, RecursionError) as error:
-        raise ResourceLimitError("the model asks for more memory than there is", where=str(path)) from error
+    return guarded(path, lambda: _Importer(open_archive(path, options.weights), options).run())
 
 
 @dataclass
@@ -122,8 +108,6 @@ class _Importer:
         own = [ref.layer for ref in self.network.inputs]
         check_names(self.options.constants, own, "--constant")
         names = list(self.options.inputs) or [name for name in own if name not in self.options.constants]
-        if len(set(names)) != len(names):
-            raise UsageError("--inputs: an input is given twice")
         plain = {*own, *(set(self.network.layers) & set(self.options.input_shapes))}
         middle = [name for name in names if name not in plain]
         ends = {name: ref for name, ref in self.ends}
@@ -134,11 +118,7 @@ class _Importer:
         before = self._before() if middle or asked else {}
         check_names(self.options.inputs, {**self.network.layers, **before}, "--inputs")
         check_names(self.options.outputs, {**ends, **self.network.layers, **before}, "--outputs")
-        for name in self.options.input_shapes:
-            if name not in names and name not in self.options.constants:
-                raise UnknownTensorError(
-                    f"--input-shape: there is no input '{name}'", fix=f"The inputs are: {', '.join(names)}"
-                )
+        check_inputs(names, self.options.input_shapes, self.options.constants)
         types = self._types(names, before)
         graph = Graph.empty(
             [(name, tensor_type(shape, dtype)) for name, (shape, dtype) in zip(names, types, strict=True)],

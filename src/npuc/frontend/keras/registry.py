@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any
 
 import numpy as np
@@ -18,6 +15,7 @@ import numpy as np
 from npuc.errors import InvalidModelError, UnsupportedOpError
 from npuc.frontend.blocks import Array, Canvas, Held
 from npuc.frontend.keras.weights import Weights
+from npuc.frontend.rules import Rules
 
 Outcome = Held | Sequence[Held]
 
@@ -148,38 +146,15 @@ def tensors_in(value: Any) -> Sequence[Held]:
 
 
 Rule = Callable[[Context], Outcome]
-_RULES: dict[str, Rule] = {}
-
-
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Register a rule for one or more layers; an operation goes by `ops.` and its class."""
-
-    def register(function: Rule) -> Rule:
-        for name in names:
-            assert name not in _RULES, f"two rules for {name}"
-            _RULES[name] = function
-        return function
-
-    return register
-
-
-@cache
-def _load() -> None:
-    package = import_module("npuc.frontend.keras.rules")
-    for module in sorted(iter_modules(package.__path__), key=lambda m: m.name):
-        import_module(f"{package.__name__}.{module.name}")
-
-
-def find_rule(kind: str) -> Rule | None:
-    """The rule for a layer, or None."""
-    _load()
-    return _RULES.get(kind)
+RULES: Rules[Rule] = Rules("npuc.frontend.keras.rules")
+"""By class; an operation goes by `ops.` and its class."""
+rule = RULES.rule
+find_rule = RULES.find
 
 
 def supported() -> dict[str, str]:
     """All layers that are imported, with their limits in words."""
-    _load()
-    found = {name: " ".join((function.__doc__ or "").split()) for name, function in _RULES.items()}
+    found = RULES.supported()
     found["Model"] = (
         "Functional and Sequential models as layers, to any depth; subclassed models are refused."
     )

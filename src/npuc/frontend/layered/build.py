@@ -9,41 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
-from pathlib import Path
 from typing import Any
 
-from npuc.errors import InvalidModelError, NpucError, ResourceLimitError, VerificationError
+from npuc.errors import InvalidModelError, NpucError, ResourceLimitError
 from npuc.frontend.layered.context import Context, NoForm, Scope
-from npuc.frontend.layered.network import Network, constant, cut
-from npuc.frontend.layered.registry import ContextT, Rules
+from npuc.frontend.layered.network import Network, cut, known_shape
+from npuc.frontend.layered.registry import ContextT, Rule
 from npuc.frontend.options import ImportOptions
-from npuc.frontend.support import MAX_ELEMENTS, erase_dead, one_line
-from npuc.ir import Graph, Value, is_static, shape_of, tensor_type
+from npuc.frontend.ports import input_constant
+from npuc.frontend.rules import Rules
+from npuc.frontend.support import MAX_ELEMENTS, erase_dead
+from npuc.ir import Graph, Value, dtype_of, is_static, shape_of, tensor_type
 from npuc.ir.definition import ShapeError
 
 Attributes = Mapping[str, Any]
 
 
-def guarded(path: Path, load: Callable[[], Graph]) -> Graph:
-    """The graph that `load` makes, verified; whatever is wrong names the file and is one line."""
-    try:
-        graph = load()
-        graph.verify()
-        return graph
-    except VerificationError as error:
-        raise InvalidModelError(one_line(error.message), where=str(path)) from error
-    except NpucError as error:
-        error.where = error.where or str(path)
-        error.message = one_line(error.message)
-        raise
-    except MemoryError as error:
-        raise ResourceLimitError("the model asks for more memory than there is", where=str(path)) from error
-
-
 def build(
     network: Network,
     options: ImportOptions,
-    rules: Rules[ContextT],
+    rules: Rules[Rule[ContextT]],
     context: Callable[[Any, Scope], ContextT],
     domain: str,
     describe: Callable[[ContextT], tuple[list[Value], Attributes]],
@@ -70,7 +55,8 @@ def build(
         scope.values[port.name] = port.value
         scope.names.unique(port.name)
     for name, text in part.constants.items():
-        array = constant(name, text, options.input_shapes.get(name) or network.inputs[name])
+        shape = known_shape(name, options.input_shapes.get(name) or network.inputs[name])
+        array = input_constant(name, text, shape, dtype_of("f32"))
         op = graph.add_weight(scope.names.unique(name), array)
         graph.block.add_op(op)
         scope.values[name] = op.output
@@ -100,7 +86,7 @@ def build(
 
 def _translated(
     ctx: ContextT,
-    rules: Rules[ContextT],
+    rules: Rules[Rule[ContextT]],
     domain: str,
     describe: Callable[[ContextT], tuple[list[Value], Attributes]],
     unknown: list[str],
@@ -152,4 +138,4 @@ def _custom(
     return ctx.onnx(kind, [*values, *more], types, reason, domain, **attributes)
 
 
-__all__ = ["build", "guarded"]
+__all__ = ["build"]

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from onnx import helper
 
 from npuc.errors import InvalidModelError
 from npuc.frontend.layered.network import Array, Layer, Shape
+from npuc.frontend.onnx_op import onnx_op
 from npuc.frontend.support import Names
 from npuc.ir import Graph, Value, is_static, location, shape_of, top
 from npuc.ir.definition import TopOp
-from npuc.ir.onnx_attributes import encode_attribute
 
 _OpT = TypeVar("_OpT", bound=TopOp)
 # The versions in which ONNX's operators are emitted.
@@ -144,22 +143,9 @@ class Context:
         **attributes: Any,
     ) -> list[Value]:
         """An op of ONNX, or of another domain, that runs on the CPU; its results may leave dimensions open."""
-        properties = {
-            "op_type": op_type,
-            "domain": domain,
-            "version": _VERSIONS[op_type] if not domain else 1,
-            "onnx_attributes": {
-                k: encode_attribute(helper.make_attribute(k, v)) for k, v in attributes.items()
-            },
-            "arguments": list(range(len(operands))),
-            "captures": [],
-            "outputs_used": list(range(len(types))),
-            "reason": reason,
-        }
-        op = top.Onnx.create(
-            operands=list(operands),
-            result_types=list(types),
-            properties={key: top.Onnx.attribute_of(key, value) for key, value in properties.items()},
+        version = _VERSIONS[op_type] if not domain else 1
+        op = onnx_op(
+            op_type, operands, types, version=version, domain=domain, reason=reason, attributes=attributes
         )
         self.scope.graph.block.add_op(op)
         self.emitted.append(op)

@@ -7,24 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
 
-from npuc.errors import (
-    DynamicShapeError,
-    InvalidModelError,
-    ResourceLimitError,
-    UnknownTensorError,
-    UsageError,
-)
+from npuc.errors import DynamicShapeError, InvalidModelError, ResourceLimitError, UsageError
 from npuc.frontend.options import ImportOptions
-from npuc.frontend.support import MAX_ELEMENTS, check_names
+from npuc.frontend.ports import check_inputs, check_rank, possible_shape
+from npuc.frontend.support import check_names
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
-_MAX_CONSTANT = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -79,40 +72,16 @@ def cut(network: Network, options: ImportOptions) -> Part:
         raise InvalidModelError("the network has no outputs")
     begins = [_real(network, name) for name in options.inputs]
     begins = begins or [name for name in network.inputs if name not in options.constants]
-    if len(set(begins)) != len(begins):
-        raise UsageError("--inputs names a tensor twice")
     layers = _needed(network, {*begins, *options.constants}, [tensor for _, tensor in outputs])
     used = {name for layer in layers for name in layer.inputs} | {tensor for _, tensor in outputs}
     if not options.inputs:
         begins = [name for name in begins if name in used] or begins
     shapes = {_real(network, name): shape for name, shape in options.input_shapes.items()}
-    for name in shapes:
-        if name not in (*begins, *options.constants):
-            raise UnknownTensorError(
-                f"--input-shape: '{name}' is not an input", fix=f"The inputs are: {', '.join(begins)}"
-            )
-        declared = network.inputs.get(name)
-        if declared is not None and len(declared) != len(shapes[name]):
-            raise UsageError(f"--input-shape: '{name}' has {len(declared)} axes, not {len(shapes[name])}")
-    inputs = {name: _shape(name, shapes.get(name) or network.inputs.get(name)) for name in begins}
+    check_inputs(begins, shapes, options.constants)
+    for name, shape in shapes.items():
+        check_rank(name, network.inputs.get(name), shape)
+    inputs = {name: known_shape(name, shapes.get(name) or network.inputs.get(name)) for name in begins}
     return Part(layers, inputs, dict(options.constants), outputs)
-
-
-def constant(name: str, text: str, shape: Shape | None) -> Array:
-    """The value of an input that becomes a constant: one number for all elements, or one for each."""
-    try:
-        numbers = np.array([float(number) for number in text.split(",")], np.float32)
-    except ValueError as error:
-        raise UsageError(f"--constant {name}={text[:80]}: these are not numbers") from error
-    shape = _shape(name, shape)
-    if prod(shape) > _MAX_CONSTANT:
-        raise ResourceLimitError(f"--constant {name}: a constant of the shape {list(shape)}")
-    if numbers.size not in (1, prod(shape)):
-        raise UsageError(
-            f"--constant {name}: {numbers.size} numbers for the shape {list(shape)}",
-            fix=f"Give one number, or {prod(shape)}",
-        )
-    return np.broadcast_to(numbers, shape).copy() if numbers.size == 1 else numbers.reshape(shape)
 
 
 def _real(network: Network, name: str) -> str:
@@ -120,14 +89,15 @@ def _real(network: Network, name: str) -> str:
     return name if name in made or name in network.inputs else network.aliases.get(name, name)
 
 
-def _shape(name: str, shape: Shape | None) -> Shape:
+def known_shape(name: str, shape: Shape | None) -> Shape:
+    """The shape of an input, which has to be known and possible."""
     if shape is None:
         raise DynamicShapeError(
             f"the shape of the input '{name}' is not known", fix=f"Add --input-shape '{name}=1,3,224,224'"
         )
-    if any(size < 1 for size in shape) or prod(shape) > MAX_ELEMENTS:
+    if 0 in shape:
         raise ResourceLimitError(f"the input '{name}' has the impossible shape {list(shape)}")
-    return shape
+    return possible_shape(name, shape)
 
 
 def _needed(network: Network, given: set[str], wanted: list[str]) -> tuple[Layer, ...]:

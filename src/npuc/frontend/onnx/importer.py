@@ -24,7 +24,6 @@ from npuc.errors import (
     ResourceLimitError,
     UnknownTensorError,
     UsageError,
-    VerificationError,
 )
 from npuc.frontend.onnx.control import CONTROL
 from npuc.frontend.onnx.escape import emit_onnx, schema_of, to_type, type_proto
@@ -38,7 +37,8 @@ from npuc.frontend.onnx.structure import cut, sorted_nodes
 from npuc.frontend.onnx.subgraphs import join_subgraphs
 from npuc.frontend.onnx.validity import check_node, check_types, infer_outputs
 from npuc.frontend.options import ImportOptions
-from npuc.frontend.support import MAX_ELEMENTS, check_names, erase_dead, one_line
+from npuc.frontend.ports import check_inputs, input_constant, possible_shape
+from npuc.frontend.support import MAX_ELEMENTS, check_names, erase_dead, guarded
 from npuc.ir import Graph, Weight, dtype_of, is_static, shape_of, tensor_type
 from npuc.ir.definition import ShapeError
 
@@ -51,20 +51,7 @@ _MAX_UNROLLED = 50_000
 def import_onnx(source: Path | str | bytes | onnx.ModelProto, options: ImportOptions | None = None) -> Graph:
     """Import an ONNX model from a path, its bytes, or a message; the result is verified, not yet canonical."""
     where = str(source) if isinstance(source, Path | str) else None
-    try:
-        graph = _Importer(read(source), options or ImportOptions()).run()
-        graph.verify()
-        return graph
-    except VerificationError as error:
-        raise InvalidModelError(one_line(error.message), where=where) from error
-    except NpucError as error:
-        error.where = error.where or where
-        error.message = one_line(error.message)
-        raise
-    except RecursionError as error:
-        raise InvalidModelError("its graphs are nested too deeply", where=where) from error
-    except MemoryError as error:
-        raise ResourceLimitError("the model asks for more memory than there is", where=where) from error
+    return guarded(where, lambda: _Importer(read(source), options or ImportOptions()).run())
 
 
 class _Importer:
@@ -90,6 +77,9 @@ class _Importer:
             constants[sparse.values.name] = _dense(self.source, sparse)
         produced = [name for node in nodes for name in node.output if name]
         own_inputs = {info.name: info for info in proto.input if info.name not in constants}
+        check_names(self.options.constants, own_inputs, "--constant")
+        for name, text in self.options.constants.items():
+            constants[name] = self._fixed(own_inputs.pop(name), text)
         everything = [*own_inputs, *produced, *constants]
         names = list(self.options.outputs) or [info.name for info in proto.output]
         if not names:
@@ -108,11 +98,8 @@ class _Importer:
                 f"the outputs still need the input '{missing[0]}'",
                 fix=f"Add it to --inputs, or cut after it: {missing}",
             )
-        for name in self.options.input_shapes:
-            if name not in inputs and name not in own_inputs:
-                raise UnknownTensorError(
-                    f"--input-shape: there is no input '{name}'", fix=f"The inputs are: {', '.join(inputs)}"
-                )
+        shaped = [name for name in self.options.input_shapes if name not in own_inputs]
+        check_inputs(inputs, shaped, self.options.constants)
         types = self._input_types(inputs, own_inputs)
         preprocess = {name: item.to_dict() for name, item in self.options.preprocess.items()}
         for name in preprocess:
@@ -135,6 +122,15 @@ class _Importer:
         erase_dead(graph)
         return graph
 
+    def _fixed(self, info: ValueInfoProto, text: str) -> Weight:
+        """An input that the user gives a value."""
+        tensor = info.type.tensor_type
+        shape = self.options.input_shapes.get(info.name)
+        if shape is None and tensor.HasField("shape"):
+            shape = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim)
+        dtype = element_type(tensor.elem_type or 1, f"the input '{info.name}'")
+        return Weight.of(input_constant(info.name, text, shape, dtype))
+
     def _input_types(self, inputs: list[str], own: dict[str, ValueInfoProto]) -> list[tuple[str, Any]]:
         inner = [name for name in inputs if name not in own]
         types: dict[str, TypeProto] = {name: info.type for name, info in own.items()}
@@ -155,9 +151,7 @@ class _Importer:
                     open_flags.append(_shape_flag(name, tensor))
                     continue
                 shape = tuple(dims)
-            if any(n < 0 for n in shape) or prod(shape) > MAX_ELEMENTS:
-                raise ResourceLimitError(f"the input '{name}' has the impossible shape {list(shape)}")
-            out.append((name, tensor_type(shape, dtype)))
+            out.append((name, tensor_type(possible_shape(name, shape), dtype)))
         if open_flags:
             flags = " ".join(flag for flag, _ in open_flags)
             what = "; ".join(text for _, text in open_flags)
@@ -168,7 +162,8 @@ class _Importer:
         """The types of inner tensors: those that an import up to them gives, else what can be told node by node."""
         shapes = {name: shape for name, shape in self.options.input_shapes.items() if name in own}
         try:
-            prefix = _Importer(self.source, ImportOptions(shapes, outputs=tuple(names))).run()
+            whole = ImportOptions(shapes, outputs=tuple(names), constants=self.options.constants)
+            prefix = _Importer(self.source, whole).run()
             return {port.name: type_proto(port.value) for port in prefix.outputs}
         except NpucError:
             found = {name: self.declared(name) for name in names}

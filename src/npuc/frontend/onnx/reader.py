@@ -168,7 +168,7 @@ def declared_inputs(path: Path, options: ImportOptions) -> dict[str, DType]:
     """The element types of the inputs by name, as the file states them."""
     graph = read(path).model.graph
     constants = {tensor.name for tensor in graph.initializer}
-    entries = [entry for entry in graph.input if entry.name not in constants]
+    entries = [e for e in graph.input if e.name not in constants and e.name not in options.constants]
     return {entry.name: dtype_of(entry.type.tensor_type.elem_type or 1) for entry in entries}
 
 

@@ -7,19 +7,18 @@ raises `NoTopForm` where this node cannot be expressed, and the importer keeps t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any
 
 import numpy as np
 
 from npuc.frontend.onnx.scope import NodeContext
+from npuc.frontend.rules import load_rules
 from npuc.ir import Value
 
 Outcome = Value | np.ndarray[Any, Any]
 Rule = Callable[[NodeContext], Outcome | Sequence[Outcome]]
 
+_PACKAGE = "npuc.frontend.onnx.rules"
 _RULES: dict[tuple[str, str], Rule] = {}
 
 
@@ -35,20 +34,13 @@ def rule(*op_types: str, domain: str = "") -> Callable[[Rule], Rule]:
     return register
 
 
-@cache
-def _load() -> None:
-    package = import_module("npuc.frontend.onnx.rules")
-    for module in sorted(iter_modules(package.__path__), key=lambda m: m.name):
-        import_module(f"{package.__name__}.{module.name}")
-
-
 def find_rule(domain: str, op_type: str) -> Rule | None:
     """The rule for an operator, or None."""
-    _load()
+    load_rules(_PACKAGE)
     return _RULES.get((domain, op_type))
 
 
 def rules() -> dict[tuple[str, str], Rule]:
     """All rules."""
-    _load()
+    load_rules(_PACKAGE)
     return dict(_RULES)

@@ -15,17 +15,15 @@ import numpy as np
 from npuc.errors import (
     InvalidModelError,
     NpucError,
-    ResourceLimitError,
     UnknownTensorError,
     UnsupportedOpError,
     UnsupportedTypeError,
     UsageError,
-    VerificationError,
 )
 from npuc.frontend.blocks import Absent, Canvas, Held
-from npuc.frontend.blocks.ports import input_constant, input_shape
 from npuc.frontend.options import ImportOptions
-from npuc.frontend.support import check_names, erase_dead, one_line
+from npuc.frontend.ports import check_inputs, input_constant, input_shape
+from npuc.frontend.support import check_names, erase_dead, guarded
 from npuc.frontend.tensorflow.body import Body, Budget
 from npuc.frontend.tensorflow.custom import custom
 from npuc.frontend.tensorflow.fold import folded
@@ -41,18 +39,7 @@ from npuc.ir.definition import ShapeError
 
 def import_tensorflow(path: Path | str, options: ImportOptions | None = None) -> Graph:
     """Import a frozen graph or a SavedModel folder; the result is verified, not yet canonical."""
-    try:
-        graph = _Importer(read_model(path), options or ImportOptions()).run()
-        graph.verify()
-        return graph
-    except VerificationError as error:
-        raise InvalidModelError(one_line(error.message), where=str(path)) from error
-    except NpucError as error:
-        error.where = error.where or str(path)
-        error.message = one_line(error.message)
-        raise
-    except (MemoryError, RecursionError) as error:
-        raise ResourceLimitError("the model asks for more memory than there is", where=str(path)) from error
+    return guarded(path, lambda: _Importer(read_model(path), options or ImportOptions()).run())
 
 
 def declared_inputs(path: Path, options: ImportOptions) -> dict[str, DType]:
@@ -112,11 +99,7 @@ class _Importer:
         names = list(self.options.inputs) or [name for name in own if name not in self.options.constants]
         if len({self._key(name) for name in names}) != len(names):
             raise UsageError("--inputs: an input is given twice")
-        for name in self.options.input_shapes:
-            if name not in names and name not in self.options.constants:
-                raise UnknownTensorError(
-                    f"--input-shape: there is no input '{name}'", fix=f"The inputs are: {', '.join(names)}"
-                )
+        check_inputs(names, self.options.input_shapes, self.options.constants)
         return names
 
     def _placeholders(self) -> list[str]:

@@ -7,12 +7,10 @@ docstring says what it takes, and is what `supported()` tells users of its limit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 
 from npuc.errors import InvalidModelError, UnsupportedOpError
 from npuc.frontend.blocks import Array, Canvas, Held
+from npuc.frontend.rules import Rules
 from npuc.frontend.tensorflow.graph import Node
 from npuc.frontend.tensorflow.walker import structures
 
@@ -83,36 +81,12 @@ class Context:
 
 
 Rule = Callable[[Context], Outcome]
-_RULES: dict[str, Rule] = {}
-
-
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Register a rule for one or more ops."""
-
-    def register(function: Rule) -> Rule:
-        for name in names:
-            assert name not in _RULES, f"two rules for {name}"
-            _RULES[name] = function
-        return function
-
-    return register
-
-
-@cache
-def _load() -> None:
-    package = import_module("npuc.frontend.tensorflow.rules")
-    for module in sorted(iter_modules(package.__path__), key=lambda m: m.name):
-        import_module(f"{package.__name__}.{module.name}")
-
-
-def find_rule(name: str) -> Rule | None:
-    """The rule for an op, or None."""
-    _load()
-    return _RULES.get(name)
+RULES: Rules[Rule] = Rules("npuc.frontend.tensorflow.rules")
+rule = RULES.rule
+find_rule = RULES.find
 
 
 def supported() -> dict[str, str]:
     """All ops that are imported, with their limits in words."""
-    _load()
-    found = {name: function.__doc__ or "" for name, function in (*_RULES.items(), *structures().items())}
-    return {name: " ".join(found[name].split()) for name in sorted(found)}
+    found = {name: " ".join((function.__doc__ or "").split()) for name, function in structures().items()}
+    return dict(sorted({**RULES.supported(), **found}.items()))

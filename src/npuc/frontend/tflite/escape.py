@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from onnx import helper
-
+from npuc.frontend.onnx_op import onnx_op
 from npuc.frontend.tflite.scope import Context
-from npuc.ir import Value, top
-from npuc.ir.onnx_attributes import encode_attribute
+from npuc.ir import Value
 
 _VERSIONS = {
     "Concat": 13,
@@ -33,21 +31,7 @@ def emit_onnx(
     **attributes: Any,
 ) -> list[Value]:
     """An op of ONNX; its results have the types given, which may leave dimensions open."""
-    properties = {
-        "op_type": op_type,
-        "domain": "",
-        "version": _VERSIONS[op_type],
-        "onnx_attributes": {k: encode_attribute(helper.make_attribute(k, v)) for k, v in attributes.items()},
-        "arguments": list(range(len(operands))),
-        "captures": [],
-        "outputs_used": list(range(len(types))),
-        "reason": reason,
-    }
-    op = top.Onnx.create(
-        operands=list(operands),
-        result_types=list(types),
-        properties={key: top.Onnx.attribute_of(key, value) for key, value in properties.items()},
-    )
+    op = onnx_op(op_type, operands, types, version=_VERSIONS[op_type], reason=reason, attributes=attributes)
     ctx.scope.graph.block.add_op(op)
     ctx.emitted.append(op)
     return list(op.results)

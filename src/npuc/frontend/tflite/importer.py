@@ -15,15 +15,14 @@ import numpy as np
 from npuc.errors import (
     EngineError,
     InvalidModelError,
-    NpucError,
     ResourceLimitError,
     UnknownTensorError,
     UnsupportedOpError,
     UsageError,
-    VerificationError,
 )
 from npuc.frontend.options import ImportOptions
-from npuc.frontend.support import MAX_ELEMENTS, check_names, erase_dead, one_line
+from npuc.frontend.ports import check_inputs, check_rank, input_constant, possible_shape
+from npuc.frontend.support import MAX_ELEMENTS, check_names, erase_dead, guarded
 from npuc.frontend.tflite.layout import Laid
 from npuc.frontend.tflite.reader import Model, Operator, Tensor, read
 from npuc.frontend.tflite.registry import find_rule
@@ -39,18 +38,7 @@ _FOLDED = 1 << 24
 def import_tflite(source: Path | str | bytes, options: ImportOptions | None = None) -> Graph:
     """Import a TensorFlow Lite model from a path or its bytes; the result is verified, not yet canonical."""
     where = str(source) if isinstance(source, Path | str) else None
-    try:
-        graph = _Importer(read(source), options or ImportOptions()).run()
-        graph.verify()
-        return graph
-    except VerificationError as error:
-        raise InvalidModelError(one_line(error.message), where=where) from error
-    except NpucError as error:
-        error.where = error.where or where
-        error.message = one_line(error.message)
-        raise
-    except MemoryError as error:
-        raise ResourceLimitError("the model asks for more memory than there is", where=where) from error
+    return guarded(where, lambda: _Importer(read(source), options or ImportOptions()).run())
 
 
 class _Importer:
@@ -64,12 +52,16 @@ class _Importer:
         self.by_name |= dict(zip((*outputs, *inputs), (*self.main.outputs, *self.main.inputs), strict=True))
         check_names(options.outputs, self.by_name, "--outputs")
         check_names(options.inputs, self.by_name, "--inputs")
+        check_names(options.constants, inputs, "--constant")
         self.options = options
         self.shapes = {self._index(name): shape for name, shape in options.input_shapes.items()}
         self.ends = [(name, self.by_name[name]) for name in options.outputs] or list(
             zip(outputs, self.main.outputs, strict=True)
         )
-        self.begins = [self.by_name[name] for name in options.inputs] or list(self.main.inputs)
+        self.fixed = {self.by_name[name]: text for name, text in options.constants.items()}
+        self.begins = [self.by_name[name] for name in options.inputs] or [
+            index for index in self.main.inputs if index not in self.fixed
+        ]
         self.ports |= {self.by_name[name]: name for name in options.inputs}
 
     def _index(self, name: str) -> int:
@@ -83,12 +75,17 @@ class _Importer:
     def run(self) -> Graph:
         if not self.ends:
             raise InvalidModelError("the model has no outputs")
-        if len(set(self.begins)) != len(self.begins):
-            raise InvalidModelError("an input is given twice")
+        names = [self.ports.get(index, self.tensors[index].name) for index in self.begins]
+        shaped = [self.ports.get(index, self.tensors[index].name) for index in self.shapes]
+        check_inputs(names, shaped, self.options.constants)
         operators = self._needed()
         weights = {
             t.index: t.weight for t in self.tensors if t.weight is not None and t.index not in self.begins
         }
+        for index, text in self.fixed.items():
+            tensor, name = self.tensors[index], self.ports[index]
+            shape = self.shapes.get(index, tensor.shape)
+            weights[index] = Weight.of(input_constant(name, text, shape, tensor.dtype))
         graph = Graph.empty(self._input_types(), preprocess=self._preprocess())
         scope = Scope(graph, self.main, weights)
         for index, port in zip(self.begins, graph.inputs, strict=True):
@@ -116,7 +113,7 @@ class _Importer:
                     raise InvalidModelError(f"the tensor '{self.tensors[index].name}' is made twice")
                 makers[index] = position
         keep: set[int] = set()
-        given = set(self.begins)
+        given = {*self.begins, *self.fixed}
         seen: set[int] = set()
         stack = [index for _, index in self.ends]
         while stack:
@@ -140,19 +137,9 @@ class _Importer:
         for index in self.begins:
             tensor = self.tensors[index]
             shape = self.shapes.get(index, tensor.shape)
-            if any(n < 0 for n in shape) or prod(shape) > MAX_ELEMENTS:
-                raise ResourceLimitError(f"the input '{tensor.name}' has the impossible shape {list(shape)}")
-            if len(shape) != len(tensor.shape) and tensor.shape:
-                raise UsageError(
-                    f"--input-shape: '{tensor.name}' has {len(tensor.shape)} axes, not {len(shape)}"
-                )
+            possible_shape(tensor.name, shape)
+            check_rank(tensor.name, tensor.shape or None, shape)
             found.append((self.ports.get(index, tensor.name), tensor_type(shape, tensor.dtype)))
-        for index in self.shapes:
-            if index not in self.begins:
-                raise UnknownTensorError(
-                    f"--input-shape: '{self.tensors[index].name}' is not an input",
-                    fix=f"The inputs are: {', '.join(self.ports[i] for i in self.begins)}",
-                )
         return found
 
     def _preprocess(self) -> dict[str, Any]:

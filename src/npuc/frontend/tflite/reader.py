@@ -299,7 +299,7 @@ def declared_inputs(path: Path, options: ImportOptions) -> dict[str, DType]:
     """The element types of the inputs by name, as the file states them."""
     model = read(path)
     inputs = zip(model.port_names[0], model.main.inputs, strict=True)
-    return {name: model.main.tensors[index].dtype for name, index in inputs}
+    return {name: model.main.tensors[i].dtype for name, i in inputs if name not in options.constants}
 
 
 def read(source: Path | str | bytes) -> Model:

@@ -8,13 +8,11 @@ reals unless it only moves elements.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any
 
 import numpy as np
 
+from npuc.frontend.rules import load_rules
 from npuc.frontend.tflite.layout import Laid
 from npuc.frontend.tflite.scope import Context
 from npuc.ir import Value
@@ -22,6 +20,7 @@ from npuc.ir import Value
 Outcome = Value | Laid | np.ndarray[Any, Any]
 Rule = Callable[[Context], Outcome | Sequence[Outcome]]
 
+_PACKAGE = "npuc.frontend.tflite.rules"
 _RULES: dict[str, Rule] = {}
 
 
@@ -37,20 +36,13 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     return register
 
 
-@cache
-def _load() -> None:
-    package = import_module("npuc.frontend.tflite.rules")
-    for module in sorted(iter_modules(package.__path__), key=lambda m: m.name):
-        import_module(f"{package.__name__}.{module.name}")
-
-
 def find_rule(name: str) -> Rule | None:
     """The rule for an operator, or None."""
-    _load()
+    load_rules(_PACKAGE)
     return _RULES.get(name)
 
 
 def rules() -> dict[str, Rule]:
     """All rules."""
-    _load()
+    load_rules(_PACKAGE)
     return dict(_RULES)

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from onnx import helper
 
+from npuc.frontend.onnx_op import onnx_op
 from npuc.frontend.torch.scope import Context
-from npuc.ir import Value, top
-from npuc.ir.onnx_attributes import encode_attribute
+from npuc.ir import Value
 
 DOMAIN = "npuc.torch"
 
@@ -31,21 +30,8 @@ def emit_onnx(
     attributes: dict[str, Any] | None = None,
 ) -> list[Value]:
     """One ONNX node with results of the types given, which may leave dimensions open."""
-    given = attributes or {}
-    properties = {
-        "op_type": op_type,
-        "domain": domain,
-        "version": version,
-        "onnx_attributes": {k: encode_attribute(helper.make_attribute(k, v)) for k, v in given.items()},
-        "arguments": list(range(len(operands))),
-        "captures": [],
-        "outputs_used": list(range(len(types))),
-        "reason": reason,
-    }
-    op = top.Onnx.create(
-        operands=list(operands),
-        result_types=list(types),
-        properties={key: top.Onnx.attribute_of(key, value) for key, value in properties.items()},
+    op = onnx_op(
+        op_type, operands, types, version=version, domain=domain, reason=reason, attributes=attributes
     )
     ctx.append(op)
     return list(op.results)

@@ -14,16 +14,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from npuc.errors import InvalidModelError, NpucError, ResourceLimitError, UsageError, VerificationError
+from npuc.errors import InvalidModelError, UsageError
 from npuc.frontend.options import ImportOptions
-from npuc.frontend.support import check_names, erase_dead, one_line
+from npuc.frontend.ports import check_inputs, input_constant
+from npuc.frontend.support import check_names, erase_dead, guarded
 from npuc.frontend.torch.convert import dtype_from, shape_from, type_from
 from npuc.frontend.torch.escape import emit_custom
 from npuc.frontend.torch.names import op_name, tensor_names
 from npuc.frontend.torch.registry import NoTopForm, find_rule
 from npuc.frontend.torch.scope import Context, Scope
 from npuc.frontend.torch.sources import Program
-from npuc.ir import DYNAMIC, Graph, Value
+from npuc.ir import DYNAMIC, Graph, Value, dtype_of
 from npuc.ir.definition import ShapeError
 
 _FOLDED = 1 << 26
@@ -33,20 +34,7 @@ _RANDOM = ("rand", "randn", "randint", "bernoulli", "normal", "uniform", "multin
 
 def import_program(load: Callable[[], Program], options: ImportOptions, where: str | None) -> Graph:
     """Import what `load` gives; every error says where."""
-    try:
-        graph = _Importer(load(), options).run()
-        graph.verify()
-        return graph
-    except VerificationError as error:
-        raise InvalidModelError(one_line(error.message), where=where) from error
-    except NpucError as error:
-        error.where = error.where or where
-        error.message = one_line(error.message)
-        raise
-    except RecursionError as error:
-        raise InvalidModelError("it is nested too deeply", where=where) from error
-    except MemoryError as error:
-        raise ResourceLimitError("the model asks for more memory than there is", where=where) from error
+    return guarded(where, lambda: _Importer(load(), options).run())
 
 
 class _Importer:
@@ -75,15 +63,13 @@ class _Importer:
         begins = [self.by_name[name] for name in options.inputs] or [
             node for node in self.program.inputs if node not in fixed
         ]
-        if len(set(begins)) != len(begins):
-            raise UsageError("--inputs: an input is given twice")
         needed = self._needed(ends, begins)
         titles = {node: name for name, node in zip(options.inputs, begins, strict=False)}
         types = [
             (titles.get(node, self.names[node]), type_from(node.meta["val"], f"'{node.name}'"))
             for node in begins
         ]
-        self._check_shapes([name for name, _ in types])
+        check_inputs([name for name, _ in types], options.input_shapes, options.constants)
         preprocess = {name: item.to_dict() for name, item in options.preprocess.items()}
         graph = Graph.empty(types, preprocess=preprocess)
         graph.notes.extend(self.program.notes)
@@ -128,19 +114,9 @@ class _Importer:
         found = {}
         for name, text in self.options.constants.items():
             val = inputs[name].meta["val"]
-            try:
-                numbers = [float(part) for part in text.split(",")]
-            except ValueError as error:
-                raise UsageError(f"--constant: '{text}' is not a list of numbers") from error
-            count = prod(val.shape)
-            if len(numbers) not in (1, count):
-                raise UsageError(f"--constant: '{name}' has {count} elements, and {len(numbers)} are given")
-            array = np.broadcast_to(np.array(numbers), (count,)) if len(numbers) == 1 else np.array(numbers)
-            found[inputs[name]] = torch.from_numpy(array.copy()).to(val.dtype).reshape(tuple(val.shape))
+            array = input_constant(name, text, tuple(val.shape), dtype_of(np.float64))
+            found[inputs[name]] = torch.from_numpy(array).to(val.dtype)
         return found
-
-    def _check_shapes(self, names: list[str]) -> None:
-        check_names(self.options.input_shapes, [*names, *self.options.constants], "--input-shape")
 
     def _needed(self, ends: list[tuple[str, Any]], begins: list[Any]) -> set[Any]:
         """The nodes between the inputs and the outputs."""

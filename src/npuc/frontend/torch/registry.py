@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
+
+from npuc.frontend.rules import load_rules
 
 if TYPE_CHECKING:
     from npuc.frontend.torch.scope import Context
@@ -30,6 +29,7 @@ class Entry:
     """Whether torch shall leave the op whole where it could decompose it."""
 
 
+_PACKAGE = "npuc.frontend.torch.rules"
 _RULES: dict[str, Entry] = {}
 
 
@@ -49,27 +49,20 @@ def rule(*names: str, limits: str = "", keep: bool = True) -> Callable[[Rule], R
     return register
 
 
-@cache
-def _load() -> None:
-    package = import_module("npuc.frontend.torch.rules")
-    for module in sorted(iter_modules(package.__path__), key=lambda m: m.name):
-        import_module(f"{package.__name__}.{module.name}")
-
-
 def find_rule(name: str) -> Rule | None:
     """The rule for an op, or None."""
-    _load()
+    load_rules(_PACKAGE)
     entry = _RULES.get(name)
     return None if entry is None else entry.rule
 
 
 def kept() -> frozenset[str]:
     """The ops that torch shall not decompose."""
-    _load()
+    load_rules(_PACKAGE)
     return frozenset(name for name, entry in _RULES.items() if entry.keep)
 
 
 def supported() -> dict[str, str]:
     """Every op with a rule, and the words of its limits."""
-    _load()
+    load_rules(_PACKAGE)
     return {name: _RULES[name].limits for name in sorted(_RULES)}

@@ -11,12 +11,13 @@ import numpy as np
 from npuc.calib.feeding import Feeder
 from npuc.calib.sources import Source
 from npuc.errors import UsageError
-from npuc.ir import Graph, top
+from npuc.ir import Graph
 from npuc.quant.ladder.climb import Rung, chosen, climb
 from npuc.quant.ladder.goal import MIXED, Climb, Goal, Stop, climb_to
 from npuc.quant.ladder.workshop import Candidate, Workshop
 from npuc.quant.mixed_precision.prices import Prices
 from npuc.quant.tuning import tune
+from npuc.transform.eliminate_dead_code import drop_unused_weights
 
 Array = np.ndarray[Any, Any]
 MOST_SAMPLES = 512
@@ -107,13 +108,6 @@ def climbed(shop: Workshop, wish: Wish, prices: Prices, *, widen: bool, fixed: b
         )
         wish.finished(way)
         best = way.best.candidate
-    _drop_unused(best.made)
+    drop_unused_weights(best.made)
     best.made.notes = list(dict.fromkeys([*first.graph.notes, *best.made.notes, *best.notes]))
     return best
-
-
-def _drop_unused(made: Graph) -> None:
-    """Weights that were replaced go."""
-    for op in list(made.ops):
-        if isinstance(op, top.WeightOp) and not op.output.first_use:
-            made.block.erase_op(op)

@@ -79,6 +79,12 @@ def find_rule(op: object) -> Rule | None:
     return _RULES.get(type(op))  # type: ignore[arg-type]
 
 
+def has_rule(op: type) -> bool:
+    """True if some ops of a class have an integer form."""
+    _load()
+    return op in _RULES
+
+
 def find_float_rule(op: object) -> Rule:
     """The rule for an op whose result is bf16 or f16."""
     _load()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from npuc.ir import Graph, npu, shape_of
+from npuc.ir.dtypes import quant_of
 from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, Tensor, aligned, layout
 from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import (
@@ -104,12 +105,13 @@ def convolution(op: Any, graph: Graph, tensor: Tensors) -> Layer:
 
 @layers_as(npu.MatMul)
 def product(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
-    """With constant weights a 1 x 1 convolution over rows; otherwise of two activations."""
+    """With one constant matrix a 1 x 1 convolution over rows; otherwise a product of two batches of matrices."""
     weight = graph.constant(op.weight)
-    if weight is None:
-        return _activations(op, graph, tensor)
-    if prod(weight.shape[:-2]) != 1:
+    several = weight is not None and prod(weight.shape[:-2]) != 1
+    if several and quant_of(op.weight) is None:
         raise NotHere("each matrix of a batch has constant weights of its own")
+    if weight is None or several or graph.constant(op.x) is not None:
+        return _matrices(op, graph, tensor)
     x, y = tensor(op.x), tensor(op.y)
     matrix = weight.reshape(weight.shape[-2:])
     linear = _Linear(
@@ -177,8 +179,9 @@ def product(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
     return layer(row_by_row, need=(lambda rows: (rows,)) if cuts else None, scratch=scratch)
 
 
-def _activations(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
-    """Two activations; those whose matrices do not lie in natural order are brought into it in scratch memory."""
+def _matrices(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
+    """Two activations, or one and a constant, which lies among the constants; those whose matrices do not lie in natural
+    order are brought into it in scratch memory."""
     x, b, y = tensor(op.x), tensor(op.weight), tensor(op.y)
     if op.bias is not None:
         raise NotHere("it is a product of two activations with a bias")
@@ -189,13 +192,26 @@ def _activations(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
         if own not in (1, batch):
             raise NotHere("its batch axes are broadcast in a way that one step cannot say")
         steps.append(0 if own == 1 and batch > 1 else one.shape[-1] * one.shape[-2])
-    constants, places, size, count = _stage_of(op, graph)
+    constants, count = _stage_of(op, graph)
+    left, right = graph.constant(op.x), graph.constant(op.weight)
+    inputs = tuple(one for one, array in ((x, left), (b, right)) if array is None)
+    if left is not None:
+        constants["x"] = np.ascontiguousarray(left.transpose(x.order))
+    if right is not None:  # always read whole, so it is in natural order from the start
+        constants["b"] = np.ascontiguousarray(right)
+    places, size = layout(constants)
+    from_x = ("in0", 0) if left is None else ("const", places["x"])
+    from_b = (f"in{len(inputs) - 1}", 0) if right is None else ("const", places["b"])
     wide = x.shape[-1] * _largest(x) * _largest(b) >= 2**31
-    x_natural, b_natural, y_natural = is_natural(x), is_natural(b), is_natural(y)
+    x_natural, b_natural, y_natural = is_natural(x), right is not None or is_natural(b), is_natural(y)
     # Some rows of the matrices at a time: those of a picture, or of the only matrix.
     picture = x.is_picture and y.is_picture
     cuts = x.rows == y.rows == x.shape[-2] > 1 and (picture or (batch == 1 and len(y.shape) != 4))
     natural = (0, 1, 2, 3)
+
+    def need(rows: Rows) -> tuple[Rows, ...]:
+        wanted = ((rows, left), ((0, b.rows), right))
+        return tuple(one for one, array in wanted if array is None)
 
     def places_in_scratch(part: int) -> tuple[int, int, int]:
         """Where the second operand and the result are, and the end of both; the first is at 0."""
@@ -204,20 +220,21 @@ def _activations(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
         return at_b, at_y, at_y + (0 if y_natural else aligned(part * y.row_size))
 
     def draft(piece: Piece) -> list[Draft]:
-        (r0, r1), i0 = piece.rows, piece.inputs[0][0]
+        (r0, r1), i0 = piece.rows, piece.inputs[0][0] if left is None else 0
         part = r1 - r0
         rows = part if cuts else None
-        start, offset = (r0 - i0) * x.row_size, (r0 - piece.output[0]) * y.row_size
+        offset = (r0 - piece.output[0]) * y.row_size
+        given = from_x[0], from_x[1] + (r0 - i0) * x.row_size
         at_b, at_y, _ = places_in_scratch(part)
-        a = ("in0", start) if x_natural else ("scratch", 0)
-        second = ("in1", 0) if b_natural else ("scratch", at_b)
+        a = given if x_natural else ("scratch", 0)
+        second = from_b if b_natural else ("scratch", at_b)
         out = ("out0", offset) if y_natural else ("scratch", at_y)
         m = part if cuts else x.shape[-2]
         drafts = []
         if not x_natural:
-            drafts.append(turned(x, natural, Place("in0", start), Place(*a), rows))
+            drafts.append(turned(x, natural, Place(*given), Place(*a), rows))
         if not b_natural:
-            drafts.append(turned(b, natural, Place("in1"), Place(*second)))
+            drafts.append(turned(b, natural, Place(*from_b), Place(*second)))
         fields = {
             **source(x, *a),
             "b": Place(*second), "b_dtype": DTYPES[b.dtype], "b_zero_point": b.zero_point,
@@ -227,9 +244,8 @@ def _activations(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
             **result(y, out[1], out[0]),
             **_stage_fields(op, places, count),
         }  # fmt: skip
-        reads = (
-            (a[0], a[1], a[1] + part * x.row_size), (second[0], second[1], second[1] + b.size), ("const", 0, size),
-        )  # fmt: skip
+        operands = ((a[0], a[1], a[1] + part * x.row_size), (second[0], second[1], second[1] + b.size))
+        reads = (*(span for span in operands if span[0] != "const"), ("const", 0, size))
         drafts.append(
             Draft("matmul", "matrix", fields, reads, ((out[0], out[1], out[1] + part * y.row_size),))
         )
@@ -240,10 +256,10 @@ def _activations(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
     return Layer(
         name=y.name,
         kind="product",
-        inputs=(x, b),
+        inputs=inputs,
         outputs=(y,),
         draft=draft,
-        need=(lambda rows: (rows, (0, b.rows))) if cuts else None,
+        need=need if cuts else None,
         constants=lambda channels: constants,
         constant_size=lambda channels: size,
         scratch=lambda rows: places_in_scratch(rows[1] - rows[0])[2],
@@ -256,12 +272,10 @@ def _largest(tensor: Any) -> int:
     return int(max(high - tensor.zero_point, tensor.zero_point - low))
 
 
-def _stage_of(op: Any, graph: Graph) -> tuple[dict[str, Array], dict[str, int], int, int]:
-    linear = _Linear(op, graph, None)
-    constants = linear.constants((0, shape_of(op.y)[-1]))
-    places, size = layout(constants)
-    count = max(array.size for array in constants.values())
-    return constants, places, size, count
+def _stage_of(op: Any, graph: Graph) -> tuple[dict[str, Array], int]:
+    """The parameters of an output stage as constants, and how many entries each has."""
+    constants = _Linear(op, graph, None).constants((0, shape_of(op.y)[-1]))
+    return constants, max(array.size for array in constants.values())
 
 
 def _stage_fields(op: Any, places: dict[str, int], count: int) -> dict[str, Any]:
@@ -282,6 +296,9 @@ class _Linear:
     def __init__(self, op: Any, graph: Graph, weight: Array | None) -> None:
         self.op = op
         self.weight = weight
+        kind = quant_of(op.weight)
+        # A constant that is an activation has its zero point in its type.
+        self.zero_point = op.weight_zero_point if kind is None else kind.zero_point
         names = {"pow2": ("shift",), "float": ("factor",)}.get(op.kind, ("multiplier", "shift"))
         self.stage = {}
         for name in names:
@@ -296,7 +313,7 @@ class _Linear:
         self.bias: Array | None = None
         self.wide = False
         if weight is not None:
-            self.wide = _is_wide(op, weight, bias)
+            self.wide = _is_wide(op, weight.astype(np.int64) - self.zero_point, bias)
             if bias is not None:
                 self.bias = bias.astype("<i8" if self.wide else "<i4")
             self.i4 = weight.dtype.name == "int4"
@@ -396,21 +413,19 @@ class _Linear:
         return {
             **_stage_fields(self.op, {}, 1),
             "w_dtype": DTYPES[self.w_dtype],
-            "w_zero_point": self.op.weight_zero_point,
+            "w_zero_point": self.zero_point,
             "wide": int(self.wide),
             "table": ABSENT,
             "s_dtype": DTYPES[self.op.to.dtype.name],
         }
 
 
-def _is_wide(op: Any, weight: Array, bias: Array | None) -> bool:
+def _is_wide(op: Any, centred: Array, bias: Array | None) -> bool:
     """Whether a sum could leave 32 bits: the same proof as the kernels' own."""
     kind = quantized(op.x)
     least, most = kind.dtype.limits
     largest = max(most - kind.zero_point, kind.zero_point - least)
-    sums = (
-        np.abs(weight.astype(np.int64) - op.weight_zero_point).reshape(weight.shape[0], -1).sum(1) * largest
-    )
+    sums = np.abs(centred).reshape(centred.shape[0], -1).sum(1) * largest
     worst = sums + (np.abs(bias.astype(np.int64)) if bias is not None else 0)
     return bool((worst >= 2**31).any())
 

@@ -33,13 +33,16 @@ from npuc.ir import top
     "RandomHeight",
     "RandomWidth",
     "Identity",
-    "Masking",
 )
 def nothing(ctx: Context) -> Outcome:
-    """Does nothing at inference. Masking zeroes masked steps, which is refused where a later layer would skip them."""
+    """Does nothing at inference."""
+    return ctx.x()
+
+
+@rule("Masking")
+def masking(ctx: Context) -> Outcome:
+    """Zeroes masked steps; refused where a later layer would skip them."""
     x = ctx.x()
-    if ctx.kind != "Masking":
-        return x
     same = a.binary(ctx.c, top.Compare, x, ctx.c.number(ctx.number("mask_value", 0.0), x), mode="equal")
     other = a.unary(ctx.c, same, top.Not)
     kept = a.cast(ctx.c, a.truth(ctx.c, other, "max", [-1], True), x.dtype.name)

@@ -1,0 +1,171 @@
+"""The networks of the accuracy benchmark with their data: what calibrates, what is measured, and what is true of it.
+
+Calibration and measurement never share a sample. A set without a part for calibration (COCO) gives its first pictures for
+that; the others, with their boxes, are measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from string import ascii_letters, digits
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from peers import CACHE, DATA, MODELS, fixed
+from PIL import Image, ImageDraw, ImageFont
+
+from npuc.calib.images import load_image
+from npuc.evaluate.data import Place
+from npuc.evaluate.datasets.boxes import yolo
+from npuc.evaluate.decoding import Decoder
+from npuc.evaluate.geometry import View
+from npuc.evaluate.metrics.detection import CocoPrecision
+from npuc.evaluate.sample import Boxes, Observation
+from npuc.ir.preprocess import Preprocess
+
+Array = np.ndarray[Any, Any]
+
+FOLDER = CACHE / "accuracy"
+COCO_CALIBRATION = 40
+"""The first pictures of a set without a part for calibration serve for that, the others for measuring."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One sample to measure on."""
+
+    read: Callable[[], Array]
+    label: int = -1
+    """Its class, -1 without."""
+    boxes: Boxes | None = None
+    """What is in the picture, for detectors."""
+    path: Path | None = None
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network with its data."""
+
+    name: str
+    file: str
+    shape: tuple[int, ...]
+    data: str
+    preprocess: Preprocess
+    text: bool = False
+    """Words are written on the pictures, for networks that look for them."""
+    decoder: str = ""
+    """How its outputs become boxes, for detectors whose boxes are known."""
+
+    @property
+    def labelled(self) -> bool:
+        """Whether there are classes to count."""
+        return (DATA / self.data / "val.txt").exists()
+
+    @property
+    def metric(self) -> str:
+        """What is counted: top-1, mAP, or nothing."""
+        return "top-1" if self.labelled else "mAP" if self.decoder else ""
+
+    @property
+    def float_file(self) -> Path:
+        """The file that all tools start from."""
+        return fixed(MODELS / f"{self.file}.onnx", self.shape, FOLDER / f"{self.name}.float.onnx")
+
+    def calibration(self, count: int) -> list[Array]:
+        """Samples to calibrate with."""
+        folder = DATA / self.data / ("calib" if self.labelled else "images")
+        most = count if self.labelled else min(count, COCO_CALIBRATION)
+        return [self._read(path) for path in sorted(folder.iterdir())[:most]]
+
+    def measured(self, count: int) -> list[Case]:
+        """Other samples, evenly spread over those that there are."""
+        folder = DATA / self.data
+        if self.labelled:
+            pairs = [line.split() for line in (folder / "val.txt").read_text().splitlines() if line.strip()]
+            cases = [self._case(folder / "val" / name, int(label)) for name, label in pairs]
+        else:
+            entries = sorted(yolo(Place(folder)).entries, key=lambda entry: entry.name)[COCO_CALIBRATION:]
+            cases = [self._case(entry.path, -1, entry.truth) for entry in entries if entry.path is not None]
+        count = min(count, len(cases))
+        return [cases[k * len(cases) // count] for k in range(count)]
+
+    def found(self, case: Case, outputs: Mapping[str, Array]) -> dict[str, Any]:
+        """What a detector's outputs say about a picture, in the form that `CocoPrecision` counts."""
+        assert case.path is not None
+        with Image.open(case.path) as picture:
+            view = View(picture.height, picture.width, self.shape, self.preprocess)
+        decoder = Decoder.parse(self.decoder)
+        seen = Observation(
+            case.path.name, outputs, case.boxes, view=view,
+            detections=lambda: decoder.detect(outputs, view, case.path.name if case.path else ""),
+        )  # fmt: skip
+        return CocoPrecision().observe(seen)
+
+    def _case(self, path: Path, label: int, boxes: Boxes | None = None) -> Case:
+        return Case(lambda: self._read(path), label, boxes, path)
+
+    def _read(self, path: Path) -> Array:
+        return load_image(with_text(path) if self.text else path, self.preprocess, self.shape)
+
+
+def with_text(path: Path) -> Path:
+    """A picture with a few words on it, the same ones each time."""
+    target = FOLDER / "text" / f"{path.stem}.png"
+    if target.exists():
+        return target
+    rng = np.random.default_rng(crc32(path.name.encode()))
+    picture = Image.open(path).convert("RGB")
+    draw = ImageDraw.Draw(picture)
+    for _ in range(6):
+        word = "".join(rng.choice(list(ascii_letters + digits), rng.integers(4, 12)))
+        font = ImageFont.load_default(int(rng.integers(picture.height // 16, picture.height // 7)))
+        x, y = rng.random() * 0.6 * picture.width, rng.random() * 0.85 * picture.height
+        colours = [tuple(int(c) for c in rng.integers(0, 256, 3)) for _ in range(2)]
+        draw.text((x, y), word, colours[0], font, stroke_width=2, stroke_fill=colours[1])
+    target.parent.mkdir(parents=True, exist_ok=True)
+    picture.save(target)
+    return target
+
+
+_MEAN, _SCALE = (123.675, 116.28, 103.53), (1 / 58.395, 1 / 57.12, 1 / 57.375)
+_CROPPED: dict[str, Any] = {"resize": (256, 256), "keep_aspect_ratio": True, "interpolation": "bicubic"}
+_LETTERBOX: dict[str, Any] = {
+    "keep_aspect_ratio": True,
+    "pad_value": 114,
+    "pad_type": "corner",
+    "pixel_format": "bgr",
+}
+
+NETWORKS = {
+    network.name: network
+    for network in (
+        Network(
+            "mobilenet_v2", "mobilenet_v2", (1, 3, 224, 224), "imagenet",
+            Preprocess(mean=_MEAN, scale=_SCALE, **_CROPPED),
+        ),
+        Network(
+            "squeezenet", "squeezenet_v1.1", (1, 3, 227, 227), "imagenet",
+            Preprocess(mean=(104.0, 117.0, 123.0), pixel_format="bgr", **_CROPPED),
+        ),
+        Network(
+            "resnet20", "cifar10_resnet20", (1, 3, 32, 32), "cifar10", Preprocess(mean=_MEAN, scale=_SCALE)
+        ),
+        Network(
+            "yolox_nano", "yolox_nano", (1, 3, 416, 416), "coco", Preprocess(**_LETTERBOX), decoder="yolox:activated=1"
+        ),
+        Network(
+            "fastestdet", "fastestdet", (1, 3, 352, 352), "coco",
+            Preprocess(pixel_format="bgr", scale=(1 / 255,)), decoder="fastestdet",
+        ),
+        Network(
+            "ultraface", "ultraface_rfb_320", (1, 3, 240, 320), "coco", Preprocess(mean=(127.0,), scale=(1 / 128,))
+        ),
+        Network("yunet", "yunet_n_320", (1, 3, 320, 320), "coco", Preprocess(pixel_format="bgr")),
+        Network(
+            "ppocr_det", "ppocrv3_text_det", (1, 3, 320, 320), "coco", Preprocess(mean=_MEAN, scale=_SCALE), text=True
+        ),
+    )
+}  # fmt: skip

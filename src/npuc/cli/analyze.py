@@ -1,0 +1,272 @@
+"""Find out which layers of an integer network hurt, and why.
+
+The network is quantized as 'npuc quantize' would do it with the same options, or given with --quantized. Every rounding is
+tried by itself, and what it costs at the outputs is told in sentences, the worst first, each with what to try. --hybrid
+writes a configuration with more bits for the layers that cost most, to be edited and given to 'npuc quantize --config'.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from npuc.cli import calibration_data as given
+from npuc.cli import options
+from npuc.cli import quantization as quant
+from npuc.cli.console import Printer, progress
+from npuc.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from npuc.ir import Graph
+    from npuc.quant.analysis import Analysis, Hybrid
+    from npuc.quant.analysis.measurements import TensorMeasure
+    from npuc.quant.config import Level, QuantizationConfig
+    from npuc.quant.scheme import Scheme
+    from npuc.target import Target
+
+_PICTURES = 6
+"""Histograms that --plot draws if none is asked for."""
+
+
+def command(
+    model: options.Model,
+    data: given.Data = None,
+    random: given.Random = False,
+    quantized: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.mlir", help="The integer network, in place of quantizing the model here."),
+    ] = None,
+    table: quant.Table = None,
+    method: quant.Method = None,
+    tune: quant.Tune = True,
+    preprocess: given.Preprocess = None,
+    annotations: given.Annotations = None,
+    max_count: given.MaxCount = None,
+    seed: given.Seed = None,
+    scheme: quant.Scheme = None,
+    config: quant.Config = None,
+    keep_float: quant.KeepFloat = None,
+    first_last: quant.FirstLast = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE.yaml", help="Use the arithmetic of a target.")
+    ] = None,
+    force_float: quant.ForceFloat = False,
+    input_shape: options.InputShapes = None,
+    weights: options.Weights = None,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Tell only so many findings; 0 is all.")] = 10,
+    hybrid: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.yaml", help="Write a configuration with more bits for the layers that cost most."
+        ),
+    ] = None,
+    histogram: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LAYER", help="Print the histogram of a tensor's values; repeatable."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.svg", help="Draw the histograms, of the worst tensors if none is asked for."
+        ),
+    ] = None,
+    threads: quant.Threads = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Run the command."""
+    from npuc.files import existing_model, writable, write_atomically
+    from npuc.quant.analysis import analyze, hybrid_yaml, suggest
+    from npuc.quant.analysis.histogram import svg_histograms, text_histogram
+    from npuc.target import load_target
+
+    printer = Printer(quiet, as_json)
+    begun = time.perf_counter()
+    existing_model(model)
+    for path in (hybrid, plot):
+        if path is not None:
+            writable(path)
+    if quantized is not None and (table is not None or method is not None):
+        raise UsageError(
+            "--quantized brings its own ranges", fix="Leave out --table and --method, or --quantized"
+        )
+    asked = quant.Asked(
+        table, None if table else data, random and not table, method, tune, preprocess, annotations, max_count,
+        seed, False, scheme, config, keep_float, first_last, threads,
+    )  # fmt: skip
+    asked.check()
+    machine = load_target(target) if target else None
+    imported = input_shape or weights
+    shapes = options.import_options(model, input_shape or [], None, None, {}, weights) if imported else None
+    pair = _networks(printer, model, quantized, asked, machine, shapes, force_float)
+    source = given.source(pair.source, data, random, preprocess, annotations, max_count, seed)
+    with progress(printer, "analysing", pair.roundings) as step:
+        found = analyze(
+            pair.source, pair.made, source, pair.scheme_of, threads=threads, warn=printer.note, step=step
+        )
+    pictured = [found.tensor(name) for name in histogram or []]
+    result, written = found.as_json(), []
+    if plot is not None:
+        with write_atomically(plot) as out:
+            out.write(svg_histograms(pictured or _worst(found)).encode())
+        written.append(f"picture written to {plot}")
+    if hybrid is not None:
+        suggested = suggest(found.measurements, _possible(machine))
+        promise = _promise(suggested)
+        comments = [
+            f"layers of {model.name} that are worth more bits: edit this, then 'npuc quantize {model.name} --config "
+            f"{hybrid.name}' with the data and target of before",
+            promise,
+        ]
+        text = hybrid_yaml(suggested, found.measurements, pair.config, pair.beyond(), comments)
+        with write_atomically(hybrid) as out:
+            out.write(text.encode())
+        written.append(f"{hybrid}: {promise}")
+        result["hybrid"] = {
+            "file": str(hybrid),
+            "layers": dict(suggested.layers),
+            "expected_sqnr": suggested.expected,
+        }
+    seconds = time.perf_counter() - begun
+    printer.say(f"{model}: {found.measurements.samples} samples, {seconds:.1f} s")
+    _tell(printer, found, limit)
+    for tensor in pictured:
+        printer.say()
+        printer.say(text_histogram(tensor))
+    for line in written:
+        printer.say(line)
+    printer.result(result)
+
+
+def _worst(found: Analysis) -> list[TensorMeasure]:
+    """The tensors of the worst findings."""
+    known = {tensor.name: tensor for tensor in found.measurements.tensors}
+    names = dict.fromkeys(finding.layer for finding in found.findings)
+    return [known[name] for name in names if name in known][:_PICTURES]
+
+
+def _promise(hybrid: Hybrid) -> str:
+    count = len(hybrid.layers)
+    if not count:
+        return "no layer costs so much that more bits for it would be worth it"
+    layers = f"{count} layer{'s' * (count != 1)}"
+    return f"{layers} with more bits: the outputs should get from {hybrid.before:.1f} to about {hybrid.expected:.1f} dB"
+
+
+def _possible(target: Target | None) -> Callable[[Scheme], bool]:
+    """Whether a machine has the types of a scheme."""
+    from npuc.quant.from_target import fitted, misfit
+
+    return lambda scheme: target is None or misfit(fitted(scheme, target), target) is None
+
+
+@dataclass(frozen=True, eq=False)
+class _Pair:
+    """A float network, the integer one made of it, and what was asked for."""
+
+    source: Graph
+    made: Graph
+    config: QuantizationConfig
+    asked_of: Callable[[Any], Scheme | None]
+    scheme_of: Callable[[Any], Scheme | None]
+    """What its layers really got."""
+
+    @property
+    def roundings(self) -> int:
+        """About how many roundings there are to try."""
+        from npuc.quant.layers import integer_layers
+        from npuc.quant.mixed_precision.sensitivity import tensor_types
+
+        return len(tensor_types(self.made)) + len(integer_layers(self.source, self.made, self.scheme_of))
+
+    def beyond(self) -> dict[str, Level]:
+        """What layers got beyond what was asked for: quantization that looks at its result gives some 16 bits."""
+        from npuc.ir import result_names
+        from npuc.quant.analysis.levels import Change
+
+        found: dict[str, Level] = {}
+        for op in self.source.ops:
+            old, new = self.asked_of(op), self.scheme_of(op)
+            if old is not None and new is not None and old != new:
+                found[result_names(op)[0]] = Change(old, new).level
+        return found
+
+
+def _networks(
+    printer: Printer,
+    model: Path,
+    quantized: Path | None,
+    asked: quant.Asked,
+    machine: Target | None,
+    shapes: Any,
+    force_float: bool,
+) -> _Pair:
+    """Quantize as the options say, or load what was quantized."""
+    from npuc.flow import network_to_quantize, schemes_of
+    from npuc.quant.prequantized import Prequantized, is_quantized
+
+    graph = network_to_quantize(model, shapes, force_float=force_float)
+    own = is_quantized(graph)
+    if quantized is None:
+        done = quant.quantized(
+            printer, model, graph, replace(asked, data=None, random=False) if own else asked, machine
+        ).quantized
+        config = asked.wanted(done.source)
+        if own:
+            return _Pair(done.source, done.graph, config, done.scheme_of, done.scheme_of)
+        return _Pair(done.source, done.graph, config, schemes_of(graph, config, machine), done.scheme_of)
+    made = _integer_network(quantized)
+    source = Prequantized(graph).graph if own else graph
+    beside = quantized.with_suffix(".quant.yaml")
+    if asked.config is None and asked.scheme is None and machine is None and beside.is_file():
+        # What 'npuc quantize' wrote about it.
+        asked = replace(asked, config=beside)
+    config = asked.wanted(source)
+    scheme_of = schemes_of(source, config, machine)
+    return _Pair(source, made, config, scheme_of, scheme_of)
+
+
+def _integer_network(path: Path) -> Graph:
+    from npuc.files import existing_model
+    from npuc.flow import load_model
+    from npuc.frontend.sniff import describe_content
+    from npuc.quant.report import is_integer
+
+    existing_model(path)
+    made = load_model(path) if describe_content(path).kind == "mlir" else None
+    if made is None or not is_integer(made):
+        raise UsageError(
+            f"{path} is not an integer network in npuc's own form",
+            fix="Give the .mlir file that 'npuc quantize' wrote",
+        )
+    return made
+
+
+def _tell(printer: Printer, found: Analysis, limit: int) -> None:
+    from npuc.quant.analysis.finding import percent
+
+    for sentence in found.summary():
+        printer.say(sentence)
+    shown = found.findings[:limit] if limit else found.findings
+    for number, finding in enumerate(shown, 1):
+        cost = f", {percent(finding.severity)} of the noise" if finding.severity > 0 else ""
+        printer.say()
+        printer.say(f"{number}. {finding.layer}: {finding.kind}{cost}")
+        printer.say(f"   {finding.words[0].upper()}{finding.words[1:]}.")
+        printer.say(f"   Try: {finding.remedy}.")
+    if len(shown) < len(found.findings):
+        printer.say()
+        printer.say(f"{len(shown)} of {len(found.findings)} findings; --limit 0 tells all")
+    plan = found.plan()
+    if plan:
+        printer.say()
+        printer.say("What to try first:")
+        for kind, severity, words in plan:
+            printer.say(f"  {percent(severity):>6}  {kind}: {words}")

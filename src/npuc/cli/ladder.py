@@ -1,0 +1,239 @@
+"""The options of commands that climb the ladder of accuracy, and what they print on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from npuc.cli.console import Printer, json_text, shorten
+from npuc.errors import MissingExtraError, UsageError
+
+if TYPE_CHECKING:
+    from npuc.evaluate.data import Place
+    from npuc.ir import Graph
+    from npuc.quant.ladder.goal import Climb, Goal
+    from npuc.quant.ladder.run import Wish
+
+_POINTS = 8
+"""Points of the frontier that are measured for a picture of it."""
+
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="PATH",
+        help="A folder of pictures, .npy or .npz files, one such file, or a list file with one sample a line; with "
+        "--accuracy-drop a labelled data set, as for 'npuc eval'.",
+    ),
+]
+Calib = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH",
+        help="Typical data to calibrate with, where --data is labelled data; else the same as --data.",
+    ),
+]
+Ladder = Annotated[
+    str | None,
+    typer.Option(
+        metavar="all|default|STEP,...",
+        help="Steps that lose less accuracy, each kept if it helps: equalize, smooth, gptq, round, mixed.",
+    ),
+]
+TorchDevice = Annotated[
+    str | None, typer.Option(metavar="cpu|cuda", help="Where the step 'round' computes.  [default: cpu]")
+]
+AccuracyDrop = Annotated[
+    float | None,
+    typer.Option(
+        metavar="LOSS",
+        min=0.0,
+        help="Climb until the metric loses no more than this (shares: points) on the labelled --data, at the fewest cycles.",
+    ),
+]
+Metric = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME[:OPTION=VALUE]", help="What may be lost; see 'npuc eval'.  [default: by the data set]"
+    ),
+]
+Decoding = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND[:NAME=VALUE,...]", help="How outputs become boxes, for the metric; see 'npuc eval'."
+    ),
+]
+EvalCount = Annotated[
+    int | None, typer.Option(min=1, help="Measure on at most so many of the labelled samples.")
+]
+Frontier = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.svg|FILE.json", help="Write the accuracy over the cycles of all that was measured."
+    ),
+]
+
+
+@dataclass
+class Climbing:
+    """What the options say about the ladder, and the way that was taken."""
+
+    ladder: str | None = None
+    torch_device: str | None = None
+    accuracy_drop: float | None = None
+    metric: str | None = None
+    postprocess: str | None = None
+    eval_count: int | None = None
+    frontier: Path | None = None
+    path: list[dict[str, Any]] = field(default_factory=list)
+    """For the result as JSON."""
+
+    def given(self) -> dict[str, Any]:
+        """The options by their names."""
+        return {
+            f"--{name.replace('_', '-')}": value
+            for name, value in vars(self).items()
+            if name != "path" and value is not None
+        }
+
+    @property
+    def asked(self) -> bool:
+        """Whether there is anything to climb."""
+        return self.accuracy_drop is not None or self.ladder not in (None, "default")
+
+    def check(self) -> None:
+        """Mistakes that can be told before any work."""
+        from npuc.files import writable
+
+        if self.accuracy_drop is None:
+            for name in ("--metric", "--postprocess", "--eval-count", "--frontier"):
+                if name in self.given():
+                    raise UsageError(
+                        f"{name} goes with --accuracy-drop", fix="Add --accuracy-drop LOSS, such as 0.5"
+                    )
+        if self.torch_device is not None and not self.asked:
+            raise UsageError("--torch-device goes with --ladder or --accuracy-drop")
+        if self.frontier is not None:
+            if self.frontier.suffix not in (".svg", ".json"):
+                raise UsageError(
+                    f"--frontier '{self.frontier}' is neither an .svg nor a .json file",
+                    fix="Name it FILE.svg",
+                )
+            writable(self.frontier)
+        self._check_device()
+        self._steps()
+        if self.metric is not None:
+            from npuc.evaluate.measuring import parse_metric
+
+            parse_metric(self.metric)
+
+    def _check_device(self) -> None:
+        name = self.torch_device
+        if name is None or name == "cpu":
+            return
+        kind, _, number = name.partition(":")
+        if kind != "cuda" or (number and not number.isdigit()):
+            raise UsageError(f"--torch-device cannot be '{name}'", fix="It is cpu, cuda or cuda:N")
+        try:
+            import torch
+        except ImportError as error:
+            raise MissingExtraError(
+                "--torch-device needs torch", fix="Install npuc with its extra 'torch'"
+            ) from error
+        if not torch.cuda.is_available() or int(number or 0) >= torch.cuda.device_count():
+            raise UsageError(
+                f"there is no '{name}' here", fix="Leave --torch-device out to compute on the CPU"
+            )
+
+    def _steps(self) -> tuple[str, ...] | None:
+        from npuc.quant.ladder.run import Wish
+
+        if self.ladder is None or self.ladder == "default":
+            return None
+        return Wish.names(self.ladder)
+
+    def wish(
+        self,
+        printer: Printer,
+        graph: Graph,
+        data: Place | None,
+        machine: str,
+        *,
+        preprocess: str | None,
+        workers: int | None,
+    ) -> Wish:
+        """What the ladder is asked for; measures the float network if there is a goal."""
+        from npuc.quant.ladder.run import Wish
+
+        steps, device = self._steps(), self.torch_device or "cpu"
+        if self.accuracy_drop is None or data is None:
+            return Wish(steps, device, report=lambda rung: self._say(printer, rung, None))
+        from npuc.evaluate.goal import accuracy_goal
+
+        goal = accuracy_goal(
+            graph,
+            data,
+            self.accuracy_drop,
+            self.metric,
+            max_count=self.eval_count,
+            preprocess=preprocess,
+            postprocess=self.postprocess,
+            workers=workers,
+            warn=printer.note,
+        )
+        printer.say(
+            f"  {'goal':8} {goal.metric} {goal.exact:.2f} in float, at most {goal.drop:g}{goal.unit} less"
+        )
+        return Wish(
+            steps,
+            device,
+            goal,
+            points=_POINTS if self.frontier is not None else 0,
+            report=lambda rung: self._say(printer, rung, goal),
+            finished=self._drawn(printer, goal, machine),
+        )
+
+    def _say(self, printer: Printer, rung: Any, goal: Goal | None) -> None:
+        from npuc.quant.ladder.climb import Rung
+        from npuc.quant.ladder.goal import Stop
+
+        if isinstance(rung, Stop) and goal is not None:
+            cycles = "does not compile" if rung.cycles is None else f"{rung.cycles:,} cycles"
+            verdict = "enough" if rung.met else "not enough"
+            printer.say(
+                f"  {'ladder':8} {shorten(rung.words, 60)}: {goal.metric} {rung.figure:.2f} ({0.0 - rung.lost:+.2f}), {cycles}, "
+                f"{rung.sqnr:.2f} dB, {verdict} ({rung.seconds:.1f} s)"
+            )
+            known = ("words", "figure", "lost", "met", "cycles", "seconds", "sqnr")
+            self.path.append({name: getattr(rung, name) for name in known})
+            return
+        printer.say(f"  {'ladder':8} {rung}")
+        if isinstance(rung, Rung):
+            self.path.append(vars(rung))
+
+    def _drawn(self, printer: Printer, goal: Goal, machine: str) -> Callable[[Climb], None]:
+        def draw(climb: Climb) -> None:
+            best = climb.best
+            printer.say(
+                f"  {'chosen':8} {best.words}: {goal.metric} {best.figure:.2f}, {best.cycles or 0:,} cycles on {machine}"
+            )
+            if self.frontier is None:
+                return
+            from npuc.files import write_atomically
+            from npuc.quant.mixed_precision.drawing import frontier_data, frontier_svg
+
+            svg = self.frontier.suffix == ".svg"
+            text = (
+                frontier_svg(climb, goal, machine)
+                if svg
+                else json_text(frontier_data(climb, goal, machine)) + "\n"
+            )
+            with write_atomically(self.frontier) as out:
+                out.write(text.encode())
+            printer.say(f"  {'frontier':8} {self.frontier}")
+
+        return draw

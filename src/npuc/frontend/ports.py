@@ -1,0 +1,111 @@
+"""What users say about the inputs of a network, which means the same in every format: shapes, cuts, fixed values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from npuc.errors import DynamicShapeError, ResourceLimitError, UnknownTensorError, UsageError
+from npuc.frontend.support import MAX_ELEMENTS
+from npuc.ir import DType
+
+Array = np.ndarray[Any, Any]
+_MAX_CONSTANT = 1 << 24
+
+
+def check_inputs(inputs: Sequence[str], shapes: Iterable[str], constants: Collection[str]) -> None:
+    """Inputs are all different, no constant is one of them, and what has a shape is one or the other."""
+    if len(set(inputs)) != len(inputs):
+        raise UsageError("--inputs: an input is given twice")
+    for name in inputs:
+        if name in constants:
+            raise UsageError(
+                f"'{name}' is given to both --inputs and --constant", fix="Leave one of them out"
+            )
+    for name in shapes:
+        if name not in inputs and name not in constants:
+            raise UnknownTensorError(
+                f"--input-shape: there is no input '{name}'", fix=f"The inputs are: {', '.join(inputs)}"
+            )
+
+
+def input_shape(
+    name: str, declared: Sequence[int] | None, asked: Sequence[int] | None, notes: list[str]
+) -> tuple[int, ...]:
+    """The static shape of an input: as asked, or as declared with a batch of 1 where that is open (-1)."""
+    if asked is not None:
+        shape = tuple(asked)
+        check_rank(name, declared, shape)
+        for axis, (old, new) in enumerate(zip(declared or (), shape, strict=False)):
+            if old not in (-1, new) and axis:
+                raise UsageError(
+                    f"--input-shape: axis {axis} of '{name}' is {old} in the model, not {new}",
+                    fix="Only sizes that the model leaves open can be chosen",
+                )
+    elif declared is None:
+        raise DynamicShapeError(
+            f"npuc compiles static shapes, and the model does not state the one of '{name}'",
+            fix=f"Add --input-shape '{name}=1,224,224,3' with the sizes that it has",
+        )
+    else:
+        shape = tuple(declared)
+        if shape and shape[0] == -1:
+            shape = (1, *shape[1:])
+            notes.append(
+                f"the batch of the input '{name}' is open, and was taken as 1 (--input-shape changes it)"
+            )
+        if -1 in shape:
+            words = ",".join("?" if size == -1 else str(size) for size in shape)
+            raise DynamicShapeError(
+                f"npuc compiles static shapes, and the input '{name}' has the shape {words}",
+                fix=f"Add --input-shape '{name}={words.replace('?', '64')}' with the sizes that it has",
+            )
+    return possible_shape(name, shape)
+
+
+def check_rank(name: str, declared: Sequence[int] | None, asked: Sequence[int]) -> None:
+    """An asked shape has as many axes as the model says."""
+    if declared is not None and len(declared) != len(asked):
+        raise UsageError(
+            f"--input-shape: '{name}' has {len(declared)} axes, not {len(asked)}",
+            fix=f"In the model its shape is {list(declared)}",
+        )
+
+
+def possible_shape(name: str, shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of an input, unless no tensor could have it."""
+    if any(size < 0 for size in shape) or prod(shape) > MAX_ELEMENTS:
+        raise ResourceLimitError(f"the input '{name}' has the impossible shape {list(shape)}")
+    return tuple(shape)
+
+
+_TRUTH = {"true": 1.0, "false": 0.0}
+
+
+def input_constant(name: str, text: str, shape: Sequence[int] | None, dtype: DType) -> Array:
+    """The value of an input that becomes a constant: one number for all elements, or one for each; open sizes are 1."""
+    words = [word.strip().lower() for word in text.split(",")]
+    try:
+        array = np.array([_TRUTH[word] if word in _TRUTH else float(word) for word in words], np.float64)
+    except ValueError as error:
+        raise UsageError(
+            f"--constant {name}={text[:80]}: these are not numbers",
+            fix=f"Write it like --constant {name}=0, or {name}=1,2,3 for every element",
+        ) from error
+    with np.errstate(invalid="ignore"):
+        array = array.astype(dtype.numpy)
+    if shape is None:
+        return array.reshape(()) if array.size == 1 else array
+    wanted = tuple(1 if size == -1 else size for size in shape)
+    count = prod(possible_shape(name, wanted))
+    if count > _MAX_CONSTANT:
+        raise ResourceLimitError(f"the input '{name}' has the shape {list(wanted)}, too large for a constant")
+    if array.size not in (1, count):
+        raise UsageError(
+            f"--constant {name}: {array.size} numbers for the shape {list(wanted)}",
+            fix=f"Give one number, or {count}",
+        )
+    return np.broadcast_to(array.reshape(-1)[0], wanted).copy() if array.size == 1 else array.reshape(wanted)

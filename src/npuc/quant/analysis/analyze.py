@@ -1,0 +1,213 @@
+"""The analysis as a whole: data in, findings out, worst first, and what to do about them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from npuc.calib.collection import collect
+from npuc.calib.samples import batch_size
+from npuc.calib.sources import Data, Source, open_data
+from npuc.errors import CalibrationDataError, UsageError
+from npuc.ir import Graph
+from npuc.quant.analysis import (
+    bias_shift,
+    clipping,
+    inherited,
+    outliers,
+    resolution,
+    rounding,
+    weight_spread,
+)
+from npuc.quant.analysis.finding import Finding, percent
+from npuc.quant.analysis.measurements import Measurements, TensorMeasure, WeightMeasure, decibels
+from npuc.quant.analysis.measuring import COMPARED, all_channels, measure
+from npuc.quant.prequantized import integer_types
+from npuc.quant.scheme import Scheme
+
+Array = np.ndarray[Any, Any]
+SchemeOf = Callable[[Any], Scheme | None]
+
+LEVERS = {
+    clipping.KIND: "wider ranges: '--method max', or calibration on more typical data",
+    outliers.CHANNELS: "'--ladder smooth', then '--ladder equalize'",
+    outliers.VALUES: "ranges that clip: '--method percentile' or '--method mse'",
+    weight_spread.SPREAD: "'--ladder equalize', or a scale for each channel",
+    weight_spread.WEIGHTS: "'--ladder round' or '--ladder gptq'; more bits for weights (--hybrid)",
+    bias_shift.KIND: "bias correction (leave out --no-tune), on more data",
+    resolution.KIND: "narrower ranges: calibration on data like this",
+    rounding.KIND: "16 bits for a few layers: --hybrid FILE.yaml, then 'npuc quantize --config FILE.yaml'",
+}
+"""Kind of finding to what helps against all of its kind."""
+_LEAST = 0.01
+"""Findings that account for less of the noise than this are not told."""
+_STANDS_OUT = 0.05
+_CLOSE = 30.0
+"""Decibels of the outputs above which labels and boxes hardly change."""
+_EXPLAINED = 0.5
+"""The part of what a tensor costs that a finding has to account for, so that no other word is needed."""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What hurts an integer network."""
+
+    measurements: Measurements
+    findings: tuple[Finding, ...]
+    """The worst first."""
+
+    def summary(self) -> list[str]:
+        """A few sentences on the network as a whole."""
+        found = self.measurements
+        if found.separate <= 0:
+            return ["Rounding disturbs no float output of this network: there is nothing to find."]
+        tensors = sum(one.noise for one in found.tensors) / found.separate
+        words = [
+            f"The outputs are {decibels(found.output_noise):.1f} dB from float; the roundings of {len(found.tensors)} "
+            f"tensors and the weights of {len(found.weights)} layers, tried one at a time, add up to "
+            f"{decibels(found.separate):.1f} dB. Tensors make {percent(tensors)} of that noise, weights "
+            f"{percent(1 - tensors)}."
+        ]
+        costs: list[TensorMeasure | WeightMeasure] = [*found.tensors, *found.weights]
+        noises = sorted((one.noise for one in costs), reverse=True)
+        half = int(np.searchsorted(np.cumsum(noises), found.separate / 2)) + 1
+        words.append(f"Half of it comes from {half} of these {len(noises)} roundings.")
+        if decibels(found.output_noise) >= _CLOSE:
+            words.append("That is close to float: shares below are shares of little.")
+        if not any(finding.severity >= _STANDS_OUT for finding in self.findings):
+            words.append(
+                f"No layer stands out: the worst rounding makes {percent(noises[0] / found.separate)}. What is left is "
+                "the price of the types: '--ladder round', 16 bits all over ('--scheme int16'), or more calibration data."
+            )
+        return words
+
+    def plan(self) -> list[tuple[str, float, str]]:
+        """(kind, the part of the noise, what helps), the most promising first."""
+        totals: dict[str, float] = {}
+        for finding in self.findings:
+            if finding.severity > 0:
+                totals[finding.kind] = totals.get(finding.kind, 0.0) + finding.severity
+        ranked = sorted(totals.items(), key=lambda item: -item[1])
+        return [(kind, severity, LEVERS[kind]) for kind, severity in ranked]
+
+    def tensor(self, name: str) -> TensorMeasure:
+        """A tensor by its name or its layer's; `UsageError` if there is none that has integers of its own."""
+        for one in self.measurements.tensors:
+            if name in (one.name, one.layer):
+                return one
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, [one.name for one in self.measurements.tensors], 3, 0.3)
+        raise UsageError(
+            f"there is no tensor '{name}' with integers of its own",
+            fix=f"Did you mean {' or '.join(map(repr, near))}?" if near else "Take a name of the findings",
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, in plain values."""
+        found = self.measurements
+        return {
+            "output_sqnr": decibels(found.output_noise),
+            "separate_sqnr": decibels(found.separate),
+            "samples": found.samples,
+            "summary": self.summary(),
+            "findings": [finding.as_json() for finding in self.findings],
+            "plan": [{"kind": k, "severity": s, "remedy": words} for k, s, words in self.plan()],
+            "tensors": [_tensor_json(one, found) for one in found.tensors],
+            "weights": [
+                {
+                    "layer": one.name,
+                    "kind": one.kind,
+                    "share": found.share(one.noise),
+                    "share_of_shift": found.share(one.shifted),
+                    "shift": one.shift,
+                }
+                for one in found.weights
+            ],
+        }
+
+
+def _tensor_json(one: TensorMeasure, found: Measurements) -> dict[str, Any]:
+    values = one.values
+    return {
+        "name": one.name,
+        "layer": one.layer,
+        "kind": one.kind,
+        "type": values.type.dtype.name,
+        "range": [values.low, values.high],
+        "seen": [values.statistics.min, values.statistics.max],
+        "share": found.share(one.noise),
+        "clipped": values.clipped,
+        "clipping_part": values.clipping_part,
+        "range_use": values.use,
+        "entropy_bits": values.entropy,
+        "entropy": one.entropy,
+        "kurtosis": values.kurtosis,
+        "accumulated": None if one.accumulated is None else asdict(one.accumulated),
+        "isolated": None if one.isolated is None else asdict(one.isolated),
+    }
+
+
+def analyze(
+    source: Graph,
+    made: Graph,
+    data: Data | Source,
+    scheme_of: SchemeOf | None = None,
+    *,
+    threads: int | None = None,
+    warn: Callable[[str], None] | None = None,
+    step: Callable[[], None] = lambda: None,
+) -> Analysis:
+    """What hurts an integer network, and why.
+
+    `source` is the float network that it was made of, `scheme_of` what its layers got (without it, the default scheme).
+
+    Example: `analyze(done.source, done.graph, "images/", done.scheme_of).findings[0].words`.
+    """
+    if not integer_types(made):
+        raise UsageError(
+            "the network has no integers to analyse", fix="'npuc diff' compares networks of any other kind"
+        )
+    threads = threads or len(os.sched_getaffinity(0))
+    data = data if isinstance(data, Source) else open_data(source, data)
+    # Data often comes sorted, class by class: some of all of it is kept, not its beginning.
+    every = max(1, (data.total or 0) // ((batch_size(source) or 1) * COMPARED))
+    kept: list[Mapping[str, Array]] = []
+    batches = count()
+
+    def keep(inputs: Mapping[str, Array]) -> None:
+        if next(batches) % every == 0 and len(kept) < COMPARED:
+            kept.append({name: np.array(array) for name, array in inputs.items()})
+
+    statistics = collect(source, data, channels=all_channels(source), threads=threads, warn=warn, seen=keep)
+    if not kept:
+        raise CalibrationDataError("there is no sample to analyse with")
+    schemes = scheme_of or (lambda op: Scheme())
+    found = measure(source, made, schemes, statistics, kept, threads=threads, step=step)
+    return Analysis(found, tuple(findings(found)))
+
+
+def findings(found: Measurements) -> list[Finding]:
+    """All that can be said about a network, the worst first."""
+    causes = [
+        finding
+        for kind in (clipping, outliers, resolution, weight_spread)
+        for finding in kind.find(found)
+        if finding.severity >= _LEAST
+    ]
+    share = {tensor.name: found.share(tensor.noise) for tensor in found.tensors}
+    tensors = {
+        finding.layer
+        for finding in causes
+        if finding.kind in (clipping.KIND, outliers.CHANNELS, outliers.VALUES, resolution.KIND)
+        and finding.severity >= _EXPLAINED * share[finding.layer]
+    }
+    spread = {finding.layer for finding in causes if finding.kind == weight_spread.SPREAD}
+    effects = [*rounding.find(found, tensors), *bias_shift.find(found, spread)]
+    told = [finding for finding in (*causes, *effects) if finding.severity >= _LEAST]
+    return [*sorted(told, key=lambda finding: -finding.severity), *inherited.find(found)]

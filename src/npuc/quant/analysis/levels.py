@@ -1,0 +1,54 @@
+"""Changes to what a layer computes with, as a user would write them in a configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from npuc.quant.config import Level
+from npuc.quant.scheme import SCHEMES, Scheme
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a layer has, and what it should have."""
+
+    old: Scheme
+    new: Scheme
+
+    @property
+    def level(self) -> Level:
+        """What to write for the layer: the name of a scheme, or the fields that differ.
+
+        >>> Change(SCHEMES["int8"], SCHEMES["int16"]).level
+        'int16'
+        >>> Change(SCHEMES["int8"], Scheme(weight="i16")).level
+        {'weight': 'i16'}
+        """
+        named = next((name for name, known in SCHEMES.items() if known == self.new), None)
+        return named or {
+            field.name: getattr(self.new, field.name)
+            for field in dataclasses.fields(Scheme)
+            if getattr(self.new, field.name) != getattr(self.old, field.name)
+        }
+
+    def also(self, other: Change) -> Change:
+        """Both changes of one layer; both start from the same scheme."""
+        return Change(
+            self.old,
+            dataclasses.replace(
+                self.new,
+                **{
+                    field.name: getattr(other.new, field.name)
+                    for field in dataclasses.fields(Scheme)
+                    if getattr(other.new, field.name) != getattr(other.old, field.name)
+                },
+            ),
+        )
+
+    def __str__(self) -> str:
+        """The level in one line of YAML."""
+        level = self.level
+        if isinstance(level, str):
+            return level
+        return "{" + ", ".join(f"{key}: {value}" for key, value in level.items()) + "}"

@@ -1,0 +1,223 @@
+"""What is measured of an integer network, before anyone judges it.
+
+Everything that a finding needs is here: the values of a tensor against the range of its type, the weights of a layer
+against their integers, and what each rounding alone costs at the outputs. Noise is error over signal, so that
+noises of independent roundings add up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from npuc.calib.statistics import TensorStatistics
+from npuc.evaluate.layers import Figures
+from npuc.ir import Graph
+from npuc.ir.dtypes import QuantType
+from npuc.quant.analysis.levels import Change
+from npuc.quant.layers import IntegerLayer
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """The values of a tensor as its type holds them."""
+
+    type: QuantType
+    statistics: TensorStatistics
+    """Of the float tensor."""
+
+    @property
+    def low(self) -> float:
+        """The least real that the type holds."""
+        return (self.type.dtype.limits[0] - self.type.zero_point) * self.type.scale
+
+    @property
+    def high(self) -> float:
+        """The largest real that the type holds."""
+        return (self.type.dtype.limits[1] - self.type.zero_point) * self.type.scale
+
+    @property
+    def bits(self) -> int:
+        """Of the type."""
+        return 8 * self.type.dtype.itemsize
+
+    @cached_property
+    def _bins(self) -> tuple[Array, Array, Array]:
+        """The middles of the bins that hold values, their shares, and the integers that stand for them."""
+        counts = self.statistics.histogram.astype(np.float64)
+        held = counts > 0
+        middles = self.statistics.centers()[held]
+        least, most = self.type.dtype.limits
+        steps = np.clip(np.rint(middles / self.type.scale) + self.type.zero_point, least, most)
+        return middles, counts[held] / max(counts.sum(), 1.0), steps.astype(np.int64)
+
+    @cached_property
+    def _outside(self) -> Array:
+        middles, half = self._bins[0], self.type.scale / 2
+        outside: Array = (middles < self.low - half) | (middles > self.high + half)
+        return outside
+
+    @cached_property
+    def clipped(self) -> float:
+        """The share of values outside the range."""
+        return float(self._bins[1][self._outside].sum())
+
+    @cached_property
+    def errors(self) -> tuple[float, float]:
+        """Mean squared error: of the values outside the range, and of those inside, which are only rounded."""
+        middles, shares, steps = self._bins
+        lost = np.square(middles - (steps - self.type.zero_point) * self.type.scale) * shares
+        return float(lost[self._outside].sum()), float(lost[~self._outside].sum())
+
+    @property
+    def sqnr(self) -> float:
+        """Of the tensor as its type holds it, if it is exact before."""
+        power = self.statistics.square / max(self.statistics.count, 1)
+        return decibels(sum(self.errors) / power) if power > 0 else math.inf
+
+    @cached_property
+    def clipping_part(self) -> float:
+        """The part of the error that is due to clipping."""
+        clipping, rounding = self.errors
+        return clipping / (clipping + rounding) if clipping > 0 else 0.0
+
+    @cached_property
+    def entropy(self) -> float:
+        """Bits that the integers of the tensor carry, of those that the type has."""
+        _, shares, steps = self._bins
+        if not steps.size:
+            return 0.0
+        share = np.bincount(steps - steps.min(), weights=shares)
+        share = share[share > 0]
+        return float(max(0.0, -(share * np.log2(share)).sum()))
+
+    @property
+    def use(self) -> float:
+        """The part of the range that occurs; zero, which every range holds, counts as occurring."""
+        low = max(min(self.statistics.min, 0.0), self.low)
+        high = min(max(self.statistics.max, 0.0), self.high)
+        return max(high - low, 0.0) / (self.high - self.low)
+
+    @cached_property
+    def kurtosis(self) -> float:
+        """Of the values: 3 for a normal distribution, more with rare large values."""
+        middles, shares, _ = self._bins
+        centred = middles - float(middles @ shares)
+        variance = float(np.square(centred) @ shares)
+        return float(centred**4 @ shares) / variance**2 if variance > 0 else 0.0
+
+    def magnitude_at(self, share: float) -> float:
+        """The magnitude that this share of the values does not exceed."""
+        counts = np.cumsum(self.statistics.magnitudes().astype(np.float64))
+        if not counts.size or counts[-1] == 0:
+            return 0.0
+        index = int(np.searchsorted(counts, share * counts[-1]))
+        return min((index + 1) * self.statistics.width, self.statistics.magnitude)
+
+    @cached_property
+    def channels(self) -> Array:
+        """The largest magnitude of each channel; empty if the tensor has none."""
+        low, high = self.statistics.channel_min, self.statistics.channel_max
+        if low is None or high is None:
+            return np.zeros(0)
+        sizes = np.maximum(np.abs(low), np.abs(high)).astype(np.float64)
+        return np.where(np.isfinite(sizes), sizes, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class TensorMeasure:
+    """One tensor that is rounded."""
+
+    name: str
+    layer: str
+    kind: str
+    """The op that makes it, or `input`."""
+    values: Values
+    noise: float
+    """At the outputs, if nothing but this tensor is rounded."""
+    accumulated: Figures | None
+    isolated: Figures | None
+    wide: Mapping[str, Change]
+    """What the layers that make and read it need for it to have 16 bits, by name; empty if it has them."""
+    joined: str = ""
+    """The concat whose scale it has, if it has no scale of its own."""
+
+    @property
+    def entropy(self) -> float:
+        """From 0 to 1, the part of the bits of its type that tell nothing about the float tensor: low is precise.
+
+        A tensor with the SQNR s has log2(1 + s) / 2 bits that do.
+        """
+        sqnr = self.values.sqnr if self.accumulated is None else self.accumulated.sqnr
+        told = math.log2(1 + 10 ** (min(sqnr, 300.0) / 10)) / 2
+        return min(1.0, max(0.0, 1 - told / self.values.bits))
+
+
+@dataclass(frozen=True, eq=False)
+class WeightMeasure:
+    """The weights and the bias of one layer."""
+
+    layer: IntegerLayer
+    kind: str
+    wide: Mapping[str, Change]
+    """What the layer needs for its weights to have more bits, by its name; empty if there are no more."""
+    random: float
+    """Noise at the outputs of the rounded weights alone, the means of the output channels kept."""
+    shifted: float
+    """Noise at the outputs of nothing but the shift of those means."""
+    shift: float
+    """The largest mean error of an output channel, in standard deviations of the layer's output."""
+
+    @property
+    def name(self) -> str:
+        """Of the layer's result."""
+        return self.layer.name
+
+    @property
+    def noise(self) -> float:
+        """At the outputs, of all that rounding these constants does."""
+        return self.random + self.shifted
+
+    @property
+    def reaches(self) -> Array:
+        """The largest weight of each output channel."""
+        axes = tuple(i for i in range(self.layer.weight.ndim) if i != self.layer.axis)
+        found: Array = np.abs(self.layer.weight).max(axis=axes, initial=0.0)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Measurements:
+    """All that is known about an integer network."""
+
+    source: Graph
+    tensors: tuple[TensorMeasure, ...]
+    weights: tuple[WeightMeasure, ...]
+    output_noise: float
+    """Of the integer network as a whole."""
+    samples: int
+
+    @cached_property
+    def separate(self) -> float:
+        """The sum of the noises of all roundings, measured one at a time."""
+        return sum(t.noise for t in self.tensors) + sum(w.noise for w in self.weights)
+
+    def share(self, noise: float) -> float:
+        """The part of all separate noises that this one is."""
+        return noise / self.separate if self.separate > 0 else 0.0
+
+
+def decibels(noise: float) -> float:
+    """The SQNR that a noise stands for.
+
+    >>> decibels(0.01)
+    20.0
+    """
+    return math.inf if noise <= 0 else -10 * math.log10(noise)

@@ -1,0 +1,271 @@
+"""Measuring an integer network: one pass for the values, one for the errors of layers, then one rounding at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from npuc.calib.collection import channel_axes
+from npuc.calib.samples import Batch
+from npuc.calib.statistics import Statistics
+from npuc.engine import FloatEngine, IntegerEngine
+from npuc.engine.rounded import relative_noise
+from npuc.engine.single import single_op
+from npuc.errors import CompareError
+from npuc.evaluate.layers import compare_layers
+from npuc.ir import Graph, Value, dtype_of, layer_name, result_names, shape_of, top, value_name
+from npuc.ir.definition import TopOp
+from npuc.ir.dtypes import QuantType
+from npuc.quant.analysis.levels import Change
+from npuc.quant.analysis.measurements import Measurements, TensorMeasure, Values, WeightMeasure
+from npuc.quant.layers import IntegerLayer, integer_layers
+from npuc.quant.lowering.registry import keeps_type
+from npuc.quant.mixed_precision.sensitivity import Probe, rounded_weights, tensor_types
+from npuc.quant.mixed_precision.units import Unit, find_units
+from npuc.quant.scheme import Scheme
+from npuc.quant.tuning import wider
+
+Array = np.ndarray[Any, Any]
+Sample = Mapping[str, Array]
+SchemeOf = Callable[[Any], Scheme | None]
+
+COMPARED = 16
+"""Samples that errors of layers are taken from; on every second one, roundings are tried one at a time."""
+_FEW = 4
+"""Samples that are too few to show a mean: then those that judge show it, too."""
+_FOREIGN = 0.5
+"""Weights of 8 bits or more that are further than this from the float ones, error over signal, are not theirs."""
+_LEAST_ACTIVE = 0.05
+"""A channel that its relu lets through less often than this is not shifted further."""
+
+
+def all_channels(graph: Graph) -> dict[str, int]:
+    """The axis of the channels of every tensor: that of the layer that reads it, or what is usual for its rank."""
+    known = channel_axes(graph)
+    values = [value for op in graph.ops if not isinstance(op, top.WeightOp) for value in op.results]
+    usual = {value_name(v): 1 if len(shape_of(v)) == 4 else -1 for v in (*graph.block.args, *values)}
+    return {name: known.get(name, axis) for name, axis in usual.items() if name}
+
+
+def measure(
+    source: Graph,
+    made: Graph,
+    scheme_of: SchemeOf,
+    statistics: Statistics,
+    samples: Sequence[Sample],
+    *,
+    threads: int = 1,
+    step: Callable[[], None] = lambda: None,
+) -> Measurements:
+    """Measure an integer network against the float one that it was made of; `step` is called after every rounding."""
+    types = tensor_types(made)
+    layers = integer_layers(source, made, scheme_of)
+    _same_network(layers)
+    batches = [Batch(sample) for sample in samples[:COMPARED]]
+    errors = {
+        entry.name: entry for entry in compare_layers(source, made, batches, isolated=True, threads=threads)
+    }
+    probe = Probe.of(source, samples[:COMPARED:2], threads)
+    units = {value: unit for unit in find_units(source, types) for value in unit.values}
+    tensors = []
+    for value in rounded_tensors(source, types):
+        name = value_name(value)
+        if name not in statistics or not statistics[name].count:
+            continue
+        op = value.owner if isinstance(value.owner, TopOp) else None
+        error = errors.get(name)
+        noise = probe.tensors([Unit((value,), (value,), (), (), ())], types)[0]
+        tensors.append(
+            TensorMeasure(
+                name=name,
+                layer=layer_name(op) if op is not None else name,
+                kind=op.name.removeprefix("top.") if op is not None else "input",
+                values=Values(types[name], statistics[name]),
+                noise=noise,
+                accumulated=error.accumulated if error is not None else None,
+                isolated=error.isolated if error is not None else None,
+                wide=_wide(source, units[value], scheme_of) if types[name].dtype.itemsize == 1 else {},
+                joined=_joined(value, types),
+            )
+        )
+        step()
+    weights = []
+    rest = samples[1:COMPARED:2]
+    shifts = _shifts(source, made, layers, rest if len(rest) >= _FEW else samples, threads)
+    for layer in layers:
+        weights.append(_weights(probe, layer, shifts[layer.name]))
+        step()
+    engine = IntegerEngine(made, threads=threads)
+    outputs = [port.name for port in source.outputs]
+    found = [[np.asarray(values[name]) for name in outputs] for values in map(engine.run, probe.samples)]
+    return Measurements(
+        source, tuple(tensors), tuple(weights), relative_noise(found, probe.exact), statistics.samples
+    )
+
+
+def rounded_tensors(graph: Graph, types: Mapping[str, QuantType]) -> list[Value]:
+    """The tensors of the float network that get integers of their own, in order.
+
+    What only moves elements passes on the integers that it reads, and a concat those that were made for it.
+    """
+    found = []
+    results = [value for op in graph.ops if not isinstance(op, top.WeightOp) for value in op.results]
+    for value in (*graph.block.args, *results):
+        kind = types.get(value_name(value))
+        if kind is None or dtype_of(value.type).name != "f32":
+            continue
+        op = value.owner
+        if isinstance(op, TopOp) and (keeps_type(op) or isinstance(op, top.Concat)):
+            read = [
+                types.get(value_name(v))
+                for v in (op.operands if isinstance(op, top.Concat) else op.operands[:1])
+            ]
+            if all(other == kind for other in read):
+                continue
+        found.append(value)
+    return found
+
+
+def _wide(graph: Graph, unit: Unit, scheme_of: SchemeOf) -> dict[str, Change]:
+    """What the layers around a tensor have to get for it to have 16 bits."""
+    return {
+        result_names(op)[0]: Change(scheme, wider(scheme))
+        for op in graph.ops
+        if op in unit.ops
+        and op.results
+        and (scheme := scheme_of(op)) is not None
+        and scheme.needs_ranges
+        and scheme != wider(scheme)
+    }
+
+
+def _joined(value: Value, types: Mapping[str, QuantType]) -> str:
+    """The concat that a tensor is made for."""
+    for use in value.uses:
+        if isinstance(use.operation, top.Concat):
+            name = result_names(use.operation)[0]
+            if types.get(name) == types.get(value_name(value)):
+                return name
+    return ""
+
+
+def _same_network(layers: Sequence[IntegerLayer]) -> None:
+    """An integer network that was made of other weights cannot be held against these."""
+    for layer in layers:
+        signal = float(np.square(layer.weight).sum())
+        error = float(np.square(rounded_weights(layer) - layer.weight).sum())
+        if layer.integers.dtype.name in ("int8", "int16") and error > _FOREIGN * signal > 0:
+            raise CompareError(
+                f"layer '{layer.name}' of the integer network has other weights than that of the float network",
+                fix="Give the float network that it was made of; weights that were equalized or migrated are "
+                "another form of it",
+            )
+
+
+def _weights(probe: Probe, layer: IntegerLayer, shift: Shift) -> WeightMeasure:
+    """What the constants of one layer cost: their random part on exact inputs, and the shift that they really make."""
+    weight, bias = _constants(layer)
+    exact = layer.real_bias
+    shifted = 0.0
+    if bias is None or exact is None or shift.exact.shape != bias.shape:
+        random = _noise(probe, _disturbed(probe.graph, layer, weight, bias)[0])
+    else:
+        random = _noise(probe, _disturbed(probe.graph, layer, weight, bias - shift.exact / shift.active)[0])
+        moved = exact.astype(np.float64).reshape(-1) + shift.mean / shift.active
+        shifted = _noise(probe, _disturbed(probe.graph, layer, layer.weight, moved)[0])
+    more = {"i4": "i8", "i8": "i16"}.get(layer.scheme.weight)
+    return WeightMeasure(
+        layer,
+        layer.real.name.removeprefix("top."),
+        {} if more is None else {layer.name: Change(layer.scheme, replace(layer.scheme, weight=more))},
+        random,
+        shifted,
+        float(np.abs(shift.mean).max(initial=0.0)) / shift.deviation,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Shift:
+    """What the rounded constants of a layer do to the mean of each output channel."""
+
+    mean: Array
+    """On the inputs that the layer has in the integer network: bias correction was done for these."""
+    exact: Array
+    """On exact inputs."""
+    active: Array
+    """How often the relu of the layer, if it has one, lets a change of the sum through."""
+    deviation: float
+    """Of the layer's output."""
+
+
+def _shifts(
+    graph: Graph, made: Graph, layers: Sequence[IntegerLayer], samples: Sequence[Sample], threads: int
+) -> dict[str, Shift]:
+    """Of all layers."""
+    operands = {layer.name: value_name(layer.real.operands[0]) for layer in layers}
+    inputs = {port.name for port in graph.inputs}
+    fetch = {layer.name for layer in layers} | set(operands.values())
+    held = {name for op in made.ops if not isinstance(op, top.WeightOp) for name in result_names(op)}
+    exact = FloatEngine(graph, fetch=sorted(fetch - inputs), threads=threads)
+    ours = IntegerEngine(made, fetch=sorted(set(operands.values()) & held), threads=threads)
+    pairs = [
+        (single_op(twin, changed, threads), single_op(layer.real, graph, threads))
+        for layer in layers
+        for changed, twin in [_disturbed(graph, layer, *_constants(layer))]
+    ]
+    rows: dict[str, list[tuple[Array, Array, Array, Array]]] = {layer.name: [] for layer in layers}
+    for sample in samples:
+        values, found = {**sample, **exact.run(sample)}, ours.run(sample)
+        for layer, (changed, real) in zip(layers, pairs, strict=True):
+            name = operands[layer.name]
+            rest = [np.zeros(0)] * (len(layer.real.operands) - 1)  # constants, which `single_op` has
+            x = np.ascontiguousarray(values[name], np.float32)
+            seen = np.ascontiguousarray(found.get(name, x), np.float32)
+            want = np.asarray(values[layer.name], np.float64)
+            axis = 1 if want.ndim == 4 else want.ndim - 1
+            others = tuple(i for i in range(want.ndim) if i != axis)
+            limit = getattr(layer.real, "relu_limit", 0.0) or np.inf
+            passed = ((want > 0) & (want < limit)) if layer.real.relu else np.ones_like(want)
+            here = changed([seen, *rest])[0].astype(np.float64) - real([seen, *rest])[0]
+            there = changed([x, *rest])[0] - want
+            means = [array.mean(axis=others) for array in (here, there, passed)]
+            rows[layer.name].append((means[0], means[1], means[2], want.var()))
+    found_means = {
+        name: [np.mean(column, axis=0) for column in zip(*row, strict=True)] for name, row in rows.items()
+    }
+    return {
+        name: Shift(mean, alone, np.maximum(active, _LEAST_ACTIVE), float(np.sqrt(variance)) or 1.0)
+        for name, (mean, alone, active, variance) in found_means.items()
+    }
+
+
+def _constants(layer: IntegerLayer) -> tuple[Array, Array | None]:
+    """The reals that the integers of a layer stand for: weights and biases."""
+    bias = None if layer.bias is None else layer.bias.astype(np.float64) * layer.unit
+    return rounded_weights(layer), bias
+
+
+def _disturbed(graph: Graph, layer: IntegerLayer, weight: Array, bias: Array | None) -> tuple[Graph, Any]:
+    """The float network with other constants in one layer, and that layer."""
+    changed = graph.copy()
+    twin: Any = next(
+        op for op in changed.ops if type(op) is type(layer.real) and result_names(op)[0] == layer.name
+    )
+    place = twin.b if isinstance(twin, top.MatMul) else twin.weight
+    pairs = [(place, weight)] + ([(twin.bias, bias)] if bias is not None and twin.bias is not None else [])
+    for value, array in pairs:
+        new = changed.add_weight(f"{layer.name}/disturbed", array.reshape(shape_of(value)).astype(np.float32))
+        twin.parent.insert_op_before(new, twin)
+        twin.operands[list(twin.operands).index(value)] = new.output
+    return changed, twin
+
+
+def _noise(probe: Probe, changed: Graph) -> float:
+    """What a changed network does to the outputs."""
+    names = [port.name for port in changed.outputs]
+    engine = FloatEngine(changed, threads=probe.threads)
+    found = [[np.asarray(values[name]) for name in names] for values in map(engine.run, probe.samples)]
+    return relative_noise(found, probe.exact)

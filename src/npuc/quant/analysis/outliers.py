@@ -1,0 +1,74 @@
+"""Ranges that are wide for the sake of a few: one large channel, or rare large values, and all others share what is left."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from npuc.quant.analysis.finding import Finding, some
+from npuc.quant.analysis.measurements import Measurements, TensorMeasure
+
+CHANNELS, VALUES = "outlier channels", "outliers"
+_RATIO = 4.0
+"""Two bits: what is so many times smaller than the range is badly served by it."""
+_FEWEST = 4
+"""Channels, for some of them to be unlike the others."""
+_USUAL = 0.999
+"""The share of the values that counts as usual."""
+
+
+def find(found: Measurements) -> Iterator[Finding]:
+    """Tensors with outlier channels, or else with rare large values."""
+    for tensor in found.tensors:
+        finding = _channels(found, tensor) or _values(found, tensor)
+        if finding is not None:
+            yield finding
+
+
+def _reach(tensor: TensorMeasure) -> float:
+    """The largest magnitude that occurs and is not clipped."""
+    values = tensor.values
+    return min(max(-values.low, values.high), values.statistics.magnitude)
+
+
+def _channels(found: Measurements, tensor: TensorMeasure) -> Finding | None:
+    sizes, reach = tensor.values.channels, _reach(tensor)
+    alive = sizes[sizes > 0]
+    if alive.size < _FEWEST or reach <= 0:
+        return None
+    usual = float(np.median(alive))
+    if usual * _RATIO > reach:
+        return None
+    large = np.flatnonzero(sizes * 2 > reach)
+    order = large[np.argsort(-sizes[large], kind="stable")]
+    names = some([str(channel) for channel in order])
+    one = large.size == 1
+    # What a channel that is brought to the size of the others would gain.
+    gain = 1 - float(np.square(np.minimum(alive / reach, 1.0)).mean())
+    left = max(0.0, tensor.values.bits - math.log2(reach / usual))
+    return Finding(
+        tensor.name,
+        CHANNELS,
+        f"channel{'s' * (not one)} {names} of {sizes.size} reach{'es' * one} {float(sizes.max()):.4g}, the usual one "
+        f"{usual:.3g}: of {tensor.values.bits} bits, {left:.1f} are left for most channels",
+        "'npuc quantize --ladder smooth', which moves the size of such channels to the weights that read them, or "
+        "'--ladder equalize'; 16 bits for the layers around it otherwise",
+        found.share(tensor.noise) * (1 - tensor.values.clipping_part) * gain,
+    )
+
+
+def _values(found: Measurements, tensor: TensorMeasure) -> Finding | None:
+    usual, reach = tensor.values.magnitude_at(_USUAL), _reach(tensor)
+    if usual <= 0 or usual * _RATIO > reach:
+        return None
+    return Finding(
+        tensor.name,
+        VALUES,
+        f"{100 * _USUAL:g} % of the values are below {usual:.3g}, but the range holds magnitudes up to {reach:.4g} "
+        f"(kurtosis {tensor.values.kurtosis:.0f}): rare values take {math.log2(reach / usual):.1f} bits from the usual ones",
+        f"a range that clips them, if the outputs allow it: 'npuc quantize --method percentile', or for this tensor alone "
+        f"'npuc calibrate --tensor-method {tensor.name}=mse'; 16 bits for the layers around it otherwise",
+        found.share(tensor.noise) * (1 - tensor.values.clipping_part) * (1 - (usual / reach) ** 2),
+    )

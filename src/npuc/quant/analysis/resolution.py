@@ -1,0 +1,50 @@
+"""Wasted bits: a range that is much wider than the values, so that few of the integers occur."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from npuc.quant.analysis.finding import Finding, percent
+from npuc.quant.analysis.measurements import Measurements, TensorMeasure
+
+KIND = "wasted bits"
+_USED = 0.45
+"""More than a bit: a power of two can be almost twice of what is needed, and a symmetric range of a relu too."""
+
+
+def find(found: Measurements) -> Iterator[Finding]:
+    """Tensors that use little of their range."""
+    for tensor in found.tensors:
+        values = tensor.values
+        use = values.use
+        if not 0 < use < _USED:
+            continue
+        seen = values.statistics
+        yield Finding(
+            tensor.name,
+            KIND,
+            f"the values, {seen.min:.4g} to {seen.max:.4g}, use {percent(use)} of the range {values.low:.4g} to "
+            f"{values.high:.4g}: {-math.log2(use):.1f} of {values.bits} bits never change, and the integers carry "
+            f"{values.entropy:.1f} bits",
+            _remedy(tensor),
+            found.share(tensor.noise) * (1 - values.clipping_part) * (1 - use**2),
+        )
+
+
+def _remedy(tensor: TensorMeasure) -> str:
+    if tensor.joined:
+        return (
+            f"it has the scale of '{tensor.joined}', which it is joined into: 16 bits for that "
+            f"(layers: {{{tensor.joined}: int16}})"
+        )
+    kind = tensor.values.type
+    if tensor.values.statistics.one_sided and kind.dtype.limits[0] < 0 and kind.zero_point == 0:
+        return (
+            f"its values have one sign, and its range has two: layers: {{{tensor.name}: {{activation_scales: affine}}}} "
+            "where the machine has zero points"
+        )
+    return (
+        "a narrower range: calibrate on data like this, with 'npuc quantize --data'; for this tensor alone "
+        f"'npuc calibrate --tensor-method {tensor.name}=mse'"
+    )

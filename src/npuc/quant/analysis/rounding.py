@@ -1,0 +1,32 @@
+"""Plain rounding: a tensor to which the outputs are sensitive, and no other finding says why."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from npuc.quant.analysis.finding import Finding, some
+from npuc.quant.analysis.measurements import Measurements
+
+KIND = "rounding"
+_WORTH = 0.05
+"""The part of the noise from which a tensor is worth a word."""
+
+
+def find(found: Measurements, explained: Collection[str]) -> Iterator[Finding]:
+    """Tensors that cost much, other than those that are explained."""
+    for tensor in found.tensors:
+        share = found.share(tensor.noise)
+        if share < _WORTH or tensor.name in explained or not tensor.wide:
+            continue
+        alone = (
+            f" (by itself the layer has {tensor.isolated.sqnr:.0f} dB)" if tensor.isolated is not None else ""
+        )
+        layers = some([f"{name}: {change}" for name, change in tensor.wide.items()])
+        yield Finding(
+            tensor.name,
+            KIND,
+            f"{tensor.values.bits} bits are few for this tensor: its range fits and its values are nothing unusual, but "
+            f"the outputs are sensitive to it{alone}",
+            f"16 bits for the layers around it (layers: {{{layers}}}); --hybrid writes them to a file",
+            share,
+        )

@@ -1,0 +1,130 @@
+"""Accuracy over cycles as a picture: every network that was measured, and those that none beats joined by a line."""
+
+from __future__ import annotations
+
+from math import floor, log10
+from typing import Any
+from xml.sax.saxutils import escape
+
+from npuc.quant.ladder.goal import Climb, Goal, Stop
+
+_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM, _RIGHT = 640, 360, 72, 44, 48, 20
+_BEST, _OTHER, _WON = "#1f6fb2", "#9bb7cf", "#d9822b"
+
+
+def frontier_data(climb: Climb, goal: Goal, machine: str) -> dict[str, Any]:
+    """The same as plain values."""
+    on = {id(stop) for stop in best_stops(climb, goal)}
+    return {
+        "metric": goal.metric,
+        "unit": goal.unit.strip(),
+        "machine": machine,
+        "float": goal.exact,
+        "allowed_drop": goal.drop,
+        "points": [
+            {
+                "what": stop.words,
+                "figure": stop.figure,
+                "lost": stop.lost,
+                "cycles": stop.cycles,
+                "sqnr": stop.sqnr,
+                "met": stop.met,
+                "chosen": stop is climb.best,
+                "frontier": id(stop) in on,
+            }
+            for stop in climb.stops
+        ],
+    }
+
+
+def best_stops(climb: Climb, goal: Goal) -> list[Stop]:
+    """The networks that no other beats in both, by rising cycles."""
+    found: list[Stop] = []
+    for stop in sorted((s for s in climb.stops if s.cycles is not None), key=lambda s: (s.price, s.lost)):
+        if not found or stop.lost < found[-1].lost:
+            found.append(stop)
+    return found
+
+
+def frontier_svg(climb: Climb, goal: Goal, machine: str) -> str:
+    """An SVG document."""
+    stops = [stop for stop in climb.stops if stop.cycles is not None]
+    across = _Axis.over([stop.price for stop in stops], _LEFT, _WIDTH - _RIGHT, steep=20)
+    edge = goal.exact + goal.drop if goal.lower_is_better else goal.exact - goal.drop
+    up = _Axis.over([goal.exact, edge, *(stop.figure for stop in stops)], _HEIGHT - _BOTTOM, _TOP)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" '
+        f'viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" font-size="11">',
+        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
+        f'<text x="{_LEFT}" y="18" font-size="13">{escape(goal.metric)} over cycles on {escape(machine)}</text>',
+    ]
+    for mark in across.marks():
+        x = across(mark)
+        parts.append(
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}" stroke="#eee"/>'
+            f'<text x="{x:.1f}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{mark:,.0f}</text>'
+        )
+    for mark in up.marks():
+        y = up(mark)
+        parts.append(
+            f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#eee"/>'
+            f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{mark:g}</text>'
+        )
+    for value, words, dashes in ((goal.exact, "float", "none"), (edge, "allowed", "5 4")):
+        y = up(value)
+        parts.append(
+            f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#888" '
+            f'stroke-dasharray="{dashes}"/><text x="{_WIDTH - _RIGHT}" y="{y - 4:.1f}" text-anchor="end" '
+            f'fill="#666">{words} {value:.4g}</text>'
+        )
+    best = best_stops(climb, goal)
+    line = " ".join(f"{across(stop.price):.1f},{up(stop.figure):.1f}" for stop in best)
+    parts.append(f'<polyline points="{line}" fill="none" stroke="{_BEST}" stroke-width="1.4"/>')
+    for stop in stops:
+        won = stop is climb.best
+        colour = _WON if won else _BEST if any(stop is one for one in best) else _OTHER
+        words = f"{stop.words}: {stop.figure:.4g}, {stop.cycles:,} cycles, {stop.sqnr:.1f} dB"
+        parts.append(
+            f'<circle cx="{across(stop.price):.1f}" cy="{up(stop.figure):.1f}" r="{5 if won else 3.2}" '
+            f'fill="{colour}"><title>{escape(words)}</title></circle>'
+        )
+    parts.append(
+        f'<text x="{_LEFT}" y="34" fill="{_WON}">● chosen</text>'
+        f'<text x="{_LEFT + 70}" y="34" fill="{_BEST}">● nothing is better in both</text>'
+        f'<text x="{(_LEFT + _WIDTH - _RIGHT) / 2:.0f}" y="{_HEIGHT - 12}" text-anchor="middle">cycles</text>'
+    )
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+class _Axis:
+    """Values to places; logarithmic where they spread over more than `steep` times."""
+
+    def __init__(self, low: float, high: float, start: float, end: float, log: bool) -> None:
+        self._low, self._high, self._start, self._end, self._log = low, high, start, end, log
+
+    @staticmethod
+    def over(values: list[float], start: float, end: float, steep: float | None = None) -> _Axis:
+        low, high = min(values), max(values)
+        if steep is not None and low > 0 and high / low > steep:
+            return _Axis(low / 1.2, high * 1.2, start, end, True)
+        room = 0.08 * (high - low) or max(abs(high), 1.0) * 0.05
+        return _Axis(low - room, high + room, start, end, False)
+
+    def __call__(self, value: float) -> float:
+        if self._log:
+            share = log10(value / self._low) / log10(self._high / self._low)
+        else:
+            share = (value - self._low) / (self._high - self._low)
+        return self._start + share * (self._end - self._start)
+
+    def marks(self) -> list[float]:
+        """Round values, about five."""
+        if self._log:
+            powers = range(floor(log10(self._low)), floor(log10(self._high)) + 1)
+            return [v for p in powers for v in (10.0**p, 3 * 10.0**p) if self._low <= v <= self._high]
+        rough = (self._high - self._low) / 5
+        size = 10.0 ** floor(log10(rough))
+        step = next(size * k for k in (1, 2, 5, 10) if size * k >= rough)
+        first = floor(self._low / step) + 1
+        found = [round(step * k, 12) for k in range(first, first + 12)]
+        return [value for value in found if value <= self._high]

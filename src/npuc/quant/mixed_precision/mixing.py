@@ -1,0 +1,256 @@
+"""From a network to its frontier of types, and from a point of the frontier back to a network.
+
+A network is lowered once under each variant, all layers alike, for what its layers cost; the noise of each unit is
+measured once. Every point of the frontier is then a choice of variants, which makes an integer network of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from npuc.calib.calibration import table_from
+from npuc.calib.table import CalibrationTable
+from npuc.ir import Graph, shape_of, value_name
+from npuc.quant.bias_correction import correct_biases
+from npuc.quant.ladder.workshop import Candidate, Sample, SchemeOf, Workshop
+from npuc.quant.layers import integer_layers, replace_integers
+from npuc.quant.lower import quantize
+from npuc.quant.mixed_precision.frontier import Frontier, Option, frontier
+from npuc.quant.mixed_precision.prices import Prices, Spent, exposed
+from npuc.quant.mixed_precision.sensitivity import Probe, rounded_weights, tensor_types
+from npuc.quant.mixed_precision.units import Unit, find_units, key
+from npuc.quant.mixed_precision.variants import FLOAT, OWN, VARIANTS, WIDE, Variant, is_possible, scheme_as
+
+_PROBED = 16
+"""Samples that show the noise of a unit, evenly spread: rare values that are clipped make much of it."""
+_CORRECTED = 32
+_ROOM = 2.0
+"""Ranges of 16 bits are so many times what was seen: a bit of them is nothing, a value that is clipped may be much."""
+_FINE = _ROOM**2 * 2.0**-16
+"""What is left of the noise with 8 more bits."""
+
+
+@dataclass(frozen=True)
+class Pick:
+    """What one unit is given: its tensors and, by name, the weights of the layers that read them."""
+
+    unit: Unit
+    activation: str
+    weights: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether nothing changes."""
+        return self.activation == "own" and not self.weights
+
+
+class Mixer:
+    """The choice of types for one network."""
+
+    def __init__(self, best: Candidate, shop: Workshop, prices: Prices) -> None:
+        self.best, self.shop, self.prices = best, shop, prices
+        self._schemes = {op: best.scheme_of(op) for op in best.source.ops}
+        self._types = tensor_types(best.made)
+        self.units = find_units(best.source, self._types)
+        self._spent = {variant: self._lowered(variant) for variant in VARIANTS if self._asked(variant)}
+        own = self._spent[OWN]
+        self._exposed = exposed(own)
+        self.base_cost = sum(map(self._price, own.values()))
+
+    # What it costs
+
+    def _asked(self, variant: Variant) -> bool:
+        return variant == OWN or any(self._may(op, variant) for unit in self.units for op in unit.readers)
+
+    def _may(self, op: Any, variant: Variant) -> bool:
+        scheme = self._schemes.get(op)
+        if scheme is None or not scheme.needs_ranges:
+            return False
+        return variant == OWN or is_possible(scheme, variant, self.shop.target)
+
+    def _lowered(self, variant: Variant) -> Mapping[str, Spent]:
+        """What the layers cost if all are of a variant."""
+        if variant == OWN:
+            return self.prices.layers(self.best.made)
+        made = quantize(
+            self.best.source,
+            self.best.table,
+            lambda op: scheme_as(self._schemes[op], variant, self.shop.target),
+        )
+        return self.prices.layers(made)
+
+    def _price(self, spent: Spent) -> float:
+        return spent.engine + self._exposed * spent.load
+
+    def _extra(self, op: Any, variant: Variant) -> float:
+        """What a variant of one layer costs more."""
+        name = key(op)
+        now, then = self._spent[OWN].get(name), self._spent[variant].get(name)
+        return 0.0 if now is None or then is None else self._price(then) - self._price(now)
+
+    # What it loses
+
+    @cached_property
+    def frontier(self) -> Frontier:
+        """All choices that no other beats; costs are cycles more than now, noises are error over signal."""
+        probe = Probe.of(self.best.source, _spread(self.shop.fit, _PROBED), self.shop.threads)
+        noise = probe.tensors(self.units, self._types)
+        layers = {
+            layer.name: layer for layer in integer_layers(self.best.source, self.best.made, self._schemes.get)
+        }
+        units = []
+        for unit, tensors in zip(self.units, noise, strict=True):
+            weights: dict[str, dict[str, float]] = {}
+            for op in unit.weighted:
+                if (layer := layers.get(key(op))) is None:
+                    continue
+                own = probe.weights(op, rounded_weights(layer))
+                weights[key(op)] = {"own": own, "i16": own * _FINE}
+                short = [
+                    variant for variant in self._spent if variant.weight == "i4" and self._may(op, variant)
+                ]
+                if any(self._extra(op, v) < self._extra(op, replace(v, weight="own")) for v in short):
+                    scheme = scheme_as(layer.scheme, short[0], self.shop.target)
+                    weights[key(op)]["i4"] = probe.weights(op, rounded_weights(layer, scheme))
+            units.append(self._options(unit, tensors, weights))
+        return frontier(units)
+
+    def _options(
+        self, unit: Unit, tensors: float, weights: Mapping[str, Mapping[str, float]]
+    ) -> list[Option]:
+        """What one unit can be given."""
+        found: list[Option] = []
+        wide = bool(unit.narrow) and self._able(unit, WIDE)
+        for activation, left in (("own", 1.0), *((("i16", _FINE),) if wide else ())):
+            rows = [
+                [
+                    Option(noises[v.weight], self._extra(op, v), (key(op), v.weight))
+                    for v in self._spent
+                    if v.activation == activation and v.weight in noises and (v == OWN or self._may(op, v))
+                ]
+                for op in unit.weighted
+                if (noises := weights.get(key(op))) is not None
+            ]
+            others = [op for op in unit.readers if key(op) not in weights]
+            start = sum(self._extra(op, WIDE) for op in others) if activation == "i16" else 0.0
+            start += self._back(unit) if activation == "i16" else 0.0
+            # The best of the weights of its readers first: their number is small.
+            best = frontier([row for row in rows if row])
+            for point in range(len(best)):
+                changed = tuple(pick for pick in best.picks(point) if pick[1] != "own")
+                pick = Pick(unit, activation, changed)
+                found.append(
+                    Option(left * tensors + float(best.noise[point]), start + float(best.cost[point]), pick)
+                )
+        if FLOAT in self._spent and self._able(unit, FLOAT):
+            cost = self.prices.switch() + sum(self._extra(op, FLOAT) for op in unit.ops)
+            found.append(Option(0.0, cost, Pick(unit, "float")))
+        return found
+
+    def _able(self, unit: Unit, variant: Variant) -> bool:
+        ops = [op for op in unit.ops if self._schemes.get(op) is not None]
+        return variant in self._spent and bool(ops) and all(self._may(op, variant) for op in ops)
+
+    def _back(self, unit: Unit) -> float:
+        """What the readers' results cost on their way to layers of 8 bits."""
+        results = [value for op in unit.readers for value in op.results if value not in unit.values]
+        narrow = [
+            v for v in results if (k := self._types.get(value_name(v))) is not None and k.dtype.itemsize == 1
+        ]
+        return sum(self.prices.requant(prod(shape_of(value))) for value in narrow)
+
+    # The way back
+
+    @cached_property
+    def _whole(self) -> CalibrationTable:
+        seen = table_from(self.shop.statistics(self.best.source), "max")
+        return CalibrationTable(
+            {
+                name: replace(
+                    entry, threshold=_ROOM * entry.threshold, min=_ROOM * entry.min, max=_ROOM * entry.max
+                )
+                for name, entry in seen.entries.items()
+            }
+        )
+
+    def candidate(self, picks: Sequence[Pick]) -> Candidate:
+        """The integer network of a choice, with the integers that the layers had where they still fit."""
+        chosen = [pick for pick in picks if not pick.is_own]
+        if not chosen:
+            return self.best
+        scheme_of = self._scheme_of(chosen)
+        entries = dict(self.best.table.entries)
+        for pick in chosen:
+            if pick.activation == "i16":
+                names = [value_name(value) for value in pick.unit.values]
+                entries |= {name: self._whole.entries[name] for name in names if name in self._whole.entries}
+        table = CalibrationTable(entries, self.best.table.comments, self.best.table.notes)
+        plain = quantize(self.best.source, table, scheme_of)
+        self._carry(plain, scheme_of)
+        plain.verify()
+        fixed = plain.copy()
+        correct_biases(self.best.source, fixed, self.shop.fit[:_CORRECTED], self.shop.threads, scheme_of)
+        fixed.notes = plain.notes
+        notes = (*self.best.notes, describe(chosen))
+        tried = [
+            Candidate(self.best.source, made, table, scheme_of, self.shop.judged(made), notes)
+            for made in (plain, fixed)
+        ]
+        return max(tried, key=lambda one: one.sqnr)
+
+    def _scheme_of(self, chosen: Sequence[Pick]) -> SchemeOf:
+        wide = {op for pick in chosen if pick.activation == "i16" for op in pick.unit.ops}
+        real = {op for pick in chosen if pick.activation == "float" for op in pick.unit.ops}
+        weights = {name: weight for pick in chosen for name, weight in pick.weights}
+        found: dict[Any, Any] = {}
+        for op, scheme in self._schemes.items():
+            activation: Any = "float" if op in real else "i16" if op in wide else "own"
+            weight: Any = weights.get(key(op), "own") if op.results else "own"
+            variant = Variant(activation, "own" if activation == "float" else weight)
+            found[op] = scheme if variant == OWN else scheme_as(scheme, variant, self.shop.target)
+        return found.get
+
+    def _carry(self, made: Graph, scheme_of: SchemeOf) -> None:
+        """The integers that were chosen with care are kept where weights have the same steps."""
+        before = {
+            layer.name: layer for layer in integer_layers(self.best.source, self.best.made, self._schemes.get)
+        }
+        for layer in integer_layers(self.best.source, made, scheme_of):
+            old = before.get(layer.name)
+            if (
+                old is None
+                or old.integers.dtype != layer.integers.dtype
+                or old.scale.shape != layer.scale.shape
+            ):
+                continue
+            if np.allclose(old.scale, layer.scale, rtol=1e-6, atol=0.0):
+                replace_integers(made, layer, old.integers)
+
+
+def _spread(samples: Sequence[Sample], count: int) -> list[Sample]:
+    """Some samples, evenly spread."""
+    return [samples[index] for index in sorted({int(i) for i in np.linspace(0, len(samples) - 1, count)})]
+
+
+def describe(picks: Sequence[Pick]) -> str:
+    """A choice in words."""
+    changed = [pick for pick in picks if not pick.is_own]
+    if not changed:
+        return "types as they were"
+    parts = []
+    for activation, words in (("i16", "16 bits for"), ("float", "float for")):
+        names = [pick.unit.name for pick in changed if pick.activation == activation]
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            parts.append(f"{words} {', '.join(names[:3])}{more}")
+    weights = Counter(weight for pick in changed for _, weight in pick.weights)
+    for weight, count in sorted(weights.items()):
+        parts.append(f"{weight} weights for {count} layer{'s' * (count != 1)}")
+    return "; ".join(parts)

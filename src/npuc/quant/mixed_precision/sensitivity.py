@@ -1,0 +1,114 @@
+"""What each rounding alone does to the outputs, measured: error over signal, the mean of the outputs.
+
+Tensors are rounded to the types that they have in the integer network, weights to the integers that they have there or
+would have with fewer bits, all else is float. Roundings are independent of each other, so their noises add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from npuc.engine import FloatEngine
+from npuc.engine.rounded import output_noise, relative_noise
+from npuc.ir import Graph, Value, npu, top, value_name
+from npuc.ir.dtypes import QuantType, quant_of
+from npuc.quant.layers import IntegerLayer
+from npuc.quant.mixed_precision.units import Unit, key
+from npuc.quant.parameters import quantize_weight
+from npuc.quant.prequantized import integer_types
+
+Array = np.ndarray[Any, Any]
+Sample = Mapping[str, Array]
+
+
+def tensor_types(made: Graph) -> dict[str, QuantType]:
+    """The type of every tensor of the float network in the integer one; of a float tensor, that which it is read in."""
+    found = {
+        value_name(op.x): kind
+        for op in made.ops
+        if isinstance(op, npu.Quantize) and (kind := quant_of(op.y)) is not None
+    }
+    return found | integer_types(made)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A float network with the samples that it is disturbed on."""
+
+    graph: Graph
+    samples: Sequence[Sample]
+    exact: Sequence[Sequence[Array]]
+    threads: int = 1
+
+    @staticmethod
+    def of(graph: Graph, samples: Sequence[Sample], threads: int = 1) -> Probe:
+        """Run the network undisturbed."""
+        return Probe(graph, samples, _outputs(graph, samples, threads), threads)
+
+    def tensors(self, units: Sequence[Unit], types: Mapping[str, QuantType]) -> list[float]:
+        """The noise of the 8-bit tensors of each unit."""
+        ports = {port.value: port.name for port in self.graph.inputs}
+        ends = {port.value: index for index, port in enumerate(self.graph.outputs)}
+        sets = [
+            [value_name(value) for value in unit.narrow if value not in ports and value not in ends]
+            for unit in units
+        ]
+        found = []
+        for unit, inner in zip(
+            units, output_noise(self.graph, sets, types, self.samples, self.threads), strict=True
+        ):
+            noise = inner
+            for value in unit.narrow:
+                kind = types[value_name(value)]
+                if value in ports:
+                    noise += self._input(ports[value], kind)
+                if value in ends:
+                    noise += self._output(ends[value], kind)
+            found.append(noise)
+        return found
+
+    def _input(self, name: str, kind: QuantType) -> float:
+        changed = [{**sample, name: _rounded(sample[name], kind)} for sample in self.samples]
+        return relative_noise(_outputs(self.graph, changed, self.threads), self.exact)
+
+    def _output(self, index: int, kind: QuantType) -> float:
+        changed = [list(row) for row in self.exact]
+        for row in changed:
+            row[index] = _rounded(row[index], kind)
+        return relative_noise(changed, self.exact)
+
+    def weights(self, op: Any, weight: Array) -> float:
+        """The noise of other weights of one layer."""
+        changed = self.graph.copy()
+        twin = next(one for one in changed.ops if type(one) is type(op) and key(one) == key(op))
+        place: Value = twin.b if isinstance(twin, top.MatMul) else twin.weight  # type: ignore[attr-defined]
+        new = changed.add_weight(f"{key(op)}/probed", weight.astype(np.float32))
+        twin.parent.insert_op_before(new, twin)  # type: ignore[union-attr]
+        twin.operands[list(twin.operands).index(place)] = new.output
+        return relative_noise(_outputs(changed, self.samples, self.threads), self.exact)
+
+
+def rounded_weights(layer: IntegerLayer, scheme: Any = None) -> Array:
+    """The reals that the integers of a layer stand for: those that it has, or those of another scheme."""
+    if scheme is None:
+        return np.asarray(layer.integers.astype(np.float64) * layer.scale)
+    integers, scale = quantize_weight(layer.weight, layer.axis, scheme, layer.real_bias, layer.x.scale)
+    shape = [-1 if axis == layer.axis and scale.size > 1 else 1 for axis in range(layer.weight.ndim)]
+    return np.asarray(integers.astype(np.float64) * scale.astype(np.float64).reshape(shape))
+
+
+def _outputs(graph: Graph, samples: Sequence[Sample], threads: int) -> list[list[Array]]:
+    engine = FloatEngine(graph, threads=threads)
+    names = [port.name for port in graph.outputs]
+    return [[np.asarray(values[name]) for name in names] for values in map(engine.run, samples)]
+
+
+def _rounded(array: Array, kind: QuantType) -> Array:
+    low, high = kind.dtype.limits
+    steps = np.clip(np.rint(array.astype(np.float64) / kind.scale) + kind.zero_point, low, high)
+    found: Array = ((steps - kind.zero_point) * kind.scale).astype(array.dtype)
+    return found

@@ -1,0 +1,33 @@
+"""The step of the ladder: more bits where they help most for their time, fewer where they save most for their noise."""
+
+from __future__ import annotations
+
+from npuc.quant.ladder.climb import step
+from npuc.quant.ladder.workshop import Candidate, Workshop
+from npuc.quant.mixed_precision.mixing import Mixer
+
+ALLOWED = 0.05
+"""Part of the network's cycles that the types may cost more, where nobody asks for a certain accuracy."""
+
+
+@step("mixed", "types by layer: the least noise for at most 5 % more cycles", 70)
+class MixedPrecision:
+    """The quietest choice of types within a few more cycles."""
+
+    def propose(self, best: Candidate, shop: Workshop) -> Candidate | None:
+        """The network of that choice; None if nobody says what layers cost, or if all stays as it is."""
+        now = None if shop.prices is None else shop.prices.network(best.made)
+        if shop.prices is None or now is None:
+            return None
+        mixer = Mixer(best, shop, shop.prices)
+        # The sum of the layers may promise too much: the compiler has the last word.
+        for part in (1.0, 0.5, 0.25, 0.0):
+            point = mixer.frontier.quietest(part * ALLOWED * mixer.base_cost)
+            picks = [] if point is None else mixer.frontier.picks(point)
+            if all(pick.is_own for pick in picks):
+                return None
+            made = mixer.candidate(picks)
+            cycles = shop.prices.network(made.made)
+            if cycles is not None and cycles <= (1 + ALLOWED) * now:
+                return made
+        return None

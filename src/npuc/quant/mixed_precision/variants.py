@@ -1,0 +1,48 @@
+"""What a layer may compute with instead of its own types, where the target allows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from npuc.quant.from_target import fitted, misfit
+from npuc.quant.possible import contradiction
+from npuc.quant.scheme import SCHEMES, Scheme
+from npuc.quant.tuning import wider
+from npuc.target import Target
+
+
+@dataclass(frozen=True, order=True)
+class Variant:
+    """Types of activations and of weights; `own` are those that the network has."""
+
+    activation: Literal["own", "i16", "float"] = "own"
+    weight: Literal["own", "i4", "i16"] = "own"
+
+
+OWN, WIDE, FLOAT = Variant(), Variant("i16"), Variant("float")
+VARIANTS = (OWN, WIDE, Variant("own", "i4"), Variant("i16", "i4"), Variant("i16", "i16"), FLOAT)
+"""Weights of 16 bits are for products of 16-bit tensors: no machine is slower with both than with one."""
+
+
+def scheme_as(scheme: Scheme | None, variant: Variant, target: Target | None) -> Scheme | None:
+    """The scheme of a layer under a variant; None is float, which is bf16 where the target has it."""
+    if scheme is None or not scheme.needs_ranges:
+        return scheme
+    if variant.activation == "float":
+        short = target is not None and misfit(SCHEMES["bf16"], target) is None
+        return SCHEMES["bf16"] if short else None
+    made = wider(scheme) if variant.activation == "i16" else scheme
+    if variant.weight != "own":
+        made = replace(made, weight=variant.weight)
+    return fitted(made, target) if target is not None else made
+
+
+def is_possible(scheme: Scheme, variant: Variant, target: Target | None) -> bool:
+    """Whether a scheme can be changed so, and the result differs from it."""
+    made = scheme_as(scheme, variant, target)
+    if made is None or made.is_float:
+        return True
+    if made == scheme or contradiction(made) is not None:
+        return False
+    return target is None or misfit(made, target) is None
