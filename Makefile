@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no
 STAMPS := $(VENV)/stamps
 NATIVE := CMakeLists.txt $(wildcard native/include/*.h native/include/*.hpp native/include/npuc/*.h native/src/*.c native/src/*.h)
 
-.PHONY: bench-memory bench-runtime bench-sim sweep help demo test test-slow peers-tensorflow test-frameworks test-browser sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-schedule docs clean
+.PHONY: bench-memory bench-runtime bench-sim sweep help demo test test-slow peers-tensorflow test-frameworks test-browser sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-rounding bench-schedule docs clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -32,7 +32,8 @@ help:
 	@echo "make bench-import  import time and memory against onnxslim and onnx"
 	@echo "make bench-calib   calibration time and memory against onnxruntime.quantization"
 	@echo "make bench-int     integer networks against ONNX Runtime's int8 and float"
-	@echo "make bench-accuracy accuracy after quantization against onnxruntime.quantization and NNCF"
+	@echo "make bench-accuracy accuracy after quantization against ONNX Runtime, NNCF, AIMET and Quark"
+	@echo "make bench-rounding learned rounding of a network of ResNet-50's size, in seconds"
 	@echo "make bench-schedule schedules against their lower bounds, and against Vela"
 	@echo "make bench-sim     instruction mode against graph mode"
 	@echo "make sweep         every model for every target: compiled, executed, compared to the bit, checked for races"
@@ -130,8 +131,12 @@ bench-calib: $(STAMPS)/bench
 bench-int: $(STAMPS)/bench
 	$(BIN)/python benchmarks/bench_int.py
 
-bench-accuracy: $(STAMPS)/bench
+# torch, which the ladder learns with, comes with what the tests need.
+bench-accuracy: $(STAMPS)/test $(STAMPS)/bench
 	$(BIN)/python benchmarks/bench_accuracy.py
+
+bench-rounding: $(STAMPS)/test $(STAMPS)/bench
+	$(BIN)/python benchmarks/bench_rounding.py
 
 # Vela comes with what the tests need.
 bench-schedule: $(STAMPS)/test $(STAMPS)/bench

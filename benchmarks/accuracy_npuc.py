@@ -23,8 +23,8 @@ from npuc.quant.config import QuantizationConfig
 from npuc.quant.ladder import Rung, Workshop, climb
 from npuc.quant.tuning import METHODS
 
-_CHEAP = ("equalize", "smooth")
-"""With ranges and bias correction, which the start has, the steps 1 to 4."""
+_CHEAP = ("equalize", "smooth", "ranges")
+"""With the ranges and corrected biases of the start, the steps 1 to 4 of the ladder."""
 
 
 def network_of(network: Network) -> Graph:

@@ -218,9 +218,14 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="measure npuc's results that are there")
     parser.add_argument("--quantize", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    for given, known in ((arguments.models, NETWORKS), (arguments.schemes, SCHEMES)):
+    peers = ("ort", *PEERS)
+    for given, known in (
+        (arguments.models, NETWORKS),
+        (arguments.schemes, SCHEMES),
+        (arguments.tools, peers),
+    ):
         for name in given.split(","):
-            if name not in known:
+            if name not in known and (name or known is not peers):
                 parser.error(f"there is no '{name}': give some of {', '.join(known)}")
     if not SHARED.is_dir():
         print(f"skipped: {SHARED} with the models and pictures is not there")

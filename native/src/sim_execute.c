@@ -462,7 +462,7 @@ static npuc_status custom(const job *j)
 {
     const npuc_i_custom *r = &j->d->record.custom;
     const npu_kernel known = npuc_find_kernel(r->kernel);
-    if (!known) return npuc_sim_fail(j->error, "no plugin that is loaded has the kernel '%s'", (const char *)r->kernel);
+    if (!known) return npuc_sim_fail(j->error, "the kernel '%s' is not registered", (const char *)r->kernel);
     const npu_kernel_call call = {
         .x = j->local + r->x, .b = r->b == NPUC_NONE ? NULL : j->local + r->b,
         .constants = r->constants == NPUC_NONE ? NULL : j->local + r->constants, .y = j->local + r->y, .x_bytes = r->x_bytes,

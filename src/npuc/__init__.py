@@ -7,7 +7,7 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_LAZY = ("evaluate", "profile", "torch")
+_LAZY = ("evaluate", "plugins", "profile", "torch")
 """Packages that are there at first use: `import npuc` itself loads nothing."""
 
 

@@ -53,6 +53,7 @@ _EXTRAS = (
     ("h5py", "keras", "Keras models"),
     ("tensorflow", "tensorflow", "checking imports from Keras and TensorFlow"),
     ("opencv-python-headless", "opencv", "checking imports from Caffe and Darknet"),
+    ("distributed", "cluster", "evaluation on a Dask cluster"),
     ("scikit-learn", "train", "training the demo model again"),
     ("pytest", "test", "the test suite"),
     ("hypothesis", "test", "the property tests"),
@@ -113,4 +114,6 @@ def _programs() -> Iterator[Finding]:
 
 def _plugins() -> Iterator[Finding]:
     for plugin in discover():
-        yield Finding(f"plugin {plugin.name}", plugin.source, False, f"whatever {plugin.package or 'it'} adds")
+        yield Finding(
+            f"plugin {plugin.name}", plugin.source, False, f"whatever {plugin.package or 'it'} adds"
+        )

@@ -337,8 +337,8 @@ class AddressError(NpucError):
 
 
 class CompileError(NpucError):
-    """A network cannot be compiled for a machine: what has to be in local memory at the same time does not fit, or a number
-    does not fit the field of an instruction. The message names the layer."""
+    """A network cannot be compiled for a machine: what has to be in local memory at the same time does not fit, a number does
+    not fit the field of an instruction, or the shape of an output depends on the data. The message names the layer."""
 
     code, title = "E706", "cannot be compiled"
 

@@ -327,7 +327,7 @@ def test_an_input_can_become_a_constant(tmp_path: Path) -> None:
     found = FloatEngine(graph).run({"x": np.ones((2, 3), np.float32)})
     assert np.array_equal(next(iter(found.values())), [[1, 2, 3], [1, 2, 3]])
     assert check_model(path, graph, options).passed
-    for bad, words in (("1,2", "3 elements"), ("one", "not a list")):
+    for bad, words in (("1,2", "2 numbers for the shape"), ("one", "not numbers")):
         with pytest.raises(UsageError, match=words):
             import_model(path, ImportOptions(constants={"scale": bad}))
 

@@ -105,3 +105,13 @@ def test_a_report_shows_what_it_takes() -> None:
     found = inspect_graph(network(), load_target("edge-4t"))[0]
     devices = {layer.name: (layer.device, layer.reason) for layer in found.layers}
     assert devices["pool1"] == ("pooling_engine", "the accelerator 'pooling_engine' takes it")
+
+
+def test_a_claim_that_fails_is_named() -> None:
+    add_accelerator(
+        Accelerator("bad", lambda op, graph, target: op.nothing, lambda graph: b"", lambda p, a: a)
+    )
+    with pytest.raises(
+        CompileError, match=r"layer 'first': the accelerator 'bad' cannot say whether it takes it"
+    ):
+        flow.compile_network(network(), load_target("edge-4t"))

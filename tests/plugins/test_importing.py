@@ -13,8 +13,9 @@ from plugin_examples import EXAMPLES
 
 from npuc import flow, lang
 from npuc.cli.app import run_command
+from npuc.codegen.outputs import check_shape
 from npuc.engine import FloatEngine
-from npuc.errors import InvalidModelError, PassError, PluginError, UnknownTensorError
+from npuc.errors import CompileError, InvalidModelError, PassError, PluginError, UnknownTensorError
 from npuc.frontend.formats import add_format
 from npuc.frontend.onnx import import_onnx
 from npuc.frontend.onnx.subgraphs import onnx_pattern, onnx_subgraph
@@ -82,6 +83,16 @@ def test_without_the_plugin_the_node_is_kept_and_the_run_says_who_is_missing() -
     assert kinds(graph) == ["top.onnx"]
     with pytest.raises(Exception, match=r"nobody computes the op 'com.example:HardGlu'.*--plugin"):
         FloatEngine(graph).run({"x": X})
+
+
+def test_without_the_plugin_a_compilation_says_which_op_is_not_known() -> None:
+    nodes = [node("HardGlu", "x x", "g", "glu", domain="com.example"), node("Relu", "g", "y")]
+    value = import_onnx(model_of(nodes, X.shape)).find("g")
+    assert value is not None
+    with pytest.raises(
+        CompileError, match=r"the op 'com.example:HardGlu' of the layer 'glu' is not.*--plugin"
+    ):
+        check_shape(value, "tensor 'g'")
 
 
 def test_a_kept_node_runs_on_the_cpu_by_a_kernel() -> None:
@@ -270,3 +281,16 @@ def test_a_format_that_is_there_already_is_refused() -> None:
     for kind in ("onnx", "mlir"):
         with pytest.raises(ValueError, match="already"):
             add_format(kind, form, lambda path, head: True)
+
+
+def test_what_a_format_fails_with_is_a_fault_of_its_plugin(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from npuc.frontend.sniff import RECOGNIZERS
+
+    tiny.write_text("tinynet 1\ninput x 1 8\nscale half\n")
+    with pytest.raises(PluginError, match="the importer of a tiny network failed: ValueError"):
+        flow.import_model(tiny)
+    monkeypatch.setitem(RECOGNIZERS, "tinynet", ("looks tiny", lambda path, head: head.no_such_thing))
+    with pytest.raises(PluginError, match="what recognises the format 'tinynet' failed: AttributeError"):
+        flow.import_model(tiny)

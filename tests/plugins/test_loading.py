@@ -167,4 +167,4 @@ def test_only_the_user_names_plugins() -> None:
         if path.parent.name != "plugins"
         and re.search(r"npuc\.plugins import .*\bload\b|plugins\.load\(", path.read_text())
     }
-    assert asking <= {"cli/plugin.py", "evaluate/workers.py", "evaluate/cluster.py"}
+    assert asking <= {"cli/plugin.py", "evaluate/plan.py"}

@@ -255,12 +255,15 @@ def _tell(printer: Printer, found: Analysis, limit: int) -> None:
     for sentence in found.summary():
         printer.say(sentence)
     shown = found.findings[:limit] if limit else found.findings
+    told: dict[str, int] = {}
     for number, finding in enumerate(shown, 1):
         cost = f", {percent(finding.severity)} of the noise" if finding.severity > 0 else ""
         printer.say()
         printer.say(f"{number}. {finding.layer}: {finding.kind}{cost}")
         printer.say(f"   {finding.words[0].upper()}{finding.words[1:]}.")
-        printer.say(f"   Try: {finding.remedy}.")
+        # Advice that differs in the layer's name only is not repeated.
+        first = told.setdefault(finding.remedy.replace(finding.layer, ""), number)
+        printer.say(f"   Try: {finding.remedy}." if first == number else f"   Try: as for {first}.")
     if len(shown) < len(found.findings):
         printer.say()
         printer.say(f"{len(shown)} of {len(found.findings)} findings; --limit 0 tells all")

@@ -41,7 +41,7 @@ Ladder = Annotated[
     str | None,
     typer.Option(
         metavar="all|default|STEP,...",
-        help="Steps that lose less accuracy, each kept if it helps: equalize, smooth, gptq, round, mixed.",
+        help="Steps that lose less accuracy, each kept if it helps: equalize, smooth, ranges, gptq, round, mixed.",
     ),
 ]
 TorchDevice = Annotated[
@@ -186,7 +186,7 @@ class Climbing:
             warn=printer.note,
         )
         printer.say(
-            f"  {'goal':8} {goal.metric} {goal.exact:.2f} in float, at most {goal.drop:g}{goal.unit} less"
+            f"  {'goal':8} {goal.metric} {goal.shown(goal.exact)} in float, at most {goal.drop:g}{goal.unit} less"
         )
         return Wish(
             steps,
@@ -204,9 +204,10 @@ class Climbing:
         if isinstance(rung, Stop) and goal is not None:
             cycles = "does not compile" if rung.cycles is None else f"{rung.cycles:,} cycles"
             verdict = "enough" if rung.met else "not enough"
+            figure = f"{goal.metric} {goal.shown(rung.figure)} ({goal.shown(0.0 - rung.lost, '+')})"
             printer.say(
-                f"  {'ladder':8} {shorten(rung.words, 60)}: {goal.metric} {rung.figure:.2f} ({0.0 - rung.lost:+.2f}), {cycles}, "
-                f"{rung.sqnr:.2f} dB, {verdict} ({rung.seconds:.1f} s)"
+                f"  {'ladder':8} {shorten(rung.words, 60)}: {figure}, {cycles}, {rung.sqnr:.2f} dB, {verdict} "
+                f"({rung.seconds:.1f} s)"
             )
             known = ("words", "figure", "lost", "met", "cycles", "seconds", "sqnr")
             self.path.append({name: getattr(rung, name) for name in known})
@@ -218,9 +219,10 @@ class Climbing:
     def _drawn(self, printer: Printer, goal: Goal, machine: str) -> Callable[[Climb], None]:
         def draw(climb: Climb) -> None:
             best = climb.best
-            printer.say(
-                f"  {'chosen':8} {best.words}: {goal.metric} {best.figure:.2f}, {best.cycles or 0:,} cycles on {machine}"
-            )
+            cycles = "does not compile" if best.cycles is None else f"{best.cycles:,} cycles"
+            cycles += f" {'for' if best.cycles is None else 'on'} {machine}"
+            what = best.candidate.notes[-1] if best.candidate.notes else best.words
+            printer.say(f"  {'chosen':8} {what}: {goal.metric} {goal.shown(best.figure)}, {cycles}")
             if self.frontier is None:
                 return
             from npuc.files import write_atomically

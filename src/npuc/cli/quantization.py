@@ -167,6 +167,13 @@ def quantized(printer: Printer, model: Path, graph: Graph, asked: Asked, target:
             "there are no ranges to quantize with",
             fix="Give --table FILE or --data PATH, or --random for a smoke run",
         )
+    if asked.climbing.asked and not ranged:
+        what = "keeps its own quantization" if own else "gets no integers"
+        raise UsageError(
+            f"the network {what}, so there is nothing to climb for",
+            fix="Leave --ladder and --accuracy-drop out"
+            + (", or add --force-float and --data" if own else ""),
+        )
     found: CalibrationTable | None = None
     if asked.table is not None:
         found = _read_table(asked.table, graph, printer)

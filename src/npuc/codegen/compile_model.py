@@ -107,7 +107,7 @@ def compile_program(
     """Compile an Npu program for a machine, and tell how."""
     options = options or CompileOptions()
     check_outputs(graph)
-    graph = with_own_outputs(graph)
+    graph, copies = with_own_outputs(graph)
     whole = int(target.memory.local.size)
     if not 0 < (whole if options.local_memory is None else options.local_memory) <= whole:
         raise CompileError(
@@ -124,6 +124,9 @@ def compile_program(
     asked, too_large, by_inputs = dict(options.devices), dict[str, str](), options.schedule.by_inputs
     while True:
         parted = partition(graph, target, asked, options.island_threshold)
+        reasons = {**parted.reasons, **dict.fromkeys(copies, "it is a copy for an output of its own")}
+        levers = {name: words for name, words in parted.levers.items() if name not in copies}
+        parted = replace(parted, reasons=reasons, levers=levers)
         try:
             return _compile(graph, target, parted, too_large, by_inputs, options, name, judge)
         except DoesNotFit as error:

@@ -19,7 +19,7 @@ import numpy as np
 
 from npuc.codegen.isa import BY_NAME, KERNEL_NAME, KERNEL_PARAMETERS
 from npuc.codegen.program import CompiledModel, NpuSubgraph
-from npuc.errors import PluginError
+from npuc.errors import EngineError, PluginError
 from npuc.native import library
 
 Array = np.ndarray[Any, Any]
@@ -106,7 +106,12 @@ def run(
 ) -> None:
     """Call a kernel on whole tensors in memory order; it fills `y`."""
     filled = (*parameters, *(0,) * (KERNEL_PARAMETERS - len(parameters)))
-    KERNELS[name].function(KernelCall(_raw(x), _raw(y), filled, None if b is None else _raw(b), constants))
+    try:
+        KERNELS[name].function(
+            KernelCall(_raw(x), _raw(y), filled, None if b is None else _raw(b), constants)
+        )
+    except Exception as error:
+        raise EngineError(f"the kernel '{name}' failed: {type(error).__name__}: {error}") from error
 
 
 def failure() -> str:

@@ -24,6 +24,14 @@ def check_shape(value: Value, where: str) -> None:
         " x ".join("?" if size < 0 else str(size) for size in shape_of(value)) if is_ranked(value) else "?"
     )
     owner = value.owner
+    foreign = _foreign_maker(value)
+    if foreign is not None:
+        raise CompileError(
+            f"its shape, {shape}, is not known, because the op '{foreign.domain}:{foreign.op_type}' of the layer "
+            f"'{layer_name(foreign)}' is not",
+            where=where,
+            fix="Load the plugin that knows the op (--plugin FILE.py), or cut the network before it (npuc import --outputs)",
+        )
     maker = f" ({owner.op_type} '{layer_name(owner)}')" if isinstance(owner, top.Onnx) else ""
     raise CompileError(
         f"its shape, {shape}, depends on the data{maker}, and a .npu file states the size of every tensor, so that a device "
@@ -34,12 +42,28 @@ def check_shape(value: Value, where: str) -> None:
     )
 
 
-def with_own_outputs(graph: Graph) -> Graph:
-    """The graph itself if every output is a value that an op makes for it, or a copy of the graph where that is so."""
-    if not _borrowed(graph):
-        return graph
+def _foreign_maker(value: Value) -> top.Onnx | None:
+    """The op of a domain that is not ONNX's, nearest to the inputs, that a value of no known shape goes back to."""
+    found, seen, waiting = None, set[Value](), [value]
+    while waiting:
+        one = waiting.pop()
+        if one in seen or is_static(one):
+            continue
+        seen.add(one)
+        owner = one.owner
+        if isinstance(owner, top.Onnx):
+            found = owner if owner.domain not in ("", "ai.onnx") else found
+            waiting.extend(owner.operands)
+    return found
+
+
+def with_own_outputs(graph: Graph) -> tuple[Graph, list[str]]:
+    """The graph itself if every output is a value that an op makes for it, or a copy of the graph where that is so; and
+    the names of the ops that were added."""
+    borrowed = _borrowed(graph)
+    if not borrowed:
+        return graph, []
     made = graph.copy()
-    borrowed = _borrowed(made)
     ports = [(port.name, port.value) for port in made.outputs]
     made.block.erase_op(made.terminator)
     for index in borrowed:
@@ -48,7 +72,7 @@ def with_own_outputs(graph: Graph) -> Graph:
         made.block.add_op(op)
         ports[index] = name, op.y
     made.set_outputs(ports)
-    return made
+    return made, [ports[index][0] for index in borrowed]
 
 
 def _borrowed(graph: Graph) -> list[int]:

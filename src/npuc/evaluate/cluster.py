@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,15 +24,12 @@ def run_on_cluster(
         raise MissingExtraError(
             "--cluster needs Dask's distributed", fix="Install it: pip install 'npuc[cluster]'"
         ) from error
+    _probe(address)
     try:
         connect: Any = Client
         client = connect(address, timeout=_PATIENCE, set_as_default=False)
     except Exception as error:
-        words = next(iter(str(error).splitlines()), type(error).__name__)
-        raise UsageError(
-            f"the cluster {address} cannot be reached: {words}",
-            fix="The address is that of the scheduler, such as tcp://host:8786",
-        ) from error
+        raise _unreachable(address, next(iter(str(error).splitlines()), type(error).__name__)) from error
     try:
         try:
             client.wait_for_workers(1, timeout=_PATIENCE)
@@ -57,3 +55,24 @@ def run_on_cluster(
             yield first, result
     finally:
         client.close()
+
+
+def _probe(address: str) -> None:
+    """Somebody listens there; Dask itself takes minutes to give up on an address that nobody answers."""
+    scheme, separator, rest = address.rpartition("://")
+    if separator and scheme not in ("tcp", "tls"):
+        return
+    host, _, port = rest.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise _unreachable(address, "it is no host and port")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _PATIENCE).close()
+    except OSError as error:
+        raise _unreachable(address, error.strerror or str(error)) from error
+
+
+def _unreachable(address: str, words: str) -> UsageError:
+    return UsageError(
+        f"the cluster {address} cannot be reached: {words}",
+        fix="The address is that of the scheduler, such as tcp://host:8786",
+    )

@@ -16,7 +16,7 @@ from npuc.evaluate.evaluation import evaluate
 from npuc.evaluate.report import Confidence, Figure
 from npuc.evaluate.subject import Feeding, ModelFile, Subject
 from npuc.ir import Graph
-from npuc.quant.ladder.goal import Goal
+from npuc.quant.ladder.goal import POINTS, Goal
 
 Array = np.ndarray[Any, Any]
 
@@ -59,7 +59,8 @@ def accuracy_goal(
         shown = 100.0 if first.unit == "%" else 1.0
         return [shown * one.value for one in first.models], first, report.samples
 
-    (exact,), figure, samples = figures([graph], warn)
+    # The network is in a file of its own while it is measured, whose name says nothing to anyone.
+    (exact,), figure, samples = figures([graph], lambda text: warn(text.split(".mlir: ", 1)[-1]))
     if not math.isfinite(exact):
         raise UsageError(
             f"{figure.name} of the float network is {exact}, so nothing can be lost of it",
@@ -75,7 +76,7 @@ def accuracy_goal(
         exact,
         drop,
         figure.name,
-        " points" if figure.unit == "%" else f" {figure.unit}".rstrip(),
+        POINTS if figure.unit == "%" else f" {figure.unit}".rstrip(),
         figure.metric.split(":")[0] in _LOWER,
     )
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -67,7 +68,8 @@ def _hire(plan: Plan) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs,), daemon=True, name="npuc evaluation")
-    process.start()
+    with _deaf():
+        process.start()
     # What is left open here would keep a dead worker's pipe alive.
     theirs.close()
     worker = _Worker(process, ours)
@@ -75,6 +77,20 @@ def _hire(plan: Plan) -> _Worker:
     with suppress(OSError):
         ours.send(plan)
     return worker
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Ctrl-C is for the one who starts workers: what is ignored now is ignored by them from their first moment on."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        # None is a handler that was not set from Python; there is no way to put it back.
+        signal.signal(signal.SIGINT, before if before is not None else signal.SIG_DFL)
 
 
 def _give(worker: _Worker, chunk: Chunk) -> None:
@@ -102,8 +118,6 @@ def _deadly(chunk: Chunk, worker: _Worker) -> InternalError:
 
 def _work(connection: Connection) -> None:
     """The life of a worker: a plan, then chunks until nobody asks any more."""
-    # Ctrl-C is for the one who started us.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         plan = connection.recv()
         work: Work | NpucError

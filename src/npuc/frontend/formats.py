@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npuc.errors import FileFormatError, InvalidModelError, UsageError
+from npuc.errors import FileFormatError, InvalidModelError, NpucError, PluginError, UsageError
 from npuc.files import existing_model
 from npuc.frontend.sniff import RECOGNIZERS, Recognizer, describe_content
 
@@ -117,7 +117,7 @@ def foreign(path: Path | str) -> tuple[Path, Format]:
     content = describe_content(path)
     if content.kind not in FORMATS:
         raise FileFormatError(
-            f"{content.words}, which is not a model that npuc imports", where=str(path), fix=content.fix
+            f"{content.words}; that is not a model that npuc imports", where=str(path), fix=content.fix
         )
     return path, FORMATS[content.kind]
 
@@ -137,6 +137,12 @@ def import_foreign(path: Path | str, options: ImportOptions) -> Graph:
         if options.weights is not None:
             error.fix = error.fix or f"Check that '{options.weights}' has the weights of this very network"
         raise
+    except Exception as error:
+        if isinstance(error, NpucError) or form not in [FORMATS[kind] for kind in RECOGNIZERS]:
+            raise
+        raise PluginError(
+            f"the importer of {form.words} failed: {type(error).__name__}: {error}", where=str(path)
+        ) from error
     return graph
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from npuc.errors import PluginError
+
 _HEAD = 64 << 10
 
 
@@ -67,7 +69,14 @@ def describe_content(path: Path) -> Content:
             with open(path, "rb") as handle:
                 begins = handle.read(_HEAD)
         for kind, (words, recognises) in RECOGNIZERS.items():
-            if recognises(path, begins):
+            try:
+                found = recognises(path, begins)
+            except Exception as error:
+                raise PluginError(
+                    f"what recognises the format '{kind}' failed: {type(error).__name__}: {error}",
+                    where=str(path),
+                ) from error
+            if found:
                 return Content(kind, words)
     if path.is_dir():
         if (path / "saved_model.pb").is_file():

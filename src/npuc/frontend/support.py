@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from npuc.errors import (
+    FileFormatError,
     InvalidModelError,
     NpucError,
     ResourceLimitError,
@@ -17,6 +20,7 @@ from npuc.ir import Graph
 
 MAX_ELEMENTS = 1 << 36
 """No tensor may have more."""
+_MAX_JSON, _MAX_JSON_ITEMS = 64 << 20, 4 << 20
 
 
 def guarded(path: Path | str | None, load: Callable[[], Graph]) -> Graph:
@@ -36,6 +40,20 @@ def guarded(path: Path | str | None, load: Callable[[], Graph]) -> Graph:
         raise InvalidModelError("it is nested too deeply", where=where) from error
     except MemoryError as error:
         raise ResourceLimitError("the model asks for more memory than there is", where=where) from error
+
+
+def bounded_json(data: bytes, what: str) -> dict[str, Any]:
+    """A JSON object of a size that a description of a network may have; Python's objects are far larger than their text."""
+    items = sum(data.count(mark) for mark in b"[{,")
+    if len(data) > _MAX_JSON or items > _MAX_JSON_ITEMS:
+        raise ResourceLimitError(f"{what} has {len(data)} bytes of JSON, more than any network needs")
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(f"{what} is not valid JSON", fix="Save or download the model again") from error
+    if not isinstance(found, dict):
+        raise FileFormatError(f"{what} is not a JSON object", fix="Save or download the model again")
+    return found
 
 
 def check_names(asked: Iterable[str], known: Iterable[str], option: str) -> None:

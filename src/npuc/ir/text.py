@@ -33,6 +33,7 @@ from npuc.ir.weights import WeightStore, load_safetensors, save_safetensors
 _WEIGHTS = "top.weights"
 _MAX_TEXT = 1 << 30
 
+
 class _Lexer(MLIRLexer):
     """xDSL takes a literal with escaped non-ASCII characters for bytes; to npuc all UTF-8 is text (layer names are)."""
 

@@ -19,7 +19,7 @@ from onnx import helper, numpy_helper
 
 from npuc.engine.custom import Kernel, register_family
 from npuc.errors import CompileError, NpucError
-from npuc.ir import Graph, dtype_of, shape_of
+from npuc.ir import Graph, dtype_of, layer_name, shape_of
 from npuc.ir.definition import TensorOp
 from npuc.target import Target
 
@@ -62,8 +62,14 @@ def add_accelerator(accelerator: Accelerator) -> None:
 def claimant(op: TensorOp, graph: Graph, target: Target) -> str | None:
     """The accelerator that takes an op, or None."""
     for name, accelerator in ACCELERATORS.items():
-        if accelerator.claims(op, graph, target):
-            return name
+        try:
+            if accelerator.claims(op, graph, target):
+                return name
+        except Exception as error:
+            raise CompileError(
+                f"the accelerator '{name}' cannot say whether it takes it: {type(error).__name__}: {error}",
+                where=f"layer '{layer_name(op)}'",
+            ) from error
     return None
 
 

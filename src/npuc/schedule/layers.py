@@ -1,7 +1,7 @@
 """What the scheduler sees of a network: tensors in memory order, and layers that can be cut into pieces.
 
-A tensor of rank 4 is N x H x W x C in memory; if N is 1, any range of its rows is a dense block, and a layer may be asked
-for some rows of its result at a time. A piece of a layer (some rows, some output channels) is one or a few instructions,
+A tensor of rank 4 is N x H x W x C in memory, so any range of its N x H rows is a dense block, and a layer may be asked for
+some rows of its result at a time. A piece of a layer (some rows, some output channels) is one or a few instructions,
 drafted here without addresses.
 """
 
@@ -61,10 +61,8 @@ class Tensor:
 
     @cached_property
     def rows(self) -> int:
-        """How many rows it can be cut into: those of a picture, or all but the last axis of other ranks than 4."""
-        if len(self.shape) == 4:
-            return self.shape[2] if self.shape[0] == 1 else 1
-        return prod(self.shape[:-1])
+        """How many rows it can be cut into: those of all pictures, or all but the last axis of other ranks than 4."""
+        return self.shape[0] * self.shape[2] if len(self.shape) == 4 else prod(self.shape[:-1])
 
     @cached_property
     def size(self) -> int:

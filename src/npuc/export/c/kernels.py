@@ -27,7 +27,9 @@ def kernel_files(compiled: CompiledModel) -> dict[str, str]:
         raise ExportError(
             f"its custom instruction '{missing[0]}' has no kernel in C",
             where=compiled.name,
-            fix="Give the plugin's kernel a c_source" if known else "Load the plugin that has the kernel (--plugin)",
+            fix="Give the plugin's kernel a c_source"
+            if known
+            else "Load the plugin that has the kernel (--plugin)",
         )
     found = [KERNELS[name] for name in names]
     lines = ["/* The kernels of the custom instructions of the model. */", '#include "kernels.h"', ""]

@@ -13,6 +13,7 @@ _MAX_BYTES = 4 << 20
 Integers = tuple[int, ...]
 Numbers = tuple[float, ...]
 _MAX_SECTIONS = 1 << 13
+_MEND = "Mend that line, or download the file again"
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,12 @@ def parse(data: bytes) -> tuple[Section, list[Section]]:
         if not line:
             continue
         if line.startswith("["):
-            if not line.endswith("]") or len(found) >= _MAX_SECTIONS:
-                raise FileFormatError(f"is not a valid .cfg: line {number}: '{line[:60]}'")
+            if not line.endswith("]"):
+                raise FileFormatError(
+                    f"is not a valid .cfg: line {number}: '{line[:60]}' has no ']' at its end", fix=_MEND
+                )
+            if len(found) >= _MAX_SECTIONS:
+                raise ResourceLimitError(f"the .cfg has more than {_MAX_SECTIONS} sections")
             found.append((line[1:-1].strip().lower(), {}))
         elif "=" in line and found:
             key, _, value = line.partition("=")
@@ -94,7 +99,7 @@ def parse(data: bytes) -> tuple[Section, list[Section]]:
         else:
             raise FileFormatError(
                 f"is not a valid .cfg: line {number}: '{line[:60]}' is not key=value",
-                fix="Mend that line, or download the file again",
+                fix=_MEND,
             )
     if not found or found[0][0] not in ("net", "network"):
         raise FileFormatError("is not a valid .cfg: it does not begin with [net]")

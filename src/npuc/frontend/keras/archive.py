@@ -7,7 +7,6 @@ memory and never unpacked. An `.h5` file has the description in an attribute.
 from __future__ import annotations
 
 import io
-import json
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -17,6 +16,8 @@ from npuc.errors import FileFormatError, NpucError, ResourceLimitError
 from npuc.files import existing_file
 from npuc.frontend.keras.hdf5 import Folder, damaged, open_hdf5
 from npuc.frontend.keras.weights import ArchiveWeights, LegacyWeights, Weights
+from npuc.frontend.sniff import AGAIN_FIX
+from npuc.frontend.support import bounded_json
 
 _CONFIG = 64 << 20
 _RATIO = 200
@@ -80,8 +81,8 @@ def _zipped(path: Path) -> Archive:
             _check_names(archive, path)
             config = _json(_member(archive, "config.json", path, _CONFIG).decode("utf-8", "replace"), path)
             try:
-                metadata = json.loads(_member(archive, "metadata.json", path, _CONFIG))
-            except (FileFormatError, ValueError):
+                metadata = bounded_json(_member(archive, "metadata.json", path, _CONFIG), "metadata.json")
+            except FileFormatError:
                 metadata = {}
             names = archive.namelist()
             if "model.weights.h5" not in names:
@@ -90,12 +91,11 @@ def _zipped(path: Path) -> Archive:
                 )
             data = _member(archive, "model.weights.h5", path, None)
     except (zipfile.BadZipFile, NotImplementedError, EOFError, zipfile.LargeZipFile) as error:
-        raise FileFormatError(f"is a damaged zip archive: {error}", where=str(path)) from error
+        raise FileFormatError(f"is a damaged zip archive: {error}", where=str(path), fix=AGAIN_FIX) from error
     except RuntimeError as error:  # an encrypted member
         raise FileFormatError(f"cannot be unpacked: {error}", where=str(path)) from error
-    version = metadata.get("keras_version", "") if isinstance(metadata, dict) else ""
     folder = Folder(open_hdf5(io.BytesIO(data), str(path)), str(path))
-    return Archive(path, config, _version(str(version)), _weights(folder))
+    return Archive(path, config, _version(str(metadata.get("keras_version", ""))), _weights(folder))
 
 
 def _check_names(archive: zipfile.ZipFile, path: Path) -> None:
@@ -120,7 +120,9 @@ def _member(archive: zipfile.ZipFile, name: str, path: Path, limit: int | None) 
     most = min(most, limit) if limit is not None else most
     if info.file_size > most or info.compress_size > path.stat().st_size:
         raise ResourceLimitError(
-            f"{name} would unpack from {info.compress_size} to {info.file_size} bytes", where=str(path)
+            f"{name} would unpack from {info.compress_size} to {info.file_size} bytes, which no weights do",
+            where=str(path),
+            fix=AGAIN_FIX,
         )
     with archive.open(info) as member:
         data = member.read(info.file_size + 1)
@@ -130,12 +132,7 @@ def _member(archive: zipfile.ZipFile, name: str, path: Path, limit: int | None) 
 
 
 def _json(text: str, path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FileFormatError("its description of the network is not valid JSON", where=str(path)) from error
-    if not isinstance(found, dict):
-        raise FileFormatError("its description of the network is no network", where=str(path))
+    found = bounded_json(text.encode(errors="replace"), "its description of the network")
     pending: list[tuple[Any, int]] = [(found, 0)]
     while pending:
         item, depth = pending.pop()

@@ -18,7 +18,7 @@ from npuc.frontend.layered.registry import ContextT, Rule
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.ports import input_constant
 from npuc.frontend.rules import Rules
-from npuc.frontend.support import MAX_ELEMENTS, erase_dead
+from npuc.frontend.support import MAX_ELEMENTS, check_names, erase_dead
 from npuc.ir import Graph, Value, dtype_of, is_static, shape_of, tensor_type
 from npuc.ir.definition import ShapeError
 
@@ -35,6 +35,7 @@ def build(
 ) -> Graph:
     """Top IR of a network. `describe` gives what a custom op of `domain` keeps: more operands, and attributes."""
     middle = [name for name in options.inputs if name not in {*network.inputs, *options.input_shapes}]
+    check_names(options.inputs, network.names, "--inputs")
     if middle:
         # The shapes of tensors in the middle are those that the whole network would give them.
         whole = replace(options, inputs=(), outputs=tuple(middle), preprocess={})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,13 @@ class Network:
     aliases: Mapping[str, str]
     """Other names that a user may call tensors by."""
 
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """Every name that a user may call a tensor by, and the name that the tensor has."""
+        made = [name for layer in self.layers for name in layer.outputs]
+        own = {name: name for name in (*self.inputs, *made)}
+        return own | {name: tensor for name, tensor in self.aliases.items() if name not in own}
+
 
 @dataclass(frozen=True)
 class Part:
@@ -61,32 +69,25 @@ class Part:
 
 def cut(network: Network, options: ImportOptions) -> Part:
     """The layers between the asked inputs and outputs; every asked name exists."""
-    made = [name for layer in network.layers for name in layer.outputs]
-    known = [*network.inputs, *made]
-    everything = dict.fromkeys([*known, *network.aliases])
-    check_names(options.outputs, everything, "--outputs")
-    check_names(options.inputs, everything, "--inputs")
+    check_names(options.outputs, network.names, "--outputs")
+    check_names(options.inputs, network.names, "--inputs")
     check_names(options.constants, network.inputs, "--constant")
-    outputs = tuple((name, _real(network, name)) for name in options.outputs or network.outputs)
+    real = network.names
+    outputs = tuple((name, real[name]) for name in options.outputs or network.outputs)
     if not outputs:
         raise InvalidModelError("the network has no outputs")
-    begins = [_real(network, name) for name in options.inputs]
+    begins = [real[name] for name in options.inputs]
     begins = begins or [name for name in network.inputs if name not in options.constants]
     layers = _needed(network, {*begins, *options.constants}, [tensor for _, tensor in outputs])
     used = {name for layer in layers for name in layer.inputs} | {tensor for _, tensor in outputs}
     if not options.inputs:
         begins = [name for name in begins if name in used] or begins
-    shapes = {_real(network, name): shape for name, shape in options.input_shapes.items()}
+    shapes = {real.get(name, name): shape for name, shape in options.input_shapes.items()}
     check_inputs(begins, shapes, options.constants)
     for name, shape in shapes.items():
         check_rank(name, network.inputs.get(name), shape)
     inputs = {name: known_shape(name, shapes.get(name) or network.inputs.get(name)) for name in begins}
     return Part(layers, inputs, dict(options.constants), outputs)
-
-
-def _real(network: Network, name: str) -> str:
-    made = {tensor for layer in network.layers for tensor in layer.outputs}
-    return name if name in made or name in network.inputs else network.aliases.get(name, name)
 
 
 def known_shape(name: str, shape: Shape | None) -> Shape:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from npuc.errors import InvalidModelError
+from npuc.errors import InvalidModelError, ResourceLimitError
 from npuc.frontend.tensorflow.tensors import Shape, element_type, read_shape, read_strings, read_tensor
 from npuc.frontend.tensorflow.wire import Message, as_float, bad, signed
 from npuc.ir import DType, Weight
 
-MAX_NODES = 1 << 20
+MAX_NODES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def _nodes(message: Message, number: int) -> dict[str, Node]:
             raise InvalidModelError(f"two nodes are called '{node.name}'")
         found[node.name] = node
         if len(found) > MAX_NODES:
-            raise bad(f"it has more than {MAX_NODES} nodes")
+            raise ResourceLimitError(f"the graph has more than {MAX_NODES} nodes")
     return found
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from npuc.errors import FileFormatError
 from npuc.ir.weights import MappedFile
 
-MAX_FIELDS = 1 << 24
+MAX_FIELDS = 1 << 19
 """Fields of one message: a limit on the time that a hostile one takes."""
 
 

@@ -8,14 +8,12 @@ torch sees nothing that was not looked at.
 from __future__ import annotations
 
 import io
-import pickletools
 import zipfile
 import zlib
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from npuc.errors import FileFormatError, InvalidModelError, ResourceLimitError
+from npuc.errors import FileFormatError, ResourceLimitError
 
 _MAX_RECORDS = 200_000
 _MAX_CODE = 64 << 20
@@ -78,23 +76,3 @@ def read_archive(path: Path) -> Archive:
     if len(folders) != 1:
         raise bad("its records do not lie in one folder")
     return Archive(folders.pop(), found)
-
-
-def check_pickle(data: bytes, allowed: Collection[str], prefixes: tuple[str, ...], what: str) -> None:
-    """A pickle names only what is allowed; it is looked through, not executed."""
-    try:
-        for code, argument, _ in pickletools.genops(data):
-            # torch writes protocol 2, in which every name stands in the open.
-            if code.name in ("STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4"):
-                raise InvalidModelError(
-                    f"{what} holds the pickle code {code.name}, which torch does not write"
-                )
-            if code.name != "GLOBAL":
-                continue
-            name = str(argument).replace(" ", ".")
-            if name not in allowed and not name.startswith(prefixes):
-                raise InvalidModelError(
-                    f"{what} is a pickle that asks for '{name[:120]}', and npuc executes nothing from a model"
-                )
-    except (ValueError, IndexError, KeyError, UnicodeDecodeError, OverflowError) as error:
-        raise InvalidModelError(f"{what} is a damaged pickle") from error

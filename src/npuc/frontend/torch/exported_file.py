@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from npuc.errors import FileFormatError, InvalidModelError, ResourceLimitError
-from npuc.frontend.support import MAX_ELEMENTS
+from npuc.frontend.support import MAX_ELEMENTS, bounded_json
 from npuc.frontend.torch.archive import Archive, read_archive
 from npuc.frontend.torch.export import guarded
 
@@ -68,7 +68,7 @@ def checked(archive: Archive) -> Archive:
     records: dict[str, bytes] = {}
     for name, data in archive.records.items():
         if name == _MODEL:
-            model = _json(data, name)
+            model = bounded_json(data, f"the record {name}")
             _check_program(model)
             records[name] = json.dumps(_without_metadata(model)).encode()
         elif name in (
@@ -89,7 +89,7 @@ def checked(archive: Archive) -> Archive:
         name = f"{folder}/model_{kind}_config.json"
         if name not in archive.records:
             raise InvalidModelError(f"the archive has no {name}")
-        config = _json(archive.records[name], name)
+        config = bounded_json(archive.records[name], f"the record {name}")
         _check_payloads(config, folder, archive.records)
         records[name] = json.dumps(config).encode()
     records["data/sample_inputs/model.pt"] = _no_samples()
@@ -100,16 +100,6 @@ def _no_samples() -> bytes:
     out = io.BytesIO()
     torch.save(((), {}), out)
     return out.getvalue()
-
-
-def _json(data: bytes, name: str) -> dict[str, Any]:
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise InvalidModelError(f"the record {name} is not JSON") from error
-    if not isinstance(found, dict):
-        raise InvalidModelError(f"the record {name} is not a JSON object")
-    return found
 
 
 def _check_payloads(config: dict[str, Any], folder: str, records: dict[str, bytes]) -> None:

@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
-from npuc.errors import FileFormatError, InvalidModelError
+from npuc.errors import FileFormatError, InvalidModelError, ResourceLimitError
 from npuc.frontend.sniff import CHECKPOINT_FIX
-from npuc.frontend.torch.archive import Archive, check_pickle, read_archive
+from npuc.frontend.torch.archive import Archive, read_archive
 from npuc.frontend.torch.export import guarded
+from npuc.frontend.torch.pickles import STORAGES, check_pickle, check_tensors
 
 _GLOBALS = frozenset(
     {
@@ -24,10 +25,7 @@ _GLOBALS = frozenset(
         "torch._utils._rebuild_parameter",
         "collections.OrderedDict",
         "torch.device",
-        *(f"torch.{kind}Storage" for kind in (
-            "Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool",
-            "ComplexFloat", "ComplexDouble",
-        )),
+        *STORAGES,
         *(f"torch.jit._pickle.{name}" for name in (
             "build_intlist", "build_tensorlist", "build_doublelist", "build_boollist", "build_tensor_from_id",
             "restore_type_tag",
@@ -57,9 +55,16 @@ _PRIM = frozenset(
         "rangelist", "layout", "requires_grad", "itemsize", "type", "Print", "annotate", "is_cpu",
     }
 )  # fmt: skip
+_TRACE_FIX = "Trace it with torch.jit.trace instead"
 _WHILE = re.compile(r"^\s*while\b", re.MULTILINE)
 _RANGE = re.compile(r"\brange\(([^)]*)\)")
 _MAX_TRIPS = 1 << 14
+_MAX_STEPS = 1 << 18
+"""Ops that run when all loops are written out."""
+_OPEN_TRIPS = 1 << 10
+"""What a loop over the entries of something is counted as."""
+_MAX_DOUBLINGS = 16
+_SMALL = ("prim::ListConstruct", "prim::Constant", "aten::size", "aten::slice", "aten::dim", "aten::len")
 
 
 def load_script(path: Path) -> Any:
@@ -79,14 +84,15 @@ def load_script(path: Path) -> Any:
 
 def check_script(archive: Archive) -> None:
     """Refuse a program that could do more than compute."""
+    # Where each line came from, and what a program was traced with: of no use here.
+    for name in [n for n in archive.records if n.endswith(".debug_pkl") or n.startswith("traced_inputs")]:
+        del archive.records[name]
     for name, data in archive.records.items():
         if name.endswith(".pkl"):
             check_pickle(data, _GLOBALS, ("__torch__.",), f"the record {name}")
+            check_tensors(data, archive.records, name.removesuffix(".pkl"), f"the record {name}")
         elif name.startswith("code/") and name.endswith(".py"):
             _check_code(name, data)
-    for name in [name for name in archive.records if name.endswith(".debug_pkl")]:
-        # Where each line came from: of no use here, and one pickle less.
-        del archive.records[name]
 
 
 def _check_code(name: str, data: bytes) -> None:
@@ -112,9 +118,7 @@ def _check_code(name: str, data: bytes) -> None:
 
 def _check_loops(code: str) -> None:
     if _WHILE.search(code):
-        raise InvalidModelError(
-            "the program has a while loop, which may not end", fix="Trace it with torch.jit.trace instead"
-        )
+        raise InvalidModelError("the program has a while loop, which may not end", fix=_TRACE_FIX)
     for bounds in _RANGE.findall(code):
         for number in re.findall(r"\d+", bounds):
             if int(number[:12]) > _MAX_TRIPS:
@@ -122,23 +126,68 @@ def _check_loops(code: str) -> None:
 
 
 def _check_graph(graph: Any) -> None:
-    """The same once more on what torch made of the text: what the ops are, and how often a loop runs."""
-    stack = [graph]
+    """The same once more on what torch made of the text: what the ops are, how often a loop runs, and what may grow."""
+    steps = doublings = 0
+    stack = [(graph, 1)]
     while stack:
-        for node in stack.pop().nodes():
+        block, rounds = stack.pop()
+        for node in block.nodes():
             namespace, _, op = node.kind().partition("::")
             if namespace not in ("aten", "prim") or op in _FORBIDDEN or op in ("PythonOp", "CallFunction"):
                 raise InvalidModelError(f"the program calls '{node.kind()}', which does more than compute")
-            if node.kind() == "prim::Loop":
-                _check_trips(next(iter(node.inputs())).node())
-            stack.extend(node.blocks())
+            steps += rounds
+            doublings += rounds * _grows(node)
+            trips = _trips(next(iter(node.inputs())).node()) if node.kind() == "prim::Loop" else 1
+            stack.extend((inner, rounds * trips) for inner in node.blocks())
+        if steps > _MAX_STEPS or rounds > _MAX_STEPS:
+            raise ResourceLimitError(
+                f"the loops of the program come to more than {_MAX_STEPS} ops", fix=_TRACE_FIX
+            )
+        if doublings > _MAX_DOUBLINGS:
+            raise ResourceLimitError(
+                f"the program may double a list or text more than {_MAX_DOUBLINGS} times", fix=_TRACE_FIX
+            )
 
 
-def _check_trips(count: Any) -> None:
-    """A loop runs a fixed number of times, or once for each entry of something."""
-    fixed = count.kind() == "prim::Constant" and int(count.output().toIValue() or 0) <= _MAX_TRIPS
-    if not fixed and count.kind() not in ("aten::len", "aten::size"):
-        raise InvalidModelError(
-            "the program has a loop of unknown length, which may not end",
-            fix="Trace it with torch.jit.trace instead",
-        )
+def _trips(count: Any) -> int:
+    """How often a loop runs: a fixed number of times, or once for each entry of something."""
+    if count.kind() == "prim::Constant":
+        trips = int(count.output().toIValue() or 0)
+        if trips <= _MAX_TRIPS:
+            return max(1, trips)
+    elif count.kind() == "aten::len":
+        held = next(iter(count.inputs())).node()
+        listed = held.kind() == "prim::ListConstruct"
+        return max(1, len(list(held.inputs()))) if listed else _OPEN_TRIPS
+    elif count.kind() == "aten::size":
+        return _OPEN_TRIPS
+    raise InvalidModelError("the program has a loop of unknown length, which may not end", fix=_TRACE_FIX)
+
+
+def _grows(node: Any) -> bool:
+    """True if an op may make a list or text twice as long as the longest it takes."""
+    kind = node.kind()
+    if kind not in (
+        "aten::add",
+        "aten::add_",
+        "aten::mul",
+        "aten::mul_",
+        "aten::extend",
+        "aten::format",
+        "aten::join",
+    ):
+        return False
+    given = list(node.inputs())
+    if not any(value.type().kind() in ("ListType", "StringType") for value in given):
+        return False
+    if kind.startswith("aten::mul"):
+        times = next(value for value in given if value.type().kind() == "IntType")
+        fixed = _maker(times) == "prim::Constant"
+        if int(times.toIValue()) > _OPEN_TRIPS if fixed else _maker(times) not in _SMALL:
+            raise ResourceLimitError("the program makes a list of unknown or huge length", fix=_TRACE_FIX)
+        return not fixed
+    return all(_maker(value) not in _SMALL for value in given)
+
+
+def _maker(value: Any) -> str:
+    return str(value.node().kind())

@@ -34,13 +34,13 @@ Array = np.ndarray[Any, Any]
 SchemeOf = Callable[[Any], Scheme | None]
 
 LEVERS = {
-    clipping.KIND: "wider ranges: '--method max', or calibration on more typical data",
+    clipping.KIND: "wider ranges or 16 bits, see each layer; calibration on more typical data",
     outliers.CHANNELS: "'--ladder smooth', then '--ladder equalize'",
-    outliers.VALUES: "ranges that clip: '--method percentile' or '--method mse'",
+    outliers.VALUES: "ranges that clip, or 16 bits: see each layer",
     weight_spread.SPREAD: "'--ladder equalize', or a scale for each channel",
     weight_spread.WEIGHTS: "'--ladder round' or '--ladder gptq'; more bits for weights (--hybrid)",
     bias_shift.KIND: "bias correction (leave out --no-tune), on more data",
-    resolution.KIND: "narrower ranges: calibration on data like this",
+    resolution.KIND: "narrower ranges, or scales that fit: see each layer",
     rounding.KIND: "16 bits for a few layers: --hybrid FILE.yaml, then 'npuc quantize --config FILE.yaml'",
 }
 """Kind of finding to what helps against all of its kind."""

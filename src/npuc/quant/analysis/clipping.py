@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from npuc.quant.analysis.finding import Finding, percent
-from npuc.quant.analysis.measurements import Measurements
+from npuc.quant.analysis.levels import around
+from npuc.quant.analysis.measurements import Measurements, TensorMeasure
 
 KIND = "clipping"
-_MOST_OF_IT = 0.5
+MOST_OF_IT = 0.5
 """Below this part of the error, clipping is a good bargain: the best range of a tensor clips a little."""
 
 
@@ -17,7 +18,7 @@ def find(found: Measurements) -> Iterator[Finding]:
     for tensor in found.tensors:
         values = tensor.values
         part = values.clipping_part
-        if part < _MOST_OF_IT:
+        if part < MOST_OF_IT:
             continue
         seen = values.statistics
         severity = found.share(tensor.noise) * part
@@ -26,8 +27,24 @@ def find(found: Measurements) -> Iterator[Finding]:
             KIND,
             f"{percent(values.clipped)} of the values are clipped: the range is {values.low:.4g} to {values.high:.4g}, "
             f"the values go from {seen.min:.4g} to {seen.max:.4g}. That is {percent(part)} of the error of this tensor",
-            f"a wider range: 'npuc quantize --method max', or for this tensor alone 'npuc calibrate --tensor-method "
-            f"{tensor.name}=max'; if the ranges came from other data, calibrate on data like this, and more of it; "
-            "16 bits if the wider range costs too much resolution",
+            _remedy(tensor, found),
             severity,
         )
+
+
+def _remedy(tensor: TensorMeasure, found: Measurements) -> str:
+    if tensor.values.bits > 8:
+        return (
+            "a wider range, which costs nothing that shows with 16 bits: calibrate on more data, or widen its line in the "
+            "table ('npuc quantize --save-table FILE', then '--table FILE')"
+        )
+    wider = (
+        f"a wider range: 'npuc calibrate --tensor-method {tensor.name}=max' and its table, or 'npuc quantize --method max' "
+        "for all tensors; calibration on more data, if it was on other data"
+    )
+    if tensor.other_range is None:
+        return wider
+    share = percent(found.share(tensor.other_range))
+    if tensor.other_range < tensor.noise:
+        return f"{wider}. With its whole range, the tensor would make {share} of the noise"
+    return f"{around(tensor)}; its whole range would not help (then it would make {share} of the noise)"

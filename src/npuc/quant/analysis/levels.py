@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
+from npuc.quant.analysis.finding import some
 from npuc.quant.config import Level
 from npuc.quant.scheme import SCHEMES, Scheme
 
@@ -52,3 +55,17 @@ class Change:
         if isinstance(level, str):
             return level
         return "{" + ", ".join(f"{key}: {value}" for key, value in level.items()) + "}"
+
+
+class Widened(Protocol):
+    """Something that more bits can be given to."""
+
+    @property
+    def wide(self) -> Mapping[str, Change]:
+        """What its layers need for that, by name."""
+
+
+def around(tensor: Widened) -> str:
+    """Advice to give more bits to a tensor."""
+    layers = some([f"{name}: {change}" for name, change in tensor.wide.items()])
+    return f"16 bits for the layers around it (layers: {{{layers}}}), which --hybrid writes to a file"

@@ -113,6 +113,16 @@ class Values:
         variance = float(np.square(centred) @ shares)
         return float(centred**4 @ shares) / variance**2 if variance > 0 else 0.0
 
+    @property
+    def reach(self) -> float:
+        """The largest magnitude that occurs and is not clipped."""
+        return min(max(-self.low, self.high), self.statistics.magnitude)
+
+    @property
+    def usual(self) -> float:
+        """The magnitude that 99.9 % of the values do not exceed."""
+        return self.magnitude_at(0.999)
+
     def magnitude_at(self, share: float) -> float:
         """The magnitude that this share of the values does not exceed."""
         counts = np.cumsum(self.statistics.magnitudes().astype(np.float64))
@@ -146,6 +156,8 @@ class TensorMeasure:
     isolated: Figures | None
     wide: Mapping[str, Change]
     """What the layers that make and read it need for it to have 16 bits, by name; empty if it has them."""
+    other_range: float | None = None
+    """Noise at the outputs with the whole range, if this one clips; with the usual values' range, if it has outliers."""
     joined: str = ""
     """The concat whose scale it has, if it has no scale of its own."""
 

@@ -19,12 +19,14 @@ from npuc.evaluate.layers import compare_layers
 from npuc.ir import Graph, Value, dtype_of, layer_name, result_names, shape_of, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType
+from npuc.quant.analysis import clipping, outliers
 from npuc.quant.analysis.levels import Change
 from npuc.quant.analysis.measurements import Measurements, TensorMeasure, Values, WeightMeasure
 from npuc.quant.layers import IntegerLayer, integer_layers
 from npuc.quant.lowering.registry import keeps_type
 from npuc.quant.mixed_precision.sensitivity import Probe, rounded_weights, tensor_types
 from npuc.quant.mixed_precision.units import Unit, find_units
+from npuc.quant.parameters import activation_type
 from npuc.quant.scheme import Scheme
 from npuc.quant.tuning import wider
 
@@ -36,8 +38,10 @@ COMPARED = 16
 """Samples that errors of layers are taken from; on every second one, roundings are tried one at a time."""
 _FEW = 4
 """Samples that are too few to show a mean: then those that judge show it, too."""
-_FOREIGN = 0.5
-"""Weights of 8 bits or more that are further than this from the float ones, error over signal, are not theirs."""
+_FOREIGN = 2.0
+"""Weights of which half are further than so many steps from the float ones are not theirs, however they were rounded."""
+_WORTH = 0.01
+"""The part of the noise from which another range is tried for a tensor."""
 _LEAST_ACTIVE = 0.05
 """A channel that its relu lets through less often than this is not shifted further."""
 
@@ -70,21 +74,22 @@ def measure(
     }
     probe = Probe.of(source, samples[:COMPARED:2], threads)
     units = {value: unit for unit in find_units(source, types) for value in unit.values}
-    tensors = []
+    tensors: list[TensorMeasure] = []
+    values_by_name: dict[str, Value] = {}
     for value in rounded_tensors(source, types):
         name = value_name(value)
         if name not in statistics or not statistics[name].count:
             continue
         op = value.owner if isinstance(value.owner, TopOp) else None
         error = errors.get(name)
-        noise = probe.tensors([Unit((value,), (value,), (), (), ())], types)[0]
+        values_by_name[name] = value
         tensors.append(
             TensorMeasure(
                 name=name,
                 layer=layer_name(op) if op is not None else name,
                 kind=op.name.removeprefix("top.") if op is not None else "input",
                 values=Values(types[name], statistics[name]),
-                noise=noise,
+                noise=_rounding(probe, value, types),
                 accumulated=error.accumulated if error is not None else None,
                 isolated=error.isolated if error is not None else None,
                 wide=_wide(source, units[value], scheme_of) if types[name].dtype.itemsize == 1 else {},
@@ -98,12 +103,40 @@ def measure(
     for layer in layers:
         weights.append(_weights(probe, layer, shifts[layer.name]))
         step()
+    least = _WORTH * (sum(one.noise for one in tensors) + sum(one.noise for one in weights))
+    tensors = [
+        _with_other_range(one, probe, values_by_name[one.name], types) if one.noise >= least else one
+        for one in tensors
+    ]
     engine = IntegerEngine(made, threads=threads)
     outputs = [port.name for port in source.outputs]
     found = [[np.asarray(values[name]) for name in outputs] for values in map(engine.run, probe.samples)]
     return Measurements(
         source, tuple(tensors), tuple(weights), relative_noise(found, probe.exact), statistics.samples
     )
+
+
+def _rounding(probe: Probe, value: Value, types: Mapping[str, QuantType]) -> float:
+    """The noise of rounding one tensor."""
+    return probe.tensors([Unit((value,), (value,), (), (), ())], types)[0]
+
+
+def _with_other_range(
+    tensor: TensorMeasure, probe: Probe, value: Value, types: Mapping[str, QuantType]
+) -> TensorMeasure:
+    """The same, with what another range would cost, if its range looks wrong: advice is tried before it is given."""
+    values, seen = tensor.values, tensor.values.statistics
+    scheme = next((change.old for change in tensor.wide.values()), None)
+    if scheme is None:
+        return tensor
+    if values.clipping_part >= clipping.MOST_OF_IT:
+        low, high = seen.min, seen.max
+    elif outliers.has_outliers(values):
+        low, high = max(seen.min, -values.usual), min(seen.max, values.usual)
+    else:
+        return tensor
+    other = {**types, tensor.name: activation_type(low, high, scheme)}
+    return replace(tensor, other_range=_rounding(probe, value, other))
 
 
 def rounded_tensors(graph: Graph, types: Mapping[str, QuantType]) -> list[Value]:
@@ -155,9 +188,8 @@ def _joined(value: Value, types: Mapping[str, QuantType]) -> str:
 def _same_network(layers: Sequence[IntegerLayer]) -> None:
     """An integer network that was made of other weights cannot be held against these."""
     for layer in layers:
-        signal = float(np.square(layer.weight).sum())
-        error = float(np.square(rounded_weights(layer) - layer.weight).sum())
-        if layer.integers.dtype.name in ("int8", "int16") and error > _FOREIGN * signal > 0:
+        steps = np.abs(rounded_weights(layer) - layer.weight) / layer.scale
+        if steps.size and float(np.median(steps)) > _FOREIGN:
             raise CompareError(
                 f"layer '{layer.name}' of the integer network has other weights than that of the float network",
                 fix="Give the float network that it was made of; weights that were equalized or migrated are "

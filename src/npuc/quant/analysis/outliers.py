@@ -7,16 +7,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from npuc.quant.analysis.finding import Finding, some
-from npuc.quant.analysis.measurements import Measurements, TensorMeasure
+from npuc.quant.analysis.finding import Finding, percent, some
+from npuc.quant.analysis.levels import around
+from npuc.quant.analysis.measurements import Measurements, TensorMeasure, Values
 
 CHANNELS, VALUES = "outlier channels", "outliers"
 _RATIO = 4.0
 """Two bits: what is so many times smaller than the range is badly served by it."""
 _FEWEST = 4
 """Channels, for some of them to be unlike the others."""
-_USUAL = 0.999
-"""The share of the values that counts as usual."""
 
 
 def find(found: Measurements) -> Iterator[Finding]:
@@ -27,14 +26,8 @@ def find(found: Measurements) -> Iterator[Finding]:
             yield finding
 
 
-def _reach(tensor: TensorMeasure) -> float:
-    """The largest magnitude that occurs and is not clipped."""
-    values = tensor.values
-    return min(max(-values.low, values.high), values.statistics.magnitude)
-
-
 def _channels(found: Measurements, tensor: TensorMeasure) -> Finding | None:
-    sizes, reach = tensor.values.channels, _reach(tensor)
+    sizes, reach = tensor.values.channels, tensor.values.reach
     alive = sizes[sizes > 0]
     if alive.size < _FEWEST or reach <= 0:
         return None
@@ -60,15 +53,30 @@ def _channels(found: Measurements, tensor: TensorMeasure) -> Finding | None:
 
 
 def _values(found: Measurements, tensor: TensorMeasure) -> Finding | None:
-    usual, reach = tensor.values.magnitude_at(_USUAL), _reach(tensor)
-    if usual <= 0 or usual * _RATIO > reach:
+    values = tensor.values
+    if not has_outliers(values):
         return None
+    usual, reach = values.usual, values.reach
+    clip = (
+        f"a range that clips them: 'npuc calibrate --tensor-method {tensor.name}=percentile' and its table, or "
+        "'npuc quantize --method percentile' for all tensors"
+    )
+    if tensor.other_range is None:
+        remedy = f"{clip}, if the outputs allow it"
+    elif tensor.other_range < tensor.noise:
+        remedy = f"{clip}; without them the tensor would make {percent(found.share(tensor.other_range))} of the noise"
+    else:
+        remedy = f"the outputs need these values, so clipping does not help: {around(tensor)}"
     return Finding(
         tensor.name,
         VALUES,
-        f"{100 * _USUAL:g} % of the values are below {usual:.3g}, but the range holds magnitudes up to {reach:.4g} "
-        f"(kurtosis {tensor.values.kurtosis:.0f}): rare values take {math.log2(reach / usual):.1f} bits from the usual ones",
-        f"a range that clips them, if the outputs allow it: 'npuc quantize --method percentile', or for this tensor alone "
-        f"'npuc calibrate --tensor-method {tensor.name}=mse'; 16 bits for the layers around it otherwise",
-        found.share(tensor.noise) * (1 - tensor.values.clipping_part) * (1 - (usual / reach) ** 2),
+        f"99.9 % of the values are below {usual:.3g}, but the range holds magnitudes up to {reach:.4g} "
+        f"(kurtosis {values.kurtosis:.0f}): rare values take {math.log2(reach / usual):.1f} bits from the usual ones",
+        remedy,
+        found.share(tensor.noise) * (1 - values.clipping_part) * (1 - (usual / reach) ** 2),
     )
+
+
+def has_outliers(values: Values) -> bool:
+    """Whether rare values take more than two bits from the usual ones."""
+    return 0 < values.usual * _RATIO <= values.reach

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from npuc.quant.analysis.finding import Finding, percent
+from npuc.quant.analysis.levels import around
 from npuc.quant.analysis.measurements import Measurements, TensorMeasure
 
 KIND = "wasted bits"
@@ -34,11 +35,11 @@ def find(found: Measurements) -> Iterator[Finding]:
 
 def _remedy(tensor: TensorMeasure) -> str:
     if tensor.joined:
-        return (
-            f"it has the scale of '{tensor.joined}', which it is joined into: 16 bits for that "
-            f"(layers: {{{tensor.joined}: int16}})"
-        )
+        more = f": {around(tensor)}" if tensor.wide else ""
+        return f"it has the scale of '{tensor.joined}', which it is joined into{more}"
     kind = tensor.values.type
+    if any(change.old.activation_scales == "pow2" for change in tensor.wide.values()):
+        return f"scales that are powers of two fit it badly: '--method pow2-min-diff', or {around(tensor)}"
     if tensor.values.statistics.one_sided and kind.dtype.limits[0] < 0 and kind.zero_point == 0:
         return (
             f"its values have one sign, and its range has two: layers: {{{tensor.name}: {{activation_scales: affine}}}} "
@@ -46,5 +47,5 @@ def _remedy(tensor: TensorMeasure) -> str:
         )
     return (
         "a narrower range: calibrate on data like this, with 'npuc quantize --data'; for this tensor alone "
-        f"'npuc calibrate --tensor-method {tensor.name}=mse'"
+        f"'npuc calibrate --tensor-method {tensor.name}=mse' and its table"
     )

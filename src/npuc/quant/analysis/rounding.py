@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from npuc.quant.analysis.finding import Finding, some
+from npuc.quant.analysis.finding import Finding
+from npuc.quant.analysis.levels import around
 from npuc.quant.analysis.measurements import Measurements
 
 KIND = "rounding"
@@ -21,12 +22,11 @@ def find(found: Measurements, explained: Collection[str]) -> Iterator[Finding]:
         alone = (
             f" (by itself the layer has {tensor.isolated.sqnr:.0f} dB)" if tensor.isolated is not None else ""
         )
-        layers = some([f"{name}: {change}" for name, change in tensor.wide.items()])
         yield Finding(
             tensor.name,
             KIND,
             f"{tensor.values.bits} bits are few for this tensor: its range fits and its values are nothing unusual, but "
             f"the outputs are sensitive to it{alone}",
-            f"16 bits for the layers around it (layers: {{{layers}}}); --hybrid writes them to a file",
+            around(tensor),
             share,
         )

@@ -26,6 +26,8 @@ from npuc.quant.mixed_precision.prices import Prices
 Array = np.ndarray[Any, Any]
 
 MIXED = "mixed"
+POINTS = " points"
+"""The unit of differences of shares."""
 _APART = 0.5
 """Decibels between the points of the frontier that are looked at."""
 _STRIDE = 0.02
@@ -52,6 +54,10 @@ class Goal:
     def lost(self, figure: float) -> float:
         """What a figure is worse than float."""
         return (figure - self.exact if self.lower_is_better else self.exact - figure) + 0.0
+
+    def shown(self, value: float, sign: str = "") -> str:
+        """A figure, or a difference, in as many digits as it needs."""
+        return f"{value:{sign}.2f}" if self.unit == POINTS else f"{value:{sign}.5g}"
 
     def met_by(self, figure: float) -> bool:
         """Whether that is allowed; sums of rounded shares are."""
@@ -138,13 +144,15 @@ class _Way:
     def measured(self, words: str, candidate: Candidate, begun: float | None = None) -> Stop:
         """Measure a network."""
         begun = time.perf_counter() if begun is None else begun
-        figure = self.goal.measure(candidate.made)
+        figure, cycles = self.goal.measure(candidate.made), self.prices.network(candidate.made)
+        # Types that the compiler has no instructions for are of no use, unless the network is not for this machine at all.
+        runs = cycles is not None or not self.stops or self.stops[0].cycles is None
         stop = Stop(
             words,
             figure,
             self.goal.lost(figure),
-            self.goal.met_by(figure),
-            self.prices.network(candidate.made),
+            runs and self.goal.met_by(figure),
+            cycles,
             time.perf_counter() - begun,
             candidate,
         )
@@ -238,7 +246,8 @@ def _out_of_reach(
     if "round" not in steps:
         levers.append("add the step 'round'")
     return QuantizationError(
-        f"{goal.metric} loses {best.lost:.2f}{goal.unit} at best ({best.figure:.2f} instead of {goal.exact:.2f}, "
+        f"{goal.metric} loses {goal.shown(best.lost)}{goal.unit} at best ({goal.shown(best.figure)} instead of "
+        f"{goal.shown(goal.exact)}, "
         f"by '{best.words}'{cycles}), and {goal.drop:g}{goal.unit} may be lost: {len(stops)} networks were measured",
         fix=", or ".join(levers),
     )

@@ -20,13 +20,22 @@ from npuc.calib.table import CalibrationTable
 from npuc.ir import Graph, shape_of, value_name
 from npuc.quant.bias_correction import correct_biases
 from npuc.quant.ladder.workshop import Candidate, Sample, SchemeOf, Workshop
-from npuc.quant.layers import integer_layers, replace_integers
+from npuc.quant.layers import IntegerLayer, integer_layers, replace_integers
 from npuc.quant.lower import quantize
 from npuc.quant.mixed_precision.frontier import Frontier, Option, frontier
 from npuc.quant.mixed_precision.prices import Prices, Spent, exposed
 from npuc.quant.mixed_precision.sensitivity import Probe, rounded_weights, tensor_types
 from npuc.quant.mixed_precision.units import Unit, find_units, key
-from npuc.quant.mixed_precision.variants import FLOAT, OWN, VARIANTS, WIDE, Variant, is_possible, scheme_as
+from npuc.quant.mixed_precision.variants import (
+    FLOAT,
+    OWN,
+    SHORT,
+    VARIANTS,
+    WIDE,
+    Variant,
+    is_possible,
+    scheme_as,
+)
 
 _PROBED = 16
 """Samples that show the noise of a unit, evenly spread: rare values that are clipped make much of it."""
@@ -59,7 +68,9 @@ class Mixer:
         self._schemes = {op: best.scheme_of(op) for op in best.source.ops}
         self._types = tensor_types(best.made)
         self.units = find_units(best.source, self._types)
-        self._spent = {variant: self._lowered(variant) for variant in VARIANTS if self._asked(variant)}
+        self._float = SHORT if self._computes_short() else FLOAT
+        variants = [variant for variant in (*VARIANTS, self._float) if self._asked(variant)]
+        self._spent = {variant: prices.layers(self._lowered(variant)) for variant in variants}
         own = self._spent[OWN]
         self._exposed = exposed(own)
         self.base_cost = sum(map(self._price, own.values()))
@@ -75,16 +86,18 @@ class Mixer:
             return False
         return variant == OWN or is_possible(scheme, variant, self.shop.target)
 
-    def _lowered(self, variant: Variant) -> Mapping[str, Spent]:
-        """What the layers cost if all are of a variant."""
+    def _computes_short(self) -> bool:
+        """Whether the machine has bf16, and the compiler programs for it."""
+        return self._asked(SHORT) and self.prices.network(self._lowered(SHORT)) is not None
+
+    def _lowered(self, variant: Variant) -> Graph:
+        """The network with all layers of a variant."""
         if variant == OWN:
-            return self.prices.layers(self.best.made)
-        made = quantize(
-            self.best.source,
-            self.best.table,
-            lambda op: scheme_as(self._schemes[op], variant, self.shop.target),
+            return self.best.made
+        target = self.shop.target
+        return quantize(
+            self.best.source, self.best.table, lambda op: scheme_as(self._schemes[op], variant, target)
         )
-        return self.prices.layers(made)
 
     def _price(self, spent: Spent) -> float:
         return spent.engine + self._exposed * spent.load
@@ -111,16 +124,22 @@ class Mixer:
             for op in unit.weighted:
                 if (layer := layers.get(key(op))) is None:
                     continue
-                own = probe.weights(op, rounded_weights(layer))
-                weights[key(op)] = {"own": own, "i16": own * _FINE}
-                short = [
-                    variant for variant in self._spent if variant.weight == "i4" and self._may(op, variant)
-                ]
-                if any(self._extra(op, v) < self._extra(op, replace(v, weight="own")) for v in short):
-                    scheme = scheme_as(layer.scheme, short[0], self.shop.target)
-                    weights[key(op)]["i4"] = probe.weights(op, rounded_weights(layer, scheme))
+                weights[key(op)] = self._weight_noise(op, layer, probe)
             units.append(self._options(unit, tensors, weights))
         return frontier(units)
+
+    def _weight_noise(self, op: Any, layer: IntegerLayer, probe: Probe) -> dict[str, float]:
+        """The noise of the weights of a layer, by their type."""
+        own = probe.weights(op, rounded_weights(layer))
+        found = {"own": own, "i16": own * _FINE}
+        for weight in ("i4", "i8"):
+            able = [v for v in self._spent if v.weight == weight and self._may(op, v)]
+            # Fewer bits that save no time need not be measured.
+            saves = any(self._extra(op, v) < self._extra(op, Variant(v.activation)) for v in able)
+            if able and (saves or weight == "i8"):
+                scheme = scheme_as(layer.scheme, able[0], self.shop.target)
+                found[weight] = probe.weights(op, rounded_weights(layer, scheme))
+        return found
 
     def _options(
         self, unit: Unit, tensors: float, weights: Mapping[str, Mapping[str, float]]
@@ -149,8 +168,9 @@ class Mixer:
                 found.append(
                     Option(left * tensors + float(best.noise[point]), start + float(best.cost[point]), pick)
                 )
-        if FLOAT in self._spent and self._able(unit, FLOAT):
-            cost = self.prices.switch() + sum(self._extra(op, FLOAT) for op in unit.ops)
+        if self._able(unit, self._float):
+            way = self.prices.switch() if self._float == FLOAT else 0.0
+            cost = way + sum(self._extra(op, self._float) for op in unit.ops)
             found.append(Option(0.0, cost, Pick(unit, "float")))
         return found
 
@@ -211,9 +231,9 @@ class Mixer:
         weights = {name: weight for pick in chosen for name, weight in pick.weights}
         found: dict[Any, Any] = {}
         for op, scheme in self._schemes.items():
-            activation: Any = "float" if op in real else "i16" if op in wide else "own"
+            activation: Any = "i16" if op in wide else "own"
             weight: Any = weights.get(key(op), "own") if op.results else "own"
-            variant = Variant(activation, "own" if activation == "float" else weight)
+            variant = self._float if op in real else Variant(activation, weight)
             found[op] = scheme if variant == OWN else scheme_as(scheme, variant, self.shop.target)
         return found.get
 

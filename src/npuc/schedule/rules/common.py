@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -73,6 +74,34 @@ def window_rows(rows: Rows, size: int, kernel: int, stride: int, dilation: int, 
         low = min(max(low, 0), size - 1)
         high = low + 1
     return low, high
+
+
+def pictures_of(rows: Rows, height: int) -> list[tuple[int, int, Rows]]:
+    """Rows of a batch as what single instructions can make: the first picture, how many, and rows of it; several pictures
+    are whole ones.
+
+    >>> pictures_of((3, 20), 4)
+    [(0, 1, (3, 4)), (1, 4, (0, 4))]
+    """
+    found = []
+    at, end = rows
+    while at < end:
+        picture, low = divmod(at, height)
+        high = min(height, low + end - at)
+        count = (end - at) // height if (low, high) == (0, height) else 1
+        found.append((picture, count, (low, high)))
+        at += count * (high - low)
+    return found
+
+
+def batch_rows(rows: Rows, height: int, size: int, need: Callable[[Rows], Rows]) -> Rows:
+    """The rows of a batch of pictures of `size` rows that some rows of a batch of `height` need; `need` tells of one."""
+    parts = pictures_of(rows, height)
+    (first, several, begin), (last, count, end) = parts[0], parts[-1]
+    # An instruction that makes several pictures reads all rows of each.
+    low = 0 if several > 1 else need(begin)[0]
+    high = size if count > 1 else need(end)[1]
+    return first * size + low, (last + count - 1) * size + high
 
 
 def is_natural(tensor: Tensor) -> bool:

@@ -14,6 +14,8 @@ from npuc.schedule.rules.common import (
     DTYPES,
     KINDS,
     LIMITS,
+    batch_rows,
+    pictures_of,
     result,
     source,
     stage,
@@ -65,7 +67,9 @@ def binary(op: Any, graph: Graph, tensor: Tensors) -> Layer:
             part: tuple[int, ...] = (r1 - r0, shape[-1])
             sizes, strides = _merged(part, [_two(one, y) for _, one in operands])
         else:
-            part = (shape[0], r1 - r0, *shape[2:]) if cuts else shape
+            # Rows of a batch lie one behind the other; an axis of one element has no stride.
+            rows_of = (1, r1 - r0) if shape[1] > 1 else (r1 - r0, 1)
+            part = (*rows_of, *shape[2:]) if cuts else shape
             sizes, strides = _merged(part, views)
         fields: dict[str, Any] = {"size": _four(sizes, 1)}
         reads: list[tuple[str, int, int]] = [("const", 0, size)] if size else []
@@ -115,7 +119,7 @@ def _moves(one: Tensor, y: Tensor) -> bool:
     """Whether an operand has the rows of the result, rather than one for all."""
     if len(y.shape) != 4:
         return one.shape == y.shape
-    return one.is_picture and one.shape[2] == y.shape[2] and y.shape[2] > 1
+    return len(one.shape) == 4 and one.shape[0::2] == y.shape[0::2] and y.rows > 1
 
 
 def _repeats(one: Tensor, y: Tensor) -> bool:
@@ -272,20 +276,24 @@ def pool(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     dilations = (1, 1) if average else tuple(op.dilations)
     constants = stage_constants(op) if average else {}
     places, size = layout(constants)
-    n, channels, height, width = x.shape
+    channels, height, width, out_h = *x.shape[1:], y.shape[2]
     count = max((array.size for array in constants.values()), default=0)
 
+    def of_picture(rows: Rows) -> Rows:
+        return window_rows(rows, height, kernel[0], strides[0], dilations[0], pads[0])
+
     def need(rows: Rows) -> tuple[Rows, ...]:
-        return (window_rows(rows, height, kernel[0], strides[0], dilations[0], pads[0]),)
+        return (batch_rows(rows, out_h, height, of_picture),)
 
     def draft(piece: Piece) -> list[Draft]:
-        whole = n != 1
-        r0, r1 = (0, y.shape[2]) if whole else piece.rows
-        a0, a1 = (0, height) if whole else need((r0, r1))[0]
-        start = 0 if whole else (a0 - piece.inputs[0][0]) * x.row_size
-        offset = 0 if whole else (r0 - piece.output[0]) * y.row_size
-        read = x.size if whole else (a1 - a0) * x.row_size
-        wrote = n * (r1 - r0) * y.shape[3] * channels * y.itemsize
+        return [one(piece, *part) for part in pictures_of(piece.rows, out_h)]
+
+    def one(piece: Piece, picture: int, n: int, rows: Rows) -> Draft:
+        r0, r1 = rows
+        a0, a1 = (0, height) if n > 1 else of_picture(rows)
+        start = (picture * height + a0 - piece.inputs[0][0]) * x.row_size
+        offset = (picture * out_h + r0 - piece.output[0]) * y.row_size
+        wrote = n * (r1 - r0) * y.row_size
         fields = {
             **source(x, offset=start),
             "n": n, "h": a1 - a0, "w": width, "c": channels, "out_h": r1 - r0, "out_w": y.shape[3],
@@ -295,13 +303,14 @@ def pool(op: Any, graph: Graph, tensor: Tensors) -> Layer:
         }  # fmt: skip
         if average:
             fields |= {"include_pad": int(op.count_include_pad), **stage(op, places, count)}
-        reads = (("in0", start, start + read), *((("const", 0, size),) if size else ()))
+        read = start + n * (a1 - a0) * x.row_size
+        reads = (("in0", start, read), *((("const", 0, size),) if size else ()))
         name = "avg_pool" if average else "max_pool"
-        return [Draft(name, "vector", fields, reads, (("out0", offset, offset + wrote),))]
+        return Draft(name, "vector", fields, reads, (("out0", offset, offset + wrote),))
 
     # With padding that counts, what is padding depends on where the picture ends.
     counted = average and op.count_include_pad and any(pads)
-    cut = need if x.is_picture and x.rows > 1 and y.rows > 1 and not counted else None
+    cut = need if x.rows > 1 and y.rows > 1 and not counted else None
     return Layer(
         name=y.name, kind="avg_pool" if average else "max_pool", inputs=(x,), outputs=(y,), draft=draft, need=cut,
         constants=lambda channels: constants, constant_size=lambda channels: size, source=op,

@@ -17,7 +17,9 @@ from npuc.schedule.rules.common import (
     DTYPES,
     KINDS,
     LIMITS,
+    batch_rows,
     is_natural,
+    pictures_of,
     quantized,
     result,
     source,
@@ -49,26 +51,29 @@ def convolution(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     out_c, _, kh, kw = weight.shape
     (sh, sw), (dh, dw), (top, left) = op.strides, op.dilations, op.pads[:2]
     linear = _Linear(op, graph, np.ascontiguousarray(weight))
-    n, _, height, width = x.shape
+    height, width, out_h = x.shape[2], x.shape[3], y.shape[2]
 
-    def need(rows: Rows) -> tuple[Rows, ...]:
+    def of_picture(rows: Rows) -> Rows:
         if not transposed:
-            return (window_rows(rows, height, kh, sh, dh, top),)
+            return window_rows(rows, height, kh, sh, dh, top)
         low = max(-(-(rows[0] + top - (kh - 1) * dh) // sh), 0)
         high = min((rows[1] - 1 + top) // sh + 1, height)
         low, high = min(low, height - 1), max(high, 1)
-        return ((low, max(high, low + 1)),)
+        return low, max(high, low + 1)
+
+    def need(rows: Rows) -> tuple[Rows, ...]:
+        return (batch_rows(rows, out_h, height, of_picture),)
 
     def draft(piece: Piece) -> list[Draft]:
-        (r0, r1), i0 = piece.rows, piece.inputs[0][0]
+        return [one(piece, *part) for part in pictures_of(piece.rows, out_h)]
+
+    def one(piece: Piece, picture: int, n: int, rows: Rows) -> Draft:
+        (r0, r1), i0 = rows, piece.inputs[0][0]
         c0, c1 = piece.channels if groups == 1 else (0, out_c)
-        whole = n != 1
-        if whole:
-            r0, r1 = 0, y.shape[2]
-        a0, a1 = (0, height) if whole else need((r0, r1))[0]
+        a0, a1 = (0, height) if n > 1 else of_picture(rows)
         pad = top + r0 - a0 * sh if transposed else top + a0 - r0 * sh
-        start = 0 if whole else (a0 - i0) * x.row_size
-        offset = (0 if whole else (r0 - piece.output[0]) * y.row_size) + c0 * y.itemsize
+        start = (picture * height + a0 - i0) * x.row_size
+        offset = (picture * out_h + r0 - piece.output[0]) * y.row_size + c0 * y.itemsize
         rows_out = r1 - r0
         end = offset + (n * rows_out * y.shape[3] - 1) * y.shape[1] * y.itemsize + (c1 - c0) * y.itemsize
         places, size = linear.places((c0, c1))
@@ -81,13 +86,8 @@ def convolution(op: Any, graph: Graph, tensor: Tensors) -> Layer:
             **result(y, offset),
             "y_stride": y.shape[1],
         }  # fmt: skip
-        read = (a1 - a0) * x.row_size if not whole else x.size
-        return [
-            Draft(
-                "conv", "matrix", fields,
-                (("in0", start, start + read), ("const", 0, size)), (("out0", offset, end),),
-            )
-        ]  # fmt: skip
+        reads = ("in0", start, start + n * (a1 - a0) * x.row_size), ("const", 0, size)
+        return Draft("conv", "matrix", fields, reads, (("out0", offset, end),))
 
     return Layer(
         name=y.name,
@@ -95,7 +95,7 @@ def convolution(op: Any, graph: Graph, tensor: Tensors) -> Layer:
         inputs=(x,),
         outputs=(y,),
         draft=draft,
-        need=need if x.is_picture and x.rows > 1 and y.rows > 1 else None,
+        need=need if x.rows > 1 and y.rows > 1 else None,
         channels=out_c if groups == 1 else 0,
         constants=linear.constants,
         constant_size=linear.size,
@@ -213,11 +213,16 @@ def _matrices(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
         wanted = ((rows, left), ((0, b.rows), right))
         return tuple(one for one, array in wanted if array is None)
 
+    def sizes(part: int) -> tuple[int, int]:
+        """Bytes of the first operand and of the result."""
+        return (part * x.row_size, part * y.row_size) if cuts else (x.size, y.size)
+
     def places_in_scratch(part: int) -> tuple[int, int, int]:
         """Where the second operand and the result are, and the end of both; the first is at 0."""
-        at_b = 0 if x_natural else aligned(part * x.row_size)
+        x_size, y_size = sizes(part)
+        at_b = 0 if x_natural else aligned(x_size)
         at_y = at_b + (0 if b_natural else aligned(b.size))
-        return at_b, at_y, at_y + (0 if y_natural else aligned(part * y.row_size))
+        return at_b, at_y, at_y + (0 if y_natural else aligned(y_size))
 
     def draft(piece: Piece) -> list[Draft]:
         (r0, r1), i0 = piece.rows, piece.inputs[0][0] if left is None else 0
@@ -244,11 +249,10 @@ def _matrices(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
             **result(y, out[1], out[0]),
             **_stage_fields(op, places, count),
         }  # fmt: skip
-        operands = ((a[0], a[1], a[1] + part * x.row_size), (second[0], second[1], second[1] + b.size))
+        x_size, y_size = sizes(part)
+        operands = ((a[0], a[1], a[1] + x_size), (second[0], second[1], second[1] + b.size))
         reads = (*(span for span in operands if span[0] != "const"), ("const", 0, size))
-        drafts.append(
-            Draft("matmul", "matrix", fields, reads, ((out[0], out[1], out[1] + part * y.row_size),))
-        )
+        drafts.append(Draft("matmul", "matrix", fields, reads, ((out[0], out[1], out[1] + y_size),)))
         if not y_natural:
             drafts.append(turned(y, natural, Place(*out), Place("out0", offset), rows, back=True))
         return drafts

@@ -220,7 +220,7 @@ def concat(op: top.Concat, graph: Graph, tensor: Tensors) -> Layer:
             operands.append((f"c{index}", one, start))
         start += one.shape[axis]
     places, size = layout(constants)
-    cuts = y.is_picture and y.rows > 1 and axis != 2 and not constants
+    cuts = len(y.shape) == 4 and y.rows > 1 and axis in (1, 3) and not constants
 
     def draft(piece: Piece) -> list[Draft]:
         drafts = []
@@ -229,7 +229,7 @@ def concat(op: top.Concat, graph: Graph, tensor: Tensors) -> Layer:
             first, target = 0, begin * mine[axis]
             if cuts:
                 r0, r1 = piece.rows
-                sizes[2] = r1 - r0
+                sizes[0], sizes[2] = 1, r1 - r0
                 first = (r0 - piece.inputs[int(slot[2:])][0]) * strides[2]
                 target += (r0 - piece.output[0]) * mine[2]
             axes = [(sizes[i], strides[i], mine[i]) for i in y.order]

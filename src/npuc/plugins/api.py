@@ -1,0 +1,148 @@
+"""What a plugin registers things with, in one place: `from npuc.plugins.api import ...` stays valid from release to release.
+
+docs/plugins.md has an example of each; `dataset`, `metric` and what they need are here too, and so are `torch_forward` and the
+`rule` of every other importer, as `torch_rule`, `tensorflow_rule`, `keras_rule`, `caffe_rule` and `darknet_rule`. npuc's own
+rules are registered first, so that a name that is taken is refused here, as a fault of the plugin, and not later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from npuc.codegen.kernels import KernelCall
+from npuc.engine.custom import register_kernel
+from npuc.frontend.formats import Format, add_format
+from npuc.frontend.onnx import registry as onnx_registry
+from npuc.frontend.onnx.subgraphs import onnx_pattern, onnx_subgraph
+from npuc.frontend.tflite import registry as tflite_registry
+from npuc.ir import Graph, Value, dtype_of, npu, shape_of, tensor_type, top
+from npuc.ir.definition import (
+    TopOp,
+    boolean,
+    dictionary,
+    integer,
+    integers,
+    number,
+    numbers,
+    operand,
+    operands,
+    optional_operand,
+    require,
+    result,
+    text,
+    texts,
+    top_op,
+)
+from npuc.ir.dtypes import QuantType, quant_of
+from npuc.ir.npu.definition import NpuOp, npu_op, quantized
+from npuc.ir.verification import verifier
+from npuc.partition.accelerators import Accelerator, add_accelerator
+from npuc.partition.kinds import describes
+from npuc.plugins.ops import custom_instruction, float_forward, kernel
+from npuc.quant.arithmetic import quantize_multiplier, round_away
+from npuc.quant.ladder import step
+from npuc.quant.lowering import registry as lowering_registry
+from npuc.quant.lowering.registry import NoIntegerForm
+from npuc.schedule.rules.custom import custom_layer
+from npuc.target.vocabulary import add_op_kind
+from npuc.transform.claim_custom_ops import claims
+
+Array = np.ndarray[Any, Any]
+
+
+def onnx_rule(*op_types: str, domain: str = "") -> Callable[[onnx_registry.Rule], onnx_registry.Rule]:
+    """Register an import rule for ONNX operators of a domain: a function of a `NodeContext` that returns the results."""
+    onnx_registry.rules()
+    return onnx_registry.rule(*op_types, domain=domain)
+
+
+def tflite_rule(*names: str) -> Callable[[tflite_registry.Rule], tflite_registry.Rule]:
+    """Register an import rule for TFLite operators; a custom operator goes by its custom code."""
+    tflite_registry.rules()
+    return tflite_registry.rule(*names)
+
+
+def lowers(*ops: type[TopOp], **how: Any) -> Callable[[lowering_registry.Rule], lowering_registry.Rule]:
+    """Register how `top` ops become integers: a function of the op and a `Context` that returns the value of its result."""
+    nothing: Any = None
+    lowering_registry.find_rule(nothing)
+    return lowering_registry.lowers(*ops, **how)
+
+
+_LATE = {
+    **dict.fromkeys(("DataSet", "dataset"), "npuc.evaluate.data"),
+    **dict.fromkeys(("Entry", "Loaded"), "npuc.evaluate.sample"),
+    "metric": "npuc.evaluate.measuring",
+    "torch_forward": "npuc.engine.torch.registry:handles",
+    **{
+        f"{name}_rule": f"npuc.frontend.{name}.registry:rule"
+        for name in ("torch", "tensorflow", "keras", "caffe", "darknet")
+    },
+}
+"""Imported at first use: plugins that do not evaluate or train do not pay for it."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"npuc.plugins.api has no '{name}'")
+    module, _, other = _LATE[name].partition(":")
+    return getattr(import_module(module), other or name)
+
+
+__all__ = [
+    "Accelerator",
+    "Array",
+    "Format",
+    "Graph",
+    "KernelCall",
+    "NoIntegerForm",
+    "NpuOp",
+    "QuantType",
+    "TopOp",
+    "Value",
+    "add_accelerator",
+    "add_format",
+    "add_op_kind",
+    "boolean",
+    "claims",
+    "custom_instruction",
+    "custom_layer",
+    "describes",
+    "dictionary",
+    "dtype_of",
+    "float_forward",
+    "integer",
+    "integers",
+    "kernel",
+    "lowers",
+    "npu",
+    "npu_op",
+    "number",
+    "numbers",
+    "onnx_pattern",
+    "onnx_rule",
+    "onnx_subgraph",
+    "operand",
+    "operands",
+    "optional_operand",
+    "quant_of",
+    "quantize_multiplier",
+    "quantized",
+    "register_kernel",
+    "require",
+    "result",
+    "round_away",
+    "shape_of",
+    "step",
+    "tensor_type",
+    "text",
+    "texts",
+    "tflite_rule",
+    "top",
+    "top_op",
+    "verifier",
+]

@@ -1,0 +1,146 @@
+"""Finding and importing plugins, each once; what goes wrong in one is an error that names it.
+
+A plugin is code that the user chose to run: by installing a package, or by naming a file or module. It runs with all the
+rights of the user, as any Python package does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+from npuc.errors import NpucError, PluginError
+
+GROUP = "npuc.plugins"
+"""The entry points of installed packages that are plugins: `name = "package.module"` or `"package.module:function"`."""
+
+_LOADED: dict[str, Plugin] = {}
+_LOCK = RLock()
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A plugin, by where it comes from."""
+
+    name: str
+    """As it was given, or the name of the entry point."""
+    source: str
+    """The file or module."""
+    package: str = ""
+    """The installed package that names it, if one does."""
+
+
+def discover() -> list[Plugin]:
+    """The plugins of installed packages, by name; nothing is imported."""
+    found = [
+        Plugin(point.name, point.value, point.dist.name if point.dist is not None else "")
+        for point in metadata.entry_points(group=GROUP)
+    ]
+    return sorted(found, key=lambda plugin: (plugin.name, plugin.source))
+
+
+def loaded() -> list[Plugin]:
+    """The plugins that were loaded, in order."""
+    return list(_LOADED.values())
+
+
+def load(*names: str | Path, installed: bool = True) -> list[Plugin]:
+    """Load the plugins of installed packages (unless `installed` is false) and those named: files or modules.
+
+    Returns all that are loaded now. What was loaded before is not loaded again.
+    """
+    with _LOCK:
+        if installed:
+            for plugin in discover():
+                _once(plugin.source, plugin, _imported)
+        for name in map(str, names):
+            if name.endswith(".py") or "/" in name or "\\" in name:
+                path = Path(name)
+                _once(str(path.resolve()), Plugin(name, name), _from_file)
+            else:
+                _once(name, Plugin(name, name), _imported)
+    return loaded()
+
+
+def _once(key: str, plugin: Plugin, how: Callable[[Plugin], None]) -> None:
+    if key in _LOADED:
+        return
+    where = f"plugin '{plugin.name}'" + (f" of the package {plugin.package}" if plugin.package else "")
+    try:
+        how(plugin)
+    except NpucError as error:
+        raise PluginError(error.message, where=where, fix=error.fix) from error
+    except (Exception, SystemExit) as error:
+        fix = (
+            f"Mend it, or leave it out: pip uninstall {plugin.package}"
+            if plugin.package
+            else "Mend it, or leave it out"
+        )
+        raise PluginError(f"it cannot be loaded: {_words(error, plugin)}", where=where, fix=fix) from error
+    _LOADED[key] = plugin
+
+
+def _imported(plugin: Plugin) -> None:
+    """A module; `module:function` is called."""
+    name, _, attribute = plugin.source.partition(":")
+    try:
+        found: Any = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
+            raise  # a module that the plugin itself wants
+        raise PluginError(
+            f"there is no module '{name}'",
+            fix="Give the path of a .py file, or the name of a module that is installed here",
+        ) from error
+    for part in attribute.split(".") if attribute else ():
+        found = getattr(found, part)
+    if attribute:
+        found()
+
+
+def _from_file(plugin: Plugin) -> None:
+    path = Path(plugin.source)
+    if not path.is_file():
+        raise PluginError(f"there is no file '{path}'", fix="Check the spelling and the working directory")
+    path = path.resolve()
+    # A name of its own, the same every time: formats name their functions by it.
+    name = f"npuc_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise PluginError(f"'{path}' is not a Python file", fix="Plugins are files whose name ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+
+
+def _words(error: BaseException, plugin: Plugin) -> str:
+    """What went wrong, and the line of the plugin where it did."""
+    text = " ".join(str(error).split()) or "no reason is given"
+    if isinstance(error, SyntaxError):
+        return f"{type(error).__name__}: {text}"
+    frames = traceback.extract_tb(error.__traceback__)
+    stem = (
+        plugin.source.partition(":")[0].replace(".", "/")
+        if not plugin.source.endswith(".py")
+        else plugin.source
+    )
+    own = [
+        frame
+        for frame in frames
+        if Path(stem).stem in Path(frame.filename).stem and "importlib" not in frame.filename
+    ]
+    line = f" (line {own[-1].lineno} of {Path(own[-1].filename).name})" if own else ""
+    return f"{type(error).__name__}: {text}{line}"

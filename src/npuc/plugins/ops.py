@@ -1,0 +1,173 @@
+"""An op of a plugin in all stages: its float meaning in NumPy, and its integer meaning as a custom instruction.
+
+    @float_forward(HardGlu)
+    def hard_glu(arrays, attributes): ...
+
+    custom_instruction(NpuHardGlu, kernel="hard_glu", parameters=numbers_of, work=3, by_row=True)
+
+The second gives the op to graph mode, to the scheduler and the cost model, to instruction mode, and to the CPU where a target
+has no such instruction; the kernel itself is registered with `kernel`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npuc.codegen import kernels
+from npuc.engine.custom import Kernel, register_family, register_kernel
+from npuc.engine.handlers import Step, find_handler, handles
+from npuc.engine.handlers.layout import inward, outward
+from npuc.export.onnx.emitter import Emitter
+from npuc.export.onnx.registry import exports, rules
+from npuc.ir import Graph, dtype_of, shape_of
+from npuc.ir.definition import TopOp
+from npuc.ir.npu import NpuOp
+from npuc.partition.host import host_rule, on_host
+from npuc.schedule.layers import Layer
+from npuc.schedule.rules import Tensors, layers_as, load_rules
+from npuc.schedule.rules.custom import custom_layer
+
+Array = np.ndarray[Any, Any]
+
+_FLOAT = "npuc.plugin"
+_INTEGER = "npuc.kernel"
+
+
+def float_forward(op: type[TopOp]) -> Callable[[Kernel], Kernel]:
+    """Decorate what computes an op on reals: `(operands, properties) -> results`, NumPy arrays.
+
+    The float engine calls it, and so do CPU subgraphs. `npuc export onnx` writes a node of the domain `npuc.plugin`.
+    """
+    rules()
+
+    def register(function: Kernel) -> Kernel:
+        @exports(op)
+        def rule(one: Any, emit: Emitter) -> None:
+            outputs = [emit.name(value) for value in one.results]
+            emit.node(op.name, list(one.operands), outputs, one.native_properties(), domain=_FLOAT)
+
+        register_kernel(_FLOAT, op.name, function)
+        return function
+
+    return register
+
+
+def kernel(
+    name: str, c_source: str | Path = ""
+) -> Callable[[Callable[[kernels.KernelCall], None]], Callable[[kernels.KernelCall], None]]:
+    """Decorate the kernel of a custom instruction; `c_source` is the same in C, as text or as a file."""
+
+    def register(function: Callable[[kernels.KernelCall], None]) -> Callable[[kernels.KernelCall], None]:
+        kernels.register(name, function, c_source)
+        return function
+
+    return register
+
+
+def custom_instruction(
+    op: type[NpuOp],
+    *,
+    kernel: str,
+    parameters: Callable[[Any], Sequence[int]] = lambda op: (),
+    constants: Callable[[Any, Graph], Array] | None = None,
+    operands: Sequence[str] = ("x",),
+    result: str = "y",
+    work: float = 1,
+    by_row: bool = False,
+) -> None:
+    """Let a kernel compute an op of the `npu` dialect, wherever the op runs.
+
+    `parameters` and `constants` give the numbers and the constants of an op's instruction; `operands` and `result` are the
+    names of its fields. `work` is what an element of the result costs, in cycles of a lane of the vector engine. With `by_row`
+    the scheduler may cut: the operands have the shape of the result, and a row of it needs the same row of each.
+    """
+
+    def given(one: Any, graph: Graph) -> Array | None:
+        return None if constants is None else np.ascontiguousarray(constants(one, graph))
+
+    def step(one: Any, graph: Graph, threads: int) -> Step:
+        numbers, fixed, value = parameters(one), given(one, graph), getattr(one, result)
+        places = [list(one.operands).index(getattr(one, name)) for name in operands]
+        shape, kind = shape_of(value), dtype_of(value.type).numpy
+        return lambda arrays: [
+            _whole(kernel, [arrays[place] for place in places], fixed, numbers, shape, kind)
+        ]
+
+    def layer(one: Any, graph: Graph, tensor: Tensors) -> Layer:
+        return custom_layer(
+            one,
+            graph,
+            tensor,
+            kernel=kernel,
+            operands=[getattr(one, name) for name in operands],
+            result=getattr(one, result),
+            parameters=parameters(one),
+            constants=given(one, graph),
+            work=work,
+            by_row=by_row,
+        )
+
+    def host(one: Any, emit: Emitter) -> None:
+        fixed, value = given(one, emit.graph), getattr(one, result)
+        inputs: list[Any] = [getattr(one, name) for name in operands]
+        attributes: dict[str, Any] = {
+            "parameters": list(parameters(one)),
+            "operands": len(inputs),
+            "shape": list(shape_of(value)),
+            "dtype": dtype_of(value.type).name,
+        }
+        if fixed is not None:
+            inputs.append(fixed.view(np.uint8).reshape(-1))
+        emit.node(kernel, inputs, [emit.name(value)], attributes, domain=_INTEGER)
+
+    _load_built_in()
+    handles(op)(step)
+    layers_as(op)(layer)
+    on_host(op)(host)
+
+
+def _load_built_in() -> None:
+    """Have npuc's own rules registered first, so that what is taken is found here and not later."""
+    nothing: Any = None
+    find_handler(nothing)
+    host_rule(nothing)
+    load_rules()
+
+
+def _whole(
+    name: str,
+    arrays: Sequence[Array],
+    constants: Array | None,
+    parameters: Sequence[int],
+    shape: Sequence[int],
+    dtype: Any,
+) -> Array:
+    """A kernel on whole tensors, in the order that they have in local memory."""
+    blocks = [np.ascontiguousarray(inward(array)) for array in arrays]
+    y = np.zeros([shape[i] for i in ((0, 2, 3, 1) if len(shape) == 4 else range(len(shape)))], dtype)
+    fixed = None if constants is None else constants.view(np.uint8).reshape(-1)
+    kernels.run(name, blocks[0], blocks[1] if len(blocks) > 1 else None, fixed, y, parameters)
+    return outward(y)
+
+
+def _on_host(name: str) -> Kernel | None:
+    if name not in kernels.KERNELS:
+        return None
+
+    def compute(arrays: Sequence[Array], attributes: Mapping[str, Any]) -> list[Array]:
+        count = attributes["operands"]
+        constants = arrays[count] if len(arrays) > count else None
+        kind = dtype_of(attributes["dtype"]).numpy
+        numbers = attributes.get("parameters", [])
+        return [_whole(name, arrays[:count], constants, numbers, attributes.get("shape", []), kind)]
+
+    return compute
+
+
+register_family(_INTEGER, _on_host)
+
+__all__ = ["custom_instruction", "float_forward", "kernel"]

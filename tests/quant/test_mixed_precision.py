@@ -1,0 +1,225 @@
+"""Types by layer: the solver is exact, and the one layer that needs 16 bits gets them, at the least cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npuc import lang
+from npuc.codegen.pricing import Pricing
+from npuc.errors import QuantizationError
+from npuc.ir import Graph
+from npuc.quant.ladder import Candidate, Workshop
+from npuc.quant.ladder.goal import Goal, Stop, climb_to
+from npuc.quant.ladder.run import Wish, climbed
+from npuc.quant.mixed_precision.drawing import frontier_data, frontier_svg
+from npuc.quant.mixed_precision.frontier import Option, frontier
+from npuc.quant.mixed_precision.mixing import Mixer, describe
+from npuc.quant.mixed_precision.prices import Spent
+from npuc.quant.mixed_precision.step import ALLOWED, MixedPrecision
+from npuc.quant.mixed_precision.units import find_units
+from npuc.quant.scheme import SCHEMES
+from npuc.target import load_target
+
+_OPTION = st.tuples(st.integers(0, 30), st.integers(-5, 30))
+_UNITS = st.lists(st.lists(_OPTION, min_size=1, max_size=4), min_size=1, max_size=5)
+
+
+@given(_UNITS)
+@settings(deadline=None, derandomize=True, max_examples=200)
+def test_the_frontier_is_that_of_all_combinations(units: list[list[tuple[int, int]]]) -> None:
+    options = [
+        [Option(float(n), float(c), (k, i)) for i, (n, c) in enumerate(u)] for k, u in enumerate(units)
+    ]
+    found = frontier(options)
+    sums = [(sum(o.cost for o in combo), sum(o.noise for o in combo)) for combo in product(*options)]
+    best: list[tuple[float, float]] = []
+    for cost, noise in sorted(set(sums)):
+        if not best or noise < best[-1][1]:
+            best.append((cost, noise))
+    assert found.exact
+    assert list(zip(found.cost.tolist(), found.noise.tolist(), strict=True)) == best
+    for point in range(len(found)):
+        chosen = found.options(point)
+        assert [option.pick[0] for option in chosen] == list(range(len(units)))
+        assert sum(option.cost for option in chosen) == found.cost[point]
+        assert sum(option.noise for option in chosen) == found.noise[point]
+    for bound in (0.0, 10.0, 200.0):
+        cheap, quiet = found.cheapest(bound), found.quietest(bound)
+        assert (cheap is None) == all(noise > bound for _, noise in best)
+        assert cheap is None or found.cost[cheap] == min(c for c, n in best if n <= bound)
+        assert quiet is None or found.noise[quiet] == min(n for c, n in best if c <= bound)
+
+
+def test_a_frontier_beyond_bounds_is_thinned_and_says_so() -> None:
+    units = [[Option(2.0**k, 0.0), Option(0.0, 2.0**k)] for k in range(8)]
+    whole, thin = frontier(units), frontier(units, most=20)
+    assert whole.exact and len(whole) == 256
+    assert not thin.exact and len(thin) <= 20
+    assert (thin.cost[0], thin.noise[-1]) == (whole.cost[0], whole.noise[-1])
+
+
+_SPOILED = "wide"
+
+
+def planted() -> tuple[Graph, list[dict[str, Any]]]:
+    """Six layers; one tensor has a channel a thousand times larger than the others, which the next layer scales down."""
+    rng = np.random.default_rng(3)
+
+    def weights(out: int, into: int) -> Any:
+        return (rng.standard_normal((out, into, 3, 3)) / np.sqrt(9 * into)).astype(np.float32)
+
+    x = lang.input("x", (1, 4, 12, 12))
+    value = lang.conv(x, weights(16, 4), pads=[1, 1, 1, 1], relu=True, name="a")
+    value = lang.conv(value, weights(16, 16), pads=[1, 1, 1, 1], relu=True, name="b")
+    large, small = weights(16, 16), weights(16, 16)
+    large[0] *= 1000
+    small[:, 0] /= 1000
+    value = lang.conv(value, large, pads=[1, 1, 1, 1], relu=True, name=_SPOILED)
+    value = lang.conv(value, small, pads=[1, 1, 1, 1], relu=True, name="c")
+    value = lang.conv(value, weights(16, 16), pads=[1, 1, 1, 1], relu=True, name="d")
+    graph = lang.build({"y": lang.conv(value, weights(4, 16), pads=[1, 1, 1, 1], name="e")})
+    samples = [{"x": rng.standard_normal((1, 4, 12, 12)).astype(np.float32)} for _ in range(16)]
+    return graph, samples
+
+
+def shop(target: str = "edge-4t") -> Workshop:
+    graph, samples = planted()
+    machine = load_target(target)
+    return Workshop(graph, samples, lambda op: SCHEMES["int8"], methods=("mse",), prices=Pricing(machine))
+
+
+@pytest.fixture(scope="module")
+def started() -> tuple[Workshop, Candidate]:
+    workshop = shop()
+    return workshop, workshop.start()
+
+
+def types(made: Graph) -> dict[str, str]:
+    from npuc.quant.prequantized import integer_types
+
+    return {name: kind.dtype.name for name, kind in integer_types(made).items()}
+
+
+def test_units_are_tensors_with_their_readers(started: Any) -> None:
+    _, best = started
+    units = find_units(best.source, {})
+    assert [unit.name for unit in units] == ["x", "a", "b", _SPOILED, "c", "d"]
+    assert [len(unit.weighted) for unit in units] == [1] * 6
+
+
+def test_mixed_precision_finds_exactly_the_layer_that_needs_it(started: Any) -> None:
+    workshop, best = started
+    mixer = Mixer(best, workshop, workshop.prices)
+    point = mixer.frontier.cheapest(10**-3.0)
+    assert point is not None
+    picks = [pick for pick in mixer.frontier.picks(point) if pick.activation != "own"]
+    # The output costs nothing; all else has 8 bits.
+    assert [pick.unit.name for pick in picks if pick.unit.readers] == [_SPOILED]
+    made = mixer.candidate(mixer.frontier.picks(point))
+    assert best.sqnr < 15 and made.sqnr > 25
+    kinds = types(made.made)
+    assert kinds[_SPOILED] == "i16" and kinds["a"] == kinds["b"] == kinds["d"] == "i8"
+    # Any other unit alone costs as much and gains next to nothing.
+    for index, unit in enumerate(mixer.units):
+        other = [
+            next(o.pick for o in mixer.frontier.units[k] if o.pick.is_own) for k in range(len(mixer.units))
+        ]
+        other[index] = replace(other[index], activation="i16")
+        if unit.readers and unit.name != _SPOILED:
+            assert mixer.candidate(other).sqnr < best.sqnr + 3
+
+
+def test_the_step_stays_within_its_cycles(started: Any) -> None:
+    workshop, best = started
+    found = MixedPrecision().propose(best, workshop)
+    assert found is None or workshop.prices.network(found.made) <= (1 + ALLOWED) * workshop.prices.network(
+        best.made
+    )
+    assert MixedPrecision().propose(best, Workshop(best.source, workshop.samples, best.scheme_of)) is None
+
+
+class Cheap:
+    """A machine on which types cost what their bytes are."""
+
+    machine = "scales"
+
+    def __init__(self, target: str = "edge-4t") -> None:
+        self._real = Pricing(load_target(target))
+
+    def layers(self, graph: Graph) -> dict[str, Spent]:
+        return {name: Spent(0.0, one.load) for name, one in self._real.layers(graph).items()}
+
+    def network(self, graph: Graph) -> int:
+        return round(sum(one.load for one in self.layers(graph).values()))
+
+    def requant(self, elements: int) -> float:
+        return 0.0
+
+    def switch(self) -> float:
+        return 1e6
+
+
+def test_four_bits_are_taken_where_loads_are_what_costs(started: Any) -> None:
+    workshop, best = started
+    mixer = Mixer(best, workshop, Cheap())
+    cheapest = mixer.candidate(mixer.frontier.picks(0))
+    assert "i4 weights for 6 layers" in describe(mixer.frontier.picks(0))
+    assert Cheap().network(cheapest.made) < 0.7 * Cheap().network(best.made)
+
+
+def climb_by(workshop: Workshop, best: Candidate, drop: float, names: list[str] | None = None) -> Any:
+    goal = Goal(workshop.judged, 40.0, drop, "sqnr", " dB")
+    stops: list[Stop] = []
+    way = climb_to(workshop, goal, workshop.prices, best, names or ["mixed"], report=stops.append, points=3)
+    assert tuple(stops) == way.stops
+    return goal, way
+
+
+def test_a_climb_meets_the_drop_at_the_fewest_cycles_that_it_saw(started: Any) -> None:
+    workshop, best = started
+    goal, way = climb_by(workshop, best, 15.0)
+    assert way.best.met and way.best.sqnr >= 25 and not way.stops[0].met
+    assert way.best.cycles == min(stop.cycles for stop in way.stops if stop.met)
+    kinds = types(way.best.candidate.made)
+    assert [name for name in ("x", "a", "b", _SPOILED, "c", "d") if kinds.get(name) == "i16"] in (
+        [_SPOILED],
+        [_SPOILED, "c"],
+    )
+    svg, data = frontier_svg(way, goal, "edge-4t"), frontier_data(way, goal, "edge-4t")
+    assert svg.startswith("<svg") and svg.count("<circle") == len(way.stops)
+    assert sum(point["chosen"] for point in data["points"]) == 1
+    assert data["points"][0]["what"] == "default"
+
+
+def test_a_goal_that_is_met_at_once_costs_nothing(started: Any) -> None:
+    workshop, best = started
+    _, way = climb_by(workshop, best, 40.0)
+    assert way.stops[0].met and way.best.cycles <= way.stops[0].cycles
+
+
+def test_what_is_out_of_reach_is_refused_with_a_lesson(started: Any) -> None:
+    workshop, best = started
+    with pytest.raises(QuantizationError, match=r"loses .* dB at best") as caught:
+        climb_by(workshop, best, 1.0, ["gptq"])
+    assert "mixed" in caught.value.fix and "cycles on edge-4t" in caught.value.message
+
+
+def test_the_whole_climb_gives_the_same_bytes_twice() -> None:
+    made = []
+    for _ in range(2):
+        workshop = shop()
+        found = climbed(workshop, Wish(("mixed",)), workshop.prices, widen=False, fixed=False)
+        made.append(
+            (
+                str(found.made.module),
+                [found.made.weights.array(r).tobytes() for r in found.made.used_weights()],
+            )
+        )
+    assert made[0] == made[1]
