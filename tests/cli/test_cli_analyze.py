@@ -8,7 +8,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from npuc.quant.config import QuantizationConfig
 
@@ -66,7 +68,7 @@ def test_ranges_may_come_from_a_table(npuc: Any, program: Path, data: Path) -> N
     Path("t.cali").write_text("\n".join(narrow) + "\n")
     done = npuc("analyze", program, "--data", data, "--table", "t.cali")
     assert done.status == 0, done.err
-    assert "1. r: clipping" in done.out and "quantize --method max'" in done.out
+    assert "1. r: clipping" in done.out and "--tensor-method r=max" in done.out
 
 
 @pytest.mark.parametrize(
@@ -91,3 +93,21 @@ def test_an_integer_network_without_data_is_an_error(npuc: Any, model: Path, dat
     assert npuc("quantize", model, "--data", data, "-o", "q.mlir", "-q").status == 0
     done = npuc("analyze", model, "--quantized", "q.mlir")
     assert done.status == 2 and "no data" in done.err
+
+
+def test_a_model_with_its_own_quantization_is_refused(npuc: Any, here: Path, data: Path) -> None:
+    scale, zero = (
+        numpy_helper.from_array(np.array(v), n) for v, n in ((np.float32(0.01), "s"), (np.int8(0), "z"))
+    )
+    weight = numpy_helper.from_array(np.ones((2, 3, 1, 1), np.float32), "w")
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("Conv", ["d", "w"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(n, 1, [1, c, 8, 8]) for n, c in (("x", 3), ("y", 2))]
+    graph = helper.make_graph(nodes, "own", ends[:1], ends[1:], [scale, zero, weight])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(made, "own.onnx")
+    done = npuc("analyze", "own.onnx", "--data", data)
+    assert done.status == 2 and "brings its own quantization" in done.err

@@ -109,7 +109,7 @@ PROGRAMS = {
 
 def _scripted(body: str) -> bytes:
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    module = torch.nn.Module()
+    module = type("Program", (torch.nn.Module,), {})()  # torch compiles a class once
     lines = "\n".join(f"  {line}" for line in body.splitlines())
     scripted = torch.jit.script(module)
     scripted.define(f"def forward(self, x):\n{lines}\n")

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuc import lang
+from npuc.calib.sources import open_data
 from npuc.codegen.pricing import Pricing
 from npuc.errors import QuantizationError
 from npuc.ir import Graph
-from npuc.quant.ladder import Candidate, Workshop
-from npuc.quant.ladder.goal import Goal, Stop, climb_to
-from npuc.quant.ladder.run import Wish, climbed
+from npuc.quant.ladder import Candidate, Workshop, run
+from npuc.quant.ladder.goal import Goal, Stop, _cheapest, climb_to
+from npuc.quant.ladder.run import Wish, climbed, kept_samples
 from npuc.quant.mixed_precision.drawing import frontier_data, frontier_svg
 from npuc.quant.mixed_precision.frontier import Option, frontier
 from npuc.quant.mixed_precision.mixing import Mixer, describe
@@ -223,3 +224,35 @@ def test_the_whole_climb_gives_the_same_bytes_twice() -> None:
             )
         )
     assert made[0] == made[1]
+
+
+def test_the_search_begins_at_the_cheap_end() -> None:
+    costs = [0.0, 0.01, 0.05, 0.2, 0.5, 1.0, 3.0, 9.0]
+    for first in range(len(costs) + 1):
+        seen: list[int] = []
+
+        def met(place: int, first: int = first, seen: list[int] = seen) -> bool:
+            seen.append(place)
+            return place >= first
+
+        found = _cheapest(range(len(costs)), lambda place: costs[place], met)
+        assert found == (first if first < len(costs) else None)
+        assert len(seen) == len(set(seen)) <= 7 and (first > 1 or max(seen) <= 1)
+
+
+def test_a_rate_of_errors_had_better_be_small() -> None:
+    worse = Goal(lambda made: 0.0, 10.0, 1.0, "wer", lower_is_better=True)
+    assert worse.met_by(11.0) and worse.met_by(5.0) and not worse.met_by(11.1)
+    better = Goal(lambda made: 0.0, 10.0, 1.0)
+    assert better.met_by(9.0) and better.met_by(12.0) and not better.met_by(8.9)
+
+
+def test_samples_of_the_ladder_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, samples = planted()
+    notes: list[str] = []
+    assert len(kept_samples(graph, open_data(graph, samples))) == len(samples)
+    monkeypatch.setattr(run, "MOST_SAMPLES", 5)
+    assert len(kept_samples(graph, open_data(graph, samples), warn=notes.append)) == 5
+    assert "the first 5 samples" in notes[0]
+    monkeypatch.setattr(run, "MOST_BYTES", 3 * samples[0]["x"].nbytes)
+    assert len(kept_samples(graph, open_data(graph, samples))) == 3

@@ -210,27 +210,27 @@ def _networks(
 ) -> _Pair:
     """Quantize as the options say, or load what was quantized."""
     from npuc.flow import network_to_quantize, schemes_of
-    from npuc.quant.prequantized import Prequantized, is_quantized
+    from npuc.quant.prequantized import is_quantized
 
     graph = network_to_quantize(model, shapes, force_float=force_float)
-    own = is_quantized(graph)
+    if is_quantized(graph):
+        # Its ranges may stand for a relu that nothing else tells of.
+        raise UsageError(
+            f"{model} brings its own quantization, and the float network that it was made of is not in it",
+            fix="Give that float network, or add --force-float to quantize anew",
+        )
     if quantized is None:
-        done = quant.quantized(
-            printer, model, graph, replace(asked, data=None, random=False) if own else asked, machine
-        ).quantized
-        config = asked.wanted(done.source)
-        if own:
-            return _Pair(done.source, done.graph, config, done.scheme_of, done.scheme_of)
+        done = quant.quantized(printer, model, graph, asked, machine).quantized
+        config = asked.wanted(graph)
         return _Pair(done.source, done.graph, config, schemes_of(graph, config, machine), done.scheme_of)
     made = _integer_network(quantized)
-    source = Prequantized(graph).graph if own else graph
     beside = quantized.with_suffix(".quant.yaml")
     if asked.config is None and asked.scheme is None and machine is None and beside.is_file():
         # What 'npuc quantize' wrote about it.
         asked = replace(asked, config=beside)
-    config = asked.wanted(source)
-    scheme_of = schemes_of(source, config, machine)
-    return _Pair(source, made, config, scheme_of, scheme_of)
+    config = asked.wanted(graph)
+    scheme_of = schemes_of(graph, config, machine)
+    return _Pair(graph, made, config, scheme_of, scheme_of)
 
 
 def _integer_network(path: Path) -> Graph:

@@ -223,6 +223,11 @@ class Climbing:
             cycles += f" {'for' if best.cycles is None else 'on'} {machine}"
             what = best.candidate.notes[-1] if best.candidate.notes else best.words
             printer.say(f"  {'chosen':8} {what}: {goal.metric} {goal.shown(best.figure)}, {cycles}")
+            if len(climb.stops) > 1:
+                printer.note(
+                    f"it was chosen among {len(climb.stops)} networks by the samples that measure it, which flatters it: "
+                    "'npuc eval' on other samples shows what it is worth"
+                )
             if self.frontier is None:
                 return
             from npuc.files import write_atomically

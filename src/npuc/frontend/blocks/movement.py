@@ -8,6 +8,7 @@ from typing import Any
 
 from npuc.errors import InvalidModelError, UnsupportedOpError
 from npuc.frontend.blocks.canvas import Canvas, Held, to_last, to_second
+from npuc.frontend.indexing import index_spans
 from npuc.ir import Value, shape_of, top
 from npuc.ir.definition import normal_axis
 
@@ -109,31 +110,7 @@ def cut(
 
 def indexed(c: Canvas, x: Held, entries: Sequence[Any]) -> Held:
     """x[entries], as Python writes it: slices, integers, None and an ellipsis."""
-    entries = list(entries)
-    consumed = sum(1 for entry in entries if entry is not None and entry is not Ellipsis)
-    if sum(entry is Ellipsis for entry in entries) > 1 or consumed > x.rank:
-        raise InvalidModelError(f"'{c.first}' has {consumed} slices of rank {x.rank}")
-    at = next((i for i, entry in enumerate(entries) if entry is Ellipsis), len(entries))
-    fill: list[Any] = [slice(None)] * (x.rank - consumed)
-    entries = entries[:at] + fill + entries[at + 1 :]
-    spans: list[tuple[int, int, int]] = []
-    result: list[int] = []
-    axes = iter(x.shape)
-    for entry in entries:
-        if entry is None:
-            result.append(1)
-            continue
-        size = next(axes)
-        if isinstance(entry, int):
-            place = entry + size if entry < 0 else entry
-            if not 0 <= place < size:
-                raise InvalidModelError(f"'{c.first}' takes entry {entry} of an axis of {size}")
-            spans.append((place, 1, 1))
-            continue
-        span = range(*entry.indices(size))
-        spans.append((span.start if len(span) else 0, span.step, len(span)))
-        result.append(len(span))
-    begins, steps, counts = ([span[i] for span in spans] for i in range(3))
+    begins, steps, counts, result = index_spans(f"'{c.first}'", x.shape, entries)
     sliced = x if (counts == list(x.shape) and set(steps) <= {1}) else cut(c, x, begins, counts, steps)
     return sliced if result == counts else reshape(c, sliced, result)
 

@@ -7,20 +7,18 @@ four axes.) Random weights depend on a seed, the name of the layer and the place
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod, sqrt
+from math import prod
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 
-from npuc.errors import InvalidModelError, ResourceLimitError
+from npuc.errors import InvalidModelError
 from npuc.frontend.caffe.message import Message
 from npuc.frontend.layered.network import Array, Shape
+from npuc.frontend.layered.random_weights import SEED, RandomWeights
 
-SEED = 7
-_MAX_RANDOM = 1 << 29
-"""Elements of random weights, all together."""
 _RAW = {0: "<f8", 1: "<f4", 2: "<f2"}
 
 
@@ -32,7 +30,7 @@ class Blobs:
         self.file = file
         self.made: dict[str, dict[int, Array]] = {}
         """What has been asked for so far, by layer and place."""
-        self._spent = 0
+        self._random_weights = RandomWeights()
 
     def get(self, layer: str, index: int, shape: Shape, role: str) -> Array:
         """One blob; `role` tells how a random one has to look: weight, bias, one, scale, variance."""
@@ -75,20 +73,8 @@ class Blobs:
         return np.require(array, np.float32, ["A", "C"])
 
     def _random(self, layer: str, index: int, shape: Shape, role: str) -> Array:
-        self._spent += prod(shape)
-        if self._spent > _MAX_RANDOM:
-            raise ResourceLimitError("the network asks for more than 2 GiB of random weights")
         rng = np.random.default_rng([SEED, crc32(layer.encode()), index])
-        if role == "one":
-            return np.ones(shape, np.float32)
-        values = rng.standard_normal(shape, np.float32)
-        if role == "weight":
-            return values * np.float32(sqrt(2 / max(1, prod(shape[1:]))))
-        if role == "bias":
-            return values * np.float32(0.1)
-        # Below one, so that sums of many layers do not grow out of hand.
-        least, spread = (1.0, 0.2) if role == "variance" else (0.7, 0.1)
-        return np.abs(values) * np.float32(spread) + np.float32(least)
+        return self._random_weights.make(rng, shape, role)
 
 
 def _numbers(blob: Message, what: str) -> Array:

@@ -8,17 +8,15 @@ since.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import prod, sqrt
+from math import prod
 from pathlib import Path
 
 import numpy as np
 
-from npuc.errors import FileFormatError, InvalidModelError, ResourceLimitError
+from npuc.errors import FileFormatError, InvalidModelError
 from npuc.frontend.layered.network import Array, Shape
+from npuc.frontend.layered.random_weights import SEED, RandomWeights
 from npuc.ir import MappedFile
-
-SEED = 7
-_MAX_RANDOM = 1 << 29
 
 
 class Weights:
@@ -30,9 +28,10 @@ class Weights:
         """Whether weights of connected layers lie the other way round."""
         self.taken: dict[tuple[str, int], Array] = {}
         """What has been given out, by layer and place, in the order of the file."""
-        self._at = self._spent = 0
+        self._at = 0
         self._numbers: Array | None = None
         self._random = np.random.default_rng(SEED)
+        self._made = RandomWeights()
         if path is not None:
             self._open(path)
 
@@ -69,7 +68,7 @@ class Weights:
         if any(size < 1 for size in shape):
             raise InvalidModelError(f"{label} needs weights of the impossible shape {list(shape)}")
         if self._numbers is None:
-            return self._made(shape, role)
+            return self._made.make(self._random, shape, role)
         left = self._numbers.size - self._at
         if count > left:
             raise InvalidModelError(
@@ -79,19 +78,6 @@ class Weights:
             )
         self._at += count
         return np.require(self._numbers[self._at - count : self._at], np.float32, ["A", "C"]).reshape(shape)
-
-    def _made(self, shape: Shape, role: str) -> Array:
-        self._spent += prod(shape)
-        if self._spent > _MAX_RANDOM:
-            raise ResourceLimitError("the network asks for more than 2 GiB of random weights")
-        values = self._random.standard_normal(shape, np.float32)
-        if role == "weight":
-            return values * np.float32(sqrt(2 / max(1, prod(shape[1:]))))
-        if role == "bias":
-            return values * np.float32(0.1)
-        # Below one, so that sums of many layers do not grow out of hand.
-        least, spread = (1.0, 0.2) if role == "variance" else (0.7, 0.1)
-        return np.abs(values) * np.float32(spread) + np.float32(least)
 
     @property
     def left(self) -> int:

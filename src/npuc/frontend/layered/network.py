@@ -70,7 +70,6 @@ class Part:
 def cut(network: Network, options: ImportOptions) -> Part:
     """The layers between the asked inputs and outputs; every asked name exists."""
     check_names(options.outputs, network.names, "--outputs")
-    check_names(options.inputs, network.names, "--inputs")
     check_names(options.constants, network.inputs, "--constant")
     real = network.names
     outputs = tuple((name, real[name]) for name in options.outputs or network.outputs)

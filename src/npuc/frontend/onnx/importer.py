@@ -30,7 +30,7 @@ from npuc.frontend.onnx.escape import emit_onnx, schema_of, to_type, type_proto
 from npuc.frontend.onnx.fold import MAX_OPSET, fold, foldable
 from npuc.frontend.onnx.functions import bound_nodes, function_body, inline_functions
 from npuc.frontend.onnx.node import Node, NoTopForm
-from npuc.frontend.onnx.reader import Source, element_type, read
+from npuc.frontend.onnx.reader import Source, element_type, read, shape_flag
 from npuc.frontend.onnx.registry import find_rule
 from npuc.frontend.onnx.scope import Meaning, NodeContext, Scope
 from npuc.frontend.onnx.structure import cut, sorted_nodes
@@ -148,7 +148,7 @@ class _Importer:
             if shape is None:
                 dims = [d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim]
                 if not tensor.HasField("shape") or any(n < 0 for n in dims):
-                    open_flags.append(_shape_flag(name, tensor))
+                    open_flags.append(shape_flag(name, tensor))
                     continue
                 shape = tuple(dims)
             out.append((name, tensor_type(possible_shape(name, shape), dtype)))
@@ -394,26 +394,3 @@ def _dense(source: Source, sparse: onnx.SparseTensorProto) -> Weight:
             f"the sparse tensor '{sparse.values.name}' has an index outside its shape"
         ) from error
     return Weight.of(out)
-
-
-def _shape_flag(name: str, tensor: TypeProto.Tensor) -> tuple[str, str]:
-    """The flag that would settle an input's shape, and what is open about it."""
-    if not tensor.HasField("shape"):
-        return f"--input-shape {name}=1,3,224,224", f"the input '{name}' has no shape at all"
-    dims = list(tensor.shape.dim)
-    picture = len(dims) == 4
-    channels_last = picture and dims[3].HasField("dim_value") and dims[3].dim_value in (1, 3, 4)
-    spatial = () if not picture else ((1, 2) if channels_last else (2, 3))
-    sizes, unknown = [], []
-    for axis, dim in enumerate(dims):
-        if dim.HasField("dim_value") and dim.dim_value >= 0:
-            sizes.append(dim.dim_value)
-            continue
-        unknown.append(f"{axis} ('{dim.dim_param}')" if dim.dim_param else str(axis))
-        sizes.append(224 if axis in spatial else 3 if picture and axis == (3 if channels_last else 1) else 1)
-    text = ",".join(map(str, sizes))
-    plural = "s" if len(unknown) > 1 else ""
-    return (
-        f"--input-shape {name}={text}",
-        f"the input '{name}' has the open dimension{plural} {', '.join(unknown)}",
-    )

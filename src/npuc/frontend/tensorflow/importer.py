@@ -149,7 +149,7 @@ class _Importer:
         words = f"--inputs {','.join(edge)}" if edge else "--inputs TENSOR"
         return UnsupportedTypeError(
             f"the input '{name}' is text (or the bytes of a file), and a network takes numbers",
-            fix=f"Begin behind what decodes it, for instance with {words} and an --input-shape for each",
+            fix=f"Begin behind what decodes it, for instance with 'npuc import {words}' and an --input-shape for each",
         )
 
     # The walk

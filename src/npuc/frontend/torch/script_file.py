@@ -182,11 +182,20 @@ def _grows(node: Any) -> bool:
         return False
     if kind.startswith("aten::mul"):
         times = next(value for value in given if value.type().kind() == "IntType")
+        listed = next(value for value in given if value.type().kind() != "IntType")
         fixed = _maker(times) == "prim::Constant"
-        if int(times.toIValue()) > _OPEN_TRIPS if fixed else _maker(times) not in _SMALL:
+        known = int(times.toIValue()) <= _OPEN_TRIPS if fixed else _maker(times) in ("aten::dim", "aten::len")
+        if not known or not _is_new(listed):
             raise ResourceLimitError("the program makes a list of unknown or huge length", fix=_TRACE_FIX)
-        return not fixed
+        return False
+    if kind in ("aten::extend", "aten::add_"):
+        return not _is_new(given[1])
     return all(_maker(value) not in _SMALL for value in given)
+
+
+def _is_new(value: Any) -> bool:
+    """True for a list that is written down where it is used, and nowhere else: nobody can have made it longer."""
+    return _maker(value) == "prim::ListConstruct" and len(value.uses()) == 1
 
 
 def _maker(value: Any) -> str:

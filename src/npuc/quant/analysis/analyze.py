@@ -16,6 +16,7 @@ from npuc.calib.sources import Data, Source, open_data
 from npuc.errors import CalibrationDataError, UsageError
 from npuc.ir import Graph
 from npuc.quant.analysis import (
+    arithmetic,
     bias_shift,
     clipping,
     inherited,
@@ -41,6 +42,7 @@ LEVERS = {
     weight_spread.WEIGHTS: "'--ladder round' or '--ladder gptq'; more bits for weights (--hybrid)",
     bias_shift.KIND: "bias correction (leave out --no-tune), on more data",
     resolution.KIND: "narrower ranges, or scales that fit: see each layer",
+    arithmetic.KIND: "another scheme or target, or 16 bits for the layers around it",
     rounding.KIND: "16 bits for a few layers: --hybrid FILE.yaml, then 'npuc quantize --config FILE.yaml'",
 }
 """Kind of finding to what helps against all of its kind."""
@@ -196,7 +198,7 @@ def findings(found: Measurements) -> list[Finding]:
     """All that can be said about a network, the worst first."""
     causes = [
         finding
-        for kind in (clipping, outliers, resolution, weight_spread)
+        for kind in (arithmetic, clipping, outliers, resolution, weight_spread)
         for finding in kind.find(found)
         if finding.severity >= _LEAST
     ]

@@ -38,13 +38,10 @@ def _remedy(tensor: TensorMeasure, found: Measurements) -> str:
             "a wider range, which costs nothing that shows with 16 bits: calibrate on more data, or widen its line in the "
             "table ('npuc quantize --save-table FILE', then '--table FILE')"
         )
-    wider = (
-        f"a wider range: 'npuc calibrate --tensor-method {tensor.name}=max' and its table, or 'npuc quantize --method max' "
-        "for all tensors; calibration on more data, if it was on other data"
-    )
+    wider = f"a wider range for this tensor: 'npuc calibrate --tensor-method {tensor.name}=max' and its table"
     if tensor.other_range is None:
-        return wider
+        return f"{wider}; calibration on more data, if it was on other data"
     share = percent(found.share(tensor.other_range))
     if tensor.other_range < tensor.noise:
-        return f"{wider}. With its whole range, the tensor would make {share} of the noise"
+        return f"{wider}, with which it would make {share} of the noise; calibration on more data, if it was on other data"
     return f"{around(tensor)}; its whole range would not help (then it would make {share} of the noise)"

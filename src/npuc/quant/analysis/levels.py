@@ -68,4 +68,4 @@ class Widened(Protocol):
 def around(tensor: Widened) -> str:
     """Advice to give more bits to a tensor."""
     layers = some([f"{name}: {change}" for name, change in tensor.wide.items()])
-    return f"16 bits for the layers around it (layers: {{{layers}}}), which --hybrid writes to a file"
+    return f"16 bits for the layers around it (layers: {{{layers}}}); --hybrid writes the worst to a file"

@@ -222,8 +222,9 @@ class Measurements:
         return sum(t.noise for t in self.tensors) + sum(w.noise for w in self.weights)
 
     def share(self, noise: float) -> float:
-        """The part of all separate noises that this one is."""
-        return noise / self.separate if self.separate > 0 else 0.0
+        """The part of all noise that this one is: of the network's, or of all separate ones if they are more."""
+        total = max(self.separate, self.output_noise)
+        return noise / total if total > 0 else 0.0
 
 
 def decibels(noise: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,6 +36,8 @@ SchemeOf = Callable[[Any], Scheme | None]
 
 COMPARED = 16
 """Samples that errors of layers are taken from; on every second one, roundings are tried one at a time."""
+_AT_ONCE = 8
+"""Tensors that are tried with one export of the network."""
 _FEW = 4
 """Samples that are too few to show a mean: then those that judge show it, too."""
 _FOREIGN = 2.0
@@ -76,10 +78,13 @@ def measure(
     units = {value: unit for unit in find_units(source, types) for value in unit.values}
     tensors: list[TensorMeasure] = []
     values_by_name: dict[str, Value] = {}
-    for value in rounded_tensors(source, types):
+    values = [
+        value
+        for value in rounded_tensors(source, types)
+        if (seen := statistics.tensors.get(value_name(value))) is not None and seen.count
+    ]
+    for value, noise in _roundings(probe, values, types, step):
         name = value_name(value)
-        if name not in statistics or not statistics[name].count:
-            continue
         op = value.owner if isinstance(value.owner, TopOp) else None
         error = errors.get(name)
         values_by_name[name] = value
@@ -89,14 +94,13 @@ def measure(
                 layer=layer_name(op) if op is not None else name,
                 kind=op.name.removeprefix("top.") if op is not None else "input",
                 values=Values(types[name], statistics[name]),
-                noise=_rounding(probe, value, types),
+                noise=noise,
                 accumulated=error.accumulated if error is not None else None,
                 isolated=error.isolated if error is not None else None,
                 wide=_wide(source, units[value], scheme_of) if types[name].dtype.itemsize == 1 else {},
                 joined=_joined(value, types),
             )
         )
-        step()
     weights = []
     rest = samples[1:COMPARED:2]
     shifts = _shifts(source, made, layers, rest if len(rest) >= _FEW else samples, threads)
@@ -116,9 +120,19 @@ def measure(
     )
 
 
-def _rounding(probe: Probe, value: Value, types: Mapping[str, QuantType]) -> float:
-    """The noise of rounding one tensor."""
-    return probe.tensors([Unit((value,), (value,), (), (), ())], types)[0]
+def _roundings(
+    probe: Probe, values: Sequence[Value], types: Mapping[str, QuantType], step: Callable[[], None]
+) -> Iterator[tuple[Value, float]]:
+    """Each tensor with the noise of rounding it; a few at a time, because the network is exported for each call."""
+    for start in range(0, len(values), _AT_ONCE):
+        part = values[start : start + _AT_ONCE]
+        for value, noise in zip(part, probe.tensors([_alone(value) for value in part], types), strict=True):
+            yield value, noise
+            step()
+
+
+def _alone(value: Value) -> Unit:
+    return Unit((value,), (value,), (), (), ())
 
 
 def _with_other_range(
@@ -136,7 +150,7 @@ def _with_other_range(
     else:
         return tensor
     other = {**types, tensor.name: activation_type(low, high, scheme)}
-    return replace(tensor, other_range=_rounding(probe, value, other))
+    return replace(tensor, other_range=probe.tensors([_alone(value)], other)[0])
 
 
 def rounded_tensors(graph: Graph, types: Mapping[str, QuantType]) -> list[Value]:

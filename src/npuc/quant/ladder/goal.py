@@ -2,8 +2,8 @@
 
 The steps that cost no cycles come first, each until the drop is met. Then types are mixed: the points of the frontier are
 measured for the cheapest that meets it (above the network so far if it does not, below it if it does), and what
-that point gives to single units is taken back where the metric does not mind. The metric judges here, on data that no step
-has seen; of all networks that meet the drop, the one with the fewest cycles wins.
+that point gives to single units is taken back where the metric does not mind. Of all networks that meet the drop, the one
+with the fewest cycles wins. The same data chooses and measures, so the figure of the winner flatters it.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import numpy as np
 from tflite import MirrorPadMode
 
 from npuc.errors import InvalidModelError
+from npuc.frontend.indexing import index_spans
 from npuc.frontend.tflite.activation import activated
 from npuc.frontend.tflite.layout import TO_NCHW, TO_PLAIN, Laid, arranged, axis_in
 from npuc.frontend.tflite.registry import Outcome, rule
@@ -207,30 +208,7 @@ def strided_slice(ctx: Context) -> Outcome:
                     None if mask["BeginMask"] & bit else begin, None if mask["EndMask"] & bit else stop, step
                 )
             )
-    consumed = sum(1 for entry in entries if entry is not None and entry is not Ellipsis)
-    if entries.count(Ellipsis) > 1 or consumed > len(shape):
-        raise InvalidModelError(f"{ctx.label}: {consumed} slices of rank {len(shape)}")
-    fill = [slice(None)] * (len(shape) - consumed)
-    at = entries.index(Ellipsis) if Ellipsis in entries else len(entries)
-    entries = entries[:at] + fill + entries[at + 1 :]
-    spans: list[tuple[int, int, int]] = []
-    result: list[int] = []
-    axes = iter(shape)
-    for entry in entries:
-        if entry is None:
-            result.append(1)
-            continue
-        size = next(axes)
-        if isinstance(entry, int):
-            place = entry + size if entry < 0 else entry
-            if not 0 <= place < size:
-                raise InvalidModelError(f"{ctx.label}: entry {entry} of an axis of {size}")
-            spans.append((place, 1, 1))
-            continue
-        span = range(*entry.indices(size))
-        spans.append((span.start if len(span) else 0, span.step, len(span)))
-        result.append(len(span))
-    begins, steps, counts = ([span[i] for span in spans] for i in range(3))
+    begins, steps, counts, result = index_spans(ctx.label, shape, entries)
     sliced = _sliced(ctx, begins, steps, counts)
     if result == counts:
         return sliced
