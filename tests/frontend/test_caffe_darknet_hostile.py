@@ -109,7 +109,7 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes | str], str]] = {
         lambda: CFG + "[dropout]\n" + "[route]\nlayers=-1,-1\n" * 60,
         "has the shape",
     ),
-    "sections without end": ("cfg", lambda: CFG + "[dropout]\n" * 20000, "line"),
+    "sections without end": ("cfg", lambda: CFG + "[dropout]\n" * 20000, "more than 8192 sections"),
     "a cfg that is too long": ("cfg", lambda: CFG + "#" * (5 << 20), "a .cfg of"),
     "absurd filters": ("cfg", lambda: CFG + "[convolutional]\nfilters=1000000000\n", "random weights"),
     "an absurd picture": (

@@ -83,6 +83,7 @@ def _errors() -> Iterator[str]:
 def _ops() -> Iterator[str]:
     from npuc.ir import top as _registered  # noqa: F401
     from npuc.ir.definition import TOP_OPS
+    from npuc.lang.generate import property_type
 
     yield "# Ops of the `top` dialect\n"
     yield f"{len(TOP_OPS)} ops, by name. Operands with `?` may be absent, with `*` there may be any number of them.\n"
@@ -96,25 +97,15 @@ def _ops() -> Iterator[str]:
         yield f"- operands: {', '.join(operands) or 'none'}"
         properties = [key for key in definition.properties if key != "operandSegmentSizes"]
         for key in properties:
-            kind = _property_type(op, key)
+            kind = property_type(op, key)
             default = f" = `{op.DEFAULTS[key]!r}`" if key in op.DEFAULTS else ""
-            yield f"- property `{key}`{f': {kind}' if kind else ''}{default}"
+            yield f"- property `{key}`: {kind}{default}"
         yield f"- results: {', '.join(results)}\n"
 
 
 def _arity(kind: Any) -> str:
     name = type(kind).__name__
     return "?" if name.startswith("Opt") else "*" if name.startswith("Var") else ""
-
-
-def _property_type(op: type[Any], key: str) -> str:
-    for base in op.__mro__:
-        kind = vars(base).get("__annotations__", {}).get(key)
-        if kind is not None:
-            return (
-                kind.__name__ if isinstance(kind, type) and not getattr(kind, "__args__", None) else str(kind)
-            )
-    return ""
 
 
 def _passes() -> Iterator[str]:

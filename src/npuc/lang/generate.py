@@ -66,7 +66,7 @@ def _function(name: str) -> Iterator[str]:
     windowed = {"strides", "pads"} <= set(definition.properties)
     keys = [key for key in definition.properties if key != "operandSegmentSizes"]
     for key in keys:
-        kind = _TYPES[_annotation(op, key)]
+        kind = _TYPES[property_type(op, key)]
         if windowed and key in _USUAL:
             defaulted.append(f"{key}: {kind} | None = None")
         elif key in op.DEFAULTS:
@@ -99,7 +99,8 @@ def _arity(kind: Any) -> str:
     return "optional" if name.startswith("Opt") else "many" if name.startswith("Var") else "one"
 
 
-def _annotation(op: type[Any], key: str) -> str:
+def property_type(op: type[Any], key: str) -> str:
+    """The Python type of a property of an op, as its class states it."""
     for base in op.__mro__:
         kind = vars(base).get("__annotations__", {}).get(key)
         if kind is not None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from npuc.calib.calibration import table_from
 from npuc.calib.statistics import Statistics
-from npuc.calib.table import CalibrationTable
+from npuc.calib.table import CalibrationTable, Entry
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.ir import Graph, Value, dtype_of, result_names, top, value_name
 from npuc.ir.definition import TopOp
@@ -135,6 +135,8 @@ class _Tuner:
             )
             entries.update({name: entry for name, entry in found.items() if name not in overrides})
         entries.update(refined_entries(self.graph, self.statistics, entries, scheme_of))
+        for name in wide_tensors(self.graph, scheme_of) & _tail(self.graph) & entries.keys():
+            entries[name] = with_headroom(entries[name])
         table = CalibrationTable(entries, table.comments, table.notes)
         made = quantize(self.graph, table, scheme_of)
         return _Trial(self._sqnr(made), method, table, made)
@@ -176,14 +178,23 @@ def with_wide_tail(graph: Graph, scheme_of: SchemeOf) -> SchemeOf:
 
 def unclipped(graph: Graph, scheme_of: SchemeOf) -> dict[str, str]:
     """Tensors whose whole range is kept: those of 16 bits, and those next to an output."""
-    wide = {
-        name: "max"
+    return dict.fromkeys(wide_tensors(graph, scheme_of), "max") | dict.fromkeys(_tail(graph), "max")
+
+
+def wide_tensors(graph: Graph, scheme_of: SchemeOf) -> set[str]:
+    """The tensors that get 16 bits."""
+    return {
+        name
         for op in graph.ops
         if (scheme := scheme_of(op)) is not None and scheme.activation == "i16"
         for name in result_names(op)
         if name and dtype_of(op.results[0].type).name == "f32"
     }
-    return wide | dict.fromkeys(_tail(graph), "max")
+
+
+def with_headroom(entry: Entry) -> Entry:
+    """Twice the range that was seen: an output of 16 bits has steps to spare, and other samples may go further."""
+    return replace(entry, threshold=2 * entry.threshold, min=2 * entry.min, max=2 * entry.max)
 
 
 def _tail(graph: Graph) -> set[str]:
