@@ -218,7 +218,9 @@ def check(status: int, error: RawError, streams: Sequence[Array], layers: Sequen
     raise SimulationError(
         f"{describe(error.core, error.instruction, error.opcode)}: {words}",
         where=f"{where}, {layer_of(streams, error.core, error.instruction, layers)}",
-        fix="Load the plugin that it was compiled with: --plugin FILE.py" if "is not registered" in words else None,
+        fix="Load the plugin that it was compiled with: --plugin FILE.py"
+        if "is not registered" in words
+        else None,
     )
 
 
