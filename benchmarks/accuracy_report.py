@@ -74,17 +74,19 @@ def _verdict(metric: str, scores: Mapping[str, Score], cells: Mapping[str, Any])
     peers = {tool: cell for tool, cell in cells.items() if tool not in ("ladder", "npuc")}
     if own is None or not peers:
         return "no peer"
-    behind = []
+    behind, shared = [], ""
     if metric:
         tool, best = max(peers.items(), key=lambda item: item[1]["figure"])
         if best["figure"] > own["figure"]:
             difference = scores[own["key"]].less(scores[best["key"]])
             assert difference is not None
             behind.append(f"{metric} {difference[0]:+.1f} ± {difference[1]:.1f} to {TITLES[tool]}")
+        elif best["figure"] == own["figure"]:
+            shared = f" ({metric} shared with {TITLES[tool]})"
     tool, best = max(peers.items(), key=lambda item: item[1]["sqnr"])
     if best["sqnr"] > own["sqnr"] + _EQUAL:
         behind.append(f"{own['sqnr'] - best['sqnr']:.1f} dB to {TITLES[tool]}")
-    return "; ".join(behind) or "npuc is first"
+    return "; ".join(behind) or f"npuc is first{shared}"
 
 
 def print_row(row: Mapping[str, Any]) -> None:

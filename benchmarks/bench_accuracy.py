@@ -154,7 +154,7 @@ def runner(job: Job, key: str) -> Callable[[Array], Mapping[str, Array]]:
         graph = load_graph(job.file(key))
         engine = IntegerEngine(graph, threads=THREADS)
         return lambda x: engine.run({graph.inputs[0].name: x})
-    run = session(job.network.float_file if key == "float" else job.file(key), THREADS)
+    run = session(job.network.float_file if key == "float" else job.file(key), THREADS, spinning=False)
     names, entry = [port.name for port in run.get_outputs()], run.get_inputs()[0].name
     return lambda x: dict(zip(names, run.run(None, {entry: x}), strict=True))
 

@@ -97,9 +97,11 @@ PEERS = {
 }
 
 
-def session(model: Path | bytes, threads: int) -> ort.InferenceSession:
-    """ONNX Runtime with all its optimizations on the CPU."""
+def session(model: Path | bytes, threads: int, spinning: bool = True) -> ort.InferenceSession:
+    """ONNX Runtime with all its optimizations on the CPU; threads that spin while they wait are quicker if alone."""
     options = ort.SessionOptions()
+    if not spinning:
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
     source = str(model) if isinstance(model, Path) else model

@@ -46,6 +46,8 @@ def own_registries() -> Iterator[None]:
     assert api
     registries = _registries()
     before = [one.copy() for one in registries]
+    # Tests of other rooms may have loaded plugins in this process.
+    loading._LOADED.clear()
     yield
     for one, was in zip(registries, before, strict=True):
         one.clear()
