@@ -75,7 +75,10 @@ class Peer:
         script = Path(__file__).with_name(f"peer_{self.name}.py")
         command = [str(self.python), str(script), *map(str, (source, stacked, temporary)), scheme, variant]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
+            # Some leave files where they are run.
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=_PATIENCE, cwd=target.parent
+            )
             if done.returncode:
                 raise SystemExit((done.stderr.strip() or f"status {done.returncode}").splitlines()[-1])
             os.replace(temporary, target)
