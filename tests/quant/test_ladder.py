@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npuc import lang
-from npuc.errors import QuantizationError, UsageError
+from npuc.errors import MissingExtraError, QuantizationError, UsageError
 from npuc.quant.ladder import STEPS, Candidate, Rung, Workshop, climb
 from npuc.quant.ladder.climb import Entry, chosen
 from npuc.quant.scheme import SCHEMES
@@ -39,9 +39,16 @@ class Idle:
         return None
 
 
+class Missing:
+    def propose(self, best: Candidate, shop: Workshop) -> Candidate | None:
+        raise MissingExtraError("this needs PyTorch", fix="pip install it")
+
+
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> None:
-    for rank, (name, kind) in enumerate({"worse": Worse, "idle": Idle, "better": Better}.items(), 100):
+    for rank, (name, kind) in enumerate(
+        {"worse": Worse, "idle": Idle, "better": Better, "missing": Missing}.items(), 100
+    ):
         monkeypatch.setitem(STEPS, name, Entry(name, "a test", rank, kind))
 
 
@@ -52,6 +59,12 @@ def test_what_helps_is_kept_and_the_rest_left_out(planted: Any) -> None:
     assert best.notes == ("better",)
     assert [(rung.name, rung.kept) for rung in rungs] == [("worse", False), ("idle", False), ("better", True)]
     assert "no gain" in str(rungs[0]) and "nothing to do" in str(rungs[1])
+
+
+def test_a_step_that_cannot_be_taken_says_why(planted: Any) -> None:
+    rungs: list[Rung] = []
+    assert climb(shop(), ["missing"], report=rungs.append).notes == ()
+    assert str(rungs[0]) == "missing: left out: this needs PyTorch. pip install it."
 
 
 def test_the_default_is_judged_on_samples_that_are_held_back() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from npuc.errors import UsageError
+from npuc.errors import EngineError, MissingExtraError, UsageError
 from npuc.quant.ladder.workshop import Candidate, Workshop
 
 WORTH = 0.05
@@ -59,10 +59,12 @@ class Rung:
     """None if there was nothing to do."""
     kept: bool
     seconds: float
+    reason: str = ""
+    """Why it could not be taken, if it could not."""
 
     def __str__(self) -> str:
         if self.after is None:
-            return f"{self.name}: nothing to do"
+            return f"{self.name}: {f'left out: {self.reason}' if self.reason else 'nothing to do'}"
         verdict = "kept" if self.kept else "no gain, left out"
         return f"{self.name}: {self.before:.2f} to {self.after:.2f} dB, {verdict} ({self.seconds:.1f} s)"
 
@@ -89,10 +91,14 @@ def climb(
     best = start or shop.start()
     for entry in chosen(names):
         begun = time.perf_counter()
-        found = entry.make().propose(best, shop)
+        reason = ""
+        try:
+            found = entry.make().propose(best, shop)
+        except (MissingExtraError, EngineError) as error:
+            found, reason = None, error.paragraph()
         kept = found is not None and found.sqnr >= best.sqnr + WORTH
         after = None if found is None else found.sqnr
-        rung = Rung(entry.name, best.sqnr, after, kept, time.perf_counter() - begun)
+        rung = Rung(entry.name, best.sqnr, after, kept, time.perf_counter() - begun, reason)
         report(rung)
         if found is not None and kept:
             best = found

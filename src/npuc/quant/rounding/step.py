@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from npuc.errors import EngineError, MissingExtraError
 from npuc.quant.bias_correction import correct_biases
 from npuc.quant.ladder.climb import step
 from npuc.quant.ladder.workshop import Candidate, Workshop
@@ -25,26 +24,24 @@ class LearnRounding:
         self._iterations = iterations
 
     def propose(self, best: Candidate, shop: Workshop) -> Candidate | None:
-        """The best network with learned integers; None without torch, or where the network has no form in it."""
+        """The best network with learned integers; an error without torch, or where the network has no form in it."""
         made = best.made.copy()
         layers = integer_layers(best.source, made, best.scheme_of)
         if not layers:
             return None
-        try:
-            from npuc.quant.rounding.learn import LearningOptions, learn
-        except (MissingExtraError, ImportError):
-            return None
+        from npuc.engine.torch import require_torch
+
+        require_torch()
+        from npuc.quant.rounding.learn import LearningOptions, learn
+
         options = LearningOptions(seed=shop.seed)
         if shop.device != "cpu":
             options = replace(options, iterations=_ON_CUDA, batch=32)
         if self._iterations:
             options = replace(options, iterations=self._iterations)
-        try:
-            found = learn(
-                best.source, layers, integer_types(best.made), shop.fit, options, shop.device, shop.threads
-            )
-        except EngineError:
-            return None
+        found = learn(
+            best.source, layers, integer_types(best.made), shop.fit, options, shop.device, shop.threads
+        )
         count = sum(replace_integers(made, r.layer, r.integers(), r.bias_change()) for r in found)
         made.verify()
         notes = (*best.notes, f"learned the rounding of {count} layers")
