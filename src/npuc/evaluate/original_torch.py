@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from npuc.errors import MissingExtraError, NpucError, OriginalError
+from npuc.extras import require_torch
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.ports import input_constant
-from npuc.frontend.torch.extra import require_torch
 from npuc.ir import Graph, dtype_of
 
 Array = np.ndarray[Any, Any]

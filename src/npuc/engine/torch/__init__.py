@@ -7,6 +7,6 @@
 Ops are functions of torch tensors, one registry, one file a family. It needs the extra `npuc[torch]`.
 """
 
-from npuc.engine.torch.module import After, TopModule, TorchEngine, require_torch
+from npuc.engine.torch.module import After, TopModule, TorchEngine
 
-__all__ = ["After", "TopModule", "TorchEngine", "require_torch"]
+__all__ = ["After", "TopModule", "TorchEngine"]

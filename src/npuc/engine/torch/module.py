@@ -13,23 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from npuc.errors import EngineError, MissingExtraError
+from npuc.errors import EngineError
+from npuc.extras import require_torch
 from npuc.ir import Graph, Value, describe, dtype_of, top
 
 Array = np.ndarray[Any, Any]
 
 
-def require_torch() -> Any:
-    """The package torch; `MissingExtraError` names the extra where it is missing."""
-    try:
-        return importlib.import_module("torch")
-    except ImportError as error:
-        raise MissingExtraError(
-            "this needs PyTorch, which is not installed", fix="pip install 'npuc[torch]'"
-        ) from error
-
-
-torch = require_torch()
+torch = require_torch("this needs PyTorch, which is not installed")
 for _family in ("elementwise", "movement", "recurrent", "rows", "windows"):
     importlib.import_module(f"npuc.engine.torch.{_family}")
 
@@ -186,4 +177,4 @@ class TorchEngine:
         return {name: found[value].cpu().numpy() for name, value in wanted.items()}
 
 
-__all__ = ["After", "Step", "TopModule", "TorchEngine", "require_torch"]
+__all__ = ["After", "Step", "TopModule", "TorchEngine"]

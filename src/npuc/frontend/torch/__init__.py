@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from npuc.extras import require_torch
 from npuc.frontend.options import ImportOptions
-from npuc.frontend.torch.extra import require_torch
 from npuc.frontend.torch.registry import supported
 
 if TYPE_CHECKING:

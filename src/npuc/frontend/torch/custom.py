@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from npuc.errors import UsageError
-from npuc.frontend.torch.extra import require_torch
+from npuc.extras import require_torch
 
 _NAME = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*\Z")
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from npuc.engine.custom import Kernel, register_family
+from npuc.extras import require_torch
 from npuc.frontend.torch.escape import DOMAIN
-from npuc.frontend.torch.extra import require_torch
 
 Array = np.ndarray[Any, Any]
 

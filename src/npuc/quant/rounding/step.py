@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from npuc.extras import require_torch
 from npuc.quant.bias_correction import correct_biases
 from npuc.quant.ladder.climb import step
 from npuc.quant.ladder.workshop import Candidate, Workshop
@@ -29,9 +30,7 @@ class LearnRounding:
         layers = integer_layers(best.source, made, best.scheme_of)
         if not layers:
             return None
-        from npuc.engine.torch import require_torch
-
-        require_torch()
+        require_torch("this needs PyTorch, which is not installed")
         from npuc.quant.rounding.learn import LearningOptions, learn
 
         options = LearningOptions(seed=shop.seed)
