@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any
 
 import pytest
 
+import npuc
 from npuc.codegen import kernels
 from npuc.engine import custom, handlers
 from npuc.evaluate.data import DATASETS
@@ -28,10 +32,19 @@ from npuc.target import vocabulary
 from npuc.transform import claim_custom_ops
 
 
-def _registries() -> list[Any]:
-    export_registry.rules(), onnx_registry.rules(), tflite_registry.rules(), rules.load_rules()
+@cache
+def _load_all() -> None:
+    """Fill the registries before they are copied: what a test was the first to load would be gone after it."""
+    for module in walk_packages(npuc.__path__, "npuc."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
     nothing: Any = None
+    export_registry.rules(), onnx_registry.rules(), tflite_registry.rules(), rules.load_rules()
     handlers.find_handler(nothing), host.host_rule(nothing), lowering_registry.find_rule(nothing)
+
+
+def _registries() -> list[Any]:
+    _load_all()
     return [
         loading._LOADED, TOP_OPS, NPU_OPS, export_registry._RULES, onnx_registry._RULES, tflite_registry._RULES,
         subgraphs.RULES, claim_custom_ops.CLAIMS, verification.VERIFIERS, formats.FORMATS, sniff.RECOGNIZERS,
