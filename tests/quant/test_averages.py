@@ -1,4 +1,4 @@
-"""Averages under power-of-two scales: no shift divides by 9, and the reciprocal must be as wide as the activations."""
+"""Averages: no shift divides by 9, reciprocals must be as wide as the activations, and TFLite's pool has one type."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npuc.engine import IntegerEngine
+from npuc.engine import FloatEngine, IntegerEngine
 from npuc.ir import Graph, npu, tensor_type, top
 from npuc.ir.dtypes import quant_of
 from npuc.quant import SCHEMES, quantize
 from npuc.quant.arithmetic import mean_parameters, pool_parameters
+from npuc.quant.prequantized import integer_types
 from npuc.quant.scheme import Scheme
 
 SIDE = 7
@@ -54,6 +55,20 @@ def largest_error(kind: str, scheme: Scheme) -> float:
 @pytest.mark.parametrize("scheme", ["pow2", "dfp16"])
 def test_an_average_is_within_a_step_and_a_half(kind: str, scheme: str) -> None:
     assert largest_error(kind, SCHEMES[scheme]) <= 1.5
+
+
+@pytest.mark.parametrize(("kind", "steps"), [("global", 1.0 / SIDE**2), ("padded", 1.0)])
+@pytest.mark.parametrize("scheme", ["tflite", "tflite-int16"])
+def test_large_values_count_where_the_mean_is_small(kind: str, steps: float, scheme: str) -> None:
+    """TFLite's average pool has one type: the narrow one of the result would clip what goes in."""
+    x = np.zeros((1, 2, SIDE, SIDE), np.float32)
+    x[:, 0, 3, 3], x[:, 1, 3, 3] = 9.0, -9.0
+    exact = FloatEngine(network(kind)).run({"x": x})["y"]
+    made = quantize(network(kind), {"x": (-10.0, 10.0), "y": (-1.0, 1.0)}, SCHEMES[scheme])
+    assert made.notes == []
+    types = integer_types(made)
+    allowed = types["y"].scale + steps * types["x/quantized"].scale
+    np.testing.assert_allclose(IntegerEngine(made).run({"x": x})["y"], exact, rtol=0, atol=allowed)
 
 
 @pytest.mark.parametrize(("width", "bits"), [(8, 7), (16, 15)])

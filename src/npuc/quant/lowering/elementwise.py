@@ -9,7 +9,7 @@ import numpy as np
 
 from npuc.ir import Value, npu, top
 from npuc.ir.npu import NpuOp
-from npuc.quant.arithmetic import AddScaling, Scaling, add_parameters, mul_parameters, pool_parameters
+from npuc.quant.arithmetic import AddScaling, Scaling, add_parameters, mul_parameters
 from npuc.quant.lower import Context, flat, require_multipliers
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
 from npuc.quant.parameters import output_limits
@@ -73,45 +73,4 @@ def choose(op: Any, context: Context) -> Value:
     to = context.type_of(op.y)
     a, b = context.joined(op.a, to), context.joined(op.b, to)
     made: Value = context.emit(type(op), a, b, loc=op.location).y
-    return made
-
-
-@lowers(top.AvgPool)
-def avg_pool(op: top.AvgPool, context: Context) -> Value:
-    """The sum of a window times 1 / count, with a multiplier for every count that occurs."""
-    scheme, y = context.scheme(op), context.type_of(op.y)
-    if len(op.kernel) != 2 or set(op.dilations) != {1}:
-        raise NoIntegerForm("it is not a plain window of two axes")
-    x = context.type_of(op.x)
-    value = context.integer(op.x)
-    if scheme.requant == "double" and x != y:
-        value, x = context.integer(op.x, y), y
-    count = prod(op.kernel)
-    partial = any(op.pads) or op.ceil_mode
-    counts = list(range(1, count + 1)) if partial and not op.count_include_pad else [count]
-    if len(counts) > 4096:
-        raise NoIntegerForm(f"a padded window of {count} positions has too many counts")
-    try:
-        width = 8 * max(x.dtype.itemsize, y.dtype.itemsize)
-        found = pool_parameters(scheme.requant, x.scale, y.scale, counts, width=width, **scheme.stage)
-    except ValueError as error:
-        raise NoIntegerForm(str(error)) from error
-    require_multipliers(found, 2.0**width * x.scale / y.scale)
-    lo, hi = output_limits(y, narrow=scheme.narrow_activations)
-    properties = {} if scheme.requant == "double" else flat(found)
-    made: Value = context.emit(
-        npu.AvgPool,
-        value,
-        to=y,
-        kind=found.kind,
-        lo=lo,
-        hi=hi,
-        kernel=op.kernel,
-        strides=op.strides,
-        pads=op.pads,
-        ceil_mode=op.ceil_mode,
-        count_include_pad=op.count_include_pad,
-        loc=op.location,
-        **properties,
-    ).y
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod, sqrt
 from typing import Any
 
@@ -135,17 +136,31 @@ def reduce(op: top.Reduce, context: Context) -> Value:
         return _extreme(op, context)
     if op.kind not in ("sum", "mean"):
         raise NoIntegerForm(f"a reduction by {op.kind} has no integer form")
+    if op.kind == "mean":
+        return mean(op, context, op.axes, op.keepdims)
     scheme, x, y = context.scheme(op), context.type_of(op.x), context.type_of(op.y)
-    shape = shape_of(op.x)
-    count = prod(shape[normal_axis(axis, len(shape))] for axis in op.axes)
     try:
-        if op.kind == "mean":
-            width = 8 * max(x.dtype.itemsize, y.dtype.itemsize)
-            found = mean_parameters(scheme.requant, x.scale, y.scale, count, width=width, **scheme.stage)
-        else:
-            found = requant_parameters(scheme.requant, x.scale, y.scale, **scheme.stage)
+        found = requant_parameters(scheme.requant, x.scale, y.scale, **scheme.stage)
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
+    return _summed(op, context, found, op.axes, op.keepdims)
+
+
+def mean(op: Any, context: Context, axes: Sequence[int], keepdims: bool) -> Value:
+    """The mean of an op's operand `x` over some axes as its result `y`: a sum whose multiplier divides."""
+    scheme, x, y = context.scheme(op), context.type_of(op.x), context.type_of(op.y)
+    shape = shape_of(op.x)
+    count = prod(shape[normal_axis(axis, len(shape))] for axis in axes)
+    width = 8 * max(x.dtype.itemsize, y.dtype.itemsize)
+    try:
+        found = mean_parameters(scheme.requant, x.scale, y.scale, count, width=width, **scheme.stage)
+    except ValueError as error:
+        raise NoIntegerForm(str(error)) from error
+    return _summed(op, context, found, axes, keepdims)
+
+
+def _summed(op: Any, context: Context, found: Any, axes: Sequence[int], keepdims: bool) -> Value:
+    x, y = context.type_of(op.x), context.type_of(op.y)
     require_multipliers(found, 2.0 ** (8 * x.dtype.itemsize) * x.scale / y.scale)
     lo, hi = output_limits(y, narrow=context.scheme(op).narrow_activations)
     made: Value = context.emit(
@@ -155,8 +170,8 @@ def reduce(op: top.Reduce, context: Context) -> Value:
         kind=found.kind,
         lo=lo,
         hi=hi,
-        axes=op.axes,
-        keepdims=op.keepdims,
+        axes=tuple(axes),
+        keepdims=keepdims,
         loc=op.location,
         **flat(found),
     ).y
