@@ -104,8 +104,11 @@ tsan: $(STAMPS)/test $(STAMPS)/cmake
 		NPUC_LIBRARY=$(CURDIR)/$(RACES)/libnpuc.so LD_PRELOAD="$$(gcc -print-file-name=libtsan.so)" \
 		$(BIN)/python -m pytest -m "not slow" tests/runtime/test_load.py $(TSAN_SELECT)
 
+# PROVE="--models caffe,mnist" picks models, --forms and --variants what is done with them.
+PROVE ?=
+
 prove-c: $(STAMPS)/test
-	$(BIN)/python tests/export/c_proof.py
+	$(BIN)/python tests/export/c_proof.py $(PROVE)
 
 lint: $(STAMPS)/lint
 	$(BIN)/ruff check .

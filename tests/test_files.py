@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
@@ -11,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from npuc import files
-from npuc.errors import OutputError
-from npuc.files import write_atomically
+from npuc.errors import FileMissingError, OutputError
+from npuc.files import existing_model, write_atomically
 
 
 @pytest.fixture(params=["unnamed", "named"])
@@ -63,3 +64,14 @@ def test_a_kill_while_writing_leaves_nothing(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "file")], check=False)
     assert done.returncode == -9 and os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_may_not_be_looked_into_is_an_error_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    with pytest.raises(FileMissingError, match="cannot be read: Permission denied"):
+        existing_model(tmp_path / "model.onnx")

@@ -24,7 +24,7 @@ def lines(place):
     return DataSet("classification", entries, read)
 
 
-@metric("saturation", unit="%")
+@metric("saturation", unit="%", lower_is_better=True)
 def saturation(seen):
     """The share of outputs that are as large as the largest one."""
     values = next(iter(seen.outputs.values()))

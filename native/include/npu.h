@@ -30,7 +30,7 @@ typedef enum npu_status {
     NPU_OK = 0,
     NPU_NO_FILE = 1,     /* cannot be opened or read */
     NPU_BAD_FILE = 2,    /* not a sound .npu file */
-    NPU_UNSUPPORTED = 3, /* has a CPU subgraph, or a type that this runtime cannot convert */
+    NPU_UNSUPPORTED = 3, /* has a CPU subgraph (npu_error() says what to do), or a type that this runtime cannot convert */
     NPU_BAD_ARGUMENT = 4,
     NPU_NO_MEMORY = 5,
     NPU_RUN_FAILED = 6, /* an instruction was refused */

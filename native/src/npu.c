@@ -74,11 +74,14 @@ npu_status npu_load_memory(const void *bytes, size_t size, npu_model **model)
 static npu_status map(const char *path, void **mapping, size_t *size)
 {
     struct stat about;
-    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    /* A pipe would be waited for, and is refused below. */
+    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0) return npu_fail(NPU_NO_FILE, "%.300s: cannot be opened: %s", path, strerror(errno));
     npu_status status = NPU_OK;
-    if (fstat(file, &about) || !S_ISREG(about.st_mode) || about.st_size <= 0) {
-        status = npu_fail(NPU_NO_FILE, "%.300s: is empty, or no file", path);
+    if (fstat(file, &about) || !S_ISREG(about.st_mode)) {
+        status = npu_fail(NPU_NO_FILE, "%.300s: is a folder, or something else that is no file", path);
+    } else if (about.st_size <= 0) {
+        status = npu_fail(NPU_NO_FILE, "%.300s: is empty", path);
     } else {
         *size = (size_t)about.st_size;
         *mapping = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, file, 0);
@@ -137,7 +140,8 @@ void npu_free(npu_model *model)
 
 npu_status npu_set_threads(npu_model *model, int32_t threads)
 {
-    if (!model || threads < 1 || threads > 64)
+    if (!model) return npu_fail(NPU_BAD_ARGUMENT, "there is no model");
+    if (threads < 1 || threads > 64)
         return npu_fail(NPU_BAD_ARGUMENT, "a run may use 1 to 64 threads, not %d", threads);
     pthread_mutex_lock(&model->lock);
     model->threads = threads;
@@ -147,7 +151,8 @@ npu_status npu_set_threads(npu_model *model, int32_t threads)
 
 npu_status npu_set_runs(npu_model *model, int32_t runs)
 {
-    if (!model || runs < 1 || runs > NPU_MOST_RUNS)
+    if (!model) return npu_fail(NPU_BAD_ARGUMENT, "there is no model");
+    if (runs < 1 || runs > NPU_MOST_RUNS)
         return npu_fail(NPU_BAD_ARGUMENT, "1 to %d runs may go on at once, not %d", NPU_MOST_RUNS, runs);
     pthread_mutex_lock(&model->lock);
     model->most = runs;

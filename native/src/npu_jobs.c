@@ -20,7 +20,7 @@ struct npu_job {
     pthread_cond_t finished;
     int done;
     npu_status status;
-    char error[512];
+    char error[NPU_ERROR_BYTES];
 };
 
 static void finish(npu_job *job, npu_status status, const char *error)
@@ -101,8 +101,10 @@ static void delete_job(npu_job *job)
 
 npu_status npu_submit(npu_model *model, const void *const *inputs, void *const *outputs, npu_job **job)
 {
-    if (!model || !inputs || !outputs || !job) return npu_fail(NPU_BAD_ARGUMENT, "there is no model, or there are no tensors");
+    if (!model || !job) return npu_fail(NPU_BAD_ARGUMENT, model ? "there is no place for the job" : "there is no model");
     *job = NULL;
+    if ((npu_input_count(model) && !inputs) || (npu_output_count(model) && !outputs))
+        return npu_fail(NPU_BAD_ARGUMENT, "there are no tensors");
     npu_job *made = new_job(model, inputs, outputs);
     if (!made) return npu_fail(NPU_NO_MEMORY, "there is not enough memory");
     npu_status status = NPU_OK;

@@ -19,7 +19,7 @@
 #  define OF_THREAD _Thread_local
 #endif
 
-static OF_THREAD char error_text[512];
+static OF_THREAD char error_text[NPU_ERROR_BYTES];
 
 const char *npu_error(void) { return error_text; }
 
@@ -65,11 +65,20 @@ static int can_convert(const npuc_file_tensor *x, const npuc_file_tensor *y, uin
     return y->dtype == NPUC_TENSOR_F32 && x->dtype <= NPUC_TENSOR_I32 && is_number(x->scale);
 }
 
+/* Its layers have their names in ONNX and JSON, which this runtime does not read; its last ones are known by their results. */
+static npu_status refuse_cpu(const npuc_file *f, const npuc_file_subgraph *g, const char *where)
+{
+    return npu_fail(NPU_UNSUPPORTED,
+                    "%s: subgraph '%.60s', which computes '%.100s', runs on the CPU in ONNX Runtime, and this runtime has none. "
+                    "'npuc objdump' lists its layers; cut the network before them (npuc import --outputs), or see with "
+                    "'npuc inspect' what brings them to the NPU",
+                    where, npuc_file_string(f, g->name),
+                    g->outputs ? npuc_file_string(f, listed(f, g->first_output, 0)->name) : "nothing");
+}
+
 static npu_status check_subgraph(const npuc_file *f, const npuc_file_subgraph *g, const char *where)
 {
-    if (g->kind == NPUC_SUBGRAPH_CPU)
-        return npu_fail(NPU_UNSUPPORTED, "%s: subgraph '%.200s' runs on the CPU (ONNX), which this runtime does not do", where,
-                        npuc_file_string(f, g->name));
+    if (g->kind == NPUC_SUBGRAPH_CPU) return refuse_cpu(f, g, where);
     if (g->kind != NPUC_SUBGRAPH_HOST) return NPU_OK;
     for (uint32_t i = 0; i < g->count; i++) {
         const npuc_file_conversion *c = &f->conversions[g->first + i];
@@ -176,18 +185,26 @@ void npu_place(npu_session *s, npu_block *block)
     s->staging = npu_take(block, staging);
 }
 
-/* ---- questions: a model begins with its session ---- */
+/* ---- questions: a model begins with its session; there are answers without a model, for a caller who missed an error ---- */
 
 static const npu_session *session_of(const npu_model *model) { return (const npu_session *)(const void *)model; }
 
 const char *npu_name(const npu_model *model)
 {
+    if (!model) return "";
     const npuc_file *f = &session_of(model)->file;
     return npuc_file_string(f, f->header->name);
 }
 
-int32_t npu_input_count(const npu_model *model) { return (int32_t)session_of(model)->file.header->inputs; }
-int32_t npu_output_count(const npu_model *model) { return (int32_t)session_of(model)->file.header->outputs; }
+int32_t npu_input_count(const npu_model *model)
+{
+    return model ? (int32_t)session_of(model)->file.header->inputs : 0;
+}
+
+int32_t npu_output_count(const npu_model *model)
+{
+    return model ? (int32_t)session_of(model)->file.header->outputs : 0;
+}
 
 const npu_tensor *npu_input(const npu_model *model, int32_t index)
 {
@@ -298,9 +315,10 @@ npu_status npu_execute(npu_session *s, const void *const *inputs, void *const *o
     const npuc_file_header *h = f->header;
     if ((h->inputs && !inputs) || (h->outputs && !outputs)) return npu_fail(NPU_BAD_ARGUMENT, "there are no tensors");
     for (uint32_t i = 0; i < h->inputs; i++)
-        if (!inputs[i] && s->tensors[i].size) return npu_fail(NPU_BAD_ARGUMENT, "input %u is NULL", i);
+        if (!inputs[i] && s->tensors[i].size) return npu_fail(NPU_BAD_ARGUMENT, "input %u, '%.200s', is NULL", i, s->tensors[i].name);
     for (uint32_t i = 0; i < h->outputs; i++)
-        if (!outputs[i] && s->tensors[h->inputs + i].size) return npu_fail(NPU_BAD_ARGUMENT, "output %u is NULL", i);
+        if (!outputs[i] && s->tensors[h->inputs + i].size)
+            return npu_fail(NPU_BAD_ARGUMENT, "output %u, '%.200s', is NULL", i, s->tensors[h->inputs + i].name);
     for (uint32_t i = 0; i < h->inputs; i++) {
         const npuc_file_tensor *t = listed(f, h->first_input, i);
         /* Only read: the direction is to the place. */

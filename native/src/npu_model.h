@@ -43,6 +43,9 @@ npu_status npu_run_subgraphs(npu_session *session);
 /* One run of a model that is proven; no other may go on. */
 npu_status npu_execute(npu_session *session, const void *const *inputs, void *const *outputs);
 
+/* The longest text of an error, with its zero. */
+#define NPU_ERROR_BYTES 768
+
 /* State an error for npu_error(); returns the status. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 2, 3)))

@@ -27,18 +27,21 @@ static npuc_sim *make_sim(const npu_session *s, const npu_needs *needs, npu_bloc
     return sim;
 }
 
+/* Small enough for sums of them. */
+static int possible(int64_t bytes) { return bytes >= 0 && bytes <= (int64_t)1 << 40; }
+
 npu_status npu_init(const void *bytes, size_t size, const npu_needs *needs, void *arena, size_t arena_size, npu_model **model)
 {
-    if (!model || !needs || !arena || (uintptr_t)arena % 64)
-        return npu_fail(NPU_BAD_ARGUMENT, "the arena is not at a multiple of 64");
+    if (!model || !needs) return npu_fail(NPU_BAD_ARGUMENT, "there are no needs, or no place for the model");
     *model = NULL;
-    for (int i = 0; i < NPUC_SIM_BUFFERS; i++)
-        if (needs->buffer[i] < 0 || needs->buffer[i] > (int64_t)1 << 40)
-            return npu_fail(NPU_BAD_ARGUMENT, "the needs make no sense");
+    if (!arena || (uintptr_t)arena % 64) return npu_fail(NPU_BAD_ARGUMENT, "the arena is not at a multiple of 64");
+    int sound = possible(needs->local) && possible(needs->shared) && possible(needs->kernels);
+    for (int i = 0; i < NPUC_SIM_BUFFERS; i++) sound = sound && possible(needs->buffer[i]);
+    if (!sound) return npu_fail(NPU_BAD_ARGUMENT, "the needs make no sense");
     memset(arena, 0, arena_size);
     npu_block block = {arena, arena_size, 0};
     npu_model *made = npu_take(&block, sizeof *made);
-    if (!made || needs->kernels < 0) return npu_fail(NPU_NO_MEMORY, "the arena of %zu bytes is too small", arena_size);
+    if (!made) return npu_fail(NPU_NO_MEMORY, "the arena of %zu bytes is too small", arena_size);
     npu_session *s = &made->session;
     npu_status status = npu_open(s, bytes, size, "the model");
     if (!status) status = npu_prove(s, 1);

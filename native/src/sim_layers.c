@@ -306,7 +306,7 @@ npuc_status npuc_layers_get(npuc_layers *layers, const npuc_i_conv *r, const uin
     status = npuc_conv_prepare(&key.conv, (const int16_t *)(void *)layers->weights.data, biases, &stage, buffer, (size_t)size);
     if (status) {
         if (slot) give(buffer);
-        return npuc_sim_fail(error, "the output stage makes no sense"), status;
+        return npuc_sim_fail(error, status == NPUC_NO_MEMORY ? "memory is short" : "the output stage makes no sense"), status;
     }
     if (slot) {
         *slot = (npuc_layer){.key = key, .prepared = buffer, .size = size};

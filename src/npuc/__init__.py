@@ -1,14 +1,30 @@
-"""npuc: an open NPU compiler suite."""
+"""npuc: an open NPU compiler suite.
+
+    npuc.flow       from a model file to integers and to a program, one call a stage: what the commands do
+    npuc.engine     float networks run, and any tensor can be looked at
+    npuc.runtime    compiled models run: Runner, Pool, Pipeline
+    npuc.lang       networks built in Python; npuc.from_torch makes one of a torch module
+    npuc.target     the machines that are compiled for
+    npuc.evaluate, npuc.profile, npuc.debug    accuracy, time, and which layer is wrong
+
+docs/index.md leads to the page of each. `import npuc` itself loads nothing: a package is there at first use.
+"""
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
 
-_LAZY = ("evaluate", "plugins", "profile", "torch")
-"""Packages that are there at first use: `import npuc` itself loads nothing."""
+# ONNX Runtime would report its use to its makers over the network. A compiler does not.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+_LAZY = (
+    "calib", "codegen", "debug", "engine", "errors", "evaluate", "export", "flow", "frontend", "ir", "lang", "partition",
+    "plugins", "profile", "quant", "runtime", "schedule", "sim", "target", "tensors", "torch", "transform",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -17,3 +33,7 @@ def __getattr__(name: str) -> Any:
     if name == "from_torch":
         return import_module("npuc.torch").from_torch
     raise AttributeError(f"module 'npuc' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LAZY, "from_torch"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -49,7 +50,7 @@ def write_atomically(path: Path | str) -> Iterator[IO[bytes]]:
         raise OutputError(
             f"cannot be written: {error.strerror or error}",
             where=str(path),
-            fix="Choose another path with -o",
+            fix="Choose another path",
         ) from error
     finally:
         if temporary is not None:
@@ -84,15 +85,15 @@ def _give_name(descriptor: int, path: Path) -> str:
 def writable(path: Path | str) -> Path:
     """The path, if a file can be written there; asked before long work, so that its result is not lost."""
     path = Path(path)
-    reason = ""
+    reason, fix = "", "Choose another path"
     if path.is_dir():
         reason = "it is a folder"
     elif not path.parent.is_dir():
-        reason = f"there is no folder '{path.parent}'"
+        reason, fix = f"there is no folder '{path.parent}'", "Make it first, or choose another path"
     elif not os.access(path.parent, os.W_OK):
         reason = f"the folder '{path.parent}' is read-only"
     if reason:
-        raise OutputError(f"cannot be written: {reason}", where=str(path), fix="Choose another path with -o")
+        raise OutputError(f"cannot be written: {reason}", where=str(path), fix=fix)
     return path
 
 
@@ -102,15 +103,22 @@ def make_folder(path: Path | str) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"cannot be made a folder: {error.strerror or error}", where=str(path)) from error
+        raise OutputError(
+            f"cannot be made a folder: {error.strerror or error}",
+            where=str(path),
+            fix="Choose another path",
+        ) from error
     return path
 
 
 def existing_model(path: Path | str) -> Path:
     """The path, if it names a file that can be opened, or TensorFlow's SavedModel, which is a folder."""
     path = Path(path)
-    if (path / "saved_model.pb").is_file():
-        return path
+    try:
+        if (path / "saved_model.pb").is_file():
+            return path
+    except OSError as error:
+        raise FileMissingError(f"cannot be read: {error.strerror}", where=str(path)) from error
     if path.is_dir():
         raise FileMissingError(
             "is a folder, and no SavedModel of TensorFlow: there is no saved_model.pb in it",
@@ -124,8 +132,15 @@ def existing_file(path: Path | str) -> Path:
     """The path, if it names a file that can be opened; an error in words otherwise."""
     path = Path(path)
     if path.is_dir():
-        raise FileMissingError("is a folder, not a file", where=str(path))
+        raise FileMissingError("is a folder, not a file", where=str(path), fix="Give the path of a file")
     try:
+        # Whoever opens a pipe waits for its other end, and a device has no end.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise FileMissingError(
+                "is a pipe or a device, not a file",
+                where=str(path),
+                fix="Write what it gives to a file first",
+            )
         with open(path, "rb"):
             return path
     except FileNotFoundError as error:

@@ -22,7 +22,7 @@ from npuc.frontend.formats import declared_inputs, import_foreign
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.sniff import describe_content
 from npuc.ir import Graph, dtype_of, layer_name, load_graph, result_names, save_graph, shape_of
-from npuc.ir.passes import PASSES, PassEvent, run_pipeline
+from npuc.ir.passes import PASSES, PassEvent, run_passes, run_pipeline
 from npuc.ir.preprocess import Preprocess
 from npuc.transform import CANONICAL
 
@@ -84,7 +84,7 @@ def bring_in_form(
     canonical: bool = True,
     observe: Observer | None = None,
 ) -> Graph:
-    """Bring a network that was just imported with these options into canonical form."""
+    """Bring a network that was just imported with these options, and is nobody else's, into canonical form."""
     _check_preprocess(graph, options)
     steps = (["fuse-preprocess"] if fuse_preprocess else []) + ([CANONICAL] if canonical else [])
     if fuse_preprocess and not any(port.preprocess for port in graph.inputs):
@@ -94,7 +94,10 @@ def bring_in_form(
         )
     if fuse_preprocess and "fuse-preprocess" not in PASSES:
         raise UsageError("this npuc has no pass 'fuse-preprocess'")
-    return with_postprocess(_run(graph, ",".join(steps), observe) if steps else graph, options)
+    if steps:
+        run_passes(graph, ",".join(steps), observe, verify=False)
+        graph.verify()
+    return with_postprocess(graph, options)
 
 
 def with_postprocess(graph: Graph, options: ImportOptions | None) -> Graph:
@@ -109,9 +112,9 @@ def with_postprocess(graph: Graph, options: ImportOptions | None) -> Graph:
     return made
 
 
-def _run(graph: Graph, passes: str, observe: Observer | None = None) -> Graph:
+def _run(graph: Graph, passes: str) -> Graph:
     """Passes that are known to work together: the result is verified, not every step on the way."""
-    made = run_pipeline(graph, passes, observe, verify=False)
+    made = run_pipeline(graph, passes, verify=False)
     made.verify()
     return made
 
@@ -253,6 +256,8 @@ class Quantized:
     outcome: Outcome
     corrected: bool = False
     """Whether biases differ from those that the ranges alone give."""
+    climbed: bool = False
+    """Whether steps of the ladder changed weights, too."""
 
 
 def quantize_network(
@@ -381,6 +386,7 @@ def quantize_on_data(
     `ladder`, its steps follow (`npuc.quant.ladder`); the ranges are those of the float network that they made.
     """
     from npuc.calib.collection import collect
+    from npuc.quant.ladder.rescue import needs_rescue, rescued
     from npuc.quant.report import outcome
     from npuc.quant.tuning import KEPT, METHODS, tune, with_wide_tail
 
@@ -403,10 +409,12 @@ def quantize_on_data(
         shop = Workshop(
             graph, samples, scheme_of, methods, threads, ladder.device, target=target, prices=prices
         )
+        if config is not None:
+            shop.adaquant = config.ladder.adaquant
         stated = config is not None and "scheme" in config.model_fields_set
         best = climbed(shop, ladder, prices, widen=widen, fixed=stated)
         found = outcome(best.source, best.made, best.scheme_of)
-        return Quantized(best.made, best.source, best.scheme_of, found, corrected=True), best.table
+        return Quantized(best.made, best.source, best.scheme_of, found, True, climbed=True), best.table
     kept: list[Mapping[str, Array]] = []
 
     def keep(inputs: Mapping[str, Array]) -> None:
@@ -415,6 +423,16 @@ def quantize_on_data(
 
     statistics = collect(graph, source, threads=threads, strict=strict, warn=warn, step=step, seen=keep)
     done = tune(graph, statistics, kept, scheme_of, methods, correct=correct, widen=widen, threads=threads)
+    if correct and needs_rescue(graph, done, kept):
+        if warn is not None:
+            warn(
+                f"one scale a tensor leaves the outputs {done.sqnr:.1f} dB: the quick steps of the ladder follow"
+            )
+        helped = rescued(graph, done, kept, scheme_of, methods, threads)
+        if helped is not None:
+            found = outcome(helped.source, helped.made, helped.scheme_of)
+            made = Quantized(helped.made, helped.source, helped.scheme_of, found, True, climbed=True)
+            return made, helped.table
     found = outcome(graph, done.graph, done.scheme_of)
     return Quantized(done.graph, graph, done.scheme_of, found, done.corrected), done.table
 

@@ -7,9 +7,11 @@ when they are asked for. Written files are the same for the same tensors, to the
 
 from __future__ import annotations
 
+import io
 import re
 import struct
 import tempfile
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,6 +21,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from npuc.archives import open_zip
 from npuc.errors import (
     FileFormatError,
     OutputError,
@@ -34,6 +37,9 @@ MAX_UNPACKED = 4 << 30
 """The most bytes that one compressed tensor may unfold to."""
 
 _MAX_HEADER = 64 << 10
+_MAX_TENSORS = 1 << 16
+_KINDS = "biufcSU"
+_OTHERS = {"O": "Python objects", "m": "times", "M": "times"}
 
 
 @dataclass(frozen=True)
@@ -76,13 +82,10 @@ class TensorFile(Mapping[str, Array]):
             )
 
     def _open_zip(self) -> None:
-        try:
-            self._zip = zipfile.ZipFile(self.path)
-            for info in self._zip.infolist():
-                if info.filename.endswith(".npy"):
-                    self._members[info.filename.removesuffix(".npy")] = info
-        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, struct.error) as error:
-            raise self._bad(f"is a damaged .npz file ({error})") from error
+        self._zip = open_zip(self.path, _MAX_TENSORS)
+        for info in self._zip.infolist():
+            if info.filename.endswith(".npy"):
+                self._members[info.filename.removesuffix(".npy")] = info
         if not self._members:
             raise FileFormatError(
                 "is a zip archive without tensors, not an .npz file",
@@ -122,14 +125,17 @@ class TensorFile(Mapping[str, Array]):
     def _header(self, stream: IO[bytes], name: str) -> Header:
         label = f"tensor '{name}'" if name else "the tensor"
         try:
-            version = np.lib.format.read_magic(stream)
+            # NumPy reads a header of any length before it looks at the length.
+            begin = io.BytesIO(stream.read(_MAX_HEADER))
+            version = np.lib.format.read_magic(begin)
             read = (
                 np.lib.format.read_array_header_1_0
                 if version == (1, 0)
                 else np.lib.format.read_array_header_2_0
             )
-            shape, fortran, dtype = read(stream, max_header_size=_MAX_HEADER)
-            offset = stream.tell()
+            shape, fortran, dtype = read(begin, max_header_size=_MAX_HEADER)
+            offset = begin.tell()
+            stream.seek(offset)
         except (
             ValueError,
             EOFError,
@@ -138,12 +144,15 @@ class TensorFile(Mapping[str, Array]):
             zlib.error,
             SyntaxError,
             TypeError,
+            RecursionError,
+            MemoryError,
+            tokenize.TokenError,
         ) as error:
-            reason = (str(error).splitlines() or ["cut off"])[0]
+            reason = (str(error).splitlines() or ["cut off"])[0][:200]
             raise self._bad(f"{label} has a damaged header ({reason})") from error
-        if dtype.hasobject or dtype.fields is not None:
+        if dtype.kind not in _KINDS or dtype.itemsize == 0:
             raise UnsupportedTypeError(
-                f"{label} holds {'Python objects' if dtype.hasobject else 'records'}, not numbers",
+                f"{label} holds {_OTHERS.get(dtype.kind, 'records')}, not numbers",
                 where=str(self.path),
                 fix="npuc does not unpickle files; save plain arrays",
             )
@@ -154,8 +163,8 @@ class TensorFile(Mapping[str, Array]):
         length = info.file_size if info else self.path.stat().st_size
         if header.nbytes + offset != length:
             raise self._bad(
-                f"{label} of shape {list(header.shape)} and type {dtype} needs {header.nbytes} bytes, but the file has "
-                f"{max(0, length - offset)}"
+                f"{label} of shape {str(list(header.shape))[:200]} and type {dtype} needs another number of bytes than the "
+                f"{max(0, length - offset)} that the file has"
             )
         if info and info.compress_type != zipfile.ZIP_STORED and header.nbytes > MAX_UNPACKED:
             raise ResourceLimitError(
@@ -187,7 +196,10 @@ class TensorFile(Mapping[str, Array]):
                     f"tensor '{name}' of {header.nbytes} bytes does not fit in memory", where=str(self.path)
                 ) from error
         array = np.frombuffer(data, header.dtype)
-        return array.reshape(header.shape[::-1]).T if header.fortran else array.reshape(header.shape)
+        try:
+            return array.reshape(header.shape[::-1]).T if header.fortran else array.reshape(header.shape)
+        except ValueError as error:
+            raise self._bad(f"tensor '{name}' has a shape that no tensor has ({error})") from error
 
     def row(self, name: str, index: int) -> Array:
         """`self[name][index : index + 1]`, reading no more than that where the file lies in plain rows."""
@@ -312,7 +324,7 @@ class TensorSpool:
             raise OutputError(
                 f"cannot be written: {error.strerror or error}",
                 where=str(path),
-                fix="Choose another path with -o",
+                fix="Choose another path",
             ) from error
 
     def append(self, tensors: Mapping[str, Array], keep: int | None = None) -> None:

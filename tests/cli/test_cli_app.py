@@ -119,6 +119,33 @@ def test_ctrl_c_ends_it_with_one_word(model: Path) -> None:
     assert not (model.parent / "model.mlir").exists()
 
 
+def test_ctrl_c_while_npuc_is_being_loaded() -> None:
+    code = """
+import sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "npuc.cli.app":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Finder())
+from npuc.cli import main
+main(["--version"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_ctrl_c_while_a_library_is_being_loaded(npuc: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(arguments: Any) -> int:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            raise ImportError("initialization failed") from error
+
+    monkeypatch.setattr(app, "_invoke", load)
+    done = npuc("--version")
+    assert done.status == 130 and done.err == "interrupted\n"
+
+
 def test_the_codes_of_errors_are_unique() -> None:
     codes = [error.code for error in catalogue()]
     assert len(codes) == len(set(codes))

@@ -101,7 +101,7 @@ def test_a_target_decides_the_arithmetic(npuc: Any, program: Path, data: Path) -
         (["--random", "--first-last", "int17"], "no scheme 'int17'"),
         (["--random", "--target", "nonsense"], "nonsense"),
         (["--random", "--config", "missing.yaml"], "missing.yaml"),
-        (["--random", "-o", "q.onnx"], "not the name of an .mlir file"),
+        (["--random", "-o", "q.onnx"], "does not end in .mlir"),
         (["--random", "-o", "model.mlir"], "replace the network"),
         (["--table", "missing.cali"], "missing.cali"),
     ],
@@ -161,7 +161,7 @@ def test_running_an_integer_network(npuc: Any, program: Path, integer: Path, dat
         assert everything["r"].dtype == np.int8 and everything["x"].dtype == np.float32
     done = npuc("run", program, "--random", "--raw")
     assert done.status == 2 and "--raw is for integer networks" in done.err
-    done = npuc("run", integer, "--random", "--fetch", "rr")
+    done = npuc("run", integer, "--random", "--fetch", "rr", "-o", "f.npz")
     assert done.status == 2 and "'rr'" in done.err
 
 

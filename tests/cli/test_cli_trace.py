@@ -17,6 +17,7 @@ from npuc.codegen.compile_model import CompileOptions
 from npuc.codegen.file import save_compiled
 from npuc.flow import compile_network, network_to_quantize, quantize_network, ranges_from, schemes_of
 from npuc.target import load_target
+from trace_rules import faults
 
 NPUC = [sys.executable, "-c", "import sys; from npuc.cli import main; main(sys.argv[1:])"]
 OPENING = """
@@ -66,6 +67,7 @@ def trace(folder: Path, code: str, *options: str) -> tuple[int, str, str, list[d
 
 
 def events_of(path: Path) -> list[dict[str, Any]]:
+    assert faults(path.read_bytes()) == []
     found: list[dict[str, Any]] = json.loads(path.read_text())["traceEvents"]
     return found
 

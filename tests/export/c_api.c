@@ -43,7 +43,11 @@ int main(int count, char **words)
     CHECK(npu_load_memory(NULL, 0, &model) == NPU_BAD_FILE);
     CHECK(npu_load_memory(bytes, size, NULL) == NPU_BAD_ARGUMENT);
     CHECK(npu_load("/nowhere/model.npu", &model) == NPU_NO_FILE && strstr(npu_error(), "/nowhere/model.npu"));
-    CHECK(npu_load("/", &model) == NPU_NO_FILE);
+    CHECK(npu_load("/", &model) == NPU_NO_FILE && strstr(npu_error(), "is a folder"));
+    /* The load failed, and nobody looked. */
+    CHECK(!npu_input_count(model) && !npu_output_count(model) && !npu_input(model, 0) && !npu_output(model, 0));
+    CHECK(strcmp(npu_name(model), "") == 0 && npu_run(model, NULL, NULL) == NPU_BAD_ARGUMENT);
+    CHECK(npu_set_threads(model, 2) == NPU_BAD_ARGUMENT && strcmp(npu_error(), "there is no model") == 0);
 
     CHECK(npu_load_memory(bytes, size, &model) == NPU_OK);
     CHECK(npu_input_count(model) == 1 && npu_output_count(model) == 1);
@@ -57,7 +61,7 @@ int main(int count, char **words)
     void *outputs[] = {got};
     CHECK(npu_run(model, NULL, outputs) == NPU_BAD_ARGUMENT);
     outputs[0] = NULL;
-    CHECK(npu_run(model, inputs, outputs) == NPU_BAD_ARGUMENT && strstr(npu_error(), "output 0"));
+    CHECK(npu_run(model, inputs, outputs) == NPU_BAD_ARGUMENT && strstr(npu_error(), "output 0, 'logits', is NULL"));
     outputs[0] = got;
     CHECK(npu_set_threads(model, 0) == NPU_BAD_ARGUMENT && npu_set_threads(model, 2) == NPU_OK);
     CHECK(npu_set_runs(model, 0) == NPU_BAD_ARGUMENT && npu_set_runs(model, 65) == NPU_BAD_ARGUMENT && npu_set_runs(NULL, 1));
@@ -85,6 +89,8 @@ int main(int count, char **words)
 
     /* A job that fails says why, in the thread that waits. */
     outputs[0] = NULL;
+    CHECK(npu_submit(model, NULL, outputs, &jobs[0]) == NPU_BAD_ARGUMENT && !jobs[0]);
+    CHECK(npu_submit(model, inputs, outputs, NULL) == NPU_BAD_ARGUMENT);
     CHECK(npu_submit(model, inputs, outputs, &jobs[0]) == NPU_OK);
     CHECK(npu_wait(jobs[0], -1.0) == NPU_BAD_ARGUMENT && strstr(npu_error(), "output 0"));
     npu_job_free(jobs[0]);

@@ -38,9 +38,11 @@ def compiled(
     options: ImportOptions | None = None,
     wanted: CompileOptions | None = None,
     target: Target = TARGET,
+    *,
+    anew: bool = False,
 ) -> CompiledModel:
-    """A model file, quantized on random data unless it brings its own integers."""
-    graph = network_to_quantize(path, options)
+    """A model file, quantized on random data unless it brings its own integers and is not to be quantized `anew`."""
+    graph = network_to_quantize(path, options, force_float=anew)
     if any(isinstance(op, top.Quantize | top.Dequantize) for op in graph.ops):
         integers = quantize_network(graph, None, None, target).graph
         return compile_network(integers, target, wanted or CompileOptions(1)).model

@@ -134,7 +134,10 @@ def test_errors_are_said_in_words(checked: Path, root: Path, tmp_path: Path) -> 
         (["-m", "missing.npu", "sample"], "cannot be opened: No such file"),
         (["-m", tmp_path / "half.npu", "sample"], "not a sound .npu file"),
         (["-m", tmp_path / "empty.npu", "sample"], "is empty"),
-        (["-m", tmp_path / "cpu.npu", "sample"], "runs on the CPU (ONNX), which this runtime does not do"),
+        (
+            ["-m", tmp_path / "cpu.npu", "sample"],
+            "computes 'pool', runs on the CPU in ONNX Runtime, and this runtime has none",
+        ),
         ([tmp_path / "short.bin"], "does not have the size of the tensor 'image', 256 bytes"),
         ([tmp_path / "long.bin"], "does not have the size of the tensor 'image', 256 bytes"),
         ([tmp_path / "missing.bin"], "the file cannot be opened"),
@@ -208,6 +211,28 @@ def test_the_c_interface_under_load(checked: Path, root: Path, tmp_path: Path) -
     sample = [checked / "sample/input0.bin", checked / "sample/output0.bin"]
     status, said = run(tmp_path, checked / "model.npu", *sample, "8", "100", "50", program="./c_load")
     assert status == 0 and "none was lost" in said, said
+
+
+def test_every_allocation_may_fail(checked: Path, root: Path, tmp_path: Path) -> None:
+    objects = sorted(map(str, (checked / "build/runtime/src").glob("*.o")))
+    wrapped = [f"-Wl,--wrap={name}" for name in ("malloc", "calloc", "realloc", "aligned_alloc")]
+    command = ["gcc", "-std=c11", *STRICT.split(), *CHECKS.split(), f"-I{root / 'native/include'}"]
+    command += [
+        str(HERE / "c_memory.c"),
+        *objects,
+        *wrapped,
+        "-lm",
+        "-lpthread",
+        "-o",
+        str(tmp_path / "c_memory"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, env=surroundings())
+    assert done.returncode == 0, done.stderr[-3000:]
+    sample = [checked / "sample/input0.bin", checked / "sample/output0.bin"]
+    status, said = run(tmp_path, checked / "model.npu", *sample, program="./c_memory")
+    assert status == 0, said
+    # Of loading, a run, a second context, a job, and the scratch of their threads.
+    assert int(said.split()[0]) > 50, said
 
 
 @pytest.fixture(scope="module")

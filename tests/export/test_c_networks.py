@@ -8,7 +8,7 @@ import pytest
 from c_proof import FORMS, VARIANTS, Workshop, exported, model_files, on_the_npu
 
 pytestmark = pytest.mark.slow
-_FILES = {f"{path.parent.name}/{path.name}": path for path in model_files()}
+_FILES = model_files()
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
 def test_every_model_is_proved(
     name: str, form: str, shared: Path, workshop: Workshop, tmp_path: Path
 ) -> None:
-    model = on_the_npu(_FILES[name])
+    model = on_the_npu(name, _FILES[name])
     if isinstance(model, str):
         assert not model.startswith("FAULT"), model
         pytest.skip(model)

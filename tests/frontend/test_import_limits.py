@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
 import zipfile
 from collections.abc import Callable
@@ -31,6 +32,10 @@ WIDE = b"[" + b"[]," * 5_000_000 + b"[]]"
 NODES = [tensorflow.node(f"n{i}", "Relu", [f"n{i - 1}" if i else "x"]) for i in range(66_000)]
 NET = "[net]\nwidth=8\nheight=8\nchannels=3\n"
 INPUT = 'input: "x" input_shape { dim: 1 dim: 3 dim: 8 dim: 8 }\n'
+DETECTION = """input: "l" input_shape { dim: BATCH dim: 8 } input: "c" input_shape { dim: BATCH dim: 6 }
+input: "p" input_shape { dim: 1 dim: 2 dim: 8 }
+layer { name: "d" type: "DetectionOutput" bottom: "l" bottom: "c" bottom: "p" top: "d"
+detection_output_param { num_classes: 3 nms_param { nms_threshold: 0.4 top_k: 400 } keep_top_k: TOP } }"""
 TOPS = " ".join(f'top: "t{i}"' for i in range(60_000))
 FILES: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "keras: a wide description": (
@@ -52,6 +57,22 @@ FILES: dict[str, tuple[str, Callable[[], bytes], str]] = {
         "x.pb",
         lambda: tensorflow.graph([tensorflow.placeholder("x", 1, 4)]) + b"\x1a\x00" * (1 << 20),
         "too many fields",
+    ),
+    "tensorflow: a pipe": ("x.pb", lambda: b"", "is a pipe or a device"),
+    "caffe: results of any number": (
+        "x.prototxt",
+        lambda: DETECTION.replace("TOP", "2000000000").replace("BATCH", "1").encode(),
+        "pictures with 2000000000 results",
+    ),
+    "caffe: pictures of any number": (
+        "x.prototxt",
+        lambda: DETECTION.replace("TOP", "10").replace("BATCH", "100000").encode(),
+        "100000 pictures",
+    ),
+    "darknet: random weights": (
+        "x.cfg",
+        lambda: (NET + "[convolutional]\nfilters=100000\nsize=31\npad=1\n").encode(),
+        "more than 1 GiB of random weights",
     ),
     "caffe: a layer of many results": (
         "x.prototxt",
@@ -79,7 +100,10 @@ def test_it_is_refused_by_a_count(tmp_path: Path, name: str) -> None:
     if title.endswith(".keras"):
         pytest.importorskip("h5py", reason="h5py, which reads Keras files, is not installed")
     path = tmp_path / title
-    path.write_bytes(make())
+    if "pipe" in name:
+        os.mkfifo(path)
+    else:
+        path.write_bytes(make())
     _refused(path, words)
 
 
@@ -103,6 +127,23 @@ PROGRAMS = {
         "double a list or text",
     ),
     "a long list": ("s = [1.0] * 2000000000\nreturn x * len(s)", "unknown or huge length"),
+    "a loop over a tensor": (
+        "y = torch.zeros([1]).expand([1 << 40])\nn = 0\nfor i in range(y.size(0)):\n  n = n + i\nreturn x * n",
+        "a loop that is too long",
+    ),
+    "a loop over rows": (
+        "y = torch.zeros([1 << 20, 4])\nfor row in y:\n  x = x + 1\nreturn x",
+        "a loop that is too long",
+    ),
+    "a tensor taken apart": (
+        "y = torch.zeros([1 << 22]).unbind(0)\nreturn x + y[0]",
+        "more than 32768 tensors",
+    ),
+    "a tensor in parts": ("y = torch.zeros([1 << 22]).split(1)\nreturn x + y[0]", "more than 32768 tensors"),
+    "a text with longer words": (
+        's = "a"\nfor i in range(60):\n  s = s.replace("a", "aa")\nreturn x * len(s)',
+        "on text, which may make it of any length",
+    ),
     "a list of any length": ("n = 2 ** 31\ns = [1] * int(n)\nreturn x * len(s)", "unknown or huge length"),
 }
 
@@ -128,7 +169,8 @@ def test_programs_that_grow_are_not_run(tmp_path: Path, name: str) -> None:
 
 def test_plain_lists_and_loops_are_fine(tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
-    body = "for i in range(20):\n  x = x.reshape([1] + x.size()).reshape(x.size()) + float(len([0] * x.dim()))\nreturn x"
+    body = "for i in range(x.size(1)):\n  x = x + x[:, i:i + 1]\nfor row in x:\n  x = x + row\n"
+    body += "for i in range(20):\n  x = x.reshape([1] + x.size()).reshape(x.size()) + float(len([0] * x.dim()))\nreturn x"
     path.write_bytes(_scripted(body))
     assert import_model(path, ImportOptions(input_shapes={"x": (1, 4)})).outputs
 
@@ -169,6 +211,14 @@ def test_a_tensor_made_in_another_way_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     path.write_bytes(_zip({**records, name: other}))
     _refused(path, "in a way that torch does not write", input_shapes={"input": (1, 300)})
+
+
+def test_pickles_are_counted(tmp_path: Path) -> None:
+    records = _linear()
+    folder = next(iter(records)).partition("/")[0]
+    path = tmp_path / "x.pt"
+    path.write_bytes(_zip({**records, **{f"{folder}/{i}.pkl": b"\x80\x02N." for i in range(3)}}))
+    _refused(path, "holds 5 pickles", input_shapes={"input": (1, 300)})
 
 
 def test_a_wide_description_of_an_exported_program(tmp_path: Path) -> None:

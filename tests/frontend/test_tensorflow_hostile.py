@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 import zipfile
 from collections.abc import Callable
 from functools import cache
@@ -236,6 +237,27 @@ def no_stride(folder: Path) -> Path:
     return write_h5(folder / "m.h5", model, {"c": [np.ones((1, 1, 1, 1), np.float32)]})
 
 
+@hostile("more than 10000")
+def many_layers(folder: Path) -> Path:
+    return write_h5(folder / "m.h5", chain(source(3), *(layer("ReLU", f"r{i}") for i in range(20_000))), {})
+
+
+@hostile("its slope is inf, not a number")
+def endless_slope(folder: Path) -> Path:
+    return write_h5(
+        folder / "m.h5", chain(source(3), layer("LeakyReLU", "r", negative_slope=float("inf"))), {}
+    )
+
+
+@hostile("two members of one name")
+def two_descriptions(folder: Path) -> Path:
+    path = _dense(folder)
+    with zipfile.ZipFile(path, "a") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        archive.writestr("config.json", b"{}")
+    return path
+
+
 @hostile("depends on itself")
 def layers_in_a_circle(folder: Path) -> Path:
     model = functional([source(3), layer("ReLU", "a", "b"), layer("ReLU", "b", "a")], ["b"])
@@ -373,6 +395,102 @@ def index_of_itself(folder: Path) -> Path:
     return made
 
 
+@hostile("more than 8192 arguments")
+def calls_of_many_arguments(folder: Path) -> Path:
+    """Functions that call each other twice, with more arguments than there are steps."""
+    names = [f"a{i}" for i in range(9000)]
+    functions = [b.function("f0", names, {"r": "c:activations:0"}, [node("c", "Relu", ["a0"])])]
+    for number in range(1, 10):
+        inner = Function(f"f{number - 1}")
+        nodes = [
+            node("c", "PartitionedCall", names, f=inner),
+            node("d", "PartitionedCall", ["c:output:0"] * len(names), f=inner),
+        ]
+        functions.append(b.function(f"f{number}", names, {"r": "d:output:0"}, nodes))
+    call = node("y", "PartitionedCall", ["x"] * len(names), f=Function("f9"))
+    return _pb(folder, graph([placeholder("x", 2), call], functions))
+
+
+@hostile("when its loops and calls are written out")
+def loops_of_many_variables(folder: Path) -> Path:
+    names = [f"v{i}" for i in range(4000)]
+    test = b.function("test", names, {"r": "t:output:0"}, [const("t", True, "bool")])
+    body = b.function("body", names, {f"r{i}": name for i, name in enumerate(names)}, [])
+    loop = node("y", "While", ["x"] * len(names), cond=Function("test"), body=Function("body"))
+    return _pb(folder, graph([placeholder("x", 2), loop], [test, body]))
+
+
+@hostile("letters")
+def long_names(folder: Path) -> Path:
+    """Every function puts a long name before those of the function that it calls."""
+    functions = [b.function("f0", ["a"], {"r": "c:activations:0"}, [node("c", "Relu", ["a"])])]
+    for number in range(1, 40):
+        name = f"{number}" * 900
+        call = node(name, "PartitionedCall", ["a"], f=Function(f"f{number - 1}"))
+        functions.append(b.function(f"f{number}", ["a"], {"r": f"{name}:output:0"}, [call]))
+    call = node("y", "PartitionedCall", ["x"], f=Function("f39"))
+    return _pb(folder, graph([placeholder("x", 2), call], functions))
+
+
+@hostile("is text")
+def text_that_is_handed_on(folder: Path) -> Path:
+    nodes = [node("x", "Placeholder", [], dtype=Type(7))]
+    nodes += [node(f"n{i}", "Decode", [f"n{i - 1}" if i else "x"]) for i in range(20_000)]
+    return _pb(folder, graph(nodes))
+
+
+@hostile("it is nested too deeply")
+def loops_after_loops(folder: Path) -> Path:
+    """Every loop would look through all nodes for its own."""
+    nodes = [placeholder("x", 2), const("t", False, "bool")]
+    for i in range(4000):
+        nodes += [
+            node(f"e{i}", "Enter", [f"o{i - 1}" if i else "x"], frame_name=f"f{i}"),
+            node(f"m{i}", "Merge", [f"e{i}", f"i{i}"]),
+            node(f"l{i}", "LoopCond", ["t"]),
+            node(f"s{i}", "Switch", [f"m{i}", f"l{i}"]),
+            node(f"i{i}", "NextIteration", [f"s{i}:1"]),
+            node(f"o{i}", "Exit", [f"s{i}"]),
+        ]
+    return _pb(folder, graph(nodes))
+
+
+@hostile("an entry of zeros has the shape [1073741824]")
+def list_of_zeros(folder: Path) -> Path:
+    nodes = [
+        placeholder("x", 2),
+        const("s", [1 << 30], "int32"),
+        const("n", 1000, "int32"),
+        node("l", "TensorListReserve", ["s", "n"], element_dtype=Type(1)),
+        node("y", "TensorListStack", ["l", "s"]),
+    ]
+    return _pb(folder, graph(nodes))
+
+
+@hostile("takes a tensor apart into 1073741824 of them")
+def parts(folder: Path) -> Path:
+    return _pb(folder, graph([placeholder("x", 1 << 30), node("y", "Unpack", ["x"], axis=0)]))
+
+
+@hostile("takes a tensor apart into 1073741824 of them")
+def equal_parts(folder: Path) -> Path:
+    nodes = [
+        placeholder("x", 1 << 30),
+        const("a", 0, "int32"),
+        node("y", "Split", ["a", "x"], num_split=1 << 30),
+    ]
+    return _pb(folder, graph(nodes))
+
+
+@hostile("has too many fields")
+def attributes_of_many_fields(folder: Path) -> Path:
+    """Every node is within the limits; all of them together are not."""
+    attribute = part(5, part(1, "a") + part(2, b"\x18\x01" * 100_000))
+    nodes = [part(1, f"n{i}") + part(2, "Relu") + part(3, "x") + attribute * 5 for i in range(3)]
+    many = [part(1, f"m{i}") + part(2, "Relu") + b"\x1a\x00" * 500_000 for i in range(6)]
+    return _pb(folder, graph([placeholder("x", 1, 3), *nodes, *many]))
+
+
 def _attempt(path: str) -> tuple[str, float]:
     start = time.process_time()
     try:
@@ -392,6 +510,16 @@ def test_it_is_refused(tmp_path: Path, name: str) -> None:
     assert words in found and found.startswith("2 "), found
     assert "\n" not in found and len(found) < 1200
     assert seconds < _FAST and outcome.mib < 300, (seconds, outcome.mib)
+
+
+def test_a_long_chain_of_constants_is_not_followed_to_its_end(tmp_path: Path) -> None:
+    """A small file, and every node of it would be 4 MiB."""
+    nodes = [placeholder("x", 1), const("c0", np.zeros(1 << 20, np.float32)), const("a", [0], "int32")]
+    nodes += [node(f"c{i}", "Add", [f"c{i - 1}", f"c{i - 1}"]) for i in range(1, 400)]
+    nodes += [node("s", "Prod", ["c399", "a"], T=Type(1)), node("y", "Add", ["x", "s"])]
+    outcome = isolated(_attempt, str(_pb(tmp_path, graph(nodes))), seconds=20)
+    assert not outcome.died and outcome.value[0] == "imported", outcome
+    assert outcome.mib < 300, outcome.mib  # 1.6 GiB if all were kept
 
 
 # Mutations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,32 @@ def test_sparse_indices_outside_the_shape_are_refused() -> None:
     at = data.rindex(good)
     with pytest.raises(InvalidModelError, match="index outside its shape"):
         import_tflite(data[:at] + bytes([0, 1, 2, 200]) + data[at + 4 :])
+
+
+def test_positions_without_values_are_not_counted_out() -> None:
+    """A tensor that is called sparse, is 512 MiB, and has 8 values."""
+    shape = (1 << 13, 1 << 14)
+
+    def write(writer: Writer) -> int:
+        dims = [writer.table("DimensionMetadata", Format=0, DenseSize=size) for size in shape]
+        order = writer.integers([0, 1])
+        return writer.table("SparsityParameters", TraversalOrder=order, DimMetadata=writer.offsets(dims))
+
+    net = Net()
+    x = net.input("x", (3, shape[1]))
+    weight = net.constant(np.ones(8, np.float32))
+    weight.shape = shape
+    made = net.op("DENSIFY", [weight], "f32", "DensifyOptions")
+    made.shape = shape
+    y = net.op("FULLY_CONNECTED", [x, made, None], "f32", "FullyConnectedOptions")
+    data = bytes(Writer(net.ended(y), {weight.name: write}).run())
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidModelError, match="has more positions than values"):
+            import_tflite(data)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
 
 
 # Buffers

@@ -220,5 +220,5 @@ def test_overrides_that_cannot_be_followed_say_why() -> None:
     whole = quantized(network())
     with pytest.raises(CompileError, match=r"layer_chances.*no exact form"):
         partition(whole, EDGE, {"chances": "cpu"})
-    with pytest.raises(UsageError, match="has no layer"):
+    with pytest.raises(UsageError, match="is not LAYER=cpu"):
         parse_devices(["cpu"])

@@ -17,9 +17,14 @@ from npuc.evaluate.data import DATASETS
 from npuc.evaluate.measuring import METRICS
 from npuc.export.onnx import registry as export_registry
 from npuc.frontend import formats, sniff
+from npuc.frontend.caffe import registry as caffe_registry
+from npuc.frontend.darknet import registry as darknet_registry
+from npuc.frontend.keras import registry as keras_registry
 from npuc.frontend.onnx import registry as onnx_registry
 from npuc.frontend.onnx import subgraphs
+from npuc.frontend.tensorflow import registry as tensorflow_registry
 from npuc.frontend.tflite import registry as tflite_registry
+from npuc.frontend.torch import registry as torch_registry
 from npuc.ir import verification
 from npuc.ir.definition import TOP_OPS
 from npuc.ir.npu import NPU_OPS
@@ -40,6 +45,9 @@ def _load_all() -> None:
             import_module(module.name)
     nothing: Any = None
     export_registry.rules(), onnx_registry.rules(), tflite_registry.rules(), rules.load_rules()
+    for one in (caffe_registry, darknet_registry, keras_registry, tensorflow_registry):
+        one.RULES.all()
+    torch_registry.supported()
     handlers.find_handler(nothing), host.host_rule(nothing), lowering_registry.find_rule(nothing)
 
 
@@ -50,7 +58,8 @@ def _registries() -> list[Any]:
         subgraphs.RULES, claim_custom_ops.CLAIMS, verification.VERIFIERS, formats.FORMATS, sniff.RECOGNIZERS,
         custom._KERNELS, custom._FAMILIES, handlers._HANDLERS, rules.RULES, host._RULES, lowering_registry._RULES,
         kinds._KINDS, vocabulary._OP_KINDS, accelerators.ACCELERATORS, STEPS, kernels.KERNELS, DATASETS._things,
-        DATASETS._modules, METRICS._things, METRICS._modules,
+        DATASETS._modules, METRICS._things, METRICS._modules, torch_registry._RULES,
+        *(one.RULES.table for one in (caffe_registry, darknet_registry, keras_registry, tensorflow_registry)),
     ]  # fmt: skip
 
 

@@ -279,7 +279,7 @@ def test_a_broken_file_of_such_a_format_is_an_error(tiny: Path) -> None:
 def test_a_format_that_is_there_already_is_refused() -> None:
     form = Format("a model", "a:b", "a:c", "a:d")
     for kind in ("onnx", "mlir"):
-        with pytest.raises(ValueError, match="already"):
+        with pytest.raises(PluginError, match=r"there is a format '.*' already"):
             add_format(kind, form, lambda path, head: True)
 
 

@@ -107,11 +107,15 @@ def test_a_broken_package_is_named_with_the_way_out(package: Any) -> None:
         ("raise Exception('a\\nb')", ["a b"]),
         (
             "from npuc.plugins.api import onnx_rule\n@onnx_rule('Conv')\ndef conv(ctx): ...\n",
-            ["two rules for Conv", "line 2"],
+            [
+                "there is an import rule for the ONNX operator 'Conv' already, of npuc.frontend",
+                "line 2",
+                "Leave one",
+            ],
         ),
         (
             "from npuc.plugins.api import *\nlowers(top.Relu)(lambda op, context: None)\n",
-            ["two rules for top.relu", "line 2"],
+            ["there is an integer form of the op 'top.relu' already", "line 2"],
         ),
         ("from npuc.plugins.api import *\nadd_op_kind('conv')\n", ["an op kind 'conv' already"]),
         ("from npuc.plugins.api import *\nkernel('no spaces')(print)\n", ["cannot be the name of a kernel"]),
@@ -138,6 +142,44 @@ def test_a_broken_plugin_is_one_paragraph(tmp_path: Path, text: str, words: list
         assert word in paragraph
     assert not loaded()
     assert not any(name.startswith("npuc_plugin_broken") for name in sys.modules)
+
+
+API = "from npuc.plugins.api import *\n"
+OP = "@{0}_op\nclass Op({1}Op):\n    name = '{0}.npuc_test'\n    x = operand()\n    y = result()\n"
+TAKEN = {
+    "onnx_rule": "onnx_rule('Glu', domain='com.example')(print)",
+    "tflite_rule": "tflite_rule('GLU')(print)",
+    "torch_rule": "from npuc.plugins.api import torch_rule\ntorch_rule('mine.glu')(lambda ctx: None)",
+    "keras_rule": "from npuc.plugins.api import keras_rule\nkeras_rule('Glu')(lambda ctx: None)",
+    "tensorflow_rule": "from npuc.plugins.api import tensorflow_rule\ntensorflow_rule('Glu')(lambda ctx: None)",
+    "caffe_rule": "from npuc.plugins.api import caffe_rule\ncaffe_rule('Glu')(lambda ctx: None)",
+    "darknet_rule": "from npuc.plugins.api import darknet_rule\ndarknet_rule('glu')(lambda ctx: None)",
+    "claims": "claims('com.example', 'Other', 'Glu')(print)",
+    "add_format": "add_format('glu', Format('a', 'b', 'c', 'd'), print)",
+    "top_op": OP.format("top", "Top"),
+    "npu_op": OP.format("npu", "Npu"),
+    "verifier": "verifier('glu')(print)",
+    "step": "step('glu', 'does it', 3)(print)",
+    "kernel": "kernel('npuc_test_glu')(print)",
+    "add_op_kind": "add_op_kind('glu')",
+    "add_accelerator": "add_accelerator(Accelerator('glu', print, print, print))",
+    "float_forward": "float_forward(top.Relu)(print)",
+    "lowers": "lowers(top.Relu)(print)",
+    "custom_instruction": "custom_instruction(npu.Conv, kernel='glu')",
+}
+"""What two plugins cannot both register; the last three are npuc's own ops already."""
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_two_plugins_cannot_have_one_name(tmp_path: Path, name: str) -> None:
+    if name == "torch_rule":
+        pytest.importorskip("torch", reason="torch is not installed")
+    if TAKEN[name].find("top.Relu") < 0 and TAKEN[name].find("npu.Conv") < 0:
+        load(written(tmp_path, "first.py", API + TAKEN[name]))
+    with pytest.raises(PluginError, match=r"there is .* already") as caught:
+        load(written(tmp_path, "second.py", API + TAKEN[name]))
+    assert "(line " in caught.value.message and caught.value.fix
+    assert len(loaded()) < 2
 
 
 @pytest.mark.parametrize("name", ["nothing.py", "./nothing", "nothing_of_this_name", "nothing.of.this"])

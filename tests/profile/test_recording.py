@@ -54,7 +54,9 @@ def test_a_job_is_an_asynchronous_event_with_a_flow() -> None:
         ["s", 1500, 5, 7, 1], ["b", 1400, 5, 7, 1, "queue"], ["f", 2000, 5, 8, 1],
         ["e", 3000, 5, 8, 1, "queue", {"state": "failed", "error": "DeviceError", "cycles": None}],
     )  # fmt: skip
-    assert {one["ph"] for one in events} == {"s", "b", "f", "e"} and {one["id"] for one in events} == {"5.1"}
+    assert {one["ph"] for one in events} == {"s", "b", "f", "e"} and {one["id"] for one in events} == {
+        "0x500000001"
+    }
     assert found.counts["queued"] == found.failed == 1
     assert events[-1]["args"] == {"state": "failed", "error": "DeviceError"}
 

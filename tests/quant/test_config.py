@@ -83,7 +83,36 @@ def test_mistakes_are_named_with_what_would_be_right(
         config.resolve(graph)
 
 
-@pytest.mark.parametrize("text", ["scheme: [1", "nonsense: 1", "layers: 3", "- a"])
+def test_steps_of_the_ladder_have_rates_by_layer(graph: Graph, tmp_path: Path) -> None:
+    path = tmp_path / "q.yaml"
+    path.write_text(
+        "ladder:\n  adaquant:\n    weight_rate: 0.5\n    layers:\n      st*: {bias_rate: 0}\n      stem: {bias_rate: 0.25}\n"
+    )
+    config = QuantizationConfig.load(path)
+    config.resolve(graph)
+    options = config.ladder.adaquant
+    assert options.rates(["stem_out", "stem"]).bias_rate == 0.25
+    assert options.rates(["stem_out"]).bias_rate == 0 and options.rates(["stem_out"]).weight_rate == 0.5
+    assert options.rates(["body"]) == options
+    wrong = {"adaquant": {"layers": {"sten": {"weight_rate": 0.1}}}}
+    with pytest.raises(QuantizationError, match=r"ladder\.adaquant\.layers: .*'sten'.*'stem'"):
+        QuantizationConfig.model_validate({"ladder": wrong}).resolve(graph)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "scheme: [1",
+        "nonsense: 1",
+        "layers: 3",
+        "- a",
+        "ladder: {adaquant: {weight_rate: -1}}",
+        "ladder: {adaquant: {weight_rate: .nan}}",
+        "ladder: {adaquant: {iterations: 0}}",
+        "ladder: {adaquant: {layers: {a: {iterations: 3}}}}",
+        "ladder: {soar: 1}",
+    ],
+)
 def test_a_bad_file_is_refused_with_its_name(tmp_path: Path, text: str) -> None:
     path = tmp_path / "q.yaml"
     path.write_text(text)

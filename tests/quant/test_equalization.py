@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 
 from npuc import lang
+from npuc.calib.sources import open_data
 from npuc.engine import FloatEngine
+from npuc.flow import quantize_on_data
 from npuc.ir import Graph, result_names
+from npuc.quant.config import QuantizationConfig
 from npuc.quant.equalization import apply_factors, find_groups, weight_factors
 from npuc.quant.equalization.absorption import absorb_biases
 from npuc.quant.equalization.groups import Group
 from npuc.quant.equalization.step import Equalize, Smooth, equalized
-from npuc.quant.ladder import Workshop, climb
+from npuc.quant.ladder import Workshop, climb, rescue
 from npuc.quant.scheme import SCHEMES
 
 Array = np.ndarray[Any, Any]
@@ -85,6 +88,27 @@ def test_planted_imbalance_is_repaired() -> None:
     found = climb(shop, ["equalize"], start=start)
     assert found.sqnr > start.sqnr + 6, (start.sqnr, found.sqnr)
     assert "equalized" in found.notes[0]
+
+
+def test_the_default_helps_itself_where_one_scale_a_tensor_ruins_a_network(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def quantized(scheme: str, count: int = 24) -> tuple[float, list[str]]:
+        graph, data = chain(), samples(count)
+        source = open_data(graph, [sample["x"] for sample in data])
+        done, _ = quantize_on_data(graph, source, QuantizationConfig(scheme=scheme), threads=1)
+        shop = Workshop(graph, samples(96)[48:], lambda op: SCHEMES[scheme])
+        return shop.judged(done.graph), done.graph.notes
+
+    helped, words = quantized("pow2")
+    assert any("quick steps" in word for word in words) and any("equalized" in word for word in words)
+    few, silent = quantized("pow2", 6)
+    assert few < rescue.GOOD and not any("quick steps" in word for word in silent)
+    assert not any("quick steps" in word for word in quantized("int8")[1])
+    monkeypatch.setattr(rescue, "GOOD", 0.0)
+    alone, silent = quantized("pow2")
+    assert not any("quick steps" in word for word in silent)
+    assert helped > alone + 6, (alone, helped)
 
 
 @pytest.mark.parametrize("step", [Equalize, Smooth])

@@ -13,6 +13,7 @@ from npuc.errors import MissingExtraError, QuantizationError, UsageError
 from npuc.quant.ladder import STEPS, Candidate, Rung, Workshop, climb
 from npuc.quant.ladder.climb import Entry, chosen
 from npuc.quant.scheme import SCHEMES
+from npuc.quant.tuning import decibels
 
 
 def shop() -> Workshop:
@@ -73,6 +74,66 @@ def test_the_default_is_judged_on_samples_that_are_held_back() -> None:
     found = workshop.start()
     assert found.sqnr > 25
     assert found.sqnr == workshop.judged(found.made)
+
+
+class Lucky:
+    """A network of its own, whose gain is that of the judges' squares which a test plants."""
+
+    def propose(self, best: Candidate, shop: Workshop) -> Candidate | None:
+        made = best.made.copy()
+        return replace(best, made=made, sqnr=shop.judged(made), notes=(*best.notes, "lucky"))
+
+
+def judged_by(monkeypatch: pytest.MonkeyPatch, errors: list[list[float]]) -> Workshop:
+    """A workshop of four judges with a signal of 100, whose networks make these errors, one after the other."""
+    workshop = shop()
+    workshop.judges = [*workshop.judges, workshop.judges[0]]
+    left = iter(errors)
+    monkeypatch.setattr(
+        "npuc.quant.ladder.workshop.output_squares",
+        lambda *more: np.array([[[100.0, error]] for error in next(left)]),
+    )
+    monkeypatch.setitem(STEPS, "lucky", Entry("lucky", "a test", 100, Lucky))
+    return workshop
+
+
+def test_what_one_judge_gains_is_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    rungs: list[Rung] = []
+    workshop = judged_by(monkeypatch, [[4.0, 1.0, 1.0, 1.0], [2.0, 1.1, 1.1, 1.1]])
+    best = climb(workshop, ["lucky"], report=rungs.append)
+    assert best.notes == () and not rungs[0].kept
+    # 1.2 dB on the whole: 2.1 dB with the first judge's help, -0.4 without it.
+    assert rungs[0].after is not None and rungs[0].after - rungs[0].before == pytest.approx(1.206, abs=0.01)
+    assert rungs[0].doubt > 1.206
+    assert "may be chance (± 1." in str(rungs[0])
+
+
+def test_what_all_judges_gain_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    rungs: list[Rung] = []
+    workshop = judged_by(monkeypatch, [[4.0, 1.0, 2.0, 1.0], [3.6, 0.9, 1.8, 0.9]])
+    best = climb(workshop, ["lucky"], report=rungs.append)
+    assert best.notes == ("lucky",) and rungs[0].kept
+    # The judges differ much, and the gain is the same for all of them.
+    assert rungs[0].doubt == pytest.approx(0.0, abs=1e-9)
+
+
+def test_the_doubt_is_the_spread_of_gains_over_other_judges() -> None:
+    rng = np.random.default_rng(5)
+    workshop = shop()
+    first = workshop.start().made
+    second = first.copy()
+    common = rng.gamma(2.0, 1.0, 60)
+    squares = [
+        np.stack([np.full(60, 100.0), common * f], axis=1)[:, None] for f in (1.0, rng.gamma(9.0, 0.1, 60))
+    ]
+    workshop._judgments[first], workshop._judgments[second] = squares
+    gains = []
+    for _ in range(2000):
+        picked = rng.integers(0, 60, 60)
+        old, new = (float(decibels(one[picked].sum(axis=0))) for one in squares)
+        gains.append(new - old)
+    assert workshop.doubt(second, first) == pytest.approx(np.std(gains), rel=0.15)
+    assert workshop.doubt(first, first) == 0.0
 
 
 def test_mistakes_are_named(planted: Any) -> None:

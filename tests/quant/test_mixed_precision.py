@@ -17,14 +17,18 @@ from npuc.codegen.pricing import Pricing
 from npuc.errors import QuantizationError
 from npuc.ir import Graph
 from npuc.quant.ladder import Candidate, Workshop, run
-from npuc.quant.ladder.goal import Goal, Stop, _cheapest, climb_to
+from npuc.quant.ladder.goal import climb_to
 from npuc.quant.ladder.run import Wish, climbed, kept_samples
+from npuc.quant.ladder.search import first_that_meets
+from npuc.quant.ladder.way import Check, Goal, Loss, Stop, Way
+from npuc.quant.mixed_precision import rerounding
 from npuc.quant.mixed_precision.drawing import frontier_data, frontier_svg
 from npuc.quant.mixed_precision.frontier import Option, frontier
-from npuc.quant.mixed_precision.mixing import Mixer, describe
+from npuc.quant.mixed_precision.mixing import Mixer, Pick, describe
 from npuc.quant.mixed_precision.prices import Spent
+from npuc.quant.mixed_precision.rerounding import Rerounding
 from npuc.quant.mixed_precision.step import ALLOWED, MixedPrecision
-from npuc.quant.mixed_precision.units import find_units
+from npuc.quant.mixed_precision.units import find_units, key
 from npuc.quant.scheme import SCHEMES
 from npuc.target import load_target
 
@@ -175,6 +179,57 @@ def test_four_bits_are_taken_where_loads_are_what_costs(started: Any) -> None:
     assert Cheap().network(cheapest.made) < 0.7 * Cheap().network(best.made)
 
 
+def correlated() -> tuple[Workshop, Candidate]:
+    """Two products; the 64 inputs of the first are mixtures of eight, so that weights can make up for each other."""
+    rng = np.random.default_rng(4)
+
+    def weights(into: int, out: int) -> Any:
+        return (rng.standard_normal((into, out)) / np.sqrt(into)).astype(np.float32)
+
+    value = lang.relu(lang.matmul(lang.input("x", (1, 64)), weights(64, 48), name="a"))
+    graph = lang.build({"y": lang.matmul(value, weights(48, 10), name="b")})
+    mixture = rng.standard_normal((8, 64))
+    samples = [
+        {"x": (rng.standard_normal((1, 8)) @ mixture + 0.1 * rng.standard_normal((1, 64))).astype(np.float32)}
+        for _ in range(48)
+    ]
+    workshop = Workshop(graph, samples, lambda op: SCHEMES["int8"], methods=("mse",))
+    return workshop, workshop.start()
+
+
+def all_short(mixer: Mixer) -> list[Pick]:
+    """Four bits for the weights of all layers."""
+    return [Pick(unit, "own", tuple((key(op), "i4") for op in unit.weighted)) for unit in mixer.units]
+
+
+def test_weights_of_four_bits_are_rounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    workshop, best = correlated()
+    mixer = Mixer(best, workshop, Cheap())
+    picks = all_short(mixer)
+    together = mixer.candidate(picks)
+    assert together.notes[-1] == "i4 weights for 2 layers; 2 rounded together"
+    noise = mixer.frontier.noise.max()
+    monkeypatch.setattr(Rerounding, "integers", lambda self, layers: {})
+    before = Mixer(best, workshop, Cheap())
+    alone = before.candidate(picks)
+    assert alone.notes[-1] == "i4 weights for 2 layers"
+    assert together.sqnr > alone.sqnr + 2
+    # The noise that the choice goes by is that of the better integers.
+    assert noise < 0.7 * before.frontier.noise.max()
+
+
+def test_integers_are_found_once_for_all_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    workshop, best = correlated()
+    passes = []
+    real = rerounding.second_moments
+    monkeypatch.setattr(rerounding, "second_moments", lambda *given: passes.append(1) or real(*given))
+    mixer = Mixer(best, workshop, Cheap())
+    assert len(mixer.frontier) > 1
+    for pick in all_short(mixer):
+        mixer.candidate([pick])
+    assert len(passes) == 1
+
+
 def climb_by(workshop: Workshop, best: Candidate, drop: float, names: list[str] | None = None) -> Any:
     goal = Goal(workshop.judged, 40.0, drop, "sqnr", " dB")
     stops: list[Stop] = []
@@ -197,6 +252,67 @@ def test_a_climb_meets_the_drop_at_the_fewest_cycles_that_it_saw(started: Any) -
     assert svg.startswith("<svg") and svg.count("<circle") == len(way.stops)
     assert sum(point["chosen"] for point in data["points"]) == 1
     assert data["points"][0]["what"] == "default"
+
+
+def flattered(workshop: Workshop, drop: float) -> Goal:
+    """All networks seem 8 dB better where they steer than they are on what is held back."""
+
+    def confirm(made: Graph) -> Loss:
+        lost = 40.0 - workshop.judged(made)
+        return Loss(lost, (lost - 1, lost + 1))
+
+    def measure(made: Graph) -> float:
+        return workshop.judged(made) + 8
+
+    return Goal(measure, 40.0, drop, "sqnr", " dB", samples=80, confirm=confirm, held_back=20)
+
+
+def test_a_promise_that_is_not_kept_elsewhere_is_not_believed(started: Any) -> None:
+    workshop, best = started
+    goal = flattered(workshop, 10.0)
+    heard: list[Stop | Check] = []
+    way = climb_to(workshop, goal, workshop.prices, best, ["mixed"], report=heard.append)
+    naive = climb_to(workshop, replace(goal, confirm=None), workshop.prices, best, ["mixed"])
+    # By the samples that steer alone a cheaper network would do, and it loses too much on the others.
+    assert naive.best.met and 40.0 - naive.best.sqnr > 10.0
+    assert way.best.cycles > naive.best.cycles and 40.0 - way.best.sqnr <= 10.0
+    assert not way.checks[0].met and way.checks[-1].met and way.checks[-1].stop is way.best
+    assert [one for one in heard if isinstance(one, Check)] == list(way.checks)
+    assert [one for one in heard if isinstance(one, Stop)] == list(way.stops)
+    # No network is asked twice, and every next one promises more.
+    assert len({id(check.stop) for check in way.checks}) == len(way.checks)
+    lost = goal.shown(way.best.lost)
+    words = way.checks[-1].words(goal)
+    assert words.startswith(f"drop {lost} dB (steering, 80 samples), ")
+    assert words.endswith(" ± 1 on 20 held-back samples")
+    points = frontier_data(way, goal, "edge-4t")["points"]
+    (chosen,) = [point for point in points if point["chosen"]]
+    assert chosen["held_back"]["confirmed"] and chosen["held_back"]["lost"] == way.checks[-1].loss.value
+
+
+def test_a_promise_that_no_network_keeps_is_refused_with_both_figures(started: Any) -> None:
+    workshop, best = started
+    goal = replace(flattered(workshop, 30.0), confirm=lambda made: Loss(31.0, (30.5, 31.5)))
+    with pytest.raises(QuantizationError, match=r"80 samples that steer, and 31 ± 0\.5 on the 20") as caught:
+        climb_to(workshop, goal, workshop.prices, best, ["mixed"])
+    assert "label more samples" in caught.value.fix
+
+
+def test_after_a_network_that_fails_only_those_that_promise_more_are_asked(started: Any) -> None:
+    _, best = started
+    asked: list[float] = []
+
+    def confirm(made: Graph) -> Loss:
+        asked.append(1.0)
+        return Loss(float(len(asked) < 2), (0.0, 1.0))
+
+    way = Way(Goal(lambda made: 0.0, 0.0, 0.5, confirm=confirm), Cheap(), lambda stop: None)
+    for words, lost, sqnr, cycles in (("a", 0.3, 20.0, 10), ("b", 0.4, 19.0, 11), ("c", 0.2, 21.0, 12)):
+        candidate = replace(best, sqnr=sqnr)
+        way.stops.append(Stop(words, -lost, lost, True, cycles, 0.0, candidate))
+    found = way.best()
+    assert found is not None and found.words == "c" and len(asked) == 2
+    assert way.best() is found and len(asked) == 2
 
 
 def test_a_goal_that_is_met_at_once_costs_nothing(started: Any) -> None:
@@ -235,7 +351,7 @@ def test_the_search_begins_at_the_cheap_end() -> None:
             seen.append(place)
             return place >= first
 
-        found = _cheapest(range(len(costs)), lambda place: costs[place], met)
+        found = first_that_meets(range(len(costs)), lambda place: costs[place], met)
         assert found == (first if first < len(costs) else None)
         assert len(seen) == len(set(seen)) <= 7 and (first > 1 or max(seen) <= 1)
 
@@ -245,6 +361,16 @@ def test_a_rate_of_errors_had_better_be_small() -> None:
     assert worse.met_by(11.0) and worse.met_by(5.0) and not worse.met_by(11.1)
     better = Goal(lambda made: 0.0, 10.0, 1.0)
     assert better.met_by(9.0) and better.met_by(12.0) and not better.met_by(8.9)
+
+
+@pytest.mark.parametrize(
+    "drop, grain, most", [(0.4, 0.5, 0.5), (0.4, 0.1, 0.4), (0.45, 0.2, 0.6), (0.0, 0.5, 0.0)]
+)
+def test_held_back_samples_are_counted_in_whole_ones(drop: float, grain: float, most: float) -> None:
+    goal = Goal(lambda made: 0.0, 90.0, drop, grain=grain)
+    assert goal.confirmed_by(most) and not goal.confirmed_by(most + grain)
+    assert Goal(lambda made: 0.0, 90.0, drop).confirmed_by(drop)
+    assert not Goal(lambda made: 0.0, 90.0, drop).confirmed_by(drop + 0.01)
 
 
 def test_samples_of_the_ladder_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from checks import kinds, transformed
 from helpers import Builder, build
 from npuc.ir import Value, top, value_name
 from npuc.ir.passes import run_pipeline
+from npuc.transform import fold_constants
 
 F = np.float32
 
@@ -160,6 +161,22 @@ def test_results_beyond_the_limit_are_not_folded() -> None:
     graph = build({"x": (64, 64)}, network)
     assert kinds(transformed(graph, "fold-constants{limit=16383}")) == {"exp": 1, "add": 1}
     assert kinds(transformed(graph, "fold-constants{limit=16384}")) == {"add": 1}
+
+
+def test_a_long_chain_on_one_constant_is_folded_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All results together have a limit, for all may be in memory at once: the weight counts twice, a result once."""
+
+    def network(b: Builder, x: Value) -> Value:
+        held: Any = np.zeros(256, F)
+        for _ in range(10):
+            held = b(top.Tanh, held)
+        return b(top.Add, x, held)
+
+    graph = build({"x": (256,)}, network)
+    monkeypatch.setattr(fold_constants, "_ALLOWED", 3 * 1024)
+    assert kinds(run_pipeline(graph, "fold-constants")) == {"tanh": 5, "add": 1}
+    monkeypatch.setattr(fold_constants, "_ALLOWED", 8 * 1024)
+    assert kinds(run_pipeline(graph, "fold-constants")) == {"add": 1}
 
 
 def test_an_expansion_that_would_blow_up_is_not_folded() -> None:

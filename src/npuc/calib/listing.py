@@ -26,7 +26,7 @@ def list_items(path: Path, reader: Reader) -> list[Item]:
     if path.stat().st_size > _MAX_LIST:
         raise FileFormatError("is too large for a list of files", where=str(path))
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text("utf-8").splitlines()
     except UnicodeDecodeError as error:
         raise FileFormatError(
             "is not a text file", where=str(path), fix="A list has one sample a line"

@@ -27,6 +27,7 @@ from npuc.calib.images import MAX_PIXELS, decode
 from npuc.calib.resampling import resize
 from npuc.errors import PreprocessError
 from npuc.files import existing_file
+from npuc.plain_yaml import load_yaml
 
 Array = np.ndarray[Any, Any]
 _MAX_FILE = 1 << 20
@@ -231,8 +232,8 @@ def load_recipe(path: Path | str) -> Recipe:
     if path.stat().st_size > _MAX_FILE:
         raise PreprocessError("is too large for a preprocessing recipe", where=str(path))
     try:
-        content = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        content = load_yaml(path.read_text("utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise PreprocessError(
             f"is not YAML ({' '.join(str(error).split())})", where=str(path), fix="Check its indentation"
         ) from error

@@ -77,7 +77,7 @@ def command(
             metavar="FILE.svg", help="Draw the histograms, of the worst tensors if none is asked for."
         ),
     ] = None,
-    threads: quant.Threads = None,
+    threads: options.Threads = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -90,9 +90,10 @@ def command(
     printer = Printer(quiet, as_json)
     begun = time.perf_counter()
     existing_model(model)
-    for path in (hybrid, plot):
-        if path is not None:
-            writable(path)
+    if plot is not None:
+        options.result(plot, ".svg", "--plot")
+    if hybrid is not None:
+        writable(hybrid)
     if quantized is not None and (table is not None or method is not None):
         raise UsageError(
             "--quantized brings its own ranges", fix="Leave out --table and --method, or --quantized"
@@ -103,8 +104,7 @@ def command(
     )  # fmt: skip
     asked.check()
     machine = load_target(target) if target else None
-    imported = input_shape or weights
-    shapes = options.import_options(model, input_shape or [], None, None, {}, weights) if imported else None
+    shapes = options.imported_as(model, input_shape, weights)
     pair = _networks(printer, model, quantized, asked, machine, shapes, force_float)
     source = given.source(pair.source, data, random, preprocess, annotations, max_count, seed)
     with progress(printer, "analysing", pair.roundings) as step:
@@ -222,7 +222,9 @@ def _networks(
     if quantized is None:
         done = quant.quantized(printer, model, graph, asked, machine).quantized
         config = asked.wanted(graph)
-        return _Pair(done.source, done.graph, config, schemes_of(graph, config, machine), done.scheme_of)
+        return _Pair(
+            done.source, done.graph, config, schemes_of(done.source, config, machine), done.scheme_of
+        )
     made = _integer_network(quantized)
     beside = quantized.with_suffix(".quant.yaml")
     if asked.config is None and asked.scheme is None and machine is None and beside.is_file():

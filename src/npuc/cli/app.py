@@ -6,14 +6,18 @@ only if `NPUC_TRACEBACK=1` asks for it. Commands import what they need when they
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
 
 from npuc import __version__
 from npuc.cli import (
+    INTERRUPTED,
     analyze,
     calib_data,
     calibrate,
@@ -39,9 +43,9 @@ from npuc.cli import (
     trace,
 )
 from npuc.cli.plugin import with_plugins
-from npuc.errors import InternalError, NpucError, UsageError
+from npuc.errors import FileMissingError, InternalError, NpucError, OutputError, UsageError
 
-_INTERRUPTED = 130
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 app = typer.Typer(
     name="npuc",
@@ -77,6 +81,23 @@ app.command("doctor", help=doctor.__doc__)(doctor.command)
 with_plugins(app)
 
 
+def _whole_summaries(group: typer.Typer) -> None:
+    """In lists of commands, the first paragraph of each; what is derived from the help ends where the line does."""
+    for info in group.registered_commands:
+        info.short_help = _first_paragraph(info.help or getattr(info.callback, "__doc__", None))
+    for below in group.registered_groups:
+        assert below.typer_instance is not None
+        below.short_help = _first_paragraph(below.help if isinstance(below.help, str) else None)
+        _whole_summaries(below.typer_instance)
+
+
+def _first_paragraph(text: str | None) -> str:
+    return " ".join((text or "").strip().split("\n\n")[0].split())
+
+
+_whole_summaries(app)
+
+
 def _version(asked: bool) -> None:
     if asked:
         typer.echo(f"npuc {__version__}")
@@ -99,30 +120,76 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run_command(arguments: list[str] | None = None) -> int:
     """Run one command line; returns the exit status and never raises."""
+    _open_streams()
     try:
         status = _invoke(arguments)
         sys.stdout.flush()
         return status
     except BrokenPipeError:
-        # Whoever read our output has had enough. Python would complain again when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read our output has had enough.
+        _discard(sys.stdout)
         return 0
     except SystemExit as leave:
-        # typer's answer to a closed pipe.
+        if isinstance(leave.__context__, BrokenPipeError):
+            # What typer makes of a closed pipe.
+            return 0
         return leave.code if isinstance(leave.code, int) else 1
     except (KeyboardInterrupt, typer.Abort):
         console.complain("interrupted")
-        return _INTERRUPTED
+        return INTERRUPTED
     except NpucError as error:
         return _report(error)
     except MemoryError as error:
         return _report(
             InternalError("the machine ran out of memory", fix="Use a smaller input or batch"), error
         )
+    except OSError as error:
+        if error.filename is not None:
+            # A name that is too long, a folder that may not be entered: the system knows more of those than npuc asks for.
+            where = console.shorten(str(error.filename), 100)
+            words, fix = f"cannot be used: {error.strerror}", "Check the path"
+            return _report(FileMissingError(words, where=where, fix=fix), error)
+        if error.errno not in _FULL:
+            return _bug(error)
+        # Results are written by `write_atomically`, which has its own words: this is about what is printed.
+        _discard(sys.stdout)
+        words = f"what is printed cannot be written: {error.strerror}"
+        return _report(OutputError(words, fix="Make room, or send it to another place"), error)
     except Exception as error:
-        words = f"{type(error).__name__}: {error}".strip().rstrip(":")
-        fix = "This is a bug in npuc: please report it with the command line (NPUC_TRACEBACK=1 shows where)"
-        return _report(InternalError(words, fix=fix), error)
+        if _was_interrupted(error):
+            console.complain("interrupted")
+            return INTERRUPTED
+        return _bug(error)
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Libraries that are being loaded make an error of their own of Ctrl-C."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _bug(error: Exception) -> int:
+    words = f"{type(error).__name__}: {error}".strip().rstrip(":")
+    fix = "This is a bug in npuc: please report it with the command line (NPUC_TRACEBACK=1 shows where)"
+    return _report(InternalError(words, fix=fix), error)
+
+
+def _open_streams() -> None:
+    """Streams that take all that is printed: nobody reads one that was closed before the program began (`>&-`), and a
+    letter that the terminal's encoding lacks, or a name of a file that is no text, is shown by its number."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (it stays open to the end)
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _discard(stream: Any) -> None:
+    """Send what is left in a stream nowhere: Python would complain again when it closes it."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _invoke(arguments: list[str] | None) -> int:
@@ -136,7 +203,7 @@ def _invoke(arguments: list[str] | None) -> int:
             raise
         return _usage(error)
     status = result if isinstance(result, int) and not isinstance(result, bool) else 0
-    if status == _INTERRUPTED:
+    if status == INTERRUPTED:
         # typer turns Ctrl-C into this status by itself.
         raise KeyboardInterrupt
     return status

@@ -25,15 +25,17 @@ def command(
     max_count: given.MaxCount = None,
     seed: given.Seed = None,
     strict: given.Strict = False,
+    input_shape: options.InputShapes = None,
+    weights: options.Weights = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
     """Run the command."""
     from npuc.calib.prepare import save_prepared
-    from npuc.flow import load_model
+    from npuc.flow import network_to_quantize
 
     printer = Printer(quiet, as_json)
-    graph = load_model(model)
+    graph = network_to_quantize(model, options.imported_as(model, input_shape, weights))
     source = given.source(graph, data, random, preprocess, annotations, max_count, seed)
     notes: list[str] = []
 

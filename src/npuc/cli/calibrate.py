@@ -52,7 +52,9 @@ def command(
         Path | None,
         typer.Option(metavar="FILE.npz", help="Use statistics that were saved, in place of data."),
     ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads to use. Without it, all cores.")] = None,
+    input_shape: options.InputShapes = None,
+    weights: options.Weights = None,
+    threads: options.Threads = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -65,14 +67,14 @@ def command(
     from npuc.calib.statistics import load_statistics, save_statistics
     from npuc.calib.table import save_table
     from npuc.files import writable
-    from npuc.flow import load_model
+    from npuc.flow import network_to_quantize
 
     printer = Printer(quiet, as_json)
     parse_method(method)
     for path in (output, save_stats):
         if path is not None:
             writable(path)
-    graph = load_model(model)
+    graph = network_to_quantize(model, options.imported_as(model, input_shape, weights))
     overrides = dict(map(_override, tensor_method or []))
     resolve_overrides(graph, overrides)
     start = time.perf_counter()

@@ -42,7 +42,13 @@ def command(
     table: quant.Table = None,
     random: given.Random = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE.npu", help="Where to write the result.")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE.npu",
+            help="Where to write the result.  [default: MODEL.npu beside the model]",
+        ),
     ] = None,
     level: Annotated[
         int,
@@ -101,7 +107,7 @@ def command(
     input_shape: options.InputShapes = None,
     add_postprocess: options.Postprocess = None,
     weights: options.Weights = None,
-    threads: quant.Threads = None,
+    threads: options.Threads = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -121,10 +127,9 @@ def command(
     start = time.perf_counter()
     existing_model(model)
     to = output or model.with_name(f"{model.stem}.npu")
-    if to.suffix != ".npu":
-        raise UsageError(f"-o '{to}' is not the name of an .npu file", fix=f"Use -o {to.with_suffix('.npu')}")
-    for path in (to, *((save_schedule,) if save_schedule else ())):
-        writable(path)
+    options.result(to, ".npu")
+    if save_schedule is not None:
+        writable(save_schedule)
     asked = quant.Asked(
         table,
         data,
@@ -258,12 +263,7 @@ def _integer_network(
     from npuc.frontend.sniff import describe_content
     from npuc.quant.report import is_integer
 
-    given = input_shape or weights or postprocess
-    shapes = (
-        options.import_options(model, input_shape, None, None, {}, weights, postprocess=postprocess)
-        if given
-        else None
-    )
+    shapes = options.imported_as(model, input_shape, weights, postprocess)
     own = describe_content(model).kind == "mlir"
     loaded = load_model(model, shapes) if own or folder is not None else None
     if own and loaded is not None and is_integer(loaded):

@@ -10,7 +10,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -52,9 +52,11 @@ def json_text(value: Any) -> str:
 
 
 def complain(text: str) -> None:
-    """Print an error on stderr."""
-    sys.stdout.flush()
-    print(wrap(text), file=sys.stderr, flush=True)
+    """Print an error on stderr; where that cannot be written either, the exit status has to tell."""
+    with suppress(OSError):
+        sys.stdout.flush()
+    with suppress(OSError):
+        print(wrap(text), file=sys.stderr, flush=True)
 
 
 def wrap(text: str) -> str:

@@ -61,7 +61,8 @@ def command(
     sort: Annotated[Sort, typer.Option(help="What comes first: the worst by this, or by order.")] = Sort.sqnr,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Print only so many rows; 0 is all.")] = 20,
     plot: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Write a picture of it.")] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Threads to use.")] = 1,
+    input_shape: options.InputShapes = None,
+    threads: options.OneThread = 1,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -69,14 +70,22 @@ def command(
     from npuc.debug.opening import open_layers
     from npuc.evaluate.layer_plot import plot as draw
     from npuc.evaluate.layers import worst_first
-    from npuc.files import writable, write_atomically
+    from npuc.files import write_atomically
+    from npuc.flow import load_model
+    from npuc.frontend.sniff import describe_content
 
     printer = Printer(quiet, as_json)
     if sort is Sort.isolated and not isolated:
         raise UsageError("--sort isolated needs --isolated")
     if plot is not None:
-        writable(plot)
-    reference, ours = open_layers(first), open_layers(second)
+        options.result(plot, ".svg", "--plot")
+
+    def load(path: Path) -> Graph:
+        # Of the two, one may be a program, which has its shapes.
+        own = describe_content(path).kind == "mlir"
+        return load_model(path, None if own else options.imported_as(path, input_shape))
+
+    reference, ours = open_layers(first, load), open_layers(second, load)
     if isolated and (reference.kind, ours.kind) != ("float", "integer"):
         raise UsageError(
             f"--isolated is for a float network and the integer one made of it, and {first} is {_KINDS[reference.kind]}, "
@@ -90,8 +99,9 @@ def command(
             )
         found = _with_dump(printer, reference, ours, threads)
     else:
-        assert reference.graph is not None
-        batches, total = _batches(reference.graph, inputs, data, random, preprocess, max_count, seed, printer)
+        assert reference.graph is not None and ours.graph is not None
+        reader = _reader(reference.graph, ours.graph)
+        batches, total = _batches(reader, inputs, data, random, preprocess, max_count, seed, printer)
         with progress(printer, "comparing", total) as step:
             found = _models(printer, reference, ours, batches, isolated, threads, step)
     key = sort.value.replace("-", "_")
@@ -171,6 +181,16 @@ def _told(printer: Printer, found: Compared) -> list[LayerError]:
         some = f"{shorten(found.reshaped[0])}{f' and {others} more' * bool(others)}"
         printer.note(f"not compared, because the shapes differ: {some}")
     return found.layers
+
+
+def _reader(reference: Graph, ours: Graph) -> Graph:
+    """The one of the two that says how pictures become inputs: an original cannot, and what was made of it may."""
+
+    def takes(graph: Graph) -> list[tuple[str, str]]:
+        return [(port.name, str(port.type)) for port in graph.inputs]
+
+    silent = not any(port.preprocess for port in reference.inputs)
+    return ours if silent and takes(reference) == takes(ours) else reference
 
 
 def _batches(

@@ -98,9 +98,14 @@ def command(
         int, typer.Option(min=0, max=100_000, help="Draws of the bootstrap, for figures that are no shares.")
     ] = 500,
     resample_seed: Annotated[int, typer.Option(min=0, help="Which draws.")] = 0,
-    device: Annotated[str, typer.Option(help="What runs compiled models.")] = "simulated",
+    device: Annotated[str, typer.Option(metavar="NAME", help="What runs compiled models.")] = "simulated",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes.  [default: all cores, if it pays]")
+        int | None,
+        typer.Option(
+            min=1,
+            callback=options.at_most_cores,
+            help="Processes, at most one a core.  [default: all cores, if it pays]",
+        ),
     ] = None,
     cluster: Annotated[
         Text, typer.Option(metavar="ADDRESS", help="Run on a Dask cluster, such as tcp://host:8786.")
@@ -135,12 +140,14 @@ def command(
     if fields and preprocess is not None:
         raise UsageError("--preprocess is in place of --mean, --scale and their like: give one or the other")
     from npuc.evaluate import Confidence, ModelFile, Place, evaluate
-    from npuc.files import writable, write_atomically
+    from npuc.files import existing_file, writable, write_atomically
 
     printer = Printer(quiet, as_json)
     for path in (output, resume):
         if path is not None:
             writable(path)
+    if resume is not None and resume.exists():
+        existing_file(resume)
     if len(set(models)) < len(models):
         raise UsageError("a model is given twice")
     files = [ModelFile(path, _import_options(path, input_shape or []), device) for path in models]

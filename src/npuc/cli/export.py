@@ -19,10 +19,21 @@ def _formats() -> None:
     pass
 
 
+def _check_output(model: Path, output: Path, suffix: str) -> None:
+    """What is written is not the model, and is named after its format."""
+    from npuc.files import existing_model
+
+    if existing_model(model).resolve() == output.resolve():
+        raise UsageError(f"-o {output} is the model itself", fix="Choose another name")
+    options.result(output, suffix)
+
+
 @app.command("onnx")
 def onnx(
     model: options.Model,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.onnx", help="The file to write.")],
+    input_shape: options.InputShapes = None,
+    weights: options.Weights = None,
     external_data: Annotated[
         bool,
         typer.Option("--external-data", help="Write the weights to OUT.onnx.data (always done beyond 2 GB)."),
@@ -32,14 +43,12 @@ def onnx(
 ) -> None:
     """Write an ONNX file that computes the same."""
     from npuc.export.onnx import export_onnx
-    from npuc.files import existing_file, writable
     from npuc.flow import load_model
 
     printer = Printer(quiet, as_json)
-    if existing_file(model).resolve() == output.resolve():
-        raise UsageError(f"-o {output} is the model itself", fix="Choose another name")
-    writable(output)
-    files = export_onnx(load_model(model), output, external_data=True if external_data else None)
+    _check_output(model, output, ".onnx")
+    graph = load_model(model, options.imported_as(model, input_shape, weights))
+    files = export_onnx(graph, output, external_data=True if external_data else None)
     for file in files:
         printer.say(f"{model} -> {file} ({size(file.stat().st_size)})")
     printer.result({"files": [str(file) for file in files]})
@@ -49,6 +58,8 @@ def onnx(
 def tflite(
     model: options.Model,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.tflite", help="The file to write.")],
+    input_shape: options.InputShapes = None,
+    weights: options.Weights = None,
     integer_io: Annotated[
         bool,
         typer.Option(
@@ -70,15 +81,12 @@ def tflite(
     from collections import Counter
 
     from npuc.export.tflite import Options, export_tflite, float_layers
-    from npuc.files import existing_file, writable
     from npuc.flow import load_model
     from npuc.quant.report import is_integer
 
     printer = Printer(quiet, as_json)
-    if existing_file(model).resolve() == output.resolve():
-        raise UsageError(f"-o {output} is the model itself", fix="Choose another name")
-    writable(output)
-    graph = load_model(model)
+    _check_output(model, output, ".tflite")
+    graph = load_model(model, options.imported_as(model, input_shape, weights))
     if integer_io and not is_integer(graph):
         raise UsageError(
             f"--integer-io asks for the integers of the network, and {model} has none",
@@ -116,13 +124,11 @@ def c(
     as_json: options.Json = False,
 ) -> None:
     """Write a C application that runs a compiled model: sources, a Makefile, the model, and a sample to check it with."""
-    from npuc.codegen.file import load_compiled
     from npuc.export.c import export_c
-    from npuc.files import existing_file
     from npuc.tensors import TensorFile
 
     printer = Printer(quiet, as_json)
-    compiled = load_compiled(existing_file(model))
+    compiled = options.compiled_model(model)
     given = None if sample is None else TensorFile(sample)
     files = export_c(compiled, model.read_bytes(), output, given, standalone=standalone)
     printer.say(

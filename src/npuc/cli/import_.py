@@ -46,7 +46,10 @@ def command(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="The .mlir file to write.  [default: MODEL.mlir]"
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The .mlir file to write.  [default: MODEL.mlir in this folder]",
         ),
     ] = None,
     input_shape: options.InputShapes = None,
@@ -125,19 +128,18 @@ def command(
 ) -> None:
     """Run the command."""
     from npuc.evaluate.compare import Tolerance
-    from npuc.files import existing_model, writable
+    from npuc.files import existing_file, existing_model
 
     printer = Printer(quiet, as_json)
     target = output or Path(f"{model.stem}.mlir")
     existing_model(model)
-    writable(target)
+    options.result(target, ".mlir")
     bar = Tolerance.parse(tolerance)
-    if target.suffix != ".mlir":
-        raise UsageError(
-            f"-o '{target}' is not the name of an .mlir file", fix=f"Use -o {target.with_suffix('.mlir')}"
-        )
     if check_input and not check:
-        raise UsageError("--check-input and --no-check contradict each other")
+        raise UsageError("--check-input and --no-check contradict each other", fix="Leave one of them out")
+    for text in check_input or ():
+        # The name of an input may stand before the path; a path may have a '=' of its own.
+        existing_file(text if Path(text).exists() else text.rpartition("=")[2])
     flags = {
         "resize": resize_dims or [],
         "keep_aspect_ratio": ["yes"] if keep_aspect_ratio else [],

@@ -32,7 +32,7 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Run the command."""
-    from npuc.files import existing_model, writable, write_atomically
+    from npuc.files import existing_model, write_atomically
     from npuc.partition.inspection import inspect_graph, load_for_inspection
     from npuc.partition.overrides import parse_devices
     from npuc.partition.picture import svg_of
@@ -41,12 +41,10 @@ def command(
     printer = Printer(quiet, as_json)
     existing_model(model)
     if svg is not None:
-        writable(svg)
+        options.result(svg, ".svg", "--svg")
     machine = load_target(target)
     wanted = parse_devices(device or [])
-    given = input_shape or weights
-    shapes = options.import_options(model, input_shape or [], None, None, {}, weights) if given else None
-    graph = load_for_inspection(model, shapes)
+    graph = load_for_inspection(model, options.imported_as(model, input_shape, weights))
     found, shown = inspect_graph(graph, machine, wanted, island_threshold)
     _print(printer, found)
     result = found.as_json()

@@ -15,8 +15,8 @@ from npuc.errors import MissingExtraError, UsageError
 if TYPE_CHECKING:
     from npuc.evaluate.data import Place
     from npuc.ir import Graph
-    from npuc.quant.ladder.goal import Climb, Goal
     from npuc.quant.ladder.run import Wish
+    from npuc.quant.ladder.way import Climb, Goal
 
 _POINTS = 8
 """Points of the frontier that are measured for a picture of it."""
@@ -41,18 +41,20 @@ Ladder = Annotated[
     str | None,
     typer.Option(
         metavar="all|default|STEP,...",
-        help="Steps that lose less accuracy, each kept if it helps: equalize, smooth, ranges, gptq, round, mixed.",
+        help="Steps that lose less accuracy, each kept if it helps: equalize, smooth, ranges, gptq, adaquant, round, mixed.",
     ),
 ]
 TorchDevice = Annotated[
-    str | None, typer.Option(metavar="cpu|cuda", help="Where the step 'round' computes.  [default: cpu]")
+    str | None,
+    typer.Option(metavar="cpu|cuda", help="Where the steps 'adaquant' and 'round' compute.  [default: cpu]"),
 ]
 AccuracyDrop = Annotated[
     float | None,
     typer.Option(
         metavar="LOSS",
         min=0.0,
-        help="Climb until the metric loses no more than this (shares: points) on the labelled --data, at the fewest cycles.",
+        help="Climb until the metric loses no more than this (shares: points) on the labelled --data, at the fewest cycles; "
+        "a fifth of the samples is held back and has to confirm it.",
     ),
 ]
 Metric = Annotated[
@@ -185,8 +187,10 @@ class Climbing:
             workers=workers,
             warn=printer.note,
         )
+        held = f", {goal.held_back} are held back and confirm" if goal.held_back else ""
         printer.say(
-            f"  {'goal':8} {goal.metric} {goal.shown(goal.exact)} in float, at most {goal.drop:g}{goal.unit} less"
+            f"  {'goal':8} {goal.metric} {goal.shown(goal.exact)} in float, at most {goal.drop:g}{goal.unit} "
+            f"{'more' if goal.lower_is_better else 'less'}; {goal.samples} samples steer{held}"
         )
         return Wish(
             steps,
@@ -199,12 +203,21 @@ class Climbing:
 
     def _say(self, printer: Printer, rung: Any, goal: Goal | None) -> None:
         from npuc.quant.ladder.climb import Rung
-        from npuc.quant.ladder.goal import Stop
+        from npuc.quant.ladder.way import Check, Stop
 
+        if isinstance(rung, Check) and goal is not None:
+            verdict = "confirmed" if rung.met else "not confirmed"
+            printer.say(
+                f"  {'ladder':8} {shorten(rung.stop.words, 60)}: {rung.words(goal)}, {verdict} ({rung.seconds:.1f} s)"
+            )
+            low, high = rung.loss.interval
+            held = {"lost": rung.loss.value, "low": low, "high": high, "samples": goal.held_back}
+            self.path.append({"words": rung.stop.words, "held_back": held, "confirmed": rung.met})
+            return
         if isinstance(rung, Stop) and goal is not None:
             cycles = "does not compile" if rung.cycles is None else f"{rung.cycles:,} cycles"
             verdict = "enough" if rung.met else "not enough"
-            figure = f"{goal.metric} {goal.shown(rung.figure)} ({goal.shown(0.0 - rung.lost, '+')})"
+            figure = f"{goal.metric} {goal.shown(rung.figure)} ({goal.shown(rung.figure - goal.exact, '+')})"
             printer.say(
                 f"  {'ladder':8} {shorten(rung.words, 60)}: {figure}, {cycles}, {rung.sqnr:.2f} dB, {verdict} "
                 f"({rung.seconds:.1f} s)"
@@ -222,8 +235,20 @@ class Climbing:
             cycles = "does not compile" if best.cycles is None else f"{best.cycles:,} cycles"
             cycles += f" {'for' if best.cycles is None else 'on'} {machine}"
             what = best.candidate.notes[-1] if best.candidate.notes else best.words
-            printer.say(f"  {'chosen':8} {what}: {goal.metric} {goal.shown(best.figure)}, {cycles}")
-            if len(climb.stops) > 1:
+            check = climb.check_of(best)
+            drop = "" if check is None else f", {check.words(goal)}"
+            printer.say(f"  {'chosen':8} {what}: {goal.metric} {goal.shown(best.figure)}{drop}, {cycles}")
+            if check is not None and not goal.allows(check.loss.interval[1]):
+                tried = (
+                    f", and {len(climb.checks)} networks were tried on them" if len(climb.checks) > 1 else ""
+                )
+                printer.note(
+                    f"{goal.held_back} held-back samples are few: the drop on others may be "
+                    f"{goal.shown(check.loss.interval[1])}{goal.unit} (95 % interval "
+                    f"{goal.shown(check.loss.interval[0])} to {goal.shown(check.loss.interval[1])}){tried}; more labelled "
+                    "samples say more"
+                )
+            if check is None and len(climb.stops) > 1:
                 printer.note(
                     f"it was chosen among {len(climb.stops)} networks by the samples that measure it, which flatters it: "
                     "'npuc eval' on other samples shows what it is worth"

@@ -14,6 +14,7 @@ import typer
 
 from npuc.cli import options
 from npuc.cli.console import Printer, shorten, size
+from npuc.errors import UsageError
 
 if TYPE_CHECKING:
     from npuc.codegen.disassemble import Stream
@@ -37,10 +38,18 @@ def command(
 ) -> None:
     """Run the command."""
     from npuc.codegen.disassemble import Selection, select
-    from npuc.codegen.file import load_compiled, section_list
+    from npuc.codegen.file import section_list
+    from npuc.codegen.program import NpuSubgraph
 
     printer = Printer(quiet=as_json, as_json=as_json)
-    compiled = load_compiled(model)
+    compiled = options.compiled_model(model)
+    cores = max(
+        (len(part.streams) for part in compiled.subgraphs if isinstance(part, NpuSubgraph)), default=0
+    )
+    if core is not None and core >= cores:
+        raise UsageError(
+            f"there is no core {core}", fix=f"The program has streams for {cores}, counted from 0"
+        )
     streams = select(compiled, Selection(subgraph, core, layer, queue))
     if as_json:
         printer.result(_json(compiled, streams, section_list(model), instructions))

@@ -61,15 +61,10 @@ def command(
         return
     if program is None:
         raise UsageError("an .mlir file is needed", fix="'npuc opt --help' shows how it is used")
-    from npuc.files import writable
     from npuc.ir import load_graph, print_graph, save_graph
 
-    if output is not None and output.suffix != ".mlir":
-        raise UsageError(
-            f"-o '{output}' is not the name of an .mlir file", fix=f"Use -o {output.with_suffix('.mlir')}"
-        )
     if output is not None:
-        writable(output)
+        options.result(output, ".mlir")
     steps = [CANONICAL] if canonicalize else []
     steps += [pipeline] if pipeline else []
     times: list[tuple[str, float]] = []

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from npuc.errors import UsageError
+from npuc.errors import FileFormatError, PreprocessError, UsageError
 
 if TYPE_CHECKING:
+    from npuc.codegen.program import CompiledModel
     from npuc.frontend.options import ImportOptions
     from npuc.ir.preprocess import Preprocess
+    from npuc.target import Target as TargetDescription
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, the rest on stderr.")]
@@ -50,6 +53,23 @@ Output = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write the result.")
 ]
 
+
+def at_most_cores(asked: int | None) -> int | None:
+    """What was asked for, or the number of cores if that is less."""
+    # A pool of more threads than cores is slower, and one of a million takes the machine down.
+    return asked if asked is None else min(asked, len(os.sched_getaffinity(0)))
+
+
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        min=1, callback=at_most_cores, help="Threads to use, at most one a core. Without it, all cores."
+    ),
+]
+OneThread = Annotated[
+    int, typer.Option(min=1, callback=at_most_cores, help="Threads to use, at most one a core.")
+]
+
 Target = Annotated[str, typer.Option(metavar="NAME|FILE.yaml", help="The machine.")]
 Devices = Annotated[
     list[str] | None,
@@ -70,6 +90,32 @@ IslandThreshold = Annotated[
 
 ANY_INPUT = ""
 """The name that stands for the only input of a model."""
+
+
+def compiled_model(path: Path, target: TargetDescription | None = None) -> CompiledModel:
+    """A compiled model; a model that is not compiled yet is told from a damaged file."""
+    from npuc.codegen.file import load_compiled
+    from npuc.files import existing_file
+    from npuc.frontend.sniff import describe_content
+
+    content = describe_content(existing_file(path))
+    if content.kind not in ("npu", "other") and path.suffix != ".npu":
+        raise FileFormatError(
+            f"{content.words}; a compiled model (.npu) is needed",
+            where=str(path),
+            fix=f"Compile it first: npuc compile {path} --target NAME -o {path.with_suffix('.npu').name}",
+        )
+    return load_compiled(path, target)
+
+
+def result(path: Path, suffix: str, flag: str = "-o") -> Path:
+    """The path of a result, if it is named after what it will be and can be written; asked before long work."""
+    from npuc.files import writable
+
+    if path.suffix != suffix:
+        better = path.parent / f"{path.stem or 'result'}{suffix}"
+        raise UsageError(f"{flag} '{path}' does not end in {suffix}", fix=f"Use {flag} {better}")
+    return writable(path)
 
 
 def names(text: str | None) -> tuple[str, ...]:
@@ -112,8 +158,6 @@ def preprocess_by_input(flags: Mapping[str, Sequence[str]]) -> dict[str, Preproc
     The keys of `flags` are fields of `Preprocess`; a value without a name is for every input that has any flag with
     a name, or for the only input.
     """
-    from npuc.ir.preprocess import Preprocess
-
     named: dict[str, dict[str, Any]] = {}
     common: dict[str, Any] = {}
     for field, texts in flags.items():
@@ -122,8 +166,22 @@ def preprocess_by_input(flags: Mapping[str, Sequence[str]]) -> dict[str, Preproc
             parsed = _PARSERS[field](value, _FLAGS[field])
             (named.setdefault(name, {}) if separator else common)[field] = parsed
     if not named:
-        return {ANY_INPUT: Preprocess.from_dict(common)} if common else {}
-    return {name: Preprocess.from_dict(common | values) for name, values in named.items()}
+        return {ANY_INPUT: _preprocess(common)} if common else {}
+    return {name: _preprocess(common | values) for name, values in named.items()}
+
+
+def _preprocess(fields: Mapping[str, Any]) -> Preprocess:
+    """Fields that came from flags; an error has the name of the flag."""
+    from npuc.ir.preprocess import Preprocess
+
+    try:
+        return Preprocess.from_dict(fields)
+    except PreprocessError as error:
+        field, colon, words = error.message.partition(": ")
+        fix = (
+            "Give one value, or one for each channel of --pixel-format" if field in _BY_CHANNEL else error.fix
+        )
+        raise PreprocessError(f"{_FLAGS.get(field, field)}{colon}{words}", fix=fix) from error
 
 
 def preprocess_fields(flags: Mapping[str, str]) -> dict[str, Any]:
@@ -163,6 +221,30 @@ def import_options(
         preprocess=preprocess,
         postprocess=postprocess or "",
     )
+
+
+def imported_as(
+    model: Path,
+    input_shape: Sequence[str] | None,
+    weights: Path | None = None,
+    postprocess: str | None = None,
+) -> ImportOptions | None:
+    """How a command that takes any model imports a foreign one; None if nothing is asked for.
+
+    An .mlir file has its shapes and weights: to ask for others is an error, not a wish that is passed over.
+    """
+    if not (input_shape or weights or postprocess):
+        return None
+    from npuc.files import existing_model
+    from npuc.frontend.sniff import describe_content
+
+    unused = "--input-shape" if input_shape else "--weights" if weights else None
+    if unused is not None and describe_content(existing_model(model)).kind == "mlir":
+        raise UsageError(
+            f"{unused} is for models that are imported, and {model} is imported already",
+            fix=f"Leave it out, or import the original again: npuc import ORIGINAL {unused} ... -o {model}",
+        )
+    return import_options(model, input_shape or [], None, None, {}, weights, postprocess=postprocess)
 
 
 def constants(texts: Iterable[str]) -> dict[str, str]:
@@ -244,6 +326,7 @@ _PARSERS: dict[str, Any] = {
     "interpolation": _word,
 }
 
+_BY_CHANNEL = ("mean", "scale")
 _FLAGS = {field: f"--{field.replace('_', '-')}" for field in _PARSERS} | {
     "resize": "--resize-dims",
     "layout": "--channel-format",

@@ -61,10 +61,12 @@ def command(
     if len(models) != 1 + compare:
         raise UsageError(
             f"--compare takes two models, not {len(models)}" if compare else "one model can be profiled at a time",
-            fix="npuc profile --compare A.npu B.npu",
+            fix="Two are compared with: npuc profile --compare A.npu B.npu",
         )  # fmt: skip
     files = [*((path, form_of(path)) for path in outputs or ())]
     files += [(path, form) for path, form in ((html, "html"), (trace, "trace")) if path is not None]
+    if html is not None and form_of(html) != "html":
+        raise UsageError(f"--html '{html}' is not an .html file", fix=f"Name it {html.with_suffix('.html')}")
     for path, form in files:
         if compare and form not in ("json", "xlsx"):
             raise UsageError(
@@ -96,12 +98,11 @@ def form_of(path: Path) -> str:
 
 
 def _profile(printer: Printer, model: Path, files: list[tuple[Path, str]], host: bool, most: int) -> None:
-    from npuc.codegen.file import load_compiled
     from npuc.profile.host import host_times
     from npuc.profile.report import report_of
     from npuc.sim import simulate
 
-    compiled = load_compiled(model)
+    compiled = options.compiled_model(model)
     timeline = simulate(compiled)
     report = report_of(compiled, timeline, host_times(compiled, measure=host))
     found = report.as_dict()
@@ -231,7 +232,6 @@ def _table(
 def _compare(
     printer: Printer, models: list[Path], files: list[tuple[Path, str]], host: bool, most: int
 ) -> None:
-    from npuc.codegen.file import load_compiled
     from npuc.profile.compare import compare
     from npuc.profile.host import host_times
     from npuc.profile.report import report_of
@@ -241,7 +241,7 @@ def _compare(
 
     reports = []
     for path in models:
-        compiled = load_compiled(path)
+        compiled = options.compiled_model(path)
         reports.append(report_of(compiled, simulate(compiled), host_times(compiled, measure=host)))
     found = compare(*reports)
     writers: dict[str, Writer] = {

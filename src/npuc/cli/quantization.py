@@ -68,7 +68,6 @@ ForceFloat = Annotated[
     bool,
     typer.Option("--force-float", help="Drop the quantization that the model brings, and quantize anew."),
 ]
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads to use. Without it, all cores.")]
 
 
 @dataclass(frozen=True)
@@ -212,8 +211,12 @@ def _source(printer: Printer, graph: Graph, asked: Asked) -> Source:
     from npuc.evaluate.goal import unlabelled
     from npuc.quant.ladder.run import MOST_SAMPLES
 
-    printer.note("the network is calibrated on the data that measures it; --calib names other data")
-    samples = unlabelled(graph, _labelled(asked), asked.preprocess)
+    printer.note(
+        "the network is calibrated on the data that measures it, but for samples that are held back; "
+        "--calib names other data"
+    )
+    count = asked.climbing.eval_count
+    samples = unlabelled(graph, _labelled(asked), asked.preprocess, max_count=count)
     return open_data(graph, list(islice(samples, asked.max_count or MOST_SAMPLES)))
 
 

@@ -57,9 +57,15 @@ def command(
     force_float: quant.ForceFloat = False,
     input_shape: options.InputShapes = None,
     weights: options.Weights = None,
-    threads: quant.Threads = None,
+    threads: options.Threads = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE.mlir", help="Where to write the result.")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE.mlir",
+            help="Where to write the result.  [default: MODEL.int.mlir beside the model]",
+        ),
     ] = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -74,14 +80,11 @@ def command(
     start = time.perf_counter()
     existing_model(model)
     to = output or model.with_name(f"{model.stem}.int.mlir")
-    if to.suffix != ".mlir":
-        raise UsageError(
-            f"-o '{to}' is not the name of an .mlir file", fix=f"Use -o {to.with_suffix('.mlir')}"
-        )
+    options.result(to, ".mlir")
     if to.exists() and to.samefile(model):
         raise UsageError("the result would replace the network that it is made of", fix="Give another -o")
     effective = to.with_suffix(".quant.yaml")
-    for path in (to, effective, *((save_table,) if save_table else ())):
+    for path in (effective, *((save_table,) if save_table else ())):
         writable(path)
     asked = quant.Asked(
         table,
@@ -104,9 +107,8 @@ def command(
     )
     asked.check()
     machine = load_target(target) if target else None
-    given = input_shape or weights
-    shapes = options.import_options(model, input_shape or [], None, None, {}, weights) if given else None
-    graph = network_to_quantize(model, shapes, force_float=force_float)
+    imported = options.imported_as(model, input_shape, weights)
+    graph = network_to_quantize(model, imported, force_float=force_float)
     made = quant.quantized(printer, model, graph, asked, machine)
     done = made.quantized
     if save_table is not None and made.table is not None:
@@ -116,8 +118,8 @@ def command(
     files = save_graph(done.graph, to)
     comments = [
         f"what every layer of {to.name} got; 'npuc quantize --config' makes the same of the same ranges"
-        + (", but for the corrected biases" if done.corrected and not asked.climbing.asked else "")
-        + (", but for what the ladder did to weights and biases" if asked.climbing.asked else ""),
+        + (", but for the corrected biases" if done.corrected and not done.climbed else "")
+        + (", but for what the ladder did to weights and biases" if done.climbed else ""),
         f"ranges: {made.origin}",
         *([f"target: {target}"] if target else []),
     ]

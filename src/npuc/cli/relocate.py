@@ -29,7 +29,7 @@ def command(
 ) -> None:
     """Run the command."""
     from npuc.codegen.disassemble import memory_rows
-    from npuc.codegen.file import load_compiled, save_compiled
+    from npuc.codegen.file import save_compiled
     from npuc.codegen.relocate import addresses_text, read_addresses, relocate
     from npuc.files import writable, write_atomically
 
@@ -40,7 +40,7 @@ def command(
         raise UsageError("nothing is asked for", fix="Give --dump FILE.ini, or ADDRESSES.ini and -o FILE.npu")
     for path in filter(None, (dump, output)):
         writable(path)
-    compiled = load_compiled(model)
+    compiled = options.compiled_model(model)
     if addresses is not None and output is not None:
         compiled = relocate(compiled, read_addresses(addresses, compiled))
         save_compiled(compiled, output)

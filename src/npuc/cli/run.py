@@ -30,7 +30,8 @@ def command(
     model: Annotated[
         Path,
         typer.Argument(
-            metavar="MODEL", help="An .mlir or .npu file of npuc's own, or an .onnx or .tflite file."
+            metavar="MODEL",
+            help="An .mlir or .npu file of npuc's own, or a model of any format that is imported.",
         ),
     ],
     inputs: Annotated[
@@ -71,8 +72,9 @@ def command(
         Path | None,
         typer.Option(metavar="DIR", help="Store inputs and outputs as bare binary files, for a board."),
     ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads to use. Without it, all cores.")] = None,
+    threads: options.Threads = None,
     input_shape: options.InputShapes = None,
+    weights: options.Weights = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -85,20 +87,16 @@ def command(
             else "there is nothing to run the network on",
             fix="Give data with --input FILE, or --random",
         )
-    if output is not None and output.suffix != ".npz":
-        raise UsageError(
-            f"-o '{output}' is not the name of an .npz file", fix=f"Use -o {output.with_suffix('.npz')}"
-        )
+    if output is not None:
+        options.result(output, ".npz")
     from npuc.calib.random_inputs import random_inputs
     from npuc.calib.samples import load_samples, parse_assignments, single_run
     from npuc.debug.sample import SampleWriter
-    from npuc.files import existing_model, writable
+    from npuc.files import existing_model
     from npuc.frontend.sniff import describe_content
 
     printer = Printer(quiet, as_json)
     existing_model(model)
-    if output is not None:
-        writable(output)
     compiled = describe_content(model).kind == "npu"
     chosen = {
         "--dump-layers": dump_layers,
@@ -106,11 +104,17 @@ def command(
         "--fetch": fetch,
         "--dump-all-tensors": dump_all_tensors,
         "--input-shape": input_shape,
+        "--weights": weights,
     }
     if by_layer or stop_at_mismatch:
         debugging.check_options(golden, stop_at_mismatch, output, save_sample, dump_all_tensors, fetch, raw)
     opened = _compiled if compiled else _program
     work = opened(model, {name: value for name, value in chosen.items() if value}, raw, threads)
+    if output is None and (fetch or dump_all_tensors):
+        raise UsageError(
+            f"{'--fetch' if fetch else '--dump-all-tensors'} writes to a file, and none is given",
+            fix="Add -o FILE.npz",
+        )
     graph = work.graph
     if golden is not None and not inputs and not random:
         samples = None
@@ -209,9 +213,8 @@ def _program(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | N
     from npuc.ir.dtypes import quant_of
     from npuc.quant.report import is_integer
 
-    given = chosen.get("--input-shape")
-    shapes = options.import_options(model, given, None, None, {}) if given else None
-    graph = load_model(model, shapes)
+    imported = options.imported_as(model, chosen.get("--input-shape"), chosen.get("--weights"))
+    graph = load_model(model, imported)
     if raw and not is_integer(graph):
         raise UsageError(f"--raw is for integer networks, and {model} is a float one", fix="Leave it out")
     every = "--dump-all-tensors" in chosen
@@ -277,6 +280,7 @@ _NOT_COMPILED = {
     "--fetch": "most of its tensors are never in memory as a whole (--dump-layers puts them together)",
     "--dump-all-tensors": "most of its tensors are never in memory as a whole (--dump-layers puts them together)",
     "--input-shape": "its shapes are fixed",
+    "--weights": "it has its weights",
 }
 
 

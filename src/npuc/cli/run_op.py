@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from npuc.cli import options
 from npuc.cli.console import Printer
-from npuc.errors import CompareError, UsageError
+from npuc.errors import CompareError
+
+if TYPE_CHECKING:
+    from npuc.ir import Graph
 
 
 def command(
@@ -27,7 +30,8 @@ def command(
     ],
     run: Annotated[int, typer.Option(min=0, help="Which run of the dump.")] = 0,
     output: options.Output = None,
-    threads: Annotated[int, typer.Option(min=1, help="Threads to use.")] = 1,
+    input_shape: options.InputShapes = None,
+    threads: options.OneThread = 1,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -36,16 +40,18 @@ def command(
     from npuc.debug.golden import GoldenRun
     from npuc.debug.opening import open_layers
     from npuc.debug.single import run_layer
-    from npuc.files import writable
+    from npuc.flow import load_model
     from npuc.tensors import write_npz
 
     printer = Printer(quiet, as_json)
     if output is not None:
-        if output.suffix != ".npz":
-            raise UsageError(f"-o '{output}' is not the name of an .npz file")
-        writable(output)
+        options.result(output, ".npz")
     judge = GoldenRun(Dump(dump))
-    results = run_layer(open_layers(model), layer, judge.dump, run, threads)
+
+    def load(path: Path) -> Graph:
+        return load_model(path, options.imported_as(path, input_shape))
+
+    results = run_layer(open_layers(model, load), layer, judge.dump, run, threads)
     for tensor in results:
         printer.say(judge.judge(run, tensor).line)
     if output is not None:

@@ -24,6 +24,7 @@ def command(
         ),
     ] = None,
     input_shape: options.InputShapes = None,
+    weights: options.Weights = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -35,9 +36,9 @@ def command(
 
     printer = Printer(quiet, as_json)
     existing_model(model)
-    shapes = options.import_options(model, input_shape or [], None, None, {}) if input_shape else None
-    graph = load_model(model, shapes)
+    graph = load_model(model, options.imported_as(model, input_shape, weights))
     summary = summarize(graph)
+    picture = write_picture(graph, graph_file) if graph_file is not None else None
     printer.table(
         ["layer", "op", "output", "parameters", "MACs"],
         [
@@ -58,8 +59,8 @@ def command(
     kinds = ", ".join(f"{kind} {number}" for kind, number in summary.kinds.items())
     printer.say(f"  {'ops':8} {kinds or 'none'}")
     result = summary.as_json()
-    if graph_file is not None:
-        written, reason = write_picture(graph, graph_file)
+    if picture is not None:
+        written, reason = picture
         printer.say(f"  {'graph':8} {written}")
         if reason:
             printer.note(reason)

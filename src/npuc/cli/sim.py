@@ -42,7 +42,6 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Run the command."""
-    from npuc.codegen.file import load_compiled
     from npuc.files import writable, write_atomically
     from npuc.profile.timeline import chrome_trace, profile_of
     from npuc.sim import simulate
@@ -51,7 +50,7 @@ def command(
     printer = Printer(quiet, as_json)
     if trace is not None:
         writable(trace)
-    compiled = load_compiled(model, load_target(target) if target else None)
+    compiled = options.compiled_model(model, load_target(target) if target else None)
     timeline = simulate(compiled)
     found = profile_of(compiled, timeline)
     _print(printer, compiled, found, layers)

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -87,13 +87,35 @@ def _numbers(opcode: str, values: Mapping[str, Any]) -> list[Any]:
     return found
 
 
-Numbers = tuple[list[Any], list[tuple[int, Place]]]
-"""The fields of a draft, and which of them are places."""
+class Drafted(NamedTuple):
+    """An instruction of a step, all but where its buffers lie."""
+
+    opcode: str
+    queue: int
+    numbers: list[Any]
+    """Its fields."""
+    places: list[tuple[int, Buffer, int]]
+    """Those that are addresses: a buffer, and a byte of it."""
+    touched: list[tuple[Buffer, int, int, bool]]
+    """What it reads, then what it writes: a buffer, bytes of it, and whether it is written."""
+    results: list[tuple[int, Buffer]]
+    """Outputs of the layer that it writes some of, and where."""
 
 
-def _drafted(draft: Draft) -> Numbers:
+def _drafted(draft: Draft, slots: Mapping[str, tuple[Buffer, int]]) -> Drafted:
     numbers = _numbers(draft.opcode, draft.fields)
-    return numbers, [(at, one) for at, one in enumerate(numbers) if isinstance(one, Place)]
+    places, touched, results = [], [], []
+    for at, place in enumerate(numbers):
+        if isinstance(place, Place):
+            buffer, offset = slots[place.slot]
+            places.append((at, buffer, offset + place.offset))
+    for spans, write in ((draft.reads, False), (draft.writes, True)):
+        for slot, low, high in spans:
+            buffer, offset = slots[slot]
+            touched.append((buffer, offset + low, offset + high, write))
+            if write and slot.startswith("out") and any(buffer.rows):
+                results.append((int(slot[3:]), buffer))
+    return Drafted(draft.opcode, _QUEUE[draft.queue], numbers, places, touched, results)
 
 
 @dataclass
@@ -112,8 +134,9 @@ class _Tracker:
     def access(self, low: int, high: int, queue: int, number: int, write: bool, waits: list[int]) -> None:
         """An instruction touches bytes: raise its waits to what has to come before, and remember it."""
         part = slice(low // _BLOCK, -(-high // _BLOCK))
-        latest = (self.touched if write else self.written)[:, part].max(axis=1, initial=0).tolist()
-        for other, before in enumerate(latest):
+        known = self.touched if write else self.written
+        latest = np.maximum.reduce(known[:, part], axis=1, initial=0)
+        for other, before in enumerate(latest.tolist()):
             if other != queue and before > waits[other]:
                 waits[other] = before
         self.touched[queue, part] = number
@@ -135,7 +158,7 @@ class Assembler:
     _counts: list[int] = field(default_factory=lambda: [0] * len(QUEUES))
     _spans: dict[Buffer, list[int]] = field(default_factory=dict)
     _results: dict[tuple[int, int, Buffer | Tensor], list[int]] = field(default_factory=dict)
-    drafted: dict[Compute, list[Numbers]] = field(default_factory=dict)
+    drafted: dict[Compute, list[Drafted]] = field(default_factory=dict)
     """What is known of steps that were assembled before, at other addresses."""
     steps: list[tuple[int, int]] = field(default_factory=list)
     """For each step the first of its instructions and the one behind its last."""
@@ -191,35 +214,36 @@ class Assembler:
 
     def _note(self, buffer: Buffer) -> None:
         at = len(self._records)
-        span = self._spans.setdefault(buffer, [at, at])
-        span[1] = at
+        span = self._spans.get(buffer)
+        if span is None:
+            self._spans[buffer] = [at, at]
+        else:
+            span[1] = at
 
     def _compute(self, step: Compute) -> None:
         drafted = self.drafted.get(step)
         if drafted is None:
-            drafted = self.drafted[step] = [_drafted(draft) for draft in step.drafts]
-        for draft, (numbers, places) in zip(step.drafts, drafted, strict=True):
-            numbers = numbers.copy()
-            for at, place in places:
-                buffer, offset = step.slots[place.slot]
-                numbers[at] = self.addresses[buffer] + offset + place.offset
-            local = []
-            for spans, write in ((draft.reads, False), (draft.writes, True)):
-                for slot, low, high in spans:
-                    buffer, offset = step.slots[slot]
-                    start = self.addresses[buffer] + offset
-                    local.append((start + low, start + high, write))
-                    self._note(buffer)
-                    if write and slot.startswith("out") and any(buffer.rows):
-                        self._note_result(step.layer, int(slot[3:]), buffer)
-            self._emit(draft.opcode, draft.queue, step.layer, numbers, local, [])
+            drafted = self.drafted[step] = [_drafted(draft, step.slots) for draft in step.drafts]
+        addresses, memory = self.addresses, self._local
+        for draft in drafted:
+            numbers = draft.numbers.copy()
+            for at, buffer, offset in draft.places:
+                numbers[at] = addresses[buffer] + offset
+            spans = []
+            for buffer, low, high, write in draft.touched:
+                start = addresses[buffer]
+                spans.append((memory, start + low, start + high, write))
+                self._note(buffer)
+            for output, buffer in draft.results:
+                self._note_result(step.layer, output, buffer)
+            self._emit(draft.opcode, draft.queue, step.layer, numbers, spans)
 
     def _load(self, load: Load | Fence) -> None:
         self.loads.append(len(self._records))
         if isinstance(load, Fence):
             # All that this core has stored has to be there before any core reads on.
             stores = self._counts[_QUEUE["store"]]
-            self._emit("barrier", "load", 0, [load.number], [], [], at_least={"store": stores})
+            self._emit("barrier", _QUEUE["load"], 0, [load.number], [], stores=stores)
             return
         if load.buffer not in self.addresses:
             return
@@ -256,7 +280,14 @@ class Assembler:
         stored: int = 0,
     ) -> None:
         local = self.addresses[buffer] + offset
-        block = block or Block((1, 1, 1, size), (0, 0, 0), (0, 0, 0))
+        low, high = far, far + size
+        if block is None:
+            block = Block((1, 1, 1, size), (0, 0, 0), (0, 0, 0))
+        else:
+            # Down for a slice backwards.
+            steps = [(n - 1) * stride for n, stride in zip(block.size, block.far, strict=False)]
+            low += sum(min(step, 0) for step in steps)
+            high = far + sum(max(step, 0) for step in steps) + block.size[3]
         values = {
             "segment": segment, "offset": far, "local": local, "size": block.size,
             "far_stride": block.far, "near_stride": block.near, "stored": stored,
@@ -264,31 +295,26 @@ class Assembler:
         flags |= COMPRESSED if stored else 0
         self._note(buffer)
         stores = opcode == "store"
-        steps = [
-            (n - 1) * stride for n, stride in zip(block.size, block.far, strict=False)
-        ]  # down for a slice backwards
-        low = far + sum(min(step, 0) for step in steps)
-        high = far + sum(max(step, 0) for step in steps) + block.size[3]
-        outside = [(self._dram[segment], low, high, stores)] if segment in self._dram else []
-        numbers = _numbers(opcode, values)
-        self._emit(opcode, opcode, layer, numbers, [(local, local + size, not stores)], outside, flags)
+        spans = [(self._local, local, local + size, not stores)]
+        if segment in self._dram:
+            spans.append((self._dram[segment], low, high, stores))
+        self._emit(opcode, _QUEUE[opcode], layer, _numbers(opcode, values), spans, flags)
 
     def _emit(
         self,
         opcode: str,
-        queue_name: str,
+        queue: int,
         layer: int,
         numbers: list[Any],
-        local: list[tuple[int, int, bool]],
-        outside: list[tuple[_Tracker, int, int, bool]],
+        spans: list[tuple[_Tracker, int, int, bool]],
         flags: int = 0,
-        at_least: Mapping[str, int] | None = None,
+        stores: int = 0,
     ) -> None:
-        queue = _QUEUE[queue_name]
+        """An instruction that touches spans of memories, reads before writes, after so many stores at least."""
         self._counts[queue] += 1
-        waits = [(at_least or {}).get(name, 0) for name in QUEUES]
-        spans = [(self._local, *span) for span in sorted(local, key=lambda span: span[2])]
-        for memory, low, high, write in [*spans, *outside]:
+        waits = [0] * len(QUEUES)
+        waits[_QUEUE["store"]] = stores
+        for memory, low, high, write in spans:
             memory.access(low, high, queue, self._counts[queue], write, waits)
         head = BY_NAME[opcode].opcode, queue, flags, layer + self.first_layer, *waits
         try:

@@ -110,9 +110,9 @@ def schedule(
             Cutter(Costs(target), fitted),
             room,
             transfer_weight,
-            far,
             pins,
             candidates or Candidates(),
+            far=far,
         )
         try:
             if settled is not None:

@@ -241,7 +241,11 @@ def read(data: Array, where: str, verify: bool = True, later: str = "") -> Elf:
         raise refuse(f"is not a .npu file: it has only {size} bytes")
     header = data[: HEADER.size].view(HEADER.dtype)[0]
     if bytes(header["ident"])[:4] != IDENT[:4]:
-        raise refuse("is not a .npu file: it does not begin like ELF")
+        raise FileFormatError(
+            "is not a compiled model (.npu)",
+            where=where,
+            fix="Compile a network with 'npuc compile', or copy the file again if it was one",
+        )
     expected = {
         "type": TYPE, "machine": MACHINE, "version": 1, "entry": 0, "flags": 0, "header_size": HEADER.size,
         "program_header_size": PROGRAM.size, "section_header_size": SECTION.size,

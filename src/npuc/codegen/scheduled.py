@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.assemble import Assembler, Dram, Numbers, Written
+from npuc.codegen.assemble import Assembler, Drafted, Dram, Written
 from npuc.codegen.program import Allocation
 from npuc.schedule.decisions import Late, Settled
 from npuc.schedule.steps import Buffer, Compute, Work
@@ -28,7 +28,7 @@ class Frame:
     local: int
     """Bytes of local memory that the machine has."""
     dram: Dram
-    drafted: dict[Compute, list[Numbers]] = field(default_factory=dict)
+    drafted: dict[Compute, list[Drafted]] = field(default_factory=dict)
     """What the assembler remembers from one writing to the next."""
 
     def write(self, addresses: Sequence[Mapping[Buffer, int]], late: Late | None = None) -> Scheduled:

@@ -83,9 +83,9 @@ class GoldenRun:
         return sum(one.state != "new" for one in self.verdicts)
 
     def missing(self) -> list[str]:
-        """Tensors of the dump that no run has made."""
+        """Tensors of the dump that no run has made, each once."""
         seen = {(one.run, one.name) for one in self.verdicts}
-        return [e.name for e in self.dump.index.tensors if (e.run, e.name) not in seen]
+        return list(dict.fromkeys(e.name for e in self.dump.index.tensors if (e.run, e.name) not in seen))
 
 
 def _held_against(dump: Dump, entry: DumpedTensor, tensor: LayerTensor, md5: str) -> tuple[State, str]:

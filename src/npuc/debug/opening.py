@@ -14,7 +14,7 @@ from npuc.codegen.program import CompiledModel
 from npuc.debug.compiled import CompiledLayers
 from npuc.debug.dump import Dump, DumpedTensor
 from npuc.debug.layers import FloatLayers, IntegerLayers, Layers, LayerTensor, Visit
-from npuc.files import existing_file
+from npuc.files import existing_model
 from npuc.flow import load_model
 from npuc.frontend.sniff import describe_content
 from npuc.ir import Graph
@@ -48,9 +48,9 @@ class Opened:
 
 def open_layers(path: Path, load: Callable[[Path], Graph] = load_model) -> Opened:
     """Open a model (.onnx, .tflite, .mlir, .npu, ...) or the folder of a dump."""
-    if path.is_dir():
+    if path.is_dir() and not (path / "saved_model.pb").is_file():
         return Opened(path, "dump", None, dump=Dump(path))
-    existing_file(path)
+    existing_model(path)
     if describe_content(path).kind == "npu":
         compiled = load_compiled(path)
         return Opened(path, "compiled", interface_of(compiled), compiled)

@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +41,7 @@ def evaluate(
     dataset: str | None = None,
     max_count: int | None = None,
     seed: int | None = None,
+    only: Collection[str] | None = None,
     preprocess: str | Mapping[str, Any] | None = None,
     postprocess: str | None = None,
     skip_unreadable: bool = False,
@@ -51,7 +52,7 @@ def evaluate(
     warn: Callable[[str], None] = lambda text: None,
     begin: Callable[[int], Callable[[], None]] = lambda total: lambda: None,
 ) -> Report:
-    """Measure models of any form on the same samples.
+    """Measure models of any form on the same samples; of those that `max_count` leaves, `only` names some.
 
     `preprocess` is a recipe or function by name, or fields of `Preprocess`. With `workers` other than 1 the samples are run by
     processes (None: as many as there are processors, if it pays); a program that does so needs Python's usual
@@ -68,6 +69,8 @@ def evaluate(
     kind = find_dataset(place, dataset)
     opened = kind.open(place)
     entries = choose(list(opened.entries), max_count, seed)
+    if only is not None:
+        entries = [entry for entry in entries if entry.name in only]
     chosen = [parse_metric(text) for text in metrics or default_metrics(opened.task)]
     confidence = confidence or Confidence()
     notes: list[str] = []

@@ -249,11 +249,21 @@ class _Isolated:
         self.steps: list[tuple[TensorOp, Any, list[tuple[str, Any] | Array]]] = []
         for op in dict.fromkeys(value.owner for value in layers if _is_lowered(value)):
             assert isinstance(op, TensorOp)
-            operands = [self._operand(value) for value in op.operands]
+            first = self._first(op, known)
+            operands = [self._operand(value) for value in first.operands]
             names = [entry[0] for entry in operands if isinstance(entry, tuple)]
             if all(name in known for name in names):
                 self.needs.update(names)
-                self.steps.append((op, prepare(op, integer, threads), operands))
+                self.steps.append((op, self._prepared(first, op), operands))
+
+    def _first(self, op: TensorOp, known: set[str]) -> TensorOp:
+        """Where a layer begins: its result may be requantized, which is an op of its own."""
+        inner = op.operands[0].owner if isinstance(op, npu.Requant) else None
+        return inner if isinstance(inner, TensorOp) and value_name(op.operands[0]) not in known else op
+
+    def _prepared(self, first: TensorOp, last: TensorOp) -> Any:
+        begin, end = prepare(first, self.graph, self.threads), prepare(last, self.graph, self.threads)
+        return end if first is last else lambda arrays: end(begin(arrays))
 
     def _operand(self, value: Value) -> tuple[str, Any] | Array:
         """A constant, or the name of a tensor and the type that it is read in."""

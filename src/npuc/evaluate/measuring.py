@@ -48,6 +48,8 @@ class MetricKind:
     proportion: bool
     """Records are 0 or 1, and the figure is their mean."""
     words: str
+    lower_is_better: bool = False
+    """A rate of errors: of two models, the one with the smaller figure is the better."""
 
 
 METRICS: Registry[MetricKind] = Registry("metric", "npuc.evaluate.metrics")
@@ -70,9 +72,14 @@ class MeanOf:
 
 
 def metric(
-    name: str, *, task: str | tuple[str, ...] = (), unit: str = "", proportion: bool = False
+    name: str,
+    *,
+    task: str | tuple[str, ...] = (),
+    unit: str = "",
+    proportion: bool = False,
+    lower_is_better: bool = False,
 ) -> Callable[[Any], Any]:
-    """Register a function or a class as a metric."""
+    """Register a function or a class as a metric; `lower_is_better` for rates of errors."""
 
     def register(thing: Any) -> Any:
         if isinstance(thing, type):
@@ -86,7 +93,8 @@ def metric(
 
         words = " ".join((thing.__doc__ or "").strip().split("\n\n")[0].split())
         tasks = (task,) if isinstance(task, str) else task
-        METRICS.add(name, MetricKind(name, make, tasks, unit, proportion, words), thing.__module__)
+        kind = MetricKind(name, make, tasks, unit, proportion, words, lower_is_better)
+        METRICS.add(name, kind, thing.__module__)
         return thing
 
     return register

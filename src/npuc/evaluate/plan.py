@@ -91,6 +91,8 @@ class Work:
         self.plan = plan
         self.metrics = [parse_metric(text).metric for text in plan.metrics]
         self.decoder = Decoder.parse(plan.postprocess) if plan.postprocess else None
+        from npuc.evaluate.datasets.arrays import read_row
+
         module, name = plan.read
         self.read = getattr(importlib.import_module(module), name)
         self.subjects = [open_subject(file) for file in plan.models]
@@ -98,7 +100,9 @@ class Work:
             prepare, takes_any = prepared_by(plan.prepare)
             for subject in self.subjects:
                 subject.prepare, subject.takes_any = prepare, takes_any
-        self.notes = settle_preprocessing(self.subjects, plan.preprocess)
+        notes = settle_preprocessing(self.subjects, plan.preprocess)
+        # What becomes of pictures is no news where the samples are tensors.
+        self.notes = [] if self.read is read_row else notes
         self._feeding = [Feeding(subject) for subject in self.subjects]
         self._engines: list[Any] = []
         self._lock = Lock()

@@ -52,6 +52,7 @@ class Figure:
     name: str
     unit: str
     models: tuple[Measured, ...]
+    lower_is_better: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,8 @@ def measure(
                 if model:
                     less = _less(value, float(values[0][name][0]), draws, model, name, confidence)
             made.append(Measured(value, interval, less))
-        figures.append(Figure(chosen.text, name, chosen.kind.unit, tuple(made)))
+        kind = chosen.kind
+        figures.append(Figure(chosen.text, name, kind.unit, tuple(made), kind.lower_is_better))
     return figures
 
 

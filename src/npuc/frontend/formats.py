@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from npuc.errors import FileFormatError, InvalidModelError, NpucError, PluginError, UsageError
 from npuc.files import existing_model
 from npuc.frontend.sniff import RECOGNIZERS, Recognizer, describe_content
+from npuc.registries import add_once, taken
 
 if TYPE_CHECKING:
     from npuc.frontend.options import ImportOptions
@@ -105,9 +106,9 @@ FORMATS: dict[str, Format] = {
 
 def add_format(kind: str, form: Format, recognises: Recognizer) -> None:
     """Register a format that a plugin reads; `recognises` tells a file of it by its path and first bytes."""
-    if kind in FORMATS or kind in ("mlir", "npu", "other"):
-        raise ValueError(f"there is a format '{kind}' already")
-    FORMATS[kind] = form
+    if kind in ("mlir", "npu", "other"):
+        raise taken(f"a format '{kind}'", form)
+    add_once(FORMATS, [kind], form, "a format")
     RECOGNIZERS[kind] = (f"looks like {form.words}", recognises)
 
 

@@ -1,7 +1,7 @@
 """Import rules of a format by name: `@rule("Conv2D")` above a function is all it takes to add one.
 
 The modules of a package register npuc's own rules when the first one is asked for. A rule from elsewhere (a plugin, a user's
-program) takes the place of npuc's, whichever comes first.
+program) takes the place of npuc's, whichever comes first; two such rules from different modules are a conflict.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, Generic, TypeVar
+
+from npuc.registries import taken
 
 RuleT = TypeVar("RuleT", bound=Callable[..., Any])
 _FunctionT = TypeVar("_FunctionT", bound=Callable[..., Any])
@@ -36,12 +38,16 @@ class Rules(Generic[RuleT]):
         """Register a rule for one or more names."""
 
         def register(function: _FunctionT) -> _FunctionT:
+            own = self._is_own(function)
             for name in names:
                 before: Any = self.table.get(name)
-                if before is None or not self._is_own(function):
+                # A module may register a rule again, as a cell of a notebook does that is run twice.
+                again = not own and before is not None and before.__module__ == function.__module__
+                if before is not None and self._is_own(before) == own and not again:
+                    raise taken(f"an import rule for '{name}'", before)
+            for name in names:
+                if name not in self.table or not own:
                     self.table[name] = function  # type: ignore[assignment]
-                else:
-                    assert not self._is_own(before), f"two rules for {name}"
             return function
 
         return register

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from npuc.errors import PluginError
+from npuc.archives import AGAIN_FIX, open_zip
+from npuc.errors import FileFormatError, PluginError
 
 _HEAD = 64 << 10
+_MAX_MEMBERS = 1 << 14
+"""Of a zip archive: as many as a file of torch may have."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,6 @@ class Content:
     fix: str = "'npuc import --help' names the formats that are imported; most trainers also export ONNX"
 
 
-AGAIN_FIX = "Save or download it again"
 CHECKPOINT_FIX = (
     "A checkpoint holds weights and a pickle, not the network. In Python, build the model, load the checkpoint and export "
     "it: torch.export.save(torch.export.export(model.eval(), (example,)), 'model.pt2'), or import it directly with "
@@ -186,9 +187,9 @@ def _as_text(head: bytes) -> str | None:
 
 def _zip(path: Path) -> Content:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_zip(path, _MAX_MEMBERS) as archive:
             names = archive.namelist()
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+    except FileFormatError:
         return Content("other", "looks like a damaged zip archive (of PyTorch or Keras, perhaps)", AGAIN_FIX)
     if any(name.endswith(("/models/model.json", "serialized_exported_program.json")) for name in names):
         return Content("torch-exported", "looks like an exported program of PyTorch (.pt2)")

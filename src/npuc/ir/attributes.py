@@ -6,7 +6,7 @@ place where one becomes the other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -39,13 +39,15 @@ def to_attribute(value: Any) -> Attribute:
     >>> str(to_attribute((1, 2)))
     'array<i64: 1, 2>'
     """
+    if type(value) is int:
+        return _integer(value)
     match value:
         case Attribute():
             return value
         case bool():
             return BoolAttr.from_bool(value)
         case int():
-            return IntegerAttr(value, i64)
+            return _integer(int(value))
         case float():
             return FloatAttr(value, f64)
         case str():
@@ -60,6 +62,12 @@ def to_attribute(value: Any) -> Attribute:
 
 
 @lru_cache(maxsize=1 << 14)
+def _integer(value: int) -> Attribute:
+    # Attributes are values: one object serves all that are equal, and is checked once.
+    return IntegerAttr(value, i64)
+
+
+@lru_cache(maxsize=1 << 14)
 def _values(attribute: DenseArrayBase[Any]) -> tuple[Any, ...]:
     return tuple(attribute.get_values())
 
@@ -70,26 +78,28 @@ def to_native(attribute: Attribute) -> Any:
     >>> to_native(to_attribute({"a": (1.5, 2.5)}))
     {'a': (1.5, 2.5)}
     """
-    match attribute:
-        case IntegerAttr():
-            kind = attribute.type
-            if isinstance(kind, IntegerType) and kind.width.data == 1:
-                return bool(attribute.value.data)
-            return attribute.value.data
-        case IntAttr() | FloatAttr():
-            return attribute.data if isinstance(attribute, IntAttr) else attribute.value.data
-        case StringAttr():
-            return attribute.data
-        case SymbolRefAttr():
-            return ".".join(
-                (attribute.root_reference.data, *(part.data for part in attribute.nested_references))
-            )
-        case DenseArrayBase():
-            return _values(attribute)
-        case DictionaryAttr():
-            return {key: to_native(item) for key, item in attribute.data.items()}
-        case ArrayAttr():
-            return tuple(to_native(item) for item in attribute.data)
-        case UnitAttr():
-            return True
-    raise TypeError(f"no Python value for {attribute}")
+    read = _READERS.get(type(attribute))
+    if read is None:
+        raise TypeError(f"no Python value for {attribute}")
+    return read(attribute)
+
+
+def _number(attribute: IntegerAttr[Any]) -> int:
+    kind = attribute.type
+    if isinstance(kind, IntegerType) and kind.width.data == 1:
+        return bool(attribute.value.data)
+    return attribute.value.data
+
+
+# A table, since properties are read all the time, and a chain of `isinstance` asks the metaclass of each kind.
+_READERS: dict[type[Attribute], Callable[[Any], Any]] = {
+    IntegerAttr: _number,
+    IntAttr: lambda attribute: attribute.data,
+    FloatAttr: lambda attribute: attribute.value.data,
+    StringAttr: lambda attribute: attribute.data,
+    SymbolRefAttr: SymbolRefAttr.string_value,
+    DenseArrayBase: _values,
+    DictionaryAttr: lambda attribute: {key: to_native(item) for key, item in attribute.data.items()},
+    ArrayAttr: lambda attribute: tuple(to_native(item) for item in attribute.data),
+    UnitAttr: lambda attribute: True,
+}

@@ -55,6 +55,7 @@ from xdsl.utils.exceptions import VerifyException
 from npuc.ir.attributes import to_attribute, to_native
 from npuc.ir.dtypes import is_static, shape_of
 from npuc.ir.names import describe, location
+from npuc.registries import add_once
 
 Tensor = BaseAttr(TensorType)
 
@@ -339,8 +340,7 @@ def define_op(cls: type[_TensorOpT], registry: dict[str, Any]) -> type[_TensorOp
     cls.DEFAULTS = defaults
     cls.CONVERTERS = converters
     cls.DEFAULT_ATTRIBUTES = {key: converters[key](value) for key, value in defaults.items()}
-    assert cls.name not in registry, f"{cls.name} is defined twice"
-    registry[cls.name] = cls
+    add_once(registry, [cls.name], cls, "an op")
     return cls
 
 

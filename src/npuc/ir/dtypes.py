@@ -27,7 +27,7 @@ from xdsl.dialects.builtin import (
     f64,
     i64,
 )
-from xdsl.ir import Attribute, ParametrizedAttribute, TypeAttribute
+from xdsl.ir import Attribute, BlockArgument, OpResult, ParametrizedAttribute, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.utils.exceptions import VerifyException
 
@@ -178,9 +178,11 @@ def dtype_of(key: Any) -> DType:
         return key
     if isinstance(key, str):
         return _BY_NAME[key]
-    if isinstance(key, Attribute):
+    if type(key) is TensorType or isinstance(
+        key, Attribute
+    ):  # the first is asked for often, and answered soon
         element = key.element_type if isinstance(key, TensorType | UnrankedTensorType) else key
-        return _BY_TYPE[element.storage if isinstance(element, QuantType) else element]
+        return _BY_TYPE[element.storage if type(element) is QuantType else element]
     if isinstance(key, int):
         return _BY_ONNX[key]
     return _BY_NUMPY[np.dtype(key)]
@@ -204,9 +206,16 @@ def _tensor_type(shape: tuple[int, ...] | None, element: Attribute) -> Attribute
 
 def quant_of(value: Any) -> QuantType | None:
     """The quantized element type of a value or a tensor type; None if its elements are plain."""
-    kind = value if isinstance(value, Attribute) else value.type
+    kind = _type_of(value)
     element = kind.element_type if isinstance(kind, TensorType) else None
-    return element if isinstance(element, QuantType) else None
+    return element if type(element) is QuantType else None
+
+
+def _type_of(value: Any) -> Any:
+    """The type of a value, or the type that is given for one."""
+    return (
+        value.type if type(value) in (OpResult, BlockArgument) or not isinstance(value, Attribute) else value
+    )
 
 
 def is_narrow_float(kind: Any) -> bool:
@@ -221,18 +230,18 @@ def element_of(value: Any) -> Attribute:
 
 def shape_of(value: Any) -> tuple[int, ...]:
     """The shape of a value or a tensor type; its rank must be known."""
-    kind = value if isinstance(value, Attribute) else value.type
+    kind = _type_of(value)
     if not isinstance(kind, TensorType):
         raise TypeError(f"a tensor of known rank was expected, not {kind}")
-    return kind.get_shape()
+    return tuple([size.data for size in kind.shape.data])
 
 
 def is_ranked(value: Any) -> bool:
     """True if the value is a tensor of known rank."""
-    return isinstance(value if isinstance(value, Attribute) else value.type, TensorType)
+    return isinstance(_type_of(value), TensorType)
 
 
 def is_static(value: Any) -> bool:
     """True if the value is a tensor whose every dimension is known."""
-    kind = value if isinstance(value, Attribute) else value.type
+    kind = _type_of(value)
     return isinstance(kind, TensorType) and DYNAMIC not in kind.get_shape()

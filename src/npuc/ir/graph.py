@@ -77,9 +77,11 @@ class Graph:
     @property
     def function(self) -> FuncOp:
         """The function `@main`."""
-        for op in self.module.ops:
+        op = self.module.regions[0].block.first_op
+        while op is not None:
             if isinstance(op, FuncOp) and op.sym_name.data == "main":
                 return op
+            op = op.next_op
         raise VerificationError(
             "the program has no function '@main'", fix="Write it again with 'npuc import'"
         )
@@ -87,12 +89,17 @@ class Graph:
     @property
     def block(self) -> Block:
         """The body of `@main`."""
-        return self.function.body.block
+        return self.function.regions[0].block
 
     @property
     def ops(self) -> Iterator[Operation]:
         """The ops of the body in order, without the return."""
-        return (op for op in self.block.ops if not isinstance(op, ReturnOp))
+        op = self.block.first_op
+        while op is not None:
+            following = op.next_op  # whoever iterates may erase the op
+            if type(op) is not ReturnOp:
+                yield op
+            op = following
 
     @property
     def terminator(self) -> Operation:

@@ -13,11 +13,12 @@ from xdsl.dialects.builtin import ArrayAttr, FusedLoc, NameLoc, NoneAttr, String
 from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 
 Location = Attribute
+_UNKNOWN = UnknownLoc()
 
 
 def location(names: str | Sequence[str], layer: str | None = None) -> Location:
     """The location for results called `names`, made by the node called `layer`."""
-    inner = NameLoc(StringAttr(layer), UnknownLoc()) if layer else UnknownLoc()
+    inner = NameLoc(StringAttr(layer), _UNKNOWN) if layer else _UNKNOWN
     names = (names,) if isinstance(names, str) else tuple(names)
     each = [NameLoc(StringAttr(name), inner) for name in names]
     return each[0] if len(each) == 1 else FusedLoc(ArrayAttr(each), NoneAttr())

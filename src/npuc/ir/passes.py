@@ -12,9 +12,10 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, ClassVar, TypeVar, cast, get_args
 
-from xdsl.ir import Operation
+from xdsl.ir import Block, Operation, Region
 from xdsl.pattern_rewriter import (
     PatternRewriter,
     PatternRewriteWalker,
@@ -27,6 +28,7 @@ from xdsl.utils.exceptions import ArgSpecParseError
 
 from npuc.errors import NpucError, PassError, PipelineError, VerificationError
 from npuc.ir.graph import Graph
+from npuc.registries import add_once
 
 PASSES: dict[str, type[Pass]] = {}
 
@@ -57,8 +59,7 @@ _PassT = TypeVar("_PassT", bound=type[Pass])
 
 def register_pass(cls: _PassT) -> _PassT:
     """Class decorator that makes a pass available to pipelines under its `name`."""
-    assert cls.name not in PASSES, f"pass {cls.name} is defined twice"
-    PASSES[cls.name] = cls
+    add_once(PASSES, [cls.name], cls, "a pass")
     return cls
 
 
@@ -78,12 +79,17 @@ def parse_passes(pipeline: str) -> list[Pass]:
         ) from error
     for spec in specs:
         if spec.name not in PASSES:
+            near = get_close_matches(spec.name, PASSES, 1)
             raise PipelineError(
-                f"there is no pass '{spec.name}'", fix=f"The passes are: {', '.join(sorted(PASSES))}"
+                f"there is no pass '{spec.name}'",
+                fix=f"Did you mean '{near[0]}'? 'npuc opt --list-passes' shows all"
+                if near
+                else f"The passes are: {', '.join(sorted(PASSES))}",
             )
         kind = PASSES[spec.name]
         try:
-            found.append(kind.from_spec(spec))
+            # Reading options means resolving the annotations of the pass: not where there are none.
+            found.append(kind.from_spec(spec) if spec.parameters or dataclasses.fields(kind) else kind())
         except (ValueError, TypeError) as error:
             options = ", ".join(field.name for field in dataclasses.fields(kind)) or "none"
             raise PipelineError(f"pass '{spec.name}': {error}", fix=f"Its options are: {options}") from error
@@ -98,9 +104,21 @@ def run_pipeline(
     verify: bool = True,
 ) -> Graph:
     """Run passes over a copy of a graph and return it."""
+    graph = graph.copy()
+    run_passes(graph, passes, observe, verify=verify)
+    return graph
+
+
+def run_passes(
+    graph: Graph,
+    passes: Sequence[Pass] | str,
+    observe: Callable[[PassEvent], None] | None = None,
+    *,
+    verify: bool = True,
+) -> None:
+    """Run passes over a graph that is nobody else's."""
     if isinstance(passes, str):
         passes = parse_passes(passes)
-    graph = graph.copy()
     for step in passes:
         start = time.perf_counter()
         try:
@@ -116,7 +134,6 @@ def run_pipeline(
             raise PassError(f"pass '{step.name}' failed: {type(error).__name__}: {error}") from error
         if observe is not None:
             observe(PassEvent(step.name, graph, time.perf_counter() - start, True))
-    return graph
 
 
 def apply_patterns(graph: Graph, patterns: Sequence[RewritePattern]) -> bool:
@@ -124,7 +141,24 @@ def apply_patterns(graph: Graph, patterns: Sequence[RewritePattern]) -> bool:
     pattern = _ByKind(patterns)
     if not any(map(pattern.find, {type(op) for op in graph.ops})):
         return False
-    return PatternRewriteWalker(pattern).rewrite_module(graph.module)
+    return _Walker(pattern).rewrite_module(graph.module)
+
+
+class _Walker(PatternRewriteWalker):
+    """Begins with the ops that a pattern is for and those that nobody uses; the others come up when they change."""
+
+    def _populate_worklist(self, op: Operation | Region | Block) -> None:
+        assert isinstance(op, Region)
+        find, push = cast(_ByKind, self.pattern).find, self._worklist.push
+        for block in reversed(op.blocks):
+            # It is a stack: the last op goes first, and what is in an op before it.
+            inner = block.last_op
+            while inner is not None:
+                for region in reversed(inner.regions):
+                    self._populate_worklist(region)
+                if find(type(inner)) or all(result.first_use is None for result in inner.results):
+                    push(inner)
+                inner = inner.prev_op
 
 
 class _ByKind(RewritePattern):
@@ -184,5 +218,6 @@ __all__ = [
     "parse_passes",
     "register_pass",
     "rewrites",
+    "run_passes",
     "run_pipeline",
 ]

@@ -6,6 +6,7 @@ names the weight file, which must lie in the same folder.
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from io import StringIO
 from pathlib import Path
@@ -32,6 +33,9 @@ from npuc.ir.weights import WeightStore, load_safetensors, save_safetensors
 
 _WEIGHTS = "top.weights"
 _MAX_TEXT = 1 << 30
+_ALIAS = re.compile(r"^[ \t]*([#!][\w$.-]+)[ \t]*=", re.MULTILINE)
+_REFERENCE = re.compile(r"[#!][\w$.-]+")
+_MAX_ALIAS = 1 << 16
 
 
 class _Lexer(MLIRLexer):
@@ -71,6 +75,7 @@ def print_graph(graph: Graph) -> str:
 
 def parse_graph(text: str, weights: WeightStore | None = None, *, name: str = "<text>") -> Graph:
     """Parse MLIR text; the result is verified."""
+    _check_aliases(text, name)
     try:
         module = _Parser(context(), text, name).parse_module()
     except XdslParseError as error:
@@ -87,6 +92,17 @@ def parse_graph(text: str, weights: WeightStore | None = None, *, name: str = "<
     return graph
 
 
+def _check_aliases(text: str, name: str) -> None:
+    """Aliases of aliases, written out, stay of a size that somebody may have meant: each may name another several times."""
+    sizes: dict[str, int] = {}
+    pieces = _ALIAS.split(text)
+    for alias, body in zip(pieces[1::2], pieces[2::2], strict=True):
+        used = _REFERENCE.findall(body) if sizes else ()
+        sizes[alias] = 1 + sum(sizes.get(other, 0) for other in used)
+        if sizes[alias] > _MAX_ALIAS:
+            raise ParseError(f"the alias '{alias}' stands for more than {_MAX_ALIAS} others", where=name)
+
+
 def save_graph(graph: Graph, path: Path | str) -> tuple[Path, Path]:
     """Write `path` and the weights beside it; returns both paths."""
     path = Path(path)
@@ -101,9 +117,11 @@ def save_graph(graph: Graph, path: Path | str) -> tuple[Path, Path]:
             del module.attributes[_WEIGHTS]
         else:
             module.attributes[_WEIGHTS] = old
-    save_safetensors(weights, graph.weights, graph.used_weights())
     with write_atomically(path) as out:
         out.write(text.encode())
+        # The text is on the disk before the weights get their name: a full disk leaves both files as they were.
+        out.flush()
+        save_safetensors(weights, graph.weights, graph.used_weights())
     return path, weights
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from npuc.errors import NpucError, VerificationError
+from npuc.registries import add_once
 
 if TYPE_CHECKING:
     from npuc.ir.graph import Graph
@@ -23,8 +24,7 @@ def verifier(name: str) -> Callable[[Verifier], Verifier]:
     """Register a rule; a sentence that it yields is an error, and names the layer."""
 
     def register(function: Verifier) -> Verifier:
-        assert name not in VERIFIERS, f"there is a verifier rule '{name}' already"
-        VERIFIERS[name] = function
+        add_once(VERIFIERS, [name], function, "a verifier rule")
         return function
 
     return register

@@ -25,6 +25,7 @@ _CHUNK = 8 << 20
 _RELEASE = 16 << 20
 """After this many bytes of new weights, pages of the old ones are let go."""
 _MAX_HEADER = 256 << 20
+_MAX_ITEMS, _MAX_RANK = 1 << 21, 64
 
 
 class MappedFile:
@@ -220,6 +221,14 @@ def dtype_of_storage(code: str) -> DType | None:
     return next((dtype for dtype in DTYPES if dtype.storage == code), None)
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, in which every key is there once."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("an entry is there twice")
+    return found
+
+
 def load_safetensors(path: Path) -> WeightStore:
     """Map a `.safetensors` file; every offset in it is checked, nothing is copied."""
 
@@ -232,8 +241,12 @@ def load_safetensors(path: Path) -> WeightStore:
     length = int.from_bytes(file.buffer[:8], "little")
     if length > min(_MAX_HEADER, file.size - 8):
         raise bad(f"claims a header of {length} bytes in a file of {file.size}")
+    text = bytes(file.buffer[8 : 8 + length])
+    # Python's objects are far larger than their text.
+    if sum(text.count(mark) for mark in b"[{,") > _MAX_ITEMS:
+        raise bad(f"has a header of {length} bytes, more than any network needs")
     try:
-        header = json.loads(bytes(file.buffer[8 : 8 + length]).decode())
+        header = json.loads(text.decode(), object_pairs_hook=_once)
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
         raise bad(f"has a header that is not JSON ({error})") from error
     if not isinstance(header, dict):
@@ -242,14 +255,16 @@ def load_safetensors(path: Path) -> WeightStore:
     store: dict[str, Weight] = {}
     for name, entry in header.items():
         try:
-            begin, end = (int(x) for x in entry["data_offsets"])
-            shape = tuple(int(x) for x in entry["shape"])
+            begin, end = entry["data_offsets"]
+            shape = tuple(entry["shape"])
+            whole = all(type(x) is int for x in (begin, end, *shape)) and len(shape) <= _MAX_RANK
             dtype = dtype_of_storage(str(entry["dtype"]))
             logical = metadata.get(f"dtype:{name}") if isinstance(metadata, dict) else None
             dtype = dtype_of(str(logical)) if logical else dtype
         except (KeyError, TypeError, ValueError) as error:
             raise bad(f"has a malformed entry for tensor '{name}'") from error
-        if dtype is None or not dtype.storage or not 0 <= begin <= end or min(shape, default=0) < 0:
+        fits = whole and 0 <= begin <= end and min(shape, default=0) >= 0
+        if dtype is None or not dtype.storage or not fits:
             raise bad(f"has a malformed entry for tensor '{name}'")
         store[name] = Weight(dtype, shape, FileSlice(file, 8 + length + begin, end - begin))
     return WeightStore(store)

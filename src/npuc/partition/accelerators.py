@@ -18,9 +18,10 @@ import numpy as np
 from onnx import helper, numpy_helper
 
 from npuc.engine.custom import Kernel, register_family
-from npuc.errors import CompileError, NpucError
+from npuc.errors import CompileError, NpucError, PluginError
 from npuc.ir import Graph, dtype_of, layer_name, shape_of
 from npuc.ir.definition import TensorOp
+from npuc.registries import add_once
 from npuc.target import Target
 
 Array = np.ndarray[Any, Any]
@@ -53,10 +54,11 @@ def add_accelerator(accelerator: Accelerator) -> None:
         "convert",
         "host",
     ):
-        raise ValueError(f"an accelerator cannot be called '{accelerator.name}'")
-    if accelerator.name in ACCELERATORS:
-        raise ValueError(f"there is an accelerator '{accelerator.name}' already")
-    ACCELERATORS[accelerator.name] = accelerator
+        raise PluginError(
+            f"an accelerator cannot be called '{accelerator.name}'",
+            fix="Names are small letters, digits and underscores; npu, cpu, convert and host are npuc's own",
+        )
+    add_once(ACCELERATORS, [accelerator.name], accelerator, "an accelerator")
 
 
 def claimant(op: TensorOp, graph: Graph, target: Target) -> str | None:

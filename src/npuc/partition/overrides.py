@@ -24,7 +24,9 @@ def parse_devices(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, separator, device = text.rpartition("=")
         if not separator or not name:
-            raise UsageError(f"--device '{text}' has no layer", fix="Write it like --device conv1=cpu")
+            raise UsageError(
+                f"--device '{text}' is not LAYER=cpu or LAYER=npu", fix="Write it like --device conv1=cpu"
+            )
         found[name] = device
     return found
 

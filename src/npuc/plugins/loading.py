@@ -78,7 +78,7 @@ def _once(key: str, plugin: Plugin, how: Callable[[Plugin], None]) -> None:
     try:
         how(plugin)
     except NpucError as error:
-        raise PluginError(error.message, where=where, fix=error.fix) from error
+        raise PluginError(f"{error.message}{_line(error, plugin)}", where=where, fix=error.fix) from error
     except (Exception, SystemExit) as error:
         fix = (
             f"Mend it, or leave it out: pip uninstall {plugin.package}"
@@ -131,6 +131,11 @@ def _words(error: BaseException, plugin: Plugin) -> str:
     text = " ".join(str(error).split()) or "no reason is given"
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {text}"
+    return f"{type(error).__name__}: {text}{_line(error, plugin)}"
+
+
+def _line(error: BaseException, plugin: Plugin) -> str:
+    """The last line of the plugin itself on the way to an error."""
     frames = traceback.extract_tb(error.__traceback__)
     stem = (
         plugin.source.partition(":")[0].replace(".", "/")
@@ -142,5 +147,4 @@ def _words(error: BaseException, plugin: Plugin) -> str:
         for frame in frames
         if Path(stem).stem in Path(frame.filename).stem and "importlib" not in frame.filename
     ]
-    line = f" (line {own[-1].lineno} of {Path(own[-1].filename).name})" if own else ""
-    return f"{type(error).__name__}: {text}{line}"
+    return f" (line {own[-1].lineno} of {Path(own[-1].filename).name})" if own else ""

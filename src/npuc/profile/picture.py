@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from npuc.errors import EngineError, UsageError
-from npuc.files import write_atomically
+from npuc.files import writable, write_atomically
 from npuc.ir import Graph, layer_name
 from npuc.ir.top import Onnx, WeightOp
 from npuc.profile.summary import short_type
@@ -56,7 +56,10 @@ def write_picture(graph: Graph, path: Path) -> tuple[Path, str | None]:
     """Write `.dot`, `.svg` or `.png`; returns the path written and, if it is another than asked for, why."""
     kind = path.suffix.lower().removeprefix(".")
     if kind not in ("dot", "gv", "svg", "png"):
-        raise UsageError(f"--graph '{path}' is not a .svg, .png or .dot file")
+        raise UsageError(
+            f"--graph '{path}' is not a .svg, .png or .dot file", fix=f"Name it {path.with_suffix('.svg')}"
+        )
+    writable(path)
     text = dot_text(graph).encode()
     if kind in ("dot", "gv"):
         return _write(path, text), None

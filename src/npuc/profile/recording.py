@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any
 
+from npuc.profile.trace_events import identity, microseconds
+
 Event = dict[str, Any]
 _FIELDS: dict[str, tuple[type, ...]] = {
     "P": (str,), "T": (str,), "B": (int, str, str, dict), "E": (int, dict), "C": (str, int),
@@ -84,7 +86,7 @@ def _events(lines: Iterable[bytes], begin: int, found: Recorded) -> Iterator[Eve
                 notes = fields[1] if one.number == fields[0] else {}
                 yield _slice(one, (process, thread), time, begin, notes, found)
         else:
-            yield _other(kind, (time - begin) / 1e3, process, thread, fields, found)
+            yield _other(kind, microseconds(time - begin), process, thread, fields, found)
     for place, stack in spans.items():
         for one in stack:
             found.unfinished += 1
@@ -110,7 +112,7 @@ def _slice(
     found.nanoseconds[one.category] += end - one.time
     return {
         "ph": "X", "name": one.name, "cat": one.category, "pid": place[0], "tid": place[1],
-        "ts": (one.time - begin) / 1e3, "dur": max(0, end - one.time) / 1e3,
+        "ts": microseconds(one.time - begin), "dur": microseconds(max(0, end - one.time)),
         "args": {key: value for key, value in {**one.notes, **notes}.items() if value not in (None, "")},
     }  # fmt: skip
 
@@ -125,11 +127,11 @@ def _other(kind: str, time: float, process: int, thread: int, fields: list[Any],
         return {**event, "name": fields[0], "args": {"jobs": fields[1]}}
     if kind in "sf":
         inside = {"bp": "e"} if kind == "f" else {}
-        return {**event, **inside, "name": "to its worker", "cat": "flow", "id": f"{process}.{fields[0]}"}
+        return {**event, **inside, "name": "to its worker", "cat": "flow", "id": identity(process, fields[0])}
     if kind == "b":
         found.counts["queued"] += 1
     elif fields[2].get("error"):
         found.failed += 1
     notes = {key: value for key, value in (fields[2] if kind == "e" else {}).items() if value is not None}
     name = f"job {fields[0]}"
-    return {**event, "name": name, "cat": fields[1], "id": f"{process}.{fields[0]}", "args": notes}
+    return {**event, "name": name, "cat": fields[1], "id": identity(process, fields[0]), "args": notes}

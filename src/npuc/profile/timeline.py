@@ -10,6 +10,7 @@ import numpy as np
 
 from npuc.codegen.isa import BY_NAME, BY_OPCODE, QUEUES
 from npuc.codegen.program import SHARED, CompiledModel, NpuSubgraph
+from npuc.profile.trace_events import microseconds
 from npuc.profile.work import heads, on_channel
 from npuc.sim.cycles import Timeline
 from npuc.target import Target
@@ -122,34 +123,38 @@ def chrome_trace(compiled: CompiledModel, timeline: Timeline) -> dict[str, Any]:
     """The timeline in the Trace Event Format: a process a core, a thread a queue; times are microseconds."""
     clock = _clock(compiled)
     return {
-        "traceEvents": list(_events(compiled, timeline, 1e6 / clock)),
+        "traceEvents": list(_events(compiled, timeline, clock)),
         "displayTimeUnit": "ns",
         "otherData": {"model": compiled.name, "target": compiled.target["name"], "cycles": timeline.total},
     }
 
 
-def _events(compiled: CompiledModel, timeline: Timeline, scale: float) -> Iterator[dict[str, Any]]:
+def _events(compiled: CompiledModel, timeline: Timeline, clock: int) -> Iterator[dict[str, Any]]:
+    """Processes and threads are counted from 1, threads through all processes: 0 is a machine's idle process to viewers."""
     npu = [subgraph for subgraph in compiled.subgraphs if isinstance(subgraph, NpuSubgraph)]
     cores = max((len(subgraph.streams) for subgraph in npu), default=0)
     for core in range(cores):
-        yield {"ph": "M", "name": "process_name", "pid": core, "args": {"name": f"core {core}"}}
+        yield {"ph": "M", "name": "process_name", "pid": core + 1, "args": {"name": f"core {core}"}}
         for number, queue in enumerate(QUEUES):
-            yield {"ph": "M", "name": "thread_name", "pid": core, "tid": number, "args": {"name": queue}}
+            thread = _thread(core, number)
+            yield {"ph": "M", "name": "thread_name", "pid": core + 1, "tid": thread, "args": {"name": queue}}
     begins = 0
     for subgraph, played in zip(npu, timeline.subgraphs, strict=True):
         for core, (stream, times) in enumerate(zip(subgraph.streams, played.cores, strict=True)):
             records = heads(stream)
             for at, record in enumerate(records):
                 start, end = int(times.start[at]), int(times.end[at])
+                # Both ends are rounded: rounded lengths would let an instruction reach into the next.
+                first, last = ((begins + cycle) * 10**9 // clock for cycle in (start, end))
                 opcode = BY_OPCODE[int(record["opcode"])].name
                 yield {
                     "ph": "X",
                     "name": compiled.layers[int(record["layer"])] if compiled.layers else opcode,
                     "cat": opcode,
-                    "pid": core,
-                    "tid": int(record["queue"]),
-                    "ts": (begins + start) * scale,
-                    "dur": (end - start) * scale,
+                    "pid": core + 1,
+                    "tid": _thread(core, int(record["queue"])),
+                    "ts": microseconds(first),
+                    "dur": microseconds(last - first),
                     "args": {
                         "instruction": at,
                         "opcode": opcode,
@@ -158,3 +163,7 @@ def _events(compiled: CompiledModel, timeline: Timeline, scale: float) -> Iterat
                     },
                 }
         begins += played.total
+
+
+def _thread(core: int, queue: int) -> int:
+    return core * len(QUEUES) + queue + 1

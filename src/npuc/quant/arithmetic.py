@@ -110,7 +110,9 @@ def quantize_multiplier(
     if not 1 <= bits <= 31:
         raise ValueError(f"a multiplier of {bits} bits does not exist: the kernels have 1 to 31")
     fraction, exponent = math.frexp(real)
-    multiplier = int(round_away(math.ldexp(fraction, bits)))
+    exact = math.ldexp(fraction, bits)
+    multiplier = int(exact)
+    multiplier += exact - multiplier >= 0.5
     if multiplier == 1 << bits:
         multiplier //= 2
         exponent += 1

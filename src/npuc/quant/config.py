@@ -6,9 +6,12 @@
     layers:
       "head.*": int16
       stem: {weight: i16}
+    ladder:
+      adaquant: {iterations: 500}
 
 A level is the name of a scheme, `float`, or changes to the scheme of the level above. The same names serve in Python
-(`QuantizationConfig(layers={"stem": "int16"})`); `effective` writes out what every layer got.
+(`QuantizationConfig(layers={"stem": "int16"})`); `effective` writes out what every layer got. `ladder` sets how steps of
+the ladder work, where one is climbed.
 """
 
 from __future__ import annotations
@@ -16,7 +19,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,9 @@ from npuc.errors import QuantizationError
 from npuc.files import existing_file
 from npuc.ir import Graph, layer_name, result_names, top
 from npuc.ir.definition import TOP_OPS, TopOp
+from npuc.plain_yaml import load_yaml
+from npuc.quant.adaquant.options import AdaQuantOptions
+from npuc.quant.patterns import layer_names, matches
 from npuc.quant.possible import contradiction
 from npuc.quant.scheme import BLOCKS, FLOATS, SCHEMES, FixedOutput, Scheme
 
@@ -55,6 +60,14 @@ _CHOICES: dict[str, Sequence[Any]] = {
 }
 
 
+class LadderConfig(BaseModel):
+    """How steps of the ladder work."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    adaquant: AdaQuantOptions = AdaQuantOptions()
+
+
 class QuantizationConfig(BaseModel):
     """What a user wants; everything has a default."""
 
@@ -65,6 +78,7 @@ class QuantizationConfig(BaseModel):
     """By op, such as `conv` or `softmax`."""
     layers: dict[str, Level] = {}
     """By layer or tensor name; `*` and `?` match any characters."""
+    ladder: LadderConfig = LadderConfig()
 
     @staticmethod
     def load(path: Path | str) -> QuantizationConfig:
@@ -73,15 +87,13 @@ class QuantizationConfig(BaseModel):
         if path.stat().st_size > _MAX_BYTES:
             raise QuantizationError("is too large for a configuration", where=str(path))
         try:
-            return QuantizationConfig.model_validate(yaml.safe_load(path.read_text()) or {})
+            return QuantizationConfig.model_validate(load_yaml(path.read_text("utf-8")) or {})
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise QuantizationError(
                 f"is not YAML: {' '.join(str(error).split())}", where=str(path)
             ) from error
         except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(part) for part in first["loc"])
-            raise QuantizationError(f"field '{field}': {first['msg']}", where=str(path)) from error
+            raise _invalid(error, str(path)) from error
 
     def with_layers(self, names: tuple[str, ...], level: Level) -> QuantizationConfig:
         """The same with a level for some more layers."""
@@ -95,7 +107,6 @@ class QuantizationConfig(BaseModel):
                 near = get_close_matches(name, [kind.removeprefix("top.") for kind in TOP_OPS], 3)
                 raise QuantizationError(f"types: there is no op '{name}'", fix=_suggest(near))
         chosen: dict[TopOp, Scheme | None] = {}
-        matched: set[str] = set()
         layers = [op for op in graph.ops if isinstance(op, TopOp) and not isinstance(op, top.WeightOp)]
         for op in layers:
             scheme = base
@@ -103,20 +114,12 @@ class QuantizationConfig(BaseModel):
             if kind in self.types:
                 scheme = _apply(scheme or base, self.types[kind], f"types.{kind}")
             for pattern, level in self.layers.items():
-                if any(
-                    name == pattern or fnmatchcase(name, pattern)
-                    for name in (layer_name(op), *result_names(op))
-                ):
-                    matched.add(pattern)
+                if matches(pattern, layer_names(op)):
                     scheme = _apply(scheme or base, level, f"layers.{pattern}")
             chosen[op] = scheme
-        for pattern in self.layers:
-            if pattern not in matched:
-                names = [name for op in layers for name in (layer_name(op), *result_names(op))]
-                near = get_close_matches(pattern, names, 3, 0.4)
-                raise QuantizationError(
-                    f"layers: there is no layer '{pattern}' in the network", fix=_suggest(near)
-                )
+        names = [name for op in layers for name in layer_names(op)]
+        _require_matches("layers", self.layers, names)
+        _require_matches("ladder.adaquant.layers", self.ladder.adaquant.layers, names)
         return lambda op: chosen.get(op)
 
     def effective(self, graph: Graph) -> dict[str, Any]:
@@ -135,6 +138,27 @@ def first_and_last(graph: Graph) -> tuple[str, ...]:
     weighted = [op for op in graph.ops if isinstance(op, top.Conv | top.Deconv | top.MatMul)]
     ends = [weighted[0], weighted[-1]] if weighted else []
     return tuple(dict.fromkeys(result_names(op)[0] for op in ends))
+
+
+def _invalid(error: ValidationError, where: str) -> QuantizationError:
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"])
+    if first["type"] != "extra_forbidden":
+        return QuantizationError(f"field '{field}': {first['msg']}", where=where)
+    levels = (QuantizationConfig, LadderConfig, AdaQuantOptions)
+    known = [name for level in levels for name in level.model_fields]
+    near = get_close_matches(str(first["loc"][-1]), known, 1)
+    fix = f"Did you mean '{near[0]}'?" if near else f"Fields are {', '.join(QuantizationConfig.model_fields)}"
+    return QuantizationError(f"there is no field '{field}'", where=where, fix=fix)
+
+
+def _require_matches(where: str, patterns: Mapping[str, Any], names: Sequence[str]) -> None:
+    for pattern in patterns:
+        if not matches(pattern, names):
+            near = get_close_matches(pattern, list(dict.fromkeys(names)), 3, 0.4)
+            raise QuantizationError(
+                f"{where}: there is no layer '{pattern}' in the network", fix=_suggest(near)
+            )
 
 
 def _apply(scheme: Scheme | None, level: Level, where: str) -> Scheme | None:

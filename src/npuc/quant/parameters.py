@@ -51,8 +51,11 @@ def quantize_weight(
     bias: Array | None = None,
     input_scale: float = 1.0,
     least_scale: float = 0.0,
+    chosen: Array | None = None,
 ) -> tuple[Array, Array]:
     """Symmetric integers, and their scales: one, or one an entry of `axis`, none below `least_scale`.
+
+    The scales are those that the largest weights need, unless others are `chosen`.
 
     A channel whose weights are almost nothing beside its bias gets a scale at which the bias fits half of its width:
     the weights lose what the sum would not have shown.
@@ -64,7 +67,9 @@ def quantize_weight(
         reach = np.abs(real).max(axis=others) if real.size else np.zeros(real.shape[axis])
     else:
         reach = np.array([np.abs(real).max() if real.size else 0.0])
-    if scheme.weight_scales == "pow2":
+    if chosen is not None:
+        scale = np.maximum(chosen, _SMALLEST).astype(np.float32).astype(np.float64)
+    elif scheme.weight_scales == "pow2":
         scale = 2.0 ** np.ceil(np.log2(np.maximum(reach / (most + 1), _SMALLEST)) - 1e-9)
         scale = _finer(real, scale, axis, (-most if scheme.narrow_weights else least, most))
     else:

@@ -45,7 +45,7 @@ _TOLERANCE = 0.25
 """Decibels that a bias correction may seem to lose on the few samples that judge it."""
 
 
-_GOOD = 20.0
+GOOD = 20.0
 """Decibels of the outputs from which 8 bits are good enough."""
 _WORTH = 0.5
 """Decibels that 16 bits have to gain."""
@@ -61,6 +61,8 @@ class Tuned:
     table: CalibrationTable
     scheme_of: SchemeOf
     corrected: bool = False
+    sqnr: float | None = None
+    """Of the outputs on the samples that judge, in decibels; None without samples."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,8 @@ def tune(
         notes.append(f"ranges by {best.method}: its outputs are closest to float ({figures})")
     if correct and tuner.judges:
         best = tuner.corrected(best, scheme_of)
-    if widen and tuner.judges and best.sqnr < _GOOD:
-        tensors = spoilers(graph, integer_types(best.graph), tuner.others[:_PROBED], _GOOD, threads)
+    if widen and tuner.judges and best.sqnr < GOOD:
+        tensors = spoilers(graph, integer_types(best.graph), tuner.others[:_PROBED], GOOD, threads)
         schemes = widened(scheme_of, tensors, wider)
         wide = tuner.trial(best.method, schemes)
         wide = tuner.corrected(wide, schemes) if correct else wide
@@ -111,7 +113,8 @@ def tune(
     if best.corrected:
         notes.append(f"corrected the biases of {best.corrected} layers: {best.sqnr:.1f} dB")
     best.graph.notes = [*best.graph.notes, *notes]
-    return Tuned(best.graph, best.table, scheme_of, bool(best.corrected))
+    sqnr = best.sqnr if tuner.judges else None
+    return Tuned(best.graph, best.table, scheme_of, bool(best.corrected), sqnr)
 
 
 class _Tuner:
@@ -219,17 +222,36 @@ def output_sqnr(
     made: Graph, samples: Sequence[Sample], reference: Sequence[Mapping[str, Array]], threads: int = 1
 ) -> float:
     """Signal over error of the outputs in decibels, the mean of the outputs."""
+    return float(decibels(output_squares(made, samples, reference, threads).sum(axis=0)))
+
+
+def output_squares(
+    made: Graph, samples: Sequence[Sample], reference: Sequence[Mapping[str, Array]], threads: int = 1
+) -> Array:
+    """Squares of signal and error of every sample: samples x outputs x 2."""
     engine = IntegerEngine(made, threads=threads)
-    signal: dict[str, float] = {}
-    error: dict[str, float] = {}
+    rows = []
     for sample, exact in zip(samples, reference, strict=True):
         found = engine.run(sample)
+        row = []
         for name, array in exact.items():
             if array.dtype.kind != "f":
                 continue
             wanted = np.nan_to_num(array.astype(np.float64))
-            signal[name] = signal.get(name, 0.0) + float(np.square(wanted).sum())
-            lost = float(np.square(np.nan_to_num(found[name].astype(np.float64)) - wanted).sum())
-            error[name] = error.get(name, 0.0) + lost
-    ratios = [10 * np.log10(signal[name] / max(error[name], 1e-30)) for name in signal if signal[name] > 0]
-    return float(np.mean(ratios)) if ratios else 0.0
+            error = np.nan_to_num(found[name].astype(np.float64)) - wanted
+            row.append((float(np.square(wanted).sum()), float(np.square(error).sum())))
+        rows.append(row)
+    return np.array(rows, np.float64).reshape(len(rows), -1, 2)
+
+
+def decibels(squares: Array) -> Array:
+    """Signal over error (... x outputs x 2) in decibels, the mean of the outputs that have a signal.
+
+    >>> float(decibels(np.array([[100.0, 1.0], [0.0, 1.0]])))
+    20.0
+    """
+    signal, error = squares[..., 0], np.maximum(squares[..., 1], 1e-30)
+    ratios = 10 * np.log10(np.where(signal > 0, signal, 1.0) / error)
+    known = (signal > 0).sum(axis=-1)
+    total: Array = np.where(signal > 0, ratios, 0.0).sum(axis=-1)
+    return np.asarray(total / np.maximum(known, 1))

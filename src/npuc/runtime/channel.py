@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from threading import Condition
+from threading import Condition, Lock
 from time import monotonic
 from typing import Generic, TypeVar
 
@@ -27,7 +27,9 @@ class Channel(Generic[T]):
         """Dictionaries keep their order: the first client is the next one."""
         self._count = 0
         self._closed = False
-        self._changed = Condition()
+        self._lock = Lock()
+        # Who waits for an item and who waits for room: one of them is woken for each, not all.
+        self._filled, self._freed = Condition(self._lock), Condition(self._lock)
 
     def __len__(self) -> int:
         return self._count
@@ -35,31 +37,31 @@ class Channel(Generic[T]):
     def put(self, item: T, client: str = "", timeout: float | None = None) -> None:
         """Append; waits for room, `Full` after `timeout` seconds, `Closed` if nobody will ever take it."""
         end = None if timeout is None else monotonic() + timeout
-        with self._changed:
+        with self._lock:
             while self._count >= self._limit and not self._closed:
                 left = None if end is None else end - monotonic()
                 if left is not None and left <= 0:
                     raise Full
-                self._changed.wait(left)
+                self._freed.wait(left)
             if self._closed:
                 raise Closed
             self._lines.setdefault(client, deque()).append(item)
             self._count += 1
-            self._changed.notify_all()
+            self._filled.notify()
 
     def put_back(self, item: T, client: str = "") -> None:
         """In front of all others, whatever the limit; also into a closed channel, as long as it is worked off."""
-        with self._changed:
+        with self._lock:
             line = self._lines.pop(client, deque())
             line.appendleft(item)
             self._lines = {client: line, **self._lines}
             self._count += 1
-            self._changed.notify_all()
+            self._filled.notify()
 
     def take(self) -> T:
         """The next item; waits for one, `Closed` when there will be none."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._count or self._closed)
+        with self._lock:
+            self._filled.wait_for(lambda: self._count or self._closed)
             if not self._count:
                 raise Closed
             client, line = next(iter(self._lines.items()))
@@ -68,20 +70,21 @@ class Channel(Generic[T]):
             if line:
                 self._lines[client] = line  # its next turn comes after all others
             self._count -= 1
-            self._changed.notify_all()
+            self._freed.notify()
             return item
 
     def close(self) -> None:
         """Take nothing more; what is in it can still be taken."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            self._filled.notify_all()
+            self._freed.notify_all()
 
     def drain(self) -> list[T]:
         """Take out all that is left."""
-        with self._changed:
+        with self._lock:
             left = [item for line in self._lines.values() for item in line]
             self._lines.clear()
             self._count = 0
-            self._changed.notify_all()
+            self._freed.notify_all()
             return left

@@ -50,7 +50,7 @@ class Crew:
         except Full:
             raise QueueFullError(f"no room in the queue after {timeout:g} s", where=self._name) from None
         except Closed:
-            raise self._aborted or self._shut() from None
+            raise self._aborted or ShutdownError("it is closed", where=self._name) from None
         record.level(self._title, len(self._queue))
 
     def put_back(self, job: Job) -> None:

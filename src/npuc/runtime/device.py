@@ -84,6 +84,11 @@ def device_names() -> list[str]:
 def open_device(device: str | Device) -> Device:
     """A device by its name; a device is returned as it is."""
     if not isinstance(device, str):
+        if not isinstance(device, Device):
+            raise UsageError(
+                f"{device!r} is neither the name of a device nor a device",
+                fix="Give one of either kind; npuc.runtime.Pool takes several",
+            )
         return device
     with _lock:
         factory = _registered.get(device)

@@ -56,7 +56,10 @@ def _array(value: Any, port: Port, ports: Ports, pictures: Mapping[str, Preproce
         isinstance(value, list | tuple) and value and all(_is_picture(one, info, pictures) for one in value)
     ):
         return _pictures(value, info, pictures, raw)
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InputDataError(f"input '{info.name}' is no array: {error}") from error
     if array.dtype != info.dtype:
         casting = "same_kind" if info.dtype.kind in "fV" else "safe"
         if array.dtype.kind not in "biuf" or not np.can_cast(array.dtype, info.dtype, casting):  # type: ignore[arg-type]
@@ -148,6 +151,8 @@ def rows_for(array: Array, chunk: Chunk, batch: int) -> Array:
 
 def check_outputs(outputs: Mapping[str, Array], ports: Sequence[Port], rows: int | None) -> None:
     """Arrays that a caller gives for outputs fit them."""
+    if not isinstance(outputs, Mapping):
+        raise InputDataError("outputs are given by name", fix="Write {'" + ports[0].info.name + "': array}")
     known = {port.info.name: port.info for port in ports}
     for name, array in outputs.items():
         if name not in known:
@@ -155,8 +160,9 @@ def check_outputs(outputs: Mapping[str, Array], ports: Sequence[Port], rows: int
         info = known[name]
         shape = info.shape if rows is None else (rows, *info.shape[1:])
         if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != info.dtype:
+            given = f"{array.dtype.name} of {list(array.shape)}" if isinstance(array, np.ndarray) else "none"
             raise InputDataError(
-                f"the array for output '{name}' has to be {info.dtype.name} of {list(shape)}"
+                f"the array for output '{name}' has to be {info.dtype.name} of {list(shape)}, and is {given}"
             )
         if not array.flags.writeable:
             raise InputDataError(f"the array for output '{name}' cannot be written")

@@ -50,6 +50,11 @@ class Pipeline:
         if not stages:
             raise UsageError("a pipeline needs a stage")
         for stage in stages:
+            if not isinstance(stage, Stage) or not callable(stage.function):
+                raise UsageError(
+                    f"{stage!r} is no stage of a pipeline",
+                    fix="A stage is Stage(f), with a function f of one item",
+                )
             if stage.workers < 1 or stage.depth < 1:
                 raise UsageError("a stage needs a worker and a place to wait", where=f"stage '{stage.title}'")
         self._stages = stages

@@ -14,16 +14,18 @@ import numpy as np
 from npuc.codegen.file import load_compiled
 from npuc.codegen.program import CompiledModel
 from npuc.errors import DeviceError, UsageError
+from npuc.runtime.counts import check_counts
 from npuc.runtime.crew import Crew
 from npuc.runtime.device import Device
 from npuc.runtime.job import Callback, Job
+from npuc.runtime.process import Resident, watch
 from npuc.runtime.runner import Runner
 from npuc.runtime.tensors import TensorInfo
 
 Array = np.ndarray[Any, Any]
 
 
-class Pool:
+class Pool(Resident):
     """Gives each job to the first device that is free.
 
     At most `limit` jobs wait. A job whose device fails is tried again up to `retries` times, before all others. A device
@@ -42,11 +44,16 @@ class Pool:
         retries: int = 0,
         failures: int = 3,
     ) -> None:
+        if isinstance(devices, str) or not isinstance(devices, Sequence):
+            raise UsageError(
+                f"a pool takes a list of devices, not {devices!r}", fix="Write [...] around a device"
+            )
         if not devices:
             raise UsageError("a pool needs a device")
-        for name, value, least in (("limit", limit, 1), ("retries", retries, 0), ("failures", failures, 1)):
-            if value < least:
-                raise UsageError(f"{name} is {value}, and must be at least {least}")
+        check_counts(
+            ("workers", workers, 1), ("limit", limit, 1), ("retries", retries, 0), ("failures", failures, 1),
+            threads=threads,
+        )  # fmt: skip
         if not isinstance(model, CompiledModel):
             model = load_compiled(model)
         self._runners: list[Runner] = []
@@ -56,14 +63,13 @@ class Pool:
         except BaseException:
             self._close_runners(0)
             raise
-        self._retries, self._most = retries, failures
-        self._lock = Lock()
+        self._limit, self._retries, self._most = limit, retries, failures
+        self._workers, self._where = workers, f"the pool of '{model.name}'"
         self._failures = [0] * len(self._runners)
         """Of each device in a row."""
-        self._crew = Crew(limit, f"the pool of '{model.name}'")
-        for number, runner in enumerate(self._runners):
-            for _ in range(workers):
-                self._crew.hire(runner.device, partial(self._work, number))
+        self._closed = self._hired = False
+        self._start_anew()
+        watch(self)
 
     @property
     def input_tensors(self) -> tuple[TensorInfo, ...]:
@@ -100,6 +106,10 @@ class Pool:
     ) -> Job:
         """Queue a job, as `Runner.execute_async` does; `QueueFullError` if there is no room within `timeout` seconds."""
         job = Job(inputs, outputs, callback)
+        with self._lock:
+            if not self._hired and not self._closed:
+                self._hired = True
+                self._hire()
         self._crew.submit(job, client, timeout)
         return job
 
@@ -115,6 +125,8 @@ class Pool:
 
     def close(self, *, wait: bool = True, timeout: float | None = None) -> None:
         """As `Runner.close`, for all devices."""
+        with self._lock:
+            self._closed = True
         idle = self._crew.close(wait, timeout)
         self._close_runners(timeout if idle else 0)
 
@@ -125,6 +137,19 @@ class Pool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close(wait=kind is None)
+
+    def _start_anew(self) -> None:
+        """Without workers, which are hired for the first job."""
+        self._lock = Lock()
+        self._crew = Crew(self._limit, self._where)
+        self._hired = False
+        if self._closed:
+            self.close()
+
+    def _hire(self) -> None:
+        for number, runner in enumerate(self._runners):
+            for _ in range(self._workers):
+                self._crew.hire(runner.device, partial(self._work, number))
 
     def _close_runners(self, timeout: float | None) -> None:
         for runner in self._runners:

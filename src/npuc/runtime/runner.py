@@ -13,14 +13,16 @@ import numpy as np
 
 from npuc.codegen.file import load_compiled, open_compiled
 from npuc.codegen.program import CompiledModel
-from npuc.errors import DeviceError, UsageError
+from npuc.errors import DeviceError
 from npuc.runtime import record
 from npuc.runtime.context import Context
+from npuc.runtime.counts import check_counts
 from npuc.runtime.crew import Crew
 from npuc.runtime.device import Device, open_device
 from npuc.runtime.host import HostModels
 from npuc.runtime.inputs import arrays_of, check_outputs, chunks_of, pictures_of, rows_for, rows_of
 from npuc.runtime.job import Callback, Job
+from npuc.runtime.process import Resident, watch
 from npuc.runtime.share import Share
 from npuc.runtime.tensors import TensorInfo, ports_of
 
@@ -30,7 +32,7 @@ QUEUE = 1024
 """Jobs of `execute_async` that may wait in a runner."""
 
 
-class Runner:
+class Runner(Resident):
     """Runs a compiled model on a device; any number of threads may use it.
 
     `device` is a name or a `Device`. `raw` takes and gives the integers of the NPU instead of reals. `workers` is how many
@@ -54,12 +56,9 @@ class Runner:
         verify: bool = True,
     ) -> None:
         self._workers = min(4, os.cpu_count() or 1) if workers is None else workers
-        for name, value in (("workers", self._workers), ("threads", threads), ("queue", queue)):
-            if value < 1:
-                raise UsageError(f"{name} is {value}, and must be at least 1")
+        check_counts(("workers", self._workers, 1), ("queue", queue, 1), threads=threads)
         self._prove: Callable[[], None] | None = None
         """Compares the weights with their checksums; None once they have been."""
-        self._proving = Lock()
         if isinstance(model, CompiledModel):
             pass
         elif verify:
@@ -71,19 +70,11 @@ class Runner:
         self._ports = ports_of(model, raw)
         self._pictures = pictures_of(model)
         self._device = open_device(device)
-        self._owned = isinstance(device, str)
-        host = HostModels(model, threads)
-        where = f"the runner of '{model.name}'"
-        self._contexts: Share[Context] = Share(
-            lambda: Context(self.model, self._ports, self._device, host, threads),
-            Context.close,
-            self._workers,
-            where,
-        )
-        self._crew = Crew(queue, where)
-        self._hired = 0
+        self._threads, self._queue = threads, queue
         self._closed = False
-        self._lock = Lock()
+        self._start_anew()
+        self._owned = isinstance(device, str)
+        watch(self)
 
     @property
     def model(self) -> CompiledModel:
@@ -167,6 +158,23 @@ class Runner:
     ) -> None:
         self.close(wait=kind is None)
 
+    def _start_anew(self) -> None:
+        """Without workers and contexts, which are made when they are needed; a device is its opener's."""
+        self._owned = False
+        host = HostModels(self._model, self._threads)
+        where = f"the runner of '{self._model.name}'"
+        self._proving, self._lock = Lock(), Lock()
+        self._contexts: Share[Context] = Share(
+            lambda: Context(self.model, self._ports, self._device, host, self._threads),
+            Context.close,
+            self._workers,
+            where,
+        )
+        self._crew = Crew(self._queue, where)
+        self._hired = 0
+        if self._closed:
+            self.close()
+
     def _work(self, job: Job) -> bool:
         try:
             job._end(*self._run(job.inputs, job.outputs))
@@ -182,7 +190,7 @@ class Runner:
     def _run(self, inputs: Any, outputs: Mapping[str, Array] | None) -> tuple[dict[str, Array], int | None]:
         arrays = self._arrays(inputs)
         rows = rows_of(arrays, self._ports)
-        outputs = outputs or {}
+        outputs = {} if outputs is None else outputs
         check_outputs(outputs, self._ports.outputs, rows)
         context = self._contexts.take()
         try:

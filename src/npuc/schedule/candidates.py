@@ -63,7 +63,7 @@ def layer_key(layer: Layer, cutter: Cutter) -> str:
     form = [
         layer.kind,
         [
-            [tensor.shape, tensor.dtype, tensor.view_of is not None, tensor.storage.shape]
+            [tensor.shape, tensor.order, tensor.dtype, tensor.view_of is not None, tensor.storage.shape]
             for tensor in (*layer.inputs, *layer.outputs)
         ],
         [layer.granule, layer.channels, layer.channel_step, layer.in_place, layer.need is None, layer.sums],

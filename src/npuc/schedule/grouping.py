@@ -1,61 +1,26 @@
 """Which layers form a group, in how many tiles: dynamic programming over cuts.
 
 A layer whose operands, result and constants fit local memory runs whole, and its result stays: that moves the least and
-computes nothing twice. Layers that do not fit are cut into tiles of rows, and several in a row form a group, so that what
-is between them never leaves local memory; rows at the seams of tiles are computed twice. The cost of a group is the cycles
-of its engines plus a weight times those of its transfers; a cut is in one of two states: what crosses it is in local memory,
-or in DRAM.
+computes nothing twice. Layers that do not fit are cut into tiles of rows, and several in a row form a group (`tiles.py`). The
+cost of a group is the cycles of its engines plus a weight times those of its transfers; a cut is in one of two states: what
+crosses it is in local memory, or in DRAM.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import inf
 
 from npuc.schedule.candidates import Candidates, Tiling, layer_key, row_key
 from npuc.schedule.decisions import Decisions, Group
-from npuc.schedule.layers import Layer, Rows, Tensor, aligned
+from npuc.schedule.layers import Layer, aligned
 from npuc.schedule.moves import copies_of
-from npuc.schedule.network import Network
-from npuc.schedule.pieces import Cutter
 from npuc.schedule.pins import NOTHING, Pins
+from npuc.schedule.tiles import TILES, Tiles
 
 _LONGEST = 24
 """Layers of a group at most."""
-_TILES = (
-    2,
-    3,
-    4,
-    5,
-    6,
-    7,
-    8,
-    10,
-    12,
-    14,
-    16,
-    20,
-    24,
-    28,
-    32,
-    40,
-    48,
-    56,
-    64,
-    80,
-    96,
-    112,
-    128,
-    160,
-    192,
-    256,
-    320,
-    512,
-    1024,
-)
 
 
 class DoesNotFit(Exception):
@@ -68,81 +33,16 @@ class DoesNotFit(Exception):
 
 
 @dataclass
-class Grouping:
+class Grouping(Tiles):
     """The search for one network on one machine."""
 
-    network: Network
-    cutter: Cutter
-    capacity: int
-    """Bytes that tensors and constants may take."""
     transfer_weight: float = 1.0
-    far: int = 0
     pins: Pins = NOTHING
     candidates: Candidates = field(default_factory=Candidates)
-    _keys: dict[Layer, str] = field(default_factory=dict)
-    _on_chip: dict[int, list[Tensor]] = field(default_factory=dict)
-    _sizes: dict[Layer, int] = field(default_factory=dict)
-    _pairs: dict[Layer, int] = field(default_factory=dict)
-    _loaded: dict[Layer, int] = field(default_factory=dict)
-    _rows: dict[tuple[int, int, int, int], dict[Tensor, Rows] | None] = field(default_factory=dict)
-
-    @cached_property
-    def uses(self) -> dict[Tensor, list[int]]:
-        """Storage to the layers that read it."""
-        found: dict[Tensor, list[int]] = {}
-        for index, layer in enumerate(self.network.layers):
-            for tensor in layer.inputs:
-                readers = found.setdefault(tensor.storage, [])
-                if not readers or readers[-1] != index:
-                    readers.append(index)
-        return found
-
-    @cached_property
-    def made(self) -> dict[Tensor, int]:
-        """Storage to the layer that makes it; -1 for inputs."""
-        found = {tensor.storage: -1 for tensor in self.network.inputs}
-        for index, layer in enumerate(self.network.layers):
-            found.update({tensor: index for tensor in layer.outputs})
-        return found
-
-    @cached_property
-    def last_use(self) -> dict[Tensor, int]:
-        """Storage to the last layer that reads it; results are read after all layers."""
-        found = {tensor: max(self.uses.get(tensor, [-1])) for tensor in self.made}
-        return {**found, **{tensor.storage: len(self.network.layers) for tensor in self.network.outputs}}
-
-    @cached_property
-    def crossing(self) -> list[list[Tensor]]:
-        """For each cut (before layer i), the tensors that were made before and are read after."""
-        count = len(self.network.layers)
-        cuts: list[list[Tensor]] = [[] for _ in range(count + 1)]
-        for tensor, at in self.made.items():
-            last = max(self.uses.get(tensor, [at]), default=at)
-            for cut in range(at + 1, last + 1):
-                cuts[cut].append(tensor)
-        return cuts
-
-    def is_far(self, tensor: Tensor, cut: int) -> bool:
-        """Whether a tensor that crosses a cut is in DRAM there because it is not needed soon."""
-        if not self.far:
-            return False
-        following = next((use for use in self.uses.get(tensor, ()) if use >= cut), cut)
-        previous = max([self.made[tensor], *(use for use in self.uses.get(tensor, ()) if use < cut)])
-        return following - previous > self.far
-
-    def on_chip(self, cut: int) -> list[Tensor]:
-        """What is in local memory at a cut whose tensors stay there."""
-        if cut not in self._on_chip:
-            self._on_chip[cut] = [tensor for tensor in self.crossing[cut] if not self.is_far(tensor, cut)]
-        return self._on_chip[cut]
+    _keys: dict[Layer, str] = field(default_factory=dict, init=False)
+    _loaded: dict[Layer, int] = field(default_factory=dict, init=False)
 
     # Costs
-
-    def constants_of(self, layer: Layer) -> int:
-        """Bytes of all constants of a layer."""
-        if layer not in self._sizes:
-            self._sizes[layer] = layer.constant_size((0, layer.channels))
-        return self._sizes[layer]
 
     def loaded_constants(self, layer: Layer) -> int:
         """Bytes that the constants of a layer take of the DRAM channel: of compressed ones those that are stored, and no
@@ -155,19 +55,6 @@ class Grouping:
             stored = self.network.stored.size(layer, (0, layer.channels))
             self._loaded[layer] = max(stored, int(waits))
         return self._loaded[layer]
-
-    def _chunks(self, layer: Layer) -> int:
-        """Bytes of constants that have to be there at once: the piece at work and the next."""
-        if layer not in self._pairs:
-            self._pairs[layer] = self._pair(layer)
-        return self._pairs[layer]
-
-    def _pair(self, layer: Layer) -> int:
-        total = self.constants_of(layer)
-        cuts = self.cutter.channel_cuts(layer)
-        if len(cuts) == 1:
-            return total
-        return min(total, 2 * layer.constant_size(cuts[0]))
 
     def whole_memory(self, index: int, resident_in: bool, resident_out: bool) -> int:
         """Bytes that a layer needs to run whole."""
@@ -191,12 +78,7 @@ class Grouping:
         for operand in layer.in_place[:1]:
             if self.dies(layer.inputs[operand].storage, index):
                 size -= aligned(layer.outputs[0].size)
-        return size + self._chunks(layer) + layer.scratch(self.cutter.whole(layer))
-
-    def dies(self, tensor: Tensor, index: int) -> bool:
-        """Whether nothing needs a tensor after a layer."""
-        outputs = {out.storage for out in self.network.outputs}
-        return tensor not in outputs and max(self.uses[tensor]) == index and self.made[tensor] >= 0
+        return size + self.chunks(layer) + layer.scratch(self.cutter.whole(layer))
 
     def moved_bytes(self, first: int, last: int, resident_in: bool, resident_out: bool) -> tuple[int, int]:
         """Bytes loaded once and bytes stored of the tensors around a group."""
@@ -212,11 +94,10 @@ class Grouping:
                 if not resident_in or self.made[storage] < 0 or self.is_far(storage, first):
                     loads += storage.size
         stores = 0
-        outputs = {out.storage for out in self.network.outputs}
         for index in inside:
             for tensor in self.network.layers[index].outputs:
-                crosses = any(use >= last for use in self.uses.get(tensor, ()))
-                if tensor in outputs or (crosses and (not resident_out or self.is_far(tensor, last))):
+                stays = tensor not in self.results and resident_out and not self.is_far(tensor, last)
+                if self.last_use[tensor] >= last and not stays:
                     stores += tensor.size
         return loads, stores
 
@@ -240,85 +121,6 @@ class Grouping:
             return inf
         return 4 * self.transfer_weight * self.transfer(layer.outputs[0].size)
 
-    def tile_rows(self, first: int, last: int, tiles: int, tile: int) -> dict[Tensor, Rows] | None:
-        """The rows of every tensor of a group that one tile computes or reads; None if it cannot be cut."""
-        key = (first, last, tiles, tile)
-        if key not in self._rows:
-            self._rows[key] = self._tile_rows(*key)
-        return self._rows[key]
-
-    def _tile_rows(self, first: int, last: int, tiles: int, tile: int) -> dict[Tensor, Rows] | None:
-        layers = self.network.layers
-        rows: dict[Tensor, Rows] = {}
-        outputs = {out.storage for out in self.network.outputs}
-        for index in range(last - 1, first - 1, -1):
-            layer = layers[index]
-            if layer.need is None or len(layer.outputs) != 1:
-                return None
-            y = layer.outputs[0]
-            wanted = rows.get(y)
-            if y in outputs or any(use >= last for use in self.uses.get(y, ())):
-                if y.rows < tiles:
-                    return None
-                own = y.rows * tile // tiles, y.rows * (tile + 1) // tiles
-                wanted = own if wanted is None else (min(own[0], wanted[0]), max(own[1], wanted[1]))
-            if wanted is None:
-                return None
-            wanted = self.cutter.expanded(layer, wanted)
-            rows[y] = wanted
-            for need, tensor in zip(self.cutter.needs(layer, wanted), layer.inputs, strict=True):
-                storage = tensor.storage
-                if storage.rows == 1 or tensor.view_of is not None:
-                    if self.made[storage] >= first:
-                        return None
-                    need = (0, storage.rows)
-                before = rows.get(storage)
-                rows[storage] = need if before is None else (min(before[0], need[0]), max(before[1], need[1]))
-        return rows
-
-    def tiled_memory(
-        self, first: int, last: int, tiles: int, resident_in: bool, resident_out: bool, resident_weights: bool
-    ) -> float:
-        """Bytes that a group of tiles needs; infinite if it cannot be cut so."""
-        layers = self.network.layers
-        rows = self.tile_rows(first, last, tiles, _tallest(layers[last - 1].outputs[0].rows, tiles))
-        if rows is None:
-            return inf
-        held = set()
-        if resident_in:
-            held |= set(self.on_chip(first))
-        if resident_out:
-            held |= set(self.on_chip(last))
-        fixed = sum(aligned(tensor.size) for tensor in held)
-        constants = [self.constants_of(layers[i]) for i in range(first, last)]
-        fixed += sum(constants) if resident_weights else 2 * max(map(self._chunks, layers[first:last]))
-        live: dict[Tensor, int] = {}
-        for tensor, (low, high) in rows.items():
-            if tensor not in held:
-                live[tensor] = aligned((high - low) * tensor.row_size)
-        most = now = 0
-        outputs = {out.storage for out in self.network.outputs}
-        for tensor, size in live.items():
-            if self.made[tensor] < first:
-                now += 2 * size  # the next tile's rows are on their way
-        for index in range(first, last):
-            layer = layers[index]
-            now += live.get(layer.outputs[0], 0)
-            most = max(most, now + layer.scratch(rows[layer.outputs[0]]))
-            for tensor in {tensor.storage for tensor in layer.inputs}:
-                ends = max(use for use in self.uses[tensor] if use < last) == index
-                if (
-                    tensor in live
-                    and self.made[tensor] >= first
-                    and ends
-                    and not self._leaves(tensor, last, outputs)
-                ):
-                    now -= live[tensor]
-        return fixed + most
-
-    def _leaves(self, tensor: Tensor, last: int, outputs: set[Tensor]) -> bool:
-        return tensor in outputs or any(use >= last for use in self.uses.get(tensor, ()))
-
     def tiled_cost(
         self, first: int, last: int, resident_in: bool, resident_out: bool
     ) -> tuple[float, Group | None]:
@@ -326,10 +128,11 @@ class Grouping:
         best: tuple[float, Group | None] = (inf, None)
         layers = self.network.layers
         limit = max((layer.outputs[0].rows for layer in layers[first:last]), default=1)
+        row = self._key(first, last, resident_in, resident_out)
         for resident_weights in (True, False):
-            key = self._key(first, last, resident_in, resident_out, resident_weights)
+            key = f"{row}{'+' if resident_weights else '-'}"
             if key not in self.candidates.known:
-                tiles = self._fewest_tiles(first, last, limit, resident_in, resident_out, resident_weights)
+                tiles = self.fewest_tiles(first, last, limit, resident_in, resident_out, resident_weights)
                 found = None if tiles is None else Tiling(tiles, *self.tile_sums(first, last, tiles))
                 self.candidates.add(key, found)
             tiling = self.candidates.known[key]
@@ -341,8 +144,8 @@ class Grouping:
                 best = cost, group
         return best
 
-    def _key(self, first: int, last: int, into: bool, out: bool, resident_weights: bool) -> str:
-        """The name of a candidate: what its tiles, cycles and loads follow from."""
+    def _key(self, first: int, last: int, into: bool, out: bool) -> str:
+        """The name of a candidate, with resident weights or without: what its tiles, cycles and loads follow from."""
         layers = self.network.layers[first:last]
         for layer in layers:
             if layer not in self._keys:
@@ -354,42 +157,46 @@ class Grouping:
             for tensor in storages
         }
         taken = sum(aligned(tensor.size) for tensor in held)
-        rest = (self.capacity, self.cutter.choices, taken, resident_weights)
+        rest = (self.capacity, self.cutter.choices, taken)
         return row_key(((layer, self._keys[layer]) for layer in layers), facts, rest)
 
-    def _fewest_tiles(
-        self, first: int, last: int, limit: int, resident_in: bool, resident_out: bool, resident_weights: bool
-    ) -> int | None:
-        """The fewest tiles that fit: the more there are, the less memory they take."""
-        # The last resort is a row at a time, of the tallest result or of one of the others.
-        rows = {layer.outputs[0].rows for layer in self.network.layers[first:last]}
-        counts = sorted({*(count for count in _TILES if count <= limit), *rows} - {0, 1})
+    def _pinned_cost(self, group: Group, into: bool, out: bool) -> float:
+        """The cost of a group as it is; infinite if it does not fit."""
+        if group.moved:
+            return inf if into or out else self.moved_cost(group.first)
+        if group.tiles == 1:
+            return self.whole_cost(group.first, into, out)
+        need = self.tiled_memory(group.first, group.last, group.tiles, into, out, group.resident_weights)
+        if need > self.capacity:
+            return inf
+        tiling = Tiling(group.tiles, *self.tile_sums(group.first, group.last, group.tiles))
+        return self._tiles_cost(group, into, out, tiling)
 
-        def fits(count: int) -> bool:
-            need = self.tiled_memory(first, last, count, resident_in, resident_out, resident_weights)
-            return need <= self.capacity
+    def _tiles_cost(self, group: Group, into: bool, out: bool, tiling: Tiling) -> float:
+        """The cost of a group of tiles that fits."""
+        loads, stores = self.moved_bytes(group.first, group.last, into, out)
+        constants = sum(map(self.loaded_constants, self.network.layers[group.first : group.last]))
+        moved = stores + constants * (1 if group.resident_weights else group.tiles)
+        loaded = tiling.loaded if loads else 0
+        return tiling.cycles + self.transfer_weight * self.transfer(moved + loaded)
 
-        while counts and self.tile_rows(first, last, counts[-1], counts[-1] // 2) is None:
-            counts.pop()
-        if not counts or not fits(counts[-1]):
-            return None
-        return counts[bisect_left(counts, True, key=fits)]
-
-    def tile_sums(self, first: int, last: int, tiles: int) -> tuple[float, float]:
-        """Cycles of the engines over all tiles, and bytes of operands loaded for them."""
-        cycles = loaded = 0.0
-        for tile, weight in (
-            ((0, 1), (tiles // 2, tiles - 2), (tiles - 1, 1)) if tiles > 2 else ((0, 1), (1, 1))
-        ):
-            rows = self.tile_rows(first, last, tiles, tile)
-            assert rows is not None
-            for index in range(first, last):
-                layer = self.network.layers[index]
-                cycles += weight * self.cutter.cycles(layer, rows[layer.outputs[0]])
-            for tensor, (low, high) in rows.items():
-                if self.made[tensor] < first:
-                    loaded += weight * (high - low) * tensor.row_size
-        return cycles, loaded
+    def overlap(self, first: int, last: int, tiles: int) -> float:
+        """The work that tiles do more than once, as a part of that of the layers."""
+        if self.pins.max_halo == inf:
+            return 0.0
+        work = more = 0.0
+        for index in range(first, last):
+            layer = self.network.layers[index]
+            y = layer.outputs[0]
+            made = 0
+            for tile in range(tiles):
+                rows = self.tile_rows(first, last, tiles, tile)
+                assert rows is not None
+                made += rows[y][1] - rows[y][0]
+            cycles = self.cutter.cycles(layer, self.cutter.whole(layer))
+            work += cycles
+            more += cycles * (made / y.rows - 1)
+        return more / work
 
     # The search
 
@@ -471,44 +278,6 @@ class Grouping:
             if moved < inf:
                 yield moved, Group(start, end, moved=True)
 
-    def _pinned_cost(self, group: Group, into: bool, out: bool) -> float:
-        """The cost of a group as it is; infinite if it does not fit."""
-        if group.moved:
-            return inf if into or out else self.moved_cost(group.first)
-        if group.tiles == 1:
-            return self.whole_cost(group.first, into, out)
-        need = self.tiled_memory(group.first, group.last, group.tiles, into, out, group.resident_weights)
-        if need > self.capacity:
-            return inf
-        tiling = Tiling(group.tiles, *self.tile_sums(group.first, group.last, group.tiles))
-        return self._tiles_cost(group, into, out, tiling)
-
-    def _tiles_cost(self, group: Group, into: bool, out: bool, tiling: Tiling) -> float:
-        """The cost of a group of tiles that fits."""
-        loads, stores = self.moved_bytes(group.first, group.last, into, out)
-        constants = sum(map(self.loaded_constants, self.network.layers[group.first : group.last]))
-        moved = stores + constants * (1 if group.resident_weights else group.tiles)
-        loaded = tiling.loaded if loads else 0
-        return tiling.cycles + self.transfer_weight * self.transfer(moved + loaded)
-
-    def overlap(self, first: int, last: int, tiles: int) -> float:
-        """The work that tiles do more than once, as a part of that of the layers."""
-        if self.pins.max_halo == inf:
-            return 0.0
-        work = more = 0.0
-        for index in range(first, last):
-            layer = self.network.layers[index]
-            y = layer.outputs[0]
-            made = 0
-            for tile in range(tiles):
-                rows = self.tile_rows(first, last, tiles, tile)
-                assert rows is not None
-                made += rows[y][1] - rows[y][0]
-            cycles = self.cutter.cycles(layer, self.cutter.whole(layer))
-            work += cycles
-            more += cycles * (made / y.rows - 1)
-        return more / work
-
     def blame(self) -> DoesNotFit:
         """The layer that cannot be cut finely enough."""
         worst = None
@@ -518,7 +287,7 @@ class Grouping:
                 continue
             if layer.need is not None:
                 rows = layer.outputs[0].rows
-                tiles = max((count for count in (*_TILES, rows) if 1 < count <= rows), default=0)
+                tiles = max((count for count in (*TILES, rows) if 1 < count <= rows), default=0)
                 if tiles:
                     need = min(need, self.tiled_memory(index, index + 1, tiles, False, False, False))
             if need > self.capacity:
@@ -527,12 +296,6 @@ class Grouping:
                 worst = (need, layer)
         assert worst is not None
         return DoesNotFit(worst[1], int(worst[0]))
-
-
-def _tallest(rows: int, tiles: int) -> int:
-    """A tile in the middle with as many rows as any."""
-    near = range(tiles // 2, min(tiles // 2 + tiles, tiles)) if tiles > 2 else range(tiles)
-    return max(near, key=lambda tile: (rows * (tile + 1) // tiles - rows * tile // tiles, -tile))
 
 
 def layer_by_layer(grouping: Grouping) -> Decisions:

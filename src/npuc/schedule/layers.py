@@ -38,6 +38,8 @@ class Tensor:
     zero_point: int = 0
     view_of: Tensor | None = None
     """The tensor whose bytes it shows under another shape."""
+    matrices: bool = False
+    """Of rank 4, but a batch of matrices: it lies in the order of its axes, as other ranks do."""
 
     @cached_property
     def storage(self) -> Tensor:
@@ -45,9 +47,14 @@ class Tensor:
         return self if self.view_of is None else self.view_of.storage
 
     @cached_property
+    def channels_last(self) -> bool:
+        """Whether it lies as pictures do."""
+        return len(self.shape) == 4 and not self.matrices
+
+    @cached_property
     def order(self) -> tuple[int, ...]:
         """The axes of the shape from the outermost in memory to the innermost."""
-        return (0, 2, 3, 1) if len(self.shape) == 4 else tuple(range(len(self.shape)))
+        return (0, 2, 3, 1) if self.channels_last else tuple(range(len(self.shape)))
 
     @property
     def memory_shape(self) -> tuple[int, ...]:
@@ -57,12 +64,12 @@ class Tensor:
     @property
     def is_picture(self) -> bool:
         """Whether its rows are those of one picture."""
-        return len(self.shape) == 4 and self.shape[0] == 1
+        return self.channels_last and self.shape[0] == 1
 
     @cached_property
     def rows(self) -> int:
-        """How many rows it can be cut into: those of all pictures, or all but the last axis of other ranks than 4."""
-        return self.shape[0] * self.shape[2] if len(self.shape) == 4 else prod(self.shape[:-1])
+        """How many rows it can be cut into: those of all pictures, or all but the last axis of what is no picture."""
+        return self.shape[0] * self.shape[2] if self.channels_last else prod(self.shape[:-1])
 
     @cached_property
     def size(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,14 @@ from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import quant_of
 from npuc.schedule.compression import StoredConstants
 from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, Tensor, layout
+from npuc.schedule.matrices import batches_of_matrices
 from npuc.schedule.rules import NotHere, find_rule
 from npuc.schedule.rules.common import DTYPES
 from npuc.schedule.views import views_of
 
 Array = np.ndarray[Any, Any]
+_PIECES = 1024
+"""Pieces of a layer whose instructions and operands are remembered."""
 
 
 @dataclass(frozen=True)
@@ -77,21 +80,26 @@ def build_network(
     tensors: dict[Value, Tensor] = {}
     wanted = list(outputs)
 
+    ops, given = list(ops), list(inputs)
+    matrices = batches_of_matrices(ops, graph, {*given, *wanted})
+
+    def fresh(value: Value) -> Tensor:
+        one = tensor_of(value)
+        return replace(one, matrices=True) if value in matrices else one
+
     def tensor(value: Value) -> Tensor:
         if value not in tensors:
-            tensors[value] = tensor_of(value)
+            tensors[value] = fresh(value)
         return tensors[value]
 
-    ops = list(ops)
     inside = set(ops)
     layers: list[Layer] = []
     made: dict[Value, int] = {}
     kept = set(wanted)
-    given = list(inputs)
     for op in ops:
         if all(value in tensors for value in op.results):
             continue  # a view, with the op before
-        if views := views_of(op, inside, given, kept, tensor, tensor_of):
+        if views := views_of(op, inside, given, kept, tensor, fresh):
             tensors.update(views)
             continue
         rule = find_rule(op)
@@ -109,6 +117,12 @@ def build_network(
         made.update(dict.fromkeys(op.results, len(layers)))
         layers.append(layer)
     assert inside
+    # A search asks for the same pieces over and over.
+    remembered = lru_cache(_PIECES)
+    layers = [
+        replace(layer, draft=remembered(layer.draft), need=layer.need and remembered(layer.need))
+        for layer in layers
+    ]
     return Network(tuple(layers), tuple(map(tensor, given)), tuple(map(tensor, wanted)), tensors)
 
 

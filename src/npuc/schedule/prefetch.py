@@ -9,7 +9,7 @@ can hold, and what it brings never takes the place of what the steps need.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -79,7 +79,9 @@ def place(work: Work, capacity: int, issues: Sequence[int] | None = None, bank: 
     """
     loaded = {load.buffer for load in work.loads if isinstance(load, Load)}
     made = [buffer for buffer in work.buffers if buffer.last >= 0 and buffer not in loaded]
-    addresses = _packed(made, {}, capacity)
+    if capacity not in work.made_at:
+        work.made_at[capacity] = _packed(made, {}, capacity)
+    addresses = dict(work.made_at[capacity])
     room = _Room(len(work.buffers), capacity)
     for buffer in made:
         room.take(buffer.first, buffer.last + 1, addresses[buffer], aligned(buffer.size), buffer.first)
@@ -144,30 +146,46 @@ class _Room:
 
     def earliest(self, low: int, high: int, end: int, size: int) -> tuple[int, int]:
         """The earliest start from `low` to `high` at which there is room until `end`, and the highest address."""
-        best = self._highest(high, end, size)
+        n = self.count
+        hit = ((self.starts[:n] < end) & (self.ends[:n] > low)).nonzero()[0]
+        order = hit[(-self.high[hit]).argsort(kind="stable")]
+        gaps = _Gaps(self.capacity, size, self.ends[order], self.low[order], self.high[order])
+        # The later the start, the fewer are in the way.
+        best = gaps.highest(low)
+        if best is not None:
+            return low, best
+        start, best = high, gaps.highest(high)
         if best is None:
             raise DoesNotPack
-        start = high
-        while low < start:  # the later the start, the fewer are in the way
+        low += 1
+        while low < start:
             middle = (low + start) // 2
-            address = self._highest(middle, end, size)
+            address = gaps.highest(middle)
             if address is None:
                 low = middle + 1
             else:
                 start, best = middle, address
         return start, best
 
-    def _highest(self, start: int, end: int, size: int) -> int | None:
-        n = self.count
-        hit = np.flatnonzero((self.starts[:n] < end) & (self.ends[:n] > start))
-        if not hit.size:
-            return (self.capacity - size) // BLOCK * BLOCK if size <= self.capacity else None
-        order = hit[np.argsort(-self.high[hit], kind="stable")]
-        top = self.capacity
-        floors = np.minimum.accumulate(self.low[order])
-        # The gap above each rectangle: from its top to the lowest floor of those that end higher.
-        ceilings = np.concatenate([[top], floors[:-1]])
-        gaps = np.flatnonzero(ceilings - self.high[order] >= size)
-        if gaps.size:
-            return int(ceilings[gaps[0]] - size) // BLOCK * BLOCK
-        return int(floors[-1] - size) // BLOCK * BLOCK if floors[-1] >= size else None
+
+class _Gaps(NamedTuple):
+    """The rectangles that may be in the way of one of `size` bytes, from the one that ends highest to the lowest."""
+
+    capacity: int
+    size: int
+    ends: Array
+    low: Array
+    high: Array
+
+    def highest(self, start: int) -> int | None:
+        """The highest address that is free from `start` on."""
+        here = self.ends > start
+        floors = np.minimum.accumulate(self.low[here])
+        # The gap above each rectangle: from its top to the lowest floor of those that end higher. The last is below all.
+        ceilings = np.empty(floors.size + 1, np.int64)
+        ceilings[0], ceilings[1:] = self.capacity, floors
+        room = ceilings.copy()
+        room[:-1] -= self.high[here]
+        fits = room >= self.size
+        at = int(fits.argmax())
+        return int(ceilings[at] - self.size) // BLOCK * BLOCK if fits[at] else None

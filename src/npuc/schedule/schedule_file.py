@@ -33,6 +33,7 @@ from pydantic import (
 
 from npuc.errors import ScheduleError
 from npuc.files import existing_file
+from npuc.plain_yaml import load_yaml
 from npuc.schedule.cost import Costs
 from npuc.schedule.decisions import Decisions, Group, Late, Placing, Settled
 from npuc.schedule.grouping import Grouping
@@ -120,8 +121,8 @@ class ScheduleFile(SubgraphEntry):
         if path.stat().st_size > _MAX_BYTES:
             raise ScheduleError("is too large for a schedule", where=str(path))
         try:
-            return ScheduleFile.model_validate(yaml.load(path.read_bytes(), _Loader) or {})
-        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+            return ScheduleFile.model_validate(load_yaml(path.read_bytes()) or {})
+        except yaml.YAMLError as error:
             raise ScheduleError(f"is not YAML: {' '.join(str(error).split())}", where=str(path)) from error
         except ValidationError as error:
             raise _invalid(error, str(path)) from error
@@ -166,15 +167,6 @@ class ScheduleFile(SubgraphEntry):
             _check_layers(entry.groups, [layer.name for layer in networks[name].layers], name)
         every = [layer.name for network in networks.values() for layer in network.layers]
         _check_layers(self.groups, every, None)
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML without aliases: what is short stays short."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases are not allowed in a schedule")
-        return super().compose_node(parent, index)
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,9 @@ class Work:
     stored: dict[Tensor, int] = field(default_factory=dict)
     """Tensor to the step behind its last store so far."""
 
+    made_at: dict[int, dict[Buffer, int]] = field(default_factory=dict)
+    """Bytes of memory to where the objects that steps make lie in it: that does not depend on when loads come."""
+
     def buffer(self, name: str, size: int, rows: Rows = (0, 0)) -> Buffer:
         """A new object in local memory."""
         made = Buffer(name, size, rows)

@@ -54,7 +54,8 @@ class Simulator:
         )
         if not self.handle:
             raise SimulationError("there is not enough memory for the machine's own", where=compiled.name)
-        weakref.finalize(self, calls.function("npuc_sim_destroy"), self.handle)
+        # At the end of a process a thread may still be inside; what it works on goes with the process.
+        weakref.finalize(self, calls.function("npuc_sim_destroy"), self.handle).atexit = False
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Execute all subgraphs in turn; raw arrays of logical shapes by the names of tensors."""

@@ -133,7 +133,7 @@ def _find(
         # The file is not on the search path itself, so it hides nothing.
         return _find(text)
     names = [file.name for file in available()]
-    hint = nearest(text, names)
+    hint = nearest(text.lower(), names)
     raise UnknownTargetError(
         f"there is no target '{text}'{hint}",
         fix=f"The targets are {', '.join(names)}; a file of your own is given by its path, like ./{text}.yaml",

@@ -11,6 +11,9 @@ import difflib
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from npuc.errors import PluginError
+from npuc.registries import add_once
+
 COMMON = {
     "n": "batch",
     "ic": "input channels",
@@ -200,11 +203,12 @@ OP_KINDS: Mapping[str, Mapping[str, str]] = MappingProxyType(_OP_KINDS)
 
 def add_op_kind(name: str, parameters: Mapping[str, str] | None = None) -> None:
     """Let target files speak of an op kind that a plugin brings, with parameters beside the common ones."""
-    if name in _OP_KINDS:
-        raise ValueError(f"there is an op kind '{name}' already")
-    if not name.isidentifier() or not all(key.isidentifier() for key in parameters or ()):
-        raise ValueError(f"op kinds and their parameters have names like 'hard_glu', not '{name}'")
-    _OP_KINDS[name] = COMMON | dict(parameters or {})
+    wrong = next((key for key in (name, *(parameters or ())) if not key.isidentifier()), None)
+    if wrong is not None:
+        raise PluginError(
+            f"an op kind or a parameter of one cannot be called '{wrong}'", fix="Use names like 'hard_glu'"
+        )
+    add_once(_OP_KINDS, [name], COMMON | dict(parameters or {}), "an op kind")
 
 
 MACHINE = MappingProxyType(

@@ -21,6 +21,7 @@ from npuc.ir.graph import Graph
 from npuc.ir.names import describe
 from npuc.ir.passes import Pass, register_pass
 from npuc.ir.top import Onnx
+from npuc.registries import add_once
 
 Claim = Callable[[Onnx, Graph], TopOp | None]
 """The op that stands for a custom op, made of its operands and `onnx_attributes`; or None to leave it."""
@@ -33,9 +34,8 @@ def claims(domain: str, *op_types: str) -> Callable[[Claim], Claim]:
     """Register what stands for the custom ops of a domain and some names."""
 
     def register(function: Claim) -> Claim:
-        for op_type in op_types:
-            assert (domain, op_type) not in CLAIMS, f"the op '{domain}:{op_type}' is claimed twice"
-            CLAIMS[domain, op_type] = function
+        keys = [(domain, op_type) for op_type in op_types]
+        add_once(CLAIMS, keys, function, "a claim on the custom op")
         return function
 
     return register

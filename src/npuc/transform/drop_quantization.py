@@ -95,7 +95,8 @@ def dequantize_constants(graph: Graph) -> dict[str, StoredConstant]:
             continue
         axis = op.axis % max(integers.ndim, 1)
         spread = [-1 if i == axis else 1 for i in range(integers.ndim)] if scale.size > 1 else []
-        steps = integers.astype(np.int64) - zero.astype(np.int64).reshape(spread)
+        wide: Any = np.int32 if max(integers.itemsize, zero.itemsize) < 4 else np.int64
+        steps = integers.astype(wide) - zero.astype(wide).reshape(spread)
         real = (steps.astype(np.float32) * scale.reshape(spread)).astype(np.float32)
         weight = graph.add_weight(value_name(op.y), real)
         graph.block.insert_op_before(weight, op)

@@ -31,6 +31,9 @@ from npuc.transform.patterns import size_of
 
 _SMALL = 1 << 20
 _GROWTH = 8
+_ALLOWED = 256 << 20
+"""Bytes of all results together, beside twice those of the weights: a long chain of ops on one constant is not followed to its
+end, for every link of it may be in memory at once."""
 
 
 @register_pass
@@ -61,16 +64,20 @@ class FoldConstants(Pass):
     def _constant_ops(self, graph: Graph) -> list[TopOp]:
         constant: set[SSAValue] = set()
         found: list[TopOp] = []
+        left = _ALLOWED
         for op in graph.ops:
             if isinstance(op, WeightOp):
                 constant.add(op.results[0])
+                left += 2 * _nbytes(op.results)
             elif (
                 isinstance(op, TopOp)
                 and all(value in constant for value in op.operands)
                 and self._may_fold(op)
+                and _nbytes(op.results) <= left
             ):
                 constant.update(op.results)
                 found.append(op)
+                left -= _nbytes(op.results)
         return found
 
     def _may_fold(self, op: TopOp) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 from npuc.ir import Graph
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import element_of, is_narrow_float, quant_of
+from npuc.registries import add_once
 
 Array = np.ndarray[Any, Any]
 Step = Callable[[list[Array]], list[Array]]
@@ -44,9 +45,8 @@ def handles(
     """
 
     def register(function: Handler) -> Handler:
+        add_once(_HANDLERS, ops, function, "what graph mode runs the op")
         for op in ops:
-            assert op not in _HANDLERS, f"two handlers for {op.name}"
-            _HANDLERS[op] = function
             if only_integer:
                 _ONLY_INTEGER.add(op)
             if floats is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from npuc.registries import add_once
+
 Handler = Callable[..., Any]
 HANDLERS: dict[type[Any], Handler] = {}
 """From the class of an op to `(op, *operands) -> tensor or tuple of tensors`; an absent operand is None."""
@@ -14,9 +16,7 @@ def handles(*kinds: type[Any]) -> Callable[[Handler], Handler]:
     """Decorator: this function computes these ops."""
 
     def register(function: Handler) -> Handler:
-        for kind in kinds:
-            assert kind not in HANDLERS, f"{kind.__name__} has two handlers"
-            HANDLERS[kind] = function
+        add_once(HANDLERS, kinds, function, "a torch form of the op")
         return function
 
     return register

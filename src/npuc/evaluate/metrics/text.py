@@ -59,7 +59,7 @@ class _Errors:
         return "".join(symbols[k] for k in kept)
 
 
-@metric("wer", task="text", unit="%")
+@metric("wer", task="text", unit="%", lower_is_better=True)
 @dataclass(frozen=True)
 class WordErrors(_Errors):
     """Wrong, missing and needless words over the words that were said."""
@@ -74,7 +74,7 @@ class WordErrors(_Errors):
         return {"WER": _rate(records, weights)}
 
 
-@metric("cer", task="text", unit="%")
+@metric("cer", task="text", unit="%", lower_is_better=True)
 @dataclass(frozen=True)
 class LetterErrors(_Errors):
     """Wrong, missing and needless letters over the letters that were said."""

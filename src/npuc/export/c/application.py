@@ -93,18 +93,26 @@ def _standalone(compiled: CompiledModel, file: bytes, sample: Sample) -> dict[st
 
 
 def _refuse_cpu(compiled: CompiledModel) -> None:
-    reasons = [
-        f"'{layer}' ({reason})"
-        for subgraph in compiled.subgraphs
-        if isinstance(subgraph, CpuSubgraph)
-        for layer, reason in (subgraph.reasons or {subgraph.name: "no reason is stated"}).items()
-    ]
-    if reasons:
-        raise ExportError(
-            f"the C runtime has no ONNX, and these layers run on the CPU: {', '.join(reasons)}",
-            where=compiled.name,
-            fix="Cut the network before them (npuc import --outputs), or choose a target that has them",
-        )
+    on_cpu = [one for one in compiled.subgraphs if isinstance(one, CpuSubgraph)]
+    if not on_cpu:
+        return
+    groups: dict[str, list[str]] = {}
+    for subgraph in on_cpu:
+        for layer, reason in (subgraph.reasons or {subgraph.name: "no reason is stated"}).items():
+            groups.setdefault(reason, []).append(f"'{layer}'")
+    count = sum(map(len, groups.values()))
+    words = "; ".join(f"{', '.join(layers)} ({reason})" for reason, layers in groups.items())
+    first = compiled.subgraphs.index(on_cpu[0])
+    if any(isinstance(one, NpuSubgraph) for one in compiled.subgraphs[first:]):
+        fix = "'npuc inspect' with the network and the target tells what brings such layers to the NPU"
+    else:
+        fix = "Cut the network before them (npuc import --outputs) and leave the rest to the application"
+    run = "1 layer runs" if count == 1 else f"{count} layers run"
+    raise ExportError(
+        f"the C runtime has no ONNX Runtime, and {run} there, on the CPU: {words}",
+        where=compiled.name,
+        fix=fix,
+    )
 
 
 def _take_sample(compiled: CompiledModel, interface: Graph, given: Mapping[str, Array] | None) -> Sample:

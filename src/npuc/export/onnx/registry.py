@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from npuc.errors import InternalError
+from npuc.errors import ExportError
 from npuc.export.onnx.emitter import Emitter
+from npuc.ir import layer_name
 from npuc.ir.definition import TopOp
+from npuc.registries import add_once
 
 Rule = Callable[[Any, Emitter], None]
 _RuleT = TypeVar("_RuleT", bound=Callable[..., None])
@@ -26,9 +28,7 @@ def exports(*kinds: type[TopOp]) -> Callable[[_RuleT], _RuleT]:
     """Decorator that makes a function the export rule of some ops."""
 
     def register(rule: _RuleT) -> _RuleT:
-        for kind in kinds:
-            assert kind not in _RULES, f"{kind.name} has two export rules"
-            _RULES[kind] = rule
+        add_once(_RULES, kinds, rule, "an ONNX form of the op")
         return rule
 
     return register
@@ -45,5 +45,10 @@ def rule_for(op: Any) -> Rule:
     """The rule of an op."""
     rule = rules().get(type(op))
     if rule is None:
-        raise InternalError(f"{op.name} has no ONNX export rule")
+        raise ExportError(
+            f"{op.name} '{layer_name(op)}' has no form in ONNX",
+            fix="Give the float network that it was made of; 'npuc export tflite' writes integer networks"
+            if op.name.startswith("npu.")
+            else None,
+        )
     return rule

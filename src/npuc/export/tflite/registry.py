@@ -16,6 +16,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from npuc.ir.definition import TensorOp
+from npuc.registries import add_once
 
 if TYPE_CHECKING:
     from npuc.export.tflite.emitter import Emitter
@@ -41,9 +42,7 @@ def exports(*kinds: type[TensorOp]) -> Callable[[_RuleT], _RuleT]:
     """Decorator that makes a function the export rule of some ops."""
 
     def register(rule: _RuleT) -> _RuleT:
-        for kind in kinds:
-            assert kind not in _RULES, f"{kind.name} has two export rules"
-            _RULES[kind] = rule
+        add_once(_RULES, kinds, rule, "a TFLite form of the op")
         return rule
 
     return register

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from npuc.errors import InvalidModelError, UnsupportedOpError
+from npuc.errors import InvalidModelError, ResourceLimitError, UnsupportedOpError
 from npuc.frontend.blocks.canvas import Canvas, Held, to_last, to_second
 from npuc.frontend.indexing import index_spans
 from npuc.ir import Value, shape_of, top
 from npuc.ir.definition import normal_axis
+
+_MOST_PARTS = 1 << 13
 
 
 def whole_shape(c: Canvas, size: int, wanted: Sequence[int]) -> tuple[int, ...]:
@@ -72,6 +74,13 @@ def split(c: Canvas, x: Held, axis: int, sizes: Sequence[int]) -> list[Held]:
     return [Held(value, second) for value in op.results]
 
 
+def equal_parts(what: str, size: int, count: int) -> tuple[int, ...]:
+    """The sizes of the parts of an axis; each is a value of its own, so that there may not be any number of them."""
+    if count > _MOST_PARTS:
+        raise ResourceLimitError(f"{what} takes a tensor apart into {count} of them")
+    return (size // count,) * count if count else ()
+
+
 def stack(c: Canvas, tensors: Sequence[Held], axis: int) -> Held:
     """Tensors of one shape along a new axis."""
     if not tensors:
@@ -87,7 +96,7 @@ def unstack(c: Canvas, x: Held, axis: int) -> list[Held]:
     """The entries of an axis, each without it."""
     axis = normal_axis(axis, x.rank)
     rest = x.shape[:axis] + x.shape[axis + 1 :]
-    parts = split(c, x, axis, (1,) * x.shape[axis])
+    parts = split(c, x, axis, equal_parts(f"'{c.first}'", x.shape[axis], x.shape[axis]))
     return [reshape(c, part, rest) for part in parts]
 
 

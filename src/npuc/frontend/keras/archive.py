@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from npuc.archives import AGAIN_FIX, open_zip, read_member
 from npuc.errors import FileFormatError, NpucError, ResourceLimitError
 from npuc.files import existing_file
 from npuc.frontend.keras.hdf5 import Folder, damaged, open_hdf5
 from npuc.frontend.keras.weights import ArchiveWeights, LegacyWeights, Weights
-from npuc.frontend.sniff import AGAIN_FIX
 from npuc.frontend.support import bounded_json
 
 _CONFIG = 64 << 20
 _RATIO = 200
-_MEMBERS = 1 << 16
+_MEMBERS = 1 << 10
 _DEPTH = 200
 
 
@@ -77,7 +78,7 @@ def _hdf5(path: Path) -> Archive:
 
 def _zipped(path: Path) -> Archive:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_zip(path, _MEMBERS) as archive:
             _check_names(archive, path)
             config = _json(_member(archive, "config.json", path, _CONFIG).decode("utf-8", "replace"), path)
             try:
@@ -90,7 +91,7 @@ def _zipped(path: Path) -> Archive:
                     "has no model.weights.h5 in it", where=str(path), fix="Save the model again as .keras"
                 )
             data = _member(archive, "model.weights.h5", path, None)
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, zipfile.LargeZipFile) as error:
+    except (zipfile.BadZipFile, NotImplementedError, EOFError, zlib.error) as error:
         raise FileFormatError(f"is a damaged zip archive: {error}", where=str(path), fix=AGAIN_FIX) from error
     except RuntimeError as error:  # an encrypted member
         raise FileFormatError(f"cannot be unpacked: {error}", where=str(path)) from error
@@ -101,8 +102,8 @@ def _zipped(path: Path) -> Archive:
 def _check_names(archive: zipfile.ZipFile, path: Path) -> None:
     """No member may lie outside the archive's own folder: nothing is unpacked, but such a file means harm."""
     names = archive.namelist()
-    if len(names) > _MEMBERS:
-        raise ResourceLimitError(f"the archive has {len(names)} members", where=str(path))
+    if len(set(names)) != len(names):
+        raise FileFormatError("the archive has two members of one name", where=str(path), fix=AGAIN_FIX)
     for name in names:
         parts = PurePosixPath(name.replace("\\", "/"))
         if parts.is_absolute() or ".." in parts.parts:
@@ -124,11 +125,7 @@ def _member(archive: zipfile.ZipFile, name: str, path: Path, limit: int | None) 
             where=str(path),
             fix=AGAIN_FIX,
         )
-    with archive.open(info) as member:
-        data = member.read(info.file_size + 1)
-    if len(data) != info.file_size:
-        raise FileFormatError(f"{name} has another size than the archive says", where=str(path))
-    return data
+    return read_member(archive, info)
 
 
 def _json(text: str, path: Path) -> dict[str, Any]:

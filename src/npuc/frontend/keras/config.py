@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from npuc.errors import InvalidModelError, UnsupportedOpError
+from npuc.errors import InvalidModelError, ResourceLimitError, UnsupportedOpError
 
 MODELS = ("Functional", "Model", "Sequential")
+MAX_LAYERS = 10_000
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,9 @@ def read_network(description: Mapping[str, Any]) -> Network:
             fix="Build it as a Functional or Sequential model, or give what model.export(FOLDER) writes",
         )
     listed = config if isinstance(config, list) else config["layers"]  # type: ignore[index]
+    if len(listed) > MAX_LAYERS:
+        raise ResourceLimitError(f"the model has {len(listed)} layers, more than {MAX_LAYERS}")
     entries = [_entry(item, index) for index, item in enumerate(listed)]
-    if len(entries) > 1 << 16:
-        raise InvalidModelError(f"the model has {len(entries)} layers")
     if kind == "Sequential" or isinstance(config, list) or "input_layers" not in config:  # type: ignore[operator]
         return _chain(entries)
     return _joined(entries, config)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from npuc.errors import (
 )
 from npuc.frontend.blocks import Absent, Canvas, Held
 from npuc.frontend.keras.archive import Archive, open_archive
-from npuc.frontend.keras.config import Call, Layer, Network, Ref, is_model, read_network
+from npuc.frontend.keras.config import MAX_LAYERS, Call, Layer, Network, Ref, is_model, read_network
 from npuc.frontend.keras.custom import custom
 from npuc.frontend.keras.inputs import declared_shape, input_type
 from npuc.frontend.keras.masks import Masks
@@ -32,7 +32,6 @@ from npuc.ir import DType, Graph, dtype_of, tensor_type
 from npuc.ir.definition import ShapeError
 
 _DEPTH = 32
-_CALLS = 10_000
 
 
 def import_keras(path: Path | str, options: ImportOptions | None = None) -> Graph:
@@ -191,9 +190,9 @@ class _Importer:
 
     def _called(self, level: _Level, layer: Layer, call: Call, full: str) -> list[Held]:
         self.calls += 1
-        if self.calls > _CALLS:
+        if self.calls > MAX_LAYERS:
             raise ResourceLimitError(
-                f"the model comes to more than {_CALLS} layers when its parts are written out"
+                f"the model comes to more than {MAX_LAYERS} layers when its parts are written out"
             )
         if full in self.begins:
             return [self.begins[full]]

@@ -10,7 +10,7 @@ from npuc.errors import ResourceLimitError
 from npuc.frontend.layered.network import Array, Shape
 
 SEED = 7
-_MOST = 1 << 29
+_MOST = 1 << 28
 """Elements of all weights of a network together."""
 
 
@@ -24,14 +24,16 @@ class RandomWeights:
         """Weights for a role: weight, bias, one, scale, variance."""
         self._spent += prod(shape)
         if self._spent > _MOST:
-            raise ResourceLimitError("the network asks for more than 2 GiB of random weights")
+            raise ResourceLimitError("the network asks for more than 1 GiB of random weights")
         if role == "one":
             return np.ones(shape, np.float32)
         values = rng.standard_normal(shape, np.float32)
         if role == "weight":
-            return values * np.float32(sqrt(2 / max(1, prod(shape[1:]))))
+            values *= np.float32(sqrt(2 / max(1, prod(shape[1:]))))
+            return values
         if role == "bias":
-            return values * np.float32(0.1)
+            values *= np.float32(0.1)
+            return values
         # Below one, so that sums of many layers do not grow out of hand.
         least, spread = (1.0, 0.2) if role == "variance" else (0.7, 0.1)
         return np.abs(values) * np.float32(spread) + np.float32(least)

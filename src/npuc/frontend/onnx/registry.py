@@ -14,6 +14,7 @@ import numpy as np
 from npuc.frontend.onnx.scope import NodeContext
 from npuc.frontend.rules import load_rules
 from npuc.ir import Value
+from npuc.registries import add_once
 
 Outcome = Value | np.ndarray[Any, Any]
 Rule = Callable[[NodeContext], Outcome | Sequence[Outcome]]
@@ -26,9 +27,8 @@ def rule(*op_types: str, domain: str = "") -> Callable[[Rule], Rule]:
     """Register a rule for one or more operators."""
 
     def register(function: Rule) -> Rule:
-        for op_type in op_types:
-            assert (domain, op_type) not in _RULES, f"two rules for {op_type}"
-            _RULES[domain, op_type] = function
+        keys = [(domain, op_type) for op_type in op_types]
+        add_once(_RULES, keys, function, "an import rule for the ONNX operator")
         return function
 
     return register

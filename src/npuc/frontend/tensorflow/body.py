@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from npuc.errors import InvalidModelError, ResourceLimitError
-from npuc.frontend.tensorflow.graph import Node
+from npuc.frontend.tensorflow.graph import MAX_NAME, Node
 from npuc.frontend.tensorflow.meaning import DEAD, Dead, Meaning
 
+_T = TypeVar("_T")
 MAX_STEPS = 60_000
 """Nodes that are walked, each as often as a loop or a call repeats it."""
+MAX_LOOKS = 1 << 19
 MAX_DEPTH = 48
+_ARGUMENTS = 8
+"""Inputs of a node, arguments of a call or variables of a loop that cost as much as a node."""
 _SEVERAL = {
     "FusedBatchNorm": ("y", "batch_mean", "batch_variance", "reserve_space_1", "reserve_space_2"),
     "TopKV2": ("values", "indices"),
@@ -42,6 +47,8 @@ class Budget:
     stops: frozenset[str] = frozenset()
     """Names of nodes that a user begins at."""
     steps: int = 0
+    looks: int = 0
+    tables: dict[tuple[str, int], Any] = field(default_factory=dict)
 
     def spend(self, node: Node, steps: int = 1) -> None:
         """One more; a call costs as much as a few nodes."""
@@ -50,6 +57,23 @@ class Budget:
             raise ResourceLimitError(
                 f"the graph comes to more than {MAX_STEPS} nodes when its loops and calls are written out, "
                 f"the last of them {node.label}",
+                fix="Cut the network before the loop with --outputs",
+            )
+
+    def once(self, what: str, nodes: Mapping[str, Node], make: Callable[[Mapping[str, Node]], _T]) -> _T:
+        """What is made of the nodes of a function, made once however often it is called; the model holds the nodes."""
+        key = what, id(nodes)
+        if key not in self.tables:
+            self.tables[key] = make(nodes)
+        found: _T = self.tables[key]
+        return found
+
+    def look(self, node: Node) -> None:
+        """Look at a node without walking it."""
+        self.looks += 1
+        if self.looks > MAX_LOOKS:
+            raise ResourceLimitError(
+                f"the loops of the graph hang together in too many ways, the last of them at {node.label}",
                 fix="Cut the network before the loop with --outputs",
             )
 
@@ -134,10 +158,18 @@ class Body:
                 open_.add(name)
                 stack += missing
                 continue
-            self.budget.spend(node)
+            self.budget.spend(node, 1 + len(node.inputs) // _ARGUMENTS)
             self.found[name] = self.evaluate(self, node)
             open_.discard(name)
             stack.pop()
+
+    def inputs(self, node: Node) -> list[Meaning]:
+        """What the inputs of a node mean, which were walked before it."""
+        found = [self._known(item) for item in self.needs(node)]
+        return [
+            self.meaning(item) if known is None else known
+            for item, known in zip(self.needs(node), found, strict=True)
+        ]
 
     def needs(self, node: Node) -> Sequence[str]:
         """The tensors that have to be known before a node is evaluated; loops see to their own."""
@@ -151,7 +183,9 @@ class Body:
         """The body of a function that is called."""
         if self.depth >= MAX_DEPTH:
             raise InvalidModelError(f"{caller.label}: functions call each other more than {MAX_DEPTH} deep")
-        self.budget.spend(caller, 5)
+        if len(prefix) > MAX_NAME:
+            raise ResourceLimitError(f"{caller.label}: the names of its calls come to {len(prefix)} letters")
+        self.budget.spend(caller, 5 + len(arguments) // _ARGUMENTS)
         return Body(
             nodes,
             self.evaluate,
@@ -166,6 +200,7 @@ class Body:
         """One turn of a loop."""
         if self.depth >= MAX_DEPTH:
             raise InvalidModelError(f"{caller.label}: loops are nested more than {MAX_DEPTH} deep")
+        self.budget.spend(caller, len(given) // _ARGUMENTS)
         return Body(
             self.nodes,
             self.evaluate,

@@ -13,7 +13,7 @@ from pathlib import Path
 from npuc.errors import FileMissingError, InvalidModelError, NpucError
 from npuc.frontend.tensorflow.crc32c import crc32c, unmasked
 from npuc.frontend.tensorflow.tensors import element_type, read_shape
-from npuc.frontend.tensorflow.wire import Message, bad, signed, varint
+from npuc.frontend.tensorflow.wire import Message, Meter, bad, signed, varint
 from npuc.ir import Weight
 from npuc.ir.weights import FileSlice, MappedFile
 
@@ -102,17 +102,17 @@ def _table(file: MappedFile) -> Iterator[tuple[bytes, Message]]:
         _, at = varint(file.buffer, at, end)
     offset, at = varint(file.buffer, at, end)
     size, at = varint(file.buffer, at, end)
-    reached = 0
-    for _, handle in _block(file, offset, size):
+    reached, meter = 0, Meter()
+    for _, handle in _block(file, offset, size, meter):
         inner, at = varint(file.buffer, handle.begin, handle.end)
         length, at = varint(file.buffer, at, handle.end)
         if inner < reached:
             raise bad("its index of variables has blocks that overlap")
         reached = inner + length
-        yield from _block(file, inner, length)
+        yield from _block(file, inner, length, meter)
 
 
-def _block(file: MappedFile, offset: int, size: int) -> Iterator[tuple[bytes, Message]]:
+def _block(file: MappedFile, offset: int, size: int, meter: Meter) -> Iterator[tuple[bytes, Message]]:
     """The entries of a block: keys share a prefix with the one before."""
     end = offset + size
     if size < 4 or end + 5 > file.size:
@@ -133,7 +133,8 @@ def _block(file: MappedFile, offset: int, size: int) -> Iterator[tuple[bytes, Me
         length, at = varint(file.buffer, at, stop)
         if shared > len(key) or more + length > stop - at or shared + more > 1 << 16:
             raise bad("its index of variables has an entry that leaves its block")
+        meter.spend(1 + (shared >> 6))
         key = key[:shared] + bytes(file.buffer[at : at + more])
         at += more
-        yield key, Message(file, at, at + length)
+        yield key, Message(file, at, at + length, meter)
         at += length

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -15,6 +16,21 @@ from npuc.ir import Graph
 
 _LIMIT = 1 << 24
 """Bytes of constants that are looked at; and of results."""
+_MAX_EFFORT = 1 << 30
+_RUN = 1 << 21
+"""What starting the engine costs, in bytes."""
+
+
+@dataclass
+class Effort:
+    """The bytes that were computed with so far: a small file may ask for any amount of it. What is left stays an op."""
+
+    spent: int = 0
+
+    def allows(self, bytes_: int) -> bool:
+        """Spend, and say whether there was enough left."""
+        self.spent += bytes_
+        return self.spent <= _MAX_EFFORT
 
 
 def _concat(node: Node, x: list[Array]) -> Array:
@@ -86,11 +102,12 @@ _FOLDERS: dict[str, Callable[[Node, list[Array]], Array]] = {
 }
 
 
-def folded(node: Node, tensors: Sequence[Held], name: str) -> list[Held] | None:
+def folded(node: Node, tensors: Sequence[Held], name: str, effort: Effort) -> list[Held] | None:
     """The outputs of a node of constants; None if it has to stay a node."""
     if not tensors or any(x.weight is None for x in tensors):
         return None
-    if sum(x.weight.nbytes for x in tensors if x.weight is not None) > _LIMIT:
+    given = sum(x.weight.nbytes for x in tensors if x.weight is not None)
+    if given > _LIMIT or not effort.allows(given):
         return None
     arrays = [x.weight.array() for x in tensors if x.weight is not None]
     folder = _FOLDERS.get(node.op)
@@ -99,16 +116,17 @@ def folded(node: Node, tensors: Sequence[Held], name: str) -> list[Held] | None:
             try:
                 result = np.asarray(folder(node, arrays))
             except (ValueError, IndexError, TypeError, ZeroDivisionError, OverflowError):
-                return _run(node, tensors, name)
-        return [_constant(result, name)] if result.nbytes <= _LIMIT else None
-    return _run(node, tensors, name)
+                return _run(node, tensors, name, effort)
+        kept = result.nbytes <= _LIMIT and effort.allows(4 * result.nbytes)
+        return [_constant(result, name)] if kept else None
+    return _run(node, tensors, name, effort)
 
 
 def _constant(array: Array, name: str) -> Held:
     return Canvas(Graph.empty([])).constant(array, name)
 
 
-def _run(node: Node, tensors: Sequence[Held], name: str) -> list[Held] | None:
+def _run(node: Node, tensors: Sequence[Held], name: str, effort: Effort) -> list[Held] | None:
     """The rule's own ops, run by the float engine."""
     from npuc.engine import FloatEngine
 
@@ -122,6 +140,8 @@ def _run(node: Node, tensors: Sequence[Held], name: str) -> list[Held] | None:
     several = list(outcome) if isinstance(outcome, list | tuple) else [outcome]
     made = [item if isinstance(item, Held) else canvas.constant(np.asarray(item), name) for item in several]
     if any(not x.is_static or prod(x.shape) * x.dtype.itemsize > _LIMIT for x in made):
+        return None
+    if not effort.allows(_RUN + 4 * sum(prod(x.shape) * x.dtype.itemsize for x in made)):
         return None
     pending = [index for index, x in enumerate(made) if x.weight is None]
     if pending:

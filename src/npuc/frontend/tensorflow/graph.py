@@ -5,8 +5,9 @@ Attributes are decoded when a rule asks for them, so that the weights of a froze
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from npuc.errors import InvalidModelError, ResourceLimitError
 from npuc.frontend.tensorflow.tensors import Shape, element_type, read_shape, read_strings, read_tensor
@@ -14,6 +15,9 @@ from npuc.frontend.tensorflow.wire import Message, as_float, bad, signed
 from npuc.ir import DType, Weight
 
 MAX_NODES = 1 << 16
+MAX_ARGUMENTS = 1 << 13
+MAX_NAME = 1 << 11
+"""Letters of the name of a node, and of what stands before it for the calls around it."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,16 @@ class GraphDef:
     """All nodes by name, in the order of the file, and the functions."""
 
     nodes: Mapping[str, Node]
-    functions: Mapping[str, Function]
+    functions: Functions
+
+
+def readers_of(nodes: Mapping[str, Node]) -> dict[str, list[Node]]:
+    """The nodes that read something of each node, in the order of the file."""
+    found: dict[str, list[Node]] = {}
+    for node in nodes.values():
+        for name in dict.fromkeys(item.partition(":")[0] for item in node.data_inputs):
+            found.setdefault(name, []).append(node)
+    return found
 
 
 def _text(message: Message | None, what: str) -> str:
@@ -138,20 +151,29 @@ def _text(message: Message | None, what: str) -> str:
 
 def entries(message: Message, number: int) -> dict[str, Message]:
     """A map from names to messages, as protobuf keeps one."""
+    return _map(message.parts(number))
+
+
+def _map(parts: Iterable[Message]) -> dict[str, Message]:
     found = {}
-    for entry in message.parts(number):
+    for entry in parts:
         key, value = None, None
         for at, item in entry.fields():
             if isinstance(item, Message):
                 key, value = (item, value) if at == 1 else (key, item) if at == 2 else (key, value)
         if key is not None:
-            found[key.text] = value if value is not None else Message(entry.file, entry.end, entry.end)
+            found[key.text] = value if value is not None else _nothing(entry)
     return found
+
+
+def _nothing(message: Message) -> Message:
+    return Message(message.file, message.end, message.end, message.meter)
 
 
 def _node(message: Message) -> Node:
     name = op = None
     inputs = []
+    attributes = []
     for number, value in message.fields():
         if not isinstance(value, Message):
             continue
@@ -161,27 +183,51 @@ def _node(message: Message) -> Node:
             op = value
         elif number == 3:
             inputs.append(value.text)
-    return Node(_text(name, "a node"), _text(op, "a node"), tuple(inputs), entries(message, 5))
+        elif number == 5:
+            attributes.append(value)
+    title = _text(name, "a node")
+    if len(title) > MAX_NAME:
+        raise ResourceLimitError(f"the name of the node '{title[:60]}...' has {len(title)} letters")
+    return Node(title, _text(op, "a node"), tuple(inputs), _map(attributes))
 
 
 def _nodes(message: Message, number: int) -> dict[str, Node]:
+    parts = list(islice(message.parts(number), MAX_NODES + 1))
+    if len(parts) > MAX_NODES:
+        raise ResourceLimitError(f"the graph has more than {MAX_NODES} nodes")
     found: dict[str, Node] = {}
-    for part in message.parts(number):
+    for part in parts:
         node = _node(part)
         if node.name in found:
             raise InvalidModelError(f"two nodes are called '{node.name}'")
         found[node.name] = node
-        if len(found) > MAX_NODES:
-            raise ResourceLimitError(f"the graph has more than {MAX_NODES} nodes")
     return found
 
 
-def _function(message: Message) -> Function:
-    signature = message.part(1)
-    if signature is None:
-        raise bad("a function has no signature")
-    name = _text(signature.part(1), "a function")
-    arguments = tuple(_text(arg.part(1), "an argument") for arg in signature.parts(2))
+class Functions:
+    """The functions of a file by name; one is decoded when it is asked for, for a file has many that nothing calls."""
+
+    def __init__(self, parts: Iterable[Message] = ()) -> None:
+        self._parts: dict[str, tuple[Message, Message]] = {}
+        self._found: dict[str, Function] = {}
+        for part in parts:
+            signature = part.part(1)
+            if signature is None:
+                raise bad("a function has no signature")
+            self._parts[_text(signature.part(1), "a function")] = part, signature
+
+    def get(self, name: str) -> Function | None:
+        """A function, or None."""
+        if name not in self._found and name in self._parts:
+            self._found[name] = _function(name, *self._parts[name])
+        return self._found.get(name)
+
+
+def _function(name: str, message: Message, signature: Message) -> Function:
+    parts = list(islice(signature.parts(2), MAX_ARGUMENTS + 1))
+    if len(parts) > MAX_ARGUMENTS:
+        raise ResourceLimitError(f"the function '{name[:60]}' has more than {MAX_ARGUMENTS} arguments")
+    arguments = tuple(_text(part.part(1), "an argument") for part in parts)
     returned = {key: value.text for key, value in entries(message, 4).items()}
     outputs = [_text(arg.part(1), "a result") for arg in signature.parts(3)]
     if any(output not in returned for output in outputs):
@@ -193,8 +239,4 @@ def _function(message: Message) -> Function:
 def read_graph(message: Message) -> GraphDef:
     """Decode a `GraphDef`."""
     library = message.part(2)
-    functions: dict[str, Function] = {}
-    for part in library.parts(1) if library is not None else ():
-        function = _function(part)
-        functions[function.name] = function
-    return GraphDef(_nodes(message, 1), functions)
+    return GraphDef(_nodes(message, 1), Functions(library.parts(1) if library is not None else ()))

@@ -6,6 +6,7 @@ custom op of the domain `npuc.tensorflow`, with its attributes kept.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,8 +27,8 @@ from npuc.frontend.ports import check_inputs, input_constant, input_shape
 from npuc.frontend.support import check_names, erase_dead, guarded
 from npuc.frontend.tensorflow.body import Body, Budget
 from npuc.frontend.tensorflow.custom import custom
-from npuc.frontend.tensorflow.fold import folded
-from npuc.frontend.tensorflow.graph import Function, Node
+from npuc.frontend.tensorflow.fold import Effort, folded
+from npuc.frontend.tensorflow.graph import Function, Node, readers_of
 from npuc.frontend.tensorflow.meaning import DEAD, Dead, Meaning, tensor
 from npuc.frontend.tensorflow.model import Model, read_model
 from npuc.frontend.tensorflow.registry import Context, find_rule
@@ -56,8 +57,7 @@ def declared_inputs(path: Path, options: ImportOptions) -> dict[str, DType]:
 
 def _tensor_of(model: Model, name: str) -> str:
     """The tensor behind a user's name."""
-    ports = {port.name: port.tensor for port in (*model.outputs, *model.inputs)}
-    return ports.get(name, name)
+    return model.tensors.get(name, name)
 
 
 def _type_code(model: Model, tensor_name: str) -> int:
@@ -77,7 +77,9 @@ class _Importer:
         """Everything that was made, by the names that users know."""
         self.notes: list[str] = list(model.notes)
         self.unknown: list[str] = []
-        self.begins: dict[tuple[str, int], Held] = {}
+        self.effort = Effort()
+        self.begins: dict[str, dict[int, Held]] = {}
+        """Where the network begins: outputs of nodes."""
         self.canvas = Canvas(Graph.empty([]))
 
     # Ports
@@ -135,18 +137,18 @@ class _Importer:
     def _textual(self, name: str, node: Node) -> UnsupportedTypeError:
         """The error for an input of text, with the tensors behind which the numbers begin."""
         edge: dict[str, None] = {}
-        seen, pending = {node.name}, [node.name]
+        readers = readers_of(self.model.graph.nodes)
+        seen, pending = {node.name}, deque([node.name])
         while pending:
-            maker = pending.pop(0)
-            for reader in self.model.graph.nodes.values():
-                if any(item.partition(":")[0] == maker for item in reader.data_inputs):
-                    if find_rule(reader.op) is not None:
-                        edge[maker] = None
-                    elif reader.name not in seen:
-                        seen.add(reader.name)
-                        pending.append(reader.name)
+            maker = pending.popleft()
+            for reader in readers.get(maker, ()):
+                if find_rule(reader.op) is not None:
+                    edge[maker] = None
+                elif reader.name not in seen:
+                    seen.add(reader.name)
+                    pending.append(reader.name)
         edge.pop(node.name, None)
-        words = f"--inputs {','.join(edge)}" if edge else "--inputs TENSOR"
+        words = f"--inputs {','.join(list(edge)[:8])}" if edge else "--inputs TENSOR"
         return UnsupportedTypeError(
             f"the input '{name}' is text (or the bytes of a file), and a network takes numbers",
             fix=f"Begin behind what decodes it, for instance with 'npuc import {words}' and an --input-shape for each",
@@ -178,8 +180,9 @@ class _Importer:
         self.canvas = Canvas(graph)
         for port in graph.inputs:
             self.canvas.names.unique(port.name)
-            self.begins[self._key(port.name)] = Held(port.value, name=port.name)
-        body = Body(self.model.graph.nodes, self.evaluate, Budget(frozenset(name for name, _ in self.begins)))
+            node, index = self._key(port.name)
+            self.begins.setdefault(node, {})[index] = Held(port.value, name=port.name)
+        body = Body(self.model.graph.nodes, self.evaluate, Budget(frozenset(self.begins)))
         outputs = [(name, self.canvas.value(self._end(body, name))) for name in ends]
         self.canvas.finish([], [])
         graph.set_outputs(outputs)
@@ -207,10 +210,10 @@ class _Importer:
     def evaluate(self, body: Body, node: Node) -> Sequence[Meaning]:
         """What a node means, once its inputs are known."""
         full = body.name(node)
-        cut = {index: held for (name, index), held in self.begins.items() if name == full}
+        cut = self.begins.get(full)
         if cut:
             return [cut.get(index, DEAD) for index in range(max(cut) + 1)]
-        inputs = [body.meaning(item) for item in body.needs(node)]
+        inputs = body.inputs(node)
         self.canvas.first = full
         try:
             outputs = self._outputs(body, node, inputs)
@@ -237,7 +240,7 @@ class _Importer:
         if any(isinstance(item, Dead) for item in inputs):
             return [DEAD]
         tensors = [tensor(node, item, index) for index, item in enumerate(inputs)]
-        constant = folded(node, tensors, full)
+        constant = folded(node, tensors, full, self.effort)
         if constant is not None:
             return constant
         translate = find_rule(node.op)
@@ -260,19 +263,23 @@ class _Importer:
                 fix="Begin behind it with --inputs",
             )
         self.unknown.append(node.label)
-        used = [
-            body.split(item)[1]
-            for other in body.nodes.values()
-            for item in other.data_inputs
-            if body.split(item)[0] == node.name
-        ]
-        return custom(self.canvas, node, tensors, max(used, default=0) + 1)
+
+        def highest(nodes: Mapping[str, Node]) -> dict[str, int]:
+            found: dict[str, int] = {}
+            for other in nodes.values():
+                for item in other.data_inputs:
+                    maker, index = body.split(item)
+                    found[maker] = max(index, found.get(maker, 0))
+            return found
+
+        used = body.budget.once("outputs", body.nodes, highest)
+        return custom(self.canvas, node, tensors, used.get(node.name, 0) + 1)
 
     # What nodes ask for (`npuc.frontend.tensorflow.walker.Walker`)
 
     def placeholder(self, body: Body, node: Node) -> Meaning:
         """The constant that a user gives an input."""
-        port = next((p.name for p in self.model.inputs if p.tensor.partition(":")[0] == node.name), node.name)
+        port = self.model.titles.get(node.name, node.name)
         for name in (port, node.name):
             if name in self.options.constants:
                 shape = self.options.input_shapes.get(name, node.shape("shape"))

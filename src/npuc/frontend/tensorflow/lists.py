@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import prod
 
 import numpy as np
 
-from npuc.errors import InvalidModelError, UnsupportedOpError
+from npuc.errors import InvalidModelError, ResourceLimitError, UnsupportedOpError
 from npuc.frontend.blocks import Held
 from npuc.frontend.blocks.movement import concat, stack, unstack
 from npuc.frontend.tensorflow.body import Body
@@ -15,7 +16,10 @@ from npuc.frontend.tensorflow.meaning import Items, Meaning, tensor
 from npuc.frontend.tensorflow.tensors import element_type
 from npuc.frontend.tensorflow.walker import Walker, structure
 
-_MOST = 1 << 16
+_MOST = 1 << 13
+_MOST_ZEROS = 1 << 24
+_COPIED = 256
+"""Entries of a list that cost as much as a node when they are copied."""
 
 
 def _list(node: Node, meaning: Meaning) -> Items:
@@ -53,13 +57,30 @@ def _item(walker: Walker, node: Node, items: Items, index: int) -> Held:
         if items.shape is None:
             raise InvalidModelError(f"{node.label}: entry {index} is read before it is written")
         # An entry that nobody wrote is zeros.
+        if prod(items.shape) > _MOST_ZEROS:
+            raise ResourceLimitError(f"{node.label}: an entry of zeros has the shape {list(items.shape)}")
         return walker.canvas.constant(np.zeros(items.shape, items.dtype))
     return item
 
 
-def _put(items: Items, index: int, item: Held | None) -> Items:
+def _all(walker: Walker, node: Node, items: Items, places: Sequence[int]) -> list[Held]:
+    """Several entries; those that nobody wrote are one constant."""
+    found: list[Held] = []
+    zeros: Held | None = None
+    for place in places:
+        item = items.items[_place(node, items, place)]
+        if item is None:
+            item = zeros = zeros or _item(walker, node, items, place)
+        found.append(item)
+    return found
+
+
+def _put(body: Body, node: Node, items: Items, put: Mapping[int, Held]) -> Items:
+    """The list with other entries at some places."""
+    body.budget.spend(node, len(items.items) // _COPIED)
     entries = list(items.items)
-    entries[index] = item
+    for index, item in put.items():
+        entries[_place(node, items, index)] = item
     return Items(tuple(entries), items.shape, items.dtype)
 
 
@@ -99,8 +120,8 @@ def _get(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> S
 def _set(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
     """An entry of a constant number."""
     items = _list(node, inputs[0])
-    index = _place(node, items, _whole(node, inputs[1], "index")[0])
-    return [_put(items, index, tensor(node, inputs[2], 2))]
+    index = _whole(node, inputs[1], "index")[0]
+    return [_put(body, node, items, {index: tensor(node, inputs[2], 2)})]
 
 
 @structure("TensorListPushBack")
@@ -109,6 +130,7 @@ def _push(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> 
     items = _list(node, inputs[0])
     if len(items.items) >= _MOST:
         raise InvalidModelError(f"{node.label}: a list of more than {_MOST} tensors")
+    body.budget.spend(node, len(items.items) // _COPIED)
     return [Items((*items.items, tensor(node, inputs[1], 1)), items.shape, items.dtype)]
 
 
@@ -118,8 +140,7 @@ def _stack(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) ->
     items = _list(node, inputs[0])
     if items.shape is None:
         items = Items(items.items, _shape(node, inputs[1]) if len(inputs) > 1 else None, items.dtype)
-    entries = [_item(walker, node, items, index) for index in range(len(items.items))]
-    return [stack(walker.canvas, entries, 0)]
+    return [stack(walker.canvas, _all(walker, node, items, range(len(items.items))), 0)]
 
 
 @structure("TensorListLength")
@@ -157,9 +178,8 @@ def _scatter(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) 
     places = _whole(node, inputs[1], "indices")
     if len(places) != x.shape[0]:
         raise InvalidModelError(f"{node.label}: {len(places)} places for {x.shape[0]} entries")
-    for place, entry in zip(places, unstack(walker.canvas, x, 0), strict=True):
-        items = _put(items, _place(node, items, place), entry)
-    return [items]
+    entries = unstack(walker.canvas, x, 0)
+    return [_put(body, node, items, dict(zip(places, entries, strict=True)))]
 
 
 @structure("TensorArrayReadV3")
@@ -172,23 +192,23 @@ def _array_read(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning
 def _array_write(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
     """An entry of a constant number."""
     items = _list(node, inputs[3])
-    index = _place(node, items, _whole(node, inputs[1], "index")[0])
-    return [_put(items, index, tensor(node, inputs[2], 2))]
+    index = _whole(node, inputs[1], "index")[0]
+    return [_put(body, node, items, {index: tensor(node, inputs[2], 2)})]
 
 
 @structure("TensorArrayGatherV3")
 def _array_gather(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
     """Entries at constant places, along a new first axis."""
     items = _list(node, inputs[2])
-    entries = [_item(walker, node, items, index) for index in _whole(node, inputs[1], "indices")]
-    return [stack(walker.canvas, entries, 0)]
+    places = _whole(node, inputs[1], "indices")
+    return [stack(walker.canvas, _all(walker, node, items, places), 0)]
 
 
 @structure("TensorArrayConcatV3")
 def _array_concat(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
     """All entries end to end."""
     items = _list(node, inputs[1])
-    entries = [_item(walker, node, items, index) for index in range(len(items.items))]
+    entries = _all(walker, node, items, range(len(items.items)))
     lengths = np.array([entry.shape[0] for entry in entries], np.int64)
     return [concat(walker.canvas, entries, 0), walker.canvas.constant(lengths)]
 

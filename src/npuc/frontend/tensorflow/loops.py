@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from npuc.errors import InvalidModelError, UnsupportedOpError
 from npuc.frontend.blocks import Held
 from npuc.frontend.tensorflow.body import Body
-from npuc.frontend.tensorflow.graph import Node
+from npuc.frontend.tensorflow.graph import Node, readers_of
 from npuc.frontend.tensorflow.meaning import Meaning
 
 _MERGE, _ENTER, _NEXT = ("Merge", "RefMerge"), ("Enter", "RefEnter"), ("NextIteration", "RefNextIteration")
@@ -42,16 +42,14 @@ def _of_exit(nodes: Mapping[str, Node], leave: Node) -> tuple[Node, Node] | None
     return None if merge is None or condition is None else (merge, condition)
 
 
-def _members(nodes: Mapping[str, Node], merges: Mapping[str, tuple[Node, Node]]) -> frozenset[str]:
+def _members(body: Body, merges: Mapping[str, tuple[Node, Node]], leaving: Node) -> frozenset[str]:
     """The nodes that a loop variable reaches, up to the exits of the loop."""
-    readers: dict[str, list[Node]] = {}
-    for node in nodes.values():
-        for item in node.data_inputs:
-            readers.setdefault(item.partition(":")[0], []).append(node)
+    nodes, readers = body.nodes, body.budget.once("readers", body.nodes, readers_of)
     found: set[str] = set(merges)
     pending = list(merges)
     while pending:
         for node in readers.get(pending.pop(), ()):
+            body.budget.look(leaving)
             if node.name in found:
                 continue
             if node.op in EXIT:
@@ -76,13 +74,19 @@ def leave(body: Body, node: Node) -> Meaning:
     return body.loops[frame][left[0].name]
 
 
+def _frames(nodes: Mapping[str, Node]) -> dict[str, dict[str, tuple[Node, Node]]]:
+    """The variables of all loops, by frame: Merge nodes, and the Enter and the NextIteration that each joins."""
+    found: dict[str, dict[str, tuple[Node, Node]]] = {}
+    for node in nodes.values():
+        parts = _parts(nodes, node) if node.op in _MERGE else None
+        if parts is not None:
+            found.setdefault(parts[0].text("frame_name"), {})[node.name] = parts
+    return found
+
+
 def _run(body: Body, frame: str, condition: Node, node: Node) -> Mapping[str, Meaning]:
-    merges: dict[str, tuple[Node, Node]] = {}
-    for other in body.nodes.values():
-        parts = _parts(body.nodes, other) if other.op in _MERGE else None
-        if parts is not None and parts[0].text("frame_name") == frame:
-            merges[other.name] = parts
-    members = _members(body.nodes, merges)
+    merges = body.budget.once("frames", body.nodes, _frames)[frame]
+    members = _members(body, merges, node)
     state = {name: body.meaning(enter.data_inputs[0]) for name, (enter, _) in merges.items()}
     count = 0
     while True:

@@ -15,7 +15,7 @@ from pathlib import Path
 from npuc.errors import FileMissingError, InvalidModelError, NpucError
 from npuc.files import existing_file
 from npuc.frontend.tensorflow.bundle import Bundle
-from npuc.frontend.tensorflow.graph import GraphDef, Node, entries, read_graph
+from npuc.frontend.tensorflow.graph import MAX_NODES, GraphDef, Node, entries, read_graph
 from npuc.frontend.tensorflow.wire import Message, bad
 from npuc.ir import Weight
 from npuc.ir.weights import MappedFile
@@ -63,6 +63,7 @@ class Model:
         nodes = self.graph.nodes
         pending = [self.restore.partition(":")[0].lstrip("^")]
         seen: set[str] = set()
+        calls = 0
         while pending:
             name = pending.pop()
             node = nodes.get(name)
@@ -72,11 +73,24 @@ class Model:
             if node.op in ("StatefulPartitionedCall", "PartitionedCall"):
                 function = self.graph.functions.get(node.function("f"))
                 if function is not None:
+                    calls += len(function.nodes)
+                    if calls > MAX_NODES:
+                        raise bad("what restores its variables calls functions again and again")
                     given = dict(zip(function.arguments, node.data_inputs, strict=False))
                     found.update(_assigned(function.nodes.values(), function.nodes, given))
             found.update(_assigned([node], nodes, {}))
             pending += [item.lstrip("^").partition(":")[0] for item in node.inputs if item.startswith("^")]
         return found
+
+    @cached_property
+    def tensors(self) -> dict[str, str]:
+        """The tensors behind the user's names."""
+        return {port.name: port.tensor for port in (*self.outputs, *self.inputs)}
+
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        """The user's names of the nodes that inputs come from."""
+        return {port.tensor.partition(":")[0]: port.name for port in reversed(self.inputs)}
 
     def variable(self, node: Node) -> Weight:
         """The value of a variable."""
@@ -105,6 +119,7 @@ def _assigned(
     wanted: Iterable[Node], nodes: Mapping[str, Node], given: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     """Variables and the keys that nodes assign to them; `given` are the arguments of the function around."""
+    texts: dict[str, list[str]] = {}
     for node in wanted:
         if node.op not in ("Assign", "AssignVariableOp") or len(node.data_inputs) < 2:
             continue
@@ -113,7 +128,9 @@ def _assigned(
         if maker is None or maker.op != "RestoreV2" or len(maker.data_inputs) < 2:
             continue
         names, _ = _source(nodes, maker.data_inputs[1])
-        keys = names.strings() if names is not None and names.op == "Const" else []
+        if names is not None and names.name not in texts:
+            texts[names.name] = names.strings() if names.op == "Const" else []
+        keys = [] if names is None else texts[names.name]
         if index < len(keys):
             variable = given.get(target.partition(":")[0], target)
             yield variable.partition(":")[0], keys[index]

@@ -16,6 +16,7 @@ from npuc.frontend.rules import load_rules
 from npuc.frontend.tflite.layout import Laid
 from npuc.frontend.tflite.scope import Context
 from npuc.ir import Value
+from npuc.registries import add_once
 
 Outcome = Value | Laid | np.ndarray[Any, Any]
 Rule = Callable[[Context], Outcome | Sequence[Outcome]]
@@ -28,9 +29,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     """Register a rule for one or more operators; a custom operator goes by its custom code."""
 
     def register(function: Rule) -> Rule:
-        for name in names:
-            assert name not in _RULES, f"two rules for {name}"
-            _RULES[name] = function
+        add_once(_RULES, names, function, "an import rule for the TFLite operator")
         return function
 
     return register

@@ -43,6 +43,7 @@ class Scope:
         self.weights = weights
         """The constants: those of the file, and those that were computed from them."""
         self.meanings: dict[int, Meaning] = {}
+        self._literals: dict[Any, Value] = {}
         self.names = Names()
 
     def unique(self, name: str) -> str:
@@ -112,8 +113,15 @@ class Scope:
         if ((given.zero_point < least) | (given.zero_point > most)).any():
             raise InvalidModelError(f"the tensor '{name}' has a zero point that {dtype.name} does not hold")
         shape = () if given.per_tensor else (given.scale.size,)
-        scale = self.literal(given.scale.reshape(shape), f"{name}/scale")
-        return scale, self.literal(given.zero_point.astype(dtype.numpy).reshape(shape), f"{name}/zero_point")
+        scale = self._shared(given.scale.reshape(shape), f"{name}/scale")
+        return scale, self._shared(given.zero_point.astype(dtype.numpy).reshape(shape), f"{name}/zero_point")
+
+    def _shared(self, array: Array, name: str) -> Value:
+        """A constant of the importer's own, once for all tensors that have the same."""
+        key = array.dtype, array.shape, array.tobytes()
+        if key not in self._literals:
+            self._literals[key] = self.literal(array, name)
+        return self._literals[key]
 
 
 class Context:

@@ -51,10 +51,14 @@ def densify(values: Array, shape: tuple[int, ...], sparsity: View, name: str) ->
     # Positions so far, in the order of the stored values: a column of coordinates for each dimension visited.
     count = 1
     columns: dict[int, Array] = {}
+    # There are never more positions than values, or than segments that a sparse dimension will have for them.
+    listed = [len(_numbers(dim, "ArraySegments")) for dim in dims if dim.number("Format") != 0]
+    most = max(len(values), *listed, 1)
     for position, axis in enumerate(order):
         dim = dims[position]
         if dim.number("Format") == 0:
             require(int(dim.number("DenseSize")) == sizes[axis], "has a dimension of another size")
+            require(count * sizes[axis] <= most, "has more positions than values")
             repeats = np.full(count, sizes[axis], np.int64)
             new = np.tile(np.arange(sizes[axis], dtype=np.int64), count)
         else:

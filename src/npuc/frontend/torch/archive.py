@@ -13,9 +13,10 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from npuc.errors import FileFormatError, ResourceLimitError
+from npuc.archives import open_zip, read_member
+from npuc.errors import FileFormatError
 
-_MAX_RECORDS = 200_000
+_MAX_RECORDS = 1 << 14
 _MAX_CODE = 64 << 20
 """Bytes of all compressed records together."""
 
@@ -45,10 +46,8 @@ def read_archive(path: Path) -> Archive:
 
     try:
         size = path.stat().st_size
-        with zipfile.ZipFile(path) as archive:
+        with open_zip(path, _MAX_RECORDS) as archive:
             entries = archive.infolist()
-            if len(entries) > _MAX_RECORDS:
-                raise ResourceLimitError(f"has {len(entries)} records", where=str(path))
             plain, packed = (
                 sum(e.file_size for e in entries if (e.compress_type == zipfile.ZIP_STORED) is stored)
                 for stored in (True, False)
@@ -70,7 +69,7 @@ def read_archive(path: Path) -> Archive:
                     )
                 if not clean or not folder or name in found:
                     raise bad(f"the record '{entry.filename[:80]}' has a name that no archive of torch has")
-                found[name] = archive.read(entry)
+                found[name] = read_member(archive, entry)
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError, zlib.error) as error:
         raise bad(str(error)[:200]) from error
     if len(folders) != 1:

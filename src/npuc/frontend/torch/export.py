@@ -11,11 +11,16 @@ from functools import cache
 from typing import Any, TypeVar
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from npuc.errors import InvalidModelError, NpucError
+from npuc.errors import InvalidModelError, NpucError, ResourceLimitError
 from npuc.frontend.torch.registry import kept
 
 _T = TypeVar("_T")
+TOO_LONG = "npuc: a loop is too long"
+"""What a TorchScript program says that stops itself."""
+_MAX_OPS = 1 << 15
+_TAKES_APART = ("aten.split", "aten.unbind", "aten.unsafe_split")
 
 
 @contextmanager
@@ -39,7 +44,13 @@ def guarded(what: str, fix: str | None, work: Callable[[], _T]) -> _T:
     except (NpucError, MemoryError, RecursionError, KeyboardInterrupt):
         raise
     except Exception as error:
+        if TOO_LONG in str(error):
+            raise _too_long("has a loop that is too long") from error
         raise InvalidModelError(f"{what}: {_first_words(error)}", fix=fix) from error
+
+
+def _too_long(what: str) -> ResourceLimitError:
+    return ResourceLimitError(f"the program {what}", fix="Trace it with torch.jit.trace instead")
 
 
 def _first_words(error: Exception) -> str:
@@ -68,6 +79,46 @@ class _Function(torch.nn.Module):  # type: ignore[misc]
         return self.function(*args, **kwargs)
 
 
+class _Counted(TorchDispatchMode):  # type: ignore[misc]
+    """Counts the ops of a program that a file holds: a short program may make any number of tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += max(1, _parts(str(func.overloadpacket), args))
+        if self.count > _MAX_OPS:
+            raise RuntimeError(TOO_LONG)
+        return func(*args, **(kwargs or {}))
+
+
+def _parts(op: str, args: Any) -> int:
+    """How many tensors an op takes another apart into."""
+    if op not in _TAKES_APART or not args:
+        return 1
+    shape = args[0].shape
+    given = args[1] if len(args) > 1 else 0
+    last = args[2] if len(args) > 2 else 0
+    if op == "aten.unbind":
+        return int(shape[given]) if shape else 1
+    if isinstance(given, int) and shape:
+        return -(-int(shape[last]) // max(1, given))
+    return 1
+
+
+class _Counting(_Function):
+    """A function whose ops are counted."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)
+        self.__dict__["counter"] = _Counted()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        with self.counter:
+            return self.function(*args, **kwargs)
+
+
 def of_module(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Export a module as it is for inference; it is left in the mode that it was in."""
     if not isinstance(module, torch.nn.Module):
@@ -86,15 +137,22 @@ def of_module(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
             part.training = True
 
 
-def traced_script(module: Any, args: tuple[Any, ...]) -> Any:
-    """Trace TorchScript as a function of its inputs."""
+def traced_script(module: Any, args: tuple[Any, ...], counted: bool = False) -> Any:
+    """Trace TorchScript as a function of its inputs; what comes from a file is stopped when it has too many ops."""
     if isinstance(module, torch.jit.ScriptModule):
         module.eval()
-    return guarded(
-        "the TorchScript program cannot be traced at these shapes",
-        "Check --input-shape; a branch on data cannot be followed",
-        lambda: torch.export.export(_Function(module), args, strict=False),
-    )
+    function = _Counting(module) if counted else _Function(module)
+    try:
+        return guarded(
+            "the TorchScript program cannot be traced at these shapes",
+            "Check --input-shape; a branch on data cannot be followed",
+            lambda: torch.export.export(function, args, strict=False),
+        )
+    except InvalidModelError as error:
+        # What a counter says is lost on its way through the interpreter.
+        if counted and function.counter.count > _MAX_OPS:
+            raise _too_long(f"makes more than {_MAX_OPS} tensors") from error
+        raise
 
 
 @cache

@@ -17,7 +17,7 @@ _BYTES = {
     "Bool": 1, "ComplexFloat": 8, "ComplexDouble": 16,
 }  # fmt: skip
 STORAGES = frozenset(f"torch.{kind}Storage" for kind in _BYTES)
-_MAX_CODES = 1 << 20
+_MAX_CODES = 1 << 19
 _MARK = object()
 _STORE = ("PUT", "BINPUT", "LONG_BINPUT")
 _FETCH = ("GET", "BINGET", "LONG_BINGET")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from npuc.frontend.rules import load_rules
+from npuc.registries import add_once
 
 if TYPE_CHECKING:
     from npuc.frontend.torch.scope import Context
@@ -41,9 +42,7 @@ def rule(*names: str, limits: str = "", keep: bool = True) -> Callable[[Rule], R
     """Register a rule for ops, without their overloads; `limits` are the words of the table in `docs/`."""
 
     def register(function: Rule) -> Rule:
-        for name in names:
-            assert name not in _RULES, f"two rules for {name}"
-            _RULES[name] = Entry(function, limits, keep)
+        add_once(_RULES, names, Entry(function, limits, keep), "an import rule for the op")
         return function
 
     return register

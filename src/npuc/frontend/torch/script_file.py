@@ -16,7 +16,7 @@ import torch
 from npuc.errors import FileFormatError, InvalidModelError, ResourceLimitError
 from npuc.frontend.sniff import CHECKPOINT_FIX
 from npuc.frontend.torch.archive import Archive, read_archive
-from npuc.frontend.torch.export import guarded
+from npuc.frontend.torch.export import TOO_LONG, guarded
 from npuc.frontend.torch.pickles import STORAGES, check_pickle, check_tensors
 
 _GLOBALS = frozenset(
@@ -62,8 +62,16 @@ _MAX_TRIPS = 1 << 14
 _MAX_STEPS = 1 << 18
 """Ops that run when all loops are written out."""
 _OPEN_TRIPS = 1 << 10
-"""What a loop over the entries of something is counted as."""
+"""What a loop over the entries of something is counted as, and the longest that it may be."""
+LIMITED = f"""
+def limited(count: int) -> int:
+    if count > {_OPEN_TRIPS}:
+        raise RuntimeError("{TOO_LONG}")
+    return count
+"""
 _MAX_DOUBLINGS = 16
+_MAX_PICKLES = 4
+_GROWING = frozenset({"replace", "center", "zfill", "rjust", "ljust", "expandtabs"})
 _SMALL = ("prim::ListConstruct", "prim::Constant", "aten::size", "aten::slice", "aten::dim", "aten::len")
 
 
@@ -78,8 +86,28 @@ def load_script(path: Path) -> Any:
         "Export it again with the torch that is installed here",
         lambda: torch.jit.load(archive.packed(), map_location="cpu"),
     )
-    _check_graph(guarded("the TorchScript program has no forward", None, lambda: module.inlined_graph))
+    graph = guarded("the TorchScript program has no forward", None, lambda: _inlined(module))
+    _check_graph(graph)
+    _limit_loops(graph)
     return module
+
+
+def _inlined(module: Any) -> Any:
+    """The graph that torch runs, with what it calls written out in place."""
+    graph = module.graph
+    torch._C._jit_pass_inline(graph)
+    return graph
+
+
+def _limit_loops(graph: Any) -> None:
+    """Let loops that are not of a fixed length stop the run where they would be longer than they are counted as."""
+    limited = torch.jit.CompilationUnit(LIMITED).limited.graph
+    for loop in graph.findAllNodes("prim::Loop"):
+        count = loop.inputsAt(0)
+        if count.node().kind() != "prim::Constant":
+            with graph.insert_point_guard(loop):
+                (bounded,) = graph.insertGraph(limited, [count])
+            loop.replaceInput(0, bounded)
 
 
 def check_script(archive: Archive) -> None:
@@ -87,6 +115,9 @@ def check_script(archive: Archive) -> None:
     # Where each line came from, and what a program was traced with: of no use here.
     for name in [n for n in archive.records if n.endswith(".debug_pkl") or n.startswith("traced_inputs")]:
         del archive.records[name]
+    pickles = sum(name.endswith(".pkl") for name in archive.records)
+    if pickles > _MAX_PICKLES:
+        raise InvalidModelError(f"the archive holds {pickles} pickles; torch writes two")
     for name, data in archive.records.items():
         if name.endswith(".pkl"):
             check_pickle(data, _GLOBALS, ("__torch__.",), f"the record {name}")
@@ -135,6 +166,10 @@ def _check_graph(graph: Any) -> None:
             namespace, _, op = node.kind().partition("::")
             if namespace not in ("aten", "prim") or op in _FORBIDDEN or op in ("PythonOp", "CallFunction"):
                 raise InvalidModelError(f"the program calls '{node.kind()}', which does more than compute")
+            if op in _GROWING and node.outputsAt(0).type().kind() == "StringType":
+                raise InvalidModelError(
+                    f"the program calls '{node.kind()}' on text, which may make it of any length"
+                )
             steps += rounds
             doublings += rounds * _grows(node)
             trips = _trips(next(iter(node.inputs())).node()) if node.kind() == "prim::Loop" else 1

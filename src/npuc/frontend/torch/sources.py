@@ -147,7 +147,7 @@ def of_script_file(path: Path, options: ImportOptions) -> Program:
     for dtypes in _guesses(len(names)):
         inputs = tuple(torch.zeros(shape, dtype=dtype) for shape, dtype in zip(shapes, dtypes, strict=True))
         try:
-            return _of_script(module, inputs)
+            return _of_script(module, inputs, counted=True)
         except InvalidModelError as error:
             faults.append(error)
     raise faults[0]
@@ -170,8 +170,8 @@ def _script_inputs(module: Any) -> list[str]:
     return [a.name for a in function.schema.arguments if a.name != "self" and not a.has_default_value()]
 
 
-def _of_script(module: Any, inputs: tuple[Any, ...]) -> Program:
-    program = of_program(traced_script(module, inputs))
+def _of_script(module: Any, inputs: tuple[Any, ...], counted: bool = False) -> Program:
+    program = of_program(traced_script(module, inputs, counted))
     tensors = [] if isinstance(module, torch.jit.ScriptFunction) else _state(module)
     paths = {_key(tensor): path for path, tensor in reversed(tensors)}
     owners = {

@@ -19,6 +19,7 @@ from npuc.export.onnx.emitter import Emitter
 from npuc.ir import Graph, npu
 from npuc.ir.definition import TensorOp, TopOp
 from npuc.ir.dtypes import quant_of
+from npuc.registries import add_once
 
 Rule = Callable[[Any, Emitter], None]
 Doubt = Callable[[Any, Graph], str | None]
@@ -31,9 +32,7 @@ def on_host(*ops: type[TensorOp], doubt: Doubt = lambda op, graph: None) -> Call
     """Register a rule; `doubt` gives the reason why an op of the class has no exact form, or None."""
 
     def register(rule: Rule) -> Rule:
-        for op in ops:
-            assert op not in _RULES, f"{op.name} has two rules for the host"
-            _RULES[op] = rule, doubt
+        add_once(_RULES, ops, (rule, doubt), "a rule for the CPU of the op")
         return rule
 
     return register

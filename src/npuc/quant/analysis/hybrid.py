@@ -83,6 +83,8 @@ def hybrid_yaml(
         lines.append(_dump({"scheme": config.scheme}))
     if config.types:
         lines.append(_dump({"types": config.types}))
+    if "ladder" in config.model_fields_set:
+        lines.append(_dump({"ladder": config.ladder.model_dump(exclude_unset=True)}))
     entries = {name: (level, "") for name, level in config.layers.items()}
     entries |= {name: (level, "has it already") for name, level in given.items()}
     for name, level in hybrid.layers.items():

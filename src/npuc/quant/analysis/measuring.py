@@ -206,8 +206,8 @@ def _same_network(layers: Sequence[IntegerLayer]) -> None:
         if steps.size and float(np.median(steps)) > _FOREIGN:
             raise CompareError(
                 f"layer '{layer.name}' of the integer network has other weights than that of the float network",
-                fix="Give the float network that it was made of; weights that were equalized or migrated are "
-                "another form of it",
+                fix="Give the float network that it was made of (weights that were equalized or migrated are another "
+                "form of it), or leave the integer network out and give data: what is made of it is analyzed then",
             )
 
 

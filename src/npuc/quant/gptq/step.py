@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
-
-from npuc.engine import IntegerEngine
-from npuc.ir import Graph, top, value_name
 from npuc.quant.bias_correction import correct_biases
-from npuc.quant.gptq.solve import rounded_together
+from npuc.quant.gptq.layers import is_dense, rounded, second_moments
 from npuc.quant.ladder.climb import step
 from npuc.quant.ladder.workshop import Candidate, Workshop
-from npuc.quant.layers import IntegerLayer, integer_layers, replace_integers
+from npuc.quant.layers import integer_layers, replace_integers
 
-Array = np.ndarray[Any, Any]
 _SAMPLES = 32
-_LEAST_INPUTS = 32
-"""A sum of fewer inputs has too little to make up for an error with."""
-_MOST_INPUTS = 8192
-"""The square of this many numbers is 512 MiB."""
-_ROWS = 4096
-"""Positions that one sample contributes at most, evenly spread."""
 
 
 @step("gptq", "weights rounded together, by the second moments of their inputs (GPTQ)", 50)
@@ -33,74 +20,13 @@ class Gptq:
     def propose(self, best: Candidate, shop: Workshop) -> Candidate | None:
         """The best network with weights rounded together."""
         made = best.made.copy()
-        layers = [layer for layer in integer_layers(best.source, made, best.scheme_of) if _dense(layer)]
+        layers = [layer for layer in integer_layers(best.source, made, best.scheme_of) if is_dense(layer)]
         if not layers:
             return None
-        moments = _moments(made, layers, shop.fit[:_SAMPLES], shop.threads)
-        count = 0
-        for layer in layers:
-            matrix = _matrix(layer, layer.weight)
-            scale = _matrix(layer, np.broadcast_to(layer.scale, layer.weight.shape))[:, :1]
-            found = rounded_together(matrix, scale, moments[layer.name], layer.lowest, layer.highest)
-            count += replace_integers(made, layer, _back(layer, found))
+        moments = second_moments(made, layers, shop.fit[:_SAMPLES], shop.threads)
+        count = sum(replace_integers(made, layer, rounded(layer, moments[layer.name])) for layer in layers)
         # The biases were right for the integers before.
         correct_biases(best.source, made, shop.fit[:_SAMPLES], shop.threads, best.scheme_of)
         made.verify()
         note = f"rounded the weights of {count} layers together"
         return replace(best, made=made, sqnr=shop.judged(made), notes=(*best.notes, note))
-
-
-def _dense(layer: IntegerLayer) -> bool:
-    real = layer.real
-    if isinstance(real, top.Deconv) or (isinstance(real, top.Conv) and real.group != 1):
-        return False
-    inputs = layer.weight.size // layer.weight.shape[layer.axis]
-    flat = not isinstance(real, top.MatMul) or layer.weight.ndim == 2
-    return flat and _LEAST_INPUTS <= inputs <= _MOST_INPUTS
-
-
-def _matrix(layer: IntegerLayer, weight: Array) -> Array:
-    """Outputs x inputs."""
-    return np.moveaxis(weight, layer.axis, 0).reshape(weight.shape[layer.axis], -1)
-
-
-def _back(layer: IntegerLayer, matrix: Array) -> Array:
-    shape = list(layer.weight.shape)
-    first = shape.pop(layer.axis)
-    return np.moveaxis(matrix.reshape(first, *shape), 0, layer.axis)
-
-
-def _moments(
-    made: Graph, layers: Sequence[IntegerLayer], samples: Sequence[Mapping[str, Array]], threads: int
-) -> dict[str, Array]:
-    """Sums of x x^T over the positions of the samples, for what each layer reads in the integer network."""
-    names = {layer.name: value_name(layer.made.x) for layer in layers}
-    engine = IntegerEngine(made, fetch=list(dict.fromkeys(names.values())), threads=threads, raw=True)
-    found: dict[str, Array] = {}
-    for sample in samples:
-        values = engine.run(sample)
-        for layer in layers:
-            integers = np.asarray(values[names[layer.name]], np.float32)
-            rows = _rows(layer, integers - np.float32(layer.x.zero_point))
-            found[layer.name] = found.get(layer.name, 0.0) + rows.T @ rows
-    return found
-
-
-def _rows(layer: IntegerLayer, x: Array) -> Array:
-    """The inputs of every sum (or of some, evenly spread), a row each, in the order of the weights."""
-    real = layer.real
-    if isinstance(real, top.MatMul):
-        rows = x.reshape(-1, x.shape[-1])
-        return rows[:: max(1, len(rows) // _ROWS)]
-    kh, kw = layer.weight.shape[2:]
-    top_, left, bottom, right = real.pads
-    padded = np.pad(x, ((0, 0), (0, 0), (top_, bottom), (left, right)))
-    dh, dw = real.dilations
-    windows = np.lib.stride_tricks.sliding_window_view(
-        padded, ((kh - 1) * dh + 1, (kw - 1) * dw + 1), axis=(2, 3)
-    )[:, :, :: real.strides[0], :: real.strides[1], ::dh, ::dw]
-    # Positions first, then the weights' own order: channel, row, column.
-    n, c, h, w = windows.shape[:4]
-    every = max(1, int(np.ceil(np.sqrt(n * h * w / _ROWS))))
-    part = windows[:, :, ::every, ::every]
-    return np.ascontiguousarray(part.transpose(0, 2, 3, 1, 4, 5)).reshape(-1, c * kh * kw)

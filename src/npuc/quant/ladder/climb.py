@@ -1,4 +1,7 @@
-"""Climbing: step after step, each kept only if it helps."""
+"""Climbing: step after step, each kept only if it helps.
+
+A gain counts if it is larger than its standard error over the judges: what one or two of them make is chance.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,10 @@ from typing import Protocol, TypeVar
 
 from npuc.errors import EngineError, MissingExtraError, UsageError
 from npuc.quant.ladder.workshop import Candidate, Workshop
+from npuc.registries import add_once
 
 WORTH = 0.05
-"""Decibels that a step has to gain: less may be chance."""
+"""Decibels that a step has to gain at least: less is of no use."""
 
 
 class Step(Protocol):
@@ -42,8 +46,7 @@ def step(name: str, words: str, rank: int) -> Callable[[_StepT], _StepT]:
     """Class decorator: an algorithm of the ladder, what it does in a few words, and its place."""
 
     def register(cls: _StepT) -> _StepT:
-        assert name not in STEPS, f"two steps are called {name}"
-        STEPS[name] = Entry(name, words, rank, cls)
+        add_once(STEPS, [name], Entry(name, words, rank, cls), "a step of the ladder")
         return cls
 
     return register
@@ -61,11 +64,15 @@ class Rung:
     seconds: float
     reason: str = ""
     """Why it could not be taken, if it could not."""
+    doubt: float = 0.0
+    """The standard error of the gain over the judges, in decibels."""
 
     def __str__(self) -> str:
         if self.after is None:
             return f"{self.name}: {f'left out: {self.reason}' if self.reason else 'nothing to do'}"
-        verdict = "kept" if self.kept else "no gain, left out"
+        chance = f"may be chance (± {self.doubt:.2f}), left out"
+        gained = self.after - self.before >= WORTH
+        verdict = "kept" if self.kept else chance if gained else "no gain, left out"
         return f"{self.name}: {self.before:.2f} to {self.after:.2f} dB, {verdict} ({self.seconds:.1f} s)"
 
 
@@ -90,16 +97,23 @@ def climb(
     """The best network that the steps lead to, from the default or from `start`; `report` hears of each."""
     best = start or shop.start()
     for entry in chosen(names):
-        begun = time.perf_counter()
-        reason = ""
-        try:
-            found = entry.make().propose(best, shop)
-        except (MissingExtraError, EngineError) as error:
-            found, reason = None, error.paragraph()
-        kept = found is not None and found.sqnr >= best.sqnr + WORTH
-        after = None if found is None else found.sqnr
-        rung = Rung(entry.name, best.sqnr, after, kept, time.perf_counter() - begun, reason)
+        rung, found = attempt(entry, best, shop)
         report(rung)
-        if found is not None and kept:
-            best = found
+        best = found or best
     return best
+
+
+def attempt(entry: Entry, best: Candidate, shop: Workshop) -> tuple[Rung, Candidate | None]:
+    """What becomes of a step, and its network if that is better by more than chance."""
+    begun = time.perf_counter()
+    reason, doubt, kept = "", 0.0, False
+    try:
+        found = entry.make().propose(best, shop)
+    except (MissingExtraError, EngineError) as error:
+        found, reason = None, error.paragraph()
+    if found is not None:
+        gain, doubt = found.sqnr - best.sqnr, shop.doubt(found.made, best.made)
+        kept = gain >= WORTH and gain >= doubt
+    after = None if found is None else found.sqnr
+    rung = Rung(entry.name, best.sqnr, after, kept, time.perf_counter() - begun, reason, doubt)
+    return rung, found if kept else None

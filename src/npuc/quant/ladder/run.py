@@ -13,7 +13,8 @@ from npuc.calib.sources import Source
 from npuc.errors import UsageError
 from npuc.ir import Graph
 from npuc.quant.ladder.climb import Rung, chosen, climb
-from npuc.quant.ladder.goal import MIXED, Climb, Goal, Stop, climb_to
+from npuc.quant.ladder.goal import MIXED, climb_to
+from npuc.quant.ladder.way import Check, Climb, Goal, Stop
 from npuc.quant.ladder.workshop import Candidate, Workshop
 from npuc.quant.mixed_precision.prices import Prices
 from npuc.quant.tuning import tune
@@ -36,7 +37,7 @@ class Wish:
     """Climb until a metric is met."""
     points: int = 0
     """Points of the frontier that are measured besides, for a picture of it."""
-    report: Callable[[Rung | Stop | str], None] = lambda rung: None
+    report: Callable[[Rung | Stop | Check | str], None] = lambda rung: None
     finished: Callable[[Climb], None] = lambda climb: None
 
     @staticmethod

@@ -1,5 +1,6 @@
 """The steps that there are; importing this registers them."""
 
+import npuc.quant.adaquant.step
 import npuc.quant.equalization.step
 import npuc.quant.gptq.step
 import npuc.quant.mixed_precision.step

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -19,10 +20,11 @@ from npuc.calib.table import CalibrationTable
 from npuc.engine import FloatEngine
 from npuc.errors import QuantizationError
 from npuc.ir import Graph, result_names
+from npuc.quant.adaquant.options import AdaQuantOptions
 from npuc.quant.bias_correction import correct_biases
 from npuc.quant.lower import quantize
 from npuc.quant.scheme import Scheme
-from npuc.quant.tuning import METHODS, output_sqnr, tune
+from npuc.quant.tuning import METHODS, decibels, output_squares, tune
 
 if TYPE_CHECKING:
     from npuc.quant.mixed_precision.prices import Prices
@@ -69,9 +71,12 @@ class Workshop:
     target: Target | None = None
     prices: Prices | None = None
     """What a machine asks for layers, for the steps that trade accuracy for time."""
+    adaquant: AdaQuantOptions = field(default_factory=AdaQuantOptions)
+    """How the step of this name learns."""
     fit: list[Sample] = field(init=False)
     judges: list[Sample] = field(init=False)
     _reference: list[dict[str, Array]] = field(init=False)
+    _judgments: WeakKeyDictionary[Graph, Array] = field(init=False, default_factory=WeakKeyDictionary)
 
     def __post_init__(self) -> None:
         if len(self.samples) < 2:
@@ -86,7 +91,25 @@ class Workshop:
 
     def judged(self, made: Graph) -> float:
         """How close the outputs of an integer network are to float, in decibels."""
-        return output_sqnr(made, self.judges, self._reference, self.threads)
+        squares = output_squares(made, self.judges, self._reference, self.threads)
+        self._judgments[made] = squares
+        return float(decibels(squares.sum(axis=0)))
+
+    def doubt(self, one: Graph, other: Graph) -> float:
+        """The standard error of what one network gains over another, in decibels: how far the choice of judges matters.
+
+        The judges are left out in turn (the jackknife), the same for both: what they have in common does not count.
+        """
+        if len(self.judges) < 2:
+            return 0.0
+        gains = self._without_each(one) - self._without_each(other)
+        return float(np.sqrt((len(gains) - 1) * np.var(gains)))
+
+    def _without_each(self, made: Graph) -> Array:
+        if made not in self._judgments:
+            self.judged(made)
+        squares = self._judgments[made]
+        return decibels(np.tensordot(1.0 - np.eye(len(squares)), squares, 1))
 
     def statistics(self, source: Graph) -> Statistics:
         """Of every tensor of a form of the network, over the samples that may be looked at."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from npuc.ir import Value, npu, shape_of, top, value_name
+from npuc.ir import Value, dtype_of, npu, shape_of, top, value_name
 from npuc.ir.dtypes import QuantType
 from npuc.quant.arithmetic import scaling
 from npuc.quant.lower import Context
@@ -44,9 +44,14 @@ def output_stage(
     return [None if c is None else context.weight(f"{name}/{what}", c) for what, c in columns.items()]
 
 
-def require_room(weight: Array, bias: Array | None, x: QuantType, axis: int, bits: int) -> None:
-    """No accumulator may overflow: sum |q_w| * max |q_x - z_x| + |bias| stays below 2^(bits - 1) on every channel."""
-    worst = largest_sum(weight, bias, x, axis)
+def require_room(weight: Array, zero: int, bias: Array | None, x: QuantType, axis: int, bits: int) -> None:
+    """No accumulator may overflow: sum |q_w - z_w| * max |q_x - z_x| + |bias| stays below 2^(bits - 1) on every channel."""
+    (low, high), (least, most) = dtype_of(weight.dtype).limits, x.dtype.limits
+    each = max(high - zero, zero - low) * max(most - x.zero_point, x.zero_point - least)
+    biases = 0 if bias is None else int(np.abs(bias.astype(np.int64)).max(initial=0))
+    if weight.size // max(weight.shape[axis], 1) * each + biases < 1 << (bits - 1):
+        return  # whatever the weights are
+    worst = largest_sum(weight.astype(np.int64) - zero, bias, x, axis)
     if worst >= 1 << (bits - 1):
         raise NoIntegerForm(f"its sum can reach {worst}, more than an accumulator of {bits} bits holds")
 
@@ -76,13 +81,12 @@ def _linear(
     bias = None if op.bias is None else context.quantized_bias(op.bias, x.scale, scales, scheme)
     if bias is not None and not bias_fits(bias, scheme):
         raise NoIntegerForm("its bias has more bits than a bias may have")
-    centred = integers.astype(np.int64) - zero
     try:
-        require_room(centred, bias, x, axis, scheme.accumulator_bits)
+        require_room(integers, zero, bias, x, axis, scheme.accumulator_bits)
     except NoIntegerForm as error:
         if scheme.wide or not scheme.has_wide_sums:
             raise
-        require_room(centred, bias, x, axis, scheme.wide_sum_bits)
+        require_room(integers, zero, bias, x, axis, scheme.wide_sum_bits)
         context.remarks.append(f"{name} needs a wide accumulator: {error}")
         bias = None if bias is None else bias.astype(np.int64)
     factors = x.scale * scales / y.scale
@@ -90,7 +94,8 @@ def _linear(
     if not rounds_once and scheme.requant == "double" and x.dtype.name == "ui8":
         factors = np.array([product(x.scale, float(scale)) / y.scale for scale in scales])
     if scheme.requant == "double" and scheme.wide:
-        require_scaled_room(largest_sum(centred, bias, x, axis), factors)
+        worst = largest_sum(integers.astype(np.int64) - zero, bias, x, axis)
+        require_scaled_room(worst, factors)
     stage = output_stage(context, name, factors, scheme, 8 * y.dtype.itemsize if rounds_once else 0)
     lo, hi = output_limits(y, op.relu, op.relu_limit, narrow=scheme.narrow_activations)
     made: Value = context.emit(

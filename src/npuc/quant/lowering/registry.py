@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from npuc.ir import Value
 from npuc.ir.definition import TopOp
+from npuc.registries import add_once
 
 if TYPE_CHECKING:
     from npuc.ir.dtypes import QuantType
@@ -42,9 +43,8 @@ def lowers(
     """
 
     def register(function: Rule) -> Rule:
+        add_once(_RULES, ops, function, "an integer form of the op")
         for op in ops:
-            assert op not in _RULES, f"two rules for {op.name}"
-            _RULES[op] = function
             if same_type:
                 _SAME_TYPE[op] = same_type if callable(same_type) else (lambda _: True)
             if types is not None:
@@ -58,9 +58,7 @@ def lowers_float(*ops: type[Any]) -> Callable[[Rule], Rule]:
     """Register a rule for results of bf16 or f16; that of `TopOp` serves all ops without one."""
 
     def register(function: Rule) -> Rule:
-        for op in ops:
-            assert op not in _FLOAT_RULES, f"two float rules for {op.name}"
-            _FLOAT_RULES[op] = function
+        add_once(_FLOAT_RULES, ops, function, "a bf16 and f16 form of the op")
         return function
 
     return register

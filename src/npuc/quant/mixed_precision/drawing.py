@@ -6,7 +6,7 @@ from math import floor, log10
 from typing import Any
 from xml.sax.saxutils import escape
 
-from npuc.quant.ladder.goal import Climb, Goal, Stop
+from npuc.quant.ladder.way import Check, Climb, Goal, Stop
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM, _RIGHT = 640, 360, 72, 44, 48, 20
 _BEST, _OTHER, _WON = "#1f6fb2", "#9bb7cf", "#d9822b"
@@ -21,6 +21,8 @@ def frontier_data(climb: Climb, goal: Goal, machine: str) -> dict[str, Any]:
         "machine": machine,
         "float": goal.exact,
         "allowed_drop": goal.drop,
+        "samples": goal.samples,
+        "samples_held_back": goal.held_back,
         "points": [
             {
                 "what": stop.words,
@@ -31,10 +33,19 @@ def frontier_data(climb: Climb, goal: Goal, machine: str) -> dict[str, Any]:
                 "met": stop.met,
                 "chosen": stop is climb.best,
                 "frontier": id(stop) in on,
+                "held_back": _held_back(climb.check_of(stop)),
             }
             for stop in climb.stops
         ],
     }
+
+
+def _held_back(check: Check | None) -> dict[str, Any] | None:
+    """What the samples that are held back say of a network, if they were asked."""
+    if check is None:
+        return None
+    low, high = check.loss.interval
+    return {"lost": check.loss.value, "low": low, "high": high, "confirmed": check.met}
 
 
 def best_stops(climb: Climb, goal: Goal) -> list[Stop]:

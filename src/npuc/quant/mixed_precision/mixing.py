@@ -24,7 +24,8 @@ from npuc.quant.layers import IntegerLayer, integer_layers, replace_integers
 from npuc.quant.lower import quantize
 from npuc.quant.mixed_precision.frontier import Frontier, Option, frontier
 from npuc.quant.mixed_precision.prices import Prices, Spent, exposed
-from npuc.quant.mixed_precision.sensitivity import Probe, rounded_weights, tensor_types
+from npuc.quant.mixed_precision.rerounding import Rerounding
+from npuc.quant.mixed_precision.sensitivity import Probe, rounded_weights, tensor_types, with_scheme
 from npuc.quant.mixed_precision.units import Unit, find_units, key
 from npuc.quant.mixed_precision.variants import (
     FLOAT,
@@ -36,6 +37,7 @@ from npuc.quant.mixed_precision.variants import (
     is_possible,
     scheme_as,
 )
+from npuc.quant.scheme import Scheme
 
 _PROBED = 16
 """Samples that show the noise of a unit, evenly spread: rare values that are clipped make much of it."""
@@ -67,6 +69,7 @@ class Mixer:
         self.best, self.shop, self.prices = best, shop, prices
         self._schemes = {op: best.scheme_of(op) for op in best.source.ops}
         self._types = tensor_types(best.made)
+        self._rerounding = Rerounding(best, shop)
         self.units = find_units(best.source, self._types)
         self._float = SHORT if self._computes_short() else FLOAT
         variants = [variant for variant in (*VARIANTS, self._float) if self._asked(variant)]
@@ -118,6 +121,8 @@ class Mixer:
         layers = {
             layer.name: layer for layer in integer_layers(self.best.source, self.best.made, self._schemes.get)
         }
+        shorter = [self._with(op, layers.get(key(op)), "i4") for unit in self.units for op in unit.weighted]
+        self._rerounding.integers(layer for layer in shorter if layer is not None)
         units = []
         for unit, tensors in zip(self.units, noise, strict=True):
             weights: dict[str, dict[str, float]] = {}
@@ -132,14 +137,22 @@ class Mixer:
         """The noise of the weights of a layer, by their type."""
         own = probe.weights(op, rounded_weights(layer))
         found = {"own": own, "i16": own * _FINE}
-        for weight in ("i4", "i8"):
-            able = [v for v in self._spent if v.weight == weight and self._may(op, v)]
-            # Fewer bits that save no time need not be measured.
-            saves = any(self._extra(op, v) < self._extra(op, Variant(v.activation)) for v in able)
-            if able and (saves or weight == "i8"):
-                scheme = scheme_as(layer.scheme, able[0], self.shop.target)
-                found[weight] = probe.weights(op, rounded_weights(layer, scheme))
+        if (longer := self._with(op, layer, "i8")) is not None:
+            found["i8"] = probe.weights(op, rounded_weights(longer))
+        if (shorter := self._with(op, layer, "i4")) is not None:
+            forms = [shorter]
+            forms += [replace(shorter, integers=i) for i in self._rerounding.integers(forms).values()]
+            found["i4"] = min(probe.weights(op, rounded_weights(form)) for form in forms)
         return found
+
+    def _with(self, op: Any, layer: IntegerLayer | None, weight: str) -> IntegerLayer | None:
+        """A layer with other weights; None if it cannot have them, or if their fewer bits save no time."""
+        able = [v for v in self._spent if v.weight == weight and self._may(op, v)]
+        saves = any(self._extra(op, v) < self._extra(op, Variant(v.activation)) for v in able)
+        if layer is None or not able or not (saves or weight == "i8"):
+            return None
+        scheme = scheme_as(layer.scheme, able[0], self.shop.target)
+        return None if scheme is None else with_scheme(layer, scheme)
 
     def _options(
         self, unit: Unit, tensors: float, weights: Mapping[str, Mapping[str, float]]
@@ -215,15 +228,41 @@ class Mixer:
         plain = quantize(self.best.source, table, scheme_of)
         self._carry(plain, scheme_of)
         plain.verify()
-        fixed = plain.copy()
-        correct_biases(self.best.source, fixed, self.shop.fit[:_CORRECTED], self.shop.threads, scheme_of)
-        fixed.notes = plain.notes
-        notes = (*self.best.notes, describe(chosen))
+        words = describe(chosen)
+        forms = [(plain, words), (self._corrected(plain, scheme_of), words)]
+        together = plain.copy()
+        if count := self._round_together(together, scheme_of):
+            together.verify()
+            together.notes = plain.notes
+            forms.append((self._corrected(together, scheme_of), f"{words}; {count} rounded together"))
         tried = [
-            Candidate(self.best.source, made, table, scheme_of, self.shop.judged(made), notes)
-            for made in (plain, fixed)
+            Candidate(
+                self.best.source, made, table, scheme_of, self.shop.judged(made), (*self.best.notes, note)
+            )
+            for made, note in forms
         ]
         return max(tried, key=lambda one: one.sqnr)
+
+    def _corrected(self, made: Graph, scheme_of: SchemeOf) -> Graph:
+        fixed = made.copy()
+        correct_biases(self.best.source, fixed, self.shop.fit[:_CORRECTED], self.shop.threads, scheme_of)
+        fixed.notes = made.notes
+        return fixed
+
+    def _round_together(self, made: Graph, scheme_of: SchemeOf) -> int:
+        """Round the weights anew that have got 4 bits; how many layers have."""
+        changed = [
+            layer
+            for layer in integer_layers(self.best.source, made, scheme_of)
+            if layer.scheme.weight == "i4" and self._scheme_before(layer).weight != "i4"
+        ]
+        found = self._rerounding.integers(changed)
+        return sum(
+            replace_integers(made, layer, found[layer.name]) for layer in changed if layer.name in found
+        )
+
+    def _scheme_before(self, layer: IntegerLayer) -> Scheme:
+        return self._schemes.get(layer.real) or Scheme()
 
     def _scheme_of(self, chosen: Sequence[Pick]) -> SchemeOf:
         wide = {op for pick in chosen if pick.activation == "i16" for op in pick.unit.ops}

@@ -7,7 +7,7 @@ would have with fewer bits, all else is float. Roundings are independent of each
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,12 @@ import numpy as np
 from npuc.engine import FloatEngine
 from npuc.engine.rounded import output_noise, relative_noise
 from npuc.ir import Graph, Value, npu, top, value_name
-from npuc.ir.dtypes import QuantType, quant_of
+from npuc.ir.dtypes import QuantType, dtype_of, quant_of
 from npuc.quant.layers import IntegerLayer
 from npuc.quant.mixed_precision.units import Unit, key
 from npuc.quant.parameters import quantize_weight
 from npuc.quant.prequantized import integer_types
+from npuc.quant.scheme import Scheme
 
 Array = np.ndarray[Any, Any]
 Sample = Mapping[str, Array]
@@ -92,13 +93,24 @@ class Probe:
         return relative_noise(_outputs(changed, self.samples, self.threads), self.exact)
 
 
-def rounded_weights(layer: IntegerLayer, scheme: Any = None) -> Array:
-    """The reals that the integers of a layer stand for: those that it has, or those of another scheme."""
-    if scheme is None:
-        return np.asarray(layer.integers.astype(np.float64) * layer.scale)
+def rounded_weights(layer: IntegerLayer) -> Array:
+    """The reals that the integers of a layer stand for."""
+    return np.asarray(layer.integers.astype(np.float64) * layer.scale)
+
+
+def with_scheme(layer: IntegerLayer, scheme: Scheme) -> IntegerLayer:
+    """A layer as it would be with another scheme: the nearest integers."""
     integers, scale = quantize_weight(layer.weight, layer.axis, scheme, layer.real_bias, layer.x.scale)
     shape = [-1 if axis == layer.axis and scale.size > 1 else 1 for axis in range(layer.weight.ndim)]
-    return np.asarray(integers.astype(np.float64) * scale.astype(np.float64).reshape(shape))
+    least, most = dtype_of(scheme.weight).limits
+    return replace(
+        layer,
+        integers=integers,
+        scale=scale.astype(np.float64).reshape(shape),
+        lowest=-most if scheme.narrow_weights else least,
+        highest=most,
+        scheme=scheme,
+    )
 
 
 def _outputs(graph: Graph, samples: Sequence[Sample], threads: int) -> list[list[Array]]:

@@ -1,4 +1,4 @@
-"""Fake quantization in torch: activations by their types, weights by roundings that can be learned."""
+"""Weights by roundings that can be learned."""
 
 from __future__ import annotations
 
@@ -7,30 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from npuc.ir.dtypes import QuantType
 from npuc.quant.layers import IntegerLayer
 
 _STRETCH = 1.1, -0.1
 """The sigmoid is stretched beyond 0 and 1, so that roundings reach both (AdaRound)."""
-
-
-class _Round(torch.autograd.Function):  # type: ignore[misc]
-    """Rounding whose gradient is that of the identity."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        return torch.round(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        return gradient
-
-
-def fake_quantized(x: Any, kind: QuantType) -> Any:
-    """Reals as the integers of a type would give them back."""
-    least, most = kind.dtype.limits
-    steps = _Round.apply(x / kind.scale) + kind.zero_point
-    return (steps.clamp(least, most) - kind.zero_point) * kind.scale
 
 
 class SoftRounding(torch.nn.Module):  # type: ignore[misc]

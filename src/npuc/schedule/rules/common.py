@@ -105,8 +105,8 @@ def batch_rows(rows: Rows, height: int, size: int, need: Callable[[Rows], Rows])
 
 
 def is_natural(tensor: Tensor) -> bool:
-    """Whether memory has the order of the logical axes: not rank 4, one channel, or one pixel."""
-    if len(tensor.shape) != 4:
+    """Whether memory has the order of the logical axes: no pictures, one channel, or one pixel."""
+    if not tensor.channels_last:
         return True
     _, c, h, w = tensor.shape
     return c == 1 or h * w == 1

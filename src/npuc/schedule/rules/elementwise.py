@@ -63,7 +63,7 @@ def binary(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     def draft(piece: Piece) -> list[Draft]:
         (r0, r1) = piece.rows if cuts else (0, 1)
         offset = (r0 - piece.output[0]) * y.row_size if cuts else 0
-        if cuts and len(shape) != 4:
+        if cuts and not y.channels_last:
             part: tuple[int, ...] = (r1 - r0, shape[-1])
             sizes, strides = _merged(part, [_two(one, y) for _, one in operands])
         else:
@@ -117,14 +117,14 @@ def binary(op: Any, graph: Graph, tensor: Tensors) -> Layer:
 
 def _moves(one: Tensor, y: Tensor) -> bool:
     """Whether an operand has the rows of the result, rather than one for all."""
-    if len(y.shape) != 4:
+    if not y.channels_last:
         return one.shape == y.shape
     return len(one.shape) == 4 and one.shape[0::2] == y.shape[0::2] and y.rows > 1
 
 
 def _repeats(one: Tensor, y: Tensor) -> bool:
     """Whether an operand is the same for every row."""
-    if len(y.shape) != 4:
+    if not y.channels_last:
         return prod(one.shape[:-1]) == 1
     return len(one.shape) < 2 or (one.shape[-2] == 1 and (len(one.shape) < 4 or one.shape[0] == 1))
 

@@ -12,6 +12,7 @@ from npuc.frontend.layered.context import NoForm
 from npuc.frontend.layered.network import Array
 from npuc.ir import DYNAMIC, Value, shape_of, tensor_type, top
 
+_MOST_PICTURES, _MOST_ROWS = 256, 1 << 20
 _REASON = "the number of its results depends on data"
 _MOST = 1 << 22
 _MANY = 256
@@ -163,6 +164,9 @@ def detection_output(ctx: CaffeContext) -> Value:
     if ctx.count != 3 or classes < 1:
         raise NoForm(f"it has {ctx.count} inputs")
     batch = ctx.shape(0)[0]
+    most = batch * given.int("keep_top_k", -1)
+    if batch > _MOST_PICTURES or most > _MOST_ROWS or classes > _MOST_ROWS:
+        raise ctx.invalid(f"{batch} pictures with {most} results of {classes} classes")
     count = int(np.prod(ctx.shape(2))) // 8
     groups = 1 if shared else classes
     loc = ctx.reshape(ctx.value(0), (batch, count, groups, 4))
@@ -182,7 +186,6 @@ def detection_output(ctx: CaffeContext) -> Value:
         scores = ctx.reshape(ctx.part(conf, 0, index, 1), (len(labels), count))
         table = np.array([[index, label] for label in labels], np.float32)
         rows.append(_detections(ctx, given, own, scores, table))
-    most = batch * given.int("keep_top_k", -1)
     kind = tensor_type((DYNAMIC, 7), "f32")
     if most > 0:
         rows.append(ctx.literal(np.zeros((most, 7), np.float32), "none"))

@@ -127,6 +127,8 @@ def leaky_relu(ctx: Context) -> Outcome:
     alpha = ctx.get(name, 0.3)
     if isinstance(alpha, dict):  # Keras 2 wrote some as arrays
         alpha = alpha.get("value", 0.3)
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not np.isfinite(alpha):
+        raise ctx.wrong(f"its slope is {str(alpha)[:60]}, not a number")
     return a.unary(ctx.c, ctx.x(), top.LeakyRelu, alpha=float(alpha))
 
 

@@ -65,7 +65,7 @@ def split(ctx: Context) -> Outcome:
     axis = normal_axis(ctx.integer(0, "axis"), x.rank)
     if count < 1 or x.shape[axis] % count:
         raise ctx.wrong(f"{count} equal parts of axis {axis} of {list(x.shape)}")
-    return m.split(ctx.c, x, axis, (x.shape[axis] // count,) * count)
+    return m.split(ctx.c, x, axis, m.equal_parts(ctx.node.label, x.shape[axis], count))
 
 
 @rule("SplitV")

@@ -20,6 +20,12 @@ class Block:
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
 
+    @property
+    def passed_on(self) -> list[Value]:
+        """Outputs that no step of the block reads."""
+        read = {value for step in self.steps for value in step.needs}
+        return [value for value in self.outputs if value not in read]
+
 
 def cut_blocks(steps: Sequence[Any], weighted: Collection[Any], wanted: Collection[Value]) -> list[Block]:
     """Blocks that end where one value crosses, or where they hold enough layers.

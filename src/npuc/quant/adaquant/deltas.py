@@ -1,0 +1,132 @@
+"""What AdaQuant learns: the weights, biases and weight scales of a layer, and the scale of a tensor of activations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log
+from typing import Any
+
+import numpy as np
+import torch
+
+from npuc.ir import Value
+from npuc.ir.dtypes import QuantType, quant_of
+from npuc.quant.layers import IntegerLayer
+from npuc.quant.reconstruction.fake import fake_quantized, rounded
+
+Array = np.ndarray[Any, Any]
+_FURTHEST = log(32.0)
+"""How far a scale may move, as the logarithm of a factor."""
+
+
+@dataclass(frozen=True)
+class LearnedLayer:
+    """Reals that become the integers of a layer, and the scales that they become integers with."""
+
+    weight: Array
+    scale: Array
+    """One, or one an output channel."""
+    bias: Array | None
+
+
+class LayerDelta:
+    """A layer that begins with the integers it has."""
+
+    def __init__(self, layer: IntegerLayer, device: str) -> None:
+        self.layer = layer
+        steps = layer.weight / layer.scale
+        # Weights that a step of the ladder has rounded to another integer than the nearest begin there.
+        chosen = layer.integers.astype(np.float64)
+        steps = np.where(np.clip(np.rint(steps), layer.lowest, layer.highest) == chosen, steps, chosen)
+        self._weight = _tensor(steps * layer.scale, device)
+        self._scale = _tensor(layer.scale, device)
+        self.delta = torch.zeros_like(self._weight, requires_grad=True)
+        """Of weights, in steps of the scale that they began with."""
+        self.log_scale = torch.zeros_like(self._scale, requires_grad=True)
+        self.bias: Any = None
+        """As a real number."""
+        place = layer.real.bias
+        if layer.bias is not None and layer.real_bias is not None and place.has_one_use():
+            self.bias = _tensor(layer.bias * layer.unit, device).requires_grad_()
+
+    @property
+    def moves_scale(self) -> bool:
+        """Powers of two have nothing in between."""
+        return self.layer.scheme.weight_scales != "pow2"
+
+    @property
+    def bias_unit(self) -> float:
+        """1/256 of the range of what the layer makes."""
+        kind = quant_of(self.layer.made.results[0])
+        if kind is None:
+            return float(np.mean(self.layer.unit))
+        least, most = kind.dtype.limits
+        return kind.scale * (most - least) / 256
+
+    def _moved(self) -> tuple[Any, Any]:
+        """The weights before they are rounded, and their scale."""
+        scale = self._scale * self.log_scale.clamp(-_FURTHEST, _FURTHEST).exp()
+        return self._weight + self.delta * self._scale, scale
+
+    def quantized(self) -> Any:
+        """The weights as the integers give them back."""
+        weight, scale = self._moved()
+        return rounded(weight / scale).clamp(self.layer.lowest, self.layer.highest) * scale
+
+    def learned(self) -> LearnedLayer:
+        """For the integer network."""
+        with torch.no_grad():
+            weight, scale = self._moved()
+        bias = None if self.bias is None else _array(self.bias)
+        return LearnedLayer(_array(weight), _array(scale).reshape(-1), bias)
+
+    def begun(self) -> LearnedLayer:
+        """The same before it learned."""
+        layer = self.layer
+        bias = None if self.bias is None or layer.bias is None else layer.bias * layer.unit
+        return LearnedLayer(_array(self._weight), layer.scale.reshape(-1), bias)
+
+
+@dataclass(frozen=True)
+class TensorScale:
+    """The scale of a tensor of activations, and of those that have its type."""
+
+    name: str
+    """Of the tensor whose range it is."""
+    kind: QuantType
+    values: tuple[Value, ...]
+    """The first makes the type, the others have it from there."""
+    log_factor: Any
+
+    @staticmethod
+    def of(name: str, kind: QuantType, values: tuple[Value, ...], device: str) -> TensorScale:
+        """One that has not learned yet."""
+        return TensorScale(name, kind, values, torch.zeros((), device=device, requires_grad=True))
+
+    def _factor(self) -> Any:
+        return self.log_factor.clamp(-_FURTHEST, _FURTHEST).exp()
+
+    def quantized(self, tensor: Any) -> Any:
+        """Reals as integers of this scale give them back."""
+        return fake_quantized(tensor, self.kind, self._factor() * self.kind.scale)
+
+    @property
+    def factor(self) -> float:
+        """What was learned."""
+        return float(self._factor().detach())
+
+    @property
+    def learned(self) -> QuantType:
+        """The type that the tensors will have."""
+        return QuantType.of(
+            self.kind.dtype.name, float(np.float32(self.kind.scale * self.factor)), self.kind.zero_point
+        )
+
+
+def _tensor(array: Array, device: str) -> Any:
+    return torch.tensor(np.asarray(array, np.float32), device=device)
+
+
+def _array(tensor: Any) -> Array:
+    found: Array = tensor.detach().cpu().numpy().astype(np.float64)
+    return found

@@ -1,0 +1,141 @@
+"""Learning the scales, weights and biases of one block after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from npuc.ir import Graph, Value
+from npuc.ir.definition import TopOp
+from npuc.ir.dtypes import QuantType
+from npuc.quant.adaquant.deltas import LayerDelta, TensorScale
+from npuc.quant.adaquant.options import AdaQuantOptions
+from npuc.quant.layers import IntegerLayer
+from npuc.quant.lowering.registry import keeps_type
+from npuc.quant.patterns import layer_names
+from npuc.quant.reconstruction.blocks import Block
+from npuc.quant.reconstruction.learner import Learner
+from npuc.quant.reconstruction.learning import Pace, Report, reconstruct
+from npuc.quant.reconstruction.student import Student
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What all blocks learned."""
+
+    layers: list[LayerDelta]
+    scales: list[TensorScale]
+
+
+def learn(
+    source: Graph,
+    layers: Sequence[IntegerLayer],
+    types: Mapping[str, QuantType],
+    free: Mapping[str, tuple[Value, ...]],
+    samples: Sequence[Mapping[str, Array]],
+    options: AdaQuantOptions,
+    device: str = "cpu",
+    threads: int = 1,
+    seed: int = 0,
+    report: Report = lambda done, total: None,
+) -> Learned:
+    """Learn. `types` are those of the integer network's tensors, by name; `free` the ranges that may move (`free_scales`)."""
+    by_op = {layer.real: layer for layer in layers}
+    first = {values[0]: name for name, values in free.items()}
+    found = Learned([], [])
+
+    def make(student: Student, block: Block) -> Learner | None:
+        deltas = [LayerDelta(by_op[step.op], device) for step in block.steps if step.op in by_op]
+        made = [value for step in block.steps for value in step.results if value not in student.late]
+        names = [first.pop(value) for value in (*block.inputs, *made) if value in first]
+        scales = [TensorScale.of(name, student.types[free[name][0]], free[name], device) for name in names]
+        found.layers.extend(deltas)
+        found.scales.extend(scales)
+        return _Block(student, block, deltas, scales, options) if deltas or scales else None
+
+    pace = Pace(options.iterations, options.batch, options.dropped, seed)
+    reconstruct(source, by_op, types, samples, pace, make, device, threads, report, late=True)
+    return found
+
+
+def free_scales(
+    origins: Mapping[Value, str], named: Mapping[str, Value], types: Mapping[str, QuantType], scheme_of: Any
+) -> dict[str, tuple[Value, ...]]:
+    """The ranges whose scale may move, with the tensors that have their type, the one that they are of first.
+
+    Those of 8-bit tensors that a layer makes, if all others of their type have it from there: what is made for a
+    concatenation is in several blocks at once. Inputs of the network keep theirs, which the outside may count on.
+    """
+    members: dict[str, list[Value]] = {}
+    for value, name in origins.items():
+        members.setdefault(name, []).append(value)
+    found = {}
+    for name, values in members.items():
+        own, kind = named.get(name), types.get(name)
+        op: Any = None if own is None else own.owner
+        if own not in values or kind is None or kind.dtype.itemsize != 1 or not isinstance(op, TopOp):
+            continue
+        scheme = scheme_of(op)
+        others = [value for value in values if value is not own]
+        passed_on = all(keeps_type(value.owner) for value in others)
+        if scheme is not None and scheme.activation_scales != "pow2" and not keeps_type(op) and passed_on:
+            found[name] = (own, *others)
+    return found
+
+
+class _Block(Learner):
+    """The scales, weights and biases of a block."""
+
+    fades = True
+    checked = True
+
+    def __init__(
+        self,
+        student: Student,
+        block: Block,
+        deltas: Sequence[LayerDelta],
+        scales: Sequence[TensorScale],
+        options: AdaQuantOptions,
+    ) -> None:
+        super().__init__(student, block)
+        self._deltas, self._scales, self._options = deltas, scales, options
+        self._scale_of = {value: scale for scale in scales for value in scale.values}
+
+    def groups(self) -> list[dict[str, Any]]:
+        return [{"params": [parameter], "lr": rate} for parameter, rate in self._rated()]
+
+    def _rated(self) -> Iterator[tuple[Any, float]]:
+        for delta in self._deltas:
+            rates = self._options.rates(layer_names(delta.layer.real))
+            yield delta.delta, rates.weight_rate
+            if delta.moves_scale:
+                yield delta.log_scale, rates.weight_scale_rate
+            if delta.bias is not None:
+                yield delta.bias, rates.bias_rate * delta.bias_unit
+        for scale in self._scales:
+            rates = self._options.rates(layer_names(scale.values[0].owner))
+            yield scale.log_factor, rates.activation_scale_rate
+
+    def weights(self, hard: bool) -> dict[str, Any]:
+        refs = self.student.module.refs
+        found = {}
+        for delta in self._deltas:
+            op = delta.layer.real
+            found[refs[op.operands[1]]] = delta.quantized()
+            if delta.bias is not None:
+                found[refs[op.bias]] = delta.bias
+        return found
+
+    def after(self, value: Value, tensor: Any) -> Any:
+        scale = self._scale_of.get(value)
+        return self.student.after(value, tensor) if scale is None else scale.quantized(tensor)
+
+    @property
+    def changed(self) -> dict[Value, QuantType]:
+        known = self.student.types
+        return {value: scale.learned for value, scale in self._scale_of.items() if value in known}

@@ -1,0 +1,61 @@
+"""How AdaQuant learns: what a user may set, for the network and for single layers.
+
+adaquant:
+  iterations: 500
+  weight_rate: 0.01
+  layers:
+    "stage3.*": {weight_scale_rate: 0}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from npuc.quant.patterns import matches
+
+Rate = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+
+
+class LayerRates(BaseModel):
+    """Rates of one layer that differ from those of the network."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    weight_rate: Rate | None = None
+    bias_rate: Rate | None = None
+    weight_scale_rate: Rate | None = None
+    activation_scale_rate: Rate | None = None
+
+
+class AdaQuantOptions(BaseModel):
+    """Rates are of Adam, and fall to zero along half a cosine; a rate of 0 leaves what it is for alone."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    weight_rate: Rate = 0.01
+    """Of weights, in their steps."""
+    bias_rate: Rate = 0.01
+    """Of biases, in 1/256 of the range of what their layer makes."""
+    weight_scale_rate: Rate = 0.001
+    """Of the scales of weights, relative to them."""
+    activation_scale_rate: Rate = 0.001
+    """Of the scales of activations, relative to them."""
+    iterations: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    """For each block."""
+    batch: Annotated[int, Field(ge=1, le=4096)] = 16
+    dropped: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
+    """The part of activations that stays float while learning (QDrop)."""
+    layers: dict[str, LayerRates] = {}
+    """By layer or tensor name; `*` and `?` match any characters, and the later line wins."""
+
+    def rates(self, names: Iterable[str]) -> AdaQuantOptions:
+        """What holds for a layer of these names."""
+        changes: dict[str, float] = {}
+        known = tuple(names)
+        for pattern, level in self.layers.items():
+            if matches(pattern, known):
+                changes.update(level.model_dump(exclude_none=True))
+        return self.model_copy(update=changes)

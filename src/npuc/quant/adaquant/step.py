@@ -1,0 +1,94 @@
+"""The step of the ladder that learns scales, weights and biases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from npuc.calib.table import CalibrationTable, Entry
+from npuc.extras import require_torch
+from npuc.ir import Graph, value_name
+from npuc.quant.adaquant.options import AdaQuantOptions
+from npuc.quant.bias_correction import correct_biases
+from npuc.quant.ladder.climb import step
+from npuc.quant.ladder.workshop import Candidate, Workshop
+from npuc.quant.layers import integer_layers
+from npuc.quant.prequantized import integer_types
+
+_CORRECTED = 32
+"""Samples that show what biases the learned integers need."""
+_ON_CUDA = {"iterations": 300, "batch": 32}
+"""Where a GPU makes them cheap, and nothing else is asked for."""
+
+
+@step("adaquant", "learned scales, weights and biases, block by block (AdaQuant, LSQ); needs torch", 55)
+class AdaQuant:
+    """Scales of activations and weights, weights and biases of all layers."""
+
+    def __init__(self, options: AdaQuantOptions | None = None) -> None:
+        self._options = options
+
+    def propose(self, best: Candidate, shop: Workshop) -> Candidate | None:
+        """The best network, learned; an error without torch, or where the network has no form in it."""
+        layers = integer_layers(best.source, best.made, best.scheme_of)
+        if not layers:
+            return None
+        require_torch("this needs PyTorch, which is not installed")
+        from npuc.quant.adaquant.learn import free_scales, learn
+        from npuc.quant.adaquant.lowering import lost, lower_learned, type_origins
+
+        options = self._options or shop.adaquant
+        if shop.device != "cpu":
+            asked = options.model_fields_set
+            options = options.model_copy(update={k: v for k, v in _ON_CUDA.items() if k not in asked})
+        types = integer_types(best.made)
+        origins = type_origins(best.source, best.table, best.scheme_of)
+        free = free_scales(origins, {value_name(v): v for v in origins}, types, best.scheme_of)
+        found = learn(
+            best.source, layers, types, free, shop.fit, options, shop.device, shop.threads, shop.seed
+        )
+        table = _rescaled(best.table, {scale.name: scale.factor for scale in found.scales})
+        learned = {delta.layer.real: delta.learned() for delta in found.layers}
+        made = lower_learned(best.source, table, best.scheme_of, learned)
+        # Sums that no longer fit their accumulators: those layers stay as they were.
+        tight = [delta for delta in found.layers if delta.layer.name in lost(made, best.made)]
+        if tight:
+            learned.update({delta.layer.real: delta.begun() for delta in tight})
+            made = lower_learned(best.source, table, best.scheme_of, learned)
+        if lost(made, best.made):
+            return None
+        made.verify()
+        note = f"learned the weights of {len(layers) - len(tight)} layers and the scales of {len(found.scales)} tensors"
+        plain = replace(
+            best,
+            made=made,
+            table=table,
+            sqnr=shop.judged(made),
+            notes=(*best.notes, note),
+        )
+        return max(plain, _corrected(plain, shop), key=lambda candidate: candidate.sqnr)
+
+
+def _rescaled(table: CalibrationTable, factors: Mapping[str, float]) -> CalibrationTable:
+    """The same ranges, some wider or narrower."""
+    entries = {
+        name: _scaled(entry, factors[name]) if factors.get(name, 1.0) != 1.0 else entry
+        for name, entry in table.entries.items()
+    }
+    return CalibrationTable(entries, table.comments, table.notes)
+
+
+def _scaled(entry: Entry, factor: float) -> Entry:
+    return replace(
+        entry,
+        threshold=entry.threshold * factor,
+        min=entry.min * factor,
+        max=entry.max * factor,
+        method="learned",
+    )
+
+
+def _corrected(found: Candidate, shop: Workshop) -> Candidate:
+    fixed: Graph = found.made.copy()
+    correct_biases(found.source, fixed, shop.fit[:_CORRECTED], shop.threads, found.scheme_of)
+    return replace(found, made=fixed, sqnr=shop.judged(fixed))

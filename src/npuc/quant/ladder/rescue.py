@@ -1,0 +1,50 @@
+"""The quick steps of the ladder, unasked, where one scale for all channels spoils a network.
+
+With a scale each channel, ranges and biases are nearly always enough. With one scale a tensor, channels of very different
+sizes leave the small ones few steps, and a network can lose its meaning; making the channels alike is a matter of
+seconds. A network that is poor for another reason is left to `npuc analyze` and the ladder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from npuc.ir import Graph
+from npuc.quant.ladder.climb import climb
+from npuc.quant.ladder.workshop import Candidate, Sample, SchemeOf, Workshop
+from npuc.quant.tuning import GOOD, Tuned
+from npuc.transform.eliminate_dead_code import drop_unused_weights
+
+STEPS = ("equalize", "smooth", "ranges")
+_LEAST_SAMPLES = 8
+"""Fewer say too little about which network is better."""
+
+
+def needs_rescue(graph: Graph, tuned: Tuned, samples: Sequence[Sample]) -> bool:
+    """Whether the outputs are far from float, and weights with one scale a tensor may be why."""
+    if tuned.sqnr is None or tuned.sqnr >= GOOD or len(samples) < _LEAST_SAMPLES:
+        return False
+    schemes = (tuned.scheme_of(op) for op in graph.ops)
+    return any(scheme is not None and not scheme.is_float and not scheme.per_channel for scheme in schemes)
+
+
+def rescued(
+    graph: Graph,
+    tuned: Tuned,
+    samples: Sequence[Sample],
+    scheme_of: SchemeOf,
+    methods: Sequence[str],
+    threads: int = 1,
+) -> Candidate | None:
+    """The network after the quick steps; None if they are of no use to it. Its notes say what was done."""
+    shop = Workshop(graph, samples, scheme_of, methods, threads)
+    start = Candidate(graph, tuned.graph, tuned.table, tuned.scheme_of, shop.judged(tuned.graph))
+    best = climb(shop, STEPS, start=start)
+    if best is start:
+        return None
+    drop_unused_weights(best.made)
+    gain = (
+        f"one scale a tensor left {start.sqnr:.1f} dB; with the quick steps of the ladder {best.sqnr:.1f} dB"
+    )
+    best.made.notes = list(dict.fromkeys([*best.made.notes, gain, *best.notes]))
+    return best

@@ -1,0 +1,22 @@
+"""Names of layers with wildcards, as configurations have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+from npuc.ir import layer_name, result_names
+
+
+def layer_names(op: object) -> tuple[str, ...]:
+    """What a layer may be called: its own name, and those of the tensors that it makes."""
+    return (layer_name(op), *result_names(op))  # type: ignore[arg-type]
+
+
+def matches(pattern: str, names: Iterable[str]) -> bool:
+    """Whether one of the names is this one, or fits it; `*` and `?` match any characters.
+
+    >>> matches("head.*", ["head.conv"]), matches("a[1]", ["a[1]"])
+    (True, True)
+    """
+    return any(name == pattern or fnmatchcase(name, pattern) for name in names)

@@ -1,0 +1,146 @@
+"""Learning one block after the other, whatever it is that is learned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import cos, pi
+from typing import Any
+
+import numpy as np
+import torch
+
+from npuc.engine.torch import TopModule
+from npuc.ir import Graph
+from npuc.ir.dtypes import QuantType
+from npuc.quant.reconstruction.blocks import Block, cut_blocks
+from npuc.quant.reconstruction.check import Check
+from npuc.quant.reconstruction.learner import Learner
+from npuc.quant.reconstruction.student import Cache, Student, extend
+
+Array = np.ndarray[Any, Any]
+Report = Callable[[int, int], None]
+_CHECKED = 4
+"""One sample of so many is held back where learners are checked."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long blocks learn, and from how much at once."""
+
+    iterations: int = 400
+    """For each block."""
+    batch: int = 16
+    dropped: float = 0.5
+    """The part of activations that stays float while learning (QDrop)."""
+    seed: int = 0
+
+
+def reconstruct(
+    source: Graph,
+    weighted: Collection[Any],
+    types: Mapping[str, QuantType],
+    samples: Sequence[Mapping[str, Array]],
+    pace: Pace,
+    make: Callable[[Student, Block], Learner | None],
+    device: str = "cpu",
+    threads: int = 1,
+    report: Report = lambda done, total: None,
+    *,
+    late: bool = False,
+) -> None:
+    """Have every block learn what `make` says, None for nothing.
+
+    `weighted` are the ops with weights to learn, `types` those of the integer network's tensors, by name. The outputs of a
+    block are rounded by it, or with `late` by the blocks that read them, so that it shows there what a scale does.
+    """
+    torch.set_num_threads(threads)
+    generator = torch.Generator(device).manual_seed(pace.seed)
+    module = TopModule(source).to(device)
+    blocks = cut_blocks(module.steps, weighted, [port.value for port in source.outputs])
+    inputs = {
+        port.value: torch.from_numpy(np.concatenate([np.asarray(s[port.name]) for s in samples])).to(device)
+        for port in source.inputs
+    }
+    student = Student(module, types)
+    if late:
+        student.late = frozenset(value for block in blocks for value in block.passed_on)
+    learners = [make(student, block) for block in blocks]
+    real: Cache = dict(inputs)
+    rough: Cache = {value: student.after(value, tensor) for value, tensor in inputs.items()}
+    # What is learned is checked on samples that it was not learned from, if there are enough.
+    count = next(iter(inputs.values())).shape[0]
+    checked = any(learner is not None and learner.checked for learner in learners)
+    held = count // _CHECKED if checked else 0
+    check = Check(student, blocks, learners, inputs, count - held if held else 0, pace.batch)
+    for index, (block, learner) in enumerate(zip(blocks, learners, strict=True)):
+        with torch.no_grad():
+            extend(real, student.whole(block, real, pace.batch))
+        if learner is not None:
+            _learn(learner, rough, real, count - held, pace, generator, partial(check.error, index, rough))
+            student.types.update(learner.changed)
+        with torch.no_grad():
+            weights = None if learner is None else learner.weights(hard=True)
+            extend(rough, student.whole(block, rough, pace.batch, weights, student.after))
+        needed = {value for later in blocks[index + 1 :] for value in later.inputs}
+        for cache in (real, rough):
+            for value in [value for value in cache if value not in needed]:
+                del cache[value]
+        report(index + 1, len(blocks))
+
+
+def _learn(
+    learner: Learner,
+    rough: Cache,
+    real: Cache,
+    count: int,
+    pace: Pace,
+    generator: Any,
+    error_at_end: Callable[[], float],
+) -> None:
+    """Have a block learn from the first samples, as many as `count` says."""
+    student, block = learner.student, learner.block
+    goals = {value: real[value] for value in block.outputs if real[value].is_floating_point()}
+    sizes = {value: float(goal.square().mean().clamp(min=1e-12)) for value, goal in goals.items()}
+    groups = [group for group in learner.groups() if group["lr"] > 0]
+    if not groups or not goals:
+        return
+    optimizer = torch.optim.Adam(groups)
+    rates = [group["lr"] for group in optimizer.param_groups]
+    device = groups[0]["params"][0].device
+    parameters = [parameter for group in groups for parameter in group["params"]]
+    before = error_at_end() if learner.checked else 0.0
+    kept = [parameter.detach().clone() for parameter in parameters] if learner.checked else []
+    for iteration in range(pace.iterations):
+        if learner.fades:
+            part = 0.5 * (1 + cos(pi * iteration / pace.iterations))
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * part
+        chosen = torch.randint(0, count, (min(pace.batch, count),), generator=generator, device=device)
+        mine = {value: rough[value][chosen] for value in block.inputs if value in rough}
+        given = _mixed(student.entered(mine, learner.after), real, chosen, pace.dropped, generator)
+        noisy = student.noisy(learner.after, pace.dropped, generator)
+        found = student.run(block, given, learner.weights(hard=False), noisy)
+        error = sum(
+            (found[value] - goal[chosen]).square().mean() / sizes[value] for value, goal in goals.items()
+        )
+        optimizer.zero_grad()
+        learner.loss(error, iteration).backward()
+        optimizer.step()
+    if learner.checked and not error_at_end() < before:
+        with torch.no_grad():
+            for parameter, old in zip(parameters, kept, strict=True):
+                parameter.copy_(old)
+
+
+def _mixed(rough: Cache, real: Cache, chosen: Any, part: float, generator: Any) -> Cache:
+    """Inputs of a block: mostly as the integer network has them, some elements as float has them."""
+    found = {}
+    for value, tensor in rough.items():
+        if not tensor.is_floating_point():
+            found[value] = tensor
+            continue
+        keep = torch.rand(tensor.shape, generator=generator, device=tensor.device) < part
+        found[value] = torch.where(keep, real[value][chosen], tensor)
+    return found

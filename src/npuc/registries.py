@@ -1,0 +1,41 @@
+"""Tables that plugins add to: a name is taken once, and who comes second is told by whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import FunctionType
+from typing import Any
+
+from npuc.errors import PluginError
+
+
+def add_once(table: dict[Any, Any], keys: Iterable[Any], value: Any, what: str) -> None:
+    """Put a value into a table under some keys, under all of them or none.
+
+    >>> table = {"Conv": print}
+    >>> add_once(table, ["Glu", "Conv"], len, "an import rule for")
+    Traceback (most recent call last):
+    npuc.errors.PluginError: [E602] there is an import rule for 'Conv' already. Leave one of the two out, or give yours a name \
+of its own.
+    >>> list(table)
+    ['Conv']
+    """
+    keys = list(keys)
+    for key in keys:
+        if key in table:
+            raise taken(f"{what} '{_words(key)}'", table[key])
+    table.update(dict.fromkeys(keys, value))
+
+
+def taken(what: str, before: object) -> PluginError:
+    """The error for a name that stands for something already."""
+    maker = f", of {before.__module__}" if isinstance(before, FunctionType | type) else ""
+    return PluginError(
+        f"there is {what} already{maker}", fix="Leave one of the two out, or give yours a name of its own"
+    )
+
+
+def _words(key: Any) -> str:
+    if isinstance(key, type):
+        return str(getattr(key, "name", key.__name__))
+    return ":".join(filter(None, key)) if isinstance(key, tuple) else str(key)

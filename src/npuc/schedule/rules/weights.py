@@ -1,0 +1,182 @@
+"""The constants of a layer with weights, cut by output channels, and the fields of its instructions that name them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from npuc.ir import Graph, dtype_of
+from npuc.ir.dtypes import quant_of
+from npuc.schedule.layers import Draft, Piece, Place, Rows, Tensor, layout
+from npuc.schedule.rules.common import ABSENT, DTYPES, KINDS, quantized, result, source
+
+Array = np.ndarray[Any, Any]
+
+
+def stage_fields(op: Any, places: dict[str, int], count: int) -> dict[str, Any]:
+    """The fields of an output stage."""
+    return {
+        "kind": KINDS[op.kind],
+        "count": count,
+        "multiplier": Place("const", places["multiplier"]) if "multiplier" in places else ABSENT,
+        "shift": Place("const", places["shift"]) if "shift" in places else ABSENT,
+        "zero_point": op.to.zero_point,
+        "lo": op.lo,
+        "hi": op.hi,
+    }
+
+
+class Linear:
+    """The constants of a layer with weights, cut by output channels."""
+
+    def __init__(self, op: Any, graph: Graph, weight: Array | None) -> None:
+        self.op = op
+        self.weight = weight
+        kind = quant_of(op.weight)
+        # A constant that is an activation has its zero point in its type.
+        self.zero_point = op.weight_zero_point if kind is None else kind.zero_point
+        names = {"pow2": ("shift",), "float": ("factor",)}.get(op.kind, ("multiplier", "shift"))
+        self.stage = {}
+        for name in names:
+            array = graph.constant(getattr(op, name))
+            assert array is not None
+            self.stage["multiplier" if name == "factor" else name] = array.astype(
+                "<f4" if name == "factor" else "<i4"
+            )
+        self.single = all(array.size == 1 for array in self.stage.values())
+        self._places: dict[Rows, tuple[dict[str, int], int]] = {}
+        bias = graph.constant(op.bias)
+        self.bias: Array | None = None
+        self.wide = False
+        if weight is not None:
+            self.wide = _is_wide(op, weight, self.zero_point, bias)
+            if bias is not None:
+                self.bias = bias.astype("<i8" if self.wide else "<i4")
+            self.i4 = weight.dtype.name == "int4"
+            self.w_dtype = {"int8": "i8", "uint8": "ui8", "int16": "i16", "int4": "i4"}[weight.dtype.name]
+
+    def constants(self, channels: Rows) -> dict[str, Array]:
+        """Those of some output channels."""
+        part = slice(*channels) if channels[1] else slice(None)
+        made: dict[str, Array] = {}
+        if self.weight is not None:
+            made["weight"] = _nibbles(self.weight[part]) if self.i4 else self.weight[part]
+            if self.bias is not None:
+                made["bias"] = self.bias[part]
+        for name, array in self.stage.items():
+            made[name] = array[part] if array.size > 1 else array
+        return made
+
+    def places(self, channels: Rows) -> tuple[dict[str, int], int]:
+        """Where those lie, and the bytes of all."""
+        if channels not in self._places:
+            self._places[channels] = layout(self.constants(channels))
+        return self._places[channels]
+
+    def size(self, channels: Rows) -> int:
+        """Bytes of those."""
+        return self.places(channels)[1]
+
+    def part(self, inputs: Rows) -> dict[str, Array]:
+        """Those of some input channels: the last part goes through the output stage, the others leave their sums."""
+        assert self.weight is not None
+        weight = np.ascontiguousarray(self.weight[:, slice(*inputs)])
+        made = {"weight": _nibbles(weight) if self.i4 else weight}
+        if self.bias is not None and inputs[0] == 0:
+            made["bias"] = self.bias
+        return {
+            **made,
+            **(self.stage if inputs[1] == self.weight.shape[1] else {"shift": np.zeros(1, "<i4")}),
+        }
+
+    def sums(self) -> dict[str, Any]:
+        """What a layer of one pixel is made of whose pieces are parts of its input channels."""
+        assert self.weight is not None
+        outputs, inputs = self.weight.shape[:2]
+        return {
+            "kind": "sums",
+            "channels": inputs,
+            "constants": self.part,
+            "constant_size": lambda part: layout(self.part(part))[1],
+            "sums": True,
+            "sum_size": 4 * outputs,
+        }
+
+    def sum_draft(self, x: Tensor, y: Tensor) -> Any:
+        """How such a piece is drafted; the rows of its operand count input channels."""
+        assert self.weight is not None
+        outputs, inputs = self.weight.shape[:2]
+
+        def draft(piece: Piece) -> list[Draft]:
+            (k0, k1), start = piece.channels, (piece.channels[0] - piece.inputs[0][0]) * x.itemsize
+            places, size = layout(self.part(piece.channels))
+            last, reads = k1 == inputs, [("in0", start, start + (k1 - k0) * x.itemsize), ("const", 0, size)]
+            fields = {
+                **source(x, offset=start),
+                "n": 1, "h": 1, "w": 1, "c": k1 - k0, "out_h": 1, "out_w": 1,
+                "kernel": (1, 1), "stride": (1, 1), "dilation": (1, 1), "pad": (0, 0),
+                **self.fields(places, outputs),
+                "transposed": 0, "groups": 1, "out_c": outputs, **result(y), "y_stride": outputs,
+            }  # fmt: skip
+            if k0 > 0:
+                fields["bias"] = Place("before")
+                reads.append(("before", 0, 4 * outputs))
+            if not last:
+                # Shifted by nothing, from the least to the greatest: the sums as they are.
+                fields |= {
+                    "y": Place("after"), "y_dtype": DTYPES["i32"], "s_dtype": DTYPES["i32"], "kind": KINDS["pow2"], "count": 1,
+                    "zero_point": 0, "lo": -(2**31), "hi": 2**31 - 1,
+                }  # fmt: skip
+            made = ("out0", 0, y.size) if last else ("after", 0, 4 * outputs)
+            return [Draft("conv", "matrix", fields, tuple(reads), (made,))]
+
+        return draft
+
+    def fields(self, places: dict[str, int], count: int) -> dict[str, Any]:
+        """The fields of a conv instruction that name them."""
+        return {
+            **self._same,
+            "weight": Place("const", places["weight"]),
+            "bias": Place("const", places["bias"]) if "bias" in places else ABSENT,
+            "count": 1 if self.single else count,
+            "multiplier": Place("const", places["multiplier"]) if "multiplier" in places else ABSENT,
+            "shift": Place("const", places["shift"]) if "shift" in places else ABSENT,
+        }
+
+    @cached_property
+    def _same(self) -> dict[str, Any]:
+        """The fields that all pieces have in common."""
+        return {
+            **stage_fields(self.op, {}, 1),
+            "w_dtype": DTYPES[self.w_dtype],
+            "w_zero_point": self.zero_point,
+            "wide": int(self.wide),
+            "table": ABSENT,
+            "s_dtype": DTYPES[self.op.to.dtype.name],
+        }
+
+
+def _is_wide(op: Any, weight: Array, zero_point: int, bias: Array | None) -> bool:
+    """Whether a sum could leave 32 bits: the same proof as the kernels' own."""
+    kind = quantized(op.x)
+    least, most = kind.dtype.limits
+    largest = max(most - kind.zero_point, kind.zero_point - least)
+    low, high = dtype_of(weight.dtype).limits
+    each = max(high - zero_point, zero_point - low) * largest
+    biases = int(np.abs(bias.astype(np.int64)).max(initial=0)) if bias is not None else 0
+    if prod(weight.shape[1:]) * each + biases < 2**31:
+        return False  # whatever the weights are
+    centred = weight.astype(np.int64) - zero_point
+    sums = np.abs(centred).reshape(centred.shape[0], -1).sum(1) * largest
+    worst = sums + (np.abs(bias.astype(np.int64)) if bias is not None else 0)
+    return bool((worst >= 2**31).any())
+
+
+def _nibbles(weight: Array) -> Array:
+    flat = weight.astype(np.int8).reshape(-1).view(np.uint8) & 15
+    flat = np.append(flat, np.zeros(flat.size % 2, np.uint8))
+    packed: Array = flat[0::2] | flat[1::2] << 4
+    return packed

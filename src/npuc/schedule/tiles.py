@@ -1,0 +1,167 @@
+"""Layers as a group of tiles: the rows that a tile needs, the memory that it takes, and how few there can be.
+
+Tiles are made of rows of the group's results. What is between its layers never leaves local memory; rows at the seams of tiles
+are computed twice.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from math import inf
+
+from npuc.schedule.layers import Layer, Rows, Tensor, aligned
+from npuc.schedule.lifetimes import Lifetimes
+from npuc.schedule.pieces import Cutter
+
+TILES = (
+    2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 256, 320, 512, 1024,
+)  # fmt: skip
+"""How many tiles are tried."""
+
+
+@dataclass
+class Tiles(Lifetimes):
+    """How the layers of a network are cut for one machine."""
+
+    cutter: Cutter
+    capacity: int
+    """Bytes that tensors and constants may take."""
+    _sizes: dict[Layer, int] = field(default_factory=dict, init=False)
+    _pairs: dict[Layer, int] = field(default_factory=dict, init=False)
+    _rows: dict[tuple[int, int, int, int], dict[Tensor, Rows] | None] = field(
+        default_factory=dict, init=False
+    )
+    _tensors: dict[tuple[int, int, int, bool, bool], float] = field(default_factory=dict, init=False)
+
+    def constants_of(self, layer: Layer) -> int:
+        """Bytes of all constants of a layer."""
+        if layer not in self._sizes:
+            self._sizes[layer] = layer.constant_size((0, layer.channels))
+        return self._sizes[layer]
+
+    def chunks(self, layer: Layer) -> int:
+        """Bytes of constants that have to be there at once: the piece at work and the next."""
+        if layer not in self._pairs:
+            self._pairs[layer] = self._pair(layer)
+        return self._pairs[layer]
+
+    def _pair(self, layer: Layer) -> int:
+        total = self.constants_of(layer)
+        cuts = self.cutter.channel_cuts(layer)
+        if len(cuts) == 1:
+            return total
+        return min(total, 2 * layer.constant_size(cuts[0]))
+
+    def tile_rows(self, first: int, last: int, tiles: int, tile: int) -> dict[Tensor, Rows] | None:
+        """The rows of every tensor of a group that one tile computes or reads; None if it cannot be cut."""
+        key = (first, last, tiles, tile)
+        if key not in self._rows:
+            self._rows[key] = self._tile_rows(*key)
+        return self._rows[key]
+
+    def _tile_rows(self, first: int, last: int, tiles: int, tile: int) -> dict[Tensor, Rows] | None:
+        layers = self.network.layers
+        rows: dict[Tensor, Rows] = {}
+        for index in range(last - 1, first - 1, -1):
+            layer = layers[index]
+            if layer.need is None or len(layer.outputs) != 1:
+                return None
+            y = layer.outputs[0]
+            wanted = rows.get(y)
+            if self.last_use[y] >= last:
+                if y.rows < tiles:
+                    return None
+                own = y.rows * tile // tiles, y.rows * (tile + 1) // tiles
+                wanted = own if wanted is None else (min(own[0], wanted[0]), max(own[1], wanted[1]))
+            if wanted is None:
+                return None
+            wanted = self.cutter.expanded(layer, wanted)
+            rows[y] = wanted
+            for need, tensor in zip(self.cutter.needs(layer, wanted), layer.inputs, strict=True):
+                storage = tensor.storage
+                if storage.rows == 1 or tensor.view_of is not None:
+                    if self.made[storage] >= first:
+                        return None
+                    need = (0, storage.rows)
+                before = rows.get(storage)
+                rows[storage] = need if before is None else (min(before[0], need[0]), max(before[1], need[1]))
+        return rows
+
+    def tiled_memory(
+        self, first: int, last: int, tiles: int, resident_in: bool, resident_out: bool, resident_weights: bool
+    ) -> float:
+        """Bytes that a group of tiles needs; infinite if it cannot be cut so."""
+        key = (first, last, tiles, resident_in, resident_out)
+        if key not in self._tensors:
+            self._tensors[key] = self._tensor_memory(*key)
+        layers = self.network.layers[first:last]
+        constants = (
+            sum(map(self.constants_of, layers)) if resident_weights else 2 * max(map(self.chunks, layers))
+        )
+        return constants + self._tensors[key]
+
+    def _tensor_memory(
+        self, first: int, last: int, tiles: int, resident_in: bool, resident_out: bool
+    ) -> float:
+        """The same without constants."""
+        layers = self.network.layers
+        rows = self.tile_rows(first, last, tiles, _tallest(layers[last - 1].outputs[0].rows, tiles))
+        if rows is None:
+            return inf
+        held = {*(self.on_chip(first) if resident_in else ()), *(self.on_chip(last) if resident_out else ())}
+        live: dict[Tensor, int] = {}
+        most = now = 0
+        for tensor, (low, high) in rows.items():
+            if tensor not in held:
+                live[tensor] = aligned((high - low) * tensor.row_size)
+                if self.made[tensor] < first:
+                    now += 2 * live[tensor]  # the next tile's rows are on their way
+        for index in range(first, last):
+            layer = layers[index]
+            now += live.get(layer.outputs[0], 0)
+            most = max(most, now + layer.scratch(rows[layer.outputs[0]]))
+            for tensor in {tensor.storage for tensor in layer.inputs}:
+                if tensor in live and self.dies(tensor, index) and self.made[tensor] >= first:
+                    now -= live[tensor]
+        return most + sum(aligned(tensor.size) for tensor in held)
+
+    def fewest_tiles(
+        self, first: int, last: int, limit: int, resident_in: bool, resident_out: bool, resident_weights: bool
+    ) -> int | None:
+        """The fewest tiles that fit: the more there are, the less memory they take."""
+        # The last resort is a row at a time, of the tallest result or of one of the others.
+        rows = {layer.outputs[0].rows for layer in self.network.layers[first:last]}
+        counts = sorted({*(count for count in TILES if count <= limit), *rows} - {0, 1})
+
+        def fits(count: int) -> bool:
+            need = self.tiled_memory(first, last, count, resident_in, resident_out, resident_weights)
+            return need <= self.capacity
+
+        while counts and self.tile_rows(first, last, counts[-1], counts[-1] // 2) is None:
+            counts.pop()
+        if not counts or not fits(counts[-1]):
+            return None
+        return counts[bisect_left(counts, True, key=fits)]
+
+    def tile_sums(self, first: int, last: int, tiles: int) -> tuple[float, float]:
+        """Cycles of the engines over all tiles, and bytes of operands loaded for them."""
+        cycles = loaded = 0.0
+        for tile, weight in (
+            ((0, 1), (tiles // 2, tiles - 2), (tiles - 1, 1)) if tiles > 2 else ((0, 1), (1, 1))
+        ):
+            rows = self.tile_rows(first, last, tiles, tile)
+            assert rows is not None
+            for index in range(first, last):
+                layer = self.network.layers[index]
+                cycles += weight * self.cutter.cycles(layer, rows[layer.outputs[0]])
+            for tensor, (low, high) in rows.items():
+                if self.made[tensor] < first:
+                    loaded += weight * (high - low) * tensor.row_size
+        return cycles, loaded
+
+
+def _tallest(rows: int, tiles: int) -> int:
+    """A tile in the middle with as many rows as any."""
+    near, most = range(tiles // 2 if tiles > 2 else 0, tiles), -(-rows // tiles)
+    return next(tile for tile in near if rows * (tile + 1) // tiles - rows * tile // tiles == most)

@@ -1,0 +1,66 @@
+"""Programs and weight files that are small to write and large to read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npuc.errors import ParseError, WeightFileError
+from npuc.ir.text import parse_graph
+from npuc.ir.weights import load_safetensors
+
+EMPTY = '"builtin.module"() ({ }) {a = %s} : () -> ()'
+
+
+def _aliases(levels: int, times: int) -> str:
+    lines = ["#a0 = 1 : i64"]
+    lines += [f"#a{i} = [{','.join([f'#a{i - 1}'] * times)}]" for i in range(1, levels)]
+    return "\n".join([*lines, EMPTY % f"#a{levels - 1}"])
+
+
+def test_aliases_that_double_are_refused() -> None:
+    with pytest.raises(ParseError, match="stands for more than 65536 others"):
+        parse_graph(_aliases(60, 4))
+
+
+def test_aliases_are_fine() -> None:
+    """They are read: what is missing is a function."""
+    with pytest.raises(Exception) as caught:
+        parse_graph(_aliases(3, 4)).verify()
+    assert "alias" not in str(caught.value)
+
+
+def _file(folder: Path, header: Any, data: bytes = b"1234") -> Path:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path = folder / "x.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return path
+
+
+ENTRY = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        (b'{"a":[' + b"[]," * 3_000_000 + b"[]]}", "more than any network needs"),
+        (b'{"w": %b, "w": %b}' % ((json.dumps(ENTRY).encode(),) * 2), "there twice"),
+        ({"w": {**ENTRY, "shape": [1.5]}}, "malformed entry"),
+        ({"w": {**ENTRY, "shape": [True]}}, "malformed entry"),
+        ({"w": {**ENTRY, "shape": ["1"]}}, "malformed entry"),
+        ({"w": {**ENTRY, "shape": [0] * 1000, "data_offsets": [0, 0]}}, "malformed entry"),
+        ({"w": {**ENTRY, "data_offsets": [0.5, 4]}}, "malformed entry"),
+        ({"w": {**ENTRY, "data_offsets": [0, 4, 8]}}, "malformed entry"),
+        ({"w": {**ENTRY, "shape": 7}}, "malformed entry"),
+    ],
+)
+def test_a_header_that_lies_is_refused(tmp_path: Path, header: Any, words: str) -> None:
+    with pytest.raises(WeightFileError, match=words):
+        load_safetensors(_file(tmp_path, header))
+
+
+def test_a_plain_header_is_read(tmp_path: Path) -> None:
+    assert load_safetensors(_file(tmp_path, {"w": ENTRY}))["w"].shape == (1,)

@@ -1,0 +1,45 @@
+"""`import npuc`: nothing is loaded, and everything is there at first use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import npuc
+
+
+def test_packages_are_there_at_first_use() -> None:
+    code = (
+        "import sys, npuc; assert 'numpy' not in sys.modules;"
+        "assert npuc.runtime.Runner and npuc.flow.import_model and npuc.lang.conv;"
+        "assert {'runtime', 'flow', 'from_torch'} <= set(dir(npuc))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "1"), ("0", "0")])
+def test_onnx_runtime_reports_nothing_unless_the_user_says_so(before: str | None, after: str) -> None:
+    name = "ORT_DISABLE_TELEMETRY"
+    environment = {key: value for key, value in os.environ.items() if key != name}
+    environment |= {name: before} if before is not None else {}
+    code = f"import os, npuc; print(os.environ['{name}'])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == after
+
+
+def test_the_help_names_what_there_is() -> None:
+    assert npuc.__doc__ is not None
+    named = [
+        word.removeprefix("npuc.").strip(",") for word in npuc.__doc__.split() if word.startswith("npuc.")
+    ]
+    assert "runtime" in named and set(named) <= set(dir(npuc))
+
+
+def test_what_is_not_there_is_an_attribute_error() -> None:
+    assert not hasattr(npuc, "nothing")
