@@ -98,6 +98,16 @@ def test_damaged_archives_are_refused_or_empty(tmp_path: Path, data: bytes) -> N
         assert "damaged zip archive" in str(error)
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_members_are_stored_or_deflated(tmp_path: Path, method: int) -> None:
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a", b"abc", zipfile.ZIP_DEFLATED)
+        archive.writestr("b", b"abc", method)
+    with pytest.raises(FileFormatError, match="'b' in this zip archive is compressed in a way"):
+        open_zip(path, 3)
+
+
 def test_a_member_unfolds_to_its_stated_size_only(tmp_path: Path) -> None:
     """The directory says 1000 bytes; the stream would make 64 MiB."""
     maker = zlib.compressobj(9, zlib.DEFLATED, -15)

@@ -8,12 +8,13 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from npuc import files
-from npuc.errors import FileMissingError, OutputError
-from npuc.files import existing_model, write_atomically
+from npuc.errors import FileMissingError, OutputError, ScheduleError
+from npuc.files import existing_file, existing_model, read_short, write_atomically
 
 
 @pytest.fixture(params=["unnamed", "named"])
@@ -75,3 +76,33 @@ def test_a_folder_that_may_not_be_looked_into_is_an_error_in_words(
     monkeypatch.setattr(Path, "is_file", refuse)
     with pytest.raises(FileMissingError, match="cannot be read: Permission denied"):
         existing_model(tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [(b"abc", ""), (b"", "gives nothing, and a schedule is needed"), (b"abcd", "is too large")],
+)
+def test_a_short_text_may_come_through_a_pipe(tmp_path: Path, given: bytes, words: str) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(FileMissingError, match="is a pipe or a device"):
+        existing_file(path)
+    writer = Thread(target=path.write_bytes, args=(given,))
+    writer.start()
+    try:
+        if not words:
+            assert read_short(path, 3, "a schedule", ScheduleError) == given
+            return
+        with pytest.raises(ScheduleError, match=words):
+            read_short(path, 3, "a schedule", ScheduleError)
+    finally:
+        writer.join()
+
+
+def test_a_short_text_is_a_file_like_others(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_bytes(b"abcd")
+    assert read_short(tmp_path / "a.yaml", 4, "a schedule", ScheduleError) == b"abcd"
+    with pytest.raises(ScheduleError, match="is too large for a schedule"):
+        read_short(tmp_path / "a.yaml", 3, "a schedule", ScheduleError)
+    with pytest.raises(FileMissingError, match="does not exist"):
+        read_short(tmp_path / "b.yaml", 3, "a schedule", ScheduleError)

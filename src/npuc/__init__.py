@@ -36,4 +36,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY, "from_torch"])
+    return sorted({*globals(), *_LAZY, "from_torch"})

@@ -19,6 +19,8 @@ _LOCATOR, _LOCATOR_SIZE = b"PK\x06\x07", 20
 _END_64, _END_64_SIZE = b"PK\x06\x06", 56
 _ENTRY, _ENTRY_SIZE = b"PK\x01\x02", 46
 _MAX_COMMENT = 1 << 16
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""LZMA would take as much memory as a member asks for, and has errors of its own."""
 _MAX_DIRECTORY = 32 << 20
 """Bytes of a directory, names and all."""
 
@@ -36,11 +38,20 @@ def open_zip(path: Path, members: int) -> zipfile.ZipFile:
             count = _count(handle.read(size), members)
         if count > members:
             raise _too_long(path, f"more than {members} members")
-        return zipfile.ZipFile(path)
+        archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, struct.error) as error:
         raise FileFormatError(
             f"is a damaged zip archive ({error})", where=str(path), fix=AGAIN_FIX
         ) from error
+    strange = next((info for info in archive.infolist() if info.compress_type not in _METHODS), None)
+    if strange is not None:
+        archive.close()
+        raise FileFormatError(
+            f"'{strange.filename[:80]}' in this zip archive is compressed in a way that no framework writes",
+            where=str(path),
+            fix=AGAIN_FIX,
+        )
+    return archive
 
 
 def read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:

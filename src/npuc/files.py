@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from npuc.errors import FileMissingError, OutputError
+from npuc.errors import FileMissingError, NpucError, OutputError
 
 
 @contextmanager
@@ -126,6 +126,30 @@ def existing_model(path: Path | str) -> Path:
             fix="Give the file of the model",
         )
     return existing_file(path)
+
+
+def existing_text(path: Path | str) -> Path:
+    """As `existing_file`, for a short text, which may also come through a pipe: a shell makes one of `<(...)`."""
+    path = Path(path)
+    with suppress(OSError):
+        if path.is_fifo():
+            return path
+    return existing_file(path)
+
+
+def read_short(path: Path | str, most: int, what: str, error: type[NpucError]) -> bytes:
+    """The bytes of a short text; `error` if there are more than `most`, which are too many for what it is."""
+    path = existing_text(path)
+    try:
+        with open(path, "rb") as handle:
+            data = handle.read(most + 1)
+    except OSError as failed:
+        raise FileMissingError(f"cannot be read: {failed.strerror}", where=str(path)) from failed
+    if len(data) > most:
+        raise error(f"is too large for {what}", where=str(path))
+    if not data and path.is_fifo():
+        raise error(f"is a pipe that gives nothing, and {what} is needed", where=str(path))
+    return data
 
 
 def existing_file(path: Path | str) -> Path:

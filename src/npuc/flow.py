@@ -381,15 +381,17 @@ def quantize_on_data(
 ) -> tuple[Quantized, CalibrationTable]:
     """Calibrate and quantize in one go, with an eye on the result (`npuc.quant.tuning`); also the ranges it used.
 
-    Without a `method`, several compete; `correct` corrects biases. Where neither the configuration nor a target states
+    Without a `method`, several compete; `correct` corrects biases, and takes the quick steps of the ladder where one scale a
+    tensor spoils the outputs (`npuc.quant.ladder.rescue`). Where neither the configuration nor a target states
     the scheme, `widen` gives 16 bits to what is next to an output, and to tensors that spoil the outputs with 8. With a
     `ladder`, its steps follow (`npuc.quant.ladder`); the ranges are those of the float network that they made.
     """
     from npuc.calib.collection import collect
     from npuc.quant.ladder.rescue import needs_rescue, rescued
     from npuc.quant.report import outcome
-    from npuc.quant.tuning import KEPT, METHODS, tune, with_wide_tail
+    from npuc.quant.tuning import KEPT, METHODS, POOR, tune, with_wide_tail
 
+    note = warn or (lambda text: None)
     scheme_of = schemes_of(graph, config, target)
     widen = widen and target is None and (config is None or "scheme" not in config.model_fields_set)
     if widen:
@@ -423,16 +425,23 @@ def quantize_on_data(
 
     statistics = collect(graph, source, threads=threads, strict=strict, warn=warn, step=step, seen=keep)
     done = tune(graph, statistics, kept, scheme_of, methods, correct=correct, widen=widen, threads=threads)
+    helped = None
     if correct and needs_rescue(graph, done, kept):
-        if warn is not None:
-            warn(
-                f"one scale a tensor leaves the outputs {done.sqnr:.1f} dB: the quick steps of the ladder follow"
-            )
+        note(
+            f"one scale a tensor leaves the outputs {done.sqnr:.1f} dB: the quick steps of the ladder follow"
+        )
         helped = rescued(graph, done, kept, scheme_of, methods, threads)
-        if helped is not None:
-            found = outcome(helped.source, helped.made, helped.scheme_of)
-            made = Quantized(helped.made, helped.source, helped.scheme_of, found, True, climbed=True)
-            return made, helped.table
+    sqnr = done.sqnr if helped is None else helped.sqnr
+    if sqnr is not None and sqnr < POOR:
+        note(
+            f"the outputs are only {sqnr:.1f} dB above their error: 'npuc analyze' names the layers that hurt; --ladder all, "
+            "or 16 bits for some of them, may help"
+        )
+    if helped is not None:
+        found = outcome(helped.source, helped.made, helped.scheme_of)
+        return Quantized(
+            helped.made, helped.source, helped.scheme_of, found, True, climbed=True
+        ), helped.table
     found = outcome(graph, done.graph, done.scheme_of)
     return Quantized(done.graph, graph, done.scheme_of, found, done.corrected), done.table
 

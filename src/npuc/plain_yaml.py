@@ -13,7 +13,8 @@ import yaml
 
 _MAX_DEPTH = 32
 _MAX_NUMBER = 64
-_MAX_ENTRIES = 1 << 16
+_MAX_ENTRIES = 1 << 18
+"""A saved schedule has eight a layer."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -44,13 +45,11 @@ class _Loader(yaml.SafeLoader):
     def construct_number(self, node: Any) -> Any:
         if len(node.value) > _MAX_NUMBER:
             raise yaml.YAMLError(f"a number of {len(node.value)} digits, in line {node.start_mark.line + 1}")
-        return self.yaml_constructors[node.tag + ":plain"](self, node)
+        return yaml.SafeLoader.yaml_constructors[node.tag](self, node)
 
 
 for _kind in ("int", "float"):
-    _tag = f"tag:yaml.org,2002:{_kind}"
-    _Loader.add_constructor(f"{_tag}:plain", yaml.SafeLoader.yaml_constructors[_tag])
-    _Loader.add_constructor(_tag, _Loader.construct_number)
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_number)
 
 
 def load_yaml(text: str | bytes) -> Any:

@@ -17,6 +17,7 @@ from cli_models import picture_model
 from PIL import Image
 
 from npuc.cli import app
+from npuc.cli.quantization import Asked
 from npuc.debug.dump import Dump
 from npuc.debug.golden import GoldenRun
 from npuc.errors import OutputError
@@ -252,6 +253,16 @@ def test_misspelt_names_are_answered_with_the_right_one(npuc: Any, program: Path
         Path("c.yaml").write_text(text)
         done = npuc("quantize", program, "--random", "--config", "c.yaml")
         assert done.status == 2 and "there is no field" in done.err and answer in done.err
+
+
+def test_a_configuration_is_read_once(program: Path) -> None:
+    """A pipe gives it once, and some commands ask for it twice."""
+    path = Path("c.yaml")
+    path.write_text("scheme: int16")
+    asked, graph = Asked(config=path), load_graph(program)
+    first = asked.wanted(graph)
+    path.unlink()
+    assert asked.wanted(graph) == first and first.scheme == "int16"
 
 
 def test_a_missing_folder_is_told_with_the_remedy_of_any_option(npuc: Any, program: Path) -> None:

@@ -11,7 +11,9 @@ import onnx
 import pytest
 import yaml
 
+from npuc import lang
 from npuc.calib.table import load_table
+from npuc.ir import save_graph
 
 
 @pytest.fixture
@@ -43,6 +45,25 @@ def test_a_table_gives_the_same_bytes_again(npuc: Any, model: Path, data: Path) 
     again = npuc("quantize", model, "--table", "t.cali", "-o", "r.mlir")
     assert again.status == 0, again.err
     assert Path("r.safetensors").read_bytes() == Path("q.safetensors").read_bytes()
+
+
+def test_ranges_of_scaled_channels_are_said_to_be_of_another_network(npuc: Any, here: Path) -> None:
+    rng = np.random.default_rng(2)
+    sizes = np.exp(np.linspace(-4, 4, 8)).astype(np.float32)
+    first, second = (rng.standard_normal(shape).astype(np.float32) for shape in ((8, 3, 3, 3), (4, 8, 3, 3)))
+    hidden = lang.conv(lang.input("x", (1, 3, 8, 8)), first * sizes[:, None, None, None], relu=True, name="a")
+    graph = lang.build({"y": lang.conv(hidden, second / sizes[None, :, None, None], name="b")})
+    save_graph(graph, here / "uneven.mlir")
+    np.savez("data.npz", x=rng.standard_normal((24, 3, 8, 8)).astype(np.float32))
+    asked = ("quantize", "uneven.mlir", "--scheme", "pow2", "--data", "data.npz", "--save-table", "t.cali")
+    done = npuc(*asked)
+    assert done.status == 0 and "quick steps" in done.err, done.err
+    assert "t.cali: its ranges are those of the network whose channels the ladder scaled" in done.err
+    for name in ("t.cali", "uneven.int.quant.yaml"):
+        assert "do not fit the model" in Path(name).read_text(), name
+    plain = npuc(*asked, "--no-tune")
+    assert plain.status == 0 and "scaled" not in plain.err + Path("t.cali").read_text()
+    assert "makes the same of the same ranges\n" in Path("uneven.int.quant.yaml").read_text()
 
 
 def test_one_method_does_not_compete(npuc: Any, model: Path, data: Path) -> None:

@@ -137,9 +137,9 @@ PROGRAMS = {
     ),
     "a tensor taken apart": (
         "y = torch.zeros([1 << 22]).unbind(0)\nreturn x + y[0]",
-        "more than 32768 tensors",
+        "more than 65536 tensors",
     ),
-    "a tensor in parts": ("y = torch.zeros([1 << 22]).split(1)\nreturn x + y[0]", "more than 32768 tensors"),
+    "a tensor in parts": ("y = torch.zeros([1 << 22]).split(1)\nreturn x + y[0]", "more than 65536 tensors"),
     "a text with longer words": (
         's = "a"\nfor i in range(60):\n  s = s.replace("a", "aa")\nreturn x * len(s)',
         "on text, which may make it of any length",

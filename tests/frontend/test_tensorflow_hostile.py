@@ -32,8 +32,8 @@ from npuc.errors import NpucError
 from npuc.flow import ImportOptions
 from npuc.frontend.formats import import_foreign
 
-_FAST = 2.0
-"""Seconds of this process that a refusal may take, with the time to load what it needs."""
+_FAST = 8.0
+"""Seconds of this process that a refusal may take, with the time to load what it needs: on a fast machine, a quarter of that."""
 _SLOW = 10.0
 _CHUNKS, _CHUNK = 2, 400
 

@@ -15,15 +15,28 @@ from npuc.ir.weights import load_safetensors
 EMPTY = '"builtin.module"() ({ }) {a = %s} : () -> ()'
 
 
-def _aliases(levels: int, times: int) -> str:
-    lines = ["#a0 = 1 : i64"]
-    lines += [f"#a{i} = [{','.join([f'#a{i - 1}'] * times)}]" for i in range(1, levels)]
-    return "\n".join([*lines, EMPTY % f"#a{levels - 1}"])
+def _aliases(levels: int, times: int, between: str = "\n", equals: str = " = ") -> str:
+    lines = [f"#a0{equals}1 : i64"]
+    lines += [f"#a{i}{equals}[{','.join([f'#a{i - 1}'] * times)}]" for i in range(1, levels)]
+    return between.join([*lines, "\n" + EMPTY % f"#a{levels - 1}"])
 
 
-def test_aliases_that_double_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("between", "equals"), [("\n", " = "), (" ", "="), ("\n", "\n="), ("\n", " // why\n\t// = #a\n= ")]
+)
+def test_aliases_that_double_are_refused(between: str, equals: str) -> None:
     with pytest.raises(ParseError, match="stands for more than 65536 others"):
-        parse_graph(_aliases(60, 4))
+        parse_graph(_aliases(60, 4, between, equals))
+
+
+@pytest.mark.parametrize(
+    "program", ["builtin.module {", "builtin.module attributes {a = 1} {", '"builtin.module"() ({']
+)
+def test_a_program_uses_an_alias_as_often_as_it_likes(program: str) -> None:
+    """No word of a limit, but that is all: what follows is no program."""
+    with pytest.raises(ParseError) as caught:
+        parse_graph(f"#a = 1 : i64\n#b = 2 : i64\n{program}\n" + "#a " * 70_000)
+    assert "stands for" not in str(caught.value)
 
 
 def test_aliases_are_fine() -> None:

@@ -16,10 +16,11 @@ from npuc.cli.app import run_command
 from npuc.codegen.outputs import check_shape
 from npuc.engine import FloatEngine
 from npuc.errors import CompileError, InvalidModelError, PassError, PluginError, UnknownTensorError
+from npuc.frontend import formats
 from npuc.frontend.formats import add_format
 from npuc.frontend.onnx import import_onnx
 from npuc.frontend.onnx.subgraphs import onnx_pattern, onnx_subgraph
-from npuc.ir import load_graph, save_graph
+from npuc.ir import load_graph, print_graph, save_graph
 from npuc.plugins import load
 from npuc.plugins.api import Format, claims, onnx_rule, register_kernel, tflite_rule, top
 from npuc.transform import canonicalize
@@ -268,6 +269,16 @@ def test_a_format_of_a_plugin_is_imported_checked_and_cut(
         flow.import_model(tiny, flow.ImportOptions(outputs=("line9",)))
     assert run_command(["import", str(tiny), "-o", str(tiny.with_suffix(".mlir"))]) == 0
     assert "agrees with NumPy" in capsys.readouterr().out
+
+
+def test_what_a_plugin_keeps_of_its_network_stays_as_it_was(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = flow.import_model(tiny, canonical=False)
+    before = print_graph(held)
+    monkeypatch.setattr(formats, "_named", lambda place: lambda path, options: held)
+    assert print_graph(flow.import_model(tiny)) != before
+    assert print_graph(held) == before
 
 
 def test_a_broken_file_of_such_a_format_is_an_error(tiny: Path) -> None:

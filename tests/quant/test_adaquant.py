@@ -14,7 +14,8 @@ from npuc.codegen.compile_model import compile_program
 from npuc.engine import IntegerEngine
 from npuc.ir import Graph, value_name
 from npuc.quant.adaquant.options import AdaQuantOptions, LayerRates
-from npuc.quant.ladder import Candidate, Workshop
+from npuc.quant.ladder import Candidate, Workshop, climb
+from npuc.quant.ladder.climb import Rung
 from npuc.quant.layers import integer_layers
 from npuc.quant.parameters import largest_sum
 from npuc.quant.prequantized import integer_types
@@ -177,6 +178,20 @@ def test_sums_stay_within_narrow_accumulators(start: Candidate, monkeypatch: pyt
     # The finer steps of the first layer make sums that do not fit: it has its old weights, and integers still.
     assert lowered == [1, 2]
     assert integers(found)[0] == integers(start)[0] and integers(found)[1] != integers(start)[1]
+
+
+@pytest.mark.parametrize("name", ["adaquant", "round"])
+@pytest.mark.parametrize("mixes", ["shapes", "values"])
+def test_samples_that_are_not_along_the_first_axis_teach_nothing(name: str, mixes: str) -> None:
+    rng = np.random.default_rng(4)
+    wide = lang.matmul(lang.input("x", (6, 8)), rng.standard_normal((8, 8)).astype(np.float32), name="a")
+    hidden = lang.permute(wide, order=(1, 0)) if mixes == "shapes" else lang.softmax(wide, axis=0)
+    last = rng.standard_normal((6 if mixes == "shapes" else 8, 3)).astype(np.float32)
+    graph = lang.build({"y": lang.matmul(hidden, last, name="b")})
+    samples = [{"x": rng.standard_normal((6, 8)).astype(np.float32)} for _ in range(8)]
+    rungs: list[Rung] = []
+    climb(Workshop(graph, samples, lambda op: SCHEMES["int4-weights"]), [name], report=rungs.append)
+    assert not rungs[0].kept and "those beside it" in rungs[0].reason, rungs[0]
 
 
 def test_a_scale_that_several_blocks_share_is_left_alone() -> None:

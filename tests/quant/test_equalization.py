@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from npuc import lang
+from npuc.calib.collection import collect
 from npuc.calib.sources import open_data
 from npuc.engine import FloatEngine
 from npuc.flow import quantize_on_data
 from npuc.ir import Graph, result_names
+from npuc.quant import tuning
 from npuc.quant.config import QuantizationConfig
 from npuc.quant.equalization import apply_factors, find_groups, weight_factors
 from npuc.quant.equalization.absorption import absorb_biases
@@ -109,6 +111,34 @@ def test_the_default_helps_itself_where_one_scale_a_tensor_ruins_a_network(
     alone, silent = quantized("pow2")
     assert not any("quick steps" in word for word in silent)
     assert helped > alone + 6, (alone, helped)
+
+
+def test_the_default_leaves_alone_what_the_quick_steps_are_not_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rescue, "GOOD", 200.0)
+    rng = np.random.default_rng(3)
+    x = lang.input("x", (1, 6))
+    classes = lang.matmul(x, (weights(1, 6, 4) * uneven(4)).astype(np.float32), name="scores")
+    # Classes say nothing of decibels, and without weights no scale of theirs is to blame.
+    networks = [lang.build({"y": lang.arg(classes, axis=1)}), lang.build({"y": lang.softmax(x * x, axis=1)})]
+    for graph in networks:
+        words: list[str] = []
+        data = [{"x": 30 * rng.standard_normal((1, 6)).astype(np.float32)} for _ in range(12)]
+        quantize_on_data(
+            graph, open_data(graph, data), QuantizationConfig(scheme="pow2"), threads=1, warn=words.append
+        )
+        assert not any("quick steps" in word for word in words), words
+    scheme = SCHEMES["pow2"]
+    tuned = tuning.tune(networks[0], collect(networks[0], data, threads=1), [], lambda op: scheme)
+    assert tuned.sqnr is None
+
+
+@pytest.mark.parametrize(("bar", "told"), [(0.0, False), (200.0, True)])
+def test_outputs_far_from_float_are_told(bar: float, told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "POOR", bar)
+    graph, words = chain(), []
+    source = open_data(graph, [sample["x"] for sample in samples()])
+    quantize_on_data(graph, source, threads=1, warn=words.append)
+    assert any("npuc analyze" in word for word in words) is told
 
 
 @pytest.mark.parametrize("step", [Equalize, Smooth])

@@ -16,11 +16,13 @@ from npuc.calib.sources import open_data
 from npuc.codegen.pricing import Pricing
 from npuc.errors import QuantizationError
 from npuc.ir import Graph
+from npuc.quant.adaquant.lowering import LearnedLayer, lower_learned
 from npuc.quant.ladder import Candidate, Workshop, run
 from npuc.quant.ladder.goal import climb_to
 from npuc.quant.ladder.run import Wish, climbed, kept_samples
 from npuc.quant.ladder.search import first_that_meets
 from npuc.quant.ladder.way import Check, Goal, Loss, Stop, Way
+from npuc.quant.layers import integer_layers
 from npuc.quant.mixed_precision import rerounding
 from npuc.quant.mixed_precision.drawing import frontier_data, frontier_svg
 from npuc.quant.mixed_precision.frontier import Option, frontier
@@ -228,6 +230,54 @@ def test_integers_are_found_once_for_all_choices(monkeypatch: pytest.MonkeyPatch
     for pick in all_short(mixer):
         mixer.candidate([pick])
     assert len(passes) == 1
+
+
+def test_steps_that_were_learned_are_kept_where_types_stay(started: Any) -> None:
+    workshop, best = started
+    layers = integer_layers(best.source, best.made, best.scheme_of)
+    learned = {
+        layer.real: replace(LearnedLayer.of(layer), scale=0.8 * layer.scale.reshape(-1)) for layer in layers
+    }
+    made = lower_learned(best.source, best.table, best.scheme_of, learned)
+    own = replace(best, made=made, sqnr=workshop.judged(made))
+    mixer = Mixer(own, workshop, Cheap())
+    picks = [Pick(unit, "i16" if unit.name == _SPOILED else "own") for unit in mixer.units]
+    short = [key(op) for unit in mixer.units if unit.name == "a" for op in unit.weighted]
+    picks = [replace(p, weights=((short[0], "i4"),)) if p.unit.name == "a" else p for p in picks]
+    found = mixer.candidate(picks)
+    before = {layer.name: layer for layer in integer_layers(own.source, own.made, own.scheme_of)}
+    after = integer_layers(found.source, found.made, found.scheme_of)
+    assert [layer.name for layer in after] == list(before)
+    for layer in after:
+        kept = layer.name not in short
+        assert np.array_equal(layer.scale, before[layer.name].scale) == kept
+        assert np.array_equal(layer.integers, before[layer.name].integers) == kept
+
+
+def test_weights_may_change_where_all_tensors_have_16_bits_already() -> None:
+    graph, samples = planted()
+    workshop = Workshop(graph, samples, lambda op: SCHEMES["int16"], methods=("mse",))
+    mixer = Mixer(workshop.start(), workshop, Cheap())
+    assert "i4 weights for 6 layers" in describe(mixer.frontier.picks(0))
+
+
+def test_biases_that_were_corrected_are_kept_where_types_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    # All weights but one round up, so that the sums of positive inputs need another bias.
+    weight = np.full((64, 4), 0.503 / 127, np.float32)
+    weight[0] = 1.0
+    hidden = lang.matmul(lang.input("x", (1, 64)), weight, np.zeros(4, np.float32), name="a")
+    last = rng.standard_normal((4, 3)).astype(np.float32)
+    graph = lang.build({"y": lang.matmul(hidden, last, np.zeros(3, np.float32), name="b")})
+    samples = [{"x": rng.random((1, 64)).astype(np.float32)} for _ in range(16)]
+    workshop = Workshop(graph, samples, lambda op: SCHEMES["int8"], methods=("mse",))
+    best = workshop.start()
+    monkeypatch.setattr(Mixer, "_corrected", lambda self, made, scheme_of: made)
+    mixer = Mixer(best, workshop, Cheap())
+    found = mixer.candidate([Pick(unit, "i16" if unit.name == "a" else "own") for unit in mixer.units])
+    (old, _), (new, _) = (integer_layers(one.source, one.made, one.scheme_of) for one in (best, found))
+    assert np.abs(old.bias).min() > 100
+    np.testing.assert_allclose(new.bias * new.unit, old.bias * old.unit, atol=float(old.unit.max()))
 
 
 def climb_by(workshop: Workshop, best: Candidate, drop: float, names: list[str] | None = None) -> Any:

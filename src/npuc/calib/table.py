@@ -20,7 +20,7 @@ from pathlib import Path
 
 from npuc.calib.collection import observed_tensors
 from npuc.errors import FileFormatError, UnknownTensorError
-from npuc.files import existing_file, write_atomically
+from npuc.files import read_short, write_atomically
 from npuc.ir import Graph
 
 _HEADER = "# npuc calibration table, version 1"
@@ -138,11 +138,9 @@ def save_table(table: CalibrationTable, path: Path | str) -> None:
 
 def load_table(path: Path | str) -> CalibrationTable:
     """Read a table from a file."""
-    path = existing_file(path)
-    if path.stat().st_size > _MAX_FILE:
-        raise FileFormatError("is too large for a calibration table", where=str(path))
+    data = read_short(path, _MAX_FILE, "a calibration table", FileFormatError)
     try:
-        text = path.read_bytes().decode()
+        text = data.decode()
     except UnicodeDecodeError as error:
         raise FileFormatError("is not a text file", where=str(path)) from error
     table = parse_table(text, str(path))

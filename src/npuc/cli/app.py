@@ -84,7 +84,8 @@ with_plugins(app)
 def _whole_summaries(group: typer.Typer) -> None:
     """In lists of commands, the first paragraph of each; what is derived from the help ends where the line does."""
     for info in group.registered_commands:
-        info.short_help = _first_paragraph(info.help or getattr(info.callback, "__doc__", None))
+        words = info.help or getattr(info.callback, "__doc__", None)
+        info.short_help = info.short_help or _first_paragraph(words)
     for below in group.registered_groups:
         assert below.typer_instance is not None
         below.short_help = _first_paragraph(below.help if isinstance(below.help, str) else None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -125,11 +126,18 @@ class Asked:
         """Which sources of ranges are given."""
         return [self.table is not None, self.typical is not None, self.random]
 
+    @cached_property
+    def _stated(self) -> QuantizationConfig:
+        """What the file says; it is read once, for a pipe gives it once."""
+        from npuc.quant.config import QuantizationConfig
+
+        return QuantizationConfig.load(self.config) if self.config is not None else QuantizationConfig()
+
     def wanted(self, graph: Graph) -> QuantizationConfig:
         """The file, then the shortcuts."""
-        from npuc.quant.config import QuantizationConfig, first_and_last
+        from npuc.quant.config import first_and_last
 
-        wanted = QuantizationConfig.load(self.config) if self.config is not None else QuantizationConfig()
+        wanted = self._stated
         if self.scheme is not None:
             wanted = wanted.model_copy(update={"scheme": self.scheme})
         if self.first_last is not None:

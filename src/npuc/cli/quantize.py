@@ -11,6 +11,7 @@ quantized anew. Beside the result, its effective configuration is written, which
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,10 @@ from npuc.cli import options
 from npuc.cli import quantization as quant
 from npuc.cli.console import Printer
 from npuc.errors import UsageError
+
+_OTHER_FORM = (
+    "its ranges are those of the network whose channels the ladder scaled, and do not fit the model as it was"
+)
 
 
 def command(
@@ -111,15 +116,22 @@ def command(
     graph = network_to_quantize(model, imported, force_float=force_float)
     made = quant.quantized(printer, model, graph, asked, machine)
     done = made.quantized
+    other_form = done.climbed and done.source is not graph
     if save_table is not None and made.table is not None:
         from npuc.calib.table import save_table as write_table
 
-        write_table(made.table, save_table)
+        whose = (_OTHER_FORM,) if other_form else ()
+        write_table(replace(made.table, comments=(*made.table.comments, *whose)), save_table)
+        if other_form:
+            printer.note(
+                f"{save_table}: {_OTHER_FORM}; with --table it would spoil {model.name}. --no-tune saves ranges that fit"
+            )
     files = save_graph(done.graph, to)
+    same = "'npuc quantize --config' makes the same of the same ranges"
+    same += ", but for the corrected biases" if done.corrected and not done.climbed else ""
+    same += ", but for what the ladder did to weights and biases" if done.climbed else ""
     comments = [
-        f"what every layer of {to.name} got; 'npuc quantize --config' makes the same of the same ranges"
-        + (", but for the corrected biases" if done.corrected and not done.climbed else "")
-        + (", but for what the ladder did to weights and biases" if done.climbed else ""),
+        f"what every layer of {to.name} got; {_OTHER_FORM if other_form else same}",
         f"ranges: {made.origin}",
         *([f"target: {target}"] if target else []),
     ]

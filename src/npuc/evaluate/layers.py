@@ -262,8 +262,11 @@ class _Isolated:
         return inner if isinstance(inner, TensorOp) and value_name(op.operands[0]) not in known else op
 
     def _prepared(self, first: TensorOp, last: TensorOp) -> Any:
-        begin, end = prepare(first, self.graph, self.threads), prepare(last, self.graph, self.threads)
-        return end if first is last else lambda arrays: end(begin(arrays))
+        end = prepare(last, self.graph, self.threads)
+        if first is last:
+            return end
+        begin = prepare(first, self.graph, self.threads)
+        return lambda arrays: end(begin(arrays))
 
     def _operand(self, value: Value) -> tuple[str, Any] | Array:
         """A constant, or the name of a tensor and the type that it is read in."""

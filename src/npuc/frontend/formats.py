@@ -132,14 +132,17 @@ def import_foreign(path: Path | str, options: ImportOptions) -> Graph:
             where=str(path),
             fix="Leave --weights out; it is for a Caffe .prototxt, a Darknet .cfg or a Keras model",
         )
+    of_plugin = form in [FORMATS.get(kind) for kind in RECOGNIZERS]
     try:
         graph: Graph = _named(form.importer)(path, options)
+        if of_plugin:
+            graph = graph.copy()  # a plugin may keep what it returned, and what comes next works in place
     except InvalidModelError as error:
         if options.weights is not None:
             error.fix = error.fix or f"Check that '{options.weights}' has the weights of this very network"
         raise
     except Exception as error:
-        if isinstance(error, NpucError) or form not in [FORMATS[kind] for kind in RECOGNIZERS]:
+        if isinstance(error, NpucError) or not of_plugin:
             raise
         raise PluginError(
             f"the importer of {form.words} failed: {type(error).__name__}: {error}", where=str(path)

@@ -33,8 +33,12 @@ from npuc.ir.weights import WeightStore, load_safetensors, save_safetensors
 
 _WEIGHTS = "top.weights"
 _MAX_TEXT = 1 << 30
-_ALIAS = re.compile(r"^[ \t]*([#!][\w$.-]+)[ \t]*=", re.MULTILINE)
-_REFERENCE = re.compile(r"[#!][\w$.-]+")
+_MAY_DEFINE = re.compile(r"[#!][\w$.-]+\s*(?:=|//)")
+_TOKEN = re.compile(
+    r'(?P<program>^[ \t]*(?:builtin\.module\s*(?:\{|@|attributes\b)|"builtin\.module"\s*\(\s*\)))|"(?:[^"\\\n]|\\.)*"|'
+    r"(?P<comment>//[^\n]*)|(?P<name>[#!][\w$.-]+)|(?P<equals>=)",
+    re.MULTILINE,
+)
 _MAX_ALIAS = 1 << 16
 
 
@@ -94,13 +98,26 @@ def parse_graph(text: str, weights: WeightStore | None = None, *, name: str = "<
 
 def _check_aliases(text: str, name: str) -> None:
     """Aliases of aliases, written out, stay of a size that somebody may have meant: each may name another several times."""
+    if not _MAY_DEFINE.search(text):
+        return
     sizes: dict[str, int] = {}
-    pieces = _ALIAS.split(text)
-    for alias, body in zip(pieces[1::2], pieces[2::2], strict=True):
-        used = _REFERENCE.findall(body) if sizes else ()
-        sizes[alias] = 1 + sum(sizes.get(other, 0) for other in used)
-        if sizes[alias] > _MAX_ALIAS:
-            raise ParseError(f"the alias '{alias}' stands for more than {_MAX_ALIAS} others", where=name)
+    alias = named = None
+    end = 0
+    for token in _TOKEN.finditer(text):
+        kind, behind = token.lastgroup, not text[end : token.start()].strip()
+        end = token.end()
+        if kind == "comment" and behind:
+            continue
+        if kind == "equals" and named is not None and behind:
+            alias = named
+            sizes[alias] = 1
+        elif kind == "program":
+            alias = None  # which may use them as often as it likes
+        named = token[0] if kind == "name" else None
+        if named is not None and alias is not None:
+            sizes[alias] += sizes.get(named, 0)
+            if sizes[alias] > _MAX_ALIAS:
+                raise ParseError(f"the alias '{alias}' stands for more than {_MAX_ALIAS} others", where=name)
 
 
 def save_graph(graph: Graph, path: Path | str) -> tuple[Path, Path]:

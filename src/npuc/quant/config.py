@@ -26,7 +26,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from npuc.errors import QuantizationError
-from npuc.files import existing_file
+from npuc.files import read_short
 from npuc.ir import Graph, layer_name, result_names, top
 from npuc.ir.definition import TOP_OPS, TopOp
 from npuc.plain_yaml import load_yaml
@@ -83,11 +83,9 @@ class QuantizationConfig(BaseModel):
     @staticmethod
     def load(path: Path | str) -> QuantizationConfig:
         """Read a YAML file."""
-        path = existing_file(path)
-        if path.stat().st_size > _MAX_BYTES:
-            raise QuantizationError("is too large for a configuration", where=str(path))
+        text = read_short(path, _MAX_BYTES, "a configuration", QuantizationError)
         try:
-            return QuantizationConfig.model_validate(load_yaml(path.read_text("utf-8")) or {})
+            return QuantizationConfig.model_validate(load_yaml(text.decode()) or {})
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise QuantizationError(
                 f"is not YAML: {' '.join(str(error).split())}", where=str(path)

@@ -47,6 +47,8 @@ _TOLERANCE = 0.25
 
 GOOD = 20.0
 """Decibels of the outputs from which 8 bits are good enough."""
+POOR = 10.0
+"""Decibels below which a user should know."""
 _WORTH = 0.5
 """Decibels that 16 bits have to gain."""
 _PROBED = 2
@@ -62,7 +64,7 @@ class Tuned:
     scheme_of: SchemeOf
     corrected: bool = False
     sqnr: float | None = None
-    """Of the outputs on the samples that judge, in decibels; None without samples."""
+    """Of the outputs on the samples that judge, in decibels; None without samples, or if no output tells."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ def tune(
     if best.corrected:
         notes.append(f"corrected the biases of {best.corrected} layers: {best.sqnr:.1f} dB")
     best.graph.notes = [*best.graph.notes, *notes]
-    sqnr = best.sqnr if tuner.judges else None
+    sqnr = best.sqnr if tuner.hears else None
     return Tuned(best.graph, best.table, scheme_of, bool(best.corrected), sqnr)
 
 
@@ -126,6 +128,12 @@ class _Tuner:
         self.judges, self.others = list(samples[-count:]), list(samples[:-count]) or list(samples)
         engine = FloatEngine(graph, threads=threads)
         self._reference = [engine.run(sample) for sample in self.judges]
+
+    @property
+    def hears(self) -> bool:
+        """Whether an output shows how far the network is from float: classes alone do not, nor does nothing but zeros."""
+        arrays = (array for outputs in self._reference for array in outputs.values())
+        return any(array.dtype.kind == "f" and bool(np.any(array)) for array in arrays)
 
     def trial(self, method: str, scheme_of: SchemeOf) -> _Trial:
         """The network with the ranges of one method."""
@@ -241,7 +249,7 @@ def output_squares(
             error = np.nan_to_num(found[name].astype(np.float64)) - wanted
             row.append((float(np.square(wanted).sum()), float(np.square(error).sum())))
         rows.append(row)
-    return np.array(rows, np.float64).reshape(len(rows), -1, 2)
+    return np.array(rows, np.float64).reshape(len(rows), len(rows[0]) if rows else 0, 2)
 
 
 def decibels(squares: Array) -> Array:

@@ -65,6 +65,6 @@ def _keeps(op: Any, graph: Graph) -> bool:
     return False
 
 
-def _operand(op: Any, graph: Graph) -> Value:
-    """The only operand of such an op that is not a constant."""
-    return next(value for value in op.operands if graph.constant(value) is None)
+def _operand(op: Any, graph: Graph) -> Value | None:
+    """The only operand of such an op that is not a constant; None if all are."""
+    return next((value for value in op.operands if graph.constant(value) is None), None)

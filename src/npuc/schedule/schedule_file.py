@@ -32,7 +32,7 @@ from pydantic import (
 )
 
 from npuc.errors import ScheduleError
-from npuc.files import existing_file
+from npuc.files import read_short
 from npuc.plain_yaml import load_yaml
 from npuc.schedule.cost import Costs
 from npuc.schedule.decisions import Decisions, Group, Late, Placing, Settled
@@ -117,11 +117,9 @@ class ScheduleFile(SubgraphEntry):
     @staticmethod
     def load(path: Path | str) -> ScheduleFile:
         """Read a file."""
-        path = existing_file(path)
-        if path.stat().st_size > _MAX_BYTES:
-            raise ScheduleError("is too large for a schedule", where=str(path))
+        text = read_short(path, _MAX_BYTES, "a schedule", ScheduleError)
         try:
-            return ScheduleFile.model_validate(load_yaml(path.read_bytes()) or {})
+            return ScheduleFile.model_validate(load_yaml(text) or {})
         except yaml.YAMLError as error:
             raise ScheduleError(f"is not YAML: {' '.join(str(error).split())}", where=str(path)) from error
         except ValidationError as error:

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from npuc.errors import FileMissingError, NpucError, TargetError, UnknownTargetError
-from npuc.files import existing_file
+from npuc.files import existing_text
 from npuc.target.model import Target
 from npuc.target.problems import Origin, problems_of, target_error
 from npuc.target.vocabulary import nearest
@@ -111,7 +111,7 @@ def _find(
     text: str, hidden_by: TargetFile | None = None, folders: Sequence[Path] | None = None
 ) -> TargetFile:
     if _is_path(text):
-        path = existing_file(text)
+        path = existing_text(text)
         return TargetFile(path.stem, path, path.parent.resolve() == PRESETS.resolve())
     if not _NAME.fullmatch(text):
         raise UnknownTargetError(

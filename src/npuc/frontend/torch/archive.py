@@ -60,13 +60,8 @@ def read_archive(path: Path) -> Archive:
                 folder, _, name = entry.filename.partition("/")
                 folders.add(folder)
                 clean = not {"", ".", ".."} & set(name.split("/")) and "\\" not in name
-                if (
-                    entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-                    or entry.flag_bits & 1
-                ):
-                    raise bad(
-                        f"the record '{entry.filename[:80]}' is encrypted, or compressed in a strange way"
-                    )
+                if entry.flag_bits & 1:
+                    raise bad(f"the record '{entry.filename[:80]}' is encrypted")
                 if not clean or not folder or name in found:
                     raise bad(f"the record '{entry.filename[:80]}' has a name that no archive of torch has")
                 found[name] = read_member(archive, entry)

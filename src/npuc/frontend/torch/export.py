@@ -19,7 +19,8 @@ from npuc.frontend.torch.registry import kept
 _T = TypeVar("_T")
 TOO_LONG = "npuc: a loop is too long"
 """What a TorchScript program says that stops itself."""
-_MAX_OPS = 1 << 15
+_MAX_OPS = 1 << 16
+"""Calls of ops while a program is traced, four or five for each op of the network."""
 _TAKES_APART = ("aten.split", "aten.unbind", "aten.unsafe_split")
 
 
@@ -45,12 +46,12 @@ def guarded(what: str, fix: str | None, work: Callable[[], _T]) -> _T:
         raise
     except Exception as error:
         if TOO_LONG in str(error):
-            raise _too_long("has a loop that is too long") from error
+            raise _too_long("has a loop that is too long", "Trace it with torch.jit.trace instead") from error
         raise InvalidModelError(f"{what}: {_first_words(error)}", fix=fix) from error
 
 
-def _too_long(what: str) -> ResourceLimitError:
-    return ResourceLimitError(f"the program {what}", fix="Trace it with torch.jit.trace instead")
+def _too_long(what: str, fix: str) -> ResourceLimitError:
+    return ResourceLimitError(f"the program {what}", fix=fix)
 
 
 def _first_words(error: Exception) -> str:
@@ -151,7 +152,8 @@ def traced_script(module: Any, args: tuple[Any, ...], counted: bool = False) -> 
     except InvalidModelError as error:
         # What a counter says is lost on its way through the interpreter.
         if counted and function.counter.count > _MAX_OPS:
-            raise _too_long(f"makes more than {_MAX_OPS} tensors") from error
+            fix = "Import the module itself in Python with npuc.from_torch, which has no such limit"
+            raise _too_long(f"makes more than {_MAX_OPS} tensors while it is traced", fix) from error
         raise
 
 

@@ -11,22 +11,13 @@ import torch
 
 from npuc.ir import Value
 from npuc.ir.dtypes import QuantType, quant_of
+from npuc.quant.adaquant.lowering import LearnedLayer
 from npuc.quant.layers import IntegerLayer
 from npuc.quant.reconstruction.fake import fake_quantized, rounded
 
 Array = np.ndarray[Any, Any]
 _FURTHEST = log(32.0)
 """How far a scale may move, as the logarithm of a factor."""
-
-
-@dataclass(frozen=True)
-class LearnedLayer:
-    """Reals that become the integers of a layer, and the scales that they become integers with."""
-
-    weight: Array
-    scale: Array
-    """One, or one an output channel."""
-    bias: Array | None
 
 
 class LayerDelta:

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from npuc.ir import Graph, Value, npu, result_names, top, value_name
 from npuc.ir.dtypes import QuantType
-from npuc.quant.adaquant.deltas import LearnedLayer
+from npuc.quant.layers import IntegerLayer
 from npuc.quant.lower import Context, Ranges, SchemeOf
 from npuc.quant.parameters import quantize_bias, quantize_weight
 from npuc.quant.scheme import Scheme
 
 Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class LearnedLayer:
+    """Reals that become the integers of a layer, and the scales that they become integers with."""
+
+    weight: Array
+    scale: Array
+    """One, or one an output channel."""
+    bias: Array | None
+
+    @staticmethod
+    def of(layer: IntegerLayer) -> LearnedLayer:
+        """A layer as it is: the reals that its integers stand for."""
+        alone = layer.bias is not None and layer.real.bias is not None and layer.real.bias.has_one_use()
+        bias = layer.bias * layer.unit if alone and layer.bias is not None else None
+        return LearnedLayer(layer.integers.astype(np.float64) * layer.scale, layer.scale.reshape(-1), bias)
 
 
 def lower_learned(

@@ -51,7 +51,8 @@ class AdaQuant:
         learned = {delta.layer.real: delta.learned() for delta in found.layers}
         made = lower_learned(best.source, table, best.scheme_of, learned)
         # Sums that no longer fit their accumulators: those layers stay as they were.
-        tight = [delta for delta in found.layers if delta.layer.name in lost(made, best.made)]
+        gone = lost(made, best.made)
+        tight = [delta for delta in found.layers if delta.layer.name in gone]
         if tight:
             learned.update({delta.layer.real: delta.begun() for delta in tight})
             made = lower_learned(best.source, table, best.scheme_of, learned)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from npuc.ir import Graph
 from npuc.quant.ladder.climb import climb
 from npuc.quant.ladder.workshop import Candidate, Sample, SchemeOf, Workshop
+from npuc.quant.layers import integer_layers
 from npuc.quant.tuning import GOOD, Tuned
 from npuc.transform.eliminate_dead_code import drop_unused_weights
 
@@ -24,8 +25,8 @@ def needs_rescue(graph: Graph, tuned: Tuned, samples: Sequence[Sample]) -> bool:
     """Whether the outputs are far from float, and weights with one scale a tensor may be why."""
     if tuned.sqnr is None or tuned.sqnr >= GOOD or len(samples) < _LEAST_SAMPLES:
         return False
-    schemes = (tuned.scheme_of(op) for op in graph.ops)
-    return any(scheme is not None and not scheme.is_float and not scheme.per_channel for scheme in schemes)
+    layers = integer_layers(graph, tuned.graph, tuned.scheme_of)
+    return any(not layer.scheme.per_channel for layer in layers)
 
 
 def rescued(

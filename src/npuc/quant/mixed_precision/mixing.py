@@ -18,6 +18,7 @@ import numpy as np
 from npuc.calib.calibration import table_from
 from npuc.calib.table import CalibrationTable
 from npuc.ir import Graph, shape_of, value_name
+from npuc.quant.adaquant.lowering import LearnedLayer, lost, lower_learned
 from npuc.quant.bias_correction import correct_biases
 from npuc.quant.ladder.workshop import Candidate, Sample, SchemeOf, Workshop
 from npuc.quant.layers import IntegerLayer, integer_layers, replace_integers
@@ -148,11 +149,16 @@ class Mixer:
     def _with(self, op: Any, layer: IntegerLayer | None, weight: str) -> IntegerLayer | None:
         """A layer with other weights; None if it cannot have them, or if their fewer bits save no time."""
         able = [v for v in self._spent if v.weight == weight and self._may(op, v)]
-        saves = any(self._extra(op, v) < self._extra(op, Variant(v.activation)) for v in able)
+        saves = any(self._extra(op, v) < self._extra(op, self._like(v)) for v in able)
         if layer is None or not able or not (saves or weight == "i8"):
             return None
         scheme = scheme_as(layer.scheme, able[0], self.shop.target)
         return None if scheme is None else with_scheme(layer, scheme)
+
+    def _like(self, variant: Variant) -> Variant:
+        """The variant with the same activations and the network's own weights: its own, if all have these already."""
+        found = Variant(variant.activation)
+        return found if found in self._spent else OWN
 
     def _options(
         self, unit: Unit, tensors: float, weights: Mapping[str, Mapping[str, float]]
@@ -225,8 +231,7 @@ class Mixer:
                 names = [value_name(value) for value in pick.unit.values]
                 entries |= {name: self._whole.entries[name] for name in names if name in self._whole.entries}
         table = CalibrationTable(entries, self.best.table.comments, self.best.table.notes)
-        plain = quantize(self.best.source, table, scheme_of)
-        self._carry(plain, scheme_of)
+        plain = self._kept(quantize(self.best.source, table, scheme_of), table, scheme_of)
         plain.verify()
         words = describe(chosen)
         forms = [(plain, words), (self._corrected(plain, scheme_of), words)]
@@ -276,21 +281,26 @@ class Mixer:
             found[op] = scheme if variant == OWN else scheme_as(scheme, variant, self.shop.target)
         return found.get
 
-    def _carry(self, made: Graph, scheme_of: SchemeOf) -> None:
-        """The integers that were chosen with care are kept where weights have the same steps."""
-        before = {
-            layer.name: layer for layer in integer_layers(self.best.source, self.best.made, self._schemes.get)
+    def _kept(self, made: Graph, table: CalibrationTable, scheme_of: SchemeOf) -> Graph:
+        """The network of a choice, with the integers, steps and biases chosen with care where weights keep their type."""
+        source = self.best.source
+        before = {layer.name: layer for layer in integer_layers(source, self.best.made, self._schemes.get)}
+        own = {
+            layer.real: LearnedLayer.of(old)
+            for layer in integer_layers(source, made, scheme_of)
+            if (old := before.get(layer.name)) is not None
+            and old.scheme.weight == layer.scheme.weight
+            and old.scale.shape == layer.scale.shape
         }
-        for layer in integer_layers(self.best.source, made, scheme_of):
-            old = before.get(layer.name)
-            if (
-                old is None
-                or old.integers.dtype != layer.integers.dtype
-                or old.scale.shape != layer.scale.shape
-            ):
-                continue
-            if np.allclose(old.scale, layer.scale, rtol=1e-6, atol=0.0):
-                replace_integers(made, layer, old.integers)
+        while own:
+            found = lower_learned(source, table, scheme_of, own)
+            gone = lost(found, made)
+            if not gone:
+                return found
+            # Sums that do not fit where inputs have more bits.
+            fewer = {op: layer for op, layer in own.items() if key(op) not in gone}
+            own = fewer if len(fewer) < len(own) else {}
+        return made
 
 
 def _spread(samples: Sequence[Sample], count: int) -> list[Sample]:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from npuc.engine.torch import TopModule
+from npuc.errors import EngineError
 from npuc.ir import Graph
 from npuc.ir.dtypes import QuantType
 from npuc.quant.reconstruction.blocks import Block, cut_blocks
@@ -23,6 +24,8 @@ Array = np.ndarray[Any, Any]
 Report = Callable[[int, int], None]
 _CHECKED = 4
 """One sample of so many is held back where learners are checked."""
+_ALIKE = 1e-2
+"""The part of their size that results of the same sample may be apart."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,12 @@ def reconstruct(
     module = TopModule(source).to(device)
     blocks = cut_blocks(module.steps, weighted, [port.value for port in source.outputs])
     inputs = {
-        port.value: torch.from_numpy(np.concatenate([np.asarray(s[port.name]) for s in samples])).to(device)
+        port.value: torch.from_numpy(np.concatenate([np.atleast_1d(s[port.name]) for s in samples])).to(
+            device
+        )
         for port in source.inputs
     }
+    _require_rows(module, inputs)
     student = Student(module, types)
     if late:
         student.late = frozenset(value for block in blocks for value in block.passed_on)
@@ -88,6 +94,36 @@ def reconstruct(
             for value in [value for value in cache if value not in needed]:
                 del cache[value]
         report(index + 1, len(blocks))
+
+
+def _require_rows(module: TopModule, inputs: Cache) -> None:
+    """Samples are taken in any number along the first axis: what becomes of one must not depend on those beside it."""
+    outputs = [port.value for port in module.graph.outputs if port.value not in module.refs]
+    try:
+        with torch.no_grad():
+            one, two = (
+                module.run(module.steps, {value: t[:rows] for value, t in inputs.items()}, outputs)
+                for rows in (1, 2)
+            )
+        apart = len({t.shape[0] for t in inputs.values()}) == 1 and all(
+            one[value].shape[0] == 1 and _alike(one[value][0], two[value][0]) for value in outputs
+        )
+    except (RuntimeError, IndexError):
+        apart = False
+    if not apart:
+        raise EngineError(
+            "what the network makes of a sample depends on those beside it along the first axis of its inputs, and "
+            "several at once are learned from",
+            fix="Import it with samples along the first axis of all inputs and outputs",
+        )
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two tensors are the same but for sums in another order; classes may differ, of two as likely."""
+    if one.shape != other.shape or not one.is_floating_point() or not one.numel():
+        return bool(one.shape == other.shape)
+    one, other = one.nan_to_num(), other.nan_to_num()
+    return bool((one - other).abs().max() <= _ALIKE * one.abs().max())
 
 
 def _learn(
