@@ -21,6 +21,7 @@ from npuc.flow import ImportOptions, import_model, quantize_on_data, save_graph
 from npuc.ir import Graph
 from npuc.quant.config import QuantizationConfig
 from npuc.quant.ladder import Rung, Workshop, climb
+from npuc.quant.ladder.workshop import carried
 from npuc.quant.tuning import METHODS
 
 _CHEAP = ("equalize", "smooth", "ranges")
@@ -41,7 +42,7 @@ def quantize_default(network: Network, scheme: str | None, target: Path, count: 
     config = None if scheme is None else QuantizationConfig(scheme=scheme)
     done, _ = quantize_on_data(graph, source, config, threads=threads)
     save_graph(done.graph, target)
-    wide = wide_layers(graph, done.scheme_of)
+    wide = wide_layers(done.source, done.scheme_of)
     _note(target, {"notes": done.graph.notes, "seconds": time.perf_counter() - begun, "wide": wide})
 
 
@@ -63,7 +64,7 @@ def quantize_ladder(
     shop = Workshop(
         graph,
         [{graph.inputs[0].name: sample} for sample in samples],
-        default.scheme_of,
+        carried(default.scheme_of, default.source, graph),
         methods=("mse",) if scheme == "pow2" else METHODS,
         threads=threads,
         device=device,
@@ -85,7 +86,7 @@ def quantize_ladder(
             "rungs": [str(rung) for rung in rungs],
             "seconds": time.perf_counter() - begun,
             "cheap": cheap,
-            "wide": wide_layers(graph, default.scheme_of),
+            "wide": wide_layers(default.source, default.scheme_of),
             "device": device,
         },
     )

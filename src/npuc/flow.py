@@ -252,7 +252,7 @@ class Quantized:
     source: Graph
     """The float network with the same names."""
     scheme_of: Callable[[Any], Any]
-    """What each layer of the float network got; None is float."""
+    """What each layer of `source` got; None is float."""
     outcome: Outcome
     corrected: bool = False
     """Whether biases differ from those that the ranges alone give."""
