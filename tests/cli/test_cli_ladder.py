@@ -23,7 +23,7 @@ def test_steps_are_climbed_and_the_path_is_printed(npuc: Any, here: Path) -> Non
     lines = [one.split()[1] for one in done.out.splitlines() if one.startswith("  ladder")]
     assert lines == ["default:", "equalize:", "mixed:"]
     assert "dB, kept (" in done.out and "equalized" in done.err
-    assert "what the ladder did" in Path("a.quant.yaml").read_text()
+    assert "whose channels the ladder scaled" in Path("a.quant.yaml").read_text()
     again = npuc(*line, "-o", "b.mlir", "--json")
     assert [rung["name"] for rung in json.loads(again.out)["path"]] == ["equalize", "mixed"]
     assert Path("a.safetensors").read_bytes() == Path("b.safetensors").read_bytes()
