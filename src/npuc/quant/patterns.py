@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from typing import Any
 
 from npuc.ir import layer_name, result_names
 
 
-def layer_names(op: object) -> tuple[str, ...]:
+def layer_names(op: Any) -> tuple[str, ...]:
     """What a layer may be called: its own name, and those of the tensors that it makes."""
-    return (layer_name(op), *result_names(op))  # type: ignore[arg-type]
+    return (layer_name(op), *result_names(op))
 
 
 def matches(pattern: str, names: Iterable[str]) -> bool:

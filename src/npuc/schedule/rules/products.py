@@ -10,8 +10,8 @@ import numpy as np
 from npuc.ir import Graph, npu, shape_of
 from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, Tensor, aligned, layout
 from npuc.schedule.rules import NotHere, Tensors
-from npuc.schedule.rules.common import DTYPES, LIMITS, is_natural, result, source, turned
-from npuc.schedule.rules.weights import Linear, stage_fields
+from npuc.schedule.rules.common import DTYPES, LIMITS, is_natural, result, source, stage, turned
+from npuc.schedule.rules.weights import Linear
 
 Array = np.ndarray[Any, Any]
 
@@ -46,7 +46,7 @@ def matrices(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
     cuts = x.rows == y.rows == x.shape[-2] > 1 and (picture or (batch == 1 and not y.channels_last))
     all_natural = x_natural and b_natural and y_natural
     if all_natural and left is None and x.rows == y.rows == batch * y.shape[-2] > y.shape[-2]:
-        return _by_matrix(op, (x, b, y), inputs, constants, stage_fields(op, places, count), wide)
+        return _by_matrix(op, (x, b, y), inputs, constants, stage(op, places, count), wide)
     natural = (0, 1, 2, 3)
 
     def need(rows: Rows) -> tuple[Rows, ...]:
@@ -87,7 +87,7 @@ def matrices(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
             "a_step": steps[0] // x.shape[-2] * m, "b_step": steps[1],
             "transposed_b": int(op.transpose_b), "wide": int(wide),
             **result(y, out[1], out[0]),
-            **stage_fields(op, places, count),
+            **stage(op, places, count),
         }  # fmt: skip
         x_size, y_size = sizes(part)
         operands = ((a[0], a[1], a[1] + x_size), (second[0], second[1], second[1] + b.size))
@@ -116,7 +116,7 @@ def _by_matrix(
     tensors: tuple[Tensor, Tensor, Tensor],
     inputs: tuple[Tensor, ...],
     constants: dict[str, Array],
-    stage: dict[str, Any],
+    finish: dict[str, Any],
     wide: bool,
 ) -> Layer:
     """A batch of products whose matrices lie one behind the other: some of them at a time."""
@@ -144,7 +144,7 @@ def _by_matrix(
             "a_step": height * x.shape[-1], "b_step": step,
             "transposed_b": int(op.transpose_b), "wide": int(wide),
             **result(y, offset),
-            **stage,
+            **finish,
         }  # fmt: skip
         reads = [("in0", start, start + (r1 - r0) * x.row_size), ("const", 0, size)]
         if len(inputs) > 1:

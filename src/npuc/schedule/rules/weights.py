@@ -11,22 +11,9 @@ import numpy as np
 from npuc.ir import Graph, dtype_of
 from npuc.ir.dtypes import quant_of
 from npuc.schedule.layers import Draft, Piece, Place, Rows, Tensor, layout
-from npuc.schedule.rules.common import ABSENT, DTYPES, KINDS, quantized, result, source
+from npuc.schedule.rules.common import ABSENT, DTYPES, KINDS, quantized, result, source, stage
 
 Array = np.ndarray[Any, Any]
-
-
-def stage_fields(op: Any, places: dict[str, int], count: int) -> dict[str, Any]:
-    """The fields of an output stage."""
-    return {
-        "kind": KINDS[op.kind],
-        "count": count,
-        "multiplier": Place("const", places["multiplier"]) if "multiplier" in places else ABSENT,
-        "shift": Place("const", places["shift"]) if "shift" in places else ABSENT,
-        "zero_point": op.to.zero_point,
-        "lo": op.lo,
-        "hi": op.hi,
-    }
 
 
 class Linear:
@@ -150,7 +137,7 @@ class Linear:
     def _same(self) -> dict[str, Any]:
         """The fields that all pieces have in common."""
         return {
-            **stage_fields(self.op, {}, 1),
+            **stage(self.op, {}, 1),
             "w_dtype": DTYPES[self.w_dtype],
             "w_zero_point": self.zero_point,
             "wide": int(self.wide),
