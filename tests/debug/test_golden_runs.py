@@ -76,6 +76,32 @@ def test_the_same_network_passes(digits: Graph, tmp_path: Path) -> None:
     assert found.wrong == [] and found.missing() == [] and found.compared == 28
 
 
+def test_the_files_of_a_dump_are_compared_not_the_digests_of_its_index(digits: Graph, tmp_path: Path) -> None:
+    dump = dumped(digits, tmp_path / "d")
+    entry = dump.find(0, "widen/relu")
+    assert entry is not None
+    values = dump.read(entry).copy()
+    values.reshape(-1)[5] ^= 1
+    np.save(dump.folder / entry.file, values)
+    found = golden(digits, dump)
+    (only,) = found.wrong
+    assert only.name == "widen/relu" and only.words.startswith("1 of ") and only.expected != entry.md5
+    assert found.changed == [entry.file]
+    # The same numbers in another type are not what the tensor is.
+    np.save(dump.folder / entry.file, dump.read(entry).astype(np.int16))
+    (only,) = golden(digits, dump).wrong
+    assert "of int8 here, of int16 in the file" in only.words
+    # A file that was replaced by what the network really computes passes, and is told.
+    index = json.loads((dump.folder / "dump.json").read_text())
+    values.reshape(-1)[5] ^= 1
+    np.save(dump.folder / entry.file, values)
+    for one in index["tensors"]:
+        one["md5"] = "0" * 32 if one["name"] == "widen/relu" else one["md5"]
+    (dump.folder / "dump.json").write_text(json.dumps(index))
+    found = golden(digits, Dump(dump.folder))
+    assert found.wrong == [] and found.changed == [entry.file]
+
+
 def with_a_flipped_bit(graph: Graph, ref: str, part: float) -> Graph:
     """The network with one bit of one weight turned over, so far into its array."""
     changed = graph.copy()

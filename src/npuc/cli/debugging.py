@@ -130,6 +130,7 @@ def _conclude(printer: Printer, judge: GoldenRun, result: dict[str, Any], folder
             "different": len(wrong),
             "first": asdict(wrong[0]) if wrong else None,
             "missing": missing,
+            "changed": judge.changed,
             "verdicts": [asdict(one) for one in judge.verdicts],
         }
     )
@@ -139,6 +140,11 @@ def _conclude(printer: Printer, judge: GoldenRun, result: dict[str, Any], folder
             f"the dump also has {', '.join(missing[:3])}{more}, which this network does not make "
             "(a layer that is fused with the next one has no tensor of its own)"
         )
+    if judge.changed:
+        files = judge.changed
+        more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+        verb = "holds other values than it did" if len(files) == 1 else "hold other values than they did"
+        printer.note(f"{', '.join(files[:3])}{more} of {folder} {verb} when the dump was written")
     if wrong:
         raise _blame(wrong, judge, folder, stopped)
     if not judge.compared:

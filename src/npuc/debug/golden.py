@@ -1,4 +1,8 @@
-"""A golden run: every tensor of a run held against a dump while it runs, and the first layer that differs."""
+"""A golden run: every tensor of a run held against a dump while it runs, and the first layer that differs.
+
+The files of the dump are what a run is held against, not the digests of its index: whoever replaces a file, with what a
+board computed or by accident, has to see it. A file that its index does not describe is told as such.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from npuc.debug.dump import Dump, DumpedTensor
-from npuc.debug.layers import LayerTensor
+from npuc.debug.layers import LayerTensor, as_stored, digest_of
 
 Array = np.ndarray[Any, Any]
 
@@ -30,10 +34,12 @@ class Verdict:
     kind: str
     md5: str
     expected: str | None
-    """The MD5 of the dump; None if the dump has no such tensor."""
+    """The MD5 of the elements in the dump's file; None if the dump has no such tensor."""
     state: State
     words: str = ""
     """How it differs."""
+    changed: str | None = None
+    """The file of the dump, if its elements are not those that the index was written for."""
 
     @property
     def line(self) -> str:
@@ -52,30 +58,27 @@ class GoldenRun:
     def judge(self, run: int, tensor: LayerTensor) -> Verdict:
         """Hold a tensor against the dump."""
         entry = self.dump.find(run, tensor.name)
-        md5 = tensor.md5
+        here = (run, tensor.name, tensor.layer, tensor.kind, tensor.md5)
         if entry is None:
-            verdict = self._verdict(run, tensor, md5, None, "new", "the dump does not have it")
+            verdict = Verdict(*here, None, "new", "the dump does not have it")
         else:
-            state, words = _held_against(self.dump, entry, tensor, md5)
-            verdict = self._verdict(run, tensor, md5, entry.md5, state, words)
+            stored = as_stored(self.dump.read(entry))
+            expected = digest_of(stored)
+            state, words = _held_against(self.dump, entry, stored, tensor)
+            changed = None if expected == entry.md5 else entry.file
+            verdict = Verdict(*here, expected, state, words, changed)
         self.verdicts.append(verdict)
         return verdict
-
-    @staticmethod
-    def _verdict(
-        run: int,
-        tensor: LayerTensor,
-        md5: str,
-        expected: str | None,
-        state: State,
-        words: str,
-    ) -> Verdict:
-        return Verdict(run, tensor.name, tensor.layer, tensor.kind, md5, expected, state, words)
 
     @property
     def wrong(self) -> list[Verdict]:
         """What differs, the first one first."""
         return [one for one in self.verdicts if one.state == "differs"]
+
+    @property
+    def changed(self) -> list[str]:
+        """Files of the dump whose elements are not those that its index was written for."""
+        return [one.changed for one in self.verdicts if one.changed is not None]
 
     @property
     def compared(self) -> int:
@@ -88,19 +91,24 @@ class GoldenRun:
         return list(dict.fromkeys(e.name for e in self.dump.index.tensors if (e.run, e.name) not in seen))
 
 
-def _held_against(dump: Dump, entry: DumpedTensor, tensor: LayerTensor, md5: str) -> tuple[State, str]:
-    """How a tensor compares with its entry, and the difference in words."""
+def _held_against(dump: Dump, entry: DumpedTensor, expected: Array, tensor: LayerTensor) -> tuple[State, str]:
+    """How a tensor compares with its entry and the elements of its file, and the difference in words."""
     if entry.shape != tensor.values.shape or entry.dtype != tensor.dtype:
         here, there = _type(tensor.values.shape, tensor.dtype), _type(entry.shape, entry.dtype)
         return "differs", f"{here} here, {there} in the dump"
+    if expected.dtype != tensor.values.dtype:
+        return (
+            "differs",
+            f"elements of {tensor.values.dtype} here, of {expected.dtype} in the file of the dump",
+        )
     words = ""
-    if entry.md5 != md5:
-        values, expected = tensor.values, dump.read(entry)
+    if expected.tobytes() != tensor.values.tobytes():
+        values = tensor.values
         known = _both(tensor.computed, dump.computed(entry))
         if known is not None:
             # What one of the two did not compute is not compared.
             words = f"{values.size - int(known.sum())} of {values.size} elements are not computed and not compared"
-            values, expected = np.where(known, values, expected), expected
+            values = np.where(known, values, expected)
         if known is None or not _same(values, expected).all():
             state: State = "close" if _is_close(tensor, values, expected) else "differs"
             return state, describe(values, expected)
@@ -143,7 +151,7 @@ def describe(values: Array, expected: Array) -> str:
     same = _same(values, expected)
     places = np.argwhere(~same)
     if not len(places):
-        return "other bits of the same values (a sign of zero, a NaN), or the dump's file is not the one of its index"
+        return "other bits of the same values (a sign of zero, a NaN)"
     kind = np.float64 if "f" in (values.dtype.kind, expected.dtype.kind) else np.int64
     with np.errstate(invalid="ignore"):
         most = np.abs(values.astype(kind) - expected.astype(kind))[~same].max()

@@ -39,7 +39,7 @@ class LayerTensor:
     @property
     def md5(self) -> str:
         """Of the bytes of the values."""
-        return hashlib.md5(self.values.tobytes(), usedforsecurity=False).hexdigest()
+        return digest_of(self.values)
 
     @property
     def reals(self) -> Array | None:
@@ -51,6 +51,11 @@ class LayerTensor:
 
 Visit = Callable[[LayerTensor], bool]
 """Gets each tensor as soon as it exists; True ends the run."""
+
+
+def digest_of(values: Array) -> str:
+    """The MD5 of the bytes of elements that are as a file holds them (`as_stored`)."""
+    return hashlib.md5(values.tobytes(), usedforsecurity=False).hexdigest()
 
 
 class Layers(Protocol):
