@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from shared_models import SHARED_MODELS, report, untested
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -23,6 +25,15 @@ def shared() -> Path:
     if not (folder / "models").is_dir():
         pytest.skip("the folder of shared models is not here")
     return folder
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the models of the shared folder that no test knows."""
+    lines = report(untested(SHARED_MODELS))
+    if lines:
+        terminalreporter.section("untested models")
+    for line in lines:
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session", autouse=True)

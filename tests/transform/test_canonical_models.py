@@ -12,9 +12,9 @@ from helpers import evaluate, random_inputs
 from npuc.frontend.onnx import ImportOptions, import_onnx
 from npuc.ir import Graph, print_graph
 from npuc.transform import canonicalize
+from shared_models import known
 
-FOLDER = Path(__file__).parents[3] / "shared" / "models" / "onnx"
-MODELS = sorted(path.name for path in FOLDER.glob("*.onnx")) or ["none"]
+MODELS = [path.name for path in known(["onnx"])] or ["none"]
 
 SHAPES = {
     "cifar10_resnet20.onnx": {"input": (1, 3, 32, 32)},
