@@ -85,8 +85,27 @@ def test_every_figure_has_a_source(name: str) -> None:
         comment = ""
         if key in ("name", "description", "extends", "because") or not re.search(r"\d|\[|null", value):
             continue
-        known = any(source in words for source in sources) or "not stated" in words or "not among" in words
+        plain = ("not stated", "not among", "no public source")
+        known = any(source in words for source in sources) or any(phrase in words.lower() for phrase in plain)
         assert known, f"{name}: no source for {line.strip()!r}"
+
+
+def test_presets_after_unpublished_manuals_cite_public_sources_only(root: Path) -> None:
+    """No citation of a manual by section or table in these presets; and no file of the repository names those manuals."""
+    for name in ("aries-like", "zhouyi-x1-like", "zhouyi-x2-like", "zhouyi-x2mp3-like"):
+        text = (PRESETS / f"{name}.yaml").read_text()
+        for source in re.findall(r'^# Source "[^"]+": .*', text, re.MULTILINE):
+            assert "github.com/" in source, f"{name}: {source}"
+        comments = " ".join(line.partition("#")[2] for line in text.splitlines())
+        cited = re.search(r"\b(manual|guide \d|table|chapter) ?\d|[A-Z]\w+ \d+\.\d+", comments)
+        assert not cited, f"{name}: {cited}"
+    named = re.compile(
+        "|".join(("qu" + "bee", "Compass NN " + "Compiler", "Compass user " + "guide")), re.IGNORECASE
+    )
+    for folder in ("src", "docs", "tests", "benchmarks", "examples", "native"):
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in (".md", ".py", ".yaml", ".c", ".h", ".hpp", ".txt", ".html", ".css", ".js"):
+                assert not named.search(path.read_text(errors="replace")), path
 
 
 def test_number_formats_of_the_families() -> None:
