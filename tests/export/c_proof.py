@@ -47,7 +47,7 @@ def _shape(name: str, *shape: int) -> ImportOptions:
 
 # What a file does not say of itself; smaller pictures where the network is large, since valgrind runs it; and where the part
 # that the CPU has to do (the boxes of a detector, text before a spectrum) begins or ends.
-_OPTIONS = {
+OPTIONS = {
     "caffe/wechat_detect": ImportOptions(outputs=("mbox_loc", "mbox_conf_flatten")),
     "darknet/cfg_only/efficientnet_b0": _shape("data", 1, 3, 64, 64),
     "darknet/cfg_only/resnet50": _shape("data", 1, 3, 64, 64),
@@ -63,7 +63,7 @@ _OPTIONS = {
     "tensorflow/ds_cnn_s": _begins("Mfcc", 1, 49, 10),
     "tensorflow/lstm_s": _begins("Mfcc", 1, 25, 10),
 }
-_ANEW = {"onnx/shufflenet_v2_int8"}
+ANEW = {"onnx/shufflenet_v2_int8"}
 """Quantized by another tool, which left layers in the middle float: those would be on the CPU."""
 _PATIENCE = 3600
 ALLOCATORS = {
@@ -208,7 +208,7 @@ def picked(name: str, words: str) -> bool:
 def on_the_npu(name: str, path: Path) -> CompiledModel | str:
     """The compiled model, or why there is no application of it."""
     try:
-        model = compiled(path, _OPTIONS.get(name, ImportOptions()), anew=name in _ANEW)
+        model = compiled(path, OPTIONS.get(name, ImportOptions()), anew=name in ANEW)
     except NpucError as error:
         return f"not compiled: {error.message}"
     except Exception as error:  # a fault of the compiler: the others go on
