@@ -342,10 +342,11 @@ def ranges_from(
     warn: Callable[[str], None] | None = None,
     step: Callable[[], None] | None = None,
 ) -> CalibrationTable:
-    """Calibrate for what the layers are to get: layers of 16 bits need no clipping."""
+    """Calibrate for what the layers are to get: layers of 16 bits, and constants put in, need no clipping."""
     from npuc.calib.calibration import DEFAULT_METHOD, calibrate
+    from npuc.quant.inserted import tensors_with_chosen_constants
 
-    wide = {
+    wide = dict.fromkeys(tensors_with_chosen_constants(graph), "max") | {
         name: "max"
         for op in graph.ops
         if (scheme := scheme_of(op)) is not None and scheme.activation == "i16"

@@ -34,5 +34,5 @@ def _error(graph: Graph) -> float:
 
 def test_scores_keep_their_steps_beside_a_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _error(_masked()) < 0.04
-    monkeypatch.setattr(table_ranges, "_REACH", 1e9)
+    monkeypatch.setattr(table_ranges, "SOFTMAX_REACH", 1e9)
     assert _error(_masked()) > 0.2

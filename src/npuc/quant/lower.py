@@ -22,6 +22,7 @@ from npuc.ir.dtypes import QuantType, element_of, is_narrow_float, quant_of
 from npuc.quant.arithmetic import Scaling, requant_parameters
 from npuc.quant.blocks import block_axes
 from npuc.quant.fixed import fixed_output
+from npuc.quant.inserted import as_read, holds, inserted_constants, is_pooled, is_within, widened_range
 from npuc.quant.lowering.registry import (
     NoIntegerForm,
     find_float_rule,
@@ -122,6 +123,11 @@ class Context:
                 wish = fixed_output(op, scheme) or wish or self._ranged(op.results[0], scheme)
             elif not keeps_type(op):
                 continue
+            elif (constants := self._inserted(op, scheme)) is not None:
+                # Its data are made in a type that holds its constants, too.
+                own = self._ranged(op.operands[0], scheme)
+                if wish is None or not holds(wish, constants):
+                    wish = None if holds(own, constants) else self._ranged(op.results[0], scheme)
             for value in op.operands:
                 if wish is not None and _sole_use(value) and self._scheme_at(value) == scheme:
                     wishes[value] = wish
@@ -174,6 +180,9 @@ class Context:
         own = self._types.get(op.operands[0]) if op.operands else None
         if own is None or not keeps_type(op):
             return False
+        constants = self._inserted(op, scheme)
+        if constants is not None and isinstance(own, QuantType) and not holds(own, constants):
+            return False
         alike = own == self._ranged(op.operands[0], scheme) if scheme.is_float else isinstance(own, QuantType)
         return alike or not isinstance(op, top.Resize) or op.mode == "nearest"
 
@@ -192,11 +201,49 @@ class Context:
                 fix="Calibrate this very program: npuc calibrate",
             )
         try:
-            return activation_type(*_ends(self.ranges[name], scheme), scheme)
+            return activation_type(
+                *self._with_constants(value, _ends(self.ranges[name], scheme), scheme), scheme
+            )
         except ValueError as error:
             raise QuantizationError(
                 f"the tensor '{name}': {error}", fix="Correct the calibration table"
             ) from error
+
+    def _inserted(self, op: object, scheme: Scheme) -> Array | None:
+        """The constants that the type of an op's result has to hold beside its data; None if there are none.
+
+        Constants that would leave the data too few steps are clipped, with a remark.
+        """
+        constants = inserted_constants(op, self.source)
+        if constants is None or not scheme.needs_ranges:
+            return None
+        assert isinstance(op, TopOp)
+        value = op.results[0]
+        name = value_name(value)
+        if name not in self.ranges:
+            return None
+        low, high = _ends(self.ranges[name], scheme)
+        constants = as_read(value, constants, high)
+        least, most = dtype_of(scheme.activation).limits
+        if is_within(low, high, constants) or widened_range(low, high, constants, most - least):
+            return constants
+        wide = scheme.activation == "i16"
+        remark = (
+            f"the constants in '{name}' reach from {constants.min():g} to {constants.max():g} and are clipped to "
+            f"{low:.3g} to {high:.3g}, because {16 if wide else 8} bits for all of it would leave the rest too few steps: "
+            f"{'' if wide else 'give it 16 bits, or '}keep it float"
+        )
+        if not is_pooled(value, constants, low) and remark not in self.remarks:
+            self.remarks.append(remark)
+        return None
+
+    def _with_constants(self, value: Value, ends: tuple[float, float], scheme: Scheme) -> tuple[float, float]:
+        """The range of a value, widened to the constants that are put into it, where those would be lost."""
+        constants = self._inserted(value.owner, scheme)
+        if constants is None or is_within(*ends, constants):
+            return ends
+        least, most = dtype_of(scheme.activation).limits
+        return widened_range(*ends, constants, most - least) or ends
 
     # What rules use
 

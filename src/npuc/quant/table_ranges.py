@@ -20,6 +20,7 @@ from npuc.calib.statistics import Statistics, TensorStatistics
 from npuc.calib.table import Entry
 from npuc.ir import Graph, value_name
 from npuc.ir.top import Softmax
+from npuc.quant.inserted import SOFTMAX_REACH
 from npuc.quant.lower import SchemeOf
 from npuc.quant.lowering.tables import FUNCTIONS
 
@@ -27,8 +28,6 @@ Array = np.ndarray[Any, Any]
 _ENDS = 64
 _ROUNDS = 3
 _METHOD = "table"
-_REACH = 20.0
-"""How far below the largest score a softmax still tells scores apart."""
 
 
 def refined_entries(
@@ -53,9 +52,9 @@ def refined_entries(
         old = table[name]
         if function is None:
             seen = statistics[name]
-            if seen.max - old.min > _REACH:
+            if seen.max - old.min > SOFTMAX_REACH:
                 entries[name] = replace(
-                    old, min=max(seen.min, seen.max - _REACH), max=seen.max, method=_METHOD
+                    old, min=max(seen.min, seen.max - SOFTMAX_REACH), max=seen.max, method=_METHOD
                 )
             continue
         low, high = best_ends(statistics[name], lambda v, f=function, op=op: f(op, v), old.min, old.max)

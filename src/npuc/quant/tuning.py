@@ -23,6 +23,7 @@ from npuc.engine import FloatEngine, IntegerEngine
 from npuc.ir import Graph, Value, dtype_of, result_names, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.quant.bias_correction import correct_biases
+from npuc.quant.inserted import tensors_with_chosen_constants
 from npuc.quant.lower import quantize
 from npuc.quant.output_aware import output_aware_entries
 from npuc.quant.prequantized import integer_types
@@ -188,8 +189,9 @@ def with_wide_tail(graph: Graph, scheme_of: SchemeOf) -> SchemeOf:
 
 
 def unclipped(graph: Graph, scheme_of: SchemeOf) -> dict[str, str]:
-    """Tensors whose whole range is kept: those of 16 bits, and those next to an output."""
-    return dict.fromkeys(wide_tensors(graph, scheme_of), "max") | dict.fromkeys(_tail(graph), "max")
+    """Tensors whose whole range is kept: those of 16 bits, those next to an output, and those with constants put in."""
+    whole = wide_tensors(graph, scheme_of) | _tail(graph) | tensors_with_chosen_constants(graph)
+    return dict.fromkeys(whole, "max")
 
 
 def wide_tensors(graph: Graph, scheme_of: SchemeOf) -> set[str]:

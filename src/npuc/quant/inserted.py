@@ -1,0 +1,114 @@
+"""Constants that an op puts into its result, and the range that a type needs to hold them.
+
+A pad, or a concat with a constant operand, keeps one type for its data and for its constants. A range that was chosen for
+the data alone, or by a method that clips, saturates the constants: 5.0 around a map within [-1, 1] becomes 1.0. So the range
+of the result is widened where its constants would be lost, and the data are made in the type that follows
+(`npuc.quant.lower`).
+
+It is not widened where the data would be left with a few steps; that is said then, unless nothing but a maximum reads the
+constants (minus infinity around a map that is pooled).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npuc.ir import Graph, Value, top, value_name
+from npuc.ir.dtypes import QuantType
+from npuc.ir.top.movement import MOVERS
+
+Array = np.ndarray[Any, Any]
+SOFTMAX_REACH = 20.0
+"""How far below the largest score a softmax still tells scores apart: e^-20 is 0 in 8 bits."""
+_LOST = 30.0
+"""Decibels of signal over clipping error below which constants count as lost."""
+_FEWEST = 8
+"""Steps that the data must keep."""
+_DEPTH = 4
+"""How many ops behind each other are looked through."""
+
+
+def inserted_constants(op: object, graph: Graph, depth: int = _DEPTH) -> Array | None:
+    """The constants that are in an op's result beside its data, put there by it or before ops that only move elements.
+
+    None if there are none.
+    """
+    parts: list[Array] = []
+    sources: list[Value] = []
+    if isinstance(op, top.Pad):
+        parts += [np.array([op.value])] if op.mode == "constant" and max(op.pads, default=0) > 0 else []
+        sources = [op.x]
+    elif isinstance(op, top.Concat):
+        sources = list(op.inputs)
+    elif isinstance(op, MOVERS):
+        sources = list(op.operands[:1])
+    for value in sources:
+        array = graph.constant(value)
+        if array is None and depth:
+            array = inserted_constants(value.owner, graph, depth - 1)
+        if array is not None and array.size:
+            parts.append(array.reshape(-1).astype(np.float64))
+    return np.concatenate(parts) if parts else None
+
+
+def tensors_with_chosen_constants(graph: Graph) -> set[str]:
+    """Results that hold constants where other data say so: a range method should not clip what was seen of them."""
+    found = set()
+    for op in graph.ops:
+        parts = (op.a, op.b) if isinstance(op, top.Where) else ()
+        parts = (op.x, op.updates) if isinstance(op, top.ScatterElements | top.ScatterND) else parts
+        if any(graph.constant(value) is not None for value in parts):
+            found.add(value_name(op.results[0]))
+    return found
+
+
+def holds(kind: QuantType, constants: Array) -> bool:
+    """Whether a type holds constants: what clipping costs them is little beside them."""
+    low, high = (kind.scale * (end - kind.zero_point) for end in kind.dtype.limits)
+    return is_within(low - kind.scale / 2, high + kind.scale / 2, constants)
+
+
+def is_within(low: float, high: float, constants: Array) -> bool:
+    """Whether clipping constants to a range costs them little.
+
+    >>> is_within(-1.0, 1.0, np.array([5.0])), is_within(-1.0, 4.9, np.array([5.0]))
+    (False, True)
+    """
+    if not np.isfinite(constants).all():
+        return False
+    lost = float(np.square(constants - np.clip(constants, low, high)).sum())
+    return lost == 0 or float(np.square(constants).sum()) > lost * 10 ** (_LOST / 10)
+
+
+def widened_range(low: float, high: float, constants: Array, steps: int) -> tuple[float, float] | None:
+    """A range that holds constants, too; None if of so many steps the old range would keep too few.
+
+    >>> widened_range(0.0, 1.0, np.array([5.0]), 255), widened_range(0.0, 1.0, np.array([1e4]), 255)
+    ((0.0, 5.0), None)
+    """
+    if not (np.isfinite(constants).all() and np.isfinite([low, high]).all()):
+        return None
+    low, high = min(low, 0.0), max(high, 0.0)
+    wide = min(low, float(constants.min())), max(high, float(constants.max()))
+    return wide if (high - low) * steps >= _FEWEST * (wide[1] - wide[0]) else None
+
+
+def as_read(value: Value, constants: Array, high: float) -> Array:
+    """Constants as far as those who read them can tell them apart: a softmax does not look further down than its reach."""
+    if value.first_use is not None and all(isinstance(use.operation, top.Softmax) for use in value.uses):
+        return np.maximum(constants, high - SOFTMAX_REACH)
+    return constants
+
+
+def is_pooled(value: Value, constants: Array, low: float) -> bool:
+    """Whether constants below a range only meet maxima: clipped, they still lose to the data."""
+    users = [use.operation for use in value.uses]
+    largest = all(
+        isinstance(op, top.MaxPool)
+        or (isinstance(op, top.Reduce) and op.kind == "max")
+        or (isinstance(op, top.ArgReduce) and op.max)
+        for op in users
+    )
+    return bool(users) and largest and bool((constants <= low).all())
