@@ -20,6 +20,7 @@ from npuc.engine.single import single_op
 from npuc.ir import Graph, Value, dtype_of, npu, result_names, top
 from npuc.ir.definition import TensorOp, TopOp
 from npuc.ir.dtypes import quant_of
+from npuc.quant.layers import output_channel_axis
 from npuc.quant.lower import SchemeOf
 from npuc.quant.parameters import largest_sum, stored_bias
 from npuc.quant.scheme import Scheme
@@ -101,9 +102,9 @@ def _unfused(op: Any) -> TopOp:
     return linear
 
 
-def _channel_mean(array: Array) -> Array:
-    """Channels are axis 1 of maps, the last axis of matrices."""
-    axis = 1 if array.ndim == 4 else array.ndim - 1
+def _channel_mean(op: object, array: Array) -> Array:
+    """The mean of each output channel of a layer."""
+    axis = output_channel_axis(op, array.ndim)
     mean: Array = array.mean(axis=tuple(i for i in range(array.ndim) if i != axis), dtype=np.float64)
     return mean
 
@@ -146,11 +147,11 @@ def _correct(
     wanted, found = np.zeros(bias.shape), np.zeros(bias.shape)
     for x in inputs:
         reals = (x.astype(np.float32) - np.float32(kind.zero_point)) * np.float32(kind.scale)
-        wanted += _channel_mean(exact([np.ascontiguousarray(reals), *rest])[0])
+        wanted += _channel_mean(real, exact([np.ascontiguousarray(reals), *rest])[0])
     if isinstance(op, npu.MatMul):
         product = MatMulPlan(weight.T if op.transpose_b else weight, bias, **common)
         for x in inputs:
-            found += _channel_mean(product.run(x, threads))
+            found += _channel_mean(op, product.run(x, threads))
     else:
         transposed = isinstance(op, npu.Deconv)
         plan = ConvPlan(

@@ -51,6 +51,14 @@ class IntegerLayer:
         return self.x.scale * np.broadcast_to(self.scale.reshape(-1), (count,))
 
 
+def output_channel_axis(op: object, rank: int) -> int:
+    """Where the output channels of a layer with weights are: axis 1 of a convolution, the last axis of a product.
+
+    A product of rank 4 looks like a map, but its channels are not axis 1.
+    """
+    return rank - 1 if isinstance(op, top.MatMul | npu.MatMul) else 1
+
+
 def integer_layers(source: Graph, made: Graph, scheme_of: Any) -> list[IntegerLayer]:
     """The layers whose weights one op uses, and which both networks know by one name, in order."""
     real = {result_names(op)[0]: op for op in source.ops if type(op) in _PAIRS}

@@ -22,7 +22,7 @@ from npuc.ir.dtypes import QuantType
 from npuc.quant.analysis import clipping, outliers
 from npuc.quant.analysis.levels import Change
 from npuc.quant.analysis.measurements import Measurements, TensorMeasure, Values, WeightMeasure
-from npuc.quant.layers import IntegerLayer, integer_layers
+from npuc.quant.layers import IntegerLayer, integer_layers, output_channel_axis
 from npuc.quant.lowering.registry import keeps_type
 from npuc.quant.mixed_precision.sensitivity import Probe, rounded_weights, tensor_types
 from npuc.quant.mixed_precision.units import Unit, find_units
@@ -271,7 +271,7 @@ def _shifts(
             x = np.ascontiguousarray(values[name], np.float32)
             seen = np.ascontiguousarray(found.get(name, x), np.float32)
             want = np.asarray(values[layer.name], np.float64)
-            axis = 1 if want.ndim == 4 else want.ndim - 1
+            axis = output_channel_axis(layer.real, want.ndim)
             others = tuple(i for i in range(want.ndim) if i != axis)
             limit = getattr(layer.real, "relu_limit", 0.0) or np.inf
             passed = ((want > 0) & (want < limit)) if layer.real.relu else np.ones_like(want)
