@@ -128,9 +128,11 @@ def _check_preprocess(graph: Graph, options: ImportOptions) -> None:
                 fix=f"The inputs are {', '.join(ports)}",
             )
         try:
-            preprocess.check(shape_of(ports[name].value))
+            words = preprocess.implied_crop(shape_of(ports[name].value))
         except PreprocessError as error:
             raise PreprocessError(error.message, where=f"input '{name}'", fix=error.fix) from error
+        if words is not None:
+            graph.notes.append(f"input '{name}': {words}")
 
 
 def input_names(path: Path | str, options: ImportOptions | None = None) -> tuple[str, ...]:

@@ -125,7 +125,28 @@ def load_samples(graph: Graph, sources: Sequence[tuple[str | None, Path]]) -> Sa
             fix="Add --input NAME=FILE for each, or --random for all: "
             + "; ".join(f"'{name}' is {ports[name].type}" for name in missing[:4]),
         )
+    for name, arrays in gathered.items():
+        notes += _not_finite(name, arrays)
     return _align(graph, gathered, notes)
+
+
+def _not_finite(name: str, arrays: Sequence[Array]) -> list[str]:
+    """What to say of values of an input that are no numbers: a network runs on them, and its integer layers hide them."""
+    floats = [array for array in arrays if array.dtype.kind == "f"]
+    size = sum(array.size for array in floats)
+    nans = sum(int(np.isnan(array).sum()) for array in floats)
+    infinite = sum(int(np.isinf(array).sum()) for array in floats)
+    notes = []
+    if nans:
+        verb = "is" if nans == 1 else "are"
+        notes.append(
+            f"{nans} of {size} values of input '{name}' {verb} NaN, which an integer network takes as 0"
+        )
+    if infinite:
+        verb = "is" if infinite == 1 else "are"
+        words = "which an integer network takes as the end of its range"
+        notes.append(f"{infinite} of {size} values of input '{name}' {verb} infinite, {words}")
+    return notes
 
 
 def single_run(inputs: Mapping[str, Array]) -> Samples:

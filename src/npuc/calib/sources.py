@@ -43,6 +43,8 @@ class DataOptions:
     max_count: int | None = None
     seed: int | None = None
     """Take a random choice of `max_count` samples, not the first ones."""
+    input: str | None = None
+    """The data is for this input only; None: for all inputs."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ def open_data(graph: Graph, data: Data, options: DataOptions | None = None) -> S
     if options.max_count is not None and options.max_count < 1:
         raise UsageError(f"at most {options.max_count} samples are no samples")
     reader = _reader(graph, options.preprocess)
+    if options.input is not None:
+        reader.ports = {options.input: reader.ports[options.input]}
     if isinstance(data, str | os.PathLike):
         return _from_path(Path(data), reader, options)
     if options.annotations is not None:

@@ -42,6 +42,7 @@ from npuc.cli import (
     tensors,
     trace,
 )
+from npuc.cli.once import each_once
 from npuc.cli.plugin import with_plugins
 from npuc.errors import FileMissingError, InternalError, NpucError, OutputError, UsageError
 
@@ -79,6 +80,7 @@ app.add_typer(targets.app, name="targets", help=targets.__doc__)
 app.add_typer(export.app, name="export", help=export.__doc__)
 app.command("doctor", help=doctor.__doc__)(doctor.command)
 with_plugins(app)
+each_once(app)
 
 
 def _whole_summaries(group: typer.Typer) -> None:

@@ -59,7 +59,7 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Run the command."""
-    if stats is not None and (data is not None or random or save_stats is not None):
+    if stats is not None and (data or random or save_stats is not None):
         raise UsageError("--stats is in place of data: leave out --data, --random and --save-stats")
     from npuc.calib.calibration import calibrate, check_statistics, resolve_overrides
     from npuc.calib.collection import collect

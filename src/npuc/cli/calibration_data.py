@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,12 +15,13 @@ if TYPE_CHECKING:
     from npuc.ir import Graph
 
 Data = Annotated[
-    Path | None,
+    list[str] | None,
     typer.Option(
         "--data",
         "--calib",
-        metavar="PATH",
-        help="A folder of pictures, .npy or .npz files, one such file, or a list file with one sample a line.",
+        metavar="[INPUT=]PATH",
+        help="A folder of pictures, .npy or .npz files, one such file, or a list file with one sample a line. Several are "
+        "taken one after the other; with the name of an input before it, each for its input.",
     ),
 ]
 Random = Annotated[
@@ -50,7 +52,7 @@ Strict = Annotated[bool, typer.Option("--strict", help="A sample that cannot be 
 
 def source(
     graph: Graph,
-    data: Path | None,
+    data: Sequence[str] | None,
     random: bool,
     preprocess: str | None,
     annotations: Path | None,
@@ -58,14 +60,15 @@ def source(
     seed: int | None,
 ) -> Source:
     """The data that the options name."""
-    from npuc.calib.sources import DataOptions, open_data, random_data
+    from npuc.calib.several import open_places
+    from npuc.calib.sources import DataOptions, random_data
 
     if random:
-        if data is not None or preprocess is not None or annotations is not None:
+        if data or preprocess is not None or annotations is not None:
             raise UsageError("--random goes with no other data or preprocessing")
         return random_data(graph, max_count, seed)
-    if data is None:
+    if not data:
         raise UsageError(
             "there is no data to calibrate with", fix="Give --data PATH, or --random for a smoke run"
         )
-    return open_data(graph, data, DataOptions(preprocess, annotations, max_count, seed))
+    return open_places(graph, data, DataOptions(preprocess, annotations, max_count, seed))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +55,7 @@ def run_by_layer(
     golden: Path | None,
     *,
     stop: bool = False,
+    outputs: Sequence[str] = (),
 ) -> None:
     """Run a network layer by layer; without samples on those of the golden dump. `graph` has its inputs."""
     from npuc.debug.dump import Dump, DumpWriter
@@ -84,7 +85,7 @@ def run_by_layer(
             break
     result: dict[str, Any] = {"runs": runs, "tensors": watch.count}
     if writer is not None:
-        index = writer.finish()
+        index = writer.finish(outputs)
         plural = "s" * (index.runs != 1)
         printer.say(f"{watch.count} tensors of {index.runs} run{plural} written to {dump_layers}")
         result |= {

@@ -1,11 +1,12 @@
 """Compare two forms of a network layer by layer: float, integer, compiled (.npu), or a dump of one.
 
-The first is the reference; the worst layers come first. Accumulated errors are those of the whole second network;
---isolated adds those of each layer of an integer network by itself, on exact inputs. With a dump, its data is used.
+The first is the reference; the outputs come first, then the worst layers. Accumulated errors are those of the whole second
+network; --isolated adds those of each layer of an integer network by itself, on exact inputs. With a dump, its data is used.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +19,7 @@ from npuc.cli.console import Printer, progress, shorten
 from npuc.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from npuc.calib.samples import Batch
     from npuc.debug.difference import Compared
@@ -67,6 +68,7 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Run the command."""
+    from npuc.calib.both import prepared_differently
     from npuc.debug.opening import open_layers
     from npuc.evaluate.layer_plot import plot as draw
     from npuc.evaluate.layers import worst_first
@@ -91,21 +93,33 @@ def command(
             f"--isolated is for a float network and the integer one made of it, and {first} is {_KINDS[reference.kind]}, "
             f"{second} is {_KINDS[ours.kind]}"
         )
-    is_given = bool(inputs) or data is not None or random
+    wanted = _Wanted(inputs, data, random, preprocess, max_count, seed)
     if "dump" in (reference.kind, ours.kind):
-        if is_given:
+        if any(wanted.ways):
             raise UsageError(
                 "a dump is compared on its own data", fix="Leave out --input, --data and --random"
             )
+        apart = {}
         found = _with_dump(printer, reference, ours, threads)
     else:
         assert reference.graph is not None and ours.graph is not None
-        reader = _reader(reference.graph, ours.graph)
-        batches, total = _batches(reader, inputs, data, random, preprocess, max_count, seed, printer)
-        with progress(printer, "comparing", total) as step:
-            found = _models(printer, reference, ours, batches, isolated, threads, step)
+        wanted.check()
+        apart = prepared_differently(reference.graph, ours.graph) if preprocess is None else {}
+        if apart:
+            found = _on_same_pictures(printer, reference, ours, wanted, apart, isolated, threads)
+        else:
+            reader = _reader(reference.graph, ours.graph)
+            batches, total = wanted.batches(reader, printer)
+            with progress(printer, "comparing", total) as step:
+                found = _models(printer, reference, ours, batches, isolated, threads, step)
     key = sort.value.replace("-", "_")
     rows = worst_first(found, key)  # type: ignore[arg-type]
+    outputs, missing = _outputs(found, reference, ours)
+    if outputs:
+        _print(printer, outputs, isolated, "output")
+        printer.say()
+    for name in missing:
+        printer.note(f"output '{name}' is not compared: only one of the two has it, or in another shape")
     _print(printer, rows[:limit] if limit else rows, isolated)
     if limit and len(rows) > limit:
         printer.say(f"{limit} of {len(rows)} layers; --limit 0 shows all")
@@ -113,7 +127,13 @@ def command(
         with write_atomically(plot) as out:
             out.write(draw(found, f"{second.name} against {first.name}").encode())
         printer.say(f"picture written to {plot}")
-    printer.result({"layers": [entry.as_json() for entry in rows]})
+    printer.result(
+        {
+            "outputs": [entry.as_json() for entry in outputs],
+            "layers": [entry.as_json() for entry in rows],
+            "prepared_differently": apart,
+        }
+    )
 
 
 _KINDS = {
@@ -193,38 +213,98 @@ def _reader(reference: Graph, ours: Graph) -> Graph:
     return ours if silent and takes(reference) == takes(ours) else reference
 
 
-def _batches(
-    graph: Graph,
-    inputs: list[str] | None,
-    data: Path | None,
-    random: bool,
-    preprocess: str | None,
-    max_count: int | None,
-    seed: int | None,
+@dataclass(frozen=True)
+class _Wanted:
+    """The data that the options name."""
+
+    inputs: list[str] | None
+    data: list[str] | None
+    random: bool
+    preprocess: str | None
+    max_count: int | None
+    seed: int | None
+
+    @property
+    def ways(self) -> list[bool]:
+        """Which of them are given."""
+        return [bool(self.inputs), bool(self.data), self.random]
+
+    def check(self) -> None:
+        """One of them has to be."""
+        if sum(self.ways) != 1:
+            raise UsageError(
+                "the data to compare on is missing, or given twice",
+                fix="Give one of --input FILE, --data PATH and --random",
+            )
+
+    def batches(self, graph: Graph, printer: Printer, *, strict: bool = False) -> tuple[Iterable[Batch], int]:
+        """The data for a network, and how many runs it is about."""
+        if self.inputs:
+            from npuc.calib.samples import load_samples, parse_assignments
+
+            samples = load_samples(
+                graph, parse_assignments(self.inputs, [port.name for port in graph.inputs])
+            )
+            for note in samples.notes:
+                printer.note(note)
+            return samples, samples.runs
+        from npuc.calib.feeding import Feeder
+
+        source = given.source(graph, self.data, self.random, self.preprocess, None, self.max_count, self.seed)
+        return Feeder(graph, source, strict=strict, warn=printer.note).batches(), source.total or 0
+
+
+def _on_same_pictures(
     printer: Printer,
-) -> tuple[Iterable[Batch], int]:
-    if sum((bool(inputs), data is not None, random)) != 1:
-        raise UsageError(
-            "the data to compare on is missing, or given twice",
-            fix="Give one of --input FILE, --data PATH and --random",
+    reference: Opened,
+    ours: Opened,
+    wanted: _Wanted,
+    apart: Mapping[str, str],
+    isolated: bool,
+    threads: int,
+) -> list[LayerError]:
+    """Two networks that make different tensors of a picture: each gets the same pictures in its own way."""
+    from npuc.calib.both import random_pictures
+    from npuc.debug.difference import Pair, compare_runs
+    from npuc.evaluate.layers import batch_rows
+
+    assert reference.graph is not None and ours.graph is not None
+    for name, words in apart.items():
+        printer.note(
+            f"the two prepare pictures for input '{name}' differently ({words}): each gets the same pictures in its own way, "
+            "and tensor files as they are"
         )
-    if inputs:
-        from npuc.calib.samples import load_samples, parse_assignments
+    if isolated:
+        raise UsageError(
+            "--isolated gives both networks the same tensors, and they prepare their inputs differently",
+            fix="Leave it out, or import the network with the same preprocessing as the other",
+        )
+    pairs: Iterable[tuple[Batch, Batch]]
+    if wanted.random:
+        pairs = random_pictures(reference.graph, ours.graph, wanted.max_count, wanted.seed)
+        total = wanted.max_count or 0
+    else:
+        first, total = wanted.batches(reference.graph, printer, strict=True)
+        second, _ = wanted.batches(ours.graph, replace(printer, quiet=True), strict=True)
+        pairs = zip(first, second, strict=True)
+    a, b = reference.layers(threads), ours.layers(threads)
+    with progress(printer, "comparing", total) as step:
+        runs = (Pair(x.inputs, a, b, x.keep, y.inputs) for x, y in pairs)
+        return _told(printer, compare_runs(runs, batch_rows(reference.graph), step))
 
-        samples = load_samples(graph, parse_assignments(inputs, [port.name for port in graph.inputs]))
-        for note in samples.notes:
-            printer.note(note)
-        return samples, samples.runs
-    from npuc.calib.feeding import Feeder
 
-    source = given.source(graph, data, random, preprocess, None, max_count, seed)
-    return Feeder(graph, source, warn=printer.note).batches(), source.total or 0
+def _outputs(found: list[LayerError], reference: Opened, ours: Opened) -> tuple[list[LayerError], list[str]]:
+    """What is known of the outputs, in their order, and the outputs of which nothing is known."""
+    rows = {entry.name: entry for entry in found}
+    outputs = {**reference.outputs(), **ours.outputs()}
+    known = {name: rows.get(name) or rows.get(tensor) for name, tensor in outputs.items()}
+    return [row for row in known.values() if row is not None], [n for n, row in known.items() if row is None]
 
 
-def _print(printer: Printer, rows: list[LayerError], isolated: bool) -> None:
+def _print(printer: Printer, rows: list[LayerError], isolated: bool, what: str = "layer") -> None:
     extra = ["isolated dB"] if isolated else []
     printer.table(
-        ["layer", "op", "type", "cosine", "SQNR dB", *extra, "max error", "saturated", "range use"],
+        [what, "op", "type", "cosine", "SQNR dB", *extra, "max error", "saturated", "range use"],
         [
             [
                 shorten(e.name),

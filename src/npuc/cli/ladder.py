@@ -22,18 +22,19 @@ _POINTS = 8
 """Points of the frontier that are measured for a picture of it."""
 
 Data = Annotated[
-    Path | None,
+    list[str] | None,
     typer.Option(
         "--data",
-        metavar="PATH",
+        metavar="[INPUT=]PATH",
         help="A folder of pictures, .npy or .npz files, one such file, or a list file with one sample a line; with "
-        "--accuracy-drop a labelled data set, as for 'npuc eval'.",
+        "--accuracy-drop a labelled data set, as for 'npuc eval'. Several are taken one after the other, or with the name of an "
+        "input before it each for its input.",
     ),
 ]
 Calib = Annotated[
-    Path | None,
+    list[str] | None,
     typer.Option(
-        metavar="PATH",
+        metavar="[INPUT=]PATH",
         help="Typical data to calibrate with, where --data is labelled data; else the same as --data.",
     ),
 ]

@@ -164,7 +164,11 @@ def preprocess_by_input(flags: Mapping[str, Sequence[str]]) -> dict[str, Preproc
         for text in texts:
             name, separator, value = text.rpartition(":")
             parsed = _PARSERS[field](value, _FLAGS[field])
-            (named.setdefault(name, {}) if separator else common)[field] = parsed
+            own = named.setdefault(name, {}) if separator else common
+            if field in own:
+                whose = f"input '{name}'" if separator else "all inputs"
+                raise UsageError(f"{_FLAGS[field]} is given twice for {whose}", fix="Give it once")
+            own[field] = parsed
     if not named:
         return {ANY_INPUT: _preprocess(common)} if common else {}
     return {name: _preprocess(common | values) for name, values in named.items()}

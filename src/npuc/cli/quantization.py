@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -76,7 +77,7 @@ class Asked:
     """What the options of quantization say."""
 
     table: Path | None = None
-    data: Path | None = None
+    data: Sequence[str] | None = None
     random: bool = False
     method: str | None = None
     tune: bool = True
@@ -90,7 +91,7 @@ class Asked:
     keep_float: str | None = None
     first_last: str | None = None
     threads: int | None = None
-    calib: Path | None = None
+    calib: Sequence[str] | None = None
     climbing: Climbing = field(default_factory=Climbing)
 
     def check(self) -> None:
@@ -105,26 +106,31 @@ class Asked:
                 f"the ladder looks at what networks do with typical data, and {wrong} rules that out",
                 fix=f"Leave {wrong} out, and give --data",
             )
-        if drop and self.data is None:
+        if drop and not self.data:
             raise UsageError(
                 "--accuracy-drop has nothing to measure on",
                 fix="Give labelled data: --data PATH, as for 'npuc eval'",
             )
-        if self.data is not None and self.calib is not None and not drop:
+        if drop and self.data and len(self.data) > 1:
+            raise UsageError(
+                f"--accuracy-drop measures on one labelled data set, and --data names {len(self.data)}",
+                fix="Give --data once, and other typical data with --calib",
+            )
+        if self.data and self.calib and not drop:
             raise UsageError(
                 "--data and --calib are one and the same without --accuracy-drop",
                 fix="Give one of them; with --accuracy-drop, --data is the labelled data",
             )
 
     @property
-    def typical(self) -> Path | None:
+    def typical(self) -> Sequence[str]:
         """The data to calibrate with."""
-        return self.calib or self.data
+        return self.calib or self.data or ()
 
     @property
     def ways(self) -> list[bool]:
         """Which sources of ranges are given."""
-        return [self.table is not None, self.typical is not None, self.random]
+        return [self.table is not None, bool(self.typical), self.random]
 
     @cached_property
     def _stated(self) -> QuantizationConfig:
@@ -186,7 +192,7 @@ def quantized(printer: Printer, model: Path, graph: Graph, asked: Asked, target:
         found = _read_table(asked.table, graph, printer)
     if not own and not ranged:
         origin, done = "none needed", quantize_network(graph, {}, wanted, target)
-    elif asked.typical is not None or asked.random:
+    elif asked.typical or asked.random:
         source = _source(printer, graph, asked)
         work = _tuned if asked.tune and not asked.random else _plain
         done, found = work(printer, graph, source, wanted, target, asked)
@@ -211,7 +217,7 @@ def _source(printer: Printer, graph: Graph, asked: Asked) -> Source:
             asked.max_count,
             asked.seed,
         )
-    if asked.calib is not None:
+    if asked.calib:
         return given.source(graph, asked.calib, False, asked.preprocess, None, asked.max_count, asked.seed)
     from itertools import islice
 
@@ -231,8 +237,8 @@ def _source(printer: Printer, graph: Graph, asked: Asked) -> Source:
 def _labelled(asked: Asked) -> Place:
     from npuc.evaluate.data import Place
 
-    assert asked.data is not None
-    return Place(asked.data, asked.annotations)
+    assert asked.data
+    return Place(Path(asked.data[0]), asked.annotations)
 
 
 def print_outcome(printer: Printer, found: Outcome, scheme: str, origin: str) -> None:

@@ -7,7 +7,7 @@ A compiled model (.npu) is executed instruction by instruction, to the bit. With
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -126,7 +126,15 @@ def command(
         printer.note(note)
     if by_layer:
         debugging.run_by_layer(
-            printer, model, graph, work.layers, samples, dump_layers, golden, stop=stop_at_mismatch
+            printer,
+            model,
+            graph,
+            work.layers,
+            samples,
+            dump_layers,
+            golden,
+            stop=stop_at_mismatch,
+            outputs=work.outputs,
         )
         return
     assert samples is not None
@@ -193,6 +201,7 @@ class _Work:
     """Makes what runs it layer by layer."""
     quantization: Mapping[str, tuple[float, int]]
     """Scale and zero point of outputs that are given as integers."""
+    outputs: Sequence[str]
     simulator: Simulator | None = None
 
     def stored(self, store: SampleWriter) -> Seen:
@@ -241,7 +250,7 @@ def _program(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | N
         if kind is not None:
             scales[port.name] = kind.scale, kind.zero_point
     layers = IntegerLayers if is_integer(graph) else FloatLayers
-    return _Work(graph, execute, lambda: layers(graph, cores), scales)
+    return _Work(graph, execute, lambda: layers(graph, cores), scales, [port.name for port in graph.outputs])
 
 
 def _compiled(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | None) -> _Work:
@@ -272,6 +281,7 @@ def _compiled(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | 
         execute,
         lambda: CompiledLayers(compiled, threads or 1),
         scales,
+        compiled.outputs,
         engine.simulator,
     )
 

@@ -29,6 +29,8 @@ class Pair:
     ours: Layers
     keep: int | None = None
     """How many of its samples are real; None: all."""
+    ours_inputs: Mapping[str, Array] | None = None
+    """What the second one gets, if that is not what the reference gets."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class _Comparison:
             return False
 
         pair.reference.trace(pair.inputs, remember)
-        pair.ours.trace(pair.inputs, hold)
+        pair.ours.trace(pair.inputs if pair.ours_inputs is None else pair.ours_inputs, hold)
         self.missing.update(dict.fromkeys(name for name in expected if name not in seen))
 
 

@@ -59,6 +59,8 @@ class DumpIndex(BaseModel):
     version: Literal[1] = 1
     model: str
     runs: Annotated[int, Field(ge=0)]
+    outputs: tuple[str, ...] = ()
+    """The names of the network's outputs, as far as the writer knew them."""
     tensors: tuple[DumpedTensor, ...]
 
 
@@ -100,9 +102,11 @@ class DumpWriter:
         self._in_run[run] += 1
         return entry
 
-    def finish(self) -> DumpIndex:
-        """Write the index."""
-        index = DumpIndex(model=self.model, runs=len(self._in_run), tensors=tuple(self._entries))
+    def finish(self, outputs: Iterable[str] = ()) -> DumpIndex:
+        """Write the index; `outputs` are the names of the network's outputs."""
+        index = DumpIndex(
+            model=self.model, runs=len(self._in_run), outputs=tuple(outputs), tensors=tuple(self._entries)
+        )
         with write_atomically(self.folder / INDEX) as out:
             out.write((json.dumps(index.model_dump(mode="json"), indent=1) + "\n").encode())
         return index

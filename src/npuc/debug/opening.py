@@ -45,6 +45,16 @@ class Opened:
             IntegerLayers(self.graph, threads) if self.kind == "integer" else FloatLayers(self.graph, threads)
         )
 
+    def outputs(self) -> dict[str, str]:
+        """The outputs in their order, and the name of the tensor that each is among the layers."""
+        if self.compiled is not None:
+            return {name: name for name in self.compiled.outputs}
+        if self.graph is None:
+            assert self.dump is not None
+            return {name: name for name in self.dump.index.outputs}
+        names = self.graph.distinct_names()
+        return {port.name: names[port.value] for port in self.graph.outputs}
+
 
 def open_layers(path: Path, load: Callable[[Path], Graph] = load_model) -> Opened:
     """Open a model (.onnx, .tflite, .mlir, .npu, ...) or the folder of a dump."""

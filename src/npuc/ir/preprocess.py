@@ -70,6 +70,8 @@ class Preprocess(BaseModel):
                 )
             if not all(abs(value) < 1e30 for value in values):
                 raise ValueError(f"{name}: values must be finite")
+        if 0 in self.scale:
+            raise ValueError("scale: a factor of 0 turns every pixel into the same value")
         if self.resize and self.crop and any(c > r for c, r in zip(self.crop, self.resize, strict=True)):
             raise ValueError(
                 f"crop: {list(self.crop)} is larger than the resized picture {list(self.resize)}"
@@ -136,6 +138,20 @@ class Preprocess(BaseModel):
                 )
             crop = target
         return resize, crop
+
+    def implied_crop(self, shape: Sequence[int]) -> str | None:
+        """In words, what becomes of pictures where a resize is larger than the input and no crop was asked for.
+
+        >>> Preprocess(resize=(256, 256)).implied_crop((1, 3, 224, 224))
+        'pictures are resized to 256 x 256, and the middle 224 x 224 pixels of them are taken'
+        """
+        resize, crop = self.steps(shape)
+        if crop is None or self.crop is not None:
+            return None
+        return (
+            f"pictures are resized to {resize[0]} x {resize[1]}, and the middle {crop[0]} x {crop[1]} pixels of them "
+            "are taken"
+        )
 
     def check(self, shape: Sequence[int]) -> None:
         """Raise `PreprocessError` unless this leads to an input of `shape`."""
