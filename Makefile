@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no
 STAMPS := $(VENV)/stamps
 NATIVE := CMakeLists.txt $(wildcard native/include/*.h native/include/*.hpp native/include/npuc/*.h native/src/*.c native/src/*.h)
 
-.PHONY: bench-memory bench-runtime bench-sim sweep help demo test test-slow peers-tensorflow test-frameworks test-browser sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-rounding bench-schedule docs clean
+.PHONY: bench-memory bench-runtime bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow test-frameworks test-browser sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-rounding bench-schedule docs clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -37,6 +37,8 @@ help:
 	@echo "make bench-schedule schedules against their lower bounds, and against Vela"
 	@echo "make bench-sim     instruction mode against graph mode"
 	@echo "make sweep         every model for every target: compiled, executed, compared to the bit, checked for races"
+	@echo "make zoo-models    fetch and build the networks of benchmarks/zoo.yaml; timm and its like go to build/peers/zoo (1.8 GB)"
+	@echo "make sweep-zoo     these networks through import, quantization, two targets and the sanitizer, compared by slice"
 	@echo "make bench-memory  the memory planner: public instances, and growth up to 10,000 buffers"
 	@echo "make bench-runtime the runtime: overhead, throughput, load time"
 	@echo "make docs          write the generated pages again"
@@ -151,6 +153,13 @@ bench-sim: $(STAMPS)/bench
 
 sweep: $(STAMPS)/bench
 	$(BIN)/python benchmarks/sweep_compile.py
+
+# The first run fetches 300 MB of wheels and builds for some ten minutes.
+zoo-models: $(STAMPS)/test
+	$(BIN)/python benchmarks/zoo_models.py
+
+sweep-zoo: zoo-models
+	$(BIN)/python benchmarks/sweep_zoo.py --write-docs
 
 bench-memory: $(STAMPS)/npuc
 	$(BIN)/python benchmarks/bench_memory.py
