@@ -25,7 +25,7 @@ class LimitFailure:
     sentence: str
     """The target's words."""
     explanation: str
-    """The condition with its values and by how much it fails; empty where there is no condition."""
+    """What the condition asks for and what there is; empty where there is no condition."""
 
     def __str__(self) -> str:
         sentence = self.sentence.rstrip(".")

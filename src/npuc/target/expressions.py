@@ -126,7 +126,7 @@ class Expression:
         """Why the condition fails, with the values of both sides; empty if it holds.
 
         >>> parse_expression("kw*ceil(ic/8) <= depth").explain({"kw": 5, "ic": 17, "depth": 12})
-        'kw*ceil(ic/8) = 15 <= depth = 12 fails by 3'
+        'kw*ceil(ic/8) may be depth = 12 at most, and is 15'
         """
         if self.holds(values):
             return ""
@@ -340,7 +340,7 @@ def _explain(node: ast.expr, source: str, values: Mapping[str, Any]) -> str:
         case ast.BoolOp(op=ast.And(), values=parts):
             return _explain(next(part for part in parts if not _truth(part, values)), source, values)
         case ast.BoolOp(values=parts):
-            return "; and ".join(_explain(part, source, values) for part in parts)
+            return "either " + ", or ".join(_explain(part, source, values) for part in parts)
         case ast.Compare():
             pair = _first_failing_pair(node, values)
             assert pair is not None
@@ -348,19 +348,27 @@ def _explain(node: ast.expr, source: str, values: Mapping[str, Any]) -> str:
     return f"{_segment(node, source)} is not true"
 
 
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+_WANTED = {
+    "<": "has to be less than {}",
+    "<=": "may be {} at most",
+    ">": "has to be more than {}",
+    ">=": "has to be {} at least",
+    "==": "has to be {}",
+    "!=": "may not be {}",
+}
+
+
 def _explain_pair(
     left: ast.expr, operator: ast.cmpop, right: ast.expr, source: str, values: Mapping[str, Any]
 ) -> str:
+    """What the left side has to be, and what it is; a number on the left is what the right side is compared with."""
     sign = _COMPARE[type(operator)][0]
+    if isinstance(left, ast.Constant):
+        left, sign, right = right, _MIRRORED[sign], left
     a, b = _number(left, values), _number(right, values)
-    shown = f"{_side(left, source, a)} {sign} {_side(right, source, b)} fails"
-    if sign == "!=":
-        return shown
-    gap = abs(Fraction(a) - b)
-    # Of two whole numbers, a strict comparison is one further away.
-    if sign in ("<", ">") and gap.denominator == 1:
-        gap += 1
-    return f"{shown} by {show_number(gap)}" if gap else shown
+    wanted = f"{_segment(left, source)} {_WANTED[sign].format(_side(right, source, b))}"
+    return wanted if sign == "!=" else f"{wanted}, and is {show_number(a)}"
 
 
 def _side(node: ast.expr, source: str, value: Number) -> str:
