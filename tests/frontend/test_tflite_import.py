@@ -10,7 +10,7 @@ import pytest
 from tflite import ActivationFunctionType as Fused
 from tflite_nets import Net, assert_close, assert_same_bits, run_litert
 
-from npuc.errors import InvalidModelError, UnknownTensorError, UnsupportedOpError
+from npuc.errors import InvalidModelError, UnknownTensorError, UnsupportedOpError, UsageError
 from npuc.flow import ImportOptions, quantize_network
 from npuc.frontend.tflite import import_tflite
 from npuc.ir import load_graph, save_graph, shape_of, top
@@ -716,6 +716,26 @@ def test_signature_names_and_tensor_names_both_serve() -> None:
     ]
     with pytest.raises(UnknownTensorError, match="nope"):
         import_tflite(data, ImportOptions(outputs=("nope",)))
+
+
+def test_a_shape_of_the_other_layout_is_told_in_a_line() -> None:
+    net = Net()
+    x = net.input("image", (1, 32, 32, 3))
+    weight = net.constant(np.ones((4, 3, 3, 3), np.float32))
+    common = {"StrideH": 1, "StrideW": 1, "DilationHFactor": 1, "DilationWFactor": 1}
+    y = net.op("CONV_2D", [x, weight], "f32", "Conv2DOptions", **common)
+    y.name = "a;very;" * 60
+    data = net.data(y)
+    with pytest.raises(UsageError) as raised:
+        import_tflite(data, ImportOptions(input_shapes={"image": (1, 3, 48, 64)}))
+    assert "'image' is N,H,W,C in the model" in raised.value.message
+    assert raised.value.fix == "Give --input-shape 1,48,64,3"
+    assert shape_of(
+        import_tflite(data, ImportOptions(input_shapes={"image": (1, 48, 64, 3)})).inputs[0].value
+    ) == (1, 48, 64, 3)
+    with pytest.raises(UsageError, match="4 channels for weights of 3") as raised:
+        import_tflite(data, ImportOptions(input_shapes={"image": (1, 32, 32, 4)}))
+    assert raised.value.fix == "In the model the shape is 1,32,32,3" and len(raised.value.message) < 120
 
 
 def test_an_unknown_operator_is_named() -> None:

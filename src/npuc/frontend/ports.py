@@ -39,6 +39,7 @@ def input_shape(
     if asked is not None:
         shape = tuple(asked)
         check_rank(name, declared, shape)
+        check_layout(name, declared, shape)
         for axis, (old, new) in enumerate(zip(declared or (), shape, strict=False)):
             if old not in (-1, new) and axis:
                 raise UsageError(
@@ -73,6 +74,22 @@ def check_rank(name: str, declared: Sequence[int] | None, asked: Sequence[int]) 
             f"--input-shape: '{name}' has {len(declared)} axes, not {len(asked)}",
             fix=f"In the model its shape is {list(declared)}",
         )
+
+
+def check_layout(name: str, declared: Sequence[int] | None, asked: Sequence[int]) -> None:
+    """An asked picture has its channels where the model has them: in the other place, the shape to give is told."""
+    if declared is None or len(declared) != 4 or len(asked) != 4:
+        return
+    for there, other, words in ((3, 1, "N,H,W,C"), (1, 3, "N,C,H,W")):
+        channels = declared[there]
+        if 0 < channels <= 4 and declared[other] != channels and asked[there] != channels == asked[other]:
+            turned = [size for axis, size in enumerate(asked) if axis != other]
+            turned.insert(there, channels)
+            sizes = ",".join(map(str, turned))
+            raise UsageError(
+                f"--input-shape: '{name}' is {words} in the model, and {','.join(map(str, asked))} is not",
+                fix=f"Give --input-shape {sizes}",
+            )
 
 
 def possible_shape(name: str, shape: Sequence[int]) -> tuple[int, ...]:

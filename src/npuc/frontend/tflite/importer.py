@@ -21,7 +21,7 @@ from npuc.errors import (
     UsageError,
 )
 from npuc.frontend.options import ImportOptions
-from npuc.frontend.ports import check_inputs, check_rank, input_constant, possible_shape
+from npuc.frontend.ports import check_inputs, check_layout, check_rank, input_constant, possible_shape
 from npuc.frontend.support import MAX_ELEMENTS, check_names, erase_dead, guarded
 from npuc.frontend.tflite.layout import Laid
 from npuc.frontend.tflite.reader import Model, Operator, Tensor, read
@@ -139,6 +139,7 @@ class _Importer:
             shape = self.shapes.get(index, tensor.shape)
             possible_shape(tensor.name, shape)
             check_rank(tensor.name, tensor.shape or None, shape)
+            check_layout(self.ports.get(index, tensor.name), tensor.shape or None, shape)
             found.append((self.ports.get(index, tensor.name), tensor_type(shape, tensor.dtype)))
         return found
 
@@ -150,11 +151,23 @@ class _Importer:
         try:
             self._operator(context)
         except ShapeError as error:
+            self._refuse_shape(op, str(error))
             raise InvalidModelError(f"{context.label}: {error}") from error
+        except InvalidModelError as error:
+            self._refuse_shape(op, error.message.removeprefix(f"{context.label}: "))
+            raise
         except (ValueError, TypeError, KeyError, IndexError, OverflowError, ArithmeticError) as error:
             # What a rule trips over is something in the operator that no valid model has.
             words = next(iter(str(error).splitlines()), type(error).__name__)[:200]
             raise InvalidModelError(f"{context.label}: it is malformed ({words})") from error
+
+    def _refuse_shape(self, op: Operator, words: str) -> None:
+        """Where the user chose a shape, that is at fault rather than the model."""
+        for index, shape in self.shapes.items():
+            raise UsageError(
+                f"--input-shape {','.join(map(str, shape))} does not fit the network: {op.name} would have {words}",
+                fix=f"In the model the shape is {','.join(map(str, self.tensors[index].shape))}",
+            )
 
     def _operator(self, context: Context) -> None:
         op = context.op
