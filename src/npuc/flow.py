@@ -275,7 +275,6 @@ def quantize_network(
     from npuc.quant import quantize
     from npuc.quant.config import QuantizationConfig
     from npuc.quant.prequantized import Prequantized
-    from npuc.quant.report import outcome
 
     if ranges is None:
         network = Prequantized(graph)
@@ -285,10 +284,26 @@ def quantize_network(
             config = (config or QuantizationConfig()).model_copy(update={"scheme": {"requant": kind}})
         scheme_of = schemes_of(network.graph, config, target, network.collapsed.types)
         made = network.lower(scheme_of)
-        return Quantized(made, network.graph, scheme_of, outcome(network.graph, made, scheme_of))
+        found = _outcome(network.graph, made, scheme_of, target, network.collapsed.types)
+        return Quantized(made, network.graph, scheme_of, found)
     scheme_of = schemes_of(graph, config, target)
     made = quantize(graph, ranges, scheme_of)
-    return Quantized(made, graph, scheme_of, outcome(graph, made, scheme_of))
+    return Quantized(made, graph, scheme_of, _outcome(graph, made, scheme_of, target))
+
+
+def _outcome(
+    source: Graph,
+    made: Graph,
+    scheme_of: Callable[[Any], Any],
+    target: Target | None,
+    types: Mapping[Any, Any] | None = None,
+) -> Outcome:
+    """What became of a network, with the target's reasons for layers that it leaves float."""
+    from npuc.partition import to_keep_float
+    from npuc.quant.report import outcome
+
+    kept = {} if target is None else to_keep_float(source, target, types)
+    return outcome(source, made, scheme_of, {result_names(op)[0]: fit.reason for op, fit in kept.items()})
 
 
 def schemes_of(
@@ -391,7 +406,6 @@ def quantize_on_data(
     """
     from npuc.calib.collection import collect
     from npuc.quant.ladder.rescue import needs_rescue, rescued
-    from npuc.quant.report import outcome
     from npuc.quant.tuning import KEPT, METHODS, POOR, tune, with_wide_tail
 
     note = warn or (lambda text: None)
@@ -418,7 +432,7 @@ def quantize_on_data(
             shop.adaquant = config.ladder.adaquant
         stated = config is not None and "scheme" in config.model_fields_set
         best = climbed(shop, ladder, prices, widen=widen, fixed=stated)
-        found = outcome(best.source, best.made, best.scheme_of)
+        found = _outcome(best.source, best.made, best.scheme_of, target)
         return Quantized(best.made, best.source, best.scheme_of, found, True, climbed=True), best.table
     kept: list[Mapping[str, Array]] = []
 
@@ -441,11 +455,11 @@ def quantize_on_data(
             "or 16 bits for some of them, may help"
         )
     if helped is not None:
-        found = outcome(helped.source, helped.made, helped.scheme_of)
+        found = _outcome(helped.source, helped.made, helped.scheme_of, target)
         return Quantized(
             helped.made, helped.source, helped.scheme_of, found, True, climbed=True
         ), helped.table
-    found = outcome(graph, done.graph, done.scheme_of)
+    found = _outcome(graph, done.graph, done.scheme_of, target)
     return Quantized(done.graph, graph, done.scheme_of, found, done.corrected), done.table
 
 

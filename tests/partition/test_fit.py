@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from graph_strategies import graphs
 from npuc.flow import quantize_network
 from npuc.ir import Graph, Value, npu, result_names, tensor_type, top
-from npuc.partition import fit_of, partition, to_keep_float, unfit_layers
+from npuc.partition import fit_of, limit_fit, partition, to_keep_float
 from npuc.partition.kinds import describe
 from npuc.quant import SCHEMES, quantize
 from npuc.target import OP_KINDS, available, check_op, load_target
@@ -107,15 +107,15 @@ def test_every_op_has_all_parameters_of_its_kind(graph: Graph) -> None:
 
 
 def test_a_limit_is_told_with_its_numbers_and_a_lever() -> None:
-    _, graph = conv(kernel=17, pads=(8, 8, 8, 8), dilations=(1, 1), strides=(1, 1))
-    fit = unfit_layers(graph, DPU)["y"]
+    op, graph = conv(kernel=17, pads=(8, 8, 8, 8), dilations=(1, 1), strides=(1, 1))
+    fit = limit_fit(op, graph, DPU)
     assert fit.how == "no"
     assert fit.reason.startswith("A convolution's kernel is at most 16 pixels wide and high: ")
     assert "17" in fit.reason
     assert "limits.rules.conv.kernel" in fit.lever and "kw <= 16" in fit.lever
-    assert not unfit_layers(graph, EDGE)
-    _, graph = alone(top.Sigmoid)
-    assert "hard_sigmoid" in unfit_layers(graph, DPU)["y"].lever
+    assert limit_fit(op, graph, EDGE)
+    op, graph = alone(top.Sigmoid)
+    assert "hard_sigmoid" in limit_fit(op, graph, DPU).lever
 
 
 def test_rewrites() -> None:
@@ -176,7 +176,7 @@ def test_what_is_quantized_for_a_target_has_its_numbers(file: Any) -> None:
 
 def test_softmax_stays_float_where_it_could_run_nowhere_as_integers() -> None:
     op, graph = alone(top.Softmax, axis=1)
-    assert to_keep_float(graph, DPU) == {op}
-    assert to_keep_float(graph, EDGE) == set()
+    assert to_keep_float(graph, DPU).keys() == {op}
+    assert not to_keep_float(graph, EDGE)
     made = quantize_network(graph, {"x": (-1.0, 1.0), "y": (0.0, 1.0)}, None, DPU).graph
     assert not any(isinstance(op, npu.Softmax) for op in made.ops)

@@ -267,13 +267,7 @@ def _integer_network(
     own = describe_content(model).kind == "mlir"
     loaded = load_model(model, shapes) if own or folder is not None else None
     if own and loaded is not None and is_integer(loaded):
-        unused = [name for name, value in _quantizing(asked, force_float).items() if value]
-        unused += ["--add-postprocess"] if postprocess else []
-        if unused:
-            raise UsageError(
-                f"{model} is an integer network already, so {', '.join(unused)} cannot be followed",
-                fix="Leave it out, or give the float network that it was made of",
-            )
+        quant.refuse_unused(model, asked, force_float, postprocess)
         if folder is not None:
             save_graph(loaded, folder / "2-quantized.mlir")
         return loaded, None
@@ -287,16 +281,6 @@ def _integer_network(
     if folder is not None:
         save_graph(done.quantized.graph, folder / "2-quantized.mlir")
     return done.quantized.graph, done
-
-
-def _quantizing(asked: quant.Asked, force_float: bool) -> dict[str, Any]:
-    """The options of quantization by their names."""
-    found: dict[str, Any] = {
-        f"--{name.replace('_', '-')}": value
-        for name, value in vars(asked).items()
-        if name not in ("tune", "threads", "climbing")
-    }
-    return {**found, **asked.climbing.given(), "--force-float": force_float}
 
 
 def _write(path: Path, text: str) -> None:
@@ -417,7 +401,7 @@ def _print_subgraph(printer: Printer, one: dict[str, Any]) -> None:
     count = len(one["layers"])
     layers = f"{count} layer{'s' * (count != 1)}"
     if one["device"] == "npu":
-        groups = f"{one['groups']} group{'s' * (one['groups'] != 1)}, {one['tiles']} tiles"
+        groups = f"{one['groups']} group{'s' * (one['groups'] != 1)}, {one['tiles']} tile{'s' * (one['tiles'] != 1)}"
         cores = f", {one['cores']} cores" if one["cores"] > 1 else ""
         printer.say(f"  {one['name']:8} NPU: {layers} in {groups}{cores}")
         return

@@ -1,7 +1,7 @@
 """Tell which layers of a network would run on the NPU of a target, and why others would not.
 
 It works before any quantization: a float network is quantized for the target with made-up ranges, which decide nothing
-about accuracy. An integer network (`npuc quantize`) is inspected as it is.
+about accuracy, and compiled as 'npuc compile' does it. An integer network (`npuc quantize`) is inspected as it is.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npuc.cli import options
+from npuc.cli import quantization as quant
 from npuc.cli.console import Printer, count, shorten
 
 if TYPE_CHECKING:
@@ -26,16 +27,24 @@ def command(
     device: options.Devices = None,
     island_threshold: options.IslandThreshold = 1.0,
     svg: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw the network by device.")] = None,
+    scheme: quant.Scheme = None,
+    config: quant.Config = None,
+    keep_float: quant.KeepFloat = None,
+    first_last: quant.FirstLast = None,
+    force_float: quant.ForceFloat = False,
     input_shape: options.InputShapes = None,
+    add_postprocess: options.Postprocess = None,
     weights: options.Weights = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
     """Run the command."""
+    from npuc.codegen.compile_model import CompileOptions
     from npuc.files import existing_model, write_atomically
     from npuc.partition.inspection import inspect_graph, load_for_inspection
     from npuc.partition.overrides import parse_devices
     from npuc.partition.picture import svg_of
+    from npuc.quant.report import is_integer
     from npuc.target import load_target
 
     printer = Printer(quiet, as_json)
@@ -43,9 +52,14 @@ def command(
     if svg is not None:
         options.result(svg, ".svg", "--svg")
     machine = load_target(target)
-    wanted = parse_devices(device or [])
-    graph = load_for_inspection(model, options.imported_as(model, input_shape, weights))
-    found, shown = inspect_graph(graph, machine, wanted, island_threshold)
+    wanted = CompileOptions(devices=parse_devices(device or []), island_threshold=island_threshold)
+    imported = options.imported_as(model, input_shape, weights, add_postprocess)
+    graph = load_for_inspection(model, imported, force_float=force_float)
+    asked = quant.Asked(scheme=scheme, config=config, keep_float=keep_float, first_last=first_last)
+    if is_integer(graph):
+        quant.refuse_unused(model, asked, force_float, add_postprocess)
+    settings = None if is_integer(graph) else asked.wanted(graph)
+    found, shown = inspect_graph(graph, machine, wanted, settings)
     _print(printer, found)
     result = found.as_json()
     if svg is not None:

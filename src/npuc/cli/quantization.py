@@ -151,6 +151,22 @@ class Asked:
         return wanted.with_layers(options.names(self.keep_float), "float")
 
 
+def refuse_unused(model: Path, asked: Asked, force_float: bool, postprocess: str | None) -> None:
+    """An integer network has its numbers: to ask for others is an error, not a wish that is passed over."""
+    stated: dict[str, Any] = {
+        f"--{name.replace('_', '-')}": value
+        for name, value in vars(asked).items()
+        if name not in ("tune", "threads", "climbing")
+    }
+    stated |= asked.climbing.given() | {"--force-float": force_float, "--add-postprocess": postprocess}
+    unused = [name for name, value in stated.items() if value]
+    if unused:
+        raise UsageError(
+            f"{model} is an integer network already, so {', '.join(unused)} cannot be followed",
+            fix="Leave it out, or give the float network that it was made of",
+        )
+
+
 @dataclass(frozen=True)
 class Done:
     """A quantized network and where its ranges came from."""

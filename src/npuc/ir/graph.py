@@ -53,6 +53,8 @@ class Graph:
         self.weights = weights
         self.notes: list[str] = []
         """What a stage wants its user to know: choices it made, things it could not do."""
+        self.float_reasons: dict[str, str] = {}
+        """Why layers stayed float when the network was quantized, by the name of their first result."""
 
     @staticmethod
     def empty(
@@ -224,6 +226,7 @@ class Graph:
         module = self.module.clone()
         clone = Graph(module, self.weights.copy())
         clone.notes = list(self.notes)
+        clone.float_reasons = dict(self.float_reasons)
         for old, new in zip(self.block.args, clone.block.args, strict=True):
             new.location = old.location
         return clone

@@ -1,7 +1,8 @@
-"""Float ops at the ends of a network: pre- and post-processing that a model brings along, and what it is."""
+"""Float ops at the ends of a network: pre- and post-processing that a model brings along."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -11,15 +12,8 @@ from npuc.ir.dtypes import quant_of
 
 Side = Literal["before", "after"]
 
-_WORDS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("non-maximum suppression", ("NonMaxSuppression", "BatchedNMS", "EfficientNMS_TRT")),
-    ("choosing the best", ("top.topk", "TopK")),
-    ("choosing the largest", ("top.arg",)),
-    ("probabilities", ("top.softmax", "top.log_softmax", "top.sigmoid")),
-    ("normalization of pixels", ("top.scale", "top.batch_norm")),
-    ("decoding of boxes", ("top.exp", "top.pow", "top.split", "top.concat", "top.slice", "top.gather")),
-    ("arithmetic", ("top.add", "top.sub", "top.mul", "top.div")),
-)
+_SHOWN = 5
+"""Kinds of ops that are named."""
 
 
 def sides(graph: Graph, ops: Sequence[TensorOp]) -> dict[str, Side]:
@@ -50,14 +44,15 @@ def sides(graph: Graph, ops: Sequence[TensorOp]) -> dict[str, Side]:
 
 
 def words_for(ops: Iterable[TensorOp]) -> str:
-    """What some ops at an end do, as far as their kinds tell.
+    """Ops at an end by their kinds: what they are for is not known.
 
     >>> words_for([])
-    'other arithmetic'
+    ''
     """
-    kinds = {op.op_type if isinstance(op, top.Onnx) else op.name for op in ops}
-    found = [word for word, names in _WORDS if kinds & set(names)]
-    return ", ".join(found[:3]) or "other arithmetic"
+    kinds = Counter(op.op_type if isinstance(op, top.Onnx) else op.name.split(".", 1)[1] for op in ops)
+    shown = [f"{number} {kind}" for kind, number in kinds.most_common(_SHOWN)]
+    others = sum(kinds.values()) - sum(number for _, number in kinds.most_common(_SHOWN))
+    return ", ".join(shown + ([f"{others} more"] if others else []))
 
 
 def _integer(op: TensorOp) -> bool:

@@ -6,15 +6,15 @@ set has no such form. Each is said in words, with the lever: a scheme, a change 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import frexp
 from typing import Any, Literal
 
 import numpy as np
 
-from npuc.ir import Graph, dtype_of, npu, top
-from npuc.ir.definition import TensorOp, TopOp
+from npuc.ir import Graph, dtype_of, is_static, npu, result_names, top
+from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import QuantType, is_narrow_float, quant_of
 from npuc.partition.kinds import describe
 from npuc.schedule.network import reason_against
@@ -27,10 +27,11 @@ _INSTEAD = {
     "sigmoid": "hard_sigmoid",
     "silu": "hard_swish",
     "gelu": "relu",
-    "tanh": "hard_sigmoid",
+    "tanh": "clip",
     "mish": "hard_swish",
 }
 """Functions that often stand in for others."""
+_CALLED = {"clip": "a hard tanh, which is a clip to [-1, 1],"}
 
 _MADE_OF = {"shuffle_channel": ("reshape", "permute"), "split": ("slice",)}
 """Op kinds that are others in disguise."""
@@ -63,7 +64,7 @@ def fit_of(op: TensorOp, graph: Graph, target: Target) -> Fit:
     """Whether an op of an Npu program runs on the NPU."""
     if isinstance(op, top.Onnx):
         return Fit("no", reason=op.reason or f"npuc has no form of the ONNX operator {op.op_type}", lever="")
-    real = _real(op)
+    real = _real(op, graph, target)
     if real is not None:
         return real
     numbers = _numbers(op, graph, target)
@@ -82,7 +83,9 @@ def limit_fit(op: TensorOp, graph: Graph, target: Target, bits: tuple[int, int] 
     """Whether the limits of a target allow an op, of a float program or of an integer one."""
     found = describe(op, graph, bits)
     if found is None:
-        return Fit("no", reason="its shapes are known at run time only")
+        open_ = not all(is_static(value) for value in (*op.operands, *op.results))
+        words = "its shapes are known at run time only" if open_ else "it takes nothing from the network"
+        return Fit("no", reason=words)
     if not found.known:
         if target.limits.ops == "all":
             return Fit("native", found.kind)
@@ -94,49 +97,44 @@ def limit_fit(op: TensorOp, graph: Graph, target: Target, bits: tuple[int, int] 
     absent = answer.failures[0].rule == "limits.ops"
     if absent and made_of and all(support(target, kind, _plain(kind, found.parameters)) for kind in made_of):
         return Fit("rewrite", " and ".join(made_of))
-    reason = " ".join(str(failure) for failure in answer.failures)
-    return Fit("no", found.kind, reason, _lever(answer.failures[0], target))
+    return Fit("no", found.kind, _words(answer.failures), _lever(answer.failures[0], target))
 
 
-def unfit_layers(graph: Graph, target: Target) -> dict[str, Fit]:
-    """The ops of a float program that the limits of a target exclude, by the name of their first result.
-
-    They had better stay float: the CPU then runs them as they are.
-    """
-    from npuc.ir import result_names
-
-    bits = _widths(target)
-    found = {}
-    for op in graph.ops:
-        if isinstance(op, top.WeightOp) or not isinstance(op, TopOp) or not op.results:
-            continue
-        fit = limit_fit(op, graph, target, bits)
-        if not fit:
-            found[result_names(op)[0]] = fit
-    return found
+def _words(failures: Sequence[LimitFailure]) -> str:
+    """Several limits as one reason, which ends without a full stop as reasons do."""
+    return ". ".join(str(failure).rstrip(".") for failure in failures)
 
 
-def to_keep_float(graph: Graph, target: Target, types: Mapping[Any, QuantType] | None = None) -> set[Any]:
-    """The ops of a float program that have to stay float, because as integers they could run nowhere.
+def to_keep_float(
+    graph: Graph, target: Target, types: Mapping[Any, QuantType] | None = None
+) -> dict[Any, Fit]:
+    """The ops of a float program that have to stay float, because as integers they could run nowhere, with the reason.
 
     The limits of the target exclude them from the NPU, or it does not have the types that the model itself states
     (`types`), and the CPU has no exact form of their integer algorithm.
     """
-    bits = _widths(target)
-    found: set[Any] = set()
-    for op in graph.ops:
-        if not isinstance(op, _NO_HOST_FORM) and not (isinstance(op, top.Resize) and op.mode != "nearest"):
-            continue
-        inner = isinstance(op, top.Attention) and not support(target, "softmax", _plain("softmax", {}))
-        own = [types[value] for value in (*op.operands, *op.results) if value in types] if types else []
-        if (
-            isinstance(op, NO_INSTRUCTION)
-            or inner
-            or any(_activation(kind, target) for kind in own)
-            or not limit_fit(op, graph, target, bits)
-        ):
-            found.add(op)
-    return found
+    found = {op: nowhere_as_integers(op, graph, target, types) for op in graph.ops}
+    return {op: fit for op, fit in found.items() if fit is not None}
+
+
+def nowhere_as_integers(
+    op: Any, graph: Graph, target: Target, types: Mapping[Any, QuantType] | None = None
+) -> Fit | None:
+    """Why a float op could run neither on the NPU nor on the CPU as integers; None if it could, or is another op."""
+    if not isinstance(op, _NO_HOST_FORM) and not (isinstance(op, top.Resize) and op.mode != "nearest"):
+        return None
+    if isinstance(op, NO_INSTRUCTION):
+        return Fit("no", reason=f"the NPU has no instruction for {op.name.removeprefix('top.').upper()}")
+    if isinstance(op, top.Attention):
+        inner = support(target, "softmax", _plain("softmax", {}))
+        if not inner:
+            return Fit("no", "softmax", _words(inner.failures), _lever(inner.failures[0], target))
+    own = [types[value] for value in (*op.operands, *op.results) if value in types] if types else []
+    wrong = next((words for kind in own if (words := _activation(kind, target))), None)
+    if wrong is not None:
+        return Fit("no", reason=wrong)
+    limits = limit_fit(op, graph, target, _widths(target))
+    return limits if not limits else None
 
 
 def _plain(kind: str, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -154,8 +152,8 @@ def _widths(target: Target) -> tuple[int, int]:
     return first, second
 
 
-def _real(op: TensorOp) -> Fit | None:
-    """An op that computes with real numbers."""
+def _real(op: TensorOp, graph: Graph, target: Target) -> Fit | None:
+    """An op that computes with real numbers, and why it does as far as that is known."""
     values = [*op.operands, *op.results]
     if any(is_narrow_float(dtype_of(value.type).type) for value in values):
         kind = next(dtype_of(v.type).name for v in values if is_narrow_float(dtype_of(v.type).type))
@@ -170,6 +168,12 @@ def _real(op: TensorOp) -> Fit | None:
         )
     if any(quant_of(value) is not None for value in values):
         return None
+    noted = graph.float_reasons.get(result_names(op)[0])
+    nowhere = nowhere_as_integers(op, graph, target)
+    if nowhere is not None and noted in (None, nowhere.reason):
+        return nowhere
+    if noted is not None:
+        return Fit("no", reason=f"it stayed float: {noted}")
     return Fit(
         "no",
         reason="it computes with real numbers",
@@ -211,7 +215,7 @@ def _numbers(op: Any, graph: Graph, target: Target) -> Fit | None:
             return Fit(
                 "no",
                 reason=f"its table has {256 if eight else 513} entries, and one of {target.name} {there}",
-                lever="The field arithmetic.tables of the target",
+                lever="Change the field arithmetic.tables of the target, if the machine has more",
             )
     return None
 
@@ -258,7 +262,11 @@ def prod_of(value: Any) -> int:
 
 
 def _requantize(reason: str, target: Target) -> Fit:
-    return Fit("no", reason=reason, lever=f"Quantize for this machine: npuc quantize --target {target.name}")
+    return Fit(
+        "no",
+        reason=reason,
+        lever=f"Quantize the float network for this machine: npuc quantize --target {target.name}",
+    )
 
 
 def _lever(failure: LimitFailure, target: Target) -> str:
@@ -266,10 +274,13 @@ def _lever(failure: LimitFailure, target: Target) -> str:
     path = failure.rule.split(".")
     if path[1] == "rules":
         rule = target.limits.rules[failure.op][path[-1]]
-        return f"Change the layer so that {rule.require} holds, or the field {failure.rule} of the target"
-    if path[1] == "fused":
-        return "Make the activation a layer of its own"
+        return (
+            f"Change the layer so that {rule.require} holds, or change the field {failure.rule} of the target"
+        )
+    allowed = target.limits.fused.get(failure.op) if path[1] == "fused" else None
+    if allowed:
+        return f"Train with {' or '.join(allowed)} there instead"
     other = _INSTEAD.get(failure.op)
     if other is not None and support(target, other, {}):
-        return f"Train with {other} instead, which runs here"
-    return f"The field {failure.rule} of the target, if the machine has it after all"
+        return f"Train with {_CALLED.get(other, other)} instead, which runs here"
+    return f"Change the field {failure.rule} of the target, if the machine has it after all"

@@ -1,27 +1,30 @@
-"""What would run where, told before any quantization or of an integer program.
+"""What would run where, told before any quantization or of an integer program, by what compiles it.
 
 A float program is quantized for the target with ranges of one random input: that decides nothing about accuracy, and
-all about which layers have an integer form there.
+all about which layers have an integer form there. What comes of it is compiled layer by layer, so that a layer that does
+not fit local memory is told, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from npuc.errors import NpucError
-from npuc.ir import Graph, dtype_of, layer_name, npu, result_names, top
+from npuc.errors import CompileError, NpucError
+from npuc.ir import Graph, layer_name, npu, result_names, top
 from npuc.ir.definition import TensorOp
 from npuc.partition.ends import words_for
-from npuc.partition.fit import Fit, unfit_layers
-from npuc.partition.partition import ISLAND_THRESHOLD, Partition, partition
+from npuc.partition.partition import Partition, partition
 from npuc.partition.work import macs
 from npuc.target import Target
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from npuc.codegen.compile_model import CompileOptions
     from npuc.frontend.options import ImportOptions
+    from npuc.quant.config import QuantizationConfig
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Inspection:
     subgraphs: tuple[tuple[str, int], ...]
     """Device and number of ops, in the order in which they run."""
     before: str
-    """What the float layers before the first integer layer do."""
+    """The kinds of the float layers before the first integer layer."""
     after: str
     notes: tuple[str, ...] = ()
 
@@ -96,45 +99,71 @@ class Inspection:
         }
 
 
-def load_for_inspection(path: Path, options: ImportOptions | None = None) -> Graph:
-    """A network in canonical form, or an integer one as it is."""
-    from npuc.flow import import_model, load_model
+def load_for_inspection(
+    path: Path, options: ImportOptions | None = None, *, force_float: bool = False
+) -> Graph:
+    """A network as it is quantized, or an integer one as it is."""
+    from npuc.flow import load_model, network_to_quantize
     from npuc.frontend.sniff import describe_content
+    from npuc.quant.report import is_integer
 
-    own = describe_content(path).kind == "mlir"
-    return load_model(path) if own else import_model(path, options)
+    if describe_content(path).kind == "mlir" and not force_float and is_integer(graph := load_model(path)):
+        return graph
+    return network_to_quantize(path, options, force_float=force_float)
 
 
 def inspect_graph(
     graph: Graph,
     target: Target,
-    overrides: Mapping[str, str] | None = None,
-    island_threshold: float = ISLAND_THRESHOLD,
+    options: CompileOptions | None = None,
+    config: QuantizationConfig | None = None,
 ) -> tuple[Inspection, Graph]:
-    """Where the layers of a float program, or the ops of an integer one, would run; also the program with those layers."""
+    """Where the layers of a float program, or the ops of an integer one, would run; also the program with those layers.
+
+    `options` are those of a compilation, `config` that of the quantization.
+    """
+    from npuc.codegen.compile_model import CompileOptions
     from npuc.quant.report import is_integer
 
-    if is_integer(graph):
-        found = partition(graph, target, overrides, island_threshold)
-        return _report(graph, graph, found, target, {}, ()), graph
-    source, made, reasons, notes = _quantized(graph, target)
-    found = partition(made, target, overrides, island_threshold)
-    return _report(source, made, found, target, reasons, notes), source
+    options = options or CompileOptions()
+    plain: tuple[Graph, Graph, tuple[str, ...]] = graph, graph, ()
+    source, made, notes = plain if is_integer(graph) else _quantized(graph, target, config)
+    found, more = _placed(made, target, options)
+    return _report(source, found, target, (*notes, *more)), source
 
 
-def _quantized(graph: Graph, target: Target) -> tuple[Graph, Graph, dict[str, str], tuple[str, ...]]:
-    """The float program, the integer one, why layers stayed float, and what to know besides."""
-    from npuc.flow import quantize_network
+def _placed(made: Graph, target: Target, options: CompileOptions) -> tuple[Partition, tuple[str, ...]]:
+    """The partition that compiling an integer program ends with; where it cannot be compiled, what it begins with."""
+    from npuc.codegen.compile_model import compile_program
+
+    try:
+        # Every level finds what fits layer by layer; what does not may fit in one of the ways that higher levels try.
+        done = compile_program(made, target, replace(options, level=0))
+        if done.too_large and options.level > 0:
+            done = compile_program(made, target, options)
+        return done.partition, ()
+    except CompileError as error:
+        where = f"{error.where}: " if error.where else ""
+        parted = partition(made, target, options.devices, options.island_threshold)
+        return parted, (f"it cannot be compiled: {where}{error.message}",)
+
+
+def _quantized(
+    graph: Graph, target: Target, config: QuantizationConfig | None
+) -> tuple[Graph, Graph, tuple[str, ...]]:
+    """The float program, the integer one, and what to know besides."""
+    from npuc.flow import expanded, needs_ranges, quantize_network
     from npuc.quant.prequantized import is_quantized
 
     notes: tuple[str, ...] = ()
-    if is_quantized(graph):
-        done = quantize_network(graph, None, None, target)
-    else:
-        ranges, notes = _ranges(graph)
-        done = quantize_network(graph, ranges, None, target)
-    reasons = {layer.name: layer.reason for layer in done.outcome.layers if layer.reason}
-    return done.source, done.graph, reasons, notes
+    graph = expanded(graph)
+    ranges: dict[str, tuple[float, float]] | None = None
+    if not is_quantized(graph):
+        ranges = {}
+        if needs_ranges(graph, config, target):
+            ranges, notes = _ranges(graph)
+    done = quantize_network(graph, ranges, config, target)
+    return done.source, done.graph, notes
 
 
 def _ranges(graph: Graph) -> tuple[dict[str, tuple[float, float]], tuple[str, ...]]:
@@ -157,36 +186,30 @@ def _ranges(graph: Graph) -> tuple[dict[str, tuple[float, float]], tuple[str, ..
     return found, ()
 
 
-def _report(
-    source: Graph,
-    made: Graph,
-    found: Partition,
-    target: Target,
-    reasons: Mapping[str, str],
-    notes: tuple[str, ...],
-) -> Inspection:
+def _report(source: Graph, found: Partition, target: Target, notes: tuple[str, ...]) -> Inspection:
     places: dict[str, tuple[str, int]] = {}
+    ops: dict[str, TensorOp] = {}
     for number, part in enumerate(found.parts):
         where = "host" if part.device == "convert" else part.device
         for member in part.ops:
             name = result_names(member)[0]
+            ops.setdefault(name, member)
             if where != "host" or name not in places:
                 places[name] = where, number
-    limits: Mapping[str, Fit] = unfit_layers(source, target) if source is not made else {}
     layers = []
     by_side: dict[str, list[TensorOp]] = {"before": [], "after": []}
-    for op in source.ops:
-        if isinstance(op, top.WeightOp) or not op.results:
-            continue
-        assert isinstance(op, TensorOp)
+    listed: list[TensorOp] = [
+        op
+        for op in source.ops
+        if isinstance(op, TensorOp) and op.results and not isinstance(op, top.WeightOp)
+    ]
+    names = {result_names(op)[0] for op in listed}
+    # What quantization or the compiler added is told where it is not on the NPU.
+    listed += [op for name, op in ops.items() if name not in names and places[name][0] not in ("npu", "host")]
+    for op in listed:
         name = result_names(op)[0]
-        device, number = _place(op, name, places)
+        device, number = _place(op, places)
         fit = found.fits.get(name)
-        reason, lever = found.reasons.get(name, ""), found.levers.get(name, "")
-        if device == "cpu" and name in limits and reason != "as asked":
-            reason, lever = limits[name].reason, limits[name].lever
-        elif device == "cpu" and name in reasons and reason != "as asked":
-            reason, lever = reasons[name], _float_lever(op)
         side = found.sides.get(name, "")
         if side:
             by_side[side].append(op)
@@ -200,8 +223,8 @@ def _report(
                 device,
                 how or ("native" if device == "npu" else ""),
                 runs_as if how == "rewrite" else "",
-                reason if device not in ("npu", "host") else "",
-                lever if device == "cpu" else "",
+                found.reasons.get(name, "") if device not in ("npu", "host") else "",
+                found.levers.get(name, "") if device == "cpu" else "",
                 side,
                 macs(op),
                 number,
@@ -211,24 +234,33 @@ def _report(
         target.name,
         tuple(layers),
         tuple(("host" if part.device == "convert" else part.device, len(part.ops)) for part in found.parts),
-        words_for(by_side["before"]) if by_side["before"] else "",
-        words_for(by_side["after"]) if by_side["after"] else "",
+        words_for(by_side["before"]),
+        words_for(by_side["after"]),
         notes,
     )
 
 
-def _place(op: TensorOp, name: str, places: Mapping[str, tuple[str, int]]) -> tuple[str, int]:
-    """The device and subgraph of a layer; one that quantization made part of another is where its neighbours are."""
-    device, number = places.get(name, ("", -1))
+def _place(op: TensorOp, places: Mapping[str, tuple[str, int]]) -> tuple[str, int]:
+    """The device and subgraph of a layer; one that quantization made part of another is where that is."""
+    device, number = places.get(result_names(op)[0], ("", -1))
     if isinstance(op, npu.Quantize | npu.Dequantize):
         return "host", number
-    # A layer whose result only a conversion holds ended in that conversion.
-    return ("npu", -1) if device in ("", "host") else (device, number)
+    if device not in ("", "host"):
+        return device, number
+    return next(_near(op, places), "npu"), -1
 
 
-def _float_lever(op: TensorOp) -> str:
-    if isinstance(op, top.Onnx):
-        return "Cut the model there (npuc import --outputs) and do it in the application"
-    if dtype_of(op.results[0].type).name != "f32":
-        return "Cut the model there (npuc import --outputs) and do it in the application"
-    return ""
+def _near(op: TensorOp, places: Mapping[str, tuple[str, int]]) -> Iterator[str]:
+    """The devices of the layers around one: of those that read it first, then of those that it reads, then further on."""
+    seen, waiting = {op}, [op]
+    while waiting:
+        found: list[TensorOp] = []
+        for one in waiting:
+            found += [use.operation for value in one.results for use in value.uses]
+            found += [value.owner for value in one.operands]  # type: ignore[misc]
+        waiting = [one for one in dict.fromkeys(found) if isinstance(one, TensorOp) and one not in seen]
+        seen.update(waiting)
+        for one in waiting:
+            device = places.get(result_names(one)[0], ("",))[0] if one.results else ""
+            if device not in ("", "host"):
+                yield device

@@ -164,7 +164,7 @@ def _islands(
         worth = worth_of(graph, part.ops, part.inputs, part.outputs, target)
         if not worth.pays(threshold):
             saved = max(worth.host - worth.engines, 0.0)
-            reason = f"the NPU would save {saved * 1e6:.1f} us and moving the data costs {worth.moving * 1e6:.1f} us"
+            reason = f"the NPU would save about {saved * 1e6:.1f} us, and moving the data costs about {worth.moving * 1e6:.1f} us"
             given.update(dict.fromkeys(part.ops, reason))
     return given
 

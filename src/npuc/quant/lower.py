@@ -459,8 +459,8 @@ class Context:
                 self._keep(op)
         self.graph.set_outputs([(port.name, self.real(port.value)) for port in self.source.outputs])
         _erase_unused(self.graph)
-        self.graph.notes = [f"{layer} stays float: {reason}" for layer, reason in self.reasons.items()]
-        self.graph.notes += self.remarks
+        self.graph.float_reasons = dict(self.reasons)
+        self.graph.notes = list(self.remarks)
         return self.graph
 
     def _lower(self, op: TopOp, scheme: Scheme) -> bool:

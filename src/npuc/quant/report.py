@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -18,7 +18,8 @@ from npuc.quant.lower import SchemeOf
 from npuc.quant.lowering.registry import find_rule
 from npuc.quant.scheme import SCHEMES, Scheme
 
-_STAYS = " stays float: "
+AS_ASKED = "as asked"
+"""Why a layer is float that a user wants so."""
 
 
 @dataclass(frozen=True)
@@ -77,15 +78,21 @@ class Outcome:
         return [(*key, names) for key, names in sorted(groups.items(), key=lambda item: -len(item[1]))]
 
 
-def outcome(source: Graph, result: Graph, scheme_of: SchemeOf) -> Outcome:
-    """Compare an integer network with the float one that it was made of."""
+def outcome(
+    source: Graph, result: Graph, scheme_of: SchemeOf, nowhere: Mapping[str, str] | None = None
+) -> Outcome:
+    """Compare an integer network with the float one that it was made of.
+
+    `nowhere` says of layers, by the name of their first result, why a target has them float. The reasons of all
+    float layers are noted in the integer network, too.
+    """
     made = {
         name: value
         for op in result.ops
         for name, value in zip(result_names(op), op.results, strict=True)
         if name
     }
-    reasons = dict(note.split(_STAYS, 1) for note in result.notes if _STAYS in note)
+    reasons = {**result.float_reasons, **(nowhere or {})}
     layers = []
     for op in source.ops:
         if not isinstance(op, TopOp) or isinstance(op, top.WeightOp) or not op.results:
@@ -96,8 +103,8 @@ def outcome(source: Graph, result: Graph, scheme_of: SchemeOf) -> Outcome:
         kind = _type(made[name], op.results[0])
         reason = (reasons.get(name) or _why(op, scheme_of(op))) if kind == "f32" else ""
         layers.append(LayerOutcome(name, layer_name(op), op.name.removeprefix("top."), kind, reason))
-    notes = tuple(note for note in result.notes if _STAYS not in note)
-    return Outcome(tuple(layers), weight_bytes(source), weight_bytes(result), notes)
+    result.float_reasons = {layer.name: layer.reason for layer in layers if layer.is_float}
+    return Outcome(tuple(layers), weight_bytes(source), weight_bytes(result), tuple(result.notes))
 
 
 def _type(value: Value, old: Value) -> str:
@@ -119,7 +126,7 @@ def _why(op: TopOp, scheme: Scheme | None) -> str:
         return "it has no integer form"
     if any(dtype_of(v.type).name != "f32" for v in (*op.results, *op.operands[:1])):
         return "it does not compute with float32"
-    return "as asked" if scheme is None else "nothing around it is integer"
+    return AS_ASKED if scheme is None else "nothing around it is integer"
 
 
 def weight_bytes(graph: Graph) -> int:
