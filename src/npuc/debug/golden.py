@@ -34,7 +34,8 @@ class Verdict:
     kind: str
     md5: str
     expected: str | None
-    """The MD5 of the elements in the dump's file; None if the dump has no such tensor."""
+    """The MD5 of the elements in the dump's file, or that of the index where already the types differ; None if the dump has no
+    such tensor."""
     state: State
     words: str = ""
     """How it differs."""
@@ -61,6 +62,9 @@ class GoldenRun:
         here = (run, tensor.name, tensor.layer, tensor.kind, tensor.md5)
         if entry is None:
             verdict = Verdict(*here, None, "new", "the dump does not have it")
+        elif (entry.shape, entry.dtype) != (tensor.values.shape, tensor.dtype):
+            ours, theirs = _type(tensor.values.shape, tensor.dtype), _type(entry.shape, entry.dtype)
+            verdict = Verdict(*here, entry.md5, "differs", f"{ours} here, {theirs} in the dump")
         else:
             stored = as_stored(self.dump.read(entry))
             expected = digest_of(stored)
@@ -93,9 +97,6 @@ class GoldenRun:
 
 def _held_against(dump: Dump, entry: DumpedTensor, expected: Array, tensor: LayerTensor) -> tuple[State, str]:
     """How a tensor compares with its entry and the elements of its file, and the difference in words."""
-    if entry.shape != tensor.values.shape or entry.dtype != tensor.dtype:
-        here, there = _type(tensor.values.shape, tensor.dtype), _type(entry.shape, entry.dtype)
-        return "differs", f"{here} here, {there} in the dump"
     if expected.dtype != tensor.values.dtype:
         return (
             "differs",
