@@ -3,7 +3,7 @@
 For each network of zoo.yaml: `npuc import`; for the first target `npuc compile --data`, for the others `npuc quantize --data` and
 `npuc compile` of its result; `npuc sim --sanitize` of each program; and then the outputs of each on held-out samples against
 those of the float network, slice by slice (zoo_compare.py). Every command is a process of its own with a limit of time and
-memory, so that what a user would see is what is checked.
+memory (zoo_process.py), so that what a user would see is what is checked.
 
 The verdict is `ok`, `refused` (an error with a reason and a fix; npuc's own fault, E901, is none), or `FAILED` (a crash, a limit,
 a finding of the sanitizer, an import that does not agree with the original). A slice below 15 dB has to be announced: a warning,
@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import zoo_data
+import zoo_process
 from zoo_models import ROOT, entries, file_of
 
 from npuc.ir import dtype_of
@@ -42,7 +43,6 @@ TARGETS = "edge-4t,ethos-u65-256-like"
 CALIBRATION, HELD_OUT = 16, 6
 LOST = 15.0
 _SECONDS = {"import": 240, "quantize": 600, "compile": 600, "sim": 240, "compare": 300}
-_MEMORY_KIB = 8 << 20
 _KEPT = 6000
 """Characters of what a command printed that are kept."""
 
@@ -68,37 +68,21 @@ class Options:
 
 def step(kind: str, command: list[str], options: Options) -> Report:
     """Run a command within its limits."""
-    limited = ["bash", "-c", f'ulimit -v {_MEMORY_KIB}; exec "$@"', "limited", *command]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "NPUC_CACHE": str(ROOT / "build" / "zoo" / "cache")}
-    environment["COLUMNS"] = "100"
-    start, patience = time.perf_counter(), _SECONDS[kind] * options.patience
-    try:
-        done = subprocess.run(
-            limited,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=patience,
-            env=environment,
-            cwd=ROOT,
-        )
-        status, out, err = done.returncode, done.stdout, done.stderr
-    except subprocess.TimeoutExpired:
-        status, out, err = 124, "", f"no result after {patience:.0f} s"
-    shown = " ".join(part if part.startswith("-") else Path(part).name for part in command)
-    report = {"command": shown, "status": status, "seconds": round(time.perf_counter() - start, 1)}
-    report["messages"] = err[-_KEPT:]
-    if status == 0:
+    done = zoo_process.run(command, _SECONDS[kind] * options.patience)
+    shown = " ".join(part if part.startswith("-") else Path(part).name for part in ("npuc", *command))
+    report: Report = {"command": shown, "status": done.status, "seconds": round(done.seconds, 1)}
+    report["messages"] = done.err[-_KEPT:]
+    if done.status == 0:
         try:
-            report["result"] = json.loads(out)
+            report["result"] = json.loads(done.out)
         except ValueError:
-            report |= {"status": 1, "messages": f"stdout is not JSON: {out[:200]}"}
+            report |= {"status": 1, "messages": f"stdout is not JSON: {done.out[:200]}"}
     return report
 
 
 def npuc(*arguments: str | Path) -> list[str]:
-    """A command of npuc."""
-    return [str(Path(sys.executable).with_name("npuc")), *map(str, arguments)]
+    """The arguments of a command of npuc."""
+    return [str(argument) for argument in arguments]
 
 
 def sweep(entry: dict[str, Any], options: Options) -> Report:
@@ -124,7 +108,7 @@ def sweep(entry: dict[str, Any], options: Options) -> Report:
     compiled = [folder / f"{name}.npu" for name in options.targets if (folder / f"{name}.npu").exists()]
     if compiled:
         script = str(Path(__file__).with_name("zoo_compare.py"))
-        command = [sys.executable, script, str(network), str(folder / "held_out"), *map(str, compiled)]
+        command = [script, str(network), str(folder / "held_out"), *map(str, compiled)]
         told = step("compare", command, options)
         report["compare"] = {key: value for key, value in told.items() if key != "result"}
         for target in options.targets:
@@ -335,6 +319,8 @@ def main() -> int:
     parser.add_argument("--any-commit", action="store_true", help="keep results of other commits")
     parser.add_argument("--write-docs", action="store_true")
     arguments = parser.parse_args()
+    os.environ["NPUC_CACHE"] = str(ROOT / "build" / "zoo" / "cache")
+    zoo_process.start()
     options = Options(commit(), tuple(arguments.targets.split(",")), arguments.patience)
     chosen = entries(arguments.models)
     missing = [entry["name"] for entry in chosen if not file_of(entry).exists()]
