@@ -134,5 +134,5 @@ def test_a_wrong_input_is_refused_in_words() -> None:
         softmax(np.zeros((2, 3), np.uint8), p)
     with pytest.raises(ValueError, match="no axis 2"):
         softmax(np.zeros((2, 3), np.int8), p, axis=2)
-    with pytest.raises(ValueError, match="at most 4095"):
+    with pytest.raises(ValueError, match="at most 4,095"):
         softmax(np.zeros((1, 5000), np.int8), p)

@@ -95,3 +95,20 @@ def test_the_integer_op_is_within_steps_of_the_float_one(case: str, scheme: str)
     least, most = ((end - step.zero_point) * step.scale for end in step.dtype.limits)
     error = np.abs(results["y"] - np.clip(seen, least, most)) / step.scale
     assert error.max() <= (2.01 if step.dtype.itemsize == 1 else 40), error.max()
+
+
+def test_a_row_too_long_for_tflites_softmax_stays_float_with_the_reason() -> None:
+    # Text recognizers choose among thousands of characters.
+    graph = Graph.empty([("x", tensor_type((1, 2, 6625), "f32"))])
+    op = top.Softmax.make(graph.inputs[0].value, axis=-1, name="y")
+    graph.block.add_op(op)
+    graph.set_outputs([("y", op.y)])
+    ranges = {"x": (-4.0, 4.0), "y": (0.0, 1.0)}
+    refused = quantize(graph, ranges, SCHEMES["tflite"])
+    refused.verify()
+    assert not any(isinstance(made, npu.Softmax) for made in refused.ops)
+    assert refused.float_reasons["y"].endswith("at most 4,095 elements a row in 8 bits, not 6,625")
+    x = np.random.default_rng(1).normal(0, 1, (1, 2, 6625)).astype(np.float32)
+    assert np.isfinite(IntegerEngine(refused).run({"x": x})["y"]).all()
+    taken = quantize(graph, ranges, SCHEMES["int8"])
+    assert any(isinstance(made, npu.Softmax) for made in taken.ops)

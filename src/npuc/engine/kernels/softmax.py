@@ -111,6 +111,7 @@ def softmax(
         raise ValueError(f"there is no axis {axis} in a tensor of {x.ndim} dimensions")
     moved = contiguous(np.moveaxis(x, axis, -1))
     width = moved.shape[-1]
+    check_width(p.kind, p.x_dtype, width)
     rows = moved.size // width if width else 0
     y = empty(moved.shape, p.dtype)
     limits = np.iinfo(p.dtype)
@@ -125,14 +126,12 @@ def softmax(
             p.zero_point, low, high, code_y, y, threads,
         )  # fmt: skip
     elif p.x_dtype == "int16":
-        _check_width(width, 65535)
         exps, inverses = (np.array(table, np.int16) for table in p.tables)
         call(
             "npuc_softmax_tflite16", "plliipppi",
             moved, rows, width, p.multiplier, p.shift, exps, inverses, y, threads,
         )  # fmt: skip
     else:
-        _check_width(width, 4095)
         call(
             "npuc_softmax_tflite8", "pilliiiipi",
             moved, code_x, rows, width, p.multiplier, p.left, p.diff_min, code_y, y, threads,
@@ -175,6 +174,17 @@ def _clamp(y: Array, lo: int, hi: int) -> None:
     np.clip(y, lo, hi, out=y)
 
 
-def _check_width(width: int, most: int) -> None:
+def check_width(kind: str, x_dtype: str, width: int) -> None:
+    """Whether a row fits TFLite's accumulator; `ValueError` where it does not.
+
+    >>> check_width("double", "int8", 6625)
+    Traceback (most recent call last):
+    ValueError: TFLite's softmax takes at most 4,095 elements a row in 8 bits, not 6,625
+    """
+    if kind != "double":
+        return
+    most, bits = (65535, 16) if x_dtype == "int16" else (4095, 8)
     if width > most:
-        raise ValueError(f"a softmax of kind double has at most {most} elements in a row here, not {width}")
+        raise ValueError(
+            f"TFLite's softmax takes at most {most:,} elements a row in {bits} bits, not {width:,}"
+        )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from npuc.engine.kernels.normalization import norm_parameters
-from npuc.engine.kernels.softmax import softmax_parameters
+from npuc.engine.kernels.softmax import check_width, softmax_parameters
 from npuc.ir import Value, npu, shape_of, top, value_name
 from npuc.ir.definition import normal_axis
 from npuc.quant.arithmetic import mean_parameters, requant_parameters
@@ -24,6 +24,7 @@ def softmax(op: top.Softmax, context: Context) -> Value:
     x, y = context.type_of(op.x), context.type_of(op.y)
     kind = context.scheme(op).requant
     try:
+        check_width(kind, x.dtype.numpy.name, shape_of(op.x)[normal_axis(op.axis, len(shape_of(op.x)))])
         found = softmax_parameters(kind, x.scale, y.scale, y.zero_point, x.dtype.numpy, y.dtype.numpy)
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
