@@ -260,6 +260,8 @@ class Quantized:
     """Whether biases differ from those that the ranges alone give."""
     climbed: bool = False
     """Whether steps of the ladder changed weights, too."""
+    own_arithmetic: str = ""
+    """What became of the arithmetic that a network brought; empty if it brought none, or a scheme was asked for."""
 
 
 def quantize_network(
@@ -274,18 +276,24 @@ def quantize_network(
     """
     from npuc.quant import quantize
     from npuc.quant.config import QuantizationConfig
+    from npuc.quant.from_target import scheme_for
+    from npuc.quant.own_arithmetic import own_arithmetic
     from npuc.quant.prequantized import Prequantized
 
     if ranges is None:
         network = Prequantized(graph)
-        if target is None and (config is None or "scheme" not in config.model_fields_set):
-            # The requantization of ONNX Runtime's or TFLite's kernels: the result has the bits that the model promises.
-            kind = "double" if network.follows_tflite else "float"
-            config = (config or QuantizationConfig()).model_copy(update={"scheme": {"requant": kind}})
+        words = ""
+        if config is None or "scheme" not in config.model_fields_set:
+            own = own_arithmetic(network.follows_tflite, target)
+            base = {"requant": own.kind}
+            if target is not None and scheme_for(target).needs_ranges:
+                base = asdict(scheme_for(target)) | base
+            config = (config or QuantizationConfig()).model_copy(update={"scheme": base})
+            words = own.words
         scheme_of = schemes_of(network.graph, config, target, network.collapsed.types)
         made = network.lower(scheme_of)
         found = _outcome(network.graph, made, scheme_of, target, network.collapsed.types)
-        return Quantized(made, network.graph, scheme_of, found)
+        return Quantized(made, network.graph, scheme_of, found, own_arithmetic=words)
     scheme_of = schemes_of(graph, config, target)
     made = quantize(graph, ranges, scheme_of)
     return Quantized(made, graph, scheme_of, _outcome(graph, made, scheme_of, target))

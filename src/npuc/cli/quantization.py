@@ -218,7 +218,7 @@ def quantized(printer: Printer, model: Path, graph: Graph, asked: Asked, target:
     else:
         origin = str(asked.table) if asked.table else "the model's own quantization"
         done = quantize_network(graph, found, wanted, target)
-    return Done(done, origin, _scheme_words(wanted, asked.scheme, target, own), found)
+    return Done(done, origin, done.own_arithmetic or _scheme_words(wanted, asked.scheme, target, own), found)
 
 
 def _source(printer: Printer, graph: Graph, asked: Asked) -> Source:
