@@ -15,7 +15,15 @@ import numpy as np
 import onnxruntime as ort
 
 from npuc.engine.custom import StretchedSession, custom_nodes
-from npuc.engine.inputs import Shape, check_names, checked_inputs, expectation, expected_inputs, shape_text
+from npuc.engine.inputs import (
+    Shape,
+    check_names,
+    checked_inputs,
+    expectation,
+    expected_inputs,
+    named_inputs,
+    shape_text,
+)
 from npuc.engine.tensors import Array, from_ort, is_native, to_ort
 from npuc.engine.weights import attach_weights
 from npuc.errors import EngineError, InputDataError
@@ -97,8 +105,8 @@ class FloatEngine:
             except Exception:
                 raise EngineError(f"ONNX Runtime cannot load the program: {_first_line(error)}") from error
 
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The outputs, and what was asked for, of one set of inputs.
+    def run(self, inputs: Mapping[str, Array] | Array) -> dict[str, Array]:
+        """The outputs, and what was asked for, of one set of inputs: by name, or the array of the only input.
 
         Example: `engine.run({"x": np.zeros((1, 3, 224, 224), np.float32)})["y"]`.
         """
@@ -121,12 +129,12 @@ class FloatEngine:
         found = dict(zip(self._wanted, values, strict=True))
         return {name: found[source] for name, source in self._results.items()}
 
-    def stream(self, batches: Iterable[Mapping[str, Array]]) -> Iterator[dict[str, Array]]:
+    def stream(self, batches: Iterable[Mapping[str, Array] | Array]) -> Iterator[dict[str, Array]]:
         """The results of each set of inputs in turn; only one set of results is held here at a time."""
         for batch in batches:
             yield self.run(batch)
 
-    def run_batches(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    def run_batches(self, arrays: Mapping[str, Array] | Array) -> dict[str, Array]:
         """Any number of samples along axis 0, in as many runs as the program's batch size needs.
 
         The last batch is filled up with copies of its last sample, and results are joined along axis 0.
@@ -152,9 +160,9 @@ class FloatEngine:
             )
         return max(1, sizes.pop())
 
-    def _batches(self, arrays: Mapping[str, Array]) -> Iterator[tuple[int, dict[str, Array]]]:
+    def _batches(self, arrays: Mapping[str, Array] | Array) -> Iterator[tuple[int, dict[str, Array]]]:
         size = self._batch_size()
-        arrays = {name: np.asarray(array) for name, array in arrays.items()}
+        arrays = {name: np.asarray(array) for name, array in named_inputs(arrays, self.inputs).items()}
         check_names(arrays, self.inputs)
         for name, array in arrays.items():
             expected = self.inputs[name][1] or ()

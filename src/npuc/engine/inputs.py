@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -25,8 +25,24 @@ def expected_inputs(graph: Graph) -> dict[str, tuple[DType, Shape]]:
     }
 
 
-def checked_inputs(inputs: Mapping[str, Any], expected: Expected) -> dict[str, Array]:
-    """The arrays in the element types that are expected, in order; `InputDataError` where they cannot be."""
+def named_inputs(inputs: Any, expected: Collection[str]) -> Mapping[str, Any]:
+    """Inputs by name: a mapping as it is; anything else is the array of a program's only input."""
+    if isinstance(inputs, Mapping):
+        return inputs
+    if len(expected) == 1:
+        return {next(iter(expected)): inputs}
+    raise InputDataError(
+        f"one array was given without a name, and the network has {len(expected)} inputs",
+        fix=f"Give a mapping by input name: {', '.join(expected) or 'an empty one'}",
+    )
+
+
+def checked_inputs(inputs: Any, expected: Expected) -> dict[str, Array]:
+    """The arrays in the element types that are expected, in order; `InputDataError` where they cannot be.
+
+    `inputs` is a mapping by name or, for a program with one input, its array.
+    """
+    inputs = named_inputs(inputs, expected)
     check_names(inputs, expected)
     feed = {}
     for name, (dtype, shape) in expected.items():

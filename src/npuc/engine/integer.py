@@ -103,8 +103,8 @@ class IntegerEngine:
                 dying[index].append(value)
         return dying
 
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The outputs, and what was asked for, of one set of inputs."""
+    def run(self, inputs: Mapping[str, Array] | Array) -> dict[str, Array]:
+        """The outputs, and what was asked for, of one set of inputs: by name, or the array of the only input."""
         given = self._given(inputs)
         with self._program() as program:
             program.run(given)
@@ -112,13 +112,13 @@ class IntegerEngine:
             out.update({name: self._shown(value, program) for name, value in self._fetched.items()})
         return out
 
-    def profile(self, inputs: Mapping[str, Array]) -> list[tuple[str, float]]:
+    def profile(self, inputs: Mapping[str, Array] | Array) -> list[tuple[str, float]]:
         """The steps of one run in order, each with the seconds that it took."""
         given = self._given(inputs)
         with self._program() as program:
             return program.timed(given)
 
-    def trace(self, inputs: Mapping[str, Array]) -> Iterator[tuple[TensorOp, list[Array]]]:
+    def trace(self, inputs: Mapping[str, Array] | Array) -> Iterator[tuple[TensorOp, list[Array]]]:
         """One run, op by op: each op when it is done, with its results as they are, integers where they are quantized."""
         return self._traced({**self._constants, **self._given(inputs)})
 
@@ -143,7 +143,7 @@ class IntegerEngine:
             program.slots.clear()
             self._idle.append(program)
 
-    def _given(self, inputs: Mapping[str, Array]) -> dict[int, Array]:
+    def _given(self, inputs: Mapping[str, Array] | Array) -> dict[int, Array]:
         checked = checked_inputs(inputs, self._expected)
         return {
             self._values[port.value]: np.asarray(checked[port.name], order="C") for port in self.graph.inputs

@@ -24,7 +24,7 @@ class CompiledEngine:
         self.compiled = compiled
         self._sources = integers_of(compiled) if raw else {}
 
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, inputs: Mapping[str, Array] | Array) -> dict[str, Array]:
         """Execute all subgraphs; tensors by the names of inputs and outputs."""
         found = self.simulator.run(inputs)
         for name, source in self._sources.items():

@@ -15,6 +15,7 @@ import numpy as np
 
 from npuc.codegen.program import CompiledModel, Conversion, CpuSubgraph, HostConversion, NpuSubgraph
 from npuc.engine.custom import open_session
+from npuc.engine.inputs import named_inputs
 from npuc.engine.kernels import eltwise
 from npuc.errors import EngineError, InputDataError, SimulationError
 from npuc.ir.dtypes import dtype_of
@@ -24,7 +25,7 @@ from npuc.target import Target
 Array = np.ndarray[Any, Any]
 
 
-def run(compiled: CompiledModel, inputs: Mapping[str, Array], threads: int = 1) -> dict[str, Array]:
+def run(compiled: CompiledModel, inputs: Mapping[str, Array] | Array, threads: int = 1) -> dict[str, Array]:
     """Execute a model once; inputs and outputs are raw arrays of logical shapes. `Simulator` does it many times."""
     return Simulator(compiled, threads).run(inputs)
 
@@ -57,8 +58,8 @@ class Simulator:
         # At the end of a process a thread may still be inside; what it works on goes with the process.
         weakref.finalize(self, calls.function("npuc_sim_destroy"), self.handle).atexit = False
 
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Execute all subgraphs in turn; raw arrays of logical shapes by the names of tensors."""
+    def run(self, inputs: Mapping[str, Array] | Array) -> dict[str, Array]:
+        """Execute all subgraphs in turn; raw arrays of logical shapes by the names of tensors, or that of the only input."""
         self.write_inputs(inputs)
         for index in range(len(self.compiled.subgraphs)):
             self.step(index)
@@ -66,8 +67,9 @@ class Simulator:
             name: memory.read(self.segments, self.compiled.tensor(name)) for name in self.compiled.outputs
         }
 
-    def write_inputs(self, inputs: Mapping[str, Array]) -> None:
+    def write_inputs(self, inputs: Mapping[str, Array] | Array) -> None:
         """Put the inputs of the model into DRAM."""
+        inputs = named_inputs(inputs, self.compiled.inputs)
         if set(inputs) != set(self.compiled.inputs):
             raise InputDataError(
                 f"the model takes {', '.join(self.compiled.inputs)}, and {', '.join(inputs) or 'nothing'} is given"

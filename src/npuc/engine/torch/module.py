@@ -24,6 +24,7 @@ torch = require_torch("this needs PyTorch, which is not installed")
 for _family in ("elementwise", "movement", "recurrent", "rows", "windows"):
     importlib.import_module(f"npuc.engine.torch.{_family}")
 
+from npuc.engine.inputs import named_inputs  # noqa: E402
 from npuc.engine.torch.registry import HANDLERS, Handler  # noqa: E402
 
 
@@ -165,8 +166,9 @@ class TorchEngine:
                 raise EngineError(f"there is no tensor '{name}' in the network")
             self._fetched[name] = value
 
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The outputs, and what was asked for."""
+    def run(self, inputs: Mapping[str, Array] | Array) -> dict[str, Array]:
+        """The outputs, and what was asked for; inputs by name, or the array of the only one."""
+        inputs = named_inputs(inputs, [port.name for port in self._graph.inputs])
         values = {
             port.value: torch.from_numpy(np.ascontiguousarray(inputs[port.name])).to(self._device)
             for port in self._graph.inputs
