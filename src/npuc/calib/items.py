@@ -1,7 +1,8 @@
 """Items: the samples of a data set, each read only when it is its turn.
 
 An `Item` has a label for messages and a function that reads it. Files become items here: a picture is one; an `.npy` or
-`.npz` file is one for each sample stacked in it, read row by row, so that a large file does not have to fit in memory.
+`.npz` file, or a file of raw numbers, is one for each sample stacked in it, read row by row, so that a large file does not have
+to fit in memory.
 What is wrong with a file shows when its item is read, where it can be named and passed over.
 """
 
@@ -16,13 +17,17 @@ from typing import Any
 import numpy as np
 
 from npuc.calib.images import is_gray, is_image
+from npuc.calib.layouts import layout_of, shape_in
+from npuc.calib.raw import RawFile, RawFormat, is_raw
 from npuc.calib.samples import batch_size, fit_array, read_picture
 from npuc.errors import CalibrationDataError, FileFormatError, InputDataError, NpucError, PreprocessError
-from npuc.ir import Graph, Port, shape_of
+from npuc.ir import Graph, Port, dtype_of, shape_of
 from npuc.tensors import TensorFile
 
 Array = np.ndarray[Any, Any]
 TENSOR_SUFFIXES = (".npy", ".npz")
+LABELS = ("labels", "label", "y", "targets", "y_train", "y_test")
+"""What the labels in an `.npz` file are called."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,8 @@ class Reader:
     """A recipe or a user's function, in place of the preprocessing that is attached to the inputs."""
     takes_any: bool = False
     """True if `prepare` takes files of every kind, not only pictures."""
+    raw: RawFormat | None = None
+    """What raw files hold; None if they were not asked for."""
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -58,32 +65,51 @@ class Reader:
 
     def reads(self, path: Path) -> bool:
         """True if a file looks like a sample."""
-        return is_image(path) or path.suffix.lower() in TENSOR_SUFFIXES or self.takes_any
+        tensors = path.suffix.lower() in TENSOR_SUFFIXES or (self.raw is not None and is_raw(path))
+        return is_image(path) or tensors or self.takes_any
 
     def items(self, path: Path, label: str, name: str | None = None) -> list[Item]:
         """The samples in a file, for the input `name` or, without a name, for whichever it fits."""
         if is_image(path) or self.takes_any:
             return [Item(label, partial(self._picture, path, name))]
         try:
-            file = TensorFile(path)
+            file = self._open(path, name)
             keys = self._keys(file, name)
             counts = {key: self._rows(file, key, port) for key, port in keys.items()}
         except NpucError as error:
             return [Item(label, partial(_fail, error))]
         many = {count for count in counts.values() if count is not None}
         if len(many) != 1 or None in counts.values():
-            return [Item(label, partial(self._whole, path, keys))]
+            return [Item(label, partial(self._whole, path, name, keys))]
         count = many.pop()
         if count == 1:
-            return [Item(label, partial(self._whole, path, keys))]
-        return [Item(f"{label}[{row}]", partial(self._row, path, keys, row)) for row in range(count)]
+            return [Item(label, partial(self._whole, path, name, keys))]
+        return [Item(f"{label}[{row}]", partial(self._row, path, name, keys, row)) for row in range(count)]
 
-    def _keys(self, file: TensorFile, name: str | None) -> dict[str, Port]:
+    def _open(self, path: Path, name: str | None) -> TensorFile | RawFile:
+        if not is_raw(path):
+            return TensorFile(path)
+        port = self._port(path, name)
+        shape = shape_of(port.value)
+        if self.raw is not None:
+            return RawFile(path, self.raw, shape)
+        own = RawFormat(np.dtype(dtype_of(port.type).numpy))
+        file = RawFile(path, own, shape)
+        note = (
+            f"raw files are read as {own.dtype} of shape {list(shape)}, as input '{port.name}' is "
+            "(--preprocess raw:TYPE:SHAPE says otherwise)"
+        )
+        if note not in self.notes:
+            self.notes.append(note)
+        return file
+
+    def _keys(self, file: TensorFile | RawFile, name: str | None) -> dict[str, Port]:
         """Which tensor of a file is for which input."""
         ports = {name: self.ports[name]} if name is not None else self.ports
         found = {key: ports[key] for key in file if key in ports}
-        if not found and len(file) == 1 and len(ports) == 1:
-            return {next(iter(file)): next(iter(ports.values()))}
+        data = [key for key in file if key.lower() not in LABELS]
+        if not found and len(data) == 1 and len(ports) == 1:
+            return {data[0]: next(iter(ports.values()))}
         if len(found) < len(ports):
             missing = next(key for key in ports if key not in found)
             held = ", ".join(f"'{key}'" for key in list(file)[:8]) if "" not in file else "one tensor"
@@ -94,9 +120,13 @@ class Reader:
             )
         return found
 
-    def _rows(self, file: TensorFile, key: str, port: Port) -> int | None:
+    def _rows(self, file: TensorFile | RawFile, key: str, port: Port) -> int | None:
         """How many samples are stacked in a tensor; None if it is one that cannot be cut."""
-        have, want = file.header(key).shape, shape_of(port.value)
+        have = file.header(key).shape
+        layout = layout_of(have, shape_of(port.value))
+        if layout is None:
+            return None
+        want = shape_in(layout, shape_of(port.value))
         if have == want and want and want[0] > 1 and batch_size(self.graph) is not None:
             return want[0]
         if len(have) == len(want) + 1 and have[1:] == want and have[0]:
@@ -105,15 +135,18 @@ class Reader:
             return have[0]
         return None
 
-    def _whole(self, path: Path, keys: Mapping[str, Port]) -> Sample:
-        file = TensorFile(path)
-        return Sample({port.name: fit_array(file[key], port, str(path)) for key, port in keys.items()})
+    def _whole(self, path: Path, name: str | None, keys: Mapping[str, Port]) -> Sample:
+        file = self._open(path, name)
+        return Sample({port.name: self._fitted(file[key], port, str(path)) for key, port in keys.items()})
 
-    def _row(self, path: Path, keys: Mapping[str, Port], row: int) -> Sample:
-        file = TensorFile(path)
+    def _row(self, path: Path, name: str | None, keys: Mapping[str, Port], row: int) -> Sample:
+        file = self._open(path, name)
         return Sample(
-            {port.name: fit_array(file.row(key, row), port, str(path)) for key, port in keys.items()}
+            {port.name: self._fitted(file.row(key, row), port, str(path)) for key, port in keys.items()}
         )
+
+    def _fitted(self, array: Array, port: Port, where: str) -> Array:
+        return fit_array(array, port, where, self.notes)
 
     def _picture(self, path: Path, name: str | None) -> Sample:
         if self.prepare is not None:
@@ -128,7 +161,7 @@ class Reader:
             return self.ports[name]
         if len(self.ports) != 1:
             raise InputDataError(
-                f"is one picture, and the network has {len(self.ports)} inputs",
+                f"is for one input, and the network has {len(self.ports)} inputs",
                 where=str(path),
                 fix="Use .npz files, or a list file with a file for each input on a line",
             )
@@ -159,7 +192,9 @@ class Reader:
         missing = [key for key in ports if key not in given]
         if missing:
             raise InputDataError(f"input '{missing[0]}' is missing", where=where)
-        return {key: fit_array(_array(value, where), self.ports[key], where) for key, value in given.items()}
+        return {
+            key: self._fitted(_array(value, where), self.ports[key], where) for key, value in given.items()
+        }
 
 
 def merged(label: str, parts: Sequence[Item]) -> Item:

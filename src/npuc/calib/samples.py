@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from npuc.calib.images import guess_preprocess, is_image, load_image
+from npuc.calib.layouts import AS_IT_IS, layout_note, layout_of, rearranged
 from npuc.errors import FileFormatError, InputDataError
 from npuc.ir import Graph, Port, dtype_of, is_static, shape_of
 from npuc.ir.preprocess import Preprocess
@@ -95,7 +96,7 @@ def load_samples(graph: Graph, sources: Sequence[tuple[str | None, Path]]) -> Sa
             if not used and len(file) == 1 and len(ports) == 1:
                 only, key = next(iter(ports)), next(iter(file))
                 notes.append(f"{path.name}: tensor '{key}' is used for input '{only}'")
-                gathered.setdefault(only, []).append(fit_array(file[key], ports[only], str(path)))
+                gathered.setdefault(only, []).append(fit_array(file[key], ports[only], str(path), notes))
                 continue
             if not used:
                 raise InputDataError(
@@ -107,7 +108,7 @@ def load_samples(graph: Graph, sources: Sequence[tuple[str | None, Path]]) -> Sa
             if ignored:
                 notes.append(f"{path.name}: {_list(ignored)} is not an input of the network and is not used")
             for key in used:
-                gathered.setdefault(key, []).append(fit_array(file[key], ports[key], str(path)))
+                gathered.setdefault(key, []).append(fit_array(file[key], ports[key], str(path), notes))
         else:
             port = _target(name, path, ports)
             key = port.name if port.name in file else next(iter(file))
@@ -117,7 +118,7 @@ def load_samples(graph: Graph, sources: Sequence[tuple[str | None, Path]]) -> Sa
                     where=str(path),
                     fix="Save one array in it",
                 )
-            gathered.setdefault(port.name, []).append(fit_array(file[key], port, str(path)))
+            gathered.setdefault(port.name, []).append(fit_array(file[key], port, str(path), notes))
     missing = [name for name in ports if name not in gathered]
     if missing:
         raise InputDataError(
@@ -234,23 +235,29 @@ def read_picture(path: Path, port: Port, notes: list[str]) -> Array:
     return image if len(shape) == 4 else image[None]
 
 
-def fit_array(array: Array, port: Port, where: str) -> Array:
-    """The array with the batch axis of the input first (or a new axis that counts runs), in the input's type."""
+def fit_array(array: Array, port: Port, where: str, notes: list[str] | None = None) -> Array:
+    """The array with the batch axis of the input first (or a new axis that counts runs), in the input's type.
+
+    A picture whose axes are in another order is permuted if nothing else fits, and `notes` says so once.
+    """
     shape = shape_of(port.value)
     array = _as_type(array, dtype_of(port.type).numpy, port.name, where)
+    layout = layout_of(array.shape, shape)
+    if layout is None:
+        raise InputDataError(
+            f"input '{port.name}' takes shape {list(shape)} (or several of them), and was given {list(array.shape)}",
+            where=where,
+            fix="Reshape the data, or import the network again with another --input-shape",
+        )
+    if layout != AS_IT_IS:
+        if notes is not None and not any(note.startswith(f"input '{port.name}' takes") for note in notes):
+            notes.append(layout_note(port.name, shape, array.shape, layout))
+        array = np.ascontiguousarray(rearranged(array, layout, shape))
     if array.shape == shape:
         return array if shape else array[None]
-    if shape and array.ndim == len(shape) and array.shape[1:] == shape[1:] and len(array):
-        return array
-    if array.ndim == len(shape) + 1 and array.shape[1:] == shape and len(array):
+    if array.ndim == len(shape) + 1:
         return array.reshape(-1, *shape[1:]) if shape else array
-    if shape and array.shape == shape[1:]:
-        return array[None]
-    raise InputDataError(
-        f"input '{port.name}' takes shape {list(shape)} (or several of them), and was given {list(array.shape)}",
-        where=where,
-        fix="Reshape the data, or import the network again with another --input-shape",
-    )
+    return array[None] if array.ndim < len(shape) else array
 
 
 def _as_type(array: Array, dtype: np.dtype[Any], name: str, where: str) -> Array:

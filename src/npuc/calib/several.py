@@ -40,7 +40,8 @@ def open_places(graph: Graph, texts: Sequence[str], options: DataOptions | None 
     whole = replace(options, max_count=None)
     opened = [(name, _opened(graph, name, path, whole)) for name, path in places]
     notes = opened[0][1].reader.notes
-    for _, source in opened:
+    for _, source in opened[1:]:
+        notes.extend(note for note in source.reader.notes if note not in notes)
         source.reader.notes = notes
     parts: dict[str | None, list[Item]] = {}
     for name, source in opened:

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from npuc.calib.coco import balanced_files
 from npuc.calib.images import is_image
 from npuc.calib.items import TENSOR_SUFFIXES, Item, Reader, Sample
 from npuc.calib.listing import list_items
 from npuc.calib.random_inputs import random_inputs
+from npuc.calib.raw import RAW, RawFormat, is_raw
 from npuc.calib.recipe import Recipe, load_recipe
 from npuc.calib.samples import Samples
 from npuc.calib.user_function import load_function, wrapped
@@ -37,7 +38,8 @@ class DataOptions:
     """Which samples to take, and how to prepare them."""
 
     preprocess: str | Path | Recipe | Callable[[str], Any] | None = None
-    """A recipe (`.yaml`), a function (`file.py:function`, or the function itself), or None for what the network has."""
+    """A recipe (`.yaml`), a function (`file.py:function`, or the function itself), what raw files hold (`raw:uint8:224,224,3`),
+    or None for what the network has."""
     annotations: Path | str | None = None
     """COCO annotations of the pictures in the folder, for a choice that is balanced over the classes."""
     max_count: int | None = None
@@ -113,11 +115,21 @@ def _reader(graph: Graph, preprocess: Any) -> Reader:
     return Reader(graph, *prepared_by(str(preprocess)))
 
 
-def prepared_by(text: str) -> tuple[Callable[[Path], Any], bool]:
-    """The recipe (`.yaml`) or function (`FILE.py:FUNCTION`) that a text names, and whether it takes files of every kind."""
+class Preparation(NamedTuple):
+    """How files become tensors, as a `Reader` takes it."""
+
+    prepare: Callable[[Path], Any] | None
+    takes_any: bool = False
+    raw: RawFormat | None = None
+
+
+def prepared_by(text: str) -> Preparation:
+    """The recipe (`.yaml`), the function (`FILE.py:FUNCTION`) or the raw numbers (`raw:TYPE:SHAPE`) that a text names."""
+    if text.startswith(RAW):
+        return Preparation(None, raw=RawFormat.parse(text))
     if Path(text).suffix.lower() in (".yaml", ".yml"):
-        return load_recipe(text), False
-    return load_function(text), True
+        return Preparation(load_recipe(text))
+    return Preparation(load_function(text), takes_any=True)
 
 
 def _from_path(path: Path, reader: Reader, options: DataOptions) -> Source:
@@ -131,9 +143,9 @@ def _from_path(path: Path, reader: Reader, options: DataOptions) -> Source:
         items = _folder(path, reader)
     elif not path.exists():
         raise FileMissingError(
-            "does not exist", where=str(path), fix="Give a folder, a list or a tensor file"
+            "does not exist", where=str(path), fix="Give a folder, a list or a file of tensors"
         )
-    elif is_image(path) or path.suffix.lower() in TENSOR_SUFFIXES:
+    elif is_image(path) or path.suffix.lower() in TENSOR_SUFFIXES or is_raw(path):
         items = reader.items(existing_file(path), str(path))
     else:
         items = list_items(path, reader)
@@ -149,7 +161,7 @@ def _folder(folder: Path, reader: Reader) -> list[Item]:
         )
     except OSError as error:
         raise FileMissingError(f"cannot be read: {error.strerror or error}", where=str(folder)) from error
-    used = [file for file in files if reader.reads(file)]
+    used = [file for file in files if reader.reads(file)] or list(filter(is_raw, files))
     if not files:
         raise CalibrationDataError(
             "is empty: there is nothing to calibrate with",
@@ -158,7 +170,7 @@ def _folder(folder: Path, reader: Reader) -> list[Item]:
         )
     if not used:
         raise CalibrationDataError(
-            f"holds no pictures, .npy or .npz files, but others such as '{files[0].name}'",
+            f"holds no pictures, .npy, .npz or .bin files, but others such as '{files[0].name}'",
             where=str(folder),
             fix="Pictures may be .jpg, .png and the like; --preprocess FILE.py:FUNCTION reads anything else",
         )

@@ -22,6 +22,7 @@ def command(
     random: given.Random = False,
     preprocess: given.Preprocess = None,
     annotations: given.Annotations = None,
+    dataset: given.Dataset = None,
     max_count: given.MaxCount = None,
     seed: given.Seed = None,
     strict: given.Strict = False,
@@ -36,7 +37,7 @@ def command(
 
     printer = Printer(quiet, as_json)
     graph = network_to_quantize(model, options.imported_as(model, input_shape, weights))
-    source = given.source(graph, data, random, preprocess, annotations, max_count, seed)
+    source = given.source(graph, data, random, preprocess, annotations, max_count, seed, dataset)
     notes: list[str] = []
 
     def warn(text: str) -> None:

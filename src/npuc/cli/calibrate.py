@@ -39,6 +39,7 @@ def command(
     bits: Annotated[int, typer.Option(min=2, max=16, help="The width that the ranges are for.")] = 8,
     preprocess: given.Preprocess = None,
     annotations: given.Annotations = None,
+    dataset: given.Dataset = None,
     max_count: given.MaxCount = None,
     seed: given.Seed = None,
     strict: given.Strict = False,
@@ -59,8 +60,10 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Run the command."""
-    if stats is not None and (data or random or save_stats is not None):
-        raise UsageError("--stats is in place of data: leave out --data, --random and --save-stats")
+    if stats is not None and (data or random or save_stats is not None or dataset is not None):
+        raise UsageError(
+            "--stats is in place of data: leave out --data, --dataset, --random and --save-stats"
+        )
     from npuc.calib.calibration import calibrate, check_statistics, resolve_overrides
     from npuc.calib.collection import collect
     from npuc.calib.ranges import parse_method
@@ -82,7 +85,7 @@ def command(
         statistics = load_statistics(stats)
         check_statistics(graph, statistics)
     else:
-        source = given.source(graph, data, random, preprocess, annotations, max_count, seed)
+        source = given.source(graph, data, random, preprocess, annotations, max_count, seed, dataset)
         with progress(printer, "calibrating", source.total or 0) as step:
             statistics = collect(graph, source, threads=threads, strict=strict, warn=printer.note, step=step)
         if random:

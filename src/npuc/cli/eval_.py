@@ -43,7 +43,10 @@ def command(
         Text, typer.Option(metavar="NAME", help="The kind of data set.  [default: what --data looks like]")
     ] = None,
     annotations: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="COCO annotations, or the list of files and labels.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="COCO annotations, the list of files and labels, or a file of labels alone."
+        ),
     ] = None,
     images: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder of the files.")] = None,
     classes: Annotated[

@@ -94,7 +94,7 @@ def evaluate(
             origins=(DATASETS.origin(kind.name), *(METRICS.origin(one.kind.name) for one in chosen)),
         )
         work = Work(plan)
-        for text in work.notes:
+        for text in (*work.notes, *(work.remarks(entries[0]) if entries else ())):
             note(text)
         parts = fingerprints(plan, entries)
         plan = replace(plan, key="".join(parts.values()))

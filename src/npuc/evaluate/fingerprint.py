@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from npuc.calib.raw import RAW
 from npuc.evaluate.plan import Plan
 from npuc.evaluate.sample import Entry
 from npuc.evaluate.subject import ModelFile
@@ -62,4 +63,4 @@ def _options(plan: Plan) -> Iterable[Any]:
         for path in (file, Path(plan.prepare)):
             if path.is_file():
                 yield _content(path)
-        yield plan.prepare.rpartition(":")[2]
+        yield plan.prepare if plan.prepare.startswith(RAW) else plan.prepare.rpartition(":")[2]

@@ -9,19 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from npuc.calib.sources import choose, prepared_by
+from npuc.calib.sources import choose
 from npuc.errors import UsageError
 from npuc.evaluate.data import Place, find_dataset
 from npuc.evaluate.evaluation import evaluate
 from npuc.evaluate.measuring import parse_metric
 from npuc.evaluate.report import Confidence, Figure
 from npuc.evaluate.sample import Entry
-from npuc.evaluate.subject import Feeding, ModelFile, Subject
+from npuc.evaluate.unlabelled import feeding_of
 from npuc.ir import Graph
 from npuc.quant.ladder.way import POINTS, Goal, Loss
 
@@ -147,10 +146,7 @@ def unlabelled(
     opened = find_dataset(data).open(data)
     held = held_back(choose(list(opened.entries), max_count, None))
     entries = [entry for entry in opened.entries if entry.name not in held]
-    subject = Subject(ModelFile(Path("network")), "float", graph)
-    if preprocess is not None:
-        subject.prepare, subject.takes_any = prepared_by(preprocess)
-    feeding = Feeding(subject)
+    feeding = feeding_of(graph, preprocess)
     # Files of one class often follow each other.
     every = max(1, math.isqrt(len(entries)))
     for first in range(every):

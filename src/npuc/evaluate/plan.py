@@ -97,9 +97,9 @@ class Work:
         self.read = getattr(importlib.import_module(module), name)
         self.subjects = [open_subject(file) for file in plan.models]
         if plan.prepare is not None:
-            prepare, takes_any = prepared_by(plan.prepare)
+            how = prepared_by(plan.prepare)
             for subject in self.subjects:
-                subject.prepare, subject.takes_any = prepare, takes_any
+                subject.prepare, subject.takes_any, subject.raw = how
         notes = settle_preprocessing(self.subjects, plan.preprocess)
         # What becomes of pictures is no news where the samples are tensors.
         self.notes = [] if self.read is read_row else notes
@@ -138,6 +138,14 @@ class Work:
                 own = [one[at] for one in outputs]
                 lines[index] = json.dumps({"results": self._observe(entry, loaded, inputs, own)})
         return [lines[index] for index in range(len(entries))]
+
+    def remarks(self, entry: Entry) -> list[str]:
+        """What is to be said of how samples become inputs, from one of them; what is wrong with it shows in its turn."""
+        try:
+            self._inputs(self.read(entry), entry)
+        except _UNREADABLE:
+            return []
+        return list(dict.fromkeys(note for feeding in self._feeding for note in feeding.reader.notes))
 
     def _inputs(self, loaded: Loaded, entry: Entry) -> list[dict[str, Array]]:
         """The inputs of every model; those that agree are made once."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from npuc.calib.images import guess_preprocess, image_tensor, load_image, picture_size
 from npuc.calib.items import Reader
+from npuc.calib.raw import RawFormat, is_raw
 from npuc.calib.samples import batch_size
 from npuc.errors import EvaluationDataError
 from npuc.evaluate.geometry import View
@@ -59,6 +60,8 @@ class Subject:
     prepare: Callable[[Path], Any] | None = None
     """A recipe or a user's function, in place of preprocessing."""
     takes_any: bool = False
+    raw: RawFormat | None = None
+    """What raw files hold, if that was said."""
 
     def picture_ports(self) -> dict[str, Port]:
         """The inputs that pictures may be for."""
@@ -80,7 +83,7 @@ class Subject:
         known = {
             port.name: one.to_dict() for port in self.graph.inputs if (one := self.stated(port)) is not None
         }
-        return Reader(Graph.empty(ports, preprocess=known), self.prepare, self.takes_any)
+        return Reader(Graph.empty(ports, preprocess=known), self.prepare, self.takes_any, self.raw)
 
     def engine(self) -> Run:
         """What runs a batch."""
@@ -178,7 +181,7 @@ class Feeding:
 
     def inputs(self, loaded: Loaded, where: str) -> dict[str, Array]:
         """The tensors, each with its batch axis first."""
-        if self.subject.prepare is not None and loaded.path is not None:
+        if loaded.path is not None and (self.subject.prepare is not None or is_raw(loaded.path)):
             (item,) = self.reader.items(loaded.path, where)
             return dict(item.read().inputs)
         if loaded.tensors is not None:
@@ -204,6 +207,8 @@ class Feeding:
     def view(self, loaded: Loaded) -> View | None:
         """How the picture became the input; None if that is not known, or it was none."""
         if self.subject.prepare is not None or loaded.tensors is not None or loaded.sound is not None:
+            return None
+        if loaded.path is not None and is_raw(loaded.path):
             return None
         (port,) = self.ports.values()
         if loaded.picture is not None:

@@ -1,7 +1,8 @@
 """Files with labels: a list of them, or a folder for each class. Pictures, arrays and sounds alike.
 
 A line of a list is a file and its class (a number or a name) or, for a text, everything after the file and a tab. Files are
-looked for beside the list, and in the folder that has its name (`val.txt`, `val/`).
+looked for beside the list, and in the folder that has its name (`val.txt`, `val/`). A list with nothing but a class on each
+line (`--annotations labels.txt`) is for the files of the folder, in the order of their names.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ def read_file(entry: Entry) -> Loaded:
 
 def _list_of(place: Place) -> Path | None:
     """The list that a place names or has."""
+    if place.path.suffix.lower() in ARRAYS and place.path.is_file():
+        return None
     given = place.annotations or (place.path if place.path.is_file() else None)
     if given is not None:
         return given if given.suffix.lower() in (".txt", ".csv", ".tsv") else None
@@ -56,7 +59,11 @@ def labelled_list(place: Place) -> DataSet:
     folders = [place.images] if place.images is not None else _folders(path, place)
     entries: dict[str, Entry] = {}
     tabs = False
-    for number, line in enumerate(read_lines(path, "a list of files and classes"), 1):
+    lines = read_lines(path, "a list of files and classes")
+    plain = _plain_labels(lines)
+    if plain is not None:
+        return _in_order(plain, path, folders, place, names)
+    for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
             continue
         where = f"{path}, line {number}"
@@ -88,6 +95,31 @@ def labelled_list(place: Place) -> DataSet:
     )
 
 
+def _plain_labels(lines: Sequence[str]) -> list[str] | None:
+    """The labels of a list that has one a line and nothing else; None for a list of files."""
+    words = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    return words if words and all(word.lstrip("-").isdecimal() for word in words) else None
+
+
+def _in_order(
+    labels: Sequence[str], path: Path, folders: Sequence[Path], place: Place, names: tuple[str, ...]
+) -> DataSet:
+    """The files of a folder in the order of their names, each with the label of its line."""
+    folder = place.images or next((one for one in (place.path, *folders) if one.is_dir()), path.parent)
+    files = files_in(folder, PICTURES | SOUNDS | ARRAYS)
+    if len(files) != len(labels):
+        raise EvaluationDataError(
+            f"has {len(labels)} labels, one a line, and {folder} has {len(files)} files",
+            where=str(path),
+            fix="--images gives the folder of the files; or write each file and its class on a line",
+        )
+    entries = [
+        Entry(file.relative_to(folder).as_posix(), int(label) + place.label_offset, file)
+        for file, label in zip(files, labels, strict=True)
+    ]
+    return DataSet("classification", entries, read_file, names)
+
+
 def _folders(path: Path, place: Place) -> list[Path]:
     found = [path.parent / path.stem, path.parent]
     if place.path.is_dir():
@@ -98,8 +130,8 @@ def _folders(path: Path, place: Place) -> list[Path]:
 def _split(line: str, where: str) -> tuple[str, str]:
     if "\t" in line:
         name, _, label = line.partition("\t")
-    elif "," in line and " " not in line.strip():
-        name, _, label = line.partition(",")
+    elif "," in line:
+        name, _, label = line.rpartition(",")
     else:
         name, _, label = line.strip().rpartition(" ")
     if not name.strip() or not label.strip():
