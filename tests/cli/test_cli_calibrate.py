@@ -121,28 +121,3 @@ def test_mistakes(program: Path, pictures: Path, npuc: Any, arguments: tuple[str
     Path("empty").mkdir()
     outcome = npuc("calibrate", program, *arguments)
     assert outcome.status == 2 and words in outcome.err
-
-
-def test_a_data_set_of_a_plugin_calibrates(npuc: Any, model: Path, here: Path) -> None:
-    """Found by what the data looks like or by its name, in every command that calibrates."""
-    rng = np.random.default_rng(0)
-    rows = [" ".join(["1", *(f"{value:.4f}" for value in rng.random(192))]) for _ in range(5)]
-    (here / "some.lines").write_text("\n".join(rows) + "\n")
-    (here / "reading.py").write_text(
-        "import numpy as np\n"
-        "from npuc.plugins.api import DataSet, Entry, Loaded, dataset\n\n\n"
-        "def read(entry):\n"
-        "    words = entry.path.read_text().splitlines()[entry.row].split()\n"
-        "    return Loaded(tensors=np.array(words[1:], np.float32).reshape(8, 8, 3))\n\n\n"
-        "@dataset('rows', matches=lambda place: place.path.suffix == '.lines')\n"
-        "def rows(place):\n"
-        "    count = len(place.path.read_text().splitlines())\n"
-        "    return DataSet('classification', [Entry(f'row{k}', 1, place.path, k) for k in range(count)], read)\n"
-    )
-    done = npuc("calibrate", model, "--plugin", "reading.py", "--data", "some.lines", "-o", "a.cali")
-    assert done.status == 0 and "from 5 samples" in done.out and "permuted" in done.err
-    named = npuc("calibrate", model, "--plugin", "reading.py", "--data", "some.lines", "--dataset", "rows")
-    assert named.status == 0 and "from 5 samples" in named.out
-    wrong = npuc("calibrate", model, "--data", "some.lines", "--dataset", "row")
-    assert wrong.status == 2 and "Did you mean 'rows'?" in wrong.err
-    assert npuc("quantize", model, "--plugin", "reading.py", "--data", "some.lines").status == 0

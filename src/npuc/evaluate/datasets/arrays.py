@@ -118,7 +118,7 @@ def _classes(values: Array, count: int, place: Place, what: str, where: Path) ->
         values = values.astype(np.int64)
     if values.dtype.kind not in "biu" or len(values) != count:
         raise EvaluationDataError(
-            f"{what} is {values.dtype} of {values.size} values, not one whole number for each of {count} samples",
+            f"{what} is {values.dtype} of {values.size} values, not one whole number a sample ({count})",
             where=str(where),
         )
     return [int(value) + place.label_offset for value in values]
