@@ -111,7 +111,7 @@ def to_keep_float(
     """The ops of a float program that have to stay float, because as integers they could run nowhere, with the reason.
 
     The limits of the target exclude them from the NPU, or it does not have the types that the model itself states
-    (`types`), and the CPU has no exact form of their integer algorithm.
+    (`types`), and the CPU has no exact form of their integer algorithm, or, of a bilinear resize, a slow one only.
     """
     found = {op: nowhere_as_integers(op, graph, target, types) for op in graph.ops}
     return {op: fit for op, fit in found.items() if fit is not None}

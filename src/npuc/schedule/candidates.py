@@ -70,6 +70,9 @@ def layer_key(layer: Layer, cutter: Cutter) -> str:
         [layer.constant_size((0, layer.channels)), layer.scratch(whole)],
         drafts,
     ]
+    if layer.kind == "resize" and layer.need is not None:
+        # Its rows follow from a table, not from the fields of its instructions.
+        form.append([layer.need((row, row + 1)) for row in range(whole[1])])
     return digest(form)
 
 

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from npuc.engine.handlers.movement import nearest_maps
+from npuc.engine.kernels.resampling import interpolation
 from npuc.export.onnx.emitter import Emitter
-from npuc.ir import Graph, dtype_of, shape_of, top
+from npuc.ir import Graph, dtype_of, npu, shape_of, top
 from npuc.ir.dtypes import quant_of
 from npuc.partition.host import on_host, same_on_host
-from npuc.partition.host.numbers import F32
+from npuc.partition.host.numbers import F32, I64, half_away, half_even, half_up, number
 
 same_on_host(
     top.Reshape,
@@ -72,3 +73,25 @@ def blocks(op: Any, emit: Emitter) -> None:
     node = "DepthToSpace" if isinstance(op, top.DepthToSpace) else "SpaceToDepth"
     y = emit(node, emit.cast(op.x, F32), blocksize=op.block, mode=mode)
     emit.cast(y, dtype_of(op.y.type), to=op.y)
+
+
+@on_host(npu.ResizeBilinear)
+def bilinear(op: npu.ResizeBilinear, emit: Emitter) -> None:
+    """Both neighbours of each row, then of each column, by their weights in int64, and one rounding."""
+    shape = shape_of(op.x)
+    x = emit.cast(op.x, I64)
+    bits = 0
+    for axis in (2, 3):
+        table = interpolation(
+            op.kind, shape[axis], op.sizes[axis], op.coordinates, op.scales[axis] if op.scales else None
+        )
+        weight = number(table.weight).reshape((-1, *(1,) * (3 - axis)))
+        low, high = (emit("Gather", x, number(index), axis=axis) for index in (table.low, table.high))
+        x = emit("Add", emit("Mul", low, (1 << table.bits) - weight), emit("Mul", high, weight))
+        bits += table.bits
+    shift = number(bits)
+    if op.kind == "double":
+        x = half_away(emit, x, shift)
+    else:
+        x = half_even(emit, x, shift) if op.kind == "single_even" else half_up(emit, x, shift)
+    emit.cast(x, dtype_of(op.y.type), to=op.y)

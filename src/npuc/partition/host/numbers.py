@@ -139,12 +139,15 @@ def double(emit: Emitter, x: str, multiplier: Array, shift: Array) -> str:
         wrapped = emit("Mod", emit("Add", shifted, number(1 << 31)), number(1 << 32))
         x = emit("Sub", wrapped, number(1 << 31))
     high = half_up(emit, emit("Mul", x, multiplier), number(31))
-    if not right.any():
-        return high
-    # Ties away from zero: below zero, what is added is one less.
-    below = emit.cast(emit("Less", high, number(0)), I64)
-    less = emit("Mul", below, number(right > 0)) if not right.all() else below
-    return floor_shift(emit, emit("Sub", emit("Add", high, _half(right)), less), right)
+    return half_away(emit, high, right) if right.any() else high
+
+
+def half_away(emit: Emitter, x: str, shift: Array) -> str:
+    """x / 2^shift, ties away from zero; shift >= 0."""
+    # Below zero, what is added is one less.
+    below = emit.cast(emit("Less", x, number(0)), I64)
+    less = emit("Mul", below, number(shift > 0)) if not shift.all() else below
+    return floor_shift(emit, emit("Sub", emit("Add", x, _half(shift)), less), shift)
 
 
 def rounded(emit: Emitter, reals: str) -> str:

@@ -11,7 +11,16 @@ from npuc.engine.kernels.resampling import interpolation
 from npuc.ir import Graph, npu, top
 from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, Tensor, aligned, layout
 from npuc.schedule.rules import NotHere, Tensors, layers_as
-from npuc.schedule.rules.common import ABSENT, result, source, stage, stage_constants, turned
+from npuc.schedule.rules.common import (
+    ABSENT,
+    batch_rows,
+    pictures_of,
+    result,
+    source,
+    stage,
+    stage_constants,
+    turned,
+)
 from npuc.schedule.rules.movement import copy, memory_strides, natural_strides
 
 Array = np.ndarray[Any, Any]
@@ -221,11 +230,28 @@ def reduce(op: Any, graph: Graph, tensor: Tensors) -> Layer:
             "hi": 0,
         }
 
+    # Rows of the operand that do not meet in a sum are rows of the result, and may come a few at a time.
+    by_row = dense and x.rows == y.rows > 1 and outer % x.rows == 0
+
     def draft(piece: Piece) -> list[Draft]:
         consts = (("const", 0, size),) if size else ()
         if dense:
-            fields = {**source(x), **result(y), **core()}
-            return [Draft("reduce", "vector", fields, (("in0", 0, x.size), *consts), (("out0", 0, y.size),))]
+            fields, start, offset, parts = core(), 0, 0, x.rows
+            if by_row:
+                (r0, r1), parts = piece.rows, piece.rows[1] - piece.rows[0]
+                start, offset = (r0 - piece.inputs[0][0]) * x.row_size, (r0 - piece.output[0]) * y.row_size
+                fields["outer"] = outer // x.rows * (r1 - r0)
+            fields = {**source(x, "in0", start), **result(y, offset), **fields}
+            ends = start + parts * x.row_size, offset + (parts * y.row_size if by_row else y.size)
+            return [
+                Draft(
+                    "reduce",
+                    "vector",
+                    fields,
+                    (("in0", start, ends[0]), *consts),
+                    (("out0", offset, ends[1]),),
+                )
+            ]
         moved = natural_strides(tuple(x.shape[axis] for axis in order))
         there = [(x.shape[axis], memory_strides(x)[axis], moved[i]) for i, axis in enumerate(order)]
         slot, at = ("scratch", half) if reorder else ("out0", 0)
@@ -244,15 +270,25 @@ def reduce(op: Any, graph: Graph, tensor: Tensors) -> Layer:
         return drafts
 
     return Layer(
-        name=y.name, kind="reduce", inputs=(x,), outputs=(y,), draft=draft,
+        name=y.name, kind="reduce", inputs=(x,), outputs=(y,), draft=draft, need=(lambda rows: (rows,)) if by_row else None,
         constants=lambda channels: constants, constant_size=lambda channels: size,
         scratch=lambda rows: 0 if dense else half + aligned(y.size), source=op,
     )  # fmt: skip
 
 
+_WHOLE = 8 * 1024
+"""Bytes of operand and result below which a resize is not worth the tables of its rows."""
+_BLOCK = 16 * 1024
+"""Bytes of the result that an instruction makes at least, where it makes some rows."""
+
+
 @layers_as(npu.ResizeBilinear)
 def resize_bilinear(op: npu.ResizeBilinear, graph: Graph, tensor: Tensors) -> Layer:
-    """Whole pictures: the tables name rows of the operand."""
+    """Whole pictures, or blocks of rows.
+
+    An instruction has a table of the rows that it blends. That of a block counts from the first row that the block
+    reads, so that blocks which lie alike between the rows of the operand share one.
+    """
     x, y = tensor(op.x), tensor(op.y)
     tables = [
         interpolation(
@@ -264,23 +300,57 @@ def resize_bilinear(op: npu.ResizeBilinear, graph: Graph, tensor: Tensors) -> La
         name: np.concatenate([table.low, table.high, table.weight]).astype("<i4")
         for name, table in zip(("rows", "columns"), tables, strict=True)
     }
-    places, size = layout(constants)
     n, c, h, w = x.shape
+    out_h = y.shape[2]
+    low, high, weight = tables[0].low, tables[0].high, tables[0].weight
+    cuts = x.size + y.size > _WHOLE and y.rows > 1
+    # Blocks of several pictures would not begin where pictures do.
+    step = max(1, min(8, _BLOCK // y.row_size)) if n == 1 else 1
+    shared: dict[bytes, int] = {}
+    blocks: list[tuple[int, int, int]] = []
+    """Of each block of a picture's rows: the first row that it reads, how many, and which table it has."""
+    for r0 in range(0, out_h if cuts else 0, step):
+        part = slice(r0, min(r0 + step, out_h))
+        first, last = int(low[part].min()), int(high[part].max())
+        entries = np.concatenate([low[part] - first, high[part] - first, weight[part]]).astype("<i4")
+        if shared.setdefault(entries.tobytes(), len(shared)) == len(shared) - 1:
+            constants.setdefault(f"rows{len(shared) - 1}", entries)
+        blocks.append((first, last - first + 1, shared[entries.tobytes()]))
+    places, size = layout(constants)
 
-    def draft(piece: Piece) -> list[Draft]:
+    def resize(pictures: int, rows: Rows, taken: int, table: str, start: int, offset: int) -> Draft:
         fields = {
-            **source(x), **result(y),
-            "n": n, "h": h, "w": w, "c": c, "out_h": y.shape[2], "out_w": y.shape[3],
-            "rows": Place("const", places["rows"]), "columns": Place("const", places["columns"]),
+            **source(x, "in0", start), **result(y, offset),
+            "n": pictures, "h": taken, "w": w, "c": c, "out_h": rows[1] - rows[0], "out_w": y.shape[3],
+            "rows": Place("const", places[table]), "columns": Place("const", places["columns"]),
             "bits": tables[0].bits, "rounding": {"double": 0, "single_even": 1}.get(op.kind, 2),
         }  # fmt: skip
-        return [
-            Draft(
-                "resize", "vector", fields, (("in0", 0, x.size), ("const", 0, size)), (("out0", 0, y.size),)
-            )
-        ]
+        reads = ("in0", start, start + pictures * taken * x.row_size)
+        end = offset + pictures * (rows[1] - rows[0]) * y.row_size
+        return Draft("resize", "vector", fields, (reads, ("const", 0, size)), (("out0", offset, end),))
+
+    def draft(piece: Piece) -> list[Draft]:
+        found = []
+        for picture, count, (r0, r1) in pictures_of(piece.rows, out_h):
+            before = picture * h - piece.inputs[0][0]
+            offset = (picture * out_h + r0 - piece.output[0]) * y.row_size
+            if (r0, r1) == (0, out_h):
+                found.append(resize(count, (r0, r1), h, "rows", before * x.row_size, offset))
+                continue
+            for at in range(r0, r1, step):
+                first, taken, table = blocks[at // step]
+                rows = at, min(at + step, out_h)
+                place = offset + (at - r0) * y.row_size
+                found.append(resize(1, rows, taken, f"rows{table}", (before + first) * x.row_size, place))
+        return found
+
+    def need(rows: Rows) -> tuple[Rows, ...]:
+        def one(part: Rows) -> Rows:
+            return (0, h) if part == (0, out_h) else (int(low[part[0]]), int(high[part[1] - 1]) + 1)
+
+        return (batch_rows(rows, out_h, h, one),)
 
     return Layer(
-        name=y.name, kind="resize", inputs=(x,), outputs=(y,), draft=draft,
+        name=y.name, kind="resize", inputs=(x,), outputs=(y,), draft=draft, need=need if cuts else None, granule=step,
         constants=lambda channels: constants, constant_size=lambda channels: size, source=op,
     )  # fmt: skip
