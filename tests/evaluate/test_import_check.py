@@ -101,6 +101,38 @@ def test_a_file_that_onnx_runtime_cannot_run_is_not_checked(tmp_path: Path) -> N
     report.require()
 
 
+def test_integer_products_are_judged_alike_on_every_processor(tmp_path: Path) -> None:
+    """255 * 127 + 255 * 127 does not fit 16 bits, where ONNX Runtime sums without VNNI unless it is told not to."""
+    weight = numpy_helper.from_array(np.full((64, 8), 127, np.int8), "w")
+    constants = [
+        numpy_helper.from_array(np.array(value, kind), name)
+        for name, value, kind in [
+            ("one", 1.0, np.float32),
+            ("step", 2.0**13, np.float32),
+            ("zero", 0, np.uint8),
+            ("zero_w", 0, np.int8),
+        ]
+    ]
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "one", "zero"], ["q"]),
+        helper.make_node("QLinearMatMul", ["q", "one", "zero", "w", "one", "zero_w", "step", "zero"], ["p"]),
+        helper.make_node("DequantizeLinear", ["p", "step", "zero"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "products",
+        [helper.make_tensor_value_info("x", 1, [1, 64])],
+        [helper.make_tensor_value_info("y", 1, [1, 8])],
+        [weight, *constants],
+    )
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    np.save(tmp_path / "x.npy", np.full((1, 64), 255, np.float32))
+    report = check_model(path, import_model(path), ImportOptions(), [str(tmp_path / "x.npy")])
+    assert report.passed and report.outputs[0].cosine > 0.99999
+    assert report.outputs[0].euclid > 0.99
+
+
 SHAPES = {
     "cifar10_resnet20": {"input": (1, 3, 32, 32)},
     "super_resolution": {"input": (1, 1, 224, 224)},

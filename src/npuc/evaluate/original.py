@@ -32,6 +32,8 @@ _RANDOM = {
     "Multinomial",
 }
 
+_INTEGER_PRODUCTS = {"QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "QGemm", "QAttention"}
+
 
 class Original:
     """An ONNX file with the inputs and outputs that a graph was imported with."""
@@ -68,7 +70,8 @@ class Original:
         del model.graph.output[:]
         for name in dict.fromkeys((*outputs, *self.comparable)):
             model.graph.output.add(name=name)
-        session = session_options(threads, optimize=False)
+        # Only the optimizer replaces products of u8 and i8 that saturate on processors without VNNI.
+        session = session_options(threads, optimize=_has_integer_products(model))
         folder = str(path.resolve().parent)
         session.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
         import onnxruntime as ort
@@ -169,6 +172,10 @@ def _cut(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) 
             tensor: Any = initializers[position]
             if (tensor.name if isinstance(tensor, onnx.TensorProto) else tensor.values.name) in start:
                 del initializers[position]
+
+
+def _has_integer_products(model: onnx.ModelProto) -> bool:
+    return any(node.op_type in _INTEGER_PRODUCTS for node in model.graph.node)
 
 
 def _random_results(model: onnx.ModelProto) -> set[str]:
