@@ -16,10 +16,20 @@ import os
 from importlib import import_module
 from typing import Any
 
+from npuc.registries import PROVIDERS
+
 __version__ = "0.1.0"
 
 # ONNX Runtime would report its use to its makers over the network. A compiler does not.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+PROVIDERS.update(
+    {
+        "passes": ("npuc.transform",),
+        # A saved network names only the domain of such an op.
+        "kernels of npuc.torch": ("npuc.frontend.torch.kernels",),
+    }
+)
 
 _LAZY = (
     "calib", "codegen", "debug", "engine", "errors", "evaluate", "export", "flow", "frontend", "ir", "lang", "partition",

@@ -1,12 +1,26 @@
-"""Tables that plugins add to: a name is taken once, and who comes second is told by whom."""
+"""Tables that plugins add to: a name is taken once, and who comes second is told by whom.
+
+A table of a low package is filled by packages above it, which it does not know: passes register in `npuc.ir.passes` when
+`npuc.transform` is imported. `PROVIDERS` names those modules; `fill` imports them when the table is first read.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib import import_module
 from types import FunctionType
 from typing import Any
 
 from npuc.errors import PluginError
+
+PROVIDERS: dict[str, tuple[str, ...]] = {}
+"""Table to the modules that fill it when they are imported; `npuc/__init__.py`, which is above all packages, names them."""
+
+
+def fill(table: str) -> None:
+    """Import what fills a table; without effect from the second time on."""
+    for module in PROVIDERS.get(table, ()):
+        import_module(module)
 
 
 def add_once(table: dict[Any, Any], keys: Iterable[Any], value: Any, what: str) -> None:

@@ -276,7 +276,7 @@ def test_what_a_plugin_keeps_of_its_network_stays_as_it_was(
 ) -> None:
     held = flow.import_model(tiny, canonical=False)
     before = print_graph(held)
-    monkeypatch.setattr(formats, "_named", lambda place: lambda path, options: held)
+    monkeypatch.setattr(formats, "named", lambda place: lambda path, options: held)
     assert print_graph(flow.import_model(tiny)) != before
     assert print_graph(held) == before
 

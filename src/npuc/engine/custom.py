@@ -12,7 +12,6 @@ has such nodes is run in stretches: what lies between them by ONNX Runtime, they
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from onnx import ModelProto, NodeProto, helper
 
 from npuc.errors import EngineError
 from npuc.ir.dtypes import dtype_of
+from npuc.registries import fill
 
 Array = np.ndarray[Any, Any]
 Kernel = Callable[[Sequence[Array], Mapping[str, Any]], Sequence[Array]]
@@ -31,8 +31,6 @@ _KERNELS: dict[tuple[str, str], Kernel] = {}
 _FAMILIES: dict[str, Callable[[str], Kernel | None]] = {}
 _KNOWN = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "org.pytorch.aten")
 _OWN = "com.microsoft"
-_ELSEWHERE = {"npuc.torch": "npuc.frontend.torch.kernels"}
-"""Modules that register the kernels of a domain when they are imported: a saved network names only the domain."""
 
 
 def register_kernel(domain: str, op_type: str, kernel: Kernel) -> None:
@@ -48,8 +46,8 @@ def register_family(domain: str, find: Callable[[str], Kernel | None]) -> None:
 def kernel_of(domain: str, op_type: str) -> Kernel | None:
     """The kernel of a custom op, or None."""
     kernel = _KERNELS.get((domain, op_type))
-    if kernel is None and domain in _ELSEWHERE:
-        import_module(_ELSEWHERE[domain])
+    if kernel is None:
+        fill(f"kernels of {domain}")
     if kernel is None and domain in _FAMILIES:
         kernel = _FAMILIES[domain](op_type)
     return kernel

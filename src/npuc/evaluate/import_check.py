@@ -16,7 +16,7 @@ import numpy as np
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.errors import NumericMismatchError, OriginalError
 from npuc.evaluate.compare import Difference, Tolerance, difference
-from npuc.frontend.formats import original_of
+from npuc.evaluate.originals import original_of
 from npuc.frontend.options import ImportOptions
 from npuc.ir import Graph, dtype_of, is_static, result_names, shape_of
 from npuc.quant.prequantized import Prequantized

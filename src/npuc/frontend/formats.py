@@ -1,4 +1,4 @@
-"""The formats that npuc imports, in one table: who reads each, and who runs the original to judge the import.
+"""The formats that npuc imports, in one table, and who reads each.
 
 Everything is named, not imported, so that a format costs nothing until a file of it comes along, and a framework that
 is not installed is missed only by its own users.
@@ -31,8 +31,9 @@ class Format:
     """`(path, options) -> Graph`."""
     declared: str
     """`(path, options) -> {input name: DType}`, as the file states them, without importing the network."""
-    original: str
-    """The class that runs the original, with the interface of `npuc.evaluate.original.Original`."""
+    original: str = ""
+    """For a plugin's format: the class that runs the original, with the interface of `Original` in `npuc.evaluate.original`.
+    Those of npuc's own formats are named there."""
     weights: bool = False
     """Whether weights may be in a file of their own, which --weights names."""
     layout: str = "nchw"
@@ -44,20 +45,17 @@ FORMATS: dict[str, Format] = {
         "an ONNX model",
         "npuc.frontend.onnx:import_onnx",
         "npuc.frontend.onnx.reader:declared_inputs",
-        "npuc.evaluate.original:Original",
     ),
     "tflite": Format(
         "a TensorFlow Lite model",
         "npuc.frontend.tflite:import_tflite",
         "npuc.frontend.tflite.reader:declared_inputs",
-        "npuc.evaluate.original_tflite:LiteRtOriginal",
         layout="nhwc",
     ),
     "keras": Format(
         "a Keras model",
         "npuc.frontend.keras:import_keras",
         "npuc.frontend.keras.inputs:declared_inputs",
-        "npuc.evaluate.original_tensorflow:KerasOriginal",
         weights=True,
         layout="nhwc",
     ),
@@ -65,40 +63,34 @@ FORMATS: dict[str, Format] = {
         "a TensorFlow model",
         "npuc.frontend.tensorflow:import_tensorflow",
         "npuc.frontend.tensorflow.importer:declared_inputs",
-        "npuc.evaluate.original_tensorflow:TensorFlowOriginal",
         layout="nhwc",
     ),
     "caffe": Format(
         "a Caffe network",
         "npuc.frontend.caffe:import_caffe",
         "npuc.frontend.caffe.reader:declared_inputs",
-        "npuc.evaluate.original_opencv:CaffeOriginal",
         weights=True,
     ),
     "caffemodel": Format(
         "a .caffemodel",
         "npuc.frontend.caffe:import_caffe",
         "npuc.frontend.caffe.reader:declared_inputs",
-        "npuc.evaluate.original_opencv:CaffeOriginal",
     ),
     "darknet": Format(
         "a Darknet network",
         "npuc.frontend.darknet:import_darknet",
         "npuc.frontend.darknet.reader:declared_inputs",
-        "npuc.evaluate.original_opencv:DarknetOriginal",
         weights=True,
     ),
     "torch-exported": Format(
         "an exported program of PyTorch",
         "npuc.frontend.torch:import_exported",
         "npuc.frontend.torch:exported_inputs",
-        "npuc.evaluate.original_torch:ExportedOriginal",
     ),
     "torchscript": Format(
         "a TorchScript program",
         "npuc.frontend.torch:import_torchscript",
         "npuc.frontend.torch:torchscript_inputs",
-        "npuc.evaluate.original_torch:TorchScriptOriginal",
     ),
 }
 """By the kind that `describe_content` tells."""
@@ -134,7 +126,7 @@ def import_foreign(path: Path | str, options: ImportOptions) -> Graph:
         )
     of_plugin = form in [FORMATS.get(kind) for kind in RECOGNIZERS]
     try:
-        graph: Graph = _named(form.importer)(path, options)
+        graph: Graph = named(form.importer)(path, options)
         if of_plugin:
             graph = graph.copy()  # a plugin may keep what it returned, and what comes next works in place
     except InvalidModelError as error:
@@ -153,15 +145,11 @@ def import_foreign(path: Path | str, options: ImportOptions) -> Graph:
 def declared_inputs(path: Path | str, options: ImportOptions) -> dict[str, DType]:
     """The element types of a foreign model's inputs by name, as its file states them."""
     path, form = foreign(path)
-    found: dict[str, DType] = _named(form.declared)(path, options)
+    found: dict[str, DType] = named(form.declared)(path, options)
     return found
 
 
-def original_of(path: Path | str) -> Any:
-    """The class that runs the original."""
-    return _named(foreign(path)[1].original)
-
-
-def _named(place: str) -> Any:
+def named(place: str) -> Any:
+    """What `module:name` stands for."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)

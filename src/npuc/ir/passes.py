@@ -28,7 +28,7 @@ from xdsl.utils.exceptions import ArgSpecParseError
 
 from npuc.errors import NpucError, PassError, PipelineError, VerificationError
 from npuc.ir.graph import Graph
-from npuc.registries import add_once
+from npuc.registries import add_once, fill
 
 PASSES: dict[str, type[Pass]] = {}
 
@@ -65,8 +65,7 @@ def register_pass(cls: _PassT) -> _PassT:
 
 def parse_passes(pipeline: str) -> list[Pass]:
     """The passes of a pipeline such as `fold-constants{limit=1024},fuse-relu`."""
-    from npuc import transform as _transform  # noqa: F401  (registers the passes)
-
+    fill("passes")
     found: list[Pass] = []
     try:
         specs = list(parse_pipeline(pipeline))
