@@ -220,7 +220,8 @@ def network_to_quantize(
 ) -> Graph:
     """A network ready for calibration and quantization; a foreign one is imported and brought into canonical form.
 
-    With `force_float`, a network that was quantized before is made float again.
+    With `force_float`, a network that was quantized before is made float again; inputs and outputs that were quantized
+    reals are reals then.
     """
     from npuc.quant.report import is_integer
 
@@ -228,8 +229,10 @@ def network_to_quantize(
     own = describe_content(path).kind == "mlir"
     graph = load_graph(path) if own else import_model(path, options)
     if is_integer(graph):
+        why = ", and the float numbers that it was made of are not in it" if force_float else ""
         raise UsageError(
-            f"{path} is an integer network already", fix="Give the float network that it was made of"
+            f"{path} is an integer network already{why}",
+            fix="Give the float network that it was made of, or the original model",
         )
     if own:
         graph = with_postprocess(graph, options)

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from isolation import command_line
 from tflite_nets import Net, run_litert
+from tflite_quantized import inputs, quantized_network
 
-from npuc.engine import IntegerEngine
+from npuc.engine import FloatEngine, IntegerEngine
 from npuc.flow import ImportOptions, check_model, import_model, input_names, network_to_quantize
-from npuc.ir import load_graph, top
+from npuc.ir import dtype_of, load_graph, top
+from npuc.quant.prequantized import is_quantized
 
 RNG = np.random.default_rng(0)
 
@@ -78,11 +80,56 @@ def test_quantize_keeps_the_models_own_integers(model: Path) -> None:
 
 def test_force_float_drops_it(model: Path) -> None:
     graph = network_to_quantize(model, force_float=True)
-    assert graph.arithmetic == ""
-    names = {op.name for op in graph.ops}
-    # The network's own input and output stay integers.
-    assert sum(isinstance(op, top.Quantize | top.Dequantize) for op in graph.ops) == 2
-    assert {"top.conv", "top.avg_pool", "top.matmul"} <= names
+    assert graph.arithmetic == "" and not is_quantized(graph)
+    assert {"top.conv", "top.avg_pool", "top.matmul"} <= {op.name for op in graph.ops}
+    # The network's own input and output are reals, too.
+    assert [dtype_of(port.type).name for port in (*graph.inputs, *graph.outputs)] == ["f32", "f32"]
+
+
+@pytest.mark.parametrize("dtype", ["i8", "ui8"])
+def test_what_force_float_leaves_is_the_float_network_behind(dtype: str, tmp_path: Path) -> None:
+    data = quantized_network(dtype, softmax=False)
+    path, zero = tmp_path / "model.tflite", 3 if dtype == "i8" else 131
+    path.write_bytes(data)
+    engine = FloatEngine(network_to_quantize(path, force_float=True), threads=1)
+    for feed in inputs(dtype, 3):
+        reals = np.float32(0.02) * (feed["x"].astype(np.float32) - zero)
+        wanted = np.float32(0.09) * (run_litert(data, feed)["y"].astype(np.float32) - zero)
+        assert np.abs(engine.run({"x": reals})["y"] - wanted).max() < 0.09, "one step of the output"
+
+
+@pytest.mark.parametrize("dtype", ["i8", "ui8"])
+def test_force_float_quantizes_anew(dtype: str, tmp_path: Path) -> None:
+    path, program = tmp_path / "model.tflite", tmp_path / "model.npu"
+    path.write_bytes(quantized_network(dtype))
+    status, _, err = command_line("quantize", str(path), "--random", "-o", str(tmp_path / "m.mlir"))
+    assert status == 2 and "add --force-float" in err
+    options = ("--force-float", "--random", "-o")
+    status, out, err = command_line("quantize", str(path), *options, str(tmp_path / "m.mlir"))
+    assert status == 0 and "0 float" in out, err
+    status, out, err = command_line("compile", str(path), "--target", "edge-4t", *options, str(program))
+    assert status == 0 and "0 float" in out, err
+    # The fix that an integer network's refusal names works, too.
+    for command, name in (("quantize", "again.mlir"), ("compile", "again.npu")):
+        given = (command, str(tmp_path / "m.mlir"), "--target", "edge-4t", *options, str(tmp_path / name))
+        status, _, err = command_line(*given)
+        assert status == 2 and "integer network already" in err and "the original model" in err
+
+
+def test_a_relu_that_was_left_to_saturation_comes_back(tmp_path: Path) -> None:
+    net = Net()
+    x = net.input("x", (1, 4, 4, 3), "i8", (0.02, 0))
+    weight = net.constant(RNG.integers(-127, 128, (5, 1, 1, 3)).astype(np.int8), (0.01, 0))
+    window: dict[str, Any] = {"StrideH": 1, "StrideW": 1, "DilationHFactor": 1, "DilationWFactor": 1}
+    bias = net.constant(np.zeros(5, np.int32), (2e-4, 0))
+    y = net.op("CONV_2D", [x, weight, bias], "i8", "Conv2DOptions", (0.02, -128), **window)
+    data = net.data({"y": y})
+    (tmp_path / "m.tflite").write_bytes(data)
+    graph = network_to_quantize(tmp_path / "m.tflite", force_float=True)
+    feed = RNG.integers(-60, 60, (1, 4, 4, 3)).astype(np.int8)
+    found = FloatEngine(graph, threads=1).run({"x": feed.astype(np.float32) * np.float32(0.02)})["y"]
+    wanted = (run_litert(data, {"x": feed})["y"].astype(np.float32) + 128) * np.float32(0.02)
+    assert found.min() == 0 and np.abs(found - wanted).max() < 0.02
 
 
 def test_run_takes_the_file(model: Path) -> None:

@@ -163,7 +163,8 @@ def refuse_unused(model: Path, asked: Asked, force_float: bool, postprocess: str
     if unused:
         raise UsageError(
             f"{model} is an integer network already, so {', '.join(unused)} cannot be followed",
-            fix="Leave it out, or give the float network that it was made of",
+            fix=f"Leave {'it' if len(unused) == 1 else 'them'} out, or give the float network that it was made of, "
+            "or the original model",
         )
 
 

@@ -6,7 +6,9 @@
 
     top.dequantize(constant, s, z)   →     constant
 
-Integers that the network's outside sees (an output, an op that computes with them) are quantized where they are needed.
+The ends of the network go the same way: an input or output of integers that are only quantized reals becomes one of reals.
+Integers that an op computes with are quantized where they are needed. A layer whose quantized result cannot be negative (its
+zero point is the least integer) had a relu, which quantizers leave to the saturation: it gets it back.
 The values change by the rounding that is no longer done, so the pass is not part of the canonical form.
 
 `collapse` is the same walk for those who want to keep the parameters: it remembers which value had which type.
@@ -34,6 +36,8 @@ Array = np.ndarray[Any, Any]
 _INTEGERS = ("i8", "ui8", "i16", "ui16", "i4", "ui4", "i32")
 _MOVERS: tuple[type[TopOp], ...] = (*MOVERS, top.Concat, top.MaxPool)
 """Ops that do the same to integers as to the reals that they stand for."""
+_LAYERS = (top.Conv, top.Deconv, top.MatMul, top.Add, top.Sub, top.Mul)
+"""Ops behind which a relu is often left to the saturation of their quantized result."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,11 @@ class _Collapse:
     def __init__(self, graph: Graph, keep: Collection[str] | None) -> None:
         self.source = graph
         self.keep = keep
-        ports = [(port.name, port.type) for port in graph.inputs]
+        held = {} if keep is not None else self._real_inputs()
+        ports = [
+            (port.name, tensor_type(shape_of(port.value), "f32") if port.value in held else port.type)
+            for port in graph.inputs
+        ]
         preprocess = {port.name: port.preprocess for port in graph.inputs if port.preprocess}
         self.out = Collapsed(Graph.empty(ports, graph.weights, preprocess))
         self.out.graph.notes = list(graph.notes)
@@ -140,8 +148,14 @@ class _Collapse:
         self.held: dict[SSAValue, tuple[SSAValue, QuantType]] = {}
         """Old integers to the new reals that they stand for."""
         self.stays: dict[tuple[SSAValue, QuantType], SSAValue] = {}
+        self.held.update({value: (self.new[value], kind) for value, kind in held.items()})
         if keep is not None:
             self._hold_inputs(keep)
+
+    def _real_inputs(self) -> dict[SSAValue, QuantType]:
+        """Inputs that are read as quantized reals of one type and as nothing else."""
+        kinds = {value: self._read_as(value) for value in self.source.block.args}
+        return {value: next(iter(found)) for value, found in kinds.items() if len(found) == 1}
 
     def _hold_inputs(self, keep: Collection[str]) -> None:
         """Inputs that are integers of one type, perhaps moved first, stand for reals from the start."""
@@ -190,8 +204,12 @@ class _Collapse:
             if isinstance(op, _MOVERS) and self._move(op):
                 continue
             self._copy(cast(TopOp, op))
-        self.graph.set_outputs([(port.name, self.value(port.value)) for port in self.source.outputs])
+        self.graph.set_outputs([(port.name, self._output(port.value)) for port in self.source.outputs])
         return self.out
+
+    def _output(self, old: SSAValue) -> SSAValue:
+        """What the network gives: reals, where no integers are to be kept and those of an output are quantized ones."""
+        return self.held[old][0] if self.keep is None and old in self.held else self.value(old)
 
     def value(self, old: SSAValue) -> SSAValue:
         """The new value; constants are copied, and integers made, where they are needed."""
@@ -218,7 +236,7 @@ class _Collapse:
         if kind is None or dtype_of(op.x.type).name != "f32":
             return False
         if self.keep is None:
-            self.held[op.y] = self.value(op.x), kind
+            self.held[op.y] = self._rectified(op, self.value(op.x), kind), kind
             return True
         if kind.dtype.name not in self.keep:
             return False
@@ -230,6 +248,12 @@ class _Collapse:
             real = self._stay(real, kind, op)
         self.held[op.y] = real, kind
         return True
+
+    def _rectified(self, op: top.Quantize, real: SSAValue, kind: QuantType) -> SSAValue:
+        """The reals behind a quantize op, with the relu that its saturation stands for."""
+        if kind.zero_point != kind.dtype.limits[0] or not isinstance(op.x.owner, _LAYERS) or op.x.owner.relu:
+            return real
+        return self._add(top.Relu.make(real, name=f"{value_name(op.x)}/relu", layer=layer_name(op.x.owner)))
 
     def _all_uses_are(self, value: SSAValue, kind: QuantType) -> bool:
         users = (use.operation for use in value.uses)
