@@ -290,6 +290,13 @@ class PluginError(NpucError):
     code, title = "E602", "a plugin is broken"
 
 
+class PluginFaultError(NpucError):
+    """The code of a plugin raised an exception, or gave something that cannot be used, when npuc called it. The message has the
+    plugin, the file and the line; the fault is there, not in npuc."""
+
+    code, title = "E603", "a plugin failed"
+
+
 # E7xx: targets
 
 

@@ -235,10 +235,17 @@ def network_to_quantize(
             fix="Give the float network that it was made of, or the original model",
         )
     if own:
-        graph = with_postprocess(graph, options)
+        graph = with_postprocess(_claimed(graph), options)
     if force_float:
         graph = _run(graph, f"drop-quantization,{CANONICAL}")
     return expanded(graph)
+
+
+def _claimed(graph: Graph) -> Graph:
+    """A network of a file with the custom ops that plugins claim; whoever imported it may not have had the plugin."""
+    from npuc.ir.claims import is_claimed
+
+    return _run(graph, CANONICAL) if any(map(is_claimed, graph.ops)) else graph
 
 
 def expanded(graph: Graph) -> Graph:

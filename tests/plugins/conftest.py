@@ -25,7 +25,7 @@ from npuc.frontend.onnx import subgraphs
 from npuc.frontend.tensorflow import registry as tensorflow_registry
 from npuc.frontend.tflite import registry as tflite_registry
 from npuc.frontend.torch import registry as torch_registry
-from npuc.ir import verification
+from npuc.ir import claims, verification
 from npuc.ir.definition import TOP_OPS
 from npuc.ir.npu import NPU_OPS
 from npuc.partition import accelerators, host, kinds
@@ -34,7 +34,6 @@ from npuc.quant.ladder import STEPS
 from npuc.quant.lowering import registry as lowering_registry
 from npuc.schedule import rules
 from npuc.target import vocabulary
-from npuc.transform import claim_custom_ops
 
 
 @cache
@@ -55,7 +54,7 @@ def _registries() -> list[Any]:
     _load_all()
     return [
         loading._LOADED, TOP_OPS, NPU_OPS, export_registry._RULES, onnx_registry._RULES, tflite_registry._RULES,
-        subgraphs.RULES, claim_custom_ops.CLAIMS, verification.VERIFIERS, formats.FORMATS, sniff.RECOGNIZERS,
+        subgraphs.RULES, claims.CLAIMS, verification.VERIFIERS, formats.FORMATS, sniff.RECOGNIZERS,
         custom._KERNELS, custom._FAMILIES, handlers._HANDLERS, rules.RULES, host._RULES, lowering_registry._RULES,
         kinds._KINDS, vocabulary._OP_KINDS, accelerators.ACCELERATORS, STEPS, kernels.KERNELS, DATASETS._things,
         DATASETS._modules, METRICS._things, METRICS._modules, torch_registry._RULES,

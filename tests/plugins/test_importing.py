@@ -15,7 +15,7 @@ from npuc import flow, lang
 from npuc.cli.app import run_command
 from npuc.codegen.outputs import check_shape
 from npuc.engine import FloatEngine
-from npuc.errors import CompileError, InvalidModelError, PassError, PluginError, UnknownTensorError
+from npuc.errors import CompileError, InvalidModelError, PluginError, PluginFaultError, UnknownTensorError
 from npuc.frontend import formats
 from npuc.frontend.formats import add_format
 from npuc.frontend.onnx import import_onnx
@@ -151,7 +151,7 @@ def test_a_claim_may_decline_and_must_fit() -> None:
 
     assert kinds(made("relu")) == ["top.relu"]
     assert kinds(made("nothing")) == ["top.onnx"]
-    with pytest.raises(PassError, match=r"the op of the plugin that claims it tensor<8xf32>"):
+    with pytest.raises(PluginFaultError, match=r"the op of the plugin that claims it tensor<8xf32>"):
         made("wrong")
 
 
@@ -300,7 +300,7 @@ def test_what_a_format_fails_with_is_a_fault_of_its_plugin(
     from npuc.frontend.sniff import RECOGNIZERS
 
     tiny.write_text("tinynet 1\ninput x 1 8\nscale half\n")
-    with pytest.raises(PluginError, match="the importer of a tiny network failed: ValueError"):
+    with pytest.raises(PluginFaultError, match=r"line 48 of tiny_format\.py, in layers: ValueError"):
         flow.import_model(tiny)
     monkeypatch.setitem(RECOGNIZERS, "tinynet", ("looks tiny", lambda path, head: head.no_such_thing))
     with pytest.raises(PluginError, match="what recognises the format 'tinynet' failed: AttributeError"):

@@ -15,6 +15,7 @@ from typing import Any
 
 from npuc.errors import PreprocessError, UsageError
 from npuc.files import existing_file
+from npuc.plugin_code import place_of
 
 
 def load_function(text: str) -> Callable[[Path], Any]:
@@ -46,7 +47,8 @@ def wrapped(function: Callable[[str], Any], label: str) -> Callable[[Path], Any]
             return function(str(path))
         except Exception as error:
             raise PreprocessError(
-                f"the preprocessing function '{label}' failed: {type(error).__name__}: {error}",
+                f"the preprocessing function '{label}' failed: {type(error).__name__}: {error}"
+                f"{place_of(error, (function.__module__,))}",
                 where=str(path),
             ) from error
 

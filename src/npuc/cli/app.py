@@ -45,6 +45,7 @@ from npuc.cli import (
 from npuc.cli.once import each_once
 from npuc.cli.plugin import with_plugins
 from npuc.errors import FileMissingError, InternalError, NpucError, OutputError, UsageError
+from npuc.plugin_code import fault_of
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -133,6 +134,9 @@ def run_command(arguments: list[str] | None = None) -> int:
         _discard(sys.stdout)
         return 0
     except SystemExit as leave:
+        fault = fault_of(leave)
+        if fault is not None:
+            return _report(fault, leave)
         if isinstance(leave.__context__, BrokenPipeError):
             # What typer makes of a closed pipe.
             return 0
@@ -141,12 +145,15 @@ def run_command(arguments: list[str] | None = None) -> int:
         console.complain("interrupted")
         return INTERRUPTED
     except NpucError as error:
-        return _report(error)
+        return _report(fault_of(error) or error, error)
     except MemoryError as error:
         return _report(
             InternalError("the machine ran out of memory", fix="Use a smaller input or batch"), error
         )
     except OSError as error:
+        fault = fault_of(error)
+        if fault is not None:
+            return _report(fault, error)
         if error.filename is not None:
             # A name that is too long, a folder that may not be entered: the system knows more of those than npuc asks for.
             where = console.shorten(str(error.filename), 100)
@@ -162,7 +169,8 @@ def run_command(arguments: list[str] | None = None) -> int:
         if _was_interrupted(error):
             console.complain("interrupted")
             return INTERRUPTED
-        return _bug(error)
+        fault = fault_of(error)
+        return _report(fault, error) if fault is not None else _bug(error)
 
 
 def _was_interrupted(error: BaseException | None) -> bool:

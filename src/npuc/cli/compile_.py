@@ -310,7 +310,7 @@ def _subgraphs(done: Compilation) -> list[dict[str, Any]]:
     for subgraph, part in zip(done.model.subgraphs, done.partition.parts, strict=True):
         names = [result_names(op)[0] for op in part.ops]
         one: dict[str, Any] = {"name": subgraph.name, "device": part.device, "layers": names}
-        if part.device == "cpu":
+        if part.device not in ("npu", "convert"):
             one["reasons"] = {
                 name: done.partition.reasons[name] for name in names if name in done.partition.reasons
             }
@@ -409,7 +409,8 @@ def _print_subgraph(printer: Printer, one: dict[str, Any]) -> None:
         plural = "s" * (count != 1)
         printer.say(f"  {one['name']:8} host: {count} conversion{plural} between reals and integers")
         return
-    printer.say(f"  {one['name']:8} CPU: {layers}")
+    device = "CPU" if one["device"] == "cpu" else f"the accelerator '{one['device']}'"
+    printer.say(f"  {one['name']:8} {device}: {layers}")
     by_reason = Counter(one["reasons"].values())
     for reason, number in by_reason.most_common(_SHOWN):
         names = [name for name, because in one["reasons"].items() if because == reason]

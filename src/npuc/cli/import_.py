@@ -168,9 +168,17 @@ def command(
         observe=_dumper(dump_ir) if dump_ir else None,
     )
     seconds = time.perf_counter() - start
-    files = save_graph(graph, target)
+    report, checked = None, 0.0
+    if check:
+        start = time.perf_counter()
+        report = check_model(
+            model, graph, chosen, check_input or [], tolerance=bar, leave_out=options.names(leave_out)
+        )
+        checked = time.perf_counter() - start
+    # A network that is not what it was made of is not written: a file is one that can be used.
+    files = save_graph(graph, target) if report is None or report.impossible or report.passed else []
     summary = summarize(graph)
-    printer.say(f"{model} -> {target} ({seconds:.2f} s)")
+    printer.say(f"{model} -> {target if files else 'no file'} ({seconds:.2f} s)")
     print_summary(printer, summary)
     for note in graph.notes:
         printer.note(note)
@@ -181,12 +189,8 @@ def command(
         "summary": summary.as_json(layers=False),
         "check": None,
     }
-    if check:
-        start = time.perf_counter()
-        report = check_model(
-            model, graph, chosen, check_input or [], tolerance=bar, leave_out=options.names(leave_out)
-        )
-        _print_check(printer, report, time.perf_counter() - start, bool(check_input))
+    if report is not None:
+        _print_check(printer, report, checked, bool(check_input))
         result["check"] = {
             "passed": None if report.impossible else report.passed,
             "reason": report.impossible or None,

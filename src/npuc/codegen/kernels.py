@@ -21,6 +21,7 @@ from npuc.codegen.isa import BY_NAME, KERNEL_NAME, KERNEL_PARAMETERS
 from npuc.codegen.program import CompiledModel, NpuSubgraph
 from npuc.errors import EngineError, PluginError
 from npuc.native import library
+from npuc.plugin_code import fault_of
 
 Array = np.ndarray[Any, Any]
 
@@ -111,14 +112,16 @@ def run(
             KernelCall(_raw(x), _raw(y), filled, None if b is None else _raw(b), constants)
         )
     except Exception as error:
-        raise EngineError(f"the kernel '{name}' failed: {type(error).__name__}: {error}") from error
+        raise fault_of(error) or EngineError(
+            f"the kernel '{name}' failed: {type(error).__name__}: {error}"
+        ) from error
 
 
-def failure() -> str:
-    """What a kernel in Python raised last in this thread, in words, once."""
-    words: str = getattr(_FAILED, "words", "")
-    _FAILED.words = ""
-    return words
+def failure() -> Exception | None:
+    """What a kernel in Python raised last in this thread, once."""
+    error: Exception | None = getattr(_FAILED, "error", None)
+    _FAILED.error = None
+    return error
 
 
 def names_in(model: CompiledModel) -> list[str]:
@@ -154,7 +157,7 @@ def _called(kernel: Kernel, raw: _RawCall) -> int:
         )
         kernel.function(call)
     except Exception as error:
-        _FAILED.words = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        _FAILED.error = error
         return 1
     return 0
 

@@ -21,6 +21,7 @@ from onnx import ModelProto, NodeProto, helper
 
 from npuc.errors import EngineError
 from npuc.ir.dtypes import dtype_of
+from npuc.plugin_code import fault_of
 from npuc.registries import fill
 
 Array = np.ndarray[Any, Any]
@@ -123,7 +124,7 @@ class StretchedSession:
             results = kernel(given, attributes)
         except Exception as error:
             words = next(iter(str(error).splitlines()), type(error).__name__)
-            raise EngineError(
+            raise fault_of(error) or EngineError(
                 f"the kernel of the op '{node.domain}:{node.op_type}' failed: {words}"
             ) from error
         if len(results) < len(node.output):

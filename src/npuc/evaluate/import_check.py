@@ -68,7 +68,7 @@ class CheckReport:
             f"{len(failures)} of {len(self.layers) + len(self.outputs)} tensors differ from the original by more than "
             f"cosine {self.tolerance.cosine:g}, euclid {self.tolerance.euclid:g}; the first is '{first.name}' ({what})",
             fix="Check with real data (--check-input FILE), leave layers out (--except NAME,...) or lower --tolerance; "
-            "if the difference is not in the data, please report it",
+            "--no-check writes the network as it is; if the difference is not in the data, please report it",
         )
 
 

@@ -38,6 +38,7 @@ from npuc.evaluate.measuring import parse_metric
 from npuc.evaluate.registry import Origin, load_origins
 from npuc.evaluate.sample import Entry, Loaded, Observation
 from npuc.evaluate.subject import Feeding, ModelFile, Subject, open_subject, run_samples, settle_preprocessing
+from npuc.plugin_code import fault_of
 from npuc.runtime.postprocess import Detections
 
 Array = np.ndarray[Any, Any]
@@ -218,7 +219,13 @@ def run_chunk(plan: Plan, entries: Sequence[Entry]) -> list[str]:
             _open.clear()
             _open[plan.key] = Work(plan)
         work = _open[plan.key]
-    return work.run(entries)
+    try:
+        return work.run(entries)
+    except Exception as error:
+        fault = fault_of(error)  # a traceback does not survive the way to the other process
+        if fault is None:
+            raise
+        raise fault from error
 
 
 def absolute(entries: Sequence[Entry]) -> list[Entry]:

@@ -19,6 +19,7 @@ from typing import Any
 from npuc.errors import InternalError, NpucError
 from npuc.evaluate.plan import Plan, Work
 from npuc.evaluate.sample import Entry
+from npuc.plugin_code import fault_of
 
 _DEATHS = 3
 Chunk = tuple[int, list[Entry]]
@@ -140,6 +141,8 @@ def _work(connection: Connection) -> None:
 
 
 def _as_error(error: Exception) -> NpucError:
-    if isinstance(error, NpucError):
-        return error
+    # A traceback does not survive the way to the other process.
+    fault = fault_of(error)
+    if fault is not None or isinstance(error, NpucError):
+        return fault or error  # type: ignore[return-value]
     return InternalError(f"a worker failed: {type(error).__name__}: {error}")

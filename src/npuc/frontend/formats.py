@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from npuc.errors import FileFormatError, InvalidModelError, NpucError, PluginError, UsageError
 from npuc.files import existing_model
 from npuc.frontend.sniff import RECOGNIZERS, Recognizer, describe_content
+from npuc.plugin_code import fault_of
 from npuc.registries import add_once, taken
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def import_foreign(path: Path | str, options: ImportOptions) -> Graph:
     except Exception as error:
         if isinstance(error, NpucError) or not of_plugin:
             raise
-        raise PluginError(
+        raise fault_of(error) or PluginError(
             f"the importer of {form.words} failed: {type(error).__name__}: {error}", where=str(path)
         ) from error
     return graph

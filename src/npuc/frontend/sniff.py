@@ -9,6 +9,7 @@ from pathlib import Path
 
 from npuc.archives import AGAIN_FIX, open_zip
 from npuc.errors import FileFormatError, PluginError
+from npuc.plugin_code import fault_of
 
 _HEAD = 64 << 10
 _MAX_MEMBERS = 1 << 14
@@ -73,7 +74,7 @@ def describe_content(path: Path) -> Content:
             try:
                 found = recognises(path, begins)
             except Exception as error:
-                raise PluginError(
+                raise fault_of(error) or PluginError(
                     f"what recognises the format '{kind}' failed: {type(error).__name__}: {error}",
                     where=str(path),
                 ) from error

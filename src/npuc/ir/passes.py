@@ -28,6 +28,7 @@ from xdsl.utils.exceptions import ArgSpecParseError
 
 from npuc.errors import NpucError, PassError, PipelineError, VerificationError
 from npuc.ir.graph import Graph
+from npuc.plugin_code import fault_of
 from npuc.registries import add_once, fill
 
 PASSES: dict[str, type[Pass]] = {}
@@ -130,7 +131,9 @@ def run_passes(
         except NpucError:
             raise
         except Exception as error:
-            raise PassError(f"pass '{step.name}' failed: {type(error).__name__}: {error}") from error
+            raise fault_of(error) or PassError(
+                f"pass '{step.name}' failed: {type(error).__name__}: {error}"
+            ) from error
         if observe is not None:
             observe(PassEvent(step.name, graph, time.perf_counter() - start, True))
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from npuc.errors import NpucError, VerificationError
+from npuc.plugin_code import fault_of
 from npuc.registries import add_once
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def ask_verifiers(graph: Graph) -> None:
         except NpucError:
             raise
         except Exception as error:
-            raise VerificationError(
+            raise fault_of(error) or VerificationError(
                 f"the verifier rule '{name}' failed: {type(error).__name__}: {error}"
             ) from error
         if found is not None:

@@ -21,6 +21,7 @@ from npuc.engine.custom import Kernel, register_family
 from npuc.errors import CompileError, NpucError, PluginError
 from npuc.ir import Graph, dtype_of, layer_name, shape_of
 from npuc.ir.definition import TensorOp
+from npuc.plugin_code import fault_of
 from npuc.registries import add_once
 from npuc.target import Target
 
@@ -68,7 +69,7 @@ def claimant(op: TensorOp, graph: Graph, target: Target) -> str | None:
             if accelerator.claims(op, graph, target):
                 return name
         except Exception as error:
-            raise CompileError(
+            raise fault_of(error) or CompileError(
                 f"the accelerator '{name}' cannot say whether it takes it: {type(error).__name__}: {error}",
                 where=f"layer '{layer_name(op)}'",
             ) from error
@@ -82,7 +83,7 @@ def accelerated(name: str, small: Graph) -> bytes:
     except NpucError:
         raise
     except Exception as error:
-        raise CompileError(
+        raise fault_of(error) or CompileError(
             f"the accelerator '{name}' cannot compile its subgraph: {type(error).__name__}: {error}",
             where=f"output '{small.outputs[0].name}'",
         ) from error

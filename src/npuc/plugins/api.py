@@ -20,6 +20,7 @@ from npuc.frontend.onnx import registry as onnx_registry
 from npuc.frontend.onnx.subgraphs import onnx_pattern, onnx_subgraph
 from npuc.frontend.tflite import registry as tflite_registry
 from npuc.ir import Graph, Value, dtype_of, npu, shape_of, tensor_type, top
+from npuc.ir.claims import claims
 from npuc.ir.definition import (
     TopOp,
     boolean,
@@ -49,7 +50,6 @@ from npuc.quant.lowering import registry as lowering_registry
 from npuc.quant.lowering.registry import NoIntegerForm
 from npuc.schedule.rules.custom import custom_layer
 from npuc.target.vocabulary import add_op_kind
-from npuc.transform.claim_custom_ops import claims
 
 Array = np.ndarray[Any, Any]
 

@@ -19,6 +19,7 @@ from threading import RLock
 from typing import Any
 
 from npuc.errors import NpucError, PluginError
+from npuc.plugin_code import MODULES
 
 GROUP = "npuc.plugins"
 """The entry points of installed packages that are plugins: `name = "package.module"` or `"package.module:function"`."""
@@ -92,6 +93,7 @@ def _once(key: str, plugin: Plugin, how: Callable[[Plugin], None]) -> None:
 def _imported(plugin: Plugin) -> None:
     """A module; `module:function` is called."""
     name, _, attribute = plugin.source.partition(":")
+    MODULES[name] = plugin.name
     try:
         found: Any = importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -119,6 +121,7 @@ def _from_file(plugin: Plugin) -> None:
         raise PluginError(f"'{path}' is not a Python file", fix="Plugins are files whose name ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    MODULES[name] = plugin.name
     try:
         spec.loader.exec_module(module)
     except BaseException:

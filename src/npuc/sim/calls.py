@@ -14,6 +14,7 @@ from npuc.codegen.isa import BY_OPCODE, DTYPES, RECORD
 from npuc.engine.kernels.calls import status_words
 from npuc.errors import SimulationError
 from npuc.native import library
+from npuc.plugin_code import fault_of
 
 Array = np.ndarray[Any, Any]
 
@@ -212,16 +213,18 @@ def check(status: int, error: RawError, streams: Sequence[Array], layers: Sequen
         return
     words = error.message.decode("ascii", "replace") or status_words(status)
     raised = kernels.failure()
-    words += f": {raised}" if raised else ""
+    words += f": {type(raised).__name__}: {' '.join(str(raised).split())}" if raised is not None else ""
     if error.instruction < 0:
-        raise SimulationError(words, where=where)
-    raise SimulationError(
+        raise SimulationError(words, where=where) from raised
+    problem = SimulationError(
         f"{describe(error.core, error.instruction, error.opcode)}: {words}",
         where=f"{where}, {layer_of(streams, error.core, error.instruction, layers)}",
         fix="Load the plugin that it was compiled with: --plugin FILE.py"
         if "is not registered" in words
         else None,
     )
+    problem.__cause__ = raised
+    raise (fault_of(problem) if raised is not None else None) or problem
 
 
 def describe(core: int, instruction: int, opcode: int) -> str:

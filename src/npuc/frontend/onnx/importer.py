@@ -40,6 +40,7 @@ from npuc.frontend.options import ImportOptions
 from npuc.frontend.ports import check_inputs, input_constant, possible_shape
 from npuc.frontend.support import MAX_ELEMENTS, check_names, erase_dead, guarded
 from npuc.ir import Graph, Weight, dtype_of, is_static, shape_of, tensor_type
+from npuc.ir.claims import claim
 from npuc.ir.definition import ShapeError
 
 OLDEST_OPSET, NEWEST_OPSET = 1, onnx.defs.onnx_opset_version()
@@ -70,7 +71,8 @@ class _Importer:
         constants: dict[str, Meaning] = {}
         nodes = sorted_nodes(proto)
         wanted = [info.name for info in proto.output] + [*self.options.outputs, *self.options.inputs]
-        nodes = join_subgraphs(nodes, wanted, self.opsets)
+        notes: list[str] = []
+        nodes = join_subgraphs(nodes, wanted, self.opsets, notes)
         for tensor in proto.initializer:
             constants[tensor.name] = self.source.weight(tensor)
         for sparse in proto.sparse_initializer:
@@ -106,6 +108,7 @@ class _Importer:
             if name not in inputs:
                 raise UnknownTensorError(f"there is no input '{name}' to preprocess")
         graph = Graph.empty(types, preprocess=preprocess)
+        graph.notes += notes
         scope = Scope(graph, self.source, self.opsets)
         scope.meanings.update(constants)
         for port in graph.inputs:
@@ -230,7 +233,12 @@ class _Importer:
             scope.rewind(mark)
             if self._expanded(node, scope):
                 return None
-            for name, value in emit_onnx(scope, node, str(error), self.declared).items():
+            kept = emit_onnx(scope, node, str(error), self.declared)
+            op: Any = next(iter(kept.values())).owner if kept else None
+            made = claim(op, scope.graph)
+            places = {value: index for index, value in enumerate(op.results)} if made is not None else {}
+            for name, value in kept.items():
+                value = made.results[places[value]] if made is not None else value
                 _check_size(node, value)
                 scope.define(name, value)
             return None

@@ -111,9 +111,13 @@ def _domain(domain: str) -> str:
     return domain
 
 
-def join_subgraphs(nodes: list[NodeProto], outputs: Sequence[str], opsets: dict[str, int]) -> list[NodeProto]:
-    """The nodes of a graph in order, with the subgraphs that rules find as one node each; new domains are added to `opsets`."""
+def join_subgraphs(
+    nodes: list[NodeProto], outputs: Sequence[str], opsets: dict[str, int], notes: list[str] | None = None
+) -> list[NodeProto]:
+    """The nodes of a graph in order, with the subgraphs that rules find as one node each; new domains are added to `opsets`, and
+    to `notes` a sentence for each rule that changes nothing."""
     for rule in RULES:
+        joined = 0
         found = _named(rule, nodes) if rule.name else _matches(rule, nodes, outputs)
         for group, inputs in found:
             attributes = rule.attributes(group)
@@ -121,7 +125,22 @@ def join_subgraphs(nodes: list[NodeProto], outputs: Sequence[str], opsets: dict[
                 continue
             nodes = _joined(rule, nodes, group, inputs, attributes, outputs)
             opsets.setdefault(rule.domain, 1)
+            joined += 1
+        if not joined and notes is not None:
+            notes.append(_unused(rule, len(found)))
     return nodes
+
+
+def _unused(rule: SubgraphRule, found: int) -> str:
+    """Why a rule changes nothing: it is easily a name or a pattern that is not quite that of the model."""
+    what = (
+        f"by the name '{rule.name}'" if rule.name else f"by the pattern that ends in {rule.lines[-1].op_type}"
+    )
+    if found:
+        why = f"its attributes leave {'the one match' if found == 1 else f'all {found} matches'} alone"
+    else:
+        why = "no node has a name below it" if rule.name else "nothing in this model computes it"
+    return f"the subgraph rule for {rule.domain}:{rule.op_type} {what} takes nothing: {why}"
 
 
 Group = tuple[list[NodeProto], list[str] | None]

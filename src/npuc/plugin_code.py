@@ -1,0 +1,96 @@
+"""Whose fault an exception is: what a plugin's code raises is the plugin's, with its file and line.
+
+npuc calls the code of plugins in every stage: import rules, inference of types, float and integer kernels, claims, passes, data
+sets, metrics, steps of the ladder. An exception that comes out of it is found by its traceback, however many layers of npuc have
+turned it into an error of their own since. What npuc's own classes say on purpose (`NoIntegerForm`, an error of the catalogue) is
+no fault.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from types import TracebackType
+
+from npuc.errors import NpucError, PluginError, PluginFaultError
+
+MODULES: dict[str, str] = {}
+"""The modules that are code of plugins, with all below them, and the plugin's name as the user gave it."""
+
+
+def is_plugin(module: str) -> str | None:
+    """The plugin that a module belongs to, or None.
+
+    >>> MODULES["acme_npuc"] = "acme"
+    >>> is_plugin("acme_npuc.rules"), is_plugin("acme")
+    ('acme', None)
+    >>> del MODULES["acme_npuc"]
+    """
+    while module:
+        if module in MODULES:
+            return MODULES[module]
+        module = module.rpartition(".")[0]
+    return None
+
+
+def fault_of(error: BaseException) -> PluginFaultError | None:
+    """The error to report in place of one that comes from a plugin's code; None if it does not."""
+    for one in _chain(error):
+        if isinstance(one, PluginFaultError):
+            return one
+        if isinstance(one, PluginError):
+            return None  # it names the plugin already
+        if type(one).__module__.partition(".")[0] in ("npuc", "xdsl"):
+            continue
+        place = _last_plugin_frame(one.__traceback__)
+        if place is not None:
+            plugin, line = place
+            return _fault(one, plugin, line, error)
+    return None
+
+
+def place_of(error: BaseException, modules: tuple[str, ...]) -> str:
+    """The last line of some modules on the way to an error: ` (line 3 of prepare.py)`; empty if there is none."""
+    found = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if frame.f_globals.get("__name__") in modules:
+            found = f" (line {line} of {_file_name(frame.f_code.co_filename)})"
+    return found
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception and those that it was made of."""
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        yield one
+        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+
+
+def _last_plugin_frame(trace: TracebackType | None) -> tuple[str, str] | None:
+    found = None
+    for frame, line in traceback.walk_tb(trace):
+        plugin = is_plugin(str(frame.f_globals.get("__name__") or ""))
+        if plugin is not None:
+            name = frame.f_code.co_name
+            where = f", in {name}" if name.isidentifier() else ""
+            found = plugin, f"line {line} of {_file_name(frame.f_code.co_filename)}{where}"
+    return found
+
+
+def _file_name(path: str) -> str:
+    return path.replace("\\", "/").rpartition("/")[2]
+
+
+def _fault(one: BaseException, plugin: str, line: str, error: BaseException) -> PluginFaultError:
+    text = " ".join(str(one).split())
+    words = f"{type(one).__name__}: {text}" if text else type(one).__name__
+    called = f"; it was called for {error.where}" if isinstance(error, NpucError) and error.where else ""
+    fault = PluginFaultError(
+        f"its code failed at {line}: {words}{called}",
+        where=f"plugin '{plugin}'",
+        fix="Mend it, or leave it out (NPUC_TRACEBACK=1 shows the whole way there)",
+    )
+    fault.__cause__ = one
+    return fault
