@@ -488,7 +488,8 @@ def compile_network(
     from npuc.codegen.compile_model import compile_program
     from npuc.quant.report import is_integer
 
-    if not is_integer(graph):
+    # A network all of whose layers stayed float as asked was quantized, too: it runs on the CPU.
+    if not is_integer(graph) and not graph.float_reasons:
         raise UsageError(
             "the network is not integer yet", fix="Quantize it first (npuc.flow.quantize_on_data)"
         )

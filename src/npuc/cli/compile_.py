@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -261,6 +261,7 @@ def _integer_network(
     from npuc.codegen.foresight import check_options
     from npuc.flow import load_model, network_to_quantize, save_graph
     from npuc.frontend.sniff import describe_content
+    from npuc.partition import float_on_cpu
     from npuc.quant.report import is_integer
 
     shapes = options.imported_as(model, input_shape, weights, postprocess)
@@ -277,6 +278,7 @@ def _integer_network(
     check_options(graph, target, wanted)
     if folder is not None:
         save_graph(graph, folder / "1-canonical.mlir")
+    asked = replace(asked, floats=float_on_cpu(graph, wanted.devices))
     done = quant.quantized(printer, model, graph, asked, target)
     if folder is not None:
         save_graph(done.quantized.graph, folder / "2-quantized.mlir")

@@ -6,6 +6,7 @@ about accuracy, and compiled as 'npuc compile' does it. An integer network (`npu
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,6 +42,7 @@ def command(
     """Run the command."""
     from npuc.codegen.compile_model import CompileOptions
     from npuc.files import existing_model, write_atomically
+    from npuc.partition import float_on_cpu
     from npuc.partition.inspection import inspect_graph, load_for_inspection
     from npuc.partition.overrides import parse_devices
     from npuc.partition.picture import svg_of
@@ -58,6 +60,8 @@ def command(
     asked = quant.Asked(scheme=scheme, config=config, keep_float=keep_float, first_last=first_last)
     if is_integer(graph):
         quant.refuse_unused(model, asked, force_float, add_postprocess)
+    else:
+        asked = replace(asked, floats=float_on_cpu(graph, wanted.devices))
     settings = None if is_integer(graph) else asked.wanted(graph)
     found, shown = inspect_graph(graph, machine, wanted, settings)
     _print(printer, found)

@@ -93,6 +93,8 @@ class Asked:
     threads: int | None = None
     calib: Sequence[str] | None = None
     climbing: Climbing = field(default_factory=Climbing)
+    floats: tuple[str, ...] = ()
+    """Layers that stay float because of where they run."""
 
     def check(self) -> None:
         """Options that contradict each other are an error, before any work."""
@@ -148,7 +150,7 @@ class Asked:
             wanted = wanted.model_copy(update={"scheme": self.scheme})
         if self.first_last is not None:
             wanted = wanted.with_layers(first_and_last(graph), self.first_last)
-        return wanted.with_layers(options.names(self.keep_float), "float")
+        return wanted.with_layers((*options.names(self.keep_float), *self.floats), "float")
 
 
 def refuse_unused(model: Path, asked: Asked, force_float: bool, postprocess: str | None) -> None:

@@ -19,9 +19,10 @@ from npuc.codegen.program import Tensor as FileTensor
 from npuc.codegen.scheduled import Scheduled
 from npuc.codegen.trim import Play, repeated
 from npuc.errors import CompileError, ScheduleError
-from npuc.ir import Graph, Value, npu, value_name
+from npuc.ir import Graph, Value, npu, top, value_name
 from npuc.partition import ISLAND_THRESHOLD, Part, Partition, partition
 from npuc.partition.host import reason_against_host
+from npuc.partition.overrides import placed
 from npuc.schedule.bounds import bounds
 from npuc.schedule.cache import Cache, key_of
 from npuc.schedule.candidates import Candidates
@@ -143,12 +144,15 @@ def compile_program(
                 ) from error
             reason += f" {target.name} has {whole:,}"
             against = reason_against_host(error.layer.source, graph)
-            if layer in asked or against is not None:
+            if against is not None or _on_npu(graph, options.devices, layer):
                 also = f"; on the CPU, {against}" if against is not None else ""
                 raise CompileError(
                     f"{reason}{also}",
                     where=f"layer '{layer}'",
-                    fix="Choose a target with more local memory, or keep this layer float when quantizing",
+                    fix=f"Leave out what puts it on the NPU (--device '{layer}=npu')"
+                    if against is None
+                    else "Choose a target with more local memory, or keep the layer float when the network is quantized: "
+                    f"npuc quantize --keep-float '{layer}'",
                 ) from error
             asked[layer], too_large[layer] = "cpu", reason
         except _UnknownName as unknown:
@@ -159,6 +163,14 @@ def compile_program(
                 raise unknown.error from None
             too_large.update(found)
             asked.update(dict.fromkeys(found, "cpu"))
+
+
+def _on_npu(graph: Graph, devices: Mapping[str, str], layer: str) -> bool:
+    """Whether a user puts a layer on the NPU."""
+    ops: list[Any] = [op for op in graph.ops if not isinstance(op, top.WeightOp) and op.results]
+    return any(
+        where == "npu" and value_name(op.results[0]) == layer for op, where in placed(ops, devices).items()
+    )
 
 
 class _UnknownName(Exception):

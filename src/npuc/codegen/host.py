@@ -7,7 +7,8 @@ from typing import Any
 
 from npuc.errors import CompileError
 from npuc.export.onnx import to_onnx
-from npuc.ir import Graph, Value, layer_name, result_names, top
+from npuc.ir import Graph, Value, dtype_of, layer_name, result_names, top
+from npuc.ir.dtypes import element_of, is_narrow_float
 from npuc.partition import Part
 from npuc.partition.accelerators import ACCELERATORS, accelerated
 from npuc.partition.host import host_rule, reason_against_host
@@ -33,6 +34,14 @@ def host_program(
         if reason is not None:
             first = (reasons or {}).get(result_names(op)[0], "")
             npu = f"on the NPU, {first.rstrip('.')}; " if first else ""
+            if any(is_narrow_float(element_of(value)) for value in (*op.operands, *op.results)):
+                kind = next(v for v in (*op.results, *op.operands) if is_narrow_float(element_of(v)))
+                raise CompileError(
+                    f"it computes with {dtype_of(kind.type).name}, for which the NPU has no instructions and the CPU no "
+                    "exact form",
+                    where=f"layer '{layer_name(op)}'",
+                    fix="Leave --scheme out: the network then gets the integers that the target has",
+                )
             raise CompileError(
                 f"neither the NPU nor the CPU can run it exactly: {npu}on the CPU, {reason}",
                 where=f"layer '{layer_name(op)}'",

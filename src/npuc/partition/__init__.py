@@ -1,6 +1,6 @@
 """Which op goes where, with the reason in words."""
 
-from npuc.partition.fit import Fit, fit_of, limit_fit, to_keep_float
+from npuc.partition.fit import Fit, fit_of, float_on_cpu, limit_fit, to_keep_float
 from npuc.partition.partition import ISLAND_THRESHOLD, Part, Partition, partition
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "Part",
     "Partition",
     "fit_of",
+    "float_on_cpu",
     "limit_fit",
     "partition",
     "to_keep_float",

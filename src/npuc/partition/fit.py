@@ -17,6 +17,7 @@ from npuc.ir import Graph, dtype_of, is_static, npu, result_names, top
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import QuantType, is_narrow_float, quant_of
 from npuc.partition.kinds import describe
+from npuc.partition.overrides import placed
 from npuc.schedule.network import reason_against
 from npuc.target import OP_KINDS, LimitFailure, Target, support
 
@@ -137,6 +138,13 @@ def nowhere_as_integers(
     return limits if not limits else None
 
 
+def float_on_cpu(graph: Graph, devices: Mapping[str, str]) -> tuple[str, ...]:
+    """The layers of a float program that a user puts on the CPU, and that run there as floats only."""
+    ops: list[Any] = [op for op in graph.ops if not isinstance(op, top.WeightOp) and op.results]
+    asked = placed(ops, {name: where for name, where in devices.items() if where == "cpu"}, strict=False)
+    return tuple(result_names(op)[0] for op in asked if isinstance(op, _NO_HOST_FORM))
+
+
 def _plain(kind: str, parameters: dict[str, Any]) -> dict[str, Any]:
     """The parameters of a kind as far as another kind has them; axes stay where they are, steps and sizes are 1."""
     axes = {"source_n": 0, "source_c": 1, "source_h": 2, "source_w": 3}
@@ -160,7 +168,7 @@ def _real(op: TensorOp, graph: Graph, target: Target) -> Fit | None:
         return Fit(
             "no",
             reason=f"it computes with {kind}, for which there are no instructions",
-            lever="Quantize to integers: --scheme int8 or int16",
+            lever="Quantize to integers, those of the target: leave --scheme out",
         )
     if isinstance(op, npu.BlockRound):
         return Fit(

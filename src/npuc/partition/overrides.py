@@ -31,8 +31,11 @@ def parse_devices(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def placed(ops: Sequence[TensorOp], overrides: Mapping[str, str]) -> dict[Any, str]:
-    """The ops that overrides name, by the name of a result or a layer or by a pattern with * and ?, and their devices."""
+def placed(ops: Sequence[TensorOp], overrides: Mapping[str, str], strict: bool = True) -> dict[Any, str]:
+    """The ops that overrides name, by the name of a result or a layer or by a pattern with * and ?, and their devices.
+
+    A name that is there nowhere is an error if `strict`.
+    """
     names = {op: {*result_names(op), layer_name(op)} - {""} for op in ops}
     found: dict[Any, str] = {}
     for pattern, device in overrides.items():
@@ -40,7 +43,7 @@ def placed(ops: Sequence[TensorOp], overrides: Mapping[str, str]) -> dict[Any, s
         matches = [op for op in ops if pattern in names[op]]
         if not matches:
             matches = [op for op in ops if _matching(names[op], pattern)]
-        if not matches:
+        if not matches and strict:
             raise _unknown(pattern, device, set().union(*names.values()))
         found.update(dict.fromkeys(matches, device))
     return found

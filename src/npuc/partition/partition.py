@@ -87,7 +87,11 @@ def partition(
         if asked.get(op) == "cpu":
             against = reason_against_host(op, graph)
             if against is not None:
-                raise CompileError(f"it cannot run on the CPU as asked: {against}", where=_where(op))
+                raise CompileError(
+                    f"it cannot run on the CPU as asked: {against}",
+                    where=_where(op),
+                    fix=f"Keep it float when the network is quantized: npuc quantize --keep-float '{name}'",
+                )
             device[op], reasons[name] = "cpu", "as asked"
         elif not fit:
             reasons[name] = fit.reason
