@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -28,9 +29,16 @@ def write_atomically(path: Path | str) -> Iterator[IO[bytes]]:
     Traceback (most recent call last):
     npuc.errors.OutputError: ...
     """
-    path = Path(path)
+    asked, path = path, final_place(path)
     temporary: str | None = None
     try:
+        if _is_stream(path):
+            with tempfile.TemporaryFile() as whole:
+                yield whole
+                whole.seek(0)
+                with open(path, "wb") as stream:
+                    shutil.copyfileobj(whole, stream)
+            return
         descriptor = _unnamed(path.parent)
         named = descriptor is None
         if descriptor is None:
@@ -49,13 +57,34 @@ def write_atomically(path: Path | str) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise OutputError(
             f"cannot be written: {error.strerror or error}",
-            where=str(path),
+            where=str(asked),
             fix="Choose another path",
         ) from error
     finally:
         if temporary is not None:
             with suppress(OSError):
                 os.unlink(temporary)
+
+
+def final_place(path: Path | str) -> Path:
+    """Where a file goes that is written to a path: a symbolic link is followed, and stays."""
+    path = Path(path)
+    if not path.is_symlink() or _is_stream(path):
+        return path
+    place = Path(os.path.realpath(path))
+    if place.is_symlink():
+        raise OutputError(
+            "cannot be written: it is a link that leads to itself", where=str(path), fix="Choose another path"
+        )
+    return place
+
+
+def _is_stream(path: Path) -> bool:
+    """True for a device or a pipe, such as /dev/stdout: it is written to, and never replaced."""
+    with suppress(OSError):
+        mode = os.stat(path).st_mode
+        return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+    return False
 
 
 def _unnamed(folder: Path) -> int | None:
@@ -85,16 +114,49 @@ def _give_name(descriptor: int, path: Path) -> str:
 def writable(path: Path | str) -> Path:
     """The path, if a file can be written there; asked before long work, so that its result is not lost."""
     path = Path(path)
+    folder = final_place(path).parent
     reason, fix = "", "Choose another path"
     if path.is_dir():
         reason = "it is a folder"
-    elif not path.parent.is_dir():
-        reason, fix = f"there is no folder '{path.parent}'", "Make it first, or choose another path"
-    elif not os.access(path.parent, os.W_OK):
-        reason = f"the folder '{path.parent}' is read-only"
+    elif _is_stream(path):
+        reason = "" if os.access(path, os.W_OK) else "it takes no data from this user"
+    elif not folder.is_dir():
+        reason, fix = f"there is no folder '{folder}'", "Make it first, or choose another path"
+    elif not os.access(folder, os.W_OK):
+        reason = f"the folder '{folder}' is read-only"
     if reason:
         raise OutputError(f"cannot be written: {reason}", where=str(path), fix=fix)
     return path
+
+
+@contextmanager
+def new_folder(path: Path | str) -> Iterator[Path]:
+    """A folder to fill, which takes the place of `path` (new, or an empty folder) if the block ends without an error.
+
+    Otherwise nothing of it is left, nor of folders above it that were made for it.
+    """
+    asked, path = path, Path(os.path.realpath(path))
+    missing = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
+    filled: str | None = None
+    try:
+        make_folder(path.parent)
+        filled = tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(filled, 0o777 & ~umask)
+        yield Path(filled)
+        os.replace(filled, path)
+        filled, missing = None, []
+    except OSError as error:
+        raise OutputError(
+            f"cannot be written: {error.strerror or error}", where=str(asked), fix="Choose another folder"
+        ) from error
+    finally:
+        if filled is not None:
+            shutil.rmtree(filled, ignore_errors=True)
+        for folder in missing:
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def make_folder(path: Path | str) -> Path:

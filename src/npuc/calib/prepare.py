@@ -12,7 +12,7 @@ from pathlib import Path
 from npuc.calib.feeding import Feeder
 from npuc.calib.sources import Source
 from npuc.errors import OutputError
-from npuc.files import make_folder
+from npuc.files import new_folder
 from npuc.ir import Graph
 from npuc.tensors import file_names, write_npz
 
@@ -28,7 +28,7 @@ def save_prepared(
 ) -> tuple[int, int]:
     """Write every good sample of a source as an `.npz` file; returns how many were written and passed over.
 
-    The folder has to be empty or new: an old sample among new ones would not be noticed.
+    The folder has to be empty or new: an old sample among new ones would not be noticed. It appears when all are written.
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
@@ -39,9 +39,9 @@ def save_prepared(
             where=str(folder),
             fix="Choose a new folder with -o",
         )
-    make_folder(folder)
     feeder = Feeder(graph, source, strict, warn, step)
-    for index, (item, sample) in enumerate(feeder.samples()):
-        stem = next(iter(file_names([Path(item.label).stem]).values()))
-        write_npz(folder / f"{index:06d}_{stem[:60]}.npz", sample.inputs)
+    with new_folder(folder) as filled:
+        for index, (item, sample) in enumerate(feeder.samples()):
+            stem = next(iter(file_names([Path(item.label).stem]).values()))
+            write_npz(filled / f"{index:06d}_{stem[:60]}.npz", sample.inputs)
     return feeder.used, feeder.skipped

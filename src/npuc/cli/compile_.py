@@ -154,13 +154,14 @@ def command(
     if cores is not None and cores > machine.compute.cores:
         count = machine.compute.cores
         raise UsageError(f"{machine.name} has {count} core{'s' * (count != 1)}, and --cores asks for {cores}")
+    cache = Cache.default()
     wanted = CompileOptions(
         level,
         parse_devices(device or []),
         island_threshold,
         cores,
         ScheduleFile.load(schedule) if schedule else ScheduleFile(),
-        Cache.default(),
+        cache,
         _local_memory(local_memory, machine),
     )
     folder = make_folder(dump_ir) if dump_ir is not None else None
@@ -179,6 +180,10 @@ def command(
     began = time.perf_counter()
     done = compile_network(graph, machine, wanted, model.stem)
     compile_seconds = time.perf_counter() - began
+    for words in cache.problems if cache is not None else ():
+        printer.note(
+            f"{words}; schedules are searched anew every time (NPUC_CACHE names another folder, or is 'off')"
+        )
     text = describe(
         {
             part.name: (part.scheduled.settled, [layer.name for layer in part.network.layers])

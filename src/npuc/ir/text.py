@@ -23,7 +23,7 @@ from xdsl.utils.lexer import Input, Token
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind, StringLiteral
 
 from npuc.errors import NpucError, ParseError, VerificationError, WeightFileError
-from npuc.files import existing_file, write_atomically
+from npuc.files import existing_file, final_place, write_atomically
 from npuc.ir import top as _top  # noqa: F401  (registers the ops)
 from npuc.ir.definition import TOP_OPS
 from npuc.ir.dtypes import OpaqueType, QuantType, dtype_of
@@ -122,7 +122,7 @@ def _check_aliases(text: str, name: str) -> None:
 
 def save_graph(graph: Graph, path: Path | str) -> tuple[Path, Path]:
     """Write `path` and the weights beside it; returns both paths."""
-    path = Path(path)
+    asked, path = Path(path), final_place(path)
     weights = path.with_suffix(".safetensors")
     module = graph.module
     old = module.attributes.get(_WEIGHTS)
@@ -139,7 +139,7 @@ def save_graph(graph: Graph, path: Path | str) -> tuple[Path, Path]:
         # The text is on the disk before the weights get their name: a full disk leaves both files as they were.
         out.flush()
         save_safetensors(weights, graph.weights, graph.used_weights())
-    return path, weights
+    return asked, weights
 
 
 def load_graph(path: Path | str) -> Graph:
@@ -158,6 +158,8 @@ def load_graph(path: Path | str) -> Graph:
         if Path(name).name != name or name in ("", ".", ".."):
             raise WeightFileError(f"the weight file '{name}' must lie beside the text", where=str(path))
         file = path.parent / name
+        if not file.is_file() and path.is_symlink():
+            file = path.resolve().parent / name
         if not file.is_file():
             raise WeightFileError(
                 f"its weights '{name}' are missing",

@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -45,6 +45,8 @@ class Cache:
     """A folder of entries."""
 
     folder: Path
+    problems: list[str] = field(default_factory=list, compare=False)
+    """Why entries could not be read or written, the first reason only: results do not depend on the cache."""
 
     @staticmethod
     def default() -> Cache | None:
@@ -100,19 +102,34 @@ class Cache:
 
     def _read(self, path: Path) -> bytes:
         """The content of an entry without its checksum; OSError if that is wrong."""
-        if path.stat().st_size > _MAX_BYTES:
-            raise OSError("too large")
-        checksum, _, content = path.read_bytes().partition(b"\n")
+        try:
+            if path.stat().st_size > _MAX_BYTES:
+                raise OSError("too large")
+            checksum, _, content = path.read_bytes().partition(b"\n")
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            self._problem("read", error)
+            raise
         if sha256(content).hexdigest().encode() != checksum:
             raise OSError("damaged")
         return content
 
     def _write(self, path: Path, content: bytes) -> None:
-        """A folder that cannot be written is none of the user's worries."""
-        with suppress(OSError, OutputError):
+        """A folder that cannot be written costs time, not the result."""
+        try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with write_atomically(path) as out:
                 out.write(sha256(content).hexdigest().encode() + b"\n" + content)
+        except OutputError as error:
+            self._problem("written", error.__cause__ or error)
+        except OSError as error:
+            self._problem("written", error)
+
+    def _problem(self, what: str, error: BaseException) -> None:
+        if not self.problems:
+            words = getattr(error, "strerror", None) or str(error)
+            self.problems.append(f"the cache folder {self.folder} cannot be {what}: {words}")
 
 
 @cache
