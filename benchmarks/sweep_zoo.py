@@ -26,7 +26,7 @@ import shutil
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -341,7 +341,8 @@ def main() -> int:
         for target in options.targets:
             print(line(report, target), flush=True)
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        for report in pool.map(lambda entry: run(entry, options), todo):
+        for done in as_completed([pool.submit(run, entry, options) for entry in todo]):
+            report = done.result()
             reports.append(report)
             for target in options.targets:
                 print(line(report, target), flush=True)
