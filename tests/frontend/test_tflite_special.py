@@ -15,6 +15,7 @@ from tflite_nets import Net, Writer, assert_close
 
 from npuc.engine import FloatEngine
 from npuc.errors import FileFormatError, InvalidModelError, UnsupportedOpError
+from npuc.frontend.options import ImportOptions
 from npuc.frontend.tflite import import_tflite
 from npuc.frontend.tflite.registry import rules
 
@@ -330,3 +331,39 @@ def test_the_page_lists_every_operator(root: Any) -> None:
         text.split("<!-- operators -->")[1].replace("`", " ").replace(",", " ").replace(".", " ").split()
     )
     assert listed == set(rules())
+
+
+def test_a_state_in_variables_is_refused_with_the_cut_that_makes_it_an_input_and_an_output() -> None:
+    net = Net()
+    x = net.input("x", (1, 2, 4))
+    handle = net.op("VAR_HANDLE", [None, x], dtypes="i32", shape=())
+    net.model.operators[-1].inputs = []
+    before = net.op("READ_VARIABLE", [handle], shape=(1, 3, 4))
+    joined = net.op("CONCATENATION", [before, x], table="ConcatenationOptions", shape=(1, 5, 4), Axis=1)
+    y = net.op("RELU", [joined], shape=(1, 5, 4))
+    kept = net.op("NEG", [before], shape=(1, 3, 4))
+    net.op("ASSIGN_VARIABLE", [handle, kept], dtypes=[])
+    data = net.data(y)
+    with pytest.raises(UnsupportedOpError, match="keeps a state in variables") as refused:
+        import_tflite(data)
+    fix = refused.value.fix or ""
+    begins, ends = (fix.split(f"--{word} '")[1].split("'")[0] for word in ("inputs", "outputs"))
+    assert (begins, ends) == (f"x,{before.name}", f"y,{kept.name}")
+    graph = import_tflite(data, ImportOptions(inputs=begins.split(","), outputs=ends.split(",")))
+    assert [port.name for port in graph.inputs] == begins.split(",")
+    assert [port.name for port in graph.outputs] == ends.split(",")
+
+
+def test_the_cut_that_an_unknown_operator_is_refused_with_works() -> None:
+    net = Net()
+    x = net.input("x", (1, 4))
+    made = net.op("RELU", [x], shape=(1, 4))
+    half = net.op("DEQUANTIZE", [net.constant(np.ones((1, 4), np.float16))], shape=(1, 4))
+    y = net.op("ATAN2", [made, half], shape=(1, 4))
+    data = net.data(y)
+    with pytest.raises(UnsupportedOpError) as refused:
+        import_tflite(data)
+    assert refused.value.fix == f"Cut the network before it, with --outputs '{made.name}'"
+    assert [port.name for port in import_tflite(data, ImportOptions(outputs=[made.name])).outputs] == [
+        made.name
+    ]

@@ -31,6 +31,7 @@ from npuc.ir import Graph, Value, Weight, dtype_of, is_static, shape_of, tensor_
 from npuc.ir.definition import ShapeError
 
 Array = np.ndarray[Any, Any]
+_OF_VARIABLES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
 _FOLDED = 1 << 24
 """Bytes of constants that are computed at import; larger results stay ops."""
 
@@ -173,9 +174,11 @@ class _Importer:
         op = context.op
         translate = find_rule(op.name)
         if translate is None:
+            if op.name in _OF_VARIABLES:
+                raise self._refuse_state()
             raise UnsupportedOpError(
                 f"{context.label} is not among those that npuc imports",
-                fix="Cut the network before it with --outputs",
+                fix=self._cut_before(context),
             )
         if self._folded(context, translate):
             return
@@ -191,6 +194,34 @@ class _Importer:
         if len(several) < len(op.outputs):
             raise InvalidModelError(f"{context.label}: it has {len(several)} outputs, not {len(op.outputs)}")
         context.named(results)
+
+    def _cut_before(self, context: Context) -> str:
+        """The options that end the network at what an operator reads."""
+        known = {*context.scope.weights, *self.begins, -1}
+        read = [index for index in context.op.inputs if index not in known]
+        if not read:
+            return "Cut the network with --inputs behind it"
+        return f"Cut the network before it, with --outputs '{','.join(self._name(index) for index in read)}'"
+
+    def _refuse_state(self) -> UnsupportedOpError:
+        """A network with variables, and how to cut it so that they become inputs and outputs."""
+        reads = [op.outputs[0] for op in self.main.operators if op.name == "READ_VARIABLE" and op.outputs]
+        writes = [
+            op.inputs[1]
+            for op in self.main.operators
+            if op.name == "ASSIGN_VARIABLE" and len(op.inputs) > 1 and op.inputs[1] >= 0
+        ]
+        begins = ",".join(dict.fromkeys(self._name(index) for index in (*self.begins, *reads)))
+        ends = ",".join(
+            dict.fromkeys([name for name, _ in self.ends] + [self._name(index) for index in writes])
+        )
+        return UnsupportedOpError(
+            "the network keeps a state in variables from run to run (VAR_HANDLE), and npuc's networks have none",
+            fix=f"Make the state inputs and outputs of the network: --inputs '{begins}' --outputs '{ends}'",
+        )
+
+    def _name(self, index: int) -> str:
+        return self.ports.get(index, self.tensors[index].name)
 
     def _define(self, context: Context, index: int, item: Any) -> Value | None:
         """Record an output: an array is a constant, reals of a quantized tensor are quantized."""
