@@ -29,7 +29,9 @@ def test_every_network_has_a_source_data_and_a_licence(zoo: Any) -> None:
     for entry in every:
         built = [key for key in zoo.BUILDERS if key in entry]
         if "package" in entry:
-            assert not built and "==" in entry["package"] and entry["file"] and entry["licence"], entry["name"]
+            assert not built and "==" in entry["package"] and entry["file"] and entry["licence"], entry[
+                "name"
+            ]
         else:
             assert len(built) == 1 and entry["export"] in zoo.SUFFIX, entry["name"]
         assert all(spec.get("data", "image") in zoo_data._KINDS for spec in entry["inputs"].values())
@@ -56,7 +58,12 @@ def test_a_low_slice_counts_as_announced_only_by_a_warning_with_its_name(zoo: An
     import sweep_zoo
 
     def report(messages: str) -> Any:
-        figures = {"slices": {"boxes (in y)": 40.0, "scores (in y)": 3.0}, "mean": 21.5, "tensors": ["y"], "equal": {}}
+        figures = {
+            "slices": {"boxes (in y)": 40.0, "scores (in y)": 3.0},
+            "mean": 21.5,
+            "tensors": ["y"],
+            "equal": {},
+        }
         done = {"status": 0, "messages": messages, "seconds": 1.0}
         fine = {"status": 0, "messages": "", "seconds": 1.0}
         return {
@@ -71,7 +78,15 @@ def test_a_low_slice_counts_as_announced_only_by_a_warning_with_its_name(zoo: An
     told = sweep_zoo.verdict(report("warning: scores has 3.0 dB"), "t")
     assert told.low and not told.unwarned
     failed = report("")
-    failed["targets"]["t"]["compile"] = {"status": 1, "messages": "error[E901]: ValueError: no", "seconds": 1.0}
+    failed["targets"]["t"]["compile"] = {
+        "status": 1,
+        "messages": "error[E901]: ValueError: no",
+        "seconds": 1.0,
+    }
     assert sweep_zoo.verdict(failed, "t").word == "FAILED"
-    failed["targets"]["t"]["compile"] = {"status": 2, "messages": "error[E203]: Add --input-shape.", "seconds": 1.0}
+    failed["targets"]["t"]["compile"] = {
+        "status": 2,
+        "messages": "error[E203]: Add --input-shape.",
+        "seconds": 1.0,
+    }
     assert sweep_zoo.verdict(failed, "t").word == "refused"
