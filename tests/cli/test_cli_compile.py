@@ -68,7 +68,7 @@ def test_a_limit_of_local_memory_is_kept_and_reported(npuc: Any, here: Path, int
     for limit in ((), ("--local-memory", "12KiB")):
         done = npuc("compile", integers, "--target", "edge-4t", "-o", here / "m.npu", "--json", *limit)
         assert done.status == 0, done.err
-        used.append(json.loads(done.out)["local_memory_bytes"])
+        used.append(json.loads(done.out)["local_memory_reach"])
     assert 0 < used[1] <= 12 << 10 < used[0]
 
 

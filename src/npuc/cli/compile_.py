@@ -117,6 +117,7 @@ def command(
     from npuc.files import existing_model, make_folder, writable, write_atomically
     from npuc.flow import compile_network
     from npuc.partition.overrides import parse_devices
+    from npuc.profile.occupancy import local_peak, local_reach
     from npuc.profile.timeline import profile_of
     from npuc.schedule.cache import Cache
     from npuc.schedule.schedule_file import ScheduleFile, describe
@@ -218,13 +219,16 @@ def command(
             "subgraphs": _subgraphs(done),
             "cycles": found.cycles,
             "milliseconds": found.milliseconds,
+            "host_milliseconds": found.host_milliseconds,
+            "total_milliseconds": found.total_milliseconds,
             "cores": found.cores,
             "busy": found.busy,
             "bounds": limits,
             "dram_bytes": found.dram,
             "weights_bytes": done.model.segments[0].size,
             "workspace_bytes": done.model.segments[1].size,
-            "local_memory_bytes": _local_memory_used(done),
+            "local_memory_bytes": local_peak(done.model),
+            "local_memory_reach": local_reach(done.model),
             "sanitized": sanitize,
             "schedule": str(save_schedule) if save_schedule else None,
         }
@@ -363,9 +367,9 @@ def _print(
     subgraphs = _subgraphs(done)
     for one in subgraphs if len(subgraphs) <= _MOST else _by_device(subgraphs):
         _print_subgraph(printer, one)
+    if found.cycles or found.host_parts:
+        printer.say(f"  {'time':8} {found.time_words()}")
     if found.cycles:
-        cores = f" on {found.cores} cores" if found.cores > 1 else ""
-        printer.say(f"  {'time':8} {found.cycles:,} cycles, {found.milliseconds:.4g} ms{cores}")
         printer.say(
             f"  {'bounds':8} buffered {limits['buffered']:,} ({limits['buffered'] / found.cycles:.1%} of the time), "
             f"roofline {limits['roofline']:,} ({limits['roofline'] / found.cycles:.1%})"
@@ -376,7 +380,7 @@ def _print(
             f"  {'DRAM':8} {size(found.dram)} moved, {found.dram / least:.2f} times the {size(least)} that have to be"
         )
     segments = done.model.segments
-    on_chip = f", local {size(_local_memory_used(done))} of {size(local)}" if done.parts else ""
+    on_chip = f", local {_local_words(done, local)}" if done.parts else ""
     printer.say(
         f"  {'memory':8} weights {size(segments[0].size)}, workspace {size(segments[1].size)}{on_chip}"
     )
@@ -384,9 +388,13 @@ def _print(
     printer.say(f"  {'file':8} {size(to.stat().st_size)}, compiled in {seconds:.2f} s{cached}")
 
 
-def _local_memory_used(done: Compilation) -> int:
-    """Bytes of a core's local memory that the program needs."""
-    return max((part.scheduled.memory for part in done.parts), default=0)
+def _local_words(done: Compilation, local: int) -> str:
+    """How much of a core's local memory is taken, and where, if objects lie apart."""
+    from npuc.profile.occupancy import local_peak, local_reach
+
+    peak, reach = local_peak(done.model), local_reach(done.model)
+    apart = f", in its first {size(reach)}" if 1.1 * peak < reach < local else ""
+    return f"{size(peak)} of {size(local)} at the peak{apart}"
 
 
 def _by_device(subgraphs: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -157,10 +157,7 @@ def _write_json(found: Any, out: IO[bytes]) -> None:
 
 def _print(printer: Printer, report: Report, most: int) -> None:
     whole, machine = report.as_dict()["summary"], report.machine
-    cores = f" on {machine.cores} cores" if machine.cores > 1 else ""
-    printer.say(
-        f"{_name(report.name)} on {report.target}: {whole['cycles']:,.0f} cycles, {whole['milliseconds']:.3f} ms{cores}"
-    )
+    printer.say(f"{_name(report.name)} on {report.target}: {_time(report, whole)}")
     for name, cycles in report.bounds.items():
         part = whole["of_bound"][name]
         printer.say(f"  {name:8} {cycles:,} cycles at least, {part:.1%} of the time")
@@ -181,10 +178,16 @@ def _print(printer: Printer, report: Report, most: int) -> None:
         printer.say(f"  {'shared':8} {size(whole['shared'])} through shared memory")
     printer.say(f"  {'on chip':8} {size(whole['on_chip'])} of {size(machine.local)} at the peak")
     charged = sorted(report.total.charged.items(), key=lambda item: -item[1])
-    limits = ", ".join(f"{why} {cycles / max(1, whole['cycles']):.1%}" for why, cycles in charged if cycles)
-    printer.say(f"  {'limits':8} {limits or 'none'}")
+    spent = ", ".join(
+        f"{'DMA alone' if why == 'DMA' else why} {cycles / max(1, whole['cycles']):.1%}"
+        for why, cycles in charged
+        if cycles
+    )
+    if spent:
+        printer.say(f"  {'spent':8} {spent}; the most by {whole['limited_by']}")
     for one in report.host:
-        taken = f"{one.seconds * 1e3:.3f} ms on this machine" if one.seconds is not None else "not timed"
+        known = "not timed" if one.estimate is None else f"about {one.estimate * 1e3:.4g} ms (an estimate)"
+        taken = f"{one.seconds * 1e3:.3f} ms on this machine" if one.seconds is not None else known
         printer.say(f"  {'CPU':8} {one.name}: {taken}")
     printer.say()
     ranked = sorted(report.layers, key=lambda layer: -layer.cycles)
@@ -207,8 +210,22 @@ def _print(printer: Printer, report: Report, most: int) -> None:
             printer.say(f"and {len(groups) - most} groups more")
 
 
+def _time(report: Report, whole: dict[str, Any]) -> str:
+    """On the NPU, on the CPU, and together, as far as each is there."""
+    cores = f" on {report.machine.cores} cores" if report.machine.cores > 1 else ""
+    npu = f"{whole['cycles']:,.0f} cycles, {whole['milliseconds']:.4g} ms{cores}"
+    if not report.host:
+        return npu
+    if any(one.seconds is None and one.estimate is None for one in report.host):
+        return f"NPU {npu}; the time of the CPU is not known"
+    measured = all(one.seconds is not None for one in report.host)
+    how = "as measured on this machine" if measured else "an estimate"
+    host, total = whole["host_milliseconds"], whole["total_milliseconds"]
+    return f"NPU {npu}; CPU about {host:.4g} ms ({how}); together about {total:.4g} ms"
+
+
 _COLUMNS = (
-    "cycles", "share", "bound", "matrix", "vector", "DMA", "array", "GOP/s", "consts", "in", "out", "GB/s", "on chip",
+    "cycles", "share", "busiest", "matrix", "vector", "DMA", "array", "GOP/s", "consts", "in", "out", "GB/s", "on chip",
 )  # fmt: skip
 
 
@@ -220,7 +237,7 @@ def _table(
         one = figures.as_dict(machine, total.cycles)
         made.append(
             [
-                name, f"{one['cycles']:.0f}", f"{one['share']:.1%}", f"{one['bound']:.0f}",
+                name, f"{one['cycles']:.0f}", f"{one['share']:.1%}", f"{one['busiest']:.0f}",
                 one["matrix_busy"], one["vector_busy"], one["dma_busy"], f"{one['utilization']:.0%}", f"{one['gops']:.1f}",
                 _short(one["weights_in"]), _short(one["features_in"]), _short(one["features_out"]),
                 f"{one['bandwidth']:.2f}", _short(one["on_chip"]), one["limited_by"],
@@ -292,6 +309,7 @@ _COMPARED: tuple[tuple[str, str, Any], ...] = (
     ("cycles", "cycles", lambda value: f"{value:,.0f}"),
     ("ms", "milliseconds", lambda value: f"{value:.3f}"),
     ("ms on the CPU", "host_milliseconds", lambda value: f"{value:.3f}"),
+    ("ms together", "total_milliseconds", lambda value: f"{value:.3f}"),
     ("GOP", "gop", lambda value: f"{value:.4g}"),
     ("GOP/s", "gops", lambda value: f"{value:,.1f}"),
     ("array in use", "utilization", lambda value: f"{value:.1%}"),

@@ -58,7 +58,12 @@ def command(
         with write_atomically(trace) as out:
             out.write(json.dumps(chrome_trace(compiled, timeline)).encode())
         printer.say(f"timeline written to {trace}")
-    result = {**asdict(found), "dram": found.dram, "trace": str(trace) if trace else None}
+    result = {
+        **asdict(found),
+        "total_milliseconds": found.total_milliseconds,
+        "dram": found.dram,
+        "trace": str(trace) if trace else None,
+    }
     if sanitize:
         check(printer, compiled)
         result["sanitized"] = True
@@ -85,11 +90,7 @@ def check(printer: Printer, compiled: CompiledModel) -> None:
 def _print(printer: Printer, compiled: CompiledModel, found: Profile, most: int) -> None:
     from npuc.codegen.disassemble import printable
 
-    cores = f" on {found.cores} cores" if found.cores > 1 else ""
-    printer.say(
-        f"{printable(compiled.name)} on {compiled.target['name']}: {found.cycles:,} cycles, "
-        f"{found.milliseconds:.4g} ms{cores}"
-    )
+    printer.say(f"{printable(compiled.name)} on {compiled.target['name']}: {found.time_words()}")
     printer.say(f"  {'busy':8} " + ", ".join(f"{queue} {part:.1%}" for queue, part in found.busy.items()))
     shared = f", {size(found.shared)} through shared memory" if found.shared else ""
     printer.say(f"  {'DRAM':8} {size(found.loaded)} loaded, {size(found.stored)} stored{shared}")

@@ -23,6 +23,7 @@ from npuc.ir import Graph, Value, npu, top, value_name
 from npuc.partition import ISLAND_THRESHOLD, Part, Partition, partition
 from npuc.partition.host import reason_against_host
 from npuc.partition.overrides import placed
+from npuc.partition.work import host_seconds
 from npuc.schedule.bounds import bounds
 from npuc.schedule.cache import Cache, key_of
 from npuc.schedule.candidates import Candidates
@@ -270,7 +271,11 @@ def _compile(
         outputs=tuple(outputs.values()),
         layers=tuple(layers),
         subgraphs=tuple(subgraphs),
-        metadata={**_metadata(graph, options), "schedule": _schedule(made_of, subgraphs, target)},
+        metadata={
+            **_metadata(graph, options),
+            "schedule": _schedule(made_of, subgraphs, target),
+            **_host_estimates(titles, parted),
+        },
         debug=debug_notes(graph, noted, places).encoded(),
     )
     return Compilation(model, parted, tuple(made_of), too_large)
@@ -284,6 +289,16 @@ def _metadata(graph: Graph, options: CompileOptions) -> dict[str, Any]:
         "level": options.level,
         **({"preprocess": preprocess} if preprocess else {}),
     }
+
+
+def _host_estimates(titles: Sequence[str], parted: Partition) -> dict[str, Any]:
+    """For tools: what the subgraphs of the CPU are estimated to take, in nanoseconds; nothing if there are none."""
+    found = {
+        title: round(1e9 * sum(map(host_seconds, part.ops)))
+        for title, part in zip(titles, parted.parts, strict=True)
+        if part.device == "cpu"
+    }
+    return {"host_nanoseconds": found} if found else {}
 
 
 def _schedule(parts: Sequence[NpuPart], subgraphs: Sequence[Any], target: Target) -> dict[str, Any]:

@@ -76,7 +76,10 @@ def _numbered(entries: Iterable[_Entry]) -> dict[tuple[str, int], tuple[float | 
 
 
 def _layers(report: Report) -> list[_Entry]:
-    return [(one.name, one.cycles / report.machine.clock * 1e6, one.limited_by) for one in report.layers]
+    return [
+        (one.name, one.cycles / report.machine.clock * 1e6, one.limited_by(report.machine.cores))
+        for one in report.layers
+    ]
 
 
 def _host(report: Report) -> list[_Entry]:

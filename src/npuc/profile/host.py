@@ -11,6 +11,7 @@ from npuc.codegen.program import CompiledModel, CpuSubgraph
 from npuc.engine.custom import open_session
 from npuc.errors import EngineError
 from npuc.ir.dtypes import dtype_of
+from npuc.profile.plan import host_estimates
 
 _RUNS = 5
 
@@ -24,13 +25,24 @@ class HostTime:
     """Those that have a reason to be there."""
     seconds: float | None
     """The shortest of several runs; None if it was not run."""
+    estimate: float | None = None
+    """What the compiler thinks that a small application processor takes, in seconds; None if the file does not say."""
+
+    @property
+    def best(self) -> float:
+        """What was measured, or else estimated."""
+        return self.seconds if self.seconds is not None else self.estimate or 0.0
 
 
 def host_times(compiled: CompiledModel, *, measure: bool = True, threads: int = 1) -> list[HostTime]:
     """The subgraphs of the CPU; with `measure`, each is run a few times."""
+    estimates = host_estimates(compiled)
     return [
         HostTime(
-            one.name, tuple(one.reasons), _seconds(compiled, one, threads) if measure and one.model else None
+            one.name,
+            tuple(one.reasons),
+            _seconds(compiled, one, threads) if measure and one.model else None,
+            estimates.get(one.name),
         )
         for one in compiled.subgraphs
         if isinstance(one, CpuSubgraph)

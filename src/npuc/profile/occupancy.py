@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.program import Allocation, NpuSubgraph
+from npuc.codegen.program import Allocation, CompiledModel, NpuSubgraph
+from npuc.profile.work import heads
 from npuc.sim.cycles import SubgraphTimeline
 
 Array = np.ndarray[Any, Any]
@@ -37,6 +38,26 @@ def boxes(subgraph: NpuSubgraph, played: SubgraphTimeline, begins: int = 0) -> l
         start, end = int(times.issue[first]), int(times.end[last])
         found.append(Box(one.name, one.core, one.address, one.size, begins + start, begins + max(start, end)))
     return found
+
+
+def local_peak(compiled: CompiledModel) -> int:
+    """The most bytes of the local memory of a core that objects take at once. They may lie apart: what lies highest, says
+    where they are, not how much they need."""
+    return max(
+        (
+            int(fill(one.allocations, core, len(heads(stream))).max(initial=0))
+            for one in compiled.subgraphs
+            if isinstance(one, NpuSubgraph)
+            for core, stream in enumerate(one.streams)
+        ),
+        default=0,
+    )
+
+
+def local_reach(compiled: CompiledModel) -> int:
+    """The byte behind the highest one of a core's local memory that an object lies in."""
+    found = (one for part in compiled.subgraphs if isinstance(part, NpuSubgraph) for one in part.allocations)
+    return max((one.address + one.size for one in found), default=0)
 
 
 def fill(allocations: tuple[Allocation, ...], core: int, instructions: int) -> Array:

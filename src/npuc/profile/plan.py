@@ -1,6 +1,7 @@
-"""What a compiled model's file says about its schedule: groups of layers, and the lower bounds of its cycles.
+"""What a compiled model's file says about its schedule: groups of layers, the lower bounds of its cycles, and estimates of
+what the CPU takes.
 
-Both are notes for tools: a file without them, or with ones that make no sense, is profiled by layers alone.
+All are notes for tools: a file without them, or with ones that make no sense, is profiled by layers alone.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from npuc.codegen.program import CompiledModel, NpuSubgraph
+from npuc.codegen.program import CompiledModel, CpuSubgraph, NpuSubgraph
 
 BOUNDS = ("roofline", "buffered")
 
@@ -49,6 +50,14 @@ def bounds_of(compiled: CompiledModel) -> dict[str, int]:
         if values and all(type(value) is int and value >= 0 for value in values):
             found[key] = sum(value for value in values if value is not None)
     return found
+
+
+def host_estimates(compiled: CompiledModel) -> dict[str, float]:
+    """What the subgraphs of the CPU are estimated to take, in seconds, as far as the file says."""
+    stated = compiled.metadata.get("host_nanoseconds")
+    names = [one.name for one in compiled.subgraphs if isinstance(one, CpuSubgraph)]
+    found = {name: stated.get(name) for name in names} if isinstance(stated, dict) else {}
+    return {name: value / 1e9 for name, value in found.items() if type(value) is int and 0 <= value < 1 << 60}
 
 
 def entry_of(compiled: CompiledModel, name: str) -> dict[str, Any]:

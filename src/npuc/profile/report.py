@@ -78,14 +78,22 @@ class Figures:
         """Bytes on the DRAM channel."""
         return self.weights_in + self.features_in + self.features_out
 
-    @property
-    def limited_by(self) -> str:
-        """What most of its cycles are charged for; empty if there are none."""
-        return max(self.charged, key=lambda why: self.charged[why]) if self.cycles else ""
+    def limited_by(self, cores: int) -> str:
+        """The busiest of its engines and the channel, or `waiting` if most of its cycles are that; empty if there are none."""
+        if not self.cycles:
+            return ""
+        if 2 * self.charged["waiting"] > self.cycles:
+            return "waiting"
+        busy = self._busy(cores)
+        return max(busy, key=lambda what: busy[what])
 
-    def bound(self, cores: int) -> float:
-        """Cycles that its own instructions need at least: those of the busiest of engines and channel."""
-        return max(self.matrix / cores, self.vector / cores, float(self.dma))
+    def busiest(self, cores: int) -> float:
+        """Cycles of the busiest of its engines and the channel: more than those that are charged to it, where transfers run
+        while another layer computes."""
+        return max(self._busy(cores).values())
+
+    def _busy(self, cores: int) -> dict[str, float]:
+        return {"matrix": self.matrix / cores, "vector": self.vector / cores, "DMA": float(self.dma)}
 
     def add(self, other: Figures) -> None:
         """Take in the figures of a part."""
@@ -106,8 +114,8 @@ class Figures:
             "microseconds": seconds * 1e6,
             "share": _part(cycles, total),
             "charged": dict(self.charged),
-            "limited_by": self.limited_by,
-            "bound": self.bound(machine.cores),
+            "limited_by": self.limited_by(machine.cores),
+            "busiest": self.busiest(machine.cores),
             "matrix_busy": self.matrix,
             "vector_busy": self.vector,
             "dma_busy": self.dma,
@@ -152,17 +160,18 @@ class Report:
         total = self.total.cycles
         whole = self.total.as_dict(self.machine, total)
         seconds = total / self.machine.clock
-        host = sum(one.seconds or 0.0 for one in self.host)
+        host = sum(one.best for one in self.host)
         group_of = {layer: number for number, group in enumerate(self.groups) for layer in group.layers}
         return {
             "model": self.name,
             "target": self.target,
             "machine": vars(self.machine),
             "summary": {
-                **{key: value for key, value in whole.items() if key not in ("name", "subgraph", "bound")},
+                **{key: value for key, value in whole.items() if key not in ("name", "subgraph", "busiest")},
                 "milliseconds": seconds * 1e3,
                 "bandwidth": _part(self.total.dram / 1e9, seconds),
                 "host_milliseconds": host * 1e3,
+                "total_milliseconds": (seconds + host) * 1e3,
                 "inferences_per_second": _part(1.0, seconds + host),
                 "bounds": self.bounds,
                 "of_bound": {name: _part(cycles, total) for name, cycles in self.bounds.items()},

@@ -9,7 +9,7 @@ from npuc.profile.charge import REASONS
 from npuc.profile.workbook import Cell, Column, Format, Sheet
 
 _FIGURES: dict[str, Format] = {
-    "cycles": "whole", "microseconds": "real", "share": "percent", "limited_by": "text", "bound": "whole",
+    "cycles": "whole", "microseconds": "real", "share": "percent", "limited_by": "text", "busiest": "whole",
     "matrix_busy": "whole", "vector_busy": "whole", "dma_busy": "whole",
     "matrix_share": "percent", "vector_share": "percent", "dma_share": "percent", "utilization": "percent",
     "gop": "real", "gops": "real",

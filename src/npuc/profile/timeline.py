@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from npuc.codegen.isa import BY_NAME, BY_OPCODE, QUEUES
-from npuc.codegen.program import SHARED, CompiledModel, NpuSubgraph
+from npuc.codegen.program import SHARED, CompiledModel, CpuSubgraph, NpuSubgraph
+from npuc.profile.plan import host_estimates
 from npuc.profile.trace_events import microseconds
 from npuc.profile.work import heads, on_channel
 from npuc.sim.cycles import Timeline
@@ -51,6 +52,29 @@ class Profile:
     shared: int = 0
     """Bytes between cores and the shared memory."""
     layers: list[LayerTime] = field(default_factory=list)
+    host_parts: int = 0
+    """Subgraphs of the CPU."""
+    host_milliseconds: float | None = None
+    """What those are estimated to take on a small application processor (`npuc.partition.work`); None if there are none, or
+    nobody knows."""
+
+    @property
+    def total_milliseconds(self) -> float:
+        """Of the NPU, and of the CPU as far as that is known: an estimate where there are parts on the CPU."""
+        return self.milliseconds + (self.host_milliseconds or 0.0)
+
+    def time_words(self) -> str:
+        """How long a model takes, in words: on the NPU, and with what is on the CPU."""
+        cores = f" on {self.cores} cores" if self.cores > 1 else ""
+        npu = f"{self.cycles:,} cycles, {self.milliseconds:.4g} ms{cores}"
+        if not self.host_parts:
+            return npu
+        if self.host_milliseconds is None:
+            return f"NPU {npu}; the time of the CPU is not known"
+        cpu = f"CPU about {self.host_milliseconds:.4g} ms"
+        if not self.cycles:
+            return f"{cpu} (an estimate)"
+        return f"NPU {npu}; {cpu}; together about {self.total_milliseconds:.4g} ms (an estimate)"
 
     @property
     def dram(self) -> int:
@@ -84,6 +108,10 @@ def profile_of(compiled: CompiledModel, timeline: Timeline) -> Profile:
     total = max(1, timeline.total * max(1, cores))
     found.busy = {queue: float(busy[number] / total) for number, queue in enumerate(QUEUES)}
     found.layers = layers
+    found.host_parts = sum(isinstance(one, CpuSubgraph) for one in compiled.subgraphs)
+    estimates = host_estimates(compiled)
+    if found.host_parts and len(estimates) == found.host_parts:
+        found.host_milliseconds = sum(estimates.values()) * 1e3
     return found
 
 

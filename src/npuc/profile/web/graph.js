@@ -1,7 +1,7 @@
 // The network from top to bottom, hot layers coloured, with a strip that shows all of it.
 const NODE = 224, UNIT = 244, BOX = 40, RANK = 66, MARGIN = 16, STRIP = 26;
 const G = D.network, graph = $("graph");
-const hostTime = new Map(D.host.map(one => [one.name, (one.seconds || 0) * 1e6]));
+const hostTime = new Map(D.host.map(one => [one.name, (one.seconds ?? one.estimate ?? 0) * 1e6]));
 const spent = node => node.layer !== null ? D.layers[node.layer].microseconds : hostTime.get(node.subgraph) || 0;
 const spentInAll = Math.max(1e-9, G.nodes.reduce((sum, node) => sum + spent(node), 0));
 const spentMost = Math.max(1e-9, ...G.nodes.map(spent));

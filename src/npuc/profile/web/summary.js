@@ -25,7 +25,7 @@ $("machine").textContent = [
   if (bound) key("of the " + bound + " bound", percent(S.of_bound[bound]), number(S.bounds[bound]) + " cycles at least", S.of_bound[bound]);
   key("DRAM", number(S.bandwidth, 2) + " GB/s", "of " + number(M.bandwidth / 1e9, 2), S.bandwidth * 1e9 / M.bandwidth);
   key("on chip, peak", bytes(S.on_chip), "of " + bytes(M.local), S.on_chip / M.local);
-  if (D.host.length) key("on the CPU", micro(S.host_milliseconds * 1000), "as measured on the host");
+  if (D.host.length) key("on the CPU", micro(S.host_milliseconds * 1000), D.host.every(one => one.seconds !== null) ? "as measured on the host" : "an estimate");
 
   for (const why of REASONS) {
     const part = S.cycles ? S.charged[why] / S.cycles : 0, piece = make("i"), word = make("span"), dot = make("i", undefined, "dot");

@@ -41,7 +41,7 @@ const greatest = Math.max(1e-9, ...[...D.layers, ...D.groups].map(one => one.sha
 const FIGURES = [
   column("time", "microseconds", micro), column("cycles", "cycles", whole),
   column("share", "share", value => [bar(value / greatest), percent(value)]), column("limited by", "limited_by", limit, "text"),
-  column("bound", "bound", whole), column("matrix", "matrix_busy", whole), column("vector", "vector_busy", whole),
+  column("busiest", "busiest", whole), column("matrix", "matrix_busy", whole), column("vector", "vector_busy", whole),
   column("DMA", "dma_busy", whole), column("array", "utilization", percent),
   column("GOP", "gop", value => value ? +value.toPrecision(3) : "0"), column("GOP/s", "gops", value => number(value, 1)),
   column("constants", "weights_in", bytes), column("maps in", "features_in", bytes), column("maps out", "features_out", bytes),

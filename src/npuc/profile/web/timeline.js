@@ -75,8 +75,9 @@ const owner = new Map(D.layers.map((layer, i) => [layer.name, i]));
 const ownerOf = name => { const i = owner.get(name.split("/constants")[0]); return i === undefined ? -1 : i; };
 const objects = D.memory.map(([on, start, end, address, size, name]) => ({on, start, end, address, size, name, layer: ownerOf(name)}));
 const mine = () => objects.filter(one => one.on === +core.value);
-// A nearly empty memory is shown as far as it is used.
-const SHOWN = S.on_chip < M.local / 2 ? Math.max(64, S.on_chip * 1.15) : M.local;
+// A nearly empty memory is shown as far as objects lie in it: what they take together may be far less.
+const REACH = objects.reduce((most, one) => Math.max(most, one.address + one.size), 0);
+const SHOWN = REACH < M.local / 2 ? Math.max(64, REACH * 1.05) : M.local;
 function drawMemory() {
   const [g, width] = prepare($("memory"), MAP + AXIS);
   axis(g, width, MAP, "cycle");
