@@ -247,7 +247,7 @@ def test_a_function_that_is_not_there_is_an_error(
 
 
 def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(CalibrationDataError, match="is empty: there is nothing to calibrate with"):
+    with pytest.raises(CalibrationDataError, match="is empty: there are no samples in it"):
         read(graph(), tmp_path)
 
 

@@ -259,8 +259,10 @@ def test_a_file_keeps_what_was_asked_for_and_survives_odd_names(tmp_path: Path) 
     assert (read.scheme, read.types) == ("uint8", {"softmax": "float"})
     assert read.layers["a: #b"] == {"weight": "i16"} and read.layers['he"ad'] == "int16"
     assert read.layers["stem"] == "int16"
-    impossible = suggest(found, lambda scheme: False)
-    assert set(impossible.layers.values()) == {"float"}
+    impossible = suggest(found, lambda layer, change: None)
+    assert not impossible.layers and "stem" in impossible.refused and impossible.expected == impossible.before
+    others = suggest(found, lambda layer, change: None if layer == "stem" else change.level)
+    assert "stem" not in others.layers and "stem" in others.refused
 
 
 def test_nothing_is_suggested_where_nothing_stands_out() -> None:

@@ -126,6 +126,11 @@ def load_samples(graph: Graph, sources: Sequence[tuple[str | None, Path]]) -> Sa
             fix="Add --input NAME=FILE for each, or --random for all: "
             + "; ".join(f"'{name}' is {ports[name].type}" for name in missing[:4]),
         )
+    return joined_samples(graph, gathered, notes)
+
+
+def joined_samples(graph: Graph, gathered: Mapping[str, list[Array]], notes: list[str]) -> Samples:
+    """Samples of what was gathered for each input: arrays whose first axis is its batch axis."""
     for name, arrays in gathered.items():
         notes += _not_finite(name, arrays)
     return _align(graph, gathered, notes)

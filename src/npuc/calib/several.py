@@ -9,12 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from npuc.calib.items import Item, merged
-from npuc.calib.samples import parse_assignments
+from npuc.calib.samples import Samples, joined_samples, load_samples, parse_assignments
 from npuc.calib.sources import DataOptions, Source, choose, open_data
 from npuc.errors import CalibrationDataError, UsageError
 from npuc.ir import Graph
+
+Array = np.ndarray[Any, Any]
+_LISTS = (".txt", ".lst", ".list", ".csv", ".tsv", ".json")
+"""What lists of samples are called; a file of any other name is a sample."""
 
 
 def open_places(graph: Graph, texts: Sequence[str], options: DataOptions | None = None) -> Source:
@@ -65,3 +72,16 @@ def _matched(parts: dict[str | None, list[Item]]) -> list[Item]:
         )
     rows = zip(*(items if len(items) == most else items * most for items in parts.values()), strict=True)
     return [merged(", ".join(item.label for item in row), row) for row in rows]
+
+
+def load_given(graph: Graph, texts: Sequence[str]) -> Samples:
+    """The samples of `--input`, each `[INPUT=]PATH`: files of tensors and pictures, and folders and lists of them."""
+    places = parse_assignments(texts, [port.name for port in graph.inputs])
+    if not any(path.is_dir() or path.suffix.lower() in _LISTS for _, path in places):
+        return load_samples(graph, places)
+    source = open_places(graph, texts)
+    gathered: dict[str, list[Array]] = {}
+    for item in source.items:
+        for name, array in item.read().inputs.items():
+            gathered.setdefault(name, []).append(array)
+    return joined_samples(graph, gathered, source.reader.notes)

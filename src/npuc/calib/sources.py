@@ -164,7 +164,7 @@ def _folder(folder: Path, reader: Reader) -> list[Item]:
     used = [file for file in files if reader.reads(file)] or list(filter(is_raw, files))
     if not files:
         raise CalibrationDataError(
-            "is empty: there is nothing to calibrate with",
+            "is empty: there are no samples in it",
             where=str(folder),
             fix="Put some typical inputs there",
         )

@@ -8,6 +8,7 @@ writes a configuration with more bits for the layers that cost most, to be edite
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,15 +18,17 @@ import typer
 from npuc.cli import calibration_data as given
 from npuc.cli import options
 from npuc.cli import quantization as quant
-from npuc.cli.console import Printer, progress
+from npuc.cli.console import Printer, progress, shorten
 from npuc.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
+    from npuc.calib.table import CalibrationTable
     from npuc.ir import Graph
     from npuc.quant.analysis import Analysis, Hybrid
+    from npuc.quant.analysis.levels import Change
     from npuc.quant.analysis.measurements import TensorMeasure
     from npuc.quant.config import Level, QuantizationConfig
     from npuc.quant.scheme import Scheme
@@ -83,7 +86,7 @@ def command(
 ) -> None:
     """Run the command."""
     from npuc.files import existing_model, writable, write_atomically
-    from npuc.quant.analysis import analyze, hybrid_yaml, suggest
+    from npuc.quant.analysis import analyze, hybrid_yaml
     from npuc.quant.analysis.histogram import svg_histograms, text_histogram
     from npuc.target import load_target
 
@@ -105,7 +108,8 @@ def command(
     asked.check()
     machine = load_target(target) if target else None
     shapes = options.imported_as(model, input_shape, weights)
-    pair = _networks(printer, model, quantized, asked, machine, shapes, force_float)
+    pair = _networks(printer, model, quantized, asked, machine, shapes, force_float, histogram or ())
+    _check_histograms(pair.source, histogram or (), pair.made)
     source = given.source(pair.source, data, random, preprocess, annotations, max_count, seed)
     with progress(printer, "analysing", pair.roundings) as step:
         found = analyze(
@@ -118,8 +122,8 @@ def command(
             out.write(svg_histograms(pictured or _worst(found)).encode())
         written.append(f"picture written to {plot}")
     if hybrid is not None:
-        suggested = suggest(found.measurements, _possible(machine))
-        promise = _promise(suggested)
+        suggested = _suggested(found, pair, machine)
+        promise = _promise(suggested, machine)
         comments = [
             f"layers of {model.name} that are worth more bits: edit this, then 'npuc quantize {model.name} --config "
             f"{hybrid.name}' with the data and target of before",
@@ -133,6 +137,7 @@ def command(
             "file": str(hybrid),
             "layers": dict(suggested.layers),
             "expected_sqnr": suggested.expected,
+            "refused": list(suggested.refused),
         }
     seconds = time.perf_counter() - begun
     printer.say(f"{model}: {found.measurements.samples} samples, {seconds:.1f} s")
@@ -145,6 +150,28 @@ def command(
     printer.result(result)
 
 
+def _check_histograms(source: Graph, names: Sequence[str], made: Graph | None = None) -> None:
+    """Names that nothing of a network has are errors before the work, and those that have no integers (`made`) soon after."""
+    from npuc.ir import layer_name, top, value_name
+    from npuc.ir.definition import TopOp
+    from npuc.quant.analysis.analyze import no_such_tensor
+    from npuc.quant.analysis.measuring import rounded_tensors
+    from npuc.quant.mixed_precision.sensitivity import tensor_types
+
+    if not names:
+        return
+    if made is not None:
+        values = list(rounded_tensors(source, tensor_types(made)))
+    else:
+        ops = [op for op in source.ops if not isinstance(op, top.WeightOp)]
+        values = [*(port.value for port in source.inputs), *(value for op in ops for value in op.results)]
+    known = {value_name(value) for value in values}
+    layers = {layer_name(value.owner) for value in values if isinstance(value.owner, TopOp)}
+    for name in names:
+        if name not in known | layers:
+            raise no_such_tensor(name, sorted(known))
+
+
 def _worst(found: Analysis) -> list[TensorMeasure]:
     """The tensors of the worst findings."""
     known = {tensor.name: tensor for tensor in found.measurements.tensors}
@@ -152,19 +179,64 @@ def _worst(found: Analysis) -> list[TensorMeasure]:
     return [known[name] for name in names if name in known][:_PICTURES]
 
 
-def _promise(hybrid: Hybrid) -> str:
-    count = len(hybrid.layers)
-    if not count:
-        return "no layer costs so much that more bits for it would be worth it"
-    layers = f"{count} layer{'s' * (count != 1)}"
-    return f"{layers} with more bits: the outputs should get from {hybrid.before:.1f} to about {hybrid.expected:.1f} dB"
+def _promise(hybrid: Hybrid, target: Target | None) -> str:
+    count, refused = len(hybrid.layers), len(hybrid.refused)
+    words = "no layer costs so much that more bits for it would be worth it"
+    if count:
+        layers = f"{count} layer{'s' * (count != 1)}"
+        words = f"{layers} with more bits: the outputs should get from {hybrid.before:.1f} to about {hybrid.expected:.1f} dB"
+    if not refused or target is None:
+        return words
+    some = f"{refused} layer{'s' * (refused != 1)} worth more bits ({shorten(hybrid.refused[0])}"
+    some += f" and {refused - 1} more)" if refused > 1 else ")"
+    cannot = f"{target.name} does not run {some} with them"
+    return f"{words}; {cannot}" if count else f"nothing is proposed: {cannot}"
 
 
-def _possible(target: Target | None) -> Callable[[Scheme], bool]:
-    """Whether a machine has the types of a scheme."""
+def _suggested(found: Analysis, pair: _Pair, target: Target | None) -> Hybrid:
+    """More bits for layers, in types that the target runs: those that it has, in layers that it then still takes."""
+    from npuc.quant.analysis import suggest
+    from npuc.quant.analysis.levels import Change
     from npuc.quant.from_target import fitted, misfit
+    from npuc.quant.scheme import SCHEMES
+    from npuc.quant.tuning import wider
 
-    return lambda scheme: target is None or misfit(fitted(scheme, target), target) is None
+    if target is None:
+        return suggest(found.measurements)
+    tried: Counter[str] = Counter()
+
+    def choose(layer: str, change: Change) -> Level | None:
+        # An array that multiplies 16 bits by 16 need not multiply 8 by 16.
+        more = Change(change.old, wider(change.new))
+        ways = [one.level for one in (change, more) if misfit(fitted(one.new, target), target) is None]
+        ways += [name for name in ("bf16", "f16") if misfit(SCHEMES[name], target) is None]
+        return ways[tried[layer]] if tried[layer] < len(ways) else None
+
+    while True:
+        suggested = suggest(found.measurements, choose)
+        fallen = _off_the_npu(pair, suggested, target)
+        if not fallen:
+            return suggested
+        tried.update(fallen)
+
+
+def _off_the_npu(pair: _Pair, suggested: Hybrid, target: Target) -> set[str]:
+    """The layers of a suggestion that the target takes as they are, and not as suggested."""
+    from npuc.errors import NpucError
+    from npuc.flow import quantize_network
+    from npuc.partition import partition
+
+    if pair.table is None or not suggested.layers:
+        return set()
+    config = pair.config
+    for name, level in {**pair.beyond(), **suggested.layers}.items():
+        config = config.with_layers((name,), level)
+    try:
+        made = quantize_network(pair.source, pair.table, config, target).graph
+    except NpucError:
+        return set()  # ranges of another form of the network: types are all that can be looked at
+    now, before = (set(partition(one, target).reasons) for one in (made, pair.made))
+    return (now - before) & set(suggested.layers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +249,8 @@ class _Pair:
     asked_of: Callable[[Any], Scheme | None]
     scheme_of: Callable[[Any], Scheme | None]
     """What its layers really got."""
+    table: CalibrationTable | None = None
+    """The ranges, if they are known."""
 
     @property
     def roundings(self) -> int:
@@ -207,12 +281,14 @@ def _networks(
     machine: Target | None,
     shapes: Any,
     force_float: bool,
+    histograms: Sequence[str] = (),
 ) -> _Pair:
     """Quantize as the options say, or load what was quantized."""
     from npuc.flow import network_to_quantize, schemes_of
     from npuc.quant.prequantized import is_quantized
 
     graph = network_to_quantize(model, shapes, force_float=force_float)
+    _check_histograms(graph, histograms)
     if is_quantized(graph):
         # Its ranges may stand for a relu that nothing else tells of.
         raise UsageError(
@@ -220,11 +296,11 @@ def _networks(
             fix="Give that float network, or add --force-float to quantize anew",
         )
     if quantized is None:
-        done = quant.quantized(printer, model, graph, asked, machine).quantized
+        outcome = quant.quantized(printer, model, graph, asked, machine)
+        done = outcome.quantized
         config = asked.wanted(graph)
-        return _Pair(
-            done.source, done.graph, config, schemes_of(done.source, config, machine), done.scheme_of
-        )
+        asked_of = schemes_of(done.source, config, machine)
+        return _Pair(done.source, done.graph, config, asked_of, done.scheme_of, outcome.table)
     made = _integer_network(quantized)
     beside = quantized.with_suffix(".quant.yaml")
     if asked.config is None and asked.scheme is None and machine is None and beside.is_file():

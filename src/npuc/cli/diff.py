@@ -240,11 +240,9 @@ class _Wanted:
     def batches(self, graph: Graph, printer: Printer, *, strict: bool = False) -> tuple[Iterable[Batch], int]:
         """The data for a network, and how many runs it is about."""
         if self.inputs:
-            from npuc.calib.samples import load_samples, parse_assignments
+            from npuc.calib.several import load_given
 
-            samples = load_samples(
-                graph, parse_assignments(self.inputs, [port.name for port in graph.inputs])
-            )
+            samples = load_given(graph, self.inputs)
             for note in samples.notes:
                 printer.note(note)
             return samples, samples.runs

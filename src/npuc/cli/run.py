@@ -39,8 +39,9 @@ def command(
         typer.Option(
             "--input",
             "-i",
-            metavar="[NAME=]FILE",
-            help="An .npz, .npy or picture file; repeat it for several. Samples beyond the batch run in batches.",
+            metavar="[NAME=]PATH",
+            help="An .npz, .npy or picture file, a folder of them, or a list file (.txt, .json, ...) with one sample a line; "
+            "repeat it for several. Samples beyond the batch run in batches.",
         ),
     ] = None,
     random: Annotated[bool, typer.Option("--random", help="Run on random data.")] = False,
@@ -90,7 +91,8 @@ def command(
     if output is not None:
         options.result(output, ".npz")
     from npuc.calib.random_inputs import random_inputs
-    from npuc.calib.samples import load_samples, parse_assignments, single_run
+    from npuc.calib.samples import single_run
+    from npuc.calib.several import load_given
     from npuc.debug.sample import SampleWriter
     from npuc.files import existing_model
     from npuc.frontend.sniff import describe_content
@@ -121,7 +123,7 @@ def command(
     elif random:
         samples = single_run(random_inputs(graph, seed))
     else:
-        samples = load_samples(graph, parse_assignments(inputs or [], [port.name for port in graph.inputs]))
+        samples = load_given(graph, inputs or [])
     for note in samples.notes if samples is not None else ():
         printer.note(note)
     if by_layer:

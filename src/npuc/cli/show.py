@@ -1,6 +1,7 @@
 """Show what a network is made of, or draw it.
 
-The table has a line a layer: its shape, its parameters and its multiply-accumulates (MACs).
+The table has a line a layer: its shape, its parameters and its multiply-accumulates (MACs). Of a compiled model (.npu) it has
+the part and the device that each layer is on; 'npuc objdump' shows its instructions and 'npuc profile' its time.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from typing import Annotated
 import typer
 
 from npuc.cli import options
-from npuc.cli.console import Printer, count, shorten
+from npuc.cli.console import Printer, count, shorten, size
 from npuc.cli.import_ import print_summary
+from npuc.errors import UsageError
 
 
 def command(
@@ -31,11 +33,20 @@ def command(
     """Run the command."""
     from npuc.files import existing_model
     from npuc.flow import load_model
+    from npuc.frontend.sniff import describe_content
     from npuc.profile.picture import write_picture
     from npuc.profile.summary import summarize
 
     printer = Printer(quiet, as_json)
     existing_model(model)
+    if describe_content(model).kind == "npu":
+        for name, value in (("--graph", graph_file), ("--input-shape", input_shape), ("--weights", weights)):
+            if value:
+                raise UsageError(
+                    f"{name} is not for a compiled model", fix="Leave it out; 'npuc profile --html' draws one"
+                )
+        _show_compiled(printer, model)
+        return
     graph = load_model(model, options.imported_as(model, input_shape, weights))
     summary = summarize(graph)
     picture = write_picture(graph, graph_file) if graph_file is not None else None
@@ -66,3 +77,57 @@ def command(
             printer.note(reason)
         result["graph"] = str(written)
     printer.result(result)
+
+
+_DEVICES = {"npu": "NPU", "cpu": "CPU", "convert": "host"}
+
+
+def _show_compiled(printer: Printer, path: Path) -> None:
+    """What a compiled model is made of: its layers by device, what it takes and gives, and its memory."""
+    from npuc.codegen.disassemble import printable
+    from npuc.codegen.file import load_compiled
+    from npuc.profile.network import network_of
+
+    compiled = load_compiled(path)
+    layers = [node for node in network_of(compiled).nodes if node.device in _DEVICES]
+    printer.table(
+        ["layer", "op", "output", "part", "device"],
+        [
+            [
+                shorten(printable(node.name)),
+                node.kind if node.device == "npu" else "",
+                node.type,
+                node.subgraph,
+                _DEVICES[node.device],
+            ]
+            for node in layers
+        ],
+    )
+    printer.say()
+    printer.say(f"{path}, compiled for {compiled.target['name']}")
+    ports = {}
+    for label, names in (("inputs", compiled.inputs), ("outputs", compiled.outputs)):
+        kinds = {name: compiled.tensor(name) for name in names}
+        ports[label] = {name: "x".join([*map(str, kind.shape), kind.dtype]) for name, kind in kinds.items()}
+        shown = [f"{printable(name)} {kind}" for name, kind in list(ports[label].items())[:8]]
+        more = f", and {len(kinds) - 8} more" if len(kinds) > 8 else ""
+        printer.say(f"  {label:8} {', '.join(shown)}{more}")
+    numbers = {device: sum(node.device == device for node in layers) for device in ("npu", "cpu")}
+    words = [f"{number} on the {_DEVICES[device]}" for device, number in numbers.items()]
+    parts = len(compiled.subgraphs)
+    printer.say(f"  {'layers':8} {', '.join(words)}, in {parts} part{'s' * (parts != 1)}")
+    memory = {segment.name: segment.size for segment in compiled.segments}
+    printer.say(
+        f"  {'memory':8} " + ", ".join(f"{printable(name)} {size(used)}" for name, used in memory.items())
+    )
+    printer.result(
+        {
+            "target": compiled.target["name"],
+            **ports,
+            "layers": [
+                {"name": n.name, "op": n.kind, "type": n.type, "part": n.subgraph, "device": n.device}
+                for n in layers
+            ],
+            "memory": memory,
+        }
+    )

@@ -90,6 +90,7 @@ def run_engine(
 ) -> RunResults:
     """Run all samples through an engine whose results include `outputs`; `seen` gets what goes in and comes out."""
     results = RunResults()
+    first: dict[str, Array] = {}
     parts: dict[str, list[Statistics]] = {name: [] for name in outputs}
     with ExitStack() as stack:
         spool = stack.enter_context(TensorSpool(output, samples.batch)) if output is not None else None
@@ -105,8 +106,14 @@ def run_engine(
                 joins = value.ndim and samples.batch is not None and value.shape[0] == samples.batch
                 real = value[: batch.keep] if batch.keep is not None and joins else value
                 parts[name].append(statistics(name, real))
-                if index == 0 and (best := top_classes(real)):
-                    results.top[name] = best
+                if index == 0:
+                    first[name] = real
+            if index == 0:
+                results.top = {
+                    name: best
+                    for name, value in first.items()
+                    if not _beside(name, first) and (best := top_classes(value))
+                }
             step()
         if spool is not None:
             results.written = spool.finish()
@@ -115,19 +122,29 @@ def run_engine(
 
 
 def top_classes(value: Array, number: int = 5) -> list[tuple[int, float]]:
-    """The best classes of the first sample, if a tensor looks like scores: one vector of 3 to 100,000 floats a sample.
+    """The best classes of the first sample, if a tensor looks like scores: one vector of 3 to 100,000 floats a sample, of the
+    shape N x classes or N x classes x 1 x 1.
 
     >>> top_classes(np.array([[0.1, 0.7, 0.2]]), 1)
     [(1, 0.7)]
     """
-    if value.ndim < 2 or value.dtype.kind != "f" or not value.size:
+    if value.ndim not in (2, 4) or value.dtype.kind != "f" or not value.size:
         return []
-    length = value.size // value.shape[0]
-    if max(value.shape[1:]) != length or not 3 <= length <= 100_000:
+    length = value.shape[1]
+    if value.size != value.shape[0] * length or not 3 <= length <= 100_000:
         return []
     first = value[0].reshape(-1)
     order = np.argsort(-first, kind="stable")[:number]
     return [(int(index), float(first[index])) for index in order]
+
+
+def _beside(name: str, values: Mapping[str, Array]) -> bool:
+    """True if other outputs tell of the same places, as the boxes and labels of a detector do beside its scores: the places
+    of such an output are no classes."""
+    shape = values[name].shape
+    return any(
+        other != name and value.ndim >= 2 and value.shape[:2] == shape[:2] for other, value in values.items()
+    )
 
 
 def _joined(parts: list[Statistics], batch: int | None) -> Statistics:

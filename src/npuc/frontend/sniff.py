@@ -96,7 +96,9 @@ def describe_content(path: Path) -> Content:
         return Content("tflite", "looks like a TensorFlow Lite model")
     if head[:4] == b"\x7fELF" and head[18:20] == b"pn":
         return Content(
-            "npu", "looks like a compiled model (.npu)", "'npuc run', 'npuc sim' and 'npuc objdump' take it"
+            "npu",
+            "looks like a compiled model (.npu)",
+            "'npuc run', 'npuc show', 'npuc profile' and 'npuc objdump' take it",
         )
     for offset, magic, words in _MAGIC:
         if head[offset : offset + len(magic)] == magic:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count
 from typing import Any
@@ -102,13 +102,7 @@ class Analysis:
         for one in self.measurements.tensors:
             if name in (one.name, one.layer):
                 return one
-        from difflib import get_close_matches
-
-        near = get_close_matches(name, [one.name for one in self.measurements.tensors], 3, 0.3)
-        raise UsageError(
-            f"there is no tensor '{name}' with integers of its own",
-            fix=f"Did you mean {' or '.join(map(repr, near))}?" if near else "Take a name of the findings",
-        )
+        raise no_such_tensor(name, [one.name for one in self.measurements.tensors])
 
     def as_json(self) -> dict[str, Any]:
         """Everything, in plain values."""
@@ -213,3 +207,14 @@ def findings(found: Measurements) -> list[Finding]:
     effects = [*rounding.find(found, tensors), *bias_shift.find(found, spread)]
     told = [finding for finding in (*causes, *effects) if finding.severity >= _LEAST]
     return [*sorted(told, key=lambda finding: -finding.severity), *inherited.find(found)]
+
+
+def no_such_tensor(name: str, known: Sequence[str]) -> UsageError:
+    """The error for a name that no tensor with integers of its own has."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, 3, 0.3)
+    return UsageError(
+        f"there is no tensor '{name}' with integers of its own",
+        fix=f"Did you mean {' or '.join(map(repr, near))}?" if near else "Take a name of the findings",
+    )

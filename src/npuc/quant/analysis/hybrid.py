@@ -17,7 +17,6 @@ from npuc.quant.analysis.finding import percent
 from npuc.quant.analysis.levels import Change
 from npuc.quant.analysis.measurements import Measurements, TensorMeasure, WeightMeasure, decibels
 from npuc.quant.config import Level, QuantizationConfig
-from npuc.quant.scheme import Scheme
 
 _SHARE = 0.05
 """What makes less of the noise than this part is left alone."""
@@ -37,36 +36,45 @@ class Hybrid:
     """Decibels of the outputs as they are."""
     expected: float
     """Decibels of the outputs without the roundings that these layers would lose."""
+    refused: tuple[str, ...] = ()
+    """Layers that are worth more bits and cannot have them on the machine."""
 
 
-def suggest(found: Measurements, possible: Callable[[Scheme], bool] = lambda scheme: True) -> Hybrid:
-    """The layers to give more bits; those that get types that the machine does not have (`possible`) become float."""
+Choose = Callable[[str, Change], Level | None]
+"""What a layer gets in place of a change: the change itself, other types that the machine runs, or None if it has none."""
+
+
+def suggest(found: Measurements, choose: Choose = lambda layer, change: change.level) -> Hybrid:
+    """The layers to give more bits; a rounding whose layers cannot all have what they need stays as it is."""
     costs: list[TensorMeasure | WeightMeasure] = [*found.tensors, *found.weights]
     costs = sorted((cost for cost in costs if cost.wide), key=lambda cost: -cost.noise)
     wanted: dict[str, Change] = {}
     reasons: dict[str, list[str]] = {}
+    refused: dict[str, None] = {}
     gone = 0.0
     for cost in costs[: max(_FEW, int(_MOST * len(costs)))]:
         share = found.share(cost.noise)
         if share < _SHARE:
             break
+        cannot = [name for name, change in cost.wide.items() if choose(name, change) is None]
+        if cannot:
+            refused.update(dict.fromkeys(cannot))
+            continue
         gone += share
         what = "its weights" if isinstance(cost, WeightMeasure) else f"'{cost.name}'"
         for name, change in cost.wide.items():
             wanted[name] = wanted[name].also(change) if name in wanted else change
             reasons.setdefault(name, []).append(f"rounding {what} makes {percent(share)} of the noise")
     order = [result_names(op)[0] for op in found.source.ops if op.results]
-    layers: dict[str, Level] = {
-        name: wanted[name].level if possible(wanted[name].new) else "float"
-        for name in order
-        if name in wanted
-    }
+    chosen = {name: choose(name, wanted[name]) for name in order if name in wanted}
+    layers: dict[str, Level] = {name: level for name, level in chosen.items() if level is not None}
     before = decibels(found.output_noise)
     return Hybrid(
         layers,
         {name: "; ".join(reasons[name]) for name in layers},
         before,
         before + decibels(max(1 - gone, 1e-3)),
+        tuple(refused),
     )
 
 
