@@ -206,6 +206,48 @@ def test_a_loop_of_known_length_is_unrolled() -> None:
     assert "loop[1]/sum" in graph.tensor_names()
 
 
+def test_a_loop_may_carry_tensors_of_different_types() -> None:
+    """As tf2onnx writes the LSTM of Keras: a counter of its own, states, and a condition on the counter."""
+    nodes = [
+        helper.make_node("Gather", ["outer", "step"], ["row"]),
+        helper.make_node("Add", ["state", "row"], ["sum"]),
+        helper.make_node("Tanh", ["sum"], ["next"]),
+        helper.make_node("Identity", ["next"], ["scan"]),
+        helper.make_node("Add", ["step", "one"], ["following"]),
+        helper.make_node("Less", ["following", "most"], ["go_on"]),
+        helper.make_node("Identity", ["most"], ["same"]),
+    ]
+    integer, boolean = TensorProto.INT32, TensorProto.BOOL
+    inputs = [info("i", [], TensorProto.INT64), info("go", [], boolean), info("step", [], integer)]
+    inputs += [info("state", [2]), info("most", [], integer)]
+    outputs = [info("go_on", [], boolean), info("following", [], integer), info("next", [2])]
+    outputs += [info("same", [], integer), info("scan", [2])]
+    body = helper.make_graph(nodes, "b", inputs, outputs)
+    node = helper.make_node(
+        "Loop", ["", "true", "zero", "x", "most0"], ["a", "y", "b", "all"], name="loop", body=body
+    )
+    values = {
+        "zero": np.array(0, "i4"),
+        "one": np.array(1, "i4"),
+        "most0": np.array(3, "i4"),
+        "true": np.array(True),
+    }
+    proto = model([node], [info("x", [2]), info("outer", [3, 2])], [info("y", [2]), info("all")], values)
+    given = {"x": np.array([1, 2], "f4"), "outer": np.arange(6, dtype="f4").reshape(3, 2) / 5}
+    graph = check(proto, given)
+    assert "top.onnx" not in kinds(graph) and kinds(graph).count("top.tanh") == 3
+
+
+@pytest.mark.parametrize("lengths", [[4, 4, 4], [3, 3, 3], [0, 0, 0], [1, 3, 2]])
+@pytest.mark.parametrize("time", [0, 1])
+def test_sequences_of_one_length_are_reversed_by_a_slice(lengths: list[int], time: int) -> None:
+    shape = [4, 3, 2] if time == 0 else [3, 4, 2]
+    node = helper.make_node("ReverseSequence", ["x", "n"], ["y"], time_axis=time, batch_axis=1 - time)
+    proto = model([node], [info("x", shape)], [info("y", shape)], {"n": np.array(lengths)})
+    graph = check(proto, {"x": np.arange(24, dtype="f4").reshape(shape)})
+    assert ("top.onnx" in kinds(graph)) == (len(set(lengths)) > 1)
+
+
 def test_a_loop_of_unknown_length_stays() -> None:
     node = helper.make_node("Loop", ["n", "", "x"], ["y", "all"], body=loop_body())
     inputs = [info("x", [2]), info("outer", [2]), info("n", [], TensorProto.INT64)]

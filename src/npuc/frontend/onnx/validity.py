@@ -35,8 +35,9 @@ class _Form:
     needed: tuple[int, ...]
     attributes: dict[str, int]
     required: tuple[str, ...]
-    types: tuple[tuple[str, frozenset[str]], ...]
-    """For each input the name of its type, and the types that it may be; the last one may be repeated."""
+    types: tuple[tuple[str | None, frozenset[str]], ...]
+    """For each input the name of its type (None: a type of its own each time), and the types that it may be; the last may be
+    repeated."""
 
 
 @cache
@@ -51,14 +52,13 @@ def _form(op_type: str, domain: str, since: int) -> _Form:
             for name, attribute in schema.attributes.items()
         },
         tuple(name for name, attribute in schema.attributes.items() if attribute.required),
-        tuple(_allowed(parameter, index) for index, parameter in enumerate(schema.inputs)),
+        tuple(_allowed(parameter) for parameter in schema.inputs),
     )
 
 
-def _allowed(parameter: OpSchema.FormalParameter, index: int) -> tuple[str, frozenset[str]]:
-    # A variadic input that is not homogeneous has a type of its own each time.
-    name = parameter.type_str if parameter.is_homogeneous else f"{parameter.type_str} {index}"
-    return name, frozenset(parameter.types)
+def _allowed(parameter: OpSchema.FormalParameter) -> tuple[str | None, frozenset[str]]:
+    # What a Loop carries is variadic and not homogeneous: a counter beside states of float.
+    return parameter.type_str if parameter.is_homogeneous else None, frozenset(parameter.types)
 
 
 def check_node(proto: onnx.NodeProto, schema: OpSchema, opset: int, label: str, depth: int = 0) -> None:
@@ -116,7 +116,7 @@ def check_types(proto: onnx.NodeProto, schema: OpSchema, dtypes: Sequence[DType 
             raise InvalidModelError(
                 f"{label}: its input '{proto.input[index]}' is {dtype.name}, which it does not take"
             )
-        if seen.setdefault(variable, dtype) is not dtype:
+        if variable is not None and seen.setdefault(variable, dtype) is not dtype:
             raise InvalidModelError(
                 f"{label}: its inputs are {seen[variable].name} and {dtype.name}, but must be of one type"
             )

@@ -152,6 +152,31 @@ def slice_(ctx: NodeContext) -> Outcome:
     ).y
 
 
+@rule("ReverseSequence")
+def reverse_sequence(ctx: NodeContext) -> Outcome:
+    """Sequences of one known length are a slice backwards."""
+    shape, time = ctx.shape(0), ctx.node.int("time_axis", 0)
+    lengths = set(ctx.known_ints(1, "lengths"))
+    if len(lengths) != 1 or not 0 <= time < len(shape):
+        raise NoTopForm("its sequences are of different lengths")
+    length = lengths.pop()
+    if not 0 <= length <= shape[time]:
+        raise InvalidModelError(f"{ctx.node.label}: sequences of {length} on an axis of {shape[time]}")
+
+    def part(first: int, count: int, step: int) -> Value:
+        offset = tuple(first if axis == time else 0 for axis in range(len(shape)))
+        steps = tuple(step if axis == time else 1 for axis in range(len(shape)))
+        sizes = tuple(count if axis == time else n for axis, n in enumerate(shape))
+        return ctx.emit(top.Slice, ctx.operand(0), offset=offset, steps=steps, shape=sizes).y
+
+    if length == 0:
+        return ctx.emit(top.Reshape, ctx.operand(0), shape=tuple(shape)).y
+    back = part(length - 1, length, -1)
+    if length == shape[time]:
+        return back
+    return ctx.emit(top.Concat, [back, part(length, shape[time] - length, 1)], axis=time).y
+
+
 @rule("Pad")
 def pad(ctx: NodeContext) -> Outcome:
     """A border on some or all axes."""
