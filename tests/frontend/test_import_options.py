@@ -16,10 +16,12 @@ import numpy as np
 import onnx
 import pytest
 from tflite_nets import Net
+from tflite_nets import Writer as TFLiteWriter
 
 from npuc.engine import FloatEngine
 from npuc.errors import NpucError
 from npuc.flow import ImportOptions, check_model, import_model
+from npuc.ir import shape_of
 
 Writer = Callable[[Path], Path]
 
@@ -134,3 +136,63 @@ def test_weights_of_their_own(model: Path, tmp_path: Path) -> None:
     with pytest.raises(NpucError, match=words) as caught:
         import_model(model, ImportOptions(weights=other))
     assert str(other) in str(caught.value)
+
+
+NOTE = "the batch of the input '{}' is open, and was taken as {} (--input-shape changes it)"
+
+
+def _open_onnx(folder: Path, *sizes: Any) -> Path:
+    ports = [onnx.helper.make_tensor_value_info(name, 1, [*sizes, 4]) for name in "aby"]
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Add", ["a", "b"], ["y"])], "g", ports[:2], ports[2:]
+    )
+    path = folder / "open.onnx"
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path
+    )
+    return path
+
+
+def _open_tflite(folder: Path) -> Path:
+    net = Net()
+    sides = [net.input(name, (1, 4)) for name in "ab"]
+    model = net.ended(net.op("ADD", sides, "f32", "AddOptions", shape=(1, 4)))
+    (folder / "open.tflite").write_bytes(TFLiteWriter(model, open_batch=("a", "b")).run())
+    return folder / "open.tflite"
+
+
+def _open_tensorflow(folder: Path) -> Path:
+    ports = [tensorflow.placeholder(name, -1, 4) for name in "ab"]
+    (folder / "x.pb").write_bytes(tensorflow.graph([*ports, tensorflow.node("y", "AddV2", ["a", "b"])]))
+    return folder / "x.pb"
+
+
+OPEN: dict[str, Writer] = {
+    "onnx": lambda folder: _open_onnx(folder, "N"),
+    "onnx without a name": lambda folder: _open_onnx(folder, None),
+    "tflite": _open_tflite,
+    "keras": _keras,
+    "tensorflow": _open_tensorflow,
+}
+
+
+@pytest.mark.parametrize("kind", OPEN)
+def test_an_open_batch_is_one_in_every_format(kind: str, tmp_path: Path) -> None:
+    path = OPEN[kind](tmp_path)
+    graph = import_model(path)
+    assert [shape_of(port.value) for port in graph.inputs] == [(1, 4), (1, 4)]
+    assert graph.notes == [NOTE.format(name, 1) for name in "ab"]
+    report = check_model(path, graph, ImportOptions())
+    assert report.passed or "TensorFlow" in report.impossible
+
+
+def test_a_batch_with_a_name_is_the_same_for_all_inputs(tmp_path: Path) -> None:
+    path = _open_onnx(tmp_path, "N")
+    graph = import_model(path, ImportOptions(input_shapes={"a": (3, 4)}))
+    assert [shape_of(port.value) for port in graph.inputs] == [(3, 4), (3, 4)]
+    assert graph.notes == [NOTE.format("b", 3)]
+
+
+def test_other_open_dimensions_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(NpucError, match=r"open dimensions 0 \('N'\), 1 \('T'\).*Add --input-shape a=1,1,4"):
+        import_model(_open_onnx(tmp_path, "N", "T"))

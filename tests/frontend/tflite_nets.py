@@ -148,8 +148,10 @@ class Writer(_Writer):
         sparsity: Mapping[str, Any] = {},
         variables: Sequence[str] = (),
         types: Mapping[str, int] = {},
+        open_batch: Sequence[str] = (),
     ) -> None:
         super().__init__(model, 1 << 16)
+        self.open_batch = open_batch
         self.sparsity = sparsity
         self.variables = variables
         self.types = types
@@ -168,6 +170,9 @@ class Writer(_Writer):
         return self.table(
             "Tensor",
             Shape=self.integers(tensor.shape),
+            ShapeSignature=self.integers(
+                (-1, *tensor.shape[1:]) if tensor.name in self.open_batch else tensor.shape
+            ),
             Name=self.builder.CreateString(tensor.name),
             Type=self.types.get(tensor.name, TYPES[tensor.dtype]),
             Buffer=buffer,

@@ -55,9 +55,7 @@ def input_shape(
         shape = tuple(declared)
         if shape and shape[0] == -1:
             shape = (1, *shape[1:])
-            notes.append(
-                f"the batch of the input '{name}' is open, and was taken as 1 (--input-shape changes it)"
-            )
+            notes.append(open_batch_note(name))
         if -1 in shape:
             words = ",".join("?" if size == -1 else str(size) for size in shape)
             raise DynamicShapeError(
@@ -65,6 +63,11 @@ def input_shape(
                 fix=f"Add --input-shape '{name}={words.replace('?', '64')}' with the sizes that it has",
             )
     return possible_shape(name, shape)
+
+
+def open_batch_note(name: str, size: int = 1) -> str:
+    """What every importer says of an input whose first dimension the model leaves open."""
+    return f"the batch of the input '{name}' is open, and was taken as {size} (--input-shape changes it)"
 
 
 def check_rank(name: str, declared: Sequence[int] | None, asked: Sequence[int]) -> None:

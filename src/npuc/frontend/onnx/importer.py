@@ -37,7 +37,7 @@ from npuc.frontend.onnx.structure import cut, sorted_nodes
 from npuc.frontend.onnx.subgraphs import join_subgraphs
 from npuc.frontend.onnx.validity import check_node, check_types, infer_outputs
 from npuc.frontend.options import ImportOptions
-from npuc.frontend.ports import check_inputs, input_constant, possible_shape
+from npuc.frontend.ports import check_inputs, input_constant, open_batch_note, possible_shape
 from npuc.frontend.support import MAX_ELEMENTS, check_names, erase_dead, guarded
 from npuc.ir import Graph, Weight, dtype_of, is_static, shape_of, tensor_type
 from npuc.ir.claims import claim
@@ -63,6 +63,7 @@ class _Importer:
         inline_functions(source)
         self.model = source.model
         self._types: dict[str, TypeProto] | None = None
+        self.notes: list[str] = []
         self.depth = 0
         self.unrolled = 0
 
@@ -108,7 +109,7 @@ class _Importer:
             if name not in inputs:
                 raise UnknownTensorError(f"there is no input '{name}' to preprocess")
         graph = Graph.empty(types, preprocess=preprocess)
-        graph.notes += notes
+        graph.notes += [*notes, *self.notes]
         scope = Scope(graph, self.source, self.opsets)
         scope.meanings.update(constants)
         for port in graph.inputs:
@@ -141,6 +142,7 @@ class _Importer:
             types.update(self._inner_types(inner, own))
         out = []
         open_flags = []
+        sizes = self._named_sizes(own)
         for name in inputs:
             proto = types.get(name, TypeProto())
             shape = self.options.input_shapes.get(name)
@@ -149,7 +151,13 @@ class _Importer:
             tensor = proto.tensor_type
             dtype = element_type(tensor.elem_type or 1, f"the input '{name}'")
             if shape is None:
-                dims = [d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim]
+                dims = [
+                    sizes.get(d.dim_param, d.dim_value if d.HasField("dim_value") else -1)
+                    for d in tensor.shape.dim
+                ]
+                if dims and _is_open(tensor.shape.dim[0]) and min(dims[1:], default=0) >= 0:
+                    dims[0] = max(dims[0], 1)
+                    self.notes.append(open_batch_note(name, dims[0]))
                 if not tensor.HasField("shape") or any(n < 0 for n in dims):
                     open_flags.append(shape_flag(name, tensor))
                     continue
@@ -160,6 +168,16 @@ class _Importer:
             what = "; ".join(text for _, text in open_flags)
             raise DynamicShapeError(f"npuc compiles static shapes, and {what}", fix=f"Add {flags}")
         return out
+
+    def _named_sizes(self, own: Mapping[str, ValueInfoProto]) -> dict[str, int]:
+        """The sizes of dimensions with a name that another input was given by `--input-shape`."""
+        found: dict[str, int] = {}
+        for name, shape in self.options.input_shapes.items():
+            dims = own[name].type.tensor_type.shape.dim if name in own else ()
+            for dim, size in zip(dims, shape, strict=False):
+                if dim.dim_param and not dim.HasField("dim_value"):
+                    found.setdefault(dim.dim_param, size)
+        return found
 
     def _inner_types(self, names: list[str], own: Mapping[str, ValueInfoProto]) -> dict[str, TypeProto]:
         """The types of inner tensors: those that an import up to them gives, else what can be told node by node."""
@@ -402,3 +420,7 @@ def _dense(source: Source, sparse: onnx.SparseTensorProto) -> Weight:
             f"the sparse tensor '{sparse.values.name}' has an index outside its shape"
         ) from error
     return Weight.of(out)
+
+
+def _is_open(dim: onnx.TensorShapeProto.Dimension) -> bool:
+    return not dim.HasField("dim_value") or dim.dim_value == -1

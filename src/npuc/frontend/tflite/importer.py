@@ -21,7 +21,14 @@ from npuc.errors import (
     UsageError,
 )
 from npuc.frontend.options import ImportOptions
-from npuc.frontend.ports import check_inputs, check_layout, check_rank, input_constant, possible_shape
+from npuc.frontend.ports import (
+    check_inputs,
+    check_layout,
+    check_rank,
+    input_constant,
+    open_batch_note,
+    possible_shape,
+)
 from npuc.frontend.support import MAX_ELEMENTS, check_names, erase_dead, guarded
 from npuc.frontend.tflite.layout import Laid
 from npuc.frontend.tflite.reader import Model, Operator, Tensor, read
@@ -88,6 +95,11 @@ class _Importer:
             shape = self.shapes.get(index, tensor.shape)
             weights[index] = Weight.of(input_constant(name, text, shape, tensor.dtype))
         graph = Graph.empty(self._input_types(), preprocess=self._preprocess())
+        graph.notes += [
+            open_batch_note(name)
+            for name, index in zip(names, self.begins, strict=True)
+            if self.tensors[index].is_open and index not in self.shapes
+        ]
         scope = Scope(graph, self.main, weights)
         for index, port in zip(self.begins, graph.inputs, strict=True):
             scope.unique(port.name)

@@ -66,6 +66,8 @@ class Tensor:
     weight: Weight | None
     """Its value, if it is constant."""
     is_variable: bool = False
+    is_open: bool = False
+    """Whether the file leaves the first dimension open; the shape has 1 there then."""
 
     @property
     def dtype(self) -> DType:
@@ -234,7 +236,10 @@ class _Reader:
         weight = None
         if place[1] and type_name in _TYPES:
             weight = self._weight(name, dtype_of(_TYPES[type_name]), shape, place, sparsity)
-        return Tensor(index, name, shape, type_name, quantization, weight, bool(view.number("IsVariable")))
+        is_open = view.integers("ShapeSignature")[:1] == (-1,) and shape[:1] == (1,)
+        return Tensor(
+            index, name, shape, type_name, quantization, weight, bool(view.number("IsVariable")), is_open
+        )
 
     def _quantization(self, view: View, name: str, shape: tuple[int, ...]) -> Quantization | None:
         given = view.view("Quantization")
