@@ -141,6 +141,9 @@ EXPORTED: dict[str, Callable[[Records], None]] = {
     ),
     "function of Python": edited(MODEL, lambda m: nodes(m)[0].update(target="torch.hub.load")),
     "function by a detour": edited(MODEL, lambda m: nodes(m)[0].update(target="torch.ops.__class__.__base__")),
+    "attribute of every object": edited(MODEL, lambda m: nodes(m)[0].update(target="torch.ops.aten.__class__.Tensor")),
+    "attribute of an op": edited(MODEL, lambda m: nodes(m)[0].update(target="torch.ops.aten.__and__.__class__")),
+    "op of a package": edited(MODEL, lambda m: nodes(m)[0].update(target="torch.ops.transformers.grouped_mm.default")),
     "extension": edited(MODEL, lambda m: nodes(m)[0].update(target="#x:torch.save")),
     "code as a size": _expression("__import__('os').system('touch HACKED')"),
     "tower of powers": _expression("9**9**9**9**9"),
@@ -164,6 +167,9 @@ SCRIPT: dict[str, Callable[[Records], None]] = {
     "reads a file": _code("y = torch.from_file('/etc/passwd', False, 4)"),
     "writes a file, spelled apart": _code("torch . save(x, 'HACKED')"),
     "ages by arithmetic": _code("for i in range(torch.mul(torch.size(x, 0), 999999)):\n      x = torch.mul(x, 2.0)"),
+    "ages, nested": _code(
+        "for i in range(torch.size(x, 0)):\n      for j in range(torch.size(x, 1)):\n        x = torch.mul(x, 2.0)"
+    ),
     "other ops": _code("y = ops.image.read_file('/etc/passwd')"),
     "never ends": _code("while True:\n      x = torch.mul(x, 2.0)"),
     "takes ages": _code("for i in range(999999999):\n      x = torch.mul(x, 2.0)"),

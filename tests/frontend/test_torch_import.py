@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -192,12 +193,72 @@ def test_exported_program(tmp_path: Path) -> None:
     assert report.passed and report.judge == "PyTorch" and report.layers
 
 
+class CausalLM(nn.Module):
+    """The masks that language models build as they run: Python's operators on tensors become `aten.__and__` and its like."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.qkv, self.head = nn.Embedding(50, 16), nn.Linear(16, 48), nn.Linear(16, 50)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        place = torch.arange(tokens.shape[1])
+        seen = (place[None, :] <= place[:, None]) & (place[:, None] - place[None, :] < 4)
+        seen = (seen | (place[None, :] == 0)) ^ (place[None, :] > 100)
+        bits = ((place << 1) >> 1) & 7 | 8
+        x = self.embed(tokens) + bits[:, None]
+        q, k, v = (y.view(1, -1, 2, 8).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
+        y = nn.functional.scaled_dot_product_attention(q, k[:, :1], v[:, :1], attn_mask=seen[None, None])
+        scores = q @ k.transpose(-1, -2) + torch.where(seen, 0.0, torch.finfo(torch.float32).min)
+        y = y + scores.softmax(-1) @ v
+        return self.head(y.transpose(1, 2).flatten(2))
+
+
+def test_a_causal_language_model(tmp_path: Path) -> None:
+    module = CausalLM()
+    tokens = torch.randint(0, 50, (1, 8), generator=torch.Generator().manual_seed(0))
+    path = _saved(tmp_path / "lm.pt2", module, (tokens,))
+    with zipfile.ZipFile(path) as archive:
+        text = archive.read(next(name for name in archive.namelist() if name.endswith("model.json"))).decode()
+    operators = ("__and__", "__or__", "__xor__", "__lshift__", "__rshift__")
+    assert all(f"aten.{name}." in text for name in operators)
+    graph = _same(path, module, (tokens,))
+    # What is hidden is a number here, so that tensor is not the original's.
+    assert any(name.endswith("/masked") for name in import_model(path, canonical=False).tensor_names())
+    assert check_model(path, graph, ImportOptions()).passed
+    sample = {"tokens": tokens.numpy()}
+    values = FloatEngine(graph, fetch=ALL_TENSORS, threads=1).run(sample)
+    ranges = {name: (float(value.min()), float(value.max())) for name, value in values.items()}
+    target = load_target("edge-4t")
+    integer = quantize_network(graph, ranges, target=target).graph
+    title = graph.outputs[0].name
+    found = Simulator(compile_model(integer, target), 1).run(sample)[title]
+    assert np.array_equal(found, IntegerEngine(integer, threads=1).run(sample)[title])
+    assert difference(title, found, values[title]).cosine > 0.99
+
+
+def test_a_causal_language_model_of_hugging_face(shared: Path) -> None:
+    path = shared / "repro" / "hf_llama_tiny.pt2"
+    if not path.exists():
+        pytest.skip("needs the file of the repository's shared folder")
+    assert check_model(path, import_model(path), ImportOptions()).passed
+
+
 def test_an_open_batch_is_fixed_by_the_user(tmp_path: Path) -> None:
     module, x = Net().eval(), _x(3, 3, 8, 8)
     shapes = ({0: torch.export.Dim("batch", min=1, max=64)},)
     path = _saved(tmp_path / "net.pt2", module, (x,), dynamic_shapes=shapes)
-    with pytest.raises(DynamicShapeError, match=r"'x' is \?x3x8x8.*--input-shape x=1,3,8,8"):
-        import_model(path)
+    single = import_model(path)
+    assert shape_of(single.inputs[0].value) == (1, 3, 8, 8)
+    assert single.notes == [
+        "the batch of the input 'x' is open, and was taken as 1 (--input-shape changes it)"
+    ]
+    assert check_model(path, single, ImportOptions()).passed
+    for low, axis in ((2, 0), (1, 2)):
+        open_shapes = ({axis: torch.export.Dim("size", min=low, max=64)},)
+        other = _saved(tmp_path / f"{axis}.pt2", nn.ReLU(), (x,), dynamic_shapes=open_shapes)
+        with pytest.raises(DynamicShapeError, match=r"npuc compiles static shapes.*--input-shape") as caught:
+            import_model(other)
+        assert "=2,3,8,8" in str(caught.value) or axis, "the option that it names has to work"
     options = ImportOptions(input_shapes={"x": (5, 3, 8, 8)})
     graph = _same(path, module, (_x(5, 3, 8, 8),), options)
     assert "block.1" in import_model(path, options, canonical=False).tensor_names()
@@ -250,6 +311,56 @@ def test_torchscript_with_integer_inputs(tmp_path: Path) -> None:
     torch.jit.trace(module, tokens).save(tmp_path / "net.pt")
     graph = _same(tmp_path / "net.pt", module, (tokens,), ImportOptions(input_shapes={"input": (1, 3)}))
     assert dtype_of(graph.inputs[0].type).name == "i64"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        nn.BatchNorm2d(4),
+        nn.Upsample(scale_factor=2),
+        nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False),
+        nn.InstanceNorm2d(4, affine=True),
+    ],
+    ids=["BatchNorm2d", "nearest", "bilinear", "InstanceNorm2d"],
+)
+def test_scripted_layers_that_loop_over_their_axes(part: nn.Module, tmp_path: Path) -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), part).eval()
+    torch.jit.script(module).save(tmp_path / "net.pt")
+    _same(tmp_path / "net.pt", module, (_x(1, 3, 8, 8),), ImportOptions(input_shapes={"input": (1, 3, 8, 8)}))
+
+
+class Voice(nn.Module):
+    """An argument that is a number, another with a default, a state, and a loop that data would end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.low, self.high = nn.Linear(4, 3), nn.Linear(4, 3)
+        self.state = torch.zeros(1, 3)
+
+    def forward(this, x: Tensor, rate: int, gain: float = 1.0) -> Tensor:
+        y = this.high(x) if rate == 16000 else this.low(x)
+        this.state = this.state + y
+        return this.state * gain
+
+
+def test_torchscript_with_a_number_for_an_input(tmp_path: Path) -> None:
+    module = Voice().eval()
+    path = tmp_path / "voice.jit"
+    torch.jit.script(module).save(path)
+    shapes = {"x": (1, 4)}
+    with pytest.raises(UsageError, match=r"'rate' is an integer, not a tensor.*--constant rate="):
+        import_model(path, ImportOptions(input_shapes=shapes))
+    for rate, gain in ((16000, None), (8000, 0.5)):
+        constants = {"rate": str(rate)} | ({} if gain is None else {"gain": str(gain)})
+        options = ImportOptions(input_shapes=shapes, constants=constants)
+        graph = import_model(path, options)
+        assert [port.name for port in graph.inputs] == ["x"]
+        layer = module.high if rate == 16000 else module.low
+        (ours,) = FloatEngine(graph, threads=1).run({"x": _x(1, 4).numpy()}).values()
+        assert np.allclose(ours, (layer(_x(1, 4)) * (gain or 1.0)).detach().numpy(), atol=1e-6)
+        assert any("writes to 'state'" in note for note in graph.notes)
+        report = check_model(path, graph, options)
+        assert report.passed and not report.impossible
 
 
 def test_checkpoints_are_refused_with_the_way_to_export_them(tmp_path: Path) -> None:

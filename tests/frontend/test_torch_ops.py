@@ -255,6 +255,7 @@ LINEAR: Family = {
     "attention_sum": lambda x: F.scaled_dot_product_attention(
         x[0], x[0], x[0], torch.ones(6, 6).tril().log(), scale=0.3
     ),
+    "attention_one_head": lambda x: F.scaled_dot_product_attention(x, x[:, :1], x[:1, 2:3]),
     "attention_groups": lambda x: F.scaled_dot_product_attention(x, x[:, :2], x[:, 2:], enable_gqa=True),
     "infinite_mask": lambda x: (x + torch.full((6, 6), float("-inf")).triu(1)).softmax(-1),
     "filled_mask": lambda x: x.masked_fill(torch.ones(6, 6).triu(1).bool(), float("-inf")).softmax(-1),

@@ -53,8 +53,9 @@ class _TorchOriginal:
         self._names = tensor_names(self._program.graph, self._program.owners, self._program.inputs)
         self._given = list(input_types)
         self._outputs = [port.name for port in graph.outputs]
-        self._whole = not (options.inputs or options.outputs or options.constants)
-        self._constants = options.constants
+        numbers = self._program.numbers
+        self._constants = {name: text for name, text in options.constants.items() if name not in numbers}
+        self._whole = not (options.inputs or options.outputs or self._constants)
         self.random: set[str] = set()
         """An import keeps no op that draws random numbers silently: it stays a custom op."""
         known = set(graph.tensor_names())

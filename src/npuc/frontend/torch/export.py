@@ -138,16 +138,20 @@ def of_module(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
             part.training = True
 
 
-def traced_script(module: Any, args: tuple[Any, ...], counted: bool = False) -> Any:
+def _unoptimized(work: Callable[[], _T]) -> _T:
+    """Run TorchScript as it is written: its optimizer looks at the values of constants, and a trace has none."""
+    with torch.jit.optimized_execution(False):
+        return work()
+
+
+def traced_script(program: Callable[..., Any], args: tuple[Any, ...], counted: bool = False) -> Any:
     """Trace TorchScript as a function of its inputs; what comes from a file is stopped when it has too many ops."""
-    if isinstance(module, torch.jit.ScriptModule):
-        module.eval()
-    function = _Counting(module) if counted else _Function(module)
+    function = _Counting(program) if counted else _Function(program)
     try:
         return guarded(
             "the TorchScript program cannot be traced at these shapes",
             "Check --input-shape; a branch on data cannot be followed",
-            lambda: torch.export.export(function, args, strict=False),
+            lambda: _unoptimized(lambda: torch.export.export(function, args, strict=False)),
         )
     except InvalidModelError as error:
         # What a counter says is lost on its way through the interpreter.

@@ -24,6 +24,8 @@ from npuc.frontend.torch.export import guarded
 
 _MODEL = "models/model.json"
 _TARGET = re.compile(r"torch\.ops\.[a-z_0-9A-Z]+\.[a-zA-Z_0-9]+(\.[a-zA-Z_0-9]+)?\Z")
+_OWN = ("aten", "prims", "prim", "higher_order")
+"""The namespaces of torch itself."""
 _SYMBOLIC = re.compile(r"(_operator\.[a-z_]+|math\.[a-z]+|torch\.sym_[a-z_]+)\Z")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _TOKENS = re.compile(r"\s*(?:([A-Za-z_]\w*)|('[\w.+\-]{1,32}')|(\d{1,18})|([(),=\-+*/<>!]))")
@@ -157,10 +159,29 @@ def _check_program(model: dict[str, Any]) -> None:
 
 
 def _check_target(target: str) -> None:
-    parts = target.split(".")
-    registered = _TARGET.match(target) is not None and not any(part.startswith("__") for part in parts)
-    if not registered and _SYMBOLIC.match(target) is None:
+    if not _is_registered(target) and _SYMBOLIC.match(target) is None:
         raise InvalidModelError(f"the program calls '{target[:120]}', which is no op of torch")
+    parts = target.split(".")
+    if (
+        target.startswith("torch.ops.")
+        and parts[2] not in _OWN
+        and not hasattr(getattr(torch.ops, parts[2]), parts[3])
+    ):
+        raise InvalidModelError(
+            f"the program calls '{parts[2]}::{parts[3]}', an op of the package '{parts[2]}' and not of torch",
+            fix="Load it in Python where that package is imported, and give it to npuc.from_torch; or export the model "
+            "without that op",
+        )
+
+
+def _is_registered(target: str) -> bool:
+    """True for an op of torch's registry. `__and__` is one, and `__class__` an attribute that every object has."""
+    if _TARGET.match(target) is None:
+        return False
+    _, _, space, op, *overload = target.split(".")
+    if any(part.startswith("__") for part in (space, *overload)):
+        return False
+    return not op.startswith("__") or bool(torch._C._jit_get_schemas_for_operator(f"{space}::{op}"))
 
 
 def _check_name(name: str) -> None:

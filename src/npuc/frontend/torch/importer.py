@@ -20,6 +20,7 @@ from npuc.frontend.ports import check_inputs, input_constant
 from npuc.frontend.support import check_names, erase_dead, guarded
 from npuc.frontend.torch.convert import dtype_from, shape_from, type_from
 from npuc.frontend.torch.escape import emit_custom
+from npuc.frontend.torch.masks import mark_masked
 from npuc.frontend.torch.names import op_name, tensor_names
 from npuc.frontend.torch.registry import NoTopForm, find_rule
 from npuc.frontend.torch.scope import Context, Scope
@@ -110,9 +111,10 @@ class _Importer:
     def _fixed(self) -> dict[Any, Any]:
         """Inputs that the user gives values for."""
         inputs = {self.names[node]: node for node in self.program.inputs}
-        check_names(self.options.constants, inputs, "--constant")
+        given = {n: t for n, t in self.options.constants.items() if n not in self.program.numbers}
+        check_names(given, inputs, "--constant")
         found = {}
-        for name, text in self.options.constants.items():
+        for name, text in given.items():
             val = inputs[name].meta["val"]
             array = input_constant(name, text, tuple(val.shape), dtype_of(np.float64))
             found[inputs[name]] = torch.from_numpy(array).to(val.dtype)
@@ -172,6 +174,7 @@ class _Importer:
             outcome = emit_custom(context, str(error))
             outcome = outcome if several else outcome[0]
         results = list(outcome) if isinstance(outcome, list | tuple) else [outcome]
+        mark_masked(context)
         context.named(results)
         self._check(context, results)
         return tuple(results) if several else results[0]

@@ -1,7 +1,8 @@
 """Masks of attention: infinities before a softmax become numbers that a quantizer can hold.
 
 A score that is hidden by minus infinity has the weight e^-inf = 0, and so has one that is lowered by enough. Only where
-the result goes to a softmax and nowhere else is the one put in place of the other.
+the result goes to a softmax and nowhere else is the one put in place of the other. Such a tensor is not the one of the
+original, so it is called after it with `/masked`, and an import check does not take the one for the other.
 """
 
 from __future__ import annotations
@@ -49,6 +50,14 @@ def hides(ctx: Context, name: str) -> bool:
         return False
     array = np.asarray(ctx.known(name))
     return array.size > 0 and float(array.min()) < HIDDEN and feeds_softmax(ctx.node)
+
+
+def mark_masked(ctx: Context) -> None:
+    """Give a tensor with another mask than the original's, and what only moves it, a name of its own."""
+    node, masked = ctx.node, ctx.scope.masked
+    if node in masked or (op_name(node) in _PASSING and not masked.isdisjoint(node.all_input_nodes)):
+        masked.add(node)
+        ctx.name += "/masked"
 
 
 def limited(array: Any) -> np.ndarray[Any, Any]:

@@ -31,6 +31,8 @@ class Scope:
         """The path of a parameter or buffer by the identity of its tensor."""
         self.meanings: dict[Any, Any] = {}
         self.names = Names()
+        self.masked: set[Any] = set()
+        """Nodes whose infinities became numbers (see `masks`)."""
         self._stored: dict[int, Value] = {}
         self._alive: list[Any] = []
 

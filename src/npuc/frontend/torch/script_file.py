@@ -52,7 +52,7 @@ _PRIM = frozenset(
     {
         "data", "NumToTensor", "min", "max", "dtype", "device", "unchecked_cast", "unchecked_unwrap_optional",
         "TupleConstruct", "TupleUnpack", "ListConstruct", "is_cuda", "is_quantized", "shape", "RaiseException",
-        "rangelist", "layout", "requires_grad", "itemsize", "type", "Print", "annotate", "is_cpu",
+        "rangelist", "layout", "requires_grad", "itemsize", "type", "Print", "annotate", "is_cpu", "is_nested",
     }
 )  # fmt: skip
 _TRACE_FIX = "Trace it with torch.jit.trace instead"
@@ -62,10 +62,12 @@ _MAX_TRIPS = 1 << 14
 _MAX_STEPS = 1 << 18
 """Ops that run when all loops are written out."""
 _OPEN_TRIPS = 1 << 10
-"""What a loop over the entries of something is counted as, and the longest that it may be."""
+"""What a loop of a length that only the data tell is counted as, and the longest that it may be."""
+_MAX_RANK = 16
+"""The same of a loop over the axes of a tensor."""
 LIMITED = f"""
-def limited(count: int) -> int:
-    if count > {_OPEN_TRIPS}:
+def limited(count: int, most: int) -> int:
+    if count > most:
         raise RuntimeError("{TOO_LONG}")
     return count
 """
@@ -106,7 +108,8 @@ def _limit_loops(graph: Any) -> None:
         count = loop.inputsAt(0)
         if count.node().kind() != "prim::Constant":
             with graph.insert_point_guard(loop):
-                (bounded,) = graph.insertGraph(limited, [count])
+                most = graph.insertConstant(_trips(count.node()))
+                (bounded,) = graph.insertGraph(limited, [count, most])
             loop.replaceInput(0, bounded)
 
 
@@ -185,18 +188,35 @@ def _check_graph(graph: Any) -> None:
 
 
 def _trips(count: Any) -> int:
-    """How often a loop runs: a fixed number of times, or once for each entry of something."""
+    """How often a loop may run: as often as it says, or what `_limit_loops` holds it to."""
     if count.kind() == "prim::Constant":
         trips = int(count.output().toIValue() or 0)
-        if trips <= _MAX_TRIPS:
-            return max(1, trips)
-    elif count.kind() == "aten::len":
-        held = next(iter(count.inputs())).node()
-        listed = held.kind() == "prim::ListConstruct"
-        return max(1, len(list(held.inputs()))) if listed else _OPEN_TRIPS
-    elif count.kind() == "aten::size":
-        return _OPEN_TRIPS
-    raise InvalidModelError("the program has a loop of unknown length, which may not end", fix=_TRACE_FIX)
+        if trips > _MAX_TRIPS:
+            raise InvalidModelError(
+                "the program has a loop of unknown length, which may not end", fix=_TRACE_FIX
+            )
+        return max(1, trips)
+    return min(max(1, _most(count)), _OPEN_TRIPS)
+
+
+def _most(node: Any) -> int:
+    """The largest value that an integer of the program has where it loops over what it is given: axes, entries of a list."""
+    kind, given = node.kind(), [value.node() for value in node.inputs()]
+    if kind == "prim::Constant":
+        value = node.output().toIValue()
+        return value if isinstance(value, int) else _OPEN_TRIPS
+    if kind == "aten::len":
+        if given[0].kind() == "prim::ListConstruct":
+            return len(list(given[0].inputs()))
+        return _MAX_RANK if given[0].kind() == "aten::size" else _OPEN_TRIPS
+    if kind == "aten::dim":
+        return _MAX_RANK
+    if kind == "aten::__range_length":
+        # From the first to the second, by the third.
+        return _most(given[1])
+    if kind in ("aten::sub", "aten::floordiv") and given[1].kind() == "prim::Constant":
+        return _most(given[0])
+    return _OPEN_TRIPS
 
 
 def _grows(node: Any) -> bool:

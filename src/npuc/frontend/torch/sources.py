@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 
@@ -25,6 +27,7 @@ from npuc.errors import (
     UsageError,
 )
 from npuc.frontend.options import ImportOptions
+from npuc.frontend.ports import input_constant, open_batch_note
 from npuc.frontend.torch.convert import dtype_from
 from npuc.frontend.torch.export import decomposed, exported, of_module, traced_script
 from npuc.frontend.torch.exported_file import load_exported
@@ -49,6 +52,8 @@ class Program:
     outputs: list[tuple[str, Any]]
     """Name (empty where the model gives none) and node, or number."""
     notes: tuple[str, ...] = ()
+    numbers: frozenset[str] = frozenset()
+    """Inputs that are no tensors, and were given a value (`--constant`) when the program was traced."""
     runnable: Any = field(default=None, compare=False)
     """The program as torch runs it, from a list of inputs to a list of outputs: the judge of an import."""
 
@@ -92,8 +97,9 @@ def of_exported_file(path: Path, options: ImportOptions) -> Program:
     """A `.pt2` file; open dimensions are fixed by the options."""
     program = load_exported(path)
     opened = _open_inputs(program)
-    shapes = options.input_shapes
     held = _user_inputs(program)
+    batches = _open_batches(program, held, opened, options)
+    shapes = {**options.input_shapes, **batches}
     for name, shape in shapes.items():
         if name in held and name not in opened and tuple(held[name].shape) != tuple(shape):
             raise UsageError(
@@ -102,7 +108,7 @@ def of_exported_file(path: Path, options: ImportOptions) -> Program:
             )
     missing = [name for name in opened if name not in shapes]
     if missing:
-        flags = " ".join(f"--input-shape {name}={_hint(held[name])}" for name in missing)
+        flags = " ".join(f"--input-shape {name}={_hint(program, held[name])}" for name in missing)
         words = ", ".join(f"'{name}' is {_words(held[name])}" for name in missing)
         raise DynamicShapeError(f"npuc compiles static shapes, and the input {words}", fix=f"Add {flags}")
     if opened:
@@ -114,7 +120,27 @@ def of_exported_file(path: Path, options: ImportOptions) -> Program:
         ]
         args, kwargs = torch.utils._pytree.tree_unflatten(flat, program.call_spec.in_spec)
         program = exported(program.module(), args, kwargs)
-    return of_program(program)
+    found = of_program(program)
+    notes = [open_batch_note(name, shape[0]) for name, shape in batches.items()]
+    return replace(found, notes=(*notes, *found.notes))
+
+
+def _open_batches(
+    program: Any, held: Mapping[str, Any], opened: Sequence[str], options: ImportOptions
+) -> dict[str, tuple[int, ...]]:
+    """Shapes for inputs whose first dimension alone is open: 1 there, or what another input of the same batch was given."""
+    sizes: dict[str, int] = {}
+    for name, shape in options.input_shapes.items():
+        if name in opened:
+            sizes |= {str(n): size for n, size in zip(held[name].shape, shape, strict=False)}
+    found: dict[str, tuple[int, ...]] = {}
+    for name in opened:
+        first, *rest = held[name].shape
+        batch = sizes.get(str(first), 1)
+        possible = all(isinstance(n, int) for n in rest) and _lowest(program, first) <= batch
+        if name not in options.input_shapes and possible:
+            found[name] = (batch, *rest)
+    return found
 
 
 def exported_input_types(path: Path, options: ImportOptions) -> dict[str, DType]:
@@ -130,7 +156,8 @@ def exported_input_types(path: Path, options: ImportOptions) -> dict[str, DType]
 def of_script_file(path: Path, options: ImportOptions) -> Program:
     """A TorchScript file, at the shapes that the options give."""
     module = load_script(path)
-    names = _script_inputs(module)
+    signature = _signature(module, options.constants)
+    names = signature.tensors
     for name in options.input_shapes:
         if name not in names:
             raise UnknownTensorError(
@@ -147,7 +174,7 @@ def of_script_file(path: Path, options: ImportOptions) -> Program:
     for dtypes in _guesses(len(names)):
         inputs = tuple(torch.zeros(shape, dtype=dtype) for shape, dtype in zip(shapes, dtypes, strict=True))
         try:
-            return _of_script(module, inputs, counted=True)
+            return _of_script(module, inputs, signature, counted=True)
         except InvalidModelError as error:
             faults.append(error)
     raise faults[0]
@@ -162,22 +189,77 @@ def _guesses(count: int) -> list[tuple[Any, ...]]:
 
 def script_input_types(path: Path, options: ImportOptions) -> dict[str, DType]:
     """The inputs of a TorchScript file, which does not state types."""
-    return {name: dtype_of("f32") for name in _script_inputs(load_script(path))}
+    return {name: dtype_of("f32") for name in _signature(load_script(path), options.constants).tensors}
 
 
-def _script_inputs(module: Any) -> list[str]:
-    function = module if isinstance(module, torch.jit.ScriptFunction) else module.forward
-    return [a.name for a in function.schema.arguments if a.name != "self" and not a.has_default_value()]
+@dataclass(frozen=True)
+class _Signature:
+    """The arguments of a TorchScript program: tensors are inputs, numbers have one value for good."""
+
+    tensors: tuple[str, ...]
+    numbers: Mapping[str, bool | int | float] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
+    """All arguments without a default."""
+
+    def call(self, module: Any, tensors: Sequence[Any]) -> Any:
+        """Run the program on its tensors."""
+        given = {**dict(zip(self.tensors, tensors, strict=False)), **self.numbers}
+        positional = [given.pop(name) for name in self.order if name in given]
+        return module(*positional, **given)
 
 
-def _of_script(module: Any, inputs: tuple[Any, ...], counted: bool = False) -> Program:
-    program = of_program(traced_script(module, inputs, counted))
-    tensors = [] if isinstance(module, torch.jit.ScriptFunction) else _state(module)
+_NUMBERS: dict[str, Any] = {"IntType": int, "FloatType": float, "BoolType": bool, "NumberType": float}
+_NUMBER_WORDS = {"IntType": "an integer", "BoolType": "a boolean"}
+
+
+def _signature(module: Any, constants: Mapping[str, str]) -> _Signature:
+    """The arguments that a program needs, and the optional ones that the user gives a value for."""
+    function = isinstance(module, torch.jit.ScriptFunction)
+    # The first argument of a method is its module, whatever it is called.
+    arguments = module.schema.arguments if function else module.forward.schema.arguments[1:]
+    tensors: list[str] = []
+    numbers: dict[str, bool | int | float] = {}
+    for argument in arguments:
+        kind = argument.type.getElementType() if argument.type.kind() == "OptionalType" else argument.type
+        if argument.has_default_value() and argument.name not in constants:
+            continue
+        if kind.kind() == "TensorType":
+            tensors.append(argument.name)
+        elif kind.kind() not in _NUMBERS:
+            raise InvalidModelError(
+                f"the input '{argument.name}' is a {kind.annotation_str}; npuc takes tensors and numbers",
+                fix="Wrap it in a module that takes each tensor as an argument of its own, and script that",
+            )
+        elif argument.name not in constants:
+            raise UsageError(
+                f"the input '{argument.name}' is {_NUMBER_WORDS.get(kind.kind(), 'a number')}, not a tensor",
+                fix=f"Add --constant {argument.name}=VALUE with the value that it shall have",
+            )
+        else:
+            value = input_constant(argument.name, constants[argument.name], (), dtype_of(np.float64))
+            numbers[argument.name] = _NUMBERS[kind.kind()](value.item())
+    order = tuple(argument.name for argument in arguments if not argument.has_default_value())
+    return _Signature(tuple(tensors), numbers, order)
+
+
+def _of_script(
+    module: Any, inputs: tuple[Any, ...], signature: _Signature | None = None, counted: bool = False
+) -> Program:
+    scripted = isinstance(module, torch.jit.ScriptModule)
+    signature = signature or _signature(module, {})
+    written = _written(module) if scripted else []
+    # What a program writes to while it is traced holds no numbers, so a module with memory is traced as a copy.
+    traced = deepcopy(module) if written else module
+    if scripted:
+        traced.eval()
+        module.eval()
+    program = of_program(traced_script(lambda *tensors: signature.call(traced, tensors), inputs, counted))
+    tensors = _state(traced) if scripted else []
     paths = {_key(tensor): path for path, tensor in reversed(tensors)}
     owners = {
         node: paths[_key(tensor)] for node, tensor in program.constants.items() if _key(tensor) in paths
     }
-    names = _script_inputs(module)
+    names = signature.tensors
     inputs_by_name = {
         node: names[i] if i < len(names) else own for i, (node, own) in enumerate(program.inputs.items())
     }
@@ -187,9 +269,16 @@ def _of_script(module: Any, inputs: tuple[Any, ...], counted: bool = False) -> P
         owners,
         inputs_by_name,
         program.outputs,
-        program.notes,
-        lambda given: module(*given),
+        (*program.notes, *_memory_note(written)),
+        frozenset(signature.numbers),
+        lambda given: signature.call(deepcopy(module) if written else module, given),
     )
+
+
+def _written(module: Any) -> list[str]:
+    """The attributes that a program changes as it runs."""
+    graph = module.inlined_graph
+    return sorted({node.s("name") for node in graph.findAllNodes("prim::SetAttr", recurse=True)})
 
 
 def _state(module: Any) -> list[tuple[str, Any]]:
@@ -223,8 +312,14 @@ def _open_inputs(program: Any) -> list[str]:
     ]
 
 
-def _hint(val: Any) -> str:
-    return ",".join(str(n) if isinstance(n, int) else "1" for n in val.shape)
+def _hint(program: Any, val: Any) -> str:
+    return ",".join(str(n if isinstance(n, int) else max(1, _lowest(program, n))) for n in val.shape)
+
+
+def _lowest(program: Any, size: Any) -> int:
+    """The least that an open dimension may be."""
+    bounds = program.range_constraints.get(getattr(getattr(size, "node", None), "expr", None))
+    return 1 if bounds is None else int(bounds.lower)
 
 
 def _words(val: Any) -> str:
@@ -265,7 +360,13 @@ def of_program(program: Any) -> Program:
             owners[node] = paths.setdefault(id(tensor), spec.target)
     outputs, notes = _outputs(program, nodes)
     return Program(
-        program.graph, constants, owners, inputs, outputs, tuple(notes), lambda given: _called(whole, given)
+        program.graph,
+        constants,
+        owners,
+        inputs,
+        outputs,
+        tuple(notes),
+        runnable=lambda given: _called(whole, given),
     )
 
 
@@ -285,7 +386,6 @@ def _outputs(program: Any, nodes: Mapping[str, Any]) -> tuple[list[tuple[str, An
     titles = iter(_titles(program.call_spec.out_spec))
     found: list[tuple[str, Any]] = []
     written: list[str] = []
-    notes = []
     for spec in program.graph_signature.output_specs:
         if spec.kind == OutputKind.USER_OUTPUT:
             title = next(titles, "")
@@ -295,13 +395,18 @@ def _outputs(program: Any, nodes: Mapping[str, Any]) -> tuple[list[tuple[str, An
                 found.append((title, spec.arg.value))
         elif spec.target:
             written.append(spec.target)
-    if written:
-        notes.append(
-            f"the model writes to {', '.join(repr(name) for name in written[:4])}"
-            f"{' and others' if len(written) > 4 else ''} as it runs; a network here has no memory, so every run is "
-            "the first"
-        )
-    return found, notes
+    return found, _memory_note(written)
+
+
+def _memory_note(written: Sequence[str]) -> list[str]:
+    """What is said of a model with memory."""
+    if not written:
+        return []
+    return [
+        f"the model writes to {', '.join(repr(name) for name in written[:4])}"
+        f"{' and others' if len(written) > 4 else ''} as it runs; a network here has no memory, so every run is "
+        "the first"
+    ]
 
 
 def _titles(spec: Any) -> list[str]:

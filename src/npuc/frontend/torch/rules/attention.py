@@ -8,6 +8,7 @@ from npuc.frontend.torch.masks import HIDDEN, limited
 from npuc.frontend.torch.registry import NoTopForm, Outcome, rule
 from npuc.frontend.torch.scope import Context
 from npuc.ir import DType, Value, dtype_of, shape_of, top
+from npuc.ir.definition import broadcast
 
 
 @rule(
@@ -26,9 +27,9 @@ def attention(ctx: Context) -> Outcome:
     repeat = shape_of(q)[1] // shape_of(k)[1]
     if ctx.flag("enable_gqa") and repeat != 1:
         k, v = _repeated(ctx, k, repeat), _repeated(ctx, v, repeat)
-    batch = shape_of(q)[0]
-    if shape_of(k)[0] != batch or shape_of(v)[0] != batch:
-        k, v = (ctx.emit(top.Expand, x, shape=(batch, *shape_of(x)[1:])).y for x in (k, v))
+    # One head of keys and values may serve all queries (multi-query), and one sample the whole batch.
+    leading = broadcast(*(shape_of(x)[:2] for x in (q, k, v)))
+    q, k, v = (_widened(ctx, x, leading) for x in (q, k, v))
     scale = ctx.number("scale") if ctx.has("scale") else float(shape_of(q)[-1] ** -0.5)
     mask = _mask(ctx, shape_of(q)[2], shape_of(k)[2], dtype)
     y = ctx.emit(top.Attention, q, k, v, mask, scale=scale).y
@@ -38,6 +39,11 @@ def attention(ctx: Context) -> Outcome:
 def _four(ctx: Context, x: Value) -> Value:
     shape = shape_of(x)
     return ctx.reshape(x, (*(1,) * (4 - len(shape)), *shape))
+
+
+def _widened(ctx: Context, x: Value, leading: tuple[int, ...]) -> Value:
+    shape = shape_of(x)
+    return x if shape[:2] == leading else ctx.emit(top.Expand, x, shape=(*leading, *shape[2:])).y
 
 
 def _repeated(ctx: Context, x: Value, repeat: int) -> Value:

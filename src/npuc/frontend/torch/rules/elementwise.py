@@ -70,6 +70,7 @@ def add(ctx: Context) -> Outcome:
         return ctx.emit(top.Logical, ctx.value("self", dtype), ctx.value("other", dtype), mode="or").y
     for name, rest in (("self", "other"), ("other", "self")):
         if ctx.args.get("alpha", 1) == 1 and hides(ctx, name):
+            ctx.scope.masked.add(ctx.node)
             return ctx.emit(top.Add, ctx.value(rest, dtype), ctx.literal(limited(ctx.known(name)), "mask")).y
     return ctx.emit(top.Add, ctx.value("self", dtype), _scaled(ctx, "other", dtype)).y
 
@@ -269,6 +270,7 @@ def _chosen(ctx: Context, mask: str, yes: str, no: str) -> Value:
     dtype, boolean = ctx.result_dtype, dtype_of("i1")
     for shown, hidden, sense in ((no, yes, True), (yes, no, False)):
         if hides(ctx, hidden) and ctx.known(hidden).size == 1 and ctx.shape(shown) == ctx.result_shape:
+            ctx.scope.masked.add(ctx.node)
             x, low = ctx.value(shown, dtype), ctx.value(HIDDEN, dtype)
             if ctx.is_constant(mask):
                 covered = ctx.known(mask).astype(bool) == sense
