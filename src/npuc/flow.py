@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +33,12 @@ if TYPE_CHECKING:
     from npuc.codegen.compile_model import Compilation, CompileOptions
     from npuc.evaluate.compare import Tolerance
     from npuc.evaluate.import_check import CheckReport
+    from npuc.quant.accuracy import Accuracy
     from npuc.quant.config import QuantizationConfig
     from npuc.quant.ladder.run import Wish
     from npuc.quant.report import Outcome
     from npuc.quant.scheme import Scheme
+    from npuc.quant.widening import Widening
     from npuc.target import Target
 
 Array = np.ndarray[Any, Any]
@@ -272,6 +275,10 @@ class Quantized:
     """Whether steps of the ladder changed weights, too."""
     own_arithmetic: str = ""
     """What became of the arithmetic that a network brought; empty if it brought none, or a scheme was asked for."""
+    accuracy: Accuracy | None = None
+    """How close the outputs are to float on calibration data; None where nobody looked."""
+    crowded: tuple[str, ...] = ()
+    """Tensors whose parts differ in size by more than their bits can hold, a sentence each."""
 
 
 def quantize_network(
@@ -306,7 +313,26 @@ def quantize_network(
         return Quantized(made, network.graph, scheme_of, found, own_arithmetic=words)
     scheme_of = schemes_of(graph, config, target)
     made = quantize(graph, ranges, scheme_of)
-    return Quantized(made, graph, scheme_of, _outcome(graph, made, scheme_of, target))
+    found = _outcome(graph, made, scheme_of, target)
+    return Quantized(made, graph, scheme_of, found, crowded=_crowded(graph, made, ranges, scheme_of, target))
+
+
+def _crowded(
+    graph: Graph,
+    made: Graph,
+    ranges: Mapping[str, Any],
+    scheme_of: Callable[[Any], Scheme | None],
+    target: Target | None,
+) -> tuple[str, ...]:
+    """Sentences on tensors whose parts differ in size by more than their bits can hold."""
+    from npuc.quant.crowding import crowded, spans_of
+
+    return crowded(graph, made, spans_of(ranges), scheme_of, wide=has_wide_activations(target))
+
+
+def has_wide_activations(target: Target | None) -> bool:
+    """Whether a machine has activations of 16 bits; any has, where none is named."""
+    return target is None or "i16" in target.arithmetic.activations.formats
 
 
 def _outcome(
@@ -418,23 +444,29 @@ def quantize_on_data(
     """Calibrate and quantize in one go, with an eye on the result (`npuc.quant.tuning`); also the ranges it used.
 
     Without a `method`, several compete; `correct` corrects biases, and takes the quick steps of the ladder where one scale a
-    tensor spoils the outputs (`npuc.quant.ladder.rescue`). Where neither the configuration nor a target states
-    the scheme, `widen` gives 16 bits to what is next to an output, and to tensors that spoil the outputs with 8. With a
-    `ladder`, its steps follow (`npuc.quant.ladder`); the ranges are those of the float network that they made.
+    tensor spoils the outputs (`npuc.quant.ladder.rescue`). Where the configuration does not state the scheme, `widen` gives 16
+    bits to what is next to an output, and to tensors that spoil the outputs with 8, and joins outputs of very different sizes
+    in float; on a target where they are worth their cycles (`npuc.quant.widening`). With a `ladder`, its steps follow
+    (`npuc.quant.ladder`); the ranges are those of the float network that they made.
     """
     from npuc.calib.collection import collect
+    from npuc.calib.keeping import Keeper
+    from npuc.quant.accuracy import accuracy_of
     from npuc.quant.ladder.rescue import needs_rescue, rescued
-    from npuc.quant.tuning import KEPT, METHODS, POOR, tune, with_wide_tail
+    from npuc.quant.tuning import KEPT, METHODS, PLAIN, tune, with_wide_tail
 
     note = warn or (lambda text: None)
-    scheme_of = schemes_of(graph, config, target)
-    widen = widen and target is None and (config is None or "scheme" not in config.model_fields_set)
-    if widen:
-        scheme_of = with_wide_tail(graph, scheme_of)
+    scheme_of = plain_of = schemes_of(graph, config, target)
+    stated = config is not None and "scheme" in config.model_fields_set
+    widening: Widening | None = None
+    if widen and not stated and (config is None or config.widen):
+        widening = _widening(target)
+        if target is None:
+            scheme_of = with_wide_tail(graph, scheme_of)
     threads = threads or len(os.sched_getaffinity(0))
     schemes = [scheme for op in graph.ops if (scheme := scheme_of(op)) is not None]
     shifts = any(scheme.activation_scales == "pow2" for scheme in schemes)
-    methods = [method] if method else ["mse"] if shifts else METHODS
+    methods = [method] if method else ["mse", PLAIN] if shifts else METHODS
     if ladder is not None:
         from npuc.codegen.pricing import REFERENCE, Pricing
         from npuc.quant.ladder import Workshop
@@ -448,37 +480,86 @@ def quantize_on_data(
         )
         if config is not None:
             shop.adaquant = config.ladder.adaquant
-        stated = config is not None and "scheme" in config.model_fields_set
-        best = climbed(shop, ladder, prices, widen=widen, fixed=stated)
+        best = climbed(shop, ladder, prices, widen=widening or False, fixed=stated)
         found = _outcome(best.source, best.made, best.scheme_of, target)
-        return Quantized(best.made, best.source, best.scheme_of, found, True, climbed=True), best.table
-    kept: list[Mapping[str, Array]] = []
-
-    def keep(inputs: Mapping[str, Array]) -> None:
-        if len(kept) < KEPT:
-            kept.append({name: np.array(array) for name, array in inputs.items()})
-
-    statistics = collect(graph, source, threads=threads, strict=strict, warn=warn, step=step, seen=keep)
-    done = tune(graph, statistics, kept, scheme_of, methods, correct=correct, widen=widen, threads=threads)
+        accuracy = accuracy_of(
+            best.source,
+            best.made,
+            best.scheme_of,
+            shop.figures(best.made),
+            shop.judge,
+            lambda: shop.statistics(best.source),
+            target,
+        )
+        made = Quantized(
+            best.made,
+            best.source,
+            best.scheme_of,
+            found,
+            True,
+            climbed=True,
+            accuracy=accuracy,
+            crowded=_crowded(best.source, best.made, best.table, best.scheme_of, target),
+        )
+        return made, best.table
+    kept = Keeper(graph, source, KEPT)
+    statistics = collect(graph, source, threads=threads, strict=strict, warn=warn, step=step, seen=kept.keep)
+    done = tune(
+        graph,
+        statistics,
+        kept.first,
+        scheme_of,
+        methods,
+        correct=correct,
+        widen=widening or False,
+        threads=threads,
+        others=kept.others,
+        plain_of=plain_of,
+    )
     helped = None
-    if correct and needs_rescue(graph, done, kept):
+    if correct and needs_rescue(graph, done, kept.first):
         note(
             f"one scale a tensor leaves the outputs {done.sqnr:.1f} dB: the quick steps of the ladder follow"
         )
-        helped = rescued(graph, done, kept, scheme_of, methods, threads)
-    sqnr = done.sqnr if helped is None else helped.sqnr
-    if sqnr is not None and sqnr < POOR:
-        note(
-            f"the outputs are only {sqnr:.1f} dB above their error: 'npuc analyze' names the layers that hurt; --ladder all, "
-            "or 16 bits for some of them, may help"
-        )
+        helped = rescued(graph, done, kept.first, scheme_of, methods, threads)
     if helped is not None:
         found = _outcome(helped.source, helped.made, helped.scheme_of, target)
-        return Quantized(
-            helped.made, helped.source, helped.scheme_of, found, True, climbed=True
-        ), helped.table
+        judged = done.judge.figures(helped.made) if done.judge is not None else None
+        anew = partial(collect, helped.source, kept.first, threads=threads)
+        accuracy = accuracy_of(helped.source, helped.made, helped.scheme_of, judged, done.judge, anew, target)
+        made = Quantized(
+            helped.made,
+            helped.source,
+            helped.scheme_of,
+            found,
+            True,
+            climbed=True,
+            accuracy=accuracy,
+            crowded=_crowded(helped.source, helped.made, helped.table, helped.scheme_of, target),
+        )
+        return made, helped.table
     found = _outcome(graph, done.graph, done.scheme_of, target)
-    return Quantized(done.graph, graph, done.scheme_of, found, done.corrected), done.table
+    accuracy = accuracy_of(
+        graph, done.graph, done.scheme_of, done.figures, done.judge, lambda: statistics, target
+    )
+    made = Quantized(
+        done.graph,
+        graph,
+        done.scheme_of,
+        found,
+        done.corrected,
+        accuracy=accuracy,
+        crowded=_crowded(graph, done.graph, done.table, done.scheme_of, target),
+    )
+    return made, done.table
+
+
+def _widening(target: Target | None) -> Widening:
+    """What 16 bits may cost: nothing is asked without a machine."""
+    from npuc.codegen.pricing import Pricing
+    from npuc.quant.widening import Widening
+
+    return Widening() if target is None else Widening(target, Pricing(target))
 
 
 def compile_network(

@@ -25,8 +25,8 @@ from npuc.quant.analysis.analyze import LEVERS
 from npuc.quant.analysis.histogram import bins, svg_histograms, text_histogram
 from npuc.quant.bias_correction import correct_biases
 from npuc.quant.config import QuantizationConfig
+from npuc.quant.judging import OutputJudge
 from npuc.quant.ladder.climb import chosen
-from npuc.quant.tuning import output_sqnr
 
 Array = np.ndarray[Any, Any]
 Range = tuple[float, float]
@@ -153,8 +153,8 @@ def test_advice_on_ranges_was_tried() -> None:
     )
     data = samples(outlier=1000.0)
     needed = analyzed(network(), data=data)
-    assert (needed.findings[0].layer, needed.findings[0].kind) == ("x", "outliers")
-    assert "clipping does not help" in needed.findings[0].remedy
+    (outliers,) = [one for one in needed.findings if one.kind == "outliers" and one.layer == "x"]
+    assert "clipping does not help" in outliers.remedy
     tensor = needed.tensor("x")
     assert tensor.other_range is not None and tensor.other_range > tensor.noise
     quiet = analyzed(network(), data=samples(outlier=60.0))
@@ -242,9 +242,8 @@ def test_the_suggested_file_makes_the_network_better(scheme: str | None, tmp_pat
     again, _ = quantize_on_data(
         graph, open_data(graph, data[:16]), config, widen=False, correct=False, threads=1
     )
-    engine = FloatEngine(graph, threads=1)
-    reference = [engine.run(sample) for sample in data[16:]]
-    before, after = (output_sqnr(one.graph, data[16:], reference) for one in (done, again))
+    judge = OutputJudge(graph, data[16:])
+    before, after = (judge.figures(one.graph).mean for one in (done, again))
     assert after > before + 3, (before, after)
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from npuc import lang
+from npuc.compare import Figures, Slice
 from npuc.errors import MissingExtraError, QuantizationError, UsageError
 from npuc.quant.ladder import STEPS, Candidate, Rung, Workshop, climb
 from npuc.quant.ladder.climb import Entry, chosen
 from npuc.quant.scheme import SCHEMES
-from npuc.quant.tuning import decibels
 
 
 def shop() -> Workshop:
@@ -90,8 +90,11 @@ def judged_by(monkeypatch: pytest.MonkeyPatch, errors: list[list[float]]) -> Wor
     workshop.judges = [*workshop.judges, workshop.judges[0]]
     left = iter(errors)
     monkeypatch.setattr(
-        "npuc.quant.ladder.workshop.output_squares",
-        lambda *more: np.array([[[100.0, error]] for error in next(left)]),
+        workshop.judge,
+        "figures",
+        lambda made: Figures(
+            (Slice("y", "y"),), np.array([[[100.0, error]] for error in next(left)], np.float64)
+        ),
     )
     monkeypatch.setitem(STEPS, "lucky", Entry("lucky", "a test", 100, Lucky))
     return workshop
@@ -117,6 +120,24 @@ def test_what_all_judges_gain_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rungs[0].doubt == pytest.approx(0.0, abs=1e-9)
 
 
+def test_a_gain_that_a_slice_pays_for_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every judge gains in the strong slice, and one loses the weak one."""
+    rungs: list[Rung] = []
+    workshop = shop()
+    strong, weak = Slice("y", "boxes", ((1, 0, 4),)), Slice("y", "scores", ((1, 4, 8),))
+    errors = iter([[[1.0, 1.0]] * 3, [[0.1, 1.0], [0.1, 1.0], [0.1, 2.0]]])
+    monkeypatch.setattr(
+        workshop.judge,
+        "figures",
+        lambda made: Figures((strong, weak), np.array([[(100.0, e) for e in row] for row in next(errors)])),
+    )
+    monkeypatch.setitem(STEPS, "lucky", Entry("lucky", "a test", 100, Lucky))
+    best = climb(workshop, ["lucky"], report=rungs.append)
+    assert best.notes == () and not rungs[0].kept
+    assert rungs[0].after is not None and rungs[0].after > rungs[0].before + 4
+    assert "but the worst slice 20.00 to 16.99 dB, left out" in str(rungs[0])
+
+
 def test_the_doubt_is_the_spread_of_gains_over_other_judges() -> None:
     rng = np.random.default_rng(5)
     workshop = shop()
@@ -126,11 +147,12 @@ def test_the_doubt_is_the_spread_of_gains_over_other_judges() -> None:
     squares = [
         np.stack([np.full(60, 100.0), common * f], axis=1)[:, None] for f in (1.0, rng.gamma(9.0, 0.1, 60))
     ]
-    workshop._judgments[first], workshop._judgments[second] = squares
+    figures = [Figures((Slice("y", "y"),), one) for one in squares]
+    workshop._judgments[first], workshop._judgments[second] = figures
     gains = []
     for _ in range(2000):
         picked = rng.integers(0, 60, 60)
-        old, new = (float(decibels(one[picked].sum(axis=0))) for one in squares)
+        old, new = (one.of_samples(picked).mean for one in figures)
         gains.append(new - old)
     assert workshop.doubt(second, first) == pytest.approx(np.std(gains), rel=0.15)
     assert workshop.doubt(first, first) == 0.0

@@ -27,7 +27,9 @@ def _masked() -> Graph:
 def _error(graph: Graph) -> float:
     random = np.random.default_rng(0)
     samples = [{"scores": 3 * random.normal(size=(1, 2, 8, 8)).astype(np.float32)} for _ in range(6)]
-    made, _ = quantize_on_data(graph, open_data(graph, samples), target=load_target("edge-4t"), threads=1)
+    made, _ = quantize_on_data(
+        graph, open_data(graph, samples), target=load_target("edge-4t"), widen=False, threads=1
+    )
     wanted = FloatEngine(graph).run(samples[0])["weights"]
     return float(np.abs(IntegerEngine(made.graph, threads=1).run(samples[0])["weights"] - wanted).max())
 

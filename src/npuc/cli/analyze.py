@@ -86,6 +86,7 @@ def command(
 ) -> None:
     """Run the command."""
     from npuc.files import existing_model, writable, write_atomically
+    from npuc.flow import has_wide_activations
     from npuc.quant.analysis import analyze, hybrid_yaml
     from npuc.quant.analysis.histogram import svg_histograms, text_histogram
     from npuc.target import load_target
@@ -113,7 +114,14 @@ def command(
     source = given.source(pair.source, data, random, preprocess, annotations, max_count, seed)
     with progress(printer, "analysing", pair.roundings) as step:
         found = analyze(
-            pair.source, pair.made, source, pair.scheme_of, threads=threads, warn=printer.note, step=step
+            pair.source,
+            pair.made,
+            source,
+            pair.scheme_of,
+            threads=threads,
+            warn=printer.note,
+            step=step,
+            wide=has_wide_activations(machine),
         )
     pictured = [found.tensor(name) for name in histogram or []]
     result, written = found.as_json(), []
@@ -199,7 +207,7 @@ def _suggested(found: Analysis, pair: _Pair, target: Target | None) -> Hybrid:
     from npuc.quant.analysis.levels import Change
     from npuc.quant.from_target import fitted, misfit
     from npuc.quant.scheme import SCHEMES
-    from npuc.quant.tuning import wider
+    from npuc.quant.widening import wider
 
     if target is None:
         return suggest(found.measurements)

@@ -86,6 +86,7 @@ def command(
     ] = None,
     method: quant.Method = None,
     tune: quant.Tune = True,
+    widen: quant.Widen = True,
     preprocess: given.Preprocess = None,
     annotations: given.Annotations = None,
     max_count: given.MaxCount = None,
@@ -149,6 +150,7 @@ def command(
         threads,
         calib,
         climbing.Climbing(ladder, torch_device, accuracy_drop, metric, postprocess, eval_count, frontier),
+        widen,
     )
     asked.check()
     machine = load_target(target)
@@ -208,6 +210,8 @@ def command(
         quant.print_outcome(printer, quantization.quantized.outcome, quantization.scheme, quantization.origin)
     limits = _bounds(done, machine, max(1, found.cores))
     _print(printer, done, found, limits, int(machine.memory.local.size), compile_seconds, to)
+    if quantization is not None:
+        quant.print_accuracy(printer, quantization.quantized)
     printer.result(
         {
             "file": str(to),
@@ -231,6 +235,7 @@ def command(
             "local_memory_reach": local_reach(done.model),
             "sanitized": sanitize,
             "schedule": str(save_schedule) if save_schedule else None,
+            **(quant.accuracy_json(quantization.quantized) if quantization is not None else {}),
         }
     )
 

@@ -47,6 +47,14 @@ Tune = Annotated[
         help="With --data: choose ranges by the network's outputs, correct biases, use 16 bits where 8 do not serve.",
     ),
 ]
+Widen = Annotated[
+    bool,
+    typer.Option(
+        "--widen/--no-widen",
+        help="With --data, and no --scheme: use 16 bits, and join outputs in float, where 8 bits do not serve; on a target, "
+        "16 bits where they gain 3 dB or more for at most 10 % more cycles.",
+    ),
+]
 Scheme = Annotated[
     str | None,
     typer.Option(
@@ -93,6 +101,7 @@ class Asked:
     threads: int | None = None
     calib: Sequence[str] | None = None
     climbing: Climbing = field(default_factory=Climbing)
+    widen: bool = True
     floats: tuple[str, ...] = ()
     """Layers that stay float because of where they run."""
 
@@ -158,9 +167,13 @@ def refuse_unused(model: Path, asked: Asked, force_float: bool, postprocess: str
     stated: dict[str, Any] = {
         f"--{name.replace('_', '-')}": value
         for name, value in vars(asked).items()
-        if name not in ("tune", "threads", "climbing")
+        if name not in ("tune", "widen", "threads", "climbing")
     }
-    stated |= asked.climbing.given() | {"--force-float": force_float, "--add-postprocess": postprocess}
+    stated |= asked.climbing.given() | {
+        "--no-widen": not asked.widen,
+        "--force-float": force_float,
+        "--add-postprocess": postprocess,
+    }
     unused = [name for name, value in stated.items() if value]
     if unused:
         raise UsageError(
@@ -274,6 +287,22 @@ def print_outcome(printer: Printer, found: Outcome, scheme: str, origin: str) ->
         printer.note(note)
 
 
+def print_accuracy(printer: Printer, done: Quantized) -> None:
+    """How close the outputs are to float, the worst slice by name, and what is lost."""
+    if done.accuracy is not None:
+        printer.say(f"  {'accuracy':8} {done.accuracy}")
+        for warning in done.accuracy.warnings:
+            printer.note(warning)
+    for text in done.crowded:
+        printer.note(text)
+
+
+def accuracy_json(done: Quantized) -> dict[str, Any]:
+    """The same as plain values."""
+    found = None if done.accuracy is None else done.accuracy.as_json()
+    return {"accuracy": found, "crowded": list(done.crowded)}
+
+
 def _read_table(path: Path, graph: Graph, printer: Printer) -> CalibrationTable:
     from npuc.calib.table import load_table
 
@@ -316,6 +345,7 @@ def _tuned(
             warn=printer.note,
             step=step,
             ladder=ladder,
+            widen=asked.widen,
         )
 
 

@@ -2,9 +2,9 @@
 
 The ranges come from a calibration table, or from typical data. With data, the result is looked at, too: the ranges of
 several methods compete at the network's outputs, biases are corrected, and by default 16 bits are used where 8 would spoil
-the outputs; --no-tune takes the ranges of one method as they are. --ladder goes on from there, step by step, and
---accuracy-drop climbs until a metric on labelled data loses no more than is allowed, at the fewest cycles. A model that was
-quantized before needs neither table nor data: it keeps its own scales and zero points, unless --force-float has it
+the outputs (--no-widen: nowhere); --no-tune takes the ranges of one method as they are. --ladder goes on from there, step by
+step, and --accuracy-drop climbs until a metric on labelled data loses no more than is allowed, at the fewest cycles. A model
+that was quantized before needs neither table nor data: it keeps its own scales and zero points, unless --force-float has it
 quantized anew. Beside the result, its effective configuration is written, which --config reads.
 """
 
@@ -36,6 +36,7 @@ def command(
     random: given.Random = False,
     method: quant.Method = None,
     tune: quant.Tune = True,
+    widen: quant.Widen = True,
     preprocess: given.Preprocess = None,
     annotations: given.Annotations = None,
     max_count: given.MaxCount = None,
@@ -109,6 +110,7 @@ def command(
         threads,
         calib,
         climbing.Climbing(ladder, torch_device, accuracy_drop, metric, postprocess, eval_count, frontier),
+        widen,
     )
     asked.check()
     machine = load_target(target) if target else None
@@ -142,6 +144,7 @@ def command(
     printer.say(f"{model} -> {to} ({seconds:.1f} s)")
     quant.print_outcome(printer, done.outcome, made.scheme, made.origin)
     printer.say(f"  {'config':8} {effective}")
+    quant.print_accuracy(printer, done)
     printer.result(
         {
             "files": [*map(str, files), str(effective)],
@@ -153,5 +156,6 @@ def command(
             "bytes_after": done.outcome.bytes_after,
             "notes": list(done.outcome.notes),
             "path": asked.climbing.path,
+            **quant.accuracy_json(done),
         }
     )

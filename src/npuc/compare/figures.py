@@ -36,7 +36,7 @@ class Worst:
     sqnr: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Figures:
     """Signal and error of slices in samples."""
 

@@ -79,6 +79,8 @@ class QuantizationConfig(BaseModel):
     layers: dict[str, Level] = {}
     """By layer or tensor name; `*` and `?` match any characters."""
     ladder: LadderConfig = LadderConfig()
+    widen: bool = True
+    """Whether 16 bits may be used where 8 do not serve; only where no scheme is stated."""
 
     @staticmethod
     def load(path: Path | str) -> QuantizationConfig:

@@ -30,10 +30,21 @@ _ROUNDS = 3
 _METHOD = "table"
 
 
+Ends = tuple[float, float]
+
+
 def refined_entries(
-    graph: Graph, statistics: Statistics, table: Mapping[str, Entry], scheme_of: SchemeOf
+    graph: Graph,
+    statistics: Statistics,
+    table: Mapping[str, Entry],
+    scheme_of: SchemeOf,
+    known: dict[tuple[str, Ends], Ends] | None = None,
 ) -> dict[str, Entry]:
-    """Better ranges for the operands of functions of 8-bit affine layers, searched from those of a table."""
+    """Better ranges for the operands of functions of 8-bit affine layers, searched from those of a table.
+
+    `known` has what was found for a tensor from the same start before, and gets what is found now: the search takes its time.
+    """
+    known = {} if known is None else known
     entries: dict[str, Entry] = {}
     for op in graph.ops:
         function = FUNCTIONS.get(type(op))  # type: ignore[arg-type]
@@ -57,7 +68,12 @@ def refined_entries(
                     old, min=max(seen.min, seen.max - SOFTMAX_REACH), max=seen.max, method=_METHOD
                 )
             continue
-        low, high = best_ends(statistics[name], lambda v, f=function, op=op: f(op, v), old.min, old.max)
+        start = (name, (old.min, old.max))
+        if start not in known:
+            known[start] = best_ends(
+                statistics[name], lambda v, f=function, op=op: f(op, v), old.min, old.max
+            )
+        low, high = known[start]
         entries[name] = replace(old, min=low, max=high, method=_METHOD)
     return entries
 

@@ -2,29 +2,99 @@
 
 A few tensors can spoil a whole network: channels of very different sizes under one scale, most often near the input. What
 the rounding of each tensor alone does to the outputs is measured; the noises add up, so the worst few are known at once.
-A tensor has 16 bits if the layer that makes it and those that read it compute with them.
+A tensor has 16 bits if the layer that makes it and those that read it compute with them. On a machine they take time: they
+are used where the worst slice of the outputs gains 3 dB or more for at most 10 % more cycles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from npuc.engine.rounded import output_noise
 from npuc.ir import Graph, Value, top, value_name
 from npuc.ir.dtypes import QuantType
+from npuc.quant.from_target import fitted, misfit
+from npuc.quant.judging import Noise
 from npuc.quant.lowering.tables import FUNCTIONS
-from npuc.quant.scheme import Scheme
+from npuc.quant.mixed_precision.prices import Prices
+from npuc.quant.scheme import Scales, Scheme
+
+if TYPE_CHECKING:
+    from npuc.target import Target
 
 Array = np.ndarray[Any, Any]
 SchemeOf = Callable[[Any], Scheme | None]
 
+GAIN = 3.0
+"""Decibels of the worst slice that 16 bits, or a join in float, have to gain where they cost something."""
+MOST_CYCLES = 0.10
+"""Part of the cycles that 16 bits may cost more."""
 _SHARE = 0.05
 """A tensor that makes less of the noise than this part is left alone."""
-_MOST = 0.1
+MOST = 0.1
 """At most this part of the tensors gets 16 bits."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a change takes on a machine."""
+
+    before: int
+    after: int
+    machine: str
+
+    @property
+    def share(self) -> float:
+        """How many cycles more, as a part of those before."""
+        return self.after / max(1, self.before) - 1
+
+    def __str__(self) -> str:
+        if self.after <= self.before:
+            return f"no more cycles on {self.machine} ({self.before:,} to {self.after:,})"
+        return f"{100 * self.share:.1f} % more cycles on {self.machine} ({self.before:,} to {self.after:,})"
+
+
+@dataclass(frozen=True)
+class Widening:
+    """Which form of 16 bits there is, and what it costs; without a machine, any form at no price."""
+
+    target: Target | None = None
+    prices: Prices | None = None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody asks for cycles."""
+        return self.prices is None
+
+    @property
+    def machine(self) -> str:
+        """Its name."""
+        return self.target.name if self.target is not None else ""
+
+    def wide(self, scheme: Scheme) -> Scheme:
+        """The same scheme with activations of 16 bits, as the machine has them; the same if it has none."""
+        made = wider(scheme)
+        if self.target is None or not scheme.needs_ranges:
+            return made if scheme.needs_ranges else scheme
+        made = fitted(made, self.target)
+        return scheme if misfit(made, self.target) is not None else made
+
+    def price(self, before: Graph, after: Graph) -> Price | None:
+        """What one network takes more than another; None if one of them does not compile."""
+        if self.prices is None:
+            return None
+        old, new = self.prices.network(before), self.prices.network(after)
+        return None if old is None or new is None else Price(old, new, self.prices.machine)
+
+
+def wider(scheme: Scheme) -> Scheme:
+    """The same scheme with activations of 16 bits."""
+    scales: Scales = "pow2" if scheme.activation_scales == "pow2" else "symmetric"
+    return replace(scheme, activation="i16", activation_scales=scales)
 
 
 def spoilers(
@@ -33,8 +103,16 @@ def spoilers(
     samples: Sequence[Mapping[str, Array]],
     goal: float,
     threads: int = 1,
-) -> list[Value]:
-    """The 8-bit tensors that have to go for the outputs to reach `goal` decibels, or those worth it."""
+    measure: Noise | None = None,
+    *,
+    most: float = MOST,
+    share: float = _SHARE,
+) -> list[tuple[Value, ...]]:
+    """The 8-bit tensors that have to go for the outputs to reach `goal` decibels, or those worth it, the worst first.
+
+    A tensor is with the operand or result of the function beside it; `measure` is what makes noise of outputs. At most the part
+    `most` of the tensors is taken, and none that makes less than the part `share` of the noise.
+    """
     units = list(
         dict.fromkeys(
             _unit(value)
@@ -45,13 +123,13 @@ def spoilers(
         )
     )
     sets = [[name for value in unit if (name := value_name(value)) in types] for unit in units]
-    noise = np.array(list(output_noise(graph, sets, types, samples, threads)))
+    noise = np.array(list(output_noise(graph, sets, types, samples, threads, measure)))
     total = left = float(noise.sum())
-    chosen: list[Value] = []
-    for index in np.argsort(-noise, kind="stable")[: max(1, int(_MOST * len(units)))]:
-        if left <= 10 ** (-goal / 10) or noise[index] < _SHARE * total:
+    chosen: list[tuple[Value, ...]] = []
+    for index in np.argsort(-noise, kind="stable")[: max(1, int(most * len(units)))]:
+        if left <= 10 ** (-goal / 10) or noise[index] < share * total:
             break
-        chosen += units[index]
+        chosen.append(units[index])
         left -= float(noise[index])
     return chosen
 

@@ -67,7 +67,7 @@ class AdaQuant:
             sqnr=shop.judged(made),
             notes=(*best.notes, note),
         )
-        return max(plain, _corrected(plain, shop), key=lambda candidate: candidate.sqnr)
+        return max(plain, _corrected(plain, shop), key=shop.score)
 
 
 def _rescaled(table: CalibrationTable, factors: Mapping[str, float]) -> CalibrationTable:

@@ -28,6 +28,7 @@ from npuc.quant.analysis import (
 from npuc.quant.analysis.finding import Finding, percent
 from npuc.quant.analysis.measurements import Measurements, TensorMeasure, WeightMeasure, decibels
 from npuc.quant.analysis.measuring import COMPARED, all_channels, measure
+from npuc.quant.crowding import crowded, spans_of
 from npuc.quant.prequantized import integer_types
 from npuc.quant.scheme import Scheme
 
@@ -62,12 +63,15 @@ class Analysis:
     measurements: Measurements
     findings: tuple[Finding, ...]
     """The worst first."""
+    crowded: tuple[str, ...] = ()
+    """Tensors whose parts differ in size by more than their bits can hold, a sentence each."""
 
     def summary(self) -> list[str]:
         """A few sentences on the network as a whole."""
         found = self.measurements
         if found.separate <= 0:
-            return ["Rounding disturbs no float output of this network: there is nothing to find."]
+            none = "Rounding disturbs no float output of this network: there is nothing to find."
+            return [none, *(f"{text}." for text in self.crowded)]
         tensors = sum(one.noise for one in found.tensors) / found.separate
         words = [
             f"The outputs are {decibels(found.output_noise):.1f} dB from float; the roundings of {len(found.tensors)} "
@@ -86,6 +90,7 @@ class Analysis:
                 f"No layer stands out: the worst rounding makes {percent(noises[0] / found.separate)}. What is left is "
                 "the price of the types: '--ladder round', 16 bits all over ('--scheme int16'), or more calibration data."
             )
+        words += [f"{text}." for text in self.crowded]
         return words
 
     def plan(self) -> list[tuple[str, float, str]]:
@@ -158,10 +163,12 @@ def analyze(
     threads: int | None = None,
     warn: Callable[[str], None] | None = None,
     step: Callable[[], None] = lambda: None,
+    wide: bool = True,
 ) -> Analysis:
     """What hurts an integer network, and why.
 
-    `source` is the float network that it was made of, `scheme_of` what its layers got (without it, the default scheme).
+    `source` is the float network that it was made of, `scheme_of` what its layers got (without it, the default scheme);
+    `wide` says whether remedies may use activations of 16 bits.
 
     Example: `analyze(done.source, done.graph, "images/", done.scheme_of).findings[0].words`.
     """
@@ -185,7 +192,9 @@ def analyze(
         raise CalibrationDataError("there is no sample to analyse with")
     schemes = scheme_of or (lambda op: Scheme())
     found = measure(source, made, schemes, statistics, kept, threads=threads, step=step)
-    return Analysis(found, tuple(findings(found)))
+    return Analysis(
+        found, tuple(findings(found)), crowded(source, made, spans_of(statistics), schemes, wide=wide)
+    )
 
 
 def findings(found: Measurements) -> list[Finding]:

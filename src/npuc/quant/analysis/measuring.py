@@ -12,7 +12,6 @@ from npuc.calib.collection import channel_axes
 from npuc.calib.samples import Batch
 from npuc.calib.statistics import Statistics
 from npuc.engine import FloatEngine, IntegerEngine
-from npuc.engine.rounded import relative_noise
 from npuc.engine.single import single_op
 from npuc.errors import CompareError
 from npuc.evaluate.layers import compare_layers
@@ -28,7 +27,7 @@ from npuc.quant.mixed_precision.sensitivity import Probe, rounded_weights, tenso
 from npuc.quant.mixed_precision.units import Unit, find_units
 from npuc.quant.parameters import activation_type
 from npuc.quant.scheme import Scheme
-from npuc.quant.tuning import wider
+from npuc.quant.widening import wider
 
 Array = np.ndarray[Any, Any]
 Sample = Mapping[str, Array]
@@ -116,7 +115,7 @@ def measure(
     outputs = [port.name for port in source.outputs]
     found = [[np.asarray(values[name]) for name in outputs] for values in map(engine.run, probe.samples)]
     return Measurements(
-        source, tuple(tensors), tuple(weights), relative_noise(found, probe.exact), statistics.samples
+        source, tuple(tensors), tuple(weights), probe.measure(found, probe.exact), statistics.samples
     )
 
 
@@ -314,4 +313,4 @@ def _noise(probe: Probe, changed: Graph) -> float:
     names = [port.name for port in changed.outputs]
     engine = FloatEngine(changed, threads=probe.threads)
     found = [[np.asarray(values[name]) for name in names] for values in map(engine.run, probe.samples)]
-    return relative_noise(found, probe.exact)
+    return probe.measure(found, probe.exact)

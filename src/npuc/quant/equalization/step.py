@@ -48,7 +48,7 @@ class Equalize:
             return made
         words = f"equalized {len(groups)} groups of layers, absorbed the biases of {count}"
         other = shop.requantized(absorbed, _schemes(best, absorbed), (*best.notes, words))
-        return max(made, other, key=lambda candidate: candidate.sqnr)
+        return max(made, other, key=shop.score)
 
 
 @step("smooth", "migration of outlier channels from activations to the weights that read them", 40)
@@ -70,7 +70,7 @@ class Smooth:
             source = apply_factors(best.source, factors)
             notes = (*best.notes, f"migrated {len(groups)} groups of layers with alpha {alpha:g}")
             trials.append(shop.requantized(source, _schemes(best, source), notes))
-        return max(trials, key=lambda candidate: candidate.sqnr)
+        return max(trials, key=shop.score)
 
 
 def _schemes(best: Candidate, source: Graph) -> SchemeOf:

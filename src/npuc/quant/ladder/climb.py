@@ -1,6 +1,7 @@
 """Climbing: step after step, each kept only if it helps.
 
-A gain counts if it is larger than its standard error over the judges: what one or two of them make is chance.
+A gain counts if it is larger than its standard error over the judges: what one or two of them make is chance. The gain is that
+of the mean over the slices of the outputs; the worst slice of the worst judge may not lose more than a decibel for it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from npuc.registries import add_once
 
 WORTH = 0.05
 """Decibels that a step has to gain at least: less is of no use."""
+LOSS = 1.0
+"""Decibels that the worst slice of the worst judge may lose for a gain of the mean."""
 
 
 class Step(Protocol):
@@ -66,12 +69,21 @@ class Rung:
     """Why it could not be taken, if it could not."""
     doubt: float = 0.0
     """The standard error of the gain over the judges, in decibels."""
+    worst: tuple[float, float] | None = None
+    """The worst slice of the worst judge before and after."""
+
+    @property
+    def spoils(self) -> bool:
+        """Whether the worst slice pays for the gain of the others."""
+        return self.worst is not None and self.worst[1] < self.worst[0] - LOSS
 
     def __str__(self) -> str:
         if self.after is None:
             return f"{self.name}: {f'left out: {self.reason}' if self.reason else 'nothing to do'}"
         chance = f"may be chance (± {self.doubt:.2f}), left out"
         gained = self.after - self.before >= WORTH
+        if gained and self.spoils and self.worst is not None:
+            chance = f"but the worst slice {self.worst[0]:.2f} to {self.worst[1]:.2f} dB, left out"
         verdict = "kept" if self.kept else chance if gained else "no gain, left out"
         return f"{self.name}: {self.before:.2f} to {self.after:.2f} dB, {verdict} ({self.seconds:.1f} s)"
 
@@ -113,7 +125,8 @@ def attempt(entry: Entry, best: Candidate, shop: Workshop) -> tuple[Rung, Candid
         found, reason = None, error.paragraph()
     if found is not None:
         gain, doubt = found.sqnr - best.sqnr, shop.doubt(found.made, best.made)
-        kept = gain >= WORTH and gain >= doubt
+        kept = gain >= WORTH and gain >= doubt and shop.worst(found) >= shop.worst(best) - LOSS
     after = None if found is None else found.sqnr
-    rung = Rung(entry.name, best.sqnr, after, kept, time.perf_counter() - begun, reason, doubt)
+    worst = None if found is None else (shop.worst(best), shop.worst(found))
+    rung = Rung(entry.name, best.sqnr, after, kept, time.perf_counter() - begun, reason, doubt, worst)
     return rung, found if kept else None

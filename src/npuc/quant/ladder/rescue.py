@@ -23,7 +23,8 @@ _LEAST_SAMPLES = 8
 
 def needs_rescue(graph: Graph, tuned: Tuned, samples: Sequence[Sample]) -> bool:
     """Whether the outputs are far from float, and weights with one scale a tensor may be why."""
-    if tuned.sqnr is None or tuned.sqnr >= GOOD or len(samples) < _LEAST_SAMPLES:
+    found = None if tuned.figures is None else tuned.figures.worst_slice
+    if found is None or found[1] >= GOOD or len(samples) < _LEAST_SAMPLES:
         return False
     layers = integer_layers(graph, tuned.graph, tuned.scheme_of)
     return any(not layer.scheme.per_channel for layer in layers)

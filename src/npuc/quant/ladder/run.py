@@ -18,6 +18,7 @@ from npuc.quant.ladder.way import Check, Climb, Goal, Stop
 from npuc.quant.ladder.workshop import Candidate, Workshop
 from npuc.quant.mixed_precision.prices import Prices
 from npuc.quant.tuning import tune
+from npuc.quant.widening import Widening
 from npuc.transform.eliminate_dead_code import drop_unused_weights
 
 Array = np.ndarray[Any, Any]
@@ -80,7 +81,7 @@ def kept_samples(
     return found
 
 
-def climbed(shop: Workshop, wish: Wish, prices: Prices, *, widen: bool, fixed: bool) -> Candidate:
+def climbed(shop: Workshop, wish: Wish, prices: Prices, *, widen: Widening | bool, fixed: bool) -> Candidate:
     """The default, then step by step as far as is asked; all that was done is in the notes of the network.
 
     `widen` is the default's; `fixed` types, those of a scheme that was asked for, are not mixed unless that is asked for
@@ -110,5 +111,6 @@ def climbed(shop: Workshop, wish: Wish, prices: Prices, *, widen: bool, fixed: b
         wish.finished(way)
         best = way.best.candidate
     drop_unused_weights(best.made)
+    best.made.float_reasons = {**first.graph.float_reasons, **best.made.float_reasons}
     best.made.notes = list(dict.fromkeys([*first.graph.notes, *best.made.notes, *best.notes]))
     return best

@@ -17,14 +17,15 @@ import numpy as np
 from npuc.calib.collection import collect
 from npuc.calib.statistics import Statistics
 from npuc.calib.table import CalibrationTable
-from npuc.engine import FloatEngine
+from npuc.compare import Figures
 from npuc.errors import QuantizationError
 from npuc.ir import Graph, result_names
 from npuc.quant.adaquant.options import AdaQuantOptions
 from npuc.quant.bias_correction import correct_biases
+from npuc.quant.judging import OutputJudge
 from npuc.quant.lower import quantize
 from npuc.quant.scheme import Scheme
-from npuc.quant.tuning import METHODS, decibels, output_squares, tune
+from npuc.quant.tuning import METHODS, tune
 
 if TYPE_CHECKING:
     from npuc.quant.mixed_precision.prices import Prices
@@ -50,7 +51,7 @@ class Candidate:
     table: CalibrationTable
     scheme_of: SchemeOf
     sqnr: float
-    """Of the outputs on the judges, in decibels."""
+    """Of the outputs on the judges, in decibels: the mean of their slices."""
     notes: tuple[str, ...] = ()
     """What the steps did, a line each."""
 
@@ -75,8 +76,8 @@ class Workshop:
     """How the step of this name learns."""
     fit: list[Sample] = field(init=False)
     judges: list[Sample] = field(init=False)
-    _reference: list[dict[str, Array]] = field(init=False)
-    _judgments: WeakKeyDictionary[Graph, Array] = field(init=False, default_factory=WeakKeyDictionary)
+    judge: OutputJudge = field(init=False)
+    _judgments: WeakKeyDictionary[Graph, Figures] = field(init=False, default_factory=WeakKeyDictionary)
 
     def __post_init__(self) -> None:
         if len(self.samples) < 2:
@@ -86,14 +87,27 @@ class Workshop:
             )
         count = min(_MOST_JUDGES, max(1, len(self.samples) // _JUDGED))
         self.fit, self.judges = list(self.samples[:-count]), list(self.samples[-count:])
-        engine = FloatEngine(self.original, threads=self.threads)
-        self._reference = [engine.run(sample) for sample in self.judges]
+        self.judge = OutputJudge(self.original, self.judges, self.threads)
 
     def judged(self, made: Graph) -> float:
-        """How close the outputs of an integer network are to float, in decibels."""
-        squares = output_squares(made, self.judges, self._reference, self.threads)
-        self._judgments[made] = squares
-        return float(decibels(squares.sum(axis=0)))
+        """How close the outputs of an integer network are to float, in decibels: the mean of their slices."""
+        self._judgments[made] = self.judge.figures(made)
+        return self._judgments[made].mean
+
+    def figures(self, made: Graph) -> Figures:
+        """The same by slice and by judge."""
+        if made not in self._judgments:
+            self._judgments[made] = self.judge.figures(made)
+        return self._judgments[made]
+
+    def worst(self, candidate: Candidate) -> float:
+        """The worst slice of the worst judge, in decibels."""
+        found = self.figures(candidate.made).worst
+        return candidate.sqnr if found is None else found.sqnr
+
+    def score(self, candidate: Candidate) -> float:
+        """What candidates are compared by: the middle between the mean and the worst."""
+        return (candidate.sqnr + self.worst(candidate)) / 2
 
     def doubt(self, one: Graph, other: Graph) -> float:
         """The standard error of what one network gains over another, in decibels: how far the choice of judges matters.
@@ -106,10 +120,11 @@ class Workshop:
         return float(np.sqrt((len(gains) - 1) * np.var(gains)))
 
     def _without_each(self, made: Graph) -> Array:
-        if made not in self._judgments:
-            self.judged(made)
-        squares = self._judgments[made]
-        return decibels(np.tensordot(1.0 - np.eye(len(squares)), squares, 1))
+        found = self.figures(made)
+        count = len(found.squares)
+        return np.array(
+            [found.of_samples([i for i in range(count) if i != out]).mean for out in range(count)]
+        )
 
     def statistics(self, source: Graph) -> Statistics:
         """Of every tensor of a form of the network, over the samples that may be looked at."""
@@ -142,7 +157,7 @@ class Workshop:
         fixed.notes = list(made.notes)
         if not correct_biases(source, fixed, self.fit[:_CORRECTED], self.threads, scheme_of):
             return plain
-        return max(plain, replace(plain, made=fixed, sqnr=self.judged(fixed)), key=lambda found: found.sqnr)
+        return max(plain, replace(plain, made=fixed, sqnr=self.judged(fixed)), key=self.score)
 
 
 def carried(scheme_of: SchemeOf, old: Graph, new: Graph) -> SchemeOf:

@@ -246,7 +246,7 @@ class Mixer:
             )
             for made, note in forms
         ]
-        return max(tried, key=lambda one: one.sqnr)
+        return max(tried, key=self.shop.score)
 
     def _corrected(self, made: Graph, scheme_of: SchemeOf) -> Graph:
         fixed = made.copy()

@@ -1,4 +1,4 @@
-"""What each rounding alone does to the outputs, measured: error over signal, the mean of the outputs.
+"""What each rounding alone does to the outputs, measured: error over signal, the mean of the outputs' slices.
 
 Tensors are rounded to the types that they have in the integer network, weights to the integers that they have there or
 would have with fewer bits, all else is float. Roundings are independent of each other, so their noises add up.
@@ -7,15 +7,17 @@ would have with fewer bits, all else is float. Roundings are independent of each
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from npuc.compare import find_slices
 from npuc.engine import FloatEngine
-from npuc.engine.rounded import output_noise, relative_noise
+from npuc.engine.rounded import output_noise
 from npuc.ir import Graph, Value, npu, top, value_name
 from npuc.ir.dtypes import QuantType, dtype_of, quant_of
+from npuc.quant.judging import Noise, slice_noise
 from npuc.quant.layers import IntegerLayer
 from npuc.quant.mixed_precision.units import Unit, key
 from npuc.quant.parameters import quantize_weight
@@ -44,6 +46,13 @@ class Probe:
     samples: Sequence[Sample]
     exact: Sequence[Sequence[Array]]
     threads: int = 1
+    measure: Noise = field(init=False, repr=False)
+    """Error over signal of outputs against the exact ones, by slice."""
+
+    def __post_init__(self) -> None:
+        names = [port.name for port in self.graph.outputs]
+        slices = find_slices(self.graph, (dict(zip(names, row, strict=True)) for row in self.exact))
+        object.__setattr__(self, "measure", slice_noise(self.graph, slices))
 
     @staticmethod
     def of(graph: Graph, samples: Sequence[Sample], threads: int = 1) -> Probe:
@@ -60,7 +69,9 @@ class Probe:
         ]
         found = []
         for unit, inner in zip(
-            units, output_noise(self.graph, sets, types, self.samples, self.threads), strict=True
+            units,
+            output_noise(self.graph, sets, types, self.samples, self.threads, self.measure),
+            strict=True,
         ):
             noise = inner
             for value in unit.narrow:
@@ -74,13 +85,13 @@ class Probe:
 
     def _input(self, name: str, kind: QuantType) -> float:
         changed = [{**sample, name: _rounded(sample[name], kind)} for sample in self.samples]
-        return relative_noise(_outputs(self.graph, changed, self.threads), self.exact)
+        return self.measure(_outputs(self.graph, changed, self.threads), self.exact)
 
     def _output(self, index: int, kind: QuantType) -> float:
         changed = [list(row) for row in self.exact]
         for row in changed:
             row[index] = _rounded(row[index], kind)
-        return relative_noise(changed, self.exact)
+        return self.measure(changed, self.exact)
 
     def weights(self, op: Any, weight: Array) -> float:
         """The noise of other weights of one layer."""
@@ -90,7 +101,7 @@ class Probe:
         new = changed.add_weight(f"{key(op)}/probed", weight.astype(np.float32))
         twin.parent.insert_op_before(new, twin)  # type: ignore[union-attr]
         twin.operands[list(twin.operands).index(place)] = new.output
-        return relative_noise(_outputs(changed, self.samples, self.threads), self.exact)
+        return self.measure(_outputs(changed, self.samples, self.threads), self.exact)
 
 
 def rounded_weights(layer: IntegerLayer) -> Array:

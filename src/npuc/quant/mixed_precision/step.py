@@ -34,4 +34,4 @@ class MixedPrecision:
             cycles = shop.prices.network(made.made)
             if cycles is not None and cycles <= (1 + ALLOWED) * now:
                 found.append(made)
-        return max(found, key=lambda candidate: candidate.sqnr, default=None)
+        return max(found, key=shop.score, default=None)

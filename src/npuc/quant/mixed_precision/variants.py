@@ -8,7 +8,7 @@ from typing import Literal
 from npuc.quant.from_target import fitted, misfit
 from npuc.quant.possible import contradiction
 from npuc.quant.scheme import SCHEMES, Scheme
-from npuc.quant.tuning import wider
+from npuc.quant.widening import wider
 from npuc.target import Target
 
 

@@ -10,6 +10,7 @@ from npuc.calib.table import CalibrationTable, Entry
 from npuc.engine.rounded import output_noise
 from npuc.ir import Graph, value_name
 from npuc.ir.dtypes import QuantType
+from npuc.quant.judging import slice_noise
 from npuc.quant.ladder.climb import step
 from npuc.quant.ladder.workshop import Candidate, Workshop
 from npuc.quant.parameters import activation_type
@@ -63,9 +64,9 @@ def _narrowed(
 ) -> dict[str, Entry]:
     samples = shop.fit[:_SAMPLES]
     names = list(schemes)
-    noise = dict(
-        zip(names, output_noise(best.source, [[n] for n in names], types, samples, shop.threads), strict=True)
-    )
+    measure = slice_noise(best.source, shop.judge.slices)
+    before = output_noise(best.source, [[n] for n in names], types, samples, shop.threads, measure)
+    noise = dict(zip(names, before, strict=True))
     found: dict[str, Entry] = {}
     pow2 = {name for name in names if schemes[name].activation_scales == "pow2"}
     for round_ in range(len(_NARROWER)):
@@ -76,7 +77,7 @@ def _narrowed(
                 entry = _scaled(best.table[name], parts[round_])
                 trial[name] = entry, _type(entry, schemes[name])
         kinds = {name: kind for name, (_, kind) in trial.items()}
-        after = output_noise(best.source, [[name] for name in kinds], kinds, samples, shop.threads)
+        after = output_noise(best.source, [[name] for name in kinds], kinds, samples, shop.threads, measure)
         names = []
         for name, value in zip(kinds, after, strict=True):
             if value < _BETTER * noise[name]:

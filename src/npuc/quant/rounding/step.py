@@ -48,4 +48,4 @@ class LearnRounding:
         fixed = made.copy()
         correct_biases(best.source, fixed, shop.fit[:_CORRECTED], shop.threads, best.scheme_of)
         other = replace(plain, made=fixed, sqnr=shop.judged(fixed))
-        return max(plain, other, key=lambda candidate: candidate.sqnr)
+        return max(plain, other, key=shop.score)

@@ -1,0 +1,253 @@
+"""Choices by slice and by sample: what is strong must not hide what is lost, and nothing is worse than no cleverness."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from npuc import lang
+from npuc.calib.sources import open_data
+from npuc.compare import LOST, Figures, find_slices, judge
+from npuc.engine import FloatEngine, IntegerEngine
+from npuc.flow import Quantized, compile_network, quantize_network, quantize_on_data
+from npuc.ir import Graph
+from npuc.quant import tuning
+from npuc.quant.analysis import analyze
+from npuc.quant.config import QuantizationConfig
+from npuc.quant.judging import OutputJudge
+from npuc.quant.prequantized import integer_types
+from npuc.sim import run
+from npuc.target import load_target
+
+Array = np.ndarray[Any, Any]
+EIGHT_BITS = "bm1684x-like"
+"""A machine without activations of 16 bits."""
+
+
+def detector() -> Graph:
+    """Nine ops: boxes of 0 to some hundreds and scores of 0 to 1 in one output, as detectors are exported."""
+    rng = np.random.default_rng(0)
+    x = lang.input("x", (1, 3, 16, 16))
+    stem = rng.normal(0, 0.3, (16, 3, 3, 3)).astype(np.float32)
+    features = lang.conv(x, stem, np.zeros(16, np.float32), pads=(1, 1, 1, 1), relu=True, name="features")
+    wide = np.abs(rng.normal(0, 12, (4, 16, 1, 1))).astype(np.float32)
+    boxes = lang.conv(features, wide, np.full(4, 50, np.float32), relu=True, name="boxes")
+    small = rng.normal(0, 0.3, (6, 16, 1, 1)).astype(np.float32)
+    logits = lang.conv(features, small, np.full(6, -2, np.float32), name="logits")
+    flat = lang.reshape(boxes, shape=(1, 4, 256), name="flat_boxes")
+    scores = lang.sigmoid(lang.reshape(logits, shape=(1, 6, 256), name="flat_logits"), name="scores")
+    return lang.build({"y": lang.concat([flat, scores], axis=1, name="joined")})
+
+
+def data(count: int, seed: int = 1) -> list[dict[str, Array]]:
+    rng = np.random.default_rng(seed)
+    return [{"x": rng.normal(size=(1, 3, 16, 16)).astype(np.float32)} for _ in range(count)]
+
+
+def figures_of(graph: Graph, made: Graph, samples: list[dict[str, Array]]) -> Figures:
+    """Measured by hand, on samples that the network has not seen."""
+    exact = [FloatEngine(graph, threads=1).run(sample) for sample in samples]
+    return judge(IntegerEngine(made).run, samples, exact, find_slices(graph, exact))
+
+
+def quantized(
+    graph: Graph, samples: list[dict[str, Array]], target: str | None = None, **more: Any
+) -> Quantized:
+    machine = load_target(target) if target else None
+    return quantize_on_data(graph, open_data(graph, samples), target=machine, threads=1, **more)[0]
+
+
+@pytest.mark.parametrize("target", [None, "edge-4t", EIGHT_BITS])
+def test_boxes_and_scores_in_one_output_both_come_out_well(target: str | None) -> None:
+    graph = detector()
+    done = quantized(graph, data(12), target)
+    by_slice = {one.name: value for one, value in figures_of(graph, done.graph, data(6, 9)).by_slice.items()}
+    assert set(by_slice) == {"flat_boxes", "scores"}
+    assert min(by_slice.values()) > 25, by_slice
+    (joined,) = [layer for layer in done.outcome.layers if layer.name == "joined"]
+    assert joined.is_float and joined.reason == "it joins parts of very different sizes to an output"
+    assert any("'joined' joins parts that differ too much" in note for note in done.outcome.notes)
+    assert done.accuracy is not None and not done.accuracy.warnings and not done.crowded
+
+
+def test_the_compiled_program_of_such_outputs_has_the_bits_of_graph_mode() -> None:
+    graph = detector()
+    done = quantized(graph, data(12), "edge-4t")
+    program = compile_network(done.graph, load_target("edge-4t")).model
+    engine = IntegerEngine(done.graph)
+    for sample in data(2, 9):
+        np.testing.assert_array_equal(run(program, sample)["y"], engine.run(sample)["y"])
+
+
+def test_a_lost_slice_is_named_with_a_remedy_that_works() -> None:
+    graph = detector()
+    done = quantized(graph, data(12), config=QuantizationConfig(scheme="int8"))
+    assert done.accuracy is not None
+    (warning,) = done.accuracy.warnings
+    assert warning.startswith("'scores' of the output 'y' is only 0.")
+    assert "--scheme int16 gives all slices" in warning
+    again = quantized(graph, data(12), config=QuantizationConfig(scheme="int16"))
+    assert not figures_of(graph, again.graph, data(6, 9)).lost
+    found = done.accuracy.as_json()
+    assert found["worst_slice"]["slice"] == "scores" and found["worst_slice"]["sqnr"] < LOST
+    assert [one["lost"] for one in found["slices"]] == [False, True]
+    assert "worst slice scores (in y) 0." in str(done.accuracy)
+
+
+def test_parts_of_very_different_sizes_are_reported_with_the_remedy() -> None:
+    graph, config = detector(), QuantizationConfig(scheme="int8")
+    done = quantized(graph, data(12), config=config)
+    (text,) = done.crowded
+    assert (
+        text.startswith("'joined' has one scale, which leaves 'scores' (0") and "--keep-float joined" in text
+    )
+    ranges = {name: (entry.min, entry.max) for name, entry in _table(graph).items()}
+    assert quantize_network(graph, ranges, config).crowded == done.crowded
+    assert any(
+        "--keep-float joined" in line for line in analyze(graph, done.graph, data(6), threads=1).summary()
+    )
+    helped = quantized(graph, data(12), config=config.with_layers(("joined",), "float"))
+    assert not helped.crowded and not figures_of(graph, helped.graph, data(6, 9)).lost
+
+
+def test_a_concat_inside_the_network_is_reported_too() -> None:
+    rng = np.random.default_rng(0)
+    x = lang.input("x", (1, 3, 8, 8))
+    parts = [
+        lang.conv(
+            x, (rng.normal(size=(4, 3, 1, 1)) * size).astype(np.float32), np.zeros(4, np.float32), name=name
+        )
+        for name, size in (("large", 300.0), ("small", 0.3))
+    ]
+    joined = lang.concat(parts, axis=1, name="inside")
+    weight = np.concatenate(
+        [rng.normal(size=(5, 4, 1, 1)) / 300, rng.normal(size=(5, 4, 1, 1)) / 0.3], axis=1
+    )
+    graph = lang.build(
+        {"y": lang.conv(joined, weight.astype(np.float32), np.zeros(5, np.float32), name="last")}
+    )
+    samples = [{"x": s["x"][:, :, :8, :8]} for s in data(12)]
+    config = QuantizationConfig(scheme="int8")
+    done = quantized(graph, samples, config=config)
+    (text,) = done.crowded
+    assert "'small'" in text and "layers: {inside: int16, last: int16}" in text
+    wide = config.with_layers(("inside", "last"), "int16")
+    assert figures_of(graph, quantized(graph, samples, config=wide).graph, samples).mean > (
+        figures_of(graph, done.graph, samples).mean + 10
+    )
+
+
+def _table(graph: Graph) -> Any:
+    from npuc.calib.calibration import calibrate
+
+    return calibrate(graph, data(12), "max", threads=1)
+
+
+def rare() -> tuple[Graph, list[dict[str, Array]]]:
+    """Values that occur in one sample of many and are all that matters there: methods that clip lose that sample."""
+    rng = np.random.default_rng(3)
+    x = lang.input("x", (1, 2, 16, 16))
+    first = lang.conv(
+        x, rng.normal(size=(8, 2, 1, 1)).astype(np.float32), np.zeros(8, np.float32), relu=True, name="a"
+    )
+    second = lang.conv(
+        first, rng.normal(size=(8, 8, 1, 1)).astype(np.float32), np.zeros(8, np.float32), relu=True, name="b"
+    )
+    graph = lang.build(
+        {
+            "y": lang.conv(
+                second, rng.normal(size=(4, 8, 1, 1)).astype(np.float32), np.zeros(4, np.float32), name="c"
+            )
+        }
+    )
+    samples = []
+    for index in range(24):
+        image = rng.normal(size=(1, 2, 16, 16))
+        if index == 5:
+            image[..., 3:5, 3:5] *= 60
+        samples.append({"x": image.astype(np.float32)})
+    return graph, samples
+
+
+def test_no_clipping_competes_and_every_sample_is_judged() -> None:
+    graph, samples = rare()
+    done = quantized(graph, samples, config=QuantizationConfig(scheme="int8"))
+    (race,) = [note for note in done.outcome.notes if note.startswith("ranges by")]
+    assert all(f"{method} " in race for method in tuning.METHODS) and "at worst" in race
+    assert done.accuracy is not None and len(done.accuracy.figures.squares) == len(samples)
+
+
+def test_the_default_is_never_worse_than_plain_ranges_on_the_calibration_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also on samples that nothing else looks at: only two of 24 are kept, and one of the others is wrecked by clipping."""
+    monkeypatch.setattr(tuning, "KEPT", 2)
+    graph, samples = rare()
+    done = quantized(graph, samples, config=QuantizationConfig(scheme="int8"))
+    from npuc.calib.calibration import calibrate
+    from npuc.quant import SCHEMES, quantize
+
+    plain = quantize(graph, calibrate(graph, samples, "max", threads=1), SCHEMES["int8"])
+    mine, bar = (OutputJudge(graph, samples).figures(made) for made in (done.graph, plain))
+    assert mine.worst is not None and bar.worst is not None
+    assert mine.mean >= bar.mean - 0.1 and mine.worst.sqnr >= bar.worst.sqnr - 0.1, (mine.worst, bar.worst)
+    assert any(
+        "the ranges of max and nothing else are closer to float" in note for note in done.outcome.notes
+    )
+
+
+def keywords() -> tuple[Graph, list[dict[str, Array]]]:
+    """A DS-CNN: depthwise and pointwise layers, a mean, a product; one channel of the last block is far larger than the rest."""
+    rng = np.random.default_rng(7)
+    y = lang.input("x", (1, 1, 32, 16))
+    shapes: list[tuple[str, tuple[int, ...], int]] = [("stem", (32, 1, 3, 3), 1)]
+    shapes += [(f"dense{i}", (32, 32, 3, 3), 1) for i in range(3)]
+    shapes += [("depth", (32, 1, 3, 3), 32), ("point", (32, 32, 1, 1), 1)]
+    for name, shape, group in shapes:
+        weight = rng.normal(0, (2 / np.prod(shape[1:])) ** 0.5, shape)
+        weight[0] *= 3000 if name == "depth" else 1
+        if name == "point":
+            weight[:, 0] /= 3000
+        pads = (1, 1, 1, 1) if shape[-1] == 3 else (0, 0, 0, 0)
+        zeros = np.zeros(32, np.float32)
+        y = lang.conv(y, weight.astype(np.float32), zeros, pads=pads, group=group, relu=True, name=name)
+    y = lang.reshape(lang.reduce(y, axes=(2, 3), kind="mean", name="pooled"), shape=(1, 32), name="flat")
+    graph = lang.build({"y": lang.matmul(y, rng.normal(size=(32, 8)).astype(np.float32), name="logits")})
+    samples = [{"x": rng.normal(size=(1, 1, 32, 16)).astype(np.float32)} for _ in range(20)]
+    return graph, samples
+
+
+def test_a_target_with_sixteen_bits_uses_them_where_they_are_worth_their_cycles() -> None:
+    graph, samples = keywords()
+    free, named, narrow = (
+        quantized(graph, samples[:14], target, **more)
+        for target, more in ((None, {}), ("edge-4t", {}), ("edge-4t", {"widen": False}))
+    )
+    worst = [figures_of(graph, one.graph, samples[14:]).worst_slice for one in (free, named, narrow)]
+    values = [found[1] for found in worst if found is not None]
+    assert values[1] > values[2] + 3 and values[1] > values[0] - 3, values
+    (note,) = [text for text in named.outcome.notes if text.startswith("16 bits for")]
+    assert "the worst slice goes from" in note and "cycles on edge-4t" in note and "--no-widen" in note
+    assert not any("16 bits" in text for text in narrow.outcome.notes)
+    assert {kind.dtype.name for kind in integer_types(narrow.graph).values()} == {"i8"}
+    asked = quantized(graph, samples[:14], "edge-4t", config=QuantizationConfig(widen=False))
+    assert {kind.dtype.name for kind in integer_types(asked.graph).values()} == {"i8"}
+
+
+def test_a_target_without_sixteen_bits_says_what_is_lost() -> None:
+    graph, samples = keywords()
+    done = quantized(graph, samples[:14], EIGHT_BITS)
+    assert any(
+        text.startswith(f"{EIGHT_BITS} has no activations of 16 bits, with which the worst slice would have")
+        for text in done.outcome.notes
+    ), done.outcome.notes
+
+
+def test_sixteen_bits_that_cost_too_much_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "MOST_CYCLES", -1.0)
+    graph, samples = keywords()
+    done = quantized(graph, samples[:14], "edge-4t")
+    assert {kind.dtype.name for kind in integer_types(done.graph).values()} == {"i8"}
+    assert any("they are left out" in text for text in done.outcome.notes)
