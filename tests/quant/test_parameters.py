@@ -11,6 +11,7 @@ from npuc.ir.dtypes import QuantType
 from npuc.quant.parameters import (
     activation_type,
     output_limits,
+    quantize_affine_weight,
     quantize_array,
     quantize_bias,
     quantize_weight,
@@ -46,13 +47,16 @@ def test_power_of_two_scales_are_powers_of_two(reach: float) -> None:
 def test_weights_are_within_half_a_step(name: str) -> None:
     scheme = SCHEMES[name]
     weight = np.random.default_rng(0).normal(size=(6, 4, 3, 3)) * np.logspace(-3, 3, 6).reshape(6, 1, 1, 1)
-    integers, scales = quantize_weight(weight, 0, scheme)
+    affine = scheme.weight_scales == "affine"
+    integers, scales, zero = (
+        quantize_affine_weight(weight, scheme) if affine else (*quantize_weight(weight, 0, scheme), 0)
+    )
     assert scales.shape == ((6,) if scheme.per_channel else (1,))
     spread = scales.reshape(-1, 1, 1, 1)
-    error = np.abs(integers.astype(np.float64) * spread - weight)
+    error = np.abs((integers.astype(np.float64) - zero) * spread - weight)
     # Without the narrow range the largest positive power-of-two weight saturates by up to a step.
     assert (error <= spread * (0.5001 if scheme.weight_scales != "pow2" else 1.0001)).all()
-    if scheme.narrow_weights:
+    if scheme.narrow_weights and not affine:
         assert integers.astype(np.int64).min() >= -(2 ** {"i4": 3, "i8": 7, "i16": 15}[scheme.weight] - 1)
 
 

@@ -59,7 +59,7 @@ Scheme = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="int8 (the default), int8-symmetric, uint8, int16, int16-weights, int4-weights, pow2, dfp16, "
+        help="int8 (the default), int8-symmetric, uint8, uint8-weights, int16, int16-weights, int4-weights, pow2, dfp16, "
         "tflite, bf16, f16, or, for evaluation, mx9 or mx6.",
     ),
 ]

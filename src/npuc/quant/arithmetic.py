@@ -27,6 +27,15 @@ RECIPROCAL_BITS = {8: 7, 16: 15}
 """Bits of the multiplier that divides by a count under `pow2`, by the width of the activations."""
 
 
+class ShiftTooSmall(ValueError):
+    """A result is so much finer than its sum that the least shift of the output stage does not reach it."""
+
+    def __init__(self, text: str, bits: int) -> None:
+        super().__init__(text)
+        self.bits = bits
+        """By how many bits the position of the result has to move for the shift to be there."""
+
+
 class Stage(TypedDict, total=False):
     """What binds the parameters of an output stage: the bits of a multiplier, and the shifts that there are."""
 
@@ -120,8 +129,9 @@ def quantize_multiplier(
     if shift < 0:
         if shift >= min_shift and bits - shift <= 31:
             return multiplier << -shift, 0
-        raise ValueError(
-            f"the multiplier {real:g} is 2^{bits} or more and cannot be written with {bits} bits and a right shift"
+        raise ShiftTooSmall(
+            f"the multiplier {real:g} is 2^{bits} or more and cannot be written with {bits} bits and a right shift",
+            -shift,
         )
     return (0, bits) if shift > max_shift else (multiplier, shift)
 
@@ -352,7 +362,8 @@ def _check_shifts(shifts: Sequence[int], stage: Stage) -> None:
     least, most = stage.get("min_shift", MIN_SHIFT), stage.get("max_shift", MAX_SHIFT)
     for shift in shifts:
         if not least <= shift <= most:
-            raise ValueError(f"a shift of {shift} is outside {least}..{most}")
+            text = f"a shift of {shift} is outside {least}..{most}"
+            raise ShiftTooSmall(text, least - min(shifts)) if min(shifts) < least else ValueError(text)
 
 
 def _check_scales(**scales: float) -> None:

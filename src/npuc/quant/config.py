@@ -40,8 +40,8 @@ _MAX_BYTES = 1 << 20
 _CHOICES: dict[str, Sequence[Any]] = {
     "activation": ("i8", "ui8", "i16", *FLOATS, *BLOCKS),
     "activation_scales": ("affine", "symmetric", "pow2"),
-    "weight": ("i8", "i4", "i16", *FLOATS, *BLOCKS),
-    "weight_scales": ("symmetric", "pow2"),
+    "weight": ("i8", "i4", "i16", "ui8", *FLOATS, *BLOCKS),
+    "weight_scales": ("symmetric", "pow2", "affine"),
     "per_channel": (True, False),
     "narrow_weights": (True, False),
     "requant": ("double", "single", "single_even", "pow2", "float"),
@@ -212,7 +212,7 @@ def _fixed_outputs(value: Any, where: str) -> tuple[FixedOutput, ...]:
 
 def _spelled(choices: Sequence[Any]) -> str:
     """Choices in words, runs of numbers as `a to b`."""
-    if len(choices) < 8:
+    if len(choices) < 8 or not isinstance(choices[0], int):
         return ", ".join(str(choice) for choice in choices)
     run = f"{choices[1]} to {choices[-1]}"
     return f"{choices[0]} to {choices[-1]}" if choices[0] + 1 == choices[1] else f"{choices[0]} or {run}"

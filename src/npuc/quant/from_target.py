@@ -39,13 +39,14 @@ def scheme_for(target: Target) -> Scheme:
         (_STORAGE[name], _SCALES[kind])
         for name, kinds in arithmetic.weights.formats.items()
         for kind in kinds
-        if _STORAGE.get(name) in ("i8", "i4", "i16") and kind in ("symmetric", "power_of_two")
+        if (name == "u8" and kind == "affine")
+        or (_STORAGE.get(name) in ("i8", "i4", "i16") and kind in ("symmetric", "power_of_two"))
     )
     if activation is None or weight is None:
         for name in arithmetic.activations.formats:
             if name in FLOATS and name in arithmetic.weights.formats:
                 return SCHEMES[name]
-        what = "activations" if activation is None else "symmetric weights"
+        what = "activations" if activation is None else "weights"
         raise QuantizationError(
             f"the target '{target.name}' has no integer {what}, so there is nothing to quantize to",
             fix="Choose a target with i8 or i16 arithmetic",
@@ -62,7 +63,7 @@ def scheme_for(target: Target) -> Scheme:
         activation_scales=cast(Scales, activation[1]),
         weight=weight[0],
         weight_scales=weight[1],  # type: ignore[arg-type]
-        per_channel=arithmetic.weights.granularity[0] == "per_channel",
+        per_channel=arithmetic.weights.granularity[0] == "per_channel" and weight[1] != "affine",
         narrow_weights=False,
         requant=kind,
     )
@@ -120,12 +121,22 @@ def fitted(scheme: Scheme, target: Target) -> Scheme:
     lacking = scheme.requant not in arithmetic.requantization.kinds
     return _bound(
         replace(
-            scheme,
+            _with_weights(scheme, arithmetic),
             requant=own.requant if lacking else scheme.requant,
             per_channel=scheme.per_channel and "per_channel" in arithmetic.weights.granularity,
         ),
         arithmetic,
     )
+
+
+def _with_weights(scheme: Scheme, arithmetic: Arithmetic) -> Scheme:
+    """Unsigned activations beside symmetric weights get affine weights where a machine has no others for them."""
+    formats = arithmetic.weights.formats
+    symmetric = {"symmetric", "affine"} & set(formats.get("i8", ()))
+    plain = (scheme.activation, scheme.weight, scheme.weight_scales) == ("ui8", "i8", "symmetric")
+    if not plain or symmetric or "affine" not in formats.get("u8", ()):
+        return scheme
+    return replace(scheme, weight="ui8", weight_scales="affine", per_channel=False)
 
 
 def _bound(scheme: Scheme, arithmetic: Arithmetic) -> Scheme:

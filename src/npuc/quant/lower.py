@@ -19,7 +19,7 @@ from npuc.errors import QuantizationError
 from npuc.ir import Graph, Value, dtype_of, is_static, npu, tensor_type, top, value_name
 from npuc.ir.definition import TensorOp, TopOp
 from npuc.ir.dtypes import QuantType, element_of, is_narrow_float, quant_of
-from npuc.quant.arithmetic import Scaling, requant_parameters
+from npuc.quant.arithmetic import Scaling, ShiftTooSmall, requant_parameters
 from npuc.quant.blocks import block_axes
 from npuc.quant.fixed import fixed_output
 from npuc.quant.inserted import as_read, holds, inserted_constants, is_pooled, is_within, widened_range
@@ -33,6 +33,7 @@ from npuc.quant.lowering.registry import (
 from npuc.quant.parameters import (
     activation_type,
     output_limits,
+    quantize_affine_weight,
     quantize_array,
     quantize_bias,
     quantize_weight,
@@ -61,6 +62,10 @@ class Calibrated(Protocol):
 
 
 Ranges = Mapping[str, tuple[float, float]] | Mapping[str, Calibrated]
+Positions = dict[Value, int]
+"""By how many bits the scale of a value is coarser than its range says."""
+_ATTEMPTS = 8
+"""How often positions are moved before layers stay float."""
 SchemeOf = Callable[[TopOp], Scheme | None]
 
 
@@ -72,7 +77,24 @@ def quantize(graph: Graph, ranges: Ranges, scheme: Scheme | SchemeOf | None = No
     """
     scheme = scheme or SCHEMES["int8"]
     scheme_of: SchemeOf = scheme if callable(scheme) else (lambda op, s=scheme: s)  # type: ignore[misc]
-    return Context(graph, ranges, scheme_of).run()
+    return lowered(lambda moved: Context(graph, ranges, scheme_of, moved))
+
+
+def lowered(begin: Callable[[Positions], Context]) -> Graph:
+    """The integer network that a context makes; results whose shift does not exist get another position, and all is made anew.
+
+    A result that is finer than its sum needs a shift to the left, which a machine may not have. What it loses by a coarser
+    scale is nothing: the sum has no finer steps.
+    """
+    moved: Positions = {}
+    for _ in range(_ATTEMPTS):
+        context = begin(dict(moved))
+        made = context.run()
+        if not context.too_fine:
+            return made
+        for value, bits in context.too_fine.items():
+            moved[value] = moved.get(value, 0) + bits
+    return begin(dict(moved)).run()
 
 
 class Context:
@@ -81,7 +103,12 @@ class Context:
     rounding = "half_away"
     """How ties are rounded where reals become integers."""
 
-    def __init__(self, graph: Graph, ranges: Ranges, scheme_of: SchemeOf) -> None:
+    def __init__(
+        self, graph: Graph, ranges: Ranges, scheme_of: SchemeOf, moved: Positions | None = None
+    ) -> None:
+        self.moved: Positions = moved or {}
+        self.too_fine: Positions = {}
+        """Results whose shift does not exist, and by how many bits their position has to move."""
         self.source = graph
         self.ranges = ranges
         self.scheme_of = scheme_of
@@ -153,7 +180,8 @@ class Context:
                     self._types[value] = self._types[op.operands[0]]
                 else:
                     fixed = fixed_output(op, scheme)
-                    self._types[value] = fixed or wishes.get(value) or self._ranged(value, scheme)
+                    wish = wishes.get(value) if value not in self.moved else None
+                    self._types[value] = fixed or wish or self._ranged(value, scheme)
 
     def _scheme_at(self, value: Value) -> Scheme | None:
         owner = value.owner
@@ -201,9 +229,9 @@ class Context:
                 fix="Calibrate this very program: npuc calibrate",
             )
         try:
-            return activation_type(
-                *self._with_constants(value, _ends(self.ranges[name], scheme), scheme), scheme
-            )
+            low, high = self._with_constants(value, _ends(self.ranges[name], scheme), scheme)
+            coarser = 2.0 ** self.moved.get(value, 0)
+            return activation_type(low * coarser, high * coarser, scheme)
         except ValueError as error:
             raise QuantizationError(
                 f"the tensor '{name}': {error}", fix="Correct the calibration table"
@@ -298,6 +326,8 @@ class Context:
             raise NoIntegerForm("its weights are computed at run time")
         if not np.isfinite(array).all():
             raise NoIntegerForm("its weights are not all finite")
+        if scheme.weight_scales == "affine":
+            return quantize_affine_weight(array, scheme, self.constant(bias), scale, least)
         return (*quantize_weight(array, axis, scheme, self.constant(bias), scale, least), 0)
 
     def quantized_bias(self, value: Value, scale: float, weight_scale: Array, scheme: Scheme) -> Array:
@@ -475,6 +505,8 @@ class Context:
         except NoIntegerForm as error:
             self._rewind(mark)
             self.reasons[value_name(op.results[0])] = str(error)
+            if isinstance(error.__cause__, ShiftTooSmall) and fixed_output(op, scheme) is None:
+                self.too_fine[op.results[0]] = error.__cause__.bits
             return False
         values = made if isinstance(made, list) else [made]
         for old, new in zip(op.results, values, strict=True):

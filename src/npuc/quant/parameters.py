@@ -96,6 +96,31 @@ def quantize_weight(
     return integers.astype(dtype_of(scheme.weight).numpy), scale
 
 
+def quantize_affine_weight(
+    weight: Array,
+    scheme: Scheme,
+    bias: Array | None = None,
+    input_scale: float = 1.0,
+    least_scale: float = 0.0,
+) -> tuple[Array, Array, int]:
+    """Unsigned integers with a zero point, their one scale, none below `least_scale`, and the zero point.
+
+    >>> [x.tolist() for x in quantize_affine_weight(np.array([-1.0, 0.0, 1.55]), Scheme(weight="ui8"))[:2]]
+    [[0, 100, 255], [0.009999999776482582]]
+    """
+    real = np.asarray(weight, np.float64)
+    least, most = dtype_of(scheme.weight).limits
+    low, high = min(float(real.min(initial=0.0)), 0.0), max(float(real.max(initial=0.0)), 0.0)
+    need = 0.0
+    if bias is not None:
+        room = 2.0 ** (min(scheme.accumulator_bits, scheme.bias_bits, 32) - 2)
+        need = float(np.abs(np.asarray(bias, np.float64)).max(initial=0.0)) / (input_scale * room)
+    scale = _rounded_up(max((high - low) / (most - least), need, least_scale, _SMALLEST), power=False)
+    zero = int(np.clip(round_away(np.array(least - low / scale)), least, most))
+    integers = np.clip(round_constants(real / scale, scheme.constant_rounding) + zero, least, most)
+    return integers.astype(dtype_of(scheme.weight).numpy), np.array([scale]), zero
+
+
 def _finer(real: Array, scale: Array, axis: int, ends: tuple[int, int]) -> Array:
     """Power-of-two scales, halved or quartered where clipping the largest weights costs less than coarse steps do.
 

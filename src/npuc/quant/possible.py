@@ -32,6 +32,16 @@ def _of_types(scheme: Scheme) -> tuple[str, str] | None:
 
 
 def _of_scales(scheme: Scheme) -> tuple[str, str] | None:
+    if (scheme.weight == "ui8") != (scheme.weight_scales == "affine"):
+        return (
+            f"weights of type {scheme.weight} cannot have {scheme.weight_scales} scales",
+            "Give ui8 weights affine scales, and others symmetric or pow2 ones",
+        )
+    if scheme.weight_scales == "affine" and scheme.per_channel:
+        return (
+            "affine weights have one scale and one zero point a tensor",
+            "Set per_channel to false",
+        )
     powers = scheme.activation_scales == scheme.weight_scales == "pow2"
     if scheme.requant == "pow2" and not powers:
         return (

@@ -30,8 +30,9 @@ class Scheme:
     """Storage of activations: i8, ui8, i16, bf16, f16, mx6 or mx9; those that are no integers use nothing below."""
     activation_scales: Scales = "affine"
     weight: str = "i8"
-    """Storage of weights: i8, i4 or i16, or the same float type as activations."""
-    weight_scales: Literal["symmetric", "pow2"] = "symmetric"
+    """Storage of weights: i8, i4 or i16, ui8 with affine scales, or the same float type as activations."""
+    weight_scales: Literal["symmetric", "pow2", "affine"] = "symmetric"
+    """Affine weights have one scale and one zero point a tensor."""
     per_channel: bool = True
     """One weight scale an output channel, or one for the tensor."""
     narrow_weights: bool = True
@@ -110,6 +111,7 @@ SCHEMES: dict[str, Scheme] = {
     "int8": Scheme(),
     "int8-symmetric": Scheme(activation_scales="symmetric"),
     "uint8": Scheme(activation="ui8", per_channel=False),
+    "uint8-weights": Scheme(activation="ui8", weight="ui8", weight_scales="affine", per_channel=False),
     "int16": Scheme(activation="i16", activation_scales="symmetric"),
     "int16-weights": Scheme(activation="i16", activation_scales="symmetric", weight="i16"),
     "int4-weights": Scheme(weight="i4"),

@@ -11,7 +11,7 @@ import numpy as np
 from npuc.ir import Graph, Value, npu, result_names, top, value_name
 from npuc.ir.dtypes import QuantType
 from npuc.quant.layers import IntegerLayer
-from npuc.quant.lower import Context, Ranges, SchemeOf
+from npuc.quant.lower import Context, Positions, Ranges, SchemeOf, lowered
 from npuc.quant.parameters import quantize_bias, quantize_weight
 from npuc.quant.scheme import Scheme
 
@@ -39,14 +39,19 @@ def lower_learned(
     source: Graph, ranges: Ranges, scheme_of: SchemeOf, learned: Mapping[Any, LearnedLayer]
 ) -> Graph:
     """The integer network of a float one, where some layers (ops of it) have learned."""
-    return _Lowering(source, ranges, scheme_of, learned).run()
+    return lowered(lambda moved: _Lowering(source, ranges, scheme_of, learned, moved))
 
 
 class _Lowering(Context):
     def __init__(
-        self, source: Graph, ranges: Ranges, scheme_of: SchemeOf, learned: Mapping[Any, LearnedLayer]
+        self,
+        source: Graph,
+        ranges: Ranges,
+        scheme_of: SchemeOf,
+        learned: Mapping[Any, LearnedLayer],
+        moved: Positions,
     ) -> None:
-        super().__init__(source, ranges, scheme_of)
+        super().__init__(source, ranges, scheme_of, moved)
         self._learned = {op.operands[1]: layer for op, layer in learned.items()}
         self._biases = {op.bias: layer.bias for op, layer in learned.items() if layer.bias is not None}
 

@@ -6,6 +6,7 @@ state is i16 with a power of two for a scale: see `cell_type`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil, log2
 from typing import Any
 
@@ -122,6 +123,8 @@ def _layers(
 ) -> list[tuple[RecurrentParameters, Array, Array]]:
     """For each direction its integers, and its weights as they are stored."""
     kind, scheme = ("lstm" if isinstance(op, top.LSTM) else "gru"), context.scheme(op)
+    if scheme.weight_scales == "affine":  # the kernels have no zero point for the weights of gates
+        scheme = replace(scheme, weight="i8", weight_scales="symmetric")
     weights, recurrences = (_constant(value, context) for value in (op.weight, op.recurrence))
     rows = weights.shape[1]
     biases = np.zeros((len(weights), 2 * rows)) if op.bias is None else _constant(op.bias, context)
