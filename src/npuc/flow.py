@@ -293,9 +293,11 @@ def quantize_network(
     """
     from npuc.quant import quantize
     from npuc.quant.config import QuantizationConfig
+    from npuc.quant.expression import Expression
     from npuc.quant.from_target import scheme_for
     from npuc.quant.own_arithmetic import own_arithmetic
     from npuc.quant.prequantized import Prequantized
+    from npuc.quant.rewritten import written_for
 
     if ranges is None:
         network = Prequantized(graph)
@@ -307,9 +309,16 @@ def quantize_network(
                 base = asdict(scheme_for(target)) | base
             config = (config or QuantizationConfig()).model_copy(update={"scheme": base})
             words = own.words
-        scheme_of = schemes_of(network.graph, config, target, network.collapsed.types)
-        made = network.lower(scheme_of)
-        found = _outcome(network.graph, made, scheme_of, target, network.collapsed.types)
+        types = network.types(None if target is None else Expression(target))
+        scheme_of = schemes_of(network.graph, config, target, types)
+        if target is None:
+            made = network.lower(scheme_of)
+        else:
+            own = own_arithmetic(network.follows_tflite, target)
+            written = written_for(network, target, scheme_of, own, may_widen=bool(words))
+            made = written.graph
+            made.notes = [*made.notes, *written.notes]
+        found = _outcome(network.graph, made, scheme_of, target, types)
         return Quantized(made, network.graph, scheme_of, found, own_arithmetic=words)
     scheme_of = schemes_of(graph, config, target)
     made = quantize(graph, ranges, scheme_of)

@@ -24,8 +24,9 @@ _SCALES = {"conv": 0.031, "depthwise": 0.027, "add": 0.045, "dense": 0.09}
 
 
 class _Layers:
-    def __init__(self, dtype: str, seed: int) -> None:
+    def __init__(self, dtype: str, seed: int, spread: float) -> None:
         self.net, self.dtype, self.random = Net(), dtype, np.random.default_rng(seed)
+        self.spread = spread
         self.middle = 128 if dtype == "ui8" else 0
 
     def weights(self, shape: tuple[int, ...], axis: int, step: float) -> tuple[Any, Array]:
@@ -36,6 +37,8 @@ class _Layers:
             integers = np.clip(np.round(self.random.normal(zero, 40, shape)), 1, 255).astype(np.uint8)
             return self.net.constant(integers, (step, zero)), np.full(count, step, np.float32)
         scales = (step * self.random.uniform(0.5, 1.5, count)).astype(np.float32)
+        if self.spread > 1:
+            scales = (step * np.geomspace(1 / self.spread, 1, count)).astype(np.float32)
         integers = np.clip(np.round(self.random.normal(0, 45, shape)), -127, 127).astype(np.int8)
         return self.net.constant(integers, (scales.tolist(), 0, axis)), scales
 
@@ -47,18 +50,21 @@ class _Layers:
         return self.net.constant(integers, (given, 0, 0))
 
 
-def quantized_network(dtype: str, seed: int = 0, softmax: bool = True) -> bytes:
-    """A file: convolution, depthwise convolution, sum, average pool, fully connected layer, softmax."""
-    made = _Layers(dtype, seed)
+def quantized_network(dtype: str, seed: int = 0, softmax: bool = True, spread: float = 1.0) -> bytes:
+    """A file: convolution, depthwise convolution, sum, average pool, fully connected layer, softmax.
+
+    The largest scale of a channel's int8 weights is `spread` times the smallest.
+    """
+    made = _Layers(dtype, seed, spread)
     net, low = made.net, -128 + made.middle
     zero = 3 + made.middle
     x = net.input("x", SHAPE, dtype, (0.02, zero))
-    weight, scales = made.weights((16, 3, 3, 8), 0, 0.0006)
+    weight, scales = made.weights((16, 3, 3, 8), 0, 0.0006 if spread == 1 else 0.005)
     a = net.op(
         "CONV_2D", [x, weight, made.bias(1.5, 0.02, scales)], dtype, "Conv2DOptions", (_SCALES["conv"], low),
         **_WINDOW, FusedActivationFunction=1,
     )  # fmt: skip
-    weight, scales = made.weights((1, 3, 3, 16), 3, 0.003)
+    weight, scales = made.weights((1, 3, 3, 16), 3, 0.003 if spread == 1 else 0.006)
     b = net.op(
         "DEPTHWISE_CONV_2D", [a, weight, made.bias(0.5, _SCALES["conv"], scales)], dtype, "DepthwiseConv2DOptions",
         (_SCALES["depthwise"], zero), DepthMultiplier=1, **_WINDOW,

@@ -131,7 +131,7 @@ def nowhere_as_integers(
         if not inner:
             return Fit("no", "softmax", _words(inner.failures), _lever(inner.failures[0], target))
     own = [types[value] for value in (*op.operands, *op.results) if value in types] if types else []
-    wrong = next((words for kind in own if (words := _activation(kind, target))), None)
+    wrong = next((words for kind in own if (words := activation_misfit(kind, target))), None)
     if wrong is not None:
         return Fit("no", reason=wrong)
     limits = limit_fit(op, graph, target, _widths(target))
@@ -194,7 +194,7 @@ def _numbers(op: Any, graph: Graph, target: Target) -> Fit | None:
     arithmetic = target.arithmetic
     for value in (*op.operands, *op.results):
         kind = quant_of(value)
-        wrong = None if kind is None else _activation(kind, target)
+        wrong = None if kind is None else activation_misfit(kind, target)
         if wrong is not None:
             return _requantize(wrong, target)
     if isinstance(op, npu.Conv | npu.Deconv | npu.MatMul):
@@ -237,7 +237,8 @@ def _largest_multiplier(op: Any, graph: Graph) -> int:
     return max(op.parameters[0::2], default=0)
 
 
-def _activation(kind: QuantType, target: Target) -> str | None:
+def activation_misfit(kind: QuantType, target: Target) -> str | None:
+    """Why a target has no activations of a type; None if it has."""
     formats: Any = target.arithmetic.activations.formats
     name = _NAMES.get(kind.dtype.name)
     scales = formats.get(name, ())

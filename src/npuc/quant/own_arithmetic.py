@@ -24,6 +24,8 @@ class OwnArithmetic:
     """Whether it is the one that the file promises."""
     words: str
     """What became of it, for a report."""
+    runtime: str
+    """Whose bits the file promises."""
 
 
 def own_arithmetic(follows_tflite: bool, target: Target | None = None) -> OwnArithmetic:
@@ -36,12 +38,13 @@ def own_arithmetic(follows_tflite: bool, target: Target | None = None) -> OwnAri
     kind = "double" if follows_tflite else "float"
     runtime = _RUNTIMES[kind]
     if target is None or kind in target.arithmetic.requantization.kinds:
-        return OwnArithmetic(kind, True, f"the model's own, requantized as by {runtime} ({kind})")
+        return OwnArithmetic(kind, True, f"the model's own, requantized as by {runtime} ({kind})", runtime)
     other = _general_kind(target)
     return OwnArithmetic(
         other,
         False,
         f"the model's own scales, requantized by {other}: {target.name} has no {kind}, which {runtime} uses",
+        runtime,
     )
 
 

@@ -15,8 +15,11 @@ from npuc.errors import QuantizationError
 from npuc.ir import Graph, Value, dtype_of, layer_name, npu, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType, quant_of
+from npuc.quant.expression import Expression
+from npuc.quant.fixed import fixed_output
 from npuc.quant.lower import Context, SchemeOf, _is_real
 from npuc.quant.lowering.registry import NoIntegerForm
+from npuc.quant.parameters import bias_fits
 from npuc.quant.scheme import SCHEMES, Scheme
 from npuc.quant.tflite import joining_table
 from npuc.transform import canonicalize
@@ -46,6 +49,7 @@ class Prequantized:
     """A quantized network, prepared: `graph` is the float network behind it, `lower` makes the integer one."""
 
     def __init__(self, graph: Graph) -> None:
+        self.original: Graph = graph
         work = graph.copy()
         self.constants: dict[str, StoredConstant] = dequantize_constants(work)
         self.follows_tflite: bool = graph.arithmetic == "tflite"
@@ -54,23 +58,74 @@ class Prequantized:
         self.collapsed: Collapsed = collapse(work if self.follows_tflite else canonicalize(work), STORAGE)
         self.graph: Graph = self.collapsed.graph
 
-    def lower(self, scheme: Scheme | SchemeOf | None = None) -> Graph:
-        """The integer network. Of a scheme, only the way of requantization counts; None keeps a layer float."""
+    def lower(self, scheme: Scheme | SchemeOf | None = None, expression: Expression | None = None) -> Graph:
+        """The integer network. Of a scheme, only the way of requantization counts; None keeps a layer float.
+
+        With an `expression`, numbers that its target has not are written in those that it has.
+        """
         scheme = scheme or SCHEMES["int8"]
         scheme_of: SchemeOf = scheme if callable(scheme) else (lambda op, s=scheme: s)  # type: ignore[misc]
-        return _Lowering(self, scheme_of).run()
+        return _Lowering(self, scheme_of, expression).run()
+
+    def types(self, expression: Expression | None = None) -> dict[Value, QuantType]:
+        """The types of activations, as the file states them or as a target writes them."""
+        stated = self.collapsed.types
+        if expression is None:
+            return stated
+        return {value: expression.activation(kind) for value, kind in stated.items()}
+
+    def layers(self) -> list[TopOp]:
+        """The ops that compute with the file's integers."""
+        types = self.collapsed.types
+        return [
+            op
+            for op in self.graph.ops
+            if isinstance(op, TopOp)
+            and not isinstance(op, top.WeightOp | top.Quantize | top.Dequantize)
+            and any(value in types for value in op.results)
+        ]
+
+    def linear_layers(self) -> set[str]:
+        """The results of layers with weights of the file, by name."""
+        return {value_name(op.results[0]) for op in self.layers() if self._weights_of(op) is not None}
+
+    def rewritten(self, expression: Expression) -> list[str]:
+        """The results of layers whose types or weights a target writes otherwise, by name."""
+        types, found = self.collapsed.types, []
+        for op in self.layers():
+            kinds = [types[value] for value in (*op.operands, *op.results) if value in types]
+            stored = self._weights_of(op)
+            moved = any(expression.activation(kind) != kind for kind in kinds)
+            if moved or (stored is not None and not expression.weights_fit(stored)):
+                found.append(value_name(op.results[0]))
+        return found
+
+    def input_type(self, name: str) -> QuantType | None:
+        """The type that an input of reals is quantized to first, if there is one."""
+        return next(
+            (self.collapsed.types.get(port.value) for port in self.graph.inputs if port.name == name), None
+        )
+
+    def _weights_of(self, op: TopOp) -> StoredConstant | None:
+        if not isinstance(op, top.Conv | top.Deconv | top.MatMul):
+            return None
+        owner = op.operands[1].owner
+        return self.constants.get(owner.ref) if isinstance(owner, top.WeightOp) else None
 
 
 class _Lowering(Context):
-    def __init__(self, network: Prequantized, scheme_of: SchemeOf) -> None:
+    def __init__(
+        self, network: Prequantized, scheme_of: SchemeOf, expression: Expression | None = None
+    ) -> None:
         super().__init__(network.graph, {}, scheme_of)
+        self.expression = expression
         self.rounding = "half_away" if network.follows_tflite else "half_even"
         self.network = network
         self._read: dict[Value, Value] = {}
 
     def _assign_types(self) -> None:
         _require_integers(self.source, self.scheme_of)
-        self._types.update(self.network.collapsed.types)
+        self._types.update(self.network.types(self.expression))
         for op in self.source.ops:
             if isinstance(op, top.WeightOp) or not isinstance(op, TopOp):
                 continue
@@ -89,25 +144,54 @@ class _Lowering(Context):
             elif wanted is not None:
                 kind = self._types.get(op.operands[0])
                 self._scheme[op] = replace(wanted, activation=kind.dtype.name) if kind else wanted
+                self._scheme[op] = self._without_fixed_output(op, self._scheme[op])
+                if self._is_wide(op):
+                    self._scheme[op] = replace(
+                        wanted, activation="i16", weight="i16", weight_scales="symmetric"
+                    )
+
+    def _without_fixed_output(self, op: TopOp, scheme: Scheme | None) -> Scheme | None:
+        """TFLite's softmax has one scale; a target that has not that one computes it by a kind of its own."""
+        if self.expression is None or scheme is None or scheme.requant != "double":
+            return scheme
+        fixed = fixed_output(op, scheme)
+        has_other = "single" in self.expression.target.arithmetic.requantization.kinds
+        moved = fixed is not None and fixed != self._types[op.results[0]]
+        return replace(scheme, requant="single") if moved and has_other else scheme
 
     def _typed(self, value: Value) -> bool:
         return value in self._types or self.constant(value) is not None
 
     def _is_boundary(self, op: top.Quantize | top.Dequantize) -> bool:
         """Whether plain integers become quantized ones, or the reverse, without any arithmetic."""
-        kind = self._types.get(op.x if isinstance(op, top.Quantize) else op.y)
+        kind = self.network.collapsed.types.get(op.x if isinstance(op, top.Quantize) else op.y)
         return kind is not None and kind == parameters(self.source, op)
 
     def _cross(self, op: top.Quantize | top.Dequantize) -> bool:
-        """Integers of the network's outside are those of the inside, and the reverse."""
+        """Integers of the network's outside are those of the inside, requantized where a target writes them otherwise."""
+        stated = parameters(self.source, op)
+        assert stated is not None
+        self._current = self._border
         if isinstance(op, top.Dequantize):
             to = self._types[op.y]
-            made = self.emit(npu.Reinterpret, self.real(op.x), to=to, loc=op.location).y
+            if to == stated:
+                made = self.emit(npu.Reinterpret, self.real(op.x), to=to, loc=op.location).y
+            else:
+                name = self.derived(op.y, "stated")
+                made = self.emit(npu.Reinterpret, self.real(op.x), to=stated, name=name).y
+                made = self.requantized(made, to, value_name(op.y))
             self._integer[op.y, to] = made
         else:
-            plain = dtype_of(op.y.type).type
-            self._real[op.y] = self.emit(npu.Reinterpret, self.integer(op.x), to=plain, loc=op.location).y
+            plain, made = dtype_of(op.y.type).type, self.integer(op.x)
+            if self._types[op.x] != stated:
+                made = self.requantized(made, stated, self.derived(op.y, "stated"))
+            self._real[op.y] = self.emit(npu.Reinterpret, made, to=plain, loc=op.location).y
         return True
+
+    @property
+    def _border(self) -> Scheme:
+        """The scheme of what is requantized at the border, which the host does."""
+        return SCHEMES["int8"]
 
     def _lower(self, op: TopOp, scheme: Scheme) -> bool:
         if op not in self.network.collapsed.casts:
@@ -133,8 +217,13 @@ class _Lowering(Context):
         self._integer[op.results[0], to] = made
         return True
 
+    def _is_wide(self, op: TopOp) -> bool:
+        return self.expression is not None and value_name(op.results[0]) in self.expression.wide
+
     def _casts(self, op: TopOp, scheme: Scheme) -> dict[Value, QuantType]:
-        return {}
+        if self.expression is None or not self._is_wide(op):
+            return {}
+        return {op.operands[0]: self.expression.wide_activation(self._types[op.operands[0]])}
 
     def _exact(self, value: Value) -> Value:
         return super().real(value)
@@ -153,7 +242,8 @@ class _Lowering(Context):
         if value not in self._types:
             stored = self._stored(value)
             if stored is not None and stored.type is not None and stored.type.dtype.name in STORAGE:
-                self._types[value] = stored.type
+                kind = stored.type
+                self._types[value] = self.expression.activation(kind) if self.expression else kind
         return super()._own_type(value)
 
     def _stored(self, value: Value | None) -> StoredConstant | None:
@@ -185,6 +275,12 @@ class _Lowering(Context):
         stored = self._stored(value)
         if stored is None:
             return super().quantized_weight(value, axis, scheme, bias, scale, least)
+        known = stored.integers.dtype.name in ("int8", "uint8", "int16", "int4")
+        anew = self.expression is not None and (
+            scheme.weight == "i16" or not self.expression.weights_fit(stored)
+        )
+        if self.expression is not None and known and anew and stored.integers.dtype.itemsize == 1:
+            return self.expression.weights(stored, axis, scheme, self.constant(bias), scale, least)
         if stored.scale.size > 1 and stored.axis != axis:
             raise NoIntegerForm(f"its weights have scales along axis {stored.axis}, not {axis}")
         zeros = np.unique(stored.zero_point)
@@ -199,7 +295,11 @@ class _Lowering(Context):
         stored = self._stored(value)
         if stored is not None and stored.integers.dtype == np.int32 and not stored.zero_point.any():
             own = stored.scale.astype(np.float64).reshape(-1)
-            if np.allclose(own, scale * weight_scale, rtol=_CLOSE, atol=0):
+            alike = own.size in (1, weight_scale.size) and np.allclose(
+                own, scale * weight_scale, rtol=_CLOSE, atol=0
+            )
+            fits = self.expression is None or bias_fits(stored.integers, scheme)
+            if alike and fits:
                 return stored.integers.astype(np.int64 if scheme.wide else np.int32)
         return super().quantized_bias(value, scale, weight_scale, scheme)
 

@@ -1,0 +1,165 @@
+"""The numbers of a file that brings its own quantization, in the arithmetic of a target.
+
+A TFLite file has int8 or uint8 activations with zero points, and weights with a scale each channel, or with a zero point. A
+target may have none of these, and then every layer would run on the CPU. Here each type of an activation, and the weights of
+each layer, are written in what the target has, from the most exact form to the least:
+
+    i8, zero point -5          as   u8, zero point 123          the same integers, moved by 128: exact
+    u8 weights around 121      as   i8, zero point 0            exact where all differences fit, else rounded anew
+    a scale each channel       as   one scale                   rounded anew
+    any scale                  as   the next power of two       rounded anew, at most one old step away
+
+`npuc.quant.prequantized` requantizes where a network meets its surroundings, whose integers stay those of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from math import ceil, log2
+from typing import Any
+
+import numpy as np
+
+from npuc.ir.dtypes import QuantType, dtype_of
+from npuc.partition.fit import activation_misfit
+from npuc.quant.parameters import quantize_affine_weight, quantize_weight
+from npuc.quant.scheme import Scheme
+from npuc.target import Target
+from npuc.transform.drop_quantization import StoredConstant
+
+Array = np.ndarray[Any, Any]
+_NAMES = {"i8": "i8", "ui8": "u8", "i16": "i16", "i4": "i4"}
+_COARSEST = 2.01
+"""A step of 8 bits may become so many times as coarse; beyond it 16 bits are taken, if there are some."""
+
+
+class Expression:
+    """How a target writes the numbers of a file."""
+
+    def __init__(self, target: Target, wide: Collection[str] = ()) -> None:
+        self.target = target
+        self.wide = frozenset(wide) if self._has_wide(target) else frozenset()
+        """Layers, by the name of their result, that read 16 bits and have weights of 16 bits."""
+        self._activations: Any = target.arithmetic.activations.formats
+        self._weights: Any = target.arithmetic.weights.formats
+        self._per_channel = "per_channel" in target.arithmetic.weights.granularity
+
+    @property
+    def has_unsigned(self) -> bool:
+        """Whether there are unsigned activations with a zero point."""
+        return "affine" in self._activations.get("u8", ())
+
+    @staticmethod
+    def _has_wide(target: Target) -> bool:
+        """Whether a machine multiplies 16 bits by 16 bits, with a wider accumulator."""
+        arithmetic = target.arithmetic
+        formats = (arithmetic.activations.formats, arithmetic.weights.formats)
+        rate = target.compute.array.rate("i16", "i16")
+        return (
+            all("i16" in one for one in formats)
+            and rate is not None
+            and bool(arithmetic.accumulator.wide_bits)
+        )
+
+    def wide_activation(self, kind: QuantType) -> QuantType:
+        """16 bits that stand for a type of 8: exactly, or in steps of a power of two far below its own."""
+        least, most = kind.dtype.limits
+        reach = kind.scale * max(most - kind.zero_point, kind.zero_point - least)
+        if {"symmetric", "affine"} & set(self._activations.get("i16", ())):
+            return QuantType.of("i16", kind.scale, 0)
+        return QuantType.of("i16", self._scales("i16", reach)[-1], 0)
+
+    def activation(self, kind: QuantType) -> QuantType:
+        """A type of the target that stands for a type of the file, which itself is taken if the target has it."""
+        if kind.dtype.name not in _NAMES or activation_misfit(kind, self.target) is None:
+            return kind
+        least, most = kind.dtype.limits
+        if kind.dtype.itemsize == 1:
+            other, moved = ("ui8", 128) if kind.dtype.name == "i8" else ("i8", -128)
+            if "affine" in self._activations.get(_NAMES[other], ()):
+                return QuantType.of(other, kind.scale, kind.zero_point + moved)
+        reach = kind.scale * max(most - kind.zero_point, kind.zero_point - least)
+        storages = ["i8", "i16"] if kind.dtype.itemsize == 1 else ["i16"]
+        found = [
+            QuantType.of(storage, scale, 0) for storage in storages for scale in self._scales(storage, reach)
+        ]
+        fine = [candidate for candidate in found if candidate.scale <= _COARSEST * kind.scale]
+        return next(iter((*fine, *found)), kind)
+
+    def _scales(self, storage: str, reach: float) -> list[float]:
+        """The symmetric scales of a storage type that cover a range, the finest first."""
+        kinds = self._activations.get(storage, ())
+        most = dtype_of(storage).limits[1]
+        found = [float(np.float32(reach / most))] if {"symmetric", "affine"} & set(kinds) else []
+        return found + ([2.0 ** ceil(log2(reach / (most + 1)) - 1e-9)] if "power_of_two" in kinds else [])
+
+    def weights_fit(self, stored: StoredConstant) -> bool:
+        """Whether the target has weights as a file states them."""
+        kinds = self._weights.get(_NAMES.get(dtype_of(stored.integers.dtype).name, ""), ())
+        powers = kinds and set(kinds) == {"power_of_two"}
+        return bool(
+            kinds
+            and (stored.scale.size == 1 or self._per_channel)
+            and ("affine" in kinds or not stored.zero_point.any())
+            and not (powers and (np.frexp(stored.scale)[0] != 0.5).any())
+        )
+
+    def weights(
+        self,
+        stored: StoredConstant,
+        axis: int,
+        scheme: Scheme,
+        bias: Array | None,
+        scale: float,
+        least: float,
+    ) -> tuple[Array, Array, int]:
+        """Integers, scales and zero point of weights in a form that the target has; of 16 bits if the scheme says so."""
+        shape = [-1 if i == stored.axis else 1 for i in range(stored.integers.ndim)]
+        zeros = stored.zero_point.reshape(shape if stored.zero_point.size > 1 else ())
+        steps = stored.integers.astype(np.int64) - zeros
+        scales = stored.scale.astype(np.float64).reshape(-1)
+        one = scales.size == 1
+        if scheme.weight == "i16":
+            if {"symmetric", "affine"} & set(self._weights["i16"]) and (one or self._per_channel):
+                return steps.astype(np.int16), scales, 0
+            form = replace(
+                scheme, weight_scales="pow2" if "power_of_two" in self._weights["i16"] else "symmetric"
+            )
+            real = steps * scales.reshape(shape if not one else ())
+            return (
+                *quantize_weight(
+                    real, axis, replace(form, per_channel=self._per_channel), bias, scale, least
+                ),
+                0,
+            )
+        affine = "affine" in self._weights.get("u8", ())
+        symmetric = bool({"symmetric", "affine"} & set(self._weights.get("i8", ())))
+        if symmetric and (one or self._per_channel):
+            reach = np.abs(steps).max(axis=tuple(i for i in range(steps.ndim) if i != axis), initial=0)
+            if reach.max(initial=0) <= 127:
+                return steps.astype(np.int8), scales, 0
+            if self._per_channel:
+                return self._signed(steps, np.broadcast_to(scales, reach.shape), reach, axis)
+        if affine and one and steps.max(initial=0) - steps.min(initial=0) <= 255:
+            zero = int(-steps.min(initial=0))
+            return (steps + zero).astype(np.uint8), scales, zero
+        real = steps * scales.reshape(shape if not one else ())
+        if affine:
+            form = replace(scheme, weight="ui8", weight_scales="affine", per_channel=False)
+            return quantize_affine_weight(real, form, bias, scale, least)
+        form = replace(
+            scheme,
+            weight="i8",
+            weight_scales="symmetric" if symmetric else "pow2",
+            per_channel=self._per_channel,
+        )
+        return (*quantize_weight(real, axis, form, bias, scale, least), 0)
+
+    def _signed(self, steps: Array, scales: Array, reach: Array, axis: int) -> tuple[Array, Array, int]:
+        """Differences to a zero point as 8 bits with a sign: the channels that do not fit get a coarser scale."""
+        factor = np.maximum(reach / 127.0, 1.0)
+        wide = (scales * factor).astype(np.float32).astype(np.float64)
+        spread = (wide / scales).reshape([-1 if i == axis else 1 for i in range(steps.ndim)])
+        integers = np.clip(np.rint(steps / spread), -127, 127)
+        return integers.astype(np.int8), wide, 0
