@@ -22,7 +22,7 @@ from npuc.files import existing_model
 from npuc.frontend.formats import declared_inputs, import_foreign
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.sniff import describe_content
-from npuc.ir import Graph, dtype_of, layer_name, load_graph, result_names, save_graph, shape_of
+from npuc.ir import Graph, dtype_of, load_graph, result_names, save_graph, shape_of, shown_name
 from npuc.ir.passes import PASSES, PassEvent, run_passes, run_pipeline
 from npuc.ir.preprocess import Preprocess
 from npuc.transform import CANONICAL
@@ -387,7 +387,7 @@ def schemes_of(
         reason = None if scheme is None else misfit(scheme, target)
         if reason is not None:
             raise QuantizationError(
-                f"layer '{layer_name(op)}' asks for what the target '{target.name}' does not have: {reason}",
+                f"layer '{shown_name(op)}' asks for what the target '{target.name}' does not have: {reason}",
                 fix=f"'npuc targets show {target.name}' shows what it has",
             )
     return found.get

@@ -38,7 +38,7 @@ def test_grouped_convolution() -> None:
     summary = summarize(graph)
     assert summary.macs == 2 * 6 * 3 * 3 * (2 * 3 * 3)
     assert summary.parameters == 6 * 2 * 3 * 3 and summary.weight_bytes == 4 * summary.parameters
-    assert summary.layers[0].name == "conv" and summary.layers[0].outputs == ("2x6x3x3xf32",)
+    assert summary.layers[0].name == "y" and summary.layers[0].outputs == ("2x6x3x3xf32",)
 
 
 def test_transposed_convolution() -> None:

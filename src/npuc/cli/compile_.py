@@ -25,6 +25,7 @@ from npuc.errors import UsageError
 
 if TYPE_CHECKING:
     from npuc.codegen.compile_model import Compilation, CompileOptions
+    from npuc.frontend.options import ImportOptions
     from npuc.ir import Graph
     from npuc.profile.timeline import Profile
     from npuc.schedule.bounds import Bounds
@@ -106,6 +107,8 @@ def command(
     first_last: quant.FirstLast = None,
     force_float: quant.ForceFloat = False,
     input_shape: options.InputShapes = None,
+    inputs: options.Inputs = None,
+    outputs: options.Outputs = None,
     add_postprocess: options.Postprocess = None,
     weights: options.Weights = None,
     threads: options.Threads = None,
@@ -175,9 +178,7 @@ def command(
         machine,
         wanted,
         force_float,
-        input_shape or [],
-        weights,
-        add_postprocess,
+        options.imported_as(model, input_shape, weights, add_postprocess, inputs, outputs),
         folder,
     )
     began = time.perf_counter()
@@ -266,9 +267,7 @@ def _integer_network(
     target: Target,
     wanted: CompileOptions,
     force_float: bool,
-    input_shape: list[str],
-    weights: Path | None,
-    postprocess: str | None,
+    imported: ImportOptions | None,
     folder: Path | None,
 ) -> tuple[Graph, quant.Done | None]:
     """The network as integers, and how it became so unless it was."""
@@ -278,17 +277,16 @@ def _integer_network(
     from npuc.partition import float_on_cpu
     from npuc.quant.report import is_integer
 
-    shapes = options.imported_as(model, input_shape, weights, postprocess)
     own = describe_content(model).kind == "mlir"
-    loaded = load_model(model, shapes) if own or folder is not None else None
+    loaded = load_model(model, imported) if own or folder is not None else None
     if own and loaded is not None and is_integer(loaded):
-        quant.refuse_unused(model, asked, force_float, postprocess)
+        quant.refuse_unused(model, asked, force_float, imported.postprocess if imported else None)
         if folder is not None:
             save_graph(loaded, folder / "2-quantized.mlir")
         return loaded, None
     if loaded is not None and folder is not None:
         save_graph(loaded, folder / ("1-canonical.mlir" if own else "0-imported.mlir"))
-    graph = network_to_quantize(model, shapes, force_float=force_float)
+    graph = network_to_quantize(model, imported, force_float=force_float)
     check_options(graph, target, wanted)
     if folder is not None:
         save_graph(graph, folder / "1-canonical.mlir")

@@ -166,10 +166,10 @@ def _blame(wrong: list[Verdict], judge: GoldenRun, folder: str, stopped: bool) -
     place = f"in run {first.run}: tensor '{first.name}': {first.words}{number}"
     if first.kind == "input":
         return CompareError(
-            f"the run is on other data than the dump, '{first.layer}' (input) differs {place}",
+            f"the run is on other data than the dump, '{first.name}' (input) differs {place}",
             where=folder,
             fix="Leave out --input and --random to run on the data of the dump",
         )
     return CompareError(
-        f"the first layer that differs is '{first.layer}' ({first.kind}), {place}", where=folder
+        f"the first layer that differs is '{first.name}' ({first.kind}), {place}", where=folder
     )

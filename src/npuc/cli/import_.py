@@ -53,14 +53,8 @@ def command(
         ),
     ] = None,
     input_shape: options.InputShapes = None,
-    inputs: Annotated[
-        str | None,
-        typer.Option(metavar="A,B", help="Cut the network here: take these tensors as its inputs."),
-    ] = None,
-    outputs: Annotated[
-        str | None,
-        typer.Option(metavar="C,D", help="Cut the network here: take these tensors as its outputs."),
-    ] = None,
+    inputs: options.Inputs = None,
+    outputs: options.Outputs = None,
     weights: options.Weights = None,
     constant: Annotated[
         Texts,

@@ -80,7 +80,7 @@ def _print(printer: Printer, found: Inspection) -> None:
         how = f"as {layer.runs_as}" if layer.how == "rewrite" else layer.how
         rows.append(
             [
-                shorten(layer.layer or layer.name),
+                shorten(layer.name or layer.layer),
                 layer.kind,
                 layer.device.upper() if layer.device != "host" else "host",
                 "" if layer.subgraph < 0 else layer.subgraph,
@@ -103,7 +103,7 @@ def _print(printer: Printer, found: Inspection) -> None:
     groups: dict[tuple[str, str], list[str]] = {}
     for layer in found.layers:
         if layer.reason:
-            groups.setdefault((layer.reason, layer.lever), []).append(layer.layer or layer.name)
+            groups.setdefault((layer.reason, layer.lever), []).append(layer.name or layer.layer)
     for (reason, lever), names in sorted(groups.items(), key=lambda item: -len(item[1])):
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         printer.say(f"  {'CPU':10} {', '.join(map(shorten, names[:_SHOWN]))}{more}: {reason}")

@@ -33,6 +33,22 @@ InputShapes = Annotated[
         help="The shape of an input; repeat it for several. The name may be left out if there is one input.",
     ),
 ]
+Inputs = Annotated[
+    str | None,
+    typer.Option(
+        "--inputs",
+        metavar="A,B",
+        help="Cut the network here: take these tensors, or the results of these nodes, as its inputs.",
+    ),
+]
+Outputs = Annotated[
+    str | None,
+    typer.Option(
+        "--outputs",
+        metavar="C,D",
+        help="Cut the network here: take these tensors, or the results of these nodes, as its outputs.",
+    ),
+]
 Weights = Annotated[
     Path | None,
     typer.Option(
@@ -232,23 +248,26 @@ def imported_as(
     input_shape: Sequence[str] | None,
     weights: Path | None = None,
     postprocess: str | None = None,
+    inputs: str | None = None,
+    outputs: str | None = None,
 ) -> ImportOptions | None:
     """How a command that takes any model imports a foreign one; None if nothing is asked for.
 
     An .mlir file has its shapes and weights: to ask for others is an error, not a wish that is passed over.
     """
-    if not (input_shape or weights or postprocess):
+    if not (input_shape or weights or postprocess or inputs or outputs):
         return None
     from npuc.files import existing_model
     from npuc.frontend.sniff import describe_content
 
-    unused = "--input-shape" if input_shape else "--weights" if weights else None
+    asked = {"--input-shape": input_shape, "--weights": weights, "--inputs": inputs, "--outputs": outputs}
+    unused = next((flag for flag, value in asked.items() if value), None)
     if unused is not None and describe_content(existing_model(model)).kind == "mlir":
         raise UsageError(
             f"{unused} is for models that are imported, and {model} is imported already",
             fix=f"Leave it out, or import the original again: npuc import ORIGINAL {unused} ... -o {model}",
         )
-    return import_options(model, input_shape or [], None, None, {}, weights, postprocess=postprocess)
+    return import_options(model, input_shape or [], inputs, outputs, {}, weights, postprocess=postprocess)
 
 
 def constants(texts: Iterable[str]) -> dict[str, str]:

@@ -69,7 +69,7 @@ def command(
     if wrong:
         first = wrong[0]
         raise CompareError(
-            f"layer '{first.layer}' ({first.kind}) gives another result on the same operands: "
+            f"layer '{first.name}' ({first.kind}) gives another result on the same operands: "
             f"tensor '{first.name}': {first.words}",
             where=str(dump),
         )

@@ -272,7 +272,7 @@ def _compile(
         layers=tuple(layers),
         subgraphs=tuple(subgraphs),
         metadata={
-            **_metadata(graph, options),
+            **_metadata(graph, options, layers),
             "schedule": _schedule(made_of, subgraphs, target),
             **_host_estimates(titles, parted),
         },
@@ -281,13 +281,18 @@ def _compile(
     return Compilation(model, parted, tuple(made_of), too_large)
 
 
-def _metadata(graph: Graph, options: CompileOptions) -> dict[str, Any]:
-    """For tools: who made it, how, and how pictures become inputs."""
+def _metadata(graph: Graph, options: CompileOptions, layers: Sequence[str]) -> dict[str, Any]:
+    """For tools: who made it, how, how pictures become inputs, and which layers the original's nodes and tensors are in."""
     preprocess = {port.name: port.preprocess for port in graph.inputs if port.preprocess}
+    known = set(layers)
+    names = {
+        name: layer for layer, others in graph.origins.names_of(known).items() for name in sorted(others)
+    }
     return {
         "npuc": __version__,
         "level": options.level,
         **({"preprocess": preprocess} if preprocess else {}),
+        **({"names": names} if names else {}),
     }
 
 

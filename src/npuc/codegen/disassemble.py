@@ -29,6 +29,7 @@ from npuc.codegen.isa import (
 from npuc.codegen.kernels import shown as kernel_name
 from npuc.codegen.program import SHARED, CompiledModel, NpuSubgraph
 from npuc.errors import UnknownTensorError, UsageError
+from npuc.ir.origins import texts
 
 Array = np.ndarray[Any, Any]
 
@@ -82,11 +83,19 @@ def printable(name: str) -> str:
     return name if name.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
 
 
+def layer_called(model: CompiledModel, name: str) -> str:
+    """The layer that a name stands for: its own, or that of a node or tensor of the original network that is in it."""
+    if name in model.layers:
+        return name
+    return texts(model.metadata.get("names")).get(name, name)
+
+
 def select(model: CompiledModel, selection: Selection = EVERYTHING) -> list[Stream]:
     """The streams of a model, cut down to what is wanted; a name that is not there is an error."""
     if selection.queue and selection.queue not in QUEUES:
         raise UsageError(f"there is no queue '{selection.queue}'", fix=f"Queues are {', '.join(QUEUES)}")
-    layers = [number for number, name in enumerate(model.layers) if name == selection.layer]
+    asked = layer_called(model, selection.layer)
+    layers = [number for number, name in enumerate(model.layers) if name == asked]
     if selection.layer and not layers:
         raise UnknownTensorError(
             f"there is no layer '{selection.layer}' in the program", fix=_near(selection.layer, model.layers)

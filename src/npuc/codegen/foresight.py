@@ -22,6 +22,7 @@ def check_options(graph: Graph, target: Target, options: CompileOptions) -> None
     for op in graph.ops:
         if not isinstance(op, top.WeightOp):
             names |= {*result_names(op), layer_name(op)} - {""}
+    names.update(name for others in graph.layer_aliases().values() for name in others)
     check_devices(names, options.devices)
     cores = min(options.cores or target.compute.cores, target.compute.cores)
     schedule = options.schedule

@@ -7,7 +7,7 @@ from typing import Any
 
 from npuc.errors import CompileError
 from npuc.export.onnx import to_onnx
-from npuc.ir import Graph, Value, dtype_of, layer_name, result_names, top
+from npuc.ir import Graph, Value, dtype_of, result_names, shown_name, top
 from npuc.ir.dtypes import element_of, is_narrow_float
 from npuc.partition import Part
 from npuc.partition.accelerators import ACCELERATORS, accelerated
@@ -39,12 +39,12 @@ def host_program(
                 raise CompileError(
                     f"it computes with {dtype_of(kind.type).name}, for which the NPU has no instructions and the CPU no "
                     "exact form",
-                    where=f"layer '{layer_name(op)}'",
+                    where=f"layer '{shown_name(op)}'",
                     fix="Leave --scheme out: the network then gets the integers that the target has",
                 )
             raise CompileError(
                 f"neither the NPU nor the CPU can run it exactly: {npu}on the CPU, {reason}",
-                where=f"layer '{layer_name(op)}'",
+                where=f"layer '{shown_name(op)}'",
                 fix=f"Keep this layer float (npuc quantize --keep-float '{result_names(op)[0]}'), quantize the network "
                 "anew for this target (--force-float --target), or choose another target",
             )

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from npuc.codegen.disassemble import layer_called
 from npuc.codegen.program import CpuSubgraph, HostConversion, NpuSubgraph, Tensor
 from npuc.debug.compiled import (
     CompiledLayers,
@@ -94,6 +95,8 @@ def _in_graph(graph: Graph, name: str, operands: _Operands, threads: int) -> lis
     ops = [op for op in graph.ops if isinstance(op, TensorOp) and not isinstance(op, top.WeightOp)]
     op = next((op for op in ops if any(names[value] == name for value in op.results)), None)
     op = op or next((op for op in ops if layer_name(op) == name), None)
+    if op is None and (node := graph.origins.nodes.get(name)) is not None:
+        op = next((op for op in ops if any(names[value] == node for value in op.results)), None)
     if op is None:
         raise _unknown(name, [names[value] for op in ops for value in op.results])
     label = layer_name(op) or op.name
@@ -117,8 +120,9 @@ def _in_compiled(layers: CompiledLayers, name: str, operands: _Operands) -> list
     tensors = layers.info.tensors
     runnable = [n for n, one in enumerate(tensors) if one.subgraph >= 0]
     wanted = next((n for n in runnable if tensors[n].name == name), None)
+    called = layer_called(layers.compiled, name)
     if wanted is None:
-        wanted = next((n for n in runnable if tensors[n].layer == name), None)
+        wanted = next((n for n in runnable if name == tensors[n].layer or called == tensors[n].name), None)
     if wanted is None and operands.dump.find(operands.run, name) is not None:
         raise UnknownTensorError(
             f"the compiled model has no tensor '{name}': the layer is fused with the one behind it",

@@ -20,10 +20,10 @@ from npuc.engine.handlers import find_handler, is_recordable, reads_in_place
 from npuc.engine.inputs import checked_inputs, expected_inputs
 from npuc.engine.program import Program, Step
 from npuc.engine.single import single_op
-from npuc.errors import UnknownTensorError
 from npuc.ir import Graph, Value, dtype_of, shape_of, top, value_name
 from npuc.ir.definition import TensorOp, TopOp
 from npuc.ir.dtypes import element_of, is_narrow_float, quant_of
+from npuc.ir.origins import unknown_tensor
 
 Array = np.ndarray[Any, Any]
 
@@ -87,7 +87,8 @@ class IntegerEngine:
     def _find(self, name: str) -> Value:
         value = self.graph.find(name)
         if value is None:
-            raise UnknownTensorError(f"there is no tensor '{name}' in the program")
+            known = [*(port.name for port in self.graph.inputs), *self.graph.tensor_names()]
+            raise unknown_tensor(name, known, self.graph.origins)
         return value
 
     def _lifetimes(self, ops: Sequence[TensorOp]) -> list[list[int]]:

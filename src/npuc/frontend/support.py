@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,6 +16,7 @@ from npuc.errors import (
     VerificationError,
 )
 from npuc.ir import Graph
+from npuc.ir.origins import Origins, nearest
 
 MAX_ELEMENTS = 1 << 36
 """No tensor may have more."""
@@ -56,13 +56,15 @@ def bounded_json(data: bytes, what: str) -> dict[str, Any]:
     return found
 
 
-def check_names(asked: Iterable[str], known: Iterable[str], option: str) -> None:
-    """Every asked name exists; otherwise the nearest ones are shown."""
+def check_names(
+    asked: Iterable[str], known: Iterable[str], option: str, origins: Origins | None = None
+) -> None:
+    """Every asked name exists; otherwise the nearest ones are shown: tensors, though a node's name may be nearer."""
     names = list(known)
     have = set(names)
     for name in asked:
         if name not in have:
-            near = difflib.get_close_matches(name, names, 3, 0.4)
+            near = nearest(name, names, origins or Origins())
             hint = (
                 f"Did you mean {' or '.join(repr(n) for n in near)}?"
                 if near

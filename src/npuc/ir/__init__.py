@@ -6,7 +6,7 @@ here.
 
 from npuc.ir.dtypes import DYNAMIC, DType, dtype_of, is_ranked, is_static, shape_of, tensor_type
 from npuc.ir.graph import Graph, Port, Value
-from npuc.ir.names import describe, layer_name, location, result_names, value_name
+from npuc.ir.names import describe, layer_name, location, result_names, shown_name, value_name
 from npuc.ir.text import load_graph, parse_graph, print_graph, save_graph
 from npuc.ir.weights import FileSlice, MappedFile, Weight, WeightStore
 
@@ -32,6 +32,7 @@ __all__ = [
     "result_names",
     "save_graph",
     "shape_of",
+    "shown_name",
     "tensor_type",
     "value_name",
 ]

@@ -21,6 +21,7 @@ from npuc.errors import VerificationError
 from npuc.ir.attributes import to_attribute, to_native
 from npuc.ir.dtypes import dtype_of, shape_of, tensor_type
 from npuc.ir.names import describe, layer_name, location, result_names, value_name
+from npuc.ir.origins import Origins
 from npuc.ir.top.weight import WeightOp
 from npuc.ir.verification import VERIFIERS, ask_verifiers
 from npuc.ir.weights import Weight, WeightStore
@@ -29,6 +30,7 @@ Value = SSAValue
 _NAME = "top.name"
 _PREPROCESS = "top.preprocess"
 _ARITHMETIC = "top.arithmetic"
+_NODES, _READERS = "top.nodes", "top.readers"
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,13 @@ class Graph:
         return None
 
     def find(self, name: str) -> SSAValue | None:
-        """The value of a name: a result or input name first, then the (first) result of a layer of that name."""
+        """The value of a name: a result or input name first, then the (first) result of a layer or an original node."""
+        found = self._find(name)
+        if found is not None or not (node := self.origins.nodes.get(name)):
+            return found
+        return self._find(node)
+
+    def _find(self, name: str) -> SSAValue | None:
         by_layer: SSAValue | None = None
         for argument in self.block.args:
             if value_name(argument) == name:
@@ -210,6 +218,38 @@ class Graph:
     def used_weights(self) -> list[str]:
         """Names of the weights that ops refer to, in order of first use."""
         return list(dict.fromkeys(op.ref for op in self.ops if isinstance(op, WeightOp)))
+
+    @property
+    def origins(self) -> Origins:
+        """What the nodes and tensors of the original network were called, for names that the program no longer has."""
+        return Origins(self._pairs(_NODES), self._pairs(_READERS))
+
+    @origins.setter
+    def origins(self, found: Origins) -> None:
+        for key, table in ((_NODES, found.nodes), (_READERS, found.readers)):
+            self.module.attributes.pop(key, None)
+            if table:
+                words = [StringAttr(word) for pair in table.items() for word in pair]
+                self.module.attributes[key] = ArrayAttr(words)
+
+    def _pairs(self, key: str) -> dict[str, str]:
+        """A table of names, which the text has as one list; what is no text is left out."""
+        stored = self.module.attributes.get(key)
+        entries = stored.data if isinstance(stored, ArrayAttr) else ()
+        words = [entry.data for entry in entries if isinstance(entry, StringAttr)]
+        return dict(zip(words[::2], words[1::2], strict=False))
+
+    def layer_aliases(self) -> dict[str, tuple[str, ...]]:
+        """For each tensor, the other names of the layer that makes it: of original nodes, and of what was fused into it."""
+        origins = self.origins
+        if not origins:
+            return {}
+        names = {name for op in self.ops for name in (*result_names(op), layer_name(op))}
+        tensors = {*self.tensor_names(), *(port.name for port in self.inputs)}
+        return {
+            tensor: tuple(name for name in others if name not in names)
+            for tensor, others in origins.names_of(tensors).items()
+        }
 
     @property
     def arithmetic(self) -> str:

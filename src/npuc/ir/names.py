@@ -57,6 +57,11 @@ def layer_name(op: Operation) -> str:
     return ""
 
 
+def shown_name(op: Operation) -> str:
+    """How all commands call a layer: by the tensor that it makes, which no two have in common; else by its node."""
+    return next((name for name in result_names(op) if name), "") or layer_name(op)
+
+
 def describe(op: Operation) -> str:
     """How an error message speaks of an op: its kind and the user's name for it."""
     name = layer_name(op)

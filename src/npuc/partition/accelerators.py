@@ -19,7 +19,7 @@ from onnx import helper, numpy_helper
 
 from npuc.engine.custom import Kernel, register_family
 from npuc.errors import CompileError, NpucError, PluginError
-from npuc.ir import Graph, dtype_of, layer_name, shape_of
+from npuc.ir import Graph, dtype_of, shape_of, shown_name
 from npuc.ir.definition import TensorOp
 from npuc.plugin_code import fault_of
 from npuc.registries import add_once
@@ -71,7 +71,7 @@ def claimant(op: TensorOp, graph: Graph, target: Target) -> str | None:
         except Exception as error:
             raise fault_of(error) or CompileError(
                 f"the accelerator '{name}' cannot say whether it takes it: {type(error).__name__}: {error}",
-                where=f"layer '{layer_name(op)}'",
+                where=f"layer '{shown_name(op)}'",
             ) from error
     return None
 

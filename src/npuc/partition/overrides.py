@@ -31,12 +31,21 @@ def parse_devices(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def placed(ops: Sequence[TensorOp], overrides: Mapping[str, str], strict: bool = True) -> dict[Any, str]:
-    """The ops that overrides name, by the name of a result or a layer or by a pattern with * and ?, and their devices.
+def placed(
+    ops: Sequence[TensorOp],
+    overrides: Mapping[str, str],
+    strict: bool = True,
+    aliases: Mapping[str, Sequence[str]] | None = None,
+) -> dict[Any, str]:
+    """The ops that overrides name, by the name of a result, a layer or (`Graph.layer_aliases`) an original node, or by a
+    pattern with * and ?, and their devices.
 
     A name that is there nowhere is an error if `strict`.
     """
+    aliases = aliases or {}
     names = {op: {*result_names(op), layer_name(op)} - {""} for op in ops}
+    for op in ops:
+        names[op].update(name for tensor in result_names(op) for name in aliases.get(tensor, ()))
     found: dict[Any, str] = {}
     for pattern, device in overrides.items():
         _check_device(pattern, device)

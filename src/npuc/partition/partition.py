@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from npuc.errors import CompileError
-from npuc.ir import Graph, Value, layer_name, npu, result_names, top
+from npuc.ir import Graph, Value, npu, result_names, shown_name, top
 from npuc.ir.definition import TensorOp
 from npuc.partition.accelerators import claimant
 from npuc.partition.ends import Side, sides
@@ -68,7 +68,7 @@ def partition(
     levers: dict[str, str] = {}
     fits: dict[str, Fit] = {}
     device: dict[Any, Device] = {}
-    asked = placed(ops, overrides or {})
+    asked = placed(ops, overrides or {}, graph.layer_aliases() if overrides else None)
     for op in ops:
         if isinstance(op, npu.Quantize | npu.Dequantize):
             device[op] = "convert"
@@ -109,7 +109,7 @@ def partition(
 
 
 def _where(op: TensorOp) -> str:
-    return f"layer '{layer_name(op)}'"
+    return f"layer '{shown_name(op)}'"
 
 
 def _parts(graph: Graph, ops: list[TensorOp], device: Mapping[Any, Device]) -> list[Part]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from npuc.errors import EngineError, UsageError
 from npuc.files import writable, write_atomically
-from npuc.ir import Graph, layer_name
+from npuc.ir import Graph, shown_name
 from npuc.ir.top import Onnx, WeightOp
 from npuc.profile.summary import short_type
 
@@ -38,7 +38,7 @@ def dot_text(graph: Graph) -> str:
         kind = op.name.removeprefix("top.")
         label = f"{op.op_type} (CPU)" if isinstance(op, Onnx) else kind
         lines.append(
-            f"  {node} [label={_quote(label, layer_name(op))}, fillcolor={_quote(_COLORS.get(kind, '#f3f3f3'))}];"
+            f"  {node} [label={_quote(label, shown_name(op))}, fillcolor={_quote(_COLORS.get(kind, '#f3f3f3'))}];"
         )
         for value in op.operands:
             if value in names:

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from npuc.ir import Graph, is_static, layer_name, result_names, shape_of
+from npuc.ir import Graph, is_static, result_names, shape_of, shown_name
 from npuc.ir.top import GRU, LSTM, RNN, Attention, Conv, Deconv, MatMul, Onnx, WeightOp
 
 
@@ -86,7 +86,7 @@ def summarize(graph: Graph) -> Summary:
                 counted.add(owner.ref)
                 parameters += math.prod(shape_of(value))
         kind = op.name.removeprefix("top.")
-        name = layer_name(op)
+        name = shown_name(op)
         if isinstance(op, Onnx):
             domain = f"{op.domain}." if op.domain else ""
             kind = f"onnx.{domain}{op.op_type}"

@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from npuc.errors import QuantizationError
 from npuc.files import read_short
-from npuc.ir import Graph, layer_name, result_names, top
+from npuc.ir import Graph, result_names, shown_name, top
 from npuc.ir.definition import TOP_OPS, TopOp
 from npuc.plain_yaml import load_yaml
 from npuc.quant.adaquant.options import AdaQuantOptions
@@ -77,7 +77,8 @@ class QuantizationConfig(BaseModel):
     types: dict[str, Level] = {}
     """By op, such as `conv` or `softmax`."""
     layers: dict[str, Level] = {}
-    """By layer or tensor name; `*` and `?` match any characters."""
+    """By the name of a layer, a tensor or a node of the original network; `*` and `?` match any characters. An input of the
+    network stands for the layers that read it: its own type is theirs."""
     ladder: LadderConfig = LadderConfig()
     widen: bool = True
     """Whether 16 bits may be used where 8 do not serve; only where no scheme is stated."""
@@ -108,17 +109,21 @@ class QuantizationConfig(BaseModel):
                 raise QuantizationError(f"types: there is no op '{name}'", fix=_suggest(near))
         chosen: dict[TopOp, Scheme | None] = {}
         layers = [op for op in graph.ops if isinstance(op, TopOp) and not isinstance(op, top.WeightOp)]
+        aliases = graph.layer_aliases()
+        called = {op: layer_names(op, aliases) for op in layers}
+        reads = {op: {port.name for port in graph.inputs if port.value in op.operands} for op in layers}
         for op in layers:
             scheme = base
             kind = op.name.removeprefix("top.")
             if kind in self.types:
                 scheme = _apply(scheme or base, self.types[kind], f"types.{kind}")
             for pattern, level in self.layers.items():
-                if matches(pattern, layer_names(op)):
+                if matches(pattern, called[op]) or pattern in reads[op]:
                     scheme = _apply(scheme or base, level, f"layers.{pattern}")
             chosen[op] = scheme
-        names = [name for op in layers for name in layer_names(op)]
-        _require_matches("layers", self.layers, names)
+        names = [name for op in layers for name in called[op]]
+        inputs = [port.name for port in graph.inputs]
+        _require_matches("layers", self.layers, [*names, *inputs])
         _require_matches("ladder.adaquant.layers", self.ladder.adaquant.layers, names)
         return lambda op: chosen.get(op)
 
@@ -129,7 +134,7 @@ class QuantizationConfig(BaseModel):
         for op in graph.ops:
             if isinstance(op, TopOp) and not isinstance(op, top.WeightOp):
                 scheme = scheme_of(op)
-                found[layer_name(op)] = "float" if scheme is None else dataclasses.asdict(scheme)
+                found[shown_name(op)] = "float" if scheme is None else dataclasses.asdict(scheme)
         return found
 
 

@@ -115,6 +115,7 @@ class Context:
         inputs = [(port.name, port.type) for port in graph.inputs]
         preprocess = {port.name: port.preprocess for port in graph.inputs if port.preprocess}
         self.graph = Graph.empty(inputs, graph.weights.copy(), preprocess)
+        self.graph.origins = graph.origins
         self.reasons: dict[str, str] = {}
         """Layer to reason, for the layers that stay float though a scheme was given."""
         self.remarks: list[str] = []

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 from npuc.ir import layer_name, result_names
 
 
-def layer_names(op: Any) -> tuple[str, ...]:
-    """What a layer may be called: its own name, and those of the tensors that it makes."""
-    return (layer_name(op), *result_names(op))
+def layer_names(op: Any, aliases: Mapping[str, Sequence[str]] | None = None) -> tuple[str, ...]:
+    """What a layer may be called: its own name, those of the tensors that it makes and, by `Graph.layer_aliases`, those of
+    the original nodes that are in it."""
+    own = result_names(op)
+    return (layer_name(op), *own, *(name for tensor in own for name in (aliases or {}).get(tensor, ())))
 
 
 def matches(pattern: str, names: Iterable[str]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from npuc.errors import QuantizationError
-from npuc.ir import Graph, Value, dtype_of, layer_name, npu, top, value_name
+from npuc.ir import Graph, Value, dtype_of, npu, shown_name, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType, quant_of
 from npuc.quant.expression import Expression
@@ -320,7 +320,7 @@ def _require_integers(graph: Graph, scheme_of: SchemeOf) -> None:
         scheme = scheme_of(op) if isinstance(op, TopOp) else None
         if scheme is not None and not scheme.needs_ranges:
             raise QuantizationError(
-                f"layer '{layer_name(op)}' cannot be {scheme.activation}: the model brings its own integers",
+                f"layer '{shown_name(op)}' cannot be {scheme.activation}: the model brings its own integers",
                 fix="Add --force-float to drop them and quantize anew",
             )
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Final, Literal
 
 from onnx import ModelProto, NodeProto, TypeProto, ValueInfoProto
 
-from npuc.errors import UnknownTensorError
 from npuc.export.onnx.emitter import Emitter, tensor_proto
 from npuc.export.onnx.registry import Rule, rule_for
 from npuc.export.onnx.widen import emit_widened, needs_widening
@@ -30,6 +28,7 @@ from npuc.ir import (
     top,
     value_name,
 )
+from npuc.ir.origins import unknown_tensor
 
 OPSET: Final = 21
 IR_VERSION: Final = 10
@@ -176,14 +175,9 @@ def find_tensors(graph: Graph, names: Fetch) -> dict[str, Value]:
     for name in names:
         match = tensors.get(name) or layers.get(name)
         if match is None:
-            known = [n for n in (*tensors, *layers) if n]
-            near = list(dict.fromkeys(get_close_matches(name, known, n=5, cutoff=0.5)))
-            fix = (
-                f"The nearest names are: {', '.join(near)}"
-                if near
-                else "'npuc show' lists the names of a program"
-            )
-            raise UnknownTensorError(f"there is no tensor or layer '{name}'", fix=fix)
+            match = tensors.get(graph.origins.nodes.get(name, ""))
+        if match is None:
+            raise unknown_tensor(name, [n for n in tensors if n], graph.origins)
         found[name] = match
     return found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from npuc.frontend.support import MAX_ELEMENTS, check_names, erase_dead, guarded
 from npuc.ir import Graph, Weight, dtype_of, is_static, shape_of, tensor_type
 from npuc.ir.claims import claim
 from npuc.ir.definition import ShapeError
+from npuc.ir.origins import Origins
 
 OLDEST_OPSET, NEWEST_OPSET = 1, onnx.defs.onnx_opset_version()
 _MAX_DEPTH = 16
@@ -71,6 +73,8 @@ class _Importer:
         proto = self.model.graph
         constants: dict[str, Meaning] = {}
         nodes = sorted_nodes(proto)
+        origins = Origins.of((node.name, node.input, node.output) for node in nodes)
+        self._name_tensors(nodes, origins)
         wanted = [info.name for info in proto.output] + [*self.options.outputs, *self.options.inputs]
         notes: list[str] = []
         nodes = join_subgraphs(nodes, wanted, self.opsets, notes)
@@ -87,8 +91,8 @@ class _Importer:
         names = list(self.options.outputs) or [info.name for info in proto.output]
         if not names:
             raise InvalidModelError("the model has no outputs")
-        check_names(self.options.outputs, everything, "--outputs")
-        check_names(self.options.inputs, everything, "--inputs")
+        check_names(self.options.outputs, everything, "--outputs", origins)
+        check_names(self.options.inputs, everything, "--inputs", origins)
         for info in proto.output:
             if info.name not in {*everything} and not self.options.outputs:
                 raise InvalidModelError(f"the output '{info.name}' is not defined anywhere in the model")
@@ -124,7 +128,32 @@ class _Importer:
             outputs.append((name, scope.value(meaning, name)))
         graph.set_outputs(outputs)
         erase_dead(graph)
+        graph.origins = origins
         return graph
+
+    def _name_tensors(self, nodes: list[onnx.NodeProto], origins: Origins) -> None:
+        """A node in --inputs, --outputs or --input-shape stands for its result."""
+        asked = {
+            *self.options.outputs,
+            *self.options.inputs,
+            *self.options.input_shapes,
+        } & origins.nodes.keys()
+        if not asked:
+            return
+        for node in nodes:
+            made = [name for name in node.output if name]
+            if node.name in asked and len(made) > 1:
+                raise UsageError(
+                    f"the node '{node.name}' makes {len(made)} tensors",
+                    fix=f"Name those that are wanted: {', '.join(made[:8])}",
+                )
+        tensor = {name: origins.nodes[name] for name in asked}
+        self.options = replace(
+            self.options,
+            outputs=tuple(tensor.get(name, name) for name in self.options.outputs),
+            inputs=tuple(tensor.get(name, name) for name in self.options.inputs),
+            input_shapes={tensor.get(k, k): shape for k, shape in self.options.input_shapes.items()},
+        )
 
     def _fixed(self, info: ValueInfoProto, text: str) -> Weight:
         """An input that the user gives a value."""
