@@ -169,9 +169,8 @@ def compile_program(
 def _on_npu(graph: Graph, devices: Mapping[str, str], layer: str) -> bool:
     """Whether a user puts a layer on the NPU."""
     ops: list[Any] = [op for op in graph.ops if not isinstance(op, top.WeightOp) and op.results]
-    return any(
-        where == "npu" and value_name(op.results[0]) == layer for op, where in placed(ops, devices).items()
-    )
+    asked = placed(ops, devices, aliases=graph.layer_aliases() if devices else None)
+    return any(where == "npu" and value_name(op.results[0]) == layer for op, where in asked.items())
 
 
 class _UnknownName(Exception):

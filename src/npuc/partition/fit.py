@@ -141,7 +141,8 @@ def nowhere_as_integers(
 def float_on_cpu(graph: Graph, devices: Mapping[str, str]) -> tuple[str, ...]:
     """The layers of a float program that a user puts on the CPU, and that run there as floats only."""
     ops: list[Any] = [op for op in graph.ops if not isinstance(op, top.WeightOp) and op.results]
-    asked = placed(ops, {name: where for name, where in devices.items() if where == "cpu"}, strict=False)
+    wanted = {name: where for name, where in devices.items() if where == "cpu"}
+    asked = placed(ops, wanted, strict=False, aliases=graph.layer_aliases() if wanted else None)
     return tuple(result_names(op)[0] for op in asked if isinstance(op, _NO_HOST_FORM))
 
 

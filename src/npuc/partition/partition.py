@@ -68,7 +68,7 @@ def partition(
     levers: dict[str, str] = {}
     fits: dict[str, Fit] = {}
     device: dict[Any, Device] = {}
-    asked = placed(ops, overrides or {}, graph.layer_aliases() if overrides else None)
+    asked = placed(ops, overrides or {}, aliases=graph.layer_aliases() if overrides else None)
     for op in ops:
         if isinstance(op, npu.Quantize | npu.Dequantize):
             device[op] = "convert"
