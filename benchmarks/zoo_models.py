@@ -45,7 +45,7 @@ BARE = ("timm==1.0.30", "torchvision==0.28.0", "ultralytics==8.4.190", "ultralyt
 """Installed without their dependencies, which ask for torchvision's CUDA build or for OpenCV with a window."""
 SUFFIX = {"pt2": ".pt2", "onnx": ".onnx", "jit": ".pt"}
 BUILDERS = ("timm", "torchvision", "ultralytics", "transformers")
-_PATIENCE = 600
+_PATIENCE = 1800
 
 
 def entries(names: str = "") -> list[dict[str, Any]]:
