@@ -38,3 +38,21 @@ def test_scores_keep_their_steps_beside_a_mask(monkeypatch: pytest.MonkeyPatch) 
     assert _error(_masked()) < 0.04
     monkeypatch.setattr(table_ranges, "SOFTMAX_REACH", 1e9)
     assert _error(_masked()) > 0.2
+
+
+def test_rows_far_below_the_others_keep_their_scores() -> None:
+    # A text recognizer: 84 scores at each of 20 places, and those of one place as large as they please.
+    graph = Graph.empty([("scores", tensor_type((1, 4, 8), "f32"))])
+    shifted = top.Relu.make(graph.block.args[0], name="kept")
+    offsets = graph.add_weight("offsets", np.float32([[0.0], [-15.0], [-40.0], [-80.0]]))
+    total = top.Add.make(shifted.y, offsets.output, name="moved")
+    weights = top.Softmax.make(total.y, axis=-1, name="weights")
+    graph.block.add_ops([shifted, offsets, total, weights])
+    graph.set_outputs([("weights", weights.y)])
+    random = np.random.default_rng(0)
+    samples = [{"scores": 6 * random.random((1, 4, 8)).astype(np.float32)} for _ in range(6)]
+    made, _ = quantize_on_data(graph, open_data(graph, samples), target=load_target("edge-4t"), threads=1)
+    wanted = FloatEngine(graph).run(samples[0])["weights"]
+    found = IntegerEngine(made.graph, threads=1).run(samples[0])["weights"]
+    assert np.abs(found - wanted).max() < 0.15
+    assert (found.argmax(-1) == wanted.argmax(-1)).all()

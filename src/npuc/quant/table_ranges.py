@@ -4,13 +4,14 @@ What a silu makes of -20 and of -10 is the same to any 8-bit eye, and a hard sig
 the operand spends its steps where the function has no use for them. The histogram of the operand tells the squared error
 at the result for any range; the ends are searched in turn.
 
-What a softmax reads needs no search: a score that lies 20 below the largest has the weight e^-20, which is 0 in 8 bits.
-Without that limit the masks of attention, sums with -10000, leave one step for all scores.
+What a softmax reads needs no search: a score that lies 20 below the largest of its row has the weight e^-20, which is 0 in 8
+bits. Without that limit the masks of attention, sums with -10000, leave one step for all scores. The rows are looked at one by
+one: in a text recognizer the largest score of one place may lie far below those of the others (`softmax_floors`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from npuc.calib.statistics import Statistics, TensorStatistics
 from npuc.calib.table import Entry
+from npuc.engine import FloatEngine
 from npuc.ir import Graph, value_name
 from npuc.ir.top import Softmax
 from npuc.quant.inserted import SOFTMAX_REACH
@@ -28,6 +30,28 @@ Array = np.ndarray[Any, Any]
 _ENDS = 64
 _ROUNDS = 3
 _METHOD = "table"
+_MASKED = 1000.0
+"""A row whose largest score lies this far below that of the tensor is hidden by a mask as a whole."""
+
+
+def softmax_floors(
+    graph: Graph, samples: Sequence[Mapping[str, Array]], threads: int = 1
+) -> dict[str, float]:
+    """Of what softmaxes read, by name: the smallest of the rows' largest scores in some samples."""
+    axes = {value_name(op.x): op.axis for op in graph.ops if isinstance(op, Softmax)}
+    floors: dict[str, float] = {}
+    if not axes or not samples:
+        return floors
+    engine = FloatEngine(graph, fetch=list(axes), threads=threads)
+    for sample in samples:
+        found = engine.run(sample)
+        for name, axis in axes.items():
+            if not found[name].size:
+                continue
+            largest = np.nan_to_num(found[name].max(axis=axis), neginf=-np.inf)
+            seen = largest[largest > largest.max() - _MASKED]
+            floors[name] = min(floors.get(name, np.inf), float(seen.min(initial=np.inf)))
+    return {name: floor for name, floor in floors.items() if np.isfinite(floor)}
 
 
 Ends = tuple[float, float]
@@ -39,12 +63,14 @@ def refined_entries(
     table: Mapping[str, Entry],
     scheme_of: SchemeOf,
     known: dict[tuple[str, Ends], Ends] | None = None,
+    floors: Mapping[str, float] | None = None,
 ) -> dict[str, Entry]:
     """Better ranges for the operands of functions of 8-bit affine layers, searched from those of a table.
 
     `known` has what was found for a tensor from the same start before, and gets what is found now: the search takes its time.
+    `floors` are those of `softmax_floors`; a softmax that is not among them keeps its range.
     """
-    known = {} if known is None else known
+    known, floors = {} if known is None else known, floors or {}
     entries: dict[str, Entry] = {}
     for op in graph.ops:
         function = FUNCTIONS.get(type(op))  # type: ignore[arg-type]
@@ -62,10 +88,10 @@ def refined_entries(
             continue
         old = table[name]
         if function is None:
-            seen = statistics[name]
-            if seen.max - old.min > SOFTMAX_REACH:
+            seen, floor = statistics[name], floors.get(name)
+            if floor is not None and floor - old.min > SOFTMAX_REACH:
                 entries[name] = replace(
-                    old, min=max(seen.min, seen.max - SOFTMAX_REACH), max=seen.max, method=_METHOD
+                    old, min=max(seen.min, floor - SOFTMAX_REACH), max=seen.max, method=_METHOD
                 )
             continue
         start = (name, (old.min, old.max))

@@ -33,7 +33,7 @@ from npuc.quant.lower import quantize
 from npuc.quant.output_aware import output_aware_entries
 from npuc.quant.prequantized import integer_types
 from npuc.quant.scheme import SCHEMES, Scheme
-from npuc.quant.table_ranges import refined_entries
+from npuc.quant.table_ranges import refined_entries, softmax_floors
 from npuc.quant.widening import GAIN, MOST, MOST_CYCLES, Price, Widening, spoilers, widened, wider
 
 Array = np.ndarray[Any, Any]
@@ -162,6 +162,7 @@ class _Tuner:
         count = max(1, len(samples) // 3)
         self.fit = list(samples[:-count]) or list(samples)
         self._refined: dict[tuple[str, tuple[float, float]], tuple[float, float]] = {}
+        self._floors = softmax_floors(graph, samples[:_TRIED], threads)
 
     def race(self, methods: Sequence[str], scheme_of: SchemeOf, notes: list[str]) -> _Trial:
         """The network of the best method."""
@@ -188,7 +189,9 @@ class _Tuner:
             )
             entries.update({name: entry for name, entry in found.items() if name not in overrides})
         if method != PLAIN:
-            entries.update(refined_entries(self.graph, self.statistics, entries, scheme_of, self._refined))
+            entries.update(
+                refined_entries(self.graph, self.statistics, entries, scheme_of, self._refined, self._floors)
+            )
         for name in wide_tensors(self.graph, scheme_of) & tail(self.graph) & entries.keys():
             entries[name] = with_headroom(entries[name])
         table = CalibrationTable(entries, table.comments, table.notes)
