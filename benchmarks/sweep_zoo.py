@@ -6,8 +6,8 @@ those of the float network, slice by slice (zoo_compare.py). Every command is a 
 memory (zoo_process.py), so that what a user would see is what is checked.
 
 The verdict is `ok`, `refused` (an error with a reason and a fix; npuc's own fault, E901, is none), or `FAILED` (a crash, a limit,
-a finding of the sanitizer, an import that does not agree with the original). A slice below 15 dB has to be announced: a warning,
-printed by the command that quantized, with the name of the slice or of its output. Otherwise it counts as UNWARNED.
+a finding of the sanitizer, an import that does not agree with the original). A slice below 15 dB has to be announced: a note of
+the command that quantized has to say so, with the name of the slice or of its output. Otherwise it counts as UNWARNED.
 
 Results lie in build/zoo/results, one file a network, with the commit that made them: those of this commit and these options are
 not made again (`--any-commit` keeps those of others, too). `--write-docs` writes docs/zoo.md from them.
@@ -45,6 +45,8 @@ LOST = 15.0
 _SECONDS = {"import": 240, "quantize": 600, "compile": 600, "sim": 240, "compare": 300}
 _KEPT = 6000
 """Characters of what a command printed that are kept."""
+_ANNOUNCES = re.compile(r"is only -?[\d.]+ dB above its error|(is|are) below \d+ dB, too")
+"""What `npuc.quant.accuracy` says of a slice that is lost."""
 
 Report = dict[str, Any]
 
@@ -239,7 +241,7 @@ def warnings(found: Report) -> list[str]:
         if kind in found
         for line in found[kind]["messages"].splitlines()
     ]
-    return [line for line in lines if line.startswith("warning:")]
+    return [line for line in lines if line.startswith(("note:", "warning:")) and _ANNOUNCES.search(line)]
 
 
 def _names(line: str, one: str, tensors: list[str]) -> bool:
