@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from npuc.ir import Graph, npu
 from npuc.ir.dtypes import QuantType, dtype_of, quant_of
 from npuc.quant.config import QuantizationConfig
 from npuc.quant.expression import Expression
+from npuc.quant.from_target import fitted
+from npuc.quant.parameters import stored_bias
 from npuc.quant.rewritten import differences
 from npuc.quant.scheme import SCHEMES
 from npuc.runtime.runner import Runner
@@ -132,3 +135,18 @@ def test_inputs_of_reals_need_no_border(tmp_path: Path) -> None:
     made = quantize_network(_source("ui8", tmp_path), None, None, load_target("vipnano-like")).graph
     assert not any(isinstance(op, npu.Requant) for op in made.ops)
     assert {kind.dtype.name for op in made.ops for v in op.results if (kind := quant_of(v))} == {"ui8"}
+
+
+def test_a_huge_bias_of_one_channel_does_not_cost_the_others() -> None:
+    """Biases of 16 bits share one unit: a channel of tiny weights takes a coarser scale for it."""
+    machine = load_target("zhouyi-x2-like")
+    scheme = fitted(replace(SCHEMES["int8"], requant="single_even"), machine)
+    integers = np.random.default_rng(0).integers(-100, 101, (3, 4, 1, 1)).astype(np.int8)
+    scales, bias = np.array([1e-2, 1e-2, 1e-7]), np.array([0.31, -0.77, 2.0])
+    plain = stored_bias(bias / (0.02 * scales), scheme)
+    made, wide, zero = Expression.levelled((integers, scales, 0), 0, scheme, bias, 0.02, 0.03)
+    better = stored_bias(bias / (0.02 * wide), scheme)
+    assert zero == 0 and wide[:2].tolist() == [1e-2, 1e-2] and wide[2] > 1e-7
+    np.testing.assert_array_equal(made[:2], integers[:2])
+    errors = [np.abs(b * 0.02 * s - bias).max() / 0.03 for b, s in ((plain, scales), (better, wide))]
+    assert errors[0] > 0.5 and errors[1] < 0.26, errors

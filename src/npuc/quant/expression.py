@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from math import ceil, log2
+from math import ceil, floor, log2
 from typing import Any
 
 import numpy as np
@@ -155,6 +155,31 @@ class Expression:
             per_channel=self._per_channel,
         )
         return (*quantize_weight(real, axis, form, bias, scale, least), 0)
+
+    @staticmethod
+    def levelled(
+        found: tuple[Array, Array, int],
+        axis: int,
+        scheme: Scheme,
+        bias: Array,
+        x_scale: float,
+        y_scale: float,
+    ) -> tuple[Array, Array, int]:
+        """Weights whose biases fit the bits of a bias: channels whose bias is huge in steps of its sum get a coarser scale.
+
+        All biases of a layer are multiples of one unit. A channel with tiny weights beside its bias would make that unit so
+        large that it costs other channels more than a quarter of an output step; a coarser scale costs it next to nothing.
+        """
+        integers, scales, zero = found
+        kept = 2.0 ** (scheme.bias_significant_bits - 1) - 1
+        if not scheme.bias_significant_bits or scales.size == 1 or zero:
+            return found
+        sums = np.abs(np.asarray(bias, np.float64).reshape(-1)) / (x_scale * scales)
+        coarsest = float((x_scale * scales / y_scale).max())
+        most = kept * 2.0 ** max(0, floor(log2(0.5 / coarsest)))
+        wide = (scales * np.maximum(1.0, sums / most)).astype(np.float32).astype(np.float64)
+        spread = (wide / scales).reshape([-1 if i == axis else 1 for i in range(integers.ndim)])
+        return np.rint(integers / spread).astype(integers.dtype), np.where(wide > scales, wide, scales), 0
 
     def _signed(self, steps: Array, scales: Array, reach: Array, axis: int) -> tuple[Array, Array, int]:
         """Differences to a zero point as 8 bits with a sign: the channels that do not fit get a coarser scale."""

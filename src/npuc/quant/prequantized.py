@@ -35,6 +35,8 @@ Array = np.ndarray[Any, Any]
 
 STORAGE = ("i8", "ui8", "i16")
 """The types of activations that there are kernels for."""
+_MOVED = 0.5
+"""Output steps that a bias may move its result by, where a target has fewer bits for it than the file."""
 _CLOSE = 1e-6
 """How far the scale of a bias may be from that of its sum: the product of two float32 is rounded."""
 
@@ -119,6 +121,8 @@ class _Lowering(Context):
     ) -> None:
         super().__init__(network.graph, {}, scheme_of)
         self.expression = expression
+        self._made: QuantType | None = None
+        """The type of the result of the op that is being lowered."""
         self.rounding = "half_away" if network.follows_tflite else "half_even"
         self.network = network
         self._read: dict[Value, Value] = {}
@@ -197,6 +201,7 @@ class _Lowering(Context):
         if op not in self.network.collapsed.casts:
             if isinstance(op, top.Quantize | top.Dequantize):
                 return self._cross(op)
+            self._made = self._types.get(op.results[0])
             return super()._lower(op, scheme)
         if isinstance(op, top.Quantize):
             return True  # the other half of the pair does both
@@ -272,6 +277,15 @@ class _Lowering(Context):
         self, value: Value, axis: int, scheme: Scheme, bias: Value | None, scale: float, least: float = 0.0
     ) -> tuple[Array, Array, int]:
         """The integers of the model, if it has some."""
+        found = self._own_weight(value, axis, scheme, bias, scale, least)
+        real = self.constant(bias)
+        if self.expression is None or real is None or self._made is None:
+            return found
+        return self.expression.levelled(found, axis, scheme, real, scale, self._made.scale)
+
+    def _own_weight(
+        self, value: Value, axis: int, scheme: Scheme, bias: Value | None, scale: float, least: float
+    ) -> tuple[Array, Array, int]:
         stored = self._stored(value)
         if stored is None:
             return super().quantized_weight(value, axis, scheme, bias, scale, least)
@@ -301,7 +315,13 @@ class _Lowering(Context):
             fits = self.expression is None or bias_fits(stored.integers, scheme)
             if alike and fits:
                 return stored.integers.astype(np.int64 if scheme.wide else np.int32)
-        return super().quantized_bias(value, scale, weight_scale, scheme)
+        made = super().quantized_bias(value, scale, weight_scale, scheme)
+        real = self.constant(value)
+        if self.expression is not None and self._made is not None and real is not None:
+            away = np.abs(made * (scale * weight_scale) - real).max(initial=0.0) / self._made.scale
+            if away > _MOVED:
+                raise NoIntegerForm(f"the bits of a bias would move its result by {away:.3g} steps")
+        return made
 
 
 def _why_float(values: list[Value]) -> str:
