@@ -453,10 +453,10 @@ def quantize_on_data(
     """Calibrate and quantize in one go, with an eye on the result (`npuc.quant.tuning`); also the ranges it used.
 
     Without a `method`, several compete; `correct` corrects biases, and takes the quick steps of the ladder where one scale a
-    tensor spoils the outputs (`npuc.quant.ladder.rescue`). Where the configuration does not state the scheme, `widen` gives 16
-    bits to what is next to an output, and to tensors that spoil the outputs with 8, and joins outputs of very different sizes
-    in float; on a target where they are worth their cycles (`npuc.quant.widening`). With a `ladder`, its steps follow
-    (`npuc.quant.ladder`); the ranges are those of the float network that they made.
+    tensor spoils the outputs (`npuc.quant.ladder.rescue`). Where the configuration does not state the scheme,
+    outputs of parts of very different sizes are joined in float, and `widen` gives 16 bits to what is next to an output, and to
+    tensors that spoil the outputs with 8; on a target where they are worth their cycles (`npuc.quant.widening`). With a
+    `ladder`, its steps follow (`npuc.quant.ladder`); the ranges are those of the float network that they made.
     """
     from npuc.calib.collection import collect
     from npuc.calib.keeping import Keeper
@@ -468,9 +468,9 @@ def quantize_on_data(
     scheme_of = plain_of = schemes_of(graph, config, target)
     stated = config is not None and "scheme" in config.model_fields_set
     widening: Widening | None = None
-    if widen and not stated and (config is None or config.widen):
-        widening = _widening(target)
-        if target is None:
+    if not stated:
+        widening = _widening(target, widen and (config is None or config.widen))
+        if target is None and widening.is_allowed:
             scheme_of = with_wide_tail(graph, scheme_of)
     threads = threads or len(os.sched_getaffinity(0))
     schemes = [scheme for op in graph.ops if (scheme := scheme_of(op)) is not None]
@@ -563,12 +563,12 @@ def quantize_on_data(
     return made, done.table
 
 
-def _widening(target: Target | None) -> Widening:
+def _widening(target: Target | None, is_allowed: bool) -> Widening:
     """What 16 bits may cost: nothing is asked without a machine."""
     from npuc.codegen.pricing import Pricing
     from npuc.quant.widening import Widening
 
-    return Widening() if target is None else Widening(target, Pricing(target))
+    return Widening(target, None if target is None else Pricing(target), is_allowed)
 
 
 def compile_network(

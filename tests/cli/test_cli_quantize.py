@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import onnx
 import pytest
 import yaml
 
+from detectors import data as samples
+from detectors import detector
 from npuc import lang
 from npuc.calib.table import load_table
 from npuc.ir import save_graph
@@ -37,6 +40,28 @@ def test_a_model_is_imported_calibrated_and_quantized(npuc: Any, model: Path, da
         assert Path(name).is_file(), name
     assert "npu.conv" in Path("q.mlir").read_text()
     assert "ranges by" in done.err
+
+
+def test_the_worst_slice_is_printed_and_a_lost_one_is_named_with_a_remedy_that_works(
+    npuc: Any, here: Path
+) -> None:
+    save_graph(detector(), here / "detector.mlir")
+    np.savez("boxes.npz", x=np.concatenate([sample["x"] for sample in samples(12)]))
+    asked = ("quantize", "detector.mlir", "--data", "boxes.npz", "-o", "q.mlir")
+    done = npuc(*asked)
+    assert done.status == 0 and "accuracy worst slice scores (in y) 4" in done.out, done.out
+    assert "above its error" not in done.err and "--keep-float" not in done.err
+    lost = npuc(*asked, "--scheme", "int8")
+    assert lost.status == 0 and "'scores' of the output 'y' is only 0." in lost.err, lost.err
+    assert "'joined' has one scale" in lost.err and "--keep-float joined" in lost.err
+    remedy = re.search(r"(--scheme \S+) gives all slices", lost.err)
+    assert remedy is not None
+    for words in (remedy[1].split(), ["--scheme", "int8", "--keep-float", "joined"]):
+        helped = npuc(*asked, *words)
+        assert helped.status == 0 and "above its error" not in helped.err, helped.err
+    found = json.loads(npuc(*asked, "--scheme", "int8", "--json").out)
+    assert [one["slice"] for one in found["accuracy"]["slices"] if one["lost"]] == ["scores"]
+    assert found["accuracy"]["warnings"] and found["crowded"]
 
 
 def test_a_table_gives_the_same_bytes_again(npuc: Any, model: Path, data: Path) -> None:

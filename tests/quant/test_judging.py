@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from detectors import data, detector
 from npuc import lang
 from npuc.calib.sources import open_data
 from npuc.compare import LOST, Figures, find_slices, judge
@@ -24,26 +25,6 @@ from npuc.target import load_target
 Array = np.ndarray[Any, Any]
 EIGHT_BITS = "bm1684x-like"
 """A machine without activations of 16 bits."""
-
-
-def detector() -> Graph:
-    """Nine ops: boxes of 0 to some hundreds and scores of 0 to 1 in one output, as detectors are exported."""
-    rng = np.random.default_rng(0)
-    x = lang.input("x", (1, 3, 16, 16))
-    stem = rng.normal(0, 0.3, (16, 3, 3, 3)).astype(np.float32)
-    features = lang.conv(x, stem, np.zeros(16, np.float32), pads=(1, 1, 1, 1), relu=True, name="features")
-    wide = np.abs(rng.normal(0, 12, (4, 16, 1, 1))).astype(np.float32)
-    boxes = lang.conv(features, wide, np.full(4, 50, np.float32), relu=True, name="boxes")
-    small = rng.normal(0, 0.3, (6, 16, 1, 1)).astype(np.float32)
-    logits = lang.conv(features, small, np.full(6, -2, np.float32), name="logits")
-    flat = lang.reshape(boxes, shape=(1, 4, 256), name="flat_boxes")
-    scores = lang.sigmoid(lang.reshape(logits, shape=(1, 6, 256), name="flat_logits"), name="scores")
-    return lang.build({"y": lang.concat([flat, scores], axis=1, name="joined")})
-
-
-def data(count: int, seed: int = 1) -> list[dict[str, Array]]:
-    rng = np.random.default_rng(seed)
-    return [{"x": rng.normal(size=(1, 3, 16, 16)).astype(np.float32)} for _ in range(count)]
 
 
 def figures_of(graph: Graph, made: Graph, samples: list[dict[str, Array]]) -> Figures:
@@ -79,6 +60,13 @@ def test_the_compiled_program_of_such_outputs_has_the_bits_of_graph_mode() -> No
     engine = IntegerEngine(done.graph)
     for sample in data(2, 9):
         np.testing.assert_array_equal(run(program, sample)["y"], engine.run(sample)["y"])
+
+
+def test_without_sixteen_bits_such_outputs_are_still_joined_in_float() -> None:
+    graph = detector()
+    done = quantized(graph, data(12), "edge-4t", widen=False)
+    assert {kind.dtype.name for kind in integer_types(done.graph).values()} == {"i8"}
+    assert min(figures_of(graph, done.graph, data(6, 9)).by_slice.values()) > 25
 
 
 def test_a_lost_slice_is_named_with_a_remedy_that_works() -> None:

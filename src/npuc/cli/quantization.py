@@ -51,8 +51,8 @@ Widen = Annotated[
     bool,
     typer.Option(
         "--widen/--no-widen",
-        help="With --data, and no --scheme: use 16 bits, and join outputs in float, where 8 bits do not serve; on a target, "
-        "16 bits where they gain 3 dB or more for at most 10 % more cycles.",
+        help="With --data, and no --scheme: use 16 bits where 8 do not serve; on a target, where they gain 3 dB or more for at "
+        "most 10 % more cycles.",
     ),
 ]
 Scheme = Annotated[

@@ -138,7 +138,7 @@ def tune(
         # Types are compared before biases are corrected, which takes its time: the result is corrected again.
         other = tuner.joined(raw, widening, notes) if best.worst_slice < FINE else raw
         good = other is raw and best.worst_slice >= GOOD
-        other = tuner.widened(other, widening, notes, good=good)
+        other = tuner.widened(other, widening, notes, good=good) if widening.is_allowed else other
         if other is not raw:
             best = tuner.corrected(other) if correct else other
     if best.corrected:
@@ -223,7 +223,7 @@ class _Tuner:
         names = ", ".join(f"'{value_name(op.results[0])}'" for op in concats)
         subject = f"{names} {'join' if len(concats) > 1 else 'joins'} parts"
         before = f"the worst slice goes from {best.worst_slice:.1f} to"
-        if not widening.is_free:
+        if widening.is_allowed and not widening.is_free:
             wide = self.again(best, with_wide_tail(self.graph, best.scheme_of, widening.wide))
             near = apart.worst_slice - wide.worst_slice < GAIN <= wide.worst_slice - best.worst_slice
             price = widening.price(best.graph, wide.graph) if near else None

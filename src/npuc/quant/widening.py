@@ -64,6 +64,8 @@ class Widening:
 
     target: Target | None = None
     prices: Prices | None = None
+    is_allowed: bool = True
+    """Whether 16 bits may be used at all; without them, outputs may still be joined in float."""
 
     @property
     def is_free(self) -> bool:
