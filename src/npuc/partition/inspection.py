@@ -203,6 +203,12 @@ def _report(source: Graph, found: Partition, target: Target, notes: tuple[str, .
         for op in source.ops
         if isinstance(op, TensorOp) and op.results and not isinstance(op, top.WeightOp)
     ]
+    # The conversions that a quantized model brings became types of the tensors around them.
+    listed = [
+        op
+        for op in listed
+        if not isinstance(op, top.Quantize | top.Dequantize) or _is_there(op, ops.get(result_names(op)[0]))
+    ]
     names = {result_names(op)[0] for op in listed}
     # What quantization or the compiler added is told where it is not on the NPU.
     listed += [op for name, op in ops.items() if name not in names and places[name][0] not in ("npu", "host")]
@@ -238,6 +244,11 @@ def _report(source: Graph, found: Partition, target: Target, notes: tuple[str, .
         words_for(by_side["after"]),
         notes,
     )
+
+
+def _is_there(op: TensorOp, made: TensorOp | None) -> bool:
+    """Whether an op of the source is one of the integer program, rather than one of the same name."""
+    return type(op) is type(made)
 
 
 def _place(op: TensorOp, places: Mapping[str, tuple[str, int]]) -> tuple[str, int]:

@@ -1,0 +1,306 @@
+"""Every line that `inspect`, `quantize` and `compile` print about placement and accuracy, checked against the compiled program.
+
+Each line has a form here with a check of its numbers and names; a line without one fails, so that no sentence comes unchecked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from backend_networks import machine
+from npuc.cli.console import shorten, size
+from npuc.codegen.file import load_compiled
+from npuc.codegen.program import CompiledModel, CpuSubgraph, HostConversion, NpuSubgraph
+from npuc.flow import load_model, save_graph
+from npuc.ir import Graph, npu, result_names, top
+from npuc.ir.dtypes import quant_of
+from npuc.profile.occupancy import local_peak
+from npuc.profile.timeline import profile_of
+from npuc.quant.report import weight_bytes
+from npuc.sim import simulate
+from npuc.target import Target, load_target
+from placement_networks import NETWORKS
+
+Check = Callable[["Made", re.Match[str]], None]
+
+
+@dataclass
+class Made:
+    """What a command line made, to look things up in."""
+
+    source: Graph
+    integers: Graph
+    """As `compile --dump-ir` or `quantize` wrote it."""
+    model: CompiledModel | None
+    file: Path
+    at: str = ""
+    """The subgraph that lines below it are about."""
+
+    @cached_property
+    def program(self) -> CompiledModel:
+        assert self.model is not None
+        return self.model
+
+    def subgraph(self, name: str) -> Any:
+        self.at = name
+        [found] = [one for one in self.program.subgraphs if one.name == name]
+        return found
+
+    @cached_property
+    def on_cpu(self) -> dict[str, str]:
+        """The ops of the CPU with their reasons, as the file has them."""
+        parts = [one for one in self.program.subgraphs if isinstance(one, CpuSubgraph)]
+        return {name: reason for part in parts for name, reason in part.reasons.items()}
+
+    @cached_property
+    def timing(self) -> Any:
+        return profile_of(self.program, simulate(self.program))
+
+    @cached_property
+    def makers(self) -> dict[str, Any]:
+        """The ops of the integer network by the names of their results; what computes, rather than what converts."""
+        found: dict[str, Any] = {}
+        for op in self.integers.ops:
+            for name in result_names(op):
+                if name not in found or isinstance(found[name], npu.Quantize | npu.Dequantize):
+                    found[name] = op
+        return found
+
+    def is_integer(self, name: str) -> bool:
+        op = self.makers[name]
+        return any(quant_of(value) is not None for value in (*op.operands, *op.results))
+
+
+def _lines(text: str, forms: Mapping[str, Check], made: Made) -> Counter[str]:
+    """Check every line; how many had each form."""
+    seen: Counter[str] = Counter()
+    for line in text.splitlines():
+        for form, check in forms.items():
+            if match := re.fullmatch(form, line):
+                check(made, match)
+                seen[form] += 1
+                break
+        else:
+            assert not line.strip(), f"a line without a check: {line!r}"
+    return seen
+
+
+def _skip(made: Made, match: re.Match[str]) -> None:
+    """Says nothing about placement or accuracy."""
+
+
+def _counts(made: Made, match: re.Match[str]) -> None:
+    found = Counter({kind: int(number) for number, kind in re.findall(r"(\d+) (integer|float)", match[1])})
+    names = [result_names(op)[0] for op in made.source.ops if op.results and not isinstance(op, top.WeightOp)]
+    kinds = Counter("integer" if made.is_integer(name) else "float" for name in names if name in made.makers)
+    assert found == kinds
+
+
+def _float(made: Made, match: re.Match[str]) -> None:
+    kind, text, reason = match.groups()
+    for name in re.sub(r" and \d+ more$", "", text).split(", "):
+        assert not made.is_integer(name)
+        assert made.makers[name].name == f"top.{kind}"
+        if made.model is not None and reason in made.on_cpu.get(name, reason):
+            continue
+        # --device said so, which counts more.
+        assert made.model is None or made.on_cpu[name] == "as asked"
+
+
+def _npu(made: Made, match: re.Match[str]) -> None:
+    part = made.subgraph(match["name"])
+    assert isinstance(part, NpuSubgraph)
+    groups = made.program.metadata["schedule"][match["name"]]["groups"]
+    assert (int(match["groups"]), int(match["tiles"])) == (len(groups), sum(tiles for *_, tiles in groups))
+    # Views and what is fused have no layer of their own.
+    assert int(match["layers"]) >= sum(last - first for first, last, _ in groups)
+
+
+def _cpu(made: Made, match: re.Match[str]) -> None:
+    part = made.subgraph(match["name"])
+    assert isinstance(part, CpuSubgraph) and len(part.reasons) == int(match["layers"])
+
+
+def _host(made: Made, match: re.Match[str]) -> None:
+    part = made.subgraph(match["name"])
+    assert isinstance(part, HostConversion) and len(part.conversions) == int(match["count"])
+
+
+def _because(made: Made, match: re.Match[str]) -> None:
+    own = next(one for one in made.program.subgraphs if one.name == made.at)
+    assert isinstance(own, CpuSubgraph)
+    name, more, said = match["name"], int(match["more"] or 0), match["reason"]
+    [reason] = [words for op, words in own.reasons.items() if shorten(op) == name and said.startswith(words)]
+    assert list(own.reasons.values()).count(reason) == 1 + more
+    # What follows is advice; tests/partition/test_reasons.py looks at that.
+    assert said in (reason, said) and said[len(reason) : len(reason) + 2] in ("", ". ")
+
+
+def _time(made: Made, match: re.Match[str]) -> None:
+    assert match[1] == made.timing.time_words()
+    assert f"{simulate(made.program).total:,} cycles" in match[1] or not made.timing.cycles
+    if made.on_cpu:
+        assert "an estimate" in match[1] and "CPU about" in match[1]
+
+
+def _bounds(made: Made, match: re.Match[str]) -> None:
+    entries = made.program.metadata["schedule"].values()
+    for name, value in (("buffered", match[1]), ("roofline", match[2])):
+        assert (
+            int(value.replace(",", "")) == sum(one["bounds"][name] for one in entries) <= made.timing.cycles
+        )
+
+
+def _busy(made: Made, match: re.Match[str]) -> None:
+    assert match[1] == ", ".join(f"{queue} {part:.1%}" for queue, part in made.timing.busy.items())
+
+
+def _dram(made: Made, match: re.Match[str]) -> None:
+    assert match[1] == size(made.timing.loaded + made.timing.stored)
+
+
+def _memory(made: Made, match: re.Match[str]) -> None:
+    segments = made.program.segments
+    assert (match["weights"], match["workspace"]) == (size(segments[0].size), size(segments[1].size))
+    if match["local"]:
+        local = int(Target.from_dict(made.program.target).memory.local.size)
+        assert (match["local"], match["whole"]) == (size(local_peak(made.program)), size(local))
+
+
+def _weights(made: Made, match: re.Match[str]) -> None:
+    assert match[1] == size(weight_bytes(made.source)) and match[2] == size(weight_bytes(made.integers))
+
+
+_QUANTIZED: dict[str, Check] = {
+    r"  layers   (.*)": _counts,
+    r"           float: (\w+) (.*?): (.*)": _float,
+    r"  scheme   .*": _skip,
+    r"  ranges   .*": _skip,
+    r"  weights  (.*) -> (.*)": _weights,
+}
+_COMPILED: dict[str, Check] = {
+    r"\S+ -> \S+ for \S+ at -O\d \([\d.]+ s\)": _skip,
+    **_QUANTIZED,
+    r"  (?P<name>npu\d+) +NPU: (?P<layers>\d+) layers? in (?P<groups>\d+) groups?, (?P<tiles>\d+) tiles?": _npu,
+    r"  (?P<name>cpu\d+) +CPU: (?P<layers>\d+) layers?": _cpu,
+    r"  (?P<name>convert\d+) +host: (?P<count>\d+) conversions? between reals and integers": _host,
+    r"           (?P<name>\S+)(?: and (?P<more>\d+) more)?: (?P<reason>.*)": _because,
+    r"  time     (.*)": _time,
+    r"  bounds   buffered ([\d,]+) \(.*?\), roofline ([\d,]+) \(.*": _bounds,
+    r"  busy     (.*)": _busy,
+    r"  DRAM     (.*?) moved, .*": _dram,
+    r"  memory   weights (?P<weights>.*?), workspace (?P<workspace>.*?)"
+    r"(?:, local (?P<local>.*?) of (?P<whole>.*?) at the peak(?:, in its first .*)?)?": _memory,
+    r"  file     .*": _skip,
+}
+
+
+def _row(made: Made, match: re.Match[str]) -> None:
+    device, said = match["device"].lower(), match["said"].strip()
+    if device != "cpu":
+        assert re.fullmatch(r"native|as \w+( and \w+)?|", said)
+        return
+    ops = [op for op in made.integers.ops if op.results]
+    names = {result_names(op)[0] for op in ops if match["layer"] in (_layer(op), *result_names(op))}
+    # A long reason is shown in part.
+    begin, _, end = said.partition("…")
+    reasons = [made.on_cpu[name] for name in names & made.on_cpu.keys()]
+    assert any(reason.startswith(begin.rstrip()) and reason.endswith(end) for reason in reasons), said
+
+
+def _layer(op: Any) -> str:
+    from npuc.ir import layer_name
+
+    return layer_name(op)
+
+
+def _totals(made: Made, match: re.Match[str]) -> None:
+    assert int(match["cpu"]) == len(made.on_cpu)
+    assert match["target"] == made.program.target["name"]
+
+
+def _parts(made: Made, match: re.Match[str]) -> None:
+    kinds = {NpuSubgraph: "npu", CpuSubgraph: "cpu", HostConversion: "host"}
+    parts = [(kinds[type(one)], one) for one in made.program.subgraphs]
+    told = [one.split(" ") for one in match[2].split(", ")]
+    assert int(match[1]) == len(parts) and [name for name, _ in told] == [name for name, _ in parts]
+    for (_, count), (kind, one) in zip(told, parts, strict=True):
+        if kind == "cpu":
+            assert int(count) == len(one.reasons)
+        elif kind == "host":
+            assert int(count) == len(one.conversions)
+
+
+def _ends(made: Made, match: re.Match[str]) -> None:
+    for number, kind in (one.split(" ") for one in match[2].split(", ")):
+        floats = [
+            name for name, op in made.makers.items() if op.name == f"top.{kind}" and not made.is_integer(name)
+        ]
+        assert int(number) <= len(floats) and set(floats) <= made.on_cpu.keys()
+
+
+def _group(made: Made, match: re.Match[str]) -> None:
+    assert match["reason"] in made.on_cpu.values()
+    count = len(match["names"].split(", ")) + int(match["more"] or 0)
+    assert count == list(made.on_cpu.values()).count(match["reason"])
+
+
+_INSPECTED: dict[str, Check] = {
+    r"layer +op +device +part +MACs *": _skip,
+    r"(?P<target>\S+): (?P<npu>\d+) layers on the NPU, (?P<cpu>\d+) on the CPU; .*": _totals,
+    r"  parts      (\d+): (.*)": _parts,
+    r"  (before|after) +float work (?:before the first|after the last) integer layer: (.*)": _ends,
+    r"  CPU        (?P<names>.*?)(?: and (?P<more>\d+) more)?: (?P<reason>(?:it stayed float: )?.*)": _group,
+    r"             .*\.": _skip,  # advice: tests/partition/test_reasons.py
+    r"(?P<layer>\S+) +(?P<op>\S+) +(?P<device>NPU|CPU|host) +\d* *(?:[\d.]+(?: [kMG])?)? *(?P<said>.*?)": _row,
+}
+
+_SMALL = "small"
+CASES: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "limits": ("transformer", "dpuczdx8g-b4096-like", ()),
+    "no instruction": ("recurrent", "edge-4t", ()),
+    "devices": ("detector", "dpuczdx8g-b4096-like", ("--device", "head=cpu", "--island-threshold", "0")),
+    "float": ("gated", "edge-4t", ("--keep-float", "silu,gate")),
+    "too large": ("segmenter", _SMALL, ("--island-threshold", "0")),
+    "all on the NPU": ("dense", "edge-4t", ()),
+    "all on the CPU": ("embedding", "edge-4t", ("--device", "*=cpu")),
+}
+
+
+@pytest.fixture
+def case(request: Any, here: Path) -> tuple[Path, str, tuple[str, ...]]:
+    """A network in a file, a target, and options."""
+    name, target, more = CASES[request.param]
+    save_graph(NETWORKS[name](), here / "net.mlir")
+    if target == _SMALL:
+        (here / "small.yaml").write_text(yaml.safe_dump(machine(1 << 10).to_dict()))
+        target = "small.yaml"
+    return here / "net.mlir", target, more
+
+
+@pytest.mark.parametrize("case", CASES, indirect=True)
+def test_compile_and_inspect(case: tuple[Path, str, tuple[str, ...]], here: Path, npuc: Any) -> None:
+    model, target, more = case
+    to = here / "net.npu"
+    done = npuc("compile", model, "--target", target, "--random", "-o", to, "--dump-ir", here / "ir", *more)
+    assert done.status == 0, done.err
+    source, integers = (load_model(here / "ir" / name) for name in ("1-canonical.mlir", "2-quantized.mlir"))
+    made = Made(source, integers, load_compiled(to), to)
+    seen = _lines(done.out, _COMPILED, made)
+    assert seen[r"  layers   (.*)"] == 1 and sum(map(len, seen)) > 5
+    told = npuc("inspect", model, "--target", target, *more)
+    assert told.status == 0, told.err
+    assert sum(_lines(told.out, _INSPECTED, made).values()) > 5
+    rows = [line.split() for line in told.out.splitlines()]
+    devices = Counter(row[2] for row in rows if len(row) > 2 and row[2] in ("CPU", "NPU"))
+    assert devices["CPU"] == len(made.on_cpu)
+    assert load_target(target).name == made.program.target["name"]
