@@ -163,6 +163,19 @@ def gated() -> Graph:
     return build({"x": (1, 3, 12, 12)}, body)
 
 
+def joined() -> Graph:
+    """Boxes of hundreds of pixels and scores below 1 in one output, as detectors export them."""
+
+    def body(b: Builder, x: Value) -> Value:
+        x = b(top.Relu, _conv(b, x, "stem", 3, 8, strides=[2, 2]), name="relu")
+        boxes = b(top.Reshape, _conv(b, x, "head", 8, 4, 1), shape=(1, 4, 64), name="rows")
+        boxes = b(top.Mul, boxes, np.full((1, 4, 1), 200, np.float32), name="boxes")
+        scores = b(top.Reshape, _conv(b, x, "classes", 8, 3, 1), shape=(1, 3, 64), name="logits")
+        return b(top.Concat, [boxes, b(top.Sigmoid, scores, name="scores")], axis=1, name="y")  # type: ignore[no-any-return]
+
+    return build({"x": (1, 3, 16, 16)}, body)
+
+
 _BUILDERS: tuple[Callable[[], Graph], ...] = (
     transformer,
     dense,
@@ -171,6 +184,7 @@ _BUILDERS: tuple[Callable[[], Graph], ...] = (
     detector,
     embedding,
     gated,
+    joined,
 )
 NETWORKS: dict[str, Callable[[], Graph]] = {
     function.__name__: lambda function=function: bring_in_form(function(), ImportOptions())  # type: ignore[misc]

@@ -61,6 +61,9 @@ __all__ = [
 ]
 
 Observer = Callable[[PassEvent], None]
+_APART = "the parts of the output differ too much for one scale"
+_BETTER = "float serves the outputs better"
+"""Why a search leaves a layer float."""
 
 
 def import_model(
@@ -350,13 +353,23 @@ def _outcome(
     scheme_of: Callable[[Any], Any],
     target: Target | None,
     types: Mapping[Any, Any] | None = None,
+    asked: Collection[str] = (),
 ) -> Outcome:
-    """What became of a network, with the target's reasons for layers that it leaves float."""
+    """What became of a network, with the target's reasons for layers that it leaves float, and those of a search for layers
+    that were to get integers (`asked`)."""
+    from npuc.ir import top
     from npuc.partition import to_keep_float
     from npuc.quant.report import outcome
 
-    kept = {} if target is None else to_keep_float(source, target, types)
-    return outcome(source, made, scheme_of, {result_names(op)[0]: fit.reason for op, fit in kept.items()})
+    reasons = {}
+    for op in source.ops:
+        if op.results and result_names(op)[0] in asked and scheme_of(op) is None:
+            joins = isinstance(op, top.Concat | top.Reshape | top.Permute | top.Slice)
+            reasons[result_names(op)[0]] = _APART if joins else _BETTER
+    if target is not None:
+        kept = to_keep_float(source, target, types)
+        reasons |= {result_names(op)[0]: fit.reason for op, fit in kept.items()}
+    return outcome(source, made, scheme_of, reasons)
 
 
 def schemes_of(
@@ -466,6 +479,7 @@ def quantize_on_data(
 
     note = warn or (lambda text: None)
     scheme_of = plain_of = schemes_of(graph, config, target)
+    asked = {result_names(op)[0] for op in graph.ops if op.results and scheme_of(op) is not None}
     stated = config is not None and "scheme" in config.model_fields_set
     widening: Widening | None = None
     if not stated:
@@ -490,7 +504,7 @@ def quantize_on_data(
         if config is not None:
             shop.adaquant = config.ladder.adaquant
         best = climbed(shop, ladder, prices, widen=widening or False, fixed=stated)
-        found = _outcome(best.source, best.made, best.scheme_of, target)
+        found = _outcome(best.source, best.made, best.scheme_of, target, asked=asked)
         accuracy = accuracy_of(
             best.source,
             best.made,
@@ -532,7 +546,7 @@ def quantize_on_data(
         )
         helped = rescued(graph, done, kept.first, scheme_of, methods, threads)
     if helped is not None:
-        found = _outcome(helped.source, helped.made, helped.scheme_of, target)
+        found = _outcome(helped.source, helped.made, helped.scheme_of, target, asked=asked)
         judged = done.judge.figures(helped.made) if done.judge is not None else None
         anew = partial(collect, helped.source, kept.first, threads=threads)
         accuracy = accuracy_of(helped.source, helped.made, helped.scheme_of, judged, done.judge, anew, target)
@@ -547,7 +561,7 @@ def quantize_on_data(
             crowded=_crowded(helped.source, helped.made, helped.table, helped.scheme_of, target),
         )
         return made, helped.table
-    found = _outcome(graph, done.graph, done.scheme_of, target)
+    found = _outcome(graph, done.graph, done.scheme_of, target, asked=asked)
     accuracy = accuracy_of(
         graph, done.graph, done.scheme_of, done.figures, done.judge, lambda: statistics, target
     )

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -20,16 +21,19 @@ from backend_networks import machine
 from npuc.cli.console import shorten, size
 from npuc.codegen.file import load_compiled
 from npuc.codegen.program import CompiledModel, CpuSubgraph, HostConversion, NpuSubgraph
+from npuc.compare import LOST, find_slices
+from npuc.engine import FloatEngine, IntegerEngine
 from npuc.flow import load_model, save_graph
-from npuc.ir import Graph, npu, result_names, top
+from npuc.ir import Graph, npu, result_names, shape_of, top
 from npuc.ir.dtypes import quant_of
 from npuc.profile.occupancy import local_peak
 from npuc.profile.timeline import profile_of
 from npuc.quant.report import weight_bytes
-from npuc.sim import simulate
+from npuc.sim import Simulator, simulate
 from npuc.target import Target, load_target
 from placement_networks import NETWORKS
 
+Array = np.ndarray[Any, Any]
 Check = Callable[["Made", re.Match[str]], None]
 
 
@@ -44,6 +48,8 @@ class Made:
     file: Path
     at: str = ""
     """The subgraph that lines below it are about."""
+    samples: Array | None = None
+    """What it was calibrated on."""
 
     @cached_property
     def program(self) -> CompiledModel:
@@ -64,6 +70,30 @@ class Made:
     @cached_property
     def timing(self) -> Any:
         return profile_of(self.program, simulate(self.program))
+
+    @cached_property
+    def decibels(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Of every slice of the outputs over all samples, and in its worst sample: what the program gives against float."""
+        assert self.samples is not None
+        name = self.source.inputs[0].name
+        floats = FloatEngine(self.source, threads=1)
+        runs = Simulator(self.model) if self.model is not None else IntegerEngine(self.integers)
+        inputs = [{name: sample[None]} for sample in self.samples]
+        wanted, got = [floats.run(one) for one in inputs], [runs.run(one) for one in inputs]
+        whole, worst = {}, {}
+        for output, slices in find_slices(self.source, wanted).items():
+            for one in slices:
+                pairs = [
+                    (one.of(a[output]).astype(float), one.of(b[output]))
+                    for a, b in zip(wanted, got, strict=True)
+                ]
+                signal = np.array([(a**2).sum() for a, _ in pairs])
+                error = np.array([((a - b) ** 2).sum() for a, b in pairs])
+                whole[str(one)] = 10 * np.log10(signal.sum() / error.sum())
+                # A sample that has next to no signal in the slice counts as a tenth of the mean.
+                alone = np.maximum(signal, signal.mean() / 10) / error
+                worst[str(one)] = 10 * np.log10(alone.min())
+        return whole, worst
 
     @cached_property
     def makers(self) -> dict[str, Any]:
@@ -180,7 +210,36 @@ def _weights(made: Made, match: re.Match[str]) -> None:
     assert match[1] == size(weight_bytes(made.source)) and match[2] == size(weight_bytes(made.integers))
 
 
+def _alike(text: str, value: float) -> None:
+    assert float(text) == pytest.approx(min(value, 100.0), abs=0.051)
+
+
+def _slices(made: Made, match: re.Match[str]) -> None:
+    whole, worst = made.decibels
+    assert made.samples is not None and int(match["samples"]) == len(made.samples)
+    assert match["slice"] == min(whole, key=lambda name: whole[name])
+    assert match["sample"] == min(worst, key=lambda name: worst[name])
+    _alike(match["least"], min(whole.values()))
+    _alike(match["alone"], min(worst.values()))
+    _alike(match["mean"], float(np.mean(list(whole.values()))))
+    assert int(match["count"]) == len(whole) > 1
+
+
+def _one_slice(made: Made, match: re.Match[str]) -> None:
+    whole, worst = made.decibels
+    [name] = whole
+    assert (match["slice"], int(match["samples"])) == (name, len(made.samples))  # type: ignore[arg-type]
+    _alike(match["least"], whole[name])
+    _alike(match["alone"], worst[name])
+
+
 _QUANTIZED: dict[str, Check] = {
+    r"  accuracy worst slice (?P<slice>.*?) (?P<least>-?[\d.]+) dB on (?P<samples>\d+) calibration samples; the worst in one "
+    r"sample (?P<sample>.*?) (?P<alone>-?[\d.]+) dB; the mean of (?P<count>\d+) slices (?P<mean>-?[\d.]+) dB": _slices,
+    r"  accuracy (?P<slice>\S+) (?P<least>-?[\d.]+) dB on (?P<samples>\d+) calibration samples, (?P<alone>-?[\d.]+) dB in the "
+    r"worst one": _one_slice,
+    r"  config   .*": _skip,
+    r"\S+ -> \S+ \([\d.]+ s\)": _skip,
     r"  layers   (.*)": _counts,
     r"           float: (\w+) (.*?): (.*)": _float,
     r"  scheme   .*": _skip,
@@ -301,6 +360,90 @@ def test_compile_and_inspect(case: tuple[Path, str, tuple[str, ...]], here: Path
     assert told.status == 0, told.err
     assert sum(_lines(told.out, _INSPECTED, made).values()) > 5
     rows = [line.split() for line in told.out.splitlines()]
+    assert "as asked" not in done.out + told.out or more[:1] in (("--keep-float",), ("--device",))
     devices = Counter(row[2] for row in rows if len(row) > 2 and row[2] in ("CPU", "NPU"))
     assert devices["CPU"] == len(made.on_cpu)
     assert load_target(target).name == made.program.target["name"]
+
+
+def _notes(text: str) -> list[str]:
+    """The notes of a command, each in a line."""
+    return [" ".join(note.split()) for note in re.split(r"^note: ", text, flags=re.M)[1:]]
+
+
+def _lost(made: Made, match: re.Match[str]) -> None:
+    whole, _ = made.decibels
+    [name] = [one for one in whole if one.split(" ")[0] == (match["slice"] or match["output"])]
+    _alike(match["least"], whole[name])
+
+
+_NOTES: dict[str, Check] = {
+    r"(?:'(?P<slice>\w+)' of )?the output '(?P<output>\w+)' is only (?P<least>-?[\d.]+) dB above its error: .*": _lost,
+    r"corrected the biases of \d+ layers: (?P<mean>[\d.]+) dB(?:, at worst (?P<alone>-?[\d.]+))?": lambda made, match: (
+        (
+            _alike(match["mean"], float(np.mean(list(made.decibels[0].values())))),
+            _alike(match["alone"], min(made.decibels[1].values())),
+        )[0]
+    ),
+    # Of candidates that were not kept, and of what comes before the last step.
+    r"one scale a tensor (?:leaves the outputs|left) .*": _skip,
+    r"(?:equalized|migrated|absorbed|scaled|narrowed) .*": _skip,
+    r"ranges by \w+: its outputs are closest to float .*": _skip,
+    r"'\w+' joins parts that differ too much for one scale, so they are joined in float on the CPU: .*": _skip,
+    r"16 bits for .*": _skip,
+    # tests/quant looks at how many steps there are.
+    r"'\w+' has one scale, which leaves .*: --keep-float \w+ joins them in float": _skip,
+}
+ACCURACY: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "joined on the CPU": ("joined", "edge-4t", ()),
+    "a slice is lost": ("joined", "edge-4t", ("--no-widen",)),
+    "one slice": ("gated", "edge-4t", ()),
+    "float parts": ("detector", "dpuczdx8g-b4096-like", ("--keep-float", "exp")),
+}
+
+
+def _data(here: Path, model: Path) -> Array:
+    shape = shape_of(load_model(model).inputs[0].value)
+    samples = np.random.default_rng(3).standard_normal((10, *shape[1:])).astype(np.float32)
+    np.save(here / "data.npy", samples)
+    return samples
+
+
+@pytest.mark.parametrize("name", ACCURACY)
+def test_accuracy_is_what_the_program_has(name: str, here: Path, npuc: Any) -> None:
+    network, target, more = ACCURACY[name]
+    model, to = here / "net.mlir", here / "net.npu"
+    save_graph(NETWORKS[network](), model)
+    samples = _data(here, model)
+    base = (model, "--target", target, "--data", here / "data.npy", *more)
+    done = npuc("compile", *base, "-o", to, "--dump-ir", here / "ir")
+    assert done.status == 0, done.err
+    source, integers = (load_model(here / "ir" / name) for name in ("1-canonical.mlir", "2-quantized.mlir"))
+    made = Made(source, integers, load_compiled(to), to, samples=samples)
+    _lines(done.out, _COMPILED, made)
+    assert "accuracy" in done.out
+    notes = _notes(done.err)
+    _lines("\n".join(notes), _NOTES, made)
+    told = npuc("inspect", *base)
+    assert told.status == 0, told.err
+    _lines(told.out, _INSPECTED, made)
+    assert "as asked" not in done.out + told.out or "--keep-float" in more
+    # The same in two steps.
+    done = npuc("quantize", *base, "-o", here / "net.int.mlir")
+    assert done.status == 0, done.err
+    only = Made(source, load_model(here / "net.int.mlir"), None, to, samples=samples)
+    _lines(done.out, _QUANTIZED, only)
+    _lines("\n".join(_notes(done.err)), _NOTES, only)
+    # What is lost comes back with what is advised.
+    for note in notes:
+        if remedy := re.search(
+            r"above its error: (--[\w-]+) (\S+) gives all slices ([\d.]+) dB or more", note
+        ):
+            options = [*more, remedy[1], remedy[2]]
+            again = npuc("compile", *base[:5], *options, "-o", to, "--dump-ir", here / "again", "-q")
+            assert again.status == 0, again.err
+            better = Made(
+                source, load_model(here / "again/2-quantized.mlir"), load_compiled(to), to, samples=samples
+            )
+            assert min(better.decibels[0].values()) > float(remedy[3]) - 1.0
+            assert min(better.decibels[0].values()) >= LOST

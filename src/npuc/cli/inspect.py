@@ -1,7 +1,7 @@
 """Tell which layers of a network would run on the NPU of a target, and why others would not.
 
-It works before any quantization: a float network is quantized for the target with made-up ranges, which decide nothing
-about accuracy, and compiled as 'npuc compile' does it. An integer network (`npuc quantize`) is inspected as it is.
+It works before any quantization: a float network is quantized for the target with made-up ranges, or those of --data or --table,
+and compiled as 'npuc compile' does it. An integer network (`npuc quantize`) is inspected as it is.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from npuc.cli import calibration_data as given
 from npuc.cli import options
 from npuc.cli import quantization as quant
 from npuc.cli.console import Printer, count, shorten
@@ -28,6 +29,13 @@ def command(
     device: options.Devices = None,
     island_threshold: options.IslandThreshold = 1.0,
     svg: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw the network by device.")] = None,
+    data: quant.TypicalData = None,
+    table: quant.Table = None,
+    method: quant.Method = None,
+    tune: quant.Tune = True,
+    widen: quant.Widen = True,
+    preprocess: given.Preprocess = None,
+    max_count: given.MaxCount = None,
     scheme: quant.Scheme = None,
     config: quant.Config = None,
     keep_float: quant.KeepFloat = None,
@@ -57,13 +65,29 @@ def command(
     wanted = CompileOptions(devices=parse_devices(device or []), island_threshold=island_threshold)
     imported = options.imported_as(model, input_shape, weights, add_postprocess)
     graph = load_for_inspection(model, imported, force_float=force_float)
-    asked = quant.Asked(scheme=scheme, config=config, keep_float=keep_float, first_last=first_last)
+    asked = quant.Asked(
+        table=table,
+        data=data,
+        method=method,
+        tune=tune,
+        widen=widen,
+        preprocess=preprocess,
+        max_count=max_count,
+        scheme=scheme,
+        config=config,
+        keep_float=keep_float,
+        first_last=first_last,
+    )
+    asked.check()
     if is_integer(graph):
         quant.refuse_unused(model, asked, force_float, add_postprocess)
     else:
         asked = replace(asked, floats=float_on_cpu(graph, wanted.devices))
     settings = None if is_integer(graph) else asked.wanted(graph)
-    found, shown = inspect_graph(graph, machine, wanted, settings)
+    made = None
+    if settings is not None and any(asked.ways):
+        made = quant.quantized(printer, model, graph, asked, machine).quantized
+    found, shown = inspect_graph(graph, machine, wanted, settings, made)
     _print(printer, found)
     result = found.as_json()
     if svg is not None:

@@ -33,6 +33,14 @@ SHOWN = 12
 Table = Annotated[
     Path | None, typer.Option("--table", "-t", metavar="FILE.cali", help="A calibration table.")
 ]
+TypicalData = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--data",
+        metavar="[INPUT=]PATH",
+        help="Typical data, as for 'npuc compile': the network is quantized with it. Without it, ranges are made up.",
+    ),
+]
 Method = Annotated[
     str | None,
     typer.Option(

@@ -23,8 +23,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from npuc.codegen.compile_model import CompileOptions
+    from npuc.flow import Quantized
     from npuc.frontend.options import ImportOptions
     from npuc.quant.config import QuantizationConfig
+
+
+_STAND_IN = (
+    "the ranges are made up: what is decided by data, such as 16 bits for a layer or outputs that are joined in float, is not in "
+    "it (--data PATH gives it)"
+)
 
 
 @dataclass(frozen=True)
@@ -117,17 +124,21 @@ def inspect_graph(
     target: Target,
     options: CompileOptions | None = None,
     config: QuantizationConfig | None = None,
+    quantized: Quantized | None = None,
 ) -> tuple[Inspection, Graph]:
     """Where the layers of a float program, or the ops of an integer one, would run; also the program with those layers.
 
-    `options` are those of a compilation, `config` that of the quantization.
+    `options` are those of a compilation, `config` that of the quantization; `quantized` is what data made of the program.
     """
     from npuc.codegen.compile_model import CompileOptions
     from npuc.quant.report import is_integer
 
     options = options or CompileOptions()
     plain: tuple[Graph, Graph, tuple[str, ...]] = graph, graph, ()
-    source, made, notes = plain if is_integer(graph) else _quantized(graph, target, config)
+    if quantized is not None:
+        plain = quantized.source, quantized.graph, ()
+    integers = quantized is not None or is_integer(graph)
+    source, made, notes = plain if integers else _quantized(graph, target, config)
     found, more = _placed(made, target, options)
     return _report(source, found, target, (*notes, *more)), source
 
@@ -162,6 +173,7 @@ def _quantized(
         ranges = {}
         if needs_ranges(graph, config, target):
             ranges, notes = _ranges(graph)
+            notes = (_STAND_IN, *notes)
     done = quantize_network(graph, ranges, config, target)
     return done.source, done.graph, notes
 
