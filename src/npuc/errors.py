@@ -7,8 +7,11 @@ user can mend and 1 for a fault of npuc's own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
+
+_TWO_STOPS = re.compile(r"(?<=[\w'\")\]])\.\.(?=\s|$)")
 
 
 class NpucError(Exception):
@@ -29,7 +32,9 @@ class NpucError(Exception):
         parts = [f"{self.where}: {self.message}" if self.where else self.message]
         if self.fix:
             parts.append(self.fix)
-        return " ".join(part if part.endswith((".", "!", "?", "\n")) else part + "." for part in parts)
+        text = " ".join(part if part.endswith((".", "!", "?", "\n")) else part + "." for part in parts)
+        # A sentence of somebody else may have its own full stop.
+        return _TWO_STOPS.sub(".", text)
 
     def __str__(self) -> str:
         return f"[{self.code}] {self.paragraph()}"
@@ -220,7 +225,7 @@ class MissingExtraError(NpucError):
 class EngineError(NpucError):
     """ONNX Runtime refused or failed to run a network that npuc gave it. The message has its own words."""
 
-    code, title, exit_status = "E503", "the float engine failed", 1
+    code, title = "E503", "the float engine failed"
 
 
 class OriginalError(NpucError):

@@ -177,7 +177,8 @@ def check_model(
         remove_nodes(graph)
     if data:
         names = [port.name for port in graph.inputs]
-        inputs: Mapping[str, Array] = next(iter(load_samples(graph, parse_assignments(data, names)))).inputs
+        samples = load_samples(graph, parse_assignments(data, names), "--check-input")
+        inputs: Mapping[str, Array] = next(iter(samples)).inputs
     else:
         inputs = random_inputs(graph)
     return check_import(

@@ -62,7 +62,7 @@ def test_a_wrong_shape(npuc: Any, program: Path) -> None:
     assert done.status == 0 and "wrong.npy" in done.err and "takes shape [1, 3, 8, 8]" in done.err
     Path("data/good.npy").unlink()
     done = npuc("quantize", program, "--data", "data", "-o", "q.mlir")
-    assert done.status == 2 and "none of the 1 samples can be used" in done.err
+    assert done.status == 2 and "the only sample cannot be used" in done.err
 
 
 def test_activations_that_are_not_finite_now_and_then(npuc: Any, here: Path) -> None:

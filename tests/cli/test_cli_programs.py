@@ -112,7 +112,7 @@ def test_show_names_what_stays_on_the_cpu(npuc: Any, here: Path) -> None:
     )
     done = npuc("show", "n.onnx")
     assert done.status == 0
-    assert "1 of 1 ops have no top form and stay on the CPU" in done.out and "NonZero" in done.out
+    assert "1 of 1 op without a top form, on the CPU" in done.out and "NonZero" in done.out
 
 
 def test_show_draws_a_graph(npuc: Any, program: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from npuc.calib.table import CalibrationTable, Entry
 from npuc.errors import UnknownTensorError, UsageError
 from npuc.export.onnx.model import find_tensors
 from npuc.ir import Graph, value_name
+from npuc.words import counted
 
 DEFAULT_METHOD = "mse"
 _DIGITS = 9
@@ -112,7 +113,7 @@ def check_statistics(graph: Graph, statistics: Statistics) -> None:
     missing = [name for name in observed_tensors(graph) if name not in statistics]
     if missing:
         raise UnknownTensorError(
-            f"the statistics have nothing about {len(missing)} tensors of the network, such as '{missing[0]}'",
+            f"the statistics have nothing about {counted(len(missing), 'tensor')} of the network, such as '{missing[0]}'",
             fix="Were they collected on another network, or before it was simplified? Collect them again",
         )
 

@@ -23,6 +23,7 @@ from npuc.errors import (
     UnsupportedTypeError,
 )
 from npuc.ir import Graph, shape_of
+from npuc.words import counted
 
 Array = np.ndarray[Any, Any]
 
@@ -117,7 +118,8 @@ class Feeder:
                 bad = array.size - int(np.isfinite(array).sum())
                 if bad:
                     raise CalibrationDataError(
-                        f"input '{name}' has {bad} values that are NaN or infinite", where=item.label
+                        f"input '{name}' has {counted(bad, 'value')} without a finite number: NaN or infinite",
+                        where=item.label,
                     )
         return sample
 
@@ -145,10 +147,14 @@ class Feeder:
         if first is None:
             return CalibrationDataError("there is no sample", where=self.source.what)
         return CalibrationDataError(
-            f"none of the {self.skipped} samples can be used; the first: {_words(first)}",
+            f"{_none_of(self.skipped)} be used{'; the first' * (self.skipped > 1)}: {_words(first)}",
             where=self.source.what,
             fix=first.fix,
         )
+
+
+def _none_of(count: int) -> str:
+    return f"none of the {count} samples can" if count > 1 else "the only sample cannot"
 
 
 def _check_rows(graph: Graph, item: Item, sample: Sample) -> None:

@@ -23,6 +23,7 @@ from npuc.calib.samples import batch_size, fit_array, read_picture
 from npuc.errors import CalibrationDataError, FileFormatError, InputDataError, NpucError, PreprocessError
 from npuc.ir import Graph, Port, dtype_of, shape_of
 from npuc.tensors import TensorFile
+from npuc.words import counted
 
 Array = np.ndarray[Any, Any]
 TENSOR_SUFFIXES = (".npy", ".npz")
@@ -161,7 +162,7 @@ class Reader:
             return self.ports[name]
         if len(self.ports) != 1:
             raise InputDataError(
-                f"is for one input, and the network has {len(self.ports)} inputs",
+                f"is for one input, and the network has {counted(len(self.ports), 'input')}",
                 where=str(path),
                 fix="Use .npz files, or a list file with a file for each input on a line",
             )
@@ -178,7 +179,7 @@ class Reader:
             given = {next(iter(ports)): tensors}
         else:
             raise InputDataError(
-                f"one tensor was given, and the network has {len(ports)} inputs",
+                f"one tensor was given, and the network has {counted(len(ports), 'input')}",
                 where=where,
                 fix=f"Give a mapping with {', '.join(ports)}",
             )

@@ -24,6 +24,7 @@ from typing import Any
 from npuc.calib.items import Item, Reader, Sample, merged
 from npuc.errors import CalibrationDataError, FileFormatError, InputDataError, NpucError
 from npuc.files import existing_file
+from npuc.words import counted
 
 _MAX_LIST = 64 << 20
 _FILE_KEYS = ("file", "path", "filename", "file_name", "image", "image_path", "img", "data", "input")
@@ -193,8 +194,8 @@ class _Lines:
         if all(name is None for name, _ in named):
             if len(named) != len(reader.ports):
                 raise InputDataError(
-                    f"{len(named)} files on a line, and the network has {len(reader.ports)} "
-                    f"input{'s' * (len(reader.ports) != 1)}",
+                    f"{len(named)} files on a line, and the network has "
+                    f"{counted(len(reader.ports), 'input')}",
                     where=label,
                     fix=f"In order they are {', '.join(reader.ports)}",
                 )
@@ -204,7 +205,8 @@ class _Lines:
             found = reader.items(path, label, name)
             if len(found) != 1:
                 raise InputDataError(
-                    f"holds {len(found)} samples, and a line is one sample", where=f"{label}: {path}"
+                    f"holds {counted(len(found), 'sample')}, and a line is one sample",
+                    where=f"{label}: {path}",
                 )
             parts += found
         return [merged(f"{label} ({', '.join(path.name for _, path in named)})", parts)]

@@ -20,6 +20,7 @@ from npuc.errors import FileFormatError, InputDataError
 from npuc.ir import Graph, Port, dtype_of, is_static, shape_of
 from npuc.ir.preprocess import Preprocess
 from npuc.tensors import TensorFile
+from npuc.words import counted
 
 Array = np.ndarray[Any, Any]
 
@@ -72,18 +73,21 @@ def parse_assignments(texts: Sequence[str], names: Sequence[str]) -> list[tuple[
     return found
 
 
-def load_samples(graph: Graph, sources: Sequence[tuple[str | None, Path]]) -> Samples:
+def load_samples(
+    graph: Graph, sources: Sequence[tuple[str | None, Path]], option: str = "--input"
+) -> Samples:
     """Read the samples for a network from `.npz`, `.npy` and image files.
 
     A source without a name fills the input that it can: an `.npz` file by the names in it, a picture or an `.npy` file
-    the only input of the network. Several pictures for one input are several samples.
+    the only input of the network. Several pictures for one input are several samples. `option` is what gave the files, for
+    messages.
     """
     ports = {port.name: port for port in graph.inputs}
     gathered: dict[str, list[Array]] = {}
     notes: list[str] = []
     for name, path in sources:
         if is_image(path):
-            port = _target(name, path, ports)
+            port = _target(name, path, ports, option)
             gathered.setdefault(port.name, []).append(read_picture(path, port, notes))
             continue
         try:
@@ -110,7 +114,7 @@ def load_samples(graph: Graph, sources: Sequence[tuple[str | None, Path]]) -> Sa
             for key in used:
                 gathered.setdefault(key, []).append(fit_array(file[key], ports[key], str(path), notes))
         else:
-            port = _target(name, path, ports)
+            port = _target(name, path, ports, option)
             key = port.name if port.name in file else next(iter(file))
             if len(file) > 1 and key != port.name:
                 raise InputDataError(
@@ -123,7 +127,7 @@ def load_samples(graph: Graph, sources: Sequence[tuple[str | None, Path]]) -> Sa
     if missing:
         raise InputDataError(
             f"nothing was given for input {_list(missing)}",
-            fix="Add --input NAME=FILE for each, or --random for all: "
+            fix=f"Add {option} NAME=FILE for each{', or --random for all' * (option == '--input')}: "
             + "; ".join(f"'{name}' is {ports[name].type}" for name in missing[:4]),
         )
     return joined_samples(graph, gathered, notes)
@@ -182,7 +186,7 @@ def _align(graph: Graph, gathered: Mapping[str, list[Array]], notes: list[str]) 
         counts[name] = len(joined)
         fill = -len(joined) % size
         if fill and batch is None:
-            raise InputDataError(f"input '{name}' takes {size} rows at a time, and {len(joined)} were given")
+            raise InputDataError(f"input '{name}' takes {counted(size, 'row')} at a time, not {len(joined)}")
         if fill:
             joined = np.concatenate([joined, np.repeat(joined[-1:], fill, axis=0)])
         arrays[name] = joined.reshape(-1, *shape)
@@ -199,19 +203,19 @@ def _align(graph: Graph, gathered: Mapping[str, list[Array]], notes: list[str]) 
     )
     if batch is not None and total % batch:
         notes.append(
-            f"{total} samples do not fill batches of {batch}: the last batch is padded, and cut again"
+            f"{counted(total, 'sample', 'does', 'do')} not fill batches of {batch}: the last batch is padded, and cut again"
         )
     return Samples(arrays, most, batch, total, tuple(notes))
 
 
-def _target(name: str | None, path: Path, ports: Mapping[str, Port]) -> Port:
+def _target(name: str | None, path: Path, ports: Mapping[str, Port], option: str) -> Port:
     if name is not None:
         return ports[name]
     if len(ports) != 1:
         raise InputDataError(
             f"for which of the inputs {_list(list(ports))} is it?",
             where=str(path),
-            fix="Write --input NAME=FILE",
+            fix=f"Write {option} NAME=FILE",
         )
     return next(iter(ports.values()))
 

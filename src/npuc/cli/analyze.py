@@ -20,6 +20,7 @@ from npuc.cli import options
 from npuc.cli import quantization as quant
 from npuc.cli.console import Printer, progress, shorten
 from npuc.errors import UsageError
+from npuc.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -123,7 +124,7 @@ def command(
             step=step,
             wide=has_wide_activations(machine),
         )
-    pictured = [found.tensor(name) for name in histogram or []]
+    pictured = [found.tensor(pair.source.tensor_called(name)) for name in histogram or []]
     result, written = found.as_json(), []
     if plot is not None:
         with write_atomically(plot) as out:
@@ -148,7 +149,7 @@ def command(
             "refused": list(suggested.refused),
         }
     seconds = time.perf_counter() - begun
-    printer.say(f"{model}: {found.measurements.samples} samples, {seconds:.1f} s")
+    printer.say(f"{model}: {counted(found.measurements.samples, 'sample')}, {seconds:.1f} s")
     _tell(printer, found, limit)
     for tensor in pictured:
         printer.say()
@@ -176,7 +177,7 @@ def _check_histograms(source: Graph, names: Sequence[str], made: Graph | None = 
     known = {value_name(value) for value in values}
     layers = {layer_name(value.owner) for value in values if isinstance(value.owner, TopOp)}
     for name in names:
-        if name not in known | layers:
+        if source.tensor_called(name) not in known | layers:
             raise no_such_tensor(name, sorted(known))
 
 

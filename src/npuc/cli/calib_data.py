@@ -10,6 +10,7 @@ import typer
 from npuc.cli import calibration_data as given
 from npuc.cli import options
 from npuc.cli.console import Printer, progress
+from npuc.words import counted
 
 
 def command(
@@ -48,5 +49,5 @@ def command(
         written, skipped = save_prepared(graph, source, output, strict=strict, warn=warn, step=step)
     printer.say(f"{written} sample{'s' * (written != 1)} written to {output}")
     if skipped:
-        printer.say(f"{skipped} were passed over")
+        printer.say(f"{counted(skipped, 'sample', 'was', 'were')} passed over")
     printer.result({"written": written, "skipped": skipped, "folder": str(output), "notes": notes})

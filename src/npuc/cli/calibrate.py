@@ -16,6 +16,7 @@ from npuc.cli import calibration_data as given
 from npuc.cli import options
 from npuc.cli.console import Printer, progress, shorten
 from npuc.errors import UsageError
+from npuc.words import counted
 
 
 def command(
@@ -96,13 +97,13 @@ def command(
     seconds = time.perf_counter() - start
     if save_stats is not None:
         save_statistics(statistics, save_stats)
-        printer.say(f"statistics of {len(statistics)} tensors written to {save_stats}")
+        printer.say(f"statistics of {counted(len(statistics), 'tensor')} written to {save_stats}")
     if output is not None:
         save_table(table, output)
     samples = f"{statistics.samples} sample{'s' * (statistics.samples != 1)}"
-    printer.say(f"{model}: {len(table)} ranges from {samples} by {method}, {seconds:.1f} s")
+    printer.say(f"{model}: {counted(len(table), 'range')} from {samples} by {method}, {seconds:.1f} s")
     if statistics.skipped:
-        printer.say(f"{statistics.skipped} samples were passed over")
+        printer.say(f"{counted(statistics.skipped, 'sample', 'was', 'were')} passed over")
     if output is not None:
         printer.say(f"written to {output}")
     else:

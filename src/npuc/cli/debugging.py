@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from npuc.cli.console import Printer
 from npuc.errors import CompareError, UsageError
+from npuc.words import counted
 
 if TYPE_CHECKING:
     from npuc.calib.samples import Samples
@@ -87,7 +88,7 @@ def run_by_layer(
     if writer is not None:
         index = writer.finish(outputs)
         plural = "s" * (index.runs != 1)
-        printer.say(f"{watch.count} tensors of {index.runs} run{plural} written to {dump_layers}")
+        printer.say(f"{counted(watch.count, 'tensor')} of {index.runs} run{plural} written to {dump_layers}")
         result |= {
             "dump": str(dump_layers),
             "index": [entry.model_dump(mode="json") for entry in index.tensors],
@@ -157,7 +158,11 @@ def _conclude(printer: Printer, judge: GoldenRun, result: dict[str, Any], folder
     close = sum(one.state == "close" for one in judge.verdicts)
     if close:
         printer.note(f"{close} of float layers are close, not the same to the bit")
-    printer.say(f"all {judge.compared} tensors are those of {folder}")
+    printer.say(
+        f"all {judge.compared} tensors are those of {folder}"
+        if judge.compared != 1
+        else f"the only tensor is that of {folder}"
+    )
 
 
 def _blame(wrong: list[Verdict], judge: GoldenRun, folder: str, stopped: bool) -> CompareError:

@@ -10,6 +10,7 @@ import typer
 from npuc.cli import options
 from npuc.cli.console import Printer, size
 from npuc.errors import UsageError
+from npuc.words import counted
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -132,7 +133,7 @@ def c(
     given = None if sample is None else TensorFile(sample)
     files = export_c(compiled, model.read_bytes(), output, given, standalone=standalone)
     printer.say(
-        f"{model} -> {output} ({len(files)} files, {size(sum(file.stat().st_size for file in files))})"
+        f"{model} -> {output} ({counted(len(files), 'file')}, {size(sum(file.stat().st_size for file in files))})"
     )
     printer.say(f"  cd {output} && make && ./app{'' if standalone else ' sample'}")
     printer.result({"files": [str(file) for file in files]})

@@ -22,6 +22,7 @@ import typer
 from npuc.cli import options
 from npuc.cli.console import Printer, count, shorten, size
 from npuc.errors import UsageError
+from npuc.words import counted
 
 if TYPE_CHECKING:
     from npuc.evaluate.compare import Difference
@@ -205,12 +206,12 @@ def print_summary(printer: Printer, summary: Summary) -> None:
         printer.say(f"  {label:8} {', '.join(shown)}{more}")
     work = f"{count(summary.macs)} MACs" if summary.macs else "no MACs"
     printer.say(
-        f"  {'network':8} {len(summary.layers)} ops, {count(summary.parameters)} parameters "
+        f"  {'network':8} {counted(len(summary.layers), 'op')}, {count(summary.parameters)} parameters "
         f"({size(summary.weight_bytes)}), {work}"
     )
     if summary.cpu:
         printer.say(
-            f"  {'cpu':8} {len(summary.cpu)} of {len(summary.layers)} ops have no top form and stay on the CPU:"
+            f"  {'cpu':8} {len(summary.cpu)} of {counted(len(summary.layers), 'op')} without a top form, on the CPU:"
         )
         for op_type, reason, number in _group(summary):
             times = f" x{number}" if number > 1 else ""

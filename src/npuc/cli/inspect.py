@@ -16,6 +16,7 @@ from npuc.cli import calibration_data as given
 from npuc.cli import options
 from npuc.cli import quantization as quant
 from npuc.cli.console import Printer, count, shorten
+from npuc.words import counted
 
 if TYPE_CHECKING:
     from npuc.partition.inspection import Inspection
@@ -115,8 +116,8 @@ def _print(printer: Printer, found: Inspection) -> None:
     printer.table(["layer", "op", "device", "part", "MACs", ""], rows, right=["part", "MACs"])
     printer.say()
     npu, cpu = found.count("npu"), found.count("cpu")
-    share = f"{100 * found.share:.1f} % of {count(found.macs)} MACs on the NPU"
-    printer.say(f"{found.target}: {npu} layers on the NPU, {cpu} on the CPU; {share}")
+    share = f"; {100 * found.share:.1f} % of {count(found.macs)} MACs on the NPU" if found.macs else ""
+    printer.say(f"{found.target}: {counted(npu, 'layer')} on the NPU, {cpu} on the CPU{share}")
     parts = ", ".join(f"{name} {ops}" for name, ops in found.subgraphs[:12])
     more = f", and {len(found.subgraphs) - 12} more" if len(found.subgraphs) > 12 else ""
     printer.say(f"  {'parts':10} {len(found.subgraphs)}: {parts}{more}")

@@ -15,6 +15,7 @@ import typer
 from npuc.cli import options
 from npuc.cli.console import Printer, shorten, size
 from npuc.errors import UsageError
+from npuc.words import counted
 
 if TYPE_CHECKING:
     from npuc.codegen.disassemble import Stream
@@ -101,10 +102,9 @@ def _print_stream(printer: Printer, model: CompiledModel, stream: Stream, instru
     subgraph = model.subgraphs[stream.subgraph]
     whole = subgraph.streams[stream.core] if isinstance(subgraph, NpuSubgraph) else stream.records
     of = "" if len(whole) == len(stream.records) else f" of {len(whole)}"
+    many = f"{len(stream.records)}{of} instructions" if of else counted(len(stream.records), "instruction")
     printer.say()
-    printer.say(
-        f"subgraph {stream.subgraph} {printable(stream.name)} core {stream.core}: {len(stream.records)}{of} instructions"
-    )
+    printer.say(f"subgraph {stream.subgraph} {printable(stream.name)} core {stream.core}: {many}")
     places = [a for a in getattr(subgraph, "allocations", ()) if a.core == stream.core]
     if places and not of:
         printer.table(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npuc.errors import FileFormatError, PreprocessError, UsageError
+from npuc.words import counted
 
 if TYPE_CHECKING:
     from npuc.codegen.program import CompiledModel
@@ -295,7 +296,7 @@ def _only_input(path: Path, cut: tuple[str, ...], given: ImportOptions) -> str:
     found = cut or tuple(name for name in input_names(path, given) if name not in given.constants)
     if len(found) != 1:
         raise UsageError(
-            f"the model has {len(found)} inputs, so an option has to say which one it is for",
+            f"the model has {counted(len(found), 'input')}, so an option has to say which one it is for",
             fix=f"Write NAME=SHAPE and NAME:VALUE; the inputs are {', '.join(found[:10])}",
         )
     return found[0]

@@ -19,6 +19,7 @@ from npuc.cli import options
 from npuc.cli.console import Printer, shorten, size
 from npuc.errors import UsageError
 from npuc.files import writable, write_atomically
+from npuc.words import counted
 
 if TYPE_CHECKING:
     from npuc.profile.report import Figures, Machine, Report
@@ -194,7 +195,7 @@ def _print(printer: Printer, report: Report, most: int) -> None:
     shown = ranked[:most] if most else ranked
     _table(printer, "layer", ((shorten(_name(one.name), 36), one) for one in shown), machine, report.total)
     if len(shown) < len(ranked):
-        printer.say(f"and {len(ranked) - len(shown)} layers more")
+        printer.say(f"and {counted(len(ranked) - len(shown), 'layer')} more")
     if any(len(group.layers) > 1 for group in report.groups):
         printer.say()
         groups = sorted(report.groups, key=lambda group: -group.figures.cycles)
@@ -207,7 +208,7 @@ def _print(printer: Printer, report: Report, most: int) -> None:
             rows.append((text, group.figures))
         _table(printer, "group", rows, machine, report.total)
         if most and len(groups) > most:
-            printer.say(f"and {len(groups) - most} groups more")
+            printer.say(f"and {counted(len(groups) - most, 'group')} more")
 
 
 def _time(report: Report, whole: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from npuc.cli import options
 from npuc.cli.console import Printer, progress, shorten, size
 from npuc.cli.ladder import Climbing
 from npuc.errors import UsageError
+from npuc.words import counted
 
 if TYPE_CHECKING:
     from npuc.calib.sources import Source
@@ -317,7 +318,7 @@ def _read_table(path: Path, graph: Graph, printer: Printer) -> CalibrationTable:
     table = load_table(path)
     missing = table.check(graph)
     if missing:
-        printer.note(f"{path} has no range for {len(missing)} tensors, such as '{missing[0]}'")
+        printer.note(f"{path} has no range for {counted(len(missing), 'tensor')}, such as '{missing[0]}'")
     return table
 
 

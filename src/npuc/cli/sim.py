@@ -16,6 +16,7 @@ import typer
 from npuc.cli import options
 from npuc.cli.console import Printer, shorten, size
 from npuc.errors import SimulationError
+from npuc.words import counted
 
 if TYPE_CHECKING:
     from npuc.codegen.program import CompiledModel
@@ -114,4 +115,4 @@ def _print(printer: Printer, compiled: CompiledModel, found: Profile, most: int)
         right=["matrix", "vector", "loaded", "stored", "from", "to"],
     )
     if len(shown) < len(ranked):
-        printer.say(f"and {len(ranked) - len(shown)} layers more")
+        printer.say(f"and {counted(len(ranked) - len(shown), 'layer')} more")

@@ -23,6 +23,7 @@ from npuc.cli import options
 from npuc.cli.console import shorten
 from npuc.errors import UsageError
 from npuc.files import writable, write_atomically
+from npuc.words import counted
 
 if TYPE_CHECKING:
     from npuc.profile.recording import Recorded
@@ -120,7 +121,7 @@ def _summary(found: Recorded, output: Path, seconds: float, full: bool) -> Itera
         return
     processes, jobs = len(found.processes), found.counts["queued"]
     yield (
-        f"trace of {seconds:.3f} s written to {output}: {found.counts['run']} runs"
+        f"trace of {seconds:.3f} s written to {output}: {counted(found.counts['run'], 'run')}"
         + (f", {jobs} jobs" + (f" ({found.failed} failed)" if found.failed else "") if jobs else "")
         + (f", {processes} processes" if processes > 1 else "")
     )

@@ -21,6 +21,7 @@ from npuc.frontend.options import ImportOptions
 from npuc.ir import Graph, dtype_of, is_static, result_names, shape_of
 from npuc.quant.prequantized import Prequantized
 from npuc.quant.scheme import SCHEMES
+from npuc.words import counted
 
 Array = np.ndarray[Any, Any]
 
@@ -102,7 +103,7 @@ def check_import(
     if original.mixed:
         tolerance = Tolerance(min(tolerance.cosine, _MIXED.cosine), min(tolerance.euclid, _MIXED.euclid))
         notes.append(
-            f"LiteRT quantizes the activations of {original.mixed} layers as it runs them, which the file does not say: "
+            f"LiteRT quantizes the activations of {counted(original.mixed, 'layer')} as it runs, which the file does not say: "
             f"the bar is cosine {tolerance.cosine:g}, euclid {tolerance.euclid:g}"
         )
     engine, names = _engine(graph, threads)
@@ -130,7 +131,7 @@ def check_import(
         )
         del ours, reference
     if original.random:
-        notes.append(f"{len(original.random)} tensors depend on random numbers and were not compared")
+        notes.append(f"not compared: {counted(len(original.random), 'tensor')} made of random numbers")
     unknown = [name for name in leave_out if name not in original.comparable and name not in outputs]
     if unknown:
         notes.append(f"--except names tensors that were not compared anyway: {', '.join(unknown[:8])}")

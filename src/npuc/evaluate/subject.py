@@ -28,6 +28,7 @@ from npuc.frontend.sniff import describe_content
 from npuc.ir import Graph, Port, dtype_of, shape_of
 from npuc.ir.preprocess import Preprocess
 from npuc.quant.report import is_integer
+from npuc.words import counted
 
 if TYPE_CHECKING:
     from npuc.codegen.program import CompiledModel
@@ -228,7 +229,7 @@ class Feeding:
     def _port(self, where: str) -> Port:
         if len(self.ports) != 1:
             raise EvaluationDataError(
-                f"is one picture, and the model has {len(self.ports)} inputs", where=where
+                f"is one picture, and the model has {counted(len(self.ports), 'input')}", where=where
             )
         (port,) = self.ports.values()
         return port

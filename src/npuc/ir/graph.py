@@ -239,6 +239,11 @@ class Graph:
         words = [entry.data for entry in entries if isinstance(entry, StringAttr)]
         return dict(zip(words[::2], words[1::2], strict=False))
 
+    def tensor_called(self, name: str) -> str:
+        """The tensor that a name stands for, if it is that of a node whose result is there; else the name."""
+        tensor = self.origins.nodes.get(name)
+        return tensor if tensor is not None and tensor in self.tensor_names() else name
+
     def layer_aliases(self) -> dict[str, tuple[str, ...]]:
         """For each tensor, the other names of the layer that makes it: of original nodes, and of what was fused into it."""
         origins = self.origins

@@ -15,6 +15,7 @@ from npuc.codegen.program import CompiledModel
 from npuc.errors import InputDataError, PreprocessError, UsageError
 from npuc.ir.preprocess import Preprocess
 from npuc.runtime.tensors import Port, Ports, TensorInfo
+from npuc.words import counted
 
 Array = np.ndarray[Any, Any]
 
@@ -40,7 +41,7 @@ def arrays_of(inputs: Any, ports: Ports, pictures: Mapping[str, Preprocess], raw
         several = isinstance(inputs, list | tuple)
         values = list(inputs) if several and len(inputs) == len(names) else [inputs]
         if len(values) != len(names):
-            raise InputDataError(f"the model takes {len(names)} inputs: {', '.join(names)}")
+            raise InputDataError(f"the model takes {counted(len(names), 'input')}: {', '.join(names)}")
         inputs = dict(zip(names, values, strict=True))
     if set(inputs) != set(names):
         given = ", ".join(map(str, inputs)) or "nothing"
@@ -87,7 +88,7 @@ def _pictures(value: Any, info: TensorInfo, pictures: Mapping[str, Preprocess], 
     if info.name not in pictures:
         raise PreprocessError(
             f"the model does not say how a picture becomes input '{info.name}'",
-            fix="Import the network with --preprocess options, or give a tensor",
+            fix="Import the network with --mean, --scale and their like (npuc import --help), or give a tensor",
         )
     if raw:
         raise UsageError(

@@ -17,6 +17,7 @@ from npuc.evaluate.data import DataSet, Place, class_names, dataset, files_in, i
 from npuc.evaluate.datasets.sound import read_sound
 from npuc.evaluate.sample import Entry, Loaded
 from npuc.tensors import TensorFile
+from npuc.words import counted
 
 SOUNDS = frozenset({".wav"})
 ARRAYS = frozenset({".npy", ".npz"})
@@ -109,7 +110,7 @@ def _in_order(
     files = files_in(folder, PICTURES | SOUNDS | ARRAYS)
     if len(files) != len(labels):
         raise EvaluationDataError(
-            f"has {len(labels)} labels, one a line, and {folder} has {len(files)} files",
+            f"has {counted(len(labels), 'label')}, one a line, and {folder} has {counted(len(files), 'file')}",
             where=str(path),
             fix="--images gives the folder of the files; or write each file and its class on a line",
         )

@@ -14,6 +14,7 @@ from npuc.frontend.layered.build import build
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.support import guarded
 from npuc.ir import Graph, Value
+from npuc.words import counted
 
 DOMAIN = "npuc.darknet"
 """The domain of layers that have no form in npuc."""
@@ -48,7 +49,7 @@ def imported(source: Source, options: ImportOptions) -> Graph:
                 fix="Register a rule for it (docs/import-darknet.md)",
             )
         graph.notes.append(
-            f"{left} numbers at the end of {source.weights.path} belong to no layer of the .cfg"
+            f"{source.weights.path} has {counted(left, 'number')} at its end for no layer of the .cfg"
         )
     return graph
 

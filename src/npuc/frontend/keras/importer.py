@@ -30,6 +30,7 @@ from npuc.frontend.ports import check_inputs, input_constant, input_shape
 from npuc.frontend.support import Names, check_names, erase_dead, guarded
 from npuc.ir import DType, Graph, dtype_of, tensor_type
 from npuc.ir.definition import ShapeError
+from npuc.words import counted
 
 _DEPTH = 32
 
@@ -146,7 +147,8 @@ class _Importer:
         erase_dead(graph)
         if self.unknown:
             self.notes.append(
-                f"{len(self.unknown)} layers have no form in npuc and became custom ops of the domain 'npuc.keras', "
+                f"{counted(len(self.unknown), 'layer', 'has', 'have')} no form in npuc and became "
+                f"custom ops of the domain 'npuc.keras', "
                 f"which somebody has to provide before the network can run: {'; '.join(self.unknown[:6])}"
             )
         graph.notes += self.notes

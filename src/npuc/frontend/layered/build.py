@@ -21,6 +21,7 @@ from npuc.frontend.rules import Rules
 from npuc.frontend.support import MAX_ELEMENTS, check_names, erase_dead
 from npuc.ir import Graph, Value, dtype_of, is_static, shape_of, tensor_type
 from npuc.ir.definition import ShapeError
+from npuc.words import counted
 
 Attributes = Mapping[str, Any]
 
@@ -79,7 +80,8 @@ def build(
     erase_dead(graph)
     if unknown:
         graph.notes.append(
-            f"{len(unknown)} layers have no form in npuc and became custom ops of the domain '{domain}', which somebody "
+            f"{counted(len(unknown), 'layer', 'has', 'have')} no form in npuc and became "
+            f"custom ops of the domain '{domain}', which somebody "
             f"has to provide before the network can run: {'; '.join(unknown[:6])}"
         )
     return graph

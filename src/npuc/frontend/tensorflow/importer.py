@@ -36,6 +36,7 @@ from npuc.frontend.tensorflow.tensors import STRING, element_type
 from npuc.frontend.tensorflow.walker import structures
 from npuc.ir import DType, Graph, Weight, tensor_type
 from npuc.ir.definition import ShapeError
+from npuc.words import counted
 
 
 def import_tensorflow(path: Path | str, options: ImportOptions | None = None) -> Graph:
@@ -189,7 +190,8 @@ class _Importer:
         erase_dead(graph)
         if self.unknown:
             self.notes.append(
-                f"{len(self.unknown)} nodes have no form in npuc and became custom ops of the domain 'npuc.tensorflow', "
+                f"{counted(len(self.unknown), 'node', 'has', 'have')} no form in npuc and became "
+                f"custom ops of the domain 'npuc.tensorflow', "
                 f"which somebody has to provide before the network can run: {'; '.join(self.unknown[:6])}"
             )
         graph.notes += self.notes

@@ -14,6 +14,7 @@ from npuc.quant.ladder.climb import step
 from npuc.quant.ladder.workshop import Candidate, Workshop
 from npuc.quant.layers import integer_layers
 from npuc.quant.prequantized import integer_types
+from npuc.words import counted
 
 _CORRECTED = 32
 """Samples that show what biases the learned integers need."""
@@ -59,7 +60,10 @@ class AdaQuant:
         if lost(made, best.made):
             return None
         made.verify()
-        note = f"learned the weights of {len(layers) - len(tight)} layers and the scales of {len(found.scales)} tensors"
+        scales = counted(len(found.scales), "tensor")
+        note = (
+            f"learned the weights of {counted(len(layers) - len(tight), 'layer')} and the scales of {scales}"
+        )
         plain = replace(
             best,
             made=made,

@@ -31,6 +31,7 @@ from npuc.quant.analysis.measuring import COMPARED, all_channels, measure
 from npuc.quant.crowding import crowded, spans_of
 from npuc.quant.prequantized import integer_types
 from npuc.quant.scheme import Scheme
+from npuc.words import counted
 
 Array = np.ndarray[Any, Any]
 SchemeOf = Callable[[Any], Scheme | None]
@@ -75,7 +76,7 @@ class Analysis:
         tensors = sum(one.noise for one in found.tensors) / found.separate
         words = [
             f"The outputs are {decibels(found.output_noise):.1f} dB from float; the roundings of {len(found.tensors)} "
-            f"tensors and the weights of {len(found.weights)} layers, tried one at a time, add up to "
+            f"tensors and the weights of {counted(len(found.weights), 'layer')}, tried one at a time, add up to "
             f"{decibels(found.separate):.1f} dB. Tensors make {percent(tensors)} of that noise, weights "
             f"{percent(1 - tensors)}."
         ]

@@ -19,6 +19,7 @@ from npuc.quant.equalization.groups import Group, find_groups
 from npuc.quant.equalization.scaling import apply_factors, balanced, read_range, weight_factors, within_limit
 from npuc.quant.ladder.climb import step
 from npuc.quant.ladder.workshop import Candidate, SchemeOf, Workshop, carried
+from npuc.words import counted
 
 Array = np.ndarray[Any, Any]
 _SAMPLES = 16
@@ -41,12 +42,14 @@ class Equalize:
         sizes = activation_sizes(best.source, groups, shop.fit[:_SAMPLES], shop.threads)
         equal = equalized(best.source, [sizes[group] for group in groups])
         made = shop.requantized(
-            equal, _schemes(best, equal), (*best.notes, f"equalized {len(groups)} groups of layers")
+            equal,
+            _schemes(best, equal),
+            (*best.notes, f"equalized {counted(len(groups), 'group')} of layers"),
         )
         absorbed, count = absorb_biases(equal, shop.fit[:_SAMPLES], shop.threads)
         if not count:
             return made
-        words = f"equalized {len(groups)} groups of layers, absorbed the biases of {count}"
+        words = f"equalized {counted(len(groups), 'group')} of layers, absorbed the biases of {count}"
         other = shop.requantized(absorbed, _schemes(best, absorbed), (*best.notes, words))
         return max(made, other, key=shop.score)
 
@@ -68,7 +71,7 @@ class Smooth:
                 factor = balanced(sizes[group], read_range(group, best.source), alpha)
                 factors[group] = within_limit(group, factor, sizes[group])
             source = apply_factors(best.source, factors)
-            notes = (*best.notes, f"migrated {len(groups)} groups of layers with alpha {alpha:g}")
+            notes = (*best.notes, f"migrated {counted(len(groups), 'group')} of layers with alpha {alpha:g}")
             trials.append(shop.requantized(source, _schemes(best, source), notes))
         return max(trials, key=shop.score)
 

@@ -9,6 +9,7 @@ from npuc.quant.gptq.layers import is_dense, rounded, second_moments
 from npuc.quant.ladder.climb import step
 from npuc.quant.ladder.workshop import Candidate, Workshop
 from npuc.quant.layers import integer_layers, replace_integers
+from npuc.words import counted
 
 _SAMPLES = 32
 
@@ -28,5 +29,5 @@ class Gptq:
         # The biases were right for the integers before.
         correct_biases(best.source, made, shop.fit[:_SAMPLES], shop.threads, best.scheme_of)
         made.verify()
-        note = f"rounded the weights of {count} layers together"
+        note = f"rounded the weights of {counted(count, 'layer')} together"
         return replace(best, made=made, sqnr=shop.judged(made), notes=(*best.notes, note))

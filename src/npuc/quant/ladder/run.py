@@ -20,6 +20,7 @@ from npuc.quant.mixed_precision.prices import Prices
 from npuc.quant.tuning import tune
 from npuc.quant.widening import Widening
 from npuc.transform.eliminate_dead_code import drop_unused_weights
+from npuc.words import counted
 
 Array = np.ndarray[Any, Any]
 MOST_SAMPLES = 512
@@ -75,7 +76,9 @@ def kept_samples(
         inputs = {name: np.array(array) for name, array in batch.inputs.items()}
         held += sum(array.nbytes for array in inputs.values())
         if len(found) == MOST_SAMPLES or (found and held > MOST_BYTES):
-            note(f"the first {len(found)} samples serve the ladder: more would not fit or help")
+            note(
+                f"the first {counted(len(found), 'sample', 'serves', 'serve')} the ladder: more would not fit or help"
+            )
             break
         found.append(inputs)
     return found

@@ -16,6 +16,7 @@ from npuc.quant.ladder.workshop import Candidate, Workshop
 from npuc.quant.parameters import activation_type
 from npuc.quant.prequantized import integer_types
 from npuc.quant.scheme import Scheme
+from npuc.words import counted
 
 _SAMPLES = 2
 _NARROWER = (0.8, 0.64, 0.5)
@@ -45,7 +46,7 @@ class OutputRanges:
             return None
         entries = {name: chosen.get(name, entry) for name, entry in best.table.entries.items()}
         table = CalibrationTable(entries, best.table.comments, best.table.notes)
-        note = f"narrowed the ranges of {len(chosen)} tensors, by the outputs"
+        note = f"narrowed the ranges of {counted(len(chosen), 'tensor')}, by the outputs"
         return shop.from_table(best.source, table, best.scheme_of, (*best.notes, note))
 
 

@@ -10,6 +10,7 @@ from npuc.quant.ladder.climb import step
 from npuc.quant.ladder.workshop import Candidate, Workshop
 from npuc.quant.layers import integer_layers, replace_integers
 from npuc.quant.prequantized import integer_types
+from npuc.words import counted
 
 _CORRECTED = 32
 """Samples that show what biases the chosen integers need."""
@@ -43,7 +44,7 @@ class LearnRounding:
         )
         count = sum(replace_integers(made, r.layer, r.integers(), r.bias_change()) for r in found)
         made.verify()
-        notes = (*best.notes, f"learned the rounding of {count} layers")
+        notes = (*best.notes, f"learned the rounding of {counted(count, 'layer')}")
         plain = replace(best, made=made, sqnr=shop.judged(made), notes=notes)
         fixed = made.copy()
         correct_biases(best.source, fixed, shop.fit[:_CORRECTED], shop.threads, best.scheme_of)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from npuc.errors import InputDataError
+from npuc.words import counted
 
 Array = np.ndarray[Any, Any]
 
@@ -57,7 +58,7 @@ class KeywordSpotter:
         """The probabilities of one window, and its time, later than the one before; the word that is settled by it."""
         row = np.asarray(probabilities, np.float64).reshape(-1)
         if row.size != len(self._labels):
-            raise InputDataError(f"there are {len(self._labels)} labels and {row.size} probabilities")
+            raise InputDataError(f"{counted(len(self._labels), 'label')} and {row.size} probabilities")
         if self._heard and time <= self._heard[-1][0]:
             raise InputDataError(f"the window at {time:g} s is not after the one at {self._heard[-1][0]:g} s")
         self._heard.append((time, row))
