@@ -117,8 +117,9 @@ class Feeder:
             if array.dtype.kind == "f" and not np.isfinite(array.sum(dtype=np.float64)):
                 bad = array.size - int(np.isfinite(array).sum())
                 if bad:
+                    are = "is" if bad == 1 else "are"
                     raise CalibrationDataError(
-                        f"input '{name}' has {counted(bad, 'value')} without a finite number: NaN or infinite",
+                        f"input '{name}' has {counted(bad, 'value')} that {are} NaN or infinite",
                         where=item.label,
                     )
         return sample

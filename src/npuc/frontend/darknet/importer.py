@@ -49,7 +49,7 @@ def imported(source: Source, options: ImportOptions) -> Graph:
                 fix="Register a rule for it (docs/import-darknet.md)",
             )
         graph.notes.append(
-            f"{source.weights.path} has {counted(left, 'number')} at its end for no layer of the .cfg"
+            f"{counted(left, 'number')} at the end of {source.weights.path} for no layer of the .cfg"
         )
     return graph
 
