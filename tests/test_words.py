@@ -12,7 +12,7 @@ import pytest
 from npuc.errors import EngineError, UsageError
 from npuc.words import counted, plural
 
-_FOREIGN = {"--force-reinstall"}
+_FOREIGN = {"--force-reinstall", "--no-deps"}
 """Options of other programs."""
 
 
