@@ -290,7 +290,7 @@ class _Tuner:
     def _wide_forms(
         self, best: _Trial, wide: Callable[[Scheme], Scheme], good: bool
     ) -> list[tuple[str, SchemeOf]]:
-        """Schemes with 16 bits for the tail, for the tensors that spoil the outputs, and for both."""
+        """Schemes with 16 bits for the tail, for it and tensors that spoil the outputs, and for the worst of these alone."""
         tail_of = with_wide_tail(self.graph, best.scheme_of, wide)
         forms: list[tuple[str, SchemeOf]] = [("the tail", tail_of)]
         if good:
@@ -302,6 +302,7 @@ class _Tuner:
                 continue
             names = _listed([value_name(value) for value in tensors])
             forms.append((f"the tail and {names}", widened(tail_of, tensors, wide)))
+        if len(forms) > 1:
             forms.append((names, widened(best.scheme_of, tensors, wide)))
         return forms
 
