@@ -108,11 +108,20 @@ def test_pools_and_borders(tmp_path: Path) -> None:
     np.testing.assert_array_equal(one(tmp_path, "UpSampling2D", x, size=[2, 3]), x.repeat(2, 1).repeat(3, 2))
 
 
-def test_batch_normalization_without_scale(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("scale", "center"), [(False, True), (0, 1)])
+def test_batch_normalization_without_scale(tmp_path: Path, scale: Any, center: Any) -> None:
+    """Some writers put numbers for truth values."""
     x, beta, mean = normal(1, 3, 3, 4), normal(4), normal(4)
     variance = np.abs(normal(4)) + 0.5
     found = one(
-        tmp_path, "BatchNormalization", x, [beta, mean, variance], axis=[3], scale=False, epsilon=0.01
+        tmp_path,
+        "BatchNormalization",
+        x,
+        [beta, mean, variance],
+        axis=[3],
+        scale=scale,
+        center=center,
+        epsilon=0.01,
     )
     np.testing.assert_allclose(found, (x - mean) / np.sqrt(variance + 0.01) + beta, rtol=1e-4, atol=1e-5)
 

@@ -20,6 +20,7 @@ from npuc.errors import (
     UnknownTensorError,
     UsageError,
 )
+from npuc.flow import check_model, import_model
 from npuc.frontend.onnx import ImportOptions, import_onnx
 from npuc.ir import FileSlice, Graph, layer_name, load_graph, result_names, save_graph, shape_of, top
 from npuc.transform import canonicalize
@@ -416,3 +417,13 @@ def test_constants_of_kept_branches_are_weights(tmp_path: Path) -> None:
         inputs = {"x": np.ones((1, 2), "f4"), "c": np.array(condition)}
         result = FloatEngine(load_graph(tmp_path / "m.mlir"), threads=1).run(inputs)["y"]
         np.testing.assert_allclose(result, original(proto, inputs)[0])
+
+
+def test_what_onnx_runtime_calls_invalid_is_refused(tmp_path: Path) -> None:
+    node = helper.make_node("Gemm", ["x", "w"], ["y"])
+    proto = model([node], [info("x", [1, 2, 1, 3])], [info("y")], {"w": np.ones((3, 2), "f4")})
+    path = tmp_path / "net.onnx"
+    onnx.save(proto, path)
+    options = ImportOptions()
+    with pytest.raises(InvalidModelError, match=r"(ONNX Runtime calls the model invalid|rank)"):
+        check_model(path, import_model(path, options), options)

@@ -769,3 +769,10 @@ def test_bytes_of_moved_integers_are_left_alone() -> None:
     data = net.data(y)
     np.testing.assert_array_equal(run_litert(data, feed)["y"].reshape(-1), feed["x"].reshape(-1))
     assert_close(data, feed)
+
+
+def test_a_zero_byte_in_a_name_is_written_out() -> None:
+    net = Net()
+    x = net.input("a\0b", (1, 4))
+    graph = import_tflite(net.data(net.op("ADD", [x, x], "f32", "AddOptions", shape=(1, 4))))
+    assert [port.name for port in graph.inputs] == ["a\\x00b"]

@@ -7,17 +7,19 @@ masks are all ones.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from npuc.calib.images import apply_arithmetic
-from npuc.errors import DynamicShapeError, UnsupportedTypeError
+from npuc.errors import DynamicShapeError, ResourceLimitError, UnsupportedTypeError
 from npuc.ir import Graph, Port, dtype_of, is_static, shape_of
 from npuc.ir.preprocess import Preprocess
 from npuc.ir.top import Cast, Gather, Reshape
 
 Array = np.ndarray[Any, Any]
+_MAX_ELEMENTS = 1 << 31
 
 
 def random_inputs(graph: Graph, seed: int = 0) -> dict[str, Array]:
@@ -34,6 +36,11 @@ def _random(port: Port, rng: np.random.Generator) -> Array:
             f"input '{port.name}' has type {port.type}", fix="Give it an --input-shape at import"
         )
     shape, dtype = shape_of(port.value), dtype_of(port.type).numpy
+    if prod(shape) > _MAX_ELEMENTS:
+        raise ResourceLimitError(
+            f"input '{port.name}' of {'x'.join(map(str, shape))} elements is too large for random data",
+            fix="Give it a smaller --input-shape at import",
+        )
     if port.preprocess:
         preprocess = Preprocess.from_dict(port.preprocess)
         if len(shape) in (3, 4):

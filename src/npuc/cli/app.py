@@ -44,7 +44,14 @@ from npuc.cli import (
 )
 from npuc.cli.once import each_once
 from npuc.cli.plugin import with_plugins
-from npuc.errors import FileMissingError, InternalError, NpucError, OutputError, UsageError
+from npuc.errors import (
+    FileMissingError,
+    InternalError,
+    NpucError,
+    OutputError,
+    ResourceLimitError,
+    UsageError,
+)
 from npuc.plugin_code import fault_of
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -148,7 +155,7 @@ def run_command(arguments: list[str] | None = None) -> int:
         return _report(fault_of(error) or error, error)
     except MemoryError as error:
         return _report(
-            InternalError("the machine ran out of memory", fix="Use a smaller input or batch"), error
+            ResourceLimitError("the machine ran out of memory", fix="Use a smaller input or batch"), error
         )
     except OSError as error:
         fault = fault_of(error)

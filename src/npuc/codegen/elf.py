@@ -17,7 +17,7 @@ from npuc.codegen import checksums
 from npuc.codegen.checksums import Checksums
 from npuc.codegen.isa import Field
 from npuc.codegen.records import Record
-from npuc.errors import FileFormatError
+from npuc.errors import FileFormatError, InvalidModelError
 
 Array = np.ndarray[Any, Any]
 
@@ -314,7 +314,10 @@ class Strings:
         """The place of a string."""
         if text not in self._places:
             if "\0" in text:
-                raise ValueError(f"the name {text!r} has a zero byte in it")
+                raise InvalidModelError(
+                    f"the name {text[:100]!r} has a zero byte in it, which a compiled model cannot hold",
+                    fix="Rename it in the model",
+                )
             self._places[text] = len(self._bytes)
             self._bytes += text.encode() + b"\0"
         return self._places[text]

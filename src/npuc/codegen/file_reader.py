@@ -242,6 +242,8 @@ class Reader:
             if not isinstance(why, dict) or not all(isinstance(text, str) for text in why.values()):
                 raise ValueError(f"the JSON of {layout.META} has no reasons for subgraph {number}")
             model = streams[number][0].tobytes()
+            if not ports.outputs:
+                raise ValueError(f"subgraph {number} runs on the CPU and has no outputs")
             found.append(CpuSubgraph(title, model, ports.inputs, ports.outputs, why))
         return tuple(found)
 

@@ -20,6 +20,7 @@ from npuc.engine.handlers import find_handler, is_recordable, reads_in_place
 from npuc.engine.inputs import checked_inputs, expected_inputs
 from npuc.engine.program import Program, Step
 from npuc.engine.single import single_op
+from npuc.errors import VerificationError
 from npuc.ir import Graph, Value, dtype_of, shape_of, top, value_name
 from npuc.ir.definition import TensorOp, TopOp
 from npuc.ir.dtypes import element_of, is_narrow_float, quant_of
@@ -188,8 +189,30 @@ def _all_values(graph: Graph) -> list[Value]:
 
 def prepare(op: TensorOp, graph: Graph, threads: int) -> Callable[[list[Array]], list[Array]]:
     """A function of the operands' arrays that runs one op of a program."""
-    handler = find_handler(op)
-    if handler is not None:
-        return handler(op, graph, threads)
-    assert isinstance(op, TopOp), f"{op.name} has no kernel"
-    return single_op(op, graph, threads)
+    try:
+        handler = find_handler(op)
+        if handler is not None:
+            function = handler(op, graph, threads)
+        else:
+            assert isinstance(op, TopOp), f"{op.name} has no kernel"
+            function = single_op(op, graph, threads)
+    except _SENSELESS as error:
+        raise _senseless(op, error) from error
+
+    def run(arrays: list[Array]) -> list[Array]:
+        try:
+            return function(arrays)
+        except _SENSELESS as error:
+            raise _senseless(op, error) from error
+
+    return run
+
+
+_SENSELESS = (ValueError, IndexError, OverflowError, ZeroDivisionError)
+"""What kernels raise for numbers that no valid program has: the verifier knows ranges, not what they mean together."""
+
+
+def _senseless(op: TensorOp, error: Exception) -> VerificationError:
+    words = next(iter(str(error).splitlines()), type(error).__name__)[:200].rstrip(".")
+    name = value_name(op.results[0]) if op.results else ""
+    return VerificationError(f"{op.name} '{name}' cannot be computed: {words}")

@@ -6,6 +6,7 @@ So it says what the file means, not what npuc made of it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import onnx
 from npuc.engine import session_options
 from npuc.engine.custom import StretchedSession, custom_nodes, kernel_of
 from npuc.engine.tensors import from_ort, is_native, to_ort
-from npuc.errors import OriginalError
+from npuc.errors import InvalidModelError, OriginalError
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.ports import input_constant
 from npuc.ir import Graph, dtype_of, shape_of
@@ -88,6 +89,7 @@ class Original:
                     model.SerializeToString(), session, providers=["CPUExecutionProvider"]
                 )
         except Exception as error:
+            _refuse_invalid(path)
             raise OriginalError(
                 f"ONNX Runtime cannot load it: {_first_line(error)}", where=str(path)
             ) from error
@@ -126,6 +128,29 @@ def _array(value: Any) -> Array:
         return np.array([repr(value)])
     dtype = dtype_of(int(value.element_type()))
     return from_ort(value, dtype) if not is_native(dtype) else np.asarray(value.numpy())
+
+
+_INVALID = re.compile(
+    r"ShapeInferenceError|TypeInferenceError|INVALID_GRAPH|INVALID_PROTOBUF|is an invalid model|Type Error:"
+)
+
+
+def _refuse_invalid(path: Path) -> None:
+    """Raise `InvalidModelError` if ONNX Runtime calls the file itself invalid: not new to it, and not cut by npuc."""
+    import onnxruntime as ort
+
+    try:
+        ort.InferenceSession(
+            str(path), session_options(1, optimize=False), providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:
+        words = re.sub(r"^\[ONNXRuntimeError\][^[]*?failed:", "", _first_line(error))
+        if _INVALID.search(words) is not None:
+            raise InvalidModelError(
+                f"ONNX Runtime calls the model invalid: {words.rstrip('.')}",
+                where=str(path),
+                fix="Export it again; --no-check takes it as it is",
+            ) from error
 
 
 def _first_line(error: Exception) -> str:

@@ -19,6 +19,7 @@ from xdsl.utils.exceptions import DiagnosticException, VerifyException
 
 from npuc.errors import VerificationError
 from npuc.ir.attributes import to_attribute, to_native
+from npuc.ir.definition import ShapeError
 from npuc.ir.dtypes import dtype_of, shape_of, tensor_type
 from npuc.ir.names import describe, layer_name, location, result_names, value_name
 from npuc.ir.origins import Origins
@@ -306,6 +307,13 @@ class Graph:
                     f"weight '{op.ref}' is {tensor_type(weight.shape, weight.dtype)} in the weight file and "
                     f"{op.output.type} in the text"
                 )
+        for op in self.ops:
+            check = getattr(op, "check_constants", None)
+            if check is not None:
+                try:
+                    check(self.constant)
+                except ShapeError as error:
+                    raise VerificationError(f"{op.name} '{value_name(op.results[0])}': {error}") from error
         if VERIFIERS:
             ask_verifiers(self)
 

@@ -144,5 +144,10 @@ class Simulator:
             raise
         except Exception as error:
             raise EngineError(f"ONNX Runtime: {error}", where=subgraph.name) from error
+        if len(results) != len(subgraph.outputs):
+            raise EngineError(
+                f"its program gives {len(results)} outputs, and the file names {len(subgraph.outputs)}",
+                where=subgraph.name,
+            )
         for name, result in zip(subgraph.outputs, results, strict=True):
             memory.write(self.segments, self.compiled.tensor(name), np.asarray(result))

@@ -97,11 +97,11 @@ class Context:
         return found
 
     def flag(self, name: str, default: bool) -> bool:
-        """A truth value."""
+        """A truth value; some writers put 1 and 0, which Python takes for one too."""
         found = self.get(name, default)
-        if not isinstance(found, bool):
+        if not isinstance(found, bool | int) or found not in (0, 1):
             raise self.wrong(f"its '{name}' is {str(found)[:60]}, not true or false")
-        return found
+        return bool(found)
 
     def integers(self, name: str, count: int, default: Any = None) -> tuple[int, ...]:
         """`count` whole numbers, or one for all."""

@@ -66,10 +66,10 @@ class View:
             return getattr(self.table, name)()
 
     def text(self, name: str) -> str:
-        """A string; what is not UTF-8 in it is escaped."""
+        """A string; what is not UTF-8 in it is escaped, and zero bytes, which no name in a program may have."""
         with guarded(self.what):
             found = getattr(self.table, name)()
-        return found.decode(errors="backslashreplace") if found else ""
+        return found.decode(errors="backslashreplace").replace("\0", "\\x00") if found else ""
 
     def numbers(self, name: str) -> Array:
         """A vector of numbers, a view into the file; empty if it is absent."""

@@ -22,7 +22,16 @@ from npuc.ir.definition import (
 )
 from npuc.ir.dtypes import QuantType, tensor_type
 from npuc.ir.npu.definition import NpuOp, OutputStage, npu_op, quantized
+from npuc.ir.npu.ranges import (
+    INT32,
+    require_between,
+    require_factors,
+    require_multipliers,
+    require_shifts,
+)
 from npuc.ir.top.window import window_output
+
+_INT64 = (-(1 << 63), (1 << 63) - 1)
 
 
 class Parametric(OutputStage):
@@ -30,6 +39,27 @@ class Parametric(OutputStage):
 
     parameters: tuple[int, ...] = integers(())
     factors: tuple[float, ...] = numbers(())
+
+    def check(self) -> None:
+        """Numbers that fit the kernels' integers."""
+        super().check()
+        require_between("parameter", self.parameters, *_INT64)
+        require_factors(self.factors)
+
+
+def check_pairs(op: Parametric) -> None:
+    """An op whose numbers are those of its output stage has as many as its kind needs, each in its range."""
+    numbers = op.parameters
+    if op.kind == "float":
+        require(len(op.factors) > 0, "kind 'float' lacks its factors")
+    elif op.kind == "pow2":
+        require(len(numbers) > 0, "kind 'pow2' lacks its shifts")
+        require_shifts(op.kind, numbers)
+    else:
+        require(len(numbers) % 2 == 0, f"{len(numbers)} parameters are no pairs of multiplier and shift")
+        require(len(numbers) > 0 or op.kind == "double", f"kind '{op.kind}' lacks its parameters")
+        require_multipliers(numbers[0::2])
+        require_shifts(op.kind, numbers[1::2])
 
 
 @npu_op
@@ -44,6 +74,11 @@ class Requant(Parametric):
         """The shape of x."""
         quantized(self.x)
         return [tensor_type(shape_of(self.x), self.to)]
+
+    def check(self) -> None:
+        """The numbers of the output stage."""
+        super().check()
+        check_pairs(self)
 
 
 class Binary(Parametric):
@@ -60,15 +95,26 @@ class Binary(Parametric):
         return [tensor_type(broadcast(shape_of(self.a), shape_of(self.b)), self.to)]
 
 
+class Sum(Binary):
+    """Shared by `add` and `sub`."""
+
+    def check(self) -> None:
+        """Seven integers of 32 bits, and two factors where there are any."""
+        super().check()
+        require(len(self.parameters) == 7, f"{self.name} has 7 parameters, not {len(self.parameters)}")
+        require_between("parameter", self.parameters, *INT32)
+        require(len(self.factors) in (0, 2), f"{self.name} has 2 factors, not {len(self.factors)}")
+
+
 @npu_op
-class Add(Binary):
+class Add(Sum):
     """a + b, by the parameters that docs/arithmetic.md gives for each kind."""
 
     name = "npu.add"
 
 
 @npu_op
-class Sub(Binary):
+class Sub(Sum):
     """a - b, with the parameters of `npu.add`."""
 
     name = "npu.sub"
@@ -79,6 +125,11 @@ class Mul(Binary):
     """a * b; parameters: multiplier, shift."""
 
     name = "npu.mul"
+
+    def check(self) -> None:
+        """The numbers of the output stage."""
+        super().check()
+        check_pairs(self)
 
 
 @npu_op
@@ -107,6 +158,11 @@ class AvgPool(Parametric):
         ones = (1,) * len(self.kernel)
         spatial = window_output(x[2:], self.kernel, self.strides, self.pads, ones, self.ceil_mode)
         return [tensor_type((*x[:2], *spatial), self.to)]
+
+    def check(self) -> None:
+        """The numbers of the output stage."""
+        super().check()
+        check_pairs(self)
 
 
 @npu_op

@@ -5,9 +5,10 @@ acc = bias[c] + sum (q_x - z_x) * (q_w - z_w), then the output stage. `multiplie
 the arithmetic does not need it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from xdsl.ir import Attribute
+from xdsl.ir import Attribute, SSAValue
 
 from npuc.ir.definition import (
     AttrSizedOperandSegments,
@@ -22,6 +23,7 @@ from npuc.ir.definition import (
 )
 from npuc.ir.dtypes import tensor_type
 from npuc.ir.npu.definition import OutputStage, npu_op, quantized
+from npuc.ir.npu.ranges import require_factors, require_multipliers, require_shifts
 from npuc.ir.top import convolution, matmul
 
 
@@ -49,6 +51,14 @@ class Linear(OutputStage):
         for value in (self.multiplier, self.shift, self.factor, self.weight_scale):
             fits = value is None or shape_of(value) in ((1,), (channels,))
             require(fits, f"constants need 1 or {channels} entries")
+
+    def check_constants(self, constant: Callable[[SSAValue | None], Any]) -> None:
+        """The values of the constants are in their ranges; a bias and weights may be any."""
+        given = [constant(value) for value in (self.multiplier, self.shift, self.factor)]
+        multipliers, shifts, factors = ([] if found is None else found.tolist() for found in given)
+        require_multipliers(multipliers if self.kind not in ("pow2", "float") else ())
+        require_shifts(self.kind, shifts if self.kind != "float" else ())
+        require_factors(factors)
 
 
 class Convolution(Linear):

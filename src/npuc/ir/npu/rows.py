@@ -3,9 +3,10 @@
 Their integers are constants and `parameters`, in the order that docs/arithmetic.md gives; tables are operands.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from xdsl.ir import Attribute
+from xdsl.ir import Attribute, SSAValue
 
 from npuc.ir.definition import (
     AttrSizedOperandSegments,
@@ -22,8 +23,9 @@ from npuc.ir.definition import (
     text,
 )
 from npuc.ir.dtypes import tensor_type
-from npuc.ir.npu.arithmetic import Parametric
+from npuc.ir.npu.arithmetic import Parametric, check_pairs
 from npuc.ir.npu.definition import NpuOp, npu_op, quantized
+from npuc.ir.npu.ranges import INT32, require_between, require_multipliers, require_shifts
 
 NORMS = ("layer", "rms", "instance", "group", "l2")
 
@@ -45,6 +47,25 @@ class Softmax(Parametric):
         quantized(self.x)
         normal_axis(self.axis, len(shape_of(self.x)))
         return [tensor_type(shape_of(self.x), self.to)]
+
+    def check(self) -> None:
+        """Its four parameters; without TFLite's fixed point, two tables of 256 exponentials."""
+        super().check()
+        require(len(self.parameters) == 4, f"a softmax has 4 parameters, not {len(self.parameters)}")
+        require_between("parameter", self.parameters, *INT32)
+        if self.kind != "double":
+            require_multipliers(self.parameters[:1])
+            require_shifts("single", self.parameters[1:2])
+            for table in (self.coarse, self.fine):
+                require(table is not None and shape_of(table) == (256,), "tables have 256 entries")
+
+    def check_constants(self, constant: Callable[[SSAValue | None], Any]) -> None:
+        """A table of exponentials begins at one, 2^30, and goes down from there."""
+        for table in (self.coarse, self.fine) if self.kind != "double" else ():
+            found = constant(table)
+            if found is not None:
+                require(int(found[0]) == 1 << 30, "a table of exponentials does not begin at one")
+                require_between("table entry", found.tolist(), 0, 1 << 30)
 
 
 @npu_op
@@ -93,6 +114,11 @@ class ReduceSum(Parametric):
         axes = {normal_axis(axis, len(x)) for axis in self.axes}
         shape = [1 if i in axes else n for i, n in enumerate(x) if self.keepdims or i not in axes]
         return [tensor_type(shape, self.to)]
+
+    def check(self) -> None:
+        """The numbers of the output stage."""
+        super().check()
+        check_pairs(self)
 
 
 @npu_op

@@ -1,0 +1,38 @@
+"""The ranges of the numbers that an output stage is made of: what a program in a file may state, and no kernel has to doubt.
+
+They are those of docs/arithmetic.md: multipliers are not negative and fit int32, shifts lie in 0 to 62 (kind `pow2`: from -31,
+a shift to the left), factors are finite and not negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import isfinite
+
+from npuc.ir.definition import require
+
+MAX_SHIFT = 62
+MIN_POW2_SHIFT = -31
+INT32 = (-(1 << 31), (1 << 31) - 1)
+
+
+def require_between(name: str, values: Iterable[int], least: int, most: int) -> None:
+    """Raise `ShapeError` for a number outside of its range."""
+    wrong = next((value for value in values if not least <= value <= most), None)
+    require(wrong is None, f"a {name} of {wrong} is outside {least} to {most}")
+
+
+def require_shifts(kind: str, values: Iterable[int]) -> None:
+    """Shifts of an output stage."""
+    require_between("shift", values, MIN_POW2_SHIFT if kind == "pow2" else 0, MAX_SHIFT)
+
+
+def require_multipliers(values: Iterable[int]) -> None:
+    """Multipliers of an output stage."""
+    require_between("multiplier", values, 0, INT32[1])
+
+
+def require_factors(values: Iterable[float]) -> None:
+    """Factors of the kind `float`."""
+    wrong = next((value for value in values if not isfinite(value) or value < 0), None)
+    require(wrong is None, f"a factor of {wrong} is negative or not finite")
