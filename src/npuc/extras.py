@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
+from npuc.activity import activity
 from npuc.errors import MissingExtraError
 
 
@@ -13,6 +15,9 @@ def require_torch(
 ) -> Any:
     """The package torch, or an error that says what it is needed for and names the extra."""
     try:
-        return importlib.import_module("torch")
+        if "torch" in sys.modules:
+            return sys.modules["torch"]
+        with activity("loading PyTorch"):
+            return importlib.import_module("torch")
     except ImportError as error:
         raise MissingExtraError(missing, fix="Install it with: pip install 'npuc[torch]'") from error

@@ -8,6 +8,7 @@ The kind of a file is told by its content, not its name.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -26,6 +27,8 @@ from npuc.ir import Graph, dtype_of, load_graph, result_names, save_graph, shape
 from npuc.ir.passes import PASSES, PassEvent, run_passes, run_pipeline
 from npuc.ir.preprocess import Preprocess
 from npuc.transform import CANONICAL
+
+_LOG = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from npuc.calib.sources import Source
@@ -540,6 +543,8 @@ def quantize_on_data(
         others=kept.others,
         plain_of=plain_of,
     )
+    for words in done.graph.notes[len(graph.notes) :]:
+        _LOG.info("quantized: %s", words)
     helped = None
     if correct and needs_rescue(graph, done, kept.first):
         note(

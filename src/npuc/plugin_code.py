@@ -8,9 +8,8 @@ no fault.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator
-from types import TracebackType
+from types import FrameType, TracebackType
 
 from npuc.errors import NpucError, PluginError, PluginFaultError
 
@@ -52,7 +51,7 @@ def fault_of(error: BaseException) -> PluginFaultError | None:
 def place_of(error: BaseException, modules: tuple[str, ...]) -> str:
     """The last line of some modules on the way to an error: ` (line 3 of prepare.py)`; empty if there is none."""
     found = ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
+    for frame, line in _walk(error.__traceback__):
         if frame.f_globals.get("__name__") in modules:
             found = f" (line {line} of {_file_name(frame.f_code.co_filename)})"
     return found
@@ -70,13 +69,20 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _last_plugin_frame(trace: TracebackType | None) -> tuple[str, str] | None:
     found = None
-    for frame, line in traceback.walk_tb(trace):
+    for frame, line in _walk(trace):
         plugin = is_plugin(str(frame.f_globals.get("__name__") or ""))
         if plugin is not None:
             name = frame.f_code.co_name
             where = f", in {name}" if name.isidentifier() else ""
             found = plugin, f"line {line} of {_file_name(frame.f_code.co_filename)}{where}"
     return found
+
+
+def _walk(trace: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
+    """The frames of a traceback and their lines; the module that does it is slow to import."""
+    while trace is not None:
+        yield trace.tb_frame, trace.tb_lineno
+        trace = trace.tb_next
 
 
 def _file_name(path: str) -> str:

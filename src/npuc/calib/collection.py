@@ -6,6 +6,7 @@ is let go of when its observer has seen it, so memory does not depend on the num
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -21,6 +22,8 @@ from npuc.calib.sources import Data, DataOptions, Source, open_data
 from npuc.calib.statistics import ObserverOptions, Statistics, TensorStatistics
 from npuc.engine import FloatEngine
 from npuc.ir import Graph, dtype_of, result_names, top, value_name
+
+_LOG = logging.getLogger(__name__)
 
 Array = np.ndarray[Any, Any]
 
@@ -114,6 +117,7 @@ def collect(
     for tensor in found.values():
         if text := _left_out(tensor, options.bound):
             note(text)
+    _LOG.info("calibration: %d tensors over %d samples of %s", len(found), feeder.used, source.what)
     return Statistics(found, options, feeder.used, feeder.skipped, tuple(notes))
 
 

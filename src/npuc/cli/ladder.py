@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npuc.cli.console import Printer, json_text, shorten
-from npuc.errors import MissingExtraError, UsageError
+from npuc.errors import UsageError
 
 if TYPE_CHECKING:
     from npuc.evaluate.data import Place
@@ -141,12 +141,9 @@ class Climbing:
         kind, _, number = name.partition(":")
         if kind != "cuda" or (number and not number.isdigit()):
             raise UsageError(f"--torch-device cannot be '{name}'", fix="It is cpu, cuda or cuda:N")
-        try:
-            import torch
-        except ImportError as error:
-            raise MissingExtraError(
-                "--torch-device needs torch", fix="Install npuc with its extra 'torch'"
-            ) from error
+        from npuc.extras import require_torch
+
+        torch = require_torch("--torch-device needs torch")
         if not torch.cuda.is_available() or int(number or 0) >= torch.cuda.device_count():
             raise UsageError(
                 f"there is no '{name}' here", fix="Leave --torch-device out to compute on the CPU"

@@ -1,4 +1,5 @@
-"""The option --plugin of every command: loads plugins before the command runs, those of installed packages first."""
+"""The options of every command: --plugin loads plugins before the command runs, those of installed packages first; -v,
+--log-level and --color say what is told on the way (`verbosity`)."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from functools import wraps
 from typing import Annotated, Any
 
 import typer
+
+from npuc.cli import verbosity
 
 Plugins = Annotated[
     list[str] | None,
@@ -20,7 +23,7 @@ Plugins = Annotated[
 
 
 def with_plugins(app: typer.Typer) -> None:
-    """Give every command of a program the option."""
+    """Give every command of a program the options."""
     for command in app.registered_commands:
         assert command.callback is not None
         command.callback = _with_option(command.callback)
@@ -31,15 +34,31 @@ def with_plugins(app: typer.Typer) -> None:
 
 def _with_option(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
-    def command(*arguments: Any, plugin: list[str] | None = None, **options: Any) -> Any:
+    def command(
+        *arguments: Any,
+        plugin: list[str] | None = None,
+        verbose: int = 0,
+        log_level: str | None = None,
+        color: str | None = None,
+        **options: Any,
+    ) -> Any:
+        verbosity.apply(verbose, log_level, color, bool(options.get("quiet")))
         from npuc.plugins import load
 
         load(*(plugin or ()))
         return function(*arguments, **options)
 
     shown = inspect.signature(function, eval_str=True)
-    own = inspect.Parameter("plugin", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Plugins)
+    own = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, default, annotation in (
+            ("plugin", None, Plugins),
+            ("verbose", 0, verbosity.Verbose),
+            ("log_level", None, verbosity.LogLevel),
+            ("color", None, verbosity.Color),
+        )
+    ]
     made: Any = command
-    made.__signature__ = shown.replace(parameters=[*shown.parameters.values(), own])
+    made.__signature__ = shown.replace(parameters=[*shown.parameters.values(), *own])
     made.__annotations__ = {one.name: one.annotation for one in made.__signature__.parameters.values()}
     return command

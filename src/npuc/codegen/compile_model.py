@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -33,6 +35,8 @@ from npuc.schedule.layers import Tensor, aligned
 from npuc.schedule.network import Network, build_network, tensor_of
 from npuc.schedule.schedule_file import ScheduleFile, resolve
 from npuc.target import Target
+
+_LOG = logging.getLogger(__name__)
 
 Array = np.ndarray[Any, Any]
 
@@ -400,17 +404,28 @@ def _scheduled(
         known = options.cache.read(key, network, target)
         if known is not None:
             try:
-                return _settled(partial(schedule, *base), known, target, judge), True
+                settled = _settled(partial(schedule, *base), known, target, judge)
+                _LOG.info("schedule of %s: %d layers, from the cache", title, len(network.layers))
+                return settled, True
             except (CompileError, DoesNotFit):
                 pass  # an entry that fits its form only: search
     if options.cache is not None:
         candidates = options.cache.candidates(target)
+    start = time.perf_counter()
     try:
         done = fastest(*base, cores, judge, wanted.fixed, candidates, options.local_memory)
     except DoesNotFit as error:
         if not pinned:
             raise
         raise ScheduleError(f"with what the schedule fixes, {error}", where=f"subgraph '{title}'") from error
+    found = done.settled.decisions
+    _LOG.info(
+        "schedule of %s: %d layers in %d groups at -O%d, searched for %.2f s",
+        title, len(network.layers), len(found.groups), options.level, time.perf_counter() - start,
+    )  # fmt: skip
+    for group in found.groups:
+        names = [layer.name for layer in network.layers[group.first : group.last]]
+        _LOG.debug("group of %d tiles: %s", group.tiles, ", ".join(names))
     if options.cache is not None:
         options.cache.write(key, done.settled)
         options.cache.add_candidates(target, candidates)

@@ -206,7 +206,7 @@ def session(model: bytes, where: str, threads: int) -> Any:
 
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what fails is raised, with its words
     try:
         return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:

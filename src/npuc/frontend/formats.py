@@ -7,6 +7,8 @@ is not installed is missed only by its own users.
 from __future__ import annotations
 
 import importlib
+import logging
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,8 @@ from npuc.files import existing_model
 from npuc.frontend.sniff import RECOGNIZERS, Recognizer, describe_content
 from npuc.plugin_code import fault_of
 from npuc.registries import add_once, taken
+
+_LOG = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from npuc.frontend.options import ImportOptions
@@ -125,6 +129,8 @@ def import_foreign(path: Path | str, options: ImportOptions) -> Graph:
             where=str(path),
             fix="Leave --weights out; it is for a Caffe .prototxt, a Darknet .cfg or a Keras model",
         )
+    start = time.perf_counter()
+    _LOG.info("%s: %s", path, form.words)
     of_plugin = form in [FORMATS.get(kind) for kind in RECOGNIZERS]
     try:
         graph: Graph = named(form.importer)(path, options)
@@ -140,6 +146,8 @@ def import_foreign(path: Path | str, options: ImportOptions) -> Graph:
         raise fault_of(error) or PluginError(
             f"the importer of {form.words} failed: {type(error).__name__}: {error}", where=str(path)
         ) from error
+    count = sum(1 for _ in graph.ops)
+    _LOG.info("imported %s: %d ops and weights, %.2f s", path, count, time.perf_counter() - start)
     return graph
 
 

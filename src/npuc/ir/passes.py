@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import logging
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -30,6 +31,8 @@ from npuc.errors import NpucError, PassError, PipelineError, VerificationError
 from npuc.ir.graph import Graph
 from npuc.plugin_code import fault_of
 from npuc.registries import add_once, fill
+
+_LOG = logging.getLogger(__name__)
 
 PASSES: dict[str, type[Pass]] = {}
 
@@ -134,6 +137,9 @@ def run_passes(
             raise fault_of(error) or PassError(
                 f"pass '{step.name}' failed: {type(error).__name__}: {error}"
             ) from error
+        if _LOG.isEnabledFor(logging.DEBUG):
+            count = sum(1 for _ in graph.ops)
+            _LOG.debug("%s: %.1f ms, %d ops", step.name, 1e3 * (time.perf_counter() - start), count)
         if observe is not None:
             observe(PassEvent(step.name, graph, time.perf_counter() - start, True))
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from onnx import helper, numpy_helper
 
+from npuc.activity import activity
 from npuc.engine.custom import Kernel, register_family
 from npuc.errors import CompileError, NpucError, PluginError
 from npuc.ir import Graph, dtype_of, shape_of, shown_name
@@ -79,7 +80,8 @@ def claimant(op: TensorOp, graph: Graph, target: Target) -> str | None:
 def accelerated(name: str, small: Graph) -> bytes:
     """A subgraph of an accelerator as the model of a CPU subgraph."""
     try:
-        program = bytes(ACCELERATORS[name].compile(small))
+        with activity(f"the accelerator '{name}' compiles its subgraph"):
+            program = bytes(ACCELERATORS[name].compile(small))
     except NpucError:
         raise
     except Exception as error:

@@ -6,6 +6,7 @@ subgraph, so subgraphs are convex and run in the order of their levels.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,8 @@ from npuc.partition.host import reason_against_host
 from npuc.partition.overrides import placed
 from npuc.partition.work import worth_of
 from npuc.target import Target
+
+_LOG = logging.getLogger(__name__)
 
 Device = str
 """`npu`, `cpu`, `convert` for conversions between reals and integers, or the name of an accelerator that a plugin brings."""
@@ -105,6 +108,11 @@ def partition(
         for op, reason in given.items():
             device[op], reasons[result_names(op)[0]] = "cpu", reason
     parts = _parts(graph, ops, device)
+    _LOG.info(
+        "partition for %s: %s", target.name, ", ".join(f"{len(one.ops)} on {one.device}" for one in parts)
+    )
+    for name, reason in reasons.items():
+        _LOG.debug("%s is not on the NPU: %s", name, reason)
     return Partition(tuple(parts), reasons, levers, fits, sides(graph, ops))
 
 

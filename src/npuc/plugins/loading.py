@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import logging
 import sys
 import traceback
 from collections.abc import Callable
@@ -20,6 +21,8 @@ from typing import Any
 
 from npuc.errors import NpucError, PluginError
 from npuc.plugin_code import MODULES
+
+_LOG = logging.getLogger(__name__)
 
 GROUP = "npuc.plugins"
 """The entry points of installed packages that are plugins: `name = "package.module"` or `"package.module:function"`."""
@@ -88,6 +91,7 @@ def _once(key: str, plugin: Plugin, how: Callable[[Plugin], None]) -> None:
         )
         raise PluginError(f"it cannot be loaded: {_words(error, plugin)}", where=where, fix=fix) from error
     _LOADED[key] = plugin
+    _LOG.info("loaded the plugin %s", plugin.name)
 
 
 def _imported(plugin: Plugin) -> None:

@@ -54,7 +54,7 @@ def _seconds(compiled: CompiledModel, subgraph: CpuSubgraph, threads: int) -> fl
 
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what fails is raised, with its words
     tensors = [compiled.tensor(name) for name in subgraph.inputs]
     inputs = {one.name: np.zeros(one.shape, dtype_of(one.dtype).numpy) for one in tensors}
     taken = []

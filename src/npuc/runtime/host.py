@@ -63,6 +63,6 @@ class HostModels:
             if index not in self._sessions:
                 options = ort.SessionOptions()
                 options.intra_op_num_threads = self._threads
-                options.log_severity_level = 3
+                options.log_severity_level = 4  # what fails is raised, with its words
                 self._sessions[index] = open_session(subgraph.model, options)
             return self._sessions[index]

@@ -134,7 +134,7 @@ class Simulator:
             if index not in self._sessions:
                 options = ort.SessionOptions()
                 options.intra_op_num_threads = self.threads
-                options.log_severity_level = 3
+                options.log_severity_level = 4  # what fails is raised, with its words
                 self._sessions[index] = open_session(subgraph.model, options)
             tensors = {
                 name: memory.read(self.segments, self.compiled.tensor(name)) for name in subgraph.inputs

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from npuc.activity import activity
 from npuc.engine.torch import TopModule
 from npuc.errors import EngineError
 from npuc.ir import Graph
@@ -80,20 +81,24 @@ def reconstruct(
     checked = any(learner is not None and learner.checked for learner in learners)
     held = count // _CHECKED if checked else 0
     check = Check(student, blocks, learners, inputs, count - held if held else 0, pace.batch)
-    for index, (block, learner) in enumerate(zip(blocks, learners, strict=True)):
-        with torch.no_grad():
-            extend(real, student.whole(block, real, pace.batch))
-        if learner is not None:
-            _learn(learner, rough, real, count - held, pace, generator, partial(check.error, index, rough))
-            student.types.update(learner.changed)
-        with torch.no_grad():
-            weights = None if learner is None else learner.weights(hard=True)
-            extend(rough, student.whole(block, rough, pace.batch, weights, student.after))
-        needed = {value for later in blocks[index + 1 :] for value in later.inputs}
-        for cache in (real, rough):
-            for value in [value for value in cache if value not in needed]:
-                del cache[value]
-        report(index + 1, len(blocks))
+    with activity("learning, block by block", len(blocks)) as step:
+        for index, (block, learner) in enumerate(zip(blocks, learners, strict=True)):
+            with torch.no_grad():
+                extend(real, student.whole(block, real, pace.batch))
+            if learner is not None:
+                _learn(
+                    learner, rough, real, count - held, pace, generator, partial(check.error, index, rough)
+                )
+                student.types.update(learner.changed)
+            with torch.no_grad():
+                weights = None if learner is None else learner.weights(hard=True)
+                extend(rough, student.whole(block, rough, pace.batch, weights, student.after))
+            needed = {value for later in blocks[index + 1 :] for value in later.inputs}
+            for cache in (real, rough):
+                for value in [value for value in cache if value not in needed]:
+                    del cache[value]
+            report(index + 1, len(blocks))
+            step()
 
 
 def _require_rows(module: TopModule, inputs: Cache) -> None:
