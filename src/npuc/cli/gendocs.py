@@ -151,9 +151,9 @@ def _commands() -> Iterator[str]:
     yield "# Commands\n"
     yield "`npuc COMMAND --help` shows the same. Results go to stdout, notes and errors to stderr; the exit status is 0"
     yield "for success, 2 for what the user can mend, 1 for a fault of npuc, 130 if it was interrupted.\n"
-    yield "`-v` tells on stderr what the stages do, `-vv` more, such as every pass with its time; `--log-level` and the environment"
-    yield "variable `NPUC_LOG` do the same by name. Programs get the messages from Python's `logging`, below the logger `npuc`."
-    yield "Colours are used where a terminal is, unless `NO_COLOR` is set or `--color` says otherwise; work that takes longer shows a"
+    yield "`-v` tells on stderr what the stages do, `-vv` more, such as every pass with its time; `--log-level` and the"
+    yield "environment variable `NPUC_LOG` do the same by name. Programs get them from Python's `logging` (logger `npuc`)."
+    yield "Colours are used where a terminal is, unless `NO_COLOR` is set or `--color` says otherwise; longer work shows a"
     yield "bar there, and elsewhere a line now and then. `npuc --install-completion` teaches the shell commands and options.\n"
     root: Any = typer.main.get_command(app)
     yield from _command(root, "npuc")
