@@ -309,7 +309,7 @@ class _Lowering(Context):
         stored = self._stored(value)
         if stored is not None and stored.integers.dtype == np.int32 and not stored.zero_point.any():
             own = stored.scale.astype(np.float64).reshape(-1)
-            alike = own.size in (1, weight_scale.size) and np.allclose(
+            alike = (own.size == 1 or weight_scale.size in (1, own.size)) and np.allclose(
                 own, scale * weight_scale, rtol=_CLOSE, atol=0
             )
             fits = self.expression is None or bias_fits(stored.integers, scheme)
