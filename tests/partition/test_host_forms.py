@@ -295,5 +295,5 @@ def test_an_op_without_an_exact_form_is_refused_by_name() -> None:
     graph.set_outputs([("y", op.y)])
     made = quantize(graph, {"x": (-1.0, 1.0), "y": (0.0, 1.0)}, SCHEMES["int8"])
     softmax = next(op for op in made.ops if isinstance(op, npu.Softmax))
-    with pytest.raises(CompileError, match=r"probabilities.*neither the NPU nor the CPU"):
+    with pytest.raises(CompileError, match=r"layer 'y'.*neither the NPU nor the CPU"):
         host_model(made, part_of(softmax, made), {})

@@ -218,7 +218,7 @@ def test_overrides_that_cannot_be_followed_say_why() -> None:
     with pytest.raises(UsageError, match="gpu"):
         partition(made, EDGE, {"second": "gpu"})
     whole = quantized(network())
-    with pytest.raises(CompileError, match=r"layer_chances.*no exact form"):
+    with pytest.raises(CompileError, match=r"layer 'chances'.*no exact form"):
         partition(whole, EDGE, {"chances": "cpu"})
     with pytest.raises(UsageError, match="is not LAYER=cpu"):
         parse_devices(["cpu"])

@@ -6,7 +6,7 @@ A program may give a constant, an input, or one value under two names; a copy of
 from __future__ import annotations
 
 from npuc.errors import CompileError
-from npuc.ir import Graph, Value, shape_of, shown_name, top
+from npuc.ir import Graph, Value, layer_name, shape_of, top
 from npuc.ir.dtypes import is_ranked, is_static
 
 
@@ -28,11 +28,11 @@ def check_shape(value: Value, where: str) -> None:
     if foreign is not None:
         raise CompileError(
             f"its shape, {shape}, is not known, because the op '{foreign.domain}:{foreign.op_type}' of the layer "
-            f"'{shown_name(foreign)}' is not",
+            f"'{layer_name(foreign)}' is not",
             where=where,
             fix="Load the plugin that knows the op (--plugin FILE.py), or cut the network before it (npuc import --outputs)",
         )
-    maker = f" ({owner.op_type} '{shown_name(owner)}')" if isinstance(owner, top.Onnx) else ""
+    maker = f" ({owner.op_type} '{layer_name(owner)}')" if isinstance(owner, top.Onnx) else ""
     raise CompileError(
         f"its shape, {shape}, depends on the data{maker}, and a .npu file states the size of every tensor, so that a device "
         "can reserve memory for it",
