@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from tflite import ActivationFunctionType as Fused
 from tflite_nets import Net, assert_close, assert_same_bits, run_litert
 
 from npuc.errors import InvalidModelError, UnknownTensorError, UnsupportedOpError, UsageError
-from npuc.flow import ImportOptions, quantize_network
+from npuc.flow import ImportOptions, check_model, import_model, quantize_network
 from npuc.frontend.tflite import import_tflite
 from npuc.ir import load_graph, save_graph, shape_of, top
 from npuc.transform import canonicalize
@@ -776,3 +777,17 @@ def test_a_zero_byte_in_a_name_is_written_out() -> None:
     x = net.input("a\0b", (1, 4))
     graph = import_tflite(net.data(net.op("ADD", [x, x], "f32", "AddOptions", shape=(1, 4))))
     assert [port.name for port in graph.inputs] == ["a\\x00b"]
+
+
+def test_the_check_does_not_take_reals_for_the_integers_of_the_original(tmp_path: Path) -> None:
+    """An int8 GATHER_ND runs float between dequantize and quantize; its output has LiteRT's bits, and so the check passes."""
+    net = Net()
+    x = net.input("x", (1, 4, 4, 3), "i8", (0.02, -128))
+    indices = net.constant(np.array([[0, 1, 2], [0, 3, 0]], np.int32))
+    y = net.op("GATHER_ND", [x, indices], "i8", shape=(2, 3), scales=(0.02, -128))
+    y = net.op("ADD", [y, y], "i8", "AddOptions", shape=(2, 3), scales=(0.04, -128))
+    path = tmp_path / "net.tflite"
+    path.write_bytes(net.data(y))
+    report = check_model(path, import_model(path), ImportOptions())
+    assert report.passed and [entry.name for entry in report.outputs] == ["y"]
+    assert all(entry.max_error == 0 for entry in report.outputs)

@@ -123,7 +123,11 @@ def check_import(
         except OriginalError as error:
             return CheckReport((), (), tolerance, tuple(leave_out), impossible=error.message)
         ours = engine(group).run(inputs)
-        layers.extend(_judge(name, ours[name], reference[name]) for name in group)
+        layers.extend(
+            _judge(name, ours[name], reference[name])
+            for name in group
+            if not _is_other_form(ours[name], reference[name])
+        )
         final.extend(
             _judge(name, ours[name], reference[name])
             for name in named
@@ -159,6 +163,12 @@ def _type_of(array: Array) -> Any:
     from npuc.ir import tensor_type
 
     return tensor_type(array.shape, dtype_of(array.dtype))
+
+
+def _is_other_form(ours: Array, reference: Array) -> bool:
+    """True where the original holds integers and the import the reals they stand for: an op that stays float between a
+    dequantize and a quantize. What the quantize makes of them is compared further on."""
+    return ours.dtype.kind == "f" and reference.dtype.kind in "iu"
 
 
 def _judge(name: str, ours: Array, reference: Array) -> Difference:
