@@ -64,7 +64,6 @@ __all__ = [
 ]
 
 Observer = Callable[[PassEvent], None]
-_APART = "the parts of the output differ too much for one scale"
 _BETTER = "float serves the outputs better"
 """Why a search leaves a layer float."""
 
@@ -361,15 +360,15 @@ def _outcome(
 ) -> Outcome:
     """What became of a network, with the target's reasons for layers that it leaves float, and those of a search for layers
     that were to get integers (`asked`)."""
-    from npuc.ir import top
     from npuc.partition import to_keep_float
     from npuc.quant.report import outcome
 
-    reasons = {}
-    for op in source.ops:
-        if op.results and result_names(op)[0] in asked and scheme_of(op) is None:
-            joins = isinstance(op, top.Concat | top.Reshape | top.Permute | top.Slice)
-            reasons[result_names(op)[0]] = _APART if joins else _BETTER
+    reasons = {
+        name: _BETTER
+        for op in source.ops
+        if op.results and (name := result_names(op)[0]) in asked and scheme_of(op) is None
+        if name not in made.float_reasons
+    }
     if target is not None:
         kept = to_keep_float(source, target, types)
         reasons |= {result_names(op)[0]: fit.reason for op, fit in kept.items()}
