@@ -256,7 +256,7 @@ def test_the_place_of_an_extreme_is_found_in_integers(
 def test_the_place_of_an_extreme_of_float_values_stays_float() -> None:
     graph = imported([helper.make_node("ArgMax", ["x"], ["y"], axis=1)], {"y": 7, "c": 1})
     quantized = integer(graph)
-    assert any("what it compares is float" in note for note in quantized.notes)
+    assert any("what it compares is float" in why for why in quantized.float_reasons.values())
     np.testing.assert_array_equal(
         IntegerEngine(quantized).run(sample())["y"], sample()["x"].argmax(1, keepdims=True)
     )

@@ -21,6 +21,7 @@ def descriptions(draw: st.DrawFn) -> Preprocess:
     pixel_format = draw(st.sampled_from(sorted(CHANNELS)))
     counts = st.sampled_from([0, 1, CHANNELS[pixel_format]])
     numbers = counts.flatmap(lambda n: st.lists(values, min_size=n, max_size=n))
+    factors = counts.flatmap(lambda n: st.lists(values.filter(bool), min_size=n, max_size=n))
     resize = draw(sizes)
     crop = draw(sizes)
     if resize and crop:
@@ -33,7 +34,7 @@ def descriptions(draw: st.DrawFn) -> Preprocess:
             "pad_value": draw(st.integers(0, 255)),
             "pad_type": draw(st.sampled_from(["center", "corner"])),
             "mean": draw(numbers),
-            "scale": draw(numbers),
+            "scale": draw(factors),
             "pixel_format": pixel_format,
             "layout": draw(st.sampled_from(["nchw", "nhwc"])),
             "interpolation": draw(st.sampled_from(["bilinear", "bicubic", "nearest"])),
@@ -64,6 +65,7 @@ def test_it_survives_the_way_through_the_text_of_the_ir(preprocess: Preprocess) 
         ({"pad_value": 256}, "255"),
         ({"mean": [float("nan")]}, "finite"),
         ({"mean": [float("inf")]}, "finite"),
+        ({"scale": [0.5, 0, 0.5]}, "a factor of 0"),
         ({"size": 3}, "size"),
     ],
 )

@@ -184,8 +184,8 @@ def convolutions(graph: Graph) -> dict[str, Any]:
 def test_sums_are_proved_for_the_targets_accumulator(target: Any) -> None:
     # 4 weights of up to 127 times 255 steps need 18 bits.
     narrow = target("accumulator: {bits: 16, wide_bits: null}\n  bias: {bits: 16, wide_bits: null}")
-    notes = lowered(network(some_weights()), narrow).notes
-    assert len(notes) == 1 and "y stays float" in notes[0] and "accumulator of 16 bits" in notes[0]
+    reasons = lowered(network(some_weights()), narrow).float_reasons
+    assert list(reasons) == ["y"] and "accumulator of 16 bits" in reasons["y"]
     wider = target("accumulator: {bits: 16, wide_bits: 24}\n  bias: {bits: 16, wide_bits: 24}")
     notes = lowered(network(some_weights()), wider).notes
     assert len(notes) == 1 and "y needs a wide accumulator" in notes[0]
@@ -196,11 +196,11 @@ def test_tables_have_the_entries_that_there_are(target: Any, entries: int, integ
     graph = network(some_weights(), then=top.Sigmoid)
     made = lowered(graph, target(f"tables: {{entries_8bit: {entries}, entries_16bit: 0}}"))
     assert any(isinstance(op, npu.Table) for op in made.ops) == integer
-    assert integer or made.notes == ["z stays float: its table needs 256 entries, and one may have 128"]
+    assert integer or made.float_reasons == {"z": "its table needs 256 entries, and one may have 128"}
     wide = lowered(
         graph, target("tables: {entries_8bit: 256, entries_16bit: 0}"), QuantizationConfig(scheme="int16")
     )
-    assert wide.notes == ["z stays float: its table needs 513 entries, and one may have 0"]
+    assert wide.float_reasons == {"z": "its table needs 513 entries, and one may have 0"}
 
 
 def test_a_fixed_output_has_the_targets_scale(target: Any) -> None:

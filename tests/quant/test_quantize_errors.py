@@ -89,7 +89,7 @@ def test_constants_that_are_not_finite_leave_the_layer_float(what: str) -> None:
     weight, bias = np.ones((2, 3, 1, 1), np.float32), np.zeros(2, np.float32)
     (weight if what == "weights" else bias)[0] = np.inf
     made = quantize(network(weight, bias), RANGES)
-    assert made.notes == [f"y stays float: its {what} {'are' if what == 'weights' else 'is'} not all finite"]
+    assert made.float_reasons == {"y": f"its {what} {'are' if what == 'weights' else 'is'} not all finite"}
 
 
 def test_sums_that_could_overflow_take_the_wide_accumulator_or_leave_the_layer_float() -> None:
@@ -103,9 +103,9 @@ def test_sums_that_could_overflow_take_the_wide_accumulator_or_leave_the_layer_f
     ranges, x = {"x": (0.0, 1.0), "y": (0.0, 131072.0)}, np.ones((1, 1 << 17), np.float32)
     for scheme in (Scheme(), Scheme(wide_sum_bits=0), SCHEMES["tflite"]):
         made = quantize(graph, ranges, scheme)
-        assert len(made.notes) == 1 and "more than an accumulator of 32 bits holds" in made.notes[0]
-        assert ("needs a wide accumulator" in made.notes[0]) == (scheme == Scheme())
-        assert ("stays float" in made.notes[0]) == (scheme != Scheme())
+        (words,) = (*made.notes, *made.float_reasons.values())
+        assert "more than an accumulator of 32 bits holds" in words
+        assert ("needs a wide accumulator" in words) == (scheme == Scheme()) == (not made.float_reasons)
         assert IntegerEngine(made).run({"x": x})["y"].item() == pytest.approx(131072, rel=0.01)
 
 

@@ -246,8 +246,8 @@ def test_a_constant_beyond_the_type_keeps_the_layer_float() -> None:
     weight = np.full((4, 2), 1e6, np.float32)
     graph = single(lambda x, w: top.MatMul.make(x, w, None, name="y"), w=weight)
     made = quantize(graph, {}, SCHEMES["f16"])
-    assert made.notes == ["y stays float: f16 does not hold all values of the constant 'w'"]
-    assert quantize(graph, {}, SCHEMES["bf16"]).notes == []
+    assert made.float_reasons == {"y": "f16 does not hold all values of the constant 'w'"}
+    assert quantize(graph, {}, SCHEMES["bf16"]).float_reasons == {}
 
 
 @pytest.mark.parametrize(
