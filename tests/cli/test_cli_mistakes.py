@@ -149,23 +149,44 @@ def test_a_shape_for_a_program_is_not_passed_over(
     assert done.status == 2 and "is imported already" in done.err
 
 
-@pytest.mark.parametrize(
+_IMPORTING = pytest.mark.parametrize(
     "arguments",
     [
         ["calibrate", "--random", "-o", "x.cali"],
         ["calib-data", "--random", "-o", "samples"],
+        ["quantize", "--random", "-o", "x.mlir"],
+        ["compile", "--random", "--target", "edge-1t", "-o", "x.npu"],
+        ["inspect", "--target", "edge-1t"],
+        ["analyze", "--random"],
+        ["show"],
         ["export", "onnx", "-o", "x.onnx"],
         ["export", "tflite", "-o", "x.tflite"],
         ["diff", "--random", "open.onnx"],
     ],
+    ids=lambda arguments: " ".join(arguments[:2]),
 )
+
+
+@_IMPORTING
 def test_every_command_that_imports_takes_the_shape_that_the_error_asks_for(
     npuc: Any, here: Path, arguments: list[str]
 ) -> None:
-    onnx.save(picture_model(batch="N"), "open.onnx")
+    model = picture_model(batch="N")
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "H"
+    onnx.save(model, "open.onnx")
     asked = npuc(*arguments, "open.onnx")
     assert asked.status == 2 and "--input-shape" in asked.err
     assert npuc(*arguments, "open.onnx", "--input-shape", "x=1,3,8,8").status == 0
+
+
+@_IMPORTING
+def test_every_command_that_imports_says_that_an_open_batch_is_one(
+    npuc: Any, here: Path, arguments: list[str]
+) -> None:
+    onnx.save(picture_model(batch="N"), "open.onnx")
+    done = npuc(*arguments, "open.onnx")
+    assert done.status == 0
+    assert "the batch of the input 'x' is open, and was taken as 1" in done.err
 
 
 def test_a_table_of_an_original_fits_the_original(npuc: Any, model: Path) -> None:

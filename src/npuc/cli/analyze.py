@@ -297,6 +297,7 @@ def _networks(
     from npuc.quant.prequantized import is_quantized
 
     graph = network_to_quantize(model, shapes, force_float=force_float)
+    options.tell_import(printer, graph)
     _check_histograms(graph, histograms)
     if is_quantized(graph):
         # Its ranges may stand for a relu that nothing else tells of.

@@ -38,6 +38,7 @@ def command(
 
     printer = Printer(quiet, as_json)
     graph = network_to_quantize(model, options.imported_as(model, input_shape, weights))
+    options.tell_import(printer, graph)
     source = given.source(graph, data, random, preprocess, annotations, max_count, seed, dataset)
     notes: list[str] = []
 

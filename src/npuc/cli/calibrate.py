@@ -79,6 +79,7 @@ def command(
         if path is not None:
             writable(path)
     graph = network_to_quantize(model, options.imported_as(model, input_shape, weights))
+    options.tell_import(printer, graph)
     overrides = dict(map(_override, tensor_method or []))
     resolve_overrides(graph, overrides)
     start = time.perf_counter()

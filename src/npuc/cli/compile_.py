@@ -287,6 +287,7 @@ def _integer_network(
     if loaded is not None and folder is not None:
         save_graph(loaded, folder / ("1-canonical.mlir" if own else "0-imported.mlir"))
     graph = network_to_quantize(model, imported, force_float=force_float)
+    options.tell_import(printer, graph)
     check_options(graph, target, wanted)
     if folder is not None:
         save_graph(graph, folder / "1-canonical.mlir")

@@ -85,7 +85,9 @@ def command(
     def load(path: Path) -> Graph:
         # Of the two, one may be a program, which has its shapes.
         own = describe_content(path).kind == "mlir"
-        return load_model(path, None if own else options.imported_as(path, input_shape))
+        graph = load_model(path, None if own else options.imported_as(path, input_shape))
+        options.tell_import(printer, graph)
+        return graph
 
     reference, ours = open_layers(first, load), open_layers(second, load)
     if isolated and (reference.kind, ours.kind) != ("float", "integer"):

@@ -49,6 +49,7 @@ def onnx(
     printer = Printer(quiet, as_json)
     _check_output(model, output, ".onnx")
     graph = load_model(model, options.imported_as(model, input_shape, weights))
+    options.tell_import(printer, graph)
     files = export_onnx(graph, output, external_data=True if external_data else None)
     for file in files:
         printer.say(f"{model} -> {file} ({size(file.stat().st_size)})")
@@ -88,6 +89,7 @@ def tflite(
     printer = Printer(quiet, as_json)
     _check_output(model, output, ".tflite")
     graph = load_model(model, options.imported_as(model, input_shape, weights))
+    options.tell_import(printer, graph)
     if integer_io and not is_integer(graph):
         raise UsageError(
             f"--integer-io asks for the integers of the network, and {model} has none",

@@ -175,8 +175,7 @@ def command(
     summary = summarize(graph)
     printer.say(f"{model} -> {target if files else 'no file'} ({seconds:.2f} s)")
     print_summary(printer, summary)
-    for note in graph.notes:
-        printer.note(note)
+    options.tell_import(printer, graph)
     result: dict[str, Any] = {
         "files": [str(file) for file in files],
         "seconds": seconds,

@@ -66,6 +66,7 @@ def command(
     wanted = CompileOptions(devices=parse_devices(device or []), island_threshold=island_threshold)
     imported = options.imported_as(model, input_shape, weights, add_postprocess)
     graph = load_for_inspection(model, imported, force_float=force_float)
+    options.tell_import(printer, graph)
     asked = quant.Asked(
         table=table,
         data=data,

@@ -13,8 +13,10 @@ from npuc.errors import FileFormatError, PreprocessError, UsageError
 from npuc.words import counted
 
 if TYPE_CHECKING:
+    from npuc.cli.console import Printer
     from npuc.codegen.program import CompiledModel
     from npuc.frontend.options import ImportOptions
+    from npuc.ir import Graph
     from npuc.ir.preprocess import Preprocess
     from npuc.target import Target as TargetDescription
 
@@ -242,6 +244,12 @@ def import_options(
         preprocess=preprocess,
         postprocess=postprocess or "",
     )
+
+
+def tell_import(printer: Printer, graph: Graph) -> None:
+    """Print what the importer decided by itself, such as the size of an open batch."""
+    for note in graph.notes:
+        printer.note(note)
 
 
 def imported_as(

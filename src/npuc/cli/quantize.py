@@ -116,6 +116,7 @@ def command(
     machine = load_target(target) if target else None
     imported = options.imported_as(model, input_shape, weights)
     graph = network_to_quantize(model, imported, force_float=force_float)
+    options.tell_import(printer, graph)
     made = quant.quantized(printer, model, graph, asked, machine)
     done = made.quantized
     other_form = done.climbed and done.source is not graph

@@ -118,6 +118,8 @@ def command(
             fix="Add -o FILE.npz",
         )
     graph = work.graph
+    if graph is not None:
+        options.tell_import(printer, graph)
     if golden is not None and not inputs and not random:
         samples = None
     elif random:

@@ -48,6 +48,7 @@ def command(
         _show_compiled(printer, model)
         return
     graph = load_model(model, options.imported_as(model, input_shape, weights))
+    options.tell_import(printer, graph)
     summary = summarize(graph)
     picture = write_picture(graph, graph_file) if graph_file is not None else None
     printer.table(
