@@ -791,3 +791,24 @@ def test_the_check_does_not_take_reals_for_the_integers_of_the_original(tmp_path
     report = check_model(path, import_model(path), ImportOptions())
     assert report.passed and [entry.name for entry in report.outputs] == ["y"]
     assert all(entry.max_error == 0 for entry in report.outputs)
+
+
+@pytest.mark.parametrize("x", [(0.05, -128), (0.031, -100), (0.2, 3)])
+def test_a_square_root_of_bytes_is_cut_off_as_litert_does(x: tuple[float, int]) -> None:
+    net = Net()
+    values = np.maximum(np.arange(-128, 128), x[1]).astype(np.int8)[None]
+    y = net.op("SQRT", [net.input("x", (1, 256), "i8", x)], "i8", "", (0.02, -120))
+    assert_same_bits(net.data(y), {"x": values})
+
+
+def test_the_check_agrees_on_square_roots_of_gathered_bytes(tmp_path: Path) -> None:
+    net = Net()
+    x = net.input("x", (1, 4, 4, 3), "i8", (0.02, -128))
+    indices = net.constant(np.array([[0, 1, 2], [0, 3, 0]], np.int32))
+    y = net.op("GATHER_ND", [x, indices], "i8", shape=(2, 3), scales=(0.02, -128))
+    y = net.op("SQRT", [y], "i8", shape=(2, 3), scales=(0.01, -128))
+    y = net.op("ADD", [y, y], "i8", "AddOptions", shape=(2, 3), scales=(0.02, -128))
+    path = tmp_path / "net.tflite"
+    path.write_bytes(net.data(y))
+    report = check_model(path, import_model(path), ImportOptions())
+    assert report.passed and all(entry.max_error == 0 for entry in report.outputs)

@@ -214,10 +214,17 @@ def _hard_swish(x: QuantType, y: QuantType) -> Array | None:
     return _saturated(_round_shift(product_, -exponent), y)
 
 
+def _sqrt(x: QuantType, y: QuantType) -> Array:
+    """In float32, and cut off to whole steps where other kernels round; a negative value counts as 0."""
+    real = _F(x.scale) * np.maximum(_codes(x), 0).astype(_F)
+    return _saturated(np.trunc(np.sqrt(real) / _F(y.scale)).astype(np.int64), y)
+
+
 _INTEGER: dict[str, Callable[..., Array | None]] = {
     "leaky_relu": _leaky_relu,
     "relu": _relu,
     "hard_swish": _hard_swish,
+    "sqrt": _sqrt,
 }
 
 _CONSTANTS: dict[type[TopOp], Callable[[Any], tuple[float, ...]]] = {
