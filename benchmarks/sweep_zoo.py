@@ -45,7 +45,7 @@ LOST = 15.0
 _SECONDS = {"import": 240, "quantize": 600, "compile": 600, "sim": 240, "compare": 300}
 _KEPT = 6000
 """Characters of what a command printed that are kept."""
-_ANNOUNCES = re.compile(r"is only -?[\d.]+ dB above its error|(is|are) below \d+ dB, too")
+_ANNOUNCES = re.compile(r"is only -?[\d.]+ dB above its error|(is|are) below \d+ dB(, too| in the worst of)")
 """What `npuc.quant.accuracy` says of a slice that is lost."""
 
 Report = dict[str, Any]

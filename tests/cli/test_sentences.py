@@ -377,7 +377,20 @@ def _lost(made: Made, match: re.Match[str]) -> None:
     _alike(match["least"], whole[name])
 
 
+_WEAK = r"(?:'(?P<slice>\w+)' of )?the output '(?P<output>\w+)' \((?P<low>-?[\d.]+) dB\)"
+
+
+def _weak(made: Made, match: re.Match[str]) -> None:
+    _, alone = made.decibels
+    found = list(re.finditer(_WEAK, match[0]))
+    assert found
+    for one in found:
+        [name] = [key for key in alone if key.split(" ")[0] == (one["slice"] or one["output"])]
+        _alike(one["low"], alone[name])
+
+
 _NOTES: dict[str, Check] = {
+    r".* (?:is|are) below 15 dB in the worst of \d+ samples?, and may be on other data; .* may help": _weak,
     r"(?:'(?P<slice>\w+)' of )?the output '(?P<output>\w+)' is only (?P<least>-?[\d.]+) dB above its error: .*": _lost,
     r"corrected the biases of \d+ layers: (?P<mean>[\d.]+) dB(?:, at worst (?P<alone>-?[\d.]+))?": lambda made, match: (
         (

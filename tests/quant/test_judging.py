@@ -10,11 +10,12 @@ import pytest
 from detectors import data, detector
 from npuc import lang
 from npuc.calib.sources import open_data
-from npuc.compare import LOST, Figures, find_slices, judge
+from npuc.compare import LOST, Figures, Slice, find_slices, judge
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.flow import Quantized, compile_network, quantize_network, quantize_on_data
 from npuc.ir import Graph
 from npuc.quant import tuning
+from npuc.quant.accuracy import _unsteady
 from npuc.quant.analysis import analyze
 from npuc.quant.config import QuantizationConfig
 from npuc.quant.judging import OutputJudge
@@ -239,3 +240,15 @@ def test_sixteen_bits_that_cost_too_much_are_left_out(monkeypatch: pytest.Monkey
     done = quantized(graph, samples[:14], "edge-4t")
     assert {kind.dtype.name for kind in integer_types(done.graph).values()} == {"i8"}
     assert any("they are left out" in text for text in done.outcome.notes)
+
+
+def test_a_slice_that_is_lost_in_one_sample_alone_is_named() -> None:
+    slices = tuple(Slice("y", name) for name in ("boxes", "scores"))
+    # Over all samples both have 20 dB and more; the scores of the last sample have 10.
+    figures = Figures(slices, np.array([[[1e4, 1.0], [1000.0, 1.0]]] * 7 + [[[1e4, 1.0], [100.0, 10.0]]]))
+    assert not figures.lost
+    assert _unsteady(figures) == (
+        "'scores' of the output 'y' (10.0 dB) is below 15 dB in the worst of 8 samples, and may be on other data; "
+        "--scheme int16 or --ladder all may help",
+    )
+    assert not _unsteady(figures.of_samples(slice(0, 7)))

@@ -110,6 +110,19 @@ def test_noises_add_up() -> None:
     assert abs(both - (apart + other)) < 0.3 * both
 
 
+def test_a_weight_may_have_the_name_of_a_tensors_scale() -> None:
+    graph = Graph.empty([("x", tensor_type((1, 4), "f32"))])
+    weight = graph.add_weight("first/scale", np.float32([[2, 3, 4, 5]]))
+    first = top.Relu.make(graph.block.args[0], name="first")
+    last = top.Mul.make(first.y, weight.output, name="last")
+    graph.block.add_ops([weight, first, last])
+    graph.set_outputs([("last", last.y)])
+    samples = [{"x": np.float32([[0.11, 0.23, 0.37, 0.41]])}]
+    done, _ = quantize_on_data(graph, open_data(graph, samples), threads=1)
+    (noise,) = output_noise(graph, [["first"]], integer_types(done.graph), samples)
+    assert noise > 0
+
+
 def test_biases_are_corrected_where_rounding_shifts_a_mean() -> None:
     # Every weight lies just above the middle between two steps, so that all round up and the sums of a positive input grow.
     graph = Graph.empty([("x", tensor_type((1, 64, 6, 6), "f32"))])

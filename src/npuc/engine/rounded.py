@@ -62,25 +62,35 @@ def _rounding(model: ModelProto, types: Mapping[str, QuantType]) -> ModelProto:
     made = ModelProto()
     made.CopyFrom(model)
     nodes: list[NodeProto] = []
+    own = _unused(model)
     for name, kind in types.items():
-        scale = numpy_helper.from_array(np.array(kind.scale, np.float32), f"{name}/scale")
-        zero = numpy_helper.from_array(np.array(kind.zero_point, kind.dtype.numpy), f"{name}/zero_point")
+        scale = numpy_helper.from_array(np.array(kind.scale, np.float32), f"{own}{name}/scale")
+        zero = numpy_helper.from_array(np.array(kind.zero_point, kind.dtype.numpy), f"{own}{name}/zero_point")
         made.graph.initializer.extend([scale, zero])
     for node in made.graph.node:
         for place, name in enumerate(node.input):
             if name in types:
-                node.input[place] = f"{name}/rounded"
+                node.input[place] = f"{own}{name}/rounded"
         nodes.append(node)
         for name in node.output:
             if name in types:
-                ends = [f"{name}/scale", f"{name}/zero_point"]
-                nodes.append(helper.make_node("QuantizeLinear", [name, *ends], [f"{name}/steps"]))
-                nodes.append(
-                    helper.make_node("DequantizeLinear", [f"{name}/steps", *ends], [f"{name}/rounded"])
-                )
+                ends = [f"{own}{name}/scale", f"{own}{name}/zero_point"]
+                steps, rounded = f"{own}{name}/steps", f"{own}{name}/rounded"
+                nodes.append(helper.make_node("QuantizeLinear", [name, *ends], [steps]))
+                nodes.append(helper.make_node("DequantizeLinear", [steps, *ends], [rounded]))
     del made.graph.node[:]
     made.graph.node.extend(nodes)
     return made
+
+
+def _unused(model: ModelProto) -> str:
+    """A beginning that no name of the model has: networks may have tensors and weights of any name."""
+    names = {name for node in model.graph.node for name in (*node.input, *node.output)}
+    names |= {value.name for value in (*model.graph.input, *model.graph.initializer)}
+    own = "rounding:"
+    while any(name.startswith(own) for name in names):
+        own += ":"
+    return own
 
 
 def relative_noise(found: Sequence[Sequence[Array]], exact: Sequence[Sequence[Array]]) -> float:

@@ -85,14 +85,30 @@ def accuracy_of(
     if figures is None or judge is None or not figures.has_signal:
         return None
     lost = figures.lost
+    unsteady = _unsteady(figures)
     if not lost:
-        return Accuracy(figures)
+        return Accuracy(figures, unsteady)
     remedy = _remedy(_Search(graph, made, scheme_of, judge, statistics(), target))
     shown = [f"{_named(one)} is only {value:.1f} dB above its error" for one, value in lost[:_NAMED]]
     if len(lost) > _NAMED:
         names = ", ".join(_named(one) for one, _ in lost[_NAMED:])
         shown.append(f"{names} {'is' if len(lost) == _NAMED + 1 else 'are'} below {LOST:.0f} dB, too")
-    return Accuracy(figures, tuple(f"{text}: {remedy}" for text in shown))
+    return Accuracy(figures, (*(f"{text}: {remedy}" for text in shown), *unsteady))
+
+
+def _unsteady(figures: Figures) -> tuple[str, ...]:
+    """A sentence on slices that are lost in a sample, though not over all: other data may be like that sample."""
+    lost, lowest = {one for one, _ in figures.lost}, figures.by_sample.min(axis=0)
+    weak = [(one, float(low)) for one, low in zip(figures.slices, lowest, strict=True) if low < LOST]
+    weak = [(one, low) for one, low in weak if one in figures.by_slice and one not in lost]
+    if not weak:
+        return ()
+    names = ", ".join(f"{_named(one)} ({low:.1f} dB)" for one, low in weak)
+    count = len(figures.squares)
+    return (
+        f"{names} {'is' if len(weak) == 1 else 'are'} below {LOST:.0f} dB in the worst of {count} "
+        f"sample{'s' * (count != 1)}, and may be on other data; --scheme int16 or --ladder all may help",
+    )
 
 
 def _named(one: Slice) -> str:
