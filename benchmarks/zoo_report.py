@@ -9,7 +9,7 @@ from typing import Any
 
 import sweep_zoo
 from sweep_zoo import CALIBRATION, HELD_OUT, LOST, Report, Verdict, verdict
-from zoo_models import BUILDERS
+from zoo_models import BUILDERS, entries
 
 Pair = tuple[dict[str, Any], Report]
 
@@ -33,7 +33,7 @@ def page(pairs: list[Pair], targets: tuple[str, ...]) -> str:
         f"for {targets[0]} `npuc compile --data`; for {', '.join(targets[1:])} `npuc quantize --data` and `npuc compile`; then "
         f"`npuc sim --sanitize`. {CALIBRATION} samples calibrate, {HELD_OUT} others compare the program with float, **slice by "
         "slice** (`npuc.compare.slices`): the figure is that of the worst slice of any output, beside the mean of the slices.",
-        f"Results by commit: {made}.",
+        f"Results by commit: {made}." + _not_reached(pairs),
         f"Of {len(verdicts)} programs, {words['ok']} are made and pass the sanitizer, {words['refused']} are refused with a "
         f"reason, {words['FAILED']} fail. {len(low)} have a slice below {LOST:g} dB; npuc announced {len(low) - unwarned} of "
         f"them with a warning (marked †){_unannounced(unwarned)}.",
@@ -54,6 +54,15 @@ def page(pairs: list[Pair], targets: tuple[str, ...]) -> str:
     ]
     # Where this machine keeps its files is nobody's business.
     return re.sub(r"[^\s'`]*/build/zoo/(models|work)/", "", "\n".join(lines).rstrip() + "\n")
+
+
+def _not_reached(pairs: list[Pair]) -> str:
+    """The networks of the list without a result, so that nobody takes the table for the whole."""
+    known = {entry["name"] for entry, _ in pairs}
+    rest = [entry["name"] for entry in entries() if entry["name"] not in known]
+    if not rest:
+        return ""
+    return f" The list has {len(known) + len(rest)}; not run yet, for want of time: {', '.join(rest)}."
 
 
 def _unannounced(count: int) -> str:
