@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no
 STAMPS := $(VENV)/stamps
 NATIVE := CMakeLists.txt $(wildcard native/include/*.h native/include/*.hpp native/include/npuc/*.h native/src/*.c native/src/*.h)
 
-.PHONY: install-size bench-memory bench-runtime bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow test-frameworks test-browser sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-rounding bench-schedule docs clean
+.PHONY: install-size bench-memory bench-runtime bench-sim sweep zoo-models sweep-zoo help demo test test-slow peers-tensorflow test-frameworks test-browser sanitize tsan prove-c bench-kernels lint format conformance bench-import bench-calib bench-int bench-accuracy bench-default bench-rounding bench-schedule docs clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -33,6 +33,7 @@ help:
 	@echo "make bench-calib   calibration time and memory against onnxruntime.quantization"
 	@echo "make bench-int     integer networks against ONNX Runtime's int8 and float"
 	@echo "make bench-accuracy accuracy after quantization against ONNX Runtime, NNCF, AIMET and Quark"
+	@echo "make bench-default the default of quantization against plain ranges, by slice, on unseen data"
 	@echo "make bench-rounding learned rounding of a network of ResNet-50's size, in seconds"
 	@echo "make bench-schedule schedules against their lower bounds, and against Vela"
 	@echo "make bench-sim     instruction mode against graph mode"
@@ -140,6 +141,9 @@ bench-int: $(STAMPS)/bench
 # torch, which the ladder learns with, comes with what the tests need.
 bench-accuracy: $(STAMPS)/test $(STAMPS)/bench
 	$(BIN)/python benchmarks/bench_accuracy.py
+
+bench-default: $(STAMPS)/test $(STAMPS)/bench
+	$(BIN)/python benchmarks/bench_default.py
 
 bench-rounding: $(STAMPS)/test $(STAMPS)/bench
 	$(BIN)/python benchmarks/bench_rounding.py
