@@ -15,7 +15,7 @@ def require_torch(
 ) -> Any:
     """The package torch, or an error that says what it is needed for and names the extra."""
     try:
-        if "torch" in sys.modules:
+        if sys.modules.get("torch") is not None:
             return sys.modules["torch"]
         with activity("loading PyTorch"):
             return importlib.import_module("torch")

@@ -315,7 +315,7 @@ def _group(made: Made, match: re.Match[str]) -> None:
 
 _INSPECTED: dict[str, Check] = {
     r"layer +op +device +part +MACs *": _skip,
-    r"(?P<target>\S+): (?P<npu>\d+) layers on the NPU, (?P<cpu>\d+) on the CPU; .*": _totals,
+    r"(?P<target>\S+): (?P<npu>\d+) layers? on the NPU, (?P<cpu>\d+) on the CPU; .*": _totals,
     r"  parts      (\d+): (.*)": _parts,
     r"  (before|after) +float work (?:before the first|after the last) integer layer: (.*)": _ends,
     r"  CPU        (?P<names>.*?)(?: and (?P<more>\d+) more)?: (?P<reason>(?:it stayed float: )?.*)": _group,

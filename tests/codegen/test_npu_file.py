@@ -22,7 +22,7 @@ from npuc.codegen.file import load_compiled, save_compiled
 from npuc.codegen.file_writer import make_sections
 from npuc.codegen.program import CompiledModel, CpuSubgraph, NpuSubgraph, Segment, Tensor, as_stream, records
 from npuc.codegen.records import Record
-from npuc.errors import FileFormatError, FileMissingError, InternalError, WrongTargetError
+from npuc.errors import FileFormatError, FileMissingError, InternalError, InvalidModelError, WrongTargetError
 from npuc.target import load_target
 
 
@@ -98,7 +98,6 @@ def test_a_model_that_no_reader_takes_is_not_written(tmp_path: Path) -> None:
         replace(good_model, tensors=(*TENSORS, replace(TENSORS[0], name="n", dtype="string"))),
         replace(good_model, tensors=(*TENSORS, replace(TENSORS[0], name="n", shape=(1,) * 9))),
         replace(good_model, tensors=(*TENSORS, replace(TENSORS[0], name="n", zero_point=1 << 40))),
-        replace(good_model, name="zero\0byte"),
         replace(good_model, fingerprint=1 << 64),
         replace(good_model, metadata={"x": float("nan")}),
         replace(good_model, segments=SEGMENTS[:1]),
@@ -108,6 +107,9 @@ def test_a_model_that_no_reader_takes_is_not_written(tmp_path: Path) -> None:
         with pytest.raises(InternalError, match="cannot be written"):
             save_compiled(model, path)
         assert list(tmp_path.iterdir()) == []
+    with pytest.raises(InvalidModelError, match="has a zero byte in it"):
+        save_compiled(replace(good_model, name="zero\0byte"), path)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("value", [256, -1, np.int64(256), np.int64(-1), 1 << 64, 0.5])

@@ -60,8 +60,10 @@ def test_the_first_and_last_layers_with_weights(graph: Graph) -> None:
 
 def test_the_effective_configuration_names_every_layer(graph: Graph) -> None:
     effective = QuantizationConfig(layers={"body": "float"}).effective(graph)
-    assert list(effective) == ["stem", "body", "head", "y"]
-    assert effective["body"] == "float" and effective["stem"]["activation"] == "i8"
+    assert list(effective) == ["stem_out", "body_out", "head_out", "y"]
+    assert effective["body_out"] == "float" and effective["stem_out"]["activation"] == "i8"
+    again = QuantizationConfig(layers=effective).effective(graph)
+    assert again == effective
 
 
 @pytest.mark.parametrize(

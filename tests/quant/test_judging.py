@@ -49,7 +49,7 @@ def test_boxes_and_scores_in_one_output_both_come_out_well(target: str | None) -
     assert set(by_slice) == {"flat_boxes", "scores"}
     assert min(by_slice.values()) > 25, by_slice
     (joined,) = [layer for layer in done.outcome.layers if layer.name == "joined"]
-    assert joined.is_float and joined.reason == "the parts of the output differ too much for one scale"
+    assert joined.is_float and joined.reason == "it joins parts of very different sizes to an output"
     assert any("'joined' joins parts that differ too much" in note for note in done.outcome.notes)
     assert done.accuracy is not None and not done.accuracy.warnings and not done.crowded
 

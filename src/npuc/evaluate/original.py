@@ -136,7 +136,10 @@ _INVALID = re.compile(
 
 
 def _refuse_invalid(path: Path) -> None:
-    """Raise `InvalidModelError` if ONNX Runtime calls the file itself invalid: not new to it, and not cut by npuc."""
+    """Raise `InvalidModelError` if ONNX Runtime calls the file itself invalid: not new to it, and not cut by npuc.
+
+    An operator that it does not know makes no file invalid: such a node stays ONNX.
+    """
     import onnxruntime as ort
 
     try:
@@ -145,7 +148,7 @@ def _refuse_invalid(path: Path) -> None:
         )
     except Exception as error:
         words = re.sub(r"^\[ONNXRuntimeError\][^[]*?failed:", "", _first_line(error))
-        if _INVALID.search(words) is not None:
+        if _INVALID.search(words) is not None and "No Op registered" not in words:
             raise InvalidModelError(
                 f"ONNX Runtime calls the model invalid: {words.rstrip('.')}",
                 where=str(path),

@@ -177,7 +177,7 @@ def find_tensors(graph: Graph, names: Fetch) -> dict[str, Value]:
         if match is None:
             match = tensors.get(graph.origins.nodes.get(name, ""))
         if match is None:
-            raise unknown_tensor(name, [n for n in tensors if n], graph.origins)
+            raise unknown_tensor(name, [n for n in (*tensors, *layers) if n], graph.origins)
         found[name] = match
     return found
 
