@@ -24,11 +24,14 @@ def sample(images: np.ndarray, expected: np.ndarray) -> Sample:
 def test_eight_threads_on_one_runner(model: CompiledModel, sample: Sample) -> None:
     with Runner(model, workers=4) as runner:
         assert on_one_runner(runner, sample, threads=8, jobs=200) == {"done": 1600}
-        before = resident()
-        assert on_one_runner(runner, sample, threads=8, jobs=1000) == {"done": 8000}
-        grown = resident() - before
+        grown: list[int] = []
+        # What threads leave in the allocator comes once; what jobs keep comes in every round.
+        while len(grown) < 3 and min(grown, default=2 * MEGABYTE) >= 2 * MEGABYTE:
+            before = resident()
+            assert on_one_runner(runner, sample, threads=8, jobs=1000) == {"done": 8000}
+            grown.append(resident() - before)
     # 8,000 jobs that each kept as little as one of their arrays would be far more.
-    assert grown < 2 * MEGABYTE, grown
+    assert min(grown) < 2 * MEGABYTE, grown
 
 
 def test_fifty_runners(model: CompiledModel, sample: Sample) -> None:

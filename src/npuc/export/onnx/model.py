@@ -28,7 +28,7 @@ from npuc.ir import (
     top,
     value_name,
 )
-from npuc.ir.origins import unknown_tensor
+from npuc.ir.origins import nearest, unknown_tensor
 
 OPSET: Final = 21
 IR_VERSION: Final = 10
@@ -177,7 +177,11 @@ def find_tensors(graph: Graph, names: Fetch) -> dict[str, Value]:
         if match is None:
             match = tensors.get(graph.origins.nodes.get(name, ""))
         if match is None:
-            raise unknown_tensor(name, [n for n in (*tensors, *layers) if n], graph.origins)
+            known = [one for one in tensors if one]
+            if not nearest(name, known, graph.origins):
+                # A layer whose tensor has no name is known by its own.
+                known += layers
+            raise unknown_tensor(name, known, graph.origins)
         found[name] = match
     return found
 
