@@ -341,13 +341,9 @@ def _crowded(
 ) -> tuple[str, ...]:
     """Sentences on tensors whose parts differ in size by more than their bits can hold."""
     from npuc.quant.crowding import crowded, spans_of
+    from npuc.quant.from_target import has_wide_activations
 
     return crowded(graph, made, spans_of(ranges), scheme_of, wide=has_wide_activations(target))
-
-
-def has_wide_activations(target: Target | None) -> bool:
-    """Whether a machine has activations of 16 bits; any has, where none is named."""
-    return target is None or "i16" in target.arithmetic.activations.formats
 
 
 def _outcome(

@@ -252,3 +252,5 @@ def test_a_slice_that_is_lost_in_one_sample_alone_is_named() -> None:
         "--scheme int16 or --ladder all may help",
     )
     assert not _unsteady(figures.of_samples(slice(0, 7)))
+    (narrow,) = _unsteady(figures, wide=False)
+    assert narrow.endswith("; --ladder all may help"), "a machine without 16 bits is not advised to use them"

@@ -87,9 +87,9 @@ def command(
 ) -> None:
     """Run the command."""
     from npuc.files import existing_model, writable, write_atomically
-    from npuc.flow import has_wide_activations
     from npuc.quant.analysis import analyze, hybrid_yaml
     from npuc.quant.analysis.histogram import svg_histograms, text_histogram
+    from npuc.quant.from_target import has_wide_activations
     from npuc.target import load_target
 
     printer = Printer(quiet, as_json)

@@ -15,12 +15,13 @@ from npuc.calib.statistics import Statistics
 from npuc.compare import LOST, Figures, Slice
 from npuc.errors import NpucError
 from npuc.ir import Graph, result_names, value_name
-from npuc.quant.from_target import fitted, misfit
+from npuc.quant.from_target import fitted, has_wide_activations, misfit
 from npuc.quant.judging import OutputJudge, slice_noise, spread
 from npuc.quant.lower import quantize
 from npuc.quant.prequantized import integer_types
 from npuc.quant.scheme import SCHEMES, Scheme
 from npuc.quant.widening import spoilers
+from npuc.words import counted
 
 if TYPE_CHECKING:
     from npuc.target import Target
@@ -45,8 +46,8 @@ class Accuracy:
         found, worst = self.figures.worst_slice, self.figures.worst
         if found is None or worst is None:
             return "not known: the outputs have no signal on the calibration data"
-        count, slices = len(self.figures.squares), len(self.figures.by_slice)
-        samples = f"{count} calibration sample{'s' * (count != 1)}"
+        slices = len(self.figures.by_slice)
+        samples = counted(len(self.figures.squares), "calibration sample")
         if slices == 1:
             return f"{found[0]} {found[1]:.1f} dB on {samples}, {worst.sqnr:.1f} dB in the worst one"
         return (
@@ -85,7 +86,7 @@ def accuracy_of(
     if figures is None or judge is None or not figures.has_signal:
         return None
     lost = figures.lost
-    unsteady = _unsteady(figures)
+    unsteady = _unsteady(figures, has_wide_activations(target))
     if not lost:
         return Accuracy(figures, unsteady)
     remedy = _remedy(_Search(graph, made, scheme_of, judge, statistics(), target))
@@ -96,18 +97,24 @@ def accuracy_of(
     return Accuracy(figures, (*(f"{text}: {remedy}" for text in shown), *unsteady))
 
 
-def _unsteady(figures: Figures) -> tuple[str, ...]:
-    """A sentence on slices that are lost in a sample, though not over all: other data may be like that sample."""
+def _unsteady(figures: Figures, wide: bool = True) -> tuple[str, ...]:
+    """A sentence on slices that are lost in a sample, though not over all: other data may be like that sample.
+
+    `wide` says whether there are activations of 16 bits to advise.
+    """
     lost, lowest = {one for one, _ in figures.lost}, figures.by_sample.min(axis=0)
     weak = [(one, float(low)) for one, low in zip(figures.slices, lowest, strict=True) if low < LOST]
     weak = [(one, low) for one, low in weak if one in figures.by_slice and one not in lost]
     if not weak:
         return ()
-    names = ", ".join(f"{_named(one)} ({low:.1f} dB)" for one, low in weak)
-    count = len(figures.squares)
+    weak.sort(key=lambda pair: pair[1])
+    names = ", ".join(f"{_named(one)} ({low:.1f} dB)" for one, low in weak[:_NAMED])
+    if len(weak) > _NAMED:
+        names += f" and {len(weak) - _NAMED} more"
+    advice = "--scheme int16 or --ladder all" if wide else "--ladder all"
     return (
-        f"{names} {'is' if len(weak) == 1 else 'are'} below {LOST:.0f} dB in the worst of {count} "
-        f"sample{'s' * (count != 1)}, and may be on other data; --scheme int16 or --ladder all may help",
+        f"{names} {'is' if len(weak) == 1 else 'are'} below {LOST:.0f} dB in the worst of "
+        f"{counted(len(figures.squares), 'sample')}, and may be on other data; {advice} may help",
     )
 
 

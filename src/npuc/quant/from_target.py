@@ -110,6 +110,11 @@ def misfit(scheme: Scheme, target: Target) -> str | None:
     return None if wrong is None else wrong[0]
 
 
+def has_wide_activations(target: Target | None) -> bool:
+    """Whether a machine has activations of 16 bits; any has, where none is named."""
+    return target is None or "i16" in target.arithmetic.activations.formats
+
+
 def fitted(scheme: Scheme, target: Target) -> Scheme:
     """A scheme within the bounds of a target, with its requantization and granularity where it lacks the scheme's own.
 
