@@ -32,12 +32,15 @@ _LOG = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from npuc.calib.sources import Source
+    from npuc.calib.statistics import Statistics
     from npuc.calib.table import CalibrationTable
     from npuc.codegen.compile_model import Compilation, CompileOptions
+    from npuc.compare import Figures
     from npuc.evaluate.compare import Tolerance
     from npuc.evaluate.import_check import CheckReport
     from npuc.quant.accuracy import Accuracy
     from npuc.quant.config import QuantizationConfig
+    from npuc.quant.judging import OutputJudge
     from npuc.quant.ladder.run import Wish
     from npuc.quant.report import Outcome
     from npuc.quant.scheme import Scheme
@@ -489,6 +492,28 @@ def quantize_on_data(
     schemes = [scheme for op in graph.ops if (scheme := scheme_of(op)) is not None]
     shifts = any(scheme.activation_scales == "pow2" for scheme in schemes)
     methods = [method] if method else ["mse", PLAIN] if shifts else METHODS
+
+    def finished(
+        source: Graph,
+        integers: Graph,
+        schemes: Callable[[Any], Scheme | None],
+        table: CalibrationTable,
+        figures: Figures | None,
+        judge: OutputJudge | None,
+        statistics: Callable[[], Statistics],
+        *,
+        corrected: bool = True,
+        climbed: bool = False,
+    ) -> tuple[Quantized, CalibrationTable]:
+        """A network that is done, with what there is to say about it."""
+        found = _outcome(source, integers, schemes, target, asked=asked)
+        accuracy = accuracy_of(source, integers, schemes, figures, judge, statistics, target)
+        sentences = _crowded(source, integers, table, schemes, target)
+        made = Quantized(
+            integers, source, schemes, found, corrected, climbed, accuracy=accuracy, crowded=sentences
+        )
+        return made, table
+
     if ladder is not None:
         from npuc.codegen.pricing import REFERENCE, Pricing
         from npuc.quant.ladder import Workshop
@@ -503,27 +528,10 @@ def quantize_on_data(
         if config is not None:
             shop.adaquant = config.ladder.adaquant
         best = climbed(shop, ladder, prices, widen=widening or False, fixed=stated)
-        found = _outcome(best.source, best.made, best.scheme_of, target, asked=asked)
-        accuracy = accuracy_of(
-            best.source,
-            best.made,
-            best.scheme_of,
-            shop.figures(best.made),
-            shop.judge,
-            lambda: shop.statistics(best.source),
-            target,
-        )
-        made = Quantized(
-            best.made,
-            best.source,
-            best.scheme_of,
-            found,
-            True,
-            climbed=True,
-            accuracy=accuracy,
-            crowded=_crowded(best.source, best.made, best.table, best.scheme_of, target),
-        )
-        return made, best.table
+        return finished(
+            best.source, best.made, best.scheme_of, best.table, shop.figures(best.made), shop.judge,
+            lambda: shop.statistics(best.source), climbed=True,
+        )  # fmt: skip
     kept = Keeper(graph, source, KEPT)
     statistics = collect(graph, source, threads=threads, strict=strict, warn=warn, step=step, seen=kept.keep)
     done = tune(
@@ -540,42 +548,21 @@ def quantize_on_data(
     )
     for words in done.graph.notes[len(graph.notes) :]:
         _LOG.info("quantized: %s", words)
-    helped = None
     if correct and needs_rescue(graph, done, kept.first):
         note(
             f"one scale a tensor leaves the outputs {done.sqnr:.1f} dB: the quick steps of the ladder follow"
         )
         helped = rescued(graph, done, kept.first, scheme_of, methods, threads)
-    if helped is not None:
-        found = _outcome(helped.source, helped.made, helped.scheme_of, target, asked=asked)
-        judged = done.judge.figures(helped.made) if done.judge is not None else None
-        anew = partial(collect, helped.source, kept.first, threads=threads)
-        accuracy = accuracy_of(helped.source, helped.made, helped.scheme_of, judged, done.judge, anew, target)
-        made = Quantized(
-            helped.made,
-            helped.source,
-            helped.scheme_of,
-            found,
-            True,
-            climbed=True,
-            accuracy=accuracy,
-            crowded=_crowded(helped.source, helped.made, helped.table, helped.scheme_of, target),
-        )
-        return made, helped.table
-    found = _outcome(graph, done.graph, done.scheme_of, target, asked=asked)
-    accuracy = accuracy_of(
-        graph, done.graph, done.scheme_of, done.figures, done.judge, lambda: statistics, target
-    )
-    made = Quantized(
-        done.graph,
-        graph,
-        done.scheme_of,
-        found,
-        done.corrected,
-        accuracy=accuracy,
-        crowded=_crowded(graph, done.graph, done.table, done.scheme_of, target),
-    )
-    return made, done.table
+        if helped is not None:
+            judged = done.judge.figures(helped.made) if done.judge is not None else None
+            anew = partial(collect, helped.source, kept.first, threads=threads)
+            return finished(
+                helped.source, helped.made, helped.scheme_of, helped.table, judged, done.judge, anew, climbed=True
+            )  # fmt: skip
+    return finished(
+        graph, done.graph, done.scheme_of, done.table, done.figures, done.judge, lambda: statistics,
+        corrected=done.corrected,
+    )  # fmt: skip
 
 
 def _widening(target: Target | None, is_allowed: bool) -> Widening:

@@ -192,11 +192,11 @@ def _promise(hybrid: Hybrid, target: Target | None) -> str:
     count, refused = len(hybrid.layers), len(hybrid.refused)
     words = "no layer costs so much that more bits for it would be worth it"
     if count:
-        layers = f"{count} layer{'s' * (count != 1)}"
+        layers = counted(count, "layer")
         words = f"{layers} with more bits: the outputs should get from {hybrid.before:.1f} to about {hybrid.expected:.1f} dB"
     if not refused or target is None:
         return words
-    some = f"{refused} layer{'s' * (refused != 1)} worth more bits ({shorten(hybrid.refused[0])}"
+    some = f"{counted(refused, 'layer')} worth more bits ({shorten(hybrid.refused[0])}"
     some += f" and {refused - 1} more)" if refused > 1 else ")"
     cannot = f"{target.name} does not run {some} with them"
     return f"{words}; {cannot}" if count else f"nothing is proposed: {cannot}"

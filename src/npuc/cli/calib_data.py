@@ -48,7 +48,7 @@ def command(
 
     with progress(printer, "preparing", source.total or 0) as step:
         written, skipped = save_prepared(graph, source, output, strict=strict, warn=warn, step=step)
-    printer.say(f"{written} sample{'s' * (written != 1)} written to {output}")
+    printer.say(f"{counted(written, 'sample')} written to {output}")
     if skipped:
         printer.say(f"{counted(skipped, 'sample', 'was', 'were')} passed over")
     printer.result({"written": written, "skipped": skipped, "folder": str(output), "notes": notes})

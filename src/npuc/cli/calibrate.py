@@ -101,7 +101,7 @@ def command(
         printer.say(f"statistics of {counted(len(statistics), 'tensor')} written to {save_stats}")
     if output is not None:
         save_table(table, output)
-    samples = f"{statistics.samples} sample{'s' * (statistics.samples != 1)}"
+    samples = counted(statistics.samples, "sample")
     printer.say(f"{model}: {counted(len(table), 'range')} from {samples} by {method}, {seconds:.1f} s")
     if statistics.skipped:
         printer.say(f"{counted(statistics.skipped, 'sample', 'was', 'were')} passed over")

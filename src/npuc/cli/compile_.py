@@ -22,6 +22,7 @@ from npuc.cli import options, sim
 from npuc.cli import quantization as quant
 from npuc.cli.console import Printer, shorten, size
 from npuc.errors import UsageError
+from npuc.words import counted
 
 if TYPE_CHECKING:
     from npuc.codegen.compile_model import Compilation, CompileOptions
@@ -159,7 +160,7 @@ def command(
     machine = load_target(target)
     if cores is not None and cores > machine.compute.cores:
         count = machine.compute.cores
-        raise UsageError(f"{machine.name} has {count} core{'s' * (count != 1)}, and --cores asks for {cores}")
+        raise UsageError(f"{machine.name} has {counted(count, 'core')}, and --cores asks for {cores}")
     cache = Cache.default()
     wanted = CompileOptions(
         level,
@@ -418,9 +419,9 @@ def _by_device(subgraphs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _print_subgraph(printer: Printer, one: dict[str, Any]) -> None:
     count = len(one["layers"])
-    layers = f"{count} layer{'s' * (count != 1)}"
+    layers = counted(count, "layer")
     if one["device"] == "npu":
-        groups = f"{one['groups']} group{'s' * (one['groups'] != 1)}, {one['tiles']} tile{'s' * (one['tiles'] != 1)}"
+        groups = f"{counted(one['groups'], 'group')}, {counted(one['tiles'], 'tile')}"
         cores = f", {one['cores']} cores" if one["cores"] > 1 else ""
         printer.say(f"  {one['name']:8} NPU: {layers} in {groups}{cores}")
         return

@@ -19,6 +19,7 @@ from npuc.cli import calibration_data as given
 from npuc.cli import options
 from npuc.cli.console import Printer, json_text, progress, shorten
 from npuc.errors import UsageError
+from npuc.words import counted
 
 if TYPE_CHECKING:
     from npuc.evaluate.report import Measured, Report
@@ -199,7 +200,7 @@ def _import_options(path: Path, input_shape: list[str]) -> Any:
 def _show(printer: Printer, report: Report) -> None:
     for reason in report.skipped[:20]:
         printer.note(f"passed over: {reason}")
-    count = f"{report.samples} sample{'s' * (report.samples != 1)}"
+    count = counted(report.samples, "sample")
     count += f" ({report.resumed} from the journal)" if report.resumed else ""
     count += f", {len(report.skipped)} passed over" if report.skipped else ""
     printer.say(f"{report.data} ({report.dataset}): {count}, {report.seconds:.1f} s")

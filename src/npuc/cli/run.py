@@ -17,6 +17,7 @@ import typer
 from npuc.cli import debugging, options
 from npuc.cli.console import Printer, progress, shorten
 from npuc.errors import UsageError
+from npuc.words import counted
 
 if TYPE_CHECKING:
     from npuc.debug.layers import Layers
@@ -80,6 +81,9 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Run the command."""
+    from npuc.files import existing_model
+
+    existing_model(model)
     by_layer = dump_layers is not None or golden is not None
     if bool(inputs) == random and (random or golden is None):
         raise UsageError(
@@ -94,11 +98,9 @@ def command(
     from npuc.calib.samples import single_run
     from npuc.calib.several import load_given
     from npuc.debug.sample import SampleWriter
-    from npuc.files import existing_model
     from npuc.frontend.sniff import describe_content
 
     printer = Printer(quiet, as_json)
-    existing_model(model)
     compiled = describe_content(model).kind == "npu"
     chosen = {
         "--dump-layers": dump_layers,
@@ -145,7 +147,7 @@ def command(
     store = SampleWriter(save_sample, model.name) if save_sample is not None else None
     with progress(printer, "running", samples.runs) as step:
         results = work.execute(samples, output, step, work.stored(store) if store is not None else _unseen)
-    what = "random data" if random else f"{samples.total} sample{'s' if samples.total != 1 else ''}"
+    what = "random data" if random else counted(samples.total, "sample")
     printer.say(
         f"{model}: {what} in {samples.runs} run{'s' if samples.runs != 1 else ''}, {results.seconds:.2f} s"
     )
