@@ -84,7 +84,7 @@ def spread(count: int, most: int) -> list[int]:
 
 
 def is_no_worse(one: Figures, other: Figures) -> bool:
-    """Whether neither the mean nor the worst slice of the worst sample is behind, by more than nothing."""
+    """Whether neither the mean nor the worst slice of the worst sample is behind by more than `SLACK` decibels."""
     if not other.has_signal:
         return True
     mine, theirs = one.worst, other.worst
