@@ -7,18 +7,21 @@ one-paragraph errors that name the path.
 
 from __future__ import annotations
 
+import mmap
 import os
 import secrets
 import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 from npuc.errors import FileMissingError, NpucError, OutputError
+
+_before_mapping: list[Callable[[], None]] = []
 
 
 @contextmanager
@@ -245,3 +248,21 @@ def existing_file(path: Path | str) -> Path:
         raise FileMissingError("does not exist", where=str(path), fix=fix) from error
     except OSError as error:
         raise FileMissingError(f"cannot be read: {error.strerror}", where=str(path)) from error
+
+
+def before_mapping(call: Callable[[], None]) -> None:
+    """Have a function called once, before the first file is mapped: a program may have to prepare for it."""
+    _before_mapping.append(call)
+
+
+def map_file(handle: IO[bytes]) -> mmap.mmap | bytes:
+    """The bytes of an open file in place.
+
+    A file that becomes shorter afterwards has pages that nobody can read, and looking at one is SIGBUS: `mmap.size` tells
+    its length now, and `npuc.native.report_truncation` has words for those that come too late.
+    """
+    while _before_mapping:
+        _before_mapping.pop()()
+    if not os.fstat(handle.fileno()).st_size:
+        return b""
+    return mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)

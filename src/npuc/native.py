@@ -9,6 +9,7 @@ It is loaded once, at first use: importing npuc needs no compiler and no library
 import ctypes
 import os
 import sys
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -32,6 +33,17 @@ def version() -> str:
     """
     text: bytes = library().npuc_version()
     return text.decode("ascii")
+
+
+def report_truncation(status: int) -> None:
+    """For a program: a mapped file that becomes shorter ends it with an error's words and `status`, not with SIGBUS.
+
+    Nothing happens where the library is missing (whoever needs it says so) or was built before it had this.
+    """
+    with suppress(NativeLibraryError, AttributeError):
+        install = library().npuc_report_truncation
+        install.argtypes, install.restype = [ctypes.c_int], ctypes.c_int
+        install(status)
 
 
 @cache

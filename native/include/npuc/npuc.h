@@ -35,6 +35,12 @@ NPUC_API const char *npuc_version(void);
 /* The NPUC_ABI_VERSION this library was built with; compare it with the header's before any other call. */
 NPUC_API int npuc_abi_version(void);
 
+/*
+ * For a program, not for a library inside of one: from now on, a mapped file that becomes shorter while it is read ends the
+ * process with `status` and a sentence on stderr that names the file, where SIGBUS would have killed it. 0 if that is so.
+ */
+NPUC_API int npuc_report_truncation(int status);
+
 #ifdef __cplusplus
 }
 #endif

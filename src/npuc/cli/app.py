@@ -45,6 +45,7 @@ from npuc.cli import (
 from npuc.cli.once import each_once
 from npuc.cli.plugin import with_plugins
 from npuc.errors import (
+    FileFormatError,
     FileMissingError,
     InternalError,
     NpucError,
@@ -52,6 +53,8 @@ from npuc.errors import (
     ResourceLimitError,
     UsageError,
 )
+from npuc.files import before_mapping
+from npuc.native import report_truncation
 from npuc.plugin_code import fault_of
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -126,6 +129,7 @@ def _options(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave with its exit status."""
+    before_mapping(lambda: report_truncation(FileFormatError.exit_status))
     sys.exit(run_command(arguments))
 
 

@@ -19,7 +19,7 @@ from npuc.codegen.file_reader import Reader
 from npuc.codegen.file_writer import make_sections
 from npuc.codegen.program import CompiledModel
 from npuc.errors import FileFormatError, InternalError, WrongTargetError
-from npuc.files import existing_file, write_atomically
+from npuc.files import existing_file, map_file, write_atomically
 from npuc.target.model import Target
 
 Array = np.ndarray[Any, Any]
@@ -67,10 +67,11 @@ def open_compiled(path: Path | str) -> tuple[CompiledModel, Callable[[], None]]:
 
 def _mapped(path: Path | str) -> Array:
     path = existing_file(path)
-    if path.stat().st_size == 0:
+    with open(path, "rb") as handle:
+        mapped = map_file(handle)
+    if not mapped:
         raise FileFormatError("is not a .npu file: it is empty", where=str(path))
-    mapped: Array = np.memmap(path, np.uint8, mode="r").view(np.ndarray)
-    return mapped
+    return np.frombuffer(mapped, np.uint8)
 
 
 def parse_compiled(

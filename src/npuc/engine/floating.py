@@ -26,7 +26,7 @@ from npuc.engine.inputs import (
 )
 from npuc.engine.tensors import Array, from_ort, is_native, to_ort
 from npuc.engine.weights import attach_weights
-from npuc.errors import EngineError, InputDataError
+from npuc.errors import EngineError, InputDataError, NpucError
 from npuc.export.onnx import ALL_TENSORS, ExportedModel, Fetch, embed, to_onnx
 from npuc.ir import DType, Graph, dtype_of
 
@@ -96,7 +96,7 @@ class FloatEngine:
         try:
             options = session_options(threads, optimize, integer_kernels, spin)
             self._session, self._weights = _session(exported, options)
-        except EngineError:
+        except NpucError:
             raise
         except Exception as error:
             try:

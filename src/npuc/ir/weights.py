@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 
 from npuc.errors import WeightFileError
-from npuc.files import write_atomically
+from npuc.files import map_file, write_atomically
 from npuc.ir.dtypes import DTYPES, DType, dtype_of
 
 _CHUNK = 8 << 20
@@ -38,9 +38,7 @@ class MappedFile:
                 status = os.fstat(handle.fileno())
                 self.size = status.st_size
                 self._identity = _identity(status)
-                self.buffer: mmap.mmap | bytes = (
-                    mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) if self.size else b""
-                )
+                self.buffer = map_file(handle)
         except OSError as error:
             raise WeightFileError(f"cannot be mapped: {error.strerror}", where=str(path)) from error
 
@@ -48,6 +46,19 @@ class MappedFile:
         """Let go of the pages that were looked at; whoever looks again gets them from the file."""
         if isinstance(self.buffer, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
             self.buffer.madvise(mmap.MADV_DONTNEED)
+
+    def check(self) -> None:
+        """Raise `WeightFileError` if the file has become shorter: nobody can read what it has lost."""
+        if isinstance(self.buffer, mmap.mmap) and self.buffer.size() < self.size:
+            raise self.shorter()
+
+    def shorter(self) -> WeightFileError:
+        """What is said of a file that has become shorter."""
+        return WeightFileError(
+            "became shorter while it was read",
+            where=str(self.path),
+            fix="Run the command again when nothing writes to the file",
+        )
 
     def is_current(self) -> bool:
         """True if the path still leads to the file that is mapped (a file may be replaced while it is in use)."""
@@ -105,6 +116,7 @@ class Weight:
             count = int(np.prod(self.shape, dtype=np.int64))
             if count == 0:
                 return np.zeros(self.shape, self.dtype.numpy)
+            self.data.file.check()
             flat = np.frombuffer(self.data.file.buffer, self.dtype.numpy, count, self.data.offset)
             return flat.reshape(self.shape)
         return self.data
@@ -177,9 +189,7 @@ def write_weight(out: IO[bytes], weight: Weight) -> None:
             while left:
                 chunk = source.read(min(left, _CHUNK))
                 if not chunk:
-                    raise WeightFileError(
-                        "became shorter while it was read", where=str(weight.data.file.path)
-                    )
+                    raise weight.data.file.shorter()
                 out.write(chunk)
                 left -= len(chunk)
         return
