@@ -17,14 +17,14 @@ import numpy as np
 from peers import CACHE, DATA, MODELS, fixed
 from PIL import Image, ImageDraw, ImageFont
 
-from npuc.calib.images import load_image
-from npuc.evaluate.data import Place
-from npuc.evaluate.datasets.boxes import yolo
+from npuc.datasets.data import Place
+from npuc.datasets.formats.boxes import yolo
+from npuc.datasets.geometry import View
+from npuc.datasets.sample import Boxes, Observation
 from npuc.evaluate.decoding import Decoder
-from npuc.evaluate.geometry import View
-from npuc.evaluate.metrics.detection import CocoPrecision
-from npuc.evaluate.sample import Boxes, Observation
-from npuc.ir.preprocess import Preprocess
+from npuc.images.loading import load_image
+from npuc.images.preprocess import Preprocess
+from npuc.metrics.builtin.detection import CocoPrecision
 
 Array = np.ndarray[Any, Any]
 

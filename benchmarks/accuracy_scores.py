@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from npuc.evaluate.intervals import resamples
-from npuc.evaluate.metrics.detection import CocoPrecision
+from npuc.metrics.builtin.detection import CocoPrecision
 
 Array = np.ndarray[Any, Any]
 

@@ -37,7 +37,7 @@ TIME_BAR, MEMORY_BAR, FLAT_BAR = 1.2, 1 / 3, 1.05
 
 def preprocess() -> Any:
     """What the model was trained with."""
-    from npuc.ir.preprocess import Preprocess
+    from npuc.images.preprocess import Preprocess
 
     return Preprocess(
         resize=(256, 256),
@@ -60,8 +60,8 @@ def pictures(count: int) -> list[Path]:
 def run_npuc(method: str, count: int, threads: int, program: Path) -> int:
     """npuc: one pass, ranges; returns the number of tensors."""
     from npuc.calib.calibration import calibrate
-    from npuc.calib.images import load_image
     from npuc.flow import load_model
+    from npuc.images.loading import load_image
 
     graph = load_model(program)
     how = preprocess()
@@ -77,7 +77,7 @@ def run_peer(method: str, count: int, threads: int, model: Path) -> int:
     import onnxruntime
     from onnxruntime.quantization import calibrate
 
-    from npuc.calib.images import load_image
+    from npuc.images.loading import load_image
 
     original = onnxruntime.SessionOptions
 

@@ -25,8 +25,8 @@ from peers import CACHE, MODELS, SHARED, fixed, quantize_ort, session
 
 from npuc.calib.calibration import calibrate
 from npuc.engine import IntegerEngine
-from npuc.engine.kernels import isa
 from npuc.flow import ImportOptions, import_model
+from npuc.kernels import isa
 from npuc.quant import quantize
 
 Array = np.ndarray[Any, Any]

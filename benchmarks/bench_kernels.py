@@ -26,8 +26,8 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from npuc import native
-from npuc.engine.kernels import ConvPlan, Requant, isa
-from npuc.engine.kernels.tape import Tape, recording
+from npuc.kernels import ConvPlan, Requant, isa
+from npuc.kernels.tape import Tape, recording
 
 Array = np.ndarray[Any, Any]
 

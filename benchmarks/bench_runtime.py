@@ -29,10 +29,10 @@ import numpy as np
 
 from npuc.calib.sources import random_data
 from npuc.codegen.compile_model import compile_model
-from npuc.codegen.file import load_compiled, save_compiled
-from npuc.codegen.program import CompiledModel, NpuSubgraph
 from npuc.flow import network_to_quantize, quantize_network, ranges_from, schemes_of
 from npuc.frontend.onnx import ImportOptions
+from npuc.program.file import load_compiled, save_compiled
+from npuc.program.model import CompiledModel, NpuSubgraph
 from npuc.runtime import Runner
 from npuc.sim import Simulator, calls
 from npuc.target import load_target

@@ -22,10 +22,10 @@ import networks
 from gaps import traffic
 
 from npuc.codegen.compile_model import compile_model
-from npuc.codegen.program import CompiledModel, NpuSubgraph
 from npuc.errors import NpucError
 from npuc.ir import Graph
 from npuc.partition import partition
+from npuc.program.model import CompiledModel, NpuSubgraph
 from npuc.schedule.bounds import Bounds, bounds
 from npuc.schedule.network import build_network
 from npuc.sim import simulate

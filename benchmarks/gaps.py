@@ -23,10 +23,10 @@ import networks
 import numpy as np
 
 from npuc.codegen.compile_model import compile_model
-from npuc.codegen.isa import BY_NAME, BY_OPCODE, HEAD, QUEUES, RECORD
-from npuc.codegen.program import SHARED, CompiledModel, NpuSubgraph
 from npuc.partition import partition
 from npuc.profile.work import on_channel
+from npuc.program.isa import BY_NAME, BY_OPCODE, HEAD, QUEUES, RECORD
+from npuc.program.model import SHARED, CompiledModel, NpuSubgraph
 from npuc.schedule.bounds import bounds
 from npuc.schedule.cost import START
 from npuc.schedule.network import Network, build_network

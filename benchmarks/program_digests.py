@@ -26,7 +26,6 @@ from c_proof import ANEW, OPTIONS, model_files, picked  # noqa: E402
 from npuc.calib.random_inputs import random_inputs  # noqa: E402
 from npuc.calib.sources import random_data  # noqa: E402
 from npuc.codegen.compile_model import CompileOptions  # noqa: E402
-from npuc.codegen.program import CompiledModel, CpuSubgraph, NpuSubgraph  # noqa: E402
 from npuc.errors import NpucError  # noqa: E402
 from npuc.flow import (  # noqa: E402
     compile_network,
@@ -37,6 +36,7 @@ from npuc.flow import (  # noqa: E402
 )
 from npuc.frontend.options import ImportOptions  # noqa: E402
 from npuc.ir import Graph, top  # noqa: E402
+from npuc.program.model import CompiledModel, CpuSubgraph, NpuSubgraph  # noqa: E402
 from npuc.sim import Simulator  # noqa: E402
 from npuc.target import Target, load_target  # noqa: E402
 

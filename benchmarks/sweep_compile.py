@@ -24,11 +24,11 @@ from peers import SHARED
 
 from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.compile_model import compile_model
-from npuc.codegen.program import CompiledModel, CpuSubgraph, NpuSubgraph
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
 from npuc.errors import NpucError
 from npuc.flow import ImportOptions, import_model, input_names, network_to_quantize, quantize_network
 from npuc.ir import Graph, top
+from npuc.program.model import CompiledModel, CpuSubgraph, NpuSubgraph
 from npuc.quant.config import QuantizationConfig
 from npuc.sim import Simulator, sanitize, simulate
 from npuc.target import available, load_target

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.file import load_compiled
 from npuc.compare import find_slices, judge
 from npuc.engine import FloatEngine
 from npuc.ir import load_graph
+from npuc.program.file import load_compiled
 from npuc.sim import Simulator
 
 Array = np.ndarray[Any, Any]

@@ -18,7 +18,7 @@ from pathlib import Path
 
 PRELOADED = (
     "npuc.cli.app", "npuc.flow", "npuc.quant", "npuc.codegen.compile_model", "npuc.engine", "npuc.sim",
-    "npuc.evaluate.import_check", "npuc.compare", "torch", "zoo_process",
+    "npuc.import_check.check", "npuc.compare", "torch", "zoo_process",
 )  # fmt: skip
 _MEMORY = 10 << 30
 

@@ -20,8 +20,8 @@ import yaml
 from npuc.calib.sources import DataOptions, open_data
 from npuc.evaluate import Confidence, ModelFile, Place, evaluate
 from npuc.flow import ImportOptions, compile_network, import_model, quantize_on_data
+from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, save_graph
-from npuc.ir.preprocess import Preprocess
 from npuc.quant.config import QuantizationConfig
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -109,7 +109,7 @@ def _model(golden: Golden, folder: Path) -> Path:
     if golden.scheme != "npu":
         save_graph(graph, folder / "network.mlir")
         return folder / "network.mlir"
-    from npuc.codegen.file import save_compiled
+    from npuc.program.file import save_compiled
     from npuc.target import load_target
 
     save_compiled(compile_network(graph, load_target("edge-4t")).model, folder / "network.npu")

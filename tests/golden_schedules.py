@@ -21,10 +21,10 @@ import yaml
 
 import backend_networks
 from npuc.codegen.compile_model import compile_model
-from npuc.codegen.program import NpuSubgraph
 from npuc.flow import expanded, import_model, quantize_network
 from npuc.ir import Graph, result_names, top
 from npuc.profile.timeline import profile_of
+from npuc.program.model import NpuSubgraph
 from npuc.sim import simulate
 from npuc.target import load_target
 

@@ -43,3 +43,23 @@ def test_the_help_names_what_there_is() -> None:
 
 def test_what_is_not_there_is_an_attribute_error() -> None:
     assert not hasattr(npuc, "nothing")
+
+
+def test_old_names_of_modules_are_imported_with_a_warning() -> None:
+    code = (
+        "import warnings; warnings.simplefilter('error');"
+        "import npuc.program.file as new; warnings.simplefilter('ignore');"
+        "import npuc.codegen.file as old; from npuc.export.c import application;"
+        "assert old is new and old.__spec__.name == 'npuc.program.file';"
+        "import npuc.deploy.c.application as same; assert application is same"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told = "import warnings; warnings.simplefilter('error'); import npuc.codegen.file"
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=False)
+    assert "FutureWarning: npuc.codegen.file is now npuc.program.file" in done.stderr
+
+
+def test_a_module_that_never_was_is_not_found() -> None:
+    with pytest.raises(ModuleNotFoundError):
+        __import__("npuc.codegen.nothing")

@@ -17,10 +17,10 @@ from onnx import helper, numpy_helper
 
 import npuc.plugins
 from npuc import flow
-from npuc.codegen.file import load_compiled, save_compiled
+from npuc.deploy.c import export_c
 from npuc.engine import ALL_TENSORS, FloatEngine
 from npuc.engine.integer import IntegerEngine
-from npuc.export.c import export_c
+from npuc.program.file import load_compiled, save_compiled
 from npuc.sim import Simulator
 from npuc.target import load_target
 

@@ -63,7 +63,7 @@ def importer(path, options):
 
 
 class Original:
-    """The judge: the same in NumPy, with the interface of `npuc.evaluate.original.Original`."""
+    """The judge: the same in NumPy, with the interface of `npuc.import_check.original.Original`."""
 
     judge = "NumPy"
     mixed = 0

@@ -1,6 +1,6 @@
 /*
  * The reader of .npu files. Sizes and offsets are compared by subtraction from what is known to be inside, never added up
- * first, so that none of them can wrap. src/npuc/codegen/file.py and checks.py check the same.
+ * first, so that none of them can wrap. src/npuc/program/file.py and checks.py check the same.
  */
 #include "npuc/reader.h"
 

@@ -1,4 +1,4 @@
-/* Comparing a file with its checksums; src/npuc/codegen/checksums.py has the same. */
+/* Comparing a file with its checksums; src/npuc/program/checksums.py has the same. */
 #include "file_digest.h"
 
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-/* What fields of instructions may be; made by `make docs` from src/npuc/codegen/checks.py. Do not edit. */
+/* What fields of instructions may be; made by `make docs` from src/npuc/program/checks.py. Do not edit. */
 #ifndef NPUC_FILE_RULES_H
 #define NPUC_FILE_RULES_H
 

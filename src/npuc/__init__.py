@@ -16,6 +16,7 @@ import os
 from importlib import import_module
 from typing import Any
 
+from npuc import aliases
 from npuc.registries import PROVIDERS
 
 __version__ = "0.1.0"
@@ -31,9 +32,35 @@ PROVIDERS.update(
     }
 )
 
+aliases.install(
+    {
+        "npuc.calib.images": "npuc.images.loading",
+        "npuc.codegen.debug_info": "npuc.program.debug_info",
+        "npuc.codegen.disassemble": "npuc.program.disassemble",
+        "npuc.codegen.file": "npuc.program.file",
+        "npuc.codegen.isa": "npuc.program.isa",
+        "npuc.codegen.kernels": "npuc.program.custom_kernels",
+        "npuc.codegen.program": "npuc.program.model",
+        "npuc.codegen.relocate": "npuc.program.relocate",
+        "npuc.engine.custom": "npuc.kernels.custom",
+        "npuc.engine.kernels": "npuc.kernels",
+        "npuc.evaluate.compare": "npuc.compare.tensors",
+        "npuc.evaluate.import_check": "npuc.import_check.check",
+        "npuc.evaluate.layers": "npuc.compare.layers",
+        "npuc.evaluate.measuring": "npuc.metrics.measuring",
+        "npuc.evaluate.sample": "npuc.datasets.sample",
+        "npuc.export.c": "npuc.deploy.c",
+        "npuc.ir.preprocess": "npuc.images.preprocess",
+        "npuc.partition.inspection": "npuc.inspect.inspection",
+        "npuc.quant.arithmetic": "npuc.arithmetic.requantization",
+        "npuc.quant.tflite": "npuc.arithmetic.tflite",
+    }
+)
+
 _LAZY = (
-    "calib", "codegen", "debug", "engine", "errors", "evaluate", "export", "flow", "frontend", "ir", "lang", "partition",
-    "plugins", "profile", "quant", "runtime", "schedule", "sim", "target", "tensors", "torch", "transform",
+    "arithmetic", "calib", "codegen", "compare", "datasets", "debug", "deploy", "engine", "errors", "evaluate", "export", "flow",
+    "frontend", "images", "import_check", "inspect", "ir", "kernels", "lang", "metrics", "partition", "plugins", "profile",
+    "program", "quant", "runtime", "schedule", "sim", "target", "tensors", "torch", "transform",
 )  # fmt: skip
 
 

@@ -23,9 +23,9 @@ from npuc.files import existing_model
 from npuc.frontend.formats import declared_inputs, import_foreign
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.sniff import describe_content
+from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, dtype_of, load_graph, result_names, save_graph, shape_of, shown_name
 from npuc.ir.passes import PASSES, PassEvent, run_passes, run_pipeline
-from npuc.ir.preprocess import Preprocess
 from npuc.transform import CANONICAL
 
 _LOG = logging.getLogger(__name__)
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from npuc.calib.table import CalibrationTable
     from npuc.codegen.compile_model import Compilation, CompileOptions
     from npuc.compare import Figures
-    from npuc.evaluate.compare import Tolerance
-    from npuc.evaluate.import_check import CheckReport
+    from npuc.compare.tensors import Tolerance
+    from npuc.import_check.check import CheckReport
     from npuc.quant.accuracy import Accuracy
     from npuc.quant.config import QuantizationConfig
     from npuc.quant.judging import OutputJudge
@@ -172,7 +172,7 @@ def check_model(
     """Compare an imported graph with its original on the first sample of the data, or on random data."""
     from npuc.calib.random_inputs import random_inputs
     from npuc.calib.samples import load_samples, parse_assignments
-    from npuc.evaluate.import_check import check_import
+    from npuc.import_check.check import check_import
 
     if options.postprocess:
         from npuc.frontend.postprocess import remove_nodes
@@ -202,7 +202,7 @@ def _before_fusion(
     path: Path, graph: Graph, options: ImportOptions, inputs: Mapping[str, Array]
 ) -> dict[str, Array]:
     """What the original takes where a graph takes raw pixels."""
-    from npuc.calib.images import apply_arithmetic
+    from npuc.images.loading import apply_arithmetic
 
     found = dict(inputs)
     if not options.preprocess:
@@ -515,7 +515,7 @@ def quantize_on_data(
         return made, table
 
     if ladder is not None:
-        from npuc.codegen.pricing import REFERENCE, Pricing
+        from npuc.layer_costs import REFERENCE, Pricing
         from npuc.quant.ladder import Workshop
         from npuc.quant.ladder.run import climbed, kept_samples
         from npuc.target import load_target
@@ -567,7 +567,7 @@ def quantize_on_data(
 
 def _widening(target: Target | None, is_allowed: bool) -> Widening:
     """What 16 bits may cost: nothing is asked without a machine."""
-    from npuc.codegen.pricing import Pricing
+    from npuc.layer_costs import Pricing
     from npuc.quant.widening import Widening
 
     return Widening(target, None if target is None else Pricing(target), is_allowed)
@@ -576,7 +576,7 @@ def _widening(target: Target | None, is_allowed: bool) -> Widening:
 def compile_network(
     graph: Graph, target: Target, options: CompileOptions | None = None, name: str = "model"
 ) -> Compilation:
-    """An integer network as a program for a machine; `npuc.codegen.file.save_compiled` writes its `model`."""
+    """An integer network as a program for a machine; `npuc.program.file.save_compiled` writes its `model`."""
     from npuc.codegen.compile_model import compile_program
     from npuc.quant.report import is_integer
 

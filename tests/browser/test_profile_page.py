@@ -11,11 +11,11 @@ import pytest
 
 from npuc.calib.sources import random_data
 from npuc.codegen.compile_model import CompileOptions, compile_program
-from npuc.codegen.program import CompiledModel, NpuSubgraph
 from npuc.flow import network_to_quantize, quantize_network, ranges_from, schemes_of
 from npuc.profile.host import host_times
 from npuc.profile.page import html_page
 from npuc.profile.report import report_of
+from npuc.program.model import CompiledModel, NpuSubgraph
 from npuc.sim import simulate
 from npuc.target import load_target
 

@@ -13,8 +13,8 @@ from PIL import Image
 from npuc.calib.feeding import Feeder
 from npuc.calib.samples import load_samples
 from npuc.calib.sources import DataOptions, open_data
+from npuc.datasets.data import Place, find_dataset
 from npuc.errors import FileFormatError, UsageError
-from npuc.evaluate.data import Place, find_dataset
 from npuc.ir import Graph, tensor_type
 
 Array = np.ndarray[Any, Any]

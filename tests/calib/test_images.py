@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from npuc.calib.images import MAX_PIXELS, apply_arithmetic, guess_preprocess, load_image
 from npuc.errors import FileFormatError, FileMissingError, PreprocessError, ResourceLimitError
-from npuc.ir.preprocess import Preprocess
+from npuc.images.loading import MAX_PIXELS, apply_arithmetic, guess_preprocess, load_image
+from npuc.images.preprocess import Preprocess
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuc.engine.kernels.observe import (
+from npuc.kernels.observe import (
     EMPTY,
     PORTABLE,
     RawStatistics,

@@ -19,8 +19,8 @@ from npuc.calib.recipe import (
     load_recipe,
     parse_recipe,
 )
-from npuc.calib.resampling import resize, taps
 from npuc.errors import PreprocessError
+from npuc.images.resampling import resize, taps
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(2)

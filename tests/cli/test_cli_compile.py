@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npuc.codegen.file import load_compiled
+from npuc.program.file import load_compiled
 
 CHILD = """
 import os, signal, sys
@@ -207,8 +207,8 @@ def test_sim_refuses_another_machine_and_other_files(npuc: Any, compiled: Path, 
 def test_sim_tells_what_the_sanitizer_finds(npuc: Any, compiled: Path) -> None:
     from dataclasses import replace
 
-    from npuc.codegen.file import save_compiled
-    from npuc.codegen.program import NpuSubgraph
+    from npuc.program.file import save_compiled
+    from npuc.program.model import NpuSubgraph
 
     model = load_compiled(compiled)
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from npuc.cli.app import run_command
-from npuc.codegen.file import load_compiled, save_compiled
-from npuc.codegen.isa import BY_NAME
-from npuc.codegen.program import NpuSubgraph
+from npuc.program.file import load_compiled, save_compiled
+from npuc.program.isa import BY_NAME
+from npuc.program.model import NpuSubgraph
 
 TOP, INT = "ir/1-canonical.mlir", "ir/2-quantized.mlir"
 

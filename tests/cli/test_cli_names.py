@@ -13,12 +13,12 @@ import onnx
 import pytest
 from onnx import helper
 
-from npuc.codegen.file import load_compiled
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.errors import UnknownTensorError
 from npuc.flow import import_model, quantize_network
 from npuc.ir import load_graph
-from npuc.ir.origins import Origins
+from npuc.origins import Origins
+from npuc.program.file import load_compiled
 from npuc.quant.config import QuantizationConfig
 
 RANGES = dict.fromkeys(("x", "r", "p", "f", "scores"), (-4.0, 4.0))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npuc.codegen.file import load_compiled
+from npuc.program.file import load_compiled
 from npuc.runtime import Runner
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from npuc.calib.sources import random_data
 from npuc.codegen.compile_model import CompileOptions
-from npuc.codegen.file import save_compiled
 from npuc.flow import compile_network, network_to_quantize, quantize_network, ranges_from, schemes_of
 from npuc.ir import Graph, save_graph
+from npuc.program.file import save_compiled
 from npuc.target import load_target
 
 TARGET = load_target("edge-4t")

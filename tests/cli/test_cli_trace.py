@@ -14,8 +14,8 @@ import pytest
 
 from npuc.calib.sources import random_data
 from npuc.codegen.compile_model import CompileOptions
-from npuc.codegen.file import save_compiled
 from npuc.flow import compile_network, network_to_quantize, quantize_network, ranges_from, schemes_of
+from npuc.program.file import save_compiled
 from npuc.target import load_target
 from trace_rules import faults
 

@@ -19,8 +19,6 @@ import yaml
 
 from backend_networks import machine
 from npuc.cli.console import shorten, size
-from npuc.codegen.file import load_compiled
-from npuc.codegen.program import CompiledModel, CpuSubgraph, HostConversion, NpuSubgraph
 from npuc.compare import LOST, find_slices
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.flow import load_model, save_graph
@@ -28,6 +26,8 @@ from npuc.ir import Graph, npu, result_names, shape_of, top
 from npuc.ir.dtypes import quant_of
 from npuc.profile.occupancy import local_peak
 from npuc.profile.timeline import profile_of
+from npuc.program.file import load_compiled
+from npuc.program.model import CompiledModel, CpuSubgraph, HostConversion, NpuSubgraph
 from npuc.quant.report import weight_bytes
 from npuc.sim import Simulator, simulate
 from npuc.target import Target, load_target

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen import checks, checksums, elf
-from npuc.codegen.file import parse_compiled, save_compiled
-from npuc.codegen.file_writer import make_sections
-from npuc.codegen.isa import COMPRESSED, INSTRUCTIONS, NONE, QUEUES, RECORD, Instruction
-from npuc.codegen.program import (
+from npuc.program import checks, checksums, elf
+from npuc.program.file import parse_compiled, save_compiled
+from npuc.program.file_writer import make_sections
+from npuc.program.isa import COMPRESSED, INSTRUCTIONS, NONE, QUEUES, RECORD, Instruction
+from npuc.program.model import (
     SHARED,
     Allocation,
     CompiledModel,

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from programs import as_bytes, build_driver, random_model, read_in_c
 
-from npuc.codegen import checksums, elf, layout
-from npuc.codegen.checksums import BYTES, CHUNK
-from npuc.codegen.file import load_compiled, open_compiled
 from npuc.errors import FileFormatError
+from npuc.program import checksums, elf, layout
+from npuc.program.checksums import BYTES, CHUNK
+from npuc.program.file import load_compiled, open_compiled
 
 
 @cache

@@ -18,13 +18,13 @@ from onnx import TensorProto, helper, numpy_helper
 from npuc.calib.random_inputs import random_inputs
 from npuc.calib.sources import random_data
 from npuc.codegen.compile_model import Compilation, CompileOptions, compile_model
-from npuc.codegen.file import load_compiled, save_compiled
-from npuc.codegen.program import CpuSubgraph
 from npuc.engine import IntegerEngine
 from npuc.errors import UsageError
 from npuc.flow import compile_network, network_to_quantize, quantize_network, ranges_from, schemes_of
 from npuc.ir import Graph
 from npuc.profile.timeline import chrome_trace, profile_of
+from npuc.program.file import load_compiled, save_compiled
+from npuc.program.model import CpuSubgraph
 from npuc.schedule.cache import Cache, key_of
 from npuc.schedule.candidates import Candidates, Tiling
 from npuc.sim import run, sanitize, simulate

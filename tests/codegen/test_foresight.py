@@ -9,7 +9,7 @@ import pytest
 
 from npuc import lang
 from npuc.codegen.compile_model import CompileOptions
-from npuc.codegen.foresight import check_options
+from npuc.codegen.preflight import check_options
 from npuc.errors import NpucError
 from npuc.ir import Graph
 from npuc.schedule.schedule_file import ScheduleFile

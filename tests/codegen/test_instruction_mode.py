@@ -10,11 +10,11 @@ import pytest
 from backend_networks import SIZES, machine, network
 from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.compile_model import Compilation, CompileOptions, compile_program
-from npuc.codegen.isa import HEAD, QUEUES, RECORD
-from npuc.codegen.program import NpuSubgraph
 from npuc.engine import IntegerEngine
 from npuc.errors import CompileError
 from npuc.ir import Graph, Value, npu, shape_of, tensor_type, top
+from npuc.program.isa import HEAD, QUEUES, RECORD
+from npuc.program.model import NpuSubgraph
 from npuc.quant import SCHEMES, quantize
 from npuc.schedule.bounds import bounds
 from npuc.schedule.layers import Layer

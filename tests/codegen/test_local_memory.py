@@ -14,12 +14,12 @@ from onnx import TensorProto, helper, numpy_helper
 from npuc.calib.random_inputs import random_inputs
 from npuc.calib.sources import random_data
 from npuc.codegen.compile_model import Compilation, CompileOptions, compile_program
-from npuc.codegen.trim import PRICE
 from npuc.engine import IntegerEngine
 from npuc.errors import CompileError, ScheduleError
 from npuc.flow import network_to_quantize, quantize_network, ranges_from, schemes_of
 from npuc.ir import Graph
 from npuc.schedule.cache import Cache
+from npuc.schedule.memory_reduction import PRICE
 from npuc.schedule.schedule_file import ScheduleFile, describe
 from npuc.sim import run, sanitize, simulate
 from npuc.target import load_target

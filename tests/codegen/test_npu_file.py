@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 from programs import LAYERS, SEGMENTS, TENSORS, as_bytes, good, parse, random_model, read_in_c, saved, sealed
 
-from npuc.codegen import elf, isa, layout
-from npuc.codegen.checks import Surroundings, check_stream
-from npuc.codegen.file import load_compiled, save_compiled
-from npuc.codegen.file_writer import make_sections
-from npuc.codegen.program import CompiledModel, CpuSubgraph, NpuSubgraph, Segment, Tensor, as_stream, records
-from npuc.codegen.records import Record
 from npuc.errors import FileFormatError, FileMissingError, InternalError, InvalidModelError, WrongTargetError
+from npuc.program import elf, isa, layout
+from npuc.program.checks import Surroundings, check_stream
+from npuc.program.file import load_compiled, save_compiled
+from npuc.program.file_writer import make_sections
+from npuc.program.model import CompiledModel, CpuSubgraph, NpuSubgraph, Segment, Tensor, as_stream, records
+from npuc.program.records import Record
 from npuc.target import load_target
 
 
@@ -485,7 +485,7 @@ def test_cores_meet_at_the_same_barriers(driver: Path) -> None:
 
 def test_every_byte_wide_choice_of_the_instruction_set_has_a_rule() -> None:
     """A new field of one byte that nobody checks fails here; `segment`, `bits` and `bytes` have checks of their own."""
-    from npuc.codegen.checks import CHOICES
+    from npuc.program.checks import CHOICES
 
     named = {
         field.name

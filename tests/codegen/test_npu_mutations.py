@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from programs import as_bytes, good, parse, random_model, read_in_c, sealed
 
-from npuc.codegen import checksums, elf, layout
 from npuc.errors import FileFormatError
+from npuc.program import checksums, elf, layout
 
 MUTATIONS = 5000
 INTERESTING = (

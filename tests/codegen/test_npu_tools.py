@@ -11,12 +11,12 @@ import pytest
 from programs import SEGMENTS, random_model, saved
 
 from npuc.cli.app import run_command
-from npuc.codegen.disassemble import Selection, lines, printable, select, values
-from npuc.codegen.file import load_compiled
-from npuc.codegen.isa import BY_OPCODE, NONE, QUEUES
-from npuc.codegen.program import CompiledModel, NpuSubgraph, as_stream, records
-from npuc.codegen.relocate import addresses_text, read_addresses, relocate
 from npuc.errors import AddressError, UnknownTensorError, UsageError
+from npuc.program.disassemble import Selection, lines, printable, select, values
+from npuc.program.file import load_compiled
+from npuc.program.isa import BY_OPCODE, NONE, QUEUES
+from npuc.program.model import CompiledModel, NpuSubgraph, as_stream, records
+from npuc.program.relocate import addresses_text, read_addresses, relocate
 
 
 def npuc(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:

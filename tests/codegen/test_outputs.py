@@ -12,12 +12,12 @@ from onnx import TensorProto, helper
 from npuc import lang
 from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.compile_model import CompileOptions, compile_program
-from npuc.codegen.file import load_compiled, save_compiled
-from npuc.codegen.foresight import check_options
+from npuc.codegen.preflight import check_options
 from npuc.engine import IntegerEngine
 from npuc.errors import CompileError
 from npuc.flow import import_model, quantize_network
 from npuc.ir import Graph, print_graph
+from npuc.program.file import load_compiled, save_compiled
 from npuc.quant import SCHEMES, quantize
 from npuc.runtime import Runner
 from npuc.sim import Simulator

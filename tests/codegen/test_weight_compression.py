@@ -12,13 +12,13 @@ from test_instruction_mode import check
 
 from backend_networks import Builder, machine, network
 from npuc.codegen.compile_model import CompileOptions, compile_model, compile_program
-from npuc.codegen.disassemble import lines, select
-from npuc.codegen.isa import BY_NAME, COMPRESSED
-from npuc.codegen.program import CompiledModel, NpuSubgraph
-from npuc.codegen.relocate import relocate
 from npuc.errors import FileFormatError, SimulationError
 from npuc.ir import Graph, tensor_type, top
 from npuc.profile.timeline import profile_of
+from npuc.program.disassemble import lines, select
+from npuc.program.isa import BY_NAME, COMPRESSED
+from npuc.program.model import CompiledModel, NpuSubgraph
+from npuc.program.relocate import relocate
 from npuc.quant import SCHEMES, quantize
 from npuc.schedule.cache import Cache
 from npuc.sim import Simulator, simulate

@@ -14,10 +14,6 @@ from backend_networks import machine, network
 from npuc.calib.random_inputs import random_inputs
 from npuc.calib.sources import random_data
 from npuc.codegen.compile_model import CompileOptions, compile_program
-from npuc.codegen.debug_info import read_debug_info
-from npuc.codegen.file import load_compiled, save_compiled
-from npuc.codegen.isa import BY_NAME
-from npuc.codegen.program import CompiledModel, NpuSubgraph
 from npuc.debug.compiled import CompiledLayers
 from npuc.debug.dump import Dump, DumpWriter
 from npuc.debug.golden import GoldenRun
@@ -35,6 +31,10 @@ from npuc.errors import (
 from npuc.flow import network_to_quantize, quantize_network, ranges_from, schemes_of
 from npuc.frontend.options import ImportOptions
 from npuc.ir import Graph, tensor_type, top
+from npuc.program.debug_info import read_debug_info
+from npuc.program.file import load_compiled, save_compiled
+from npuc.program.isa import BY_NAME
+from npuc.program.model import CompiledModel, NpuSubgraph
 from npuc.quant import SCHEMES, quantize
 from npuc.sim.engine import interface_of
 from npuc.target import Target, load_target

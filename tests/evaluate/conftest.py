@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from npuc.evaluate.data import DATASETS
-from npuc.evaluate.measuring import METRICS
+from npuc.datasets.data import DATASETS
+from npuc.metrics.measuring import METRICS
 
 
 @pytest.fixture(autouse=True)

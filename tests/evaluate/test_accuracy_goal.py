@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from npuc import lang
+from npuc.datasets.data import Place, find_dataset
+from npuc.datasets.sample import Entry
 from npuc.evaluate import Observation, evaluate, metric
-from npuc.evaluate.data import Place, find_dataset
 from npuc.evaluate.goal import FEWEST, accuracy_goal, held_back, unlabelled
-from npuc.evaluate.measuring import parse_metric
-from npuc.evaluate.sample import Entry
 from npuc.ir import Graph
+from npuc.metrics.measuring import parse_metric
 from npuc.quant.ladder.way import POINTS
 
 _COUNT = 150

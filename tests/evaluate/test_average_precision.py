@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npuc.evaluate.metrics.detection import CocoPrecision, VocPrecision
-from npuc.evaluate.sample import Box, Boxes
+from npuc.datasets.sample import Box, Boxes
+from npuc.metrics.builtin.detection import CocoPrecision, VocPrecision
 
 pytest.importorskip("pycocotools", reason="pycocotools judges average precision")
 

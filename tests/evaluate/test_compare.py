@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from npuc.compare.tensors import Tolerance, compare_sets, difference, statistics, worst_first
 from npuc.errors import CompareError, UsageError
-from npuc.evaluate.compare import Tolerance, compare_sets, difference, statistics, worst_first
 
 finite = arrays.arrays(np.float32, st.integers(1, 40), elements=st.floats(-100, 100, width=32))
 

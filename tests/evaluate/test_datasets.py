@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from npuc.datasets.data import DATASETS, DataSet, Place, dataset, find_dataset
+from npuc.datasets.sample import Boxes, Entry, Loaded
 from npuc.errors import EvaluationDataError, FileFormatError, FileMissingError, NpucError, UsageError
-from npuc.evaluate.data import DATASETS, DataSet, Place, dataset, find_dataset
-from npuc.evaluate.sample import Boxes, Entry, Loaded
 
 
 def _picture(path: Path, value: int = 0, size: tuple[int, int] = (8, 6)) -> Path:

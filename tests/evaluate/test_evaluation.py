@@ -19,12 +19,12 @@ import pytest
 from evaluated import data_set, network
 
 from npuc.calib.sources import open_data
-from npuc.codegen.file import save_compiled
 from npuc.engine import FloatEngine
 from npuc.errors import EvaluationDataError, FileFormatError, InternalError, MissingExtraError, UsageError
 from npuc.evaluate import Confidence, Report, evaluate
 from npuc.flow import compile_network, quantize_on_data
 from npuc.ir import save_graph
+from npuc.program.file import save_compiled
 from npuc.target import load_target
 
 SCALE: dict[str, Any] = {"scale": (1 / 64,), "mean": (128.0,)}
@@ -67,9 +67,9 @@ def test_all_forms_side_by_side(forms: list[Path], data: Path) -> None:
 
 
 def test_the_number_is_that_of_a_plain_loop(forms: list[Path], data: Path) -> None:
-    from npuc.calib.images import load_image
+    from npuc.images.loading import load_image
+    from npuc.images.preprocess import Preprocess
     from npuc.ir import load_graph
-    from npuc.ir.preprocess import Preprocess
 
     engine = FloatEngine(load_graph(forms[0]), threads=1)
     right = 0

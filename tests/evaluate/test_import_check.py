@@ -9,13 +9,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from npuc.calib.images import load_image
 from npuc.calib.random_inputs import random_inputs
 from npuc.engine import FloatEngine
-from npuc.evaluate import import_check
-from npuc.evaluate.import_check import check_import
 from npuc.flow import ImportOptions, check_model, import_model
-from npuc.ir.preprocess import Preprocess
+from npuc.images.loading import load_image
+from npuc.images.preprocess import Preprocess
+from npuc.import_check import check as import_check
+from npuc.import_check.check import check_import
 from shared_models import known
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from npuc.calib.samples import Batch
+from npuc.compare.layer_plot import plot
+from npuc.compare.layers import LayerError, compare_layers, worst_first
 from npuc.errors import CompareError
-from npuc.evaluate.layer_plot import plot
-from npuc.evaluate.layers import LayerError, compare_layers, worst_first
 from npuc.ir import Graph, tensor_type, top
 from npuc.quant import quantize
 
@@ -113,7 +113,7 @@ def test_the_picture_is_an_svg_with_a_point_for_each_figure(network: Graph, batc
 
 
 def test_extreme_figures_stay_in_the_picture(network: Graph) -> None:
-    from npuc.evaluate.layers import Figures
+    from npuc.compare.layers import Figures
 
     layers = [
         LayerError("x", "x", "npu.conv", "i8", Figures(1.0, value, 0.0))

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npuc.datasets.geometry import View
+from npuc.datasets.sample import Observation
 from npuc.errors import EvaluationDataError, UsageError
-from npuc.evaluate.geometry import View
-from npuc.evaluate.measuring import METRICS, default_metrics, metric, parse_metric
-from npuc.evaluate.metrics.text import edits
-from npuc.evaluate.sample import Observation
-from npuc.ir.preprocess import Preprocess
+from npuc.images.preprocess import Preprocess
+from npuc.metrics.builtin.text import edits
+from npuc.metrics.measuring import METRICS, default_metrics, metric, parse_metric
 from npuc.runtime.postprocess import mean_iou
 
 Array = np.ndarray[Any, Any]

@@ -15,12 +15,12 @@ from PIL import Image
 import npuc
 from helpers import build
 from npuc import plugins
+from npuc.datasets.geometry import View
 from npuc.errors import EvaluationDataError, PluginError
 from npuc.evaluate import Place, evaluate
 from npuc.evaluate.decoding import Decoder, inside
-from npuc.evaluate.geometry import View
+from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, top
-from npuc.ir.preprocess import Preprocess
 from npuc.runtime import postprocess as post
 
 Array = np.ndarray[Any, Any]

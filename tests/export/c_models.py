@@ -13,11 +13,11 @@ from onnx import helper, numpy_helper
 
 from npuc.calib.sources import random_data
 from npuc.codegen.compile_model import CompileOptions
-from npuc.codegen.program import CompiledModel
 from npuc.flow import compile_network, network_to_quantize, quantize_network, ranges_from, schemes_of
 from npuc.frontend.options import ImportOptions
+from npuc.images.preprocess import Preprocess
 from npuc.ir import top
-from npuc.ir.preprocess import Preprocess
+from npuc.program.model import CompiledModel
 from npuc.target import Target, load_target
 
 Array = np.ndarray[Any, Any]

@@ -26,11 +26,11 @@ from pathlib import Path
 
 from c_models import CHECKS, STRICT, TARGET, compiled, surroundings
 
-from npuc.codegen.file import load_compiled, save_compiled
-from npuc.codegen.program import CompiledModel, CpuSubgraph
+from npuc.deploy.c import export_c
 from npuc.errors import NpucError
-from npuc.export.c import export_c
 from npuc.frontend.options import ImportOptions
+from npuc.program.file import load_compiled, save_compiled
+from npuc.program.model import CompiledModel, CpuSubgraph
 
 FORMS = ("hosted", "standalone")
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "models"

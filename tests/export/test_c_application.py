@@ -13,14 +13,14 @@ from c_models import CHECKS, PICTURE, STRICT, TARGET, build, compiled, picture_n
 from c_proof import VARIANTS, Workshop
 from PIL import Image
 
-from npuc.calib.images import load_image
 from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.compile_model import CompileOptions
-from npuc.codegen.file import load_compiled, save_compiled
-from npuc.codegen.program import CompiledModel
+from npuc.deploy.c import export_c
 from npuc.errors import ExportError, InputDataError, OutputError
-from npuc.export.c import export_c
 from npuc.frontend.options import ImportOptions
+from npuc.images.loading import load_image
+from npuc.program.file import load_compiled, save_compiled
+from npuc.program.model import CompiledModel
 from npuc.sim import Simulator
 from npuc.sim.engine import interface_of
 from npuc.target import Target

@@ -11,11 +11,11 @@ import pytest
 from c_models import STRICT, compiled, surroundings
 from PIL import Image
 
-from npuc.calib.images import load_image
-from npuc.codegen.program import Tensor
-from npuc.export.c.settings import settings_source
-from npuc.export.c.sources import template
-from npuc.ir.preprocess import Preprocess
+from npuc.deploy.c.settings import settings_source
+from npuc.deploy.c.sources import template
+from npuc.images.loading import load_image
+from npuc.images.preprocess import Preprocess
+from npuc.program.model import Tensor
 from npuc.sim.engine import interface_of
 
 CASES: list[tuple[Preprocess, tuple[int, ...], str]] = [

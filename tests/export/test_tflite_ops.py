@@ -9,11 +9,11 @@ import pytest
 from litert import run_reference
 from tflite_draws import CASES, judge
 
+from npuc.arithmetic.tflite import function_table
 from npuc.engine.handlers import arithmetic
-from npuc.engine.kernels import Requant
 from npuc.export.tflite.model import Model, Operator, Quantization, Tensor, serialize
 from npuc.ir.dtypes import QuantType
-from npuc.quant.tflite import function_table
+from npuc.kernels import Requant
 
 pytest.importorskip("ai_edge_litert")
 

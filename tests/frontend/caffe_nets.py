@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from npuc.engine import FloatEngine
-from npuc.evaluate.original_opencv import CaffeOriginal
 from npuc.frontend.caffe import importer
 from npuc.frontend.caffe.reader import read
 from npuc.frontend.options import ImportOptions
+from npuc.import_check.original_opencv import CaffeOriginal
 
 Array = np.ndarray[Any, Any]
 Shapes = Mapping[str, Sequence[int]]

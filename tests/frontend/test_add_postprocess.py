@@ -204,8 +204,8 @@ def test_compiled_models_have_the_same_detections(tmp_path: Path) -> None:
     """The heads on the NPU, the rest on the CPU: what the library makes of the compiled heads."""
     from npuc.calib.sources import random_data
     from npuc.codegen.compile_model import compile_model
-    from npuc.codegen.file import load_compiled, save_compiled
     from npuc.flow import network_to_quantize, quantize_network, ranges_from, schemes_of
+    from npuc.program.file import load_compiled, save_compiled
     from npuc.runtime import Runner
     from npuc.target import load_target
 

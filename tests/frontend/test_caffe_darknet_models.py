@@ -16,10 +16,10 @@ import pytest
 from PIL import Image
 
 from npuc.codegen.compile_model import compile_model
+from npuc.compare.tensors import Tolerance
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
-from npuc.evaluate.compare import Tolerance
-from npuc.evaluate.import_check import check_import
 from npuc.flow import ImportOptions, import_model, input_names, quantize_network
+from npuc.import_check.check import check_import
 from npuc.ir import Graph, shape_of
 from npuc.sim import Simulator
 from npuc.target import load_target

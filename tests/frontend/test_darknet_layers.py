@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from npuc.engine import FloatEngine
 from npuc.errors import InvalidModelError, OriginalError
-from npuc.evaluate.original_opencv import DarknetOriginal
 from npuc.frontend.darknet import import_darknet, supported
 from npuc.frontend.darknet.rules.activation import ACTIVATIONS
 from npuc.frontend.options import ImportOptions
+from npuc.import_check.original_opencv import DarknetOriginal
 from npuc.runtime.postprocess import corners, decode_v2, decode_v3
 
 NET = "[net]\nbatch=1\nwidth={}\nheight={}\nchannels={}\n"

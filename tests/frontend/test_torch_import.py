@@ -18,7 +18,7 @@ from torch_judge import close, compare, named, outputs_of  # noqa: E402
 
 import npuc  # noqa: E402
 from npuc.codegen.compile_model import compile_model  # noqa: E402
-from npuc.codegen.program import CpuSubgraph  # noqa: E402
+from npuc.compare.tensors import difference  # noqa: E402
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine  # noqa: E402
 from npuc.errors import (  # noqa: E402
     DynamicShapeError,
@@ -29,11 +29,11 @@ from npuc.errors import (  # noqa: E402
     UnknownTensorError,
     UsageError,
 )
-from npuc.evaluate.compare import difference  # noqa: E402
 from npuc.flow import ImportOptions, check_model, import_model, input_names, quantize_network  # noqa: E402
 from npuc.frontend.torch import import_module  # noqa: E402
+from npuc.images.preprocess import Preprocess  # noqa: E402
 from npuc.ir import dtype_of, print_graph, shape_of, top  # noqa: E402
-from npuc.ir.preprocess import Preprocess  # noqa: E402
+from npuc.program.model import CpuSubgraph  # noqa: E402
 from npuc.sim import Simulator  # noqa: E402
 from npuc.target import load_target  # noqa: E402
 
@@ -473,7 +473,7 @@ def test_a_custom_op_may_state_its_shape_and_compute_anything() -> None:
 
 
 def test_an_op_that_nobody_computes_is_named() -> None:
-    from npuc.engine import custom
+    from npuc.kernels import custom
 
     graph = import_module(lambda x: torch.special.i0(x), _x(4))
     (op,) = [op for op in graph.ops if isinstance(op, top.Onnx)]

@@ -12,11 +12,11 @@ from torch_zoo import ZOO  # noqa: E402
 
 import npuc  # noqa: E402
 from npuc.codegen.compile_model import compile_model  # noqa: E402
-from npuc.codegen.program import NpuSubgraph  # noqa: E402
+from npuc.compare.tensors import difference  # noqa: E402
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine  # noqa: E402
-from npuc.evaluate.compare import difference  # noqa: E402
 from npuc.flow import expanded, quantize_network  # noqa: E402
 from npuc.ir import top  # noqa: E402
+from npuc.program.model import NpuSubgraph  # noqa: E402
 from npuc.sim import Simulator  # noqa: E402
 from npuc.target import load_target  # noqa: E402
 

@@ -8,7 +8,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from npuc.ir import Graph, npu, parse_graph, print_graph, shape_of, tensor_type, top
 from npuc.ir.definition import ShapeError
-from npuc.ir.dtypes import QuantType, dtype_of, quant_of
+from npuc.ir.dtypes import QuantType, mlir_type, quant_of
 
 
 def small() -> Graph:
@@ -29,7 +29,7 @@ def small() -> Graph:
     add(conv)
     pool = top.MaxPool.make(conv.y, kernel=(2, 2), strides=(2, 2), pads=(0,) * 4, dilations=(1, 1), name="p")
     add(pool)
-    out = npu.Dequantize.make(pool.y, to=dtype_of("f32").type, name="p/real")
+    out = npu.Dequantize.make(pool.y, to=mlir_type("f32"), name="p/real")
     add(out)
     graph.set_outputs([("p", out.y)])
     return graph
@@ -62,4 +62,4 @@ def test_an_op_without_its_constants_is_refused() -> None:
     with pytest.raises(ShapeError, match="lacks its constants"):
         bare.check()
     with pytest.raises(ShapeError, match="not quantized"):
-        npu.Dequantize.make(graph.inputs[0].value, to=dtype_of("f32").type)
+        npu.Dequantize.make(graph.inputs[0].value, to=mlir_type("f32"))

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuc.errors import PreprocessError
+from npuc.images.preprocess import CHANNELS, Preprocess
 from npuc.ir import Graph, parse_graph, print_graph, tensor_type
-from npuc.ir.preprocess import CHANNELS, Preprocess
 
 sizes = st.none() | st.tuples(st.integers(1, 500), st.integers(1, 500))
 values = st.floats(-1e6, 1e6, allow_nan=False)

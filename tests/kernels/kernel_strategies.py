@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from npuc.engine.kernels.requant import Requant
-from npuc.quant.arithmetic import scaling
+from npuc.arithmetic.requantization import scaling
+from npuc.kernels.requant import Requant
 
 Array = np.ndarray[Any, Any]
 

@@ -24,9 +24,9 @@ from kernel_strategies import (
 
 import oracle
 import oracle_eltwise
-from npuc.engine.kernels import eltwise
-from npuc.engine.kernels.requant import Requant
-from npuc.quant.arithmetic import AddScaling, add_parameters
+from npuc.arithmetic.requantization import AddScaling, add_parameters
+from npuc.kernels import eltwise
+from npuc.kernels.requant import Requant
 
 SHAPES = [
     ((3, 5), (3, 5)),

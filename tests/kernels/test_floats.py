@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import oracle_float as oracle
-from npuc.engine.kernels import floats, isa, select_isa
-from npuc.engine.kernels.blocks import block_round
-from npuc.engine.kernels.floats import BF16, F16
+from npuc.kernels import floats, isa, select_isa
+from npuc.kernels.blocks import block_round
+from npuc.kernels.floats import BF16, F16
 from npuc.quant.lowering.floats import round_once
 
 Array = np.ndarray[Any, Any]

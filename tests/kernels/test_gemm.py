@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle_gemm as oracle
-from npuc.engine.kernels import ConvPlan, MatMulPlan, Requant, isa, matmul, select_isa
+from npuc.kernels import ConvPlan, MatMulPlan, Requant, isa, matmul, select_isa
 
 Array = np.ndarray[Any, Any]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kernel_strategies import EXACT, array, dtypes, ranges, seeds, zero_points
 
 import oracle_norm
-from npuc.engine.kernels import normalization as norms
+from npuc.kernels import normalization as norms
 
 
 def span(dtype: Any, width: int, zero: int, center: bool) -> int:

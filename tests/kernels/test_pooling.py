@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from kernel_strategies import EXACT, array, dtypes, kinds, output_stages, seeds, zero_points
 
 import oracle_pooling
-from npuc.engine.kernels import pooling
-from npuc.engine.kernels.requant import Requant
-from npuc.quant.arithmetic import pool_parameters
+from npuc.arithmetic.requantization import pool_parameters
+from npuc.kernels import pooling
+from npuc.kernels.requant import Requant
 
 small = st.integers(1, 3)
 

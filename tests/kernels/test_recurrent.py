@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kernel_strategies import array, dtypes, seeds, zero_points
 
 import oracle_recurrent
-from npuc.engine.kernels import recurrent
-from npuc.engine.kernels.recurrent import RecurrentParameters
+from npuc.kernels import recurrent
+from npuc.kernels.recurrent import RecurrentParameters
 
 CELLS = [("lstm", False), ("gru", False), ("gru", True)]
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from kernel_strategies import EXACT, array, dtypes, kinds, output_stages, seeds, stage_arguments, zero_points
 
 import oracle
-from npuc.engine.kernels import reduction
-from npuc.engine.kernels.requant import Requant
-from npuc.quant.arithmetic import mean_parameters
+from npuc.arithmetic.requantization import mean_parameters
+from npuc.kernels import reduction
+from npuc.kernels.requant import Requant
 
 AXES: list[Any] = [None, 0, -1, (1,), (0, 1), (1, 2), (0, 2), (2, 0), (0, 1, 2), ()]
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kernel_strategies import EXACT, array, dtypes, seeds
 
-from npuc.engine.kernels import resampling
+from npuc.kernels import resampling
 
 sizes = st.integers(1, 9)
 modes = st.sampled_from(("half_pixel", "align_corners", "asymmetric"))

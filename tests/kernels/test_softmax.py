@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kernel_strategies import EXACT, array, dtypes, ranges, seeds, zero_points
 
 import oracle_softmax
-from npuc.engine.kernels.softmax import softmax, softmax_parameters
+from npuc.kernels.softmax import softmax, softmax_parameters
 
 PAIRS = [
     (np.int8, np.int8, 1 / 256, -128),

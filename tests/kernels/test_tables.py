@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kernel_strategies import EXACT, array, dtypes, seeds
 
-from npuc.engine.kernels import tables
+from npuc.kernels import tables
 
 bytes_ = st.sampled_from((np.int8, np.uint8))
 

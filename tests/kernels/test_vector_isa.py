@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from kernel_strategies import DTYPES, KINDS, array
 
-from npuc.engine.kernels import eltwise, isa, pooling, reduction, resampling, select_isa, softmax, tables
-from npuc.engine.kernels import normalization as norms
-from npuc.engine.kernels.requant import Requant
-from npuc.quant.arithmetic import add_parameters, scaling
+from npuc.arithmetic.requantization import add_parameters, scaling
+from npuc.kernels import eltwise, isa, pooling, reduction, resampling, select_isa, softmax, tables
+from npuc.kernels import normalization as norms
+from npuc.kernels.requant import Requant
 
 Array = np.ndarray[Any, Any]
 

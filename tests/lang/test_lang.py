@@ -14,8 +14,8 @@ from npuc.codegen.compile_model import compile_program
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.errors import NetworkError
 from npuc.flow import quantize_network
+from npuc.images.preprocess import Preprocess
 from npuc.ir import print_graph, result_names, shape_of
-from npuc.ir.preprocess import Preprocess
 from npuc.lang import ops
 from npuc.quant import SCHEMES, quantize
 from npuc.sim import Simulator

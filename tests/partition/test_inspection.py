@@ -14,9 +14,9 @@ import pytest
 from test_partition import network, quantized
 
 from npuc.cli.app import run_command
+from npuc.inspect.inspection import inspect_graph
+from npuc.inspect.picture import svg_of
 from npuc.ir import Graph, save_graph, tensor_type, top
-from npuc.partition.inspection import inspect_graph
-from npuc.partition.picture import svg_of
 from npuc.target import load_target
 
 

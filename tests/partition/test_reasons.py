@@ -15,10 +15,10 @@ from helpers import build
 from npuc.cli.app import run_command
 from npuc.codegen.compile_model import CompileOptions
 from npuc.flow import save_graph
+from npuc.inspect.inspection import Inspection, inspect_graph
 from npuc.ir import Graph, top
 from npuc.partition.ends import words_for
 from npuc.partition.fit import _INSTEAD, limit_fit
-from npuc.partition.inspection import Inspection, inspect_graph
 from npuc.quant.config import QuantizationConfig
 from npuc.target import available, load_target
 from placement_networks import NETWORKS

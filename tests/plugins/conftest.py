@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 import npuc
-from npuc.codegen import kernels
-from npuc.engine import custom, handlers
-from npuc.evaluate.data import DATASETS
-from npuc.evaluate.measuring import METRICS
+from npuc.datasets.data import DATASETS
+from npuc.engine import handlers
 from npuc.export.onnx import registry as export_registry
 from npuc.frontend import formats, sniff
 from npuc.frontend.caffe import registry as caffe_registry
@@ -28,8 +26,11 @@ from npuc.frontend.torch import registry as torch_registry
 from npuc.ir import claims, verification
 from npuc.ir.definition import TOP_OPS
 from npuc.ir.npu import NPU_OPS
+from npuc.kernels import custom
+from npuc.metrics.measuring import METRICS
 from npuc.partition import accelerators, host, kinds
 from npuc.plugins import api, loading
+from npuc.program import custom_kernels as kernels
 from npuc.quant.ladder import STEPS
 from npuc.quant.lowering import registry as lowering_registry
 from npuc.schedule import rules

@@ -11,15 +11,15 @@ from plugin_examples import EXAMPLES
 
 from npuc import flow, lang
 from npuc.codegen.compile_model import CompileOptions
-from npuc.codegen.file import load_compiled, save_compiled
-from npuc.codegen.program import CpuSubgraph
+from npuc.deploy.c import export_c
 from npuc.engine.integer import IntegerEngine
 from npuc.errors import CompileError, EngineError, ExportError
-from npuc.export.c import export_c
+from npuc.inspect.inspection import inspect_graph
 from npuc.ir import Graph
 from npuc.partition.accelerators import ACCELERATORS, Accelerator, add_accelerator
-from npuc.partition.inspection import inspect_graph
 from npuc.plugins import load
+from npuc.program.file import load_compiled, save_compiled
+from npuc.program.model import CpuSubgraph
 from npuc.runtime import Runner
 from npuc.sim import Simulator
 from npuc.target import load_target

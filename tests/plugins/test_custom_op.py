@@ -17,20 +17,20 @@ from hypothesis import strategies as st
 from plugin_examples import EXAMPLES
 
 from npuc import flow, lang
-from npuc.codegen import kernels
 from npuc.codegen.compile_model import CompileOptions
-from npuc.codegen.disassemble import lines, select
-from npuc.codegen.file import load_compiled, save_compiled
-from npuc.codegen.isa import BY_NAME
-from npuc.codegen.program import NpuSubgraph
+from npuc.deploy.c import export_c
+from npuc.deploy.c.kernels import kernel_files
 from npuc.engine import ALL_TENSORS, FloatEngine
 from npuc.engine.integer import IntegerEngine
 from npuc.errors import EngineError, ExportError, SimulationError
-from npuc.export.c import export_c
-from npuc.export.c.kernels import kernel_files
 from npuc.ir import Graph
 from npuc.partition import fit_of
 from npuc.plugins import load
+from npuc.program import custom_kernels as kernels
+from npuc.program.disassemble import lines, select
+from npuc.program.file import load_compiled, save_compiled
+from npuc.program.isa import BY_NAME
+from npuc.program.model import NpuSubgraph
 from npuc.quant.config import QuantizationConfig
 from npuc.schedule.cost import Costs
 from npuc.schedule.layers import Draft

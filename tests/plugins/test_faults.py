@@ -14,11 +14,11 @@ from onnx import TensorProto, helper, numpy_helper
 from plugin_examples import EXAMPLES
 
 from npuc.cli.app import run_command
-from npuc.codegen import kernels
 from npuc.errors import PluginFaultError
 from npuc.ir import load_graph
 from npuc.plugin_code import fault_of
 from npuc.plugins import load, loading
+from npuc.program import custom_kernels as kernels
 
 
 def gated_model(domain: str = "com.example") -> Any:

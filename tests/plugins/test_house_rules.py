@@ -10,11 +10,11 @@ import pytest
 from plugin_examples import EXAMPLES
 
 from npuc import lang
+from npuc.datasets.data import Place, find_dataset
+from npuc.datasets.sample import Observation
 from npuc.errors import VerificationError
-from npuc.evaluate.data import Place, find_dataset
-from npuc.evaluate.measuring import METRICS, parse_metric
-from npuc.evaluate.sample import Observation
 from npuc.ir import load_graph, save_graph
+from npuc.metrics.measuring import METRICS, parse_metric
 from npuc.plugins import load
 from npuc.plugins.api import verifier
 from npuc.quant.ladder import Rung, Workshop, climb

@@ -8,8 +8,8 @@ import pytest
 
 from npuc.calib.sources import random_data
 from npuc.codegen.compile_model import compile_model
-from npuc.codegen.program import CompiledModel
 from npuc.flow import network_to_quantize, quantize_network, ranges_from, schemes_of
+from npuc.program.model import CompiledModel
 from npuc.target import load_target
 
 

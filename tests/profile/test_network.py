@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from npuc.calib.sources import random_data
 from npuc.codegen.compile_model import CompileOptions, compile_program
-from npuc.codegen.program import CompiledModel
 from npuc.flow import network_to_quantize, quantize_network, ranges_from, schemes_of
 from npuc.profile.drawing import draw
 from npuc.profile.network import network_of
+from npuc.program.model import CompiledModel
 from npuc.target import load_target
 
 

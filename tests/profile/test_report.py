@@ -16,8 +16,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuc.codegen.isa import COMPRESSED, QUEUES
-from npuc.codegen.program import Allocation, CompiledModel, NpuSubgraph, as_stream, records
 from npuc.profile import profile
 from npuc.profile.charge import REASONS, charge
 from npuc.profile.compare import changes_of, compare
@@ -26,6 +24,8 @@ from npuc.profile.page import _joined, html_page
 from npuc.profile.report import Report, report_of
 from npuc.profile.timeline import profile_of
 from npuc.profile.work import moved, multiplications
+from npuc.program.isa import COMPRESSED, QUEUES
+from npuc.program.model import Allocation, CompiledModel, NpuSubgraph, as_stream, records
 from npuc.sim.cycles import CoreTimeline, simulate
 from npuc.target import load_target
 
@@ -160,7 +160,7 @@ def test_cores_share_the_cycles(compiled: CompiledModel) -> None:
 
 
 def test_the_function_takes_a_model_or_its_file(compiled: CompiledModel, tmp_path: Path) -> None:
-    from npuc.codegen.file import save_compiled
+    from npuc.program.file import save_compiled
 
     save_compiled(compiled, tmp_path / "m.npu")
     found = profile(tmp_path / "m.npu")

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from npuc.cli.app import run_command
-from npuc.codegen.file import load_compiled
-from npuc.codegen.program import CompiledModel, NpuSubgraph
 from npuc.flow import save_graph
 from npuc.profile.plan import host_estimates
 from npuc.profile.report import Figures, report_of
 from npuc.profile.timeline import profile_of
+from npuc.program.file import load_compiled
+from npuc.program.model import CompiledModel, NpuSubgraph
 from npuc.sim import simulate
 from placement_networks import NETWORKS
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuc.codegen.program import CompiledModel
 from npuc.profile.recording import write_trace
 from npuc.profile.timeline import chrome_trace
 from npuc.profile.trace_events import microseconds
+from npuc.program.model import CompiledModel
 from npuc.sim import simulate
 from trace_rules import faults
 

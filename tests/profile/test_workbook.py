@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuc.codegen.program import CompiledModel
 from npuc.profile.compare import compare
 from npuc.profile.report import Report, report_of
 from npuc.profile.sheets import compare_sheets, report_sheets
 from npuc.profile.workbook import Column, Sheet, write_workbook
+from npuc.program.model import CompiledModel
 from npuc.sim import simulate
 
 openpyxl = pytest.importorskip("openpyxl", reason="openpyxl is not installed")

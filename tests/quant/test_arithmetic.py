@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuc.quant import arithmetic
-from npuc.quant.arithmetic import add_parameters, quantize_multiplier, scaling
+from npuc.arithmetic import requantization as arithmetic
+from npuc.arithmetic.requantization import add_parameters, quantize_multiplier, scaling
 
 EXACT = settings(deadline=None, derandomize=True, max_examples=200)
 widths = st.sampled_from((31, 15, 7))

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npuc.arithmetic.requantization import mean_parameters, pool_parameters
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.ir import Graph, npu, tensor_type, top
 from npuc.ir.dtypes import quant_of
 from npuc.quant import SCHEMES, quantize
-from npuc.quant.arithmetic import mean_parameters, pool_parameters
 from npuc.quant.prequantized import integer_types
 from npuc.quant.scheme import Scheme
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from npuc import lang
 from npuc.calib.sources import open_data
-from npuc.codegen.pricing import Pricing
 from npuc.errors import QuantizationError
 from npuc.ir import Graph
+from npuc.layer_costs import Pricing
 from npuc.quant.adaquant.lowering import LearnedLayer, lower_learned
 from npuc.quant.ladder import Candidate, Workshop, run
 from npuc.quant.ladder.goal import climb_to

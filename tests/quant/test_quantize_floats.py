@@ -14,13 +14,13 @@ import oracle_float as oracle
 from graph_strategies import graphs
 from npuc.calib.random_inputs import random_inputs
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
-from npuc.engine.kernels import isa, select_isa
 from npuc.engine.single import single_op
 from npuc.errors import QuantizationError
 from npuc.flow import import_model, load_model, needs_ranges, quantize_network, save_graph
 from npuc.ir import Graph, Value, dtype_of, npu, result_names, tensor_type, top, value_name
 from npuc.ir.definition import TensorOp, TopOp
 from npuc.ir.dtypes import element_of, is_narrow_float, quant_of
+from npuc.kernels import isa, select_isa
 from npuc.quant import SCHEMES, quantize
 from npuc.quant.config import QuantizationConfig
 from npuc.quant.report import effective_yaml, is_integer

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npuc.quant.tflite import rounded_multiplier
+from npuc.arithmetic.tflite import rounded_multiplier
 
 
 def _half_up(values: np.ndarray, multiplier: int, shift: int) -> np.ndarray:

@@ -10,10 +10,10 @@ import pytest
 
 from npuc.calib.sources import random_data
 from npuc.codegen.compile_model import CompileOptions, compile_model, compile_program
-from npuc.codegen.program import CompiledModel
 from npuc.flow import network_to_quantize, quantize_network, ranges_from, schemes_of
 from npuc.frontend.onnx import ImportOptions
 from npuc.ir import Graph
+from npuc.program.model import CompiledModel
 from npuc.target import load_target
 
 Array = np.ndarray[Any, Any]

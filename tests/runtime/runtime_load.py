@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.program import CompiledModel
 from npuc.errors import NpucError
+from npuc.program.model import CompiledModel
 from npuc.runtime import Job, Runner, SimulatedDevice
 
 Array = np.ndarray[Any, Any]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npuc.codegen.program import CompiledModel
 from npuc.errors import DeviceError, UnknownDeviceError, UsageError, WrongTargetError
+from npuc.program.model import CompiledModel
 from npuc.runtime import Device, Runner, SimulatedDevice, device_names, open_device, register_device
 from npuc.runtime import device as devices
 from npuc.sim import Simulator

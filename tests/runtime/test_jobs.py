@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npuc.codegen.program import CompiledModel
 from npuc.errors import (
     DeviceError,
     InputDataError,
@@ -21,6 +20,7 @@ from npuc.errors import (
     ShutdownError,
     UsageError,
 )
+from npuc.program.model import CompiledModel
 from npuc.runtime import Job, Pool, Runner, SimulatedDevice
 
 Array = np.ndarray[Any, Any]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from runtime_load import Sample, on_many_runners, on_one_runner, resident, with_failures, with_shutdown
 
-from npuc.codegen.program import CompiledModel
 from npuc.errors import JobTimeoutError
+from npuc.program.model import CompiledModel
 from npuc.runtime import Runner, SimulatedDevice
 
 MEGABYTE = 1 << 20

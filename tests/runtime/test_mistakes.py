@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npuc.codegen.program import CompiledModel
 from npuc.errors import FileFormatError, InputDataError, NpucError, ShutdownError, UsageError
+from npuc.program.model import CompiledModel
 from npuc.runtime import Pipeline, Pool, Runner, SimulatedDevice, Stage
 
 X = np.zeros((1, 1, 8, 8), np.float32)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npuc.codegen.program import CompiledModel
 from npuc.errors import UsageError
+from npuc.program.model import CompiledModel
 from npuc.runtime import Pipeline, Runner, Stage
 from npuc.runtime.postprocess import top_k
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuc.errors import InputDataError
-from npuc.ir.preprocess import Preprocess
+from npuc.images.preprocess import Preprocess
 from npuc.runtime import postprocess as pp
 
 Array = np.ndarray[Any, Any]
@@ -96,7 +96,7 @@ def test_boxes_return_to_their_picture(keep: bool, resize: Any, pad_type: Any) -
     """A bright rectangle is found where it was drawn, whatever the preprocessing."""
     from PIL import Image
 
-    from npuc.calib.images import image_tensor
+    from npuc.images.loading import image_tensor
 
     how = Preprocess(keep_aspect_ratio=keep, resize=resize, pad_type=pad_type, pixel_format="gray")
     shape, (height, width), drawn = (1, 1, 64, 80), (120, 200), (60, 40, 120, 80)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from npuc.codegen.file import save_compiled
-from npuc.codegen.program import CompiledModel
 from npuc.errors import UsageError
+from npuc.program.file import save_compiled
+from npuc.program.model import CompiledModel
 from npuc.runtime import Runner
 
 OPENING = """

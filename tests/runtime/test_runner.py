@@ -12,9 +12,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from npuc.calib.images import load_image
-from npuc.codegen.file import save_compiled
-from npuc.codegen.program import CompiledModel, Conversion, HostConversion, Segment
 from npuc.errors import (
     EngineError,
     FileFormatError,
@@ -23,7 +20,10 @@ from npuc.errors import (
     ShutdownError,
     UsageError,
 )
-from npuc.ir.preprocess import Preprocess
+from npuc.images.loading import load_image
+from npuc.images.preprocess import Preprocess
+from npuc.program.file import save_compiled
+from npuc.program.model import CompiledModel, Conversion, HostConversion, Segment
 from npuc.runtime import Runner, SimulatedDevice
 from npuc.sim import Simulator, simulate
 from npuc.target import load_target

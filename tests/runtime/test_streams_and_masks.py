@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from npuc.calib.images import load_image
 from npuc.errors import InputDataError
-from npuc.ir.preprocess import Preprocess
+from npuc.images.loading import load_image
+from npuc.images.preprocess import Preprocess
 from npuc.runtime.postprocess import (
     KeywordSpotter,
     label_map,

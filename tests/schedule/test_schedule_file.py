@@ -15,11 +15,11 @@ from onnx import TensorProto, helper, numpy_helper
 from npuc.calib.random_inputs import random_inputs
 from npuc.calib.sources import random_data
 from npuc.codegen.compile_model import Compilation, CompileOptions, compile_program
-from npuc.codegen.file import save_compiled
 from npuc.engine import IntegerEngine
 from npuc.errors import NpucError, ScheduleError
 from npuc.flow import network_to_quantize, quantize_network, ranges_from, schemes_of
 from npuc.ir import Graph
+from npuc.program.file import save_compiled
 from npuc.schedule.cost import Costs
 from npuc.schedule.grouping import Grouping
 from npuc.schedule.pieces import Choices, Cutter

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.isa import BY_NAME, DTYPES, KINDS, NONE, QUEUES
-from npuc.codegen.program import Allocation, CompiledModel, NpuSubgraph, Segment, Tensor, as_stream, records
-from npuc.engine.kernels import Requant
+from npuc.kernels import Requant
+from npuc.program.isa import BY_NAME, DTYPES, KINDS, NONE, QUEUES
+from npuc.program.model import Allocation, CompiledModel, NpuSubgraph, Segment, Tensor, as_stream, records
 from npuc.sim import Finding, Simulator, sanitize
 from npuc.target import Target, load_target
 

@@ -6,8 +6,8 @@ import re
 import subprocess
 from pathlib import Path
 
-from npuc.codegen.header import c_header, isa_page
-from npuc.codegen.isa import DTYPES, INSTRUCTIONS, KINDS
+from npuc.program.isa import DTYPES, INSTRUCTIONS, KINDS
+from npuc.program.isa_header import c_header, isa_page
 
 ROOT = Path(__file__).parents[2]
 

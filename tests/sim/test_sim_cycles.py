@@ -9,8 +9,8 @@ import pytest
 from sim_programs import Draft, machine
 from test_sim_hostile import everything
 
-from npuc.codegen.isa import BY_OPCODE, COMPRESSED, NONE
 from npuc.errors import SimulationError
+from npuc.program.isa import BY_OPCODE, COMPRESSED, NONE
 from npuc.schedule.cost import Costs
 from npuc.sim import costs
 from npuc.sim.cycles import SubgraphTimeline, play

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from sim_programs import Draft, machine
 
-from npuc.codegen.isa import BY_OPCODE, INSTRUCTIONS, NONE, RECORD
-from npuc.codegen.kernels import KERNELS, KernelCall, register
 from npuc.errors import SimulationError
+from npuc.program.custom_kernels import KERNELS, KernelCall, register
+from npuc.program.isa import BY_OPCODE, INSTRUCTIONS, NONE, RECORD
 from npuc.sim import calls
 from npuc.sim.machine import machine_of
 

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim_programs import CODES, Draft, machine
 
-from npuc.codegen.isa import COMPRESSED, KINDS, NONE
-from npuc.engine.kernels import (
+from npuc.arithmetic.requantization import AddScaling
+from npuc.errors import SimulationError
+from npuc.kernels import (
     ConvPlan,
     Requant,
     eltwise,
@@ -22,9 +23,8 @@ from npuc.engine.kernels import (
     resampling,
     tables,
 )
-from npuc.engine.kernels import softmax as softmaxes
-from npuc.errors import SimulationError
-from npuc.quant.arithmetic import AddScaling
+from npuc.kernels import softmax as softmaxes
+from npuc.program.isa import COMPRESSED, KINDS, NONE
 from npuc.schedule.compression import encode
 from npuc.sim import Simulator
 

@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 from sim_programs import Draft
 
-from npuc.codegen.program import CompiledModel, Conversion, CpuSubgraph, HostConversion
 from npuc.errors import EngineError, InputDataError
+from npuc.program.model import CompiledModel, Conversion, CpuSubgraph, HostConversion
 from npuc.sim import Simulator, run, sanitize
 
 Array = np.ndarray[Any, Any]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim_programs import Draft, machine
 
-from npuc.codegen.isa import QUEUES
+from npuc.program.isa import QUEUES
 
 SPACE = 8  # bytes of local memory and of the workspace that are fought for
 Node = tuple[int, int]  # core, index in the stream

@@ -9,9 +9,9 @@ import pytest
 from sim_programs import Draft, machine
 from test_sim_hostile import everything
 
-from npuc.codegen.isa import BY_NAME
-from npuc.codegen.program import Allocation
 from npuc.errors import SimulationError
+from npuc.program.isa import BY_NAME
+from npuc.program.model import Allocation
 from npuc.sim.sanitize import MOST
 
 MATRIX = 2

@@ -10,9 +10,9 @@ from checks import kinds
 
 from helpers import assert_close, evaluate
 from npuc.errors import PreprocessError
+from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, dtype_of, print_graph, shape_of, tensor_type, top
 from npuc.ir.passes import run_pipeline
-from npuc.ir.preprocess import Preprocess
 
 MEAN, SCALE = (123.0, 117.0, 104.0), (0.5, 0.25, 0.125)
 

@@ -1,5 +1,5 @@
 /*
- * npuc: the tables of a .npu file, made by `make docs` from src/npuc/codegen/layout.py and elf.py. Do not edit.
+ * npuc: the tables of a .npu file, made by `make docs` from src/npuc/program/layout.py and elf.py. Do not edit.
  *
  * All numbers are little-endian, and every record starts at a multiple of eight bytes. A `name` is a place in the section
  * .npu.strings. docs/file-format.md has the whole format; npuc/reader.h reads it.

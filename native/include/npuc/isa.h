@@ -1,5 +1,5 @@
 /*
- * npuc: the instruction set, made by `make docs` from src/npuc/codegen/isa.py. Do not edit.
+ * npuc: the instruction set, made by `make docs` from src/npuc/program/isa.py. Do not edit.
  *
  * An instruction is a record of NPUC_RECORD bytes, little-endian: the head, then the fields of its opcode. docs/isa.md has the
  * same table in words. The structs have the layout of the records on every machine whose integers are aligned by their size;

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from npuc.calib.images import image_tensor
 from npuc.calib.random_inputs import random_inputs
 from npuc.calib.samples import Batch
 from npuc.calib.sources import RANDOM_SAMPLES
+from npuc.images.loading import image_tensor
+from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, Port, dtype_of, shape_of
-from npuc.ir.preprocess import Preprocess
 
 Array = np.ndarray[Any, Any]
 

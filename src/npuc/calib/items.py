@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from npuc.calib.images import is_gray, is_image
 from npuc.calib.layouts import layout_of, shape_in
 from npuc.calib.raw import RawFile, RawFormat, is_raw
 from npuc.calib.samples import batch_size, fit_array, read_picture
 from npuc.errors import CalibrationDataError, FileFormatError, InputDataError, NpucError, PreprocessError
+from npuc.images.loading import is_gray, is_image
 from npuc.ir import Graph, Port, dtype_of, shape_of
 from npuc.tensors import TensorFile
 from npuc.words import counted

@@ -1,6 +1,6 @@
 """An observer: takes in the values of one tensor, batch after batch, and keeps its statistics.
 
-The hot loop is in the native core (`npuc.engine.kernels.observe`), which lets go of Python's lock: observers of
+The hot loop is in the native core (`npuc.kernels.observe`), which lets go of Python's lock: observers of
 different tensors run in different threads. The memory of an observer does not depend on how much it has seen.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from npuc.calib.statistics import ObserverOptions, TensorStatistics
-from npuc.engine.kernels.observe import EMPTY, empty_statistics, observe, observe_channels
+from npuc.kernels.observe import EMPTY, empty_statistics, observe, observe_channels
 
 Array = np.ndarray[Any, Any]
 

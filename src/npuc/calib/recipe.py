@@ -23,10 +23,10 @@ import yaml
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from npuc.calib.images import MAX_PIXELS, decode
-from npuc.calib.resampling import resize
 from npuc.errors import PreprocessError
 from npuc.files import existing_file
+from npuc.images.loading import MAX_PIXELS, decode
+from npuc.images.resampling import resize
 from npuc.plain_yaml import load_yaml
 
 Array = np.ndarray[Any, Any]

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from npuc.calib.images import guess_preprocess, is_image, load_image
 from npuc.calib.layouts import AS_IT_IS, layout_note, layout_of, rearranged
 from npuc.errors import FileFormatError, InputDataError
+from npuc.images.loading import guess_preprocess, is_image, load_image
+from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, Port, dtype_of, is_static, shape_of
-from npuc.ir.preprocess import Preprocess
 from npuc.tensors import TensorFile
 from npuc.words import counted
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from npuc.calib.coco import balanced_files
-from npuc.calib.images import is_image
 from npuc.calib.items import TENSOR_SUFFIXES, Item, Reader, Sample
 from npuc.calib.listing import list_items
 from npuc.calib.random_inputs import random_inputs
@@ -25,6 +24,7 @@ from npuc.calib.samples import Samples
 from npuc.calib.user_function import load_function, wrapped
 from npuc.errors import CalibrationDataError, FileMissingError, UsageError
 from npuc.files import existing_file
+from npuc.images.loading import is_image
 from npuc.ir import Graph
 
 T = TypeVar("T")

@@ -84,7 +84,7 @@ def source(
     if dataset is not None and len(data) > 1:
         raise UsageError("--dataset reads one data set", fix="Give --data once")
     if len(data) == 1:
-        from npuc.evaluate.data import Place
+        from npuc.datasets.data import Place
         from npuc.evaluate.unlabelled import dataset_source, plugin_dataset
 
         place = Place(Path(data[0]), annotations)

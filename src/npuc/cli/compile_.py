@@ -118,12 +118,12 @@ def command(
 ) -> None:
     """Run the command."""
     from npuc.codegen.compile_model import CompileOptions
-    from npuc.codegen.file import save_compiled
     from npuc.files import existing_model, make_folder, writable, write_atomically
     from npuc.flow import compile_network
     from npuc.partition.overrides import parse_devices
     from npuc.profile.occupancy import local_peak, local_reach
     from npuc.profile.timeline import profile_of
+    from npuc.program.file import save_compiled
     from npuc.schedule.cache import Cache
     from npuc.schedule.schedule_file import ScheduleFile, describe
     from npuc.sim import simulate
@@ -272,7 +272,7 @@ def _integer_network(
     folder: Path | None,
 ) -> tuple[Graph, quant.Done | None]:
     """The network as integers, and how it became so unless it was."""
-    from npuc.codegen.foresight import check_options
+    from npuc.codegen.preflight import check_options
     from npuc.flow import load_model, network_to_quantize, save_graph
     from npuc.frontend.sniff import describe_content
     from npuc.partition import float_on_cpu

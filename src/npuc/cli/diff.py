@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from npuc.calib.samples import Batch
+    from npuc.compare.layers import LayerError
     from npuc.debug.difference import Compared
     from npuc.debug.layers import Layers
     from npuc.debug.opening import Opened
-    from npuc.evaluate.layers import LayerError
     from npuc.ir import Graph
 
 
@@ -69,9 +69,9 @@ def command(
 ) -> None:
     """Run the command."""
     from npuc.calib.both import prepared_differently
+    from npuc.compare.layer_plot import plot as draw
+    from npuc.compare.layers import worst_first
     from npuc.debug.opening import open_layers
-    from npuc.evaluate.layer_plot import plot as draw
-    from npuc.evaluate.layers import worst_first
     from npuc.files import write_atomically
     from npuc.flow import load_model
     from npuc.frontend.sniff import describe_content
@@ -155,8 +155,8 @@ def _models(
     threads: int,
     step: Callable[[], None],
 ) -> list[LayerError]:
+    from npuc.compare.layers import batch_rows, compare_layers
     from npuc.debug.difference import Pair, compare_runs
-    from npuc.evaluate.layers import batch_rows, compare_layers
 
     assert reference.graph is not None and ours.graph is not None
     if (reference.kind, ours.kind) == ("float", "integer"):
@@ -265,8 +265,8 @@ def _on_same_pictures(
 ) -> list[LayerError]:
     """Two networks that make different tensors of a picture: each gets the same pictures in its own way."""
     from npuc.calib.both import random_pictures
+    from npuc.compare.layers import batch_rows
     from npuc.debug.difference import Pair, compare_runs
-    from npuc.evaluate.layers import batch_rows
 
     assert reference.graph is not None and ours.graph is not None
     for name, words in apart.items():

@@ -127,7 +127,7 @@ def c(
     as_json: options.Json = False,
 ) -> None:
     """Write a C application that runs a compiled model: sources, a Makefile, the model, and a sample to check it with."""
-    from npuc.export.c import export_c
+    from npuc.deploy.c import export_c
     from npuc.tensors import TensorFile
 
     printer = Printer(quiet, as_json)

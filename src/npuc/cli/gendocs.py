@@ -1,4 +1,4 @@
-"""Write the generated pages of `docs/` (errors, ops, passes, commands, target fields, instructions), each from the code
+"""Write the generated pages of `docs/` (errors, ops, passes, commands, target fields, instructions, packages), each from the code
 behind it, and the C headers of the instruction set and of the file format.
 
     python -m npuc.cli.gendocs [--check] [DIR]
@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
     rest = [argument for argument in arguments if argument != "--check"]
     folder = Path(rest[0]) if rest else Path("docs")
     stale = []
-    for name, page in pages().items():
+    for name, page in pages(folder).items():
         path = folder / name
         if path.is_file() and path.read_text() == page:
             continue
@@ -40,11 +40,12 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def pages() -> dict[str, str]:
+def pages(folder: Path = Path("docs")) -> dict[str, str]:
     """File name, relative to the folder of pages, to text, for every generated page and the C headers."""
-    from npuc.codegen.file_header import file_header, file_rules
-    from npuc.codegen.header import c_header, isa_page
+    from npuc.cli import architecture
     from npuc.lang.generate import ops_source
+    from npuc.program.file_header import file_header, file_rules
+    from npuc.program.isa_header import c_header, isa_page
 
     makers: dict[str, Callable[[], Iterator[str]]] = {
         "errors.md": _errors,
@@ -56,7 +57,13 @@ def pages() -> dict[str, str]:
         "frameworks.md": _frameworks,
     }
     texts = {name: "\n".join([_MARK, "", *make()]).rstrip() + "\n" for name, make in makers.items()}
+    written = folder / "architecture.md"
+    if written.is_file():  # people write the rest of that page
+        texts["architecture.md"] = architecture.page(
+            written.read_text(encoding="utf-8"), folder.parent / "src"
+        )
     return texts | {
+        "levels.svg": architecture.picture(),
         "../native/include/npuc/isa.h": c_header(),
         "../native/include/npuc/file.h": file_header(),
         "../native/src/file_rules.h": file_rules(),

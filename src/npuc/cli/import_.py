@@ -25,8 +25,8 @@ from npuc.errors import UsageError
 from npuc.words import counted
 
 if TYPE_CHECKING:
-    from npuc.evaluate.compare import Difference
-    from npuc.evaluate.import_check import CheckReport
+    from npuc.compare.tensors import Difference
+    from npuc.import_check.check import CheckReport
     from npuc.ir.passes import PassEvent
     from npuc.profile.summary import Summary
 
@@ -122,7 +122,7 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Run the command."""
-    from npuc.evaluate.compare import Tolerance
+    from npuc.compare.tensors import Tolerance
     from npuc.files import existing_file, existing_model
 
     printer = Printer(quiet, as_json)
@@ -226,7 +226,7 @@ def _group(summary: Summary) -> list[tuple[str, str, int]]:
 
 
 def _print_check(printer: Printer, report: CheckReport, seconds: float, given: bool) -> None:
-    from npuc.evaluate.compare import worst_first
+    from npuc.compare.tensors import worst_first
 
     if report.impossible:
         printer.say(f"  {'check':8} NOT CHECKED: {report.impossible}")

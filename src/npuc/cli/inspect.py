@@ -19,7 +19,7 @@ from npuc.cli.console import Printer, count, shorten
 from npuc.words import counted
 
 if TYPE_CHECKING:
-    from npuc.partition.inspection import Inspection
+    from npuc.inspect.inspection import Inspection
 
 _SHOWN = 3
 
@@ -51,10 +51,10 @@ def command(
     """Run the command."""
     from npuc.codegen.compile_model import CompileOptions
     from npuc.files import existing_model, write_atomically
+    from npuc.inspect.inspection import inspect_graph, load_for_inspection
+    from npuc.inspect.picture import svg_of
     from npuc.partition import float_on_cpu
-    from npuc.partition.inspection import inspect_graph, load_for_inspection
     from npuc.partition.overrides import parse_devices
-    from npuc.partition.picture import svg_of
     from npuc.quant.report import is_integer
     from npuc.target import load_target
 

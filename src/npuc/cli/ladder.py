@@ -13,7 +13,7 @@ from npuc.cli.console import Printer, json_text, shorten
 from npuc.errors import UsageError
 
 if TYPE_CHECKING:
-    from npuc.evaluate.data import Place
+    from npuc.datasets.data import Place
     from npuc.ir import Graph
     from npuc.quant.ladder.run import Wish
     from npuc.quant.ladder.way import Climb, Goal
@@ -130,7 +130,7 @@ class Climbing:
         self._check_device()
         self._steps()
         if self.metric is not None:
-            from npuc.evaluate.measuring import parse_metric
+            from npuc.metrics.measuring import parse_metric
 
             parse_metric(self.metric)
 

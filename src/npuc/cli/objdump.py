@@ -18,8 +18,8 @@ from npuc.errors import UsageError
 from npuc.words import counted
 
 if TYPE_CHECKING:
-    from npuc.codegen.disassemble import Stream
-    from npuc.codegen.program import CompiledModel
+    from npuc.program.disassemble import Stream
+    from npuc.program.model import CompiledModel
 
 
 def command(
@@ -38,9 +38,9 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Run the command."""
-    from npuc.codegen.disassemble import Selection, select
-    from npuc.codegen.file import section_list
-    from npuc.codegen.program import NpuSubgraph
+    from npuc.program.disassemble import Selection, select
+    from npuc.program.file import section_list
+    from npuc.program.model import NpuSubgraph
 
     printer = Printer(quiet=as_json, as_json=as_json)
     compiled = options.compiled_model(model)
@@ -69,8 +69,8 @@ def command(
 
 
 def _print_tables(printer: Printer, model: CompiledModel, sections: list[tuple[str, int, int]]) -> None:
-    from npuc.codegen.disassemble import memory_rows, printable, tensor_rows
-    from npuc.codegen.program import CpuSubgraph, HostConversion
+    from npuc.program.disassemble import memory_rows, printable, tensor_rows
+    from npuc.program.model import CpuSubgraph, HostConversion
 
     printer.say(f"{printable(model.name)} for {model.target['name']}, fingerprint 0x{model.fingerprint:016x}")
     printer.say()
@@ -96,8 +96,8 @@ def _print_tables(printer: Printer, model: CompiledModel, sections: list[tuple[s
 
 
 def _print_stream(printer: Printer, model: CompiledModel, stream: Stream, instructions: bool) -> None:
-    from npuc.codegen.disassemble import lines, printable
-    from npuc.codegen.program import NpuSubgraph
+    from npuc.program.disassemble import lines, printable
+    from npuc.program.model import NpuSubgraph
 
     subgraph = model.subgraphs[stream.subgraph]
     whole = subgraph.streams[stream.core] if isinstance(subgraph, NpuSubgraph) else stream.records
@@ -120,7 +120,7 @@ def _print_stream(printer: Printer, model: CompiledModel, stream: Stream, instru
 def _json(
     model: CompiledModel, streams: list[Stream], sections: list[tuple[str, int, int]], instructions: bool
 ) -> dict[str, Any]:
-    from npuc.codegen.disassemble import values
+    from npuc.program.disassemble import values
 
     return {
         "name": model.name,

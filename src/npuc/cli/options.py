@@ -14,10 +14,10 @@ from npuc.words import counted
 
 if TYPE_CHECKING:
     from npuc.cli.console import Printer
-    from npuc.codegen.program import CompiledModel
     from npuc.frontend.options import ImportOptions
+    from npuc.images.preprocess import Preprocess
     from npuc.ir import Graph
-    from npuc.ir.preprocess import Preprocess
+    from npuc.program.model import CompiledModel
     from npuc.target import Target as TargetDescription
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
@@ -113,9 +113,9 @@ ANY_INPUT = ""
 
 def compiled_model(path: Path, target: TargetDescription | None = None) -> CompiledModel:
     """A compiled model; a model that is not compiled yet is told from a damaged file."""
-    from npuc.codegen.file import load_compiled
     from npuc.files import existing_file
     from npuc.frontend.sniff import describe_content
+    from npuc.program.file import load_compiled
 
     content = describe_content(existing_file(path))
     if content.kind not in ("npu", "other") and path.suffix != ".npu":
@@ -195,7 +195,7 @@ def preprocess_by_input(flags: Mapping[str, Sequence[str]]) -> dict[str, Preproc
 
 def _preprocess(fields: Mapping[str, Any]) -> Preprocess:
     """Fields that came from flags; an error has the name of the flag."""
-    from npuc.ir.preprocess import Preprocess
+    from npuc.images.preprocess import Preprocess
 
     try:
         return Preprocess.from_dict(fields)

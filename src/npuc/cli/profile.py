@@ -341,6 +341,6 @@ def _short(number: int) -> str:
 
 
 def _name(text: str) -> str:
-    from npuc.codegen.disassemble import printable
+    from npuc.program.disassemble import printable
 
     return printable(text)

@@ -21,7 +21,7 @@ from npuc.words import counted
 if TYPE_CHECKING:
     from npuc.calib.sources import Source
     from npuc.calib.table import CalibrationTable
-    from npuc.evaluate.data import Place
+    from npuc.datasets.data import Place
     from npuc.flow import Quantized
     from npuc.ir import Graph
     from npuc.quant.config import QuantizationConfig
@@ -276,7 +276,7 @@ def _source(printer: Printer, graph: Graph, asked: Asked) -> Source:
 
 
 def _labelled(asked: Asked) -> Place:
-    from npuc.evaluate.data import Place
+    from npuc.datasets.data import Place
 
     assert asked.data
     return Place(Path(asked.data[0]), asked.annotations)
@@ -359,7 +359,7 @@ def _tuned(
 
 
 def _wish(printer: Printer, graph: Graph, target: Target | None, asked: Asked) -> Wish:
-    from npuc.codegen.pricing import REFERENCE
+    from npuc.layer_costs import REFERENCE
 
     return asked.climbing.wish(
         printer,

@@ -28,10 +28,10 @@ def command(
     as_json: options.Json = False,
 ) -> None:
     """Run the command."""
-    from npuc.codegen.disassemble import memory_rows
-    from npuc.codegen.file import save_compiled
-    from npuc.codegen.relocate import addresses_text, read_addresses, relocate
     from npuc.files import writable, write_atomically
+    from npuc.program.disassemble import memory_rows
+    from npuc.program.file import save_compiled
+    from npuc.program.relocate import addresses_text, read_addresses, relocate
 
     printer = Printer(quiet, as_json)
     if (addresses is None) != (output is None):

@@ -261,9 +261,9 @@ def _program(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | N
 
 def _compiled(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | None) -> _Work:
     """A compiled model, in the simulator."""
-    from npuc.codegen.file import load_compiled
     from npuc.debug.compiled import CompiledLayers
     from npuc.evaluate.batches import run_engine
+    from npuc.program.file import load_compiled
     from npuc.sim.engine import CompiledEngine, integers_of, interface_of
 
     for name in chosen:

@@ -85,9 +85,9 @@ _DEVICES = {"npu": "NPU", "cpu": "CPU", "convert": "host"}
 
 def _show_compiled(printer: Printer, path: Path) -> None:
     """What a compiled model is made of: its layers by device, what it takes and gives, and its memory."""
-    from npuc.codegen.disassemble import printable
-    from npuc.codegen.file import load_compiled
     from npuc.profile.network import network_of
+    from npuc.program.disassemble import printable
+    from npuc.program.file import load_compiled
 
     compiled = load_compiled(path)
     layers = [node for node in network_of(compiled).nodes if node.device in _DEVICES]

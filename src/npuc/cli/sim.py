@@ -19,8 +19,8 @@ from npuc.errors import SimulationError
 from npuc.words import counted
 
 if TYPE_CHECKING:
-    from npuc.codegen.program import CompiledModel
     from npuc.profile.timeline import Profile
+    from npuc.program.model import CompiledModel
 
 _SHOWN = 10
 
@@ -73,7 +73,7 @@ def command(
 
 def check(printer: Printer, compiled: CompiledModel) -> None:
     """Run the sanitizer; what it finds is an error."""
-    from npuc.codegen.disassemble import printable
+    from npuc.program.disassemble import printable
     from npuc.sim import sanitize
 
     found = sanitize(compiled)
@@ -89,7 +89,7 @@ def check(printer: Printer, compiled: CompiledModel) -> None:
 
 
 def _print(printer: Printer, compiled: CompiledModel, found: Profile, most: int) -> None:
-    from npuc.codegen.disassemble import printable
+    from npuc.program.disassemble import printable
 
     printer.say(f"{printable(compiled.name)} on {compiled.target['name']}: {found.time_words()}")
     printer.say(f"  {'busy':8} " + ", ".join(f"{queue} {part:.1%}" for queue, part in found.busy.items()))

@@ -83,7 +83,7 @@ def compare(
     as_json: options.Json = False,
 ) -> None:
     """Compare the tensors of two files by name; exit status 2 if any differs by more than the tolerance."""
-    from npuc.evaluate.compare import Tolerance, compare_sets, worst_first
+    from npuc.compare.tensors import Tolerance, compare_sets, worst_first
     from npuc.tensors import TensorFile
 
     printer = Printer(quiet, as_json)
@@ -168,7 +168,7 @@ def to_dat(
 @app.command("stats")
 def stats(file: File, as_json: options.Json = False) -> None:
     """Print the statistics of every tensor in a file."""
-    from npuc.evaluate.compare import statistics
+    from npuc.compare.tensors import statistics
     from npuc.tensors import TensorFile
 
     printer = Printer(as_json=as_json)

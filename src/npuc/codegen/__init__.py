@@ -1,1 +1,1 @@
-"""The instruction set, and the file that holds instructions, weights and tables."""
+"""From a partition and its schedules to a program: instruction streams, weights, CPU subgraphs, notes for tools."""

@@ -12,28 +12,28 @@ from typing import Any
 import numpy as np
 
 from npuc import __version__
-from npuc.codegen.compiler import Weights, fastest, schedule, weight_blocks
 from npuc.codegen.debug_notes import Subgraph, debug_notes
-from npuc.codegen.layer_notes import layer_notes
 from npuc.codegen.outputs import check_outputs, check_shape, with_own_outputs
-from npuc.codegen.program import CompiledModel, Conversion, CpuSubgraph, HostConversion, NpuSubgraph, Segment
-from npuc.codegen.program import Tensor as FileTensor
-from npuc.codegen.scheduled import Scheduled
-from npuc.codegen.trim import Play, repeated
 from npuc.errors import CompileError, ScheduleError
 from npuc.ir import Graph, Value, npu, top, value_name
 from npuc.partition import ISLAND_THRESHOLD, Part, Partition, partition
 from npuc.partition.host import reason_against_host
 from npuc.partition.overrides import placed
 from npuc.partition.work import host_seconds
+from npuc.program.model import CompiledModel, Conversion, CpuSubgraph, HostConversion, NpuSubgraph, Segment
+from npuc.program.model import Tensor as FileTensor
 from npuc.schedule.bounds import bounds
 from npuc.schedule.cache import Cache, key_of
 from npuc.schedule.candidates import Candidates
 from npuc.schedule.decisions import Settled
 from npuc.schedule.grouping import DoesNotFit
+from npuc.schedule.layer_notes import layer_notes
 from npuc.schedule.layers import Tensor, aligned
+from npuc.schedule.memory_reduction import Play, repeated
 from npuc.schedule.network import Network, build_network, tensor_of
 from npuc.schedule.schedule_file import ScheduleFile, resolve
+from npuc.schedule.scheduled import Scheduled
+from npuc.schedule.search import Weights, fastest, schedule, weight_blocks
 from npuc.target import Target
 
 _LOG = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""What the compiler notes for a debugger, while it still knows the network: see `npuc.codegen.debug_info`."""
+"""What the compiler notes for a debugger, while it still knows the network: see `npuc.program.debug_info`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from npuc.codegen.assemble import Written
-from npuc.codegen.debug_info import DebugInfo, Place, TracedTensor
-from npuc.codegen.program import Tensor as FileTensor
 from npuc.ir import Graph, Value, layer_name, npu, top
 from npuc.partition import Part
+from npuc.program.debug_info import DebugInfo, Place, TracedTensor
+from npuc.program.model import Tensor as FileTensor
+from npuc.schedule.assemble import Written
 from npuc.schedule.layers import Tensor
 from npuc.schedule.network import Network, tensor_of
 

@@ -1,6 +1,6 @@
 """The tensors of a compiled model: each put together from the parts that instructions write, wherever those are.
 
-The file itself tells where they are (`npuc.codegen.debug_info`). A tensor that a network has and the compiled model does
+The file itself tells where they are (`npuc.program.debug_info`). A tensor that a network has and the compiled model does
 not, because it is fused away, is not seen. CPU subgraphs run with every tensor as a further output.
 """
 
@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import onnx
 
-from npuc.codegen.debug_info import TracedTensor, read_debug_info
-from npuc.codegen.program import CompiledModel, CpuSubgraph, NpuSubgraph
 from npuc.debug.layers import LayerTensor, Visit, as_stored
 from npuc.errors import EngineError
 from npuc.ir.dtypes import dtype_of
+from npuc.program.debug_info import TracedTensor, read_debug_info
+from npuc.program.model import CompiledModel, CpuSubgraph, NpuSubgraph
 from npuc.sim import memory
 from npuc.sim.functional import Simulator
 from npuc.sim.watch import View, Watched, run_watched

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from npuc.compare.layers import IntegerRange, LayerError, Meter, kept_rows
 from npuc.debug.layers import Layers, LayerTensor
 from npuc.errors import CompareError
-from npuc.evaluate.layers import IntegerRange, LayerError, Meter, kept_rows
 from npuc.ir.dtypes import dtype_of
 
 Array = np.ndarray[Any, Any]

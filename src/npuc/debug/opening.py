@@ -9,8 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from npuc.codegen.file import load_compiled
-from npuc.codegen.program import CompiledModel
 from npuc.debug.compiled import CompiledLayers
 from npuc.debug.dump import Dump, DumpedTensor
 from npuc.debug.layers import FloatLayers, IntegerLayers, Layers, LayerTensor, Visit
@@ -18,6 +16,8 @@ from npuc.files import existing_model
 from npuc.flow import load_model
 from npuc.frontend.sniff import describe_content
 from npuc.ir import Graph
+from npuc.program.file import load_compiled
+from npuc.program.model import CompiledModel
 from npuc.quant.report import is_integer
 from npuc.sim.engine import interface_of
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.program import NpuSubgraph
 from npuc.debug.dump import drop
 from npuc.debug.layers import as_stored
 from npuc.files import make_folder, write_atomically
+from npuc.program.model import NpuSubgraph
 from npuc.sim.functional import Simulator
 from npuc.tensors import file_names
 

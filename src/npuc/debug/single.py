@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import onnx
 
-from npuc.codegen.disassemble import layer_called
-from npuc.codegen.program import CpuSubgraph, HostConversion, NpuSubgraph, Tensor
 from npuc.debug.compiled import (
     CompiledLayers,
     Seen,
@@ -36,6 +34,8 @@ from npuc.errors import CompareError, UnknownTensorError, UsageError
 from npuc.ir import Graph, layer_name, shape_of, top
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import dtype_of, quant_of
+from npuc.program.disassemble import layer_called
+from npuc.program.model import CpuSubgraph, HostConversion, NpuSubgraph, Tensor
 from npuc.sim import memory
 from npuc.sim.watch import Watched, run_watched
 

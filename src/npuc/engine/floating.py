@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from npuc.engine.custom import StretchedSession, custom_nodes
 from npuc.engine.inputs import (
     Shape,
     check_names,
@@ -29,6 +28,7 @@ from npuc.engine.weights import attach_weights
 from npuc.errors import EngineError, InputDataError, NpucError
 from npuc.export.onnx import ALL_TENSORS, ExportedModel, Fetch, embed, to_onnx
 from npuc.ir import DType, Graph, dtype_of
+from npuc.kernels.custom import StretchedSession, custom_nodes
 
 _ERRORS_ONLY = 3
 

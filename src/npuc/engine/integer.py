@@ -24,7 +24,7 @@ from npuc.errors import VerificationError
 from npuc.ir import Graph, Value, dtype_of, shape_of, top, value_name
 from npuc.ir.definition import TensorOp, TopOp
 from npuc.ir.dtypes import element_of, is_narrow_float, quant_of
-from npuc.ir.origins import unknown_tensor
+from npuc.origins import unknown_tensor
 
 Array = np.ndarray[Any, Any]
 

@@ -1,6 +1,6 @@
 """A program of graph mode, laid out: every quantized tensor has its place in memory, every step its prepared calls.
 
-Steps that only view, copy and call the core are recorded on a tape (`npuc.engine.kernels.tape`) and cost next to nothing
+Steps that only view, copy and call the core are recorded on a tape (`npuc.kernels.tape`) and cost next to nothing
 to start. The others (ops that stayed float, and the way in and out of integers) run on the arrays of the moment; what
 they make is held in `slots` until its last use, or copied to its place if it is quantized.
 """
@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from npuc.engine.arena import Arena
-from npuc.engine.kernels.calls import status_words
-from npuc.engine.kernels.tape import Call, Tape, copy, recording
 from npuc.errors import EngineError
+from npuc.kernels.calls import status_words
+from npuc.kernels.tape import Call, Tape, copy, recording
 
 Array = np.ndarray[Any, Any]
 

@@ -1,4 +1,4 @@
-"""How good a result is: accuracy on data sets, comparisons of tensors, and the check of an import against the original.
+"""How good a result is: accuracy on data sets.
 
 `evaluate` measures models of any form on a data set; `dataset` and `metric` register more of either.
 """
@@ -9,29 +9,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from npuc.evaluate.data import DataSet, Place, dataset
+    from npuc.datasets.data import DataSet, Place, dataset
+    from npuc.datasets.sample import Box, Boxes, Entry, Loaded, Observation
     from npuc.evaluate.evaluation import evaluate
-    from npuc.evaluate.measuring import metric
     from npuc.evaluate.report import Confidence, Report
-    from npuc.evaluate.sample import Box, Boxes, Entry, Loaded, Observation
     from npuc.evaluate.subject import ModelFile
+    from npuc.metrics.measuring import metric
 
 _HOMES = {
-    "Box": "sample",
-    "Boxes": "sample",
-    "Confidence": "report",
-    "DataSet": "data",
-    "Entry": "sample",
-    "Loaded": "sample",
-    "ModelFile": "subject",
-    "Observation": "sample",
-    "Place": "data",
-    "Report": "report",
-    "dataset": "data",
-    "evaluate": "evaluation",
-    "metric": "measuring",
+    "Box": "npuc.datasets.sample",
+    "Boxes": "npuc.datasets.sample",
+    "Confidence": "npuc.evaluate.report",
+    "DataSet": "npuc.datasets.data",
+    "Entry": "npuc.datasets.sample",
+    "Loaded": "npuc.datasets.sample",
+    "ModelFile": "npuc.evaluate.subject",
+    "Observation": "npuc.datasets.sample",
+    "Place": "npuc.datasets.data",
+    "Report": "npuc.evaluate.report",
+    "dataset": "npuc.datasets.data",
+    "evaluate": "npuc.evaluate.evaluation",
+    "metric": "npuc.metrics.measuring",
 }
-"""What is loaded at first use: comparisons need none of it."""
+"""What is loaded at first use."""
 
 __all__ = [
     "Box",
@@ -52,5 +52,5 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(import_module(f"npuc.evaluate.{_HOMES[name]}"), name)
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'npuc.evaluate' has no attribute '{name}'")

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from npuc.calib.samples import Samples
+from npuc.compare.tensors import Statistics, statistics
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
-from npuc.evaluate.compare import Statistics, statistics
 from npuc.ir import Graph
 from npuc.quant.report import is_integer
 from npuc.tensors import TensorSpool

@@ -6,9 +6,9 @@ import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from npuc.datasets.sample import Entry
 from npuc.errors import InternalError, MissingExtraError, NpucError, UsageError
 from npuc.evaluate.plan import Plan, run_chunk
-from npuc.evaluate.sample import Entry
 
 _PATIENCE = 20
 """Seconds to wait for the scheduler and for a first worker."""

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from npuc.datasets.geometry import View
 from npuc.errors import EvaluationDataError, InputDataError, UsageError
-from npuc.evaluate.geometry import View
 from npuc.frontend.postprocess.options import KINDS, PostprocessOptions
 from npuc.runtime import postprocess as post
 from npuc.runtime.postprocess import Detections

@@ -14,18 +14,18 @@ from typing import Any
 
 from npuc import plugins
 from npuc.calib.sources import choose
+from npuc.datasets.data import DATASETS, Place, find_dataset
+from npuc.datasets.sample import Entry
 from npuc.errors import EvaluationDataError, UsageError
 from npuc.evaluate.cluster import run_on_cluster
-from npuc.evaluate.data import DATASETS, Place, find_dataset
 from npuc.evaluate.fingerprint import fingerprints
 from npuc.evaluate.journal import open_journal
-from npuc.evaluate.measuring import METRICS, Chosen, default_metrics, parse_metric
 from npuc.evaluate.plan import Plan, Work, absolute, chunks_of
 from npuc.evaluate.report import Confidence, Figure, Report, measure
-from npuc.evaluate.sample import Entry
 from npuc.evaluate.subject import ModelFile
 from npuc.evaluate.workers import run_in_processes
 from npuc.ir import Graph, save_graph
+from npuc.metrics.measuring import METRICS, Chosen, default_metrics, parse_metric
 
 _WORTH = 20.0
 """Seconds of work that is left, from which on starting processes pays."""

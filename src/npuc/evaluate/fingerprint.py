@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from npuc.calib.raw import RAW
+from npuc.datasets.sample import Entry
 from npuc.evaluate.plan import Plan
-from npuc.evaluate.sample import Entry
 from npuc.evaluate.subject import ModelFile
 
 

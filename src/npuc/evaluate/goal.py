@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from npuc.calib.sources import choose
+from npuc.datasets.data import Place, find_dataset
+from npuc.datasets.sample import Entry
 from npuc.errors import UsageError
-from npuc.evaluate.data import Place, find_dataset
 from npuc.evaluate.evaluation import evaluate
-from npuc.evaluate.measuring import parse_metric
 from npuc.evaluate.report import Confidence, Figure
-from npuc.evaluate.sample import Entry
 from npuc.evaluate.unlabelled import feeding_of
 from npuc.ir import Graph
+from npuc.metrics.measuring import parse_metric
 from npuc.quant.ladder.way import POINTS, Goal, Loss
 
 Array = np.ndarray[Any, Any]

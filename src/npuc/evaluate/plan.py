@@ -21,6 +21,9 @@ import numpy as np
 from npuc import __version__, plugins
 from npuc.calib.samples import batch_size
 from npuc.calib.sources import prepared_by
+from npuc.datasets.geometry import View
+from npuc.datasets.registry import Origin, load_origins
+from npuc.datasets.sample import Entry, Loaded, Observation
 from npuc.errors import (
     EvaluationDataError,
     FileFormatError,
@@ -33,11 +36,8 @@ from npuc.errors import (
 )
 from npuc.evaluate.decoding import Decoder
 from npuc.evaluate.decoding import inside as detections_inside
-from npuc.evaluate.geometry import View
-from npuc.evaluate.measuring import parse_metric
-from npuc.evaluate.registry import Origin, load_origins
-from npuc.evaluate.sample import Entry, Loaded, Observation
 from npuc.evaluate.subject import Feeding, ModelFile, Subject, open_subject, run_samples, settle_preprocessing
+from npuc.metrics.measuring import parse_metric
 from npuc.plugin_code import fault_of
 from npuc.runtime.postprocess import Detections
 
@@ -92,7 +92,7 @@ class Work:
         self.plan = plan
         self.metrics = [parse_metric(text).metric for text in plan.metrics]
         self.decoder = Decoder.parse(plan.postprocess) if plan.postprocess else None
-        from npuc.evaluate.datasets.arrays import read_row
+        from npuc.datasets.formats.arrays import read_row
 
         module, name = plan.read
         self.read = getattr(importlib.import_module(module), name)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from npuc.evaluate.intervals import Interval, mcnemar, paired_difference, percentiles, resamples, wilson
-from npuc.evaluate.measuring import Chosen
+from npuc.metrics.measuring import Chosen
 
 Array = np.ndarray[Any, Any]
 

@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npuc.calib.images import guess_preprocess, image_tensor, load_image, picture_size
 from npuc.calib.items import Reader
 from npuc.calib.raw import RawFormat, is_raw
 from npuc.calib.samples import batch_size
+from npuc.datasets.geometry import View
+from npuc.datasets.sample import Loaded
 from npuc.errors import EvaluationDataError
-from npuc.evaluate.geometry import View
-from npuc.evaluate.sample import Loaded
 from npuc.files import existing_model
 from npuc.flow import load_model
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.sniff import describe_content
+from npuc.images.loading import guess_preprocess, image_tensor, load_image, picture_size
+from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, Port, dtype_of, shape_of
-from npuc.ir.preprocess import Preprocess
 from npuc.quant.report import is_integer
 from npuc.words import counted
 
 if TYPE_CHECKING:
-    from npuc.codegen.program import CompiledModel
+    from npuc.program.model import CompiledModel
 
 Array = np.ndarray[Any, Any]
 Run = Callable[[Mapping[str, Array]], dict[str, Array]]
@@ -104,7 +104,7 @@ def open_subject(file: ModelFile) -> Subject:
     """Open a model of any form."""
     path = existing_model(file.path)
     if describe_content(path).kind == "npu":
-        from npuc.codegen.file import load_compiled
+        from npuc.program.file import load_compiled
         from npuc.sim.engine import interface_of
 
         compiled = load_compiled(path)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from npuc.calib.items import Item, Sample
 from npuc.calib.sources import Source, choose, prepared_by
+from npuc.datasets.data import DATASETS, DataSet, Place, find_dataset
+from npuc.datasets.sample import Entry
 from npuc.errors import CalibrationDataError, EvaluationDataError
-from npuc.evaluate.data import DATASETS, DataSet, Place, find_dataset
-from npuc.evaluate.sample import Entry
 from npuc.evaluate.subject import Feeding, ModelFile, Subject
 from npuc.ir import Graph
 
-_OWN = "npuc.evaluate.datasets."
+_OWN = "npuc.datasets.formats."
 
 
 def plugin_dataset(place: Place) -> str | None:

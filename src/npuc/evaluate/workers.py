@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from npuc.datasets.sample import Entry
 from npuc.errors import InternalError, NpucError
 from npuc.evaluate.plan import Plan, Work
-from npuc.evaluate.sample import Entry
 from npuc.plugin_code import fault_of
 
 _DEATHS = 3

@@ -37,7 +37,7 @@ class Format:
     declared: str
     """`(path, options) -> {input name: DType}`, as the file states them, without importing the network."""
     original: str = ""
-    """For a plugin's format: the class that runs the original, with the interface of `Original` in `npuc.evaluate.original`.
+    """For a plugin's format: the class that runs the original, with the interface of `Original` in `npuc.import_check.original`.
     Those of npuc's own formats are named there."""
     weights: bool = False
     """Whether weights may be in a file of their own, which --weights names."""

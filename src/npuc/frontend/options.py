@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from npuc.ir.preprocess import Preprocess
+    from npuc.images.preprocess import Preprocess
 
 
 @dataclass(frozen=True)

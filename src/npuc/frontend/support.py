@@ -16,7 +16,7 @@ from npuc.errors import (
     VerificationError,
 )
 from npuc.ir import Graph
-from npuc.ir.origins import Origins, nearest
+from npuc.origins import Origins, nearest
 
 MAX_ELEMENTS = 1 << 36
 """No tensor may have more."""

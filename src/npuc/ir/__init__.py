@@ -4,7 +4,8 @@ Only this package and the rewrite patterns of `transform/` and `quant/` import x
 here.
 """
 
-from npuc.ir.dtypes import DYNAMIC, DType, dtype_of, is_ranked, is_static, shape_of, tensor_type
+from npuc.arithmetic.dtypes import DType
+from npuc.ir.dtypes import DYNAMIC, dtype_of, is_ranked, is_static, shape_of, tensor_type
 from npuc.ir.graph import Graph, Port, Value
 from npuc.ir.names import describe, layer_name, location, result_names, shown_name, value_name
 from npuc.ir.text import load_graph, parse_graph, print_graph, save_graph

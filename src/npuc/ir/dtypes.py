@@ -1,6 +1,5 @@
-"""Element types: one table that every room translates through.
+"""Types of tensors in the IR: the MLIR type of every element type, and quantized types.
 
-A `DType` ties together the names that the field uses for one element type: NumPy's, ONNX's, safetensors' and MLIR's.
 Types that MLIR has no builtin for (strings, and ONNX's rarer ones) are `!top.opaque<"name">`, so that an op on them can
 still travel through the IR on its way to the CPU.
 """
@@ -8,12 +7,9 @@ still travel through the IR on its way to the CPU.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import ml_dtypes
-import numpy as np
 from xdsl.dialects import builtin
 from xdsl.dialects.builtin import (
     Float64Type,
@@ -30,6 +26,9 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, BlockArgument, OpResult, ParametrizedAttribute, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.utils.exceptions import VerifyException
+
+from npuc.arithmetic import dtypes
+from npuc.arithmetic.dtypes import DType
 
 DYNAMIC = builtin.DYNAMIC_INDEX
 """The size of a dimension that is not known at compile time."""
@@ -57,7 +56,7 @@ class QuantType(ParametrizedAttribute, TypeAttribute):
     @staticmethod
     def of(dtype: Any, scale: float, zero_point: int = 0) -> QuantType:
         """The type of a storage dtype, a scale and a zero point."""
-        storage = dtype_of(dtype).type
+        storage = mlir_type(dtype_of(dtype))
         assert isinstance(storage, IntegerType)
         return QuantType(storage, FloatAttr(float(scale), f64), IntegerAttr(int(zero_point), i64))
 
@@ -85,34 +84,6 @@ class QuantType(ParametrizedAttribute, TypeAttribute):
             raise VerifyException(f"the zero point {self.zero_point} does not fit {self.dtype.name}")
 
 
-@dataclass(frozen=True)
-class DType:
-    """One element type under all its names."""
-
-    name: str
-    numpy: np.dtype[Any]
-    onnx: int
-    storage: str
-    """The safetensors code of its bytes; types that safetensors lacks are stored as raw 8-bit integers."""
-    type: Attribute
-
-    @property
-    def is_float(self) -> bool:
-        """True for floating-point types of any width."""
-        return self.name.startswith(("f", "bf"))
-
-    @property
-    def limits(self) -> tuple[int, int]:
-        """The smallest and largest value of an integer type."""
-        bits = int(self.name.lstrip("ui"))
-        return (0, 2**bits - 1) if self.name.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element in memory; sub-byte types take one byte each."""
-        return self.numpy.itemsize
-
-
 def _uint(width: int) -> IntegerType:
     return IntegerType(width, Signedness.UNSIGNED)
 
@@ -121,49 +92,46 @@ def _opaque(kind: str) -> OpaqueType:
     return OpaqueType(StringAttr(kind))
 
 
-_TABLE: tuple[tuple[str, Any, int, str, Attribute], ...] = (
-    ("f32", np.float32, 1, "F32", builtin.f32),
-    ("ui8", np.uint8, 2, "U8", _uint(8)),
-    ("i8", np.int8, 3, "I8", IntegerType(8)),
-    ("ui16", np.uint16, 4, "U16", _uint(16)),
-    ("i16", np.int16, 5, "I16", IntegerType(16)),
-    ("i32", np.int32, 6, "I32", IntegerType(32)),
-    ("i64", np.int64, 7, "I64", IntegerType(64)),
-    ("string", np.object_, 8, "", _opaque("string")),
-    ("i1", np.bool_, 9, "BOOL", IntegerType(1)),
-    ("f16", np.float16, 10, "F16", builtin.f16),
-    ("f64", np.float64, 11, "F64", builtin.f64),
-    ("ui32", np.uint32, 12, "U32", _uint(32)),
-    ("ui64", np.uint64, 13, "U64", _uint(64)),
-    ("complex64", np.complex64, 14, "C64", _opaque("complex64")),
-    ("complex128", np.complex128, 15, "", _opaque("complex128")),
-    ("bf16", ml_dtypes.bfloat16, 16, "BF16", builtin.bf16),
-    ("f8E4M3FN", ml_dtypes.float8_e4m3fn, 17, "F8_E4M3", builtin.Float8E4M3FNType()),
-    ("f8E4M3FNUZ", ml_dtypes.float8_e4m3fnuz, 18, "U8", builtin.Float8E4M3FNUZType()),
-    ("f8E5M2", ml_dtypes.float8_e5m2, 19, "F8_E5M2", builtin.Float8E5M2Type()),
-    ("f8E5M2FNUZ", ml_dtypes.float8_e5m2fnuz, 20, "U8", builtin.Float8E5M2FNUZType()),
-    ("ui4", ml_dtypes.uint4, 21, "U8", _uint(4)),
-    ("i4", ml_dtypes.int4, 22, "I8", IntegerType(4)),
-    ("f4E2M1FN", ml_dtypes.float4_e2m1fn, 23, "U8", builtin.Float4E2M1FNType()),
-    ("f8E8M0FNU", ml_dtypes.float8_e8m0fnu, 24, "U8", builtin.Float8E8M0FNUType()),
-    ("ui2", ml_dtypes.uint2, 25, "U8", _uint(2)),
-    ("i2", ml_dtypes.int2, 26, "I8", IntegerType(2)),
-    ("f6E2M3FN", ml_dtypes.float6_e2m3fn, 27, "U8", builtin.Float6E2M3FNType()),
-    ("f6E3M2FN", ml_dtypes.float6_e3m2fn, 28, "U8", builtin.Float6E3M2FNType()),
-)
+_TYPES: dict[str, Attribute] = {
+    "f32": builtin.f32,
+    "ui8": _uint(8),
+    "i8": IntegerType(8),
+    "ui16": _uint(16),
+    "i16": IntegerType(16),
+    "i32": IntegerType(32),
+    "i64": IntegerType(64),
+    "string": _opaque("string"),
+    "i1": IntegerType(1),
+    "f16": builtin.f16,
+    "f64": builtin.f64,
+    "ui32": _uint(32),
+    "ui64": _uint(64),
+    "complex64": _opaque("complex64"),
+    "complex128": _opaque("complex128"),
+    "bf16": builtin.bf16,
+    "f8E4M3FN": builtin.Float8E4M3FNType(),
+    "f8E4M3FNUZ": builtin.Float8E4M3FNUZType(),
+    "f8E5M2": builtin.Float8E5M2Type(),
+    "f8E5M2FNUZ": builtin.Float8E5M2FNUZType(),
+    "ui4": _uint(4),
+    "i4": IntegerType(4),
+    "f4E2M1FN": builtin.Float4E2M1FNType(),
+    "f8E8M0FNU": builtin.Float8E8M0FNUType(),
+    "ui2": _uint(2),
+    "i2": IntegerType(2),
+    "f6E2M3FN": builtin.Float6E2M3FNType(),
+    "f6E3M2FN": builtin.Float6E3M2FNType(),
+}
+_BY_TYPE = {kind: dtypes.dtype_of(name) for name, kind in _TYPES.items()}
 
-DTYPES: tuple[DType, ...] = tuple(
-    DType(name, np.dtype(numpy), onnx, storage, kind) for name, numpy, onnx, storage, kind in _TABLE
-)
-_BY_NAME = {dtype.name: dtype for dtype in DTYPES}
-_BY_NUMPY = {dtype.numpy: dtype for dtype in DTYPES}
-_BY_ONNX = {dtype.onnx: dtype for dtype in DTYPES}
-_BY_TYPE = {dtype.type: dtype for dtype in DTYPES}
 
-F32 = _BY_NAME["f32"]
-I64 = _BY_NAME["i64"]
-BOOL = _BY_NAME["i1"]
-U8 = _BY_NAME["ui8"]
+def mlir_type(dtype: DType | str) -> Attribute:
+    """An element type as MLIR writes it.
+
+    >>> str(mlir_type("ui8"))
+    'ui8'
+    """
+    return _TYPES[dtype if isinstance(dtype, str) else dtype.name]
 
 
 def dtype_of(key: Any) -> DType:
@@ -174,18 +142,12 @@ def dtype_of(key: Any) -> DType:
     >>> dtype_of("f32").numpy
     dtype('float32')
     """
-    if isinstance(key, DType):
-        return key
-    if isinstance(key, str):
-        return _BY_NAME[key]
     if type(key) is TensorType or isinstance(
         key, Attribute
     ):  # the first is asked for often, and answered soon
         element = key.element_type if isinstance(key, TensorType | UnrankedTensorType) else key
         return _BY_TYPE[element.storage if type(element) is QuantType else element]
-    if isinstance(key, int):
-        return _BY_ONNX[key]
-    return _BY_NUMPY[np.dtype(key)]
+    return dtypes.dtype_of(key)
 
 
 def tensor_type(shape: Sequence[int] | None, dtype: Any) -> Attribute:
@@ -194,7 +156,7 @@ def tensor_type(shape: Sequence[int] | None, dtype: Any) -> Attribute:
     >>> str(tensor_type((1, 3), "f32"))
     'tensor<1x3xf32>'
     """
-    element = dtype if isinstance(dtype, QuantType) else dtype_of(dtype).type
+    element = dtype if isinstance(dtype, QuantType) else mlir_type(dtype_of(dtype))
     return _tensor_type(None if shape is None else tuple(map(int, shape)), element)
 
 
@@ -225,7 +187,7 @@ def is_narrow_float(kind: Any) -> bool:
 
 def element_of(value: Any) -> Attribute:
     """The element type of a value as it stands, quantized or plain."""
-    return quant_of(value) or dtype_of(value.type).type
+    return quant_of(value) or mlir_type(dtype_of(value.type))
 
 
 def shape_of(value: Any) -> tuple[int, ...]:

@@ -22,10 +22,10 @@ from npuc.ir.attributes import to_attribute, to_native
 from npuc.ir.definition import ShapeError
 from npuc.ir.dtypes import dtype_of, shape_of, tensor_type
 from npuc.ir.names import describe, layer_name, location, result_names, value_name
-from npuc.ir.origins import Origins
 from npuc.ir.top.weight import WeightOp
 from npuc.ir.verification import VERIFIERS, ask_verifiers
 from npuc.ir.weights import Weight, WeightStore
+from npuc.origins import Origins
 
 Value = SSAValue
 _NAME = "top.name"

@@ -17,9 +17,10 @@ from typing import IO, Any
 
 import numpy as np
 
+from npuc.arithmetic.dtypes import DTYPES, DType
 from npuc.errors import WeightFileError
 from npuc.files import map_file, write_atomically
-from npuc.ir.dtypes import DTYPES, DType, dtype_of
+from npuc.ir.dtypes import dtype_of
 
 _CHUNK = 8 << 20
 _RELEASE = 16 << 20

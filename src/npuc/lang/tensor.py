@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 
 from npuc.errors import NetworkError
+from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, Value, dtype_of, shape_of, tensor_type
-from npuc.ir.preprocess import Preprocess
 
 Array = np.ndarray[Any, Any]
 _ORDER = itertools.count()

@@ -18,10 +18,10 @@ import numpy as np
 from onnx import helper, numpy_helper
 
 from npuc.activity import activity
-from npuc.engine.custom import Kernel, register_family
 from npuc.errors import CompileError, NpucError, PluginError
 from npuc.ir import Graph, dtype_of, shape_of, shown_name
 from npuc.ir.definition import TensorOp
+from npuc.kernels.custom import Kernel, register_family
 from npuc.plugin_code import fault_of
 from npuc.registries import add_once
 from npuc.target import Target

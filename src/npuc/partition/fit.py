@@ -15,7 +15,7 @@ import numpy as np
 
 from npuc.ir import Graph, dtype_of, is_static, npu, result_names, top
 from npuc.ir.definition import TensorOp
-from npuc.ir.dtypes import QuantType, is_narrow_float, quant_of
+from npuc.ir.dtypes import QuantType, is_narrow_float, mlir_type, quant_of
 from npuc.partition.kinds import describe
 from npuc.partition.overrides import placed
 from npuc.schedule.network import reason_against
@@ -164,8 +164,8 @@ def _widths(target: Target) -> tuple[int, int]:
 def _real(op: TensorOp, graph: Graph, target: Target) -> Fit | None:
     """An op that computes with real numbers, and why it does as far as that is known."""
     values = [*op.operands, *op.results]
-    if any(is_narrow_float(dtype_of(value.type).type) for value in values):
-        kind = next(dtype_of(v.type).name for v in values if is_narrow_float(dtype_of(v.type).type))
+    if any(is_narrow_float(mlir_type(dtype_of(value.type))) for value in values):
+        kind = next(dtype_of(v.type).name for v in values if is_narrow_float(mlir_type(dtype_of(v.type))))
         return Fit(
             "no",
             reason=f"it computes with {kind}, for which there are no instructions",

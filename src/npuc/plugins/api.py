@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.kernels import KernelCall
-from npuc.engine.custom import register_kernel
+from npuc.arithmetic.requantization import quantize_multiplier, round_away
 from npuc.frontend.formats import Format, add_format
 from npuc.frontend.onnx import registry as onnx_registry
 from npuc.frontend.onnx.subgraphs import onnx_pattern, onnx_subgraph
@@ -41,10 +40,11 @@ from npuc.ir.definition import (
 from npuc.ir.dtypes import QuantType, quant_of
 from npuc.ir.npu.definition import NpuOp, npu_op, quantized
 from npuc.ir.verification import verifier
+from npuc.kernels.custom import register_kernel
 from npuc.partition.accelerators import Accelerator, add_accelerator
 from npuc.partition.kinds import describes
 from npuc.plugins.ops import custom_instruction, float_forward, kernel
-from npuc.quant.arithmetic import quantize_multiplier, round_away
+from npuc.program.custom_kernels import KernelCall
 from npuc.quant.ladder import step
 from npuc.quant.lowering import registry as lowering_registry
 from npuc.quant.lowering.registry import NoIntegerForm
@@ -74,9 +74,9 @@ def lowers(*ops: type[TopOp], **how: Any) -> Callable[[lowering_registry.Rule], 
 
 
 _LATE = {
-    **dict.fromkeys(("DataSet", "dataset"), "npuc.evaluate.data"),
-    **dict.fromkeys(("Entry", "Loaded"), "npuc.evaluate.sample"),
-    "metric": "npuc.evaluate.measuring",
+    **dict.fromkeys(("DataSet", "dataset"), "npuc.datasets.data"),
+    **dict.fromkeys(("Entry", "Loaded"), "npuc.datasets.sample"),
+    "metric": "npuc.metrics.measuring",
     "torch_forward": "npuc.engine.torch.registry:handles",
     **{
         f"{name}_rule": f"npuc.frontend.{name}.registry:rule"

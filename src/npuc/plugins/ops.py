@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen import kernels
-from npuc.engine.custom import Kernel, register_family, register_kernel
 from npuc.engine.handlers import Step, find_handler, handles
 from npuc.engine.handlers.layout import inward, outward
 from npuc.export.onnx.emitter import Emitter
@@ -26,7 +24,9 @@ from npuc.export.onnx.registry import exports, rules
 from npuc.ir import Graph, dtype_of, shape_of
 from npuc.ir.definition import TopOp
 from npuc.ir.npu import NpuOp
+from npuc.kernels.custom import Kernel, register_family, register_kernel
 from npuc.partition.host import host_rule, on_host
+from npuc.program import custom_kernels as kernels
 from npuc.schedule.layers import Layer
 from npuc.schedule.rules import Tensors, layers_as, load_rules
 from npuc.schedule.rules.custom import custom_layer

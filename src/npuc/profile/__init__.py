@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from npuc.codegen.program import CompiledModel
+    from npuc.program.model import CompiledModel
 
 __all__ = ["profile"]
 
@@ -21,9 +21,9 @@ def profile(model: CompiledModel | Path | str, *, host: bool = True) -> dict[str
 
     With `host`, subgraphs of the CPU are run and timed on this machine.
     """
-    from npuc.codegen.file import load_compiled
     from npuc.profile.host import host_times
     from npuc.profile.report import report_of
+    from npuc.program.file import load_compiled
     from npuc.sim.cycles import simulate
 
     compiled = load_compiled(model) if isinstance(model, str | Path) else model

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.isa import BY_NAME, QUEUES
+from npuc.program.isa import BY_NAME, QUEUES
 from npuc.sim.cycles import CoreTimeline
 
 Array = np.ndarray[Any, Any]

@@ -7,11 +7,11 @@ from time import perf_counter
 
 import numpy as np
 
-from npuc.codegen.program import CompiledModel, CpuSubgraph
-from npuc.engine.custom import open_session
+from npuc.arithmetic.dtypes import dtype_of
 from npuc.errors import EngineError
-from npuc.ir.dtypes import dtype_of
+from npuc.kernels.custom import open_session
 from npuc.profile.plan import host_estimates
+from npuc.program.model import CompiledModel, CpuSubgraph
 
 _RUNS = 5
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from npuc.codegen.program import CompiledModel, CpuSubgraph, NpuSubgraph
 from npuc.profile.plan import entry_of
+from npuc.program.model import CompiledModel, CpuSubgraph, NpuSubgraph
 
 MOST_EDGES = 50_000
 Device = Literal["npu", "cpu", "convert", "input", "output"]

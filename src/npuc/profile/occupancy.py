@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.program import Allocation, CompiledModel, NpuSubgraph
 from npuc.profile.work import heads
+from npuc.program.model import Allocation, CompiledModel, NpuSubgraph
 from npuc.sim.cycles import SubgraphTimeline
 
 Array = np.ndarray[Any, Any]

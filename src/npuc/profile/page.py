@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.isa import BY_OPCODE, QUEUES
-from npuc.codegen.program import CompiledModel, NpuSubgraph
 from npuc.profile.drawing import draw
 from npuc.profile.network import network_of
 from npuc.profile.occupancy import boxes
 from npuc.profile.report import Report
 from npuc.profile.work import heads
+from npuc.program.isa import BY_OPCODE, QUEUES
+from npuc.program.model import CompiledModel, NpuSubgraph
 from npuc.sim.cycles import Timeline
 
 Array = np.ndarray[Any, Any]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from npuc.codegen.program import CompiledModel, CpuSubgraph, NpuSubgraph
+from npuc.program.model import CompiledModel, CpuSubgraph, NpuSubgraph
 
 BOUNDS = ("roofline", "buffered")
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.isa import BY_NAME, QUEUES
-from npuc.codegen.program import SHARED, CompiledModel, NpuSubgraph
 from npuc.profile.charge import REASONS, charge
 from npuc.profile.host import HostTime
 from npuc.profile.occupancy import fill
 from npuc.profile.plan import PlannedGroup, bounds_of, groups_of
 from npuc.profile.work import crosses, heads, moved, multiplications
+from npuc.program.isa import BY_NAME, QUEUES
+from npuc.program.model import SHARED, CompiledModel, NpuSubgraph
 from npuc.sim.cycles import SubgraphTimeline, Timeline
 from npuc.target import Target
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.isa import BY_NAME, BY_OPCODE, QUEUES
-from npuc.codegen.program import SHARED, CompiledModel, CpuSubgraph, NpuSubgraph
 from npuc.profile.plan import host_estimates
 from npuc.profile.trace_events import microseconds
 from npuc.profile.work import heads, on_channel
+from npuc.program.isa import BY_NAME, BY_OPCODE, QUEUES
+from npuc.program.model import SHARED, CompiledModel, CpuSubgraph, NpuSubgraph
 from npuc.sim.cycles import Timeline
 from npuc.target import Target
 

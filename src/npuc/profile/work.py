@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.isa import BY_NAME, COMPRESSED, DTYPES, MULTICAST, RECORD
-from npuc.codegen.program import SHARED
+from npuc.program.isa import BY_NAME, COMPRESSED, DTYPES, MULTICAST, RECORD
+from npuc.program.model import SHARED
 from npuc.target import Target
 
 Array = np.ndarray[Any, Any]

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from npuc.engine.integer import prepare
-from npuc.engine.kernels import ConvPlan, MatMulPlan
 from npuc.engine.single import single_op
 from npuc.ir import Graph, Value, dtype_of, npu, result_names, top
 from npuc.ir.definition import TensorOp, TopOp
 from npuc.ir.dtypes import quant_of
+from npuc.kernels import ConvPlan, MatMulPlan
 from npuc.quant.layers import output_channel_axis
 from npuc.quant.lower import SchemeOf
 from npuc.quant.parameters import largest_sum, stored_bias

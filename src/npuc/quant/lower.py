@@ -14,12 +14,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from npuc.engine.kernels.blocks import block_round
+from npuc.arithmetic.requantization import Scaling, ShiftTooSmall, requant_parameters
 from npuc.errors import QuantizationError
 from npuc.ir import Graph, Value, dtype_of, is_static, npu, tensor_type, top, value_name
 from npuc.ir.definition import TensorOp, TopOp
-from npuc.ir.dtypes import QuantType, element_of, is_narrow_float, quant_of
-from npuc.quant.arithmetic import Scaling, ShiftTooSmall, requant_parameters
+from npuc.ir.dtypes import QuantType, element_of, is_narrow_float, mlir_type, quant_of
+from npuc.kernels.blocks import block_round
 from npuc.quant.blocks import block_axes
 from npuc.quant.fixed import fixed_output
 from npuc.quant.inserted import as_read, holds, inserted_constants, is_pooled, is_within, widened_range
@@ -222,7 +222,7 @@ class Context:
 
     def _ranged(self, value: Value, scheme: Scheme) -> Any:
         if scheme.is_float:
-            return dtype_of(scheme.activation).type
+            return mlir_type(dtype_of(scheme.activation))
         name = value_name(value)
         if name not in self.ranges:
             raise QuantizationError(
@@ -403,7 +403,7 @@ class Context:
             return self.real(value)
         if (value, "wide", to) not in self._shared:
             name = self.derived(value, "rounded")
-            wide = dtype_of("f32").type
+            wide = mlir_type("f32")
             self._shared[value, "wide", to] = self.emit(npu.Cast, self.short(value, to), to=wide, name=name).y
         return self._shared[value, "wide", to]
 
@@ -473,7 +473,7 @@ class Context:
                 own = self._types[value]
                 made, name = self._integer[value, own], f"{value_name(value)}/real"
                 kind = npu.Dequantize if isinstance(own, QuantType) else npu.Cast
-                self._real[value] = self.emit(kind, made, to=dtype_of("f32").type, name=name).y
+                self._real[value] = self.emit(kind, made, to=mlir_type("f32"), name=name).y
         return self._real[value]
 
     # The walk
@@ -578,7 +578,7 @@ class Context:
                 made = self.emit(
                     npu.BlockRound,
                     self.real(value),
-                    to=dtype_of("f32").type,
+                    to=mlir_type("f32"),
                     axis=axis,
                     format=kind,
                     name=self.derived(value, kind),

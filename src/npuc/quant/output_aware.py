@@ -16,10 +16,10 @@ from npuc.calib.ranges.choice import CANDIDATES, POWER_CANDIDATES, Candidate, ca
 from npuc.calib.statistics import TensorStatistics
 from npuc.calib.table import Entry
 from npuc.engine import ALL_TENSORS, FloatEngine
-from npuc.engine.kernels import eltwise
 from npuc.engine.single import single_op
 from npuc.ir import Graph, Value, dtype_of, is_static, top, value_name
 from npuc.ir.definition import TopOp
+from npuc.kernels import eltwise
 from npuc.quant.parameters import activation_type
 from npuc.quant.scheme import Scheme
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from npuc.ir.dtypes import DType, QuantType, dtype_of
-from npuc.quant.arithmetic import round_away, round_constants
+from npuc.arithmetic.dtypes import DType
+from npuc.arithmetic.requantization import round_away, round_constants
+from npuc.ir.dtypes import QuantType, dtype_of
 from npuc.quant.scheme import Scheme
 
 Array = np.ndarray[Any, Any]

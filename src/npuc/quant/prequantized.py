@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.tflite import joining_table
 from npuc.errors import QuantizationError
 from npuc.ir import Graph, Value, dtype_of, npu, shown_name, top, value_name
 from npuc.ir.definition import TopOp
-from npuc.ir.dtypes import QuantType, quant_of
+from npuc.ir.dtypes import QuantType, mlir_type, quant_of
 from npuc.quant.expression import Expression
 from npuc.quant.fixed import fixed_output
 from npuc.quant.lower import Context, SchemeOf, _is_real
 from npuc.quant.lowering.registry import NoIntegerForm
 from npuc.quant.parameters import bias_fits
 from npuc.quant.scheme import SCHEMES, Scheme
-from npuc.quant.tflite import joining_table
 from npuc.transform import canonicalize
 from npuc.transform.drop_quantization import (
     Collapsed,
@@ -186,7 +186,7 @@ class _Lowering(Context):
                 made = self.requantized(made, to, value_name(op.y))
             self._integer[op.y, to] = made
         else:
-            plain, made = dtype_of(op.y.type).type, self.integer(op.x)
+            plain, made = mlir_type(dtype_of(op.y.type)), self.integer(op.x)
             if self._types[op.x] != stated:
                 made = self.requantized(made, stated, self.derived(op.y, "stated"))
             self._real[op.y] = self.emit(npu.Reinterpret, made, to=plain, loc=op.location).y
@@ -239,7 +239,7 @@ class _Lowering(Context):
             return super().real(value)
         if value not in self._read:
             name = f"{value_name(value)}/real"
-            made = self.emit(npu.Dequantize, self.integer(value), to=dtype_of("f32").type, name=name).y
+            made = self.emit(npu.Dequantize, self.integer(value), to=mlir_type("f32"), name=name).y
             self._read[value] = made
         return self._read[value]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from npuc.quant.arithmetic import Stage
+from npuc.arithmetic.requantization import Stage
 
 Scales = Literal["affine", "symmetric", "pow2"]
 Kind = Literal["double", "single", "single_even", "pow2", "float"]

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.program import CompiledModel, Conversion, CpuSubgraph, NpuSubgraph, Tensor
+from npuc.arithmetic.dtypes import dtype_of
 from npuc.errors import DeviceError, EngineError, NpucError
-from npuc.ir.dtypes import dtype_of
+from npuc.program.model import CompiledModel, Conversion, CpuSubgraph, NpuSubgraph, Tensor
 from npuc.runtime import record
 from npuc.runtime.device import Device, Loaded
 from npuc.runtime.host import HostModels, to_integers, to_reals

@@ -13,8 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from npuc.codegen.program import CompiledModel
 from npuc.errors import DeviceError, UnknownDeviceError, UsageError
+from npuc.program.model import CompiledModel
 
 Array = np.ndarray[Any, Any]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.program import CompiledModel, CpuSubgraph, Tensor
-from npuc.engine.custom import open_session
-from npuc.engine.kernels import eltwise
+from npuc.arithmetic.dtypes import dtype_of
 from npuc.errors import EngineError
-from npuc.ir.dtypes import dtype_of
+from npuc.kernels import eltwise
+from npuc.kernels.custom import open_session
+from npuc.program.model import CompiledModel, CpuSubgraph, Tensor
 
 Array = np.ndarray[Any, Any]
 

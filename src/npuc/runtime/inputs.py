@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from npuc.calib.images import image_tensor, load_image
-from npuc.codegen.program import CompiledModel
 from npuc.errors import InputDataError, PreprocessError, UsageError
-from npuc.ir.preprocess import Preprocess
+from npuc.images.loading import image_tensor, load_image
+from npuc.images.preprocess import Preprocess
+from npuc.program.model import CompiledModel
 from npuc.runtime.tensors import Port, Ports, TensorInfo
 from npuc.words import counted
 

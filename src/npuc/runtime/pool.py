@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.file import load_compiled
-from npuc.codegen.program import CompiledModel
 from npuc.errors import DeviceError, UsageError
+from npuc.program.file import load_compiled
+from npuc.program.model import CompiledModel
 from npuc.runtime.counts import check_counts
 from npuc.runtime.crew import Crew
 from npuc.runtime.device import Device

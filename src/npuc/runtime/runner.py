@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.file import load_compiled, open_compiled
-from npuc.codegen.program import CompiledModel
 from npuc.errors import DeviceError
+from npuc.program.file import load_compiled, open_compiled
+from npuc.program.model import CompiledModel
 from npuc.runtime import record
 from npuc.runtime.context import Context
 from npuc.runtime.counts import check_counts

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.program import CompiledModel, NpuSubgraph
+from npuc.program.model import CompiledModel, NpuSubgraph
 from npuc.runtime.device import register_device
 from npuc.sim.cycles import play
 from npuc.sim.functional import Simulator

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.program import CompiledModel, Conversion, HostConversion, NpuSubgraph, Tensor
+from npuc.arithmetic.dtypes import dtype_of
 from npuc.errors import FileFormatError
-from npuc.ir.dtypes import dtype_of
+from npuc.program.model import CompiledModel, Conversion, HostConversion, NpuSubgraph, Tensor
 
 Array = np.ndarray[Any, Any]
 

@@ -137,8 +137,7 @@ def code() -> str:
     """A hash of the code that decides: what another scheduler found is not what this one finds."""
     found = sha256(__version__.encode())
     package = Path(__file__).parent.parent
-    deciding = [package / "codegen" / name for name in ("compiler.py", "trim.py", "ways.py")]
-    for path in sorted([*package.glob("schedule/**/*.py"), *deciding]):
+    for path in sorted(package.glob("schedule/**/*.py")):
         found.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()
 

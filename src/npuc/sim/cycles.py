@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.program import CompiledModel, NpuSubgraph
+from npuc.program.model import CompiledModel, NpuSubgraph
 from npuc.sim import calls
 from npuc.sim.machine import machine_of
 from npuc.target import Target

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.program import CompiledModel, HostConversion
+from npuc.arithmetic.dtypes import dtype_of
 from npuc.ir import Graph
-from npuc.ir.dtypes import dtype_of, tensor_type
+from npuc.ir.dtypes import tensor_type
+from npuc.program.model import CompiledModel, HostConversion
 from npuc.sim import memory
 from npuc.sim.functional import Simulator
 
@@ -55,7 +56,7 @@ def interface_of(compiled: CompiledModel) -> Graph:
 def _preprocess(compiled: CompiledModel) -> dict[str, dict[str, Any]]:
     """How pictures become inputs, as far as the file states it in a form that makes sense."""
     from npuc.errors import PreprocessError
-    from npuc.ir.preprocess import Preprocess
+    from npuc.images.preprocess import Preprocess
 
     stated = compiled.metadata.get("preprocess")
     found: dict[str, dict[str, Any]] = {}

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.program import CompiledModel, Conversion, CpuSubgraph, HostConversion, NpuSubgraph
-from npuc.engine.custom import open_session
+from npuc.arithmetic.dtypes import dtype_of
 from npuc.engine.inputs import named_inputs
-from npuc.engine.kernels import eltwise
 from npuc.errors import EngineError, InputDataError, SimulationError
-from npuc.ir.dtypes import dtype_of
+from npuc.kernels import eltwise
+from npuc.kernels.custom import open_session
+from npuc.program.model import CompiledModel, Conversion, CpuSubgraph, HostConversion, NpuSubgraph
 from npuc.sim import calls, memory
 from npuc.target import Target
 

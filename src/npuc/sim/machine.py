@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import lru_cache
 
-from npuc.codegen.isa import DTYPES
+from npuc.program.isa import DTYPES
 from npuc.sim.calls import RawMachine, RawRate
 from npuc.target import Target
 

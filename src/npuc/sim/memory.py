@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.program import CompiledModel, Tensor
+from npuc.arithmetic.dtypes import dtype_of
 from npuc.errors import InputDataError
-from npuc.ir.dtypes import dtype_of
+from npuc.program.model import CompiledModel, Tensor
 
 Array = np.ndarray[Any, Any]
 

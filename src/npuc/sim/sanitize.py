@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.isa import BY_OPCODE
-from npuc.codegen.program import SHARED, CompiledModel, NpuSubgraph, Tensor
-from npuc.ir.dtypes import dtype_of
+from npuc.arithmetic.dtypes import dtype_of
+from npuc.program.isa import BY_OPCODE
+from npuc.program.model import SHARED, CompiledModel, NpuSubgraph, Tensor
 from npuc.sim import calls
 from npuc.sim.functional import Simulator
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from npuc.codegen.isa import BY_NAME, RECORD
+from npuc.program.isa import BY_NAME, RECORD
 from npuc.sim import calls
 from npuc.sim.functional import Simulator
 

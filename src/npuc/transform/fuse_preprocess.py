@@ -19,11 +19,11 @@ import numpy as np
 from xdsl.ir import Operation, SSAValue
 
 from npuc.errors import PreprocessError
+from npuc.images.preprocess import Preprocess
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import dtype_of, shape_of, tensor_type
 from npuc.ir.graph import Graph, Port
 from npuc.ir.passes import Pass, register_pass
-from npuc.ir.preprocess import Preprocess
 from npuc.ir.top import Add, Cast, Mul, Permute, Scale, Slice
 
 _SWAPPED = {"rgb": "bgr", "bgr": "rgb"}

@@ -16,8 +16,9 @@ import numpy as np
 from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
+from npuc.arithmetic.dtypes import DType
 from npuc.ir.definition import TopOp
-from npuc.ir.dtypes import DType, dtype_of, is_static, shape_of
+from npuc.ir.dtypes import dtype_of, is_static, shape_of
 from npuc.ir.graph import Graph
 from npuc.ir.names import layer_name, location, value_name
 from npuc.ir.passes import PatternRewriter, RewritePattern

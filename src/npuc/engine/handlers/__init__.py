@@ -40,7 +40,7 @@ def handles(
 
     `only_integer` ones serve `top` ops on quantized tensors, and those of bf16 and f16 that `floats` is true for, and
     leave the rest to the CPU. The steps of `recordable`
-    ones do nothing but what a tape can record (`npuc.engine.kernels.tape`): they start faster. Those of
+    ones do nothing but what a tape can record (`npuc.kernels.tape`): they start faster. Those of
     `in_place` ones read their operand only as an argument of a call of the core, so that it may be the user's own array.
     """
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.requantization import AddScaling
 from npuc.engine.handlers import Array, Step, handles
 from npuc.engine.handlers.layout import elementwise, inward, outward
-from npuc.engine.kernels import ConvPlan, MatMulPlan, Requant, eltwise, floats, matmul, pooling, tables
 from npuc.ir import Graph, Value, npu, shape_of, top
 from npuc.ir.dtypes import QuantType, quant_of
-from npuc.quant.arithmetic import AddScaling
+from npuc.kernels import ConvPlan, MatMulPlan, Requant, eltwise, floats, matmul, pooling, tables
 
 
 def type_of(value: Value) -> QuantType:

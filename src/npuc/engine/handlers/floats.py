@@ -7,9 +7,9 @@ from typing import Any
 
 from npuc.engine.handlers import Step, handles
 from npuc.engine.handlers.layout import elementwise, inward, outward
-from npuc.engine.kernels import floats
-from npuc.engine.kernels.blocks import block_round
 from npuc.ir import Graph, dtype_of, npu, shape_of
+from npuc.kernels import floats
+from npuc.kernels.blocks import block_round
 
 
 def _pair(values: Sequence[int]) -> tuple[int, int]:

@@ -11,9 +11,9 @@ import numpy as np
 
 from npuc.engine.handlers import Array, Step, always, handles
 from npuc.engine.handlers.layout import inward, memory_order, outward
-from npuc.engine.kernels.tape import contiguous, copy, do, empty
 from npuc.ir import Graph, shape_of, top
 from npuc.ir.dtypes import QuantType, quant_of
+from npuc.kernels.tape import contiguous, copy, do, empty
 
 
 def _one(function: Any) -> Step:

@@ -8,10 +8,10 @@ import numpy as np
 
 from npuc.engine.handlers import Array, Step, handles
 from npuc.engine.handlers.arithmetic import type_of
-from npuc.engine.kernels.recurrent import RecurrentParameters, run_recurrent
-from npuc.engine.kernels.tape import copy, empty
 from npuc.ir import Graph, npu, shape_of
 from npuc.ir.dtypes import QuantType
+from npuc.kernels.recurrent import RecurrentParameters, run_recurrent
+from npuc.kernels.tape import copy, empty
 
 
 @handles(npu.LSTM, npu.GRU, recordable=True)

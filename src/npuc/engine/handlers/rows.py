@@ -9,12 +9,12 @@ import numpy as np
 from npuc.engine.handlers import Array, Step, handles
 from npuc.engine.handlers.arithmetic import flat_stage, type_of
 from npuc.engine.handlers.layout import inward, outward
-from npuc.engine.kernels import normalization, reduction, resampling, tables
-from npuc.engine.kernels.normalization import NormParameters
-from npuc.engine.kernels.softmax import SoftmaxParameters
-from npuc.engine.kernels.softmax import softmax as run_softmax
 from npuc.ir import Graph, npu, shape_of, top
 from npuc.ir.dtypes import QuantType
+from npuc.kernels import normalization, reduction, resampling, tables
+from npuc.kernels.normalization import NormParameters
+from npuc.kernels.softmax import SoftmaxParameters
+from npuc.kernels.softmax import softmax as run_softmax
 
 
 @handles(npu.Softmax)

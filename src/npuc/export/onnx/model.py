@@ -28,7 +28,7 @@ from npuc.ir import (
     top,
     value_name,
 )
-from npuc.ir.origins import nearest, unknown_tensor
+from npuc.origins import nearest, unknown_tensor
 
 OPSET: Final = 21
 IR_VERSION: Final = 10

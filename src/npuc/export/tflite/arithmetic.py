@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import tflite
 
+from npuc.arithmetic.requantization import quantize_multiplier, round_away
+from npuc.arithmetic.tflite import narrow_multiplier
 from npuc.export.tflite.registry import SCHEME, NoForm
 from npuc.ir.dtypes import QuantType
-from npuc.quant.arithmetic import quantize_multiplier, round_away
-from npuc.quant.tflite import narrow_multiplier
 
 NONE = tflite.ActivationFunctionType.NONE
 RELU = tflite.ActivationFunctionType.RELU

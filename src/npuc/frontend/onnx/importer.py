@@ -43,7 +43,7 @@ from npuc.frontend.support import MAX_ELEMENTS, check_names, erase_dead, guarded
 from npuc.ir import Graph, Weight, dtype_of, is_static, shape_of, tensor_type
 from npuc.ir.claims import claim
 from npuc.ir.definition import ShapeError
-from npuc.ir.origins import Origins
+from npuc.origins import Origins
 
 OLDEST_OPSET, NEWEST_OPSET = 1, onnx.defs.onnx_opset_version()
 _MAX_DEPTH = 16

@@ -16,9 +16,9 @@ import onnx
 from onnx import AttributeProto, TensorProto, TypeProto, shape_inference
 from onnx.defs import OpSchema
 
+from npuc.arithmetic.dtypes import DTYPES
 from npuc.errors import InvalidModelError
 from npuc.ir import DType
-from npuc.ir.dtypes import DTYPES
 
 _MAX_DEPTH = 16
 _TYPE_NAMES = {dtype.name: f"tensor({TensorProto.DataType.Name(dtype.onnx).lower()})" for dtype in DTYPES}

@@ -43,8 +43,8 @@ def custom_op(
             raise UsageError(f"'{name}' cannot be made an op: {words}") from error
         made.register_fake(shape or function)
         domain, _, op_type = name.partition("::")
-        from npuc.engine.custom import register_kernel
         from npuc.frontend.torch.kernels import overload_kernel
+        from npuc.kernels.custom import register_kernel
 
         register_kernel(domain, op_type, overload_kernel(made._opoverload))
         op: Callable[..., Any] = made

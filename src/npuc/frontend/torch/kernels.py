@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from npuc.engine.custom import Kernel, register_family
 from npuc.extras import require_torch
 from npuc.frontend.torch.escape import DOMAIN
+from npuc.kernels.custom import Kernel, register_family
 
 Array = np.ndarray[Any, Any]
 

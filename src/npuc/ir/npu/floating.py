@@ -23,7 +23,7 @@ from npuc.ir.definition import (
     shape_of,
     text,
 )
-from npuc.ir.dtypes import dtype_of, is_narrow_float, tensor_type
+from npuc.ir.dtypes import dtype_of, is_narrow_float, mlir_type, tensor_type
 from npuc.ir.npu.definition import NpuOp, npu_op
 from npuc.ir.top import convolution, matmul
 from npuc.ir.top.window import window_output
@@ -200,7 +200,7 @@ class Cast(NpuOp):
         """Between two of the three types."""
         for kind in (self.to, self.x.type.element_type):  # type: ignore[attr-defined]
             require(
-                is_narrow_float(kind) or kind == dtype_of("f32").type,
+                is_narrow_float(kind) or kind == mlir_type("f32"),
                 f"a cast is of f32, bf16, f16, not {kind}",
             )
         require(self.x.type.element_type != self.to, "a cast changes the type")  # type: ignore[attr-defined]
@@ -227,5 +227,5 @@ class BlockRound(NpuOp):
         """A known format of f32."""
         normal_axis(self.axis, len(shape_of(self.x)))
         require(self.format in BLOCK_FORMATS, f"format '{self.format}' is not {' or '.join(BLOCK_FORMATS)}")
-        plain = dtype_of("f32").type
+        plain = mlir_type("f32")
         require(self.to == plain == self.x.type.element_type, "needs f32")  # type: ignore[attr-defined]

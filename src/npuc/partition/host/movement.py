@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from npuc.engine.handlers.movement import nearest_maps
-from npuc.engine.kernels.resampling import interpolation
 from npuc.export.onnx.emitter import Emitter
 from npuc.ir import Graph, dtype_of, npu, shape_of, top
 from npuc.ir.dtypes import quant_of
+from npuc.kernels.resampling import interpolation
 from npuc.partition.host import on_host, same_on_host
 from npuc.partition.host.numbers import F32, I64, half_away, half_even, half_up, number
 

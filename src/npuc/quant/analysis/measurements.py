@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from npuc.calib.statistics import TensorStatistics
-from npuc.evaluate.layers import Figures
+from npuc.compare.layers import Figures
 from npuc.ir import Graph
 from npuc.ir.dtypes import QuantType
 from npuc.quant.analysis.levels import Change

@@ -11,10 +11,10 @@ import numpy as np
 from npuc.calib.collection import channel_axes
 from npuc.calib.samples import Batch
 from npuc.calib.statistics import Statistics
+from npuc.compare.layers import compare_layers
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.engine.single import single_op
 from npuc.errors import CompareError
-from npuc.evaluate.layers import compare_layers
 from npuc.ir import Graph, Value, dtype_of, layer_name, result_names, shape_of, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.requantization import AddScaling, Scaling, add_parameters, mul_parameters
 from npuc.ir import Value, npu, top
 from npuc.ir.npu import NpuOp
-from npuc.quant.arithmetic import AddScaling, Scaling, add_parameters, mul_parameters
 from npuc.quant.lower import Context, flat, require_multipliers
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
 from npuc.quant.parameters import output_limits

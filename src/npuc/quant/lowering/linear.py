@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.requantization import scaling
+from npuc.arithmetic.tflite import narrowed, product, rounded_scaling
 from npuc.ir import Value, dtype_of, npu, shape_of, top, value_name
 from npuc.ir.dtypes import QuantType
-from npuc.quant.arithmetic import scaling
 from npuc.quant.lower import Context
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
 from npuc.quant.parameters import bias_fits, largest_sum, output_limits
 from npuc.quant.scheme import Scheme
-from npuc.quant.tflite import narrowed, product, rounded_scaling
 
 Array = np.ndarray[Any, Any]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from npuc.arithmetic.requantization import pool_parameters
 from npuc.ir import Value, npu, shape_of, top, value_name
-from npuc.quant.arithmetic import pool_parameters
 from npuc.quant.lower import Context, flat, require_multipliers
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
 from npuc.quant.lowering.rows import mean

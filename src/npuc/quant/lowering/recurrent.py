@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from npuc.engine.kernels.recurrent import (
+from npuc.ir import Value, npu, shape_of, top, value_name
+from npuc.ir.definition import TopOp
+from npuc.ir.dtypes import QuantType
+from npuc.kernels.recurrent import (
     RecurrentParameters,
     from_onnx_order,
     has_room,
     recurrent_parameters,
 )
-from npuc.ir import Value, npu, shape_of, top, value_name
-from npuc.ir.definition import TopOp
-from npuc.ir.dtypes import QuantType
 from npuc.quant.lower import Context
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
 from npuc.quant.parameters import activation_type, output_limits, quantize_weight

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from npuc.engine.kernels.normalization import norm_parameters
-from npuc.engine.kernels.softmax import check_width, softmax_parameters
+from npuc.arithmetic.requantization import mean_parameters, requant_parameters
 from npuc.ir import Value, npu, shape_of, top, value_name
 from npuc.ir.definition import normal_axis
-from npuc.quant.arithmetic import mean_parameters, requant_parameters
+from npuc.kernels.normalization import norm_parameters
+from npuc.kernels.softmax import check_width, softmax_parameters
 from npuc.quant.lower import Context, flat, require_multipliers
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
 from npuc.quant.parameters import output_limits

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.requantization import mul_parameters, requant_parameters, round_away
+from npuc.arithmetic.tflite import function_table, prelu_table
 from npuc.ir import Value, npu, shape_of, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType
-from npuc.quant.arithmetic import mul_parameters, requant_parameters, round_away
 from npuc.quant.lower import Context, flat
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
 from npuc.quant.parameters import quantize_array
-from npuc.quant.tflite import function_of, function_table, prelu_table
 
 Array = np.ndarray[Any, Any]
 Function = Callable[[Any, Array], Array]
@@ -91,6 +91,23 @@ FUNCTIONS: dict[type[TopOp], Function] = {
 
 _JUMPS = (top.Floor, top.Ceil, top.Round, top.Sign, top.ThresholdedRelu)
 """Functions that jump: straight lines between the entries of a table cannot follow them."""
+
+
+_CONSTANTS: dict[type[TopOp], Callable[[Any], tuple[float, ...]]] = {
+    top.LeakyRelu: lambda op: (op.alpha,),
+    top.Relu: lambda op: (op.limit,),
+}
+"""The numbers of the functions that TFLite has kernels for."""
+
+
+def function_of(op: TopOp) -> tuple[str, tuple[float, ...]]:
+    """The name of a function of one value, and its numbers.
+
+    >>> function_of(top.Tanh.create(operands=[], result_types=[]))
+    ('tanh', ())
+    """
+    constants = _CONSTANTS.get(type(op))
+    return op.name.removeprefix("top."), () if constants is None else constants(op)
 
 
 def _require_entries(there: int, needed: int) -> None:

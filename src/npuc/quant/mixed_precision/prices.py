@@ -1,4 +1,4 @@
-"""What a machine asks for layers and networks, as the choice of types needs it. `npuc.codegen.pricing` has the compiler's."""
+"""What a machine asks for layers and networks, as the choice of types needs it. `npuc.layer_costs` has the compiler's."""
 
 from __future__ import annotations
 

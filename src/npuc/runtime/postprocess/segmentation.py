@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from npuc.errors import InputDataError
-from npuc.ir.preprocess import Preprocess
+from npuc.images.preprocess import Preprocess
 
 Array = np.ndarray[Any, Any]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from npuc.engine.kernels.resampling import interpolation
 from npuc.ir import Graph, npu, top
+from npuc.kernels.resampling import interpolation
 from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, Tensor, aligned, layout
 from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import (
@@ -110,7 +110,7 @@ def softmax(op: npu.Softmax, graph: Graph, tensor: Tensors) -> Layer:
     if op.kind == "double":
         form = 2 if x.dtype == "i16" else 1
         if form == 2 and not tables:
-            from npuc.engine.kernels.softmax import tflite_tables
+            from npuc.kernels.softmax import tflite_tables
 
             exps, reciprocals = tflite_tables()
             tables = {"coarse": np.array(exps, "<i2"), "fine": np.array(reciprocals, "<i2")}

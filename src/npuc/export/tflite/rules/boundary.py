@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from npuc.arithmetic.requantization import quantize_multiplier
 from npuc.export.tflite.arithmetic import check_kind
 from npuc.export.tflite.emitter import Emitter
 from npuc.export.tflite.ending import ending, limit
@@ -9,7 +10,6 @@ from npuc.export.tflite.model import TYPES
 from npuc.export.tflite.registry import SCHEME, NoForm, exports
 from npuc.ir import dtype_of, npu, top
 from npuc.ir.dtypes import QuantType, quant_of
-from npuc.quant.arithmetic import quantize_multiplier
 
 
 @exports(npu.Quantize)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from npuc.arithmetic.requantization import add_parameters, mul_parameters
 from npuc.export.tflite.arithmetic import check_kind
 from npuc.export.tflite.emitter import Emitter
 from npuc.export.tflite.ending import ending
 from npuc.export.tflite.registry import SCHEME, NoForm, exports
 from npuc.ir import dtype_of, npu, top
 from npuc.ir.dtypes import QuantType, quant_of
-from npuc.quant.arithmetic import add_parameters, mul_parameters
 
 _FUSED: dict[type[Any], tuple[str, str]] = {
     top.Add: ("ADD", "AddOptions"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from npuc.arithmetic.tflite import product
 from npuc.export.tflite.arithmetic import NONE, check_kind, check_multipliers
 from npuc.export.tflite.emitter import Emitter
 from npuc.export.tflite.ending import ending
@@ -13,7 +14,6 @@ from npuc.export.tflite.linear import linear
 from npuc.export.tflite.registry import SCHEME, NoForm, exports
 from npuc.ir import Value, npu, shape_of, top
 from npuc.ir.dtypes import QuantType, quant_of
-from npuc.quant.tflite import product
 
 
 @exports(top.MatMul, npu.MatMul)

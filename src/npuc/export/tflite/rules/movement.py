@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tflite
 
+from npuc.arithmetic.requantization import round_away
 from npuc.export.tflite.emitter import Emitter, quantization
 from npuc.export.tflite.layout import (
     CHANNELS_LAST,
@@ -21,7 +22,6 @@ from npuc.export.tflite.registry import NoForm, exports
 from npuc.ir import Value, dtype_of, shape_of, top
 from npuc.ir.definition import normal_axis
 from npuc.ir.dtypes import quant_of
-from npuc.quant.arithmetic import round_away
 
 
 @exports(top.Reshape)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tflite
 
-from npuc.engine.kernels.softmax import softmax_parameters
+from npuc.arithmetic.requantization import mean_parameters, quantize_multiplier
 from npuc.export.tflite.arithmetic import check_kind
 from npuc.export.tflite.emitter import Emitter
 from npuc.export.tflite.ending import ending
@@ -17,7 +17,7 @@ from npuc.export.tflite.registry import SCHEME, NoForm, exports
 from npuc.ir import Value, npu, shape_of, top
 from npuc.ir.definition import normal_axis
 from npuc.ir.dtypes import QuantType, quant_of
-from npuc.quant.arithmetic import mean_parameters, quantize_multiplier
+from npuc.kernels.softmax import softmax_parameters
 
 
 def with_axis_last(emit: Emitter, value: Value, axis: int) -> Order:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from npuc.engine.kernels.tables import lookup16
+from npuc.arithmetic.tflite import function_table, prelu_table
 from npuc.export.tflite.arithmetic import RELU, RELU6, activation_limits
 from npuc.export.tflite.emitter import Emitter, quantization
 from npuc.export.tflite.ending import limit
@@ -19,7 +19,7 @@ from npuc.export.tflite.model import TYPES, Array, Tensor
 from npuc.export.tflite.registry import NoForm, exports
 from npuc.ir import Value, npu, shape_of
 from npuc.ir.dtypes import QuantType, quant_of
-from npuc.quant.tflite import function_table, prelu_table
+from npuc.kernels.tables import lookup16
 
 _OWN = {
     "sigmoid": ("LOGISTIC", ""),

@@ -1,0 +1,99 @@
+"""Element types: one table that everything translates through.
+
+A `DType` ties together the names that the field uses for one element type: npuc's own (MLIR's spelling), NumPy's, ONNX's and
+safetensors'. The MLIR type itself is `npuc.ir.mlir_type`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+
+@dataclass(frozen=True)
+class DType:
+    """One element type under all its names."""
+
+    name: str
+    numpy: np.dtype[Any]
+    onnx: int
+    storage: str
+    """The safetensors code of its bytes; types that safetensors lacks are stored as raw 8-bit integers."""
+
+    @property
+    def is_float(self) -> bool:
+        """True for floating-point types of any width."""
+        return self.name.startswith(("f", "bf"))
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The smallest and largest value of an integer type."""
+        bits = int(self.name.lstrip("ui"))
+        return (0, 2**bits - 1) if self.name.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element in memory; sub-byte types take one byte each."""
+        return self.numpy.itemsize
+
+
+_TABLE: tuple[tuple[str, Any, int, str], ...] = (
+    ("f32", np.float32, 1, "F32"),
+    ("ui8", np.uint8, 2, "U8"),
+    ("i8", np.int8, 3, "I8"),
+    ("ui16", np.uint16, 4, "U16"),
+    ("i16", np.int16, 5, "I16"),
+    ("i32", np.int32, 6, "I32"),
+    ("i64", np.int64, 7, "I64"),
+    ("string", np.object_, 8, ""),
+    ("i1", np.bool_, 9, "BOOL"),
+    ("f16", np.float16, 10, "F16"),
+    ("f64", np.float64, 11, "F64"),
+    ("ui32", np.uint32, 12, "U32"),
+    ("ui64", np.uint64, 13, "U64"),
+    ("complex64", np.complex64, 14, "C64"),
+    ("complex128", np.complex128, 15, ""),
+    ("bf16", ml_dtypes.bfloat16, 16, "BF16"),
+    ("f8E4M3FN", ml_dtypes.float8_e4m3fn, 17, "F8_E4M3"),
+    ("f8E4M3FNUZ", ml_dtypes.float8_e4m3fnuz, 18, "U8"),
+    ("f8E5M2", ml_dtypes.float8_e5m2, 19, "F8_E5M2"),
+    ("f8E5M2FNUZ", ml_dtypes.float8_e5m2fnuz, 20, "U8"),
+    ("ui4", ml_dtypes.uint4, 21, "U8"),
+    ("i4", ml_dtypes.int4, 22, "I8"),
+    ("f4E2M1FN", ml_dtypes.float4_e2m1fn, 23, "U8"),
+    ("f8E8M0FNU", ml_dtypes.float8_e8m0fnu, 24, "U8"),
+    ("ui2", ml_dtypes.uint2, 25, "U8"),
+    ("i2", ml_dtypes.int2, 26, "I8"),
+    ("f6E2M3FN", ml_dtypes.float6_e2m3fn, 27, "U8"),
+    ("f6E3M2FN", ml_dtypes.float6_e3m2fn, 28, "U8"),
+)
+
+DTYPES: tuple[DType, ...] = tuple(
+    DType(name, np.dtype(numpy), onnx, storage) for name, numpy, onnx, storage in _TABLE
+)
+_BY_NAME = {dtype.name: dtype for dtype in DTYPES}
+_BY_NUMPY = {dtype.numpy: dtype for dtype in DTYPES}
+_BY_ONNX = {dtype.onnx: dtype for dtype in DTYPES}
+
+F32 = _BY_NAME["f32"]
+I64 = _BY_NAME["i64"]
+BOOL = _BY_NAME["i1"]
+U8 = _BY_NAME["ui8"]
+
+
+def dtype_of(key: Any) -> DType:
+    """Find a `DType` by its name, NumPy dtype or ONNX number; `KeyError` if there is none.
+
+    >>> dtype_of("f32").numpy
+    dtype('float32')
+    """
+    if isinstance(key, DType):
+        return key
+    if isinstance(key, str):
+        return _BY_NAME[key]
+    if isinstance(key, int):
+        return _BY_ONNX[key]
+    return _BY_NUMPY[np.dtype(key)]

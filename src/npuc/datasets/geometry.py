@@ -1,0 +1,36 @@
+"""The way from a picture to an input and back, for what a network finds in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from npuc.images.preprocess import Preprocess
+from npuc.runtime.postprocess import labels_to_picture, to_picture
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class View:
+    """A picture of some size as the input of a network."""
+
+    height: int
+    width: int
+    shape: tuple[int, ...]
+    preprocess: Preprocess
+
+    @property
+    def input_size(self) -> tuple[int, int]:
+        """Height and width of the input."""
+        return self.preprocess.image_size(self.shape)
+
+    def boxes(self, boxes: Array) -> Array:
+        """Boxes in pixels of the input as boxes in pixels of the picture."""
+        return to_picture(boxes, self.preprocess, self.shape, self.height, self.width)
+
+    def labels(self, labels: Array, outside: int) -> Array:
+        """Labels of the input's pixels as labels of the picture's."""
+        return labels_to_picture(labels, self.preprocess, self.shape, self.height, self.width, outside)

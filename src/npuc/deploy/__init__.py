@@ -1,0 +1,1 @@
+"""Compiled models outside Python: C applications."""

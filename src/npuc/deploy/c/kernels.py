@@ -1,0 +1,43 @@
+"""The kernels of a model's custom instructions in an application: their C sources, and what registers them."""
+
+from __future__ import annotations
+
+from npuc.errors import ExportError
+from npuc.program.custom_kernels import KERNELS, names_in
+from npuc.program.model import CompiledModel
+
+_HEADER = """\
+/* The kernels of custom instructions: kernels.c. */
+#ifndef KERNELS_H
+#define KERNELS_H
+
+/* To be called before the first run. */
+void register_kernels(void);
+
+#endif /* KERNELS_H */
+"""
+
+
+def kernel_files(compiled: CompiledModel) -> dict[str, str]:
+    """`kernels.c`, its header, and a source for each kernel; nothing but an empty function if the model needs none."""
+    names = names_in(compiled)
+    missing = [name for name in names if name not in KERNELS or not KERNELS[name].c_source]
+    if missing:
+        known = missing[0] in KERNELS
+        raise ExportError(
+            f"its custom instruction '{missing[0]}' has no kernel in C",
+            where=compiled.name,
+            fix="Give the plugin's kernel a c_source"
+            if known
+            else "Load the plugin that has the kernel (--plugin)",
+        )
+    found = [KERNELS[name] for name in names]
+    lines = ["/* The kernels of the custom instructions of the model. */", '#include "kernels.h"', ""]
+    if found:
+        lines += ['#include "npu_kernel.h"', ""]
+    lines += [f"int32_t {one.c_name}(const npu_kernel_call *call);" for one in found]
+    lines += ["", "void register_kernels(void)", "{"]
+    lines += [f'    npu_register_kernel("{one.name}", {one.c_name});' for one in found]
+    lines += ["}", ""]
+    files = {"kernels.c": "\n".join(lines).replace("\n\n\n", "\n\n"), "kernels.h": _HEADER}
+    return files | {f"kernel_{one.c_name}.c": one.c_source for one in found}

@@ -1,0 +1,69 @@
+"""How pictures become the inputs of a model, as a C source (settings.c of an application)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from npuc.images.preprocess import Preprocess
+from npuc.ir import Graph
+from npuc.program.model import CompiledModel
+
+_KINDS = {"nearest": "NEAREST", "bilinear": "BILINEAR", "bicubic": "BICUBIC"}
+
+
+def settings_source(compiled: CompiledModel, interface: Graph) -> str:
+    """The preprocessing of every input; NULL for one that takes no picture."""
+    lines = [
+        f"/* Preprocessing of the inputs of {comment(compiled.name)}, as the model states it. */",
+        '#include "picture.h"',
+        "",
+    ]
+    names = []
+    for index, port in enumerate(interface.inputs):
+        shape = compiled.tensor(port.name).shape
+        if port.preprocess is None or len(shape) not in (3, 4):
+            names.append("NULL")
+            continue
+        names.append(f"&input{index}")
+        lines += [
+            f"/* {comment(port.name)} */",
+            *_one(index, Preprocess.from_dict(port.preprocess), shape),
+            "",
+        ]
+    lines += [f"const preprocess *const settings[] = {{{', '.join(names) or 'NULL'}}};"]
+    lines += [f"const int settings_count = {len(names)};", ""]
+    return "\n".join(lines)
+
+
+def _one(index: int, how: Preprocess, shape: tuple[int, ...]) -> list[str]:
+    resize, crop = how.steps(shape)
+    mean, scale = how.arithmetic()
+    fields = {
+        "resize_height": resize[0],
+        "resize_width": resize[1],
+        "crop_height": crop[0] if crop else 0,
+        "crop_width": crop[1] if crop else 0,
+        "keep_aspect_ratio": int(how.keep_aspect_ratio),
+        "pad_value": how.pad_value,
+        "pad_center": int(how.pad_type == "center"),
+        "channels": how.channels,
+        "blue_first": int(how.pixel_format == "bgr"),
+        "channels_first": int(how.layout == "nchw"),
+        "interpolation": _KINDS[how.interpolation],
+        "mean": f"{{{', '.join(map(_float, mean))}}}",
+        "scale": f"{{{', '.join(map(_float, scale))}}}",
+    }
+    inside = [f"    .{name} = {value}," for name, value in fields.items()]
+    return [f"static const preprocess input{index} = {{", *inside, "};"]
+
+
+def _float(value: float) -> str:
+    """The float32 as a hexadecimal constant, which loses no bit."""
+    single = float(np.float32(value))
+    return f"{single.hex()}f /* {single:.9g} */"
+
+
+def comment(text: str) -> str:
+    """A name from a model file as it may stand in a comment."""
+    kept = "".join(c if c.isascii() and c.isprintable() and c not in "*\\?" else "_" for c in text)
+    return kept[:100]

@@ -1,5 +1,0 @@
-"""The metrics of npuc itself; importing them registers them."""
-
-from npuc.evaluate.metrics import classification, detection, likeness, segmentation, separation, text
-
-__all__ = ["classification", "detection", "likeness", "segmentation", "separation", "text"]

@@ -1,9 +1,0 @@
-"""A compiled model as a C application.
-
-`application` puts it together, `settings` states the preprocessing of pictures, `arrays` has the model as C arrays for the
-standalone form, `sources` finds the C runtime; `app/` has the files that an application starts from.
-"""
-
-from npuc.export.c.application import export_c
-
-__all__ = ["export_c"]

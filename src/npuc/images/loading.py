@@ -1,0 +1,204 @@
+"""Pictures: from a file to the tensor that a network takes, as its `Preprocess` says.
+
+Mean and scale are applied if the input is a float; an input of raw pixels (uint8, after `--fuse-preprocess`) gets the
+pixels. Pillow's resampling widens its filter when it shrinks a picture, as `torchvision` on Pillow images does. The
+orientation that a camera noted in a file is not applied. Files are hostile until decoded: only common formats are
+opened, and the size is checked before the pixels are.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from npuc.errors import FileFormatError, PreprocessError, ResourceLimitError
+from npuc.files import existing_file
+from npuc.images.preprocess import CHANNELS, Preprocess
+
+Array = np.ndarray[Any, Any]
+
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+"""File names that end so are taken for pictures."""
+
+MAX_PIXELS = 80_000_000
+"""The largest picture that is decoded: 80 million pixels need 240 MB."""
+
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+_FILTERS = {
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "nearest": Image.Resampling.NEAREST,
+}
+
+
+def load_image(
+    path: Path | str, preprocess: Preprocess, shape: Sequence[int], dtype: Any = np.float32
+) -> Array:
+    """One picture as the input of a network; `shape` is the shape of that input.
+
+    The result has the rank of the input and, where that has a batch axis, a batch of 1.
+
+    >>> load_image("cat.jpg", Preprocess(), (8, 3, 224, 224)).shape  # doctest: +SKIP
+    (1, 3, 224, 224)
+    """
+    path = existing_file(path)
+    preprocess.check(shape)
+    return image_tensor(_decode(path, preprocess.pixel_format), preprocess, shape, dtype)
+
+
+def image_tensor(
+    image: Image.Image, preprocess: Preprocess, shape: Sequence[int], dtype: Any = np.float32
+) -> Array:
+    """A picture that is already decoded, as `load_image` gives it."""
+    resize, crop = preprocess.steps(shape)
+    image = image.convert(_mode(preprocess.pixel_format))
+    if preprocess.keep_aspect_ratio:
+        image = _fit(image, resize, preprocess, cover=crop is not None)
+    else:
+        image = image.resize((resize[1], resize[0]), _FILTERS[preprocess.interpolation])
+    if crop is not None:
+        left, top = (image.width - crop[1]) // 2, (image.height - crop[0]) // 2
+        image = image.crop((left, top, left + crop[1], top + crop[0]))
+    pixels = np.asarray(image)
+    if pixels.ndim == 2:
+        pixels = pixels[:, :, None]
+    if preprocess.pixel_format == "bgr":
+        pixels = pixels[:, :, ::-1]
+    tensor = apply_arithmetic(pixels, preprocess, dtype)
+    if preprocess.layout == "nchw":
+        tensor = tensor.transpose(2, 0, 1)
+    return np.ascontiguousarray(tensor[None] if len(shape) == 4 else tensor)
+
+
+def apply_arithmetic(pixels: Array, preprocess: Preprocess, dtype: Any = np.float32) -> Array:
+    """`(pixel - mean) * scale` over the last axis, as a tensor of `dtype`."""
+    kind = np.dtype(dtype)
+    # Kind "V" is what NumPy calls bfloat16 and its like from ml_dtypes.
+    if kind.kind in "fV":
+        mean, scale = (np.asarray(values, np.float32) for values in preprocess.arithmetic())
+        return ((pixels.astype(np.float32) - mean) * scale).astype(kind)
+    if preprocess.has_arithmetic:
+        raise PreprocessError(
+            f"mean and scale need a float input, and this one is {kind}",
+            fix="Leave out --mean and --scale, or use --fuse-preprocess",
+        )
+    if kind == np.int8:
+        # Networks of signed bytes have the pixel 0 at -128.
+        return (pixels.astype(np.int16) - 128).astype(kind)
+    return pixels.astype(kind)
+
+
+def guess_preprocess(shape: Sequence[int]) -> Preprocess | None:
+    """Plain pixels in the format and layout that a shape suggests; None if it is not that of a picture.
+
+    >>> guess_preprocess((1, 224, 224, 3)).layout
+    'nhwc'
+    """
+    if len(shape) not in (3, 4):
+        return None
+    formats = {CHANNELS[name]: name for name in ("rgb", "gray", "rgba")}
+    for layout, channels in (("nchw", shape[-3]), ("nhwc", shape[-1])):
+        if channels in formats:
+            return Preprocess.from_dict({"pixel_format": formats[channels], "layout": layout})
+    return None
+
+
+def is_image(path: Path | str) -> bool:
+    """True if the name of a file is that of a picture."""
+    return Path(path).suffix.lower() in SUFFIXES
+
+
+def is_gray(path: Path | str) -> bool:
+    """True if a picture has no colours, by its header; what is wrong with a file shows when it is decoded."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(path, formats=_FORMATS) as file:
+                return file.mode in ("1", "L", "LA", "La", "F") or file.mode.startswith("I")
+    except Exception:
+        return False
+
+
+def picture_size(path: Path | str) -> tuple[int, int]:
+    """Height and width of a picture, by its header."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(path, formats=_FORMATS) as file:
+                return file.height, file.width
+    except Exception as error:
+        raise FileFormatError(f"cannot be decoded as a picture ({error})", where=str(path)) from error
+
+
+def decode(path: Path, pixel_format: str) -> Array:
+    """The pixels of a picture as height × width × channels, uint8."""
+    pixels = np.asarray(_decode(existing_file(path), pixel_format))
+    pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels
+    return pixels[:, :, ::-1] if pixel_format == "bgr" else pixels
+
+
+def _decode(path: Path, pixel_format: str) -> Image.Image:
+    mode = _mode(pixel_format)
+    try:
+        with warnings.catch_warnings():
+            # Pillow warns about pictures half the size of its own limit; ours is below that.
+            warnings.simplefilter("ignore")
+            with Image.open(path, formats=_FORMATS) as file:
+                if file.width * file.height > MAX_PIXELS:
+                    raise _too_large(path, f"{file.width} x {file.height} pixels")
+                file.load()
+                image: Image.Image = file
+                if image.mode.startswith("I"):
+                    # Pillow clips 16-bit samples when it converts; keep their upper byte instead.
+                    image = Image.fromarray(
+                        (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)
+                    )
+                return image.convert(mode)
+    except Image.DecompressionBombError as error:
+        raise _too_large(path, "far more pixels than that") from error
+    except MemoryError as error:
+        raise _too_large(path, "more pixels than fit in memory") from error
+    except (OSError, SyntaxError, ValueError, TypeError, EOFError, IndexError, ArithmeticError) as error:
+        kinds = ", ".join(_FORMATS)
+        raise FileFormatError(
+            f"cannot be decoded as a picture ({error})", where=str(path), fix=f"Pictures may be {kinds}"
+        ) from error
+
+
+def _mode(pixel_format: str) -> str:
+    """Pillow's name for the channels; it has no BGR."""
+    return {"gray": "L", "rgba": "RGBA"}.get(pixel_format, "RGB")
+
+
+def _too_large(path: Path, size: str) -> ResourceLimitError:
+    return ResourceLimitError(
+        f"declares {size}; the limit is {MAX_PIXELS} pixels",
+        where=str(path),
+        fix="Make the picture smaller first",
+    )
+
+
+def _fit(image: Image.Image, size: tuple[int, int], preprocess: Preprocess, *, cover: bool) -> Image.Image:
+    """Resize with the aspect ratio kept: around `size` if it is to be cropped, else inside it, padded."""
+    height, width = size
+    ratios = (height / image.height, width / image.width)
+    ratio = max(ratios) if cover else min(ratios)
+    new_height, new_width = (max(1, round(side * ratio)) for side in (image.height, image.width))
+    if new_height * new_width > MAX_PIXELS:
+        raise PreprocessError(
+            f"a picture of {image.width} x {image.height} would become {new_width} x {new_height} when it is resized"
+        )
+    image = image.resize((new_width, new_height), _FILTERS[preprocess.interpolation])
+    if cover:
+        return image
+    value = preprocess.pad_value
+    fill: Any = value if image.mode == "L" else (value,) * len(image.getbands())
+    canvas = Image.new(image.mode, (width, height), fill)
+    center = preprocess.pad_type == "center"
+    canvas.paste(image, ((width - new_width) // 2, (height - new_height) // 2) if center else (0, 0))
+    return canvas

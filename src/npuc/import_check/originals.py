@@ -1,0 +1,31 @@
+"""Who runs the original of an imported model, by format: the judge of an import.
+
+The classes are named, not imported: a framework that is not installed is missed only where a file of it is to be checked.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from npuc.frontend.formats import FORMATS, foreign, named
+
+_ORIGINALS = {
+    "onnx": "npuc.import_check.original:Original",
+    "tflite": "npuc.import_check.original_tflite:LiteRtOriginal",
+    "keras": "npuc.import_check.original_tensorflow:KerasOriginal",
+    "tensorflow": "npuc.import_check.original_tensorflow:TensorFlowOriginal",
+    "caffe": "npuc.import_check.original_opencv:CaffeOriginal",
+    "caffemodel": "npuc.import_check.original_opencv:CaffeOriginal",
+    "darknet": "npuc.import_check.original_opencv:DarknetOriginal",
+    "torch-exported": "npuc.import_check.original_torch:ExportedOriginal",
+    "torchscript": "npuc.import_check.original_torch:TorchScriptOriginal",
+}
+"""By the kind of a format."""
+
+
+def original_of(path: Path | str) -> Any:
+    """The class that runs the original, with the interface of `npuc.import_check.original.Original`."""
+    form = foreign(path)[1]
+    kind = next(kind for kind, other in FORMATS.items() if other is form)
+    return named(form.original or _ORIGINALS[kind])

@@ -1,0 +1,1 @@
+"""What would run where, told before anything is compiled."""

@@ -1,0 +1,1 @@
+"""Metrics: a record of every sample, and figures of all records."""

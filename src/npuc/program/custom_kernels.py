@@ -1,0 +1,168 @@
+"""The kernels of custom instructions: what the instruction `custom` means, by the name that it carries.
+
+A plugin gives a kernel twice: as a Python function, which the simulators, graph mode and CPU subgraphs call, and as C, which
+an exported application is built with. Both see dense blocks of bytes and the numbers that the compiler wrote; both have to give
+the same bits, which the sample of the application proves.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npuc.errors import EngineError, PluginError
+from npuc.native import library
+from npuc.plugin_code import fault_of
+from npuc.program.isa import BY_NAME, KERNEL_NAME, KERNEL_PARAMETERS
+from npuc.program.model import CompiledModel, NpuSubgraph
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """What a kernel gets: bytes, which it views as the types that its parameters say; it fills `y`."""
+
+    x: Array
+    y: Array
+    parameters: tuple[int, ...]
+    """As many as an instruction has; those that the compiler did not state are 0."""
+    b: Array | None = None
+    constants: Array | None = None
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel as it is registered."""
+
+    name: str
+    function: Callable[[KernelCall], None]
+    c_source: str = ""
+    """C11 with a function `int32_t NAME(const npu_kernel_call *call)` (npu_kernel.h); empty if there is none."""
+
+    @property
+    def c_name(self) -> str:
+        """The name of the function in C."""
+        return re.sub(r"[^0-9A-Za-z_]", "_", self.name)
+
+
+KERNELS: dict[str, Kernel] = {}
+"""By name."""
+
+
+class _RawCall(ctypes.Structure):
+    """`npu_kernel_call` of native/include/npu_kernel.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("x", "b", "constants", "y")),
+        *((f"{name}_bytes", ctypes.c_int64) for name in ("x", "b", "constant", "y")),
+        ("parameters", ctypes.POINTER(ctypes.c_int32)),
+        ("bytes", ctypes.c_int32),
+    )
+
+
+_Callback = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(_RawCall))
+_ALIVE: list[Any] = []
+_FAILED = threading.local()
+
+
+def register(name: str, function: Callable[[KernelCall], None], c_source: str | Path = "") -> None:
+    """Give the custom instruction of a name its meaning, in Python, and in C as text or as the path of a file."""
+    if not re.fullmatch(rf"[0-9A-Za-z_.\-]{{1,{KERNEL_NAME - 1}}}", name):
+        raise PluginError(
+            f"'{name}' cannot be the name of a kernel",
+            fix=f"Names have up to {KERNEL_NAME - 1} letters, digits, underscores, dots and dashes",
+        )
+    if name in KERNELS:
+        raise PluginError(
+            f"there is a kernel '{name}' already", fix="Begin the name with that of your plugin"
+        )
+    try:
+        source = c_source.read_text() if isinstance(c_source, Path) else c_source
+    except OSError as error:
+        raise PluginError(
+            f"the C source of the kernel '{name}' cannot be read: {error.strerror}",
+            fix=f"It is {error.filename}",
+        ) from error
+    kernel = Kernel(name, function, source)
+    callback = _Callback(lambda raw: _called(kernel, raw.contents))
+    core = library()
+    core.npu_register_kernel.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
+    status = core.npu_register_kernel(name.encode(), ctypes.cast(callback, ctypes.c_void_p))
+    if status:
+        raise PluginError(f"the kernel '{name}' is one too many: the simulator holds 64")
+    _ALIVE.append(callback)  # the core keeps the address for good
+    KERNELS[name] = kernel
+
+
+def run(
+    name: str, x: Array, b: Array | None, constants: Array | None, y: Array, parameters: Sequence[int]
+) -> None:
+    """Call a kernel on whole tensors in memory order; it fills `y`."""
+    filled = (*parameters, *(0,) * (KERNEL_PARAMETERS - len(parameters)))
+    try:
+        KERNELS[name].function(
+            KernelCall(_raw(x), _raw(y), filled, None if b is None else _raw(b), constants)
+        )
+    except Exception as error:
+        raise fault_of(error) or EngineError(
+            f"the kernel '{name}' failed: {type(error).__name__}: {error}"
+        ) from error
+
+
+def failure() -> Exception | None:
+    """What a kernel in Python raised last in this thread, once."""
+    error: Exception | None = getattr(_FAILED, "error", None)
+    _FAILED.error = None
+    return error
+
+
+def names_in(model: CompiledModel) -> list[str]:
+    """The kernels that a compiled model needs, by name."""
+    custom = BY_NAME["custom"]
+    found: set[str] = set()
+    for subgraph in model.subgraphs:
+        if isinstance(subgraph, NpuSubgraph):
+            for stream in subgraph.streams:
+                chosen = stream[stream[:, 0] == custom.opcode]
+                names = np.ascontiguousarray(chosen).view(custom.dtype).reshape(-1)["kernel"]
+                found.update(shown(name) for name in np.unique(names, axis=0))
+    return sorted(found)
+
+
+def shown(name: Array) -> str:
+    """The name of a kernel, of the bytes in an instruction."""
+    return name.astype(np.uint8).tobytes().rstrip(b"\0").decode("ascii", "backslashreplace")
+
+
+def _raw(array: Array) -> Array:
+    return array.reshape(-1).view(np.uint8)
+
+
+def _called(kernel: Kernel, raw: _RawCall) -> int:
+    try:
+        call = KernelCall(
+            _at(raw.x, raw.x_bytes),
+            _at(raw.y, raw.y_bytes, writable=True),
+            tuple(raw.parameters[:KERNEL_PARAMETERS]),
+            _at(raw.b, raw.b_bytes) if raw.b else None,
+            _at(raw.constants, raw.constant_bytes) if raw.constants else None,
+        )
+        kernel.function(call)
+    except Exception as error:
+        _FAILED.error = error
+        return 1
+    return 0
+
+
+def _at(address: int, size: int, writable: bool = False) -> Array:
+    array = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+    array.flags.writeable = writable
+    return array

@@ -1,0 +1,171 @@
+"""The sections of a `.npu` file, made of a compiled model: the same bytes for the same model, always."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from npuc.program import elf, isa, layout
+from npuc.program.model import CompiledModel, CpuSubgraph, HostConversion, NpuSubgraph, Segment, Tensor
+from npuc.target.model import Target
+
+Array = np.ndarray[Any, Any]
+Row = Sequence[Any]
+
+
+def make_sections(model: CompiledModel) -> tuple[list[elf.Section], list[elf.Load]]:
+    """Everything that a file holds; a ValueError, KeyError or OverflowError says what has no form in it."""
+    made = _Maker(model)
+    loads = [
+        elf.Load(
+            segment.size,
+            segment.address,
+            layout.ALIGNMENT,
+            writable=number > 0,
+            section=layout.WEIGHTS if number == 0 else "",
+        )
+        for number, segment in enumerate(model.segments)
+    ]
+    return made.sections(), loads
+
+
+class _Maker:
+    """Collects strings, lists, code sections and symbols while tables are made."""
+
+    def __init__(self, model: CompiledModel) -> None:
+        self._model = model
+        self._strings = elf.Strings()
+        self._lists: list[int] = []
+        self._numbers = {tensor.name: number for number, tensor in enumerate(model.tensors)}
+        self._code: list[elf.Section] = []
+        self._symbols: list[Row] = [(0,) * len(elf.SYMBOL.fields)]
+        self._conversions: list[Row] = []
+
+    def sections(self) -> list[elf.Section]:
+        """All sections but those that ELF itself needs."""
+        model, strings = self._model, self._strings
+        subgraphs = [self._subgraph(number) for number in range(len(model.subgraphs))]
+        rows: dict[str, Sequence[Row]] = {
+            ".npu.header": [self._header()],
+            ".npu.segments": [_segment_row(segment, strings) for segment in model.segments],
+            ".npu.tensors": [_tensor_row(tensor, strings) for tensor in model.tensors],
+            ".npu.subgraphs": subgraphs,
+            ".npu.conversions": self._conversions,
+            ".npu.layers": [(strings.add(name), 0) for name in model.layers],
+            ".npu.allocations": [
+                (strings.add(a.name), number, a.core, a.address, a.size, a.first, a.last, 0)
+                for number, subgraph in enumerate(model.subgraphs)
+                if isinstance(subgraph, NpuSubgraph)
+                for a in subgraph.allocations
+            ],
+        }
+        reasons = {
+            str(number): subgraph.reasons
+            for number, subgraph in enumerate(model.subgraphs)
+            if isinstance(subgraph, CpuSubgraph)
+        }
+        tables = [
+            elf.Section(name, record.make(rows[name]), entry_size=record.size)
+            for name, record in layout.TABLES.items()
+        ]
+        symbols = elf.SYMBOL.make(self._symbols)
+        address = model.segments[0].address
+        return [
+            *self._code,
+            *tables,
+            elf.Section(layout.LISTS, np.array(self._lists, "<u4"), entry_size=4),
+            elf.Section(
+                ".symtab", symbols, elf.SYMTAB, entry_size=elf.SYMBOL.size, link=layout.STRINGS, info=1
+            ),
+            elf.Section(layout.STRINGS, strings.array(), elf.STRTAB, alignment=1),
+            elf.Section(layout.TARGET, _json(model.target), alignment=1),
+            elf.Section(layout.META, _json({"metadata": model.metadata, "reasons": reasons}), alignment=1),
+            *(
+                [elf.Section(layout.DEBUG, np.frombuffer(model.debug, np.uint8), alignment=1)]
+                * bool(model.debug)
+            ),
+            elf.Section(
+                layout.WEIGHTS, model.weights, flags=elf.ALLOC, alignment=layout.PAGE, address=address
+            ),
+        ]
+
+    def _listed(self, names: Sequence[str]) -> tuple[int, int]:
+        first = len(self._lists)
+        self._lists.extend(self._numbers[name] for name in names)
+        return first, len(names)
+
+    def _header(self) -> Row:
+        model, target = self._model, Target.from_dict(self._model.target)
+        return (
+            layout.VERSION,
+            isa.VERSION,
+            isa.RECORD,
+            target.compute.cores,
+            model.fingerprint,
+            target.memory.local.size,
+            target.memory.shared.size if target.memory.shared else 0,
+            self._strings.add(model.name),
+            self._strings.add(target.name),
+            *self._listed(model.inputs),
+            *self._listed(model.outputs),
+        )
+
+    def _subgraph(self, number: int) -> Row:
+        subgraph = self._model.subgraphs[number]
+        name = self._strings.add(subgraph.name)
+        ports = (*self._listed(subgraph.inputs), *self._listed(subgraph.outputs))
+        # Sections are counted from 1; those of code come first.
+        here = len(self._code) + 1
+        if isinstance(subgraph, CpuSubgraph):
+            onnx = np.frombuffer(subgraph.model, np.uint8)
+            self._code.append(elf.Section(layout.model_section(number), onnx))
+            return (name, 1, here, 1, *ports)
+        if isinstance(subgraph, HostConversion):
+            first = len(self._conversions)
+            for one in subgraph.conversions:
+                rounding = isa.ROUNDINGS.index(one.rounding)
+                self._conversions.append((self._numbers[one.source], self._numbers[one.result], rounding, 0))
+            return (name, 2, first, len(subgraph.conversions), *ports)
+        for core, stream in enumerate(subgraph.streams):
+            section = layout.text_section(number, core)
+            self._code.append(
+                elf.Section(section, stream, flags=elf.EXECUTE, alignment=64, entry_size=isa.RECORD)
+            )
+            title = subgraph.name if len(subgraph.streams) == 1 else f"{subgraph.name}.core{core}"
+            # A global function that is the whole of its section.
+            self._symbols.append((self._strings.add(title), 16 + 2, 0, here + core, 0, stream.nbytes))
+        return (name, 0, here, len(subgraph.streams), *ports)
+
+
+def _segment_row(segment: Segment, strings: elf.Strings) -> Row:
+    kind = layout.SEGMENT_KINDS.index(segment.kind)
+    return strings.add(segment.name), kind, segment.size, segment.address, layout.ALIGNMENT
+
+
+def _tensor_row(tensor: Tensor, strings: elf.Strings) -> Row:
+    rank = len(tensor.shape)
+    if rank > layout.MOST_AXES:
+        raise ValueError(f"tensor '{tensor.name}' has {rank} axes; {layout.MOST_AXES} are possible")
+    if tensor.dtype not in layout.TENSOR_DTYPES:
+        raise ValueError(f"tensor '{tensor.name}' is of type {tensor.dtype}, which a file has no code for")
+    rest = [0] * (layout.MOST_AXES - rank)
+    return (
+        strings.add(tensor.name),
+        tensor.segment,
+        tensor.offset,
+        tensor.size,
+        tensor.scale,
+        tensor.zero_point,
+        layout.TENSOR_DTYPES.index(tensor.dtype),
+        rank,
+        [*tensor.shape, *rest],
+        [*tensor.order, *rest],
+    )
+
+
+def _json(value: Any) -> Array:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return np.frombuffer(text.encode(), np.uint8)

@@ -1,0 +1,147 @@
+"""The same program faster and in less local memory: loads just in time, apart from the banks at work, or packed closely.
+
+A schedule is made with loads as early as there is room for them, which takes all memory there is. Once it is played, it is
+known how late every load may come (`npuc.schedule.lateness`). A few ways to place objects for these lifetimes are written and
+played: first in all memory, where the fastest is looked for, then in less, from the least on, where the first that is
+about as fast is taken. Which one it was is a decision of the schedule like others, so that it can be stated in a file and made
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npuc.errors import CompileError
+from npuc.schedule.cost import Costs
+from npuc.schedule.decisions import Late, Placing
+from npuc.schedule.lateness import Times, latest_issues, needed_memory
+from npuc.schedule.layers import BLOCK
+from npuc.schedule.prefetch import DoesNotPack, place, place_just_in_time
+from npuc.schedule.scheduled import Scheduled, Spans
+from npuc.target import Target
+
+if TYPE_CHECKING:
+    from npuc.sim.cycles import CoreTimeline, SubgraphTimeline
+
+Array = np.ndarray[Any, Any]
+Play = Callable[[Sequence[Array]], "SubgraphTimeline"]
+"""How the streams of a subgraph go."""
+
+PRICE = 0.03
+"""The part of its cycles that a program may lose if it saved all memory; for a part of the memory, that part of it."""
+_IN_ALL: tuple[tuple[Placing, float], ...] = (("apart", 0.03), ("around", 0.03))
+"""How objects are placed, and how much earlier loads come than they have to, as a part of the cycles of the program."""
+_IN_LESS: tuple[tuple[Placing, float, float], ...] = (
+    ("packed", 0.001, 1.0),
+    ("apart", 0.03, 1.0),
+    ("around", 0.03, 1.03),
+    ("apart", 0.03, 1.3),
+    ("apart", 0.1, 1.6),
+    ("apart", 0.03, 2.5),
+    ("apart", 0.03, 5.0),
+)
+"""The same, and the memory as a multiple of what is in use at a time at most."""
+_GAIN = 0.98
+"""The part of the memory of a program that the next one has to be below to be worth a try."""
+
+
+def trimmed(
+    done: Scheduled, target: Target, play: Play, played: SubgraphTimeline, limit: float
+) -> tuple[int, Scheduled]:
+    """The fastest program in the least memory that takes no more than `limit` cycles; and its cycles."""
+    timing = _Timing(done, target, played)
+    best = played.total, done
+    for late in timing.in_all():
+        found = timing.tried(late, play)
+        if found is not None and found[0] < best[0]:
+            best = found
+    price = 0.0 if done.settled.local_memory else PRICE  # who sets a limit has said what memory is worth
+    for late in timing.in_less(best[1].memory):
+        found = timing.tried(late, play)
+        saved = 1 - late.memory / best[1].memory
+        if found is not None and found[0] <= min(limit, best[0] * (1 + price * saved)):
+            return found
+    return best
+
+
+def repeated(done: Scheduled, late: Late, target: Target, play: Play) -> Scheduled:
+    """What `trimmed` once found for the same schedule."""
+    try:
+        return _Timing(done, target, play(done.streams)).write(late)
+    except DoesNotPack as error:
+        raise CompileError(
+            f"with loads just in time, the objects do not fit into {late.memory} bytes of local memory",
+            fix="Leave `late` out of the schedule",
+        ) from error
+
+
+class _Timing:
+    """A program, and how it went."""
+
+    def __init__(self, done: Scheduled, target: Target, played: SubgraphTimeline) -> None:
+        self.done, self.cycles = done, played.total
+        self.bank = -(-int(target.memory.local.size) // target.memory.local.banks)
+        cores = zip(done.spans, done.streams, played.cores, strict=True)
+        self.times = [_times(*core, target) for core in cores]
+        self._issues: dict[float, list[list[int]]] = {}
+
+    def issues(self, margin: float) -> list[list[int]]:
+        """For each core and load, before which step it is issued at the latest."""
+        if margin not in self._issues:
+            cycles = int(margin * self.cycles)
+            pairs = zip(self.done.works, self.times, strict=True)
+            self._issues[margin] = [latest_issues(work, times, cycles) for work, times in pairs]
+        return self._issues[margin]
+
+    def in_all(self) -> Iterator[Late]:
+        """The ways in all memory."""
+        memory = self.done.settled.local_memory or self.done.frame.local
+        for placing, margin in _IN_ALL:
+            yield Late(memory, margin, placing)
+
+    def in_less(self, memory: int) -> list[Late]:
+        """Those in less than that, the least first."""
+        found = []
+        for placing, margin, factor in _IN_LESS:
+            pairs = zip(self.done.works, self.issues(margin), strict=True)
+            need = max(needed_memory(work, issues) for work, issues in pairs)
+            wanted = int(need * factor) // BLOCK * BLOCK
+            if wanted <= memory * _GAIN:
+                found.append(Late(wanted, margin, placing))
+        return sorted(found, key=lambda late: late.memory)
+
+    def tried(self, late: Late, play: Play) -> tuple[int, Scheduled] | None:
+        """The cycles of a way and the program, if there is one."""
+        try:
+            found = self.write(late)
+        except DoesNotPack:
+            return None
+        return play(found.streams).total, found
+
+    def write(self, late: Late) -> Scheduled:
+        """The program with loads just in time."""
+        pairs = zip(self.done.works, self.issues(late.margin), strict=True)
+        if late.placing == "packed":
+            addresses = [place_just_in_time(work, late.memory, issues) for work, issues in pairs]
+        else:
+            bank = self.bank if late.placing == "apart" else 0
+            addresses = [place(work, late.memory, issues, bank) for work, issues in pairs]
+        return self.done.frame.write(addresses, late)
+
+
+def _times(spans: Spans, stream: Array, core: CoreTimeline, target: Target) -> Times:
+    """The cycles of steps and loads; a step without instructions takes none, at the start."""
+    from npuc.sim.cycles import costs
+
+    start, end = np.append(core.start, 0), np.append(core.end, 0)
+    steps = np.zeros((len(spans.steps), 2), np.int64)
+    for number, (first, last) in enumerate(spans.steps):
+        if first < last:
+            steps[number] = start[first], end[first:last].max()
+    loads = np.array(spans.loads, np.int64)
+    alone = np.append(costs(target, stream), 0)[loads]
+    latency = Costs(target).latency
+    return Times(steps, np.stack([start[loads], end[loads]], 1), alone, latency)

@@ -1,0 +1,86 @@
+"""A network that is decided on, and its program wherever the objects in local memory lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from npuc.program.model import Allocation
+from npuc.schedule.assemble import Assembler, Drafted, Dram, Written
+from npuc.schedule.decisions import Late, Settled
+from npuc.schedule.steps import Buffer, Compute, Work
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """All of a program but when loads are issued and where objects lie in local memory."""
+
+    settled: Settled
+    works: tuple[Work, ...]
+    """What each core does."""
+    names: Sequence[str]
+    first_layer: int
+    local: int
+    """Bytes of local memory that the machine has."""
+    dram: Dram
+    drafted: dict[Compute, list[Drafted]] = field(default_factory=dict)
+    """What the assembler remembers from one writing to the next."""
+
+    def write(self, addresses: Sequence[Mapping[Buffer, int]], late: Late | None = None) -> Scheduled:
+        """The program with its objects at these addresses, one map a core, and loads issued as they are in the works."""
+        names = list(self.names)
+        cores = [
+            Assembler(names, self.first_layer, self.local, self.dram, here, drafted=self.drafted)
+            for here in addresses
+        ]
+        streams = tuple(a.assemble(work) for a, work in zip(cores, self.works, strict=True))
+        return Scheduled(
+            replace(self.settled, late=late),
+            self.works,
+            streams,
+            tuple(one for core, a in enumerate(cores) for one in a.allocations(core)),
+            tuple(self.dram.constants),
+            self.dram.workspace,
+            tuple(one for core, a in enumerate(cores) for one in a.written(core)),
+            self,
+            tuple(Spans(a.steps, a.loads) for a in cores),
+        )
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Where the work of a core is in its stream."""
+
+    steps: Sequence[tuple[int, int]]
+    """For each step the first of its instructions and the one behind its last."""
+    loads: Sequence[int]
+    """The instruction of each load."""
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """One way to run a network: decided, placed, and assembled."""
+
+    settled: Settled
+    works: tuple[Work, ...]
+    """What each core does."""
+    streams: tuple[Array, ...]
+    allocations: tuple[Allocation, ...]
+    constants: tuple[tuple[int, tuple[int, int]], ...]
+    """Blocks of constants in the order in which they are streamed."""
+    workspace: int
+    written: tuple[Written, ...]
+    """Where instructions write the results of layers."""
+    frame: Frame
+    spans: tuple[Spans, ...]
+    """Of each core."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes of local memory that a core needs: up to the highest in use."""
+        return max((one.address + one.size for one in self.allocations), default=0)

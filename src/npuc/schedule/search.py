@@ -1,0 +1,280 @@
+"""One NPU subgraph: decide, place, assemble, in several ways, and keep the fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npuc.errors import CompileError
+from npuc.program.model import SHARED, Segment
+from npuc.program.model import Tensor as FileTensor
+from npuc.schedule.assemble import Dram
+from npuc.schedule.candidates import Candidates
+from npuc.schedule.cost import Costs
+from npuc.schedule.decisions import Decisions, Settled
+from npuc.schedule.grouping import DoesNotFit, Grouping, layer_by_layer
+from npuc.schedule.layers import BLOCK, Tensor, aligned, packed
+from npuc.schedule.memory import Buffer as Rectangle
+from npuc.schedule.memory import plan
+from npuc.schedule.memory_reduction import Play, trimmed
+from npuc.schedule.multicore import CoreGrouping, homes
+from npuc.schedule.network import Network
+from npuc.schedule.pieces import Choices, Cutter
+from npuc.schedule.pins import NOTHING, Pins
+from npuc.schedule.prefetch import DoesNotPack, place, place_tightly
+from npuc.schedule.scheduled import Frame, Scheduled
+from npuc.schedule.search_space import ways_of
+from npuc.schedule.steps import Constants, Load, Work, build
+from npuc.target import Target
+
+if TYPE_CHECKING:
+    from npuc.sim.cycles import SubgraphTimeline
+
+Array = np.ndarray[Any, Any]
+_MARGINS = (0.94, 0.86, 0.76, 0.64, 0.5)
+"""Parts of local memory that a group may plan with: the rest is lost to gaps."""
+
+
+@dataclass
+class Weights:
+    """Segment 0, as it grows."""
+
+    parts: list[Array] = field(default_factory=list)
+    size: int = 0
+
+    def add(self, data: Array) -> int:
+        """Append bytes; where they begin."""
+        at = self.size
+        padded = aligned(data.size)
+        self.parts.append(np.pad(data, (0, padded - data.size)))
+        self.size += padded
+        return at
+
+    def bytes(self) -> Array:
+        """All of it."""
+        return np.concatenate(self.parts) if self.parts else np.zeros(0, np.uint8)
+
+
+def schedule(
+    network: Network,
+    target: Target,
+    places: dict[Tensor, tuple[int, int]],
+    workspace_base: int,
+    weights_base: int = 0,
+    level: int = 2,
+    first_layer: int = 0,
+    choices: Choices | None = None,
+    transfer_weight: float = 1.0,
+    far: int = 0,
+    pins: Pins = NOTHING,
+    settled: Settled | None = None,
+    cores: int = 1,
+    memory: int | None = None,
+    candidates: Candidates | None = None,
+    local_memory: int | None = None,
+) -> Scheduled:
+    """Decide, place and assemble; `places` says where inputs and outputs are in DRAM.
+
+    With `settled`, nothing is decided: it is what an earlier search found, or what a user states in full. `memory` is
+    what groups are planned with, if that is not to be tried out; `candidates` are known from earlier searches;
+    `local_memory` are the bytes of local memory that may be used, if not all.
+    """
+    choices = choices or Choices()
+    whole = int(target.memory.local.size)
+    if settled is not None:
+        local_memory = settled.local_memory
+    local = min(local_memory or whole, whole)
+    failure: Exception | None = None
+    rooms = [int(local * margin) for margin in _MARGINS] if memory is None else [memory]
+    if settled is not None:
+        rooms, cores = [settled.memory], settled.cores
+    ways = list(product((place, place_tightly), rooms))
+    if settled is None and memory is None:
+        ways += product((place, place_tightly), [local])
+    # Where no part of memory packs with loads that run ahead, they come when they are needed. All of it is the last resort
+    # of a layer that needs nearly all.
+    too_small = 0
+    for placed, room in ways:
+        if room <= too_small:
+            continue
+        fitted = replace(choices, chunk=min(choices.chunk, room // 8))
+        if settled is not None:
+            fitted, far = settled.choices, settled.decisions.far
+        grouping = Grouping(
+            network,
+            Cutter(Costs(target), fitted),
+            room,
+            transfer_weight,
+            pins,
+            candidates or Candidates(),
+            far=far,
+        )
+        try:
+            if settled is not None:
+                decisions = settled.decisions
+            elif cores > 1:
+                decisions = CoreGrouping(grouping, cores, _between(target)).search()
+            else:
+                decisions = layer_by_layer(grouping) if level == 0 else grouping.search()
+            works = tuple(build(grouping, decisions, core, cores) for core in range(cores))
+            addresses = [placed(work, local) for work in works]
+        except (DoesNotFit, DoesNotPack) as error:
+            if isinstance(error, DoesNotFit):
+                too_small = max(too_small, room)
+            failure = failure if isinstance(failure, DoesNotFit) else error
+            continue
+        constants, stored = _streamed(works, weights_base, network, target)
+        shared = target.memory.shared
+        at_home = homes(decisions, grouping, int(shared.size)) if shared is not None and cores > 1 else {}
+        spilled = _spilled(works, decisions, grouping)
+        tensors = {**places, **{tensor: (SHARED, address) for tensor, address in at_home.items()}}
+        inside = {tensor: span for tensor, span in spilled.items() if tensor not in at_home}
+        rectangles = [
+            Rectangle(str(i), aligned(tensor.size), first, last + 1, BLOCK)
+            for i, (tensor, (first, last)) in enumerate(inside.items())
+        ]
+        found = plan(rectangles) if rectangles else None
+        for i, tensor in enumerate(inside):
+            assert found is not None
+            tensors[tensor] = 1, workspace_base + found.addresses[str(i)]
+        workspace = workspace_base + (found.size if found is not None else 0)
+        names = [layer.name for layer in network.layers]
+        made = Settled(decisions, fitted, room, cores, 0 if local == whole else local)
+        dram = Dram(tensors, constants, workspace, stored)
+        return Frame(made, works, names, first_layer, whole, dram).write(addresses)
+    if isinstance(failure, DoesNotFit):
+        raise failure
+    raise CompileError(
+        "the tensors that are needed at the same time do not pack into local memory",
+        fix="Choose a target with more local memory" if local == whole else "Allow more of the local memory",
+    )
+
+
+def fastest(
+    network: Network,
+    target: Target,
+    places: dict[Tensor, tuple[int, int]],
+    workspace_base: int,
+    weights_base: int,
+    level: int,
+    first_layer: int,
+    cores: int | None,
+    play: Play,
+    fixed: Mapping[str, Any] | None = None,
+    candidates: Candidates | None = None,
+    local_memory: int | None = None,
+) -> Scheduled:
+    """The fastest of the ways that a level of optimization tries; a higher level tries all that a lower one does.
+
+    `fixed` are arguments of `schedule` that no way may change; `candidates` are known from earlier searches, and get more;
+    `local_memory` are the bytes of local memory that may be used, if not all.
+    """
+    candidates = candidates or Candidates()
+    count = min(cores or target.compute.cores, target.compute.cores)
+    fixed = {"local_memory": local_memory, **(fixed or {})}
+    local = fixed["local_memory"] or int(target.memory.local.size)
+    found: list[_Tried] = []
+    failure: Exception | None = None
+    for least, way in ways_of(level, count, network, local, fixed):
+        try:
+            done = schedule(
+                network,
+                target,
+                places,
+                workspace_base,
+                weights_base,
+                first_layer=first_layer,
+                candidates=candidates,
+                **way,
+            )
+        except (DoesNotFit, CompileError) as error:
+            failure = failure or error
+            continue
+        if level == 0:
+            return done
+        found.append(_Tried(least, way["level"], done, play(done.streams)))
+    if not found:
+        assert failure is not None
+        raise failure
+    return _least_memory(found, level, target, play)
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A way that was tried."""
+
+    least: int
+    """The lowest level that tries it."""
+    level: int
+    done: Scheduled
+    played: SubgraphTimeline
+
+
+def _least_memory(found: Sequence[_Tried], level: int, target: Target, play: Play) -> Scheduled:
+    """The fastest way in the least memory; that of each lower level is among those to choose from."""
+    by_layers = min((one.played.total for one in found if one.level == 0), default=inf)
+    chosen: dict[int, tuple[int, Scheduled]] = {}
+    for upto in range(1, level + 1):
+        tried = [(one.played.total, number) for number, one in enumerate(found) if one.least <= upto]
+        if tried and (number := min(tried)[1]) not in chosen:
+            one = found[number]
+            chosen[number] = trimmed(one.done, target, play, one.played, by_layers)
+    return min(chosen.values(), key=lambda result: result[0])[1]
+
+
+def _between(target: Target) -> float:
+    """Bytes a cycle of the memory through which cores exchange tensors."""
+    memory, clock = target.memory, target.compute.clock
+    found = memory.shared.bandwidth if memory.shared is not None else memory.dram.bandwidth
+    return float(found.bytes_per_cycle(clock))
+
+
+def _streamed(
+    works: Sequence[Work], base: int, network: Network, target: Target
+) -> tuple[dict[tuple[int, tuple[int, int]], int], dict[tuple[int, tuple[int, int]], int]]:
+    """Blocks of constants in the order in which they are first loaded: where each begins, and how long compressed ones are."""
+    found: dict[tuple[int, tuple[int, int]], int] = {}
+    stored: dict[tuple[int, tuple[int, int]], int] = {}
+    decodes = Costs(target).decoder is not None
+    for work in works:
+        for load in work.loads:
+            if isinstance(load, Load) and isinstance(load.source, Constants):
+                key = (load.source.layer, load.source.channels)
+                if key not in found:
+                    found[key] = base
+                    if decodes and (size := network.stored.compressed(network.layers[key[0]], key[1])):
+                        stored[key] = size
+                    base += aligned(stored.get(key, load.size))
+    return found, stored
+
+
+def _spilled(
+    works: Sequence[Work], decisions: Decisions, grouping: Grouping
+) -> dict[Tensor, tuple[int, int]]:
+    """Tensors that are in DRAM on the way, and when: by steps on one core, by groups on several."""
+    if len(works) == 1:
+        return works[0].spilled
+    group_of = decisions.group_of
+    found = {}
+    for tensor in dict.fromkeys(tensor for work in works for tensor in work.spilled):
+        readers = [group_of[use] for use in grouping.uses.get(tensor, ())]
+        found[tensor] = group_of[grouping.made[tensor]], max(readers, default=group_of[grouping.made[tensor]])
+    return found
+
+
+def weight_blocks(
+    network: Network, order: Sequence[tuple[int, tuple[int, int]]], target: Target
+) -> Iterator[Array]:
+    """The bytes of constants as they are in DRAM, in the order in which they are streamed."""
+    decodes = Costs(target).decoder is not None
+    for layer, channels in order:
+        stream = network.stored.stream(network.layers[layer], channels) if decodes else None
+        yield packed(network.layers[layer].constants(channels)) if stream is None else stream
+
+
+__all__ = ["FileTensor", "Scheduled", "Segment", "Weights", "fastest", "schedule", "weight_blocks"]
