@@ -3,9 +3,10 @@
 No range method is best for every network: the squared error of a tensor says little where rare large values do not
 matter to the output, and clipping them is fatal where they do. So the network is quantized with the ranges of a few
 methods, `max` (no clipping) among them, and the one whose outputs are closest to float is kept. Tensors from which an output
-is reached without another layer with weights (the tail) are never clipped: the output is what is wanted. Then biases are
-corrected, unless that makes the outputs worse; outputs that were joined of parts of very different sizes are joined in float; and
-16 bits go to the tail and to the few tensors that spoil the outputs, where that is allowed and worth it (`npuc.quant.widening`).
+is reached without another layer with weights (the tail) are never clipped: the output is what is wanted. Where few values of
+one were seen, its range goes further (`npuc.quant.headroom`). Then biases are corrected, unless that makes the outputs worse;
+outputs that were joined of parts of very different sizes are joined in float; and 16 bits go to the tail and to the few
+tensors that spoil the outputs, where that is allowed and worth it (`npuc.quant.widening`).
 
 Every network is judged by slice in every sample that is kept, the worst beside the mean (`npuc.quant.judging`). At the end the
 result is held against the plain one (`max` ranges, nothing else) on all calibration data: if it is behind there, it goes.
@@ -26,6 +27,7 @@ from npuc.compare import Figures
 from npuc.ir import Graph, Value, dtype_of, result_names, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.quant.bias_correction import correct_biases
+from npuc.quant.headroom import with_room
 from npuc.quant.inserted import tensors_with_chosen_constants
 from npuc.quant.joining import joining_ops, with_joins_in_float
 from npuc.quant.judging import OutputJudge, is_no_worse, slice_noise, spread
@@ -179,7 +181,7 @@ class _Tuner:
         return _Trial(self.judge.figures(made), method, table, made, scheme_of)
 
     def lowered(self, method: str, scheme_of: SchemeOf) -> tuple[Graph, CalibrationTable]:
-        """The network with the ranges of one method, and these; those of `max` are what was seen, but for 16 bits."""
+        """The network with the ranges of one method, and these; those of `max` are what was seen, but for the tail."""
         overrides = unclipped(self.graph, scheme_of)
         table = table_from(self.statistics, method, overrides=overrides)
         entries = dict(table.entries)
@@ -192,8 +194,11 @@ class _Tuner:
             entries.update(
                 refined_entries(self.graph, self.statistics, entries, scheme_of, self._refined, self._floors)
             )
-        for name in wide_tensors(self.graph, scheme_of) & tail(self.graph) & entries.keys():
+        last = tail(self.graph)
+        wide = wide_tensors(self.graph, scheme_of) & last & entries.keys()
+        for name in wide:
             entries[name] = with_headroom(entries[name])
+        entries.update(with_room(self.graph, self.statistics, entries, last - wide))
         table = CalibrationTable(entries, table.comments, table.notes)
         return quantize(self.graph, table, scheme_of), table
 
@@ -345,8 +350,10 @@ class _Tuner:
         return taken
 
     def plain(self, scheme_of: SchemeOf) -> tuple[Graph, CalibrationTable]:
-        """The network with the ranges that were seen, and nothing else done to it."""
+        """The network with the ranges that were seen, outputs of which little was seen with room, and nothing else."""
         table = table_from(self.statistics, PLAIN)
+        room = with_room(self.graph, self.statistics, table, tail(self.graph))
+        table = CalibrationTable({**table, **room}, table.comments, table.notes)
         return quantize(self.graph, table, scheme_of), table
 
 
