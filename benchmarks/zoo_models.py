@@ -207,7 +207,9 @@ def build_transformer(entry: dict[str, Any], arguments: dict[str, Any]) -> Any:
         arguments |= {"use_timm_backbone": False, "use_pretrained_backbone": False, "backbone": None}
         arguments |= {"backbone_config": backbone}
     configuration = kind(**arguments)
-    configuration._attn_implementation = "eager" if entry["export"] == "onnx" else "sdpa"
+    # Some networks have no attention, or write it out: they know `eager` alone.
+    fused = entry["export"] != "onnx" and getattr(owner, "_supports_sdpa", False)
+    configuration._attn_implementation = "sdpa" if fused else "eager"
     return owner(configuration)
 
 
