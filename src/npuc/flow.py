@@ -250,7 +250,24 @@ def network_to_quantize(
         graph = with_postprocess(_claimed(graph), options)
     if force_float:
         graph = _run(graph, f"drop-quantization,{CANONICAL}")
+        _require_float(path, graph)
     return expanded(graph)
+
+
+def _require_float(path: Path | str, graph: Graph) -> None:
+    """An operator that was imported with its integer arithmetic has no float network behind it."""
+    from npuc.ir import dtype_of, shown_name, top
+    from npuc.quant.prequantized import is_quantized
+
+    if not is_quantized(graph):
+        return
+    for op in graph.ops:
+        values = (*op.operands, *op.results)
+        if isinstance(op, top.Onnx) and not any(dtype_of(value.type).is_float for value in values):
+            raise UsageError(
+                f"--force-float cannot make {path} float: layer '{shown_name(op)}' computes with integers of its own",
+                fix="Leave --force-float out to keep the model's quantization, or give the float model that it was made of",
+            )
 
 
 def _claimed(graph: Graph) -> Graph:

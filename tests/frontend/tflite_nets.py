@@ -140,7 +140,7 @@ def assert_same_bits(data: bytes, inputs: Mapping[str, Array]) -> Graph:
 
 
 class Writer(_Writer):
-    """Writes what the exporter does not: variables, sparse tensors, custom operators, and buffers behind the file."""
+    """Writes what the exporter does not: variables, sparse tensors, intermediates and custom operators."""
 
     def __init__(
         self,
@@ -149,8 +149,11 @@ class Writer(_Writer):
         variables: Sequence[str] = (),
         types: Mapping[str, int] = {},
         open_batch: Sequence[str] = (),
+        intermediates: Mapping[str, Sequence[Tensor]] = {},
     ) -> None:
         super().__init__(model, 1 << 16)
+        self.intermediates = intermediates
+        self.inside: Sequence[Tensor] = ()
         self.open_batch = open_batch
         self.sparsity = sparsity
         self.variables = variables
@@ -182,6 +185,11 @@ class Writer(_Writer):
             HasRank=True,
         )
 
+    def table(self, name: str, **fields: Any) -> int:
+        if name == "Operator" and self.inside:
+            fields["Intermediates"] = self.integers([self.places[id(t)] for t in self.inside])
+        return super().table(name, **fields)
+
     def _code(self, code: str, version: int) -> int:
         if hasattr(tflite.BuiltinOperator, code):
             return super()._code(code, version)
@@ -192,6 +200,7 @@ class Writer(_Writer):
 
     def _operator(self, op: Operator, code: int) -> int:
         if hasattr(tflite.BuiltinOperator, op.code):
+            self.inside = self.intermediates.get(op.code, ())
             return super()._operator(op, code)
         return self.table(
             "Operator",

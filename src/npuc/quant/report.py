@@ -115,6 +115,10 @@ def _type(value: Value, old: Value) -> str:
         return kind.dtype.name
     if is_narrow_float(element_of(value)) and dtype_of(old.type).name == "f32":
         return dtype_of(value.type).name
+    if isinstance(owner, top.Onnx) and not any(
+        dtype_of(v.type).is_float for v in (*owner.operands, *owner.results)
+    ):
+        return dtype_of(value.type).name  # an operator that the importer wrote in plain integers
     rounded = [v.owner for v in getattr(owner, "operands", ()) if isinstance(v.owner, npu.BlockRound)]
     return rounded[0].format if rounded else "f32"
 

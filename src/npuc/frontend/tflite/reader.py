@@ -93,6 +93,8 @@ class Operator:
     outputs: tuple[int, ...]
     view: View
     custom: bytes = b""
+    intermediates: tuple[int, ...] = ()
+    """Tensors that nobody reads: their quantization is that of sums inside the operator."""
 
     @property
     def is_custom(self) -> bool:
@@ -208,6 +210,7 @@ class _Reader:
                     self._indices(entry, "Outputs", len(tensors)),
                     entry,
                     options,
+                    self._indices(entry, "Intermediates", len(tensors)),
                 )
             )
         inputs = self._indices(view, "Inputs", len(tensors))

@@ -113,10 +113,10 @@ class Scope:
         if ((given.zero_point < least) | (given.zero_point > most)).any():
             raise InvalidModelError(f"the tensor '{name}' has a zero point that {dtype.name} does not hold")
         shape = () if given.per_tensor else (given.scale.size,)
-        scale = self._shared(given.scale.reshape(shape), f"{name}/scale")
-        return scale, self._shared(given.zero_point.astype(dtype.numpy).reshape(shape), f"{name}/zero_point")
+        scale = self.shared(given.scale.reshape(shape), f"{name}/scale")
+        return scale, self.shared(given.zero_point.astype(dtype.numpy).reshape(shape), f"{name}/zero_point")
 
-    def _shared(self, array: Array, name: str) -> Value:
+    def shared(self, array: Array, name: str) -> Value:
         """A constant of the importer's own, once for all tensors that have the same."""
         key = array.dtype, array.shape, array.tobytes()
         if key not in self._literals:

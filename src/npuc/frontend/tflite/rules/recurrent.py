@@ -12,6 +12,7 @@ import numpy as np
 from tflite import ActivationFunctionType as Fused
 
 from npuc.errors import InvalidModelError
+from npuc.frontend.tflite.integer_lstm import integer_lstm
 from npuc.frontend.tflite.registry import Outcome, rule
 from npuc.frontend.tflite.scope import Context
 from npuc.frontend.tflite.view import View
@@ -54,12 +55,14 @@ def _matrix(ctx: Context, index: int, what: str) -> Array:
 def lstm(ctx: Context) -> Outcome:
     """Gates are input, forget, cell, output; the IR has input, output, forget, cell."""
     options = ctx.needed("UnidirectionalSequenceLSTMOptions")
+    if options.number("FusedActivationFunction") != Fused.TANH:
+        raise ctx.refuse("its activation is not tanh")
+    if ctx.is_integer:
+        return integer_lstm(ctx, options)
     if not (ctx.has(1) and ctx.has(5)):
         raise ctx.refuse("its input gate is coupled to the forget gate")
     if ctx.has(16) or any(ctx.has(index) for index in range(20, 24)):
         raise ctx.refuse("it has a projection or layer norms")
-    if options.number("FusedActivationFunction") != Fused.TANH:
-        raise ctx.refuse("its activation is not tanh")
     _require_zero_state(ctx, 18, 19)
     if options.number("CellClip") > 0:
         ctx.scope.graph.notes.append(

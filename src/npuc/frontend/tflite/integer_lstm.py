@@ -1,0 +1,297 @@
+"""UNIDIRECTIONAL_SEQUENCE_LSTM on integers: what the model states, as the integers of LiteRT's kernel.
+
+Activations and weights are int8, cells int16 with a power of two for a scale, gates int16. The layer is one `Scan` of
+ONNX over its steps, which the CPU runs (`npuc.frontend.tflite.lstm_step`): it has the bits of LiteRT.
+"""
+
+from __future__ import annotations
+
+from math import log2
+from typing import Any
+
+import numpy as np
+
+from npuc.arithmetic.requantization import quantize_multiplier
+from npuc.errors import InvalidModelError, UnsupportedOpError
+from npuc.frontend.onnx_op import onnx_op
+from npuc.frontend.tflite.lstm_step import Gate, Layer, Multiplier, Norm, Projection, step
+from npuc.frontend.tflite.reader import Tensor
+from npuc.frontend.tflite.scope import Context
+from npuc.frontend.tflite.view import View
+from npuc.ir import Value, tensor_type
+
+Array = np.ndarray[Any, Any]
+_F32 = np.float32
+_INPUTS, _STATE, _CELL = (20, 24), 18, 19
+_WEIGHT, _RECURRENCE, _PEEPHOLE, _BIAS, _NORM = 1, 5, (9, 10, None, 11), 12, 20
+_PROJECTION, _PROJECTION_BIAS = 16, 17
+_GATES = ("input", "forget", "cell", "output")
+_INTERMEDIATES = 5
+_GATE_SCALE = _F32(2.0**-12)
+_MOST_INTEGER_BITS = 6
+_GUARD = _F32(10000)
+_REASON = "the NPU has no instruction for LSTM"
+
+
+def integer_lstm(ctx: Context, options: View) -> Value:
+    """The whole sequence of outputs, int8."""
+    return _Reader(ctx, options).run()
+
+
+class _Reader:
+    def __init__(self, ctx: Context, options: View) -> None:
+        self.ctx = ctx
+        self.options = options
+        self.time_major = bool(options.number("TimeMajor"))
+
+    def run(self) -> Value:
+        ctx = self.ctx
+        self._require_form()
+        with np.errstate(
+            over="ignore", under="ignore"
+        ):  # such a scale has no multiplier, which is an error of its own
+            layer = self._layer()
+        x, axis = ctx.value(0), 0 if self.time_major else 1
+        shape = (*ctx.shape(0)[:2], layer.outputs)
+        # A variable begins with its zero point.
+        start = np.full((layer.batch, layer.outputs), self._quantization(ctx.tensor(_STATE))[1], np.int8)
+        cells = np.zeros((layer.batch, 1, layer.cells), np.int64)
+        op = onnx_op(
+            "Scan",
+            [ctx.literal(start, f"{ctx.first}/state"), ctx.literal(cells, f"{ctx.first}/cells"), x],
+            # ONNX Runtime wants the last states named, though nobody reads them.
+            [tensor_type(shape, "i8"), tensor_type(start.shape, "i8"), tensor_type(cells.shape, "i64")],
+            order=[2, 0, 1],
+            version=16,
+            reason=_REASON,
+            attributes={
+                "body": step(layer),
+                "num_scan_inputs": 1,
+                "scan_input_axes": [axis],
+                "scan_output_axes": [axis],
+            },
+            captures={
+                name: ctx.scope.shared(array, f"{ctx.first}/{name}")
+                for name, array in layer.captured().items()
+            },
+        )
+        ctx.scope.graph.block.add_op(op)
+        ctx.emitted.append(op)
+        y: Value = op.results[0]
+        return y
+
+    # What is refused
+
+    def _require_form(self) -> None:
+        ctx = self.ctx
+        for tensor in (ctx.tensor(0), ctx.output()):
+            if tensor.type_name != "INT8":
+                raise UnsupportedOpError(
+                    f"{ctx.label} has no form in npuc: '{tensor.name}' is {tensor.type_name}, and LiteRT's integer kernel "
+                    "has int8 activations only",
+                    fix="Convert the model with int8 activations, or keep the layer float",
+                )
+        if len(ctx.op.inputs) not in _INPUTS:
+            raise self._invalid(f"it has {len(ctx.op.inputs)} inputs, not 20 or 24")
+        count = len(ctx.op.intermediates)
+        if count != _INTERMEDIATES:
+            known = " (12 are the form with 8-bit gates, which LiteRT has for the operator LSTM alone)"
+            raise UnsupportedOpError(
+                f"{ctx.label} has no form in npuc: it has {count} intermediates, and LiteRT's integer kernel needs 5"
+                f"{known if count == 12 else ''}",
+                fix="Convert the model anew, with a converter that quantizes the layer to int8 with 16-bit cells",
+            )
+        for index in (_STATE, _CELL):
+            if not ctx.tensor(index).is_variable:
+                raise ctx.refuse(f"it begins with the state '{ctx.tensor(index).name}'")
+
+    def _invalid(self, why: str) -> InvalidModelError:
+        return InvalidModelError(f"{self.ctx.label}: {why}")
+
+    # The layer
+
+    def _layer(self) -> Layer:
+        ctx = self.ctx
+        if ctx.rank(0) != 3:
+            raise self._invalid(f"its input has rank {ctx.rank(0)}, not 3")
+        steps, batch, inputs = (ctx.shape(0)[axis] for axis in ((0, 1, 2) if self.time_major else (1, 0, 2)))
+        outer, inner = self._shape(_WEIGHT + 3), self._shape(_RECURRENCE + 3)
+        if len(outer) != 2 or len(inner) != 2:
+            raise self._invalid("its weights are not matrices")
+        cells, outputs = outer[0], inner[1]
+        if not min(steps, batch, inputs, cells, outputs):
+            raise self._invalid("one of its sizes is 0")
+        self.sizes = inputs, cells, outputs
+        self.batch = batch
+        self.has_projection = ctx.has(_PROJECTION)
+        self.has_norms = ctx.has(_NORM + 1)
+        self._require_all_or_none()
+        if not self.has_projection and cells != outputs:
+            raise self._invalid(f"it has {cells} cells and {outputs} outputs, and no projection")
+        self._state_sizes()
+        cell_scale = self._cell_scale()
+        hidden, zero = self._quantization(self._intermediate(4))
+        coupled = not ctx.has(_WEIGHT)
+        gates = tuple(self._gate(index, cell_scale) for index in range(coupled, 4))
+        real = 2.0**-15 / float(hidden) * 2.0**-15
+        clip = self._clip("CellClip", self._scale(_CELL), 32767)
+        projection = self._projection(hidden, zero)
+        # LiteRT takes the zero point away where a projection follows, and adds it where none does.
+        zero = zero if projection is None else -zero
+        return Layer(gates, batch, 15 + cell_scale, clip, _multiplier(_F32(real)), zero, projection)
+
+    def _require_all_or_none(self) -> None:
+        ctx, coupled = self.ctx, not self.ctx.has(_WEIGHT)
+        if ctx.has(_RECURRENCE) == coupled or ctx.has(_BIAS) == coupled:
+            raise self._invalid("some constants of its input gate are there, and others not")
+        own = [
+            ctx.has(index) for gate, index in enumerate(_PEEPHOLE) if index is not None and gate >= coupled
+        ]
+        if any(own) and not all(own):
+            raise self._invalid("some gates have peepholes, and others not")
+        norms = [ctx.has(_NORM + gate) for gate in range(coupled, 4)]
+        if any(norms) and not all(norms):
+            raise self._invalid("some gates have a layer norm, and others not")
+        if ctx.has(_PROJECTION_BIAS) and not self.has_projection:
+            raise self._invalid("it has the bias of a projection, and no projection")
+
+    def _state_sizes(self) -> None:
+        """The states are as large as the batch that the file declares."""
+        _, cells, outputs = self.sizes
+        declared = self.ctx.tensor(0).shape
+        batch = declared[1 if self.time_major else 0] if len(declared) == 3 else self.batch
+        for index, width in ((_STATE, outputs), (_CELL, cells)):
+            tensor = self.ctx.tensor(index)
+            if np.prod(tensor.shape, dtype=object) != batch * width:
+                raise self._invalid(
+                    f"its state '{tensor.name}' has the shape {list(tensor.shape)}, not {[batch, width]}"
+                )
+
+    def _cell_scale(self) -> int:
+        """The exponent of the scale of a cell."""
+        tensor = self.ctx.tensor(_CELL)
+        if tensor.type_name != "INT16":
+            raise self._invalid(f"its cells '{tensor.name}' are {tensor.type_name}, not INT16")
+        exact = log2(float(self._quantization(tensor)[0]))
+        exponent = round(exact)
+        if abs(exact - exponent) > 1e-3:
+            raise self._invalid(f"the scale of its cells '{tensor.name}' is no power of two")
+        if not -15 <= exponent <= _MOST_INTEGER_BITS - 15:
+            raise self._invalid(
+                f"the scale of its cells '{tensor.name}' is 2^{exponent}, and LiteRT's kernel has 2^-15 to 2^-9"
+            )
+        return exponent
+
+    def _gate(self, index: int, cell_scale: int) -> Gate:
+        ctx = self.ctx
+        inputs, cells, outputs = self.sizes
+        weight = self._constant(_WEIGHT + index, "INT8", (cells, inputs))
+        recurrence = self._constant(_RECURRENCE + index, "INT8", (cells, outputs))
+        bias = self._constant(_BIAS + index, "INT32", (cells,))
+        (scale_x, zero_x), (scale_h, zero_h) = (self._quantization(ctx.tensor(i)) for i in (0, _STATE))
+        scale = self._quantization(self._intermediate(index))[0] if self.has_norms else _GATE_SCALE
+        peephole, norm, own = None, None, _PEEPHOLE[index]
+        if own is not None and ctx.has(own):
+            real = 2.0**cell_scale * float(self._scale(own)) / float(scale)
+            peephole = self._spread(self._constant(own, "INT16", (cells,))), _multiplier(_F32(real))
+        if self.has_norms:
+            by = self._scale(_NORM + index)
+            guard = max(1, int(_GUARD * by))
+            if guard >= 1 << 29:
+                raise self._invalid("the scale of a layer norm is too large")
+            norm = Norm(self._constant(_NORM + index, "INT16", (cells,)), bias, _multiplier(by), guard)
+            bias = np.zeros_like(bias)
+        return Gate(
+            weight,
+            recurrence,
+            self._effective(weight, bias, -zero_x),
+            self._effective(recurrence, np.zeros_like(bias), -zero_h),
+            _multiplier(self._scale(_WEIGHT + index) * scale_x / scale),
+            _multiplier(self._scale(_RECURRENCE + index) * scale_h / scale),
+            peephole,
+            norm,
+        )
+
+    def _spread(self, weight: Array) -> Array:
+        """Peepholes as LiteRT applies them: with a projection, to as many cells as there are outputs.
+
+        Batch-major samples are run one by one. Time-major ones are run at once, and their cells counted through.
+        """
+        _, cells, outputs = self.sizes
+        if not self.has_projection or outputs == cells:
+            return weight
+        if outputs > cells:
+            raise self.ctx.refuse(
+                "it has peepholes and more outputs than cells, where LiteRT reads beyond them"
+            )
+        samples = self.batch if self.time_major else 1
+        spread = np.zeros(samples * cells, np.int16)
+        spread[: samples * outputs] = np.tile(weight[:outputs], samples)
+        return spread.reshape(samples, cells)
+
+    def _projection(self, hidden: Any, hidden_zero: int) -> Projection | None:
+        if not self.has_projection:
+            return None
+        ctx = self.ctx
+        _, cells, outputs = self.sizes
+        weight = self._constant(_PROJECTION, "INT8", (outputs, cells))
+        bias = np.zeros(outputs, np.int32)
+        if ctx.has(_PROJECTION_BIAS):
+            bias = self._constant(_PROJECTION_BIAS, "INT32", (outputs,))
+        scale, zero = self._quantization(ctx.tensor(_STATE))
+        return Projection(
+            weight,
+            self._effective(weight, bias, hidden_zero),
+            _multiplier(self._scale(_PROJECTION) * hidden / scale),
+            zero,
+            self._clip("ProjClip", self._quantization(ctx.output())[0], 127),
+        )
+
+    def _effective(self, weight: Array, bias: Array, zero: int) -> Array:
+        """A bias with the share of a zero point; no sum may leave 32 bits."""
+        wide = weight.astype(np.int64)
+        found: Array = bias.astype(np.int64) + zero * wide.sum(axis=1)
+        if (np.abs(found) + 128 * np.abs(wide).sum(axis=1)).max() >= 1 << 31:
+            raise self.ctx.refuse("its sums can leave 32 bits")
+        return found
+
+    def _clip(self, name: str, scale: Any, most: int) -> int:
+        limit = _F32(self.options.number(name))
+        if not limit >= 0:
+            raise self._invalid(f"its {name} is {limit:g}")
+        return int(min(limit / scale, _F32(most)))
+
+    # Tensors
+
+    def _intermediate(self, index: int) -> Tensor:
+        return self.ctx.scope.tensors[self.ctx.op.intermediates[index]]
+
+    def _shape(self, index: int) -> tuple[int, ...]:
+        return tuple(self.ctx.known(index, "weights").shape)
+
+    def _constant(self, index: int, type_name: str, shape: tuple[int, ...]) -> Array:
+        array, tensor = self.ctx.known(index, "weights"), self.ctx.tensor(index)
+        if tensor.type_name != type_name or array.shape != shape:
+            raise self._invalid(
+                f"'{tensor.name}' is {tensor.type_name} of the shape {list(array.shape)}, not {type_name} of {list(shape)}"
+            )
+        return array
+
+    def _scale(self, index: int) -> Any:
+        return self._quantization(self.ctx.tensor(index))[0]
+
+    def _quantization(self, tensor: Tensor) -> tuple[Any, int]:
+        """The scale (float32) and the zero point of a tensor."""
+        given = tensor.quantization
+        if given is None:
+            raise self._invalid(f"'{tensor.name}' has no scale")
+        if not given.per_tensor:
+            raise self.ctx.refuse(f"'{tensor.name}' has a scale for each channel")
+        zero = int(given.zero_point.reshape(-1)[0])
+        if not -128 <= zero <= 127:
+            raise self._invalid(f"'{tensor.name}' has the zero point {zero}")
+        return _F32(given.scale.reshape(-1)[0]), zero
+
+
+def _multiplier(real: Any) -> Multiplier:
+    return Multiplier(*quantize_multiplier(float(real)))
