@@ -419,6 +419,25 @@ def test_constants_of_kept_branches_are_weights(tmp_path: Path) -> None:
         np.testing.assert_allclose(result, original(proto, inputs)[0])
 
 
+def _refused(path: Path, proto: onnx.ModelProto) -> None:
+    onnx.save(proto, path)
+    options = ImportOptions()
+    with pytest.raises(InvalidModelError, match="ONNX Runtime calls the model invalid"):
+        check_model(path, import_model(path, options), options)
+
+
+def test_other_words_of_onnx_runtime_for_invalid(tmp_path: Path) -> None:
+    """A mode that no sampler has, an operator that came after the file's operator set, and no operator set."""
+    grid = helper.make_node("GridSample", ["x", "g"], ["y"], mode="bilin%ar")
+    ports = [info("x", [1, 1, 4, 4]), info("g", [1, 3, 3, 2])]
+    _refused(tmp_path / "mode.onnx", model([grid], ports, [info("y")], {}, opset=18))
+    early = helper.make_node("Mish", ["x"], ["y"])
+    _refused(tmp_path / "early.onnx", model([early], ports[:1], [info("y")], {}, opset=11))
+    bare = model([helper.make_node("Relu", ["x"], ["y"])], ports[:1], [info("y")], {})
+    del bare.opset_import[:]
+    _refused(tmp_path / "bare.onnx", bare)
+
+
 def test_what_onnx_runtime_calls_invalid_is_refused(tmp_path: Path) -> None:
     node = helper.make_node("Gemm", ["x", "w"], ["y"])
     proto = model([node], [info("x", [1, 2, 1, 3])], [info("y")], {"w": np.ones((3, 2), "f4")})
