@@ -492,6 +492,21 @@ def test_a_custom_op_needs_a_domain(name: str) -> None:
 # Without torch
 
 
+@pytest.mark.parametrize(
+    "copied", [Tensor.contiguous, lambda t: t.clone(memory_format=torch.contiguous_format)]
+)
+def test_a_view_of_a_constant_that_was_turned_and_copied(copied: Any) -> None:
+    class Turned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", torch.arange(24.0).reshape(4, 6))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + copied(self.table.transpose(0, 1)).view(-1)
+
+    compare(Turned(), (torch.randn(2, 24),))
+
+
 def test_npuc_itself_does_not_load_torch() -> None:
     code = "import sys, npuc, npuc.flow, npuc.torch; npuc.from_torch; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -214,8 +214,9 @@ class _Importer:
             return None
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: context.scope.meanings[n])
         if _is_same(node):
-            # A tied weight stays one tensor.
-            return used[0]
+            # A tied weight stays one tensor. A copy of one that lies in another order is contiguous: a view of it may follow.
+            (tensor, *_) = used
+            return tensor.contiguous() if isinstance(tensor, torch.Tensor) else None
         with torch.no_grad():
             return node.target(*args, **kwargs)
 
