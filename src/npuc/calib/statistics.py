@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from npuc.errors import FileFormatError
+from npuc.format_versions import STATISTICS
 from npuc.tensors import TensorFile, write_npz
 
 Array = np.ndarray[Any, Any]
@@ -24,7 +25,6 @@ Array = np.ndarray[Any, Any]
 DEFAULT_BOUND = 1e30
 """Magnitudes above this, and infinities, are left out of all statistics: no sensible network means them."""
 
-_VERSION = 1
 _FIELDS = ("sum", "square", "absolute", "min", "max", "mean_min", "mean_max")
 _COUNTS = ("count", "nans", "infinite", "batches", "exponent")
 
@@ -153,7 +153,7 @@ def save_statistics(statistics: Statistics, path: Path | str) -> None:
     """Write statistics to an `.npz` file; only the used part of each histogram is stored."""
     meta = {
         "npuc": "statistics",
-        "version": _VERSION,
+        "version": STATISTICS.version,
         "options": asdict(statistics.options),
         "samples": statistics.samples,
         "skipped": statistics.skipped,
@@ -192,8 +192,9 @@ def load_statistics(path: Path | str) -> Statistics:
     file = TensorFile(path)
     try:
         meta = json.loads(file["meta"].tobytes())
-        if meta["npuc"] != "statistics" or meta["version"] != _VERSION:
-            raise ValueError(f"version {meta.get('version')}")
+        if meta["npuc"] != "statistics":
+            raise ValueError(f"but {meta['npuc']!r}")
+        STATISTICS.check(meta["version"], str(path))
         options = ObserverOptions(**{**meta["options"], "momenta": tuple(meta["options"]["momenta"])})
         sums, counts, running = file["sums"], file["counts"], file["running"]
         tensors = {}

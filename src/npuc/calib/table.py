@@ -21,9 +21,10 @@ from pathlib import Path
 from npuc.calib.collection import observed_tensors
 from npuc.errors import FileFormatError, UnknownTensorError
 from npuc.files import read_short, write_atomically
+from npuc.format_versions import CALIBRATION_TABLE
 from npuc.ir import Graph
 
-_HEADER = "# npuc calibration table, version 1"
+_HEADER = "# npuc calibration table, version "
 _COLUMNS = ("# name", "threshold", "min", "max", "method")
 _NAME_WIDTH, _NUMBER_WIDTH = 56, 14
 _MAX_FILE = 256 << 20
@@ -99,7 +100,11 @@ def format_table(table: CalibrationTable) -> str:
     >>> print(format_table(CalibrationTable.of([Entry("x", 1.0, -1.0, 0.5, "max")])).splitlines()[-1].split())
     ['x', '1.0', '-1.0', '0.5', 'max']
     """
-    lines = [_HEADER, *(f"# {comment}" for comment in table.comments), _line(_COLUMNS)]
+    lines = [
+        f"{_HEADER}{CALIBRATION_TABLE.version}",
+        *(f"# {comment}" for comment in table.comments),
+        _line(_COLUMNS),
+    ]
     for entry in table.values():
         numbers = (repr(float(value)) for value in (entry.threshold, entry.min, entry.max))
         lines.append(_line((_quoted(entry.name), *numbers, entry.method)))
@@ -113,7 +118,9 @@ def parse_table(text: str, where: str = "calibration table") -> CalibrationTable
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
         if stripped.startswith("#"):
-            if not entries and stripped != _HEADER and stripped.split()[:2] != _COLUMNS[0].split():
+            if stripped.startswith(_HEADER):
+                _check_version(stripped.removeprefix(_HEADER), where)
+            elif not entries and stripped.split()[:2] != _COLUMNS[0].split():
                 comments.append(stripped[1:].strip())
             continue
         if not stripped:
@@ -149,6 +156,11 @@ def load_table(path: Path | str) -> CalibrationTable:
             "has no line with a range", where=str(path), fix="Write it with 'npuc calibrate'"
         )
     return table
+
+
+def _check_version(text: str, where: str) -> None:
+    """Refuse a table of a later npuc; a table of another tool states no version."""
+    CALIBRATION_TABLE.check(int(text) if text.isascii() and text.isdigit() else text, where)
 
 
 def _parse_line(line: str) -> Entry:

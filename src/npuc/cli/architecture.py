@@ -26,7 +26,17 @@ LEVELS = (
     Level("Errors and words", ("aliases", "errors", "listeners", "plain_yaml", "words")),
     Level(
         "Files, tables, numbers",
-        ("activity", "archives", "arithmetic", "files", "native", "origins", "plugin_code", "registries"),
+        (
+            "activity",
+            "archives",
+            "arithmetic",
+            "files",
+            "format_versions",
+            "native",
+            "origins",
+            "plugin_code",
+            "registries",
+        ),
     ),
     Level("Arrays in, images in", ("extras", "images", "tensors")),
     Level("Machines and networks as data", ("ir", "target")),

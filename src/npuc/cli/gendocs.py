@@ -55,6 +55,7 @@ def pages(folder: Path = Path("docs")) -> dict[str, str]:
         "target-schema.md": _target_schema,
         "isa.md": isa_page,
         "frameworks.md": _frameworks,
+        "formats.md": _formats,
     }
     texts = {name: "\n".join([_MARK, "", *make()]).rstrip() + "\n" for name, make in makers.items()}
     written = folder / "architecture.md"
@@ -148,6 +149,19 @@ def _frameworks() -> Iterator[str]:
     from npuc.cli.frameworks import frameworks_page
 
     return frameworks_page()
+
+
+def _formats() -> Iterator[str]:
+    from npuc.format_versions import FORMATS
+
+    yield "# Versions of file formats\n"
+    yield "Every file that one npuc writes and another reads states the version of its format. npuc reads every version from"
+    yield "the oldest to the newest here, and refuses a later one by an error that names both; `tests/golden_files` has a"
+    yield "small file of each version, which is read in the tests for ever. A version is raised when a reader of today"
+    yield "would misread what is written; a field that may be absent does not raise it.\n"
+    yield "| format | oldest | newest | stated in |\n|---|---|---|---|"
+    for one in FORMATS:
+        yield f"| {one.name} | {one.oldest} | {one.version} | {one.place} |"
 
 
 def _commands() -> Iterator[str]:

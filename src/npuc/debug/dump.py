@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from npuc.debug.layers import LayerTensor
 from npuc.errors import CompareError, FileFormatError, FileMissingError, OutputError
 from npuc.files import make_folder, write_atomically
+from npuc.format_versions import DUMP
 from npuc.ir import Graph, shape_of
 from npuc.tensors import TensorFile, file_names
 
@@ -146,6 +147,7 @@ class Dump:
         try:
             self.index = DumpIndex.model_validate_json(text)
         except ValidationError as error:
+            DUMP.check_json(text, str(path))
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"])) or "the whole"
             raise FileFormatError(

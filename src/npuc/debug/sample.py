@@ -16,6 +16,7 @@ import numpy as np
 from npuc.debug.dump import drop
 from npuc.debug.layers import as_stored
 from npuc.files import make_folder, write_atomically
+from npuc.format_versions import SAMPLE
 from npuc.program.model import NpuSubgraph
 from npuc.sim.functional import Simulator
 from npuc.tensors import file_names
@@ -114,7 +115,7 @@ class SampleWriter:
 
     def finish(self) -> Path:
         """Write the index."""
-        index = {"format": "npuc-sample", "version": 1, "model": self.model, "runs": self._runs}
+        index = {"format": "npuc-sample", "version": SAMPLE.version, "model": self.model, "runs": self._runs}
         with write_atomically(self.folder / INDEX) as out:
             out.write((json.dumps(index, indent=1) + "\n").encode())
         return self.folder / INDEX

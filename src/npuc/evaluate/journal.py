@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from npuc.errors import FileFormatError, OutputError, UsageError
+from npuc.format_versions import JOURNAL
 
 _KIND = "npuc evaluation journal"
-_VERSION = 1
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Journal:
 
 def open_journal(path: Path, parts: Mapping[str, str], samples: int) -> Journal:
     """Open a journal, or begin one; `parts` are the fingerprints of models, data and options."""
-    head = {"kind": _KIND, "version": _VERSION, "samples": samples, **parts}
+    head = {"kind": _KIND, "version": JOURNAL.version, "samples": samples, **parts}
     try:
         handle = open(path, "ab+")  # noqa: SIM115 it stays open
     except OSError as error:
@@ -96,6 +96,7 @@ def _read(path: Path, data: bytes, head: Mapping[str, Any]) -> dict[int, str]:
             where=str(path),
             fix="--resume names a file of its own: choose another",
         ) from error
+    JOURNAL.check(stated.get("version"), str(path))
     for part, value in head.items():
         if stated.get(part) != value:
             raise UsageError(

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from npuc.arithmetic.dtypes import dtype_of
 from npuc.errors import DebugInfoError
+from npuc.format_versions import DEBUG_SECTION
 from npuc.program.model import SHARED, CompiledModel, CpuSubgraph, NpuSubgraph
 
 LARGEST = 1 << 34
@@ -106,6 +107,7 @@ def read_debug_info(compiled: CompiledModel) -> DebugInfo:
             if problem:
                 raise ValueError(f"tensor {number}: {problem}")
     except ValidationError as error:
+        DEBUG_SECTION.check_json(compiled.debug, compiled.name, DebugInfoError)
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the whole"
         raise _damaged(compiled, f"{place}: {first['msg']}") from error

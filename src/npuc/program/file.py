@@ -86,7 +86,7 @@ def _parse(
 ) -> tuple[CompiledModel, elf.Elf]:
     try:
         parsed = elf.read(data, where, verify, later)
-        reader = Reader(parsed)
+        reader = Reader(parsed, where)
         if target is not None and reader.fingerprint != target.fingerprint:
             raise WrongTargetError(
                 f"was compiled for {reader.target_name} (fingerprint 0x{reader.fingerprint:016x}), "

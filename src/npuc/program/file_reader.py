@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from npuc.errors import NpucError
+from npuc.errors import FileFormatError, NpucError
+from npuc.format_versions import NPU_FILE
 from npuc.program import elf, isa, layout
 from npuc.program.checks import Surroundings, check_stream
 from npuc.program.model import (
@@ -42,8 +43,8 @@ class _Ports:
 class Reader:
     """Takes a file apart; every method checks what it returns, and a ValueError says what is wrong."""
 
-    def __init__(self, parsed: elf.Elf) -> None:
-        self._elf = parsed
+    def __init__(self, parsed: elf.Elf, where: str = "") -> None:
+        self._elf, self._where = parsed, where
         self._found: dict[str, elf.Found] = {}
         for section in parsed.sections:
             if section.name in layout.NEEDED:
@@ -84,12 +85,13 @@ class Reader:
             version, instruction_set, record, self._cores, self.fingerprint, self._local, self._shared,
             name, target, *self._model_ports,
         ) = rows[0]  # fmt: skip
-        if version != layout.VERSION:
-            raise ValueError(f"its format is version {version}, and this npuc reads version {layout.VERSION}")
+        NPU_FILE.check(version, self._where)
         if instruction_set != isa.VERSION or record != isa.RECORD:
-            raise ValueError(
+            raise FileFormatError(
                 f"its instruction set is version {instruction_set} with records of {record} bytes, and this npuc "
-                f"knows version {isa.VERSION} with {isa.RECORD}"
+                f"knows version {isa.VERSION} with {isa.RECORD}",
+                where=self._where,
+                fix=f"Update npuc, or {NPU_FILE.remedy}",
             )
         if not self._cores or not 0 < self._local < isa.NONE or self._shared > layout.LARGEST:
             raise ValueError("the machine in its header is not possible")

@@ -6,10 +6,11 @@ places in the section `.npu.strings`; tensors are numbers of the tensor table; l
 
 from __future__ import annotations
 
+from npuc.format_versions import NPU_FILE
 from npuc.program.isa import DTYPES, Field
 from npuc.program.records import Record
 
-VERSION = 2
+VERSION = NPU_FILE.version
 """Raised when a reader of an older version would misread a file."""
 ALIGNMENT = 64
 """Of base addresses of segments and of tensors in them."""

@@ -20,13 +20,14 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from npuc.errors import QuantizationError
 from npuc.files import read_short
+from npuc.format_versions import QUANTIZATION_CONFIG
 from npuc.ir import Graph, result_names, shown_name, top
 from npuc.ir.definition import TOP_OPS, TopOp
 from npuc.plain_yaml import load_yaml
@@ -73,6 +74,8 @@ class QuantizationConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    version: Literal[1] = 1
+    """Of the format; a file without it has the first."""
     scheme: Level = "int8"
     types: dict[str, Level] = {}
     """By op, such as `conv` or `softmax`."""
@@ -88,7 +91,10 @@ class QuantizationConfig(BaseModel):
         """Read a YAML file."""
         text = read_short(path, _MAX_BYTES, "a configuration", QuantizationError)
         try:
-            return QuantizationConfig.model_validate(load_yaml(text.decode()) or {})
+            data = load_yaml(text.decode()) or {}
+            if isinstance(data, Mapping):
+                QUANTIZATION_CONFIG.check(data.get("version"), str(path), QuantizationError)
+            return QuantizationConfig.model_validate(data)
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise QuantizationError(
                 f"is not YAML: {' '.join(str(error).split())}", where=str(path)

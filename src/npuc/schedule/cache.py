@@ -3,8 +3,8 @@
 There are two kinds of entries. A *schedule* is named by a hash of all that a search looks at: the layers (not their weights),
 the machine, the options, and the code of the scheduler. It holds decisions, not instructions, in the form of a schedule file
 with numbers for names, and is checked like one. *Candidates* of a machine (`candidates.py`) serve where a network has
-changed: what was found out about the layers that have not. Entries carry a checksum and appear whole or not at all; what is
-damaged or does not fit is passed over.
+changed: what was found out about the layers that have not. Entries carry a version and a checksum, and appear whole or not at
+all; what is damaged, of another version, or does not fit is passed over.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 from npuc import __version__
 from npuc.errors import OutputError, ScheduleError
 from npuc.files import write_atomically
+from npuc.format_versions import SCHEDULE_CACHE
 from npuc.schedule.candidates import Candidates, Tiling, layer_key
 from npuc.schedule.compression import digest
 from npuc.schedule.cost import Costs
@@ -101,18 +102,18 @@ class Cache:
         return self.folder / "candidates" / name
 
     def _read(self, path: Path) -> bytes:
-        """The content of an entry without its checksum; OSError if that is wrong."""
+        """The content of an entry without its first line; OSError if that is wrong."""
         try:
             if path.stat().st_size > _MAX_BYTES:
                 raise OSError("too large")
-            checksum, _, content = path.read_bytes().partition(b"\n")
+            head, _, content = path.read_bytes().partition(b"\n")
         except FileNotFoundError:
             raise
         except OSError as error:
             self._problem("read", error)
             raise
-        if sha256(content).hexdigest().encode() != checksum:
-            raise OSError("damaged")
+        if head != _head(content):
+            raise OSError("damaged, or of another version")
         return content
 
     def _write(self, path: Path, content: bytes) -> None:
@@ -120,7 +121,7 @@ class Cache:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with write_atomically(path) as out:
-                out.write(sha256(content).hexdigest().encode() + b"\n" + content)
+                out.write(_head(content) + b"\n" + content)
         except OutputError as error:
             self._problem("written", error.__cause__ or error)
         except OSError as error:
@@ -130,6 +131,11 @@ class Cache:
         if not self.problems:
             words = getattr(error, "strerror", None) or str(error)
             self.problems.append(f"the cache folder {self.folder} cannot be {what}: {words}")
+
+
+def _head(content: bytes) -> bytes:
+    """The first line of an entry: the version of the format, and the checksum of the rest."""
+    return f"npuc cache, version {SCHEDULE_CACHE.version}, {sha256(content).hexdigest()}".encode()
 
 
 @cache

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import (
@@ -33,6 +33,7 @@ from pydantic import (
 
 from npuc.errors import ScheduleError
 from npuc.files import read_short
+from npuc.format_versions import SCHEDULE_FILE
 from npuc.plain_yaml import load_yaml
 from npuc.schedule.cost import Costs
 from npuc.schedule.decisions import Decisions, Group, Late, Placing, Settled
@@ -110,6 +111,8 @@ class SubgraphEntry(BaseModel):
 class ScheduleFile(SubgraphEntry):
     """A whole file; the fields beside `subgraphs` are for all of them."""
 
+    version: Literal[1] = 1
+    """Of the format; a file without it has the first."""
     target: str | None = None
     """The machine that it was made for, for the reader."""
     subgraphs: dict[str, SubgraphEntry] = {}
@@ -119,7 +122,10 @@ class ScheduleFile(SubgraphEntry):
         """Read a file."""
         text = read_short(path, _MAX_BYTES, "a schedule", ScheduleError)
         try:
-            return ScheduleFile.model_validate(load_yaml(text) or {})
+            data = load_yaml(text) or {}
+            if isinstance(data, Mapping):
+                SCHEDULE_FILE.check(data.get("version"), str(path), ScheduleError)
+            return ScheduleFile.model_validate(data)
         except yaml.YAMLError as error:
             raise ScheduleError(f"is not YAML: {' '.join(str(error).split())}", where=str(path)) from error
         except ValidationError as error:
@@ -274,6 +280,7 @@ def resolve(
 def describe(settled: Mapping[str, tuple[Settled, Sequence[str]]], target: str) -> str:
     """The file that gives the same schedule again: subgraph to what was found and the names of its layers."""
     made = {
+        "version": SCHEDULE_FILE.version,
         "target": target,
         "subgraphs": {name: entry_of(found, names) for name, (found, names) in settled.items()},
     }

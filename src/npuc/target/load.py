@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from npuc.errors import FileMissingError, NpucError, TargetError, UnknownTargetError
 from npuc.files import existing_text
+from npuc.format_versions import TARGET_FILE
 from npuc.target.model import Target
 from npuc.target.problems import Origin, problems_of, target_error
 from npuc.target.vocabulary import nearest
@@ -156,14 +157,18 @@ def _resolve(file: TargetFile, files: list[TargetFile]) -> Document:
         )
     files.append(file)
     document = read_document(file.path, file.shown)
+    stated = document.origins.get(("version",))
+    TARGET_FILE.check(document.data.get("version"), str(stated or file.shown), TargetError)
     base = document.data.get("extends")
     if base is None:
         return document
     origin = document.origins.get(("extends",))
     under = _resolve(_base(file, base, origin), files)
-    # The name and the words of a base are not those of its heirs.
+    # The name, the words and the version of a base are not those of its heirs.
     inherited = {
-        key: value for key, value in under.data.items() if key not in ("name", "description", "extends")
+        key: value
+        for key, value in under.data.items()
+        if key not in ("name", "description", "extends", "version")
     }
     return Document(merge(inherited, document.data), under.origins | document.origins)
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import StringConstraints, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from npuc.errors import TargetError
+from npuc.format_versions import TARGET_FILE
 from npuc.target.arithmetic import Arithmetic
 from npuc.target.base import Part
 from npuc.target.compute import Compute
@@ -40,6 +42,8 @@ class Target(Part):
     """Numbers and rounding."""
     limits: Limits = Limits()
     """What runs and what does not."""
+    version: Literal[1] = 1
+    """Of the format of the file; the fingerprint does not depend on it."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Target:
@@ -57,6 +61,7 @@ class Target(Part):
         """Make a target from plain data; a TargetError lists every problem."""
         from npuc.target.problems import problems_of, target_error
 
+        TARGET_FILE.check(data.get("version"), where, TargetError)
         try:
             return cls.model_validate(data)
         except ValidationError as error:
@@ -64,7 +69,9 @@ class Target(Part):
 
     def to_dict(self) -> dict[str, Any]:
         """The whole target as plain data with readable units; `from_dict` makes an equal target of it."""
-        return self.model_dump(mode="json", exclude_none=True)
+        # Compiled models hold this text: what says nothing new is left out, so that theirs stays as it is.
+        first = {"version"} if self.version == 1 else None
+        return self.model_dump(mode="json", exclude_none=True, exclude=first)
 
     @cached_property
     def fingerprint(self) -> int:
