@@ -21,6 +21,7 @@ import mutation
 import numpy as np
 import pytest
 from isolation import isolated
+from tflite_lstm import Lstm
 from tflite_nets import Net
 
 from npuc.errors import NpucError
@@ -106,7 +107,15 @@ def _sparse() -> bytes:
 
 @cache
 def _files() -> dict[str, bytes]:
-    return {"quantized": _quantized(), "movement": _movement(), "product": _sparse()}
+    # As many as have no divisor in common with the four kinds of mutations, so that each gets all of them.
+    whole = Lstm(outputs=3, peephole=True, norm=True, cell_clip=1.0, projection_clip=0.5)
+    return {
+        "quantized": _quantized(),
+        "movement": _movement(),
+        "product": _sparse(),
+        "lstm": Lstm().data(),
+        "whole lstm": whole.data(),
+    }
 
 
 def mutated(original: bytes, number: int) -> bytes:
