@@ -108,7 +108,11 @@ def matrix_work(network: Network, target: Target) -> dict[str, int]:
     found = {}
     for layer in network.layers:
         piece = cutter.piece(layer, cutter.whole(layer), (0, layer.channels))
-        found[layer.name] = sum(machine.work(d) for d in layer.draft(piece) if d.queue == "matrix")
+        found[layer.name] = sum(
+            machine.work(one.instruction)
+            for one in layer.templates(piece)
+            if one.instruction.queue == "matrix"
+        )
     return found
 
 

@@ -52,8 +52,8 @@ class Pricing:
             for layer in build_network(graph, part.ops, part.inputs, part.outputs).layers:
                 piece = cutter.piece(layer, cutter.whole(layer), (0, layer.channels))
                 work = {"matrix": 0, "vector": 0}
-                for draft in layer.draft(piece):
-                    work[draft.queue] += costs.work(draft)
+                for template in layer.templates(piece):
+                    work[template.instruction.queue] += costs.work(template.instruction)
                 engine = max(work.values()) / self.target.compute.cores + START
                 load = layer.constant_size((0, layer.channels)) / rate
                 found[value_name(layer.source.results[0])] = Spent(engine, load)

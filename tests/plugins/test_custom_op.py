@@ -29,11 +29,11 @@ from npuc.plugins import load
 from npuc.program import custom_kernels as kernels
 from npuc.program.disassemble import lines, select
 from npuc.program.file import load_compiled, save_compiled
+from npuc.program.instructions import Custom
 from npuc.program.isa import BY_NAME
 from npuc.program.model import NpuSubgraph
 from npuc.quant.config import QuantizationConfig
 from npuc.schedule.cost import Costs
-from npuc.schedule.layers import Draft
 from npuc.sim import Simulator, sanitize
 from npuc.sim.cycles import costs
 from npuc.target import Target, load_target
@@ -122,7 +122,7 @@ def test_a_predicted_cycle_is_a_simulated_cycle(plugin: None) -> None:
     assert sum(work) == 3 * 8 * 16 * 16
     simulated = costs(target, stream)
     for place, steps in zip(at.tolist(), work, strict=True):
-        predicted = Costs(target).cycles(Draft("custom", "vector", {"work": steps}, (), ()))
+        predicted = Costs(target).cycles(replace(Custom.of([0] * 60), work=steps))
         assert predicted == 16 + -(-steps // 128)
         assert simulated[place] == predicted
 

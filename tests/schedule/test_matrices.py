@@ -73,8 +73,8 @@ def copies(done: Compilation) -> int:
     for layer in (layer for part in done.parts for layer in part.network.layers):
         rows = 0, layer.outputs[0].rows
         inputs = tuple((0, tensor.storage.rows) for tensor in layer.inputs)
-        drafts = layer.draft(Piece(rows, (0, layer.channels), inputs, rows))
-        found += sum(draft.opcode == "copy" for draft in drafts)
+        templates = layer.templates(Piece(rows, (0, layer.channels), inputs, rows))
+        found += sum(template.instruction.name == "copy" for template in templates)
     return found
 
 

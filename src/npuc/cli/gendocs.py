@@ -45,6 +45,7 @@ def pages(folder: Path = Path("docs")) -> dict[str, str]:
     from npuc.cli import architecture
     from npuc.lang.generate import ops_source
     from npuc.program.file_header import file_header, file_rules
+    from npuc.program.instruction_source import instructions_source
     from npuc.program.isa_header import c_header, isa_page
 
     makers: dict[str, Callable[[], Iterator[str]]] = {
@@ -69,6 +70,7 @@ def pages(folder: Path = Path("docs")) -> dict[str, str]:
         "../native/include/npuc/file.h": file_header(),
         "../native/src/file_rules.h": file_rules(),
         "../src/npuc/lang/ops.py": ops_source(),
+        "../src/npuc/program/instructions.py": instructions_source(),
     }
 
 

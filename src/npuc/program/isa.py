@@ -11,6 +11,7 @@ head of an instruction says what each of them has to have reached before it star
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,15 @@ class Field:
 
 
 @dataclass(frozen=True)
+class FieldGroup:
+    """Fields that several instructions share, one behind the other: in a typed instruction they are one record."""
+
+    name: str
+    doc: str
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True)
 class Instruction:
     """An instruction."""
 
@@ -60,7 +70,17 @@ class Instruction:
     opcode: int
     queue: str
     doc: str
-    fields: tuple[Field, ...]
+    parts: tuple[Field | FieldGroup, ...]
+    """Its fields in the order of the record, those that it shares with others as groups."""
+
+    @cached_property
+    def fields(self) -> tuple[Field, ...]:
+        """All fields behind the head, in the order of the record."""
+        return tuple(
+            field
+            for part in self.parts
+            for field in (part.fields if isinstance(part, FieldGroup) else (part,))
+        )
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -107,39 +127,72 @@ def _u1(name: str, doc: str) -> Field:
     return Field(name, "u1", doc)
 
 
-_STAGE = (
-    _u1("kind", "requantization: an index of double, single, single_even, pow2, float"),
-    _u4("count", "sets of parameters: 1, or one a channel"),
-    _address("multiplier", "i32[count]; for kind float f32[count]; none for pow2"),
-    _address("shift", "i32[count]; none for float"),
-    _i4("zero_point", "of the output"),
-    _i4("lo", "the least output"),
-    _i4("hi", "the greatest output"),
+_STAGE = FieldGroup(
+    "stage",
+    "The output stage: y = sat(zero_point + rq(acc), lo, hi).",
+    (
+        _u1("kind", "requantization: an index of double, single, single_even, pow2, float"),
+        _u4("count", "sets of parameters: 1, or one a channel"),
+        _address("multiplier", "i32[count]; for kind float f32[count]; none for pow2"),
+        _address("shift", "i32[count]; none for float"),
+        _i4("zero_point", "of the output"),
+        _i4("lo", "the least output"),
+        _i4("hi", "the greatest output"),
+    ),
 )
-"""y = sat(zero_point + rq(acc), lo, hi)"""
-
-_WINDOW = (
-    _u4("n", "images"),
-    _u4("h", "rows of x"),
-    _u4("w", "columns of x"),
-    _u4("c", "channels of x"),
-    _u4("out_h", "rows of y"),
-    _u4("out_w", "columns of y"),
-    Field("kernel", "u2", "height and width", 2),
-    Field("stride", "u2", "down and right", 2),
-    Field("dilation", "u2", "down and right", 2),
-    Field("pad", "i2", "rows above and columns left of x; what lies beyond x at any side is padding", 2),
+_SIZES = FieldGroup(
+    "sizes",
+    "The sizes of images before and after.",
+    (
+        _u4("n", "images"),
+        _u4("h", "rows of x"),
+        _u4("w", "columns of x"),
+        _u4("c", "channels of x"),
+        _u4("out_h", "rows of y"),
+        _u4("out_w", "columns of y"),
+    ),
 )
-_RESULT = (_address("y", "the result"), _u1("y_dtype", "its type"))
-_SOURCE = (_address("x", "the operand"), _u1("x_dtype", "its type"), _i4("x_zero_point", "its zero point"))
-
-_DMA = (
-    Field("segment", "u1", "segment of DRAM, or 255 for the shared memory"),
-    Field("offset", "u8", "byte in the segment"),
-    _address("local", "byte in local memory"),
-    _u4("size", "elements moved of each axis, outermost first; the last axis is bytes", 4),
-    Field("far_stride", "i8", "bytes from one element to the next in DRAM, of the first three axes", 3),
-    _i4("near_stride", "the same in local memory", 3),
+_WINDOW = FieldGroup(
+    "window",
+    "How a window moves over an image.",
+    (
+        Field("kernel", "u2", "height and width", 2),
+        Field("stride", "u2", "down and right", 2),
+        Field("dilation", "u2", "down and right", 2),
+        Field("pad", "i2", "rows above and columns left of x; what lies beyond x at any side is padding", 2),
+    ),
+)
+_RESULT = FieldGroup("result", "The result.", (_address("y", "the result"), _u1("y_dtype", "its type")))
+_SOURCE = FieldGroup(
+    "source",
+    "The first operand.",
+    (_address("x", "the operand"), _u1("x_dtype", "its type"), _i4("x_zero_point", "its zero point")),
+)
+_SECOND = FieldGroup(
+    "second",
+    "The second operand.",
+    (_address("b", "the second operand"), _u1("b_dtype", "its type"), _i4("b_zero_point", "its zero point")),
+)
+_BROADCAST = FieldGroup(
+    "broadcast",
+    "How two operands lie beside the result.",
+    (
+        _u4("size", "of each axis of y, outermost first; y is dense", 4),
+        _i4("a_stride", "elements; 0 repeats", 4),
+        _i4("b_stride", "elements; 0 repeats", 4),
+    ),
+)
+_TRANSFER = FieldGroup(
+    "transfer",
+    "A block of up to four axes between a memory far away and local memory.",
+    (
+        Field("segment", "u1", "segment of DRAM, or 255 for the shared memory"),
+        Field("offset", "u8", "byte in the segment"),
+        _address("local", "byte in local memory"),
+        _u4("size", "elements moved of each axis, outermost first; the last axis is bytes", 4),
+        Field("far_stride", "i8", "bytes from one element to the next in DRAM, of the first three axes", 3),
+        _i4("near_stride", "the same in local memory", 3),
+    ),
 )
 
 INSTRUCTIONS: tuple[Instruction, ...] = (
@@ -149,14 +202,14 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "load",
         "Copy a block of up to four axes into local memory, or decode constants into a dense one (docs/weight-compression.md).",
         (
-            *_DMA,
+            _TRANSFER,
             _u4(
                 "stored",
                 "compressed: bytes in DRAM that stand for the bytes of `size`, all in its last axis; otherwise 0",
             ),
         ),
     ),
-    Instruction("store", 2, "store", "Copy a block of up to four axes out of local memory.", _DMA),
+    Instruction("store", 2, "store", "Copy a block of up to four axes out of local memory.", (_TRANSFER,)),
     Instruction(
         "barrier",
         3,
@@ -170,8 +223,9 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "matrix",
         "Convolution, plain, grouped, depthwise or transposed; a fully connected layer is one of 1 x 1.",
         (
-            *_SOURCE,
-            *_WINDOW,
+            _SOURCE,
+            _SIZES,
+            _WINDOW,
             _address("weight", "(out_c, c / groups, kernel) of w_dtype, dense; i4 two to a byte"),
             _u1("w_dtype", "its type"),
             _i4("w_zero_point", "its zero point"),
@@ -180,12 +234,12 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _u1("transposed", "1: transposed convolution"),
             _u4("groups", "groups"),
             _u4("out_c", "channels of y that are made"),
-            *_RESULT,
+            _RESULT,
             _u4(
                 "y_stride",
                 "elements from one pixel of y to the next: out_c, or more if y has other channels beside",
             ),
-            *_STAGE,
+            _STAGE,
             _address("table", "256 entries of y_dtype (or 513 of i16) that the outputs go through; or none"),
             _u1("s_dtype", "type of the outputs before the table"),
         ),
@@ -196,10 +250,8 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "matrix",
         "Matrix products of two activations: y[i] = a[i] x b[i] for each of `batch` pairs.",
         (
-            *_SOURCE,
-            _address("b", "the second operand"),
-            _u1("b_dtype", "its type"),
-            _i4("b_zero_point", "its zero point"),
+            _SOURCE,
+            _SECOND,
             _u4("batch", "pairs"),
             _u4("m", "rows of a"),
             _u4("k", "columns of a"),
@@ -208,8 +260,8 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _u4("b_step", "elements from one b to the next; 0: the same one"),
             _u1("transposed_b", "1: b is (cols, k)"),
             _u1("wide", "1: 64-bit sums"),
-            *_RESULT,
-            *_STAGE,
+            _RESULT,
+            _STAGE,
         ),
     ),
     Instruction(
@@ -260,14 +312,10 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "vector",
         "a + b or a - b (docs/arithmetic-eltwise.md).",
         (
-            *_SOURCE,
-            _address("b", "the second operand"),
-            _u1("b_dtype", "its type"),
-            _i4("b_zero_point", "its zero point"),
-            _u4("size", "of each axis of y, outermost first; y is dense", 4),
-            _i4("a_stride", "elements; 0 repeats", 4),
-            _i4("b_stride", "elements; 0 repeats", 4),
-            *_RESULT,
+            _SOURCE,
+            _SECOND,
+            _BROADCAST,
+            _RESULT,
             _u1("kind", "as everywhere"),
             _u1("subtract", "1: a - b"),
             _i4("left", "shift to the left"),
@@ -284,15 +332,11 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "vector",
         "a * b.",
         (
-            *_SOURCE,
-            _address("b", "the second operand"),
-            _u1("b_dtype", "its type"),
-            _i4("b_zero_point", "its zero point"),
-            _u4("size", "of each axis of y, outermost first; y is dense", 4),
-            _i4("a_stride", "elements; 0 repeats", 4),
-            _i4("b_stride", "elements; 0 repeats", 4),
-            *_RESULT,
-            *_STAGE,
+            _SOURCE,
+            _SECOND,
+            _BROADCAST,
+            _RESULT,
+            _STAGE,
         ),
     ),
     Instruction(
@@ -300,7 +344,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         22,
         "vector",
         "rq(x - x_zero_point) of dense elements.",
-        (*_SOURCE, _u4("elements", "how many"), *_RESULT, *_STAGE),
+        (_SOURCE, _u4("elements", "how many"), _RESULT, _STAGE),
     ),
     Instruction(
         "table",
@@ -308,12 +352,12 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "vector",
         "A function by table: 256 entries of y_dtype for 8 bits, 513 of i16 for 16 bits.",
         (
-            *_SOURCE,
+            _SOURCE,
             _u4("outer", "x is (outer, channels, inner)"),
             _u4("channels", "tables; 1 for one table"),
             _u4("inner", ""),
             _address("table", "the entries, ascending, of one table after the other"),
-            *_RESULT,
+            _RESULT,
         ),
     ),
     Instruction(
@@ -322,13 +366,11 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "vector",
         "The smaller or the larger of two tensors of one type.",
         (
-            *_SOURCE,
+            _SOURCE,
             _address("b", "the second operand"),
-            _u4("size", "of each axis of y, outermost first; y is dense", 4),
-            _i4("a_stride", "elements; 0 repeats", 4),
-            _i4("b_stride", "elements; 0 repeats", 4),
+            _BROADCAST,
             _u1("larger", "1: the larger"),
-            *_RESULT,
+            _RESULT,
             _i4("lo", "the least output"),
             _i4("hi", "the greatest output"),
         ),
@@ -338,14 +380,14 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         28,
         "vector",
         "The largest of each window; padding never wins.",
-        (*_SOURCE, *_WINDOW, *_RESULT),
+        (_SOURCE, _SIZES, _WINDOW, _RESULT),
     ),
     Instruction(
         "avg_pool",
         29,
         "vector",
         "The mean of each window (docs/arithmetic-pooling.md); `count` is 1 or has a set for each count of elements.",
-        (*_SOURCE, *_WINDOW, _u1("include_pad", "1: padding counts"), *_RESULT, *_STAGE),
+        (_SOURCE, _SIZES, _WINDOW, _u1("include_pad", "1: padding counts"), _RESULT, _STAGE),
     ),
     Instruction(
         "reduce",
@@ -353,14 +395,14 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "vector",
         "Over the middle of (outer, count, inner): a sum through the output stage, the largest or the smallest, or where it is.",
         (
-            *_SOURCE,
+            _SOURCE,
             _u1("mode", "0 sum, 1 largest, 2 smallest, 3 place of the largest, 4 place of the smallest"),
             _u1("last", "for places: 1 the last, 0 the first"),
             _u4("outer", ""),
             _u4("reduced", ""),
             _u4("inner", ""),
-            *_RESULT,
-            *_STAGE,
+            _RESULT,
+            _STAGE,
         ),
     ),
     Instruction(
@@ -369,7 +411,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "vector",
         "Softmax of dense rows (docs/arithmetic-softmax.md).",
         (
-            *_SOURCE,
+            _SOURCE,
             _u4("rows", ""),
             _u4("width", ""),
             _u1("form", "0 the general one, 1 TFLite's of 8 bits, 2 TFLite's of 16 bits"),
@@ -379,7 +421,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _i4("shift", "form 1: the shift to the left"),
             _i4("diff_min", "form 1"),
             _u1("rounding", "an index of half_away, half_even, half_up"),
-            *_RESULT,
+            _RESULT,
             _i4("zero_point", ""),
             _i4("lo", ""),
             _i4("hi", ""),
@@ -391,7 +433,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "vector",
         "Rows divided by their root (docs/arithmetic-norm.md).",
         (
-            *_SOURCE,
+            _SOURCE,
             _u4("rows", ""),
             _u4("width", ""),
             _u1("form", "0 the general one, 1 TFLite's L2 of 8 bits"),
@@ -408,7 +450,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _address("bias", "i64[entries]"),
             _i4("shift", ""),
             _u1("rounding", "an index of half_away, half_even, half_up"),
-            *_RESULT,
+            _RESULT,
             _i4("zero_point", ""),
             _i4("lo", ""),
             _i4("hi", ""),
@@ -420,15 +462,15 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "vector",
         "Bilinear resize of rows and columns (docs/arithmetic-resize.md).",
         (
-            *_SOURCE,
-            *_WINDOW[:6],
+            _SOURCE,
+            _SIZES,
             _address(
                 "rows", "i32[out_h] low, i32[out_h] high, i32[out_h] weight, all relative to the rows at x"
             ),
             _address("columns", "the same with out_w"),
             _u1("bits", "of a weight"),
             _u1("rounding", "an index of half_away, half_even, half_up"),
-            *_RESULT,
+            _RESULT,
         ),
     ),
     Instruction(
@@ -461,3 +503,8 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
 
 BY_NAME = {instruction.name: instruction for instruction in INSTRUCTIONS}
 BY_OPCODE = {instruction.opcode: instruction for instruction in INSTRUCTIONS}
+
+GROUPS = tuple(
+    dict.fromkeys(part for one in INSTRUCTIONS for part in one.parts if isinstance(part, FieldGroup))
+)
+"""All groups of fields, as they first occur."""

@@ -4,6 +4,17 @@ Instructions are written in the order in which they are issued. Which of the oth
 bytes that they touch: for every block of 64 bytes of local memory and of each segment of DRAM that tensors are in, the last
 instruction of each queue that read it and that wrote it is remembered. A value that does not fit its field is an error that
 names the layer.
+
+Example: a row of an image is loaded to byte 0 and goes through a table to byte 64, whose results are stored. `load` is the
+first instruction of its queue, so it becomes the last that wrote block 0. `table` reads block 0: it waits until the semaphore
+of the load queue has reached 1. It writes block 1, which `store` reads: that one waits until the vector queue has reached 1.
+A second load to byte 0 has to wait until `table` has read it, vector >= 1, though not for the first load: a queue keeps its
+own order.
+
+    load   0x0000                   after nothing
+    table  0x0000 -> 0x0040         after load >= 1
+    store  0x0040                   after vector >= 1
+    load   0x0000                   after vector >= 1
 """
 
 from __future__ import annotations
@@ -11,15 +22,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from npuc.errors import CompileError
-from npuc.program.isa import BY_NAME, COMPRESSED, HEAD, MULTICAST, QUEUES, RECORD
+from npuc.program.instruction import TypedInstruction, packer
+from npuc.program.instructions import Barrier, Transfer
+from npuc.program.instructions import Load as LoadInstruction
+from npuc.program.instructions import Store as StoreInstruction
+from npuc.program.isa import COMPRESSED, MULTICAST, QUEUES, RECORD
 from npuc.program.model import Allocation
-from npuc.schedule.layers import Draft, Place, Tensor
+from npuc.schedule.layers import InstructionTemplate, Place, Tensor
 from npuc.schedule.moves import Block
 from npuc.schedule.steps import Buffer, Compute, Constants, Fence, Load, Store, Work
 
@@ -60,37 +74,10 @@ class Written:
     last: int
 
 
-@cache
-def _packer(name: str) -> tuple[struct.Struct, tuple[tuple[str, bool], ...]]:
-    """How a record is packed: a struct with the holes of the record type, and the fields behind the head in order, with
-    whether they are several numbers."""
-    dtype = BY_NAME[name].dtype
-    codes = {"u1": "B", "u2": "H", "u4": "I", "u8": "Q", "i2": "h", "i4": "i", "i8": "q"}
-    text, at = "<", 0
-    fields = (*HEAD, *BY_NAME[name].fields)
-    for part in fields:
-        offset = int(dtype.fields[part.name][1])  # type: ignore[index]
-        text += f"{offset - at}x{part.count}{codes[part.type]}"
-        at = offset + np.dtype(part.type).itemsize * part.count
-    own = tuple((part.name, part.count > 1) for part in BY_NAME[name].fields)
-    return struct.Struct(text + f"{RECORD - at}x"), own
+class Bound(NamedTuple):
+    """An instruction template whose operands are bound to buffers: all of an instruction but where its buffers lie."""
 
-
-def _numbers(opcode: str, values: Mapping[str, Any]) -> list[Any]:
-    """The fields of an instruction behind its head, one after the other."""
-    found: list[Any] = []
-    for name, several in _packer(opcode)[1]:
-        if several:
-            found.extend(values[name])
-        else:
-            found.append(values[name])
-    return found
-
-
-class Drafted(NamedTuple):
-    """An instruction of a step, all but where its buffers lie."""
-
-    opcode: str
+    kind: type[TypedInstruction]
     queue: int
     numbers: list[Any]
     """Its fields."""
@@ -102,20 +89,22 @@ class Drafted(NamedTuple):
     """Outputs of the layer that it writes some of, and where."""
 
 
-def _drafted(draft: Draft, slots: Mapping[str, tuple[Buffer, int]]) -> Drafted:
-    numbers = _numbers(draft.opcode, draft.fields)
+def _bound(template: InstructionTemplate, slots: Mapping[str, tuple[Buffer, int]]) -> Bound:
+    instruction = template.instruction
+    numbers = instruction.numbers()
     places, touched, results = [], [], []
-    for at, place in enumerate(numbers):
+    for at in instruction.addresses:
+        place = numbers[at]
         if isinstance(place, Place):
             buffer, offset = slots[place.slot]
             places.append((at, buffer, offset + place.offset))
-    for spans, write in ((draft.reads, False), (draft.writes, True)):
+    for spans, write in ((template.reads, False), (template.writes, True)):
         for slot, low, high in spans:
             buffer, offset = slots[slot]
             touched.append((buffer, offset + low, offset + high, write))
             if write and slot.startswith("out") and any(buffer.rows):
                 results.append((int(slot[3:]), buffer))
-    return Drafted(draft.opcode, _QUEUE[draft.queue], numbers, places, touched, results)
+    return Bound(type(instruction), _QUEUE[instruction.queue], numbers, places, touched, results)
 
 
 @dataclass
@@ -158,7 +147,7 @@ class Assembler:
     _counts: list[int] = field(default_factory=lambda: [0] * len(QUEUES))
     _spans: dict[Buffer, list[int]] = field(default_factory=dict)
     _results: dict[tuple[int, int, Buffer | Tensor], list[int]] = field(default_factory=dict)
-    drafted: dict[Compute, list[Drafted]] = field(default_factory=dict)
+    bound: dict[Compute, list[Bound]] = field(default_factory=dict)
     """What is known of steps that were assembled before, at other addresses."""
     steps: list[tuple[int, int]] = field(default_factory=list)
     """For each step the first of its instructions and the one behind its last."""
@@ -221,29 +210,29 @@ class Assembler:
             span[1] = at
 
     def _compute(self, step: Compute) -> None:
-        drafted = self.drafted.get(step)
-        if drafted is None:
-            drafted = self.drafted[step] = [_drafted(draft, step.slots) for draft in step.drafts]
+        bound = self.bound.get(step)
+        if bound is None:
+            bound = self.bound[step] = [_bound(template, step.slots) for template in step.templates]
         addresses, memory = self.addresses, self._local
-        for draft in drafted:
-            numbers = draft.numbers.copy()
-            for at, buffer, offset in draft.places:
+        for one in bound:
+            numbers = one.numbers.copy()
+            for at, buffer, offset in one.places:
                 numbers[at] = addresses[buffer] + offset
             spans = []
-            for buffer, low, high, write in draft.touched:
+            for buffer, low, high, write in one.touched:
                 start = addresses[buffer]
                 spans.append((memory, start + low, start + high, write))
                 self._note(buffer)
-            for output, buffer in draft.results:
+            for output, buffer in one.results:
                 self._note_result(step.layer, output, buffer)
-            self._emit(draft.opcode, draft.queue, step.layer, numbers, spans)
+            self._emit(one.kind, one.queue, step.layer, numbers, spans)
 
     def _load(self, load: Load | Fence) -> None:
         self.loads.append(len(self._records))
         if isinstance(load, Fence):
             # All that this core has stored has to be there before any core reads on.
             stores = self._counts[_QUEUE["store"]]
-            self._emit("barrier", _QUEUE["load"], 0, [load.number], [], stores=stores)
+            self._emit(Barrier, _QUEUE["load"], 0, [load.number], [], stores=stores)
             return
         if load.buffer not in self.addresses:
             return
@@ -254,7 +243,7 @@ class Assembler:
         else:
             segment, base = self.dram.tensors[load.source]
         self._transfer(
-            "load", load.layer, load.buffer, load.offset, load.size, segment, base + load.at, load.block,
+            LoadInstruction, load.layer, load.buffer, load.offset, load.size, segment, base + load.at, load.block,
             MULTICAST if load.multicast else 0, stored,
         )  # fmt: skip
 
@@ -263,12 +252,19 @@ class Assembler:
         if not any(step.buffer.rows):  # a block on its way from DRAM to DRAM
             self._note_result(step.layer, 0, step.tensor)
         self._transfer(
-            "store", step.layer, step.buffer, step.offset, step.size, segment, base + step.at, step.block
+            StoreInstruction,
+            step.layer,
+            step.buffer,
+            step.offset,
+            step.size,
+            segment,
+            base + step.at,
+            step.block,
         )
 
     def _transfer(
         self,
-        opcode: str,
+        kind: type[LoadInstruction] | type[StoreInstruction],
         layer: int,
         buffer: Buffer,
         offset: int,
@@ -288,21 +284,19 @@ class Assembler:
             steps = [(n - 1) * stride for n, stride in zip(block.size, block.far, strict=False)]
             low += sum(min(step, 0) for step in steps)
             high = far + sum(max(step, 0) for step in steps) + block.size[3]
-        values = {
-            "segment": segment, "offset": far, "local": local, "size": block.size,
-            "far_stride": block.far, "near_stride": block.near, "stored": stored,
-        }  # fmt: skip
+        transfer = Transfer(segment, far, local, block.size, block.far, block.near)
+        stores = kind is StoreInstruction
+        made = StoreInstruction(transfer) if stores else LoadInstruction(transfer, stored)
         flags |= COMPRESSED if stored else 0
         self._note(buffer)
-        stores = opcode == "store"
         spans = [(self._local, local, local + size, not stores)]
         if segment in self._dram:
             spans.append((self._dram[segment], low, high, stores))
-        self._emit(opcode, _QUEUE[opcode], layer, _numbers(opcode, values), spans, flags)
+        self._emit(kind, _QUEUE[kind.queue], layer, made.numbers(), spans, flags)
 
     def _emit(
         self,
-        opcode: str,
+        kind: type[TypedInstruction],
         queue: int,
         layer: int,
         numbers: list[Any],
@@ -316,11 +310,11 @@ class Assembler:
         waits[_QUEUE["store"]] = stores
         for memory, low, high, write in spans:
             memory.access(low, high, queue, self._counts[queue], write, waits)
-        head = BY_NAME[opcode].opcode, queue, flags, layer + self.first_layer, *waits
+        head = kind.opcode, queue, flags, layer + self.first_layer, *waits
         try:
-            self._records.append(_packer(opcode)[0].pack(*head, *numbers))
+            self._records.append(packer(kind.name).pack(*head, *numbers))
         except struct.error as error:
             raise CompileError(
-                f"an instruction '{opcode}' cannot hold its numbers: {error}",
+                f"an instruction '{kind.name}' cannot hold its numbers: {error}",
                 where=f"layer '{self.layers[layer]}'",
             ) from error

@@ -53,8 +53,8 @@ def bounds(network: Network, target: Target, cores: int | None = None) -> Bounds
             continue
         piece = cutter.piece(layer, rows, (0, layer.channels))
         work = {"matrix": 0, "vector": 0}
-        for draft in layer.draft(piece):
-            work[draft.queue] += costs.work(draft)
+        for template in layer.templates(piece):
+            work[template.instruction.queue] += costs.work(template.instruction)
         matrix += work["matrix"]
         vector += work["vector"]
         size = layer.constant_size((0, layer.channels))

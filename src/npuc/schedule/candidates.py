@@ -52,13 +52,12 @@ class Candidates:
 def layer_key(layer: Layer, cutter: Cutter) -> str:
     """A hash of a layer: its form, not its weights, scales or names."""
     whole = cutter.whole(layer)
-    drafts = [
-        [
-            draft.opcode,
-            draft.queue,
-            sorted((k, _plain(f)) for k, f in draft.fields.items() if k not in _VALUES),
-        ]
-        for draft in layer.draft(cutter.piece(layer, whole, (0, layer.channels)))
+    instructions = [
+        [one.name, one.queue, sorted((k, _plain(f)) for k, f in one.fields().items() if k not in _VALUES)]
+        for one in (
+            template.instruction
+            for template in layer.templates(cutter.piece(layer, whole, (0, layer.channels)))
+        )
     ]
     form = [
         layer.kind,
@@ -68,7 +67,7 @@ def layer_key(layer: Layer, cutter: Cutter) -> str:
         ],
         [layer.granule, layer.channels, layer.channel_step, layer.in_place, layer.need is None, layer.sums],
         [layer.constant_size((0, layer.channels)), layer.scratch(whole)],
-        drafts,
+        instructions,
     ]
     if layer.kind == "resize" and layer.need is not None:
         # Its rows follow from a table, not from the fields of its instructions.

@@ -9,16 +9,35 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import ceil, prod
-from typing import Any
 
-from npuc.schedule.layers import Draft
+from npuc.program.instruction import TypedInstruction
+from npuc.program.instructions import (
+    Add,
+    AvgPool,
+    Conv,
+    Copy,
+    Custom,
+    Fill,
+    Gather,
+    Matmul,
+    MaxPool,
+    Minmax,
+    Mul,
+    Norm,
+    Reduce,
+    Requant,
+    Resize,
+    Softmax,
+    Table,
+)
 from npuc.schedule.rules.common import DTYPES
 from npuc.target import Target
 
 START = 16
 """Cycles from the start of an instruction of the matrix or vector engine to its first result."""
 _NAMES = {code: {"ui8": "u8"}.get(name, name) for name, code in DTYPES.items()}
-_PASSES = {"softmax": 4, "norm": 4, "resize": 4}
+_PASSES = 4
+"""How often the vector engine goes over the elements of a softmax, a norm or a resize."""
 
 
 @dataclass(frozen=True)
@@ -62,61 +81,64 @@ class Costs:
         assert self.decoder is not None
         return max(self.transfer(1, stored), ceil(size / self.decoder))
 
-    def cycles(self, draft: Draft) -> int:
+    def cycles(self, instruction: TypedInstruction) -> int:
         """Cycles of an instruction of the matrix or vector engine."""
-        return START + self.work(draft)
+        return START + self.work(instruction)
 
-    def work(self, draft: Draft) -> int:
+    def work(self, instruction: TypedInstruction) -> int:
         """The same without its start."""
-        return int(self._work(draft))
+        return self._work(instruction)
 
-    def _work(self, draft: Draft) -> Any:
-        f, compute = draft.fields, self.target.compute
+    def _work(self, instruction: TypedInstruction) -> int:
+        compute = self.target.compute
         lanes = compute.vector_lanes
-        match draft.opcode:
-            case "conv":
-                return self._conv(f)
-            case "matmul":
+        match instruction:
+            case Conv():
+                return self._conv(instruction)
+            case Matmul() as one:
                 array = compute.array
                 steps = (
-                    f["batch"] * -(-f["cols"] // array.output_channels)
-                    * -(-f["k"] // array.input_channels) * -(-f["m"] // array.pixels)
+                    one.batch * -(-one.cols // array.output_channels)
+                    * -(-one.k // array.input_channels) * -(-one.m // array.pixels)
                 )  # fmt: skip
-                return ceil(steps / self._rate(f["x_dtype"], f["b_dtype"]))
-            case "copy" | "add" | "mul" | "minmax":
-                return -(-prod(f["size"]) // lanes)
-            case "fill":
-                return -(-f["count"] // lanes)
-            case "gather":
-                return -(-f["outer"] * f["y_size"] * f["inner"] // lanes)
-            case "requant":
-                return -(-f["elements"] // lanes)
-            case "table":
-                return -(-f["outer"] * f["channels"] * f["inner"] // (compute.table_units or lanes))
-            case "max_pool" | "avg_pool":
-                made = f["n"] * f["out_h"] * f["out_w"] * f["c"]
-                return -(-made * max(sum(f["kernel"]) - 1, 1) // lanes)
-            case "reduce":
-                return -(-f["outer"] * f["reduced"] * f["inner"] // lanes)
-            case "softmax" | "norm":
-                return -(-_PASSES[draft.opcode] * f["rows"] * f["width"] // lanes)
-            case "resize":
-                return -(-_PASSES["resize"] * f["n"] * f["out_h"] * f["out_w"] * f["c"] // lanes)
-            case "custom":
-                return -(-f["work"] // lanes)
-        raise AssertionError(draft.opcode)
+                return ceil(steps / self._rate(one.source.x_dtype, one.second.b_dtype))
+            case Copy() as one:
+                return -(-prod(one.size) // lanes)
+            case Add() | Mul() | Minmax() as one:
+                return -(-prod(one.broadcast.size) // lanes)
+            case Fill() as one:
+                return -(-one.count // lanes)
+            case Gather() as one:
+                return -(-one.outer * one.y_size * one.inner // lanes)
+            case Requant() as one:
+                return -(-one.elements // lanes)
+            case Table() as one:
+                return -(-one.outer * one.channels * one.inner // (compute.table_units or lanes))
+            case MaxPool() | AvgPool() as one:
+                made = one.sizes.n * one.sizes.out_h * one.sizes.out_w * one.sizes.c
+                return -(-made * max(sum(one.window.kernel) - 1, 1) // lanes)
+            case Reduce() as one:
+                return -(-one.outer * one.reduced * one.inner // lanes)
+            case Softmax() | Norm() as one:
+                return -(-_PASSES * one.rows * one.width // lanes)
+            case Resize() as one:
+                return -(-_PASSES * one.sizes.n * one.sizes.out_h * one.sizes.out_w * one.sizes.c // lanes)
+            case Custom() as one:
+                return -(-one.work // lanes)
+        raise AssertionError(instruction.name)
 
-    def _conv(self, f: dict[str, Any]) -> Any:
+    def _conv(self, conv: Conv) -> int:
         array, lanes = self.target.compute.array, self.target.compute.vector_lanes
-        kh, kw = f["kernel"]
-        pixels = f["n"] * (f["h"] * f["w"] if f["transposed"] else f["out_h"] * f["out_w"])
-        groups, inputs, outputs = f["groups"], f["c"] // f["groups"], f["out_c"] // f["groups"]
+        kh, kw = conv.window.kernel
+        sizes, groups, out_c = conv.sizes, conv.groups, conv.out_c
+        pixels = sizes.n * (sizes.h * sizes.w if conv.transposed else sizes.out_h * sizes.out_w)
+        inputs, outputs = sizes.c // groups, out_c // groups
         blocks = -(-pixels // array.pixels)
         if inputs == 1 and groups > 1:
             if array.depthwise == "vector":
-                return -(-pixels * f["out_c"] * kh * kw // lanes)
+                return -(-pixels * out_c * kh * kw // lanes)
             taps = kh * kw if array.depthwise == "idle_input_lanes" else -(-kh * kw // array.input_channels)
-            steps = -(-f["out_c"] // array.output_channels) * taps * blocks
+            steps = -(-out_c // array.output_channels) * taps * blocks
         else:
             steps = (
                 groups
@@ -126,7 +148,7 @@ class Costs:
                 * kw
                 * blocks
             )
-        return ceil(steps / self._rate(f["x_dtype"], f["w_dtype"]))
+        return ceil(steps / self._rate(conv.source.x_dtype, conv.w_dtype))
 
     def _rate(self, activation: int, weight: int) -> Fraction:
         rate = self.target.compute.array.rate(_NAMES[activation], _NAMES[weight])

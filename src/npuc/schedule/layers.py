@@ -1,8 +1,8 @@
 """What the scheduler sees of a network: tensors in memory order, and layers that can be cut into pieces.
 
 A tensor of rank 4 is N x H x W x C in memory, so any range of its N x H rows is a dense block, and a layer may be asked for
-some rows of its result at a time. A piece of a layer (some rows, some output channels) is one or a few instructions,
-drafted here without addresses.
+some rows of its result at a time. A piece of a layer (some rows, some output channels) is one or a few instruction
+templates: instructions whose operands are named and have no addresses yet.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from math import prod
 from typing import Any
 
 import numpy as np
+
+from npuc.program.instruction import Place, TypedInstruction
 
 Array = np.ndarray[Any, Any]
 Rows = tuple[int, int]
@@ -83,23 +85,22 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a field of an instruction points: a byte of an operand, the result, the constants or the scratch memory."""
+class InstructionTemplate:
+    """An instruction whose operands are names, and the bytes of them that it touches.
 
-    slot: str
-    """`in0`, `in1`, ..., `out0`, ..., `const` or `scratch`."""
-    offset: int = 0
-    """Bytes from the first byte that the piece has of the object."""
+    A ReLU by table of 64 bytes, from the first operand of its layer to the result:
 
+        InstructionTemplate(
+            Table(source=Source(Place("in0"), ...), ..., table=Place("const"), result=Result(Place("out0"), ...)),
+            reads=(("in0", 0, 64), ("const", 0, 256)),
+            writes=(("out0", 0, 64),),
+        )
 
-@dataclass(frozen=True)
-class Draft:
-    """An instruction without addresses."""
+    The same template serves wherever memory planning puts the three objects, and on whichever core.
+    """
 
-    opcode: str
-    queue: str
-    fields: dict[str, Any]
-    """Field to number, or to a `Place`."""
+    instruction: TypedInstruction
+    """Its addresses are each a `Place`, or the one that means: not there."""
     reads: tuple[tuple[str, int, int], ...]
     """Slot, first byte, end: what it may read."""
     writes: tuple[tuple[str, int, int], ...]
@@ -125,7 +126,7 @@ class Layer:
     kind: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    draft: Callable[[Piece], Sequence[Draft]]
+    templates: Callable[[Piece], Sequence[InstructionTemplate]]
     """The instructions of a piece."""
     need: Callable[[Rows], tuple[Rows, ...]] | None = None
     """The rows of the operands that some rows of the result need; None if the layer has to run whole."""
@@ -176,3 +177,18 @@ def packed(constants: Mapping[str, Array]) -> Array:
             np.ascontiguousarray(array).view(np.uint8).reshape(-1)
         )
     return made
+
+
+__all__ = [
+    "ALIGNMENT",
+    "BLOCK",
+    "InstructionTemplate",
+    "Layer",
+    "Piece",
+    "Place",
+    "Rows",
+    "Tensor",
+    "aligned",
+    "layout",
+    "packed",
+]

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from npuc.schedule.layers import Draft, Layer, Piece, Place
+from npuc.program.instruction import Address
+from npuc.program.instructions import Copy
+from npuc.schedule.layers import InstructionTemplate, Layer, Piece, Place
 
 Axis = tuple[int, int, int]
 """Size, stride in the source, stride in the destination, in elements."""
@@ -36,12 +38,12 @@ class Move:
     target: int
     load: Block
     store: Block
-    turn: Draft | None
+    turn: InstructionTemplate | None
     """The copy in local memory from `in0` to `out0`; None if source and destination have the same order."""
     bytes: int
 
 
-def copies_of(layer: Layer) -> list[Draft] | None:
+def copies_of(layer: Layer) -> list[Copy] | None:
     """The copies that a layer consists of, if it consists of nothing else."""
     piece = Piece(
         (0, layer.outputs[0].rows),
@@ -51,25 +53,26 @@ def copies_of(layer: Layer) -> list[Draft] | None:
     )
     if len(layer.outputs) != 1 or layer.scratch(piece.rows):
         return None
-    drafts = list(layer.draft(piece))
-    ends = all(
-        draft.opcode == "copy"
-        and draft.fields["x"].slot.startswith("in")
-        and draft.fields["y"].slot == "out0"
-        for draft in drafts
-    )
-    return drafts if ends else None
+    copies = []
+    for template in layer.templates(piece):
+        one = template.instruction
+        if not isinstance(one, Copy) or not _slot(one.x).startswith("in") or _slot(one.y) != "out0":
+            return None
+        copies.append(one)
+    return copies
 
 
-def moves(drafts: list[Draft], room: int) -> Iterator[Move]:
+def _slot(address: Address) -> str:
+    return address.slot if isinstance(address, Place) else ""
+
+
+def moves(copies: list[Copy], room: int) -> Iterator[Move]:
     """All blocks, each of at most `room` bytes."""
-    for draft in drafts:
-        fields = draft.fields
-        unit = fields["bytes"]
+    for copy in copies:
+        x, y, unit = copy.x, copy.y, copy.bytes
+        assert isinstance(x, Place) and isinstance(y, Place)
         axes = [
-            axis
-            for axis in zip(fields["size"], fields["x_stride"], fields["y_stride"], strict=True)
-            if axis[0] > 1
+            axis for axis in zip(copy.size, copy.x_stride, copy.y_stride, strict=True) if axis[0] > 1
         ] or [(1, 1, 1)]
         tiles = _tiles(axes, max(room // unit, 1))
         ranges = [range(0, size, tile) for (size, _, _), tile in zip(axes, tiles, strict=True)]
@@ -78,13 +81,9 @@ def moves(drafts: list[Draft], room: int) -> Iterator[Move]:
                 (min(tile, size - at), a, b)
                 for (size, a, b), tile, at in zip(axes, tiles, corner, strict=True)
             ]
-            source = fields["x"].offset + unit * sum(
-                at * a for at, (_, a, _) in zip(corner, axes, strict=True)
-            )
-            target = fields["y"].offset + unit * sum(
-                at * b for at, (_, _, b) in zip(corner, axes, strict=True)
-            )
-            yield _move(int(fields["x"].slot[2:]), source, target, part, unit)
+            source = x.offset + unit * sum(at * a for at, (_, a, _) in zip(corner, axes, strict=True))
+            target = y.offset + unit * sum(at * b for at, (_, _, b) in zip(corner, axes, strict=True))
+            yield _move(int(x.slot[2:]), source, target, part, unit)
 
 
 def _tiles(axes: list[Axis], most: int) -> list[int]:
@@ -115,12 +114,16 @@ def _move(operand: int, source: int, target: int, part: list[Axis], unit: int) -
         near = dict(zip(there, source_near, strict=True))
         axes = [(axis[0], near[axis], b) for axis, b in zip(back, target_near, strict=True)]
         axes = [(1, 0, 0)] * (6 - len(axes)) + axes
-        fields = {
-            "x": Place("in0"), "y": Place("out0"), "bytes": unit, "size": tuple(a[0] for a in axes),
-            "x_stride": tuple(a[1] for a in axes), "y_stride": tuple(a[2] for a in axes),
-        }  # fmt: skip
+        copy = Copy(
+            x=Place("in0"),
+            y=Place("out0"),
+            bytes=unit,
+            size=tuple(a[0] for a in axes),
+            x_stride=tuple(a[1] for a in axes),
+            y_stride=tuple(a[2] for a in axes),
+        )
         size = count * unit
-        turn = Draft("copy", "vector", fields, (("in0", 0, size),), (("out0", 0, size),))
+        turn = InstructionTemplate(copy, (("in0", 0, size),), (("out0", 0, size),))
     return Move(operand, source, target, load, store, turn, count * unit)
 
 

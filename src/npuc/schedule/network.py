@@ -12,8 +12,9 @@ import numpy as np
 from npuc.ir import Graph, Value, dtype_of, npu, shape_of, top, value_name
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import quant_of
+from npuc.program.instructions import Conv
 from npuc.schedule.compression import StoredConstants
-from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, Tensor, layout
+from npuc.schedule.layers import InstructionTemplate, Layer, Piece, Place, Rows, Tensor, layout
 from npuc.schedule.matrices import batches_of_matrices
 from npuc.schedule.rules import NotHere, find_rule
 from npuc.schedule.rules.common import DTYPES
@@ -120,7 +121,7 @@ def build_network(
     # A search asks for the same pieces over and over.
     remembered = lru_cache(_PIECES)
     layers = [
-        replace(layer, draft=remembered(layer.draft), need=layer.need and remembered(layer.need))
+        replace(layer, templates=remembered(layer.templates), need=layer.need and remembered(layer.need))
         for layer in layers
     ]
     return Network(tuple(layers), tuple(map(tensor, given)), tuple(map(tensor, wanted)), tensors)
@@ -143,22 +144,24 @@ def _with_table(layer: Layer, table: Layer, entries: Array | None) -> Layer:
     def constants(channels: Rows) -> Mapping[str, Array]:
         return {**layer.constants(channels), "table": entries}
 
-    def draft(piece: Piece) -> list[Draft]:
+    def templates(piece: Piece) -> list[InstructionTemplate]:
         places, size = layout(constants(piece.channels))
-        return [through(one, places["table"], size) for one in layer.draft(piece)]
+        return [through(one, places["table"], size) for one in layer.templates(piece)]
 
-    def through(one: Draft, place: int, size: int) -> Draft:
-        if one.opcode != "conv":  # a copy that brings operands or results into order
+    def through(one: InstructionTemplate, place: int, size: int) -> InstructionTemplate:
+        conv = one.instruction
+        if not isinstance(conv, Conv):  # a copy that brings operands or results into order
             return one
-        fields = {**one.fields, "table": Place("const", place), "y_dtype": DTYPES[y.dtype]}
+        result = replace(conv.result, y_dtype=DTYPES[y.dtype])
+        conv = replace(conv, table=Place("const", place), result=result)
         reads = tuple(("const", 0, size) if slot == "const" else (slot, a, b) for slot, a, b in one.reads)
-        return replace(one, fields=fields, reads=reads)
+        return InstructionTemplate(conv, reads, one.writes)
 
     return replace(
         layer,
         name=y.name,
         outputs=(y,),
-        draft=draft,
+        templates=templates,
         constants=constants,
         constant_size=lambda channels: layout(constants(channels))[1],
     )

@@ -76,7 +76,9 @@ class Cutter:
         key = (id(layer), rows[1] - rows[0], 0)
         if key not in self._cycles:
             piece = self.piece(layer, rows, (0, layer.channels))
-            self._cycles[key] = sum(self.costs.cycles(draft) for draft in layer.draft(piece))
+            self._cycles[key] = sum(
+                self.costs.cycles(template.instruction) for template in layer.templates(piece)
+            )
         return self._cycles[key]
 
     def piece(self, layer: Layer, rows: Rows, channels: Rows) -> Piece:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from npuc.program.model import Allocation
-from npuc.schedule.assemble import Assembler, Drafted, Dram, Written
+from npuc.schedule.assemble import Assembler, Bound, Dram, Written
 from npuc.schedule.decisions import Late, Settled
 from npuc.schedule.steps import Buffer, Compute, Work
 
@@ -28,14 +28,14 @@ class Frame:
     local: int
     """Bytes of local memory that the machine has."""
     dram: Dram
-    drafted: dict[Compute, list[Drafted]] = field(default_factory=dict)
+    bound: dict[Compute, list[Bound]] = field(default_factory=dict)
     """What the assembler remembers from one writing to the next."""
 
     def write(self, addresses: Sequence[Mapping[Buffer, int]], late: Late | None = None) -> Scheduled:
         """The program with its objects at these addresses, one map a core, and loads issued as they are in the works."""
         names = list(self.names)
         cores = [
-            Assembler(names, self.first_layer, self.local, self.dram, here, drafted=self.drafted)
+            Assembler(names, self.first_layer, self.local, self.dram, here, bound=self.bound)
             for here in addresses
         ]
         streams = tuple(a.assemble(work) for a, work in zip(cores, self.works, strict=True))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from npuc.schedule.decisions import Decisions, Group
 from npuc.schedule.grouping import Grouping
-from npuc.schedule.layers import Draft, Layer, Piece, Rows, Tensor
+from npuc.schedule.layers import InstructionTemplate, Layer, Piece, Rows, Tensor
 from npuc.schedule.moves import Block, copies_of, moves
 from npuc.schedule.pieces import Cutter
 
@@ -50,7 +50,7 @@ class Compute:
     """A piece of a layer."""
 
     layer: int
-    drafts: tuple[Draft, ...]
+    templates: tuple[InstructionTemplate, ...]
     slots: dict[str, tuple[Buffer, int]]
     """Slot to a buffer and the byte of it that the slot's byte 0 is."""
 
@@ -370,7 +370,7 @@ class _Builder:
             if buffer is not None:
                 slots[name] = (buffer, 0)
         step = len(self.work.steps)
-        self.work.steps.append(Compute(index, tuple(layer.draft(piece)), slots))
+        self.work.steps.append(Compute(index, tuple(layer.templates(piece)), slots))
         for buffer, _ in slots.values():
             buffer.touch(step)
 
@@ -389,10 +389,10 @@ class _Builder:
 
     def _moved(self, index: int) -> None:
         layer = self.network.layers[index]
-        drafts = copies_of(layer)
-        assert drafts is not None
+        copies = copies_of(layer)
+        assert copies is not None
         y = layer.outputs[0]
-        for number, move in enumerate(moves(drafts, self.grouping.capacity // 8)):
+        for number, move in enumerate(moves(copies, self.grouping.capacity // 8)):
             tensor = layer.inputs[move.operand].storage
             step = len(self.work.steps)
             first = self.work.buffer(f"{y.name}/block{number}", move.bytes)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from npuc.ir.dtypes import QuantType, quant_of
-from npuc.schedule.layers import Draft, Place, Rows, Tensor
+from npuc.program.instruction import Address
+from npuc.program.instructions import Copy, Result, Second, Source, Stage
+from npuc.schedule.layers import InstructionTemplate, Place, Rows, Tensor
 
 Array = np.ndarray[Any, Any]
 
@@ -30,14 +32,24 @@ def quantized(value: Any) -> QuantType:
     return kind
 
 
-def source(tensor: Tensor, slot: str = "in0", offset: int = 0) -> dict[str, Any]:
-    """The fields of the first operand."""
-    return {"x": Place(slot, offset), "x_dtype": DTYPES[tensor.dtype], "x_zero_point": tensor.zero_point}
+def source(tensor: Tensor, slot: str = "in0", offset: int = 0) -> Source:
+    """The first operand of an instruction."""
+    return Source(Place(slot, offset), DTYPES[tensor.dtype], tensor.zero_point)
 
 
-def result(tensor: Tensor, offset: int = 0, slot: str = "out0") -> dict[str, Any]:
-    """The fields of the result."""
-    return {"y": Place(slot, offset), "y_dtype": DTYPES[tensor.dtype]}
+def second(tensor: Tensor, place: Place) -> Second:
+    """The second operand of an instruction."""
+    return Second(place, DTYPES[tensor.dtype], tensor.zero_point)
+
+
+def result(tensor: Tensor, offset: int = 0, slot: str = "out0") -> Result:
+    """The result of an instruction."""
+    return Result(Place(slot, offset), DTYPES[tensor.dtype])
+
+
+def constant(places: Mapping[str, int], name: str) -> Address:
+    """Where a constant of a layer is; there may be none of that name."""
+    return Place("const", places[name]) if name in places else ABSENT
 
 
 def stage_constants(op: Any) -> dict[str, Array]:
@@ -52,17 +64,17 @@ def stage_constants(op: Any) -> dict[str, Array]:
     return {"multiplier": numbers[0::2].astype("<i4"), "shift": numbers[1::2].astype("<i4")}
 
 
-def stage(op: Any, places: dict[str, int], count: int) -> dict[str, Any]:
-    """The fields of an output stage whose parameters are among the constants."""
-    return {
-        "kind": KINDS[op.kind],
-        "count": count,
-        "multiplier": Place("const", places["multiplier"]) if "multiplier" in places else ABSENT,
-        "shift": Place("const", places["shift"]) if "shift" in places else ABSENT,
-        "zero_point": op.to.zero_point,
-        "lo": op.lo,
-        "hi": op.hi,
-    }
+def stage(op: Any, places: Mapping[str, int], count: int) -> Stage:
+    """An output stage whose parameters are among the constants."""
+    return Stage(
+        kind=KINDS[op.kind],
+        count=count,
+        multiplier=constant(places, "multiplier"),
+        shift=constant(places, "shift"),
+        zero_point=op.to.zero_point,
+        lo=op.lo,
+        hi=op.hi,
+    )
 
 
 def window_rows(rows: Rows, size: int, kernel: int, stride: int, dilation: int, pad: int) -> Rows:
@@ -119,7 +131,7 @@ def turned(
     target: Place,
     rows: int | None = None,
     back: bool = False,
-) -> Draft:
+) -> InstructionTemplate:
     """A copy that gives the axes of a tensor another order in memory, outermost first, or brings them back.
 
     Of a picture it may be some rows.
@@ -129,14 +141,17 @@ def turned(
         shape[2] = rows
     memory, dense = _strides(shape, tensor.order), _strides(shape, order)
     pad = (0,) * (6 - len(shape))
-    fields = {
-        "x": source, "y": target, "bytes": tensor.itemsize, "size": (*(1,) * len(pad), *(shape[i] for i in order)),
-        "x_stride": (*pad, *((dense if back else memory)[i] for i in order)),
-        "y_stride": (*pad, *((memory if back else dense)[i] for i in order)),
-    }  # fmt: skip
+    copy = Copy(
+        x=source,
+        y=target,
+        bytes=tensor.itemsize,
+        size=(*(1,) * len(pad), *(shape[i] for i in order)),
+        x_stride=(*pad, *((dense if back else memory)[i] for i in order)),
+        y_stride=(*pad, *((memory if back else dense)[i] for i in order)),
+    )
     size = prod(shape) * tensor.itemsize
     spans = [(place.slot, place.offset, place.offset + size) for place in (source, target)]
-    return Draft("copy", "vector", fields, (spans[0],), (spans[1],))
+    return InstructionTemplate(copy, (spans[0],), (spans[1],))
 
 
 def _strides(shape: list[int], order: tuple[int, ...]) -> list[int]:

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from npuc.ir import Graph, Value
-from npuc.schedule.layers import Draft, Layer, Piece, Place, layout
+from npuc.program.instruction import Address
+from npuc.program.instructions import Custom
+from npuc.program.isa import KERNEL_NAME, KERNEL_PARAMETERS
+from npuc.schedule.layers import InstructionTemplate, Layer, Piece, Place, layout
 from npuc.schedule.rules import NotHere, Tensors
+from npuc.schedule.rules.common import ABSENT, constant
 
 Array = np.ndarray[Any, Any]
-
-_NONE = 0xFFFFFFFF
-_NAME, _PARAMETERS = 32, 16
 
 
 def custom_layer(
@@ -36,7 +37,7 @@ def custom_layer(
     `work` counts the cycles that a lane of the vector engine takes for an element of the result. With `by_row`, the kernel may
     be given any rows of operands that all have the shape of the result.
     """
-    if not 1 <= len(operands) <= 2 or len(parameters) > _PARAMETERS:
+    if not 1 <= len(operands) <= 2 or len(parameters) > KERNEL_PARAMETERS:
         raise NotHere("a custom instruction has one or two operands and up to 16 parameters")
     if any(graph.constant(value) is not None for value in operands):
         raise NotHere("an operand of its custom instruction is a constant")
@@ -47,33 +48,39 @@ def custom_layer(
     places, size = layout(blocks)
     cuts = by_row and y.rows > 1 and all(one.shape == y.shape for one in inputs)
     element = min(one.itemsize for one in (*inputs, y))
-    name = kernel.encode().ljust(_NAME, b"\0")
+    name = kernel.encode().ljust(KERNEL_NAME, b"\0")
 
-    def draft(piece: Piece) -> list[Draft]:
+    def templates(piece: Piece) -> list[InstructionTemplate]:
         r0, r1 = piece.rows if cuts else (0, 1)
         offset, length = (
             ((r0 - piece.output[0]) * y.row_size, (r1 - r0) * y.row_size) if cuts else (0, y.size)
         )
-        fields: dict[str, Any] = {
-            "kernel": tuple(name), "b": _NONE, "b_bytes": 0, "constants": _NONE, "constant_bytes": 0,
-            "y": Place("out0", offset), "y_bytes": length, "work": ceil(work * (length // y.itemsize)),
-            "parameters": (*parameters, *(0,) * (_PARAMETERS - len(parameters))), "bytes": element,
-        }  # fmt: skip
         reads: list[tuple[str, int, int]] = [("const", 0, size)] if size else []
-        for index, (field, one) in enumerate(zip(("x", "b"), inputs, strict=False)):
+        given: list[tuple[Address, int]] = []
+        for index, one in enumerate(inputs):
             start = (r0 - piece.inputs[index][0]) * one.row_size if cuts else 0
             part = (r1 - r0) * one.row_size if cuts else one.size
-            fields |= {field: Place(f"in{index}", start), f"{field}_bytes": part}
+            given.append((Place(f"in{index}", start), part))
             reads.append((f"in{index}", start, start + part))
-        if blocks:
-            fields |= {
-                "constants": Place("const", places["constants"]),
-                "constant_bytes": blocks["constants"].size,
-            }
-        return [Draft("custom", "vector", fields, tuple(reads), (("out0", offset, offset + length),))]
+        (x, x_bytes), (b, b_bytes) = given if len(given) == 2 else (*given, (ABSENT, 0))
+        instruction = Custom(
+            kernel=tuple(name),
+            x=x,
+            x_bytes=x_bytes,
+            b=b,
+            b_bytes=b_bytes,
+            constants=constant(places, "constants"),
+            constant_bytes=blocks["constants"].size if blocks else 0,
+            y=Place("out0", offset),
+            y_bytes=length,
+            work=ceil(work * (length // y.itemsize)),
+            parameters=(*parameters, *(0,) * (KERNEL_PARAMETERS - len(parameters))),
+            bytes=element,
+        )
+        return [InstructionTemplate(instruction, tuple(reads), (("out0", offset, offset + length),))]
 
     return Layer(
-        name=y.name, kind=kernel, inputs=inputs, outputs=(y,), draft=draft,
+        name=y.name, kind=kernel, inputs=inputs, outputs=(y,), templates=templates,
         need=(lambda rows: (rows,) * len(inputs)) if cuts else None,
         constants=lambda channels: blocks, constant_size=lambda channels: size, source=op,
     )  # fmt: skip

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from npuc.ir import Graph, npu, top
-from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, Tensor, layout
+from npuc.program.instruction import TypedInstruction
+from npuc.program.instructions import (
+    Add,
+    AvgPool,
+    Broadcast,
+    Copy,
+    MaxPool,
+    Minmax,
+    Mul,
+    Requant,
+    Result,
+    Sizes,
+    Source,
+    Table,
+    Window,
+)
+from npuc.schedule.layers import InstructionTemplate, Layer, Piece, Place, Rows, Tensor, layout
 from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import (
     DTYPES,
     KINDS,
     LIMITS,
     batch_rows,
+    constant,
     pictures_of,
     result,
+    second,
     source,
     stage,
     stage_constants,
@@ -60,7 +79,7 @@ def binary(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     def need(rows: Rows) -> tuple[Rows, ...]:
         return tuple(rows if _moves(one, y) else (0, one.rows) for one in inputs)
 
-    def draft(piece: Piece) -> list[Draft]:
+    def templates(piece: Piece) -> list[InstructionTemplate]:
         (r0, r1) = piece.rows if cuts else (0, 1)
         offset = (r0 - piece.output[0]) * y.row_size if cuts else 0
         if cuts and not y.channels_last:
@@ -71,9 +90,10 @@ def binary(op: Any, graph: Graph, tensor: Tensors) -> Layer:
             rows_of = (1, r1 - r0) if shape[1] > 1 else (r1 - r0, 1)
             part = (*rows_of, *shape[2:]) if cuts else shape
             sizes, strides = _merged(part, views)
-        fields: dict[str, Any] = {"size": _four(sizes, 1)}
+        broadcast = Broadcast(_four(sizes, 1), *(_four(merged, 0) for merged in strides))
         reads: list[tuple[str, int, int]] = [("const", 0, size)] if size else []
-        for letter, (slot, one), merged in zip("ab", operands, strides, strict=True):
+        given = []
+        for slot, one in operands:
             if slot in ("a", "b"):
                 rows_in = r0 if cuts and _moves(one, y) else 0
                 place = Place("const", places[slot] + rows_in * (one.row_size if one.rows > 1 else 0))
@@ -83,33 +103,43 @@ def binary(op: Any, graph: Graph, tensor: Tensors) -> Layer:
                 place = Place(slot, start)
                 whole = not (cuts and one.rows > 1 and _moves(one, y))
                 reads.append((slot, start, one.size if whole else start + (r1 - r0) * one.row_size))
-            key = "x" if letter == "a" else "b"
-            fields |= {key: place, f"{key}_dtype": DTYPES[one.dtype], f"{key}_zero_point": one.zero_point}
-            fields[f"{letter}_stride"] = _four(merged, 0)
-        fields |= result(y, offset)
-        if name == "minmax":
-            del fields["b_dtype"], fields["b_zero_point"]
-            low, high = LIMITS[y.dtype]
-            fields |= {"larger": int(isinstance(op, top.Max)), "lo": low, "hi": high}
-        elif name == "mul":
-            fields |= stage(op, places, 1)
-        else:
-            left, m_a, s_a, m_b, s_b, m, s = op.parameters
-            scales = np.array(op.factors or (0.0, 0.0), "<f4").view("<i4").tolist()
-            float_kind = op.kind == "float"
-            fields |= {
-                "kind": KINDS[op.kind], "subtract": int(isinstance(op, npu.Sub)), "left": left,
-                "multiplier": (*scales, 0) if float_kind else (m_a, m_b, m), "shift": (s_a, s_b, s),
-                "zero_point": op.to.zero_point, "lo": op.lo, "hi": op.hi,
-            }  # fmt: skip
+            given.append((place, one))
+        made = instruction(given, broadcast, result(y, offset))
         length = prod(part) * y.itemsize
-        return [Draft(name, "vector", fields, tuple(reads), (("out0", offset, offset + length),))]
+        return [InstructionTemplate(made, tuple(reads), (("out0", offset, offset + length),))]
+
+    def instruction(
+        given: list[tuple[Place, Tensor]], broadcast: Broadcast, made: Result
+    ) -> TypedInstruction:
+        (place_a, a), (place_b, b) = given
+        x = Source(place_a, DTYPES[a.dtype], a.zero_point)
+        if name == "minmax":
+            low, high = LIMITS[y.dtype]
+            return Minmax(x, place_b, broadcast, int(isinstance(op, top.Max)), made, low, high)
+        if name == "mul":
+            return Mul(x, second(b, place_b), broadcast, made, stage(op, places, 1))
+        left, m_a, s_a, m_b, s_b, m, s = op.parameters
+        scales = np.array(op.factors or (0.0, 0.0), "<f4").view("<i4").tolist()
+        return Add(
+            source=x,
+            second=second(b, place_b),
+            broadcast=broadcast,
+            result=made,
+            kind=KINDS[op.kind],
+            subtract=int(isinstance(op, npu.Sub)),
+            left=left,
+            multiplier=(*scales, 0) if op.kind == "float" else (m_a, m_b, m),
+            shift=(s_a, s_b, s),
+            zero_point=op.to.zero_point,
+            lo=op.lo,
+            hi=op.hi,
+        )
 
     alike = tuple(
         index for index, one in enumerate(inputs) if one.memory_shape == shape and one.itemsize == y.itemsize
     )
     return Layer(
-        name=y.name, kind=op.name.split(".")[1], inputs=tuple(inputs), outputs=(y,), draft=draft,
+        name=y.name, kind=op.name.split(".")[1], inputs=tuple(inputs), outputs=(y,), templates=templates,
         need=need if cuts else None, constants=lambda channels: constants, constant_size=lambda channels: size,
         in_place=alike, source=op,
     )  # fmt: skip
@@ -180,27 +210,29 @@ def _unary(
     op: Any,
     graph: Graph,
     tensor: Tensors,
-    name: str,
+    instruction: Callable[[Source, Result, Mapping[str, int], int], TypedInstruction],
     constants: dict[str, Array],
-    fields: Any,
     by_row: bool = True,
 ) -> Layer:
-    """A layer that works on dense elements, any rows of them at a time unless `by_row` is false."""
+    """A layer that works on dense elements, any rows of them at a time unless `by_row` is false.
+
+    `instruction` makes its instruction of the operand, the result, the places of the constants and the number of elements.
+    """
     x, y = tensor(op.x), tensor(op.y)
     places, size = layout(constants)
     cuts = by_row and x.rows > 1 and x.shape == y.shape
 
-    def draft(piece: Piece) -> list[Draft]:
+    def templates(piece: Piece) -> list[InstructionTemplate]:
         r0, r1 = piece.rows if cuts else (0, 1)
         start = (r0 - piece.inputs[0][0]) * x.row_size if cuts else 0
         offset = (r0 - piece.output[0]) * y.row_size if cuts else 0
         elements = (r1 - r0) * (x.row_size if cuts else x.size) // x.itemsize
-        made = {**source(x, offset=start), **result(y, offset), **fields(places, elements)}
+        made = instruction(source(x, offset=start), result(y, offset), places, elements)
         reads = (("in0", start, start + elements * x.itemsize), *((("const", 0, size),) if size else ()))
-        return [Draft(name, "vector", made, reads, (("out0", offset, offset + elements * y.itemsize),))]
+        return [InstructionTemplate(made, reads, (("out0", offset, offset + elements * y.itemsize),))]
 
     return Layer(
-        name=y.name, kind=op.name.removeprefix("npu."), inputs=(x,), outputs=(y,), draft=draft,
+        name=y.name, kind=op.name.removeprefix("npu."), inputs=(x,), outputs=(y,), templates=templates,
         need=(lambda rows: (rows,)) if cuts else None,
         constants=lambda channels: constants, constant_size=lambda channels: size,
         in_place=(0,) if x.itemsize == y.itemsize else (), source=op,
@@ -210,10 +242,11 @@ def _unary(
 @layers_as(npu.Requant)
 def requant(op: npu.Requant, graph: Graph, tensor: Tensors) -> Layer:
     """Another scale or type."""
-    constants = stage_constants(op)
-    return _unary(
-        op, graph, tensor, "requant", constants, lambda places, n: {"elements": n, **stage(op, places, 1)}
-    )
+
+    def instruction(x: Source, y: Result, places: Mapping[str, int], elements: int) -> Requant:
+        return Requant(x, elements, y, stage(op, places, 1))
+
+    return _unary(op, graph, tensor, instruction, stage_constants(op))
 
 
 @layers_as(npu.Table)
@@ -221,10 +254,11 @@ def table(op: npu.Table, graph: Graph, tensor: Tensors) -> Layer:
     """One table."""
     entries = graph.constant(op.table)
     assert entries is not None
-    return _unary(
-        op, graph, tensor, "table", {"table": entries},
-        lambda places, n: {"outer": n, "channels": 1, "inner": 1, "table": Place("const", places["table"])},
-    )  # fmt: skip
+
+    def instruction(x: Source, y: Result, places: Mapping[str, int], elements: int) -> Table:
+        return Table(x, elements, 1, 1, constant(places, "table"), y)
+
+    return _unary(op, graph, tensor, instruction, {"table": entries})
 
 
 @layers_as(npu.ChannelTable)
@@ -234,14 +268,14 @@ def channel_table(op: npu.ChannelTable, graph: Graph, tensor: Tensors) -> Layer:
     assert entries is not None
     x = tensor(op.x)
     inner = 1 if len(x.shape) == 4 else prod(x.shape[2:])
-    return _unary(
-        op, graph, tensor, "table", {"table": entries},
-        lambda places, n: {
-            "outer": n // (x.shape[1] * inner), "channels": x.shape[1], "inner": inner,
-            "table": Place("const", places["table"]),
-        },
-        by_row=len(x.shape) != 3 and len(x.shape) < 5,  # of those ranks a row has a channel of its own
-    )  # fmt: skip
+    channels = x.shape[1]
+
+    def instruction(x: Source, y: Result, places: Mapping[str, int], elements: int) -> Table:
+        return Table(x, elements // (channels * inner), channels, inner, constant(places, "table"), y)
+
+    # Of ranks 3 and 5 a row has a channel of its own.
+    by_row = len(x.shape) != 3 and len(x.shape) < 5
+    return _unary(op, graph, tensor, instruction, {"table": entries}, by_row)
 
 
 @layers_as(npu.Reinterpret)
@@ -255,14 +289,20 @@ def copied(op: Any, x: Tensor, y: Tensor) -> Layer:
     """The bytes of x as they are."""
     elements = x.size // x.itemsize
 
-    def draft(piece: Piece) -> list[Draft]:
-        fields = {
-            "x": Place("in0"), "y": Place("out0"), "bytes": x.itemsize, "size": (1, 1, 1, 1, 1, elements),
-            "x_stride": (0, 0, 0, 0, 0, 1), "y_stride": (0, 0, 0, 0, 0, 1),
-        }  # fmt: skip
-        return [Draft("copy", "vector", fields, (("in0", 0, x.size),), (("out0", 0, y.size),))]
+    def templates(piece: Piece) -> list[InstructionTemplate]:
+        copy = Copy(
+            x=Place("in0"),
+            y=Place("out0"),
+            bytes=x.itemsize,
+            size=(1, 1, 1, 1, 1, elements),
+            x_stride=(0, 0, 0, 0, 0, 1),
+            y_stride=(0, 0, 0, 0, 0, 1),
+        )
+        return [InstructionTemplate(copy, (("in0", 0, x.size),), (("out0", 0, y.size),))]
 
-    return Layer(name=y.name, kind="copy", inputs=(x,), outputs=(y,), draft=draft, in_place=(), source=op)
+    return Layer(
+        name=y.name, kind="copy", inputs=(x,), outputs=(y,), templates=templates, in_place=(), source=op
+    )
 
 
 @layers_as(npu.AvgPool, top.MaxPool)
@@ -285,33 +325,31 @@ def pool(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     def need(rows: Rows) -> tuple[Rows, ...]:
         return (batch_rows(rows, out_h, height, of_picture),)
 
-    def draft(piece: Piece) -> list[Draft]:
+    def templates(piece: Piece) -> list[InstructionTemplate]:
         return [one(piece, *part) for part in pictures_of(piece.rows, out_h)]
 
-    def one(piece: Piece, picture: int, n: int, rows: Rows) -> Draft:
+    def one(piece: Piece, picture: int, n: int, rows: Rows) -> InstructionTemplate:
         r0, r1 = rows
         a0, a1 = (0, height) if n > 1 else of_picture(rows)
         start = (picture * height + a0 - piece.inputs[0][0]) * x.row_size
         offset = (picture * out_h + r0 - piece.output[0]) * y.row_size
         wrote = n * (r1 - r0) * y.row_size
-        fields = {
-            **source(x, offset=start),
-            "n": n, "h": a1 - a0, "w": width, "c": channels, "out_h": r1 - r0, "out_w": y.shape[3],
-            "kernel": tuple(kernel), "stride": tuple(strides), "dilation": dilations,
-            "pad": (pads[0] + a0 - r0 * strides[0], pads[1]),
-            **result(y, offset),
-        }  # fmt: skip
+        x_, y_ = source(x, offset=start), result(y, offset)
+        sizes = Sizes(n, a1 - a0, width, channels, r1 - r0, y.shape[3])
+        window = Window(tuple(kernel), tuple(strides), dilations, (pads[0] + a0 - r0 * strides[0], pads[1]))
+        made: TypedInstruction
         if average:
-            fields |= {"include_pad": int(op.count_include_pad), **stage(op, places, count)}
+            made = AvgPool(x_, sizes, window, int(op.count_include_pad), y_, stage(op, places, count))
+        else:
+            made = MaxPool(x_, sizes, window, y_)
         read = start + n * (a1 - a0) * x.row_size
         reads = (("in0", start, read), *((("const", 0, size),) if size else ()))
-        name = "avg_pool" if average else "max_pool"
-        return Draft(name, "vector", fields, reads, (("out0", offset, offset + wrote),))
+        return InstructionTemplate(made, reads, (("out0", offset, offset + wrote),))
 
     # With padding that counts, what is padding depends on where the picture ends.
     counted = average and op.count_include_pad and any(pads)
     cut = need if x.rows > 1 and y.rows > 1 and not counted else None
     return Layer(
-        name=y.name, kind="avg_pool" if average else "max_pool", inputs=(x,), outputs=(y,), draft=draft, need=cut,
+        name=y.name, kind="avg_pool" if average else "max_pool", inputs=(x,), outputs=(y,), templates=templates, need=cut,
         constants=lambda channels: constants, constant_size=lambda channels: size, source=op,
     )  # fmt: skip

@@ -9,7 +9,8 @@ import numpy as np
 
 from npuc.ir import Graph, npu
 from npuc.ir.dtypes import quant_of
-from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, aligned
+from npuc.program.instructions import Sizes, Window
+from npuc.schedule.layers import InstructionTemplate, Layer, Piece, Place, Rows, aligned
 from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import (
     batch_rows,
@@ -21,7 +22,7 @@ from npuc.schedule.rules.common import (
     window_rows,
 )
 from npuc.schedule.rules.products import matrices
-from npuc.schedule.rules.weights import Linear
+from npuc.schedule.rules.weights import PIXEL, Linear
 
 Array = np.ndarray[Any, Any]
 
@@ -60,10 +61,10 @@ def convolution(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     def need(rows: Rows) -> tuple[Rows, ...]:
         return (batch_rows(rows, out_h, height, of_picture),)
 
-    def draft(piece: Piece) -> list[Draft]:
+    def templates(piece: Piece) -> list[InstructionTemplate]:
         return [one(piece, *part) for part in pictures_of(piece.rows, out_h)]
 
-    def one(piece: Piece, picture: int, n: int, rows: Rows) -> Draft:
+    def one(piece: Piece, picture: int, n: int, rows: Rows) -> InstructionTemplate:
         (r0, r1), i0 = rows, piece.inputs[0][0]
         c0, c1 = piece.channels if groups == 1 else (0, out_c)
         a0, a1 = (0, height) if n > 1 else of_picture(rows)
@@ -73,24 +74,26 @@ def convolution(op: Any, graph: Graph, tensor: Tensors) -> Layer:
         rows_out = r1 - r0
         end = offset + (n * rows_out * y.shape[3] - 1) * y.shape[1] * y.itemsize + (c1 - c0) * y.itemsize
         places, size = linear.places((c0, c1))
-        fields = {
-            **source(x, offset=start),
-            "n": n, "h": a1 - a0, "w": width, "c": x.shape[1], "out_h": rows_out, "out_w": y.shape[3],
-            "kernel": (kh, kw), "stride": (sh, sw), "dilation": (dh, dw), "pad": (pad, left),
-            **linear.fields(places, c1 - c0),
-            "transposed": int(transposed), "groups": groups, "out_c": c1 - c0,
-            **result(y, offset),
-            "y_stride": y.shape[1],
-        }  # fmt: skip
+        conv = linear.conv(
+            source(x, offset=start),
+            Sizes(n, a1 - a0, width, x.shape[1], rows_out, y.shape[3]),
+            Window((kh, kw), (sh, sw), (dh, dw), (pad, left)),
+            places,
+            c1 - c0,
+            result(y, offset),
+            y.shape[1],
+            groups,
+            transposed,
+        )
         reads = ("in0", start, start + n * (a1 - a0) * x.row_size), ("const", 0, size)
-        return Draft("conv", "matrix", fields, reads, (("out0", offset, end),))
+        return InstructionTemplate(conv, reads, (("out0", offset, end),))
 
     return Layer(
         name=y.name,
         kind="deconv" if transposed else "conv",
         inputs=(x,),
         outputs=(y,),
-        draft=draft,
+        templates=templates,
         need=need if x.rows > 1 and y.rows > 1 else None,
         channels=out_c if groups == 1 else 0,
         constants=linear.constants,
@@ -116,38 +119,42 @@ def product(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
 
     def conv(
         rows: int, channels: Rows, start: int, offset: int, from_: str = "in0", to: str = "out0"
-    ) -> Draft:
+    ) -> InstructionTemplate:
         c0, c1 = channels
         offset += c0 * y.itemsize
         places, size = linear.places((c0, c1))
-        fields = {
-            **source(x, from_, start),
-            "n": 1, "h": rows, "w": 1, "c": inputs, "out_h": rows, "out_w": 1,
-            "kernel": (1, 1), "stride": (1, 1), "dilation": (1, 1), "pad": (0, 0),
-            **linear.fields(places, c1 - c0),
-            "transposed": 0, "groups": 1, "out_c": c1 - c0,
-            **result(y, offset, to),
-            "y_stride": columns,
-        }  # fmt: skip
+        made = linear.conv(
+            source(x, from_, start),
+            Sizes(1, rows, 1, inputs, rows, 1),
+            PIXEL,
+            places,
+            c1 - c0,
+            result(y, offset, to),
+            columns,
+        )
         end = offset + ((rows - 1) * columns + c1 - c0) * y.itemsize
         reads = ((from_, start, start + rows * inputs * x.itemsize), ("const", 0, size))
-        return Draft("conv", "matrix", fields, reads, ((to, offset, end),))
+        return InstructionTemplate(made, reads, ((to, offset, end),))
 
-    def layer(draft: Any, **more: Any) -> Layer:
+    def layer(templates: Any, **more: Any) -> Layer:
         usual = {"kind": "matmul", "constants": linear.constants, "constant_size": linear.size}
-        return Layer(name=y.name, inputs=(x,), outputs=(y,), draft=draft, source=op, **{**usual, **more})
+        return Layer(
+            name=y.name, inputs=(x,), outputs=(y,), templates=templates, source=op, **{**usual, **more}
+        )
 
     if is_natural(x) and is_natural(y) and x.rows == y.rows:
         each = count // x.rows
 
-        def draft(piece: Piece) -> list[Draft]:
+        def templates(piece: Piece) -> list[InstructionTemplate]:
             r0, r1 = piece.rows
             start = (r0 - piece.inputs[0][0]) * x.row_size
             return [conv((r1 - r0) * each, piece.channels, start, (r0 - piece.output[0]) * y.row_size)]
 
-        summed = layer(linear.sum_draft(x, y), **linear.sums()) if count == 1 and not linear.wide else None
+        summed = (
+            layer(linear.sum_templates(x, y), **linear.sums()) if count == 1 and not linear.wide else None
+        )
         return layer(
-            draft, need=(lambda rows: (rows,)) if x.rows > 1 else None, channels=columns, by_inputs=summed
+            templates, need=(lambda rows: (rows,)) if x.rows > 1 else None, channels=columns, by_inputs=summed
         )
 
     # The products of a row of a picture are those of its channels: each row is turned on its own.
@@ -158,7 +165,7 @@ def product(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
         part = rows[1] - rows[0]
         return aligned(part * x.row_size) + aligned(part * y.row_size)
 
-    def row_by_row(piece: Piece) -> list[Draft]:
+    def row_by_row(piece: Piece) -> list[InstructionTemplate]:
         (r0, r1), i0 = piece.rows, piece.inputs[0][0]
         part = r1 - r0
         half = aligned(part * x.row_size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy as np
 
 from npuc.engine.handlers.movement import nearest_maps
 from npuc.ir import Graph, top
-from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, Tensor, aligned, layout
+from npuc.program.instructions import Copy, Fill, Gather
+from npuc.schedule.layers import InstructionTemplate, Layer, Piece, Place, Rows, Tensor, aligned, layout
 from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import LIMITS, is_natural
 from npuc.schedule.rules.elementwise import copied
@@ -26,7 +28,7 @@ def copy(
     y_start: int = 0,
     source: str = "in0",
     target: str = "out0",
-) -> Draft:
+) -> InstructionTemplate:
     """One copy of up to six axes; starts are in elements."""
     kept = [axis for axis in axes if axis[0] != 1]
     merged: list[Axis] = []
@@ -44,15 +46,15 @@ def copy(
         low = start + sum(min(axis[index] * (axis[0] - 1), 0) for axis in merged)
         high = start + sum(max(axis[index] * (axis[0] - 1), 0) for axis in merged) + 1
         spans.append((low * unit, high * unit))
-    fields = {
-        "x": Place(source, x_start * unit),
-        "y": Place(target, y_start * unit),
-        "bytes": unit,
-        "size": tuple(axis[0] for axis in merged),
-        "x_stride": tuple(axis[1] for axis in merged),
-        "y_stride": tuple(axis[2] for axis in merged),
-    }
-    return Draft("copy", "vector", fields, ((source, *spans[0]),), ((target, *spans[1]),))
+    made = Copy(
+        x=Place(source, x_start * unit),
+        y=Place(target, y_start * unit),
+        bytes=unit,
+        size=tuple(axis[0] for axis in merged),
+        x_stride=tuple(axis[1] for axis in merged),
+        y_stride=tuple(axis[2] for axis in merged),
+    )
+    return InstructionTemplate(made, ((source, *spans[0]),), ((target, *spans[1]),))
 
 
 def memory_strides(tensor: Tensor) -> list[int]:
@@ -73,11 +75,18 @@ def natural_strides(shape: tuple[int, ...]) -> list[int]:
     return strides
 
 
-def _whole(op: Any, x: Tensor, y: Tensor, drafts: Any, scratch: int = 0, kind: str | None = None) -> Layer:
-    drafts()  # so that what cannot be is known now
+def _whole(
+    op: Any,
+    x: Tensor,
+    y: Tensor,
+    templates: Callable[[], list[InstructionTemplate]],
+    scratch: int = 0,
+    kind: str | None = None,
+) -> Layer:
+    templates()  # so that what cannot be is known now
     return Layer(
         name=y.name, kind=kind or op.name.removeprefix("top."), inputs=(x,), outputs=(y,),
-        draft=lambda piece: drafts(), scratch=lambda rows: scratch, source=op,
+        templates=lambda piece: templates(), scratch=lambda rows: scratch, source=op,
     )  # fmt: skip
 
 
@@ -97,12 +106,12 @@ def reshape(op: top.Reshape, graph: Graph, tensor: Tensors) -> Layer:
         assert other.size == rank4.size
         return _whole(op, x, y, lambda: [copy(x, axes)])
 
-    def drafts() -> list[Draft]:
+    def templates() -> list[InstructionTemplate]:
         there = list(zip(x.shape, memory_strides(x), natural_strides(x.shape), strict=True))
         back = list(zip(y.shape, natural_strides(y.shape), memory_strides(y), strict=True))
         return [copy(x, there, target="scratch"), copy(x, back, source="scratch")]
 
-    return _whole(op, x, y, drafts, aligned(x.size))
+    return _whole(op, x, y, templates, aligned(x.size))
 
 
 def is_view(x: Tensor, y: Tensor) -> bool:
@@ -176,8 +185,8 @@ def _part(
     def need(rows: Rows) -> tuple[Rows, ...]:
         return ((offset[2] + rows[0] * steps[2], offset[2] + (rows[1] - 1) * steps[2] + 1),)
 
-    def draft(piece: Piece) -> list[Draft]:
-        drafts = []
+    def templates(piece: Piece) -> list[InstructionTemplate]:
+        found = []
         for index, (one, (begin, step)) in enumerate(zip(outputs, parts, strict=True)):
             mine = memory_strides(one)
             sizes, first, target = list(one.shape), list(begin), 0
@@ -191,11 +200,11 @@ def _part(
                 ((sizes[i], strides[i] * step[i], mine[i]) for i in range(len(sizes))),
                 key=lambda axis: -axis[2],
             )
-            drafts.append(copy(x, axes, start, target, target=f"out{index}"))
-        return drafts
+            found.append(copy(x, axes, start, target, target=f"out{index}"))
+        return found
 
     return Layer(
-        name=y.name, kind=op.name.removeprefix("top."), inputs=(x,), outputs=outputs, draft=draft,
+        name=y.name, kind=op.name.removeprefix("top."), inputs=(x,), outputs=outputs, templates=templates,
         need=need if cuts else None, source=op,
     )  # fmt: skip
 
@@ -222,8 +231,8 @@ def concat(op: top.Concat, graph: Graph, tensor: Tensors) -> Layer:
     places, size = layout(constants)
     cuts = len(y.shape) == 4 and y.rows > 1 and axis in (1, 3) and not constants
 
-    def draft(piece: Piece) -> list[Draft]:
-        drafts = []
+    def templates(piece: Piece) -> list[InstructionTemplate]:
+        found = []
         for slot, one, begin in operands:
             strides, sizes = memory_strides(one), list(one.shape)
             first, target = 0, begin * mine[axis]
@@ -234,13 +243,13 @@ def concat(op: top.Concat, graph: Graph, tensor: Tensors) -> Layer:
                 target += (r0 - piece.output[0]) * mine[2]
             axes = [(sizes[i], strides[i], mine[i]) for i in y.order]
             if slot in constants:
-                drafts.append(copy(one, axes, places[slot] // one.itemsize, target, source="const"))
+                found.append(copy(one, axes, places[slot] // one.itemsize, target, source="const"))
             else:
-                drafts.append(copy(one, axes, first, target, source=slot))
-        return drafts
+                found.append(copy(one, axes, first, target, source=slot))
+        return found
 
     return Layer(
-        name=y.name, kind="concat", inputs=tuple(inputs), outputs=(y,), draft=draft,
+        name=y.name, kind="concat", inputs=tuple(inputs), outputs=(y,), templates=templates,
         need=(lambda rows: (rows,) * len(inputs)) if cuts else None,
         constants=lambda channels: constants, constant_size=lambda channels: size, source=op,
     )  # fmt: skip
@@ -255,7 +264,7 @@ def shuffle(op: top.ShuffleChannel, graph: Graph, tensor: Tensors) -> Layer:
     step = strides[1]
     cuts = x.is_picture and x.rows > 1
 
-    def draft(piece: Piece) -> list[Draft]:
+    def templates(piece: Piece) -> list[InstructionTemplate]:
         r0, r1 = piece.rows if cuts else (0, 0)
         first = (r0 - piece.inputs[0][0]) * strides[2] if cuts else 0
         target = (r0 - piece.output[0]) * strides[2] if cuts else 0
@@ -272,7 +281,7 @@ def shuffle(op: top.ShuffleChannel, graph: Graph, tensor: Tensors) -> Layer:
         return [copy(x, axes, first, target)]
 
     return Layer(
-        name=y.name, kind="shuffle_channel", inputs=(x,), outputs=(y,), draft=draft,
+        name=y.name, kind="shuffle_channel", inputs=(x,), outputs=(y,), templates=templates,
         need=(lambda rows: (rows,)) if cuts else None, source=op,
     )  # fmt: skip
 
@@ -286,7 +295,7 @@ def depth_to_space(op: top.DepthToSpace, graph: Graph, tensor: Tensors) -> Layer
     down, right, deep = (b * depth, depth, 1) if op.mode == "DCR" else (b, 1, b * b)
     cuts = x.is_picture and x.rows > 1
 
-    def draft(piece: Piece) -> list[Draft]:
+    def templates(piece: Piece) -> list[InstructionTemplate]:
         r0, r1 = piece.rows if cuts else (0, y.shape[2])
         first = (r0 // b - piece.inputs[0][0]) * w * c if cuts else 0
         target = (r0 - piece.output[0]) * w * b * depth if cuts else 0
@@ -297,7 +306,7 @@ def depth_to_space(op: top.DepthToSpace, graph: Graph, tensor: Tensors) -> Layer
         return [copy(x, axes, first, target)]
 
     return Layer(
-        name=y.name, kind="depth_to_space", inputs=(x,), outputs=(y,), draft=draft, granule=b,
+        name=y.name, kind="depth_to_space", inputs=(x,), outputs=(y,), templates=templates, granule=b,
         need=(lambda rows: ((rows[0] // b, rows[1] // b),)) if cuts else None, source=op,
     )  # fmt: skip
 
@@ -310,7 +319,7 @@ def space_to_depth(op: top.SpaceToDepth, graph: Graph, tensor: Tensors) -> Layer
     b = op.block
     cuts = x.is_picture and x.rows > 1
 
-    def draft(piece: Piece) -> list[Draft]:
+    def templates(piece: Piece) -> list[InstructionTemplate]:
         r0, r1 = piece.rows if cuts else (0, y.shape[2])
         first = (r0 * b - piece.inputs[0][0]) * w * c if cuts else 0
         target = (r0 - piece.output[0]) * w * c * b if cuts else 0
@@ -321,7 +330,7 @@ def space_to_depth(op: top.SpaceToDepth, graph: Graph, tensor: Tensors) -> Layer
         return [copy(x, axes, first, target)]
 
     return Layer(
-        name=y.name, kind="space_to_depth", inputs=(x,), outputs=(y,), draft=draft,
+        name=y.name, kind="space_to_depth", inputs=(x,), outputs=(y,), templates=templates,
         need=(lambda rows: ((rows[0] * b, rows[1] * b),)) if cuts else None, source=op,
     )  # fmt: skip
 
@@ -346,17 +355,22 @@ def gather(op: top.Gather, graph: Graph, tensor: Tensors) -> Layer:
     table = {"index": np.array(chosen, "<i4")}
     _, size = layout(table)
 
-    def draft(piece: Piece) -> list[Draft]:
-        fields = {
-            "x": Place("in0"), "y": Place("out0"), "index": Place("const"), "bytes": x.itemsize,
-            "outer": prod(x.memory_shape[:at]), "x_size": x.shape[axis], "y_size": len(chosen),
-            "inner": prod(x.memory_shape[at + 1 :]),
-        }  # fmt: skip
+    def templates(piece: Piece) -> list[InstructionTemplate]:
+        made = Gather(
+            x=Place("in0"),
+            y=Place("out0"),
+            index=Place("const"),
+            bytes=x.itemsize,
+            outer=prod(x.memory_shape[:at]),
+            x_size=x.shape[axis],
+            y_size=len(chosen),
+            inner=prod(x.memory_shape[at + 1 :]),
+        )
         reads = (("in0", 0, x.size), ("const", 0, size))
-        return [Draft("gather", "vector", fields, reads, (("out0", 0, y.size),))]
+        return [InstructionTemplate(made, reads, (("out0", 0, y.size),))]
 
     return Layer(
-        name=y.name, kind="gather", inputs=(x,), outputs=(y,), draft=draft,
+        name=y.name, kind="gather", inputs=(x,), outputs=(y,), templates=templates,
         constants=lambda channels: table, constant_size=lambda channels: size, source=op,
     )  # fmt: skip
 
@@ -391,13 +405,13 @@ def pad(op: top.Pad, graph: Graph, tensor: Tensors) -> Layer:
         low = min(max(rows[0] - before[2], 0), x.shape[2] - 1)
         return ((low, max(min(rows[1] - before[2], x.shape[2]), low + 1)),)
 
-    def draft(piece: Piece) -> list[Draft]:
+    def templates(piece: Piece) -> list[InstructionTemplate]:
         r0, r1 = piece.rows if cuts else (0, 1)
         unit = y.itemsize
         offset = (r0 - piece.output[0]) * y.row_size if cuts else 0
         length = (r1 - r0) * y.row_size if cuts else y.size
-        fill = {"y": Place("out0", offset), "bytes": unit, "count": length // unit, "value": border}
-        drafts = [Draft("fill", "vector", fill, (), (("out0", offset, offset + length),))]
+        fill = Fill(y=Place("out0", offset), bytes=unit, count=length // unit, value=border)
+        found = [InstructionTemplate(fill, (), (("out0", offset, offset + length),))]
         first, target, sizes = 0, offset // unit, []
         for axis in range(rank):
             low, high = before[axis], before[axis] + x.shape[axis]
@@ -409,15 +423,15 @@ def pad(op: top.Pad, graph: Graph, tensor: Tensors) -> Layer:
             target += (a - top_) * mine[axis]
         if all(sizes):
             axes = [(sizes[i], strides[i], mine[i]) for i in y.order]
-            drafts.append(copy(x, axes, first, target))
-        return drafts
+            found.append(copy(x, axes, first, target))
+        return found
 
     return Layer(
         name=y.name,
         kind="pad",
         inputs=(x,),
         outputs=(y,),
-        draft=draft,
+        templates=templates,
         need=need if cuts else None,
         source=op,
     )
@@ -436,30 +450,32 @@ def _mapped(op: Any, x: Tensor, y: Tensor, rows: Array, columns: Array) -> Layer
     table = {"columns": columns.astype("<i4"), "rows": rows.astype("<i4")}
     places, size = layout(table)
 
-    def draft(piece: Piece) -> list[Draft]:
+    def templates(piece: Piece) -> list[InstructionTemplate]:
         # The rows are copied one by one where their map is regular, so that the table need not depend on the piece.
         r0, r1 = piece.rows if cuts else (0, y.shape[2])
         a0 = need((r0, r1))[0][0] if cuts else 0
         base = piece.inputs[0][0] if cuts else 0
         offset = (r0 - piece.output[0]) * y.row_size if cuts else 0
-        made: list[Draft] = []
+        made: list[InstructionTemplate] = []
         a1 = need((r0, r1))[0][1] if cuts else h
         start = (a0 - base) * x.row_size if cuts else 0
         count = a1 - a0
         row, wide = w * c, y.shape[3] * c
         if columns_differ:
             slot = "scratch"
-            fields = {
-                "x": Place("in0", start), "y": Place("scratch"), "index": Place("const", places["columns"]),
-                "bytes": x.itemsize, "outer": n * count, "x_size": w, "y_size": y.shape[3], "inner": c,
-            }  # fmt: skip
-            made.append(
-                Draft(
-                    "gather", "vector", fields,
-                    (("in0", start, start + n * count * row * x.itemsize), ("const", 0, size)),
-                    (("scratch", 0, n * count * wide * x.itemsize),),
-                )
-            )  # fmt: skip
+            chosen = Gather(
+                x=Place("in0", start),
+                y=Place("scratch"),
+                index=Place("const", places["columns"]),
+                bytes=x.itemsize,
+                outer=n * count,
+                x_size=w,
+                y_size=y.shape[3],
+                inner=c,
+            )
+            reads = ("in0", start, start + n * count * row * x.itemsize), ("const", 0, size)
+            writes = ("scratch", 0, n * count * wide * x.itemsize)
+            made.append(InstructionTemplate(chosen, reads, (writes,)))
             begin = 0
         else:
             slot, begin = "in0", start
@@ -489,7 +505,7 @@ def _mapped(op: Any, x: Tensor, y: Tensor, rows: Array, columns: Array) -> Layer
         return aligned((high - low) * scratch_row)
 
     return Layer(
-        name=y.name, kind=op.name.removeprefix("top."), inputs=(x,), outputs=(y,), draft=draft,
+        name=y.name, kind=op.name.removeprefix("top."), inputs=(x,), outputs=(y,), templates=templates,
         need=need if cuts else None, constants=lambda channels: table, constant_size=lambda channels: size,
         scratch=scratch, source=op,
     )  # fmt: skip

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from npuc.ir import Graph, npu, shape_of
-from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, Tensor, aligned, layout
+from npuc.program.instructions import Matmul, Stage
+from npuc.schedule.layers import InstructionTemplate, Layer, Piece, Place, Rows, Tensor, aligned, layout
 from npuc.schedule.rules import NotHere, Tensors
-from npuc.schedule.rules.common import DTYPES, LIMITS, is_natural, result, source, stage, turned
+from npuc.schedule.rules.common import LIMITS, is_natural, result, second, source, stage, turned
 from npuc.schedule.rules.weights import Linear
 
 Array = np.ndarray[Any, Any]
@@ -64,7 +65,7 @@ def matrices(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
         at_y = at_b + (0 if b_natural else aligned(b.size))
         return at_b, at_y, at_y + (0 if y_natural else aligned(y_size))
 
-    def draft(piece: Piece) -> list[Draft]:
+    def templates(piece: Piece) -> list[InstructionTemplate]:
         (r0, r1), i0 = piece.rows, piece.inputs[0][0] if left is None else 0
         part = r1 - r0
         rows = part if cuts else None
@@ -72,37 +73,42 @@ def matrices(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
         given = from_x[0], from_x[1] + (r0 - i0) * x.row_size
         at_b, at_y, _ = places_in_scratch(part)
         a = given if x_natural else ("scratch", 0)
-        second = from_b if b_natural else ("scratch", at_b)
+        from_second = from_b if b_natural else ("scratch", at_b)
         out = ("out0", offset) if y_natural else ("scratch", at_y)
         m = part if cuts else x.shape[-2]
-        drafts = []
+        found = []
         if not x_natural:
-            drafts.append(turned(x, natural, Place(*given), Place(*a), rows))
+            found.append(turned(x, natural, Place(*given), Place(*a), rows))
         if not b_natural:
-            drafts.append(turned(b, natural, Place(*from_b), Place(*second)))
-        fields = {
-            **source(x, *a),
-            "b": Place(*second), "b_dtype": DTYPES[b.dtype], "b_zero_point": b.zero_point,
-            "batch": batch, "m": m, "k": x.shape[-1], "cols": y.shape[-1],
-            "a_step": steps[0] // x.shape[-2] * m, "b_step": steps[1],
-            "transposed_b": int(op.transpose_b), "wide": int(wide),
-            **result(y, out[1], out[0]),
-            **stage(op, places, count),
-        }  # fmt: skip
+            found.append(turned(b, natural, Place(*from_b), Place(*from_second)))
+        product = Matmul(
+            source=source(x, *a),
+            second=second(b, Place(*from_second)),
+            batch=batch,
+            m=m,
+            k=x.shape[-1],
+            cols=y.shape[-1],
+            a_step=steps[0] // x.shape[-2] * m,
+            b_step=steps[1],
+            transposed_b=int(op.transpose_b),
+            wide=int(wide),
+            result=result(y, out[1], out[0]),
+            stage=stage(op, places, count),
+        )
         x_size, y_size = sizes(part)
-        operands = ((a[0], a[1], a[1] + x_size), (second[0], second[1], second[1] + b.size))
+        operands = ((a[0], a[1], a[1] + x_size), (from_second[0], from_second[1], from_second[1] + b.size))
         reads = (*(span for span in operands if span[0] != "const"), ("const", 0, size))
-        drafts.append(Draft("matmul", "matrix", fields, reads, ((out[0], out[1], out[1] + y_size),)))
+        found.append(InstructionTemplate(product, reads, ((out[0], out[1], out[1] + y_size),)))
         if not y_natural:
-            drafts.append(turned(y, natural, Place(*out), Place("out0", offset), rows, back=True))
-        return drafts
+            found.append(turned(y, natural, Place(*out), Place("out0", offset), rows, back=True))
+        return found
 
     return Layer(
         name=y.name,
         kind="product",
         inputs=inputs,
         outputs=(y,),
-        draft=draft,
+        templates=templates,
         need=need if cuts else None,
         constants=lambda channels: constants,
         constant_size=lambda channels: size,
@@ -116,7 +122,7 @@ def _by_matrix(
     tensors: tuple[Tensor, Tensor, Tensor],
     inputs: tuple[Tensor, ...],
     constants: dict[str, Array],
-    finish: dict[str, Any],
+    finish: Stage,
     wide: bool,
 ) -> Layer:
     """A batch of products whose matrices lie one behind the other: some of them at a time."""
@@ -131,29 +137,34 @@ def _by_matrix(
         first, last = rows[0] // height, rows[1] // height
         return (rows, (first * behind, last * behind) if apart else (0, b.rows))[: len(inputs)]
 
-    def draft(piece: Piece) -> list[Draft]:
+    def templates(piece: Piece) -> list[InstructionTemplate]:
         r0, r1 = piece.rows
         start, offset = (r0 - piece.inputs[0][0]) * x.row_size, (r0 - piece.output[0]) * y.row_size
         count, at = (r1 - r0) // height, r0 // height * step * b.itemsize
         slot = "in1" if len(inputs) > 1 else "const"
         at += -piece.inputs[1][0] * b.row_size if len(inputs) > 1 else places["b"]
-        fields = {
-            **source(x, "in0", start),
-            "b": Place(slot, at), "b_dtype": DTYPES[b.dtype], "b_zero_point": b.zero_point,
-            "batch": count, "m": height, "k": x.shape[-1], "cols": y.shape[-1],
-            "a_step": height * x.shape[-1], "b_step": step,
-            "transposed_b": int(op.transpose_b), "wide": int(wide),
-            **result(y, offset),
-            **finish,
-        }  # fmt: skip
+        product = Matmul(
+            source=source(x, "in0", start),
+            second=second(b, Place(slot, at)),
+            batch=count,
+            m=height,
+            k=x.shape[-1],
+            cols=y.shape[-1],
+            a_step=height * x.shape[-1],
+            b_step=step,
+            transposed_b=int(op.transpose_b),
+            wide=int(wide),
+            result=result(y, offset),
+            stage=finish,
+        )
         reads = [("in0", start, start + (r1 - r0) * x.row_size), ("const", 0, size)]
         if len(inputs) > 1:
             reads.insert(1, (slot, at, at + (count if step else 1) * each * b.itemsize))
         made = ("out0", offset, offset + (r1 - r0) * y.row_size)
-        return [Draft("matmul", "matrix", fields, tuple(reads), (made,))]
+        return [InstructionTemplate(product, tuple(reads), (made,))]
 
     return Layer(
-        name=y.name, kind="product", inputs=inputs, outputs=(y,), draft=draft, need=need, granule=height,
+        name=y.name, kind="product", inputs=inputs, outputs=(y,), templates=templates, need=need, granule=height,
         constants=lambda channels: constants, constant_size=lambda channels: size, source=op,
     )  # fmt: skip
 

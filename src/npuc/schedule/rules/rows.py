@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
@@ -9,11 +10,14 @@ import numpy as np
 
 from npuc.ir import Graph, npu, top
 from npuc.kernels.resampling import interpolation
-from npuc.schedule.layers import Draft, Layer, Piece, Place, Rows, Tensor, aligned, layout
+from npuc.program.instruction import TypedInstruction
+from npuc.program.instructions import Norm, Reduce, Resize, Result, Sizes, Softmax, Source, Stage
+from npuc.schedule.layers import InstructionTemplate, Layer, Piece, Place, Rows, Tensor, aligned, layout
 from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import (
     ABSENT,
     batch_rows,
+    constant,
     pictures_of,
     result,
     source,
@@ -31,7 +35,8 @@ def _around(
     x: Tensor,
     y: Tensor,
     order: tuple[int, ...],
-    core: Any,
+    total: int,
+    core: Callable[[Source, Result, Mapping[str, int], int], TypedInstruction],
     constants: dict[str, Array],
     kind: str,
     by_row: bool = True,
@@ -39,28 +44,28 @@ def _around(
     """A layer that wants its operand with the logical axes in `order` in memory, and gives its result so.
 
     Where memory has that order already, it is one instruction; otherwise copies through scratch memory stand around it.
-    Rows of the tensor that do not depend on each other (`by_row`) may come a few at a time.
+    Rows of the tensor that do not depend on each other (`by_row`) may come a few at a time. `core` makes the instruction of the
+    operand, the result, the places of the constants and how many of the `total` rows in that order it works on.
     """
     places, size = layout(constants)
     reads_const = (("const", 0, size),) if size else ()
     same = x.order == order or _same_bytes(x, order)
-    per_row, rest = divmod(core(places)["rows"], x.rows)
+    per_row, rest = divmod(total, x.rows)
     cuts = by_row and x.rows > 1 and not rest and x.shape == y.shape and (same or x.is_picture)
 
-    def draft(piece: Piece) -> list[Draft]:
+    def templates(piece: Piece) -> list[InstructionTemplate]:
         (r0, r1), i0 = piece.rows, piece.inputs[0][0]
         start, offset = (r0 - i0) * x.row_size, (r0 - piece.output[0]) * y.row_size
         length = (r1 - r0) * x.row_size
-        fields = core(places)
-        if cuts:
-            fields["rows"] = per_row * (r1 - r0)
         half = aligned(length)
         before, after = (("in0", start), ("out0", offset)) if same else (("scratch", 0), ("scratch", half))
         end = after[1] + (r1 - r0) * y.row_size
-        made = Draft(
-            kind, "vector", {**source(x, *before), **result(y, after[1], after[0]), **fields},
-            ((before[0], before[1], before[1] + length), *reads_const), ((*after, end),),
-        )  # fmt: skip
+        count = per_row * (r1 - r0) if cuts else total
+        made = InstructionTemplate(
+            core(source(x, *before), result(y, after[1], after[0]), places, count),
+            ((before[0], before[1], before[1] + length), *reads_const),
+            ((*after, end),),
+        )
         if same:
             return [made]
         rows = r1 - r0 if cuts else None
@@ -75,7 +80,7 @@ def _around(
         return 0 if same else aligned(part * x.row_size) + aligned(part * y.row_size)
 
     return Layer(
-        name=y.name, kind=kind, inputs=(x,), outputs=(y,), draft=draft, need=(lambda rows: (rows,)) if cuts else None,
+        name=y.name, kind=kind, inputs=(x,), outputs=(y,), templates=templates, need=(lambda rows: (rows,)) if cuts else None,
         constants=lambda channels: constants, constant_size=lambda channels: size, scratch=scratch, source=op,
     )  # fmt: skip
 
@@ -119,17 +124,25 @@ def softmax(op: npu.Softmax, graph: Graph, tensor: Tensors) -> Layer:
         form = 0
         tables = {name: array.astype("<u4") for name, array in tables.items()}
 
-    def core(places: dict[str, int]) -> dict[str, Any]:
-        return {
-            "rows": x.size // x.itemsize // width, "width": width, "form": form,
-            "coarse": Place("const", places["coarse"]) if "coarse" in places else ABSENT,
-            "fine": Place("const", places["fine"]) if "fine" in places else ABSENT,
-            "multiplier": multiplier, "shift": left if form == 1 else shift, "diff_min": diff_min,
-            "rounding": 1 if op.kind == "single_even" else 2,
-            "zero_point": y.zero_point, "lo": op.lo, "hi": op.hi,
-        }  # fmt: skip
+    def core(x: Source, made: Result, places: Mapping[str, int], rows: int) -> Softmax:
+        return Softmax(
+            source=x,
+            rows=rows,
+            width=width,
+            form=form,
+            coarse=constant(places, "coarse"),
+            fine=constant(places, "fine"),
+            multiplier=multiplier,
+            shift=left if form == 1 else shift,
+            diff_min=diff_min,
+            rounding=1 if op.kind == "single_even" else 2,
+            result=made,
+            zero_point=y.zero_point,
+            lo=op.lo,
+            hi=op.hi,
+        )
 
-    return _around(op, x, y, order, core, tables, "softmax", apart)
+    return _around(op, x, y, order, x.size // x.itemsize // width, core, tables, "softmax", apart)
 
 
 @layers_as(npu.Norm)
@@ -140,6 +153,7 @@ def norm(op: npu.Norm, graph: Graph, tensor: Tensors) -> Layer:
     gain, bias = graph.constant(op.gain), graph.constant(op.bias)
     assert gain is not None and bias is not None
     shift, epsilon, width = op.parameters
+    entries = gain.size
     axis = op.axis % rank
     natural, apart = tuple(range(rank)), True
     if op.mode in ("instance", "group"):
@@ -159,17 +173,30 @@ def norm(op: npu.Norm, graph: Graph, tensor: Tensors) -> Layer:
             order, apart = _inner(x, 3) if axis == 3 else (natural, False)
         entry = (1, 0, 1) if gain.size > 1 else (1, 0, max(width, 1))
 
-    def core(places: dict[str, int]) -> dict[str, Any]:
-        return {
-            "rows": rows, "width": width, "form": 0, "center": int(op.mode in ("layer", "instance", "group")),
-            "epsilon": epsilon, "row_modulus": entry[0], "row_factor": entry[1], "column_divisor": entry[2],
-            "entries": gain.size, "gain": Place("const", places["gain"]), "bias": Place("const", places["bias"]),
-            "shift": shift, "rounding": 1 if op.kind == "single_even" else 2,
-            "zero_point": y.zero_point, "lo": op.lo, "hi": op.hi,
-        }  # fmt: skip
+    def core(x: Source, made: Result, places: Mapping[str, int], rows: int) -> Norm:
+        return Norm(
+            source=x,
+            rows=rows,
+            width=width,
+            form=0,
+            center=int(op.mode in ("layer", "instance", "group")),
+            epsilon=epsilon,
+            row_modulus=entry[0],
+            row_factor=entry[1],
+            column_divisor=entry[2],
+            entries=entries,
+            gain=constant(places, "gain"),
+            bias=constant(places, "bias"),
+            shift=shift,
+            rounding=1 if op.kind == "single_even" else 2,
+            result=made,
+            zero_point=y.zero_point,
+            lo=op.lo,
+            hi=op.hi,
+        )
 
     constants = {"gain": gain.astype("<i4"), "bias": bias.astype("<i8")}
-    return _around(op, x, y, order, core, constants, "norm", apart)
+    return _around(op, x, y, order, rows, core, constants, "norm", apart)
 
 
 @layers_as(npu.ReduceSum, top.Reduce, top.ArgReduce)
@@ -213,52 +240,31 @@ def reduce(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     half = aligned(x.size)
     reorder = not dense and made_order != wanted_order
 
-    def core() -> dict[str, Any]:
-        made: dict[str, Any] = {
-            "mode": mode, "last": int(getattr(op, "select_last", False)), "outer": outer, "reduced": count, "inner": inner,
-        }  # fmt: skip
-        if mode == 0:
-            return {**made, **stage(op, places, 1)}
-        return {
-            **made,
-            "kind": 0,
-            "count": 0,
-            "multiplier": ABSENT,
-            "shift": ABSENT,
-            "zero_point": 0,
-            "lo": 0,
-            "hi": 0,
-        }
+    finish = stage(op, places, 1) if mode == 0 else Stage(0, 0, ABSENT, ABSENT, 0, 0, 0)
+    last = int(getattr(op, "select_last", False))
 
     # Rows of the operand that do not meet in a sum are rows of the result, and may come a few at a time.
     by_row = dense and x.rows == y.rows > 1 and outer % x.rows == 0
 
-    def draft(piece: Piece) -> list[Draft]:
+    def templates(piece: Piece) -> list[InstructionTemplate]:
         consts = (("const", 0, size),) if size else ()
         if dense:
-            fields, start, offset, parts = core(), 0, 0, x.rows
+            start, offset, parts, part = 0, 0, x.rows, outer
             if by_row:
                 (r0, r1), parts = piece.rows, piece.rows[1] - piece.rows[0]
                 start, offset = (r0 - piece.inputs[0][0]) * x.row_size, (r0 - piece.output[0]) * y.row_size
-                fields["outer"] = outer // x.rows * (r1 - r0)
-            fields = {**source(x, "in0", start), **result(y, offset), **fields}
+                part = outer // x.rows * (r1 - r0)
+            made = Reduce(source(x, "in0", start), mode, last, part, count, inner, result(y, offset), finish)
             ends = start + parts * x.row_size, offset + (parts * y.row_size if by_row else y.size)
-            return [
-                Draft(
-                    "reduce",
-                    "vector",
-                    fields,
-                    (("in0", start, ends[0]), *consts),
-                    (("out0", offset, ends[1]),),
-                )
-            ]
+            reads = (("in0", start, ends[0]), *consts)
+            return [InstructionTemplate(made, reads, (("out0", offset, ends[1]),))]
         moved = natural_strides(tuple(x.shape[axis] for axis in order))
         there = [(x.shape[axis], memory_strides(x)[axis], moved[i]) for i, axis in enumerate(order)]
         slot, at = ("scratch", half) if reorder else ("out0", 0)
-        fields = {**source(x, "scratch"), **result(y, at, slot), **core()}
-        drafts = [
+        made = Reduce(source(x, "scratch"), mode, last, outer, count, inner, result(y, at, slot), finish)
+        found = [
             copy(x, there, target="scratch"),
-            Draft("reduce", "vector", fields, (("scratch", 0, x.size), *consts), ((slot, at, at + y.size),)),
+            InstructionTemplate(made, (("scratch", 0, x.size), *consts), ((slot, at, at + y.size),)),
         ]
         if reorder:
             dense_y = natural_strides(tuple(x.shape[a] for a in kept))
@@ -266,11 +272,12 @@ def reduce(op: Any, graph: Graph, tensor: Tensors) -> Layer:
             logical = list(range(rank)) if keepdims else kept
             mine = memory_strides(y)
             axes_y = [(y.shape[i], by_axis.get(axis, 0), mine[i]) for i, axis in enumerate(logical)]
-            drafts.append(copy(y, sorted(axes_y, key=lambda a: -a[2]), half // y.itemsize, source="scratch"))
-        return drafts
+            found.append(copy(y, sorted(axes_y, key=lambda a: -a[2]), half // y.itemsize, source="scratch"))
+        return found
 
     return Layer(
-        name=y.name, kind="reduce", inputs=(x,), outputs=(y,), draft=draft, need=(lambda rows: (rows,)) if by_row else None,
+        name=y.name, kind="reduce", inputs=(x,), outputs=(y,), templates=templates,
+        need=(lambda rows: (rows,)) if by_row else None,
         constants=lambda channels: constants, constant_size=lambda channels: size,
         scratch=lambda rows: 0 if dense else half + aligned(y.size), source=op,
     )  # fmt: skip
@@ -318,18 +325,23 @@ def resize_bilinear(op: npu.ResizeBilinear, graph: Graph, tensor: Tensors) -> La
         blocks.append((first, last - first + 1, shared[entries.tobytes()]))
     places, size = layout(constants)
 
-    def resize(pictures: int, rows: Rows, taken: int, table: str, start: int, offset: int) -> Draft:
-        fields = {
-            **source(x, "in0", start), **result(y, offset),
-            "n": pictures, "h": taken, "w": w, "c": c, "out_h": rows[1] - rows[0], "out_w": y.shape[3],
-            "rows": Place("const", places[table]), "columns": Place("const", places["columns"]),
-            "bits": tables[0].bits, "rounding": {"double": 0, "single_even": 1}.get(op.kind, 2),
-        }  # fmt: skip
+    def resize(
+        pictures: int, rows: Rows, taken: int, table: str, start: int, offset: int
+    ) -> InstructionTemplate:
+        made = Resize(
+            source=source(x, "in0", start),
+            sizes=Sizes(pictures, taken, w, c, rows[1] - rows[0], y.shape[3]),
+            rows=constant(places, table),
+            columns=constant(places, "columns"),
+            bits=tables[0].bits,
+            rounding={"double": 0, "single_even": 1}.get(op.kind, 2),
+            result=result(y, offset),
+        )
         reads = ("in0", start, start + pictures * taken * x.row_size)
         end = offset + pictures * (rows[1] - rows[0]) * y.row_size
-        return Draft("resize", "vector", fields, (reads, ("const", 0, size)), (("out0", offset, end),))
+        return InstructionTemplate(made, (reads, ("const", 0, size)), (("out0", offset, end),))
 
-    def draft(piece: Piece) -> list[Draft]:
+    def templates(piece: Piece) -> list[InstructionTemplate]:
         found = []
         for picture, count, (r0, r1) in pictures_of(piece.rows, out_h):
             before = picture * h - piece.inputs[0][0]
@@ -351,6 +363,6 @@ def resize_bilinear(op: npu.ResizeBilinear, graph: Graph, tensor: Tensors) -> La
         return (batch_rows(rows, out_h, h, one),)
 
     return Layer(
-        name=y.name, kind="resize", inputs=(x,), outputs=(y,), draft=draft, need=need if cuts else None, granule=step,
+        name=y.name, kind="resize", inputs=(x,), outputs=(y,), templates=templates, need=need if cuts else None, granule=step,
         constants=lambda channels: constants, constant_size=lambda channels: size, source=op,
     )  # fmt: skip

@@ -1,7 +1,9 @@
-"""The constants of a layer with weights, cut by output channels, and the fields of its instructions that name them."""
+"""The constants of a layer with weights, cut by output channels, and the instructions that read them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -10,10 +12,13 @@ import numpy as np
 
 from npuc.ir import Graph, dtype_of
 from npuc.ir.dtypes import quant_of
-from npuc.schedule.layers import Draft, Piece, Place, Rows, Tensor, layout
-from npuc.schedule.rules.common import ABSENT, DTYPES, KINDS, quantized, result, source, stage
+from npuc.program.instructions import Conv, Result, Sizes, Source, Stage, Window
+from npuc.schedule.layers import InstructionTemplate, Piece, Place, Rows, Tensor, layout
+from npuc.schedule.rules.common import ABSENT, DTYPES, KINDS, constant, quantized, result, source, stage
 
 Array = np.ndarray[Any, Any]
+PIXEL = Window((1, 1), (1, 1), (1, 1), (0, 0))
+"""The window of a fully connected layer: each row of a matrix is a pixel."""
 
 
 class Linear:
@@ -92,58 +97,90 @@ class Linear:
             "sum_size": 4 * outputs,
         }
 
-    def sum_draft(self, x: Tensor, y: Tensor) -> Any:
-        """How such a piece is drafted; the rows of its operand count input channels."""
+    def sum_templates(self, x: Tensor, y: Tensor) -> Any:
+        """The instructions of such a piece; the rows of its operand count input channels."""
         assert self.weight is not None
         outputs, inputs = self.weight.shape[:2]
 
-        def draft(piece: Piece) -> list[Draft]:
+        def templates(piece: Piece) -> list[InstructionTemplate]:
             (k0, k1), start = piece.channels, (piece.channels[0] - piece.inputs[0][0]) * x.itemsize
             places, size = layout(self.part(piece.channels))
             last, reads = k1 == inputs, [("in0", start, start + (k1 - k0) * x.itemsize), ("const", 0, size)]
-            fields = {
-                **source(x, offset=start),
-                "n": 1, "h": 1, "w": 1, "c": k1 - k0, "out_h": 1, "out_w": 1,
-                "kernel": (1, 1), "stride": (1, 1), "dilation": (1, 1), "pad": (0, 0),
-                **self.fields(places, outputs),
-                "transposed": 0, "groups": 1, "out_c": outputs, **result(y), "y_stride": outputs,
-            }  # fmt: skip
+            made, bias = ("out0", 0, y.size) if last else ("after", 0, 4 * outputs), None
             if k0 > 0:
-                fields["bias"] = Place("before")
+                bias = Place("before")
                 reads.append(("before", 0, 4 * outputs))
+            conv = self.conv(
+                source(x, offset=start),
+                Sizes(1, 1, 1, k1 - k0, 1, 1),
+                PIXEL,
+                places,
+                outputs,
+                result(y) if last else Result(Place("after"), DTYPES["i32"]),
+                outputs,
+                bias=bias,
+            )
             if not last:
                 # Shifted by nothing, from the least to the greatest: the sums as they are.
-                fields |= {
-                    "y": Place("after"), "y_dtype": DTYPES["i32"], "s_dtype": DTYPES["i32"], "kind": KINDS["pow2"], "count": 1,
-                    "zero_point": 0, "lo": -(2**31), "hi": 2**31 - 1,
-                }  # fmt: skip
-            made = ("out0", 0, y.size) if last else ("after", 0, 4 * outputs)
-            return [Draft("conv", "matrix", fields, tuple(reads), (made,))]
+                stage = replace(
+                    conv.stage, kind=KINDS["pow2"], count=1, zero_point=0, lo=-(2**31), hi=2**31 - 1
+                )
+                conv = replace(conv, stage=stage, s_dtype=DTYPES["i32"])
+            return [InstructionTemplate(conv, tuple(reads), (made,))]
 
-        return draft
+        return templates
 
-    def fields(self, places: dict[str, int], count: int) -> dict[str, Any]:
-        """The fields of a conv instruction that name them."""
-        return {
-            **self._same,
-            "weight": Place("const", places["weight"]),
-            "bias": Place("const", places["bias"]) if "bias" in places else ABSENT,
-            "count": 1 if self.single else count,
-            "multiplier": Place("const", places["multiplier"]) if "multiplier" in places else ABSENT,
-            "shift": Place("const", places["shift"]) if "shift" in places else ABSENT,
-        }
+    def conv(
+        self,
+        x: Source,
+        sizes: Sizes,
+        window: Window,
+        places: Mapping[str, int],
+        channels: int,
+        y: Result,
+        y_stride: int,
+        groups: int = 1,
+        transposed: bool = False,
+        bias: Place | None = None,
+    ) -> Conv:
+        """The instruction that makes some output channels of constants that lie at `places`; `bias` may lie elsewhere."""
+        same = self._stage
+        return Conv(
+            source=x,
+            sizes=sizes,
+            window=window,
+            weight=Place("const", places["weight"]),
+            w_dtype=DTYPES[self.w_dtype],
+            w_zero_point=self.zero_point,
+            bias=bias or constant(places, "bias"),
+            wide=int(self.wide),
+            transposed=int(transposed),
+            groups=groups,
+            out_c=channels,
+            result=y,
+            y_stride=y_stride,
+            stage=Stage(
+                same.kind,
+                1 if self.single else channels,
+                constant(places, "multiplier"),
+                constant(places, "shift"),
+                same.zero_point,
+                same.lo,
+                same.hi,
+            ),
+            table=ABSENT,
+            s_dtype=self._s_dtype,
+        )
 
     @cached_property
-    def _same(self) -> dict[str, Any]:
-        """The fields that all pieces have in common."""
-        return {
-            **stage(self.op, {}, 1),
-            "w_dtype": DTYPES[self.w_dtype],
-            "w_zero_point": self.zero_point,
-            "wide": int(self.wide),
-            "table": ABSENT,
-            "s_dtype": DTYPES[self.op.to.dtype.name],
-        }
+    def _stage(self) -> Stage:
+        """What the output stages of all pieces have in common."""
+        return stage(self.op, {}, 1)
+
+    @cached_property
+    def _s_dtype(self) -> int:
+        """The type of the outputs before a table."""
+        return DTYPES[self.op.to.dtype.name]
 
 
 def _is_wide(op: Any, weight: Array, zero_point: int, bias: Array | None) -> bool:
