@@ -54,6 +54,7 @@ aliases.install(
         "npuc.partition.inspection": "npuc.inspect.inspection",
         "npuc.quant.arithmetic": "npuc.arithmetic.requantization",
         "npuc.quant.tflite": "npuc.arithmetic.tflite",
+        "npuc.sim.engine": "npuc.runtime.engine",
     }
 )
 

@@ -15,6 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from npuc.calib.compiled import interface_of
 from npuc.calib.random_inputs import random_inputs
 from npuc.calib.sources import random_data
 from npuc.codegen.compile_model import Compilation, CompileOptions, compile_model
@@ -25,10 +26,10 @@ from npuc.ir import Graph
 from npuc.profile.timeline import chrome_trace, profile_of
 from npuc.program.file import load_compiled, save_compiled
 from npuc.program.model import CpuSubgraph
+from npuc.runtime.engine import CompiledEngine
 from npuc.schedule.cache import Cache, key_of
 from npuc.schedule.candidates import Candidates, Tiling
 from npuc.sim import run, sanitize, simulate
-from npuc.sim.engine import CompiledEngine, interface_of
 from npuc.target import Target, load_target
 
 TARGET = load_target("edge-4t")

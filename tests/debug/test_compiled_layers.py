@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from backend_networks import machine, network
+from npuc.calib.compiled import interface_of
 from npuc.calib.random_inputs import random_inputs
 from npuc.calib.sources import random_data
 from npuc.codegen.compile_model import CompileOptions, compile_program
@@ -36,7 +37,6 @@ from npuc.program.file import load_compiled, save_compiled
 from npuc.program.isa import BY_NAME
 from npuc.program.model import CompiledModel, NpuSubgraph
 from npuc.quant import SCHEMES, quantize
-from npuc.sim.engine import interface_of
 from npuc.target import Target, load_target
 
 Array = np.ndarray[Any, Any]

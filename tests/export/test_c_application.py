@@ -13,6 +13,7 @@ from c_models import CHECKS, PICTURE, STRICT, TARGET, build, compiled, picture_n
 from c_proof import VARIANTS, Workshop
 from PIL import Image
 
+from npuc.calib.compiled import interface_of
 from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.compile_model import CompileOptions
 from npuc.deploy.c import export_c
@@ -22,7 +23,6 @@ from npuc.images.loading import load_image
 from npuc.program.file import load_compiled, save_compiled
 from npuc.program.model import CompiledModel
 from npuc.sim import Simulator
-from npuc.sim.engine import interface_of
 from npuc.target import Target
 
 HERE = Path(__file__).parent

@@ -11,12 +11,12 @@ import pytest
 from c_models import STRICT, compiled, surroundings
 from PIL import Image
 
+from npuc.calib.compiled import interface_of
 from npuc.deploy.c.settings import settings_source
 from npuc.deploy.c.sources import template
 from npuc.images.loading import load_image
 from npuc.images.preprocess import Preprocess
 from npuc.program.model import Tensor
-from npuc.sim.engine import interface_of
 
 CASES: list[tuple[Preprocess, tuple[int, ...], str]] = [
     (Preprocess(), (1, 3, 20, 24), "f32"),

@@ -18,6 +18,8 @@ from plugin_examples import EXAMPLES
 
 from npuc import flow, lang
 from npuc.codegen.compile_model import CompileOptions
+from npuc.debug.compiled import CompiledLayers
+from npuc.debug.layers import LayerTensor
 from npuc.deploy.c import export_c
 from npuc.deploy.c.kernels import kernel_files
 from npuc.engine import ALL_TENSORS, FloatEngine
@@ -26,6 +28,7 @@ from npuc.errors import EngineError, ExportError, SimulationError
 from npuc.ir import Graph
 from npuc.partition import fit_of
 from npuc.plugins import load
+from npuc.profile.host import host_times
 from npuc.program import custom_kernels as kernels
 from npuc.program.disassemble import lines, select
 from npuc.program.file import load_compiled, save_compiled
@@ -33,6 +36,7 @@ from npuc.program.instructions import Custom
 from npuc.program.isa import BY_NAME
 from npuc.program.model import NpuSubgraph
 from npuc.quant.config import QuantizationConfig
+from npuc.runtime import Runner
 from npuc.schedule.cost import Costs
 from npuc.sim import Simulator, sanitize
 from npuc.sim.cycles import costs
@@ -317,3 +321,25 @@ def old_scale(graph: Graph, name: str) -> tuple[float, int]:
     kind = quant_of(value)
     assert kind is not None
     return kind.scale, kind.zero_point
+
+
+def test_a_custom_op_on_the_cpu_runs_in_every_executor(plugin: None, tmp_path: Path) -> None:
+    """Simulator, runtime, debugger and profiler run CPU subgraphs in one place: the plugin's kernel is there for all."""
+    graph = gated((1, 3, 8, 8))
+    seen = FloatEngine(graph, ALL_TENSORS).run(data(graph)) | data(graph)
+    ranges = {name: (float(array.min()), float(array.max())) for name, array in seen.items()}
+    asked = QuantizationConfig(layers={"glu": "float"})
+    target = load_target("edge-4t")
+    compiled = flow.compile_network(flow.quantize_network(graph, ranges, asked, target).graph, target).model
+    exact = Simulator(compiled).run(data(graph))["y"]
+    with Runner(compiled) as runner:
+        np.testing.assert_array_equal(runner.run(data(graph))["y"], exact)
+    tensors: dict[str, Array] = {}
+
+    def visit(tensor: LayerTensor) -> bool:
+        tensors[tensor.name] = tensor.values
+        return False
+
+    CompiledLayers(compiled).trace(data(graph), visit)
+    np.testing.assert_array_equal(tensors["glu"], exact)
+    assert [one.seconds is not None for one in host_times(compiled)] == [True]

@@ -72,11 +72,11 @@ def test_waits_that_are_too_short_lose_nothing(model: CompiledModel, sample: Sam
 
 @pytest.mark.slow
 def test_a_real_network_under_load(shared: Path) -> None:
+    from npuc.calib.compiled import interface_of
     from npuc.calib.random_inputs import random_inputs
     from npuc.codegen.compile_model import compile_model
     from npuc.flow import network_to_quantize, quantize_network
     from npuc.sim import Simulator
-    from npuc.sim.engine import interface_of
     from npuc.target import load_target
 
     target = load_target("edge-4t")

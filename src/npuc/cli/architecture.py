@@ -38,12 +38,10 @@ LEVELS = (
             "registries",
         ),
     ),
-    Level("Arrays in, images in", ("extras", "images", "tensors")),
-    Level("Machines and networks as data", ("ir", "target")),
-    Level("The compiled artifact", ("program",)),
+    Level("Machines, networks, programs as data", ("extras", "images", "ir", "program", "target", "tensors")),
     Level("Kernels, and Top IR as ONNX", ("export", "export.onnx", "kernels")),
-    Level("Networks run", ("engine",)),
-    Level("Programs run", ("sim",)),
+    Level("Networks run, host parts of programs run", ("engine", "host")),
+    Level("Programs simulated", ("sim",)),
     Level("Stages", ("calib", "export.tflite", "frontend", "runtime", "schedule", "transform")),
     Level(
         "What stages need of each other", ("compare", "datasets", "deploy", "lang", "partition", "profile")

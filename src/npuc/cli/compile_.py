@@ -244,7 +244,7 @@ def command(
 
 def _local_memory(text: str | None, target: Target) -> int | None:
     """The bytes that --local-memory asks for."""
-    from npuc.target.units import parse_bytes
+    from npuc.arithmetic.units import parse_bytes
 
     if text is None:
         return None

@@ -208,11 +208,19 @@ class _Work:
     quantization: Mapping[str, tuple[float, int]]
     """Scale and zero point of outputs that are given as integers."""
     outputs: Sequence[str]
-    simulator: Simulator | None = None
+    simulator: Callable[[], Simulator] | None = None
+    """Makes the simulator of a compiled model, whose DRAM goes into a sample."""
 
     def stored(self, store: SampleWriter) -> Seen:
-        """What writes the runs to a sample."""
-        return lambda inputs, outputs: store.add(inputs, outputs, self.quantization, self.simulator)
+        """What writes the runs to a sample; a compiled model runs once more, in memory that can be looked at."""
+        simulator = None if self.simulator is None else self.simulator()
+
+        def seen(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+            if simulator is not None:
+                simulator.run(inputs)
+            store.add(inputs, outputs, self.quantization, simulator)
+
+        return seen
 
 
 def _unseen(inputs: Mapping[str, Any], values: Mapping[str, Any]) -> None:
@@ -260,11 +268,13 @@ def _program(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | N
 
 
 def _compiled(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | None) -> _Work:
-    """A compiled model, in the simulator."""
+    """A compiled model, in the runtime."""
+    from npuc.calib.compiled import interface_of
     from npuc.debug.compiled import CompiledLayers
     from npuc.evaluate.batches import run_engine
     from npuc.program.file import load_compiled
-    from npuc.sim.engine import CompiledEngine, integers_of, interface_of
+    from npuc.runtime.engine import CompiledEngine, integers_of
+    from npuc.sim.functional import Simulator
 
     for name in chosen:
         if name in _NOT_COMPILED:
@@ -288,7 +298,7 @@ def _compiled(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | 
         lambda: CompiledLayers(compiled, threads or 1),
         scales,
         compiled.outputs,
-        engine.simulator,
+        lambda: Simulator(compiled, threads or 1),
     )
 
 

@@ -6,15 +6,13 @@ not, because it is fused away, is not seen. CPU subgraphs run with every tensor 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx
 
 from npuc.debug.layers import LayerTensor, Visit, as_stored
-from npuc.errors import EngineError
 from npuc.ir.dtypes import dtype_of
 from npuc.program.debug_info import TracedTensor, read_debug_info
 from npuc.program.model import CompiledModel, CpuSubgraph, NpuSubgraph
@@ -45,7 +43,6 @@ class CompiledLayers:
         for number, tensor in enumerate(self.info.tensors):
             self.by_subgraph.setdefault(tensor.subgraph, []).append(number)
         self.bases = {one.view_of for one in self.info.tensors if one.view_of is not None}
-        self._sessions: dict[int, Any] = {}
 
     def trace(self, inputs: Mapping[str, Array], visit: Visit) -> None:
         """Run it once; tensors come in the order of the network within each subgraph."""
@@ -110,15 +107,10 @@ class CompiledLayers:
 
     def _on_cpu(self, index: int, subgraph: CpuSubgraph, numbers: Sequence[int]) -> dict[str, Array]:
         wanted = [one.onnx for one in (self.info.tensors[n] for n in numbers) if one.onnx is not None]
-        names = list(dict.fromkeys([*subgraph.outputs, *wanted]))
         tensors = {
             name: memory.read(self.simulator.segments, self.compiled.tensor(name)) for name in subgraph.inputs
         }
-        if index not in self._sessions:
-            extra = {name for name in wanted if name not in subgraph.outputs}
-            model = cpu_model(subgraph, lambda proto: _add_outputs(proto, extra))
-            self._sessions[index] = session(model, subgraph.name, self.simulator.threads)
-        found = run_session(self._sessions[index], names, tensors, subgraph.name)
+        found = self.simulator.host.run(index, tensors, wanted)
         for name in subgraph.outputs:
             memory.write(self.simulator.segments, self.compiled.tensor(name), found[name])
         return found
@@ -181,44 +173,3 @@ def shown(tensor: TracedTensor, seen: Seen) -> LayerTensor:
         as_stored(seen.array),
         None if seen.computed is None else np.ascontiguousarray(seen.computed),
     )
-
-
-def cpu_model(subgraph: CpuSubgraph, change: Callable[[onnx.ModelProto], None]) -> bytes:
-    """The ONNX model of a subgraph, changed."""
-    try:
-        proto = onnx.ModelProto.FromString(subgraph.model)
-        change(proto)
-        return bytes(proto.SerializeToString())
-    except Exception as error:
-        raise EngineError(f"its model cannot be read: {error}", where=subgraph.name) from error
-
-
-def _add_outputs(proto: onnx.ModelProto, names: set[str]) -> None:
-    made = {name for node in proto.graph.node for name in node.output}
-    if names - made:
-        raise ValueError(f"it has no tensor '{min(names - made)}'")
-    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(names))
-
-
-def session(model: bytes, where: str, threads: int) -> Any:
-    """An ONNX Runtime session, as the simulator makes them."""
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 4  # what fails is raised, with its words
-    try:
-        return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise EngineError(f"ONNX Runtime: {error}", where=where) from error
-
-
-def run_session(
-    runner: Any, names: Sequence[str], inputs: Mapping[str, Array], where: str
-) -> dict[str, Array]:
-    """Some tensors of a model."""
-    try:
-        results = runner.run(list(names), dict(inputs))
-    except Exception as error:
-        raise EngineError(f"ONNX Runtime: {error}", where=where) from error
-    return dict(zip(names, map(np.asarray, results), strict=True))

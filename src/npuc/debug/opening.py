@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from npuc.calib.compiled import interface_of
 from npuc.debug.compiled import CompiledLayers
 from npuc.debug.dump import Dump, DumpedTensor
 from npuc.debug.layers import FloatLayers, IntegerLayers, Layers, LayerTensor, Visit
@@ -19,7 +20,6 @@ from npuc.ir import Graph
 from npuc.program.file import load_compiled
 from npuc.program.model import CompiledModel
 from npuc.quant.report import is_integer
-from npuc.sim.engine import interface_of
 
 Array = np.ndarray[Any, Any]
 Kind = Literal["float", "integer", "compiled", "dump"]

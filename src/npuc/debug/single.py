@@ -17,10 +17,7 @@ import onnx
 from npuc.debug.compiled import (
     CompiledLayers,
     Seen,
-    cpu_model,
-    run_session,
     seen_bytes,
-    session,
     shown,
     unviewed,
     viewed,
@@ -30,7 +27,8 @@ from npuc.debug.dump import Dump
 from npuc.debug.layers import LayerTensor, as_stored
 from npuc.debug.opening import Opened
 from npuc.engine.integer import prepare
-from npuc.errors import CompareError, UnknownTensorError, UsageError
+from npuc.errors import CompareError, EngineError, UnknownTensorError, UsageError
+from npuc.host import Session
 from npuc.ir import Graph, layer_name, shape_of, top
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import dtype_of, quant_of
@@ -214,10 +212,13 @@ def _on_cpu(layers: CompiledLayers, results: list[int], given: dict[int, Array])
     inputs = {str(called[number]): array for number, array in given.items()}
     outputs = [str(called[number]) for number in results]
     types = {str(called[n]): dtype_of(tensors[n].dtype).onnx for n in given}
-    model = cpu_model(subgraph, lambda proto: _cut(proto, types, outputs))
-    found = run_session(
-        session(model, subgraph.name, layers.simulator.threads), outputs, inputs, subgraph.name
-    )
+    try:
+        proto = onnx.ModelProto.FromString(subgraph.model)
+    except Exception as error:
+        raise EngineError(f"its model cannot be read: {error}", where=subgraph.name) from error
+    _cut(proto, types, outputs)
+    session = Session(proto.SerializeToString(), subgraph.name, layers.simulator.threads)
+    found = session.run(outputs, inputs)
     return [shown(tensors[n], Seen(found[name])) for n, name in zip(results, outputs, strict=True)]
 
 

@@ -20,7 +20,6 @@ from npuc.engine.inputs import (
     checked_inputs,
     expectation,
     expected_inputs,
-    named_inputs,
     shape_text,
 )
 from npuc.engine.tensors import Array, from_ort, is_native, to_ort
@@ -28,7 +27,9 @@ from npuc.engine.weights import attach_weights
 from npuc.errors import EngineError, InputDataError, NpucError
 from npuc.export.onnx import ALL_TENSORS, ExportedModel, Fetch, embed, to_onnx
 from npuc.ir import DType, Graph, dtype_of
-from npuc.kernels.custom import StretchedSession, custom_nodes
+from npuc.kernels.custom import custom_nodes
+from npuc.kernels.stretched import StretchedSession
+from npuc.program.inputs import named_inputs
 
 _ERRORS_ONLY = 3
 

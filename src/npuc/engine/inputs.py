@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from npuc.errors import InputDataError
 from npuc.ir import DYNAMIC, DType, Graph, dtype_of, is_ranked, shape_of
+from npuc.program.inputs import named_inputs
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...] | None
@@ -23,18 +24,6 @@ def expected_inputs(graph: Graph) -> dict[str, tuple[DType, Shape]]:
         port.name: (dtype_of(port.type), shape_of(port.value) if is_ranked(port.value) else None)
         for port in graph.inputs
     }
-
-
-def named_inputs(inputs: Any, expected: Collection[str]) -> Mapping[str, Any]:
-    """Inputs by name: a mapping as it is; anything else is the array of a program's only input."""
-    if isinstance(inputs, Mapping):
-        return inputs
-    if len(expected) == 1:
-        return {next(iter(expected)): inputs}
-    raise InputDataError(
-        f"one array was given without a name, and the network has {len(expected)} inputs",
-        fix=f"Give a mapping by input name: {', '.join(expected) or 'an empty one'}",
-    )
 
 
 def checked_inputs(inputs: Any, expected: Expected) -> dict[str, Array]:

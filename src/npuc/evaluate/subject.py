@@ -104,8 +104,8 @@ def open_subject(file: ModelFile) -> Subject:
     """Open a model of any form."""
     path = existing_model(file.path)
     if describe_content(path).kind == "npu":
+        from npuc.calib.compiled import interface_of
         from npuc.program.file import load_compiled
-        from npuc.sim.engine import interface_of
 
         compiled = load_compiled(path)
         return Subject(file, "compiled", interface_of(compiled), compiled)

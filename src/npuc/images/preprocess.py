@@ -8,10 +8,9 @@ what is left (`geometry()`) then describes how raw uint8 pixels reach the input.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, get_args
 
 from npuc.errors import PreprocessError
 
@@ -26,21 +25,20 @@ CHANNELS: dict[str, int] = {"rgb": 3, "bgr": 3, "gray": 1, "rgba": 4}
 _MAX_SIDE = 1 << 15
 
 
-class Preprocess(BaseModel):
+@dataclass(frozen=True)
+class Preprocess:
     """The preprocessing of one image input.
 
     >>> Preprocess(mean=(127.5,), scale=(1 / 127.5,)).arithmetic()[0]
     (127.5, 127.5, 127.5)
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     resize: tuple[int, int] | None = None
     """Height and width to resize to; None is the size after the crop, that is, of the input."""
     keep_aspect_ratio: bool = False
     """Scale both axes alike. Without a crop the picture fits inside `resize` and the rest is padded; with a crop it
     covers `resize`, and the crop cuts off what is too much."""
-    pad_value: int = Field(0, ge=0, le=255)
+    pad_value: int = 0
     """The pixel value of the padding, in all channels, before mean and scale."""
     pad_type: PadType = "center"
     """`center` pads on all sides; `corner` puts the picture in the top left corner."""
@@ -56,27 +54,27 @@ class Preprocess(BaseModel):
     """The order of the axes of the network's input."""
     interpolation: Interpolation = "bilinear"
 
-    @model_validator(mode="after")
-    def _check(self) -> Preprocess:
+    def __post_init__(self) -> None:
+        for name, kind in _KINDS.items():
+            object.__setattr__(self, name, kind(name, getattr(self, name)))
         for name, size in (("resize", self.resize), ("crop", self.crop)):
             if size is not None and not all(1 <= side <= _MAX_SIDE for side in size):
-                raise ValueError(
+                raise PreprocessError(
                     f"{name}: {size[0]},{size[1]} is not a height and a width of 1 to {_MAX_SIDE}"
                 )
         for name, values in (("mean", self.mean), ("scale", self.scale)):
             if len(values) not in (0, 1, self.channels):
-                raise ValueError(
+                raise PreprocessError(
                     f"{name}: {len(values)} values, but pixel format {self.pixel_format} has {self.channels} channels"
                 )
             if not all(abs(value) < 1e30 for value in values):
-                raise ValueError(f"{name}: values must be finite")
+                raise PreprocessError(f"{name}: values must be finite")
         if 0 in self.scale:
-            raise ValueError("scale: a factor of 0 turns every pixel into the same value")
+            raise PreprocessError("scale: a factor of 0 turns every pixel into the same value")
         if self.resize and self.crop and any(c > r for c, r in zip(self.crop, self.resize, strict=True)):
-            raise ValueError(
+            raise PreprocessError(
                 f"crop: {list(self.crop)} is larger than the resized picture {list(self.resize)}"
             )
-        return self
 
     @property
     def channels(self) -> int:
@@ -95,7 +93,7 @@ class Preprocess(BaseModel):
 
     def geometry(self) -> Preprocess:
         """What is left when mean and scale have become ops of the network."""
-        return self.model_copy(update={"mean": (), "scale": ()})
+        return replace(self, mean=(), scale=())
 
     def image_size(self, shape: Sequence[int]) -> tuple[int, int]:
         """Height and width of an input of a shape; `PreprocessError` if the shape is not that of a picture."""
@@ -159,7 +157,11 @@ class Preprocess(BaseModel):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for the IR: what is not at its default, and always the pixel format and the layout."""
-        values = self.model_dump(exclude_defaults=True)
+        values = {
+            one.name: getattr(self, one.name)
+            for one in fields(self)
+            if getattr(self, one.name) != one.default
+        }
         return values | {"pixel_format": self.pixel_format, "layout": self.layout}
 
     @staticmethod
@@ -170,10 +172,10 @@ class Preprocess(BaseModel):
         Traceback (most recent call last):
         npuc.errors.PreprocessError: [E402] mean: 2 values, but pixel format rgb has 3 channels.
         """
-        try:
-            return Preprocess.model_validate(dict(values))
-        except ValidationError as error:
-            raise PreprocessError("; ".join(_sentence(problem) for problem in error.errors())) from error
+        unknown = [f"there is no preprocessing option '{name}'" for name in values if name not in _KINDS]
+        if unknown:
+            raise PreprocessError("; ".join(unknown))
+        return Preprocess(**values)
 
 
 def _spread(values: tuple[float, ...], default: float, channels: int) -> tuple[float, ...]:
@@ -182,9 +184,51 @@ def _spread(values: tuple[float, ...], default: float, channels: int) -> tuple[f
     return (values[0] if values else default,) * channels
 
 
-def _sentence(problem: Any) -> str:
-    where = ".".join(str(part) for part in problem["loc"])
-    text = str(problem["msg"]).removeprefix("Value error, ")
-    if problem["type"] == "extra_forbidden":
-        return f"there is no preprocessing option '{where}'"
-    return f"{where}: {text[:1].lower()}{text[1:]}" if where else text
+def _choice(*words: str) -> Callable[[str, Any], str]:
+    def check(name: str, value: Any) -> str:
+        if value not in words:
+            raise PreprocessError(f"{name}: {value!r} is none of {', '.join(words)}")
+        return str(value)
+
+    return check
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise PreprocessError(f"{name}: {value!r} is neither true nor false")
+    return value
+
+
+def _pixel(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 255:
+        raise PreprocessError(f"{name}: {value!r} is no whole number from 0 to 255")
+    return value
+
+
+def _side_lengths(name: str, value: Any) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple) or len(value) != 2 or not all(type(one) is int for one in value):
+        raise PreprocessError(f"{name}: {value!r} is not a height and a width")
+    return value[0], value[1]
+
+
+def _numbers(name: str, value: Any) -> tuple[float, ...]:
+    if not isinstance(value, list | tuple) or not all(type(one) in (int, float) for one in value):
+        raise PreprocessError(f"{name}: {value!r} are no numbers")
+    return tuple(float(one) for one in value)
+
+
+_KINDS: dict[str, Callable[[str, Any], Any]] = {
+    "resize": _side_lengths,
+    "keep_aspect_ratio": _flag,
+    "pad_value": _pixel,
+    "pad_type": _choice(*get_args(PadType)),
+    "crop": _side_lengths,
+    "mean": _numbers,
+    "scale": _numbers,
+    "pixel_format": _choice(*CHANNELS),
+    "layout": _choice(*get_args(Layout)),
+    "interpolation": _choice(*get_args(Interpolation)),
+}
+"""What each field may be; the values of files are not trusted."""

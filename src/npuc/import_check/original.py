@@ -20,7 +20,8 @@ from npuc.errors import InvalidModelError, OriginalError
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.ports import input_constant
 from npuc.ir import Graph, dtype_of, shape_of
-from npuc.kernels.custom import StretchedSession, custom_nodes, kernel_of
+from npuc.kernels.custom import custom_nodes, kernel_of
+from npuc.kernels.stretched import StretchedSession
 
 Array = np.ndarray[Any, Any]
 

@@ -8,8 +8,7 @@ from time import perf_counter
 import numpy as np
 
 from npuc.arithmetic.dtypes import dtype_of
-from npuc.errors import EngineError
-from npuc.kernels.custom import open_session
+from npuc.host import Session
 from npuc.profile.plan import host_estimates
 from npuc.program.model import CompiledModel, CpuSubgraph
 
@@ -50,20 +49,12 @@ def host_times(compiled: CompiledModel, *, measure: bool = True, threads: int = 
 
 
 def _seconds(compiled: CompiledModel, subgraph: CpuSubgraph, threads: int) -> float:
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 4  # what fails is raised, with its words
     tensors = [compiled.tensor(name) for name in subgraph.inputs]
     inputs = {one.name: np.zeros(one.shape, dtype_of(one.dtype).numpy) for one in tensors}
+    session = Session(subgraph.model, subgraph.name, threads)
     taken = []
-    try:
-        session = open_session(subgraph.model, options)
-        for _ in range(1 + _RUNS):
-            start = perf_counter()
-            session.run(list(subgraph.outputs), inputs)
-            taken.append(perf_counter() - start)
-    except Exception as error:
-        raise EngineError(f"ONNX Runtime: {error}", where=subgraph.name) from error
+    for _ in range(1 + _RUNS):
+        start = perf_counter()
+        session.run(subgraph.outputs, inputs)
+        taken.append(perf_counter() - start)
     return min(taken[1:])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,9 +20,25 @@ from npuc.program import elf, layout
 from npuc.program.file_reader import Reader
 from npuc.program.file_writer import make_sections
 from npuc.program.model import CompiledModel
-from npuc.target.model import Target
 
 Array = np.ndarray[Any, Any]
+
+
+class Identified(Protocol):
+    """A target, by what a file is compared with."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def fingerprint(self) -> int:
+        """64 bits that change with anything that can change a compiled program."""
+
+    @property
+    def fingerprint_text(self) -> str:
+        """The fingerprint as users see it."""
+
 
 _FIX = "Compile the model again, or copy the file again"
 
@@ -41,7 +57,9 @@ def save_compiled(model: CompiledModel, path: Path | str) -> None:
         raise InternalError(f"the compiled model cannot be written: {words}", where=str(path)) from error
 
 
-def load_compiled(path: Path | str, target: Target | None = None, *, verify: bool = True) -> CompiledModel:
+def load_compiled(
+    path: Path | str, target: Identified | None = None, *, verify: bool = True
+) -> CompiledModel:
     """Read a compiled model; with `target`, only one that was compiled for that machine.
 
     `verify` false leaves out the checksum, and with it the reading of every byte; all else is checked as always.
@@ -75,14 +93,14 @@ def _mapped(path: Path | str) -> Array:
 
 
 def parse_compiled(
-    data: Array, where: str, target: Target | None = None, *, verify: bool = True
+    data: Array, where: str, target: Identified | None = None, *, verify: bool = True
 ) -> CompiledModel:
     """A compiled model from the bytes of a file, which it keeps views of."""
     return _parse(data, where, target, verify)[0]
 
 
 def _parse(
-    data: Array, where: str, target: Target | None, verify: bool, later: str = ""
+    data: Array, where: str, target: Identified | None, verify: bool, later: str = ""
 ) -> tuple[CompiledModel, elf.Elf]:
     try:
         parsed = elf.read(data, where, verify, later)

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from npuc.errors import FileFormatError, NpucError
+from npuc.arithmetic.machine import Machine
+from npuc.errors import FileFormatError
 from npuc.format_versions import NPU_FILE
 from npuc.program import elf, isa, layout
 from npuc.program.checks import Surroundings, check_stream
@@ -29,7 +30,6 @@ from npuc.program.model import (
     Segment,
     Tensor,
 )
-from npuc.target.model import Target
 
 Array = np.ndarray[Any, Any]
 
@@ -314,11 +314,10 @@ class Reader:
     def _read_target(self) -> dict[str, Any]:
         data = self._object(layout.TARGET)
         try:
-            target = Target.from_dict(data)
-        except NpucError as error:
-            raise ValueError(f"the JSON of {layout.TARGET}: {error.message}") from error
-        shared = target.memory.shared.size if target.memory.shared else 0
-        stated = (target.name, target.compute.cores, target.memory.local.size, shared)
+            machine = Machine.from_dict(data)
+        except ValueError as error:
+            raise ValueError(f"the JSON of {layout.TARGET}: {error}") from error
+        stated = (machine.name, machine.cores, machine.local_size, machine.shared_size)
         if stated != (self.target_name, self._cores, self._local, self._shared):
             raise ValueError(f"the JSON of {layout.TARGET} is not the machine in the header")
         return data

@@ -10,7 +10,6 @@ import numpy as np
 
 from npuc.program import elf, isa, layout
 from npuc.program.model import CompiledModel, CpuSubgraph, HostConversion, NpuSubgraph, Segment, Tensor
-from npuc.target.model import Target
 
 Array = np.ndarray[Any, Any]
 Row = Sequence[Any]
@@ -98,17 +97,17 @@ class _Maker:
         return first, len(names)
 
     def _header(self) -> Row:
-        model, target = self._model, Target.from_dict(self._model.target)
+        model, machine = self._model, self._model.machine
         return (
             layout.VERSION,
             isa.VERSION,
             isa.RECORD,
-            target.compute.cores,
+            machine.cores,
             model.fingerprint,
-            target.memory.local.size,
-            target.memory.shared.size if target.memory.shared else 0,
+            machine.local_size,
+            machine.shared_size,
             self._strings.add(model.name),
-            self._strings.add(target.name),
+            self._strings.add(machine.name),
             *self._listed(model.inputs),
             *self._listed(model.outputs),
         )

@@ -8,10 +8,13 @@ likes, and instructions name the segment and the byte in it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
+from npuc.arithmetic.machine import Machine
+from npuc.errors import TargetError
 from npuc.program.isa import BY_NAME, RECORD
 
 Array = np.ndarray[Any, Any]
@@ -42,7 +45,7 @@ class Tensor:
     order: tuple[int, ...]
     """The axes of `shape` from the outermost in memory to the innermost: (0, 2, 3, 1) for rank 4. It is dense."""
     dtype: str
-    """As in `npuc.ir.dtypes`: i8, ui8, i16, i32, f32, ..."""
+    """As in `npuc.arithmetic.dtypes`: i8, ui8, i16, i32, f32, ..."""
     scale: float
     """Real value of a step; 0 if its elements are plain."""
     zero_point: int
@@ -144,6 +147,14 @@ class CompiledModel:
     """For tools: options, versions, the schedule, the quantization, preprocessing."""
     debug: bytes = b""
     """Where the layers are in memory (npuc.program.debug_info); empty if that is not known."""
+
+    @cached_property
+    def machine(self) -> Machine:
+        """The figures of the target that simulators need."""
+        try:
+            return Machine.from_dict(self.target)
+        except ValueError as error:
+            raise TargetError(str(error), where=self.name) from error
 
     def tensor(self, name: str) -> Tensor:
         """A tensor by its name."""

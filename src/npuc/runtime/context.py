@@ -13,10 +13,10 @@ import numpy as np
 
 from npuc.arithmetic.dtypes import dtype_of
 from npuc.errors import DeviceError, EngineError, NpucError
+from npuc.host import HostSubgraphs, convert, to_integers, to_reals
 from npuc.program.model import CompiledModel, Conversion, CpuSubgraph, NpuSubgraph, Tensor
 from npuc.runtime import record
 from npuc.runtime.device import Device, Loaded
-from npuc.runtime.host import HostModels, to_integers, to_reals
 from npuc.runtime.tensors import Port, Ports
 
 Array = np.ndarray[Any, Any]
@@ -26,7 +26,7 @@ class Context:
     """Runs one job at a time."""
 
     def __init__(
-        self, model: CompiledModel, ports: Ports, device: Device, host: HostModels, threads: int
+        self, model: CompiledModel, ports: Ports, device: Device, host: HostSubgraphs, threads: int
     ) -> None:
         self._model, self._ports, self._host, self._threads = model, ports, host, threads
         self._device = device.name
@@ -153,12 +153,7 @@ class Context:
 
     @record.spans("cpu", lambda self, one: f"convert to {one.result}")
     def _convert(self, one: Conversion) -> None:
-        value, result = self._memory[one.source], self._tensors[one.result]
-        if result.scale:
-            made = to_integers(value, result, one.rounding, self._threads)
-        else:
-            made = to_reals(value, self._tensors[one.source], self._threads)
-        self._memory[one.result][...] = made
+        self._memory[one.result][...] = convert(one, self._memory[one.source], self._model, self._threads)
 
     def _write(self, name: str, value: Array, where: str) -> None:
         place = self._memory[name]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from npuc.errors import DeviceError
+from npuc.host import HostSubgraphs
 from npuc.program.file import load_compiled, open_compiled
 from npuc.program.model import CompiledModel
 from npuc.runtime import record
@@ -19,7 +20,6 @@ from npuc.runtime.context import Context
 from npuc.runtime.counts import check_counts
 from npuc.runtime.crew import Crew
 from npuc.runtime.device import Device, open_device
-from npuc.runtime.host import HostModels
 from npuc.runtime.inputs import arrays_of, check_outputs, chunks_of, pictures_of, rows_for, rows_of
 from npuc.runtime.job import Callback, Job
 from npuc.runtime.process import Resident, watch
@@ -35,7 +35,8 @@ QUEUE = 1024
 class Runner(Resident):
     """Runs a compiled model on a device; any number of threads may use it.
 
-    `device` is a name or a `Device`. `raw` takes and gives the integers of the NPU instead of reals. `workers` is how many
+    `device` is a name or a `Device`. `raw` takes and gives the integers of the NPU instead of reals;
+    `raw_outputs` says so of the outputs alone. `workers` is how many
     jobs run at once, each with memory of its own that is made when it is first needed; `threads` is how many threads one
     job may use on the host. The weights of a file are compared with their checksums by the first run, all else at once;
     `verify` false leaves checksums out.
@@ -50,6 +51,7 @@ class Runner(Resident):
         device: str | Device = "simulated",
         *,
         raw: bool = False,
+        raw_outputs: bool | None = None,
         workers: int | None = None,
         threads: int = 1,
         queue: int = QUEUE,
@@ -67,7 +69,7 @@ class Runner(Resident):
             model = load_compiled(model, verify=False)
         self._model = model
         self._raw = raw
-        self._ports = ports_of(model, raw)
+        self._ports = ports_of(model, raw, raw_outputs)
         self._pictures = pictures_of(model)
         self._device = open_device(device)
         self._threads, self._queue = threads, queue
@@ -161,7 +163,7 @@ class Runner(Resident):
     def _start_anew(self) -> None:
         """Without workers and contexts, which are made when they are needed; a device is its opener's."""
         self._owned = False
-        host = HostModels(self._model, self._threads)
+        host = HostSubgraphs(self._model, self._threads)
         where = f"the runner of '{self._model.name}'"
         self._proving, self._lock = Lock(), Lock()
         self._contexts: Share[Context] = Share(

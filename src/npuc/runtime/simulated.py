@@ -80,7 +80,7 @@ class SimulatedModel:
             return None
         begin, cycles = time.perf_counter(), self._cycles_of(subgraph)
         self._simulator.step(subgraph)
-        seconds = cycles / self._simulator.target.compute.clock * self._slowdown
+        seconds = cycles / self._simulator.machine.clock * self._slowdown
         time.sleep(max(0.0, begin + seconds - time.perf_counter()))
         return cycles
 
@@ -92,7 +92,7 @@ class SimulatedModel:
         if index not in self._cycles:
             subgraph = self._simulator.compiled.subgraphs[index]
             assert isinstance(subgraph, NpuSubgraph)
-            self._cycles[index] = play(self._simulator.target, subgraph.streams, subgraph.name).total
+            self._cycles[index] = play(self._simulator.machine, subgraph.streams, subgraph.name).total
         return self._cycles[index]
 
 

@@ -60,8 +60,9 @@ class Ports:
     """The first dimension of all inputs and outputs, if they have it in common."""
 
 
-def ports_of(model: CompiledModel, raw: bool) -> Ports:
-    """The ports of a model, for reals or for raw integers."""
+def ports_of(model: CompiledModel, raw: bool, raw_outputs: bool | None = None) -> Ports:
+    """The ports of a model, for reals or for raw integers; outputs may be another way than inputs."""
+    raw_outputs = raw if raw_outputs is None else raw_outputs
     known = {tensor.name: tensor for tensor in model.tensors}
     for name in (*model.inputs, *model.outputs):
         if name not in known:
@@ -80,7 +81,7 @@ def ports_of(model: CompiledModel, raw: bool) -> Ports:
     before = {one.result: one for one in conversions if known[one.source].scale}
     skipped: set[Conversion] = set()
 
-    def port(name: str, conversion: Conversion | None, other: str) -> Port:
+    def port(name: str, conversion: Conversion | None, other: str, raw: bool) -> Port:
         tensor, behind = known[name], known[other]
         if raw and conversion is not None:
             skipped.add(conversion)
@@ -98,13 +99,13 @@ def ports_of(model: CompiledModel, raw: bool) -> Ports:
         one = after.get(name)
         if one is not None and (uses[name] > 1 or name in model.outputs):
             one = None
-        inputs.append(port(name, one, one.result if one else name))
+        inputs.append(port(name, one, one.result if one else name, raw))
     outputs = []
     for name in model.outputs:
         one = before.get(name)
         if one is not None and uses[name]:
             one = None
-        outputs.append(port(name, one, one.source if one else name))
+        outputs.append(port(name, one, one.source if one else name, raw_outputs))
     sizes = {one.info.shape[:1] for one in (*inputs, *outputs)}
     first = sizes.pop() if len(sizes) == 1 else ()
     return Ports(tuple(inputs), tuple(outputs), frozenset(skipped), first[0] if first and first[0] else None)

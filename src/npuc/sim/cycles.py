@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.machine import HasMachine, Machine
 from npuc.program.model import CompiledModel, NpuSubgraph
 from npuc.sim import calls
 from npuc.sim.machine import machine_of
-from npuc.target import Target
 
 Array = np.ndarray[Any, Any]
 
@@ -49,9 +49,9 @@ class Timeline:
 
 def simulate(compiled: CompiledModel) -> Timeline:
     """Play a compiled model on its target."""
-    target = Target.from_dict(compiled.target, where=compiled.name)
+    machine = compiled.machine
     found = tuple(
-        play(target, subgraph.streams, subgraph.name, compiled.layers)
+        play(machine, subgraph.streams, subgraph.name, compiled.layers)
         for subgraph in compiled.subgraphs
         if isinstance(subgraph, NpuSubgraph)
     )
@@ -59,7 +59,7 @@ def simulate(compiled: CompiledModel) -> Timeline:
 
 
 def play(
-    target: Target, streams: Sequence[Array], name: str = "program", layers: Sequence[str] = ()
+    target: Machine | HasMachine, streams: Sequence[Array], name: str = "program", layers: Sequence[str] = ()
 ) -> SubgraphTimeline:
     """Play streams, one a core."""
     machine, program, error = (
@@ -83,7 +83,7 @@ def play(
     return SubgraphTimeline(name, total.value, cores)
 
 
-def costs(target: Target, stream: Array) -> Array:
+def costs(target: Machine | HasMachine, stream: Array) -> Array:
     """Cycles of each instruction on its own: of an engine with its start, of a transfer the data without latency."""
     machine, program, error = (
         machine_of(target),

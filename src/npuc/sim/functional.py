@@ -1,7 +1,7 @@
 """Instruction mode: a compiled model executed on real memories, to the bit.
 
-Subgraphs of the NPU run in the native simulator, those of the CPU in ONNX Runtime, conversions in the kernels of graph
-mode; they exchange tensors in DRAM.
+Subgraphs of the NPU run in the native simulator; `npuc.host` runs those of the CPU and conversions. They exchange tensors in
+DRAM.
 """
 
 from __future__ import annotations
@@ -13,14 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from npuc.arithmetic.dtypes import dtype_of
-from npuc.engine.inputs import named_inputs
-from npuc.errors import EngineError, InputDataError, SimulationError
-from npuc.kernels import eltwise
-from npuc.kernels.custom import open_session
+from npuc.errors import InputDataError, SimulationError
+from npuc.host import HostSubgraphs, convert
+from npuc.program.inputs import named_inputs
 from npuc.program.model import CompiledModel, Conversion, CpuSubgraph, HostConversion, NpuSubgraph
 from npuc.sim import calls, memory
-from npuc.target import Target
 
 Array = np.ndarray[Any, Any]
 
@@ -35,21 +32,20 @@ class Simulator:
 
     def __init__(self, compiled: CompiledModel, threads: int = 1) -> None:
         self.compiled, self.threads = compiled, threads
-        self.target = Target.from_dict(compiled.target, where=compiled.name)
+        self.machine = compiled.machine
         self.segments = memory.segments_of(compiled)
         self._programs = {
             index: calls.Program(subgraph.streams, self.segments)
             for index, subgraph in enumerate(compiled.subgraphs)
             if isinstance(subgraph, NpuSubgraph)
         }
-        self._sessions: dict[int, Any] = {}
-        shared = self.target.memory.shared
+        self.host = HostSubgraphs(compiled, threads)
         cores = max((len(program.counts) for program in self._programs.values()), default=1)
         constants = self.segments[0]
         self.handle: int | None = calls.function("npuc_sim_create")(
             max(cores, 1),
-            self.target.memory.local.size,
-            shared.size if shared else 0,
+            self.machine.local_size,
+            self.machine.shared_size,
             constants.ctypes.data,
             constants.size,
         )
@@ -106,48 +102,11 @@ class Simulator:
         return self._programs[index]
 
     def _convert(self, conversion: Conversion) -> None:
-        source, result = (self.compiled.tensor(name) for name in (conversion.source, conversion.result))
-        value = memory.read(self.segments, source)
-        try:
-            if value.dtype == np.float32:
-                kind = dtype_of(result.dtype).numpy
-                made = eltwise.quantize(
-                    value,
-                    result.scale,
-                    result.zero_point,
-                    kind,
-                    rounding=conversion.rounding,
-                    threads=self.threads,
-                )
-            else:
-                made = eltwise.dequantize(value, source.scale, source.zero_point, threads=self.threads)
-        except ValueError as error:
-            raise SimulationError(
-                f"'{source.name}' cannot become '{result.name}': {error}", where=self.compiled.name
-            ) from error
-        memory.write(self.segments, result, made)
+        value = memory.read(self.segments, self.compiled.tensor(conversion.source))
+        made = convert(conversion, value, self.compiled, self.threads)
+        memory.write(self.segments, self.compiled.tensor(conversion.result), made)
 
     def _on_cpu(self, index: int, subgraph: CpuSubgraph) -> None:
-        import onnxruntime as ort
-
-        try:
-            if index not in self._sessions:
-                options = ort.SessionOptions()
-                options.intra_op_num_threads = self.threads
-                options.log_severity_level = 4  # what fails is raised, with its words
-                self._sessions[index] = open_session(subgraph.model, options)
-            tensors = {
-                name: memory.read(self.segments, self.compiled.tensor(name)) for name in subgraph.inputs
-            }
-            results = self._sessions[index].run(list(subgraph.outputs), tensors)
-        except InputDataError:
-            raise
-        except Exception as error:
-            raise EngineError(f"ONNX Runtime: {error}", where=subgraph.name) from error
-        if len(results) != len(subgraph.outputs):
-            raise EngineError(
-                f"its program gives {len(results)} outputs, and the file names {len(subgraph.outputs)}",
-                where=subgraph.name,
-            )
-        for name, result in zip(subgraph.outputs, results, strict=True):
-            memory.write(self.segments, self.compiled.tensor(name), np.asarray(result))
+        tensors = {name: memory.read(self.segments, self.compiled.tensor(name)) for name in subgraph.inputs}
+        for name, result in self.host.run(index, tensors).items():
+            memory.write(self.segments, self.compiled.tensor(name), result)

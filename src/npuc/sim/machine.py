@@ -5,9 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import lru_cache
 
+from npuc.arithmetic.machine import DEPTHWISE, HasMachine, Machine
 from npuc.program.isa import DTYPES
 from npuc.sim.calls import RawMachine, RawRate
-from npuc.target import Target
 
 START = 16
 """Cycles that an instruction of the matrix or vector engine costs beside its work."""
@@ -16,40 +16,39 @@ SHARED_LATENCY = 16
 BANK_BYTES = 64
 """Bytes a cycle that a bank of local memory moves."""
 
-_DEPTHWISE = ("idle_input_lanes", "full", "vector")
 _LARGEST_DENOMINATOR = 1 << 16
 
 
+def machine_of(target: Machine | HasMachine) -> RawMachine:
+    """The struct of a target or of its figures; to be read only."""
+    return _raw(target if isinstance(target, Machine) else target.machine)
+
+
 @lru_cache(maxsize=16)
-def machine_of(target: Target) -> RawMachine:
-    """The struct of a target; to be read only."""
-    compute, memory = target.compute, target.memory
-    array, clock = compute.array, compute.clock
+def _raw(machine: Machine) -> RawMachine:
     raw = RawMachine(
-        cores=compute.cores,
-        input_lanes=array.input_channels,
-        output_lanes=array.output_channels,
-        pixel_lanes=array.pixels,
-        depthwise=_DEPTHWISE.index(array.depthwise),
-        vector_lanes=compute.vector_lanes,
-        table_units=compute.table_units,
-        banks=memory.local.banks,
-        local_size=memory.local.size,
+        cores=machine.cores,
+        input_lanes=machine.input_lanes,
+        output_lanes=machine.output_lanes,
+        pixel_lanes=machine.pixel_lanes,
+        depthwise=DEPTHWISE.index(machine.depthwise),
+        vector_lanes=machine.vector_lanes,
+        table_units=machine.table_units,
+        banks=machine.banks,
+        local_size=machine.local_size,
         start=START,
-        dram_latency=memory.dram.latency.cycles(clock),
+        dram_latency=machine.dram_latency,
         shared_latency=SHARED_LATENCY,
-        burst=memory.dram.burst,
-        dram_bytes=_rate(memory.dram.bandwidth.bytes_per_cycle(clock)),
-        shared_bytes=_rate(memory.shared.bandwidth.bytes_per_cycle(clock) if memory.shared else Fraction(0)),
+        burst=machine.burst,
+        dram_bytes=_rate(machine.dram_bandwidth),
+        shared_bytes=_rate(machine.shared_bandwidth),
         bank_bytes=BANK_BYTES,
-        decoder_bytes=_rate(
-            memory.weight_decoder.bytes_per_cycle(clock) if memory.weight_decoder else Fraction(0)
-        ),
+        decoder_bytes=_rate(machine.decoder_bandwidth),
     )
     names = [{"ui8": "u8"}.get(name, name) for name in DTYPES]
     for i, activation in enumerate(names):
         for j, weight in enumerate(names):
-            raw.rates[i * len(names) + j] = _rate(array.rate(activation, weight) or Fraction(0))
+            raw.rates[i * len(names) + j] = _rate(machine.rate(activation, weight))
     return raw
 
 

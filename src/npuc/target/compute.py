@@ -7,24 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from npuc.arithmetic.machine import MAX_CORES, MAX_LANES, checked_clock, checked_rate
 from npuc.target.base import ElementType, Part
 from npuc.target.frozen import FrozenMapping
 from npuc.target.units import Frequency, Rate
 
-
-def _positive(value: Fraction) -> Fraction:
-    if not Fraction(1, 1024) <= value <= 1024:
-        raise ValueError("a rate is between 1/1024 and 1024")
-    return value
-
-
-def _clock(value: int) -> int:
-    if not 10**5 <= value <= 10**11:
-        raise ValueError(f"{value} Hz is no clock rate between 100kHz and 100GHz")
-    return value
-
-
-Lanes = Annotated[int, Field(ge=1, le=1 << 16)]
+Lanes = Annotated[int, Field(ge=1, le=MAX_LANES)]
 
 
 class MatrixArray(Part):
@@ -36,7 +24,9 @@ class MatrixArray(Part):
     """Output channels that are made in one cycle."""
     pixels: Lanes
     """Pixels that are worked on in one cycle."""
-    rates: FrozenMapping[ElementType, FrozenMapping[ElementType, Annotated[Rate, AfterValidator(_positive)]]]
+    rates: FrozenMapping[
+        ElementType, FrozenMapping[ElementType, Annotated[Rate, AfterValidator(checked_rate)]]
+    ]
     """Activation type to weight type to the share of the array's multiplications done in a cycle: 1 is all of them,
     1/4 a quarter. A pair that is not there cannot be multiplied."""
     depthwise: Literal["idle_input_lanes", "full", "vector"] = "idle_input_lanes"
@@ -57,13 +47,13 @@ class MatrixArray(Part):
 class Compute(Part):
     """The engines of the machine."""
 
-    cores: Annotated[int, Field(ge=1, le=1024)]
+    cores: Annotated[int, Field(ge=1, le=MAX_CORES)]
     """Cores, each with an array, a vector unit and a local memory of its own."""
-    clock: Annotated[Frequency, AfterValidator(_clock)]
+    clock: Annotated[Frequency, AfterValidator(checked_clock)]
     """The one clock that all cycles count."""
     array: MatrixArray
     """The matrix array of a core."""
     vector_lanes: Lanes
     """Elements that a core's vector unit works on in a cycle."""
-    table_units: Annotated[int, Field(ge=0, le=1 << 16)]
+    table_units: Annotated[int, Field(ge=0, le=MAX_LANES)]
     """Table look-ups of a core in a cycle; 0 if it has no tables."""

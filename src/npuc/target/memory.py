@@ -6,37 +6,19 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from npuc.arithmetic.machine import (
+    MAX_BANKS,
+    checked_bandwidth,
+    checked_latency,
+    checked_power_of_two,
+    checked_size,
+)
 from npuc.target.base import Part
-from npuc.target.units import Bandwidth, BandwidthField, Bytes, Latency, LatencyField
+from npuc.target.units import BandwidthField, Bytes, LatencyField
 
-
-def _size(value: int) -> int:
-    if not 1 <= value <= 1 << 40:
-        raise ValueError(f"{value} bytes is not between 1 byte and 1TiB")
-    return value
-
-
-def _power_of_two(value: int) -> int:
-    if not 1 <= value <= 1 << 20 or value & (value - 1):
-        raise ValueError(f"{value} bytes is not a power of two up to 1MiB")
-    return value
-
-
-def _moves(value: Bandwidth) -> Bandwidth:
-    if not 0 < value.amount <= 10**18:
-        raise ValueError(f"a bandwidth of {value} is not above zero and below 10^18 bytes")
-    return value
-
-
-def _delay(value: Latency) -> Latency:
-    if value.amount > 10**9:
-        raise ValueError(f"a delay of {value} is beyond 10^9 cycles")
-    return value
-
-
-Size = Annotated[Bytes, AfterValidator(_size)]
-PowerOfTwo = Annotated[Bytes, AfterValidator(_power_of_two)]
-Speed = Annotated[BandwidthField, AfterValidator(_moves)]
+Size = Annotated[Bytes, AfterValidator(checked_size)]
+PowerOfTwo = Annotated[Bytes, AfterValidator(checked_power_of_two)]
+Speed = Annotated[BandwidthField, AfterValidator(checked_bandwidth)]
 
 
 class LocalMemory(Part):
@@ -44,7 +26,7 @@ class LocalMemory(Part):
 
     size: Size
     """Bytes a core, all banks together."""
-    banks: Annotated[int, Field(ge=1, le=1024)]
+    banks: Annotated[int, Field(ge=1, le=MAX_BANKS)]
     """Banks; engines that work in different banks do not wait for each other."""
     alignment: PowerOfTwo
     """Every tensor begins at a multiple of this."""
@@ -69,7 +51,7 @@ class Dram(Part):
 
     bandwidth: Speed
     """Bytes that move in and out, for all cores together."""
-    latency: Annotated[LatencyField, AfterValidator(_delay)]
+    latency: Annotated[LatencyField, AfterValidator(checked_latency)]
     """From a request to its first byte."""
     burst: PowerOfTwo
     """The least that moves at once; smaller transfers take as long."""

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import StringConstraints, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from npuc.arithmetic.machine import Machine
 from npuc.errors import TargetError
 from npuc.format_versions import TARGET_FILE
 from npuc.target.arithmetic import Arithmetic
@@ -72,6 +73,11 @@ class Target(Part):
         # Compiled models hold this text: what says nothing new is left out, so that theirs stays as it is.
         first = {"version"} if self.version == 1 else None
         return self.model_dump(mode="json", exclude_none=True, exclude=first)
+
+    @cached_property
+    def machine(self) -> Machine:
+        """The figures that simulators need."""
+        return Machine.from_dict(self.to_dict())
 
     @cached_property
     def fingerprint(self) -> int:

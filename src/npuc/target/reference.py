@@ -10,9 +10,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
+from npuc.arithmetic.units import Bandwidth, Latency, parse_bytes, parse_frequency
 from npuc.target.expressions import FUNCTIONS, Expression
 from npuc.target.model import Target
-from npuc.target.units import Bandwidth, Latency, parse_bytes, parse_frequency
 from npuc.target.vocabulary import COMMON, MACHINE, OP_KINDS
 
 _UNITS: dict[Any, str] = {

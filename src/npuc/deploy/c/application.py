@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.calib.compiled import interface_of
 from npuc.calib.random_inputs import random_inputs
 from npuc.deploy.c.arrays import data_header, measure, model_source, sample_source
 from npuc.deploy.c.kernels import kernel_files
@@ -19,7 +20,6 @@ from npuc.files import make_folder, write_atomically
 from npuc.ir import Graph
 from npuc.program.model import CompiledModel, CpuSubgraph, NpuSubgraph
 from npuc.sim import Simulator
-from npuc.sim.engine import interface_of
 
 Array = np.ndarray[Any, Any]
 

@@ -24,8 +24,8 @@ torch = require_torch("this needs PyTorch, which is not installed")
 for _family in ("elementwise", "movement", "recurrent", "rows", "windows"):
     importlib.import_module(f"npuc.engine.torch.{_family}")
 
-from npuc.engine.inputs import named_inputs  # noqa: E402
 from npuc.engine.torch.registry import HANDLERS, Handler  # noqa: E402
+from npuc.program.inputs import named_inputs  # noqa: E402
 
 
 @dataclass(frozen=True)

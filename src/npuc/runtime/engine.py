@@ -1,0 +1,37 @@
+"""A compiled model as an engine: the same calls as graph mode, executed instruction by instruction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from npuc.program.inputs import named_inputs
+from npuc.program.model import CompiledModel, HostConversion
+from npuc.runtime.runner import Runner
+
+Array = np.ndarray[Any, Any]
+
+
+class CompiledEngine:
+    """Runs a compiled model on the simulator; with `raw`, outputs are the integers that they were converted from."""
+
+    def __init__(self, compiled: CompiledModel, *, threads: int = 1, raw: bool = False) -> None:
+        self.compiled = compiled
+        self._runner = Runner(compiled, raw_outputs=raw, workers=1, threads=threads)
+
+    def run(self, inputs: Mapping[str, Array] | Array) -> dict[str, Array]:
+        """Execute all subgraphs; tensors by the names of inputs and outputs."""
+        return self._runner.run(named_inputs(inputs, self.compiled.inputs))
+
+
+def integers_of(compiled: CompiledModel) -> dict[str, str]:
+    """Outputs that the host converts from integers, and the tensors that those are in."""
+    return {
+        one.result: one.source
+        for subgraph in compiled.subgraphs
+        if isinstance(subgraph, HostConversion)
+        for one in subgraph.conversions
+        if one.result in compiled.outputs
+    }
