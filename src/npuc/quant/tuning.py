@@ -35,6 +35,7 @@ from npuc.quant.lower import quantize
 from npuc.quant.output_aware import output_aware_entries
 from npuc.quant.prequantized import integer_types
 from npuc.quant.scheme import SCHEMES, Scheme
+from npuc.quant.silent import silent_entries
 from npuc.quant.table_ranges import refined_entries, softmax_floors
 from npuc.quant.widening import GAIN, MOST, MOST_CYCLES, Price, Widening, spoilers, widened, wider
 
@@ -184,7 +185,7 @@ class _Tuner:
         """The network with the ranges of one method, and these; those of `max` are what was seen, but for the tail."""
         overrides = unclipped(self.graph, scheme_of)
         table = table_from(self.statistics, method, overrides=overrides)
-        entries = dict(table.entries)
+        entries = {**table.entries, **silent_entries(self.graph, table)}
         if method == "auto":
             found = output_aware_entries(
                 self.graph, self.statistics, self.fit[:_TRIED], scheme_of, self.threads
@@ -353,7 +354,8 @@ class _Tuner:
         """The network with the ranges that were seen, outputs of which little was seen with room, and nothing else."""
         table = table_from(self.statistics, PLAIN)
         room = with_room(self.graph, self.statistics, table, tail(self.graph))
-        table = CalibrationTable({**table, **room}, table.comments, table.notes)
+        silent = silent_entries(self.graph, table)
+        table = CalibrationTable({**table, **silent, **room}, table.comments, table.notes)
         return quantize(self.graph, table, scheme_of), table
 
 
