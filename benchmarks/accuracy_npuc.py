@@ -20,8 +20,8 @@ from npuc.calib.sources import open_data
 from npuc.flow import ImportOptions, import_model, quantize_on_data, save_graph
 from npuc.ir import Graph
 from npuc.quant.config import QuantizationConfig
-from npuc.quant.ladder import Rung, Workshop, climb
-from npuc.quant.ladder.workshop import carried
+from npuc.quant.ladder import QuantizationContext, StepResult, run_steps
+from npuc.quant.ladder.context import carried
 from npuc.quant.tuning import METHODS
 
 _CHEAP = ("equalize", "smooth", "ranges")
@@ -61,7 +61,7 @@ def quantize_ladder(
     begun, worked = time.perf_counter(), time.process_time()
     config = None if scheme is None else QuantizationConfig(scheme=scheme)
     default, _ = quantize_on_data(graph, open_data(graph, samples), config, threads=threads)
-    shop = Workshop(
+    context = QuantizationContext(
         graph,
         [{graph.inputs[0].name: sample} for sample in samples],
         carried(default.scheme_of, default.source, graph),
@@ -69,21 +69,21 @@ def quantize_ladder(
         threads=threads,
         device=device,
     )
-    rungs: list[Rung] = []
+    results: list[StepResult] = []
     cheap: dict[str, float] = {}
 
-    def heard(rung: Rung) -> None:
-        rungs.append(rung)
-        if rung.name in _CHEAP:
+    def heard(step_result: StepResult) -> None:
+        results.append(step_result)
+        if step_result.name in _CHEAP:
             cheap.update(wall=time.perf_counter() - begun, cpu=time.process_time() - worked)
 
-    best = climb(shop, steps, start=shop.start(), report=heard)
+    best = run_steps(context, steps, start=context.start(), report=heard)
     save_graph(best.made, target)
     _note(
         target,
         {
             "notes": list(best.notes),
-            "rungs": [str(rung) for rung in rungs],
+            "rungs": [str(step_result) for step_result in results],
             "seconds": time.perf_counter() - begun,
             "cheap": cheap,
             "wide": wide_layers(default.source, default.scheme_of),

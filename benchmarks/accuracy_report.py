@@ -119,7 +119,7 @@ def print_row(row: Mapping[str, Any]) -> None:
             print(f"  {TITLES[key]}: {wide} of {layers} layers give 16 bits")
     steps = row["notes"].get("ladder")
     if steps:
-        print("".join(f"    {rung}\n" for rung in steps["rungs"]), end="")
+        print("".join(f"    {step_result}\n" for step_result in steps["rungs"]), end="")
         cheap = steps["cheap"]
         if cheap:
             print(

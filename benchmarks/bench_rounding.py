@@ -22,7 +22,7 @@ from npuc.calib.random_inputs import random_inputs
 from npuc.calib.table import CalibrationTable
 from npuc.flow import schemes_of
 from npuc.quant.config import QuantizationConfig
-from npuc.quant.ladder import Candidate, Workshop
+from npuc.quant.ladder import Candidate, QuantizationContext
 from npuc.quant.rounding import learn as learning
 from npuc.quant.rounding.step import LearnRounding
 
@@ -68,13 +68,13 @@ def main() -> None:
     parameters, macs = size(graph)
     scheme_of = schemes_of(graph, QuantizationConfig(scheme="int8"))
     samples = [random_inputs(graph, seed) for seed in range(arguments.samples)]
-    shop = Workshop(graph, samples, scheme_of, threads=arguments.threads, device=device)
+    context = QuantizationContext(graph, samples, scheme_of, threads=arguments.threads, device=device)
     made = quantized(graph)
-    start = Candidate(graph, made, CalibrationTable({}), scheme_of, shop.judged(made))
+    start = Candidate(graph, made, CalibrationTable({}), scheme_of, context.judged(made))
     watch = Stopwatch()
     learning.learn = watch
     begun = time.perf_counter()
-    found = LearnRounding(arguments.iterations).propose(start, shop)
+    found = LearnRounding(arguments.iterations).propose(start, context)
     seconds = time.perf_counter() - begun
     if found is None:
         raise SystemExit("the step found nothing to do: is torch there?")
@@ -82,7 +82,9 @@ def main() -> None:
         torch.cuda.get_device_name(device) if device.startswith("cuda") else f"{arguments.threads} threads"
     )
     print(f"{arguments.network}: {parameters / 1e6:.1f} M parameters, {macs / 1e9:.1f} G MACs a sample")
-    print(f"{len(shop.fit)} samples to learn from, {len(shop.judges)} judge; {device}, {where}")
+    print(
+        f"{len(context.fit)} samples to learn from, {len(context.validation_samples)} judge; {device}, {where}"
+    )
     print(f"learning {watch.seconds:.1f} s; the whole step {seconds:.1f} s")
     print(f"SQNR of the outputs {start.sqnr:.2f} to {found.sqnr:.2f} dB ({'; '.join(found.notes)})")
     if device.startswith("cuda"):

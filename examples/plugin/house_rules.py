@@ -20,7 +20,7 @@ def narrow_softmax(graph):
 class WideOutputs:
     """The ladder keeps it only if it helps on samples that it has not seen."""
 
-    def propose(self, best, shop):
+    def propose(self, best, context):
         """The best network so far, requantized."""
         last = {port.value.owner for port in best.source.outputs}
 
@@ -28,4 +28,4 @@ class WideOutputs:
             scheme = best.scheme_of(op)
             return replace(scheme, activation="i16") if scheme is not None and op in last else scheme
 
-        return shop.requantized(best.source, scheme_of, (*best.notes, "outputs of 16 bits"))
+        return context.requantized(best.source, scheme_of, (*best.notes, "outputs of 16 bits"))

@@ -53,6 +53,9 @@ aliases.install(
         "npuc.ir.preprocess": "npuc.images.preprocess",
         "npuc.partition.inspection": "npuc.inspect.inspection",
         "npuc.quant.arithmetic": "npuc.arithmetic.requantization",
+        "npuc.quant.ladder.climb": "npuc.quant.ladder.sequence",
+        "npuc.quant.ladder.workshop": "npuc.quant.ladder.context",
+        "npuc.quant.mixed_precision.prices": "npuc.quant.mixed_precision.cost_model",
         "npuc.quant.tflite": "npuc.arithmetic.tflite",
         "npuc.sim.engine": "npuc.runtime.engine",
     }

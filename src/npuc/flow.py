@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from npuc.quant.accuracy import Accuracy
     from npuc.quant.config import QuantizationConfig
     from npuc.quant.judging import OutputJudge
-    from npuc.quant.ladder.run import Wish
+    from npuc.quant.ladder.run import PipelineOptions
     from npuc.quant.report import Outcome
     from npuc.quant.scheme import Scheme
     from npuc.quant.widening import Widening
@@ -297,7 +297,7 @@ class Quantized:
     outcome: Outcome
     corrected: bool = False
     """Whether biases differ from those that the ranges alone give."""
-    climbed: bool = False
+    run_pipeline_steps: bool = False
     """Whether steps of the ladder changed weights, too."""
     own_arithmetic: str = ""
     """What became of the arithmetic that a network brought; empty if it brought none, or a scheme was asked for."""
@@ -480,12 +480,12 @@ def quantize_on_data(
     strict: bool = False,
     warn: Callable[[str], None] | None = None,
     step: Callable[[], None] | None = None,
-    ladder: Wish | None = None,
+    ladder: PipelineOptions | None = None,
 ) -> tuple[Quantized, CalibrationTable]:
     """Calibrate and quantize in one go, with an eye on the result (`npuc.quant.tuning`); also the ranges it used.
 
     Without a `method`, several compete; `correct` corrects biases, and takes the quick steps of the ladder where one scale a
-    tensor spoils the outputs (`npuc.quant.ladder.rescue`). Where the configuration does not state the scheme,
+    tensor spoils the outputs (`npuc.quant.ladder.fallback`). Where the configuration does not state the scheme,
     outputs of parts of very different sizes are joined in float, and `widen` gives 16 bits to what is next to an output, and to
     tensors that spoil the outputs with 8; on a target where they are worth their cycles (`npuc.quant.widening`). With a
     `ladder`, its steps follow (`npuc.quant.ladder`); the ranges are those of the float network that they made.
@@ -493,7 +493,7 @@ def quantize_on_data(
     from npuc.calib.collection import collect
     from npuc.calib.keeping import Keeper
     from npuc.quant.accuracy import accuracy_of
-    from npuc.quant.ladder.rescue import needs_rescue, rescued
+    from npuc.quant.ladder.fallback import fallback, needs_fallback
     from npuc.quant.tuning import KEPT, METHODS, PLAIN, tune, with_wide_tail
 
     note = warn or (lambda text: None)
@@ -520,34 +520,41 @@ def quantize_on_data(
         statistics: Callable[[], Statistics],
         *,
         corrected: bool = True,
-        climbed: bool = False,
+        run_pipeline_steps: bool = False,
     ) -> tuple[Quantized, CalibrationTable]:
         """A network that is done, with what there is to say about it."""
         found = _outcome(source, integers, schemes, target, asked=asked)
         accuracy = accuracy_of(source, integers, schemes, figures, judge, statistics, target)
         sentences = _crowded(source, integers, table, schemes, target)
         made = Quantized(
-            integers, source, schemes, found, corrected, climbed, accuracy=accuracy, crowded=sentences
+            integers,
+            source,
+            schemes,
+            found,
+            corrected,
+            run_pipeline_steps,
+            accuracy=accuracy,
+            crowded=sentences,
         )
         return made, table
 
     if ladder is not None:
         from npuc.layer_costs import REFERENCE, Pricing
-        from npuc.quant.ladder import Workshop
-        from npuc.quant.ladder.run import climbed, kept_samples
+        from npuc.quant.ladder import QuantizationContext
+        from npuc.quant.ladder.run import kept_samples, run_pipeline_steps
         from npuc.target import load_target
 
         samples = kept_samples(graph, source, strict=strict, warn=warn, step=step)
-        prices = Pricing(target or load_target(REFERENCE))
-        shop = Workshop(
-            graph, samples, scheme_of, methods, threads, ladder.device, target=target, prices=prices
+        cost_model = Pricing(target or load_target(REFERENCE))
+        context = QuantizationContext(
+            graph, samples, scheme_of, methods, threads, ladder.device, target=target, cost_model=cost_model
         )
         if config is not None:
-            shop.adaquant = config.ladder.adaquant
-        best = climbed(shop, ladder, prices, widen=widening or False, fixed=stated)
+            context.adaquant = config.ladder.adaquant
+        best = run_pipeline_steps(context, ladder, cost_model, widen=widening or False, fixed=stated)
         return finished(
-            best.source, best.made, best.scheme_of, best.table, shop.figures(best.made), shop.judge,
-            lambda: shop.statistics(best.source), climbed=True,
+            best.source, best.made, best.scheme_of, best.table, context.figures(best.made), context.judge,
+            lambda: context.statistics(best.source), run_pipeline_steps=True,
         )  # fmt: skip
     kept = Keeper(graph, source, KEPT)
     statistics = collect(graph, source, threads=threads, strict=strict, warn=warn, step=step, seen=kept.keep)
@@ -565,16 +572,16 @@ def quantize_on_data(
     )
     for words in done.graph.notes[len(graph.notes) :]:
         _LOG.info("quantized: %s", words)
-    if correct and needs_rescue(graph, done, kept.first):
+    if correct and needs_fallback(graph, done, kept.first):
         note(
             f"one scale a tensor leaves the outputs {done.sqnr:.1f} dB: the quick steps of the ladder follow"
         )
-        helped = rescued(graph, done, kept.first, scheme_of, methods, threads)
+        helped = fallback(graph, done, kept.first, scheme_of, methods, threads)
         if helped is not None:
             judged = done.judge.figures(helped.made) if done.judge is not None else None
             anew = partial(collect, helped.source, kept.first, threads=threads)
             return finished(
-                helped.source, helped.made, helped.scheme_of, helped.table, judged, done.judge, anew, climbed=True
+                helped.source, helped.made, helped.scheme_of, helped.table, judged, done.judge, anew, run_pipeline_steps=True
             )  # fmt: skip
     return finished(
         graph, done.graph, done.scheme_of, done.table, done.figures, done.judge, lambda: statistics,

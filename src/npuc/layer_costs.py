@@ -14,7 +14,7 @@ from npuc.errors import CompileError
 from npuc.ir import Graph, result_names, value_name
 from npuc.partition import partition
 from npuc.partition.work import LAUNCH, host_seconds
-from npuc.quant.mixed_precision.prices import Spent
+from npuc.quant.mixed_precision.cost_model import LayerCost
 from npuc.schedule.cost import START, Costs
 from npuc.schedule.network import build_network
 from npuc.schedule.pieces import Cutter
@@ -29,7 +29,7 @@ _LEVEL = 1
 
 @dataclass(frozen=True)
 class Pricing:
-    """The prices of one machine."""
+    """The cost model of one machine."""
 
     target: Target
 
@@ -38,15 +38,15 @@ class Pricing:
         """Its name."""
         return self.target.name
 
-    def layers(self, graph: Graph) -> dict[str, Spent]:
+    def layers(self, graph: Graph) -> dict[str, LayerCost]:
         """What every layer of an integer network takes, by the name of its first result."""
         costs = Costs(self.target)
         cutter = Cutter(costs)
         rate, clock = float(costs.bytes_per_cycle), float(self.target.compute.clock)
-        found: dict[str, Spent] = {}
+        found: dict[str, LayerCost] = {}
         for part in partition(graph, self.target, island_threshold=0.0).parts:
             if part.device == "cpu":
-                found |= {result_names(op)[0]: Spent(clock * host_seconds(op)) for op in part.ops}
+                found |= {result_names(op)[0]: LayerCost(clock * host_seconds(op)) for op in part.ops}
             if part.device != "npu":
                 continue
             for layer in build_network(graph, part.ops, part.inputs, part.outputs).layers:
@@ -56,7 +56,7 @@ class Pricing:
                     work[template.instruction.queue] += costs.work(template.instruction)
                 engine = max(work.values()) / self.target.compute.cores + START
                 load = layer.constant_size((0, layer.channels)) / rate
-                found[value_name(layer.source.results[0])] = Spent(engine, load)
+                found[value_name(layer.source.results[0])] = LayerCost(engine, load)
         return found
 
     def network(self, graph: Graph) -> int | None:

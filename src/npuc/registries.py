@@ -6,6 +6,7 @@ A table of a low package is filled by packages above it, which it does not know:
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from importlib import import_module
 from types import FunctionType
@@ -53,3 +54,12 @@ def _words(key: Any) -> str:
     if isinstance(key, type):
         return str(getattr(key, "name", key.__name__))
     return ":".join(filter(None, key)) if isinstance(key, tuple) else str(key)
+
+
+def renamed(module: str, name: str, table: dict[str, Any]) -> Any:
+    """What a module's old name stands for, with a warning that tells the new one; for the `__getattr__` of that module."""
+    if name not in table:
+        raise AttributeError(f"module '{module}' has no attribute '{name}'")
+    found = table[name]
+    warnings.warn(f"{module}.{name} is now {found.__name__}", FutureWarning, stacklevel=3)
+    return found

@@ -25,7 +25,7 @@ def test_steps_are_climbed_and_the_path_is_printed(npuc: Any, here: Path) -> Non
     assert lines == ["default:", "equalize:", "mixed:"]
     assert "dB, kept (" in done.out and "left out (" in done.out
     again = npuc(*line, "-o", "b.mlir", "--json")
-    assert [rung["name"] for rung in json.loads(again.out)["path"]] == ["equalize", "mixed"]
+    assert [step_result["name"] for step_result in json.loads(again.out)["path"]] == ["equalize", "mixed"]
     assert Path("a.safetensors").read_bytes() == Path("b.safetensors").read_bytes()
     assert Path("a.mlir").read_text() == Path("b.mlir").read_text().replace("b.safetensors", "a.safetensors")
 
@@ -39,7 +39,7 @@ def test_the_default_is_what_it_was(npuc: Any, here: Path) -> None:
 
 def test_a_stated_scheme_is_not_mixed_unless_that_is_asked_for(npuc: Any, here: Path) -> None:
     from npuc.cli.ladder import Climbing
-    from npuc.quant.ladder.climb import STEPS, chosen
+    from npuc.quant.ladder.sequence import STEPS, chosen
 
     chosen()
     asked = dict(STEPS)
@@ -181,7 +181,11 @@ def test_resnet20_gets_types_for_a_few_cycles(npuc: Any, here: Path) -> None:
         "--json",
     )
     assert done.status == 0, done.err
-    (rung,) = json.loads(done.out)["path"]
-    assert rung["name"] == "mixed" and rung["kept"] and rung["after"] > rung["before"] + 0.3
+    (step_result,) = json.loads(done.out)["path"]
+    assert (
+        step_result["name"] == "mixed"
+        and step_result["kept"]
+        and step_result["after"] > step_result["before"] + 0.3
+    )
     kinds = [kind.dtype.name for kind in integer_types(load_graph(Path("q.mlir"))).values()]
     assert 0 < kinds.count("i16") < 0.75 * len(kinds)

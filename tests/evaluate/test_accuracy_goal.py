@@ -16,7 +16,7 @@ from npuc.evaluate import Observation, evaluate, metric
 from npuc.evaluate.goal import FEWEST, accuracy_goal, held_back, unlabelled
 from npuc.ir import Graph
 from npuc.metrics.measuring import parse_metric
-from npuc.quant.ladder.way import POINTS
+from npuc.quant.ladder.measurements import POINTS
 
 _COUNT = 150
 

@@ -17,7 +17,7 @@ from npuc.ir import load_graph, save_graph
 from npuc.metrics.measuring import METRICS, parse_metric
 from npuc.plugins import load
 from npuc.plugins.api import verifier
-from npuc.quant.ladder import Rung, Workshop, climb
+from npuc.quant.ladder import QuantizationContext, StepResult, run_steps
 from npuc.quant.scheme import SCHEMES
 
 
@@ -49,10 +49,10 @@ def test_a_step_of_the_ladder_is_climbed() -> None:
     x = lang.input("x", (1, 3, 8, 8))
     graph = lang.build({"y": lang.conv(x, rng.standard_normal((4, 3, 3, 3)).astype(np.float32), name="head")})
     samples = [{"x": rng.standard_normal((1, 3, 8, 8)).astype(np.float32)} for _ in range(8)]
-    rungs: list[Rung] = []
-    shop = Workshop(graph, samples, lambda op: SCHEMES["int8"])
-    best = climb(shop, ["wide-outputs"], report=rungs.append)
-    assert [(rung.name, rung.kept) for rung in rungs] == [("wide-outputs", True)]
+    results: list[StepResult] = []
+    context = QuantizationContext(graph, samples, lambda op: SCHEMES["int8"])
+    best = run_steps(context, ["wide-outputs"], report=results.append)
+    assert [(step_result.name, step_result.kept) for step_result in results] == [("wide-outputs", True)]
     assert best.notes == ("outputs of 16 bits",)
 
 

@@ -14,8 +14,8 @@ from npuc.codegen.compile_model import compile_program
 from npuc.engine import IntegerEngine
 from npuc.ir import Graph, value_name
 from npuc.quant.adaquant.options import AdaQuantOptions, LayerRates
-from npuc.quant.ladder import Candidate, Workshop, climb
-from npuc.quant.ladder.climb import Rung
+from npuc.quant.ladder import Candidate, QuantizationContext, run_steps
+from npuc.quant.ladder.sequence import StepResult
 from npuc.quant.layers import integer_layers
 from npuc.quant.parameters import largest_sum
 from npuc.quant.prequantized import integer_types
@@ -43,26 +43,26 @@ def network(loud: float, quiet: float) -> Graph:
     return lang.build({"y": lang.conv(hidden, second, np.zeros(4, np.float32), name="b")})
 
 
-def workshop(graph: Graph, scheme: Scheme) -> Workshop:
+def make_context(graph: Graph, scheme: Scheme) -> QuantizationContext:
     data = np.random.default_rng(1).standard_normal((32, 1, 8, 6, 6)).astype(np.float32)
     data[:, :, 0] *= 1e-3
-    return Workshop(graph, [{"x": sample} for sample in data], lambda op: scheme, methods=("max",))
+    return QuantizationContext(graph, [{"x": sample} for sample in data], lambda op: scheme, methods=("max",))
 
 
 @pytest.fixture(scope="module")
-def shop() -> Workshop:
-    return workshop(network(12.0, 1e-4), SCHEMES["int4-weights"])
+def context() -> QuantizationContext:
+    return make_context(network(12.0, 1e-4), SCHEMES["int4-weights"])
 
 
 @pytest.fixture(scope="module")
-def start(shop: Workshop) -> Candidate:
-    return shop.start()
+def start(context: QuantizationContext) -> Candidate:
+    return context.start()
 
 
-def learned(start: Candidate, shop: Workshop, options: AdaQuantOptions) -> Candidate:
+def learned(start: Candidate, context: QuantizationContext, options: AdaQuantOptions) -> Candidate:
     from npuc.quant.adaquant.step import AdaQuant
 
-    found = AdaQuant(options).propose(start, shop)
+    found = AdaQuant(options).propose(start, context)
     assert found is not None
     return found
 
@@ -78,16 +78,16 @@ def scales(found: Candidate) -> list[Array]:
 
 
 def test_weights_that_matter_get_finer_steps_where_rounding_finds_none(
-    shop: Workshop, start: Candidate
+    context: QuantizationContext, start: Candidate
 ) -> None:
     from npuc.quant.rounding.step import LearnRounding
 
-    rounded = LearnRounding(iterations=120).propose(start, shop)
-    found = learned(start, shop, EAGER)
+    rounded = LearnRounding(iterations=120).propose(start, context)
+    found = learned(start, context, EAGER)
     assert rounded is not None
     assert found.sqnr > max(start.sqnr, rounded.sqnr) + 5, (start.sqnr, rounded.sqnr, found.sqnr)
     assert (scales(found)[0][1:] < 0.6 * scales(start)[0][1:]).all()
-    assert found.sqnr == shop.judged(found.made)
+    assert found.sqnr == context.judged(found.made)
     assert all(-7 <= least <= most <= 7 for least, most in ((min(i), max(i)) for i in integers(found)))
     inputs = random_inputs(found.made, 1)
     wanted = IntegerEngine(found.made, raw=True).run(inputs)
@@ -96,9 +96,9 @@ def test_weights_that_matter_get_finer_steps_where_rounding_finds_none(
 
 
 def test_values_that_nobody_reads_lose_their_range() -> None:
-    shop = workshop(network(60.0, 1e-5), SCHEMES["int8"])
-    start = shop.start()
-    found = learned(start, shop, EAGER)
+    context = make_context(network(60.0, 1e-5), SCHEMES["int8"])
+    start = context.start()
+    found = learned(start, context, EAGER)
     assert found.sqnr > start.sqnr + 3, (start.sqnr, found.sqnr)
     assert found.table["a"].max < 0.5 * start.table["a"].max and found.table["a"].method == "learned"
     assert found.table["x"] == start.table["x"]
@@ -106,23 +106,23 @@ def test_values_that_nobody_reads_lose_their_range() -> None:
     assert after.scale < 0.5 * before.scale and after.zero_point == before.zero_point
 
 
-def test_the_same_samples_teach_the_same(shop: Workshop, start: Candidate) -> None:
-    one, two = (learned(start, shop, AdaQuantOptions(iterations=10)) for _ in range(2))
+def test_the_same_samples_teach_the_same(context: QuantizationContext, start: Candidate) -> None:
+    one, two = (learned(start, context, AdaQuantOptions(iterations=10)) for _ in range(2))
     assert integers(one) == integers(two) and one.table == two.table and one.sqnr == two.sqnr
 
 
-def test_a_layer_with_rates_of_nothing_stays(shop: Workshop, start: Candidate) -> None:
+def test_a_layer_with_rates_of_nothing_stays(context: QuantizationContext, start: Candidate) -> None:
     still = LayerRates(weight_rate=0, bias_rate=0, weight_scale_rate=0, activation_scale_rate=0)
-    found = learned(start, shop, EAGER.model_copy(update={"iterations": 20, "layers": {"a*": still}}))
+    found = learned(start, context, EAGER.model_copy(update={"iterations": 20, "layers": {"a*": still}}))
     assert integers(found)[0] == integers(start)[0] and integers(found)[1] != integers(start)[1]
     assert np.array_equal(scales(found)[0], scales(start)[0]) and found.table["a"] == start.table["a"]
-    assert learned(start, shop, EAGER.model_copy(update={"layers": {"*": still}})).sqnr >= start.sqnr
+    assert learned(start, context, EAGER.model_copy(update={"layers": {"*": still}})).sqnr >= start.sqnr
 
 
 def test_powers_of_two_keep_their_scales() -> None:
-    shop = workshop(network(1.0, 1.0), SCHEMES["pow2"])
-    start = shop.start()
-    found = learned(start, shop, EAGER)
+    context = make_context(network(1.0, 1.0), SCHEMES["pow2"])
+    start = context.start()
+    found = learned(start, context, EAGER)
     assert integers(found) != integers(start)
     assert all(np.array_equal(new, old) for new, old in zip(scales(found), scales(start), strict=True))
     assert found.table == start.table
@@ -141,8 +141,8 @@ def test_an_early_output_and_a_sum_of_two_are_learned_with_powers_of_two() -> No
     b = lang.conv(a, rng.standard_normal((8, 8, 3, 3)).astype(np.float32) / 8, pads=1, name="b")
     total = lang.relu(a + b, name="total")
     graph = lang.build({"early": a, "y": lang.conv(total, rng.standard_normal((2, 8, 1, 1)), name="y")})
-    shop = workshop(graph, SCHEMES["pow2"])
-    found = learned(shop.start(), shop, EAGER.model_copy(update={"iterations": 20}))
+    context = make_context(graph, SCHEMES["pow2"])
+    found = learned(context.start(), context, EAGER.model_copy(update={"iterations": 20}))
     module = TopModule(found.source)
     student = Student(module, integer_types(found.made))
     weights = {
@@ -150,10 +150,10 @@ def test_an_early_output_and_a_sum_of_two_are_learned_with_powers_of_two() -> No
         for layer in integer_layers(found.source, found.made, found.scheme_of)
     }
     entry = found.source.inputs[0].value
-    given = {entry: student.after(entry, torch.from_numpy(shop.judges[0]["x"]))}
+    given = {entry: student.after(entry, torch.from_numpy(context.validation_samples[0]["x"]))}
     outputs = {port.name: port.value for port in found.source.outputs}
     got = module.run(module.steps, given, outputs.values(), weights=weights, after=student.after)
-    wanted = IntegerEngine(found.made).run(shop.judges[0])
+    wanted = IntegerEngine(found.made).run(context.validation_samples[0])
     assert all(np.array_equal(got[value].numpy(), wanted[name]) for name, value in outputs.items())
 
 
@@ -163,8 +163,8 @@ def test_sums_stay_within_narrow_accumulators(start: Candidate, monkeypatch: pyt
     layers = integer_layers(start.source, start.made, start.scheme_of)
     most = max(largest_sum(layer.integers, layer.bias, layer.x, layer.axis) for layer in layers)
     narrow = replace(SCHEMES["int4-weights"], sum_bits=most.bit_length() + 1, wide_sum_bits=0)
-    shop = workshop(network(12.0, 1e-4), narrow)
-    start = shop.start()
+    context = make_context(network(12.0, 1e-4), narrow)
+    start = context.start()
     lowered: list[int] = []
     lower = lowering.lower_learned
 
@@ -174,7 +174,7 @@ def test_sums_stay_within_narrow_accumulators(start: Candidate, monkeypatch: pyt
         return made
 
     monkeypatch.setattr(lowering, "lower_learned", counted)
-    found = learned(start, shop, EAGER)
+    found = learned(start, context, EAGER)
     # The finer steps of the first layer make sums that do not fit: it has its old weights, and integers still.
     assert lowered == [1, 2]
     assert integers(found)[0] == integers(start)[0] and integers(found)[1] != integers(start)[1]
@@ -189,9 +189,11 @@ def test_samples_that_are_not_along_the_first_axis_teach_nothing(name: str, mixe
     last = rng.standard_normal((6 if mixes == "shapes" else 8, 3)).astype(np.float32)
     graph = lang.build({"y": lang.matmul(hidden, last, name="b")})
     samples = [{"x": rng.standard_normal((6, 8)).astype(np.float32)} for _ in range(8)]
-    rungs: list[Rung] = []
-    climb(Workshop(graph, samples, lambda op: SCHEMES["int4-weights"]), [name], report=rungs.append)
-    assert not rungs[0].kept and "those beside it" in rungs[0].reason, rungs[0]
+    results: list[StepResult] = []
+    run_steps(
+        QuantizationContext(graph, samples, lambda op: SCHEMES["int4-weights"]), [name], report=results.append
+    )
+    assert not results[0].kept and "those beside it" in results[0].reason, results[0]
 
 
 def test_a_scale_that_several_blocks_share_is_left_alone() -> None:
@@ -214,7 +216,9 @@ def test_a_scale_that_several_blocks_share_is_left_alone() -> None:
     assert by_name["two"] == "joined" and by_name["one"] == "one"
     assert by_name[value_name(graph.outputs[1].value)] == "c"
     named = {value_name(value): value for value in origins}
-    kinds = dict.fromkeys(by_name, integer_types(workshop(network(1, 1), SCHEMES["int8"]).start().made)["a"])
+    kinds = dict.fromkeys(
+        by_name, integer_types(make_context(network(1, 1), SCHEMES["int8"]).start().made)["a"]
+    )
     free = free_scales(origins, named, kinds, lambda op: SCHEMES["int8"])
     assert sorted(free) == ["c", "one"] and len(free["c"]) == 2
     assert not free_scales(origins, named, kinds, lambda op: SCHEMES["pow2"])

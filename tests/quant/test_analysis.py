@@ -26,7 +26,7 @@ from npuc.quant.analysis.histogram import bins, svg_histograms, text_histogram
 from npuc.quant.bias_correction import correct_biases
 from npuc.quant.config import QuantizationConfig
 from npuc.quant.judging import OutputJudge
-from npuc.quant.ladder.climb import chosen
+from npuc.quant.ladder.sequence import chosen
 
 Array = np.ndarray[Any, Any]
 Range = tuple[float, float]

@@ -19,7 +19,7 @@ from npuc.quant.equalization import apply_factors, find_groups, weight_factors
 from npuc.quant.equalization.absorption import absorb_biases
 from npuc.quant.equalization.groups import Group
 from npuc.quant.equalization.step import Equalize, Smooth, equalized
-from npuc.quant.ladder import Workshop, climb, rescue
+from npuc.quant.ladder import QuantizationContext, fallback, run_steps
 from npuc.quant.scheme import SCHEMES
 
 Array = np.ndarray[Any, Any]
@@ -85,9 +85,9 @@ def test_equalized_ranges_are_equal() -> None:
 
 
 def test_planted_imbalance_is_repaired() -> None:
-    shop = Workshop(chain(), samples(), lambda op: SCHEMES["uint8"])
-    start = shop.start()
-    found = climb(shop, ["equalize"], start=start)
+    context = QuantizationContext(chain(), samples(), lambda op: SCHEMES["uint8"])
+    start = context.start()
+    found = run_steps(context, ["equalize"], start=start)
     assert found.sqnr > start.sqnr + 6, (start.sqnr, found.sqnr)
     assert "equalized" in found.notes[0]
 
@@ -99,22 +99,22 @@ def test_the_default_helps_itself_where_one_scale_a_tensor_ruins_a_network(
         graph, data = chain(), samples(count)
         source = open_data(graph, [sample["x"] for sample in data])
         done, _ = quantize_on_data(graph, source, QuantizationConfig(scheme=scheme), threads=1)
-        shop = Workshop(graph, samples(96)[48:], lambda op: SCHEMES[scheme])
-        return shop.judged(done.graph), done.graph.notes
+        context = QuantizationContext(graph, samples(96)[48:], lambda op: SCHEMES[scheme])
+        return context.judged(done.graph), done.graph.notes
 
     helped, words = quantized("pow2")
     assert any("quick steps" in word for word in words) and any("equalized" in word for word in words)
     few, silent = quantized("pow2", 6)
-    assert few < rescue.GOOD and not any("quick steps" in word for word in silent)
+    assert few < fallback.GOOD and not any("quick steps" in word for word in silent)
     assert not any("quick steps" in word for word in quantized("int8")[1])
-    monkeypatch.setattr(rescue, "GOOD", -100.0)
+    monkeypatch.setattr(fallback, "GOOD", -100.0)
     alone, silent = quantized("pow2")
     assert not any("quick steps" in word for word in silent)
     assert helped > alone + 6, (alone, helped)
 
 
 def test_the_default_leaves_alone_what_the_quick_steps_are_not_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rescue, "GOOD", 200.0)
+    monkeypatch.setattr(fallback, "GOOD", 200.0)
     rng = np.random.default_rng(3)
     x = lang.input("x", (1, 6))
     classes = lang.matmul(x, (weights(1, 6, 4) * uneven(4)).astype(np.float32), name="scores")
@@ -135,9 +135,9 @@ def test_the_default_leaves_alone_what_the_quick_steps_are_not_for(monkeypatch: 
 @pytest.mark.parametrize("step", [Equalize, Smooth])
 def test_limits_stay_where_they_are(step: Any) -> None:
     graph, data = chain(limit=6.0), samples()
-    shop = Workshop(graph, data, lambda op: SCHEMES["uint8"])
-    start = shop.start()
-    found = step().propose(start, shop)
+    context = QuantizationContext(graph, data, lambda op: SCHEMES["uint8"])
+    start = context.start()
+    found = step().propose(start, context)
     assert found is not None
     same(graph, found.source, data)
 
@@ -150,9 +150,9 @@ def test_large_biases_are_absorbed() -> None:
     done, count = absorb_biases(graph, data)
     assert count == 1
     same(graph, done, data)
-    shop = Workshop(graph, data, lambda op: SCHEMES["int8"])
-    start = shop.start()
-    assert shop.requantized(done, lambda op: SCHEMES["int8"], ()).sqnr > start.sqnr + 6
+    context = QuantizationContext(graph, data, lambda op: SCHEMES["int8"])
+    start = context.start()
+    assert context.requantized(done, lambda op: SCHEMES["int8"], ()).sqnr > start.sqnr + 6
 
 
 def test_planted_outlier_channels_are_migrated() -> None:
@@ -165,9 +165,9 @@ def test_planted_outlier_channels_are_migrated() -> None:
     w[[1, 7, 11]] /= 60.0
     graph = lang.build({"y": lang.matmul(y, w, np.zeros(12, np.float32), name="product")})
     data = samples(shape=(4, 16))
-    shop = Workshop(graph, data, lambda op: SCHEMES["int8"])
-    start = shop.start()
-    found = Smooth().propose(start, shop)
+    context = QuantizationContext(graph, data, lambda op: SCHEMES["int8"])
+    start = context.start()
+    found = Smooth().propose(start, context)
     assert found is not None and found.sqnr > start.sqnr + 6, (start.sqnr, found and found.sqnr)
     same(graph, found.source, data)
 
@@ -176,5 +176,5 @@ def test_planted_outlier_channels_are_migrated() -> None:
 def test_there_may_be_nothing_to_do(step: Any) -> None:
     x = lang.input("x", (1, 3, 8, 8))
     graph = lang.build({"y": lang.conv(x, weights(1, 4, 3, 3, 3))})
-    shop = Workshop(graph, samples(shape=(1, 3, 8, 8)), lambda op: SCHEMES["int8"])
-    assert step().propose(shop.start(), shop) is None
+    context = QuantizationContext(graph, samples(shape=(1, 3, 8, 8)), lambda op: SCHEMES["int8"])
+    assert step().propose(context.start(), context) is None

@@ -17,17 +17,17 @@ from npuc.errors import QuantizationError
 from npuc.ir import Graph
 from npuc.layer_costs import Pricing
 from npuc.quant.adaquant.lowering import LearnedLayer, lower_learned
-from npuc.quant.ladder import Candidate, Workshop, run
-from npuc.quant.ladder.goal import climb_to
-from npuc.quant.ladder.run import Wish, climbed, kept_samples
+from npuc.quant.ladder import Candidate, QuantizationContext, run
+from npuc.quant.ladder.goal import search_goal
+from npuc.quant.ladder.measurements import Check, Goal, Loss, Measurement, MeasurementLog
+from npuc.quant.ladder.run import PipelineOptions, kept_samples, run_pipeline_steps
 from npuc.quant.ladder.search import first_that_meets
-from npuc.quant.ladder.way import Check, Goal, Loss, Stop, Way
 from npuc.quant.layers import integer_layers
 from npuc.quant.mixed_precision import rerounding
+from npuc.quant.mixed_precision.cost_model import LayerCost
 from npuc.quant.mixed_precision.drawing import frontier_data, frontier_svg
 from npuc.quant.mixed_precision.frontier import Option, frontier
 from npuc.quant.mixed_precision.mixing import Mixer, Pick, describe
-from npuc.quant.mixed_precision.prices import Spent
 from npuc.quant.mixed_precision.rerounding import Rerounding
 from npuc.quant.mixed_precision.step import ALLOWED, MixedPrecision
 from npuc.quant.mixed_precision.units import find_units, key
@@ -96,16 +96,18 @@ def planted() -> tuple[Graph, list[dict[str, Any]]]:
     return graph, samples
 
 
-def shop(target: str = "edge-4t") -> Workshop:
+def context(target: str = "edge-4t") -> QuantizationContext:
     graph, samples = planted()
     machine = load_target(target)
-    return Workshop(graph, samples, lambda op: SCHEMES["int8"], methods=("mse",), prices=Pricing(machine))
+    return QuantizationContext(
+        graph, samples, lambda op: SCHEMES["int8"], methods=("mse",), cost_model=Pricing(machine)
+    )
 
 
 @pytest.fixture(scope="module")
-def started() -> tuple[Workshop, Candidate]:
-    workshop = shop()
-    return workshop, workshop.start()
+def started() -> tuple[QuantizationContext, Candidate]:
+    make_context = context()
+    return make_context, make_context.start()
 
 
 def types(made: Graph) -> dict[str, str]:
@@ -122,8 +124,8 @@ def test_units_are_tensors_with_their_readers(started: Any) -> None:
 
 
 def test_mixed_precision_finds_exactly_the_layer_that_needs_it(started: Any) -> None:
-    workshop, best = started
-    mixer = Mixer(best, workshop, workshop.prices)
+    make_context, best = started
+    mixer = Mixer(best, make_context, make_context.cost_model)
     point = mixer.frontier.cheapest(10**-3.0)
     assert point is not None
     picks = [pick for pick in mixer.frontier.picks(point) if pick.activation != "own"]
@@ -144,12 +146,15 @@ def test_mixed_precision_finds_exactly_the_layer_that_needs_it(started: Any) -> 
 
 
 def test_the_step_stays_within_its_cycles(started: Any) -> None:
-    workshop, best = started
-    found = MixedPrecision().propose(best, workshop)
-    assert found is None or workshop.prices.network(found.made) <= (1 + ALLOWED) * workshop.prices.network(
-        best.made
+    make_context, best = started
+    found = MixedPrecision().propose(best, make_context)
+    assert found is None or make_context.cost_model.network(found.made) <= (
+        1 + ALLOWED
+    ) * make_context.cost_model.network(best.made)
+    assert (
+        MixedPrecision().propose(best, QuantizationContext(best.source, make_context.samples, best.scheme_of))
+        is None
     )
-    assert MixedPrecision().propose(best, Workshop(best.source, workshop.samples, best.scheme_of)) is None
 
 
 class Cheap:
@@ -160,8 +165,8 @@ class Cheap:
     def __init__(self, target: str = "edge-4t") -> None:
         self._real = Pricing(load_target(target))
 
-    def layers(self, graph: Graph) -> dict[str, Spent]:
-        return {name: Spent(0.0, one.load) for name, one in self._real.layers(graph).items()}
+    def layers(self, graph: Graph) -> dict[str, LayerCost]:
+        return {name: LayerCost(0.0, one.load) for name, one in self._real.layers(graph).items()}
 
     def network(self, graph: Graph) -> int:
         return round(sum(one.load for one in self.layers(graph).values()))
@@ -174,14 +179,14 @@ class Cheap:
 
 
 def test_four_bits_are_taken_where_loads_are_what_costs(started: Any) -> None:
-    workshop, best = started
-    mixer = Mixer(best, workshop, Cheap())
+    make_context, best = started
+    mixer = Mixer(best, make_context, Cheap())
     cheapest = mixer.candidate(mixer.frontier.picks(0))
     assert "i4 weights for 6 layers" in describe(mixer.frontier.picks(0))
     assert Cheap().network(cheapest.made) < 0.7 * Cheap().network(best.made)
 
 
-def correlated() -> tuple[Workshop, Candidate]:
+def correlated() -> tuple[QuantizationContext, Candidate]:
     """Two products; the 64 inputs of the first are mixtures of eight, so that weights can make up for each other."""
     rng = np.random.default_rng(4)
 
@@ -195,8 +200,8 @@ def correlated() -> tuple[Workshop, Candidate]:
         {"x": (rng.standard_normal((1, 8)) @ mixture + 0.1 * rng.standard_normal((1, 64))).astype(np.float32)}
         for _ in range(48)
     ]
-    workshop = Workshop(graph, samples, lambda op: SCHEMES["int8"], methods=("mse",))
-    return workshop, workshop.start()
+    make_context = QuantizationContext(graph, samples, lambda op: SCHEMES["int8"], methods=("mse",))
+    return make_context, make_context.start()
 
 
 def all_short(mixer: Mixer) -> list[Pick]:
@@ -205,14 +210,14 @@ def all_short(mixer: Mixer) -> list[Pick]:
 
 
 def test_weights_of_four_bits_are_rounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    workshop, best = correlated()
-    mixer = Mixer(best, workshop, Cheap())
+    make_context, best = correlated()
+    mixer = Mixer(best, make_context, Cheap())
     picks = all_short(mixer)
     together = mixer.candidate(picks)
     assert together.notes[-1] == "i4 weights for 2 layers; 2 rounded together"
     noise = mixer.frontier.noise.max()
     monkeypatch.setattr(Rerounding, "integers", lambda self, layers: {})
-    before = Mixer(best, workshop, Cheap())
+    before = Mixer(best, make_context, Cheap())
     alone = before.candidate(picks)
     assert alone.notes[-1] == "i4 weights for 2 layers"
     assert together.sqnr > alone.sqnr + 2
@@ -221,11 +226,11 @@ def test_weights_of_four_bits_are_rounded_together(monkeypatch: pytest.MonkeyPat
 
 
 def test_integers_are_found_once_for_all_choices(monkeypatch: pytest.MonkeyPatch) -> None:
-    workshop, best = correlated()
+    make_context, best = correlated()
     passes = []
     real = rerounding.second_moments
     monkeypatch.setattr(rerounding, "second_moments", lambda *given: passes.append(1) or real(*given))
-    mixer = Mixer(best, workshop, Cheap())
+    mixer = Mixer(best, make_context, Cheap())
     assert len(mixer.frontier) > 1
     for pick in all_short(mixer):
         mixer.candidate([pick])
@@ -233,14 +238,14 @@ def test_integers_are_found_once_for_all_choices(monkeypatch: pytest.MonkeyPatch
 
 
 def test_steps_that_were_learned_are_kept_where_types_stay(started: Any) -> None:
-    workshop, best = started
+    make_context, best = started
     layers = integer_layers(best.source, best.made, best.scheme_of)
     learned = {
         layer.real: replace(LearnedLayer.of(layer), scale=0.8 * layer.scale.reshape(-1)) for layer in layers
     }
     made = lower_learned(best.source, best.table, best.scheme_of, learned)
-    own = replace(best, made=made, sqnr=workshop.judged(made))
-    mixer = Mixer(own, workshop, Cheap())
+    own = replace(best, made=made, sqnr=make_context.judged(made))
+    mixer = Mixer(own, make_context, Cheap())
     picks = [Pick(unit, "i16" if unit.name == _SPOILED else "own") for unit in mixer.units]
     short = [key(op) for unit in mixer.units if unit.name == "a" for op in unit.weighted]
     picks = [replace(p, weights=((short[0], "i4"),)) if p.unit.name == "a" else p for p in picks]
@@ -256,8 +261,8 @@ def test_steps_that_were_learned_are_kept_where_types_stay(started: Any) -> None
 
 def test_weights_may_change_where_all_tensors_have_16_bits_already() -> None:
     graph, samples = planted()
-    workshop = Workshop(graph, samples, lambda op: SCHEMES["int16"], methods=("mse",))
-    mixer = Mixer(workshop.start(), workshop, Cheap())
+    make_context = QuantizationContext(graph, samples, lambda op: SCHEMES["int16"], methods=("mse",))
+    mixer = Mixer(make_context.start(), make_context, Cheap())
     assert "i4 weights for 6 layers" in describe(mixer.frontier.picks(0))
 
 
@@ -270,67 +275,77 @@ def test_biases_that_were_corrected_are_kept_where_types_stay(monkeypatch: pytes
     last = rng.standard_normal((4, 3)).astype(np.float32)
     graph = lang.build({"y": lang.matmul(hidden, last, np.zeros(3, np.float32), name="b")})
     samples = [{"x": rng.random((1, 64)).astype(np.float32)} for _ in range(16)]
-    workshop = Workshop(graph, samples, lambda op: SCHEMES["int8"], methods=("mse",))
-    best = workshop.start()
+    make_context = QuantizationContext(graph, samples, lambda op: SCHEMES["int8"], methods=("mse",))
+    best = make_context.start()
     monkeypatch.setattr(Mixer, "_corrected", lambda self, made, scheme_of: made)
-    mixer = Mixer(best, workshop, Cheap())
+    mixer = Mixer(best, make_context, Cheap())
     found = mixer.candidate([Pick(unit, "i16" if unit.name == "a" else "own") for unit in mixer.units])
     (old, _), (new, _) = (integer_layers(one.source, one.made, one.scheme_of) for one in (best, found))
     assert np.abs(old.bias).min() > 100
     np.testing.assert_allclose(new.bias * new.unit, old.bias * old.unit, atol=float(old.unit.max()))
 
 
-def climb_by(workshop: Workshop, best: Candidate, drop: float, names: list[str] | None = None) -> Any:
-    goal = Goal(workshop.judged, 40.0, drop, "sqnr", " dB")
-    stops: list[Stop] = []
-    way = climb_to(workshop, goal, workshop.prices, best, names or ["mixed"], report=stops.append, points=3)
-    assert tuple(stops) == way.stops
+def climb_by(
+    make_context: QuantizationContext, best: Candidate, drop: float, names: list[str] | None = None
+) -> Any:
+    goal = Goal(make_context.judged, 40.0, drop, "sqnr", " dB")
+    measurements: list[Measurement] = []
+    way = search_goal(
+        make_context,
+        goal,
+        make_context.cost_model,
+        best,
+        names or ["mixed"],
+        report=measurements.append,
+        points=3,
+    )
+    assert tuple(measurements) == way.measurements
     return goal, way
 
 
 def test_a_climb_meets_the_drop_at_the_fewest_cycles_that_it_saw(started: Any) -> None:
-    workshop, best = started
-    goal, way = climb_by(workshop, best, 15.0)
-    assert way.best.met and way.best.sqnr >= 25 and not way.stops[0].met
-    assert way.best.cycles == min(stop.cycles for stop in way.stops if stop.met)
+    make_context, best = started
+    goal, way = climb_by(make_context, best, 15.0)
+    assert way.best.met and way.best.sqnr >= 25 and not way.measurements[0].met
+    assert way.best.cycles == min(stop.cycles for stop in way.measurements if stop.met)
     kinds = types(way.best.candidate.made)
     assert [name for name in ("x", "a", "b", _SPOILED, "c", "d") if kinds.get(name) == "i16"] in (
         [_SPOILED],
         [_SPOILED, "c"],
     )
     svg, data = frontier_svg(way, goal, "edge-4t"), frontier_data(way, goal, "edge-4t")
-    assert svg.startswith("<svg") and svg.count("<circle") == len(way.stops)
+    assert svg.startswith("<svg") and svg.count("<circle") == len(way.measurements)
     assert sum(point["chosen"] for point in data["points"]) == 1
     assert data["points"][0]["what"] == "default"
 
 
-def flattered(workshop: Workshop, drop: float) -> Goal:
+def flattered(make_context: QuantizationContext, drop: float) -> Goal:
     """All networks seem 8 dB better where they steer than they are on what is held back."""
 
     def confirm(made: Graph) -> Loss:
-        lost = 40.0 - workshop.judged(made)
+        lost = 40.0 - make_context.judged(made)
         return Loss(lost, (lost - 1, lost + 1))
 
     def measure(made: Graph) -> float:
-        return workshop.judged(made) + 8
+        return make_context.judged(made) + 8
 
     return Goal(measure, 40.0, drop, "sqnr", " dB", samples=80, confirm=confirm, held_back=20)
 
 
 def test_a_promise_that_is_not_kept_elsewhere_is_not_believed(started: Any) -> None:
-    workshop, best = started
-    goal = flattered(workshop, 10.0)
-    heard: list[Stop | Check] = []
-    way = climb_to(workshop, goal, workshop.prices, best, ["mixed"], report=heard.append)
-    naive = climb_to(workshop, replace(goal, confirm=None), workshop.prices, best, ["mixed"])
+    make_context, best = started
+    goal = flattered(make_context, 10.0)
+    heard: list[Measurement | Check] = []
+    way = search_goal(make_context, goal, make_context.cost_model, best, ["mixed"], report=heard.append)
+    naive = search_goal(make_context, replace(goal, confirm=None), make_context.cost_model, best, ["mixed"])
     # By the samples that steer alone a cheaper network would do, and it loses too much on the others.
     assert naive.best.met and 40.0 - naive.best.sqnr > 10.0
     assert way.best.cycles > naive.best.cycles and 40.0 - way.best.sqnr <= 10.0
-    assert not way.checks[0].met and way.checks[-1].met and way.checks[-1].stop is way.best
+    assert not way.checks[0].met and way.checks[-1].met and way.checks[-1].measurement is way.best
     assert [one for one in heard if isinstance(one, Check)] == list(way.checks)
-    assert [one for one in heard if isinstance(one, Stop)] == list(way.stops)
+    assert [one for one in heard if isinstance(one, Measurement)] == list(way.measurements)
     # No network is asked twice, and every next one promises more.
-    assert len({id(check.stop) for check in way.checks}) == len(way.checks)
+    assert len({id(check.measurement) for check in way.checks}) == len(way.checks)
     lost = goal.shown(way.best.lost)
     words = way.checks[-1].words(goal)
     assert words.startswith(f"drop {lost} dB (steering, 80 samples), ")
@@ -341,10 +356,10 @@ def test_a_promise_that_is_not_kept_elsewhere_is_not_believed(started: Any) -> N
 
 
 def test_a_promise_that_no_network_keeps_is_refused_with_both_figures(started: Any) -> None:
-    workshop, best = started
-    goal = replace(flattered(workshop, 30.0), confirm=lambda made: Loss(31.0, (30.5, 31.5)))
+    make_context, best = started
+    goal = replace(flattered(make_context, 30.0), confirm=lambda made: Loss(31.0, (30.5, 31.5)))
     with pytest.raises(QuantizationError, match=r"80 samples that steer, and 31 ± 0\.5 on the 20") as caught:
-        climb_to(workshop, goal, workshop.prices, best, ["mixed"])
+        search_goal(make_context, goal, make_context.cost_model, best, ["mixed"])
     assert "label more samples" in caught.value.fix
 
 
@@ -356,33 +371,35 @@ def test_after_a_network_that_fails_only_those_that_promise_more_are_asked(start
         asked.append(1.0)
         return Loss(float(len(asked) < 2), (0.0, 1.0))
 
-    way = Way(Goal(lambda made: 0.0, 0.0, 0.5, confirm=confirm), Cheap(), lambda stop: None)
+    way = MeasurementLog(Goal(lambda made: 0.0, 0.0, 0.5, confirm=confirm), Cheap(), lambda stop: None)
     for words, lost, sqnr, cycles in (("a", 0.3, 20.0, 10), ("b", 0.4, 19.0, 11), ("c", 0.2, 21.0, 12)):
         candidate = replace(best, sqnr=sqnr)
-        way.stops.append(Stop(words, -lost, lost, True, cycles, 0.0, candidate))
+        way.measurements.append(Measurement(words, -lost, lost, True, cycles, 0.0, candidate))
     found = way.best()
     assert found is not None and found.words == "c" and len(asked) == 2
     assert way.best() is found and len(asked) == 2
 
 
 def test_a_goal_that_is_met_at_once_costs_nothing(started: Any) -> None:
-    workshop, best = started
-    _, way = climb_by(workshop, best, 40.0)
-    assert way.stops[0].met and way.best.cycles <= way.stops[0].cycles
+    make_context, best = started
+    _, way = climb_by(make_context, best, 40.0)
+    assert way.measurements[0].met and way.best.cycles <= way.measurements[0].cycles
 
 
 def test_what_is_out_of_reach_is_refused_with_a_lesson(started: Any) -> None:
-    workshop, best = started
+    make_context, best = started
     with pytest.raises(QuantizationError, match=r"loses .* dB at best") as caught:
-        climb_by(workshop, best, 1.0, ["gptq"])
+        climb_by(make_context, best, 1.0, ["gptq"])
     assert "mixed" in caught.value.fix and "cycles on edge-4t" in caught.value.message
 
 
 def test_the_whole_climb_gives_the_same_bytes_twice() -> None:
     made = []
     for _ in range(2):
-        workshop = shop()
-        found = climbed(workshop, Wish(("mixed",)), workshop.prices, widen=False, fixed=False)
+        make_context = context()
+        found = run_pipeline_steps(
+            make_context, PipelineOptions(("mixed",)), make_context.cost_model, widen=False, fixed=False
+        )
         made.append(
             (
                 str(found.made.module),

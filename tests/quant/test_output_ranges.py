@@ -8,7 +8,7 @@ import numpy as np
 
 from npuc import lang
 from npuc.ir import Graph
-from npuc.quant.ladder import Workshop
+from npuc.quant.ladder import QuantizationContext
 from npuc.quant.output_ranges.step import OutputRanges
 from npuc.quant.scheme import SCHEMES
 
@@ -27,23 +27,23 @@ def network(idle: bool) -> Graph:
     return lang.build({"y": lang.conv(hidden, second, np.zeros(4, np.float32), name="y")})
 
 
-def shop(idle: bool) -> Workshop:
+def context(idle: bool) -> QuantizationContext:
     rng = np.random.default_rng(1)
     samples = [{"x": rng.standard_normal((1, 4, 8, 8)).astype(np.float32)} for _ in range(16)]
-    return Workshop(network(idle), samples, lambda op: SCHEMES["pow2"], methods=["mse"])
+    return QuantizationContext(network(idle), samples, lambda op: SCHEMES["pow2"], methods=["mse"])
 
 
 def test_what_nobody_reads_does_not_set_the_range() -> None:
-    workshop = shop(idle=True)
-    start = workshop.start()
-    found = OutputRanges().propose(start, workshop)
+    make_context = context(idle=True)
+    start = make_context.start()
+    found = OutputRanges().propose(start, make_context)
     assert found is not None and found.sqnr > start.sqnr + 4, (start.sqnr, found and found.sqnr)
     assert found.table["hidden"].threshold < 0.4 * start.table["hidden"].threshold
     assert found.table["hidden"].method == "output"
 
 
 def test_what_matters_keeps_its_range() -> None:
-    workshop = shop(idle=False)
-    start = workshop.start()
-    found = OutputRanges().propose(start, workshop)
+    make_context = context(idle=False)
+    start = make_context.start()
+    found = OutputRanges().propose(start, make_context)
     assert found is None or found.table["hidden"].threshold >= 0.5 * start.table["hidden"].threshold

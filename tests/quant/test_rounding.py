@@ -12,7 +12,7 @@ from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.compile_model import compile_program
 from npuc.engine import IntegerEngine
 from npuc.ir import Graph
-from npuc.quant.ladder import Candidate, Workshop
+from npuc.quant.ladder import Candidate, QuantizationContext
 from npuc.quant.layers import integer_layers, replace_integers
 from npuc.quant.scheme import SCHEMES
 from npuc.sim import Simulator
@@ -43,13 +43,13 @@ def network() -> Graph:
 
 
 @pytest.fixture(scope="module")
-def shop() -> Workshop:
-    return Workshop(network(), correlated(48), lambda op: SCHEMES["int4-weights"])
+def context() -> QuantizationContext:
+    return QuantizationContext(network(), correlated(48), lambda op: SCHEMES["int4-weights"])
 
 
 @pytest.fixture(scope="module")
-def start(shop: Workshop) -> Candidate:
-    return shop.start()
+def start(context: QuantizationContext) -> Candidate:
+    return context.start()
 
 
 def both_modes(made: Graph) -> None:
@@ -60,23 +60,23 @@ def both_modes(made: Graph) -> None:
         assert np.array_equal(got[name], array)
 
 
-def test_learned_rounding_repairs_four_bits(shop: Workshop, start: Candidate) -> None:
+def test_learned_rounding_repairs_four_bits(context: QuantizationContext, start: Candidate) -> None:
     pytest.importorskip("torch", reason="needs the extra npuc[torch]")
     from npuc.quant.rounding.step import LearnRounding
 
-    found = LearnRounding(iterations=200).propose(start, shop)
+    found = LearnRounding(iterations=200).propose(start, context)
     assert found is not None
     assert found.sqnr > start.sqnr + 2.5, (start.sqnr, found.sqnr)
-    assert found.sqnr == shop.judged(found.made)
+    assert found.sqnr == context.judged(found.made)
     both_modes(found.made)
-    again = LearnRounding(iterations=200).propose(start, shop)
+    again = LearnRounding(iterations=200).propose(start, context)
     assert again is not None and again.sqnr == found.sqnr
 
 
-def test_gptq_repairs_four_bits(shop: Workshop, start: Candidate) -> None:
+def test_gptq_repairs_four_bits(context: QuantizationContext, start: Candidate) -> None:
     from npuc.quant.gptq.step import Gptq
 
-    found = Gptq().propose(start, shop)
+    found = Gptq().propose(start, context)
     assert found is not None
     assert found.sqnr > start.sqnr + 2, (start.sqnr, found.sqnr)
     both_modes(found.made)

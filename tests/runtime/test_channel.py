@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from npuc.runtime.channel import Channel, Closed, Full
+from npuc.runtime.job_queue import Closed, Full, JobQueue
 
 
 def test_clients_take_turns_and_keep_their_own_order() -> None:
-    channel: Channel[str] = Channel(9)
+    channel: JobQueue[str] = JobQueue(9)
     for item in ("a1", "a2", "a3", "b1", "b2", "c1"):
         channel.put(item, client=item[0])
     assert len(channel) == 6
@@ -18,7 +18,7 @@ def test_clients_take_turns_and_keep_their_own_order() -> None:
 
 
 def test_what_is_put_back_comes_first() -> None:
-    channel: Channel[int] = Channel(2)
+    channel: JobQueue[int] = JobQueue(2)
     channel.put(1)
     channel.put(2)
     channel.put_back(0)  # whatever the limit
@@ -26,7 +26,7 @@ def test_what_is_put_back_comes_first() -> None:
 
 
 def test_room() -> None:
-    channel: Channel[int] = Channel(1)
+    channel: JobQueue[int] = JobQueue(1)
     channel.put(1)
     with pytest.raises(Full):
         channel.put(2, timeout=0.01)
@@ -36,7 +36,7 @@ def test_room() -> None:
 
 
 def test_closing() -> None:
-    channel: Channel[int] = Channel(4)
+    channel: JobQueue[int] = JobQueue(4)
     channel.put(1)
     channel.put(2)
     channel.close()
@@ -48,12 +48,12 @@ def test_closing() -> None:
 
 
 def test_closing_wakes_those_who_wait() -> None:
-    full: Channel[int] = Channel(1)
+    full: JobQueue[int] = JobQueue(1)
     full.put(1)
     threading.Timer(0.02, full.close).start()
     with pytest.raises(Closed):
         full.put(2)
-    empty: Channel[int] = Channel(1)
+    empty: JobQueue[int] = JobQueue(1)
     threading.Timer(0.02, empty.close).start()
     with pytest.raises(Closed):
         empty.take()

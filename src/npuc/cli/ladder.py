@@ -15,8 +15,8 @@ from npuc.errors import UsageError
 if TYPE_CHECKING:
     from npuc.datasets.data import Place
     from npuc.ir import Graph
-    from npuc.quant.ladder.run import Wish
-    from npuc.quant.ladder.way import Climb, Goal
+    from npuc.quant.ladder.measurements import Goal, GoalResult
+    from npuc.quant.ladder.run import PipelineOptions
 
 _POINTS = 8
 """Points of the frontier that are measured for a picture of it."""
@@ -150,13 +150,13 @@ class Climbing:
             )
 
     def _steps(self) -> tuple[str, ...] | None:
-        from npuc.quant.ladder.run import Wish
+        from npuc.quant.ladder.run import PipelineOptions
 
         if self.ladder is None or self.ladder == "default":
             return None
-        return Wish.names(self.ladder)
+        return PipelineOptions.names(self.ladder)
 
-    def wish(
+    def pipeline_options(
         self,
         printer: Printer,
         graph: Graph,
@@ -165,13 +165,15 @@ class Climbing:
         *,
         preprocess: str | None,
         workers: int | None,
-    ) -> Wish:
+    ) -> PipelineOptions:
         """What the ladder is asked for; measures the float network if there is a goal."""
-        from npuc.quant.ladder.run import Wish
+        from npuc.quant.ladder.run import PipelineOptions
 
         steps, device = self._steps(), self.torch_device or "cpu"
         if self.accuracy_drop is None or data is None:
-            return Wish(steps, device, report=lambda rung: self._say(printer, rung, None))
+            return PipelineOptions(
+                steps, device, report=lambda step_result: self._say(printer, step_result, None)
+            )
         from npuc.evaluate.goal import accuracy_goal
 
         goal = accuracy_goal(
@@ -190,55 +192,60 @@ class Climbing:
             f"  {'goal':8} {goal.metric} {goal.shown(goal.exact)} in float, at most {goal.drop:g}{goal.unit} "
             f"{'more' if goal.lower_is_better else 'less'}; {goal.samples} samples steer{held}"
         )
-        return Wish(
+        return PipelineOptions(
             steps,
             device,
             goal,
             points=_POINTS if self.frontier is not None else 0,
-            report=lambda rung: self._say(printer, rung, goal),
+            report=lambda event: self._say(printer, event, goal),
             finished=self._drawn(printer, goal, machine),
         )
 
-    def _say(self, printer: Printer, rung: Any, goal: Goal | None) -> None:
-        from npuc.quant.ladder.climb import Rung
-        from npuc.quant.ladder.way import Check, Stop
+    def _say(self, printer: Printer, event: Any, goal: Goal | None) -> None:
+        from npuc.quant.ladder.measurements import Check, Measurement
+        from npuc.quant.ladder.sequence import StepResult
 
-        if isinstance(rung, Check) and goal is not None:
-            verdict = "confirmed" if rung.met else "not confirmed"
+        if isinstance(event, Check) and goal is not None:
+            verdict = "confirmed" if event.met else "not confirmed"
             printer.say(
-                f"  {'ladder':8} {shorten(rung.stop.words, 60)}: {rung.words(goal)}, {verdict} ({rung.seconds:.1f} s)"
+                f"  {'ladder':8} {shorten(event.measurement.words, 60)}: {event.words(goal)}, {verdict} ({event.seconds:.1f} s)"
             )
-            low, high = rung.loss.interval
-            held = {"lost": rung.loss.value, "low": low, "high": high, "samples": goal.held_back}
-            self.path.append({"words": rung.stop.words, "held_back": held, "confirmed": rung.met})
+            low, high = event.loss.interval
+            held = {"lost": event.loss.value, "low": low, "high": high, "samples": goal.held_back}
+            self.path.append({"words": event.measurement.words, "held_back": held, "confirmed": event.met})
             return
-        if isinstance(rung, Stop) and goal is not None:
-            cycles = "does not compile" if rung.cycles is None else f"{rung.cycles:,} cycles"
-            verdict = "enough" if rung.met else "not enough"
-            figure = f"{goal.metric} {goal.shown(rung.figure)} ({goal.shown(rung.figure - goal.exact, '+')})"
+        if isinstance(event, Measurement) and goal is not None:
+            cycles = "does not compile" if event.cycles is None else f"{event.cycles:,} cycles"
+            verdict = "enough" if event.met else "not enough"
+            figure = (
+                f"{goal.metric} {goal.shown(event.figure)} ({goal.shown(event.figure - goal.exact, '+')})"
+            )
             printer.say(
-                f"  {'ladder':8} {shorten(rung.words, 60)}: {figure}, {cycles}, {rung.sqnr:.2f} dB, {verdict} "
-                f"({rung.seconds:.1f} s)"
+                f"  {'ladder':8} {shorten(event.words, 60)}: {figure}, {cycles}, {event.sqnr:.2f} dB, {verdict} "
+                f"({event.seconds:.1f} s)"
             )
             known = ("words", "figure", "lost", "met", "cycles", "seconds", "sqnr")
-            self.path.append({name: getattr(rung, name) for name in known})
+            self.path.append({name: getattr(event, name) for name in known})
             return
-        printer.say(f"  {'ladder':8} {rung}")
-        if isinstance(rung, Rung):
-            self.path.append(vars(rung))
+        printer.say(f"  {'ladder':8} {event}")
+        if isinstance(event, StepResult):
+            # `doubt` is what older readers of the JSON know the standard error by.
+            self.path.append({**vars(event), "doubt": event.standard_error})
 
-    def _drawn(self, printer: Printer, goal: Goal, machine: str) -> Callable[[Climb], None]:
-        def draw(climb: Climb) -> None:
-            best = climb.best
+    def _drawn(self, printer: Printer, goal: Goal, machine: str) -> Callable[[GoalResult], None]:
+        def draw(result: GoalResult) -> None:
+            best = result.best
             cycles = "does not compile" if best.cycles is None else f"{best.cycles:,} cycles"
             cycles += f" {'for' if best.cycles is None else 'on'} {machine}"
             what = best.candidate.notes[-1] if best.candidate.notes else best.words
-            check = climb.check_of(best)
+            check = result.check_of(best)
             drop = "" if check is None else f", {check.words(goal)}"
             printer.say(f"  {'chosen':8} {what}: {goal.metric} {goal.shown(best.figure)}{drop}, {cycles}")
             if check is not None and not goal.allows(check.loss.interval[1]):
                 tried = (
-                    f", and {len(climb.checks)} networks were tried on them" if len(climb.checks) > 1 else ""
+                    f", and {len(result.checks)} networks were tried on them"
+                    if len(result.checks) > 1
+                    else ""
                 )
                 printer.note(
                     f"{goal.held_back} held-back samples are few: the drop on others may be "
@@ -246,9 +253,9 @@ class Climbing:
                     f"{goal.shown(check.loss.interval[0])} to {goal.shown(check.loss.interval[1])}){tried}; more labelled "
                     "samples say more"
                 )
-            if check is None and len(climb.stops) > 1:
+            if check is None and len(result.measurements) > 1:
                 printer.note(
-                    f"it was chosen among {len(climb.stops)} networks by the samples that measure it, which flatters it: "
+                    f"it was chosen among {len(result.measurements)} networks by the samples that measure it, which flatters it: "
                     "'npuc eval' on other samples shows what it is worth"
                 )
             if self.frontier is None:
@@ -258,9 +265,9 @@ class Climbing:
 
             svg = self.frontier.suffix == ".svg"
             text = (
-                frontier_svg(climb, goal, machine)
+                frontier_svg(result, goal, machine)
                 if svg
-                else json_text(frontier_data(climb, goal, machine)) + "\n"
+                else json_text(frontier_data(result, goal, machine)) + "\n"
             )
             with write_atomically(self.frontier) as out:
                 out.write(text.encode())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from npuc.flow import Quantized
     from npuc.ir import Graph
     from npuc.quant.config import QuantizationConfig
-    from npuc.quant.ladder.run import Wish
+    from npuc.quant.ladder.run import PipelineOptions
     from npuc.quant.report import Outcome
     from npuc.target import Target
 
@@ -335,13 +335,13 @@ def _tuned(
     ladder = None
     with ExitStack() as stack:
         if asked.climbing.asked:
-            wish = _wish(printer, graph, target, asked)
+            pipeline_options = _pipeline_options(printer, graph, target, asked)
 
-            def report(rung: Any) -> None:
+            def report(step_result: Any) -> None:
                 stack.close()  # the bar has done its work
-                wish.report(rung)
+                pipeline_options.report(step_result)
 
-            ladder = replace(wish, report=report)
+            ladder = replace(pipeline_options, report=report)
         step = stack.enter_context(progress(printer, "calibrating", source.total or 0))
         return quantize_on_data(
             graph,
@@ -358,10 +358,10 @@ def _tuned(
         )
 
 
-def _wish(printer: Printer, graph: Graph, target: Target | None, asked: Asked) -> Wish:
+def _pipeline_options(printer: Printer, graph: Graph, target: Target | None, asked: Asked) -> PipelineOptions:
     from npuc.layer_costs import REFERENCE
 
-    return asked.climbing.wish(
+    return asked.climbing.pipeline_options(
         printer,
         graph,
         _labelled(asked) if asked.climbing.accuracy_drop is not None else None,

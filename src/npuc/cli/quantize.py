@@ -119,7 +119,7 @@ def command(
     options.tell_import(printer, graph)
     made = quant.quantized(printer, model, graph, asked, machine)
     done = made.quantized
-    other_form = done.climbed and done.source is not graph
+    other_form = done.run_pipeline_steps and done.source is not graph
     if save_table is not None and made.table is not None:
         from npuc.calib.table import save_table as write_table
 
@@ -131,8 +131,8 @@ def command(
             )
     files = save_graph(done.graph, to)
     same = "'npuc quantize --config' makes the same of the same ranges"
-    same += ", but for the corrected biases" if done.corrected and not done.climbed else ""
-    same += ", but for what the ladder did to weights and biases" if done.climbed else ""
+    same += ", but for the corrected biases" if done.corrected and not done.run_pipeline_steps else ""
+    same += ", but for what the ladder did to weights and biases" if done.run_pipeline_steps else ""
     comments = [
         f"what every layer of {to.name} got; {_OTHER_FORM if other_form else same}",
         f"ranges: {made.origin}",

@@ -22,7 +22,7 @@ from npuc.evaluate.report import Confidence, Figure
 from npuc.evaluate.unlabelled import feeding_of
 from npuc.ir import Graph
 from npuc.metrics.measuring import parse_metric
-from npuc.quant.ladder.way import POINTS, Goal, Loss
+from npuc.quant.ladder.measurements import POINTS, Goal, Loss
 
 Array = np.ndarray[Any, Any]
 

@@ -36,14 +36,14 @@ def run_in_processes(plan: Plan, chunks: Sequence[Chunk], workers: int) -> Itera
     """The results of every chunk, with the position of its first sample, as they are done."""
     waiting = deque(chunks)
     deaths: Counter[int] = Counter()
-    crew = [_hire(plan) for _ in range(min(workers, len(chunks)))]
+    worker_pool = [_add_worker(plan) for _ in range(min(workers, len(chunks)))]
     try:
-        while waiting or any(one.chunk is not None for one in crew):
-            for worker in crew:
+        while waiting or any(one.chunk is not None for one in worker_pool):
+            for worker in worker_pool:
                 if worker.chunk is None and waiting:
                     _give(worker, waiting.popleft())
-            ready = wait([one.connection for one in crew if one.chunk is not None])
-            for worker in [one for one in crew if one.connection in ready]:
+            ready = wait([one.connection for one in worker_pool if one.chunk is not None])
+            for worker in [one for one in worker_pool if one.connection in ready]:
                 chunk = worker.chunk
                 assert chunk is not None
                 try:
@@ -53,7 +53,7 @@ def run_in_processes(plan: Plan, chunks: Sequence[Chunk], workers: int) -> Itera
                     if deaths[chunk[0]] >= _DEATHS:
                         raise _deadly(chunk, worker) from None
                     waiting.appendleft(chunk)
-                    crew[crew.index(worker)] = _hire(plan)
+                    worker_pool[worker_pool.index(worker)] = _add_worker(plan)
                     _dismiss(worker)
                     continue
                 worker.chunk = None
@@ -61,11 +61,11 @@ def run_in_processes(plan: Plan, chunks: Sequence[Chunk], workers: int) -> Itera
                     raise result
                 yield chunk[0], result
     finally:
-        for worker in crew:
+        for worker in worker_pool:
             _dismiss(worker)
 
 
-def _hire(plan: Plan) -> _Worker:
+def _add_worker(plan: Plan) -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs,), daemon=True, name="npuc evaluation")

@@ -20,7 +20,7 @@ from npuc.quant.judging import OutputJudge, slice_noise, spread
 from npuc.quant.lower import quantize
 from npuc.quant.prequantized import integer_types
 from npuc.quant.scheme import SCHEMES, Scheme
-from npuc.quant.widening import spoilers
+from npuc.quant.widening import sensitive_tensors
 from npuc.words import counted
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _hurting(search: _Search) -> Sequence[Any]:
     samples = [search.judge.samples[index] for index in spread(len(search.judge.samples), 2)]
     measure = slice_noise(search.graph, search.judge.slices)
     types = integer_types(search.made)
-    found = spoilers(
+    found = sensitive_tensors(
         search.graph, types, samples, LOST + 3, search.judge.threads, measure, most=_MOST_FLOAT, share=0.0
     )
     values = [value for unit in found for value in unit if value_name(value)]

@@ -11,7 +11,7 @@
 
 A level is the name of a scheme, `float`, or changes to the scheme of the level above. The same names serve in Python
 (`QuantizationConfig(layers={"stem": "int16"})`); `effective` writes out what every layer got. `ladder` sets how steps of
-the ladder work, where one is climbed.
+the ladder work, where one runs.
 """
 
 from __future__ import annotations

@@ -24,7 +24,15 @@ from npuc.quant.parameters import activation_type
 from npuc.quant.scheme import Scheme
 
 Array = np.ndarray[Any, Any]
-_JUDGES: tuple[type[TopOp], ...] = (top.Conv, top.Deconv, top.MatMul, top.Add, top.Sub, top.Mul, top.AvgPool)
+_VALIDATION_SAMPLES: tuple[type[TopOp], ...] = (
+    top.Conv,
+    top.Deconv,
+    top.MatMul,
+    top.Add,
+    top.Sub,
+    top.Mul,
+    top.AvgPool,
+)
 """Consumers whose output tells more than the tensor itself."""
 _MAX_CONSUMERS = 3
 
@@ -81,8 +89,10 @@ class _Trial:
         self.types = [activation_type(one.min, one.max, scheme) for one in options]
         self.errors = np.zeros(len(options))
         users = [use.operation for use in value.uses]
-        judges = [op for op in dict.fromkeys(users) if isinstance(op, _JUDGES)]
-        self.judges = [(op, single_op(op, graph, threads=1)) for op in judges[:_MAX_CONSUMERS]]
+        validation_samples = [op for op in dict.fromkeys(users) if isinstance(op, _VALIDATION_SAMPLES)]
+        self.validation_samples = [
+            (op, single_op(op, graph, threads=1)) for op in validation_samples[:_MAX_CONSUMERS]
+        ]
 
     def add(self, values: Mapping[str, Array]) -> None:
         """Try all candidates on one sample."""
@@ -91,9 +101,9 @@ class _Trial:
         for index, kind in enumerate(self.types):
             integers = eltwise.quantize(exact, kind.scale, kind.zero_point, kind.dtype.numpy)
             held = eltwise.dequantize(integers, kind.scale, kind.zero_point)
-            if not self.judges:
+            if not self.validation_samples:
                 self.errors[index] += float(np.square(held - exact, dtype=np.float64).sum())
-            for op, run in self.judges:
+            for op, run in self.validation_samples:
                 arrays = [held if v is self.value else values.get(value_name(v), held) for v in op.operands]
                 reference = values[value_name(op.results[0])]
                 power = float(np.square(reference, dtype=np.float64).sum()) or 1.0

@@ -37,7 +37,7 @@ from npuc.quant.prequantized import integer_types
 from npuc.quant.scheme import SCHEMES, Scheme
 from npuc.quant.silent import silent_entries
 from npuc.quant.table_ranges import refined_entries, softmax_floors
-from npuc.quant.widening import GAIN, MOST, MOST_CYCLES, Price, Widening, spoilers, widened, wider
+from npuc.quant.widening import GAIN, MOST, MOST_CYCLES, Price, Widening, sensitive_tensors, widened, wider
 
 Array = np.ndarray[Any, Any]
 Sample = Mapping[str, Array]
@@ -301,7 +301,7 @@ class _Tuner:
         forms: list[tuple[str, SchemeOf]] = [("the tail", tail_of)]
         if good:
             return forms
-        found = self._spoilers(best, most=_PRICED)
+        found = self._sensitive_tensors(best, most=_PRICED)
         for count in dict.fromkeys((len(found), -(-len(found) // 2), -(-len(found) // 4))):
             tensors = [value for unit in found[:count] for value in unit]
             if not tensors:
@@ -312,15 +312,15 @@ class _Tuner:
             forms.append((names, widened(best.scheme_of, tensors, wide)))
         return forms
 
-    def _spoilers(self, best: _Trial, most: float = MOST) -> list[tuple[Value, ...]]:
+    def _sensitive_tensors(self, best: _Trial, most: float = MOST) -> list[tuple[Value, ...]]:
         measure = slice_noise(self.graph, self.judge.slices)
         samples = [self.judge.samples[index] for index in spread(len(self.judge.samples), _PROBED)]
-        return spoilers(
+        return sensitive_tensors(
             self.graph, integer_types(best.graph), samples, GOOD, self.threads, measure, most=most
         )
 
     def _widened_freely(self, best: _Trial, notes: list[str]) -> _Trial:
-        tensors = [value for unit in self._spoilers(best) for value in unit]
+        tensors = [value for unit in self._sensitive_tensors(best) for value in unit]
         if not tensors:
             return best
         found = self.again(best, widened(best.scheme_of, tensors, wider))

@@ -20,7 +20,7 @@ from npuc.ir.dtypes import QuantType
 from npuc.quant.from_target import fitted, misfit
 from npuc.quant.judging import Noise
 from npuc.quant.lowering.tables import FUNCTIONS
-from npuc.quant.mixed_precision.prices import Prices
+from npuc.quant.mixed_precision.cost_model import CostModel
 from npuc.quant.scheme import Scales, Scheme
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Widening:
     """Which form of 16 bits there is, and what it costs; without a machine, any form at no price."""
 
     target: Target | None = None
-    prices: Prices | None = None
+    prices: CostModel | None = None
     is_allowed: bool = True
     """Whether 16 bits may be used at all; without them, outputs may still be joined in float."""
 
@@ -99,7 +99,7 @@ def wider(scheme: Scheme) -> Scheme:
     return replace(scheme, activation="i16", activation_scales=scales)
 
 
-def spoilers(
+def sensitive_tensors(
     graph: Graph,
     types: Mapping[str, QuantType],
     samples: Sequence[Mapping[str, Array]],

@@ -18,7 +18,7 @@ from typing import Any
 
 from npuc.errors import UsageError
 from npuc.runtime import record
-from npuc.runtime.channel import Channel, Closed
+from npuc.runtime.job_queue import Closed, JobQueue
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,10 @@ class _Flow:
 
     def __init__(self, stages: tuple[Stage, ...]) -> None:
         self._stages = stages
-        self._channels: list[Channel[_Item]] = [Channel(stage.depth) for stage in stages]
+        self._channels: list[JobQueue[_Item]] = [JobQueue(stage.depth) for stage in stages]
         # The last one holds all that can be on its way: the room below is what bounds it.
         most = sum(stage.workers + stage.depth for stage in stages)
-        self._channels.append(Channel(most + 1))
+        self._channels.append(JobQueue(most + 1))
         self._room = Semaphore(most)
         self._stopped = Event()
         self._threads: list[Thread] = []

@@ -15,12 +15,12 @@ from npuc.errors import DeviceError, UsageError
 from npuc.program.file import load_compiled
 from npuc.program.model import CompiledModel
 from npuc.runtime.counts import check_counts
-from npuc.runtime.crew import Crew
 from npuc.runtime.device import Device
 from npuc.runtime.job import Callback, Job
 from npuc.runtime.process import Resident, watch
 from npuc.runtime.runner import Runner
 from npuc.runtime.tensors import TensorInfo
+from npuc.runtime.worker_pool import WorkerPool
 
 Array = np.ndarray[Any, Any]
 
@@ -67,7 +67,7 @@ class Pool(Resident):
         self._workers, self._where = workers, f"the pool of '{model.name}'"
         self._failures = [0] * len(self._runners)
         """Of each device in a row."""
-        self._closed = self._hired = False
+        self._closed = self._started = False
         self._start_anew()
         watch(self)
 
@@ -93,7 +93,7 @@ class Pool(Resident):
 
     def __len__(self) -> int:
         """Jobs that wait."""
-        return len(self._crew)
+        return len(self._worker_pool)
 
     def execute_async(
         self,
@@ -107,10 +107,10 @@ class Pool(Resident):
         """Queue a job, as `Runner.execute_async` does; `QueueFullError` if there is no room within `timeout` seconds."""
         job = Job(inputs, outputs, callback)
         with self._lock:
-            if not self._hired and not self._closed:
-                self._hired = True
-                self._hire()
-        self._crew.submit(job, client, timeout)
+            if not self._started and not self._closed:
+                self._started = True
+                self._add_worker()
+        self._worker_pool.submit(job, client, timeout)
         return job
 
     def wait(self, job: Job, timeout: float | None = None) -> dict[str, Array]:
@@ -127,7 +127,7 @@ class Pool(Resident):
         """As `Runner.close`, for all devices."""
         with self._lock:
             self._closed = True
-        idle = self._crew.close(wait, timeout)
+        idle = self._worker_pool.close(wait, timeout)
         self._close_runners(timeout if idle else 0)
 
     def __enter__(self) -> Pool:
@@ -141,15 +141,15 @@ class Pool(Resident):
     def _start_anew(self) -> None:
         """Without workers, which are hired for the first job."""
         self._lock = Lock()
-        self._crew = Crew(self._limit, self._where)
-        self._hired = False
+        self._worker_pool = WorkerPool(self._limit, self._where)
+        self._started = False
         if self._closed:
             self.close()
 
-    def _hire(self) -> None:
+    def _add_worker(self) -> None:
         for number, runner in enumerate(self._runners):
             for _ in range(self._workers):
-                self._crew.hire(runner.device, partial(self._work, number))
+                self._worker_pool.add_worker(runner.device, partial(self._work, number))
 
     def _close_runners(self, timeout: float | None) -> None:
         for runner in self._runners:
@@ -176,9 +176,9 @@ class Pool(Resident):
             usable = self._failures[number] < self._most
             left = any(count < self._most for count in self._failures)
         if left and job.attempts <= self._retries and job._again():
-            self._crew.put_back(job)
+            self._worker_pool.put_back(job)
         else:
             job._end(error=error)
         if not left:
-            self._crew.abort(DeviceError("no device is left that works", where=error.where))
+            self._worker_pool.abort(DeviceError("no device is left that works", where=error.where))
         return usable

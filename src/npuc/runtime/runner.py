@@ -18,13 +18,13 @@ from npuc.program.model import CompiledModel
 from npuc.runtime import record
 from npuc.runtime.context import Context
 from npuc.runtime.counts import check_counts
-from npuc.runtime.crew import Crew
 from npuc.runtime.device import Device, open_device
 from npuc.runtime.inputs import arrays_of, check_outputs, chunks_of, pictures_of, rows_for, rows_of
 from npuc.runtime.job import Callback, Job
 from npuc.runtime.process import Resident, watch
-from npuc.runtime.share import Share
+from npuc.runtime.resource_pool import ResourcePool
 from npuc.runtime.tensors import TensorInfo, ports_of
+from npuc.runtime.worker_pool import WorkerPool
 
 Array = np.ndarray[Any, Any]
 
@@ -128,10 +128,10 @@ class Runner(Resident):
         """
         job = Job(inputs, outputs, callback)
         with self._lock:
-            if self._hired < self._workers and not self._closed:
-                self._hired += 1
-                self._crew.hire(self.device, self._work)
-        self._crew.submit(job, client, timeout)
+            if self._started < self._workers and not self._closed:
+                self._started += 1
+                self._worker_pool.add_worker(self.device, self._work)
+        self._worker_pool.submit(job, client, timeout)
         return job
 
     def wait(self, job: Job, timeout: float | None = None) -> dict[str, Array]:
@@ -146,7 +146,7 @@ class Runner(Resident):
         """
         with self._lock:
             self._closed = True
-        idle = self._crew.close(wait, timeout)
+        idle = self._worker_pool.close(wait, timeout)
         idle = self._contexts.close(timeout if idle else 0) and idle
         if self._owned and idle:
             self._owned = False
@@ -166,14 +166,14 @@ class Runner(Resident):
         host = HostSubgraphs(self._model, self._threads)
         where = f"the runner of '{self._model.name}'"
         self._proving, self._lock = Lock(), Lock()
-        self._contexts: Share[Context] = Share(
+        self._contexts: ResourcePool[Context] = ResourcePool(
             lambda: Context(self.model, self._ports, self._device, host, self._threads),
             Context.close,
             self._workers,
             where,
         )
-        self._crew = Crew(self._queue, where)
-        self._hired = 0
+        self._worker_pool = WorkerPool(self._queue, where)
+        self._started = 0
         if self._closed:
             self.close()
 

@@ -22,17 +22,17 @@ from npuc.ir.dtypes import quant_of
 from npuc.registries import add_once
 
 Rule = Callable[[Any, Emitter], None]
-Doubt = Callable[[Any, Graph], str | None]
+Objection = Callable[[Any, Graph], str | None]
 
-_RULES: dict[type[TensorOp], tuple[Rule, Doubt]] = {}
+_RULES: dict[type[TensorOp], tuple[Rule, Objection]] = {}
 _AS_EXPORTED: set[type[TensorOp]] = set()
 
 
-def on_host(*ops: type[TensorOp], doubt: Doubt = lambda op, graph: None) -> Callable[[Rule], Rule]:
-    """Register a rule; `doubt` gives the reason why an op of the class has no exact form, or None."""
+def on_host(*ops: type[TensorOp], objection: Objection = lambda op, graph: None) -> Callable[[Rule], Rule]:
+    """Register a rule; `objection` gives the reason why an op of the class has no exact form, or None."""
 
     def register(rule: Rule) -> Rule:
-        add_once(_RULES, ops, (rule, doubt), "a rule for the CPU of the op")
+        add_once(_RULES, ops, (rule, objection), "a rule for the CPU of the op")
         return rule
 
     return register

@@ -78,7 +78,7 @@ def _too_long(op: Any, graph: Graph) -> str | None:
     return None if worst < EXACT else "the sum over one input channel is too long to be exact in float32"
 
 
-@on_host(npu.Conv, npu.Deconv, doubt=_too_long)
+@on_host(npu.Conv, npu.Deconv, objection=_too_long)
 def convolution(op: Any, emit: Emitter) -> None:
     """Conv or ConvTranspose of parts of the input channels, then the output stage."""
     weight = _weights(op, emit.graph)

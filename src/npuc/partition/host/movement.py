@@ -45,7 +45,7 @@ def _not_nearest(op: top.Resize, graph: Graph) -> str | None:
     return None if op.mode == "nearest" else f"{op.mode} interpolation has no integer form"
 
 
-@on_host(top.Resize, doubt=_not_nearest)
+@on_host(top.Resize, objection=_not_nearest)
 def nearest(op: top.Resize, emit: Emitter) -> None:
     """A gather along each axis that changes."""
     maps = [

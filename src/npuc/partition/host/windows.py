@@ -40,7 +40,7 @@ def _not_pictures(op: Any, graph: Graph) -> str | None:
     return None if len(op.kernel) == 2 else "it is not a pool over pictures"
 
 
-@on_host(top.MaxPool, doubt=_not_pictures)
+@on_host(top.MaxPool, objection=_not_pictures)
 def max_pool(op: top.MaxPool, emit: Emitter) -> None:
     """MaxPool in float32, which holds 16-bit integers; a border that never wins is laid around first."""
     pads = _ends(op, op.dilations)
@@ -60,7 +60,7 @@ def _too_large(op: npu.AvgPool, graph: Graph) -> str | None:
     return "its windows are too large for sums that are exact in float32" if too_large else None
 
 
-@on_host(npu.AvgPool, doubt=_too_large)
+@on_host(npu.AvgPool, objection=_too_large)
 def avg_pool(op: npu.AvgPool, emit: Emitter) -> None:
     """Sums of windows by a convolution with ones; what they are divided by depends on the place alone."""
     kind = quant_of(op.x)
@@ -133,7 +133,7 @@ def _no_extreme(op: top.Reduce, graph: Graph) -> str | None:
     )
 
 
-@on_host(top.Reduce, doubt=_no_extreme)
+@on_host(top.Reduce, objection=_no_extreme)
 def extreme(op: top.Reduce, emit: Emitter) -> None:
     """ReduceMax or ReduceMin in float32, which holds 16-bit integers."""
     node = "ReduceMax" if op.kind == "max" else "ReduceMin"

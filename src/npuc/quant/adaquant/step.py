@@ -10,8 +10,8 @@ from npuc.extras import require_torch
 from npuc.ir import Graph, value_name
 from npuc.quant.adaquant.options import AdaQuantOptions
 from npuc.quant.bias_correction import correct_biases
-from npuc.quant.ladder.climb import step
-from npuc.quant.ladder.workshop import Candidate, Workshop
+from npuc.quant.ladder.context import Candidate, QuantizationContext
+from npuc.quant.ladder.sequence import step
 from npuc.quant.layers import integer_layers
 from npuc.quant.prequantized import integer_types
 from npuc.words import counted
@@ -29,7 +29,7 @@ class AdaQuant:
     def __init__(self, options: AdaQuantOptions | None = None) -> None:
         self._options = options
 
-    def propose(self, best: Candidate, shop: Workshop) -> Candidate | None:
+    def propose(self, best: Candidate, context: QuantizationContext) -> Candidate | None:
         """The best network, learned; an error without torch, or where the network has no form in it."""
         layers = integer_layers(best.source, best.made, best.scheme_of)
         if not layers:
@@ -38,15 +38,23 @@ class AdaQuant:
         from npuc.quant.adaquant.learn import free_scales, learn
         from npuc.quant.adaquant.lowering import lost, lower_learned, type_origins
 
-        options = self._options or shop.adaquant
-        if shop.device != "cpu":
+        options = self._options or context.adaquant
+        if context.device != "cpu":
             asked = options.model_fields_set
             options = options.model_copy(update={k: v for k, v in _ON_CUDA.items() if k not in asked})
         types = integer_types(best.made)
         origins = type_origins(best.source, best.table, best.scheme_of)
         free = free_scales(origins, {value_name(v): v for v in origins}, types, best.scheme_of)
         found = learn(
-            best.source, layers, types, free, shop.fit, options, shop.device, shop.threads, shop.seed
+            best.source,
+            layers,
+            types,
+            free,
+            context.fit,
+            options,
+            context.device,
+            context.threads,
+            context.seed,
         )
         table = _rescaled(best.table, {scale.name: scale.factor for scale in found.scales})
         learned = {delta.layer.real: delta.learned() for delta in found.layers}
@@ -68,10 +76,10 @@ class AdaQuant:
             best,
             made=made,
             table=table,
-            sqnr=shop.judged(made),
+            sqnr=context.judged(made),
             notes=(*best.notes, note),
         )
-        return max(plain, _corrected(plain, shop), key=shop.score)
+        return max(plain, _corrected(plain, context), key=context.score)
 
 
 def _rescaled(table: CalibrationTable, factors: Mapping[str, float]) -> CalibrationTable:
@@ -93,7 +101,7 @@ def _scaled(entry: Entry, factor: float) -> Entry:
     )
 
 
-def _corrected(found: Candidate, shop: Workshop) -> Candidate:
+def _corrected(found: Candidate, context: QuantizationContext) -> Candidate:
     fixed: Graph = found.made.copy()
-    correct_biases(found.source, fixed, shop.fit[:_CORRECTED], shop.threads, found.scheme_of)
-    return replace(found, made=fixed, sqnr=shop.judged(fixed))
+    correct_biases(found.source, fixed, context.fit[:_CORRECTED], context.threads, found.scheme_of)
+    return replace(found, made=fixed, sqnr=context.judged(fixed))

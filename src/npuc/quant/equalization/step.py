@@ -17,8 +17,8 @@ from npuc.ir import Graph, value_name
 from npuc.quant.equalization.absorption import absorb_biases
 from npuc.quant.equalization.groups import Group, find_groups
 from npuc.quant.equalization.scaling import apply_factors, balanced, read_range, weight_factors, within_limit
-from npuc.quant.ladder.climb import step
-from npuc.quant.ladder.workshop import Candidate, SchemeOf, Workshop, carried
+from npuc.quant.ladder.context import Candidate, QuantizationContext, SchemeOf, carried
+from npuc.quant.ladder.sequence import step
 from npuc.words import counted
 
 Array = np.ndarray[Any, Any]
@@ -34,36 +34,36 @@ _ALPHAS = (0.3, 0.5, 0.7, 0.85)
 class Equalize:
     """Weights of neighbouring layers get the same ranges, channel by channel."""
 
-    def propose(self, best: Candidate, shop: Workshop) -> Candidate | None:
+    def propose(self, best: Candidate, context: QuantizationContext) -> Candidate | None:
         """The equalized network with and without absorbed biases, whichever is better."""
         groups = find_groups(best.source)
         if not groups:
             return None
-        sizes = activation_sizes(best.source, groups, shop.fit[:_SAMPLES], shop.threads)
+        sizes = activation_sizes(best.source, groups, context.fit[:_SAMPLES], context.threads)
         equal = equalized(best.source, [sizes[group] for group in groups])
-        made = shop.requantized(
+        made = context.requantized(
             equal,
             _schemes(best, equal),
             (*best.notes, f"equalized {counted(len(groups), 'group')} of layers"),
         )
-        absorbed, count = absorb_biases(equal, shop.fit[:_SAMPLES], shop.threads)
+        absorbed, count = absorb_biases(equal, context.fit[:_SAMPLES], context.threads)
         if not count:
             return made
         words = f"equalized {counted(len(groups), 'group')} of layers, absorbed the biases of {count}"
-        other = shop.requantized(absorbed, _schemes(best, absorbed), (*best.notes, words))
-        return max(made, other, key=shop.score)
+        other = context.requantized(absorbed, _schemes(best, absorbed), (*best.notes, words))
+        return max(made, other, key=context.score)
 
 
 @step("smooth", "migration of outlier channels from activations to the weights that read them", 40)
 class Smooth:
     """Large channels of activations are divided, and the weights that read them multiplied."""
 
-    def propose(self, best: Candidate, shop: Workshop) -> Candidate | None:
+    def propose(self, best: Candidate, context: QuantizationContext) -> Candidate | None:
         """The best of a few strengths."""
         groups = find_groups(best.source)
         if not groups:
             return None
-        sizes = activation_sizes(best.source, groups, shop.fit[:_SAMPLES], shop.threads)
+        sizes = activation_sizes(best.source, groups, context.fit[:_SAMPLES], context.threads)
         trials = []
         for alpha in _ALPHAS:
             factors = {}
@@ -72,8 +72,8 @@ class Smooth:
                 factors[group] = within_limit(group, factor, sizes[group])
             source = apply_factors(best.source, factors)
             notes = (*best.notes, f"migrated {counted(len(groups), 'group')} of layers with alpha {alpha:g}")
-            trials.append(shop.requantized(source, _schemes(best, source), notes))
-        return max(trials, key=shop.score)
+            trials.append(context.requantized(source, _schemes(best, source), notes))
+        return max(trials, key=context.score)
 
 
 def _schemes(best: Candidate, source: Graph) -> SchemeOf:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from npuc.quant.bias_correction import correct_biases
 from npuc.quant.gptq.layers import is_dense, rounded, second_moments
-from npuc.quant.ladder.climb import step
-from npuc.quant.ladder.workshop import Candidate, Workshop
+from npuc.quant.ladder.context import Candidate, QuantizationContext
+from npuc.quant.ladder.sequence import step
 from npuc.quant.layers import integer_layers, replace_integers
 from npuc.words import counted
 
@@ -18,16 +18,16 @@ _SAMPLES = 32
 class Gptq:
     """Dense convolutions and products."""
 
-    def propose(self, best: Candidate, shop: Workshop) -> Candidate | None:
+    def propose(self, best: Candidate, context: QuantizationContext) -> Candidate | None:
         """The best network with weights rounded together."""
         made = best.made.copy()
         layers = [layer for layer in integer_layers(best.source, made, best.scheme_of) if is_dense(layer)]
         if not layers:
             return None
-        moments = second_moments(made, layers, shop.fit[:_SAMPLES], shop.threads)
+        moments = second_moments(made, layers, context.fit[:_SAMPLES], context.threads)
         count = sum(replace_integers(made, layer, rounded(layer, moments[layer.name])) for layer in layers)
         # The biases were right for the integers before.
-        correct_biases(best.source, made, shop.fit[:_SAMPLES], shop.threads, best.scheme_of)
+        correct_biases(best.source, made, context.fit[:_SAMPLES], context.threads, best.scheme_of)
         made.verify()
         note = f"rounded the weights of {counted(count, 'layer')} together"
-        return replace(best, made=made, sqnr=shop.judged(made), notes=(*best.notes, note))
+        return replace(best, made=made, sqnr=context.judged(made), notes=(*best.notes, note))

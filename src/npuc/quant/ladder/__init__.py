@@ -4,7 +4,15 @@ Each step proposes a network made of the best one so far; it is kept only if its
 that no step has seen. A step is a class in a folder of its own under `quant/`, registered with `@step`.
 """
 
-from npuc.quant.ladder.climb import STEPS, Rung, Step, climb, step
-from npuc.quant.ladder.workshop import Candidate, Workshop
+from typing import Any
 
-__all__ = ["STEPS", "Candidate", "Rung", "Step", "Workshop", "climb", "step"]
+from npuc.quant.ladder.context import Candidate, QuantizationContext
+from npuc.quant.ladder.sequence import STEPS, Step, StepResult, run_steps, step
+from npuc.registries import renamed
+
+__all__ = ["STEPS", "Candidate", "QuantizationContext", "Step", "StepResult", "run_steps", "step"]
+
+
+def __getattr__(name: str) -> Any:
+    old = {"Rung": StepResult, "Workshop": QuantizationContext, "climb": run_steps}
+    return renamed(__name__, name, old)

@@ -12,72 +12,75 @@ import time
 from collections.abc import Callable, Sequence
 
 from npuc.errors import QuantizationError
-from npuc.quant.ladder.climb import attempt, chosen
+from npuc.quant.ladder.context import Candidate, QuantizationContext
+from npuc.quant.ladder.measurements import Check, Goal, GoalResult, Measurement, MeasurementLog
 from npuc.quant.ladder.search import TypeSearch
-from npuc.quant.ladder.way import Check, Climb, Goal, Stop, Way
-from npuc.quant.ladder.workshop import Candidate, Workshop
-from npuc.quant.mixed_precision.prices import Prices
+from npuc.quant.ladder.sequence import attempt, chosen
+from npuc.quant.mixed_precision.cost_model import CostModel
 
 MIXED = "mixed"
 
 
-def climb_to(
-    shop: Workshop,
+def search_goal(
+    context: QuantizationContext,
     goal: Goal,
-    prices: Prices,
+    cost_model: CostModel,
     start: Candidate,
     names: Sequence[str] | None = None,
     *,
-    report: Callable[[Stop | Check], None] = lambda stop: None,
+    report: Callable[[Measurement | Check], None] = lambda measurement: None,
     passed: Callable[[str], None] = lambda text: None,
     points: int = 0,
-) -> Climb:
+) -> GoalResult:
     """The network of the fewest cycles that loses no more than the goal allows.
 
     `report` hears of every network that is measured or checked, `passed` of steps that gave none; `points` more of the
     frontier are measured for a picture of it. A goal that is out of reach is a `QuantizationError`.
     """
-    way = Way(goal, prices, report)
+    log = MeasurementLog(goal, cost_model, report)
     entries = chosen(names)
-    now = way.measured("default", start)
+    now = log.measured("default", start)
     for entry in entries:
-        if entry.name == MIXED or way.is_good(now):
+        if entry.name == MIXED or log.is_good(now):
             continue
         begun = time.perf_counter()
-        rung, found = attempt(entry, now.candidate, shop)
+        step_result, found = attempt(entry, now.candidate, context)
         if found is None:
-            passed(str(rung))
+            passed(str(step_result))
         else:
-            now = way.measured(entry.name, found, begun)
+            now = log.measured(entry.name, found, begun)
     search = None
     if any(entry.name == MIXED for entry in entries):
-        way.is_good(now)  # which says where to search
-        search = TypeSearch(way, now, shop)
+        log.is_good(now)  # which says where to search
+        search = TypeSearch(log, now, context)
         search.cheapest()
         if points:
             search.more(points)
-    best = way.best()
+    best = log.best()
     if best is None and search is not None:
-        best = next((stop for stop in search.beyond() if way.is_good(stop)), None)
+        best = next((measurement for measurement in search.beyond() if log.is_good(measurement)), None)
     if best is None:
-        raise _out_of_reach(way, [entry.name for entry in entries])
-    return Climb(best, tuple(way.stops), tuple(way.checks))
+        raise _out_of_reach(log, [entry.name for entry in entries])
+    return GoalResult(best, tuple(log.measurements), tuple(log.checks))
 
 
-def _out_of_reach(way: Way, steps: Sequence[str]) -> QuantizationError:
-    goal, stops = way.goal, way.stops
-    best = min(stops, key=lambda stop: (not way.may_be_good(stop), stop.lost, stop.price))
+def _out_of_reach(log: MeasurementLog, steps: Sequence[str]) -> QuantizationError:
+    goal, measurements = log.goal, log.measurements
+    best = min(
+        measurements,
+        key=lambda measurement: (not log.may_be_good(measurement), measurement.lost, measurement.price),
+    )
     levers = ["Allow more", "calibrate with more and more typical samples"]
     held = ""
-    if way.checks:
-        check = min(way.checks, key=lambda one: (one.loss.value, one.stop.price))
-        best = check.stop
+    if log.checks:
+        check = min(log.checks, key=lambda one: (one.loss.value, one.measurement.price))
+        best = check.measurement
         held = (
             f" on the {goal.samples} samples that steer, and {goal.shown(check.loss.value)} ± "
             f"{goal.shown(check.loss.spread)} on the {goal.held_back} that are held back"
         )
         levers.append("label more samples")
-    cycles = "" if best.cycles is None else f", for {best.cycles:,} cycles on {way.prices.machine}"
+    cycles = "" if best.cycles is None else f", for {best.cycles:,} cycles on {log.cost_model.machine}"
     if MIXED not in steps:
         levers.append(
             "add the step 'mixed' (--ladder all), which gives more bits to the layers that need them"
@@ -89,6 +92,6 @@ def _out_of_reach(way: Way, steps: Sequence[str]) -> QuantizationError:
     return QuantizationError(
         f"{goal.metric} loses {goal.shown(best.lost)}{goal.unit}{held} at best ({goal.shown(best.figure)} instead of "
         f"{goal.shown(goal.exact)}, "
-        f"by '{best.words}'{cycles}), and {goal.drop:g}{goal.unit} may be lost: {len(stops)} networks were measured",
+        f"by '{best.words}'{cycles}), and {goal.drop:g}{goal.unit} may be lost: {len(measurements)} networks were measured",
         fix=", or ".join(levers),
     )

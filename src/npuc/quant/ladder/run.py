@@ -12,13 +12,14 @@ from npuc.calib.feeding import Feeder
 from npuc.calib.sources import Source
 from npuc.errors import UsageError
 from npuc.ir import Graph
-from npuc.quant.ladder.climb import Rung, chosen, climb
-from npuc.quant.ladder.goal import MIXED, climb_to
-from npuc.quant.ladder.way import Check, Climb, Goal, Stop
-from npuc.quant.ladder.workshop import Candidate, Workshop
-from npuc.quant.mixed_precision.prices import Prices
+from npuc.quant.ladder.context import Candidate, QuantizationContext
+from npuc.quant.ladder.goal import MIXED, search_goal
+from npuc.quant.ladder.measurements import Check, Goal, GoalResult, Measurement
+from npuc.quant.ladder.sequence import StepResult, chosen, run_steps
+from npuc.quant.mixed_precision.cost_model import CostModel
 from npuc.quant.tuning import tune
 from npuc.quant.widening import Widening
+from npuc.registries import renamed
 from npuc.transform.eliminate_dead_code import drop_unused_weights
 from npuc.words import counted
 
@@ -29,18 +30,18 @@ MOST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
-class Wish:
+class PipelineOptions:
     """Which steps, where, and how far."""
 
     steps: tuple[str, ...] | None = None
     """By name; None: all, but types are not mixed where a scheme was asked for."""
     device: str = "cpu"
     goal: Goal | None = None
-    """Climb until a metric is met."""
+    """Run steps until a metric is met."""
     points: int = 0
     """Points of the frontier that are measured besides, for a picture of it."""
-    report: Callable[[Rung | Stop | Check | str], None] = lambda rung: None
-    finished: Callable[[Climb], None] = lambda climb: None
+    report: Callable[[StepResult | Measurement | Check | str], None] = lambda event: None
+    finished: Callable[[GoalResult], None] = lambda result: None
 
     @staticmethod
     def names(text: str) -> tuple[str, ...] | None:
@@ -84,36 +85,56 @@ def kept_samples(
     return found
 
 
-def climbed(shop: Workshop, wish: Wish, prices: Prices, *, widen: Widening | bool, fixed: bool) -> Candidate:
+def run_pipeline_steps(
+    context: QuantizationContext,
+    pipeline_options: PipelineOptions,
+    cost_model: CostModel,
+    *,
+    widen: Widening | bool,
+    fixed: bool,
+) -> Candidate:
     """The default, then step by step as far as is asked; all that was done is in the notes of the network.
 
     `widen` is the default's; `fixed` types, those of a scheme that was asked for, are not mixed unless that is asked for
     too, by name or by a goal.
     """
     first = tune(
-        shop.original,
-        shop.statistics(shop.original),
-        shop.fit,
-        shop.scheme_of,
-        shop.methods,
+        context.original,
+        context.statistics(context.original),
+        context.fit,
+        context.scheme_of,
+        context.methods,
         widen=widen,
-        threads=shop.threads,
+        threads=context.threads,
     )
-    judged = shop.judged(first.graph)
-    best = start = Candidate(shop.original, first.graph, first.table, first.scheme_of, judged)
-    names = wish.steps or [
-        entry.name for entry in chosen() if entry.name != MIXED or not fixed or wish.goal is not None
+    judged = context.judged(first.graph)
+    best = start = Candidate(context.original, first.graph, first.table, first.scheme_of, judged)
+    names = pipeline_options.steps or [
+        entry.name
+        for entry in chosen()
+        if entry.name != MIXED or not fixed or pipeline_options.goal is not None
     ]
-    if wish.goal is None:
-        wish.report(f"default: {start.sqnr:.2f} dB")
-        best = climb(shop, names, start=start, report=wish.report)
+    if pipeline_options.goal is None:
+        pipeline_options.report(f"default: {start.sqnr:.2f} dB")
+        best = run_steps(context, names, start=start, report=pipeline_options.report)
     else:
-        way = climb_to(
-            shop, wish.goal, prices, start, names, report=wish.report, passed=wish.report, points=wish.points
+        log = search_goal(
+            context,
+            pipeline_options.goal,
+            cost_model,
+            start,
+            names,
+            report=pipeline_options.report,
+            passed=pipeline_options.report,
+            points=pipeline_options.points,
         )
-        wish.finished(way)
-        best = way.best.candidate
+        pipeline_options.finished(log)
+        best = log.best.candidate
     drop_unused_weights(best.made)
     best.made.float_reasons = {**first.graph.float_reasons, **best.made.float_reasons}
     best.made.notes = list(dict.fromkeys([*first.graph.notes, *best.made.notes, *best.notes]))
     return best
+
+
+def __getattr__(name: str) -> Any:
+    return renamed(__name__, name, {"Wish": PipelineOptions})

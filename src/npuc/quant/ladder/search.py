@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from npuc.quant.ladder.way import Stop, Way
-from npuc.quant.ladder.workshop import Workshop
+from npuc.quant.ladder.context import QuantizationContext
+from npuc.quant.ladder.measurements import Measurement, MeasurementLog
 from npuc.quant.mixed_precision.frontier import Option
 from npuc.quant.mixed_precision.mixing import Mixer, Pick, describe
 
@@ -32,10 +32,10 @@ _SAVING = 0.01
 class TypeSearch:
     """The frontier of a network, and the points of it that were measured."""
 
-    def __init__(self, way: Way, base: Stop, shop: Workshop) -> None:
-        self._way, self._base = way, base
-        self._mixer = Mixer(base.candidate, shop, way.prices)
-        self._tried: dict[int, Stop] = {}
+    def __init__(self, log: MeasurementLog, base: Measurement, context: QuantizationContext) -> None:
+        self._log, self._base = log, base
+        self._mixer = Mixer(base.candidate, context, log.cost_model)
+        self._tried: dict[int, Measurement] = {}
 
     def cheapest(self) -> None:
         """Look for the cheapest point that meets the goal: below the network so far if that is good, else above."""
@@ -43,18 +43,18 @@ class TypeSearch:
         found = first_that_meets(
             self._places(),
             lambda place: float(whole.cost[place]) / own,
-            lambda place: self._way.may_be_good(self._stop(place)),
+            lambda place: self._log.may_be_good(self._measurement(place)),
         )
         if found is not None:
-            self._take_back(whole.options(found), self._stop(found))
+            self._take_back(whole.options(found), self._measurement(found))
 
-    def beyond(self) -> Iterator[Stop]:
+    def beyond(self) -> Iterator[Measurement]:
         """Points that are quieter than all that were measured, ever further away."""
         places = self._places()
         index = 1 + max((places.index(place) for place in self._tried if place in places), default=-1)
         stride = 1
         while index < len(places):
-            yield self._stop(places[index])
+            yield self._measurement(places[index])
             if index == len(places) - 1:
                 return
             index, stride = min(index + stride, len(places) - 1), 2 * stride
@@ -66,27 +66,27 @@ class TypeSearch:
             place for place in _apart(np.arange(len(whole)), whole.noise) if whole.cost[place] <= 10 * own
         ]
         for index in sorted({int(i) for i in np.linspace(0, len(near) - 1, points)}) if near else ():
-            self._stop(near[index])
+            self._measurement(near[index])
 
     def _places(self) -> list[int]:
         """The points that are worth a look."""
         whole, own = self._mixer.frontier, self._mixer.base_cost
-        good = self._way.may_be_good(self._base)
+        good = self._log.may_be_good(self._base)
         worth = whole.cost < -_SAVING * own if good else whole.cost >= -_SAVING * own
         return _apart(np.flatnonzero(worth), whole.noise)
 
-    def _stop(self, point: int) -> Stop:
+    def _measurement(self, point: int) -> Measurement:
         if point not in self._tried:
             begun, picks = time.perf_counter(), self._mixer.frontier.picks(point)
             same = all(pick.is_own for pick in picks)
             self._tried[point] = (
                 self._base
                 if same
-                else self._way.measured(describe(picks), self._mixer.candidate(picks), begun)
+                else self._log.measured(describe(picks), self._mixer.candidate(picks), begun)
             )
         return self._tried[point]
 
-    def _take_back(self, options: Sequence[Option], best: Stop) -> None:
+    def _take_back(self, options: Sequence[Option], best: Measurement) -> None:
         """Units that do not need what they were given give it back, those that cost most first."""
         picks: list[Pick] = [option.pick for option in options]
         dear = sorted((i for i, one in enumerate(options) if one.cost > 0), key=lambda i: -options[i].cost)
@@ -95,7 +95,7 @@ class TypeSearch:
             fewer[index] = Pick(picks[index].unit, "own")
             begun = time.perf_counter()
             words = f"without {picks[index].unit.name}"
-            found = self._way.measured(words, self._mixer.candidate(fewer), begun)
+            found = self._log.measured(words, self._mixer.candidate(fewer), begun)
             if found.met and found.price < best.price:
                 picks, best = fewer, found
 

@@ -6,15 +6,15 @@ from math import floor, log10
 from typing import Any
 from xml.sax.saxutils import escape
 
-from npuc.quant.ladder.way import Check, Climb, Goal, Stop
+from npuc.quant.ladder.measurements import Check, Goal, GoalResult, Measurement
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM, _RIGHT = 640, 360, 72, 44, 48, 20
 _BEST, _OTHER, _WON = "#1f6fb2", "#9bb7cf", "#d9822b"
 
 
-def frontier_data(climb: Climb, goal: Goal, machine: str) -> dict[str, Any]:
+def frontier_data(result: GoalResult, goal: Goal, machine: str) -> dict[str, Any]:
     """The same as plain values."""
-    on = {id(stop) for stop in best_stops(climb, goal)}
+    on = {id(measurement) for measurement in best_measurements(result, goal)}
     return {
         "metric": goal.metric,
         "unit": goal.unit.strip(),
@@ -25,17 +25,17 @@ def frontier_data(climb: Climb, goal: Goal, machine: str) -> dict[str, Any]:
         "samples_held_back": goal.held_back,
         "points": [
             {
-                "what": stop.words,
-                "figure": stop.figure,
-                "lost": stop.lost,
-                "cycles": stop.cycles,
-                "sqnr": stop.sqnr,
-                "met": stop.met,
-                "chosen": stop is climb.best,
-                "frontier": id(stop) in on,
-                "held_back": _held_back(climb.check_of(stop)),
+                "what": measurement.words,
+                "figure": measurement.figure,
+                "lost": measurement.lost,
+                "cycles": measurement.cycles,
+                "sqnr": measurement.sqnr,
+                "met": measurement.met,
+                "chosen": measurement is result.best,
+                "frontier": id(measurement) in on,
+                "held_back": _held_back(result.check_of(measurement)),
             }
-            for stop in climb.stops
+            for measurement in result.measurements
         ],
     }
 
@@ -48,21 +48,25 @@ def _held_back(check: Check | None) -> dict[str, Any] | None:
     return {"lost": check.loss.value, "low": low, "high": high, "confirmed": check.met}
 
 
-def best_stops(climb: Climb, goal: Goal) -> list[Stop]:
+def best_measurements(result: GoalResult, goal: Goal) -> list[Measurement]:
     """The networks that no other beats in both, by rising cycles."""
-    found: list[Stop] = []
-    for stop in sorted((s for s in climb.stops if s.cycles is not None), key=lambda s: (s.price, s.lost)):
-        if not found or stop.lost < found[-1].lost:
-            found.append(stop)
+    found: list[Measurement] = []
+    for measurement in sorted(
+        (s for s in result.measurements if s.cycles is not None), key=lambda s: (s.price, s.lost)
+    ):
+        if not found or measurement.lost < found[-1].lost:
+            found.append(measurement)
     return found
 
 
-def frontier_svg(climb: Climb, goal: Goal, machine: str) -> str:
+def frontier_svg(result: GoalResult, goal: Goal, machine: str) -> str:
     """An SVG document."""
-    stops = [stop for stop in climb.stops if stop.cycles is not None]
-    across = _Axis.over([stop.price for stop in stops], _LEFT, _WIDTH - _RIGHT, steep=20)
+    measurements = [measurement for measurement in result.measurements if measurement.cycles is not None]
+    across = _Axis.over([measurement.price for measurement in measurements], _LEFT, _WIDTH - _RIGHT, steep=20)
     edge = goal.exact + goal.drop if goal.lower_is_better else goal.exact - goal.drop
-    up = _Axis.over([goal.exact, edge, *(stop.figure for stop in stops)], _HEIGHT - _BOTTOM, _TOP)
+    up = _Axis.over(
+        [goal.exact, edge, *(measurement.figure for measurement in measurements)], _HEIGHT - _BOTTOM, _TOP
+    )
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" '
         f'viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" font-size="11">',
@@ -88,15 +92,15 @@ def frontier_svg(climb: Climb, goal: Goal, machine: str) -> str:
             f'stroke-dasharray="{dashes}"/><text x="{_WIDTH - _RIGHT}" y="{y - 4:.1f}" text-anchor="end" '
             f'fill="#666">{words} {value:.4g}</text>'
         )
-    best = best_stops(climb, goal)
-    line = " ".join(f"{across(stop.price):.1f},{up(stop.figure):.1f}" for stop in best)
+    best = best_measurements(result, goal)
+    line = " ".join(f"{across(measurement.price):.1f},{up(measurement.figure):.1f}" for measurement in best)
     parts.append(f'<polyline points="{line}" fill="none" stroke="{_BEST}" stroke-width="1.4"/>')
-    for stop in stops:
-        won = stop is climb.best
-        colour = _WON if won else _BEST if any(stop is one for one in best) else _OTHER
-        words = f"{stop.words}: {stop.figure:.4g}, {stop.cycles:,} cycles, {stop.sqnr:.1f} dB"
+    for measurement in measurements:
+        won = measurement is result.best
+        colour = _WON if won else _BEST if any(measurement is one for one in best) else _OTHER
+        words = f"{measurement.words}: {measurement.figure:.4g}, {measurement.cycles:,} cycles, {measurement.sqnr:.1f} dB"
         parts.append(
-            f'<circle cx="{across(stop.price):.1f}" cy="{up(stop.figure):.1f}" r="{5 if won else 3.2}" '
+            f'<circle cx="{across(measurement.price):.1f}" cy="{up(measurement.figure):.1f}" r="{5 if won else 3.2}" '
             f'fill="{colour}"><title>{escape(words)}</title></circle>'
         )
     parts.append(

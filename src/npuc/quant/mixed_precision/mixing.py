@@ -20,11 +20,11 @@ from npuc.calib.table import CalibrationTable
 from npuc.ir import Graph, shape_of, value_name
 from npuc.quant.adaquant.lowering import LearnedLayer, lost, lower_learned
 from npuc.quant.bias_correction import correct_biases
-from npuc.quant.ladder.workshop import Candidate, Sample, SchemeOf, Workshop
+from npuc.quant.ladder.context import Candidate, QuantizationContext, Sample, SchemeOf
 from npuc.quant.layers import IntegerLayer, integer_layers, replace_integers
 from npuc.quant.lower import quantize
+from npuc.quant.mixed_precision.cost_model import CostModel, LayerCost, exposed
 from npuc.quant.mixed_precision.frontier import Frontier, Option, frontier
-from npuc.quant.mixed_precision.prices import Prices, Spent, exposed
 from npuc.quant.mixed_precision.rerounding import Rerounding
 from npuc.quant.mixed_precision.sensitivity import Probe, rounded_weights, tensor_types, with_scheme
 from npuc.quant.mixed_precision.units import Unit, find_units, key
@@ -66,16 +66,16 @@ class Pick:
 class Mixer:
     """The choice of types for one network."""
 
-    def __init__(self, best: Candidate, shop: Workshop, prices: Prices) -> None:
-        self.best, self.shop, self.prices = best, shop, prices
+    def __init__(self, best: Candidate, context: QuantizationContext, cost_model: CostModel) -> None:
+        self.best, self.context, self.cost_model = best, context, cost_model
         self._schemes = {op: best.scheme_of(op) for op in best.source.ops}
         self._types = tensor_types(best.made)
-        self._rerounding = Rerounding(best, shop)
+        self._rerounding = Rerounding(best, context)
         self.units = find_units(best.source, self._types)
         self._float = SHORT if self._computes_short() else FLOAT
         variants = [variant for variant in (*VARIANTS, self._float) if self._asked(variant)]
-        self._spent = {variant: prices.layers(self._lowered(variant)) for variant in variants}
-        own = self._spent[OWN]
+        self._layer_cost = {variant: cost_model.layers(self._lowered(variant)) for variant in variants}
+        own = self._layer_cost[OWN]
         self._exposed = exposed(own)
         self.base_cost = sum(map(self._price, own.values()))
 
@@ -88,28 +88,28 @@ class Mixer:
         scheme = self._schemes.get(op)
         if scheme is None or not scheme.needs_ranges:
             return False
-        return variant == OWN or is_possible(scheme, variant, self.shop.target)
+        return variant == OWN or is_possible(scheme, variant, self.context.target)
 
     def _computes_short(self) -> bool:
         """Whether the machine has bf16, and the compiler programs for it."""
-        return self._asked(SHORT) and self.prices.network(self._lowered(SHORT)) is not None
+        return self._asked(SHORT) and self.cost_model.network(self._lowered(SHORT)) is not None
 
     def _lowered(self, variant: Variant) -> Graph:
         """The network with all layers of a variant."""
         if variant == OWN:
             return self.best.made
-        target = self.shop.target
+        target = self.context.target
         return quantize(
             self.best.source, self.best.table, lambda op: scheme_as(self._schemes[op], variant, target)
         )
 
-    def _price(self, spent: Spent) -> float:
-        return spent.engine + self._exposed * spent.load
+    def _price(self, layer_cost: LayerCost) -> float:
+        return layer_cost.engine + self._exposed * layer_cost.load
 
     def _extra(self, op: Any, variant: Variant) -> float:
         """What a variant of one layer costs more."""
         name = key(op)
-        now, then = self._spent[OWN].get(name), self._spent[variant].get(name)
+        now, then = self._layer_cost[OWN].get(name), self._layer_cost[variant].get(name)
         return 0.0 if now is None or then is None else self._price(then) - self._price(now)
 
     # What it loses
@@ -117,7 +117,7 @@ class Mixer:
     @cached_property
     def frontier(self) -> Frontier:
         """All choices that no other beats; costs are cycles more than now, noises are error over signal."""
-        probe = Probe.of(self.best.source, _spread(self.shop.fit, _PROBED), self.shop.threads)
+        probe = Probe.of(self.best.source, _spread(self.context.fit, _PROBED), self.context.threads)
         noise = probe.tensors(self.units, self._types)
         layers = {
             layer.name: layer for layer in integer_layers(self.best.source, self.best.made, self._schemes.get)
@@ -148,17 +148,17 @@ class Mixer:
 
     def _with(self, op: Any, layer: IntegerLayer | None, weight: str) -> IntegerLayer | None:
         """A layer with other weights; None if it cannot have them, or if their fewer bits save no time."""
-        able = [v for v in self._spent if v.weight == weight and self._may(op, v)]
+        able = [v for v in self._layer_cost if v.weight == weight and self._may(op, v)]
         saves = any(self._extra(op, v) < self._extra(op, self._like(v)) for v in able)
         if layer is None or not able or not (saves or weight == "i8"):
             return None
-        scheme = scheme_as(layer.scheme, able[0], self.shop.target)
+        scheme = scheme_as(layer.scheme, able[0], self.context.target)
         return None if scheme is None else with_scheme(layer, scheme)
 
     def _like(self, variant: Variant) -> Variant:
         """The variant with the same activations and the network's own weights: its own, if all have these already."""
         found = Variant(variant.activation)
-        return found if found in self._spent else OWN
+        return found if found in self._layer_cost else OWN
 
     def _options(
         self, unit: Unit, tensors: float, weights: Mapping[str, Mapping[str, float]]
@@ -170,7 +170,7 @@ class Mixer:
             rows = [
                 [
                     Option(noises[v.weight], self._extra(op, v), (key(op), v.weight))
-                    for v in self._spent
+                    for v in self._layer_cost
                     if v.activation == activation and v.weight in noises and (v == OWN or self._may(op, v))
                 ]
                 for op in unit.weighted
@@ -188,14 +188,14 @@ class Mixer:
                     Option(left * tensors + float(best.noise[point]), start + float(best.cost[point]), pick)
                 )
         if self._able(unit, self._float):
-            way = self.prices.switch() if self._float == FLOAT else 0.0
+            way = self.cost_model.switch() if self._float == FLOAT else 0.0
             cost = way + sum(self._extra(op, self._float) for op in unit.ops)
             found.append(Option(0.0, cost, Pick(unit, "float")))
         return found
 
     def _able(self, unit: Unit, variant: Variant) -> bool:
         ops = [op for op in unit.ops if self._schemes.get(op) is not None]
-        return variant in self._spent and bool(ops) and all(self._may(op, variant) for op in ops)
+        return variant in self._layer_cost and bool(ops) and all(self._may(op, variant) for op in ops)
 
     def _back(self, unit: Unit) -> float:
         """What the readers' results cost on their way to layers of 8 bits."""
@@ -203,13 +203,13 @@ class Mixer:
         narrow = [
             v for v in results if (k := self._types.get(value_name(v))) is not None and k.dtype.itemsize == 1
         ]
-        return sum(self.prices.requant(prod(shape_of(value))) for value in narrow)
+        return sum(self.cost_model.requant(prod(shape_of(value))) for value in narrow)
 
     # The way back
 
     @cached_property
     def _whole(self) -> CalibrationTable:
-        seen = table_from(self.shop.statistics(self.best.source), "max")
+        seen = table_from(self.context.statistics(self.best.source), "max")
         return CalibrationTable(
             {
                 name: replace(
@@ -242,15 +242,17 @@ class Mixer:
             forms.append((self._corrected(together, scheme_of), f"{words}; {count} rounded together"))
         tried = [
             Candidate(
-                self.best.source, made, table, scheme_of, self.shop.judged(made), (*self.best.notes, note)
+                self.best.source, made, table, scheme_of, self.context.judged(made), (*self.best.notes, note)
             )
             for made, note in forms
         ]
-        return max(tried, key=self.shop.score)
+        return max(tried, key=self.context.score)
 
     def _corrected(self, made: Graph, scheme_of: SchemeOf) -> Graph:
         fixed = made.copy()
-        correct_biases(self.best.source, fixed, self.shop.fit[:_CORRECTED], self.shop.threads, scheme_of)
+        correct_biases(
+            self.best.source, fixed, self.context.fit[:_CORRECTED], self.context.threads, scheme_of
+        )
         fixed.notes = made.notes
         return fixed
 
@@ -278,7 +280,7 @@ class Mixer:
             activation: Any = "i16" if op in wide else "own"
             weight: Any = weights.get(key(op), "own") if op.results else "own"
             variant = self._float if op in real else Variant(activation, weight)
-            found[op] = scheme if variant == OWN else scheme_as(scheme, variant, self.shop.target)
+            found[op] = scheme if variant == OWN else scheme_as(scheme, variant, self.context.target)
         return found.get
 
     def _kept(self, made: Graph, table: CalibrationTable, scheme_of: SchemeOf) -> Graph:

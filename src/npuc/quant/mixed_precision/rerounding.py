@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from npuc.quant.gptq.layers import is_dense, rounded, second_moments
-from npuc.quant.ladder.workshop import Candidate, Workshop
+from npuc.quant.ladder.context import Candidate, QuantizationContext
 from npuc.quant.layers import IntegerLayer, integer_layers
 
 Array = np.ndarray[Any, Any]
@@ -23,8 +23,8 @@ _SAMPLES = 32
 class Rerounding:
     """The weights of one network, rounded together for types that its layers may get."""
 
-    def __init__(self, best: Candidate, shop: Workshop) -> None:
-        self._best, self._shop = best, shop
+    def __init__(self, best: Candidate, context: QuantizationContext) -> None:
+        self._best, self._shop = best, context
         self._before = {
             layer.name: layer
             for layer in integer_layers(best.source, best.made, best.scheme_of)

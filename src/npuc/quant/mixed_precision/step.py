@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from npuc.quant.ladder.climb import step
-from npuc.quant.ladder.workshop import Candidate, Workshop
+from npuc.quant.ladder.context import Candidate, QuantizationContext
+from npuc.quant.ladder.sequence import step
 from npuc.quant.mixed_precision.mixing import Mixer
 
 ALLOWED = 0.05
@@ -16,12 +16,12 @@ _PARTS = (1.0, 0.5, 0.25, 0.0)
 class MixedPrecision:
     """The quietest choice of types within a few more cycles."""
 
-    def propose(self, best: Candidate, shop: Workshop) -> Candidate | None:
+    def propose(self, best: Candidate, context: QuantizationContext) -> Candidate | None:
         """The network of that choice; None if nobody says what layers cost, or if all stays as it is."""
-        now = None if shop.prices is None else shop.prices.network(best.made)
-        if shop.prices is None or now is None:
+        now = None if context.cost_model is None else context.cost_model.network(best.made)
+        if context.cost_model is None or now is None:
             return None
-        mixer = Mixer(best, shop, shop.prices)
+        mixer = Mixer(best, context, context.cost_model)
         found: list[Candidate] = []
         tried: set[int | None] = {None}
         for part in _PARTS:
@@ -31,7 +31,7 @@ class MixedPrecision:
             if all(pick.is_own for pick in picks):
                 continue
             made = mixer.candidate(picks)
-            cycles = shop.prices.network(made.made)
+            cycles = context.cost_model.network(made.made)
             if cycles is not None and cycles <= (1 + ALLOWED) * now:
                 found.append(made)
-        return max(found, key=shop.score, default=None)
+        return max(found, key=context.score, default=None)

@@ -11,8 +11,8 @@ from npuc.engine.rounded import output_noise
 from npuc.ir import Graph, value_name
 from npuc.ir.dtypes import QuantType
 from npuc.quant.judging import slice_noise
-from npuc.quant.ladder.climb import step
-from npuc.quant.ladder.workshop import Candidate, Workshop
+from npuc.quant.ladder.context import Candidate, QuantizationContext
+from npuc.quant.ladder.sequence import step
 from npuc.quant.parameters import activation_type
 from npuc.quant.prequantized import integer_types
 from npuc.quant.scheme import Scheme
@@ -30,7 +30,7 @@ _BETTER = 0.98
 class OutputRanges:
     """Narrower ranges where the outputs gain by them."""
 
-    def propose(self, best: Candidate, shop: Workshop) -> Candidate | None:
+    def propose(self, best: Candidate, context: QuantizationContext) -> Candidate | None:
         """The same float network, with some ranges narrower."""
         types = integer_types(best.made)
         schemes = _schemes(best.source, best.scheme_of)
@@ -41,13 +41,13 @@ class OutputRanges:
         ]
         if not names:
             return None
-        chosen = _narrowed(best, shop, types, {name: schemes[name] for name in names})
+        chosen = _narrowed(best, context, types, {name: schemes[name] for name in names})
         if not chosen:
             return None
         entries = {name: chosen.get(name, entry) for name, entry in best.table.entries.items()}
         table = CalibrationTable(entries, best.table.comments, best.table.notes)
         note = f"narrowed the ranges of {counted(len(chosen), 'tensor')}, by the outputs"
-        return shop.from_table(best.source, table, best.scheme_of, (*best.notes, note))
+        return context.from_table(best.source, table, best.scheme_of, (*best.notes, note))
 
 
 def _schemes(graph: Graph, scheme_of: Any) -> dict[str, Scheme]:
@@ -61,12 +61,15 @@ def _schemes(graph: Graph, scheme_of: Any) -> dict[str, Scheme]:
 
 
 def _narrowed(
-    best: Candidate, shop: Workshop, types: Mapping[str, QuantType], schemes: Mapping[str, Scheme]
+    best: Candidate,
+    context: QuantizationContext,
+    types: Mapping[str, QuantType],
+    schemes: Mapping[str, Scheme],
 ) -> dict[str, Entry]:
-    samples = shop.fit[:_SAMPLES]
+    samples = context.fit[:_SAMPLES]
     names = list(schemes)
-    measure = slice_noise(best.source, shop.judge.slices)
-    before = output_noise(best.source, [[n] for n in names], types, samples, shop.threads, measure)
+    measure = slice_noise(best.source, context.judge.slices)
+    before = output_noise(best.source, [[n] for n in names], types, samples, context.threads, measure)
     noise = dict(zip(names, before, strict=True))
     found: dict[str, Entry] = {}
     pow2 = {name for name in names if schemes[name].activation_scales == "pow2"}
@@ -78,7 +81,9 @@ def _narrowed(
                 entry = _scaled(best.table[name], parts[round_])
                 trial[name] = entry, _type(entry, schemes[name])
         kinds = {name: kind for name, (_, kind) in trial.items()}
-        after = output_noise(best.source, [[name] for name in kinds], kinds, samples, shop.threads, measure)
+        after = output_noise(
+            best.source, [[name] for name in kinds], kinds, samples, context.threads, measure
+        )
         names = []
         for name, value in zip(kinds, after, strict=True):
             if value < _BETTER * noise[name]:

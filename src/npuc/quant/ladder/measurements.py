@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from npuc.ir import Graph
-from npuc.quant.ladder.workshop import Candidate
-from npuc.quant.mixed_precision.prices import Prices
+from npuc.quant.ladder.context import Candidate
+from npuc.quant.mixed_precision.cost_model import CostModel
 
 POINTS = " points"
 """The unit of differences of shares."""
@@ -81,7 +81,7 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Stop:
+class Measurement:
     """A network that was measured on the way."""
 
     words: str
@@ -108,7 +108,7 @@ class Stop:
 class Check:
     """A network that met the goal, on the samples that are held back."""
 
-    stop: Stop
+    measurement: Measurement
     loss: Loss
     met: bool
     seconds: float
@@ -116,40 +116,42 @@ class Check:
     def words(self, goal: Goal) -> str:
         """Both losses, and how sure the second is."""
         return (
-            f"drop {goal.shown(self.stop.lost)}{goal.unit} (steering, {goal.samples} samples), "
+            f"drop {goal.shown(self.measurement.lost)}{goal.unit} (steering, {goal.samples} samples), "
             f"{goal.shown(self.loss.value)} ± {goal.shown(self.loss.spread)} on {goal.held_back} held-back samples"
         )
 
 
 @dataclass(frozen=True)
-class Climb:
+class GoalResult:
     """The way that was taken."""
 
-    best: Stop
-    stops: tuple[Stop, ...]
+    best: Measurement
+    measurements: tuple[Measurement, ...]
     checks: tuple[Check, ...] = ()
     """Of the networks that were asked to keep their promise, in order; the best is among them."""
 
-    def check_of(self, stop: Stop) -> Check | None:
+    def check_of(self, measurement: Measurement) -> Check | None:
         """What the samples that are held back say of a network, if they were asked."""
-        return next((check for check in self.checks if check.stop is stop), None)
+        return next((check for check in self.checks if check.measurement is measurement), None)
 
 
-class Way:
+class MeasurementLog:
     """The networks that were measured, in order."""
 
-    def __init__(self, goal: Goal, prices: Prices, report: Callable[[Stop | Check], None]) -> None:
-        self.goal, self.prices, self.report = goal, prices, report
-        self.stops: list[Stop] = []
+    def __init__(
+        self, goal: Goal, cost_model: CostModel, report: Callable[[Measurement | Check], None]
+    ) -> None:
+        self.goal, self.cost_model, self.report = goal, cost_model, report
+        self.measurements: list[Measurement] = []
         self.checks: list[Check] = []
 
-    def measured(self, words: str, candidate: Candidate, begun: float | None = None) -> Stop:
+    def measured(self, words: str, candidate: Candidate, begun: float | None = None) -> Measurement:
         """Measure a network."""
         begun = time.perf_counter() if begun is None else begun
-        figure, cycles = self.goal.measure(candidate.made), self.prices.network(candidate.made)
+        figure, cycles = self.goal.measure(candidate.made), self.cost_model.network(candidate.made)
         # Types that the compiler has no instructions for are of no use, unless the network is not for this machine at all.
-        runs = cycles is not None or not self.stops or self.stops[0].cycles is None
-        stop = Stop(
+        runs = cycles is not None or not self.measurements or self.measurements[0].cycles is None
+        measurement = Measurement(
             words,
             figure,
             self.goal.lost(figure),
@@ -158,39 +160,43 @@ class Way:
             time.perf_counter() - begun,
             candidate,
         )
-        self.stops.append(stop)
-        self.report(stop)
-        return stop
+        self.measurements.append(measurement)
+        self.report(measurement)
+        return measurement
 
-    def is_good(self, stop: Stop) -> bool:
+    def is_good(self, measurement: Measurement) -> bool:
         """Whether a network meets the goal where it steers, and on the samples that are held back; asks them once."""
-        if not stop.met or self.goal.confirm is None:
-            return stop.met
-        known = self._checked(stop)
+        if not measurement.met or self.goal.confirm is None:
+            return measurement.met
+        known = self._checked(measurement)
         if known is None:
             begun = time.perf_counter()
-            loss = self.goal.confirm(stop.candidate.made)
-            known = Check(stop, loss, self.goal.confirmed_by(loss.value), time.perf_counter() - begun)
+            loss = self.goal.confirm(measurement.candidate.made)
+            known = Check(measurement, loss, self.goal.confirmed_by(loss.value), time.perf_counter() - begun)
             self.checks.append(known)
             self.report(known)
         return known.met
 
-    def may_be_good(self, stop: Stop) -> bool:
+    def may_be_good(self, measurement: Measurement) -> bool:
         """Whether a network meets the goal where it steers, and nothing is known against it."""
-        known = self._checked(stop)
-        return stop.met and (known is None or known.met)
+        known = self._checked(measurement)
+        return measurement.met and (known is None or known.met)
 
-    def best(self) -> Stop | None:
+    def best(self) -> Measurement | None:
         """The network of the fewest cycles that is good; after one that is not, those that promise more."""
-        failed: list[Stop] = []
-        for stop in sorted((one for one in self.stops if one.met), key=lambda one: (one.price, one.lost)):
-            asked = self._checked(stop) is not None
-            if not asked and any(stop.lost >= one.lost and stop.sqnr <= one.sqnr for one in failed):
+        failed: list[Measurement] = []
+        for measurement in sorted(
+            (one for one in self.measurements if one.met), key=lambda one: (one.price, one.lost)
+        ):
+            asked = self._checked(measurement) is not None
+            if not asked and any(
+                measurement.lost >= one.lost and measurement.sqnr <= one.sqnr for one in failed
+            ):
                 continue
-            if self.is_good(stop):
-                return stop
-            failed.append(stop)
+            if self.is_good(measurement):
+                return measurement
+            failed.append(measurement)
         return None
 
-    def _checked(self, stop: Stop) -> Check | None:
-        return next((check for check in self.checks if check.stop is stop), None)
+    def _checked(self, measurement: Measurement) -> Check | None:
+        return next((check for check in self.checks if check.measurement is measurement), None)

@@ -10,7 +10,7 @@ from npuc.ir import Graph
 
 
 @dataclass(frozen=True)
-class Spent:
+class LayerCost:
     """What one layer takes."""
 
     engine: float
@@ -19,14 +19,14 @@ class Spent:
     """Cycles of its constants on the way from DRAM."""
 
 
-class Prices(Protocol):
-    """A machine as the one who pays sees it."""
+class CostModel(Protocol):
+    """What layers and networks cost on a machine."""
 
     @property
     def machine(self) -> str:
         """Its name."""
 
-    def layers(self, graph: Graph) -> Mapping[str, Spent]:
+    def layers(self, graph: Graph) -> Mapping[str, LayerCost]:
         """What every layer of an integer network takes, by the name of its first result."""
 
     def network(self, graph: Graph) -> int | None:
@@ -39,10 +39,10 @@ class Prices(Protocol):
         """What leaving the NPU for the CPU and coming back takes."""
 
 
-def exposed(layers: Mapping[str, Spent]) -> float:
+def exposed(layers: Mapping[str, LayerCost]) -> float:
     """The part of the loads that work cannot hide, were they spread at will.
 
-    >>> exposed({"a": Spent(30, 100), "b": Spent(45)})
+    >>> exposed({"a": LayerCost(30, 100), "b": LayerCost(45)})
     0.25
     """
     load = sum(one.load for one in layers.values())

@@ -8,18 +8,18 @@ from time import monotonic
 
 from npuc.errors import NpucError, QueueFullError, ShutdownError
 from npuc.runtime import record
-from npuc.runtime.channel import Channel, Closed, Full
 from npuc.runtime.job import Job
+from npuc.runtime.job_queue import Closed, Full, JobQueue
 
 Work = Callable[[Job], bool]
 """Does a job that has begun, ends it, and tells whether to go on with others."""
 
 
-class Crew:
+class WorkerPool:
     """A queue of at most `limit` jobs and its workers. Closing ends every job, one way or the other."""
 
     def __init__(self, limit: int, name: str) -> None:
-        self._queue: Channel[Job] = Channel(limit)
+        self._queue: JobQueue[Job] = JobQueue(limit)
         self._name, self._title = name, record.title(f"queue of {name}")
         self._threads: list[Thread] = []
         self._running: set[Job] = set()
@@ -30,7 +30,7 @@ class Crew:
         """Jobs that wait."""
         return len(self._queue)
 
-    def hire(self, device: str, work: Work) -> None:
+    def add_worker(self, device: str, work: Work) -> None:
         """Start a worker."""
         thread = Thread(target=self._loop, args=(device, work), name=f"npuc-{device}", daemon=True)
         self._threads.append(thread)

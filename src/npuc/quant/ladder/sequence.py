@@ -1,7 +1,8 @@
-"""Climbing: step after step, each kept only if it helps.
+"""Steps one after the other, each kept only if it helps.
 
-A gain counts if it is larger than its standard error over the judges: what one or two of them make is chance. The gain is that
-of the mean over the slices of the outputs; the worst slice of the worst judge may not lose more than a decibel for it.
+A gain counts if it is larger than its standard error over the validation samples: what one or two of them make is chance.
+The gain is that of the mean over the slices of the outputs; the worst slice of the worst validation sample may not lose more
+than a decibel for it.
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from npuc.errors import EngineError, MissingExtraError, UsageError
-from npuc.quant.ladder.workshop import Candidate, Workshop
+from npuc.quant.ladder.context import Candidate, QuantizationContext
 from npuc.registries import add_once
 
 WORTH = 0.05
 """Decibels that a step has to gain at least: less is of no use."""
 LOSS = 1.0
-"""Decibels that the worst slice of the worst judge may lose for a gain of the mean."""
+"""Decibels that the worst slice of the worst validation sample may lose for a gain of the mean."""
 
 
 class Step(Protocol):
     """One algorithm."""
 
-    def propose(self, best: Candidate, shop: Workshop) -> Candidate | None:
+    def propose(self, best: Candidate, context: QuantizationContext) -> Candidate | None:
         """A network that may be better than the best so far; None if there is nothing here for it to do."""
 
 
@@ -35,7 +36,7 @@ class Entry:
     name: str
     words: str
     rank: int
-    """Steps are climbed in this order."""
+    """Steps run in this order."""
     make: Callable[[], Step]
 
 
@@ -56,7 +57,7 @@ def step(name: str, words: str, rank: int) -> Callable[[_StepT], _StepT]:
 
 
 @dataclass(frozen=True)
-class Rung:
+class StepResult:
     """What became of one step."""
 
     name: str
@@ -67,10 +68,10 @@ class Rung:
     seconds: float
     reason: str = ""
     """Why it could not be taken, if it could not."""
-    doubt: float = 0.0
-    """The standard error of the gain over the judges, in decibels."""
+    standard_error: float = 0.0
+    """The standard error of the gain over the validation samples, in decibels."""
     worst: tuple[float, float] | None = None
-    """The worst slice of the worst judge before and after."""
+    """The worst slice of the worst validation sample before and after."""
 
     @property
     def spoils(self) -> bool:
@@ -80,7 +81,7 @@ class Rung:
     def __str__(self) -> str:
         if self.after is None:
             return f"{self.name}: {f'left out: {self.reason}' if self.reason else 'nothing to do'}"
-        chance = f"may be chance (± {self.doubt:.2f}), left out"
+        chance = f"may be chance (± {self.standard_error:.2f}), left out"
         gained = self.after - self.before >= WORTH
         if gained and self.spoils and self.worst is not None:
             chance = f"but the worst slice {self.worst[0]:.2f} to {self.worst[1]:.2f} dB, left out"
@@ -89,7 +90,7 @@ class Rung:
 
 
 def chosen(names: Sequence[str] | None = None) -> list[Entry]:
-    """The steps of these names, or all, in the order in which they are climbed."""
+    """The steps of these names, or all, in the order in which they run."""
     import npuc.quant.ladder.steps  # noqa: F401
 
     for name in names or ():
@@ -99,34 +100,38 @@ def chosen(names: Sequence[str] | None = None) -> list[Entry]:
     return sorted(found, key=lambda entry: entry.rank)
 
 
-def climb(
-    shop: Workshop,
+def run_steps(
+    context: QuantizationContext,
     names: Sequence[str] | None = None,
     *,
     start: Candidate | None = None,
-    report: Callable[[Rung], None] = lambda rung: None,
+    report: Callable[[StepResult], None] = lambda step_result: None,
 ) -> Candidate:
     """The best network that the steps lead to, from the default or from `start`; `report` hears of each."""
-    best = start or shop.start()
+    best = start or context.start()
     for entry in chosen(names):
-        rung, found = attempt(entry, best, shop)
-        report(rung)
+        step_result, found = attempt(entry, best, context)
+        report(step_result)
         best = found or best
     return best
 
 
-def attempt(entry: Entry, best: Candidate, shop: Workshop) -> tuple[Rung, Candidate | None]:
+def attempt(
+    entry: Entry, best: Candidate, context: QuantizationContext
+) -> tuple[StepResult, Candidate | None]:
     """What becomes of a step, and its network if that is better by more than chance."""
     begun = time.perf_counter()
-    reason, doubt, kept = "", 0.0, False
+    reason, standard_error, kept = "", 0.0, False
     try:
-        found = entry.make().propose(best, shop)
+        found = entry.make().propose(best, context)
     except (MissingExtraError, EngineError) as error:
         found, reason = None, error.paragraph()
     if found is not None:
-        gain, doubt = found.sqnr - best.sqnr, shop.doubt(found.made, best.made)
-        kept = gain >= WORTH and gain >= doubt and shop.worst(found) >= shop.worst(best) - LOSS
+        gain, standard_error = found.sqnr - best.sqnr, context.standard_error(found.made, best.made)
+        kept = gain >= WORTH and gain >= standard_error and context.worst(found) >= context.worst(best) - LOSS
     after = None if found is None else found.sqnr
-    worst = None if found is None else (shop.worst(best), shop.worst(found))
-    rung = Rung(entry.name, best.sqnr, after, kept, time.perf_counter() - begun, reason, doubt, worst)
-    return rung, found if kept else None
+    worst = None if found is None else (context.worst(best), context.worst(found))
+    step_result = StepResult(
+        entry.name, best.sqnr, after, kept, time.perf_counter() - begun, reason, standard_error, worst
+    )
+    return step_result, found if kept else None

@@ -1,12 +1,13 @@
 """What all steps share: the float network, its samples, how integers are made of it, and how they are judged.
 
-The samples are split once. Steps fit on `fit`; `judges` are held back, and decide. A step that changes the float network
-(without changing what it computes) has it calibrated and quantized anew with `requantized`; a step that changes the
+The samples are split once. Steps fit on `fit`; `validation_samples` are held back, and decide. A step that changes the float
+network (without changing what it computes) has it calibrated and quantized anew with `requantized`; a step that changes the
 integer network does so on a copy, and has it judged with `judged`.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from npuc.quant.scheme import Scheme
 from npuc.quant.tuning import METHODS, tune
 
 if TYPE_CHECKING:
-    from npuc.quant.mixed_precision.prices import Prices
+    from npuc.quant.mixed_precision.cost_model import CostModel
     from npuc.target import Target
 
 Array = np.ndarray[Any, Any]
@@ -37,7 +38,7 @@ SchemeOf = Callable[[Any], Scheme | None]
 
 _JUDGED = 4
 """One sample of so many is held back."""
-_MOST_JUDGES = 64
+_MAX_VALIDATION_SAMPLES = 64
 _CORRECTED = 32
 """Samples that correct biases."""
 
@@ -51,13 +52,13 @@ class Candidate:
     table: CalibrationTable
     scheme_of: SchemeOf
     sqnr: float
-    """Of the outputs on the judges, in decibels: the mean of their slices."""
+    """Of the outputs on the validation samples, in decibels: the mean of their slices."""
     notes: tuple[str, ...] = ()
     """What the steps did, a line each."""
 
 
 @dataclass
-class Workshop:
+class QuantizationContext:
     """One float network on its way to integers."""
 
     original: Graph
@@ -70,12 +71,12 @@ class Workshop:
     """Where torch computes, for the steps that need it."""
     seed: int = 0
     target: Target | None = None
-    prices: Prices | None = None
+    cost_model: CostModel | None = None
     """What a machine asks for layers, for the steps that trade accuracy for time."""
     adaquant: AdaQuantOptions = field(default_factory=AdaQuantOptions)
     """How the step of this name learns."""
     fit: list[Sample] = field(init=False)
-    judges: list[Sample] = field(init=False)
+    validation_samples: list[Sample] = field(init=False)
     judge: OutputJudge = field(init=False)
     _judgments: WeakKeyDictionary[Graph, Figures] = field(init=False, default_factory=WeakKeyDictionary)
 
@@ -85,9 +86,9 @@ class Workshop:
                 f"{len(self.samples)} sample is too few: some fit, others judge",
                 fix="Give 32 samples or more",
             )
-        count = min(_MOST_JUDGES, max(1, len(self.samples) // _JUDGED))
-        self.fit, self.judges = list(self.samples[:-count]), list(self.samples[-count:])
-        self.judge = OutputJudge(self.original, self.judges, self.threads)
+        count = min(_MAX_VALIDATION_SAMPLES, max(1, len(self.samples) // _JUDGED))
+        self.fit, self.validation_samples = list(self.samples[:-count]), list(self.samples[-count:])
+        self.judge = OutputJudge(self.original, self.validation_samples, self.threads)
 
     def judged(self, made: Graph) -> float:
         """How close the outputs of an integer network are to float, in decibels: the mean of their slices."""
@@ -101,7 +102,7 @@ class Workshop:
         return self._judgments[made]
 
     def worst(self, candidate: Candidate) -> float:
-        """The worst slice of the worst judge, in decibels."""
+        """The worst slice of the worst validation sample, in decibels."""
         found = self.figures(candidate.made).worst
         return candidate.sqnr if found is None else found.sqnr
 
@@ -109,12 +110,12 @@ class Workshop:
         """What candidates are compared by: the middle between the mean and the worst."""
         return (candidate.sqnr + self.worst(candidate)) / 2
 
-    def doubt(self, one: Graph, other: Graph) -> float:
-        """The standard error of what one network gains over another, in decibels: how far the choice of judges matters.
+    def standard_error(self, one: Graph, other: Graph) -> float:
+        """The standard error of what one network gains over another, in decibels: how far the choice of samples matters.
 
-        The judges are left out in turn (the jackknife), the same for both: what they have in common does not count.
+        Validation samples are left out in turn (the jackknife), the same for both: what they have in common does not count.
         """
-        if len(self.judges) < 2:
+        if len(self.validation_samples) < 2:
             return 0.0
         gains = self._without_each(one) - self._without_each(other)
         return float(np.sqrt((len(gains) - 1) * np.var(gains)))
@@ -158,6 +159,12 @@ class Workshop:
         if not correct_biases(source, fixed, self.fit[:_CORRECTED], self.threads, scheme_of):
             return plain
         return max(plain, replace(plain, made=fixed, sqnr=self.judged(fixed)), key=self.score)
+
+    @property
+    def judges(self) -> list[Sample]:
+        """The old name of `validation_samples`, for the steps of plugins."""
+        warnings.warn("judges is now validation_samples", FutureWarning, stacklevel=2)
+        return self.validation_samples
 
 
 def carried(scheme_of: SchemeOf, old: Graph, new: Graph) -> SchemeOf:

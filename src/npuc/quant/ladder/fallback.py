@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from npuc.ir import Graph
-from npuc.quant.ladder.climb import climb
-from npuc.quant.ladder.workshop import Candidate, Sample, SchemeOf, Workshop
+from npuc.quant.ladder.context import Candidate, QuantizationContext, Sample, SchemeOf
+from npuc.quant.ladder.sequence import run_steps
 from npuc.quant.layers import integer_layers
 from npuc.quant.tuning import GOOD, Tuned
 from npuc.transform.eliminate_dead_code import drop_unused_weights
@@ -21,7 +21,7 @@ _LEAST_SAMPLES = 8
 """Fewer say too little about which network is better."""
 
 
-def needs_rescue(graph: Graph, tuned: Tuned, samples: Sequence[Sample]) -> bool:
+def needs_fallback(graph: Graph, tuned: Tuned, samples: Sequence[Sample]) -> bool:
     """Whether the outputs are far from float, and weights with one scale a tensor may be why."""
     found = None if tuned.figures is None else tuned.figures.worst_slice
     if found is None or found[1] >= GOOD or len(samples) < _LEAST_SAMPLES:
@@ -30,7 +30,7 @@ def needs_rescue(graph: Graph, tuned: Tuned, samples: Sequence[Sample]) -> bool:
     return any(not layer.scheme.per_channel for layer in layers)
 
 
-def rescued(
+def fallback(
     graph: Graph,
     tuned: Tuned,
     samples: Sequence[Sample],
@@ -39,9 +39,9 @@ def rescued(
     threads: int = 1,
 ) -> Candidate | None:
     """The network after the quick steps; None if they are of no use to it. Its notes say what was done."""
-    shop = Workshop(graph, samples, scheme_of, methods, threads)
-    start = Candidate(graph, tuned.graph, tuned.table, tuned.scheme_of, shop.judged(tuned.graph))
-    best = climb(shop, STEPS, start=start)
+    context = QuantizationContext(graph, samples, scheme_of, methods, threads)
+    start = Candidate(graph, tuned.graph, tuned.table, tuned.scheme_of, context.judged(tuned.graph))
+    best = run_steps(context, STEPS, start=start)
     if best is start:
         return None
     drop_unused_weights(best.made)

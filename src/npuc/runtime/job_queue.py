@@ -18,7 +18,7 @@ class Full(Exception):
     """There was no room in time."""
 
 
-class Channel(Generic[T]):
+class JobQueue(Generic[T]):
     """First in, first out for each client; clients take turns, so that a busy one does not hold up the others."""
 
     def __init__(self, limit: int) -> None:

@@ -22,7 +22,7 @@ class _Waiter(Generic[T]):
         """Nothing was handed over, but there is room for another one."""
 
 
-class Share(Generic[T]):
+class ResourcePool(Generic[T]):
     """At most `limit` things, made by `make` when they are needed first and ended by `end`."""
 
     def __init__(self, make: Callable[[], T], end: Callable[[T], None], limit: int, name: str) -> None:
