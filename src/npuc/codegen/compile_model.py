@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from npuc import __version__
 from npuc.codegen.debug_notes import Subgraph, debug_notes
+from npuc.codegen.encode import encode_schedule
 from npuc.codegen.outputs import check_outputs, check_shape, with_own_outputs
 from npuc.errors import CompileError, ScheduleError
 from npuc.ir import Graph, Value, npu, top, value_name
@@ -22,21 +20,18 @@ from npuc.partition.overrides import placed
 from npuc.partition.work import host_seconds
 from npuc.program.model import CompiledModel, Conversion, CpuSubgraph, HostConversion, NpuSubgraph, Segment
 from npuc.program.model import Tensor as FileTensor
+from npuc.schedule import Position, Schedule, ScheduleOptions, schedule
 from npuc.schedule.bounds import bounds
-from npuc.schedule.cache import Cache, key_of
-from npuc.schedule.candidates import Candidates
-from npuc.schedule.decisions import Settled
+from npuc.schedule.cache import Cache
 from npuc.schedule.grouping import DoesNotFit
 from npuc.schedule.layer_notes import layer_notes
 from npuc.schedule.layers import Tensor, aligned
-from npuc.schedule.memory_reduction import Play, repeated
+from npuc.schedule.memory_reduction import Play
 from npuc.schedule.network import Network, build_network, tensor_of
-from npuc.schedule.schedule_file import ScheduleFile, resolve
+from npuc.schedule.schedule_file import ScheduleFile
 from npuc.schedule.scheduled import Scheduled
-from npuc.schedule.search import Weights, fastest, schedule, weight_blocks
+from npuc.schedule.search import Weights, weight_blocks
 from npuc.target import Target
-
-_LOG = logging.getLogger(__name__)
 
 Array = np.ndarray[Any, Any]
 
@@ -66,9 +61,18 @@ class NpuPart:
 
     name: str
     network: Network
-    scheduled: Scheduled
-    cached: bool
-    """Whether its decisions came from the cache."""
+    schedule: Schedule
+
+    @property
+    def scheduled(self) -> Scheduled:
+        """What the search knows beside the schedule."""
+        assert self.schedule.search is not None
+        return self.schedule.search
+
+    @property
+    def cached(self) -> bool:
+        """Whether its decisions came from the cache."""
+        return self.schedule.cached
 
 
 @dataclass(frozen=True)
@@ -121,12 +125,6 @@ def compile_program(
             fix=f"Allow between 1 and {whole} bytes, or leave the limit out",
         )
     room = min(whole, options.local_memory or whole, options.schedule.least_local_memory or whole)
-    if judge is None:
-        from npuc.sim.cycles import SubgraphTimeline, play
-
-        def judge(streams: Sequence[Array]) -> SubgraphTimeline:
-            return play(target, streams)
-
     asked, too_large, by_inputs = dict(options.devices), dict[str, str](), options.schedule.by_inputs
     while True:
         parted = partition(graph, target, asked, options.island_threshold)
@@ -193,7 +191,7 @@ def _compile(
     by_inputs: Collection[str],
     options: CompileOptions,
     name: str,
-    judge: Play,
+    judge: Play | None,
 ) -> Compilation:
     parted = replace(parted, reasons={**parted.reasons, **too_large})
     titles = [f"{part.device}{number}" for number, part in enumerate(parted.parts)]
@@ -251,7 +249,7 @@ def _compile(
             )
             noted.append(Subgraph(part, network, len(layers), npu_part.scheduled.written))
             layers += [layer.name for layer in network.layers]
-            workspace = max(workspace, npu_part.scheduled.workspace)
+            workspace = max(workspace, npu_part.schedule.workspace)
             subgraphs.append(made)
             made_of.append(npu_part)
         elif part.device == "convert":
@@ -316,9 +314,9 @@ def _schedule(parts: Sequence[NpuPart], subgraphs: Sequence[Any], target: Target
     made = {one.name: one for one in subgraphs}
     at = 0
     for part in parts:
-        done = part.scheduled
-        limits = bounds(part.network, target, len(done.streams))
-        groups = [[at + one.first, at + one.last, one.tiles] for one in done.settled.decisions.groups]
+        done = part.schedule
+        limits = bounds(part.network, target, len(done.cores))
+        groups = [[at + one.first, at + one.last, one.tiles] for one in done.groups]
         ends = made[part.name].inputs, made[part.name].outputs
         notes = layer_notes(part.network, at, *ends)
         at += len(part.network.layers)
@@ -347,89 +345,34 @@ def _npu(
     options: CompileOptions,
     first_layer: int,
     title: str,
-    judge: Play,
+    judge: Play | None,
 ) -> tuple[NpuSubgraph, NpuPart]:
     where: dict[Tensor, tuple[int, int]] = {}
     for value, tensor in zip((*part.inputs, *part.outputs), (*network.inputs, *network.outputs), strict=True):
         place = places[value]
         where[tensor.storage] = place.segment, place.offset
-    position = _Position(where, workspace, weights.size, first_layer)
-    done, cached = _scheduled(network, target, position, options, title, judge)
-    for block in weight_blocks(network, done.constants, target):
+    wanted = ScheduleOptions(
+        Position(where, workspace, weights.size, first_layer),
+        title,
+        options.level,
+        options.cores,
+        options.schedule.for_subgraph(title),
+        options.cache,
+        options.local_memory,
+        judge,
+    )
+    done = schedule(network, target, wanted)
+    blocks = [(block.layer, block.channels) for block in done.constants]
+    for block in weight_blocks(network, blocks, target):
         weights.add(block)
     made = NpuSubgraph(
         title,
-        done.streams,
+        encode_schedule(done),
         tuple(places[value].name for value in part.inputs),
         tuple(places[value].name for value in part.outputs),
         done.allocations,
     )
-    return made, NpuPart(title, network, done, cached)
-
-
-@dataclass(frozen=True)
-class _Position:
-    """Where a subgraph is in the model."""
-
-    places: dict[Tensor, tuple[int, int]]
-    workspace: int
-    weights: int
-    layer: int
-
-
-def _settled(make: Callable[..., Scheduled], settled: Settled, target: Target, judge: Play) -> Scheduled:
-    """A schedule that is stated in full."""
-    done = make(settled=settled)
-    return done if settled.late is None else repeated(done, settled.late, target, judge)
-
-
-def _scheduled(
-    network: Network, target: Target, at: _Position, options: CompileOptions, title: str, judge: Play
-) -> tuple[Scheduled, bool]:
-    """The schedule that is asked for, that of the cache, or what a search finds; and whether the cache had it."""
-    entry = options.schedule.for_subgraph(title)
-    cores = min(options.cores or target.compute.cores, target.compute.cores)
-    wanted = resolve(entry, network, target, cores, local_memory=options.local_memory)
-    base = network, target, at.places, at.workspace, at.weights, options.level, at.layer
-    if wanted.settled is not None:
-        return _settled(partial(schedule, *base), wanted.settled, target, judge), False
-    pinned = wanted.fixed.keys() - {"local_memory"}
-    if pinned and options.level == 0:
-        raise ScheduleError("-O0 runs layer by layer, so there is nothing to pin", fix="Use -O1 or higher")
-    key, candidates = "", Candidates()
-    if options.cache is not None:
-        pins = entry.model_dump(mode="json")
-        asked = {"level": options.level, "cores": cores, "pins": pins, "local_memory": options.local_memory}
-        key = key_of(network, target, asked)
-        known = options.cache.read(key, network, target)
-        if known is not None:
-            try:
-                settled = _settled(partial(schedule, *base), known, target, judge)
-                _LOG.info("schedule of %s: %d layers, from the cache", title, len(network.layers))
-                return settled, True
-            except (CompileError, DoesNotFit):
-                pass  # an entry that fits its form only: search
-    if options.cache is not None:
-        candidates = options.cache.candidates(target)
-    start = time.perf_counter()
-    try:
-        done = fastest(*base, cores, judge, wanted.fixed, candidates, options.local_memory)
-    except DoesNotFit as error:
-        if not pinned:
-            raise
-        raise ScheduleError(f"with what the schedule fixes, {error}", where=f"subgraph '{title}'") from error
-    found = done.settled.decisions
-    _LOG.info(
-        "schedule of %s: %d layers in %d groups at -O%d, searched for %.2f s",
-        title, len(network.layers), len(found.groups), options.level, time.perf_counter() - start,
-    )  # fmt: skip
-    for group in found.groups:
-        names = [layer.name for layer in network.layers[group.first : group.last]]
-        _LOG.debug("group of %d tiles: %s", group.tiles, ", ".join(names))
-    if options.cache is not None:
-        options.cache.write(key, done.settled)
-        options.cache.add_candidates(target, candidates)
-    return done, False
+    return made, NpuPart(title, network, done)
 
 
 def _made(part: Part) -> list[Value]:

@@ -20,7 +20,7 @@ own order.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -58,6 +58,18 @@ class Dram:
 
 
 @dataclass(frozen=True)
+class Spans:
+    """Where the work of a core is in its stream."""
+
+    steps: Sequence[tuple[int, int]]
+    """For each step the first of its instructions and the one behind its last."""
+    loads: Sequence[int]
+    """The instruction of each load."""
+    buffers: Mapping[Buffer, Sequence[int]]
+    """The first and the last instruction that touches each buffer."""
+
+
+@dataclass(frozen=True)
 class Written:
     """A part of a layer's result in a memory, and the instructions that write it."""
 
@@ -89,19 +101,18 @@ class Bound(NamedTuple):
     """Outputs of the layer that it writes some of, and where."""
 
 
-def _bound(template: InstructionTemplate, slots: Mapping[str, tuple[Buffer, int]]) -> Bound:
+def _bound(template: InstructionTemplate, slots: Mapping[str, Buffer]) -> Bound:
     instruction = template.instruction
     numbers = instruction.numbers()
     places, touched, results = [], [], []
     for at in instruction.addresses:
         place = numbers[at]
         if isinstance(place, Place):
-            buffer, offset = slots[place.slot]
-            places.append((at, buffer, offset + place.offset))
+            places.append((at, slots[place.slot], place.offset))
     for spans, write in ((template.reads, False), (template.writes, True)):
         for slot, low, high in spans:
-            buffer, offset = slots[slot]
-            touched.append((buffer, offset + low, offset + high, write))
+            buffer = slots[slot]
+            touched.append((buffer, low, high, write))
             if write and slot.startswith("out") and any(buffer.rows):
                 results.append((int(slot[3:]), buffer))
     return Bound(type(instruction), _QUEUE[instruction.queue], numbers, places, touched, results)
@@ -178,6 +189,10 @@ class Assembler:
             load = next(pending, None)
         stream = np.frombuffer(b"".join(self._records), np.uint8)
         return stream.reshape(-1, RECORD)
+
+    def spans(self) -> Spans:
+        """Where work and buffers are in the stream."""
+        return Spans(self.steps, self.loads, self._spans)
 
     def allocations(self, core: int = 0) -> tuple[Allocation, ...]:
         """What lay where, from the first instruction that touched it to the last."""

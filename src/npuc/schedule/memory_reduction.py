@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npuc.errors import CompileError
+from npuc.schedule.assemble import Spans
 from npuc.schedule.cost import Costs
 from npuc.schedule.decisions import Late, Placing
 from npuc.schedule.lateness import Times, latest_issues, needed_memory
 from npuc.schedule.layers import BLOCK
 from npuc.schedule.prefetch import DoesNotPack, place, place_just_in_time
-from npuc.schedule.scheduled import Scheduled, Spans
+from npuc.schedule.scheduled import Scheduled
 from npuc.target import Target
 
 if TYPE_CHECKING:

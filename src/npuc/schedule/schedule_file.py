@@ -178,7 +178,7 @@ class Wanted:
     """What a file says of one subgraph."""
 
     fixed: Mapping[str, Any]
-    """Arguments of `npuc.schedule.search.schedule` that are not searched for."""
+    """Arguments of `npuc.schedule.search.assembled` that are not searched for."""
     settled: Settled | None = None
     """Everything, if nothing is left open."""
 

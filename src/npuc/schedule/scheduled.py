@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from npuc.program.model import Allocation
-from npuc.schedule.assemble import Assembler, Bound, Dram, Written
+from npuc.schedule.assemble import Assembler, Bound, Dram, Spans, Written
 from npuc.schedule.decisions import Late, Settled
 from npuc.schedule.steps import Buffer, Compute, Work
 
@@ -48,18 +48,9 @@ class Frame:
             self.dram.workspace,
             tuple(one for core, a in enumerate(cores) for one in a.written(core)),
             self,
-            tuple(Spans(a.steps, a.loads) for a in cores),
+            tuple(a.spans() for a in cores),
+            tuple(addresses),
         )
-
-
-@dataclass(frozen=True)
-class Spans:
-    """Where the work of a core is in its stream."""
-
-    steps: Sequence[tuple[int, int]]
-    """For each step the first of its instructions and the one behind its last."""
-    loads: Sequence[int]
-    """The instruction of each load."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +70,8 @@ class Scheduled:
     frame: Frame
     spans: tuple[Spans, ...]
     """Of each core."""
+    addresses: tuple[Mapping[Buffer, int], ...]
+    """Where the buffers of each core lie."""
 
     @property
     def memory(self) -> int:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npuc.errors import CompileError
-from npuc.program.model import SHARED, Segment
-from npuc.program.model import Tensor as FileTensor
+from npuc.program.model import SHARED
 from npuc.schedule.assemble import Dram
 from npuc.schedule.candidates import Candidates
 from npuc.schedule.cost import Costs
@@ -60,10 +59,10 @@ class Weights:
         return np.concatenate(self.parts) if self.parts else np.zeros(0, np.uint8)
 
 
-def schedule(
+def assembled(
     network: Network,
     target: Target,
-    places: dict[Tensor, tuple[int, int]],
+    places: Mapping[Tensor, tuple[int, int]],
     workspace_base: int,
     weights_base: int = 0,
     level: int = 2,
@@ -158,7 +157,7 @@ def schedule(
 def fastest(
     network: Network,
     target: Target,
-    places: dict[Tensor, tuple[int, int]],
+    places: Mapping[Tensor, tuple[int, int]],
     workspace_base: int,
     weights_base: int,
     level: int,
@@ -171,7 +170,7 @@ def fastest(
 ) -> Scheduled:
     """The fastest of the ways that a level of optimization tries; a higher level tries all that a lower one does.
 
-    `fixed` are arguments of `schedule` that no way may change; `candidates` are known from earlier searches, and get more;
+    `fixed` are arguments of `assembled` that no way may change; `candidates` are known from earlier searches, and get more;
     `local_memory` are the bytes of local memory that may be used, if not all.
     """
     candidates = candidates or Candidates()
@@ -182,7 +181,7 @@ def fastest(
     failure: Exception | None = None
     for least, way in ways_of(level, count, network, local, fixed):
         try:
-            done = schedule(
+            done = assembled(
                 network,
                 target,
                 places,
@@ -277,4 +276,4 @@ def weight_blocks(
         yield packed(network.layers[layer].constants(channels)) if stream is None else stream
 
 
-__all__ = ["FileTensor", "Scheduled", "Segment", "Weights", "fastest", "schedule", "weight_blocks"]
+__all__ = ["Weights", "assembled", "fastest", "weight_blocks"]

@@ -12,7 +12,7 @@ from npuc.schedule.network import Network
 from npuc.schedule.pieces import Choices
 
 Way = Mapping[str, Any]
-"""Arguments of `npuc.schedule.search.schedule`."""
+"""Arguments of `npuc.schedule.search.assembled`."""
 
 
 def ways_of(level: int, cores: int, network: Network, local: int, fixed: Way) -> list[tuple[int, Way]]:

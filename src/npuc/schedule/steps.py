@@ -51,8 +51,12 @@ class Compute:
 
     layer: int
     templates: tuple[InstructionTemplate, ...]
-    slots: dict[str, tuple[Buffer, int]]
-    """Slot to a buffer and the byte of it that the slot's byte 0 is."""
+    slots: dict[str, Buffer]
+    """Operands, results, constants and scratch memory by the names that templates have for them."""
+    piece: Piece | None = None
+    """What it makes; None for a block that is turned on its way from DRAM to DRAM."""
+    tile: int = 0
+    """The tile of its group that it belongs to."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +72,7 @@ class Store:
     """Byte of the tensor."""
     block: Block | None = None
     """How it is spread, if it is not dense."""
+    tile: int = 0
 
 
 @dataclass(eq=False)
@@ -90,6 +95,8 @@ class Load:
     """How it is spread, if it is not dense."""
     multicast: bool = False
     """All cores load the same at the same time."""
+    tile: int = 0
+    """The tile of its group that needs it first."""
 
 
 @dataclass(eq=False)
@@ -142,6 +149,8 @@ class _Builder:
         self.whole: dict[Tensor, Buffer] = {}
         """Tensors that are whole in local memory now."""
         self.group_of = decisions.group_of
+        self.tile = 0
+        """The tile of the group that is at work."""
 
     def run(self) -> Work:
         for number, group in enumerate(self.decisions.groups):
@@ -307,7 +316,7 @@ class _Builder:
     def _load(self, index: int, tensor: Tensor, buffer: Buffer, offset: int, size: int, at: int) -> None:
         step = len(self.work.steps)
         ready = self.work.stored.get(tensor, 0)
-        self.work.loads.append(Load(index, buffer, offset, size, tensor, at, step, ready))
+        self.work.loads.append(Load(index, buffer, offset, size, tensor, at, step, ready, tile=self.tile))
         self._spill(tensor, step)
 
     def _spill(self, tensor: Tensor, step: int) -> None:
@@ -345,7 +354,8 @@ class _Builder:
         buffer = self.work.buffer(f"{layer.name}/constants{suffix}", size)
         self.work.loads.append(
             Load(
-                index, buffer, 0, size, Constants(index, channels), 0, len(self.work.steps), multicast=multicast
+                index, buffer, 0, size, Constants(index, channels), 0, len(self.work.steps), multicast=multicast,
+                tile=self.tile,
             )
         )  # fmt: skip
         return buffer
@@ -364,14 +374,14 @@ class _Builder:
         layer = self.network.layers[index]
         output = results[0].rows if results else rows
         piece = Piece(rows, channels, tuple(buffer.rows for buffer in operands), output)
-        slots = {f"in{i}": (buffer, 0) for i, buffer in enumerate(operands)}
-        slots |= {f"out{i}": (buffer, 0) for i, buffer in enumerate(results)}
+        slots = {f"in{i}": buffer for i, buffer in enumerate(operands)}
+        slots |= {f"out{i}": buffer for i, buffer in enumerate(results)}
         for name, buffer in {"const": constants, "scratch": scratch, **(more or {})}.items():
             if buffer is not None:
-                slots[name] = (buffer, 0)
+                slots[name] = buffer
         step = len(self.work.steps)
-        self.work.steps.append(Compute(index, tuple(layer.templates(piece)), slots))
-        for buffer, _ in slots.values():
+        self.work.steps.append(Compute(index, tuple(layer.templates(piece)), slots, piece, self.tile))
+        for buffer in slots.values():
             buffer.touch(step)
 
     def _store(self, index: int, tensor: Tensor, buffer: Buffer, rows: Rows) -> None:
@@ -380,7 +390,9 @@ class _Builder:
         step = len(self.work.steps)
         offset = (rows[0] - buffer.rows[0]) * tensor.row_size
         size = (rows[1] - rows[0]) * tensor.row_size
-        self.work.steps.append(Store(index, buffer, offset, size, tensor, rows[0] * tensor.row_size))
+        self.work.steps.append(
+            Store(index, buffer, offset, size, tensor, rows[0] * tensor.row_size, tile=self.tile)
+        )
         buffer.touch(step)
         self.work.stored[tensor] = step + 1
         self._spill(tensor, step)
@@ -404,7 +416,7 @@ class _Builder:
             last = first
             if move.turn is not None:
                 last = self.work.buffer(f"{y.name}/turned{number}", move.bytes)
-                self.work.steps.append(Compute(index, (move.turn,), {"in0": (first, 0), "out0": (last, 0)}))
+                self.work.steps.append(Compute(index, (move.turn,), {"in0": first, "out0": last}))
                 first.touch(step)
                 last.touch(step)
             step = len(self.work.steps)
@@ -431,6 +443,7 @@ class _Builder:
         if self._is_shared_out(group):
             share = range(group.tiles * self.core // self.cores, group.tiles * (self.core + 1) // self.cores)
         for tile in share:
+            self.tile = tile
             rows = self.grouping.tile_rows(group.first, group.last, group.tiles, tile)
             assert rows is not None
             here: dict[Tensor, Buffer] = {}
@@ -464,6 +477,7 @@ class _Builder:
                 own = self._own_rows(y, group, tile)
                 if own is not None:
                     self._store(index, y, buffer, own)
+        self.tile = 0
         self.whole.update(kept)
 
     def _own_rows(self, tensor: Tensor, group: Group, tile: int) -> Rows | None:
