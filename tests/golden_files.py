@@ -37,6 +37,7 @@ from npuc.program.model import CompiledModel, NpuSubgraph
 from npuc.quant.config import QuantizationConfig
 from npuc.schedule.cache import Cache
 from npuc.schedule.candidates import Tiling
+from npuc.schedule.listing import save_listing
 from npuc.schedule.schedule_file import describe
 from npuc.sim import memory
 from npuc.sim.functional import Simulator
@@ -117,6 +118,10 @@ def _schedule(path: Path) -> None:
     path.write_text(describe(found, "golden"))
 
 
+def _listing(path: Path) -> None:
+    save_listing(compiled().parts[0].schedule, path)
+
+
 def _cache_entry(path: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         kept = Cache(Path(folder))
@@ -181,6 +186,7 @@ FILES: dict[str, tuple[versions.Format, Callable[[Path], None]]] = {
     "program-v{}.npu": (versions.NPU_FILE, _program),
     "results-of-program-v{}.npz": (versions.NPU_FILE, _results),
     "schedule-v{}.yaml": (versions.SCHEDULE_FILE, _schedule),
+    "schedule-listing-v{}.txt": (versions.SCHEDULE_LISTING, _listing),
     "cache-schedule-v{}.json": (versions.SCHEDULE_CACHE, _cache_entry),
     "cache-candidates-v{}.json": (versions.SCHEDULE_CACHE, _candidates),
     "table-v{}.cali": (versions.CALIBRATION_TABLE, lambda path: save_table(table(), path)),

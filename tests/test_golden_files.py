@@ -20,15 +20,18 @@ from golden_files import FOLDER
 from npuc import format_versions as versions
 from npuc.calib.statistics import load_statistics
 from npuc.calib.table import load_table
+from npuc.codegen.encode import encode_schedule
 from npuc.debug.dump import Dump
 from npuc.errors import NpucError
 from npuc.evaluate.journal import open_journal
 from npuc.program import layout
 from npuc.program.debug_info import read_debug_info
 from npuc.program.file import load_compiled, section_list
+from npuc.program.model import NpuSubgraph
 from npuc.quant.config import QuantizationConfig
 from npuc.runtime import Runner
 from npuc.schedule.cache import Cache
+from npuc.schedule.listing import load_listing
 from npuc.schedule.schedule_file import ScheduleFile, resolve
 from npuc.target import Target, load_target
 from npuc.tensors import TensorFile, write_npz
@@ -93,6 +96,18 @@ def test_a_schedule_gives_the_same_program_again(path: Path) -> None:
     (part,) = made.parts
     settled = resolve(file.for_subgraph(part.name), part.network, load_target(golden_files.TARGET)).settled
     assert settled == part.scheduled.settled
+
+
+@golden("schedule-listing-v*.txt")
+def test_a_listing_of_a_schedule_is_encoded_to_the_same_program(path: Path) -> None:
+    found = load_listing(path)
+    (part,) = golden_files.compiled().parts
+    assert (found.name, len(found.layers)) == (part.name, len(part.network.layers))
+    (stored,) = [one for one in load_compiled(FOLDER / "program-v2.npu").subgraphs if one.name == found.name]
+    assert isinstance(stored, NpuSubgraph)
+    streams = encode_schedule(found)
+    assert [one.tobytes() for one in streams] == [one.tobytes() for one in stored.streams]
+    assert found.allocations == stored.allocations
 
 
 @golden("cache-schedule-v*.json")
@@ -188,6 +203,9 @@ YAML = ("version: 1", "version: 2\nunheard_of: 1")
 LATER: dict[str, Callable[[Path], Any]] = {
     "compiled model of version 3, and this npuc reads version 2": _npu,
     "target of version 2": _text("target-v1.yaml", *YAML, load_target),
+    "listing of a schedule of version 2": _text(
+        "schedule-listing-v1.txt", "listing 1", "listing 2", load_listing
+    ),
     "schedule of version 2": _text("schedule-v1.yaml", *YAML, ScheduleFile.load),
     "quantization configuration of version 2": _text("quantization-v1.yaml", *YAML, QuantizationConfig.load),
     "calibration table of version 2": _text("table-v1.cali", "version 1", "version 2", load_table),

@@ -77,6 +77,7 @@ DEBUG_SECTION = Format("section .npu.debug", 1, "`version` of its JSON", remedy=
 TARGET_FILE = Format("target", 1, "`version:`, 1 if absent")
 QUANTIZATION_CONFIG = Format("quantization configuration", 1, "`version:`, 1 if absent")
 SCHEDULE_FILE = Format("schedule", 1, "`version:`, 1 if absent")
+SCHEDULE_LISTING = Format("listing of a schedule", 1, "first line", remedy=_AGAIN)
 SCHEDULE_CACHE = Format("cache entry", 1, "first line; another version is passed over")
 CALIBRATION_TABLE = Format("calibration table", 1, "first line, 1 if absent")
 STATISTICS = Format("calibration statistics file", 1, "`version` of `meta`")
@@ -90,6 +91,7 @@ FORMATS = (
     TARGET_FILE,
     QUANTIZATION_CONFIG,
     SCHEDULE_FILE,
+    SCHEDULE_LISTING,
     SCHEDULE_CACHE,
     CALIBRATION_TABLE,
     STATISTICS,

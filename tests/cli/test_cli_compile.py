@@ -117,7 +117,7 @@ def test_a_model_becomes_a_program_that_computes_the_same(
         assert words in done.out, words
     assert sorted(path.name for path in (here / "ir").iterdir()) == [
         "0-imported.mlir", "0-imported.safetensors", "1-canonical.mlir", "1-canonical.safetensors",
-        "2-quantized.mlir", "2-quantized.safetensors", "3-partition.txt", "4-schedule.yaml",
+        "2-quantized.mlir", "2-quantized.safetensors", "3-partition.txt", "4-schedule.yaml", "5-schedule-npu1.txt",
     ]  # fmt: skip
     assert (here / "ir/4-schedule.yaml").read_text() == (here / "schedule.yaml").read_text()
     for raw in ((), ("--raw",)):

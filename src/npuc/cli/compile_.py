@@ -125,6 +125,7 @@ def command(
     from npuc.profile.timeline import profile_of
     from npuc.program.file import save_compiled
     from npuc.schedule.cache import Cache
+    from npuc.schedule.listing import save_listing
     from npuc.schedule.schedule_file import ScheduleFile, describe
     from npuc.sim import simulate
     from npuc.target import load_target
@@ -199,6 +200,8 @@ def command(
     if folder is not None:
         _write(folder / "3-partition.txt", _partition_text(done))
         _write(folder / "4-schedule.yaml", text)
+        for part in done.parts:
+            save_listing(part.schedule, folder / f"5-schedule-{part.name}.txt")
     if sanitize:
         sim.check(printer, done.model)
     save_compiled(done.model, to)
