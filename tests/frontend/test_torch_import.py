@@ -507,6 +507,22 @@ def test_a_view_of_a_constant_that_was_turned_and_copied(copied: Any) -> None:
     compare(Turned(), (torch.randn(2, 24),))
 
 
+def test_a_number_of_a_constant_tensor(tmp_path: Path) -> None:
+    class Strided(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stride = torch.tensor([8.0, 16.0])
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * x.new_full((2, 1), self.stride[1])
+
+    x = torch.randn(2, 3)
+    torch.export.save(torch.export.export(Strided(), (x,)), tmp_path / "m.pt2")
+    graph = import_model(tmp_path / "m.pt2")
+    (made,) = FloatEngine(graph, threads=1).run(named(graph, (x,))).values()
+    close("y", made, (16 * x).numpy(), 1e-6)
+
+
 def test_npuc_itself_does_not_load_torch() -> None:
     code = "import sys, npuc, npuc.flow, npuc.torch; npuc.from_torch; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -158,6 +158,10 @@ class _Importer:
             raise InvalidModelError(f"{label}: it is malformed ({words})") from error
 
     def _translated(self, context: Context) -> Any:
+        if op_name(context.node) in ("item", "local_scalar_dense"):
+            (number,) = (context.scope.meanings.get(node) for node in context.node.all_input_nodes)
+            if isinstance(number, torch.Tensor):
+                return number.item()
         folded = self._folded(context)
         if folded is not None:
             return folded
