@@ -57,6 +57,20 @@ def test_a_layer_that_fits_nowhere_goes_on_with_the_fix(here: Path, npuc: Any) -
     assert npuc(*base, "--device", f"{found[1]}=cpu").status == 0
 
 
+def test_layers_that_fit_as_little_are_named_at_once(here: Path, npuc: Any) -> None:
+    def body(b: Any, x: Any) -> Any:
+        first = b(top.Softmax, b(top.Relu, x, name="before"), axis=1, name="first")
+        return b(top.Softmax, b(top.Add, first, x, name="between"), axis=1, name="second")
+
+    save_graph(build({"x": (1, 20000)}, body), here / "wide.mlir")
+    (here / "small.yaml").write_text(yaml.safe_dump(machine(8 << 10).to_dict()))
+    base = ("compile", "wide.mlir", "--target", "small.yaml", "--random", "-o", "wide.npu")
+    done = npuc(*base)
+    assert done.status != 0 and "There are 2 layers like this" in done.err
+    assert "--keep-float 'first,second'" in done.err
+    assert npuc(*base, "--keep-float", "first,second").status == 0
+
+
 def test_a_layer_on_the_npu_by_force_is_told_to_let_go(here: Path, npuc: Any) -> None:
     def body(b: Any, x: Any) -> Any:
         return b(top.Resize, x, sizes=(1, 4, 8, 4000), mode="linear", coordinates="half_pixel", name="wide")

@@ -13,7 +13,7 @@ from npuc.codegen.debug_notes import Subgraph, debug_notes
 from npuc.codegen.encode import encode_schedule
 from npuc.codegen.outputs import check_outputs, check_shape, with_own_outputs
 from npuc.errors import CompileError, ScheduleError
-from npuc.ir import Graph, Value, npu, top, value_name
+from npuc.ir import Graph, Value, npu, shape_of, top, value_name
 from npuc.partition import ISLAND_THRESHOLD, Part, Partition, partition
 from npuc.partition.host import reason_against_host
 from npuc.partition.overrides import placed
@@ -149,13 +149,16 @@ def compile_program(
             against = reason_against_host(error.layer.source, graph)
             if against is not None or _on_npu(graph, options.devices, layer):
                 also = f"; on the CPU, {against}" if against is not None else ""
+                alike = _alike(graph, error.layer.source)
+                if against is not None and len(alike) > 1:
+                    also += f". There are {len(alike)} layers like this"
                 raise CompileError(
                     f"{reason}{also}",
                     where=f"layer '{layer}'",
                     fix=f"Leave out what puts it on the NPU (--device '{layer}=npu')"
                     if against is None
                     else "Choose a target with more local memory, or keep the layer float when the network is quantized: "
-                    f"npuc quantize --keep-float '{layer}'",
+                    f"npuc quantize --keep-float '{','.join(alike)}'",
                 ) from error
             asked[layer], too_large[layer] = "cpu", reason
         except _UnknownName as unknown:
@@ -166,6 +169,15 @@ def compile_program(
                 raise unknown.error from None
             too_large.update(found)
             asked.update(dict.fromkeys(found, "cpu"))
+
+
+def _alike(graph: Graph, op: Any) -> list[str]:
+    """The layers of the same kind and shapes as one, which fit as little, in order."""
+
+    def form(one: Any) -> tuple[Any, ...]:
+        return type(one), *(shape_of(value) for value in (*one.operands, *one.results))
+
+    return [value_name(one.results[0]) for one in graph.ops if one is op or form(one) == form(op)]
 
 
 def _on_npu(graph: Graph, devices: Mapping[str, str], layer: str) -> bool:
