@@ -11,7 +11,7 @@
 
 #include "gemm.h"
 #include "npuc/gemm.h"
-#include "pool.h"
+#include "threads.h"
 #include "stage.h"
 #include "wide.h"
 
@@ -26,9 +26,9 @@ enum { DEPTHWISE, DEPTHWISE_BYTES, BYTES, WORDS };
 typedef struct {
     int32_t first_y, first_x; /* first output pixel; the next are a stride (transposed) or one further */
     int32_t ny, nx;
-    int64_t dy, dx;      /* offsets of the tap tables in the buffer */
-    int64_t weight;      /* offset of the packed weights */
-    int64_t bias;        /* offset of the folded biases */
+    int64_t dy, dx; /* offsets of the tap tables in the buffer */
+    int64_t weight; /* offset of the packed weights */
+    int64_t bias;   /* offset of the folded biases */
 } job;
 
 typedef struct {
@@ -47,7 +47,8 @@ static int32_t ocg(const npuc_conv *c) { return c->out_channels / c->groups; }
 static int32_t panels_of(const npuc_conv *c) { return (ocg(c) + NPUC_PANEL - 1) / NPUC_PANEL; }
 
 /* Bounds that keep every product of sizes far from 2^63. */
-static int valid(const npuc_conv *c) {
+static int valid(const npuc_conv *c)
+{
     const int32_t limit = 1 << 24;
     if (!c || c->groups < 1 || c->in_channels < 1 || c->out_channels < 1) return 0;
     if (c->in_channels > limit || c->out_channels > limit || c->in_channels % c->groups || c->out_channels % c->groups) return 0;
@@ -63,15 +64,17 @@ static int valid(const npuc_conv *c) {
     }
 }
 
-static int is_depthwise(const npuc_conv *c) {
+static int is_depthwise(const npuc_conv *c)
+{
     return c->groups > 1 && c->groups == c->in_channels && c->groups == c->out_channels && !c->wide;
 }
 
 static int32_t phases(const npuc_conv *c) { return c->transposed ? c->stride_h * c->stride_w : 1; }
 
 /* Taps of one axis that phase `p` sees: the kernel index and the input offset of each, offsets ascending. */
-static int32_t taps(int32_t transposed, int32_t kernel, int32_t stride, int32_t dilation, int32_t pad, int32_t p,
-                    int32_t *index, int32_t *offset) {
+static int32_t taps(int32_t transposed, int32_t kernel, int32_t stride, int32_t dilation, int32_t pad, int32_t p, int32_t *index,
+                    int32_t *offset)
+{
     int32_t n = 0;
     for (int32_t i = 0; i < kernel; i++) {
         const int32_t k = transposed ? kernel - 1 - i : i;
@@ -86,18 +89,21 @@ static int32_t taps(int32_t transposed, int32_t kernel, int32_t stride, int32_t 
     return n;
 }
 
-static int32_t taps_y(const npuc_conv *c, int32_t p, int32_t *index, int32_t *offset) {
+static int32_t taps_y(const npuc_conv *c, int32_t p, int32_t *index, int32_t *offset)
+{
     return taps(c->transposed, c->kernel_h, c->stride_h, c->dilation_h, c->pad_top, p, index, offset);
 }
 
-static int32_t taps_x(const npuc_conv *c, int32_t p, int32_t *index, int32_t *offset) {
+static int32_t taps_x(const npuc_conv *c, int32_t p, int32_t *index, int32_t *offset)
+{
     return taps(c->transposed, c->kernel_w, c->stride_w, c->dilation_w, c->pad_left, p, index, offset);
 }
 
 static int64_t align(int64_t x) { return (x + ALIGN - 1) / ALIGN * ALIGN; }
 
 /* Bytes of the packed weights of a job with `taps` taps. */
-static int64_t weight_bytes(const npuc_conv *c, int32_t layout, int64_t tap_count) {
+static int64_t weight_bytes(const npuc_conv *c, int32_t layout, int64_t tap_count)
+{
     const int64_t channels = (int64_t)c->groups * panels_of(c) * NPUC_PANEL;
     if (layout == DEPTHWISE) return tap_count * align(c->out_channels) * 4;
     if (layout == DEPTHWISE_BYTES) return (tap_count + 3) / 4 * 4 * align(c->out_channels);
@@ -106,7 +112,8 @@ static int64_t weight_bytes(const npuc_conv *c, int32_t layout, int64_t tap_coun
 }
 
 /* Lays the buffer out; fills `h` and `jobs` when given. Returns its size. */
-static int64_t arrange(const npuc_conv *c, int32_t layout, header *h, uint8_t *buffer) {
+static int64_t arrange(const npuc_conv *c, int32_t layout, header *h, uint8_t *buffer)
+{
     const int32_t count = phases(c);
     const int64_t channels = is_depthwise(c) ? align(c->out_channels) : (int64_t)c->groups * panels_of(c) * NPUC_PANEL;
     int64_t at = align(sizeof(header));
@@ -141,19 +148,21 @@ static int64_t arrange(const npuc_conv *c, int32_t layout, header *h, uint8_t *b
     return align(at + channels / NPUC_PANEL);
 }
 
-static int reasonable(const npuc_conv *c) {
+static int reasonable(const npuc_conv *c)
+{
     const int64_t weights = (int64_t)c->out_channels * icg(c) * c->kernel_h; /* below 2^60 */
-    return valid(c) && weights <= ((int64_t)1 << 36) / c->kernel_w && (int64_t)c->groups * panels_of(c) <= 1 << 26 &&
-           phases(c) <= 1 << 14;
+    return valid(c) && weights <= ((int64_t)1 << 36) / c->kernel_w && (int64_t)c->groups * panels_of(c) <= 1 << 26 && phases(c) <= 1 << 14;
 }
 
-size_t npuc_conv_size(const npuc_conv *conv) {
+size_t npuc_conv_size(const npuc_conv *conv)
+{
     if (!valid(conv) || !reasonable(conv)) return 0;
     return (size_t)arrange(conv, is_depthwise(conv) ? DEPTHWISE : WORDS, NULL, NULL);
 }
 
 /* Whether every run of `block` weights of every channel sums to a value that fits int32 with any activation. */
-static int block_fits(const int16_t *weight, int64_t outputs, int64_t k, int64_t block, int64_t limit) {
+static int block_fits(const int16_t *weight, int64_t outputs, int64_t k, int64_t block, int64_t limit)
+{
     for (int64_t o = 0; o < outputs; o++) {
         /* The order of the packed weights is a permutation inside a channel, so the largest `block` weights decide; the
            bound of block times the largest one is simple and never too small. */
@@ -168,7 +177,8 @@ static int block_fits(const int16_t *weight, int64_t outputs, int64_t k, int64_t
 }
 
 /* Where channel `c` stands in the tables of biases and of the output stage. */
-static int64_t slot_of(const npuc_conv *c, int32_t layout, int64_t channel) {
+static int64_t slot_of(const npuc_conv *c, int32_t layout, int64_t channel)
+{
     if (layout == DEPTHWISE) return channel;
     if (layout == DEPTHWISE_BYTES) {
         const int64_t lanes = (c->out_channels + NPUC_PANEL - 1) / NPUC_PANEL, lane = channel / NPUC_PANEL;
@@ -179,8 +189,9 @@ static int64_t slot_of(const npuc_conv *c, int32_t layout, int64_t channel) {
     return channel / ocg(c) * panels_of(c) * NPUC_PANEL + channel % ocg(c);
 }
 
-static void pack_job(const npuc_conv *c, int32_t layout, const job *j, const int16_t *weight, const int64_t *bias,
-                     uint8_t *buffer, int32_t *index_y, int32_t *index_x) {
+static void pack_job(const npuc_conv *c, int32_t layout, const job *j, const int16_t *weight, const int64_t *bias, uint8_t *buffer,
+                     int32_t *index_y, int32_t *index_x)
+{
     int32_t *dy = (int32_t *)(void *)(buffer + j->dy), *dx = (int32_t *)(void *)(buffer + j->dx);
     taps_y(c, j->first_y, index_y, dy);
     taps_x(c, j->first_x, index_x, dx);
@@ -212,8 +223,8 @@ static void pack_job(const npuc_conv *c, int32_t layout, const job *j, const int
                             const int64_t lanes = (c->out_channels + NPUC_PANEL - 1) / NPUC_PANEL;
                             const int64_t block = slot / 64 * 4 + (lanes - slot / 64 * 4 == 3 && slot % 64 >= 32 ? 2 : 0);
                             const int64_t width = npuc_block_lanes(block, lanes), group_count = (k_all + 3) / 4;
-                            const int64_t at = block * NPUC_PANEL * group_count * 4 +
-                                               (k / 4 * width * NPUC_PANEL + slot - block * NPUC_PANEL) * 4 + k % 4;
+                            const int64_t at =
+                                block * NPUC_PANEL * group_count * 4 + (k / 4 * width * NPUC_PANEL + slot - block * NPUC_PANEL) * 4 + k % 4;
                             ((int8_t *)buffer + j->weight)[at] = (int8_t)w;
                         } else {
                             const int32_t pair = (int32_t)(uint16_t)w;
@@ -230,8 +241,9 @@ static void pack_job(const npuc_conv *c, int32_t layout, const job *j, const int
         }
 }
 
-static void pack_stage(const header *h, const int16_t *weight, int64_t k, int64_t bias, const npuc_requant *requant,
-                       int32_t channel, uint8_t *bytes) {
+static void pack_stage(const header *h, const int16_t *weight, int64_t k, int64_t bias, const npuc_requant *requant, int32_t channel,
+                       uint8_t *bytes)
+{
     const npuc_conv *c = &h->conv;
     const int64_t slot = slot_of(c, h->layout, channel);
     const int32_t i = requant->count == 1 ? 0 : channel;
@@ -253,8 +265,9 @@ static void pack_stage(const header *h, const int16_t *weight, int64_t k, int64_
     memcpy(bytes + h->post + slot * 4, fast + 2, 4);
 }
 
-npuc_status npuc_conv_prepare(const npuc_conv *conv, const int16_t *weight, const int64_t *bias, const npuc_requant *requant,
-                              void *buffer, size_t size) {
+npuc_status npuc_conv_prepare(const npuc_conv *conv, const int16_t *weight, const int64_t *bias, const npuc_requant *requant, void *buffer,
+                              size_t size)
+{
     const size_t needed = npuc_conv_size(conv);
     if (!needed || !weight || !buffer || size < needed || (uintptr_t)buffer % ALIGN) return NPUC_BAD_ARGUMENT;
     if (!npuc_stage_valid(requant, conv->y_dtype, conv->out_channels, conv->wide)) return NPUC_BAD_ARGUMENT;
@@ -277,8 +290,7 @@ npuc_status npuc_conv_prepare(const npuc_conv *conv, const int16_t *weight, cons
         if (h.k_block < 2) h.k_block = 0;
     }
     const job *jobs = (const job *)(const void *)(bytes + h.jobs);
-    for (int32_t p = 0; p < h.job_count; p++)
-        pack_job(conv, layout, jobs + p, weight, bias, bytes, index, index + conv->kernel_h);
+    for (int32_t p = 0; p < h.job_count; p++) pack_job(conv, layout, jobs + p, weight, bias, bytes, index, index + conv->kernel_h);
 
     memset(bytes + h.level, NPUC_FAST, (size_t)(h.channels / NPUC_PANEL));
     if (requant) {
@@ -311,12 +323,13 @@ typedef struct {
     ptrdiff_t k_steps, panel_bytes, a_stride;
     uint8_t *scratch;
     ptrdiff_t scratch_stride;
-    const int32_t *zeros; /* a bias of nothing */
+    const int32_t *zeros;     /* a bias of nothing */
     const ptrdiff_t *offsets; /* depthwise: from the first tap of a window to each */
 } run;
 
 /* Addresses of the outputs of rows [first, first + count) of the job at `channel`. */
-static void output_rows(const run *g, ptrdiff_t first, int count, ptrdiff_t channel, uint8_t **out) {
+static void output_rows(const run *g, ptrdiff_t first, int count, ptrdiff_t channel, uint8_t **out)
+{
     const npuc_conv *c = &g->h->conv;
     const ptrdiff_t size = npuc_element_size(c->y_dtype), pixel = c->out_channels * size;
     if (!c->transposed) {
@@ -332,7 +345,8 @@ static void output_rows(const run *g, ptrdiff_t first, int count, ptrdiff_t chan
 }
 
 static void wide_tile(const run *g, int rows, int panels, const uint8_t *a, ptrdiff_t slot, ptrdiff_t channels, int32_t *part,
-                      uint8_t *const *out) {
+                      uint8_t *const *out)
+{
     const header *h = g->h;
     const uint8_t *b = g->bytes + g->job->weight + slot / NPUC_PANEL * g->panel_bytes;
     const int64_t *bias = (const int64_t *)(const void *)(g->bytes + g->job->bias) + slot;
@@ -343,8 +357,8 @@ static void wide_tile(const run *g, int rows, int panels, const uint8_t *a, ptrd
     const ptrdiff_t block = h->k_block / 2;
     for (ptrdiff_t k = 0; block && k < g->k_steps; k += block) {
         const ptrdiff_t steps = g->k_steps - k < block ? g->k_steps - k : block;
-        g->ops->tile16(rows, panels, steps, a + k * 4, g->a_stride, (const int16_t *)(const void *)(b + k * NPUC_PANEL * 4),
-                       g->panel_bytes, g->zeros, part);
+        g->ops->tile16(rows, panels, steps, a + k * 4, g->a_stride, (const int16_t *)(const void *)(b + k * NPUC_PANEL * 4), g->panel_bytes,
+                       g->zeros, part);
         for (int i = 0; i < rows * width; i++) acc[i] += part[i];
     }
     for (ptrdiff_t k = 0; !block && k < g->k_steps; k++)
@@ -357,8 +371,7 @@ static void wide_tile(const run *g, int rows, int panels, const uint8_t *a, ptrd
                 acc[r * width + n] += (int64_t)x[0] * w[0] + (int64_t)x[1] * w[1];
             }
         }
-    const npuc_requant rq = {h->kind,          2,     g->stage.multiplier, g->stage.shift, g->stage.scale,
-                             h->y_zero_point, h->lo, h->hi};
+    const npuc_requant rq = {h->kind, 2, g->stage.multiplier, g->stage.shift, g->stage.scale, h->y_zero_point, h->lo, h->hi};
     const ptrdiff_t size = npuc_element_size(h->conv.y_dtype);
     for (int r = 0; r < rows; r++)
         for (int n = 0; n < width && n < channels; n++) {
@@ -375,7 +388,8 @@ static void wide_tile(const run *g, int rows, int panels, const uint8_t *a, ptrd
         }
 }
 
-static void gemm_task(void *context, ptrdiff_t index, int worker) {
+static void gemm_task(void *context, ptrdiff_t index, int worker)
+{
     const run *g = context;
     const npuc_conv *c = &g->h->conv;
     const npuc_gemm_ops *ops = g->ops;
@@ -425,15 +439,15 @@ static void gemm_task(void *context, ptrdiff_t index, int worker) {
             if (bytes)
                 ops->tile8(rows, width, g->k_steps, at, g->a_stride, flip, (const int8_t *)b, g->panel_bytes, bias, acc);
             else
-                ops->tile16(rows, width, g->k_steps, at, g->a_stride, (const int16_t *)(const void *)b, g->panel_bytes, bias,
-                            acc);
+                ops->tile16(rows, width, g->k_steps, at, g->a_stride, (const int16_t *)(const void *)b, g->panel_bytes, bias, acc);
             ops->finish(&g->stage, rows, width, (int)(slot / NPUC_PANEL), channels, acc, out);
         }
         p += width;
     }
 }
 
-static npuc_status run_gemm(run *g, int threads) {
+static npuc_status run_gemm(run *g, int threads)
+{
     const npuc_conv *c = &g->h->conv;
     const npuc_window *w = &g->window;
     const int bytes = g->h->layout == BYTES;
@@ -443,8 +457,8 @@ static npuc_status run_gemm(run *g, int threads) {
     g->panel_bytes = g->k_steps * 4 * NPUC_PANEL;
     g->window.padded = g->k_steps * 4;
     g->flip = bytes && c->x_dtype == NPUC_I8;
-    g->in_place = k % group == 0 && npuc_element_size(c->x_dtype) == size && w->ny == 1 && w->nx == 1 && w->dy[0] == 0 &&
-                  w->dx[0] == 0 && w->step_y == 1 && w->step_x == 1 && w->rows == w->height && w->columns == w->width;
+    g->in_place = k % group == 0 && npuc_element_size(c->x_dtype) == size && w->ny == 1 && w->nx == 1 && w->dy[0] == 0 && w->dx[0] == 0 &&
+                  w->step_y == 1 && w->step_x == 1 && w->rows == w->height && w->columns == w->width;
     g->a_stride = w->pixel;
     if (!g->in_place) {
         g->a_stride = npuc_round_up(g->window.padded, 64);
@@ -471,7 +485,8 @@ static npuc_status run_gemm(run *g, int threads) {
         }
     }
     block = (g->rows + g->row_blocks - 1) / g->row_blocks;
-    g->scratch_stride = npuc_round_up(NPUC_MAX_ROWS * NPUC_MAX_PANELS * NPUC_PANEL * 4 + (g->in_place ? 0 : block * g->a_stride + NPUC_SLACK), 64);
+    g->scratch_stride =
+        npuc_round_up(NPUC_MAX_ROWS * NPUC_MAX_PANELS * NPUC_PANEL * 4 + (g->in_place ? 0 : block * g->a_stride + NPUC_SLACK), 64);
     const ptrdiff_t zeros = NPUC_MAX_PANELS * NPUC_PANEL * 4;
     uint8_t *memory = npuc_scratch((size_t)(zeros + g->scratch_stride * threads));
     if (!memory) return NPUC_NO_MEMORY;
@@ -484,7 +499,8 @@ static npuc_status run_gemm(run *g, int threads) {
 
 /* --- depthwise ------------------------------------------------------------------------------------------------------ */
 
-static void depthwise_task(void *context, ptrdiff_t index, int worker) {
+static void depthwise_task(void *context, ptrdiff_t index, int worker)
+{
     const run *g = context;
     const npuc_conv *c = &g->h->conv;
     const npuc_window *w = &g->window;
@@ -531,7 +547,8 @@ static void depthwise_task(void *context, ptrdiff_t index, int worker) {
     }
 }
 
-static void depthwise8_task(void *context, ptrdiff_t index, int worker) {
+static void depthwise8_task(void *context, ptrdiff_t index, int worker)
+{
     const run *g = context;
     const npuc_conv *c = &g->h->conv;
     const npuc_window *w = &g->window;
@@ -587,7 +604,8 @@ static void depthwise8_task(void *context, ptrdiff_t index, int worker) {
     }
 }
 
-static npuc_status run_depthwise(run *g, int threads) {
+static npuc_status run_depthwise(run *g, int threads)
+{
     const npuc_conv *c = &g->h->conv;
     const ptrdiff_t x_size = npuc_element_size(c->x_dtype);
     const ptrdiff_t lines = g->rows / g->window.columns;
@@ -621,8 +639,9 @@ static npuc_status run_depthwise(run *g, int threads) {
     return NPUC_OK;
 }
 
-npuc_status npuc_conv_run(const void *prepared, const void *x, int64_t batch, int64_t height, int64_t width, void *y,
-                          int64_t out_height, int64_t out_width, int32_t threads) {
+npuc_status npuc_conv_run(const void *prepared, const void *x, int64_t batch, int64_t height, int64_t width, void *y, int64_t out_height,
+                          int64_t out_width, int32_t threads)
+{
     const header *h = prepared;
     if (!h || (uintptr_t)prepared % ALIGN || h->magic != MAGIC || !x || !y || threads < 1) return NPUC_BAD_ARGUMENT;
     const int64_t limit = (int64_t)1 << 24;
@@ -674,8 +693,8 @@ npuc_status npuc_conv_run(const void *prepared, const void *x, int64_t batch, in
         /* Waking a thread costs some 10 us; each must have more than that to do. In cycles of one core, about: */
         const double cycles = (double)g.rows * c->out_channels * (1 + (double)j->ny * j->nx * icg(c) / (is_depthwise(c) ? 8 : 50));
         const int useful = cycles < 64 * GRAIN ? 1 + (int)(cycles / GRAIN) : 64;
-        const npuc_status status = is_depthwise(c) ? run_depthwise(&g, threads < useful ? threads : useful)
-                                                   : run_gemm(&g, threads < useful ? threads : useful);
+        const npuc_status status =
+            is_depthwise(c) ? run_depthwise(&g, threads < useful ? threads : useful) : run_gemm(&g, threads < useful ? threads : useful);
         if (status != NPUC_OK) return status;
     }
     return NPUC_OK;

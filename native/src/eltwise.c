@@ -74,10 +74,14 @@ static npuc_status plan_sum(sum_plan *s, const npuc_add_parameters *p, int64_t r
 {
     int64_t least, most;
     if (!p || !npuc_limits(dtype, &least, &most)) return NPUC_BAD_ARGUMENT;
-    if (p->lo < least || p->hi > most || p->lo > p->hi || p->zero_point < least || p->zero_point > most)
-        return NPUC_BAD_ARGUMENT;
-    *s = (sum_plan){.subtract = p->subtract != 0, .zero = p->zero_point, .shift = p->shift, .left = p->left,
-                    .lo = p->lo - p->zero_point, .hi = p->hi - p->zero_point, .even = p->kind == NPUC_SINGLE_EVEN};
+    if (p->lo < least || p->hi > most || p->lo > p->hi || p->zero_point < least || p->zero_point > most) return NPUC_BAD_ARGUMENT;
+    *s = (sum_plan){.subtract = p->subtract != 0,
+                    .zero = p->zero_point,
+                    .shift = p->shift,
+                    .left = p->left,
+                    .lo = p->lo - p->zero_point,
+                    .hi = p->hi - p->zero_point,
+                    .even = p->kind == NPUC_SINGLE_EVEN};
     switch (p->kind) {
     case NPUC_FLOAT:
         if (!(p->scale_a >= 0 && p->scale_a <= 1e30f && p->scale_b >= 0 && p->scale_b <= 1e30f)) return NPUC_BAD_ARGUMENT;
@@ -90,8 +94,7 @@ static npuc_status plan_sum(sum_plan *s, const npuc_add_parameters *p, int64_t r
         npuc_requant a = {.kind = NPUC_DOUBLE, .count = 1, .multiplier = &p->multiplier_a, .shift = &p->shift_a};
         npuc_requant b = {.kind = NPUC_DOUBLE, .count = 1, .multiplier = &p->multiplier_b, .shift = &p->shift_b};
         npuc_requant y = {.kind = NPUC_DOUBLE, .count = 1, .multiplier = &p->multiplier, .shift = &p->shift};
-        if (p->left < 0 || p->left > 31 || reach_a << p->left > full || reach_b << p->left > full)
-            return NPUC_BAD_ARGUMENT;
+        if (p->left < 0 || p->left > 31 || reach_a << p->left > full || reach_b << p->left > full) return NPUC_BAD_ARGUMENT;
         if (npuc_output_init(&s->stage_a, &a, 0, full, NPUC_I16) || npuc_output_init(&s->stage_b, &b, 0, full, NPUC_I16) ||
             npuc_output_init(&s->stage_y, &y, 0, full, NPUC_I16))
             return NPUC_BAD_ARGUMENT;
@@ -257,8 +260,8 @@ static void sum_part(void *context, int64_t begin, int64_t end)
     }
 }
 
-npuc_status npuc_add(const npuc_view *a, const npuc_view *b, int32_t rank, const int64_t *shape,
-                     const npuc_add_parameters *parameters, int32_t dtype, void *y, int32_t threads)
+npuc_status npuc_add(const npuc_view *a, const npuc_view *b, int32_t rank, const int64_t *shape, const npuc_add_parameters *parameters,
+                     int32_t dtype, void *y, int32_t threads)
 {
     job j = {.dtype = dtype, .y = y};
     int64_t n = volume(rank, shape);
@@ -297,8 +300,8 @@ static void mul_part(void *context, int64_t begin, int64_t end)
     }
 }
 
-npuc_status npuc_mul(const npuc_view *a, const npuc_view *b, int32_t rank, const int64_t *shape, const npuc_requant *rq,
-                     int32_t dtype, void *y, int32_t threads)
+npuc_status npuc_mul(const npuc_view *a, const npuc_view *b, int32_t rank, const int64_t *shape, const npuc_requant *rq, int32_t dtype,
+                     void *y, int32_t threads)
 {
     job j = {.dtype = dtype, .y = y};
     int64_t n = volume(rank, shape);
@@ -336,8 +339,8 @@ static void choose_part(void *context, int64_t begin, int64_t end)
     }
 }
 
-npuc_status npuc_minmax(const npuc_view *a, const npuc_view *b, int32_t rank, const int64_t *shape, int32_t larger,
-                        int32_t lo, int32_t hi, int32_t dtype, void *y, int32_t threads)
+npuc_status npuc_minmax(const npuc_view *a, const npuc_view *b, int32_t rank, const int64_t *shape, int32_t larger, int32_t lo, int32_t hi,
+                        int32_t dtype, void *y, int32_t threads)
 {
     job j = {.dtype = dtype, .y = y, .larger = larger, .lo = lo, .hi = hi};
     int64_t n = volume(rank, shape), least, most;
@@ -370,8 +373,8 @@ static int64_t wide_reach(int32_t dtype, int32_t zero)
     return zero == 0 ? (int64_t)1 << 31 : -1;
 }
 
-npuc_status npuc_requant_tensor(const void *x, int32_t x_dtype, int32_t zero_point, int64_t n, const npuc_requant *rq,
-                                int32_t dtype, void *y, int32_t threads)
+npuc_status npuc_requant_tensor(const void *x, int32_t x_dtype, int32_t zero_point, int64_t n, const npuc_requant *rq, int32_t dtype,
+                                void *y, int32_t threads)
 {
     job j = {.dtype = dtype, .y = y};
     int64_t bound = wide_reach(x_dtype, zero_point), one = 1;
@@ -384,8 +387,7 @@ npuc_status npuc_requant_tensor(const void *x, int32_t x_dtype, int32_t zero_poi
 }
 
 /* A comparison with NaN is false, so that NaN ends as 0, the zero point. */
-NPUC_INLINE void quantize_block_body(const float *restrict x, int64_t n, float scale, float lo, float hi, int32_t even,
-                               int32_t *restrict y)
+NPUC_INLINE void quantize_block_body(const float *restrict x, int64_t n, float scale, float lo, float hi, int32_t even, int32_t *restrict y)
 {
     const float magic = 12582912.0f;
     if (even) {
@@ -408,8 +410,7 @@ NPUC_INLINE void quantize_block_body(const float *restrict x, int64_t n, float s
         }
     }
 }
-NPUC_TWICE(quantize_block,
-           (const float *restrict x, int64_t n, float scale, float lo, float hi, int32_t even, int32_t *restrict y),
+NPUC_TWICE(quantize_block, (const float *restrict x, int64_t n, float scale, float lo, float hi, int32_t even, int32_t *restrict y),
            (x, n, scale, lo, hi, even, y))
 
 static void quantize_part(void *context, int64_t begin, int64_t end)
@@ -424,16 +425,14 @@ static void quantize_part(void *context, int64_t begin, int64_t end)
     }
 }
 
-npuc_status npuc_quantize(const float *x, int64_t n, float scale, int32_t zero_point, int32_t rounding, int32_t lo,
-                          int32_t hi, int32_t dtype, void *y, int32_t threads)
+npuc_status npuc_quantize(const float *x, int64_t n, float scale, int32_t zero_point, int32_t rounding, int32_t lo, int32_t hi,
+                          int32_t dtype, void *y, int32_t threads)
 {
     job j = {.dtype = dtype, .y = y, .real = x, .scale = scale, .rounding = rounding, .lo = lo, .hi = hi};
     int64_t least, most;
     j.sum.zero = zero_point;
-    if (n < 0 || !(scale > 0 && isfinite(scale)) || (rounding != NPUC_HALF_AWAY && rounding != NPUC_HALF_EVEN))
-        return NPUC_BAD_ARGUMENT;
-    if (reach(dtype, zero_point) < 0 || !npuc_limits(dtype, &least, &most) || lo < least || hi > most || lo > hi)
-        return NPUC_BAD_ARGUMENT;
+    if (n < 0 || !(scale > 0 && isfinite(scale)) || (rounding != NPUC_HALF_AWAY && rounding != NPUC_HALF_EVEN)) return NPUC_BAD_ARGUMENT;
+    if (reach(dtype, zero_point) < 0 || !npuc_limits(dtype, &least, &most) || lo < least || hi > most || lo > hi) return NPUC_BAD_ARGUMENT;
     if (n > 0) npuc_in_parts(threads, n, GRAIN, quantize_part, &j);
     return NPUC_OK;
 }
@@ -455,8 +454,7 @@ static void dequantize_part(void *context, int64_t begin, int64_t end)
     }
 }
 
-npuc_status npuc_dequantize(const void *x, int32_t x_dtype, int64_t n, float scale, int32_t zero_point, float *y,
-                            int32_t threads)
+npuc_status npuc_dequantize(const void *x, int32_t x_dtype, int64_t n, float scale, int32_t zero_point, float *y, int32_t threads)
 {
     job j = {.out = y, .scale = scale};
     int64_t one = 1;

@@ -29,16 +29,13 @@ static int is_utf8(const uint8_t *text, uint64_t size)
             continue;
         }
         int more = lead >= 0xC2 && lead <= 0xDF ? 1 : lead >= 0xE0 && lead <= 0xEF ? 2 : lead >= 0xF0 && lead <= 0xF4 ? 3 : 0;
-        if (!more || size - i <= (uint64_t)more)
-            return 0;
+        if (!more || size - i <= (uint64_t)more) return 0;
         /* The second byte excludes longer spellings than needed, surrogates, and what is beyond U+10FFFF. */
         uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
         uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-        if (text[i + 1] < low || text[i + 1] > high)
-            return 0;
+        if (text[i + 1] < low || text[i + 1] > high) return 0;
         for (int k = 2; k <= more; k++)
-            if (text[i + (uint64_t)k] < 0x80 || text[i + (uint64_t)k] > 0xBF)
-                return 0;
+            if (text[i + (uint64_t)k] < 0x80 || text[i + (uint64_t)k] > 0xBF) return 0;
         i += (uint64_t)more + 1;
     }
     return 1;
@@ -50,15 +47,9 @@ static int is_string_table(const uint8_t *text, uint64_t size)
 }
 
 /* A string begins at 0 or after the end of another. */
-static int begins(const uint8_t *text, uint64_t size, uint32_t at)
-{
-    return at < size && (at == 0 || text[at - 1] == 0);
-}
+static int begins(const uint8_t *text, uint64_t size, uint32_t at) { return at < size && (at == 0 || text[at - 1] == 0); }
 
-static int string_exists(const npuc_file *f, uint32_t at)
-{
-    return begins((const uint8_t *)f->strings, f->string_bytes, at);
-}
+static int string_exists(const npuc_file *f, uint32_t at) { return begins((const uint8_t *)f->strings, f->string_bytes, at); }
 
 /* ELF */
 
@@ -78,29 +69,25 @@ static const char *section_name(const npuc_file *f, const elf *e, uint32_t numbe
 
 static const char *check_header(npuc_file *f, elf *e)
 {
-    if (f->size < sizeof(npuc_elf_header))
-        return "it is too short";
+    if (f->size < sizeof(npuc_elf_header)) return "it is too short";
     const npuc_elf_header *h = e->header = (const npuc_elf_header *)f->bytes;
     if (memcmp(h->ident, IDENT, 16) != 0 || h->type != NPUC_ELF_TYPE || h->machine != NPUC_ELF_MACHINE || h->version != 1 ||
-        h->entry != 0 || h->flags != 0 || h->header_size != sizeof(npuc_elf_header) ||
-        h->program_header_size != sizeof(npuc_elf_program) || h->section_header_size != sizeof(npuc_elf_section))
+        h->entry != 0 || h->flags != 0 || h->header_size != sizeof(npuc_elf_header) || h->program_header_size != sizeof(npuc_elf_program) ||
+        h->section_header_size != sizeof(npuc_elf_section))
         return "it is not an ELF file for npuc";
     uint64_t programs = h->program_header_count * sizeof(npuc_elf_program);
     uint64_t headers = h->section_count * sizeof(npuc_elf_section);
     uint64_t table = h->section_headers;
     if (h->program_headers != (programs ? sizeof(npuc_elf_header) : 0) || programs > f->size - sizeof(npuc_elf_header))
         return "its program headers are not where they belong";
-    if (h->section_count < 3 || h->section_count >= NPUC_ELF_SECTIONS || table % 8 || table > f->size ||
-        headers > f->size - table)
+    if (h->section_count < 3 || h->section_count >= NPUC_ELF_SECTIONS || table % 8 || table > f->size || headers > f->size - table)
         return "its section headers are not inside the file";
     f->body = table + headers;
-    if (f->size - f->body != npuc_digests_size(f->body))
-        return "the checksum is not at its end";
+    if (f->size - f->body != npuc_digests_size(f->body)) return "the checksum is not at its end";
     e->programs = (const npuc_elf_program *)(f->bytes + sizeof(npuc_elf_header));
     f->sections = (const npuc_elf_section *)(f->bytes + table);
     f->section_count = h->section_count;
-    if (h->names < 1 || h->names >= h->section_count || f->sections[h->names].type != 3)
-        return "the names of its sections are missing";
+    if (h->names < 1 || h->names >= h->section_count || f->sections[h->names].type != 3) return "the names of its sections are missing";
     return NULL;
 }
 
@@ -110,24 +97,20 @@ static const char *check_sections(npuc_file *f, elf *e)
     uint32_t last = f->section_count - 1;
     uint64_t table = e->header->section_headers;
     uint64_t end = sizeof(npuc_elf_header) + e->header->program_header_count * sizeof(npuc_elf_program);
-    if (memcmp(&f->sections[0], &empty, sizeof empty) != 0)
-        return "section 0 is not empty";
+    if (memcmp(&f->sections[0], &empty, sizeof empty) != 0) return "section 0 is not empty";
     for (uint32_t k = 1; k < f->section_count; k++) {
         const npuc_elf_section *s = &f->sections[k];
         uint64_t limit = k == last ? f->size : table;
-        if (k == last)
-            end = f->body;
+        if (k == last) end = f->body;
         if (s->type == 8 || s->offset < end || s->size > limit || s->offset > limit - s->size)
             return refuse(f, k, "a section is not inside the file, or overlaps another");
         end = s->offset + s->size;
     }
     e->names = f->bytes + f->sections[e->header->names].offset;
     e->name_bytes = f->sections[e->header->names].size;
-    if (!is_string_table(e->names, e->name_bytes))
-        return "the names of its sections are damaged";
+    if (!is_string_table(e->names, e->name_bytes)) return "the names of its sections are damaged";
     for (uint32_t k = 0; k < f->section_count; k++)
-        if (!begins(e->names, e->name_bytes, f->sections[k].name))
-            return refuse(f, k, "a section has no name");
+        if (!begins(e->names, e->name_bytes, f->sections[k].name)) return refuse(f, k, "a section has no name");
     const npuc_elf_section *sums = &f->sections[last];
     if (sums->offset != f->body || sums->size != f->size - f->body || strcmp(section_name(f, e, last), ".npu.sha256") != 0)
         return "the last section is not the checksum";
@@ -164,31 +147,26 @@ static const struct {
 
 static const char *find_tables(npuc_file *f, const elf *e, const npuc_elf_section **found)
 {
-    for (int t = 0; t < NEEDED; t++)
-        found[t] = NULL;
+    for (int t = 0; t < NEEDED; t++) found[t] = NULL;
     for (uint32_t k = 1; k < f->section_count; k++)
         for (int t = 0; t < NEEDED; t++)
             if (strcmp(section_name(f, e, k), WANTED[t].name) == 0) {
-                if (found[t])
-                    return refuse(f, k, "a section is there twice");
+                if (found[t]) return refuse(f, k, "a section is there twice");
                 found[t] = &f->sections[k];
             }
     uint32_t counts[NEEDED] = {0};
     const void *starts[NEEDED];
     for (int t = 0; t < NEEDED; t++) {
         const npuc_elf_section *s = found[t];
-        if (!s)
-            return refuse(f, (uint64_t)t, "a section is missing");
+        if (!s) return refuse(f, (uint64_t)t, "a section is missing");
         starts[t] = f->bytes + s->offset;
         uint64_t record = WANTED[t].record;
-        if (!record)
-            continue;
+        if (!record) continue;
         if (s->entry_size != record || s->size % record || s->offset % 8 || s->size / record > UINT32_MAX)
             return refuse(f, (uint64_t)t, "a table is not made of whole records");
         counts[t] = (uint32_t)(s->size / record);
     }
-    if (counts[HEADER] != 1)
-        return "there is not one header";
+    if (counts[HEADER] != 1) return "there is not one header";
     f->header = starts[HEADER];
     f->segments = starts[SEGMENTS];
     f->segment_count = counts[SEGMENTS];
@@ -207,22 +185,18 @@ static const char *find_tables(npuc_file *f, const elf *e, const npuc_elf_sectio
     f->strings = starts[STRINGS];
     f->string_bytes = found[STRINGS]->size;
     f->weights = starts[WEIGHTS];
-    if (!is_string_table((const uint8_t *)f->strings, f->string_bytes))
-        return "its strings are damaged";
+    if (!is_string_table((const uint8_t *)f->strings, f->string_bytes)) return "its strings are damaged";
     return NULL;
 }
 
 static const char *check_file_header(npuc_file *f)
 {
     const npuc_file_header *h = f->header;
-    if (h->version != NPUC_FILE_VERSION)
-        return "it is of another version of the format";
-    if (h->isa != NPUC_ISA_VERSION || h->record != NPUC_RECORD)
-        return "it is of another version of the instruction set";
+    if (h->version != NPUC_FILE_VERSION) return "it is of another version of the format";
+    if (h->isa != NPUC_ISA_VERSION || h->record != NPUC_RECORD) return "it is of another version of the instruction set";
     if (!h->cores || !h->local_bytes || h->local_bytes >= NPUC_NONE || h->shared_bytes > NPUC_FILE_LARGEST)
         return "the machine in its header is not possible";
-    if (!string_exists(f, h->name) || !string_exists(f, h->target))
-        return "its header names a string that does not exist";
+    if (!string_exists(f, h->name) || !string_exists(f, h->target)) return "its header names a string that does not exist";
     return NULL;
 }
 
@@ -233,8 +207,7 @@ static const char *check_segments(npuc_file *f, const elf *e, const npuc_elf_sec
     for (uint32_t k = 0; k < f->segment_count; k++) {
         const npuc_file_segment *s = &f->segments[k];
         const npuc_elf_program *p = &e->programs[k];
-        if (s->kind != (k < 2 ? k : 2))
-            return refuse(f, k, "a segment is not of the kind that belongs there");
+        if (s->kind != (k < 2 ? k : 2)) return refuse(f, k, "a segment is not of the kind that belongs there");
         if (s->size > NPUC_FILE_LARGEST || s->alignment != NPUC_FILE_ALIGNMENT)
             return refuse(f, k, "a segment has an impossible size or alignment");
         /* It may end where addresses end. */
@@ -244,12 +217,10 @@ static const char *check_segments(npuc_file *f, const elf *e, const npuc_elf_sec
             p->physical_address != s->address || p->file_size != (k ? 0 : weights->size) || p->memory_size != s->size ||
             p->alignment != s->alignment)
             return refuse(f, k, "a program header contradicts the table of segments");
-        if (!string_exists(f, s->name))
-            return refuse(f, k, "a segment names a string that does not exist");
+        if (!string_exists(f, s->name)) return refuse(f, k, "a segment names a string that does not exist");
         for (uint32_t j = 0; j < k; j++) {
             const npuc_file_segment *o = &f->segments[j];
-            if (!s->address || !o->address || !s->size || !o->size)
-                continue;
+            if (!s->address || !o->address || !s->size || !o->size) continue;
             if (s->address >= o->address ? s->address - o->address < o->size : o->address - s->address < s->size)
                 return refuse(f, k, "a segment overlaps another");
         }
@@ -264,12 +235,10 @@ static int axes_are_sound(const npuc_file_tensor *t)
     uint32_t seen = 0;
     for (uint32_t a = 0; a < NPUC_FILE_AXES; a++) {
         if (a >= t->rank) {
-            if (t->order[a] || t->shape[a])
-                return 0;
+            if (t->order[a] || t->shape[a]) return 0;
             continue;
         }
-        if (t->order[a] >= t->rank || (seen >> t->order[a] & 1))
-            return 0;
+        if (t->order[a] >= t->rank || (seen >> t->order[a] & 1)) return 0;
         seen |= 1u << t->order[a];
     }
     return 1;
@@ -281,8 +250,7 @@ static int shape_fits(const npuc_file_tensor *t)
     uint64_t bits = bits_of[t->dtype];
     for (uint32_t a = 0; a < t->rank; a++) {
         /* size is below 2^48, and a length below 2^32, so that eight times the one and the other stay apart from 2^64. */
-        if (!t->shape[a] || bits > 8 * t->size / t->shape[a])
-            return 0;
+        if (!t->shape[a] || bits > 8 * t->size / t->shape[a]) return 0;
         bits *= t->shape[a];
     }
     return bits <= 8 * t->size;
@@ -292,35 +260,26 @@ static const char *check_tensors(npuc_file *f)
 {
     for (uint32_t k = 0; k < f->tensor_count; k++) {
         const npuc_file_tensor *t = &f->tensors[k];
-        if (t->segment >= f->segment_count)
-            return refuse(f, k, "a tensor is in a segment that does not exist");
+        if (t->segment >= f->segment_count) return refuse(f, k, "a tensor is in a segment that does not exist");
         uint64_t whole = f->segments[t->segment].size;
         if (t->offset % NPUC_FILE_ALIGNMENT || t->offset > whole || t->size > whole - t->offset)
             return refuse(f, k, "a tensor is not inside its segment");
         if (t->dtype >= NPUC_TENSOR_DTYPES || t->rank > NPUC_FILE_AXES)
             return refuse(f, k, "a tensor has an unknown type or too many axes");
-        if (!axes_are_sound(t))
-            return refuse(f, k, "a tensor has an impossible order of axes");
-        if (!shape_fits(t))
-            return refuse(f, k, "a tensor has a shape that does not fit its size");
-        if (!(t->scale >= 0.0 && t->scale <= 1.7976931348623157e308))
-            return refuse(f, k, "a tensor has an impossible scale");
-        if (!string_exists(f, t->name))
-            return refuse(f, k, "a tensor names a string that does not exist");
+        if (!axes_are_sound(t)) return refuse(f, k, "a tensor has an impossible order of axes");
+        if (!shape_fits(t)) return refuse(f, k, "a tensor has a shape that does not fit its size");
+        if (!(t->scale >= 0.0 && t->scale <= 1.7976931348623157e308)) return refuse(f, k, "a tensor has an impossible scale");
+        if (!string_exists(f, t->name)) return refuse(f, k, "a tensor names a string that does not exist");
     }
     for (uint32_t k = 0; k < f->list_count; k++)
-        if (f->lists[k] >= f->tensor_count)
-            return refuse(f, k, "a list names a tensor that does not exist");
+        if (f->lists[k] >= f->tensor_count) return refuse(f, k, "a list names a tensor that does not exist");
     for (uint32_t k = 0; k < f->layer_count; k++)
         if (f->layers[k].reserved || !string_exists(f, f->layers[k].name))
             return refuse(f, k, "a layer names a string that does not exist");
     return NULL;
 }
 
-static int in_lists(const npuc_file *f, uint32_t first, uint32_t count)
-{
-    return first <= f->list_count && count <= f->list_count - first;
-}
+static int in_lists(const npuc_file *f, uint32_t first, uint32_t count) { return first <= f->list_count && count <= f->list_count - first; }
 
 /* Instructions */
 
@@ -334,16 +293,13 @@ static uint32_t word(const uint8_t *at)
 /* Whether a block of bytes is inside [0, whole): whole and the start are at most NPUC_FILE_LARGEST, strides are anything. */
 static int block_is_inside(uint64_t start, const uint32_t size[4], const int64_t stride[3], uint64_t whole)
 {
-    if (start > whole)
-        return 0;
+    if (start > whole) return 0;
     int64_t low = (int64_t)start, high = (int64_t)start + size[3];
     for (int a = 0; a < 3; a++) {
         int64_t steps = (int64_t)size[a] - 1;
-        if (steps == 0)
-            continue;
+        if (steps == 0) continue;
         int64_t longest = (int64_t)whole / steps;
-        if (stride[a] > longest || stride[a] < -longest)
-            return 0;
+        if (stride[a] > longest || stride[a] < -longest) return 0;
         *(stride[a] < 0 ? &low : &high) += stride[a] * steps;
     }
     return low >= 0 && high <= (int64_t)whole;
@@ -360,26 +316,20 @@ static const char *check_transfer(const npuc_file *f, const uint8_t *record)
         whole = f->header->shared_bytes;
     else
         return "an instruction names a segment that does not exist";
-    if (record[0] == NPUC_OP_STORE && t.segment == 0)
-        return "an instruction stores among the weights";
+    if (record[0] == NPUC_OP_STORE && t.segment == 0) return "an instruction stores among the weights";
     for (int a = 0; a < 4; a++)
-        if (!t.size[a])
-            return "an instruction moves nothing";
+        if (!t.size[a]) return "an instruction moves nothing";
     uint32_t far_size[4] = {t.size[0], t.size[1], t.size[2], t.size[3]};
     if (record[0] == NPUC_OP_LOAD) {
         const int compressed = (t.head.flags & NPUC_COMPRESSED) != 0;
-        if (compressed != (t.stored != 0))
-            return "an instruction has a bad field";
+        if (compressed != (t.stored != 0)) return "an instruction has a bad field";
         if (compressed && (t.size[0] != 1 || t.size[1] != 1 || t.size[2] != 1 || t.segment != 0 || t.stored >= t.size[3]))
             return "an instruction decodes what is no compressed constant";
-        if (compressed)
-            far_size[3] = t.stored;
+        if (compressed) far_size[3] = t.stored;
     }
-    if (!block_is_inside(t.offset, far_size, t.far_stride, whole))
-        return "an instruction leaves its segment";
+    if (!block_is_inside(t.offset, far_size, t.far_stride, whole)) return "an instruction leaves its segment";
     const int64_t near_stride[3] = {t.near_stride[0], t.near_stride[1], t.near_stride[2]};
-    if (!block_is_inside(t.local, t.size, near_stride, f->header->local_bytes))
-        return "an instruction leaves local memory";
+    if (!block_is_inside(t.local, t.size, near_stride, f->header->local_bytes)) return "an instruction leaves local memory";
     return NULL;
 }
 
@@ -396,10 +346,8 @@ static void prepare(opcodes *known)
     NPUC_INSTRUCTIONS(KNOWN)
 #undef KNOWN
     uint16_t count = sizeof RULES / sizeof RULES[0];
-    for (int opcode = 0; opcode < 256; opcode++)
-        known->first_rule[opcode] = count;
-    for (uint16_t r = count; r-- > 0;)
-        known->first_rule[RULES[r].opcode] = r;
+    for (int opcode = 0; opcode < 256; opcode++) known->first_rule[opcode] = count;
+    for (uint16_t r = count; r-- > 0;) known->first_rule[RULES[r].opcode] = r;
 }
 
 static int fields_are_sound(const npuc_file *f, const opcodes *known, const uint8_t *record)
@@ -407,11 +355,9 @@ static int fields_are_sound(const npuc_file *f, const opcodes *known, const uint
     for (size_t r = known->first_rule[record[0]]; r < sizeof RULES / sizeof RULES[0] && RULES[r].opcode == record[0]; r++) {
         const uint8_t *field = record + RULES[r].offset;
         if (RULES[r].what == RULE_ADDRESS) {
-            if (word(field) != NPUC_NONE && word(field) >= f->header->local_bytes)
-                return 0;
+            if (word(field) != NPUC_NONE && word(field) >= f->header->local_bytes) return 0;
         } else if (RULES[r].what == RULE_CHOICE) {
-            if (*field >= RULES[r].limit)
-                return 0;
+            if (*field >= RULES[r].limit) return 0;
         } else if (*field != 1 && *field != 2 && *field != 4 && *field != 8) {
             return 0;
         }
@@ -419,8 +365,7 @@ static int fields_are_sound(const npuc_file *f, const opcodes *known, const uint
     return 1;
 }
 
-static const char *check_stream(npuc_file *f, const opcodes *known, const uint8_t *stream, uint64_t count,
-                                uint64_t barriers[NPUC_QUEUES])
+static const char *check_stream(npuc_file *f, const opcodes *known, const uint8_t *stream, uint64_t count, uint64_t barriers[NPUC_QUEUES])
 {
     uint64_t done[NPUC_QUEUES] = {0};
     for (uint64_t i = 0; i < count; i++) {
@@ -428,29 +373,23 @@ static const char *check_stream(npuc_file *f, const opcodes *known, const uint8_
         npuc_head head;
         memcpy(&head, record, sizeof head);
         uint8_t home = known->queue[head.opcode];
-        if (!home)
-            return refuse(f, i, "an instruction has an opcode that does not exist");
+        if (!home) return refuse(f, i, "an instruction has an opcode that does not exist");
         if (head.queue >= NPUC_QUEUES || (home <= NPUC_QUEUES && head.queue != home - 1))
             return refuse(f, i, "an instruction is in the wrong queue");
         if (head.flags > (head.opcode == NPUC_OP_LOAD ? NPUC_MULTICAST | NPUC_COMPRESSED : 0))
             return refuse(f, i, "an instruction has flags that do not exist");
-        if (head.layer >= f->layer_count)
-            return refuse(f, i, "an instruction names a layer that does not exist");
+        if (head.layer >= f->layer_count) return refuse(f, i, "an instruction names a layer that does not exist");
         for (int q = 0; q < NPUC_QUEUES; q++)
-            if (head.wait[q] > done[q])
-                return refuse(f, i, "an instruction waits for a later one");
-        if (!fields_are_sound(f, known, record))
-            return refuse(f, i, "an instruction has a bad field");
+            if (head.wait[q] > done[q]) return refuse(f, i, "an instruction waits for a later one");
+        if (!fields_are_sound(f, known, record)) return refuse(f, i, "an instruction has a bad field");
         if (head.opcode == NPUC_OP_LOAD || head.opcode == NPUC_OP_STORE) {
             const char *why = check_transfer(f, record);
-            if (why)
-                return refuse(f, i, why);
+            if (why) return refuse(f, i, why);
         }
         if (head.opcode == NPUC_OP_BARRIER) {
             npuc_i_barrier barrier;
             memcpy(&barrier, record, sizeof barrier);
-            if (barrier.number != ++barriers[head.queue])
-                return refuse(f, i, "an instruction is a barrier out of turn");
+            if (barrier.number != ++barriers[head.queue]) return refuse(f, i, "an instruction is a barrier out of turn");
         }
         done[head.queue]++;
     }
@@ -463,8 +402,7 @@ static const char *check_stream(npuc_file *f, const opcodes *known, const uint8_
 static int is_numbered(const char *name, const char *prefix, uint32_t number, int64_t second)
 {
     size_t length = strlen(prefix);
-    if (strncmp(name, prefix, length) != 0)
-        return 0;
+    if (strncmp(name, prefix, length) != 0) return 0;
     name += length;
     for (int part = 0; part < (second < 0 ? 1 : 2); part++) {
         char digits[MOST_DIGITS + 1];
@@ -474,32 +412,26 @@ static int is_numbered(const char *name, const char *prefix, uint32_t number, in
             digits[count++] = (char)('0' + value % 10);
             value /= 10;
         } while (value);
-        if (part && *name++ != '.')
-            return 0;
+        if (part && *name++ != '.') return 0;
         while (count)
-            if (*name++ != digits[--count])
-                return 0;
+            if (*name++ != digits[--count]) return 0;
     }
     return *name == 0;
 }
 
-static const npuc_elf_section *code_section(const npuc_file *f, const elf *e, uint64_t number, const char *prefix,
-                                            uint32_t subgraph, int64_t core, uint64_t record)
+static const npuc_elf_section *code_section(const npuc_file *f, const elf *e, uint64_t number, const char *prefix, uint32_t subgraph,
+                                            int64_t core, uint64_t record)
 {
-    if (number < 1 || number >= f->section_count)
-        return NULL;
+    if (number < 1 || number >= f->section_count) return NULL;
     const npuc_elf_section *s = &f->sections[number];
-    if (s->type != 1 || s->entry_size != record || s->offset % 8 || (record ? s->size % record : !s->size))
-        return NULL;
+    if (s->type != 1 || s->entry_size != record || s->offset % 8 || (record ? s->size % record : !s->size)) return NULL;
     return is_numbered(section_name(f, e, (uint32_t)number), prefix, subgraph, core) ? s : NULL;
 }
 
 static const char *check_conversions(const npuc_file *f, const npuc_file_subgraph *g)
 {
-    if (g->first > f->conversion_count || g->count > f->conversion_count - g->first)
-        return "the conversions of a subgraph are not there";
-    if (g->inputs != g->count || g->outputs != g->count)
-        return "the inputs or outputs of a subgraph are not those of its conversions";
+    if (g->first > f->conversion_count || g->count > f->conversion_count - g->first) return "the conversions of a subgraph are not there";
+    if (g->inputs != g->count || g->outputs != g->count) return "the inputs or outputs of a subgraph are not those of its conversions";
     for (uint32_t i = 0; i < g->count; i++) {
         const npuc_file_conversion *c = &f->conversions[g->first + i];
         if (c->source >= f->tensor_count || c->result >= f->tensor_count || c->rounding >= NPUC_FILE_ROUNDINGS || c->reserved)
@@ -522,34 +454,28 @@ static const char *check_subgraphs(npuc_file *f, const elf *e)
         return "the inputs or outputs of the model are not in the lists";
     for (uint32_t k = 0; k < f->subgraph_count; k++) {
         const npuc_file_subgraph *g = &f->subgraphs[k];
-        if (!string_exists(f, g->name))
-            return refuse(f, k, "a subgraph names a string that does not exist");
+        if (!string_exists(f, g->name)) return refuse(f, k, "a subgraph names a string that does not exist");
         if (!in_lists(f, g->first_input, g->inputs) || !in_lists(f, g->first_output, g->outputs))
             return refuse(f, k, "the inputs or outputs of a subgraph are not in the lists");
         if (g->kind == NPUC_SUBGRAPH_CPU && g->count == 1) {
-            if (!code_section(f, e, g->first, ".npu.onnx.", k, -1, 0))
-                return refuse(f, k, "the model of a subgraph is not there");
+            if (!code_section(f, e, g->first, ".npu.onnx.", k, -1, 0)) return refuse(f, k, "the model of a subgraph is not there");
             continue;
         }
         if (g->kind == NPUC_SUBGRAPH_HOST) {
             const char *why = check_conversions(f, g);
-            if (why)
-                return refuse(f, k, why);
+            if (why) return refuse(f, k, why);
             continue;
         }
         if (g->kind != NPUC_SUBGRAPH_NPU || g->count < 1 || g->count > h->cores)
             return refuse(f, k, "a subgraph has an impossible kind or number of cores");
         uint64_t barriers[2][NPUC_QUEUES] = {{0}};
         for (uint32_t core = 0; core < g->count; core++) {
-            const npuc_elf_section *s =
-                code_section(f, e, (uint64_t)g->first + core, ".npu.text.", k, core, NPUC_RECORD);
-            if (!s)
-                return refuse(f, k, "the instructions of a subgraph are not there");
+            const npuc_elf_section *s = code_section(f, e, (uint64_t)g->first + core, ".npu.text.", k, core, NPUC_RECORD);
+            if (!s) return refuse(f, k, "the instructions of a subgraph are not there");
             uint64_t *met = barriers[core ? 1 : 0];
             memset(met, 0, sizeof barriers[0]);
             const char *why = check_stream(f, &known, f->bytes + s->offset, s->size / NPUC_RECORD, met);
-            if (why)
-                return why;
+            if (why) return why;
             if (memcmp(met, barriers[0], sizeof barriers[0]) != 0)
                 return refuse(f, k, "the cores of a subgraph do not meet at the same barriers");
         }
@@ -564,11 +490,9 @@ static const char *check_allocations(npuc_file *f)
         uint64_t count;
         if (a->reserved || !npuc_file_stream(f, a->subgraph, a->core, &count))
             return refuse(f, k, "an allocation is of a core that has no instructions");
-        if (a->size > f->header->local_bytes || a->address > f->header->local_bytes - a->size || a->first > a->last ||
-            a->last >= count)
+        if (a->size > f->header->local_bytes || a->address > f->header->local_bytes - a->size || a->first > a->last || a->last >= count)
             return refuse(f, k, "an allocation is outside local memory or outside its stream");
-        if (!string_exists(f, a->name))
-            return refuse(f, k, "an allocation names a string that does not exist");
+        if (!string_exists(f, a->name)) return refuse(f, k, "an allocation names a string that does not exist");
     }
     return NULL;
 }
@@ -576,8 +500,7 @@ static const char *check_allocations(npuc_file *f)
 const char *npuc_file_open(const void *bytes, uint64_t size, npuc_file *file)
 {
     const uint32_t one = 1;
-    if (!file)
-        return "there is no place for the result";
+    if (!file) return "there is no place for the result";
     memset(file, 0, sizeof *file);
     if (!bytes || (uintptr_t)bytes % 8 || *(const uint8_t *)&one != 1 || size > SIZE_MAX)
         return "its bytes are not at an address that is a multiple of 8, or this machine is not little-endian";
@@ -586,33 +509,22 @@ const char *npuc_file_open(const void *bytes, uint64_t size, npuc_file *file)
     elf e;
     const npuc_elf_section *found[NEEDED];
     const char *why = check_header(file, &e);
-    if (!why)
-        why = check_sections(file, &e);
-    if (!why)
-        why = find_tables(file, &e, found);
-    if (!why)
-        why = check_file_header(file);
-    if (!why)
-        why = check_segments(file, &e, found[WEIGHTS]);
-    if (!why)
-        why = check_tensors(file);
-    if (!why)
-        why = check_subgraphs(file, &e);
-    if (!why)
-        why = check_allocations(file);
+    if (!why) why = check_sections(file, &e);
+    if (!why) why = find_tables(file, &e, found);
+    if (!why) why = check_file_header(file);
+    if (!why) why = check_segments(file, &e, found[WEIGHTS]);
+    if (!why) why = check_tensors(file);
+    if (!why) why = check_subgraphs(file, &e);
+    if (!why) why = check_allocations(file);
     return why;
 }
 
-const char *npuc_file_string(const npuc_file *file, uint32_t name)
-{
-    return string_exists(file, name) ? file->strings + name : "";
-}
+const char *npuc_file_string(const npuc_file *file, uint32_t name) { return string_exists(file, name) ? file->strings + name : ""; }
 
 const uint8_t *npuc_file_stream(const npuc_file *file, uint32_t subgraph, uint32_t core, uint64_t *count)
 {
     *count = 0;
-    if (subgraph >= file->subgraph_count || file->subgraphs[subgraph].kind != NPUC_SUBGRAPH_NPU ||
-        core >= file->subgraphs[subgraph].count)
+    if (subgraph >= file->subgraph_count || file->subgraphs[subgraph].kind != NPUC_SUBGRAPH_NPU || core >= file->subgraphs[subgraph].count)
         return NULL;
     const npuc_elf_section *section = &file->sections[file->subgraphs[subgraph].first + core];
     *count = section->size / NPUC_RECORD;
@@ -622,8 +534,7 @@ const uint8_t *npuc_file_stream(const npuc_file *file, uint32_t subgraph, uint32
 const uint8_t *npuc_file_model(const npuc_file *file, uint32_t subgraph, uint64_t *size)
 {
     *size = 0;
-    if (subgraph >= file->subgraph_count || file->subgraphs[subgraph].kind != NPUC_SUBGRAPH_CPU)
-        return NULL;
+    if (subgraph >= file->subgraph_count || file->subgraphs[subgraph].kind != NPUC_SUBGRAPH_CPU) return NULL;
     const npuc_elf_section *section = &file->sections[file->subgraphs[subgraph].first];
     *size = section->size;
     return file->bytes + section->offset;

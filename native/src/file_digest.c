@@ -4,13 +4,10 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "pool.h"
+#include "threads.h"
 #include "sha256.h"
 
-uint64_t npuc_digests_size(uint64_t body)
-{
-    return (body / NPUC_FILE_CHUNK + (body % NPUC_FILE_CHUNK != 0) + 1) * NPUC_FILE_DIGEST;
-}
+uint64_t npuc_digests_size(uint64_t body) { return (body / NPUC_FILE_CHUNK + (body % NPUC_FILE_CHUNK != 0) + 1) * NPUC_FILE_DIGEST; }
 
 static int chunk_matches(const npuc_file *f, uint64_t chunk)
 {
@@ -25,13 +22,11 @@ int npuc_digests_match(npuc_file *f, uint64_t first, uint64_t end)
     const uint64_t last = f->size - NPUC_FILE_DIGEST, chunks = (last - f->body) / NPUC_FILE_DIGEST;
     uint8_t digest[NPUC_FILE_DIGEST];
     npuc_sha256(f->bytes + f->body, last - f->body, digest);
-    if (memcmp(digest, f->bytes + last, NPUC_FILE_DIGEST) != 0)
-        return 0;
+    if (memcmp(digest, f->bytes + last, NPUC_FILE_DIGEST) != 0) return 0;
     f->unproven = first / NPUC_FILE_CHUNK + (first % NPUC_FILE_CHUNK != 0);
     f->unproven_end = end / NPUC_FILE_CHUNK > f->unproven ? end / NPUC_FILE_CHUNK : f->unproven;
     for (uint64_t chunk = 0; chunk < chunks; chunk++)
-        if ((chunk < f->unproven || chunk >= f->unproven_end) && !chunk_matches(f, chunk))
-            return 0;
+        if ((chunk < f->unproven || chunk >= f->unproven_end) && !chunk_matches(f, chunk)) return 0;
     return 1;
 }
 

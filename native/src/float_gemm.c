@@ -13,20 +13,19 @@
 
 #include "floats.h"
 #include "npuc/float.h"
-#include "pool.h"
+#include "threads.h"
 
 #if NPUC_HAVE_AVX2
-#  include <immintrin.h>
+#include <immintrin.h>
 #endif
 
 enum { PANEL = 16, GATHERED = 1 << 15 /* floats of a block of gathered rows */, MOST_ROWS = 96, MAX_SIZE = 1 << 24 };
 
 typedef struct float_ops {
     int rows;
-    void (*tile)(int rows, int panels, ptrdiff_t k, const float *a, ptrdiff_t stride, const float *b, const float *bias,
-                 float *c);
-    void (*depthwise)(ptrdiff_t channels, ptrdiff_t padded, int taps, const uint16_t *const *x, const float *weight,
-                      const float *bias, float *c, int32_t dtype);
+    void (*tile)(int rows, int panels, ptrdiff_t k, const float *a, ptrdiff_t stride, const float *b, const float *bias, float *c);
+    void (*depthwise)(ptrdiff_t channels, ptrdiff_t padded, int taps, const uint16_t *const *x, const float *weight, const float *bias,
+                      float *c, int32_t dtype);
     void (*widen)(const uint16_t *x, ptrdiff_t n, float *y, int32_t dtype);
     void (*finish)(const float *c, ptrdiff_t n, int32_t relu, float limit, uint16_t *y, int32_t dtype);
 } float_ops;
@@ -45,10 +44,8 @@ NPUC_INLINE vec4 widen4(const uint16_t *x, int32_t dtype)
 {
     return (vec4){npuc_widen(x[0], dtype), npuc_widen(x[1], dtype), npuc_widen(x[2], dtype), npuc_widen(x[3], dtype)};
 }
-#define fma4(a, b, c)                                                                                               \
-    __builtin_convertvector(__builtin_convertvector(c, wide4) +                                                     \
-                                __builtin_convertvector(a, wide4) * __builtin_convertvector(b, wide4),              \
-                            vec4)
+#define fma4(a, b, c)                                                                                                                      \
+    __builtin_convertvector(__builtin_convertvector(c, wide4) + __builtin_convertvector(a, wide4) * __builtin_convertvector(b, wide4), vec4)
 #define NAME(x) x##_portable
 #define TARGET
 #define VEC vec4
@@ -62,8 +59,8 @@ NPUC_INLINE vec4 widen4(const uint16_t *x, int32_t dtype)
 #include "float_tile.h"
 
 #if NPUC_HAVE_AVX2
-#  define WITH_AVX2 __attribute__((target("avx2,fma,f16c")))
-#  define WITH_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma")))
+#define WITH_AVX2 __attribute__((target("avx2,fma,f16c")))
+#define WITH_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma")))
 
 NPUC_INLINE WITH_AVX2 __m256 widen8(const uint16_t *x, int32_t dtype)
 {
@@ -77,29 +74,29 @@ NPUC_INLINE WITH_AVX512 __m512 widen16(const uint16_t *x, int32_t dtype)
     return dtype == NPUC_F16 ? _mm512_cvtph_ps(v) : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16));
 }
 
-#  define NAME(x) x##_avx2
-#  define TARGET WITH_AVX2
-#  define VEC __m256
-#  define WIDTH 8
-#  define ROWS 6
-#  define LOAD _mm256_loadu_ps
-#  define STORE _mm256_storeu_ps
-#  define SPREAD _mm256_set1_ps
-#  define WIDEN widen8
-#  define FMA _mm256_fmadd_ps
-#  include "float_tile.h"
+#define NAME(x) x##_avx2
+#define TARGET WITH_AVX2
+#define VEC __m256
+#define WIDTH 8
+#define ROWS 6
+#define LOAD _mm256_loadu_ps
+#define STORE _mm256_storeu_ps
+#define SPREAD _mm256_set1_ps
+#define WIDEN widen8
+#define FMA _mm256_fmadd_ps
+#include "float_tile.h"
 
-#  define NAME(x) x##_avx512
-#  define TARGET WITH_AVX512
-#  define VEC __m512
-#  define WIDTH 16
-#  define ROWS 12
-#  define LOAD _mm512_loadu_ps
-#  define STORE _mm512_storeu_ps
-#  define SPREAD _mm512_set1_ps
-#  define WIDEN widen16
-#  define FMA _mm512_fmadd_ps
-#  include "float_tile.h"
+#define NAME(x) x##_avx512
+#define TARGET WITH_AVX512
+#define VEC __m512
+#define WIDTH 16
+#define ROWS 12
+#define LOAD _mm512_loadu_ps
+#define STORE _mm512_storeu_ps
+#define SPREAD _mm512_set1_ps
+#define WIDEN widen16
+#define FMA _mm512_fmadd_ps
+#include "float_tile.h"
 #endif
 
 static const float_ops *ops_in_use(void)
@@ -155,8 +152,7 @@ size_t npuc_float_conv_size(const npuc_float_conv *conv)
     return (size_t)round_up(sizeof h, 64) + (size_t)bias_count(&h) * (size_t)(h.k + 1) * sizeof(float);
 }
 
-npuc_status npuc_float_conv_prepare(const npuc_float_conv *conv, const uint16_t *weight, const float *bias, void *buffer,
-                                    size_t size)
+npuc_status npuc_float_conv_prepare(const npuc_float_conv *conv, const uint16_t *weight, const float *bias, void *buffer, size_t size)
 {
     if (!sane(conv) || !weight || !buffer || size < npuc_float_conv_size(conv)) return NPUC_BAD_ARGUMENT;
     const int32_t dtype = conv->dtype, inputs = conv->in_channels / conv->groups, taps = conv->kernel_h * conv->kernel_w;
@@ -191,10 +187,10 @@ typedef struct conv_job {
     const uint16_t *x;
     uint16_t *y;
     int64_t batch, height, width, out_h, out_w;
-    int64_t pixels;              /* of all images */
-    int64_t rows;                /* of a block */
-    int64_t blocks, cuts;        /* of pixels; of the panels of a group */
-    int64_t cut;                 /* panels of a cut */
+    int64_t pixels;       /* of all images */
+    int64_t rows;         /* of a block */
+    int64_t blocks, cuts; /* of pixels; of the panels of a group */
+    int64_t cut;          /* panels of a cut */
     _Atomic int failed;
 } conv_job;
 
@@ -259,9 +255,8 @@ static void gather(const conv_job *j, int64_t pixel, int64_t group, float *row)
 }
 
 /* Some gathered rows by some panels, to y with rows `pitch` elements apart. */
-static void multiply(const float_ops *ops, int64_t rows, int64_t k, const float *a, const float *b, const float *bias,
-                     int64_t first, int64_t last, int64_t channels, int32_t relu, float limit, int32_t dtype, uint16_t *y,
-                     int64_t pitch)
+static void multiply(const float_ops *ops, int64_t rows, int64_t k, const float *a, const float *b, const float *bias, int64_t first,
+                     int64_t last, int64_t channels, int32_t relu, float limit, int32_t dtype, uint16_t *y, int64_t pitch)
 {
     float c[12 * 2 * PANEL];
     for (int64_t panel = first; panel < last; panel += 2) {
@@ -272,8 +267,7 @@ static void multiply(const float_ops *ops, int64_t rows, int64_t k, const float 
             for (int r = 0; r < n; r++)
                 for (int p = 0; p < panels; p++) {
                     const int64_t at = (panel + p) * PANEL, left = channels - at;
-                    ops->finish(c + (r * 2 + p) * PANEL, left < PANEL ? left : PANEL, relu, limit,
-                                y + (row + r) * pitch + at, dtype);
+                    ops->finish(c + (r * 2 + p) * PANEL, left < PANEL ? left : PANEL, relu, limit, y + (row + r) * pitch + at, dtype);
                 }
         }
     }
@@ -295,9 +289,8 @@ static void conv_block(void *context, ptrdiff_t index, int worker)
     for (int64_t r = 0; r < rows; r++) gather(j, begin + r, group, a + r * h->k);
     const int64_t outputs = c->out_channels / c->groups, first = cut * j->cut;
     const int64_t last = first + j->cut < h->panels ? first + j->cut : h->panels;
-    multiply(j->ops, rows, h->k, a, weights(h) + group * h->panels * h->k * PANEL, biases(h) + group * h->panels * PANEL, first,
-             last, outputs, c->relu, c->relu_limit, c->dtype, j->y + begin * c->out_channels + group * outputs,
-             c->out_channels);
+    multiply(j->ops, rows, h->k, a, weights(h) + group * h->panels * h->k * PANEL, biases(h) + group * h->panels * PANEL, first, last,
+             outputs, c->relu, c->relu_limit, c->dtype, j->y + begin * c->out_channels + group * outputs, c->out_channels);
 }
 
 static void depthwise_block(void *context, ptrdiff_t index, int worker)
@@ -331,16 +324,24 @@ static void depthwise_block(void *context, ptrdiff_t index, int worker)
     }
 }
 
-npuc_status npuc_float_conv_run(const void *prepared_, const uint16_t *x, int64_t batch, int64_t height, int64_t width,
-                                uint16_t *y, int64_t out_height, int64_t out_width, int32_t threads)
+npuc_status npuc_float_conv_run(const void *prepared_, const uint16_t *x, int64_t batch, int64_t height, int64_t width, uint16_t *y,
+                                int64_t out_height, int64_t out_width, int32_t threads)
 {
     const prepared *h = prepared_;
     const int64_t sizes[] = {batch, height, width, out_height, out_width};
     for (int i = 0; i < 5; i++)
         if (sizes[i] < 0 || sizes[i] > ((int64_t)1 << 31)) return NPUC_BAD_ARGUMENT;
     if (!h) return NPUC_BAD_ARGUMENT;
-    conv_job j = {.h = h, .ops = ops_in_use(), .x = x, .y = y, .batch = batch, .height = height, .width = width,
-                  .out_h = out_height, .out_w = out_width, .pixels = batch * out_height * out_width};
+    conv_job j = {.h = h,
+                  .ops = ops_in_use(),
+                  .x = x,
+                  .y = y,
+                  .batch = batch,
+                  .height = height,
+                  .width = width,
+                  .out_h = out_height,
+                  .out_w = out_width,
+                  .pixels = batch * out_height * out_width};
     if (!j.pixels) return NPUC_OK;
     if (!x || !y) return NPUC_BAD_ARGUMENT;
     if (threads < 1) threads = 1;
@@ -392,20 +393,18 @@ static void matmul_block(void *context, ptrdiff_t index, int worker)
         float *panel = b + p * m->k * PANEL;
         if (n < PANEL) memset(panel, 0, (size_t)(m->k * PANEL) * sizeof *panel);
         for (int64_t o = 0; m->transposed_b && o < n; o++)
-            for (int64_t k = 0; k < m->k; k++)
-                panel[k * PANEL + o] = npuc_widen(right[(p * PANEL + o) * m->k + k], m->dtype);
+            for (int64_t k = 0; k < m->k; k++) panel[k * PANEL + o] = npuc_widen(right[(p * PANEL + o) * m->k + k], m->dtype);
     }
     for (int64_t k = 0; !m->transposed_b && k < m->k; k++) {
         j->ops->widen(right + k * m->n, m->n, line, m->dtype);
         for (int64_t o = 0; o < m->n; o++) b[(o / PANEL * m->k + k) * PANEL + o % PANEL] = line[o];
     }
     j->ops->widen(j->a + m->a_offset[pair] + begin * m->k, rows * m->k, a, m->dtype);
-    multiply(j->ops, rows, m->k, a, b, bias, 0, j->panels, m->n, m->relu, m->relu_limit, m->dtype,
-             j->y + (pair * m->m + begin) * m->n, m->n);
+    multiply(j->ops, rows, m->k, a, b, bias, 0, j->panels, m->n, m->relu, m->relu_limit, m->dtype, j->y + (pair * m->m + begin) * m->n,
+             m->n);
 }
 
-npuc_status npuc_float_matmul_run(const npuc_float_matmul *matmul, const uint16_t *a, const uint16_t *b, const float *bias,
-                                  uint16_t *y)
+npuc_status npuc_float_matmul_run(const npuc_float_matmul *matmul, const uint16_t *a, const uint16_t *b, const float *bias, uint16_t *y)
 {
     const npuc_float_matmul *m = matmul;
     if (!m || !npuc_is_narrow(m->dtype) || m->m < 0 || m->k < 0 || m->n < 0 || m->batch < 0 || isnan(m->relu_limit))

@@ -12,8 +12,8 @@
  * c[rows][panels * PANEL] = bias + a * b: every output is one chain of FMAs, in the order of k. `a` has rows `stride` floats
  * apart, `b` is [panel][k][PANEL].
  */
-NPUC_INLINE TARGET void NAME(tile_of)(const int rows, const int panels, ptrdiff_t k, const float *a, ptrdiff_t stride,
-                                      const float *b, const float *bias, float *c)
+NPUC_INLINE TARGET void NAME(tile_of)(const int rows, const int panels, ptrdiff_t k, const float *a, ptrdiff_t stride, const float *b,
+                                      const float *bias, float *c)
 {
     enum { PARTS = PANEL / WIDTH };
     VEC acc[ROWS][2 * PARTS];
@@ -22,8 +22,7 @@ NPUC_INLINE TARGET void NAME(tile_of)(const int rows, const int panels, ptrdiff_
     const float *second = b + k * PANEL;
     for (ptrdiff_t i = 0; i < k; i++) {
         VEC w[2 * PARTS];
-        for (int p = 0; p < panels * PARTS; p++)
-            w[p] = LOAD((p < PARTS ? b : second) + i * PANEL + p % PARTS * WIDTH);
+        for (int p = 0; p < panels * PARTS; p++) w[p] = LOAD((p < PARTS ? b : second) + i * PANEL + p % PARTS * WIDTH);
         for (int r = 0; r < rows; r++) {
             const VEC x = SPREAD(a[r * stride + i]);
             for (int p = 0; p < panels * PARTS; p++) acc[r][p] = FMA(x, w[p], acc[r][p]);
@@ -33,32 +32,33 @@ NPUC_INLINE TARGET void NAME(tile_of)(const int rows, const int panels, ptrdiff_
         for (int p = 0; p < panels * PARTS; p++) STORE(c + r * 2 * PANEL + p * WIDTH, acc[r][p]);
 }
 
-#define CASE(R)                                                       \
-    case R:                                                           \
-        if (panels == 2)                                              \
-            NAME(tile_of)(R, 2, k, a, stride, b, bias, c);            \
-        else                                                          \
-            NAME(tile_of)(R, 1, k, a, stride, b, bias, c);            \
+#define CASE(R)                                                                                                                            \
+    case R:                                                                                                                                \
+        if (panels == 2)                                                                                                                   \
+            NAME(tile_of)(R, 2, k, a, stride, b, bias, c);                                                                                 \
+        else                                                                                                                               \
+            NAME(tile_of)(R, 1, k, a, stride, b, bias, c);                                                                                 \
         break;
 
-TARGET static void NAME(tile)(int rows, int panels, ptrdiff_t k, const float *a, ptrdiff_t stride, const float *b,
-                              const float *bias, float *c)
+TARGET static void NAME(tile)(int rows, int panels, ptrdiff_t k, const float *a, ptrdiff_t stride, const float *b, const float *bias,
+                              float *c)
 {
     switch (rows) {
-        CASE(1) CASE(2) CASE(3) CASE(4)
+        CASE(1)
+        CASE(2) CASE(3) CASE(4)
 #if ROWS > 4
-        CASE(5) CASE(6)
+            CASE(5) CASE(6)
 #endif
 #if ROWS > 6
-        CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
+                CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
 #endif
     }
 }
 #undef CASE
 
 /* One output pixel of a depthwise layer: taps that lie outside are NULL. Sums go to c[channels], a multiple of PANEL. */
-NPUC_INLINE TARGET void NAME(depthwise_of)(ptrdiff_t channels, ptrdiff_t padded, int taps, const uint16_t *const *x,
-                                           const float *weight, const float *bias, float *c, int32_t dtype)
+NPUC_INLINE TARGET void NAME(depthwise_of)(ptrdiff_t channels, ptrdiff_t padded, int taps, const uint16_t *const *x, const float *weight,
+                                           const float *bias, float *c, int32_t dtype)
 {
     for (ptrdiff_t first = 0; first < channels; first += PANEL) {
         const ptrdiff_t n = channels - first < PANEL ? channels - first : PANEL;
@@ -77,8 +77,8 @@ NPUC_INLINE TARGET void NAME(depthwise_of)(ptrdiff_t channels, ptrdiff_t padded,
     }
 }
 
-TARGET static void NAME(depthwise)(ptrdiff_t channels, ptrdiff_t padded, int taps, const uint16_t *const *x,
-                                   const float *weight, const float *bias, float *c, int32_t dtype)
+TARGET static void NAME(depthwise)(ptrdiff_t channels, ptrdiff_t padded, int taps, const uint16_t *const *x, const float *weight,
+                                   const float *bias, float *c, int32_t dtype)
 {
     if (dtype == NPUC_BF16)
         NAME(depthwise_of)(channels, padded, taps, x, weight, bias, c, NPUC_BF16);

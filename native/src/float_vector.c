@@ -79,13 +79,10 @@ typedef struct binary_job {
     int64_t inner;
 } binary_job;
 
-NPUC_INLINE float binary_of(float a, float b, int32_t operation)
-{
-    return operation == 0 ? a + b : operation == 1 ? a - b : a * b;
-}
+NPUC_INLINE float binary_of(float a, float b, int32_t operation) { return operation == 0 ? a + b : operation == 1 ? a - b : a * b; }
 
-NPUC_INLINE void binary_line(const npuc_float_binary *b, const uint16_t *left, const uint16_t *right, uint16_t *y, int64_t n,
-                             int64_t ls, int64_t rs, int32_t dtype, int32_t operation)
+NPUC_INLINE void binary_line(const npuc_float_binary *b, const uint16_t *left, const uint16_t *right, uint16_t *y, int64_t n, int64_t ls,
+                             int64_t rs, int32_t dtype, int32_t operation)
 {
     const int32_t relu = b->relu;
     const float limit = b->relu_limit;
@@ -95,8 +92,8 @@ NPUC_INLINE void binary_line(const npuc_float_binary *b, const uint16_t *left, c
     }
 }
 
-NPUC_INLINE void binary_typed(const npuc_float_binary *b, const uint16_t *left, const uint16_t *right, uint16_t *y, int64_t n,
-                              int64_t ls, int64_t rs, int32_t dtype, int32_t operation)
+NPUC_INLINE void binary_typed(const npuc_float_binary *b, const uint16_t *left, const uint16_t *right, uint16_t *y, int64_t n, int64_t ls,
+                              int64_t rs, int32_t dtype, int32_t operation)
 {
     if (ls == 1 && rs == 1)
         binary_line(b, left, right, y, n, 1, 1, dtype, operation);
@@ -106,23 +103,19 @@ NPUC_INLINE void binary_typed(const npuc_float_binary *b, const uint16_t *left, 
         binary_line(b, left, right, y, n, ls, rs, dtype, operation);
 }
 
-NPUC_INLINE void binary_row_body(const npuc_float_binary *b, const uint16_t *left, const uint16_t *right, uint16_t *y,
-                                 int64_t n, int64_t ls, int64_t rs)
+NPUC_INLINE void binary_row_body(const npuc_float_binary *b, const uint16_t *left, const uint16_t *right, uint16_t *y, int64_t n,
+                                 int64_t ls, int64_t rs)
 {
     const int bf16 = b->dtype == NPUC_BF16;
     if (b->operation == 0)
-        bf16 ? binary_typed(b, left, right, y, n, ls, rs, NPUC_BF16, 0)
-             : binary_typed(b, left, right, y, n, ls, rs, NPUC_F16, 0);
+        bf16 ? binary_typed(b, left, right, y, n, ls, rs, NPUC_BF16, 0) : binary_typed(b, left, right, y, n, ls, rs, NPUC_F16, 0);
     else if (b->operation == 1)
-        bf16 ? binary_typed(b, left, right, y, n, ls, rs, NPUC_BF16, 1)
-             : binary_typed(b, left, right, y, n, ls, rs, NPUC_F16, 1);
+        bf16 ? binary_typed(b, left, right, y, n, ls, rs, NPUC_BF16, 1) : binary_typed(b, left, right, y, n, ls, rs, NPUC_F16, 1);
     else
-        bf16 ? binary_typed(b, left, right, y, n, ls, rs, NPUC_BF16, 2)
-             : binary_typed(b, left, right, y, n, ls, rs, NPUC_F16, 2);
+        bf16 ? binary_typed(b, left, right, y, n, ls, rs, NPUC_BF16, 2) : binary_typed(b, left, right, y, n, ls, rs, NPUC_F16, 2);
 }
 NPUC_TWICE(binary_row,
-           (const npuc_float_binary *b, const uint16_t *left, const uint16_t *right, uint16_t *y, int64_t n, int64_t ls,
-            int64_t rs),
+           (const npuc_float_binary *b, const uint16_t *left, const uint16_t *right, uint16_t *y, int64_t n, int64_t ls, int64_t rs),
            (b, left, right, y, n, ls, rs))
 
 /* Lines [begin, end) of the innermost dimension. */
@@ -204,8 +197,7 @@ static void average_run(void *context, int64_t begin, int64_t end)
 {
     const pool_job *j = context;
     for (int64_t index = begin; index < end; index++)
-        for (int64_t c = 0; c < j->pool.c; c += NPUC_BLOCK)
-            average(j, index, c, j->pool.c - c < NPUC_BLOCK ? j->pool.c - c : NPUC_BLOCK);
+        for (int64_t c = 0; c < j->pool.c; c += NPUC_BLOCK) average(j, index, c, j->pool.c - c < NPUC_BLOCK ? j->pool.c - c : NPUC_BLOCK);
 }
 
 npuc_status npuc_float_average_pool(const npuc_pool *pool, const uint16_t *x, int32_t dtype, int32_t include_pad, uint16_t *y,

@@ -58,10 +58,7 @@ NPUC_INLINE uint16_t npuc_narrow_f16(float x)
 /* Constant `dtype`, so that the choice is made outside the loops this is inlined into. */
 NPUC_INLINE float npuc_widen(uint16_t x, int32_t dtype) { return dtype == NPUC_BF16 ? npuc_widen_bf16(x) : npuc_widen_f16(x); }
 
-NPUC_INLINE uint16_t npuc_narrow(float x, int32_t dtype)
-{
-    return dtype == NPUC_BF16 ? npuc_narrow_bf16(x) : npuc_narrow_f16(x);
-}
+NPUC_INLINE uint16_t npuc_narrow(float x, int32_t dtype) { return dtype == NPUC_BF16 ? npuc_narrow_bf16(x) : npuc_narrow_f16(x); }
 
 /* max(x, 0), at most `limit` where that is positive; NaN stays. */
 NPUC_INLINE float npuc_relu(float x, int32_t relu, float limit)

@@ -19,7 +19,7 @@
 #define NPUC_PANEL 16    /* output channels of a panel */
 #define NPUC_MAX_ROWS 16 /* rows of the largest tile of any instruction set */
 #define NPUC_MAX_PANELS 2
-#define NPUC_SLACK 64 /* bytes that gathering may write past its last row */
+#define NPUC_SLACK 64     /* bytes that gathering may write past its last row */
 #define NPUC_MAX_PIXELS 8 /* output pixels of the largest depthwise tile */
 
 /* The output stage of a layer, its parameters padded to whole panels. */
@@ -47,11 +47,12 @@ typedef struct npuc_window {
     int32_t ny, nx;
     const int32_t *dy, *dx;
     ptrdiff_t padded; /* bytes of a gathered row, zeros at its end included */
-    int adjacent; /* dx counts up by one and the group is the whole pixel: a row of the window is one run of memory */
+    int adjacent;     /* dx counts up by one and the group is the whole pixel: a row of the window is one run of memory */
 } npuc_window;
 
 /* The first output column whose windows lie inside the image, and the first after those; both within [0, columns]. */
-static inline void npuc_inside(const npuc_window *w, ptrdiff_t *from, ptrdiff_t *to) {
+static inline void npuc_inside(const npuc_window *w, ptrdiff_t *from, ptrdiff_t *to)
+{
     const ptrdiff_t first = w->nx ? -w->dx[0] : 0, last = w->width - 1 - (w->nx ? w->dx[w->nx - 1] : 0);
     *from = first <= 0 ? 0 : (first + w->step_x - 1) / w->step_x;
     *to = last < 0 ? 0 : last / w->step_x + 1;
@@ -105,14 +106,13 @@ typedef struct npuc_gemm_ops {
     int bytes;                 /* the byte kernels are worth using */
     int rows8, rows16, panels; /* the largest tile */
     /* c[rows][panels * 16] = bias + a * b. `k` counts groups of 4 bytes or 2 words; `flip` turns signed bytes into unsigned. */
-    void (*tile8)(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, int flip, const int8_t *b,
-                  ptrdiff_t panel_bytes, const int32_t *bias, int32_t *c);
-    void (*tile16)(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const int16_t *b,
-                   ptrdiff_t panel_bytes, const int32_t *bias, int32_t *c);
+    void (*tile8)(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, int flip, const int8_t *b, ptrdiff_t panel_bytes,
+                  const int32_t *bias, int32_t *c);
+    void (*tile16)(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const int16_t *b, ptrdiff_t panel_bytes,
+                   const int32_t *bias, int32_t *c);
     /* tile8 and finish in one, or 0 and nothing done where there is no such code. NULL: never. */
-    int (*fused8)(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, int flip, const int8_t *b,
-                  ptrdiff_t panel_bytes, const int32_t *bias, const npuc_stage *stage, int first_panel, ptrdiff_t channels,
-                  uint8_t *const *out);
+    int (*fused8)(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, int flip, const int8_t *b, ptrdiff_t panel_bytes,
+                  const int32_t *bias, const npuc_stage *stage, int first_panel, ptrdiff_t channels, uint8_t *const *out);
     /* The output stage over a tile; out[row] is the address of the tile's first channel. */
     void (*finish)(const npuc_stage *stage, int rows, int panels, int first_panel, ptrdiff_t channels, const int32_t *acc,
                    uint8_t *const *out);
@@ -135,12 +135,11 @@ extern const npuc_gemm_ops npuc_gemm_avx512;
 /* The kernels in use: the best of this CPU, or what NPUC_ISA or npuc_isa_select() says. */
 const npuc_gemm_ops *npuc_gemm(void);
 
-static inline ptrdiff_t npuc_element_size(int32_t dtype) {
-    return dtype == NPUC_I32 ? 4 : dtype == NPUC_I16 ? 2 : 1;
-}
+static inline ptrdiff_t npuc_element_size(int32_t dtype) { return dtype == NPUC_I32 ? 4 : dtype == NPUC_I16 ? 2 : 1; }
 
 /* Row `t` of the cut of `count` rows into tiles: whole ones, and two about equal ones at the end. */
-static inline ptrdiff_t npuc_tile_start(ptrdiff_t count, ptrdiff_t largest, ptrdiff_t tiles, ptrdiff_t t) {
+static inline ptrdiff_t npuc_tile_start(ptrdiff_t count, ptrdiff_t largest, ptrdiff_t tiles, ptrdiff_t t)
+{
     if (t >= tiles) return count;
     const ptrdiff_t whole = (tiles - 2) * largest;
     return t <= tiles - 2 ? t * largest : tiles == 1 ? 0 : whole + (count - whole + 1) / 2;

@@ -14,7 +14,8 @@
 #define ROWS 6
 #define PIXELS 4 /* of a depthwise tile */
 
-ALWAYS void copy_bytes(uint8_t *dst, const uint8_t *src, ptrdiff_t n, int flip) {
+ALWAYS void copy_bytes(uint8_t *dst, const uint8_t *src, ptrdiff_t n, int flip)
+{
     if (!flip) {
         memcpy(dst, src, (size_t)n);
         return;
@@ -22,12 +23,12 @@ ALWAYS void copy_bytes(uint8_t *dst, const uint8_t *src, ptrdiff_t n, int flip) 
     for (ptrdiff_t i = 0; i < n; i++) dst[i] = src[i] ^ 0x80;
 }
 
-ALWAYS void widen_bytes(uint8_t *dst, const uint8_t *src, ptrdiff_t n, int is_signed) {
+ALWAYS void widen_bytes(uint8_t *dst, const uint8_t *src, ptrdiff_t n, int is_signed)
+{
     ptrdiff_t i = 0;
     for (; i + 16 <= n; i += 16) {
         const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(src + i));
-        _mm256_storeu_si256((__m256i *)(void *)(dst + 2 * i),
-                            is_signed ? _mm256_cvtepi8_epi16(bytes) : _mm256_cvtepu8_epi16(bytes));
+        _mm256_storeu_si256((__m256i *)(void *)(dst + 2 * i), is_signed ? _mm256_cvtepi8_epi16(bytes) : _mm256_cvtepu8_epi16(bytes));
     }
     for (; i < n; i++) {
         const int16_t word = is_signed ? (int16_t)(int8_t)src[i] : (int16_t)src[i];
@@ -39,7 +40,8 @@ ALWAYS void widen_bytes(uint8_t *dst, const uint8_t *src, ptrdiff_t n, int is_si
 
 ALWAYS __m256i load(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
 
-ALWAYS void tile(int rows, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const uint8_t *b, const int32_t *bias, int32_t *c) {
+ALWAYS void tile(int rows, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const uint8_t *b, const int32_t *bias, int32_t *c)
+{
     __m256i acc[ROWS][2];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) acc[r][0] = load(bias), acc[r][1] = load(bias + 8);
@@ -62,8 +64,9 @@ ALWAYS void tile(int rows, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, cons
     }
 }
 
-static void tile16(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const int16_t *b,
-                   ptrdiff_t panel_bytes, const int32_t *bias, int32_t *c) {
+static void tile16(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const int16_t *b, ptrdiff_t panel_bytes,
+                   const int32_t *bias, int32_t *c)
+{
     (void)panels, (void)panel_bytes; /* one panel at a time */
     const uint8_t *w = (const uint8_t *)b;
     switch (rows) {
@@ -87,7 +90,8 @@ typedef struct {
     __m256i lo, hi, zero_point;
 } parameters;
 
-ALWAYS parameters load_parameters(const npuc_stage *s, ptrdiff_t at, int kind) {
+ALWAYS parameters load_parameters(const npuc_stage *s, ptrdiff_t at, int kind)
+{
     parameters q;
     const __m256i one64 = _mm256_set1_epi64x(1), zero = _mm256_setzero_si256();
     if (kind < NPUC_POW2) {
@@ -128,14 +132,15 @@ ALWAYS parameters load_parameters(const npuc_stage *s, ptrdiff_t at, int kind) {
     return q;
 }
 
-ALWAYS __m256i shift_product(__m256i product, __m256i half, __m256i shift, __m256i bias, int even) {
-    if (even)
-        product = _mm256_add_epi64(product, _mm256_and_si256(_mm256_srlv_epi64(product, shift), _mm256_set1_epi64x(1)));
+ALWAYS __m256i shift_product(__m256i product, __m256i half, __m256i shift, __m256i bias, int even)
+{
+    if (even) product = _mm256_add_epi64(product, _mm256_and_si256(_mm256_srlv_epi64(product, shift), _mm256_set1_epi64x(1)));
     const __m256i up = _mm256_xor_si256(_mm256_add_epi64(product, half), _mm256_set1_epi64x(INT64_MIN));
     return _mm256_sub_epi64(_mm256_srlv_epi64(up, shift), bias);
 }
 
-ALWAYS __m256i requantize(__m256i acc, const parameters *q, int kind) {
+ALWAYS __m256i requantize(__m256i acc, const parameters *q, int kind)
+{
     if (kind < 0) return acc;
     __m256i y;
     if (kind == NPUC_DOUBLE) {
@@ -150,8 +155,8 @@ ALWAYS __m256i requantize(__m256i acc, const parameters *q, int kind) {
     } else if (kind == NPUC_SINGLE || kind == NPUC_SINGLE_EVEN) {
         const int to_even = kind == NPUC_SINGLE_EVEN;
         const __m256i even = shift_product(_mm256_mul_epi32(acc, q->even), q->half_even, q->shift_even, q->bias_even, to_even);
-        const __m256i odd = shift_product(_mm256_mul_epi32(_mm256_srli_epi64(acc, 32), q->odd), q->half_odd, q->shift_odd,
-                                          q->bias_odd, to_even);
+        const __m256i odd =
+            shift_product(_mm256_mul_epi32(_mm256_srli_epi64(acc, 32), q->odd), q->half_odd, q->shift_odd, q->bias_odd, to_even);
         y = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
     } else if (kind == NPUC_POW2) {
         const __m256i one = _mm256_set1_epi32(1);
@@ -166,7 +171,8 @@ ALWAYS __m256i requantize(__m256i acc, const parameters *q, int kind) {
 }
 
 /* Up to 8 channels. */
-ALWAYS void store(int32_t dtype, uint8_t *out, int channels, __m256i y) {
+ALWAYS void store(int32_t dtype, uint8_t *out, int channels, __m256i y)
+{
     uint8_t bytes[32];
     ptrdiff_t size = 4;
     if (dtype == NPUC_I32) {
@@ -190,8 +196,9 @@ ALWAYS void store(int32_t dtype, uint8_t *out, int channels, __m256i y) {
     memcpy(out, bytes, (size_t)(channels * size));
 }
 
-ALWAYS void finish_kind(const npuc_stage *s, int kind, int rows, int panels, int first_panel, ptrdiff_t channels,
-                        const int32_t *acc, uint8_t *const *out) {
+ALWAYS void finish_kind(const npuc_stage *s, int kind, int rows, int panels, int first_panel, ptrdiff_t channels, const int32_t *acc,
+                        uint8_t *const *out)
+{
     const int32_t dtype = s->dtype;
     const ptrdiff_t size = npuc_element_size(dtype);
     for (int p = 0; p < panels; p++) {
@@ -211,8 +218,8 @@ ALWAYS void finish_kind(const npuc_stage *s, int kind, int rows, int panels, int
     }
 }
 
-static void finish(const npuc_stage *s, int rows, int panels, int first_panel, ptrdiff_t channels, const int32_t *acc,
-                   uint8_t *const *out) {
+static void finish(const npuc_stage *s, int rows, int panels, int first_panel, ptrdiff_t channels, const int32_t *acc, uint8_t *const *out)
+{
     switch (s->kind) {
     case NPUC_DOUBLE: finish_kind(s, NPUC_DOUBLE, rows, panels, first_panel, channels, acc, out); break;
     case NPUC_SINGLE: finish_kind(s, NPUC_SINGLE, rows, panels, first_panel, channels, acc, out); break;
@@ -226,7 +233,8 @@ static void finish(const npuc_stage *s, int rows, int panels, int first_panel, p
 /* --- depthwise ------------------------------------------------------------------------------------------------------- */
 
 /* Eight channels as int32; fewer come through a buffer, since nothing beyond the row may be read. */
-ALWAYS __m256i load_wide(const void *p, ptrdiff_t at, int channels, int dtype) {
+ALWAYS __m256i load_wide(const void *p, ptrdiff_t at, int channels, int dtype)
+{
     const ptrdiff_t size = dtype == NPUC_I16 ? 2 : 1;
     const uint8_t *from = (const uint8_t *)p + at * size;
     uint8_t buffer[16] = {0};
@@ -239,8 +247,8 @@ ALWAYS __m256i load_wide(const void *p, ptrdiff_t at, int channels, int dtype) {
     return dtype == NPUC_I8 ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes);
 }
 
-ALWAYS void depthwise_block(const npuc_depthwise *d, int first, int pixels, ptrdiff_t c0, int channels, int dtype,
-                            int32_t *to) {
+ALWAYS void depthwise_block(const npuc_depthwise *d, int first, int pixels, ptrdiff_t c0, int channels, int dtype, int32_t *to)
+{
     __m256i acc[PIXELS];
 #pragma GCC unroll 4
     for (int p = 0; p < pixels; p++) acc[p] = load(d->bias + c0);
@@ -256,19 +264,19 @@ ALWAYS void depthwise_block(const npuc_depthwise *d, int first, int pixels, ptrd
     for (int p = 0; p < pixels; p++) _mm256_storeu_si256((__m256i *)(void *)(to + (first + p) * NPUC_PANEL), acc[p]);
 }
 
-ALWAYS void depthwise_panel(const npuc_depthwise *d, ptrdiff_t c0, int dtype, int32_t *to) {
+ALWAYS void depthwise_panel(const npuc_depthwise *d, ptrdiff_t c0, int dtype, int32_t *to)
+{
     for (int half = 0; half < NPUC_PANEL && c0 + half < d->channels; half += 8) {
         const ptrdiff_t left = d->channels - c0 - half;
         int first = 0;
         if (left >= 8)
-            for (; first + PIXELS <= d->pixels; first += PIXELS)
-                depthwise_block(d, first, PIXELS, c0 + half, 8, dtype, to + half);
-        for (; first < d->pixels; first++)
-            depthwise_block(d, first, 1, c0 + half, left < 8 ? (int)left : 8, dtype, to + half);
+            for (; first + PIXELS <= d->pixels; first += PIXELS) depthwise_block(d, first, PIXELS, c0 + half, 8, dtype, to + half);
+        for (; first < d->pixels; first++) depthwise_block(d, first, 1, c0 + half, left < 8 ? (int)left : 8, dtype, to + half);
     }
 }
 
-static void depthwise(const npuc_depthwise *d) {
+static void depthwise(const npuc_depthwise *d)
+{
     const ptrdiff_t size = npuc_element_size(d->stage->dtype);
     int32_t acc[NPUC_MAX_PIXELS * NPUC_PANEL] = {0};
     uint8_t *out[NPUC_MAX_PIXELS];

@@ -17,15 +17,16 @@
  * Copies write whole vectors, up to 63 bytes past the end: what follows in the gathered rows is written later, and there is
  * room behind the last one. (Masked stores of bytes are slow on some CPUs; masked loads are not.)
  */
-ALWAYS void copy_bytes(uint8_t *dst, const uint8_t *src, ptrdiff_t n, int flip) {
+ALWAYS void copy_bytes(uint8_t *dst, const uint8_t *src, ptrdiff_t n, int flip)
+{
     const __m512i sign = _mm512_set1_epi8(flip ? (char)0x80 : 0);
-    for (; n > 64; n -= 64, src += 64, dst += 64)
-        _mm512_storeu_si512(dst, _mm512_xor_si512(_mm512_loadu_si512(src), sign));
+    for (; n > 64; n -= 64, src += 64, dst += 64) _mm512_storeu_si512(dst, _mm512_xor_si512(_mm512_loadu_si512(src), sign));
     const __mmask64 mask = ~(__mmask64)0 >> (64 - n);
     _mm512_storeu_si512(dst, _mm512_xor_si512(_mm512_maskz_loadu_epi8(mask, src), sign));
 }
 
-ALWAYS void widen_bytes(uint8_t *dst, const uint8_t *src, ptrdiff_t n, int is_signed) {
+ALWAYS void widen_bytes(uint8_t *dst, const uint8_t *src, ptrdiff_t n, int is_signed)
+{
     for (; n > 0; n -= 32, src += 32, dst += 64) {
         const __mmask32 mask = n >= 32 ? ~(__mmask32)0 : ((__mmask32)1 << n) - 1;
         const __m256i bytes = _mm256_maskz_loadu_epi8(mask, src);
@@ -34,21 +35,24 @@ ALWAYS void widen_bytes(uint8_t *dst, const uint8_t *src, ptrdiff_t n, int is_si
 }
 
 /* Stores of the first bytes; whole vectors without a mask. */
-ALWAYS void store64(uint8_t *out, __mmask64 mask, __m512i x) {
+ALWAYS void store64(uint8_t *out, __mmask64 mask, __m512i x)
+{
     if (mask == ~(__mmask64)0)
         _mm512_storeu_si512(out, x);
     else
         _mm512_mask_storeu_epi8(out, mask, x);
 }
 
-ALWAYS void store32(uint8_t *out, __mmask32 mask, __m256i x) {
+ALWAYS void store32(uint8_t *out, __mmask32 mask, __m256i x)
+{
     if (mask == ~(__mmask32)0)
         _mm256_storeu_si256((__m256i *)(void *)out, x);
     else
         _mm256_mask_storeu_epi8(out, mask, x);
 }
 
-ALWAYS void store16(uint8_t *out, __mmask16 mask, __m128i x) {
+ALWAYS void store16(uint8_t *out, __mmask16 mask, __m128i x)
+{
     if (mask == 0xffff)
         _mm_storeu_si128((__m128i *)(void *)out, x);
     else
@@ -57,15 +61,17 @@ ALWAYS void store16(uint8_t *out, __mmask16 mask, __m128i x) {
 
 #include "gemm_common.h"
 
-ALWAYS __m512i broadcast(const uint8_t *p) {
+ALWAYS __m512i broadcast(const uint8_t *p)
+{
     int32_t word;
     memcpy(&word, p, 4);
     return _mm512_set1_epi32(word);
 }
 
 /* rows, panels, flip and words are constants in every caller, so that the accumulators live in registers. */
-ALWAYS void accumulate(__m512i acc[ROWS][NPUC_MAX_PANELS], int rows, int panels, int flip, int words, ptrdiff_t k,
-                       const uint8_t *a, ptrdiff_t stride, const uint8_t *b, ptrdiff_t panel_bytes, const int32_t *bias) {
+ALWAYS void accumulate(__m512i acc[ROWS][NPUC_MAX_PANELS], int rows, int panels, int flip, int words, ptrdiff_t k, const uint8_t *a,
+                       ptrdiff_t stride, const uint8_t *b, ptrdiff_t panel_bytes, const int32_t *bias)
+{
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 2
@@ -92,7 +98,8 @@ ALWAYS void accumulate(__m512i acc[ROWS][NPUC_MAX_PANELS], int rows, int panels,
 }
 
 ALWAYS void tile(int rows, int panels, int flip, int words, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const uint8_t *b,
-                 ptrdiff_t panel_bytes, const int32_t *bias, int32_t *c) {
+                 ptrdiff_t panel_bytes, const int32_t *bias, int32_t *c)
+{
     __m512i acc[ROWS][NPUC_MAX_PANELS];
     accumulate(acc, rows, panels, flip, words, k, a, stride, b, panel_bytes, bias);
 #pragma GCC unroll 16
@@ -101,41 +108,43 @@ ALWAYS void tile(int rows, int panels, int flip, int words, ptrdiff_t k, const u
         for (int p = 0; p < panels; p++) _mm512_storeu_si512(c + (r * panels + p) * NPUC_PANEL, acc[r][p]);
 }
 
-typedef void tile_function(ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const uint8_t *b, ptrdiff_t panel_bytes,
-                           const int32_t *bias, int32_t *c);
+typedef void tile_function(ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const uint8_t *b, ptrdiff_t panel_bytes, const int32_t *bias,
+                           int32_t *c);
 
-#define TILE(rows, panels, flip, words)                                                                                       \
-    static void tile_##rows##_##panels##_##flip##_##words(ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const uint8_t *b,  \
-                                                          ptrdiff_t panel_bytes, const int32_t *bias, int32_t *c) {           \
-        tile(rows, panels, flip, words, k, a, stride, b, panel_bytes, bias, c);                                               \
+#define TILE(rows, panels, flip, words)                                                                                                    \
+    static void tile_##rows##_##panels##_##flip##_##words(ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const uint8_t *b,               \
+                                                          ptrdiff_t panel_bytes, const int32_t *bias, int32_t *c)                          \
+    {                                                                                                                                      \
+        tile(rows, panels, flip, words, k, a, stride, b, panel_bytes, bias, c);                                                            \
     }
-#define TILES(flip, words)                                                                                                    \
-    TILE(1, 1, flip, words) TILE(2, 1, flip, words) TILE(3, 1, flip, words) TILE(4, 1, flip, words) TILE(5, 1, flip, words)   \
-    TILE(6, 1, flip, words) TILE(7, 1, flip, words) TILE(8, 1, flip, words) TILE(9, 1, flip, words) TILE(10, 1, flip, words)  \
-    TILE(11, 1, flip, words) TILE(12, 1, flip, words) TILE(1, 2, flip, words) TILE(2, 2, flip, words) TILE(3, 2, flip, words) \
-    TILE(4, 2, flip, words) TILE(5, 2, flip, words) TILE(6, 2, flip, words) TILE(7, 2, flip, words) TILE(8, 2, flip, words)   \
-    TILE(9, 2, flip, words) TILE(10, 2, flip, words) TILE(11, 2, flip, words) TILE(12, 2, flip, words)
+#define TILES(flip, words)                                                                                                                 \
+    TILE(1, 1, flip, words)                                                                                                                \
+    TILE(2, 1, flip, words) TILE(3, 1, flip, words) TILE(4, 1, flip, words) TILE(5, 1, flip, words) TILE(6, 1, flip, words)                \
+        TILE(7, 1, flip, words) TILE(8, 1, flip, words) TILE(9, 1, flip, words) TILE(10, 1, flip, words) TILE(11, 1, flip, words)          \
+            TILE(12, 1, flip, words) TILE(1, 2, flip, words) TILE(2, 2, flip, words) TILE(3, 2, flip, words) TILE(4, 2, flip, words)       \
+                TILE(5, 2, flip, words) TILE(6, 2, flip, words) TILE(7, 2, flip, words) TILE(8, 2, flip, words) TILE(9, 2, flip, words)    \
+                    TILE(10, 2, flip, words) TILE(11, 2, flip, words) TILE(12, 2, flip, words)
 TILES(0, 0)
 TILES(1, 0)
 TILES(0, 1)
 
-#define ROW(panels, flip, words)                                                                                              \
-    {                                                                                                                         \
-        tile_1_##panels##_##flip##_##words, tile_2_##panels##_##flip##_##words, tile_3_##panels##_##flip##_##words,           \
-            tile_4_##panels##_##flip##_##words, tile_5_##panels##_##flip##_##words, tile_6_##panels##_##flip##_##words,       \
-            tile_7_##panels##_##flip##_##words, tile_8_##panels##_##flip##_##words, tile_9_##panels##_##flip##_##words,       \
-            tile_10_##panels##_##flip##_##words, tile_11_##panels##_##flip##_##words, tile_12_##panels##_##flip##_##words     \
-    }
+#define ROW(panels, flip, words)                                                                                                           \
+    {tile_1_##panels##_##flip##_##words,  tile_2_##panels##_##flip##_##words,  tile_3_##panels##_##flip##_##words,                         \
+     tile_4_##panels##_##flip##_##words,  tile_5_##panels##_##flip##_##words,  tile_6_##panels##_##flip##_##words,                         \
+     tile_7_##panels##_##flip##_##words,  tile_8_##panels##_##flip##_##words,  tile_9_##panels##_##flip##_##words,                         \
+     tile_10_##panels##_##flip##_##words, tile_11_##panels##_##flip##_##words, tile_12_##panels##_##flip##_##words}
 static tile_function *const tiles8[2][2][ROWS] = {{ROW(1, 0, 0), ROW(2, 0, 0)}, {ROW(1, 1, 0), ROW(2, 1, 0)}};
 static tile_function *const tiles16[2][ROWS] = {ROW(1, 0, 1), ROW(2, 0, 1)};
 
-static void tile8(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, int flip, const int8_t *b,
-                  ptrdiff_t panel_bytes, const int32_t *bias, int32_t *c) {
+static void tile8(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, int flip, const int8_t *b, ptrdiff_t panel_bytes,
+                  const int32_t *bias, int32_t *c)
+{
     tiles8[flip != 0][panels - 1][rows - 1](k, a, stride, (const uint8_t *)b, panel_bytes, bias, c);
 }
 
-static void tile16(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const int16_t *b,
-                   ptrdiff_t panel_bytes, const int32_t *bias, int32_t *c) {
+static void tile16(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const int16_t *b, ptrdiff_t panel_bytes,
+                   const int32_t *bias, int32_t *c)
+{
     tiles16[panels - 1][rows - 1](k, a, stride, (const uint8_t *)b, panel_bytes, bias, c);
 }
 
@@ -153,13 +162,15 @@ typedef struct {
 } parameters;
 
 /* How 16 channels lie in memory: one after the other, or 8 or 4 of them repeated (blocks of 2 lanes or 1 in depthwise). */
-ALWAYS __m512i load_table(const int32_t *p, int repeat) {
+ALWAYS __m512i load_table(const int32_t *p, int repeat)
+{
     if (repeat == 1) return _mm512_loadu_si512(p);
     if (repeat == 2) return _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)(const void *)p));
     return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
 
-ALWAYS parameters load_parameters(const npuc_stage *s, ptrdiff_t slot, int repeat, int kind, int level) {
+ALWAYS parameters load_parameters(const npuc_stage *s, ptrdiff_t slot, int repeat, int kind, int level)
+{
     parameters q;
     const __m512i one = _mm512_set1_epi64(1), zero = _mm512_setzero_si512();
     if (kind == NPUC_FLOAT) q.scale = _mm512_castsi512_ps(load_table((const int32_t *)(const void *)(s->scale + slot), repeat));
@@ -196,7 +207,8 @@ ALWAYS parameters load_parameters(const npuc_stage *s, ptrdiff_t slot, int repea
     return q;
 }
 
-ALWAYS __m512i shift_product(__m512i product, __m512i half, __m512i shift, int even) {
+ALWAYS __m512i shift_product(__m512i product, __m512i half, __m512i shift, int even)
+{
     if (even) {
         const __m512i one = _mm512_set1_epi64(1);
         product = _mm512_add_epi64(product, _mm512_and_si512(_mm512_srlv_epi64(product, shift), one));
@@ -205,13 +217,14 @@ ALWAYS __m512i shift_product(__m512i product, __m512i half, __m512i shift, int e
 }
 
 /* The high halves of the products in the even and in the odd lanes, in their lanes. */
-ALWAYS __m512i high_halves(__m512i even, __m512i odd) {
-    return _mm512_castps_si512(
-        _mm512_mask_movehdup_ps(_mm512_castsi512_ps(odd), 0x5555, _mm512_castsi512_ps(even)));
+ALWAYS __m512i high_halves(__m512i even, __m512i odd)
+{
+    return _mm512_castps_si512(_mm512_mask_movehdup_ps(_mm512_castsi512_ps(odd), 0x5555, _mm512_castsi512_ps(even)));
 }
 
 /* rq(acc), neither zero point nor saturation yet. The formulas of the fast form are explained in stage.h. */
-ALWAYS __m512i rescale(__m512i acc, const parameters *q, int kind, int level) {
+ALWAYS __m512i rescale(__m512i acc, const parameters *q, int kind, int level)
+{
     __m512i y;
     if (kind == NPUC_DOUBLE && level == NPUC_FAST) {
         /* srdhm is a floor shift of the product + 2^30 (no multiplier is negative), here of both twice. */
@@ -244,8 +257,7 @@ ALWAYS __m512i rescale(__m512i acc, const parameters *q, int kind, int level) {
     if (kind == NPUC_SINGLE || kind == NPUC_SINGLE_EVEN) {
         const int to_even = kind == NPUC_SINGLE_EVEN;
         const __m512i even = shift_product(_mm512_mul_epi32(acc, q->even), q->half_even, q->shift_even, to_even);
-        const __m512i odd =
-            shift_product(_mm512_mul_epi32(_mm512_srli_epi64(acc, 32), q->odd), q->half_odd, q->shift_odd, to_even);
+        const __m512i odd = shift_product(_mm512_mul_epi32(_mm512_srli_epi64(acc, 32), q->odd), q->half_odd, q->shift_odd, to_even);
         return _mm512_mask_mov_epi32(even, 0xaaaa, _mm512_slli_epi64(odd, 32));
     }
     if (kind == NPUC_POW2 && level == NPUC_FAST) return _mm512_srav_epi32(_mm512_add_epi32(acc, q->add), q->post);
@@ -269,14 +281,16 @@ typedef struct {
     int is_signed;
 } saturation;
 
-ALWAYS saturation load_saturation(const npuc_stage *s) {
-    const saturation t = {_mm512_set1_epi16((int16_t)s->zero_point), _mm512_set1_epi8((char)s->lo),
-                          _mm512_set1_epi8((char)s->hi), s->dtype == NPUC_I8};
+ALWAYS saturation load_saturation(const npuc_stage *s)
+{
+    const saturation t = {_mm512_set1_epi16((int16_t)s->zero_point), _mm512_set1_epi8((char)s->lo), _mm512_set1_epi8((char)s->hi),
+                          s->dtype == NPUC_I8};
     return t;
 }
 
 /* Four vectors as bytes: 128-bit lane l has channels 4 l .. 4 l + 3 of each. */
-ALWAYS __m512i pack(const __m512i y[4], const saturation *t) {
+ALWAYS __m512i pack(const __m512i y[4], const saturation *t)
+{
     const __m512i a = _mm512_adds_epi16(_mm512_packs_epi32(y[0], y[1]), t->zero_point);
     const __m512i b = _mm512_adds_epi16(_mm512_packs_epi32(y[2], y[3]), t->zero_point);
     if (t->is_signed) return _mm512_min_epi8(_mm512_max_epi8(_mm512_packs_epi16(a, b), t->lo), t->hi);
@@ -284,8 +298,8 @@ ALWAYS __m512i pack(const __m512i y[4], const saturation *t) {
 }
 
 /* Up to four vectors of two panels of two rows, or one panel of four, starting at row r. `mask`: of the last panel. */
-ALWAYS void store_rows(const __m512i y[4], const saturation *t, int panels, int r, int rows, __mmask16 mask,
-                       uint8_t *const *out) {
+ALWAYS void store_rows(const __m512i y[4], const saturation *t, int panels, int r, int rows, __mmask16 mask, uint8_t *const *out)
+{
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const __m512i bytes = _mm512_permutexvar_epi32(order, pack(y, t));
     if (panels == 2) {
@@ -301,13 +315,15 @@ ALWAYS void store_rows(const __m512i y[4], const saturation *t, int panels, int 
 }
 
 /* The channels of the last of `panels` panels. */
-ALWAYS __mmask16 last_mask(int panels, ptrdiff_t channels) {
+ALWAYS __mmask16 last_mask(int panels, ptrdiff_t channels)
+{
     const ptrdiff_t last = channels - (panels - 1) * NPUC_PANEL;
     return last >= NPUC_PANEL ? 0xffff : (__mmask16)((1u << last) - 1);
 }
 
 ALWAYS void finish_bytes(const npuc_stage *s, int kind, int level, int rows, int panels, ptrdiff_t first_panel, ptrdiff_t channels,
-                         const int32_t *acc, uint8_t *const *out) {
+                         const int32_t *acc, uint8_t *const *out)
+{
     parameters q[NPUC_MAX_PANELS];
     for (int p = 0; p < panels; p++) q[p] = load_parameters(s, (first_panel + p) * NPUC_PANEL, 1, kind, level);
     const saturation t = load_saturation(s);
@@ -325,9 +341,9 @@ ALWAYS void finish_bytes(const npuc_stage *s, int kind, int level, int rows, int
 }
 
 /* A whole tile of bytes, from the products to the outputs, without a detour through memory. */
-ALWAYS void fused(int kind, int panels, int flip, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const uint8_t *b,
-                  ptrdiff_t panel_bytes, const int32_t *bias, const npuc_stage *s, ptrdiff_t first_panel, ptrdiff_t channels,
-                  uint8_t *const *out) {
+ALWAYS void fused(int kind, int panels, int flip, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const uint8_t *b, ptrdiff_t panel_bytes,
+                  const int32_t *bias, const npuc_stage *s, ptrdiff_t first_panel, ptrdiff_t channels, uint8_t *const *out)
+{
     __m512i acc[ROWS][NPUC_MAX_PANELS];
     accumulate(acc, ROWS, panels, flip, 0, k, a, stride, b, panel_bytes, bias);
     /* Nothing that follows may be loaded before the loop ends: the loop needs every register. */
@@ -349,15 +365,15 @@ ALWAYS void fused(int kind, int panels, int flip, ptrdiff_t k, const uint8_t *a,
     }
 }
 
-typedef void fused_function(ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const uint8_t *b, ptrdiff_t panel_bytes,
-                            const int32_t *bias, const npuc_stage *s, ptrdiff_t first_panel, ptrdiff_t channels,
-                            uint8_t *const *out);
+typedef void fused_function(ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const uint8_t *b, ptrdiff_t panel_bytes, const int32_t *bias,
+                            const npuc_stage *s, ptrdiff_t first_panel, ptrdiff_t channels, uint8_t *const *out);
 
-#define FUSED(kind, panels, flip)                                                                                             \
-    static void fused_##kind##_##panels##_##flip(ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const uint8_t *b,           \
-                                                 ptrdiff_t panel_bytes, const int32_t *bias, const npuc_stage *s,             \
-                                                 ptrdiff_t first_panel, ptrdiff_t channels, uint8_t *const *out) {            \
-        fused(kind, panels, flip, k, a, stride, b, panel_bytes, bias, s, first_panel, channels, out);                         \
+#define FUSED(kind, panels, flip)                                                                                                          \
+    static void fused_##kind##_##panels##_##flip(ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const uint8_t *b, ptrdiff_t panel_bytes, \
+                                                 const int32_t *bias, const npuc_stage *s, ptrdiff_t first_panel, ptrdiff_t channels,      \
+                                                 uint8_t *const *out)                                                                      \
+    {                                                                                                                                      \
+        fused(kind, panels, flip, k, a, stride, b, panel_bytes, bias, s, first_panel, channels, out);                                      \
     }
 #define FUSED4(kind) FUSED(kind, 1, 0) FUSED(kind, 1, 1) FUSED(kind, 2, 0) FUSED(kind, 2, 1)
 FUSED4(NPUC_DOUBLE)
@@ -365,14 +381,16 @@ FUSED4(NPUC_SINGLE)
 FUSED4(NPUC_SINGLE_EVEN)
 FUSED4(NPUC_POW2)
 FUSED4(NPUC_FLOAT)
-#define FUSED_ROW(kind) \
-    { {fused_##kind##_1_0, fused_##kind##_1_1}, {fused_##kind##_2_0, fused_##kind##_2_1} }
+#define FUSED_ROW(kind)                                                                                                                    \
+    {                                                                                                                                      \
+        {fused_##kind##_1_0, fused_##kind##_1_1}, { fused_##kind##_2_0, fused_##kind##_2_1 }                                               \
+    }
 static fused_function *const fused_tiles[5][2][2] = {FUSED_ROW(NPUC_DOUBLE), FUSED_ROW(NPUC_SINGLE), FUSED_ROW(NPUC_SINGLE_EVEN),
                                                      FUSED_ROW(NPUC_POW2), FUSED_ROW(NPUC_FLOAT)};
 
-static int fused8(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, int flip, const int8_t *b,
-                  ptrdiff_t panel_bytes, const int32_t *bias, const npuc_stage *s, int first_panel, ptrdiff_t channels,
-                  uint8_t *const *out) {
+static int fused8(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, int flip, const int8_t *b, ptrdiff_t panel_bytes,
+                  const int32_t *bias, const npuc_stage *s, int first_panel, ptrdiff_t channels, uint8_t *const *out)
+{
     if (rows != ROWS || s->kind < 0 || npuc_element_size(s->dtype) != 1) return 0;
     for (int p = 0; p < panels; p++)
         if (s->level[first_panel + p] != NPUC_FAST) return 0;
@@ -381,8 +399,9 @@ static int fused8(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t
 }
 
 /* Words and accumulators, one panel at a time. */
-ALWAYS void finish_words(const npuc_stage *s, int kind, int rows, int panels, ptrdiff_t first_panel, ptrdiff_t channels,
-                         const int32_t *acc, uint8_t *const *out) {
+ALWAYS void finish_words(const npuc_stage *s, int kind, int rows, int panels, ptrdiff_t first_panel, ptrdiff_t channels, const int32_t *acc,
+                         uint8_t *const *out)
+{
     const ptrdiff_t size = npuc_element_size(s->dtype);
     /* Clamping before the zero point is added is the same, and cannot overflow. */
     const int64_t low = (int64_t)s->lo - s->zero_point, high = (int64_t)s->hi - s->zero_point;
@@ -410,8 +429,9 @@ ALWAYS void finish_words(const npuc_stage *s, int kind, int rows, int panels, pt
     }
 }
 
-ALWAYS void finish_kind(const npuc_stage *s, int kind, int rows, int panels, int first_panel, ptrdiff_t channels,
-                        const int32_t *acc, uint8_t *const *out) {
+ALWAYS void finish_kind(const npuc_stage *s, int kind, int rows, int panels, int first_panel, ptrdiff_t channels, const int32_t *acc,
+                        uint8_t *const *out)
+{
     int level = NPUC_FAST;
     for (int p = 0; p < panels && kind >= 0; p++)
         if (s->level[first_panel + p] < level) level = s->level[first_panel + p];
@@ -430,8 +450,8 @@ ALWAYS void finish_kind(const npuc_stage *s, int kind, int rows, int panels, int
     }
 }
 
-static void finish(const npuc_stage *s, int rows, int panels, int first_panel, ptrdiff_t channels, const int32_t *acc,
-                   uint8_t *const *out) {
+static void finish(const npuc_stage *s, int rows, int panels, int first_panel, ptrdiff_t channels, const int32_t *acc, uint8_t *const *out)
+{
     switch (s->kind) {
     case NPUC_DOUBLE: finish_kind(s, NPUC_DOUBLE, rows, panels, first_panel, channels, acc, out); break;
     case NPUC_SINGLE: finish_kind(s, NPUC_SINGLE, rows, panels, first_panel, channels, acc, out); break;
@@ -444,14 +464,16 @@ static void finish(const npuc_stage *s, int rows, int panels, int first_panel, p
 
 /* --- depthwise ------------------------------------------------------------------------------------------------------- */
 
-ALWAYS __m512i load_wide(const void *p, ptrdiff_t at, int dtype, __mmask16 mask) {
+ALWAYS __m512i load_wide(const void *p, ptrdiff_t at, int dtype, __mmask16 mask)
+{
     if (dtype == NPUC_I16) return _mm512_cvtepi16_epi32(_mm256_maskz_loadu_epi16(mask, (const int16_t *)p + at));
     const __m128i bytes = _mm_maskz_loadu_epi8(mask, (const uint8_t *)p + at);
     return dtype == NPUC_I8 ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes);
 }
 
 /* The weight stands in the low half of each lane and 0 in the high half, so vpdpwssd is a 16 x 16 multiply-add. */
-ALWAYS void depthwise_pixels(const npuc_depthwise *d, int pixels, int dtype) {
+ALWAYS void depthwise_pixels(const npuc_depthwise *d, int pixels, int dtype)
+{
     int32_t tile_acc[NPUC_MAX_PIXELS * NPUC_PANEL];
     uint8_t *out[NPUC_MAX_PIXELS];
     const ptrdiff_t size = npuc_element_size(d->stage->dtype);
@@ -465,8 +487,7 @@ ALWAYS void depthwise_pixels(const npuc_depthwise *d, int pixels, int dtype) {
         for (int t = 0; t < taps; t++) {
             const __m512i w = _mm512_loadu_si512(d->weights + t * d->weight_stride + c0);
 #pragma GCC unroll 8
-            for (int p = 0; p < pixels; p++)
-                acc[p] = _mm512_dpwssd_epi32(acc[p], load_wide(d->taps[p * taps + t], c0, dtype, mask), w);
+            for (int p = 0; p < pixels; p++) acc[p] = _mm512_dpwssd_epi32(acc[p], load_wide(d->taps[p * taps + t], c0, dtype, mask), w);
         }
 #pragma GCC unroll 8
         for (int p = 0; p < pixels; p++) {
@@ -477,25 +498,29 @@ ALWAYS void depthwise_pixels(const npuc_depthwise *d, int pixels, int dtype) {
     }
 }
 
-#define DEPTHWISE(n)                                                                                                          \
-    static void depthwise_##n(const npuc_depthwise *d) {                                                                      \
-        if (d->dtype == NPUC_I8)                                                                                              \
-            depthwise_pixels(d, n, NPUC_I8);                                                                                  \
-        else if (d->dtype == NPUC_U8)                                                                                         \
-            depthwise_pixels(d, n, NPUC_U8);                                                                                  \
-        else                                                                                                                  \
-            depthwise_pixels(d, n, NPUC_I16);                                                                                 \
+#define DEPTHWISE(n)                                                                                                                       \
+    static void depthwise_##n(const npuc_depthwise *d)                                                                                     \
+    {                                                                                                                                      \
+        if (d->dtype == NPUC_I8)                                                                                                           \
+            depthwise_pixels(d, n, NPUC_I8);                                                                                               \
+        else if (d->dtype == NPUC_U8)                                                                                                      \
+            depthwise_pixels(d, n, NPUC_U8);                                                                                               \
+        else                                                                                                                               \
+            depthwise_pixels(d, n, NPUC_I16);                                                                                              \
     }
-DEPTHWISE(1) DEPTHWISE(2) DEPTHWISE(3) DEPTHWISE(4) DEPTHWISE(5) DEPTHWISE(6) DEPTHWISE(7) DEPTHWISE(8)
+DEPTHWISE(1)
+DEPTHWISE(2) DEPTHWISE(3) DEPTHWISE(4) DEPTHWISE(5) DEPTHWISE(6) DEPTHWISE(7) DEPTHWISE(8)
 
-static void depthwise(const npuc_depthwise *d) {
-    static void (*const by_pixels[NPUC_MAX_PIXELS])(const npuc_depthwise *) = {
-        depthwise_1, depthwise_2, depthwise_3, depthwise_4, depthwise_5, depthwise_6, depthwise_7, depthwise_8};
+    static void depthwise(const npuc_depthwise *d)
+{
+    static void (*const by_pixels[NPUC_MAX_PIXELS])(const npuc_depthwise *) = {depthwise_1, depthwise_2, depthwise_3, depthwise_4,
+                                                                               depthwise_5, depthwise_6, depthwise_7, depthwise_8};
     by_pixels[d->pixels - 1](d);
 }
 
 /* One block of `lanes` lanes for 4 / lanes pixels at a time: 64 bytes of every tap. */
-ALWAYS __m512i load_lanes(const uint8_t *const *from, int lanes, __mmask64 mask, int whole) {
+ALWAYS __m512i load_lanes(const uint8_t *const *from, int lanes, __mmask64 mask, int whole)
+{
     if (whole && lanes == 4) return _mm512_loadu_si512(from[0]);
     if (whole && lanes == 2)
         return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(const void *)from[0])),
@@ -503,8 +528,7 @@ ALWAYS __m512i load_lanes(const uint8_t *const *from, int lanes, __mmask64 mask,
     if (lanes == 4) return _mm512_maskz_loadu_epi8(mask, from[0]);
     if (lanes == 2) {
         const __mmask32 m = (__mmask32)mask;
-        return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_maskz_loadu_epi8(m, from[0])),
-                                  _mm256_maskz_loadu_epi8(m, from[1]), 1);
+        return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_maskz_loadu_epi8(m, from[0])), _mm256_maskz_loadu_epi8(m, from[1]), 1);
     }
     const __mmask16 m = (__mmask16)mask;
     __m512i x = _mm512_castsi128_si512(_mm_maskz_loadu_epi8(m, from[0]));
@@ -513,7 +537,8 @@ ALWAYS __m512i load_lanes(const uint8_t *const *from, int lanes, __mmask64 mask,
     return _mm512_inserti32x4(x, _mm_maskz_loadu_epi8(m, from[3]), 3);
 }
 
-ALWAYS void depthwise_block(const npuc_depthwise8 *d, int kind, int lanes, int whole, int inside, ptrdiff_t c0, int flip) {
+ALWAYS void depthwise_block(const npuc_depthwise8 *d, int kind, int lanes, int whole, int inside, ptrdiff_t c0, int flip)
+{
     const npuc_stage *s = d->stage;
     const int together = 4 / lanes, taps = d->tap_count;
     const ptrdiff_t groups = (taps + 3) / 4, slot = d->first_lane * NPUC_PANEL + c0;
@@ -555,8 +580,7 @@ ALWAYS void depthwise_block(const npuc_depthwise8 *d, int kind, int lanes, int w
                                      _mm512_unpacklo_epi16(high01, high23), _mm512_unpackhi_epi16(high01, high23)};
 #pragma GCC unroll 4
             for (int q = 0; q < 4; q++)
-                acc[q] = _mm512_dpbusd_epi32(
-                    acc[q], four[q], load_table((const int32_t *)(const void *)(w + q * lanes * 16), 4 / lanes));
+                acc[q] = _mm512_dpbusd_epi32(acc[q], four[q], load_table((const int32_t *)(const void *)(w + q * lanes * 16), 4 / lanes));
         }
         uint8_t *out = d->out + p * d->out_step;
         if (quick) {
@@ -572,16 +596,12 @@ ALWAYS void depthwise_block(const npuc_depthwise8 *d, int kind, int lanes, int w
                 store64(out, mask, bytes);
             } else if (lanes == 2) {
                 store32(out, (__mmask32)mask, _mm512_castsi512_si256(bytes));
-                if (last >= 1)
-                    store32(out + d->out_step, (__mmask32)mask, _mm512_extracti64x4_epi64(bytes, 1));
+                if (last >= 1) store32(out + d->out_step, (__mmask32)mask, _mm512_extracti64x4_epi64(bytes, 1));
             } else {
                 store16(out, (__mmask16)mask, _mm512_castsi512_si128(bytes));
-                if (last >= 1)
-                    store16(out + d->out_step, (__mmask16)mask, _mm512_extracti32x4_epi32(bytes, 1));
-                if (last >= 2)
-                    store16(out + 2 * d->out_step, (__mmask16)mask, _mm512_extracti32x4_epi32(bytes, 2));
-                if (last >= 3)
-                    store16(out + 3 * d->out_step, (__mmask16)mask, _mm512_extracti32x4_epi32(bytes, 3));
+                if (last >= 1) store16(out + d->out_step, (__mmask16)mask, _mm512_extracti32x4_epi32(bytes, 1));
+                if (last >= 2) store16(out + 2 * d->out_step, (__mmask16)mask, _mm512_extracti32x4_epi32(bytes, 2));
+                if (last >= 3) store16(out + 3 * d->out_step, (__mmask16)mask, _mm512_extracti32x4_epi32(bytes, 3));
             }
             continue;
         }
@@ -601,7 +621,8 @@ ALWAYS void depthwise_block(const npuc_depthwise8 *d, int kind, int lanes, int w
     }
 }
 
-ALWAYS void depthwise8_kind(const npuc_depthwise8 *d, int kind, int inside, int flip) {
+ALWAYS void depthwise8_kind(const npuc_depthwise8 *d, int kind, int inside, int flip)
+{
     const ptrdiff_t lanes = (d->channels + NPUC_PANEL - 1) / NPUC_PANEL;
     ptrdiff_t lane = 0;
     for (; (lane + 4) * NPUC_PANEL <= d->channels; lane += 4) depthwise_block(d, kind, 4, 1, inside, lane * NPUC_PANEL, flip);
@@ -619,14 +640,15 @@ ALWAYS void depthwise8_kind(const npuc_depthwise8 *d, int kind, int inside, int 
     if (lane < lanes) depthwise_block(d, kind, 1, 0, inside, lane * NPUC_PANEL, flip);
 }
 
-#define DEPTHWISE8(name, kind)                                                                                                \
-    static void depthwise8_##name(const npuc_depthwise8 *d) {                                                                 \
-        if (d->taps)                                                                                                          \
-            depthwise8_kind(d, kind, 0, d->flip);                                                                             \
-        else if (d->flip)                                                                                                     \
-            depthwise8_kind(d, kind, 1, 1);                                                                                   \
-        else                                                                                                                  \
-            depthwise8_kind(d, kind, 1, 0);                                                                                   \
+#define DEPTHWISE8(name, kind)                                                                                                             \
+    static void depthwise8_##name(const npuc_depthwise8 *d)                                                                                \
+    {                                                                                                                                      \
+        if (d->taps)                                                                                                                       \
+            depthwise8_kind(d, kind, 0, d->flip);                                                                                          \
+        else if (d->flip)                                                                                                                  \
+            depthwise8_kind(d, kind, 1, 1);                                                                                                \
+        else                                                                                                                               \
+            depthwise8_kind(d, kind, 1, 0);                                                                                                \
     }
 DEPTHWISE8(double, NPUC_DOUBLE)
 DEPTHWISE8(single, NPUC_SINGLE)
@@ -635,7 +657,8 @@ DEPTHWISE8(pow2, NPUC_POW2)
 DEPTHWISE8(float, NPUC_FLOAT)
 DEPTHWISE8(raw, -1)
 
-static void depthwise8(const npuc_depthwise8 *d) {
+static void depthwise8(const npuc_depthwise8 *d)
+{
     switch (d->stage->kind) {
     case NPUC_DOUBLE: depthwise8_double(d); break;
     case NPUC_SINGLE: depthwise8_single(d); break;

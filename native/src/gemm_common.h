@@ -12,7 +12,8 @@
 #include "requant.h"
 #include "stage.h"
 
-static inline void npuc_store(int32_t dtype, uint8_t *out, int32_t value) {
+static inline void npuc_store(int32_t dtype, uint8_t *out, int32_t value)
+{
     switch (dtype) {
     case NPUC_I32: memcpy(out, &value, 4); break;
     case NPUC_I16: {
@@ -25,10 +26,10 @@ static inline void npuc_store(int32_t dtype, uint8_t *out, int32_t value) {
 }
 
 static void finish_scalar(const npuc_stage *stage, int rows, ptrdiff_t acc_stride, int panel, int channels, const int32_t *acc,
-                          uint8_t *const *out, ptrdiff_t out_offset) {
+                          uint8_t *const *out, ptrdiff_t out_offset)
+{
     const ptrdiff_t size = npuc_element_size(stage->dtype);
-    const npuc_requant rq = {stage->kind,  2,          stage->multiplier, stage->shift, stage->scale,
-                             stage->zero_point, stage->lo, stage->hi};
+    const npuc_requant rq = {stage->kind, 2, stage->multiplier, stage->shift, stage->scale, stage->zero_point, stage->lo, stage->hi};
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < channels; c++) {
             int32_t value = acc[r * acc_stride + c];
@@ -37,16 +38,19 @@ static void finish_scalar(const npuc_stage *stage, int rows, ptrdiff_t acc_strid
         }
 }
 
-static inline void fill_zero_point(const npuc_window *w, uint8_t *dst, ptrdiff_t n, int flip) {
+static inline void fill_zero_point(const npuc_window *w, uint8_t *dst, ptrdiff_t n, int flip)
+{
     memset(dst, (uint8_t)w->zero_point ^ (flip ? 0x80 : 0), (size_t)n);
 }
 
-static inline void fill_zero_point16(const npuc_window *w, uint8_t *dst, ptrdiff_t n) {
+static inline void fill_zero_point16(const npuc_window *w, uint8_t *dst, ptrdiff_t n)
+{
     const int16_t value = (int16_t)w->zero_point;
     for (ptrdiff_t i = 0; i < n; i++) memcpy(dst + 2 * i, &value, 2);
 }
 
-static inline void copy_words(const npuc_window *w, uint8_t *dst, const uint8_t *src, ptrdiff_t n) {
+static inline void copy_words(const npuc_window *w, uint8_t *dst, const uint8_t *src, ptrdiff_t n)
+{
     if (w->dtype == NPUC_I16)
         memcpy(dst, src, (size_t)(2 * n));
     else
@@ -54,8 +58,9 @@ static inline void copy_words(const npuc_window *w, uint8_t *dst, const uint8_t 
 }
 
 /* One row of the im2col matrix, wherever its window lies: output pixel (j, i) of `image`. */
-static inline __attribute__((always_inline)) void gather_row(const npuc_window *w, const uint8_t *image, ptrdiff_t j,
-                                                             ptrdiff_t i, uint8_t *to, int flip, int words) {
+static inline __attribute__((always_inline)) void gather_row(const npuc_window *w, const uint8_t *image, ptrdiff_t j, ptrdiff_t i,
+                                                             uint8_t *to, int flip, int words)
+{
     const ptrdiff_t size = words ? 2 : 1;
     for (int32_t a = 0; a < w->ny; a++) {
         const ptrdiff_t y = j * w->step_y + w->dy[a];
@@ -84,7 +89,8 @@ static inline __attribute__((always_inline)) void gather_row(const npuc_window *
  * everywhere in nearly every layer, there is nothing to decide: one copy for each row of the window.
  */
 static inline __attribute__((always_inline)) void gather(const npuc_window *w, ptrdiff_t first, ptrdiff_t count, uint8_t *dst,
-                                                         ptrdiff_t stride, int flip, int words) {
+                                                         ptrdiff_t stride, int flip, int words)
+{
     const ptrdiff_t size = words ? 2 : 1;
     const ptrdiff_t run = w->nx * w->run, used = w->ny * run * size;
     const ptrdiff_t per_image = w->rows * w->columns;
@@ -126,11 +132,13 @@ static inline __attribute__((always_inline)) void gather(const npuc_window *w, p
     }
 }
 
-static void gather8(const npuc_window *w, ptrdiff_t first, ptrdiff_t count, uint8_t *dst, ptrdiff_t stride, int flip) {
+static void gather8(const npuc_window *w, ptrdiff_t first, ptrdiff_t count, uint8_t *dst, ptrdiff_t stride, int flip)
+{
     gather(w, first, count, dst, stride, flip, 0);
 }
 
-static void gather16(const npuc_window *w, ptrdiff_t first, ptrdiff_t count, uint8_t *dst, ptrdiff_t stride) {
+static void gather16(const npuc_window *w, ptrdiff_t first, ptrdiff_t count, uint8_t *dst, ptrdiff_t stride)
+{
     gather(w, first, count, dst, stride, 0, 1);
 }
 

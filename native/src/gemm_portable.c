@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-static inline void copy_bytes(uint8_t *dst, const uint8_t *src, ptrdiff_t n, int flip) {
+static inline void copy_bytes(uint8_t *dst, const uint8_t *src, ptrdiff_t n, int flip)
+{
     if (!flip) {
         memcpy(dst, src, (size_t)n);
         return;
@@ -11,7 +12,8 @@ static inline void copy_bytes(uint8_t *dst, const uint8_t *src, ptrdiff_t n, int
     for (ptrdiff_t i = 0; i < n; i++) dst[i] = src[i] ^ 0x80;
 }
 
-static inline void widen_bytes(uint8_t *dst, const uint8_t *src, ptrdiff_t n, int is_signed) {
+static inline void widen_bytes(uint8_t *dst, const uint8_t *src, ptrdiff_t n, int is_signed)
+{
     for (ptrdiff_t i = 0; i < n; i++) {
         const int16_t word = is_signed ? (int16_t)(int8_t)src[i] : (int16_t)src[i];
         memcpy(dst + 2 * i, &word, 2);
@@ -21,7 +23,8 @@ static inline void widen_bytes(uint8_t *dst, const uint8_t *src, ptrdiff_t n, in
 #include "gemm_common.h"
 
 void npuc_tile8_portable(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, int flip, const int8_t *b,
-                         ptrdiff_t panel_bytes, const int32_t *bias, int32_t *c) {
+                         ptrdiff_t panel_bytes, const int32_t *bias, int32_t *c)
+{
     const uint8_t sign = flip ? 0x80 : 0;
     for (int r = 0; r < rows; r++, a += stride)
         for (int p = 0; p < panels; p++, c += NPUC_PANEL) {
@@ -37,8 +40,9 @@ void npuc_tile8_portable(int rows, int panels, ptrdiff_t k, const uint8_t *a, pt
         }
 }
 
-static void tile16(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const int16_t *b,
-                   ptrdiff_t panel_bytes, const int32_t *bias, int32_t *c) {
+static void tile16(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, const int16_t *b, ptrdiff_t panel_bytes,
+                   const int32_t *bias, int32_t *c)
+{
     for (int r = 0; r < rows; r++, a += stride)
         for (int p = 0; p < panels; p++, c += NPUC_PANEL) {
             const int16_t *w = b + p * (panel_bytes / 2);
@@ -57,7 +61,8 @@ static void tile16(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_
 }
 
 static void finish(const npuc_stage *stage, int rows, int panels, int first_panel, ptrdiff_t channels, const int32_t *acc,
-                   uint8_t *const *out) {
+                   uint8_t *const *out)
+{
     const ptrdiff_t size = npuc_element_size(stage->dtype);
     for (int p = 0; p < panels; p++) {
         const ptrdiff_t left = channels - p * NPUC_PANEL;
@@ -66,7 +71,8 @@ static void finish(const npuc_stage *stage, int rows, int panels, int first_pane
     }
 }
 
-static void depthwise(const npuc_depthwise *d) {
+static void depthwise(const npuc_depthwise *d)
+{
     const ptrdiff_t size = npuc_element_size(d->stage->dtype);
     for (ptrdiff_t c0 = 0; c0 < d->channels; c0 += NPUC_PANEL) {
         const int channels = d->channels - c0 < NPUC_PANEL ? (int)(d->channels - c0) : NPUC_PANEL;
@@ -78,7 +84,7 @@ static void depthwise(const npuc_depthwise *d) {
                 const int32_t *w = d->weights + t * d->weight_stride + c0;
                 const void *x = d->taps[p * d->tap_count + t];
                 for (int n = 0; n < channels; n++) {
-                    const int32_t value = d->dtype == NPUC_I16   ? ((const int16_t *)x)[c0 + n]
+                    const int32_t value = d->dtype == NPUC_I16  ? ((const int16_t *)x)[c0 + n]
                                           : d->dtype == NPUC_I8 ? ((const int8_t *)x)[c0 + n]
                                                                 : ((const uint8_t *)x)[c0 + n];
                     /* The low half of the pair, sign extended. */
@@ -87,12 +93,12 @@ static void depthwise(const npuc_depthwise *d) {
             }
             for (int n = 0; n < NPUC_PANEL; n++) acc[p * NPUC_PANEL + n] = (int32_t)sum[n];
         }
-        finish_scalar(d->stage, d->pixels, NPUC_PANEL, d->first_panel + (int)(c0 / NPUC_PANEL), channels, acc, d->out,
-                      c0 * size);
+        finish_scalar(d->stage, d->pixels, NPUC_PANEL, d->first_panel + (int)(c0 / NPUC_PANEL), channels, acc, d->out, c0 * size);
     }
 }
 
-void npuc_depthwise8_portable(const npuc_depthwise8 *d) {
+void npuc_depthwise8_portable(const npuc_depthwise8 *d)
+{
     const ptrdiff_t size = npuc_element_size(d->stage->dtype), lanes = (d->channels + NPUC_PANEL - 1) / NPUC_PANEL;
     const ptrdiff_t groups = (d->tap_count + 3) / 4;
     const uint8_t sign = d->flip ? 0x80 : 0;
@@ -111,8 +117,7 @@ void npuc_depthwise8_portable(const npuc_depthwise8 *d) {
                     acc += (uint32_t)((x[channel] ^ sign) * w[(t / 4 * width * NPUC_PANEL + slot) * 4 + t % 4]);
                 }
                 int32_t value = (int32_t)acc;
-                if (s->kind >= 0)
-                    value = npuc_requantize(&rq, value, (int32_t)((d->first_lane + block) * NPUC_PANEL + slot));
+                if (s->kind >= 0) value = npuc_requantize(&rq, value, (int32_t)((d->first_lane + block) * NPUC_PANEL + slot));
                 npuc_store(s->dtype, d->out + p * d->out_step + channel * size, value);
             }
         }

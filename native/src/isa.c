@@ -7,9 +7,9 @@
 
 /* The form without a heap is for small machines: only code that every one has. */
 #if defined(__x86_64__) && !defined(NPUC_NO_HEAP)
-#  define NPUC_SEVERAL 1
+#define NPUC_SEVERAL 1
 #else
-#  define NPUC_SEVERAL 0
+#define NPUC_SEVERAL 0
 #endif
 
 static const npuc_gemm_ops *const known[] = {
@@ -22,7 +22,8 @@ static const npuc_gemm_ops *const known[] = {
 
 static _Atomic(const npuc_gemm_ops *) chosen;
 
-static int usable(const npuc_gemm_ops *ops) {
+static int usable(const npuc_gemm_ops *ops)
+{
 #if NPUC_SEVERAL
     __builtin_cpu_init();
     if (ops == &npuc_gemm_avx2) return __builtin_cpu_supports("avx2") != 0;
@@ -33,13 +34,15 @@ static int usable(const npuc_gemm_ops *ops) {
     return ops == &npuc_gemm_portable;
 }
 
-static const npuc_gemm_ops *find(const char *name) {
+static const npuc_gemm_ops *find(const char *name)
+{
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (usable(known[i]) && (!name || !*name || !strcmp(name, known[i]->name))) return known[i];
     return NULL;
 }
 
-const npuc_gemm_ops *npuc_gemm(void) {
+const npuc_gemm_ops *npuc_gemm(void)
+{
     const npuc_gemm_ops *ops = atomic_load_explicit(&chosen, memory_order_acquire);
     if (!ops) {
         ops = find(getenv("NPUC_ISA"));
@@ -51,7 +54,8 @@ const npuc_gemm_ops *npuc_gemm(void) {
 
 const char *npuc_isa(void) { return npuc_gemm()->name; }
 
-npuc_status npuc_isa_select(const char *name) {
+npuc_status npuc_isa_select(const char *name)
+{
     const npuc_gemm_ops *ops = find(name);
     if (!ops) return NPUC_UNSUPPORTED;
     atomic_store_explicit(&chosen, ops, memory_order_release);

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "npuc/gemm.h"
-#include "pool.h"
+#include "threads.h"
 
 int npuc_use_avx2(void) { return npuc_isa()[0] == 'a'; }
 
@@ -55,10 +55,7 @@ NPUC_INLINE int64_t shifted_left(int64_t x, int s)
     return x * ((int64_t)1 << (s < 62 ? s : 0));
 }
 
-NPUC_INLINE int64_t up(int64_t x, int s)
-{
-    return s <= 0 ? shifted_left(x, -s) : (x + ((int64_t)1 << (s - 1))) >> s;
-}
+NPUC_INLINE int64_t up(int64_t x, int s) { return s <= 0 ? shifted_left(x, -s) : (x + ((int64_t)1 << (s - 1))) >> s; }
 
 NPUC_INLINE int64_t even(int64_t x, int s)
 {
@@ -98,9 +95,7 @@ npuc_status npuc_output_init(npuc_output *stage, const npuc_requant *rq, int32_t
         return NPUC_OK;
     case NPUC_SINGLE: stage->form = narrow ? FORM_UP : FORM_UP_WIDE; return NPUC_OK;
     case NPUC_SINGLE_EVEN: stage->form = narrow ? FORM_EVEN : FORM_EVEN_WIDE; return NPUC_OK;
-    case NPUC_POW2:
-        stage->form = narrow && shift < 31 && bound + half <= INT32_MAX ? FORM_SHIFT : FORM_SHIFT_WIDE;
-        return NPUC_OK;
+    case NPUC_POW2: stage->form = narrow && shift < 31 && bound + half <= INT32_MAX ? FORM_SHIFT : FORM_SHIFT_WIDE; return NPUC_OK;
     default: return NPUC_BAD_ARGUMENT;
     }
 }
@@ -127,8 +122,7 @@ NPUC_INLINE void up_block_body(const npuc_output *stage, const int32_t *acc, int
     int32_t m = stage->multiplier;
     uint64_t offset = ((uint64_t)1 << 63) + ((uint64_t)1 << (s - 1));
     uint32_t back = (uint32_t)(((uint64_t)1 << 63) >> s);
-    for (int64_t i = 0; i < n; i++)
-        y[i] = (int32_t)((uint32_t)(((uint64_t)((int64_t)acc[i] * m) + offset) >> s) - back);
+    for (int64_t i = 0; i < n; i++) y[i] = (int32_t)((uint32_t)(((uint64_t)((int64_t)acc[i] * m) + offset) >> s) - back);
 }
 NPUC_TWICE(up_block, (const npuc_output *stage, const int32_t *acc, int32_t *y, int64_t n), (stage, acc, y, n))
 
@@ -184,7 +178,7 @@ int32_t npuc_output_one(const npuc_output *stage, int64_t acc)
     case FORM_SHIFT_WIDE: y = up(acc, stage->shift); break;
     default: {
         float v = (float)acc * stage->scale;
-        v = v < (float)stage->lo ? (float)stage->lo : v > (float)stage->hi ? (float)stage->hi : v;
+        v = v<(float)stage->lo ? (float)stage->lo : v>(float) stage->hi ? (float)stage->hi : v;
         y = (int64_t)((v + 12582912.0f) - 12582912.0f);
     }
     }
@@ -204,8 +198,8 @@ void npuc_output_block(const npuc_output *stage, const int32_t *acc, int32_t *y,
     }
 }
 
-void npuc_operand_init(npuc_operand *operand, const void *data, int32_t dtype, int32_t zero, int32_t rank,
-                       const int64_t *shape, const int64_t *stride)
+void npuc_operand_init(npuc_operand *operand, const void *data, int32_t dtype, int32_t zero, int32_t rank, const int64_t *shape,
+                       const int64_t *stride)
 {
     int32_t k = 0;
     operand->data = data;
@@ -228,17 +222,16 @@ void npuc_operand_init(npuc_operand *operand, const void *data, int32_t dtype, i
     operand->rank = k;
 }
 
-#define LOAD_RUN(type)                                                                                     \
-    NPUC_INLINE void load_##type##_body(const type *restrict x, int64_t n, int64_t stride, int32_t zero,    \
-                                        int32_t *restrict block)                                           \
-    {                                                                                                      \
-        if (stride == 1)                                                                                   \
-            for (int64_t i = 0; i < n; i++) block[i] = x[i] - zero;                                        \
-        else                                                                                               \
-            for (int64_t i = 0; i < n; i++) block[i] = x[i * stride] - zero;                               \
-    }                                                                                                      \
-    NPUC_TWICE(load_##type, (const type *restrict x, int64_t n, int64_t stride, int32_t zero,              \
-                             int32_t *restrict block), (x, n, stride, zero, block))
+#define LOAD_RUN(type)                                                                                                                     \
+    NPUC_INLINE void load_##type##_body(const type *restrict x, int64_t n, int64_t stride, int32_t zero, int32_t *restrict block)          \
+    {                                                                                                                                      \
+        if (stride == 1)                                                                                                                   \
+            for (int64_t i = 0; i < n; i++) block[i] = x[i] - zero;                                                                        \
+        else                                                                                                                               \
+            for (int64_t i = 0; i < n; i++) block[i] = x[i * stride] - zero;                                                               \
+    }                                                                                                                                      \
+    NPUC_TWICE(load_##type, (const type *restrict x, int64_t n, int64_t stride, int32_t zero, int32_t *restrict block),                    \
+               (x, n, stride, zero, block))
 
 LOAD_RUN(int8_t)
 LOAD_RUN(uint8_t)
@@ -280,25 +273,23 @@ void npuc_load_block(const npuc_operand *x, int64_t start, int64_t n, int32_t *b
     }
 }
 
-#define STORE_RUN(type)                                                                                           \
-    NPUC_INLINE void store_##type##_body(const int32_t *restrict block, int64_t n, int32_t lo, int32_t hi,         \
-                                         int32_t zero, type *restrict y)                                          \
-    {                                                                                                             \
-        for (int64_t i = 0; i < n; i++) {                                                                         \
-            int32_t v = block[i] < lo ? lo : block[i];                                                            \
-            v = v > hi ? hi : v;                                                                                  \
-            y[i] = (type)(v + zero);                                                                              \
-        }                                                                                                         \
-    }                                                                                                             \
-    NPUC_TWICE(store_##type, (const int32_t *restrict block, int64_t n, int32_t lo, int32_t hi, int32_t zero,      \
-                              type *restrict y), (block, n, lo, hi, zero, y))
+#define STORE_RUN(type)                                                                                                                    \
+    NPUC_INLINE void store_##type##_body(const int32_t *restrict block, int64_t n, int32_t lo, int32_t hi, int32_t zero, type *restrict y) \
+    {                                                                                                                                      \
+        for (int64_t i = 0; i < n; i++) {                                                                                                  \
+            int32_t v = block[i] < lo ? lo : block[i];                                                                                     \
+            v = v > hi ? hi : v;                                                                                                           \
+            y[i] = (type)(v + zero);                                                                                                       \
+        }                                                                                                                                  \
+    }                                                                                                                                      \
+    NPUC_TWICE(store_##type, (const int32_t *restrict block, int64_t n, int32_t lo, int32_t hi, int32_t zero, type *restrict y),           \
+               (block, n, lo, hi, zero, y))
 
 STORE_RUN(int8_t)
 STORE_RUN(uint8_t)
 STORE_RUN(int16_t)
 
-void npuc_store_block(const int32_t *block, int64_t n, int32_t lo, int32_t hi, int32_t zero, int32_t dtype, void *y,
-                int64_t start)
+void npuc_store_block(const int32_t *block, int64_t n, int32_t lo, int32_t hi, int32_t zero, int32_t dtype, void *y, int64_t start)
 {
     switch (dtype) {
     case NPUC_I8: store_int8_t(block, n, lo, hi, zero, (int8_t *)y + start); return;

@@ -17,17 +17,17 @@
 enum { NPUC_BLOCK = 512, NPUC_MAX_RANK = 8 };
 
 #if defined(__GNUC__)
-#  define NPUC_INLINE static inline __attribute__((always_inline))
+#define NPUC_INLINE static inline __attribute__((always_inline))
 #else
-#  define NPUC_INLINE static inline
+#define NPUC_INLINE static inline
 #endif
 
 #if defined(__GNUC__) && defined(__x86_64__) && !defined(NPUC_NO_HEAP)
-#  define NPUC_HAVE_AVX2 1
-#  define NPUC_AVX2 __attribute__((target("avx2")))
+#define NPUC_HAVE_AVX2 1
+#define NPUC_AVX2 __attribute__((target("avx2")))
 #else
-#  define NPUC_HAVE_AVX2 0
-#  define NPUC_AVX2
+#define NPUC_HAVE_AVX2 0
+#define NPUC_AVX2
 #endif
 
 /* Whether the instruction set in use (npuc_isa) is AVX2 or more, AVX-512 or more. */
@@ -39,19 +39,19 @@ int npuc_use_avx512(void);
  * machine has it, and for the baseline elsewhere. One source, so that the two cannot differ.
  */
 #if NPUC_HAVE_AVX2
-#  define NPUC_TWICE(name, parameters, arguments)                        \
-      NPUC_AVX2 static void name##_avx2 parameters { name##_body arguments; } \
-      static void name##_base parameters { name##_body arguments; }     \
-      static inline void name parameters                                \
-      {                                                                 \
-          if (npuc_use_avx2())                                          \
-              name##_avx2 arguments;                                    \
-          else                                                          \
-              name##_base arguments;                                    \
-      }
+#define NPUC_TWICE(name, parameters, arguments)                                                                                            \
+    NPUC_AVX2 static void name##_avx2 parameters { name##_body arguments; }                                                                \
+    static void name##_base parameters { name##_body arguments; }                                                                          \
+    static inline void name parameters                                                                                                     \
+    {                                                                                                                                      \
+        if (npuc_use_avx2())                                                                                                               \
+            name##_avx2 arguments;                                                                                                         \
+        else                                                                                                                               \
+            name##_base arguments;                                                                                                         \
+    }
 #else
-#  define NPUC_TWICE(name, parameters, arguments) \
-      static void name parameters { name##_body arguments; }
+#define NPUC_TWICE(name, parameters, arguments)                                                                                            \
+    static void name parameters { name##_body arguments; }
 #endif
 
 /* The part [begin, end) of some work, and the runner of all of it: `body` may be called from several threads at once. */
@@ -82,15 +82,14 @@ typedef struct npuc_operand {
     int64_t stride[NPUC_MAX_RANK];
 } npuc_operand;
 
-void npuc_operand_init(npuc_operand *operand, const void *data, int32_t dtype, int32_t zero, int32_t rank,
-                       const int64_t *shape, const int64_t *stride);
+void npuc_operand_init(npuc_operand *operand, const void *data, int32_t dtype, int32_t zero, int32_t rank, const int64_t *shape,
+                       const int64_t *stride);
 
 /* q - zero for the elements [start, start + n) of the output, n <= NPUC_BLOCK. */
 void npuc_load_block(const npuc_operand *operand, int64_t start, int64_t n, int32_t *block);
 
 /* clamp(block, lo, hi) + zero as the element type, to y[start...]; all of lo + zero ... hi + zero must fit the type. */
-void npuc_store_block(const int32_t *block, int64_t n, int32_t lo, int32_t hi, int32_t zero, int32_t dtype, void *y,
-                int64_t start);
+void npuc_store_block(const int32_t *block, int64_t n, int32_t lo, int32_t hi, int32_t zero, int32_t dtype, void *y, int64_t start);
 
 /*
  * A checked output stage with one set of parameters, for accumulators of magnitude up to `bound`; ready for blocks of

@@ -7,7 +7,7 @@
 
 #include "gemm.h"
 #include "npuc/gemm.h"
-#include "pool.h"
+#include "threads.h"
 #include "stage.h"
 #include "wide.h"
 
@@ -28,7 +28,8 @@ typedef struct {
     ptrdiff_t scratch_stride;
 } run;
 
-static inline int32_t element(const uint8_t *p, int32_t dtype) {
+static inline int32_t element(const uint8_t *p, int32_t dtype)
+{
     if (dtype == NPUC_I16) {
         int16_t word;
         memcpy(&word, p, 2);
@@ -37,7 +38,8 @@ static inline int32_t element(const uint8_t *p, int32_t dtype) {
     return dtype == NPUC_I8 ? (int8_t)*p : *p;
 }
 
-static void pack_task(void *context, ptrdiff_t panel, int worker) {
+static void pack_task(void *context, ptrdiff_t panel, int worker)
+{
     (void)worker;
     const run *g = context;
     const npuc_matmul *mm = g->mm;
@@ -63,11 +65,11 @@ static void pack_task(void *context, ptrdiff_t panel, int worker) {
                 }
             }
     const int64_t a_zero = mm->a_zero_point + (g->bytes && mm->a_dtype == NPUC_I8 ? 128 : 0);
-    for (ptrdiff_t lane = 0; lane < NPUC_PANEL; lane++)
-        g->bias[panel * NPUC_PANEL + lane] = (int32_t)(0u - (uint32_t)a_zero * sums[lane]);
+    for (ptrdiff_t lane = 0; lane < NPUC_PANEL; lane++) g->bias[panel * NPUC_PANEL + lane] = (int32_t)(0u - (uint32_t)a_zero * sums[lane]);
 }
 
-static void product_task(void *context, ptrdiff_t index, int worker) {
+static void product_task(void *context, ptrdiff_t index, int worker)
+{
     const run *g = context;
     const npuc_matmul *mm = g->mm;
     const npuc_gemm_ops *ops = g->ops;
@@ -80,9 +82,22 @@ static void product_task(void *context, ptrdiff_t index, int worker) {
     if (!g->in_place) {
         /* Rows of a matrix are the windows of a 1 x 1 layer. */
         const int32_t nothing = 0;
-        const npuc_window w = {.x = a, .height = 1, .width = r1 - r0, .pixel = mm->k * a_size, .run = mm->k,
-                               .dtype = mm->a_dtype, .rows = 1, .columns = r1 - r0, .step_y = 1, .step_x = 1, .ny = 1,
-                               .nx = 1, .dy = &nothing, .dx = &nothing, .padded = g->k_steps * 4, .adjacent = 1};
+        const npuc_window w = {.x = a,
+                               .height = 1,
+                               .width = r1 - r0,
+                               .pixel = mm->k * a_size,
+                               .run = mm->k,
+                               .dtype = mm->a_dtype,
+                               .rows = 1,
+                               .columns = r1 - r0,
+                               .step_y = 1,
+                               .step_x = 1,
+                               .ny = 1,
+                               .nx = 1,
+                               .dy = &nothing,
+                               .dx = &nothing,
+                               .padded = g->k_steps * 4,
+                               .adjacent = 1};
         if (g->bytes)
             ops->gather8(&w, 0, r1 - r0, scratch, g->a_stride, mm->a_dtype == NPUC_I8);
         else
@@ -98,14 +113,12 @@ static void product_task(void *context, ptrdiff_t index, int worker) {
             const uint8_t *at = a + first * g->a_stride, *b = g->packed + p * g->panel_bytes;
             const int32_t *bias = g->bias + p * NPUC_PANEL;
             uint8_t *out[NPUC_MAX_ROWS];
-            for (int r = 0; r < rows; r++)
-                out[r] = g->y + ((g->entry * mm->m + r0 + first + r) * mm->n + p * NPUC_PANEL) * y_size;
+            for (int r = 0; r < rows; r++) out[r] = g->y + ((g->entry * mm->m + r0 + first + r) * mm->n + p * NPUC_PANEL) * y_size;
             if (g->bytes)
                 ops->tile8(rows, width, g->k_steps, at, g->a_stride, g->in_place && mm->a_dtype == NPUC_I8, (const int8_t *)b,
                            g->panel_bytes, bias, acc);
             else
-                ops->tile16(rows, width, g->k_steps, at, g->a_stride, (const int16_t *)(const void *)b, g->panel_bytes, bias,
-                            acc);
+                ops->tile16(rows, width, g->k_steps, at, g->a_stride, (const int16_t *)(const void *)b, g->panel_bytes, bias, acc);
             ops->finish(&g->stage, rows, width, (int)p, mm->n - p * NPUC_PANEL, acc, out);
         }
         p += width;
@@ -113,7 +126,8 @@ static void product_task(void *context, ptrdiff_t index, int worker) {
 }
 
 /* One row of the product with 64-bit sums: 16-bit operands, whose pairs of products do not fit 32 bits. */
-static void wide_task(void *context, ptrdiff_t index, int worker) {
+static void wide_task(void *context, ptrdiff_t index, int worker)
+{
     const run *g = context;
     const npuc_matmul *mm = g->mm;
     const ptrdiff_t entry = index / mm->m, row = index % mm->m;
@@ -126,8 +140,7 @@ static void wide_task(void *context, ptrdiff_t index, int worker) {
     for (ptrdiff_t k = 0; k < mm->k; k++) {
         const int64_t x = element(a + k * a_size, mm->a_dtype) - mm->a_zero_point;
         for (ptrdiff_t n = 0; n < mm->n; n++)
-            acc[n] += x * (element(b + (mm->transposed_b ? n * mm->k + k : k * mm->n + n) * b_size, mm->b_dtype) -
-                           mm->b_zero_point);
+            acc[n] += x * (element(b + (mm->transposed_b ? n * mm->k + k : k * mm->n + n) * b_size, mm->b_dtype) - mm->b_zero_point);
     }
     const npuc_requant rq = {g->stage.kind,       2,           g->stage.multiplier, g->stage.shift, g->stage.scale,
                              g->stage.zero_point, g->stage.lo, g->stage.hi};
@@ -147,7 +160,8 @@ static void wide_task(void *context, ptrdiff_t index, int worker) {
     }
 }
 
-static int range(int32_t dtype, int32_t *lo, int32_t *hi) {
+static int range(int32_t dtype, int32_t *lo, int32_t *hi)
+{
     switch (dtype) {
     case NPUC_I8: *lo = -128, *hi = 127; return 1;
     case NPUC_U8: *lo = 0, *hi = 255; return 1;
@@ -156,15 +170,14 @@ static int range(int32_t dtype, int32_t *lo, int32_t *hi) {
     }
 }
 
-npuc_status npuc_matmul_run(const npuc_matmul *mm, const void *a, const void *b, const npuc_requant *requant, void *y) {
+npuc_status npuc_matmul_run(const npuc_matmul *mm, const void *a, const void *b, const npuc_requant *requant, void *y)
+{
     int32_t a_lo, a_hi, b_lo, b_hi;
     const int64_t limit = (int64_t)1 << 24;
     if (!mm || !a || !b || !y || mm->m < 1 || mm->k < 1 || mm->n < 1 || mm->batch < 0 || mm->threads < 1) return NPUC_BAD_ARGUMENT;
-    if (mm->m > limit || mm->k > limit || mm->n > limit || mm->batch > limit || mm->k * mm->n > (int64_t)1 << 36)
-        return NPUC_BAD_ARGUMENT;
+    if (mm->m > limit || mm->k > limit || mm->n > limit || mm->batch > limit || mm->k * mm->n > (int64_t)1 << 36) return NPUC_BAD_ARGUMENT;
     if (!range(mm->a_dtype, &a_lo, &a_hi) || !range(mm->b_dtype, &b_lo, &b_hi)) return NPUC_BAD_ARGUMENT;
-    if (mm->a_zero_point < a_lo || mm->a_zero_point > a_hi || mm->b_zero_point < b_lo || mm->b_zero_point > b_hi)
-        return NPUC_BAD_ARGUMENT;
+    if (mm->a_zero_point < a_lo || mm->a_zero_point > a_hi || mm->b_zero_point < b_lo || mm->b_zero_point > b_hi) return NPUC_BAD_ARGUMENT;
     if (mm->batch && (!mm->a_offset || !mm->b_offset)) return NPUC_BAD_ARGUMENT;
     if (!npuc_stage_valid(requant, mm->y_dtype, (int32_t)mm->n, mm->wide)) return NPUC_BAD_ARGUMENT;
     /* As in conv.c: waking a thread must be worth it, here for each entry of the batch. */
@@ -184,14 +197,16 @@ npuc_status npuc_matmul_run(const npuc_matmul *mm, const void *a, const void *b,
     g.a_stride = g.in_place ? mm->k * a_size : npuc_round_up(g.k_steps * 4, 64);
     const ptrdiff_t largest = g.bytes ? g.ops->rows8 : g.ops->rows16;
     g.row_blocks = (mm->m + 8 * largest - 1) / (8 * largest);
-    if (g.row_blocks < 2 * threads) g.row_blocks = (mm->m + largest - 1) / largest < 2 * threads ? (mm->m + largest - 1) / largest : 2 * threads;
+    if (g.row_blocks < 2 * threads)
+        g.row_blocks = (mm->m + largest - 1) / largest < 2 * threads ? (mm->m + largest - 1) / largest : 2 * threads;
     const ptrdiff_t block = (mm->m + g.row_blocks - 1) / g.row_blocks;
 
     const ptrdiff_t channels = g.panels * NPUC_PANEL, parameters = channels * 4;
     const ptrdiff_t packed = wide ? 0 : g.panels * g.panel_bytes + channels * 4;
     const ptrdiff_t flags = npuc_round_up(g.panels, 64);
-    g.scratch_stride = wide ? npuc_round_up(mm->n * 8, 64)
-                            : npuc_round_up(NPUC_MAX_ROWS * NPUC_MAX_PANELS * NPUC_PANEL * 4 + (g.in_place ? 0 : block * g.a_stride + NPUC_SLACK), 64);
+    g.scratch_stride =
+        wide ? npuc_round_up(mm->n * 8, 64)
+             : npuc_round_up(NPUC_MAX_ROWS * NPUC_MAX_PANELS * NPUC_PANEL * 4 + (g.in_place ? 0 : block * g.a_stride + NPUC_SLACK), 64);
     uint8_t *memory = npuc_scratch((size_t)(6 * parameters + packed + flags + g.scratch_stride * threads));
     if (!memory) return NPUC_NO_MEMORY;
     g.packed = memory;
@@ -205,8 +220,15 @@ npuc_status npuc_matmul_run(const npuc_matmul *mm, const void *a, const void *b,
     const int64_t largest_a = a_hi - mm->a_zero_point > mm->a_zero_point - a_lo ? a_hi - mm->a_zero_point : mm->a_zero_point - a_lo;
     const int64_t largest_b = b_hi - mm->b_zero_point > mm->b_zero_point - b_lo ? b_hi - mm->b_zero_point : mm->b_zero_point - b_lo;
     const int64_t bound = largest_a * largest_b * mm->k; /* below 2^57 */
-    g.stage = (npuc_stage){.kind = -1, .dtype = mm->y_dtype, .multiplier = multiplier, .shift = shift, .scale = scale,
-                           .pre = pre, .add = add, .post = post, .level = level};
+    g.stage = (npuc_stage){.kind = -1,
+                           .dtype = mm->y_dtype,
+                           .multiplier = multiplier,
+                           .shift = shift,
+                           .scale = scale,
+                           .pre = pre,
+                           .add = add,
+                           .post = post,
+                           .level = level};
     if (requant) {
         g.stage.kind = requant->kind;
         g.stage.zero_point = requant->zero_point;

@@ -93,14 +93,13 @@ static void norm_part(void *context, int64_t begin, int64_t end)
     }
 }
 
-npuc_status npuc_normalize(const npuc_norm *norm, const void *x, const int32_t *gain, const int64_t *bias, int64_t entries,
-                           void *y, int32_t threads)
+npuc_status npuc_normalize(const npuc_norm *norm, const void *x, const int32_t *gain, const int64_t *bias, int64_t entries, void *y,
+                           int32_t threads)
 {
     int64_t x_lo, x_hi, lo, hi;
     if (!norm || !npuc_limits(norm->x_dtype, &x_lo, &x_hi) || !npuc_limits(norm->dtype, &lo, &hi)) return NPUC_BAD_ARGUMENT;
     const npuc_norm *p = norm;
-    if (p->rows < 0 || p->width < 1 || p->width > (int64_t)1 << 25 || p->rows > ((int64_t)1 << 40) / p->width)
-        return NPUC_BAD_ARGUMENT;
+    if (p->rows < 0 || p->width < 1 || p->width > (int64_t)1 << 25 || p->rows > ((int64_t)1 << 40) / p->width) return NPUC_BAD_ARGUMENT;
     if (p->x_zero_point < x_lo || p->x_zero_point > x_hi || p->zero_point < lo || p->zero_point > hi) return NPUC_BAD_ARGUMENT;
     if (p->lo < lo || p->hi > hi || p->lo > p->hi || p->shift < 1 || p->shift > 62) return NPUC_BAD_ARGUMENT;
     if (p->rounding != NPUC_HALF_UP && p->rounding != NPUC_HALF_EVEN) return NPUC_BAD_ARGUMENT;
@@ -199,8 +198,7 @@ static void l2_part(void *context, int64_t begin, int64_t end)
     }
 }
 
-npuc_status npuc_l2_norm_tflite8(const void *x, int32_t dtype, int32_t zero_point, int64_t rows, int64_t width, void *y,
-                                 int32_t threads)
+npuc_status npuc_l2_norm_tflite8(const void *x, int32_t dtype, int32_t zero_point, int64_t rows, int64_t width, void *y, int32_t threads)
 {
     int64_t lo, hi;
     if ((dtype != NPUC_I8 && dtype != NPUC_U8) || !npuc_limits(dtype, &lo, &hi)) return NPUC_BAD_ARGUMENT;

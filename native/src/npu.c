@@ -17,7 +17,7 @@
 #include "npu_hosted.h"
 #include "npu_static.h"
 #include "npuc/gemm.h"
-#include "pool.h"
+#include "threads.h"
 #include "sim.h"
 
 /* ---- life ---- */
@@ -40,8 +40,7 @@ static npu_status furnish(npu_context *context)
     }
     if (s->sim) return NPU_OK;
     free(context->memory);
-    return npu_fail(NPU_NO_MEMORY, "there is not enough memory for %llu bytes and the NPU's own memories",
-                    (unsigned long long)size);
+    return npu_fail(NPU_NO_MEMORY, "there is not enough memory for %llu bytes and the NPU's own memories", (unsigned long long)size);
 }
 
 static npu_status load(const void *bytes, size_t size, const char *where, npu_model **model)
@@ -141,8 +140,7 @@ void npu_free(npu_model *model)
 npu_status npu_set_threads(npu_model *model, int32_t threads)
 {
     if (!model) return npu_fail(NPU_BAD_ARGUMENT, "there is no model");
-    if (threads < 1 || threads > 64)
-        return npu_fail(NPU_BAD_ARGUMENT, "a run may use 1 to 64 threads, not %d", threads);
+    if (threads < 1 || threads > 64) return npu_fail(NPU_BAD_ARGUMENT, "a run may use 1 to 64 threads, not %d", threads);
     pthread_mutex_lock(&model->lock);
     model->threads = threads;
     pthread_mutex_unlock(&model->lock);
@@ -152,8 +150,7 @@ npu_status npu_set_threads(npu_model *model, int32_t threads)
 npu_status npu_set_runs(npu_model *model, int32_t runs)
 {
     if (!model) return npu_fail(NPU_BAD_ARGUMENT, "there is no model");
-    if (runs < 1 || runs > NPU_MOST_RUNS)
-        return npu_fail(NPU_BAD_ARGUMENT, "1 to %d runs may go on at once, not %d", NPU_MOST_RUNS, runs);
+    if (runs < 1 || runs > NPU_MOST_RUNS) return npu_fail(NPU_BAD_ARGUMENT, "1 to %d runs may go on at once, not %d", NPU_MOST_RUNS, runs);
     pthread_mutex_lock(&model->lock);
     model->most = runs;
     pthread_cond_broadcast(&model->returned);

@@ -111,18 +111,24 @@ npu_status npu_submit(npu_model *model, const void *const *inputs, void *const *
     pthread_mutex_lock(&model->lock);
     if (!model->idle && model->working < model->most) {
         const int failed = pthread_create(&model->workers[model->working], NULL, work, model);
-        if (!failed) model->working++;
-        else if (!model->working) status = npu_fail(NPU_NO_MEMORY, "no thread can be started: %s", strerror(failed));
+        if (!failed)
+            model->working++;
+        else if (!model->working)
+            status = npu_fail(NPU_NO_MEMORY, "no thread can be started: %s", strerror(failed));
     }
     if (!status) {
-        if (model->tail) model->tail->next = made;
-        else model->head = made;
+        if (model->tail)
+            model->tail->next = made;
+        else
+            model->head = made;
         model->tail = made;
         pthread_cond_signal(&model->wake);
     }
     pthread_mutex_unlock(&model->lock);
-    if (status) delete_job(made);
-    else *job = made;
+    if (status)
+        delete_job(made);
+    else
+        *job = made;
     return status;
 }
 
@@ -144,8 +150,7 @@ npu_status npu_wait(npu_job *job, double seconds)
     pthread_mutex_lock(&job->lock);
     int late = 0;
     while (!job->done && !late)
-        late = seconds < 0 ? pthread_cond_wait(&job->finished, &job->lock)
-                           : pthread_cond_timedwait(&job->finished, &job->lock, &deadline);
+        late = seconds < 0 ? pthread_cond_wait(&job->finished, &job->lock) : pthread_cond_timedwait(&job->finished, &job->lock, &deadline);
     npu_status status = job->done ? job->status : NPU_TIMEOUT;
     if (status) npu_fail(status, "%s", job->done ? job->error : "the job is not done yet");
     pthread_mutex_unlock(&job->lock);

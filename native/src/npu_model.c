@@ -14,9 +14,9 @@
 #include "npuc/vector.h"
 
 #if defined(NPUC_NO_HEAP)
-#  define OF_THREAD
+#define OF_THREAD
 #else
-#  define OF_THREAD _Thread_local
+#define OF_THREAD _Thread_local
 #endif
 
 static OF_THREAD char error_text[NPU_ERROR_BYTES];
@@ -43,10 +43,7 @@ void *npu_take(npu_block *block, uint64_t size)
 
 static const uint8_t bits_of[] = NPUC_TENSOR_BITS;
 
-static const npuc_file_tensor *listed(const npuc_file *f, uint32_t first, uint32_t index)
-{
-    return &f->tensors[f->lists[first + index]];
-}
+static const npuc_file_tensor *listed(const npuc_file *f, uint32_t first, uint32_t index) { return &f->tensors[f->lists[first + index]]; }
 
 static int64_t count_of(const npuc_file_tensor *t)
 {
@@ -60,8 +57,7 @@ static int is_number(double scale) { return (float)scale > 0.0f && isfinite((flo
 /* Reals to 8- or 16-bit integers, or integers of up to 32 bits to reals. */
 static int can_convert(const npuc_file_tensor *x, const npuc_file_tensor *y, uint32_t rounding)
 {
-    if (x->dtype == NPUC_TENSOR_F32)
-        return y->dtype <= NPUC_TENSOR_I16 && is_number(y->scale) && rounding <= NPUC_HALF_EVEN;
+    if (x->dtype == NPUC_TENSOR_F32) return y->dtype <= NPUC_TENSOR_I16 && is_number(y->scale) && rounding <= NPUC_HALF_EVEN;
     return y->dtype == NPUC_TENSOR_F32 && x->dtype <= NPUC_TENSOR_I32 && is_number(x->scale);
 }
 
@@ -72,8 +68,7 @@ static npu_status refuse_cpu(const npuc_file *f, const npuc_file_subgraph *g, co
                     "%s: subgraph '%.60s', which computes '%.100s', runs on the CPU in ONNX Runtime, and this runtime has none. "
                     "'npuc objdump' lists its layers; cut the network before them (npuc import --outputs), or see with "
                     "'npuc inspect' what brings them to the NPU",
-                    where, npuc_file_string(f, g->name),
-                    g->outputs ? npuc_file_string(f, listed(f, g->first_output, 0)->name) : "nothing");
+                    where, npuc_file_string(f, g->name), g->outputs ? npuc_file_string(f, listed(f, g->first_output, 0)->name) : "nothing");
 }
 
 static npu_status check_subgraph(const npuc_file *f, const npuc_file_subgraph *g, const char *where)
@@ -107,11 +102,10 @@ npu_status npu_open(npu_session *session, const void *bytes, size_t size, const 
     if (f->segment_count > NPUC_SHARED_SEGMENT) return npu_fail(NPU_BAD_FILE, "%s: too many segments", where);
     for (uint32_t i = 0; i < f->header->inputs + f->header->outputs; i++) {
         const int is_input = i < f->header->inputs;
-        const npuc_file_tensor *t = is_input ? listed(f, f->header->first_input, i)
-                                             : listed(f, f->header->first_output, i - f->header->inputs);
+        const npuc_file_tensor *t =
+            is_input ? listed(f, f->header->first_input, i) : listed(f, f->header->first_output, i - f->header->inputs);
         if (bits_of[t->dtype] % 8)
-            return npu_fail(NPU_UNSUPPORTED, "%s: tensor '%.200s' has elements of less than a byte", where,
-                            npuc_file_string(f, t->name));
+            return npu_fail(NPU_UNSUPPORTED, "%s: tensor '%.200s' has elements of less than a byte", where, npuc_file_string(f, t->name));
         if (is_input && !t->segment) return npu_fail(NPU_BAD_FILE, "%s: an input is among the weights", where);
     }
     return NPU_OK;
@@ -120,8 +114,9 @@ npu_status npu_open(npu_session *session, const void *bytes, size_t size, const 
 npu_status npu_prove(npu_session *session, int32_t threads)
 {
     const char *why = session->proven ? NULL : npuc_file_verify(&session->file, threads);
-    if (why) return npu_fail(NPU_BAD_FILE, "'%.200s' is not a sound .npu file: %s",
-                             npuc_file_string(&session->file, session->file.header->name), why);
+    if (why)
+        return npu_fail(NPU_BAD_FILE, "'%.200s' is not a sound .npu file: %s", npuc_file_string(&session->file, session->file.header->name),
+                        why);
     session->proven = 1;
     return NPU_OK;
 }
@@ -130,8 +125,13 @@ npu_status npu_prove(npu_session *session, int32_t threads)
 
 static void describe(npu_tensor *to, const npuc_file *f, const npuc_file_tensor *t)
 {
-    *to = (npu_tensor){.name = npuc_file_string(f, t->name), .dtype = t->dtype, .rank = t->rank, .elements = count_of(t),
-                       .size = (size_t)t->size, .scale = t->scale, .zero_point = t->zero_point};
+    *to = (npu_tensor){.name = npuc_file_string(f, t->name),
+                       .dtype = t->dtype,
+                       .rank = t->rank,
+                       .elements = count_of(t),
+                       .size = (size_t)t->size,
+                       .scale = t->scale,
+                       .zero_point = t->zero_point};
     for (uint16_t axis = 0; axis < t->rank; axis++) to->shape[axis] = t->shape[axis];
 }
 
@@ -173,8 +173,7 @@ void npu_place(npu_session *s, npu_block *block)
     place_programs(s, block);
     s->tensors = npu_take(block, ((uint64_t)inputs + outputs) * sizeof *s->tensors);
     for (uint32_t i = 0; s->tensors && i < inputs + outputs; i++)
-        describe(&s->tensors[i], f,
-                 i < inputs ? listed(f, f->header->first_input, i) : listed(f, f->header->first_output, i - inputs));
+        describe(&s->tensors[i], f, i < inputs ? listed(f, f->header->first_input, i) : listed(f, f->header->first_output, i - inputs));
     uint64_t staging = 0;
     for (uint32_t i = 0; i < f->subgraph_count; i++)
         for (uint32_t k = 0; f->subgraphs[i].kind == NPUC_SUBGRAPH_HOST && k < f->subgraphs[i].count; k++) {
@@ -196,15 +195,9 @@ const char *npu_name(const npu_model *model)
     return npuc_file_string(f, f->header->name);
 }
 
-int32_t npu_input_count(const npu_model *model)
-{
-    return model ? (int32_t)session_of(model)->file.header->inputs : 0;
-}
+int32_t npu_input_count(const npu_model *model) { return model ? (int32_t)session_of(model)->file.header->inputs : 0; }
 
-int32_t npu_output_count(const npu_model *model)
-{
-    return model ? (int32_t)session_of(model)->file.header->outputs : 0;
-}
+int32_t npu_output_count(const npu_model *model) { return model ? (int32_t)session_of(model)->file.header->outputs : 0; }
 
 const npu_tensor *npu_input(const npu_model *model, int32_t index)
 {
@@ -256,12 +249,11 @@ static void reorder(const npuc_file_tensor *t, uint8_t *place, uint8_t *dense, i
     }
 }
 
-static npuc_status convert_dense(const npuc_file_tensor *x, const void *from, const npuc_file_tensor *y, void *to,
-                                 uint32_t rounding, int32_t threads)
+static npuc_status convert_dense(const npuc_file_tensor *x, const void *from, const npuc_file_tensor *y, void *to, uint32_t rounding,
+                                 int32_t threads)
 {
     const int64_t n = count_of(x);
-    if (x->dtype != NPUC_TENSOR_F32)
-        return npuc_dequantize(from, x->dtype, n, (float)x->scale, x->zero_point, to, threads);
+    if (x->dtype != NPUC_TENSOR_F32) return npuc_dequantize(from, x->dtype, n, (float)x->scale, x->zero_point, to, threads);
     const int32_t lo = y->dtype == NPUC_TENSOR_I8 ? -128 : y->dtype == NPUC_TENSOR_UI8 ? 0 : -32768;
     const int32_t hi = y->dtype == NPUC_TENSOR_I8 ? 127 : y->dtype == NPUC_TENSOR_UI8 ? 255 : 32767;
     return npuc_quantize(from, n, (float)y->scale, y->zero_point, (int32_t)rounding, lo, hi, y->dtype, to, threads);

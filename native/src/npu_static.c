@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "npu_model.h"
-#include "pool.h"
+#include "threads.h"
 #include "sim.h"
 
 struct npu_model {

@@ -13,20 +13,20 @@
 #include <string.h>
 
 #if defined(__GNUC__) && defined(__x86_64__)
-#  define HAVE_AVX2 1
-#  include <immintrin.h>
+#define HAVE_AVX2 1
+#include <immintrin.h>
 #else
-#  define HAVE_AVX2 0
+#define HAVE_AVX2 0
 #endif
 
 enum {
     LANES = 8,
-    TABLES = 4,           /* consecutive values count in different tables, so that equal ones do not wait for each other */
-    BLOCK = 8192,         /* values that are looked at twice while they are in cache; a multiple of LANES */
-    PART = 1024,          /* values binned at a time */
-    FEW = 1 << 14,        /* below this many values one table is faster */
-    MANY = 1 << 30,       /* values a table of 32-bit counts can take in */
-    MIN_EXPONENT = -60,   /* of the range; an all-zero tensor has this one */
+    TABLES = 4,         /* consecutive values count in different tables, so that equal ones do not wait for each other */
+    BLOCK = 8192,       /* values that are looked at twice while they are in cache; a multiple of LANES */
+    PART = 1024,        /* values binned at a time */
+    FEW = 1 << 14,      /* below this many values one table is faster */
+    MANY = 1 << 30,     /* values a table of 32-bit counts can take in */
+    MIN_EXPONENT = -60, /* of the range; an all-zero tensor has this one */
     MAX_EXPONENT = 100,
     MAX_BINS = 1 << 20
 };
@@ -59,8 +59,7 @@ static void take(summary *s, float x, float bound, int lane)
 
 static void summarize_portable(const float *x, size_t n, float bound, summary *s)
 {
-    for (size_t i = 0; i < n; i++)
-        take(s, x[i], bound, (int)(i % LANES));
+    for (size_t i = 0; i < n; i++) take(s, x[i], bound, (int)(i % LANES));
 }
 
 /*
@@ -128,12 +127,10 @@ __attribute__((target("avx2"))) static void summarize_avx2(const float *x, size_
     _mm256_storeu_pd(s->square + 4, square1);
     _mm256_storeu_pd(s->absolute, absolute0);
     _mm256_storeu_pd(s->absolute + 4, absolute1);
-    for (; i < n; i++)
-        take(s, x[i], bound, (int)(i % LANES));
+    for (; i < n; i++) take(s, x[i], bound, (int)(i % LANES));
 }
 
-__attribute__((target("avx2"))) static void bin_avx2(
-    const float *x, size_t n, float scale, int32_t half, int32_t *bins)
+__attribute__((target("avx2"))) static void bin_avx2(const float *x, size_t n, float scale, int32_t half, int32_t *bins)
 {
     const __m256 factor = _mm256_set1_ps(scale);
     const __m256 zero = _mm256_setzero_ps();
@@ -165,17 +162,13 @@ static double total(const double *lanes)
     return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
 }
 
-static int32_t floor_shift(int32_t value, int shift)
-{
-    return value >= 0 ? value >> shift : -(((-value - 1) >> shift) + 1);
-}
+static int32_t floor_shift(int32_t value, int shift) { return value >= 0 ? value >> shift : -(((-value - 1) >> shift) + 1); }
 
 /* The exponent of the smallest range that holds a magnitude. */
 static int32_t exponent_for(float magnitude)
 {
     int exponent = MIN_EXPONENT;
-    if (magnitude > 0.0f)
-        (void)frexpf(magnitude, &exponent); /* magnitude < 2^exponent */
+    if (magnitude > 0.0f) (void)frexpf(magnitude, &exponent); /* magnitude < 2^exponent */
     return exponent < MIN_EXPONENT ? MIN_EXPONENT : exponent;
 }
 
@@ -203,8 +196,7 @@ static void widen(uint64_t *histogram, int32_t bins, uint64_t *tail, int32_t ste
 }
 
 /* Count one block in `tables`: all values are in range if `clean`, else those beyond the bound are passed over. */
-static void count_block(
-    const float *x, size_t n, float bound, int clean, float scale, int32_t bins, int tables, int avx2, uint32_t *counts)
+static void count_block(const float *x, size_t n, float bound, int clean, float scale, int32_t bins, int tables, int avx2, uint32_t *counts)
 {
     int32_t number[PART];
     float kept[PART];
@@ -215,8 +207,7 @@ static void count_block(
         if (!clean) {
             size_t good = 0;
             for (size_t i = 0; i < size; i++)
-                if (fabsf(part[i]) <= bound)
-                    kept[good++] = part[i];
+                if (fabsf(part[i]) <= bound) kept[good++] = part[i];
             part = kept;
             size = good;
         }
@@ -236,8 +227,7 @@ static void count_block(
                 fourth[number[i + 3]]++;
             }
         }
-        for (; i < size; i++)
-            counts[number[i]]++;
+        for (; i < size; i++) counts[number[i]]++;
     }
     (void)avx2;
 }
@@ -247,8 +237,7 @@ static void flush(uint32_t *counts, int tables, int32_t bins, uint64_t *merged)
 {
     for (int table = 0; table < tables; table++) {
         uint32_t *one = counts + (size_t)table * (size_t)bins;
-        for (int32_t i = 0; i < bins; i++)
-            merged[i] += one[i];
+        for (int32_t i = 0; i < bins; i++) merged[i] += one[i];
     }
     memset(counts, 0, (size_t)tables * (size_t)bins * sizeof *counts);
 }
@@ -265,16 +254,13 @@ static void collect_tail(const uint64_t *counts, int32_t bins, uint64_t left, ui
     }
 }
 
-NPUC_API npuc_status npuc_observe(
-    const float *x, size_t n, float bound, int32_t bins, double tail_ratio, int32_t flags, npuc_statistics *statistics,
-    uint64_t *histogram, uint64_t *tail)
+NPUC_API npuc_status npuc_observe(const float *x, size_t n, float bound, int32_t bins, double tail_ratio, int32_t flags,
+                                  npuc_statistics *statistics, uint64_t *histogram, uint64_t *tail)
 {
-    if ((x == NULL && n > 0) || statistics == NULL || histogram == NULL || bins < 4 || bins > MAX_BINS ||
-        (bins & (bins - 1)) != 0 || !(bound > 0.0f) || !(bound <= 0x1p100f) || !(tail_ratio >= 0.0) || tail_ratio > 1.0 ||
-        n > (size_t)INT64_MAX)
+    if ((x == NULL && n > 0) || statistics == NULL || histogram == NULL || bins < 4 || bins > MAX_BINS || (bins & (bins - 1)) != 0 ||
+        !(bound > 0.0f) || !(bound <= 0x1p100f) || !(tail_ratio >= 0.0) || tail_ratio > 1.0 || n > (size_t)INT64_MAX)
         return NPUC_BAD_ARGUMENT;
-    if (statistics->exponent != NPUC_OBSERVE_EMPTY &&
-        (statistics->exponent < MIN_EXPONENT || statistics->exponent > MAX_EXPONENT + 1))
+    if (statistics->exponent != NPUC_OBSERVE_EMPTY && (statistics->exponent < MIN_EXPONENT || statistics->exponent > MAX_EXPONENT + 1))
         return NPUC_BAD_ARGUMENT;
 
     int tables = n < FEW ? 1 : TABLES;
@@ -302,8 +288,7 @@ NPUC_API npuc_status npuc_observe(
         else
 #endif
             summarize_portable(x + start, size, bound, &s);
-        if (s.min > s.max)
-            continue; /* no value yet */
+        if (s.min > s.max) continue; /* no value yet */
         int32_t needed = exponent_for(-s.min > s.max ? -s.min : s.max);
         if (exponent == NPUC_OBSERVE_EMPTY) {
             exponent = needed;
@@ -340,8 +325,7 @@ NPUC_API npuc_status npuc_observe(
         statistics->sum += total(s.sum);
         statistics->square += total(s.square);
         statistics->absolute += total(s.absolute);
-        for (int32_t i = 0; i < bins; i++)
-            histogram[i] += merged[i];
+        for (int32_t i = 0; i < bins; i++) histogram[i] += merged[i];
         if (tail != NULL) {
             double wanted = ceil(tail_ratio * (double)count);
             collect_tail(merged, bins, wanted < 1.0 ? 1 : (uint64_t)wanted, tail);
@@ -352,11 +336,9 @@ NPUC_API npuc_status npuc_observe(
     return NPUC_OK;
 }
 
-NPUC_API npuc_status npuc_observe_channels(
-    const float *x, size_t outer, size_t channels, size_t inner, float bound, float *min, float *max)
+NPUC_API npuc_status npuc_observe_channels(const float *x, size_t outer, size_t channels, size_t inner, float bound, float *min, float *max)
 {
-    if (min == NULL || max == NULL || !(bound > 0.0f) || (x == NULL && outer > 0 && channels > 0 && inner > 0))
-        return NPUC_BAD_ARGUMENT;
+    if (min == NULL || max == NULL || !(bound > 0.0f) || (x == NULL && outer > 0 && channels > 0 && inner > 0)) return NPUC_BAD_ARGUMENT;
     for (size_t o = 0; o < outer; o++) {
         for (size_t c = 0; c < channels; c++) {
             const float *row = x + (o * channels + c) * inner;

@@ -62,10 +62,8 @@ static npuc_status open_table(table *t, const npuc_plan_problem *p)
         close_table(t);
         return NPUC_NO_MEMORY;
     }
-    for (int32_t part = 0; part < p->parts; part++)
-        counts[p->start[part] + 1]++;
-    for (int32_t s = 0; s < p->sections; s++)
-        counts[s + 1] += counts[s];
+    for (int32_t part = 0; part < p->parts; part++) counts[p->start[part] + 1]++;
+    for (int32_t s = 0; s < p->sections; s++) counts[s + 1] += counts[s];
     for (int32_t part = 0; part < p->parts; part++) {
         t->rank[part] = counts[p->start[part]]++;
         t->sorted[t->rank[part]] = part;
@@ -73,8 +71,7 @@ static npuc_status open_table(table *t, const npuc_plan_problem *p)
     free(counts);
     for (int32_t i = 0; i < p->items; i++) {
         t->height[i] = npuc_plan_height(p, i);
-        for (int32_t part = p->first[i]; part < p->first[i + 1]; part++)
-            t->owner[part] = i;
+        for (int32_t part = p->first[i]; part < p->first[i + 1]; part++) t->owner[part] = i;
     }
     return NPUC_OK;
 }
@@ -83,12 +80,10 @@ static npuc_status add_span(table *t, int64_t from, int64_t to)
 {
     if (t->count == t->room) {
         span *spans = realloc(t->spans, 2 * (size_t)t->room * sizeof *spans);
-        if (!spans)
-            return NPUC_NO_MEMORY;
+        if (!spans) return NPUC_NO_MEMORY;
         t->spans = spans;
         span *scratch = realloc(t->scratch, 2 * (size_t)t->room * sizeof *scratch);
-        if (!scratch)
-            return NPUC_NO_MEMORY;
+        if (!scratch) return NPUC_NO_MEMORY;
         t->scratch = scratch;
         t->room *= 2;
     }
@@ -107,14 +102,11 @@ static npuc_status meet(table *t, int32_t part, const int64_t *address)
     stack[depth++] = 1;
     while (depth) {
         int32_t node = stack[--depth];
-        if (t->latest[node] <= p->start[part])
-            continue;
+        if (t->latest[node] <= p->start[part]) continue;
         /* The leftmost leaf has the earliest start; a node whose first part starts too late has nothing for us. */
         int32_t leaf = node;
-        while (leaf < t->width)
-            leaf *= 2;
-        if (p->start[t->sorted[leaf - t->width]] >= p->end[part])
-            continue;
+        while (leaf < t->width) leaf *= 2;
+        if (p->start[t->sorted[leaf - t->width]] >= p->end[part]) continue;
         if (node < t->width) {
             stack[depth++] = 2 * node + 1;
             stack[depth++] = 2 * node;
@@ -124,8 +116,7 @@ static npuc_status meet(table *t, int32_t part, const int64_t *address)
         int64_t at = address[t->owner[other]];
         t->steps++;
         npuc_status status = add_span(t, at - p->size[part], at + p->size[other]);
-        if (status != NPUC_OK)
-            return status;
+        if (status != NPUC_OK) return status;
     }
     return NPUC_OK;
 }
@@ -138,16 +129,14 @@ static void sort_spans(table *t)
         for (int64_t i = run + 1; i < n && i < run + 8; i++) {
             span x = a[i];
             int64_t j = i;
-            for (; j > run && a[j - 1].from > x.from; j--)
-                a[j] = a[j - 1];
+            for (; j > run && a[j - 1].from > x.from; j--) a[j] = a[j - 1];
             a[j] = x;
         }
     for (int64_t width = 8; width < n; width *= 2) {
         for (int64_t low = 0; low < n; low += 2 * width) {
             int64_t middle = low + width < n ? low + width : n, high = low + 2 * width < n ? low + 2 * width : n;
             int64_t i = low, j = middle;
-            for (int64_t k = low; k < high; k++)
-                b[k] = i < middle && (j >= high || a[i].from <= a[j].from) ? a[i++] : a[j++];
+            for (int64_t k = low; k < high; k++) b[k] = i < middle && (j >= high || a[i].from <= a[j].from) ? a[i++] : a[j++];
         }
         span *swap = a;
         a = b;
@@ -164,16 +153,13 @@ static int64_t choose(const table *t, int32_t item, int tight)
     int64_t alignment = p->alignment[item], last = p->high[item] - t->height[item];
     int64_t at = align_up(p->low[item], alignment), best = -1, gap = INT64_MAX;
     for (int64_t k = 0; k < t->count; k++) {
-        if (t->spans[k].to <= at)
-            continue;
+        if (t->spans[k].to <= at) continue;
         if (at <= t->spans[k].from && at <= last && t->spans[k].from - at < gap) {
             best = at;
             gap = t->spans[k].from - at;
-            if (!tight)
-                return best;
+            if (!tight) return best;
         }
-        if (t->spans[k].to > at)
-            at = align_up(t->spans[k].to, alignment);
+        if (t->spans[k].to > at) at = align_up(t->spans[k].to, alignment);
     }
     return best >= 0 ? best : at <= last ? at : -1;
 }
@@ -182,8 +168,7 @@ static void occupy(table *t, int32_t part)
 {
     int32_t end = t->problem->end[part];
     for (int32_t node = t->width + t->rank[part]; node; node /= 2)
-        if (t->latest[node] < end)
-            t->latest[node] = end;
+        if (t->latest[node] < end) t->latest[node] = end;
 }
 
 static npuc_status place_all(table *t, const int32_t *order, int tight, int64_t *address, int64_t *peak)
@@ -197,8 +182,7 @@ static npuc_status place_all(table *t, const int32_t *order, int tight, int64_t 
         t->steps++;
         for (int32_t part = p->first[item]; part < p->first[item + 1]; part++) {
             npuc_status status = meet(t, part, address);
-            if (status != NPUC_OK)
-                return status;
+            if (status != NPUC_OK) return status;
         }
         sort_spans(t);
         int64_t at = choose(t, item, tight);
@@ -207,10 +191,8 @@ static npuc_status place_all(table *t, const int32_t *order, int tight, int64_t 
             return NPUC_OK;
         }
         address[item] = at;
-        if (at + t->height[item] > *peak)
-            *peak = at + t->height[item];
-        for (int32_t part = p->first[item]; part < p->first[item + 1]; part++)
-            occupy(t, part);
+        if (at + t->height[item] > *peak) *peak = at + t->height[item];
+        for (int32_t part = p->first[item]; part < p->first[item + 1]; part++) occupy(t, part);
     }
     return NPUC_OK;
 }
@@ -218,12 +200,10 @@ static npuc_status place_all(table *t, const int32_t *order, int tight, int64_t 
 int npuc_plan_greedy(const npuc_plan_problem *p, const int32_t *order, int32_t tight, int64_t *address, int64_t *peak)
 {
     npuc_status status = order && address && peak ? npuc_plan_check(p, order) : NPUC_BAD_ARGUMENT;
-    if (status != NPUC_OK)
-        return status;
+    if (status != NPUC_OK) return status;
     table t;
     status = open_table(&t, p);
-    if (status != NPUC_OK)
-        return status;
+    if (status != NPUC_OK) return status;
     status = place_all(&t, order, tight, address, peak);
     close_table(&t);
     return status;
@@ -237,18 +217,14 @@ static uint64_t random_bits(uint64_t *state) /* splitmix64 */
     return x ^ x >> 31;
 }
 
-static int32_t random_below(uint64_t *state, int32_t n)
-{
-    return (int32_t)((random_bits(state) >> 32) * (uint64_t)n >> 32);
-}
+static int32_t random_below(uint64_t *state, int32_t n) { return (int32_t)((random_bits(state) >> 32) * (uint64_t)n >> 32); }
 
 /* Move one of the items that reach the peak to an earlier turn, or let it change places with another. */
 static void disturb(const table *t, const int64_t *address, int64_t peak, int32_t *order, uint64_t *state)
 {
     int32_t n = t->problem->items, tops = 0, chosen = 0;
     for (int32_t k = 0; k < n; k++) /* one of them, each as likely as the others */
-        if (address[order[k]] + t->height[order[k]] == peak && random_below(state, ++tops) == 0)
-            chosen = k;
+        if (address[order[k]] + t->height[order[k]] == peak && random_below(state, ++tops) == 0) chosen = k;
     int32_t other = random_below(state, n), item = order[chosen];
     if (chosen && random_bits(state) & 1) {
         int32_t to = other % chosen;
@@ -260,8 +236,8 @@ static void disturb(const table *t, const int64_t *address, int64_t peak, int32_
     }
 }
 
-static npuc_status climb(table *t, int32_t *order, uint64_t seed, int64_t target, int64_t steps, int64_t *address,
-                         int64_t *peak, int32_t *trial, int64_t *places)
+static npuc_status climb(table *t, int32_t *order, uint64_t seed, int64_t target, int64_t steps, int64_t *address, int64_t *peak,
+                         int32_t *trial, int64_t *places)
 {
     size_t n = (size_t)t->problem->items;
     npuc_status status = place_all(t, order, 0, address, peak);
@@ -279,16 +255,14 @@ static npuc_status climb(table *t, int32_t *order, uint64_t seed, int64_t target
     return status;
 }
 
-int npuc_plan_climb(const npuc_plan_problem *p, int32_t *order, uint64_t seed, int64_t target, int64_t *steps,
-                    int64_t *address, int64_t *peak)
+int npuc_plan_climb(const npuc_plan_problem *p, int32_t *order, uint64_t seed, int64_t target, int64_t *steps, int64_t *address,
+                    int64_t *peak)
 {
     npuc_status status = order && steps && address && peak ? npuc_plan_check(p, order) : NPUC_BAD_ARGUMENT;
-    if (status != NPUC_OK)
-        return status;
+    if (status != NPUC_OK) return status;
     table t;
     status = open_table(&t, p);
-    if (status != NPUC_OK)
-        return status;
+    if (status != NPUC_OK) return status;
     int32_t *trial = malloc((size_t)p->items * sizeof *trial);
     int64_t *places = malloc((size_t)p->items * sizeof *places);
     status = trial && places ? climb(&t, order, seed, target, *steps, address, peak, trial, places) : NPUC_NO_MEMORY;

@@ -95,10 +95,8 @@ typedef struct search {
 /* Whether an item does not lie on its present support. */
 static int is_skipped(const search *s, int32_t y)
 {
-    if (s->refused[y] == s->support[y])
-        return 1;
-    if (s->twin[y] >= 0 && s->address[s->twin[y]] < 0)
-        return 1;
+    if (s->refused[y] == s->support[y]) return 1;
+    if (s->twin[y] >= 0 && s->address[s->twin[y]] < 0) return 1;
     return s->below[y] >= 0 && s->rank[s->below[y]] > s->rank[y];
 }
 
@@ -164,8 +162,7 @@ static int find_bounds(search *s, const int32_t *list, int32_t n)
         }
     }
     for (int32_t k = 0; k < skipped; k++)
-        if (s->bound[s->skipped[k]] + s->height[s->skipped[k]] > s->high[s->skipped[k]])
-            return DEAD;
+        if (s->bound[s->skipped[k]] + s->height[s->skipped[k]] > s->high[s->skipped[k]]) return DEAD;
     return FOUND;
 }
 
@@ -174,8 +171,7 @@ static int find_loads(search *s, int32_t *list, int32_t n)
 {
     for (int32_t k = 1; k < n; k++) { /* insertion, for it comes nearly sorted */
         int32_t y = list[k], j = k;
-        for (; j > 0 && s->bound[list[j - 1]] < s->bound[y]; j--)
-            list[j] = list[j - 1];
+        for (; j > 0 && s->bound[list[j - 1]] < s->bound[y]; j--) list[j] = list[j - 1];
         list[j] = y;
         s->steps += (k - j) / 8;
     }
@@ -189,8 +185,7 @@ static int find_loads(search *s, int32_t *list, int32_t n)
                 int64_t load = s->load[t] += height;
                 most = load > most ? load : most;
             }
-            if (most > room)
-                return DEAD;
+            if (most > room) return DEAD;
         }
     }
     return FOUND;
@@ -201,8 +196,7 @@ static int32_t find_next(const search *s, const int32_t *list, int32_t n)
 {
     int32_t best = list[n - 1];
     for (int32_t k = n - 2; k >= 0 && s->bound[list[k]] == s->bound[best]; k--)
-        if (s->rank[list[k]] < s->rank[best])
-            best = list[k];
+        if (s->rank[list[k]] < s->rank[best]) best = list[k];
     return best;
 }
 
@@ -233,23 +227,18 @@ static int place(search *s, int32_t x)
     int64_t at = s->support[x];
     s->address[x] = at;
     s->placed[s->placed_count++] = x;
-    for (int32_t t = s->from[x] + 1; t < s->to[x]; t++)
-        s->across[t]--;
+    for (int32_t t = s->from[x] + 1; t < s->to[x]; t++) s->across[t]--;
     s->steps += (s->start[x + 1] - s->start[x]) / 4;
     for (int64_t e = s->start[x]; e < s->start[x + 1]; e++) {
         int32_t y = s->neighbours[e].item;
         int64_t top = at + s->neighbours[e].lift;
-        if (s->address[y] >= 0 || top < s->support[y])
-            continue;
+        if (s->address[y] >= 0 || top < s->support[y]) continue;
         int32_t below = exchangeable(s, x, y) ? x : -1;
-        if (top == s->support[y] && below < 0)
-            continue;
-        if (!remember(s, y))
-            return OPEN;
+        if (top == s->support[y] && below < 0) continue;
+        if (!remember(s, y)) return OPEN;
         s->support[y] = align_up(top, s->alignment[y]);
         s->below[y] = below;
-        if (s->support[y] + s->height[y] > s->high[y])
-            return DEAD;
+        if (s->support[y] + s->height[y] > s->high[y]) return DEAD;
     }
     return FOUND;
 }
@@ -266,8 +255,7 @@ static void take_back(search *s, int32_t placed_count, int64_t trail_count)
     while (s->placed_count > placed_count) {
         int32_t x = s->placed[--s->placed_count];
         s->address[x] = -1;
-        for (int32_t t = s->from[x] + 1; t < s->to[x]; t++)
-            s->across[t]++;
+        for (int32_t t = s->from[x] + 1; t < s->to[x]; t++) s->across[t]++;
     }
 }
 
@@ -311,27 +299,22 @@ static int32_t *push_list(search *s, int32_t n)
 /* Rank the items of a list by the largest sum of heights in one of their sections, then by their number. */
 static void rank_by_pressure(search *s, int32_t *list, int32_t n)
 {
-    for (int32_t k = 0; k < n; k++)
-        memset(s->load + s->from[list[k]], 0, (size_t)(s->to[list[k]] - s->from[list[k]]) * sizeof *s->load);
+    for (int32_t k = 0; k < n; k++) memset(s->load + s->from[list[k]], 0, (size_t)(s->to[list[k]] - s->from[list[k]]) * sizeof *s->load);
     for (int32_t k = 0; k < n; k++)
         for (int32_t g = s->first[list[k]]; g < s->first[list[k] + 1]; g++)
-            for (int32_t t = s->segments[g].from; t < s->segments[g].to; t++)
-                s->load[t] += s->segments[g].height;
+            for (int32_t t = s->segments[g].from; t < s->segments[g].to; t++) s->load[t] += s->segments[g].height;
     for (int32_t k = 0; k < n; k++) {
         int32_t y = list[k], j = k;
         int64_t most = 0;
         for (int32_t g = s->first[y]; g < s->first[y + 1]; g++)
-            for (int32_t t = s->segments[g].from; t < s->segments[g].to; t++)
-                most = s->load[t] > most ? s->load[t] : most;
+            for (int32_t t = s->segments[g].from; t < s->segments[g].to; t++) most = s->load[t] > most ? s->load[t] : most;
         s->bound[y] = most;
         s->steps += (s->to[y] - s->from[y]) / 4;
-        for (; j > 0 && (s->bound[list[j - 1]] < most || (s->bound[list[j - 1]] == most && list[j - 1] > y)); j--)
-            list[j] = list[j - 1];
+        for (; j > 0 && (s->bound[list[j - 1]] < most || (s->bound[list[j - 1]] == most && list[j - 1] > y)); j--) list[j] = list[j - 1];
         list[j] = y;
         s->steps += 1 + (k - j) / 8;
     }
-    for (int32_t k = 0; k < n; k++)
-        s->rank[list[k]] = k;
+    for (int32_t k = 0; k < n; k++) s->rank[list[k]] = k;
 }
 
 static int solve(search *s, int64_t list, int32_t n);
@@ -342,8 +325,7 @@ static int solve_part(search *s, int64_t list, int32_t n)
     if (s->mode & NPUC_PLAN_PRESSED) {
         for (int32_t k = 0; k < n; k++) {
             int32_t y = s->lists[list + k];
-            if (!remember(s, y))
-                return OPEN;
+            if (!remember(s, y)) return OPEN;
             s->refused[y] = -1;
             s->below[y] = -1;
         }
@@ -359,8 +341,7 @@ static int solve_rest(search *s, int64_t list, int32_t n, int whole)
     int64_t mark = s->lists_count;
     for (int32_t k = 0; k < n; k++) {
         int32_t y = s->lists[list + k];
-        if (s->address[y] >= 0)
-            continue;
+        if (s->address[y] >= 0) continue;
         from = s->from[y] < from ? s->from[y] : from;
         to = s->to[y] > to ? s->to[y] : to;
         left++;
@@ -384,12 +365,10 @@ static int solve_rest(search *s, int64_t list, int32_t n, int whole)
             }
         }
         int32_t *part = push_list(s, best), fill = 0;
-        if (!part)
-            return OPEN;
+        if (!part) return OPEN;
         for (int32_t k = 0; k < n; k++) {
             int32_t y = s->lists[list + k];
-            if (s->address[y] < 0 && s->from[y] >= best_from && s->to[y] <= best_to)
-                part[fill++] = y;
+            if (s->address[y] < 0 && s->from[y] >= best_from && s->to[y] <= best_to) part[fill++] = y;
         }
         whole = whole && best == left;
         outcome = whole ? solve(s, mark, best) : solve_part(s, mark, best);
@@ -404,8 +383,7 @@ static int solve(search *s, int64_t list, int32_t n)
 {
     print now = fingerprint(s, s->lists + list, n);
     print *memory = &s->failed[now.a >> (64 - FAILED_BITS)];
-    if (memory->a == now.a && memory->b == now.b)
-        return DEAD;
+    if (memory->a == now.a && memory->b == now.b) return DEAD;
     int32_t placed_count = s->placed_count;
     int64_t entered = s->trail_count;
     int outcome = DEAD;
@@ -415,15 +393,12 @@ static int solve(search *s, int64_t list, int32_t n)
             break;
         }
         int32_t *items = s->lists + list;
-        if (find_bounds(s, items, n) == DEAD || find_loads(s, items, n) == DEAD)
-            break;
+        if (find_bounds(s, items, n) == DEAD || find_loads(s, items, n) == DEAD) break;
         int32_t x = find_next(s, items, n);
         int64_t trail_count = s->trail_count;
         outcome = place(s, x);
-        if (outcome == FOUND)
-            outcome = solve_rest(s, list, n, 1);
-        if (outcome == FOUND)
-            return FOUND;
+        if (outcome == FOUND) outcome = solve_rest(s, list, n, 1);
+        if (outcome == FOUND) return FOUND;
         take_back(s, placed_count, trail_count);
         if (outcome == OPEN || !remember(s, x)) {
             outcome = OPEN;
@@ -432,8 +407,7 @@ static int solve(search *s, int64_t list, int32_t n)
         s->refused[x] = s->support[x];
     }
     take_back(s, placed_count, entered);
-    if (outcome == DEAD)
-        *memory = now;
+    if (outcome == DEAD) *memory = now;
     return outcome;
 }
 
@@ -441,12 +415,10 @@ static int solve(search *s, int64_t list, int32_t n)
 
 static void close_search(search *s)
 {
-    void *all[] = {s->first,   s->segments, s->from,    s->to,    s->height,  s->alignment, s->high,   s->free,
-                   s->twin,    s->start,    s->address, s->support, s->refused, s->below,   s->rank,   s->bound,
-                   s->skipped, s->load,     s->low,     s->top,   s->across,  s->placed,    s->trail,  s->lists,
-                   s->failed,  s->neighbours};
-    for (size_t k = 0; k < sizeof all / sizeof *all; k++)
-        free(all[k]);
+    void *all[] = {s->first, s->segments, s->from,    s->to,      s->height, s->alignment, s->high,   s->free,      s->twin,
+                   s->start, s->address,  s->support, s->refused, s->below,  s->rank,      s->bound,  s->skipped,   s->load,
+                   s->low,   s->top,      s->across,  s->placed,  s->trail,  s->lists,     s->failed, s->neighbours};
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++) free(all[k]);
 }
 
 static int allocate(search *s, int32_t parts)
@@ -455,19 +427,17 @@ static int allocate(search *s, int32_t parts)
     s->trail_room = 1024;
     s->lists_room = 4 * (int64_t)n;
     return (s->first = malloc((n + 1) * sizeof *s->first)) && (s->start = calloc(n + 1, sizeof *s->start)) &&
-           (s->segments = malloc(2 * (size_t)parts * sizeof *s->segments)) &&
-           (s->from = malloc(n * sizeof *s->from)) && (s->to = malloc(n * sizeof *s->to)) &&
-           (s->height = malloc(n * sizeof *s->height)) && (s->alignment = malloc(n * sizeof *s->alignment)) &&
-           (s->high = malloc(n * sizeof *s->high)) && (s->free = malloc(n * sizeof *s->free)) &&
-           (s->twin = malloc(n * sizeof *s->twin)) && (s->address = malloc(n * sizeof *s->address)) &&
-           (s->support = malloc(n * sizeof *s->support)) && (s->refused = malloc(n * sizeof *s->refused)) &&
-           (s->below = malloc(n * sizeof *s->below)) && (s->rank = malloc(n * sizeof *s->rank)) &&
-           (s->bound = malloc(n * sizeof *s->bound)) && (s->skipped = malloc(n * sizeof *s->skipped)) &&
-           (s->load = calloc(m, sizeof *s->load)) && (s->low = malloc(m * sizeof *s->low)) &&
-           (s->top = malloc(m * sizeof *s->top)) && (s->across = calloc(m + 1, sizeof *s->across)) &&
-           (s->placed = malloc(n * sizeof *s->placed)) &&
-           (s->trail = malloc((size_t)s->trail_room * sizeof *s->trail)) &&
-           (s->lists = malloc((size_t)s->lists_room * sizeof *s->lists)) &&
+           (s->segments = malloc(2 * (size_t)parts * sizeof *s->segments)) && (s->from = malloc(n * sizeof *s->from)) &&
+           (s->to = malloc(n * sizeof *s->to)) && (s->height = malloc(n * sizeof *s->height)) &&
+           (s->alignment = malloc(n * sizeof *s->alignment)) && (s->high = malloc(n * sizeof *s->high)) &&
+           (s->free = malloc(n * sizeof *s->free)) && (s->twin = malloc(n * sizeof *s->twin)) &&
+           (s->address = malloc(n * sizeof *s->address)) && (s->support = malloc(n * sizeof *s->support)) &&
+           (s->refused = malloc(n * sizeof *s->refused)) && (s->below = malloc(n * sizeof *s->below)) &&
+           (s->rank = malloc(n * sizeof *s->rank)) && (s->bound = malloc(n * sizeof *s->bound)) &&
+           (s->skipped = malloc(n * sizeof *s->skipped)) && (s->load = calloc(m, sizeof *s->load)) &&
+           (s->low = malloc(m * sizeof *s->low)) && (s->top = malloc(m * sizeof *s->top)) &&
+           (s->across = calloc(m + 1, sizeof *s->across)) && (s->placed = malloc(n * sizeof *s->placed)) &&
+           (s->trail = malloc((size_t)s->trail_room * sizeof *s->trail)) && (s->lists = malloc((size_t)s->lists_room * sizeof *s->lists)) &&
            (s->failed = calloc((size_t)1 << FAILED_BITS, sizeof *s->failed));
 }
 
@@ -478,15 +448,12 @@ static int32_t add_outline(search *s, const npuc_plan_problem *p, int32_t item, 
     for (int32_t part = p->first[item]; part < p->first[item + 1]; part++) {
         from = p->start[part] < from ? p->start[part] : from;
         to = p->end[part] > to ? p->end[part] : to;
-        for (int32_t t = p->start[part]; t < p->end[part]; t++)
-            s->load[t] = p->size[part] > s->load[t] ? p->size[part] : s->load[t];
+        for (int32_t t = p->start[part]; t < p->end[part]; t++) s->load[t] = p->size[part] > s->load[t] ? p->size[part] : s->load[t];
     }
     for (int32_t t = from; t < to;) {
         int32_t next = t + 1;
-        while (next < to && s->load[next] == s->load[t])
-            next++;
-        if (s->load[t])
-            s->segments[count++] = (segment){t, next, s->load[t]};
+        while (next < to && s->load[next] == s->load[t]) next++;
+        if (s->load[t]) s->segments[count++] = (segment){t, next, s->load[t]};
         t = next;
     }
     memset(s->load + from, 0, (size_t)(to - from) * sizeof *s->load);
@@ -500,8 +467,7 @@ static int64_t lift(const search *s, int32_t x, int32_t y)
     for (int32_t g = s->first[x]; g < s->first[x + 1]; g++)
         for (int32_t h = s->first[y]; h < s->first[y + 1]; h++) {
             const segment *a = &s->segments[g], *b = &s->segments[h];
-            if (a->from < b->to && b->from < a->to && a->height > most)
-                most = a->height;
+            if (a->from < b->to && b->from < a->to && a->height > most) most = a->height;
         }
     return most;
 }
@@ -514,8 +480,7 @@ static int64_t pair_up(search *s, const int32_t *sorted, neighbour *into)
         for (int32_t j = i + 1; j < s->items && s->from[sorted[j]] < s->to[sorted[i]]; j++) {
             int32_t x = sorted[i], y = sorted[j];
             int64_t up = lift(s, x, y);
-            if (!up)
-                continue;
+            if (!up) continue;
             if (into) {
                 into[s->start[x]++] = (neighbour){y, up};
                 into[s->start[y]++] = (neighbour){x, lift(s, y, x)};
@@ -524,8 +489,7 @@ static int64_t pair_up(search *s, const int32_t *sorted, neighbour *into)
                 s->start[y]++;
             }
             total += 2;
-            if (total > MOST_NEIGHBOURS)
-                return total;
+            if (total > MOST_NEIGHBOURS) return total;
         }
     return total;
 }
@@ -534,28 +498,22 @@ static int64_t pair_up(search *s, const int32_t *sorted, neighbour *into)
 static npuc_status find_neighbours(search *s)
 {
     int32_t *sorted = s->skipped; /* by first section, by counting; `across` is filled later */
-    for (int32_t x = 0; x < s->items; x++)
-        s->across[s->from[x] + 1]++;
-    for (int32_t t = 0; t < s->sections; t++)
-        s->across[t + 1] += s->across[t];
-    for (int32_t x = 0; x < s->items; x++)
-        sorted[s->across[s->from[x]]++] = x;
+    for (int32_t x = 0; x < s->items; x++) s->across[s->from[x] + 1]++;
+    for (int32_t t = 0; t < s->sections; t++) s->across[t + 1] += s->across[t];
+    for (int32_t x = 0; x < s->items; x++) sorted[s->across[s->from[x]]++] = x;
     memset(s->across, 0, ((size_t)s->sections + 1) * sizeof *s->across);
     int64_t total = pair_up(s, sorted, NULL);
     s->steps += s->items + total / 4;
-    if (total > MOST_NEIGHBOURS)
-        return NPUC_UNSUPPORTED;
+    if (total > MOST_NEIGHBOURS) return NPUC_UNSUPPORTED;
     s->neighbours = malloc((size_t)(total + 1) * sizeof *s->neighbours);
-    if (!s->neighbours)
-        return NPUC_NO_MEMORY;
+    if (!s->neighbours) return NPUC_NO_MEMORY;
     for (int64_t x = 0, sum = 0; x <= s->items; x++) {
         int64_t count = s->start[x];
         s->start[x] = sum;
         sum += count;
     }
     pair_up(s, sorted, s->neighbours); /* leaves every start at its end */
-    for (int32_t x = s->items; x > 0; x--)
-        s->start[x] = s->start[x - 1];
+    for (int32_t x = s->items; x > 0; x--) s->start[x] = s->start[x - 1];
     s->start[0] = 0;
     return NPUC_OK;
 }
@@ -568,16 +526,14 @@ static int same(const search *s, int32_t x, int32_t y)
         return 0;
     for (int32_t k = 0; k < count; k++) {
         const segment *a = &s->segments[s->first[x] + k], *b = &s->segments[s->first[y] + k];
-        if (a->from != b->from || a->to != b->to || a->height != b->height)
-            return 0;
+        if (a->from != b->from || a->to != b->to || a->height != b->height) return 0;
     }
     return 1;
 }
 
 static npuc_status open_search(search *s, const npuc_plan_problem *p, const int32_t *order)
 {
-    if (!allocate(s, p->parts))
-        return NPUC_NO_MEMORY;
+    if (!allocate(s, p->parts)) return NPUC_NO_MEMORY;
     int32_t count = 0;
     for (int32_t x = 0; x < s->items; x++) {
         int32_t item = order[x];
@@ -597,25 +553,21 @@ static npuc_status open_search(search *s, const npuc_plan_problem *p, const int3
         s->rank[x] = x;
         s->lists[x] = x;
         s->twin[x] = s->mode & NPUC_PLAN_TWINS ? x - 1 : -1;
-        while (s->twin[x] >= 0 && !same(s, x, s->twin[x]))
-            s->twin[x]--;
+        while (s->twin[x] >= 0 && !same(s, x, s->twin[x])) s->twin[x]--;
     }
     s->lists_count = s->items;
     npuc_status status = find_neighbours(s);
     for (int32_t x = 0; x < s->items; x++)
-        for (int32_t t = s->from[x] + 1; t < s->to[x]; t++)
-            s->across[t]++;
+        for (int32_t t = s->from[x] + 1; t < s->to[x]; t++) s->across[t]++;
     return status;
 }
 
-int npuc_plan_search(const npuc_plan_problem *p, const int32_t *order, int32_t mode, int64_t capacity,
-                     int64_t *steps, int64_t *address, int32_t *outcome)
+int npuc_plan_search(const npuc_plan_problem *p, const int32_t *order, int32_t mode, int64_t capacity, int64_t *steps, int64_t *address,
+                     int32_t *outcome)
 {
-    npuc_status status = order && steps && address && outcome && capacity > 0 && capacity <= NPUC_PLAN_LARGEST
-                             ? npuc_plan_check(p, order)
-                             : NPUC_BAD_ARGUMENT;
-    if (status != NPUC_OK)
-        return status;
+    npuc_status status = order && steps && address && outcome && capacity > 0 && capacity <= NPUC_PLAN_LARGEST ? npuc_plan_check(p, order)
+                                                                                                               : NPUC_BAD_ARGUMENT;
+    if (status != NPUC_OK) return status;
     *outcome = OPEN;
     if (p->items > DEEPEST) {
         *steps = 0;
@@ -625,11 +577,9 @@ int npuc_plan_search(const npuc_plan_problem *p, const int32_t *order, int32_t m
     status = open_search(&s, p, order);
     if (status == NPUC_OK) {
         int fits = 1;
-        for (int32_t x = 0; x < s.items; x++)
-            fits = fits && s.support[x] + s.height[x] <= s.high[x];
+        for (int32_t x = 0; x < s.items; x++) fits = fits && s.support[x] + s.height[x] <= s.high[x];
         *outcome = fits ? solve_rest(&s, 0, s.items, 0) : DEAD;
-        for (int32_t x = 0; x < s.items && *outcome == FOUND; x++)
-            address[order[x]] = s.address[x];
+        for (int32_t x = 0; x < s.items && *outcome == FOUND; x++) address[order[x]] = s.address[x];
         status = s.status;
     } else if (status == NPUC_UNSUPPORTED) {
         status = NPUC_OK; /* too large: it stays open */

@@ -57,10 +57,7 @@ int npuc_pool_valid(const npuc_pool *p)
            covered(p->out_w, p->w, p->kernel_w, p->stride_w, p->dilation_w, p->pad_left);
 }
 
-static int element_size(int32_t dtype)
-{
-    return dtype == NPUC_I16 ? 2 : 1;
-}
+static int element_size(int32_t dtype) { return dtype == NPUC_I16 ? 2 : 1; }
 
 /* Where output pixel `index` reads: the taps of its window and its image. */
 typedef struct window {
@@ -86,11 +83,11 @@ static const char *pixel(const pool_job *j, const window *w, int64_t row, int64_
     return w->image + ((w->top + row * p->dilation_h) * p->w + w->left + column * p->dilation_w) * p->c * j->size;
 }
 
-#define LARGER(type)                                                                                       \
-    NPUC_INLINE void larger_##type##_body(type *restrict y, const type *restrict x, int64_t n)             \
-    {                                                                                                      \
-        for (int64_t i = 0; i < n; i++) y[i] = x[i] > y[i] ? x[i] : y[i];                                  \
-    }                                                                                                      \
+#define LARGER(type)                                                                                                                       \
+    NPUC_INLINE void larger_##type##_body(type *restrict y, const type *restrict x, int64_t n)                                             \
+    {                                                                                                                                      \
+        for (int64_t i = 0; i < n; i++) y[i] = x[i] > y[i] ? x[i] : y[i];                                                                  \
+    }                                                                                                                                      \
     NPUC_TWICE(larger_##type, (type *restrict y, const type *restrict x, int64_t n), (y, x, n))
 
 LARGER(int8_t)
@@ -128,11 +125,11 @@ npuc_status npuc_max_pool(const npuc_pool *pool, const void *x, int32_t dtype, v
     return NPUC_OK;
 }
 
-#define ADD_UP(type, sum)                                                                                         \
-    NPUC_INLINE void add_##type##_##sum##_body(sum *restrict acc, const type *restrict x, int64_t n)              \
-    {                                                                                                             \
-        for (int64_t i = 0; i < n; i++) acc[i] += x[i];                                                           \
-    }                                                                                                             \
+#define ADD_UP(type, sum)                                                                                                                  \
+    NPUC_INLINE void add_##type##_##sum##_body(sum *restrict acc, const type *restrict x, int64_t n)                                       \
+    {                                                                                                                                      \
+        for (int64_t i = 0; i < n; i++) acc[i] += x[i];                                                                                    \
+    }                                                                                                                                      \
     NPUC_TWICE(add_##type##_##sum, (sum *restrict acc, const type *restrict x, int64_t n), (acc, x, n))
 
 ADD_UP(int8_t, int32_t)
@@ -159,18 +156,18 @@ static void add_pixel(int32_t dtype, int wide, void *acc, const char *x, int64_t
  * whole number, and rounding moves it by less than 2^-22 of itself in single, 2^-51 in double. So single serves where
  * v < 2^21 (v + 0.5 is exact then), and double always, since the quotient is below 2^16 and v below 2^31.
  */
-#define DIVIDE(type)                                                                                          \
-    NPUC_INLINE void divide_##type##_body(int32_t *acc, int64_t n, int32_t more, int32_t count)              \
-    {                                                                                                         \
-        const type inverse = 1 / (type)count;                                                                 \
-        const type half = (type)(count / 2) + (type)0.5;                                                      \
-        for (int64_t i = 0; i < n; i++) {                                                                     \
-            int32_t sum = acc[i] + more, size = sum < 0 ? -sum : sum;                                         \
-            int32_t quotient = (int32_t)(((type)size + half) * inverse);                                      \
-            acc[i] = sum < 0 ? -quotient : quotient;                                                          \
-        }                                                                                                     \
-    }                                                                                                         \
-    NPUC_TWICE(divide_##type, (int32_t * acc, int64_t n, int32_t more, int32_t count), (acc, n, more, count))
+#define DIVIDE(type)                                                                                                                       \
+    NPUC_INLINE void divide_##type##_body(int32_t *acc, int64_t n, int32_t more, int32_t count)                                            \
+    {                                                                                                                                      \
+        const type inverse = 1 / (type)count;                                                                                              \
+        const type half = (type)(count / 2) + (type)0.5;                                                                                   \
+        for (int64_t i = 0; i < n; i++) {                                                                                                  \
+            int32_t sum = acc[i] + more, size = sum < 0 ? -sum : sum;                                                                      \
+            int32_t quotient = (int32_t)(((type)size + half) * inverse);                                                                   \
+            acc[i] = sum < 0 ? -quotient : quotient;                                                                                       \
+        }                                                                                                                                  \
+    }                                                                                                                                      \
+    NPUC_TWICE(divide_##type, (int32_t *acc, int64_t n, int32_t more, int32_t count), (acc, n, more, count))
 
 DIVIDE(float)
 DIVIDE(double)
@@ -233,8 +230,15 @@ npuc_status npuc_average_pool(const npuc_pool *pool, const void *x, int32_t x_dt
     if (!npuc_pool_valid(pool) || !rq || !npuc_limits(x_dtype, &lo, &hi) || !npuc_limits(dtype, &least, &most)) return NPUC_BAD_ARGUMENT;
     if (zero_point < lo || zero_point > hi) return NPUC_BAD_ARGUMENT;
     int64_t whole = pool->kernel_h * pool->kernel_w;
-    pool_job j = {.pool = *pool, .x = x, .y = y, .x_dtype = x_dtype, .dtype = dtype, .size = element_size(x_dtype),
-                  .zero = zero_point, .include_pad = include_pad, .rq = rq};
+    pool_job j = {.pool = *pool,
+                  .x = x,
+                  .y = y,
+                  .x_dtype = x_dtype,
+                  .dtype = dtype,
+                  .size = element_size(x_dtype),
+                  .zero = zero_point,
+                  .include_pad = include_pad,
+                  .rq = rq};
     j.blocks = (pool->c + NPUC_BLOCK - 1) / NPUC_BLOCK;
     /* Neither the raw sum, nor the sum of q - zero_point, nor the sum and half a count can be larger. */
     j.bound = (hi - lo + 1) * (whole + 1);

@@ -112,8 +112,8 @@ static void lstm_step(const recurrent_job *j, const int16_t *x, const int16_t *h
     }
 }
 
-static void gru_step(const recurrent_job *j, const int16_t *x, const int16_t *h, int16_t *state, int16_t *reset, int16_t *sums,
-                     void *h_out, int64_t at)
+static void gru_step(const recurrent_job *j, const int16_t *x, const int16_t *h, int16_t *state, int16_t *reset, int16_t *sums, void *h_out,
+                     int64_t at)
 {
     const npuc_recurrent *p = &j->p;
     const int64_t n = p->hidden;
@@ -153,8 +153,7 @@ static void batch_part(void *context, int64_t begin, int64_t end)
             int64_t time = p->reverse ? p->steps - 1 - t : t;
             int64_t from = (time * p->batch + b) * p->inputs, to = (time * p->batch + b) * p->hidden;
             for (int64_t i = 0; i < p->inputs; i++) x[i] = (int16_t)(element(j->x, p->x_dtype, from + i) - p->x_zero_point);
-            for (int64_t i = 0; i < p->hidden; i++)
-                h[i] = (int16_t)(element(j->h, p->h_dtype, b * p->hidden + i) - p->h_zero_point);
+            for (int64_t i = 0; i < p->hidden; i++) h[i] = (int16_t)(element(j->h, p->h_dtype, b * p->hidden + i) - p->h_zero_point);
             if (p->gates == 4)
                 lstm_step(j, x, h, state, j->y, to);
             else
@@ -211,15 +210,13 @@ npuc_status npuc_recurrent_run(const npuc_recurrent *recurrent, const void *x, v
     if (p->steps > limit || p->batch > limit || p->inputs > limit || p->hidden > limit) return NPUC_BAD_ARGUMENT;
     int64_t reach_x = reach(p->x_dtype, p->x_zero_point), reach_h = reach(p->h_dtype, p->h_zero_point);
     if (reach_x < 0 || reach_h < 0 || p->lo < lo || p->hi > hi || p->lo > p->hi) return NPUC_BAD_ARGUMENT;
-    if (!p->sigmoid || !p->tanh || (p->gates == 4 && (!p->cell_tanh || p->cell_bits < 0 || p->cell_bits > 15)))
-        return NPUC_BAD_ARGUMENT;
+    if (!p->sigmoid || !p->tanh || (p->gates == 4 && (!p->cell_tanh || p->cell_bits < 0 || p->cell_bits > 15))) return NPUC_BAD_ARGUMENT;
     if (p->gates == 3 && p->linear_before_reset && !p->bias_h) return NPUC_BAD_ARGUMENT;
     if (p->out_multiplier < 0 || p->out_shift < 0 || p->out_shift > 61) return NPUC_BAD_ARGUMENT;
     int32_t wide = 0;
     if (!fits(p, reach_x, reach_h, &wide)) return NPUC_BAD_ARGUMENT;
     if (p->steps == 0 || p->batch == 0) return NPUC_OK;
-    recurrent_job j = {.p = *p, .x = x, .y = y, .state = state, .h = h, .room_size = p->inputs + 4 * p->hidden,
-                       .wide = wide};
+    recurrent_job j = {.p = *p, .x = x, .y = y, .state = state, .h = h, .room_size = p->inputs + 4 * p->hidden, .wide = wide};
     j.room = malloc((size_t)p->batch * (size_t)j.room_size * sizeof *j.room);
     if (!j.room) return NPUC_NO_MEMORY;
     npuc_in_parts(threads, p->batch, 1, batch_part, &j);

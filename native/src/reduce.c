@@ -24,26 +24,26 @@ static int check(int64_t outer, int64_t count, int64_t inner)
     return count <= limit / outer && inner <= limit / (outer * count);
 }
 
-#define RUNS(type)                                                                                            \
-    NPUC_INLINE void add_##type##_body(const type *restrict x, int64_t n, int32_t *restrict acc)             \
-    {                                                                                                         \
-        for (int64_t i = 0; i < n; i++) acc[i] += x[i];                                                       \
-    }                                                                                                         \
-    NPUC_TWICE(add_##type, (const type *restrict x, int64_t n, int32_t *restrict acc), (x, n, acc))           \
-    NPUC_INLINE void total_##type##_body(const type *restrict x, int64_t n, int32_t *restrict acc)           \
-    {                                                                                                         \
-        int32_t sum = 0;                                                                                      \
-        for (int64_t i = 0; i < n; i++) sum += x[i];                                                          \
-        *acc = sum;                                                                                           \
-    }                                                                                                         \
-    NPUC_TWICE(total_##type, (const type *restrict x, int64_t n, int32_t *restrict acc), (x, n, acc))         \
-    NPUC_INLINE void best_##type##_body(const type *restrict x, int64_t n, int32_t larger, type *restrict y) \
-    {                                                                                                         \
-        if (larger)                                                                                           \
-            for (int64_t i = 0; i < n; i++) y[i] = x[i] > y[i] ? x[i] : y[i];                                 \
-        else                                                                                                  \
-            for (int64_t i = 0; i < n; i++) y[i] = x[i] < y[i] ? x[i] : y[i];                                 \
-    }                                                                                                         \
+#define RUNS(type)                                                                                                                         \
+    NPUC_INLINE void add_##type##_body(const type *restrict x, int64_t n, int32_t *restrict acc)                                           \
+    {                                                                                                                                      \
+        for (int64_t i = 0; i < n; i++) acc[i] += x[i];                                                                                    \
+    }                                                                                                                                      \
+    NPUC_TWICE(add_##type, (const type *restrict x, int64_t n, int32_t *restrict acc), (x, n, acc))                                        \
+    NPUC_INLINE void total_##type##_body(const type *restrict x, int64_t n, int32_t *restrict acc)                                         \
+    {                                                                                                                                      \
+        int32_t sum = 0;                                                                                                                   \
+        for (int64_t i = 0; i < n; i++) sum += x[i];                                                                                       \
+        *acc = sum;                                                                                                                        \
+    }                                                                                                                                      \
+    NPUC_TWICE(total_##type, (const type *restrict x, int64_t n, int32_t *restrict acc), (x, n, acc))                                      \
+    NPUC_INLINE void best_##type##_body(const type *restrict x, int64_t n, int32_t larger, type *restrict y)                               \
+    {                                                                                                                                      \
+        if (larger)                                                                                                                        \
+            for (int64_t i = 0; i < n; i++) y[i] = x[i] > y[i] ? x[i] : y[i];                                                              \
+        else                                                                                                                               \
+            for (int64_t i = 0; i < n; i++) y[i] = x[i] < y[i] ? x[i] : y[i];                                                              \
+    }                                                                                                                                      \
     NPUC_TWICE(best_##type, (const type *restrict x, int64_t n, int32_t larger, type *restrict y), (x, n, larger, y))
 
 RUNS(int8_t)
@@ -106,9 +106,14 @@ npuc_status npuc_reduce_sum(const void *x, int32_t x_dtype, int32_t zero_point, 
                             const npuc_requant *rq, int32_t dtype, void *y, int32_t threads)
 {
     int64_t lo, hi;
-    if (!check(outer, count, inner) || !npuc_limits(x_dtype, &lo, &hi) || zero_point < lo || zero_point > hi)
-        return NPUC_BAD_ARGUMENT;
-    reduce_job j = {.x = x, .y = y, .x_dtype = x_dtype, .dtype = dtype, .zero = zero_point, .count = count, .inner = inner,
+    if (!check(outer, count, inner) || !npuc_limits(x_dtype, &lo, &hi) || zero_point < lo || zero_point > hi) return NPUC_BAD_ARGUMENT;
+    reduce_job j = {.x = x,
+                    .y = y,
+                    .x_dtype = x_dtype,
+                    .dtype = dtype,
+                    .zero = zero_point,
+                    .count = count,
+                    .inner = inner,
                     .blocks = (inner + NPUC_BLOCK - 1) / NPUC_BLOCK};
     int64_t reach = zero_point - lo > hi - zero_point ? zero_point - lo : hi - zero_point;
     npuc_status status = npuc_output_init(&j.stage, rq, 0, reach * count, dtype);
@@ -138,8 +143,8 @@ static void best_part(void *context, int64_t begin, int64_t end)
     }
 }
 
-npuc_status npuc_reduce_extreme(const void *x, int32_t dtype, int64_t outer, int64_t count, int64_t inner, int32_t larger,
-                                void *y, int32_t threads)
+npuc_status npuc_reduce_extreme(const void *x, int32_t dtype, int64_t outer, int64_t count, int64_t inner, int32_t larger, void *y,
+                                int32_t threads)
 {
     int64_t lo, hi;
     if (!check(outer, count, inner) || !npuc_limits(dtype, &lo, &hi)) return NPUC_BAD_ARGUMENT;
@@ -167,8 +172,8 @@ static void where_part(void *context, int64_t begin, int64_t end)
     }
 }
 
-npuc_status npuc_reduce_where(const void *x, int32_t dtype, int64_t outer, int64_t count, int64_t inner, int32_t larger,
-                              int32_t last, int64_t *y, int32_t threads)
+npuc_status npuc_reduce_where(const void *x, int32_t dtype, int64_t outer, int64_t count, int64_t inner, int32_t larger, int32_t last,
+                              int64_t *y, int32_t threads)
 {
     int64_t lo, hi;
     if (!check(outer, count, inner) || !npuc_limits(dtype, &lo, &hi)) return NPUC_BAD_ARGUMENT;

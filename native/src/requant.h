@@ -17,14 +17,16 @@ _Static_assert((-1 >> 1) == -1, "right shifts of negative numbers must be arithm
 static inline int64_t npuc_clamp64(int64_t x, int64_t lo, int64_t hi) { return x < lo ? lo : x > hi ? hi : x; }
 
 /* x / 2^s to the nearest integer, ties towards +infinity; a negative s shifts left. */
-static inline int64_t npuc_half_up(int64_t x, int s) {
+static inline int64_t npuc_half_up(int64_t x, int s)
+{
     if (s <= 0) return s <= -63 ? 0 : (int64_t)((uint64_t)x << -s);
     if (s >= 63) return 0;
     return (x + ((int64_t)1 << (s - 1))) >> s;
 }
 
 /* x / 2^s to the nearest integer, ties to the even one; a negative s shifts left. */
-static inline int64_t npuc_half_even(int64_t x, int s) {
+static inline int64_t npuc_half_even(int64_t x, int s)
+{
     if (s <= 0) return s <= -63 ? 0 : (int64_t)((uint64_t)x << -s);
     if (s >= 63) return 0;
     int64_t floor = x >> s;
@@ -34,7 +36,8 @@ static inline int64_t npuc_half_even(int64_t x, int s) {
 }
 
 /* gemmlowp's SaturatingRoundingDoublingHighMul. */
-static inline int32_t npuc_srdhm(int32_t a, int32_t b) {
+static inline int32_t npuc_srdhm(int32_t a, int32_t b)
+{
     if (a == INT32_MIN && b == INT32_MIN) return INT32_MAX;
     int64_t ab = (int64_t)a * b;
     int64_t nudge = ab >= 0 ? ((int64_t)1 << 30) : 1 - ((int64_t)1 << 30);
@@ -42,7 +45,8 @@ static inline int32_t npuc_srdhm(int32_t a, int32_t b) {
 }
 
 /* gemmlowp's RoundingDivideByPOT, 0 <= s <= 31. */
-static inline int32_t npuc_rdbp(int32_t x, int s) {
+static inline int32_t npuc_rdbp(int32_t x, int s)
+{
     int64_t mask = ((int64_t)1 << s) - 1;
     int64_t rest = x & mask;
     int64_t threshold = (mask >> 1) + (x < 0);
@@ -50,7 +54,8 @@ static inline int32_t npuc_rdbp(int32_t x, int s) {
 }
 
 /* TFLite's MultiplyByQuantizedMultiplier with `shift` = 31 - exponent; the left shift wraps as TFLite's does. */
-static inline int32_t npuc_rq_double(int32_t acc, int32_t multiplier, int32_t shift) {
+static inline int32_t npuc_rq_double(int32_t acc, int32_t multiplier, int32_t shift)
+{
     int e = 31 - shift;
     int left = e > 0 ? e : 0, right = e > 0 ? 0 : -e;
     if (right > 31) return 0;
@@ -58,7 +63,8 @@ static inline int32_t npuc_rq_double(int32_t acc, int32_t multiplier, int32_t sh
 }
 
 /* One accumulator through the output stage; `channel` picks the parameters. */
-static inline int32_t npuc_requantize(const npuc_requant *rq, int64_t acc, int32_t channel) {
+static inline int32_t npuc_requantize(const npuc_requant *rq, int64_t acc, int32_t channel)
+{
     int32_t i = rq->count > 1 ? channel : 0;
     int64_t y;
     switch (rq->kind) {

@@ -13,48 +13,47 @@ typedef struct resize_job {
 } resize_job;
 
 /* 8-bit: |q| <= 255 and weights of 2^22 in all stay below 2^30. */
-#define BLEND(type, wide)                                                                                               \
-    NPUC_INLINE void blend_##type##_body(const type *restrict a, const type *restrict b, const type *restrict c,        \
-                                         const type *restrict d, int32_t wy, int32_t wx, int bits, int rounding,        \
-                                         int64_t n, type *restrict y)                                                   \
-    {                                                                                                                   \
-        const int32_t vy = (1 << bits) - wy, vx = (1 << bits) - wx;                                                     \
-        const int shift = 2 * bits;                                                                                     \
-        const wide half = (wide)1 << (shift - 1), mask = half + (half - 1);                                             \
-        if (rounding == NPUC_HALF_AWAY) {                                                                               \
-            for (int64_t i = 0; i < n; i++) {                                                                           \
-                wide sum = (wide)(a[i] * vy + c[i] * wy) * vx + (wide)(b[i] * vy + d[i] * wy) * wx;                     \
-                /* half away from zero: a tie below zero goes down */                                                   \
-                y[i] = (type)((sum + half - (sum < 0)) >> shift);                                                       \
-            }                                                                                                           \
-        } else {                                                                                                        \
-            const wide even = rounding == NPUC_HALF_EVEN;                                                               \
-            for (int64_t i = 0; i < n; i++) {                                                                           \
-                wide sum = (wide)(a[i] * vy + c[i] * wy) * vx + (wide)(b[i] * vy + d[i] * wy) * wx + half;              \
-                wide whole = sum >> shift;                                                                              \
-                y[i] = (type)(whole - (((sum & mask) == 0) & whole & even));                                            \
-            }                                                                                                           \
-        }                                                                                                               \
-    }                                                                                                                   \
-    NPUC_TWICE(blend_##type,                                                                                            \
-               (const type *restrict a, const type *restrict b, const type *restrict c, const type *restrict d,         \
-                int32_t wy, int32_t wx, int bits, int rounding, int64_t n, type *restrict y),                           \
+#define BLEND(type, wide)                                                                                                                  \
+    NPUC_INLINE void blend_##type##_body(const type *restrict a, const type *restrict b, const type *restrict c, const type *restrict d,   \
+                                         int32_t wy, int32_t wx, int bits, int rounding, int64_t n, type *restrict y)                      \
+    {                                                                                                                                      \
+        const int32_t vy = (1 << bits) - wy, vx = (1 << bits) - wx;                                                                        \
+        const int shift = 2 * bits;                                                                                                        \
+        const wide half = (wide)1 << (shift - 1), mask = half + (half - 1);                                                                \
+        if (rounding == NPUC_HALF_AWAY) {                                                                                                  \
+            for (int64_t i = 0; i < n; i++) {                                                                                              \
+                wide sum = (wide)(a[i] * vy + c[i] * wy) * vx + (wide)(b[i] * vy + d[i] * wy) * wx;                                        \
+                /* half away from zero: a tie below zero goes down */                                                                      \
+                y[i] = (type)((sum + half - (sum < 0)) >> shift);                                                                          \
+            }                                                                                                                              \
+        } else {                                                                                                                           \
+            const wide even = rounding == NPUC_HALF_EVEN;                                                                                  \
+            for (int64_t i = 0; i < n; i++) {                                                                                              \
+                wide sum = (wide)(a[i] * vy + c[i] * wy) * vx + (wide)(b[i] * vy + d[i] * wy) * wx + half;                                 \
+                wide whole = sum >> shift;                                                                                                 \
+                y[i] = (type)(whole - (((sum & mask) == 0) & whole & even));                                                               \
+            }                                                                                                                              \
+        }                                                                                                                                  \
+    }                                                                                                                                      \
+    NPUC_TWICE(blend_##type,                                                                                                               \
+               (const type *restrict a, const type *restrict b, const type *restrict c, const type *restrict d, int32_t wy, int32_t wx,    \
+                int bits, int rounding, int64_t n, type *restrict y),                                                                      \
                (a, b, c, d, wy, wx, bits, rounding, n, y))
 
 BLEND(int8_t, int32_t)
 BLEND(uint8_t, int32_t)
 BLEND(int16_t, int64_t)
 
-#define ROW(type)                                                                                                       \
-    {                                                                                                                   \
-        const type *top = (const type *)j->x + (image * p->h + p->row_low[row]) * p->w * p->c;                          \
-        const type *bottom = (const type *)j->x + (image * p->h + p->row_high[row]) * p->w * p->c;                      \
-        type *y = (type *)j->y + index * p->out_w * p->c;                                                               \
-        for (int64_t i = 0; i < p->out_w; i++, y += p->c) {                                                             \
-            int64_t left = p->column_low[i] * p->c, right = p->column_high[i] * p->c;                                   \
-            blend_##type(top + left, top + right, bottom + left, bottom + right, p->row_weight[row],                    \
-                         p->column_weight[i], p->bits, p->rounding, p->c, y);                                           \
-        }                                                                                                               \
+#define ROW(type)                                                                                                                          \
+    {                                                                                                                                      \
+        const type *top = (const type *)j->x + (image * p->h + p->row_low[row]) * p->w * p->c;                                             \
+        const type *bottom = (const type *)j->x + (image * p->h + p->row_high[row]) * p->w * p->c;                                         \
+        type *y = (type *)j->y + index * p->out_w * p->c;                                                                                  \
+        for (int64_t i = 0; i < p->out_w; i++, y += p->c) {                                                                                \
+            int64_t left = p->column_low[i] * p->c, right = p->column_high[i] * p->c;                                                      \
+            blend_##type(top + left, top + right, bottom + left, bottom + right, p->row_weight[row], p->column_weight[i], p->bits,         \
+                         p->rounding, p->c, y);                                                                                            \
+        }                                                                                                                                  \
     }
 
 static void resize_part(void *context, int64_t begin, int64_t end)

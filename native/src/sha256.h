@@ -6,9 +6,9 @@
 
 /* As the portable kernels: what every machine has, for the form without a heap. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(NPUC_NO_HEAP)
-#  define NPUC_SHA_NI 1
+#define NPUC_SHA_NI 1
 #else
-#  define NPUC_SHA_NI 0
+#define NPUC_SHA_NI 0
 #endif
 
 void npuc_sha256(const uint8_t *bytes, uint64_t size, uint8_t digest[32]);

@@ -27,8 +27,7 @@ USES void npuc_sha256_ni(uint32_t state[8], const uint8_t *bytes, uint64_t count
     for (; count; count--, bytes += 64) {
         const __m128i abef_before = abef, cdgh_before = cdgh;
         __m128i w[4];
-        for (int i = 0; i < 4; i++)
-            w[i] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)(bytes + 16 * i)), swap);
+        for (int i = 0; i < 4; i++) w[i] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)(bytes + 16 * i)), swap);
         for (int i = 0; i < 16; i++) {
             const __m128i now = w[i % 4];
             __m128i sum = _mm_add_epi32(now, _mm_loadu_si128((const __m128i *)(const void *)(npuc_sha256_k + 4 * i)));

@@ -125,8 +125,7 @@ typedef struct npuc_observer {
 } npuc_observer;
 
 /* The memory that an access of a core is in, and its size; NULL if there is no such segment. */
-uint8_t *npuc_sim_memory_of(const npuc_sim *sim, const npuc_sim_program *program, int32_t core, const npuc_access *access,
-                            int64_t *size);
+uint8_t *npuc_sim_memory_of(const npuc_sim *sim, const npuc_sim_program *program, int32_t core, const npuc_access *access, int64_t *size);
 
 /* Executes a program in an order that its waits and barriers allow: each core in the order of its stream, where it can. */
 npuc_status npuc_sim_execute(npuc_sim *sim, const npuc_sim_program *program, int32_t threads, const npuc_observer *observer,
@@ -149,8 +148,8 @@ typedef struct npuc_sim_needs {
 
 #if defined(NPUC_NO_HEAP)
 /* A simulator in memory that the caller gives, 64-byte aligned; NULL counts the bytes. Returns NULL if they are too few. */
-npuc_sim *npuc_sim_create_at(uint8_t *memory, int64_t *size, const npuc_sim_needs *needs, int32_t cores,
-                             const uint8_t *constants, int64_t constants_size);
+npuc_sim *npuc_sim_create_at(uint8_t *memory, int64_t *size, const npuc_sim_needs *needs, int32_t cores, const uint8_t *constants,
+                             int64_t constants_size);
 #else
 /* Forget packed layers and keep none from now on, so that runs show what a machine without a heap needs. */
 void npuc_sim_be_frugal(npuc_sim *sim);

@@ -15,9 +15,9 @@
 #define MASK_WORDS (MOST_BANKS / 64)
 #define NEVER ((int64_t)1 << 60)
 
-static int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t at_least(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t plus(int64_t a, int64_t b) { return at_most(a + b, NEVER); }
+static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t plus(int64_t a, int64_t b) { return min_i64(a + b, NEVER); }
 
 static int64_t times(int64_t a, int64_t b)
 {
@@ -25,7 +25,7 @@ static int64_t times(int64_t a, int64_t b)
     return a > NPUC_HUGE / b ? NPUC_HUGE : a * b;
 }
 
-static int64_t parts(int64_t a, int64_t b) { return a / b + (a % b > 0); }
+static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b > 0); }
 
 static int64_t product(int count, const int64_t *sizes)
 {
@@ -35,17 +35,17 @@ static int64_t product(int count, const int64_t *sizes)
 }
 
 /* amount / rate, rounded up. */
-static int64_t by_rate(int64_t amount, npuc_rate rate) { return parts(times(amount, rate.denominator), rate.numerator); }
+static int64_t by_rate(int64_t amount, npuc_rate rate) { return ceil_div(times(amount, rate.denominator), rate.numerator); }
 
 static int rate_valid(npuc_rate r) { return r.numerator > 0 && r.denominator > 0 && r.denominator <= 1 << 20 && r.numerator <= NPUC_HUGE; }
 
 static npuc_status check_machine(const npuc_machine *m, npuc_sim_error *error)
 {
     if (!m) return npuc_sim_fail(error, "no machine");
-    if (m->cores < 1 || m->input_lanes < 1 || m->output_lanes < 1 || m->pixel_lanes < 1 || m->vector_lanes < 1 ||
-        m->table_units < 0 || m->banks < 1 || m->banks > MOST_BANKS || m->local_size < m->banks || m->start < 0 ||
-        m->dram_latency < 0 || m->shared_latency < 0 || m->burst < 1 || m->bank_bytes < 1 || !rate_valid(m->dram_bytes) ||
-        m->depthwise < NPUC_IDLE_INPUT_LANES || m->depthwise > NPUC_DEPTHWISE_VECTOR)
+    if (m->cores < 1 || m->input_lanes < 1 || m->output_lanes < 1 || m->pixel_lanes < 1 || m->vector_lanes < 1 || m->table_units < 0 ||
+        m->banks < 1 || m->banks > MOST_BANKS || m->local_size < m->banks || m->start < 0 || m->dram_latency < 0 || m->shared_latency < 0 ||
+        m->burst < 1 || m->bank_bytes < 1 || !rate_valid(m->dram_bytes) || m->depthwise < NPUC_IDLE_INPUT_LANES ||
+        m->depthwise > NPUC_DEPTHWISE_VECTOR)
         return npuc_sim_fail(error, "a figure of the machine makes no sense");
     if (m->start > NPUC_HUGE || m->dram_latency > NPUC_HUGE || m->shared_latency > NPUC_HUGE || m->burst > NPUC_HUGE)
         return npuc_sim_fail(error, "a figure of the machine is too large");
@@ -67,16 +67,16 @@ static npuc_rate rate_of(const npuc_machine *m, int32_t x, int32_t w)
 static int64_t conv_work(const npuc_machine *m, const npuc_i_conv *r)
 {
     const int64_t sizes[] = {r->n, r->transposed ? r->h : r->out_h, r->transposed ? r->w : r->out_w};
-    const int64_t pixels = product(3, sizes), taps = (int64_t)r->kernel[0] * r->kernel[1], blocks = parts(pixels, m->pixel_lanes);
+    const int64_t pixels = product(3, sizes), taps = (int64_t)r->kernel[0] * r->kernel[1], blocks = ceil_div(pixels, m->pixel_lanes);
     const int64_t inputs = r->c / r->groups, outputs = r->out_c / r->groups;
     int64_t steps;
     if (inputs == 1 && r->groups > 1) {
-        if (m->depthwise == NPUC_DEPTHWISE_VECTOR) return parts(times(times(pixels, r->out_c), taps), m->vector_lanes);
-        const int64_t factors[] = {parts(r->out_c, m->output_lanes),
-                                   m->depthwise == NPUC_DEPTHWISE_FULL ? parts(taps, m->input_lanes) : taps, blocks};
+        if (m->depthwise == NPUC_DEPTHWISE_VECTOR) return ceil_div(times(times(pixels, r->out_c), taps), m->vector_lanes);
+        const int64_t factors[] = {ceil_div(r->out_c, m->output_lanes),
+                                   m->depthwise == NPUC_DEPTHWISE_FULL ? ceil_div(taps, m->input_lanes) : taps, blocks};
         steps = product(3, factors);
     } else {
-        const int64_t factors[] = {r->groups, parts(outputs, m->output_lanes), parts(inputs, m->input_lanes), taps, blocks};
+        const int64_t factors[] = {r->groups, ceil_div(outputs, m->output_lanes), ceil_div(inputs, m->input_lanes), taps, blocks};
         steps = product(5, factors);
     }
     return by_rate(steps, rate_of(m, r->x_dtype, r->w_dtype));
@@ -84,7 +84,8 @@ static int64_t conv_work(const npuc_machine *m, const npuc_i_conv *r)
 
 static int64_t matmul_work(const npuc_machine *m, const npuc_i_matmul *r)
 {
-    const int64_t factors[] = {r->batch, parts(r->cols, m->output_lanes), parts(r->k, m->input_lanes), parts(r->m, m->pixel_lanes)};
+    const int64_t factors[] = {r->batch, ceil_div(r->cols, m->output_lanes), ceil_div(r->k, m->input_lanes),
+                               ceil_div(r->m, m->pixel_lanes)};
     return by_rate(product(4, factors), rate_of(m, r->x_dtype, r->b_dtype));
 }
 
@@ -95,7 +96,7 @@ static int64_t four(const uint32_t *size)
 }
 
 /* A window is taken row by row and then column by column: what its rows have come to is used again. */
-static int64_t window_work(const uint16_t *kernel) { return at_least((int64_t)kernel[0] + kernel[1] - 1, 1); }
+static int64_t window_work(const uint16_t *kernel) { return max_i64((int64_t)kernel[0] + kernel[1] - 1, 1); }
 
 /* Elements that the vector engine works on. */
 static int64_t vector_work(const npuc_record *r)
@@ -148,7 +149,7 @@ static int64_t transfer_cycles(const npuc_machine *m, const npuc_i_load *r)
     for (; axis >= 0; axis--) runs = times(runs, r->size[axis]);
     if (r->segment == NPUC_SHARED_SEGMENT) return by_rate(times(runs, run), m->shared_bytes);
     if (is_compressed(r)) run = r->stored;
-    return by_rate(times(runs, times(parts(run, m->burst), m->burst)), m->dram_bytes);
+    return by_rate(times(runs, times(ceil_div(run, m->burst), m->burst)), m->dram_bytes);
 }
 
 static npuc_status cost_of(const npuc_machine *m, const npuc_record *r, int64_t *cycles, npuc_sim_error *error)
@@ -160,9 +161,8 @@ static npuc_status cost_of(const npuc_machine *m, const npuc_record *r, int64_t 
         memcpy(&same, r, sizeof same);
         if (same.segment == NPUC_SHARED_SEGMENT && !rate_valid(m->shared_bytes))
             return npuc_sim_fail(error, "the machine has no shared memory");
-        if (is_compressed(&same) && !rate_valid(m->decoder_bytes))
-            return npuc_sim_fail(error, "the machine has no weight decoder");
-        *cycles = at_least(transfer_cycles(m, &same), decoder_cycles(m, &same));
+        if (is_compressed(&same) && !rate_valid(m->decoder_bytes)) return npuc_sim_fail(error, "the machine has no weight decoder");
+        *cycles = max_i64(transfer_cycles(m, &same), decoder_cycles(m, &same));
         return NPUC_OK;
     }
     case NPUC_OP_BARRIER: *cycles = 0; return NPUC_OK;
@@ -172,14 +172,13 @@ static npuc_status cost_of(const npuc_machine *m, const npuc_record *r, int64_t 
         return NPUC_OK;
     case NPUC_OP_MATMUL: *cycles = plus(m->start, matmul_work(m, &r->matmul)); return NPUC_OK;
     case NPUC_OP_TABLE:
-        *cycles = plus(m->start, parts(vector_work(r), m->table_units ? m->table_units : m->vector_lanes));
+        *cycles = plus(m->start, ceil_div(vector_work(r), m->table_units ? m->table_units : m->vector_lanes));
         return NPUC_OK;
-    default: *cycles = plus(m->start, parts(vector_work(r), m->vector_lanes)); return NPUC_OK;
+    default: *cycles = plus(m->start, ceil_div(vector_work(r), m->vector_lanes)); return NPUC_OK;
     }
 }
 
-npuc_status npuc_sim_cost(const npuc_machine *machine, const uint8_t *records, int64_t count, int64_t *cycles,
-                          npuc_sim_error *error)
+npuc_status npuc_sim_cost(const npuc_machine *machine, const uint8_t *records, int64_t count, int64_t *cycles, npuc_sim_error *error)
 {
     npuc_status status = check_machine(machine, error);
     if (!status && (count < 0 || (count && (!records || !cycles)))) status = npuc_sim_fail(error, "%lld records", (long long)count);
@@ -204,13 +203,13 @@ typedef struct traffic {
 } traffic;
 
 typedef struct core_state {
-    int64_t offset;                   /* of its instructions in the arrays of results */
-    int64_t issued[NPUC_QUEUES];      /* the last issue, or -1 */
-    int64_t ended[NPUC_QUEUES];       /* the last end */
-    int64_t decoded;                  /* when its decoder has made the last of what has come */
-    int64_t current[NPUC_QUEUES];     /* matrix and vector: the last instruction that started, or -1 */
+    int64_t offset;                          /* of its instructions in the arrays of results */
+    int64_t issued[NPUC_QUEUES];             /* the last issue, or -1 */
+    int64_t ended[NPUC_QUEUES];              /* the last end */
+    int64_t decoded;                         /* when its decoder has made the last of what has come */
+    int64_t current[NPUC_QUEUES];            /* matrix and vector: the last instruction that started, or -1 */
     uint64_t banks[NPUC_QUEUES][MASK_WORDS]; /* of that instruction */
-    traffic *recent;                  /* transfers that may still overlap with what starts later */
+    traffic *recent;                         /* transfers that may still overlap with what starts later */
     int64_t recent_count, recent_room;
 } core_state;
 
@@ -233,7 +232,7 @@ static int64_t allowed(const play *p, int32_t c, const npuc_head *head)
     for (int q = 0; q < NPUC_QUEUES; q++) {
         if (!head->wait[q]) continue;
         if (head->wait[q] > order->done[q]) return NEVER;
-        when = at_least(when, p->end[p->core[c].offset + order->place[order->first[q] + head->wait[q] - 1]]);
+        when = max_i64(when, p->end[p->core[c].offset + order->place[order->first[q] + head->wait[q] - 1]]);
     }
     return when;
 }
@@ -248,7 +247,7 @@ static int64_t latency_of(const play *p, const uint8_t *record)
 /* When the data of a transfer that is issued now can come: a load, when what comes before it is decoded. */
 static int64_t ready(const play *p, int32_t c, int queue, int64_t when, int64_t latency)
 {
-    return at_least(plus(when, latency), queue == NPUC_QUEUE_LOAD ? p->core[c].decoded : 0);
+    return max_i64(plus(when, latency), queue == NPUC_QUEUE_LOAD ? p->core[c].decoded : 0);
 }
 
 /* The key of the head of a queue, or NEVER; *when is the cycle in which it is issued. */
@@ -263,8 +262,8 @@ static int64_t key_of(const play *p, int32_t c, int queue, int64_t *when)
     memcpy(&head, record, sizeof head);
     const int64_t open = allowed(p, c, &head);
     if (open == NEVER) return NEVER;
-    if (head.opcode == NPUC_OP_BARRIER || !is_transfer(queue)) return *when = at_least(open, state->ended[queue]);
-    *when = at_least(open, state->issued[queue] + 1);
+    if (head.opcode == NPUC_OP_BARRIER || !is_transfer(queue)) return *when = max_i64(open, state->ended[queue]);
+    *when = max_i64(open, state->issued[queue] + 1);
     return ready(p, c, queue, *when, latency_of(p, record));
 }
 
@@ -288,8 +287,8 @@ static int64_t multicast_key(const play *p, int queue, int64_t *when)
         if (!is_multicast(p, c, queue)) return NEVER;
         const int64_t key = key_of(p, c, queue, &issue);
         if (key == NEVER) return NEVER;
-        latest = at_least(latest, key);
-        *when = at_least(*when, issue);
+        latest = max_i64(latest, key);
+        *when = max_i64(*when, issue);
     }
     return latest;
 }
@@ -300,7 +299,7 @@ static int64_t barrier_key(const play *p, int queue, uint32_t number)
     for (int32_t c = 0; c < p->order.cores; c++) {
         int64_t when;
         if (npuc_order_barrier(&p->order.core[c], queue) != number) return NEVER;
-        latest = at_least(latest, key_of(p, c, queue, &when));
+        latest = max_i64(latest, key_of(p, c, queue, &when));
     }
     return latest;
 }
@@ -324,8 +323,8 @@ static void banks_of(const npuc_machine *m, const npuc_decoded *d, uint64_t *ban
     memset(banks, 0, MASK_WORDS * sizeof *banks);
     for (int32_t i = 0; i < d->count; i++) {
         if (d->access[i].space != NPUC_LOCAL) continue;
-        const int64_t first = at_most(at_least(d->access[i].low, 0) / size, m->banks - 1);
-        const int64_t last = at_most(at_least(d->access[i].high - 1, 0) / size, m->banks - 1);
+        const int64_t first = min_i64(max_i64(d->access[i].low, 0) / size, m->banks - 1);
+        const int64_t last = min_i64(max_i64(d->access[i].high - 1, 0) / size, m->banks - 1);
         for (int64_t bank = first; bank <= last; bank++) banks[bank / 64] |= (uint64_t)1 << bank % 64;
     }
 }
@@ -333,12 +332,12 @@ static void banks_of(const npuc_machine *m, const npuc_decoded *d, uint64_t *ban
 /* Cycles that an instruction in [start, end) loses to a transfer in the same bank: the share of the bank that it takes. */
 static int64_t lost(const npuc_machine *m, int64_t start, int64_t end, const uint64_t *banks, const traffic *t)
 {
-    const int64_t overlap = at_most(end, t->end) - at_least(start, t->start);
+    const int64_t overlap = min_i64(end, t->end) - max_i64(start, t->start);
     uint64_t same = 0;
     for (int i = 0; i < MASK_WORDS; i++) same |= banks[i] & t->banks[i];
     if (overlap <= 0 || !same) return 0;
     const int64_t share = times(t->bytes.denominator, m->bank_bytes);
-    return at_most(overlap, parts(times(overlap, t->bytes.numerator), share));
+    return min_i64(overlap, ceil_div(times(overlap, t->bytes.numerator), share));
 }
 
 static npuc_status start_engine(play *p, int32_t c, int queue, int64_t when, const npuc_decoded *d, int64_t cycles)
@@ -361,8 +360,7 @@ static npuc_status start_engine(play *p, int32_t c, int queue, int64_t when, con
 }
 
 /* A transfer goes over its channel; or with another core's, which has gone already, if `with` is given. */
-static npuc_status start_transfer(play *p, int32_t c, int queue, int64_t when, const npuc_decoded *d, int64_t cycles,
-                                  const int64_t *with)
+static npuc_status start_transfer(play *p, int32_t c, int queue, int64_t when, const npuc_decoded *d, int64_t cycles, const int64_t *with)
 {
     core_state *state = &p->core[c];
     const int64_t at = state->offset + npuc_order_head(&p->order.core[c], queue);
@@ -370,26 +368,26 @@ static npuc_status start_transfer(play *p, int32_t c, int queue, int64_t when, c
     int64_t *channel = shared ? &p->shared_free : &p->dram_free;
     const int64_t latency = shared ? p->machine->shared_latency : p->machine->dram_latency;
     traffic t = {.bytes = shared ? p->machine->shared_bytes : p->machine->dram_bytes};
-    t.start = with ? *with : at_least(ready(p, c, queue, when, latency), *channel);
+    t.start = with ? *with : max_i64(ready(p, c, queue, when, latency), *channel);
     t.end = plus(t.start, cycles);
     if (queue == NPUC_QUEUE_LOAD && is_compressed(&d->record.load)) {
         /* The channel is busy for what is stored, the queue until all is decoded. */
-        *channel = at_least(*channel, plus(t.start, transfer_cycles(p->machine, &d->record.load)));
+        *channel = max_i64(*channel, plus(t.start, transfer_cycles(p->machine, &d->record.load)));
         state->decoded = t.end;
-        t.bytes = (npuc_rate){d->record.load.size[3], at_least(cycles, 1)};
+        t.bytes = (npuc_rate){d->record.load.size[3], max_i64(cycles, 1)};
     } else {
-        *channel = at_least(*channel, t.end);
+        *channel = max_i64(*channel, t.end);
     }
     banks_of(p->machine, d, t.banks);
     p->issue[at] = state->issued[queue] = when;
     p->start[at] = t.start;
-    p->end[at] = state->ended[queue] = at_least(t.end, state->ended[queue]);
+    p->end[at] = state->ended[queue] = max_i64(t.end, state->ended[queue]);
     for (int engine = NPUC_QUEUE_MATRIX; engine <= NPUC_QUEUE_VECTOR; engine++) {
         const int64_t running = state->current[engine];
         if (running < 0) continue;
         const int64_t more = lost(p->machine, p->start[running], p->end[running], state->banks[engine], &t);
         p->end[running] = plus(p->end[running], more);
-        state->ended[engine] = at_least(state->ended[engine], p->end[running]);
+        state->ended[engine] = max_i64(state->ended[engine], p->end[running]);
     }
     if (state->recent_count == state->recent_room) {
         const int64_t room = state->recent_room ? 2 * state->recent_room : 16;
@@ -413,8 +411,7 @@ static npuc_status happen(play *p, int32_t c, int queue, int64_t when, const int
     npuc_status status = npuc_decode(record, &d, p->error);
     if (!status) status = cost_of(p->machine, &d.record, &cycles, p->error);
     if (!status)
-        status = is_transfer(queue) ? start_transfer(p, c, queue, when, &d, cycles, with)
-                                    : start_engine(p, c, queue, when, &d, cycles);
+        status = is_transfer(queue) ? start_transfer(p, c, queue, when, &d, cycles, with) : start_engine(p, c, queue, when, &d, cycles);
     order->done[queue]++;
     return npuc_sim_at(p->error, status, c, at, record[0]);
 }
@@ -473,8 +470,8 @@ static npuc_status run(play *p)
     return status;
 }
 
-npuc_status npuc_sim_cycles(const npuc_machine *machine, const npuc_sim_program *program, int64_t *issue, int64_t *start,
-                            int64_t *end, int64_t *total, npuc_sim_error *error)
+npuc_status npuc_sim_cycles(const npuc_machine *machine, const npuc_sim_program *program, int64_t *issue, int64_t *start, int64_t *end,
+                            int64_t *total, npuc_sim_error *error)
 {
     npuc_status status = check_machine(machine, error);
     if (!status && (!issue || !start || !end || !total)) status = npuc_sim_fail(error, "nowhere to put the results");
@@ -494,7 +491,7 @@ npuc_status npuc_sim_cycles(const npuc_machine *machine, const npuc_sim_program 
     }
     status = run(&p);
     *total = 0;
-    for (int64_t i = 0; i < count && !status; i++) *total = at_least(*total, end[i]);
+    for (int64_t i = 0; i < count && !status; i++) *total = max_i64(*total, end[i]);
     for (int32_t c = 0; c < p.order.cores; c++) free(p.core[c].recent);
     free(p.core);
     npuc_order_free(&p.order);

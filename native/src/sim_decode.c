@@ -27,7 +27,7 @@ static int64_t product(int count, const int64_t *sizes)
 const char *npuc_opcode_name(int32_t opcode)
 {
     switch (opcode) {
-#define NAME(name, opcode, queue) \
+#define NAME(name, opcode, queue)                                                                                                          \
     case opcode: return #name;
         NPUC_INSTRUCTIONS(NAME)
 #undef NAME
@@ -132,8 +132,8 @@ static npuc_status dense(npuc_decoded *d, const char *what, uint32_t address, in
 }
 
 /* Strides are in elements. */
-static npuc_status strided(npuc_decoded *d, const char *what, uint32_t address, int axes, const uint32_t *size,
-                           const int32_t *stride, int64_t element, int write)
+static npuc_status strided(npuc_decoded *d, const char *what, uint32_t address, int axes, const uint32_t *size, const int32_t *stride,
+                           int64_t element, int write)
 {
     npuc_status status = place(d, what, address, element);
     if (status) return status;
@@ -167,10 +167,10 @@ static npuc_status stage(npuc_decoded *d, int32_t kind, uint32_t count, uint32_t
     return status;
 }
 
-#define TRY(call)                            \
-    do {                                     \
-        npuc_status status_ = (call);        \
-        if (status_) return status_;         \
+#define TRY(call)                                                                                                                          \
+    do {                                                                                                                                   \
+        npuc_status status_ = (call);                                                                                                      \
+        if (status_) return status_;                                                                                                       \
     } while (0)
 
 /* ---- instructions ---- */
@@ -246,13 +246,23 @@ static npuc_status matmul(npuc_decoded *d)
     if (r->y_dtype > NPUC_I32) return npuc_sim_fail(d->error, "a type of y that it cannot have");
     TRY(place(d, "x", r->x, a_size));
     npuc_access *a = next(d, "x", 0);
-    *a = (npuc_access){.what = "x", .space = NPUC_LOCAL, .at = r->x, .run = times(times(r->m, r->k), a_size), .axes = 1,
-                       .size = {r->batch}, .stride = {r->a_step * a_size}};
+    *a = (npuc_access){.what = "x",
+                       .space = NPUC_LOCAL,
+                       .at = r->x,
+                       .run = times(times(r->m, r->k), a_size),
+                       .axes = 1,
+                       .size = {r->batch},
+                       .stride = {r->a_step * a_size}};
     TRY(finish(d));
     TRY(place(d, "b", r->b, b_size));
     npuc_access *b = next(d, "b", 0);
-    *b = (npuc_access){.what = "b", .space = NPUC_LOCAL, .at = r->b, .run = times(times(r->k, r->cols), b_size), .axes = 1,
-                       .size = {r->batch}, .stride = {r->b_step * b_size}};
+    *b = (npuc_access){.what = "b",
+                       .space = NPUC_LOCAL,
+                       .at = r->b,
+                       .run = times(times(r->k, r->cols), b_size),
+                       .axes = 1,
+                       .size = {r->batch},
+                       .stride = {r->b_step * b_size}};
     TRY(finish(d));
     TRY(stage(d, r->kind, r->count, r->multiplier, r->shift, r->cols));
     return dense(d, "y", r->y, product(3, made), y_size, 1);
@@ -383,8 +393,7 @@ static npuc_status softmax(npuc_decoded *d)
     const npuc_i_softmax *r = &d->record.softmax;
     const int64_t elements = times(r->rows, r->width);
     if (r->form > 2) return npuc_sim_fail(d->error, "form is 0, 1 or 2");
-    if (r->form == 2 && (r->x_dtype != NPUC_I16 || r->y_dtype != NPUC_I16))
-        return npuc_sim_fail(d->error, "form 2 is of 16 bits");
+    if (r->form == 2 && (r->x_dtype != NPUC_I16 || r->y_dtype != NPUC_I16)) return npuc_sim_fail(d->error, "form 2 is of 16 bits");
     TRY(dense(d, "x", r->x, elements, activation(r->x_dtype), 0));
     if (r->form == 0) {
         TRY(dense(d, "coarse", r->coarse, 256, 4, 0));

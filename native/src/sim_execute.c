@@ -44,12 +44,12 @@ static int merge(axis *axes, int count)
     return kept;
 }
 
-#define COPY_ROW(type)                                         \
-    for (int64_t i = 0; i < n; i++, x += dx, y += dy) {        \
-        type value;                                            \
-        memcpy(&value, x, sizeof value);                       \
-        memcpy(y, &value, sizeof value);                       \
-    }                                                          \
+#define COPY_ROW(type)                                                                                                                     \
+    for (int64_t i = 0; i < n; i++, x += dx, y += dy) {                                                                                    \
+        type value;                                                                                                                        \
+        memcpy(&value, x, sizeof value);                                                                                                   \
+        memcpy(y, &value, sizeof value);                                                                                                   \
+    }                                                                                                                                      \
     break;
 
 static void copy_row(const uint8_t *x, int64_t dx, uint8_t *y, int64_t dy, int64_t n, int64_t element)
@@ -165,12 +165,18 @@ static npuc_status gather(const job *j)
 
 /* ---- computing ---- */
 
-static npuc_requant stage(const job *j, int32_t kind, uint32_t count, uint32_t multiplier, uint32_t shift, int32_t zero_point,
-                          int32_t lo, int32_t hi)
+static npuc_requant stage(const job *j, int32_t kind, uint32_t count, uint32_t multiplier, uint32_t shift, int32_t zero_point, int32_t lo,
+                          int32_t hi)
 {
     const void *first = kind != NPUC_POW2 ? j->local + multiplier : NULL, *second = kind != NPUC_FLOAT ? j->local + shift : NULL;
-    return (npuc_requant){.kind = kind, .count = (int32_t)count, .multiplier = kind < NPUC_POW2 ? first : NULL, .shift = second,
-                          .scale = kind == NPUC_FLOAT ? first : NULL, .zero_point = zero_point, .lo = lo, .hi = hi};
+    return (npuc_requant){.kind = kind,
+                          .count = (int32_t)count,
+                          .multiplier = kind < NPUC_POW2 ? first : NULL,
+                          .shift = second,
+                          .scale = kind == NPUC_FLOAT ? first : NULL,
+                          .zero_point = zero_point,
+                          .lo = lo,
+                          .hi = hi};
 }
 
 #define STAGE(j, r) stage(j, (r)->kind, (r)->count, (r)->multiplier, (r)->shift, (r)->zero_point, (r)->lo, (r)->hi)
@@ -188,8 +194,7 @@ static npuc_status kernel(const job *j, npuc_status status)
 static npuc_status through_table(const job *j, const npuc_i_conv *r, const uint8_t *s, uint8_t *y, int64_t n)
 {
     const void *table = j->local + r->table;
-    if (r->s_dtype == NPUC_I16)
-        return npuc_table16((const int16_t *)(const void *)s, n, table, (int16_t *)(void *)y, j->threads);
+    if (r->s_dtype == NPUC_I16) return npuc_table16((const int16_t *)(const void *)s, n, table, (int16_t *)(void *)y, j->threads);
     return npuc_table8(s, r->s_dtype, n, table, r->y_dtype, y, j->threads);
 }
 
@@ -241,10 +246,20 @@ static npuc_status matmul(const job *j)
     if (!offsets) return no_memory(j);
     for (int64_t i = 0; i < (int64_t)r->batch; i++) offsets[i] = i * r->a_step, offsets[r->batch + i] = i * r->b_step;
     const npuc_requant rq = STAGE(j, r);
-    const npuc_matmul mm = {
-        .a_dtype = r->x_dtype, .b_dtype = r->b_dtype, .y_dtype = r->y_dtype, .a_zero_point = r->x_zero_point,
-        .b_zero_point = r->b_zero_point, .transposed_b = r->transposed_b, .wide = r->wide, .threads = j->threads, .m = r->m,
-        .k = r->k, .n = r->cols, .batch = r->batch, .a_offset = offsets, .b_offset = offsets + r->batch};
+    const npuc_matmul mm = {.a_dtype = r->x_dtype,
+                            .b_dtype = r->b_dtype,
+                            .y_dtype = r->y_dtype,
+                            .a_zero_point = r->x_zero_point,
+                            .b_zero_point = r->b_zero_point,
+                            .transposed_b = r->transposed_b,
+                            .wide = r->wide,
+                            .threads = j->threads,
+                            .m = r->m,
+                            .k = r->k,
+                            .n = r->cols,
+                            .batch = r->batch,
+                            .a_offset = offsets,
+                            .b_offset = offsets + r->batch};
     return kernel(j, npuc_matmul_run(&mm, j->local + r->x, j->local + r->b, &rq, j->local + r->y));
 }
 
@@ -273,10 +288,18 @@ static npuc_status add(const job *j)
     const npuc_i_add *r = &j->d->record.add;
     views v;
     two(&v, j, r->x, r->x_dtype, r->x_zero_point, r->b, r->b_dtype, r->b_zero_point, r->size, r->a_stride, r->b_stride);
-    npuc_add_parameters p = {
-        .kind = r->kind, .subtract = r->subtract, .left = r->left, .multiplier_a = r->multiplier[0], .shift_a = r->shift[0],
-        .multiplier_b = r->multiplier[1], .shift_b = r->shift[1], .multiplier = r->multiplier[2], .shift = r->shift[2],
-        .zero_point = r->zero_point, .lo = r->lo, .hi = r->hi};
+    npuc_add_parameters p = {.kind = r->kind,
+                             .subtract = r->subtract,
+                             .left = r->left,
+                             .multiplier_a = r->multiplier[0],
+                             .shift_a = r->shift[0],
+                             .multiplier_b = r->multiplier[1],
+                             .shift_b = r->shift[1],
+                             .multiplier = r->multiplier[2],
+                             .shift = r->shift[2],
+                             .zero_point = r->zero_point,
+                             .lo = r->lo,
+                             .hi = r->hi};
     if (r->kind == NPUC_FLOAT) {
         p.scale_a = bits_of_float(r->multiplier[0]);
         p.scale_b = bits_of_float(r->multiplier[1]);
@@ -305,8 +328,8 @@ static npuc_status requant(const job *j)
 {
     const npuc_i_requant *r = &j->d->record.requant;
     const npuc_requant rq = STAGE(j, r);
-    return kernel(j, npuc_requant_tensor(j->local + r->x, r->x_dtype, r->x_zero_point, r->elements, &rq, r->y_dtype,
-                                         j->local + r->y, j->threads));
+    return kernel(
+        j, npuc_requant_tensor(j->local + r->x, r->x_dtype, r->x_zero_point, r->elements, &rq, r->y_dtype, j->local + r->y, j->threads));
 }
 
 static npuc_status table(const job *j)
@@ -323,20 +346,20 @@ static npuc_status table(const job *j)
         return kernel(j, npuc_table16((const int16_t *)(const void *)x, rows * inner, (const int16_t *)(const void *)entries,
                                       (int16_t *)(void *)y, j->threads));
     for (int64_t row = 0; row < rows; row++) {
-        npuc_status status = npuc_table16((const int16_t *)(const void *)x + row * inner, inner,
-                                          (const int16_t *)(const void *)entries + row % r->channels * 513,
-                                          (int16_t *)(void *)y + row * inner, 1);
+        npuc_status status =
+            npuc_table16((const int16_t *)(const void *)x + row * inner, inner,
+                         (const int16_t *)(const void *)entries + row % r->channels * 513, (int16_t *)(void *)y + row * inner, 1);
         if (status) return kernel(j, status);
     }
     return NPUC_OK;
 }
 
-#define POOL(r)                                                                                                        \
-    (npuc_pool)                                                                                                        \
-    {                                                                                                                  \
-        .n = (r)->n, .h = (r)->h, .w = (r)->w, .c = (r)->c, .out_h = (r)->out_h, .out_w = (r)->out_w,                  \
-        .kernel_h = (r)->kernel[0], .kernel_w = (r)->kernel[1], .stride_h = (r)->stride[0], .stride_w = (r)->stride[1], \
-        .dilation_h = (r)->dilation[0], .dilation_w = (r)->dilation[1], .pad_top = (r)->pad[0], .pad_left = (r)->pad[1] \
+#define POOL(r)                                                                                                                            \
+    (npuc_pool)                                                                                                                            \
+    {                                                                                                                                      \
+        .n = (r)->n, .h = (r)->h, .w = (r)->w, .c = (r)->c, .out_h = (r)->out_h, .out_w = (r)->out_w, .kernel_h = (r)->kernel[0],          \
+        .kernel_w = (r)->kernel[1], .stride_h = (r)->stride[0], .stride_w = (r)->stride[1], .dilation_h = (r)->dilation[0],                \
+        .dilation_w = (r)->dilation[1], .pad_top = (r)->pad[0], .pad_left = (r)->pad[1]                                                    \
     }
 
 static npuc_status max_pool(const job *j)
@@ -363,11 +386,9 @@ static npuc_status reduce(const job *j)
     uint8_t *y = j->local + r->y;
     if (r->mode == 0) {
         const npuc_requant rq = STAGE(j, r);
-        return kernel(j, npuc_reduce_sum(x, r->x_dtype, r->x_zero_point, r->outer, r->reduced, r->inner, &rq, r->y_dtype, y,
-                                         j->threads));
+        return kernel(j, npuc_reduce_sum(x, r->x_dtype, r->x_zero_point, r->outer, r->reduced, r->inner, &rq, r->y_dtype, y, j->threads));
     }
-    if (r->mode <= 2)
-        return kernel(j, npuc_reduce_extreme(x, r->x_dtype, r->outer, r->reduced, r->inner, r->mode == 1, y, j->threads));
+    if (r->mode <= 2) return kernel(j, npuc_reduce_extreme(x, r->x_dtype, r->outer, r->reduced, r->inner, r->mode == 1, y, j->threads));
     const int64_t n = (int64_t)r->outer * r->inner;
     int64_t *places = (int64_t *)(void *)npuc_buffer_get(&j->shop->scratch, n * 8);
     if (!places) return no_memory(j);
@@ -378,11 +399,11 @@ static npuc_status reduce(const job *j)
     return NPUC_OK;
 }
 
-#define CLAMP(type)                                                      \
-    for (int64_t i = 0; i < n; i++) {                                    \
-        type *at = (type *)y + i;                                        \
-        *at = (type)(*at < lo ? lo : *at > hi ? hi : *at);               \
-    }                                                                    \
+#define CLAMP(type)                                                                                                                        \
+    for (int64_t i = 0; i < n; i++) {                                                                                                      \
+        type *at = (type *)y + i;                                                                                                          \
+        *at = (type)(*at < lo ? lo : *at > hi ? hi : *at);                                                                                 \
+    }                                                                                                                                      \
     break;
 
 /* TFLite's own forms use the whole range of their type. */
@@ -406,11 +427,10 @@ static npuc_status softmax(const job *j)
         return npuc_sim_fail(j->error, "an output range of %d to %d", r->lo, r->hi);
     const void *coarse = j->local + (r->form == 1 ? 0 : r->coarse), *fine = j->local + (r->form == 1 ? 0 : r->fine);
     if (r->form == 0)
-        return kernel(j, npuc_softmax(x, r->x_dtype, r->rows, r->width, coarse, fine, r->multiplier, r->shift, r->rounding,
-                                      r->zero_point, r->lo, r->hi, r->y_dtype, y, j->threads));
+        return kernel(j, npuc_softmax(x, r->x_dtype, r->rows, r->width, coarse, fine, r->multiplier, r->shift, r->rounding, r->zero_point,
+                                      r->lo, r->hi, r->y_dtype, y, j->threads));
     if (r->form == 1)
-        status = npuc_softmax_tflite8(x, r->x_dtype, r->rows, r->width, r->multiplier, r->shift, r->diff_min, r->y_dtype, y,
-                                      j->threads);
+        status = npuc_softmax_tflite8(x, r->x_dtype, r->rows, r->width, r->multiplier, r->shift, r->diff_min, r->y_dtype, y, j->threads);
     else
         status = npuc_softmax_tflite16(x, r->rows, r->width, r->multiplier, r->shift, coarse, fine, y, j->threads);
     if (!status) clamp(y, r->y_dtype, (int64_t)r->rows * r->width, r->lo, r->hi);
@@ -422,13 +442,22 @@ static npuc_status norm(const job *j)
     const npuc_i_norm *r = &j->d->record.norm;
     const void *x = j->local + r->x;
     void *y = j->local + r->y;
-    if (r->form == 1)
-        return kernel(j, npuc_l2_norm_tflite8(x, r->x_dtype, r->x_zero_point, r->rows, r->width, y, j->threads));
-    const npuc_norm n = {
-        .x_dtype = r->x_dtype, .dtype = r->y_dtype, .rows = r->rows, .width = r->width, .x_zero_point = r->x_zero_point,
-        .center = r->center, .epsilon = r->epsilon, .row_modulus = r->row_modulus, .row_factor = r->row_factor,
-        .column_divisor = r->column_divisor, .shift = r->shift, .rounding = r->rounding, .zero_point = r->zero_point,
-        .lo = r->lo, .hi = r->hi};
+    if (r->form == 1) return kernel(j, npuc_l2_norm_tflite8(x, r->x_dtype, r->x_zero_point, r->rows, r->width, y, j->threads));
+    const npuc_norm n = {.x_dtype = r->x_dtype,
+                         .dtype = r->y_dtype,
+                         .rows = r->rows,
+                         .width = r->width,
+                         .x_zero_point = r->x_zero_point,
+                         .center = r->center,
+                         .epsilon = r->epsilon,
+                         .row_modulus = r->row_modulus,
+                         .row_factor = r->row_factor,
+                         .column_divisor = r->column_divisor,
+                         .shift = r->shift,
+                         .rounding = r->rounding,
+                         .zero_point = r->zero_point,
+                         .lo = r->lo,
+                         .hi = r->hi};
     return kernel(j, npuc_normalize(&n, x, (const int32_t *)(const void *)(j->local + r->gain),
                                     (const int64_t *)(const void *)(j->local + r->bias), r->entries, y, j->threads));
 }
@@ -447,9 +476,19 @@ static npuc_status resize(const job *j)
     const int64_t rows = r->out_h, columns = r->out_w;
     int64_t *memory = (int64_t *)(void *)npuc_buffer_get(&j->shop->tables, (rows + columns) * 16);
     if (!memory) return no_memory(j);
-    npuc_resize p = {.n = r->n, .h = r->h, .w = r->w, .c = r->c, .out_h = rows, .out_w = columns, .row_low = memory,
-                     .row_high = memory + rows, .column_low = memory + 2 * rows, .column_high = memory + 2 * rows + columns,
-                     .bits = r->bits, .rounding = r->rounding, .dtype = r->x_dtype};
+    npuc_resize p = {.n = r->n,
+                     .h = r->h,
+                     .w = r->w,
+                     .c = r->c,
+                     .out_h = rows,
+                     .out_w = columns,
+                     .row_low = memory,
+                     .row_high = memory + rows,
+                     .column_low = memory + 2 * rows,
+                     .column_high = memory + 2 * rows + columns,
+                     .bits = r->bits,
+                     .rounding = r->rounding,
+                     .dtype = r->x_dtype};
     p.row_weight = spread(j->local + r->rows, rows, memory, memory + rows);
     p.column_weight = spread(j->local + r->columns, columns, memory + 2 * rows, memory + 2 * rows + columns);
     return kernel(j, npuc_resize_bilinear(&p, j->local + r->x, j->local + r->y, j->threads));
@@ -463,11 +502,16 @@ static npuc_status custom(const job *j)
     const npuc_i_custom *r = &j->d->record.custom;
     const npu_kernel known = npuc_find_kernel(r->kernel);
     if (!known) return npuc_sim_fail(j->error, "the kernel '%s' is not registered", (const char *)r->kernel);
-    const npu_kernel_call call = {
-        .x = j->local + r->x, .b = r->b == NPUC_NONE ? NULL : j->local + r->b,
-        .constants = r->constants == NPUC_NONE ? NULL : j->local + r->constants, .y = j->local + r->y, .x_bytes = r->x_bytes,
-        .b_bytes = r->b_bytes, .constant_bytes = r->constant_bytes, .y_bytes = r->y_bytes, .parameters = r->parameters,
-        .bytes = r->bytes};
+    const npu_kernel_call call = {.x = j->local + r->x,
+                                  .b = r->b == NPUC_NONE ? NULL : j->local + r->b,
+                                  .constants = r->constants == NPUC_NONE ? NULL : j->local + r->constants,
+                                  .y = j->local + r->y,
+                                  .x_bytes = r->x_bytes,
+                                  .b_bytes = r->b_bytes,
+                                  .constant_bytes = r->constant_bytes,
+                                  .y_bytes = r->y_bytes,
+                                  .parameters = r->parameters,
+                                  .bytes = r->bytes};
     const int32_t answer = known(&call);
     if (answer) return npuc_sim_fail(j->error, "the kernel '%s' refuses its operands (%d)", (const char *)r->kernel, (int)answer);
     return NPUC_OK;

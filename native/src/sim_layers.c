@@ -102,7 +102,8 @@ void npuc_origin_cut(npuc_origin *o, int64_t low, int64_t high)
         return;
     }
     if (o->range[at].low < low) o->range[at++].high = low;
-    for (end = at; end < o->count && o->range[end].high <= high; end++) {}
+    for (end = at; end < o->count && o->range[end].high <= high; end++) {
+    }
     if (end < o->count && o->range[end].low < high) {
         o->range[end].from += high - o->range[end].low;
         o->range[end].low = high;
@@ -199,8 +200,7 @@ static int grow(npuc_layers *layers)
 }
 
 /* Weights as q - zero point, biases as int64; refused where a sum could leave the accumulator. */
-static npuc_status widen(npuc_layers *layers, const npuc_i_conv *r, const uint8_t *local, const int64_t **biases,
-                         npuc_sim_error *error)
+static npuc_status widen(npuc_layers *layers, const npuc_i_conv *r, const uint8_t *local, const int64_t **biases, npuc_sim_error *error)
 {
     const int64_t each = (int64_t)(r->c / r->groups) * r->kernel[0] * r->kernel[1], total = each * r->out_c;
     int16_t *weight = (int16_t *)(void *)npuc_buffer_get(&layers->weights, total * 2);
@@ -209,8 +209,12 @@ static npuc_status widen(npuc_layers *layers, const npuc_i_conv *r, const uint8_
     const uint8_t *from = local + r->weight;
     const int32_t zero = r->w_zero_point;
     switch (r->w_dtype) {
-    case NPUC_I8: for (int64_t i = 0; i < total; i++) weight[i] = (int16_t)((int8_t)from[i] - zero); break;
-    case NPUC_U8: for (int64_t i = 0; i < total; i++) weight[i] = (int16_t)(from[i] - zero); break;
+    case NPUC_I8:
+        for (int64_t i = 0; i < total; i++) weight[i] = (int16_t)((int8_t)from[i] - zero);
+        break;
+    case NPUC_U8:
+        for (int64_t i = 0; i < total; i++) weight[i] = (int16_t)(from[i] - zero);
+        break;
     case NPUC_I16: memcpy(weight, from, (size_t)total * 2); break;
     default: /* i4: sign-extend a nibble */
         for (int64_t i = 0; i < total; i++) {
@@ -246,8 +250,7 @@ static npuc_status widen(npuc_layers *layers, const npuc_i_conv *r, const uint8_
 static npuc_status check(const npuc_i_conv *r, int32_t y_dtype, npuc_sim_error *error)
 {
     const int32_t limit = r->w_dtype == NPUC_I8 ? 128 : r->w_dtype == NPUC_U8 ? 255 : r->w_dtype == NPUC_I4 ? 8 : 0;
-    if (r->w_zero_point < -limit || r->w_zero_point > limit)
-        return npuc_sim_fail(error, "a weight zero point of %d", r->w_zero_point);
+    if (r->w_zero_point < -limit || r->w_zero_point > limit) return npuc_sim_fail(error, "a weight zero point of %d", r->w_zero_point);
     const int32_t low = y_dtype == NPUC_I8 ? -128 : y_dtype == NPUC_U8 ? 0 : y_dtype == NPUC_I16 ? -32768 : INT32_MIN;
     const int32_t high = y_dtype == NPUC_I8 ? 127 : y_dtype == NPUC_U8 ? 255 : y_dtype == NPUC_I16 ? 32767 : INT32_MAX;
     if (r->zero_point < low || r->zero_point > high) return npuc_sim_fail(error, "a zero point of %d", r->zero_point);
@@ -263,11 +266,22 @@ npuc_status npuc_layers_get(npuc_layers *layers, const npuc_i_conv *r, const uin
     if (status) return status;
     layer_key key;
     memset(&key, 0, sizeof key);
-    key.conv = (npuc_conv){
-        .transposed = r->transposed, .groups = (int32_t)r->groups, .in_channels = (int32_t)r->c,
-        .out_channels = (int32_t)r->out_c, .kernel_h = r->kernel[0], .kernel_w = r->kernel[1], .stride_h = r->stride[0],
-        .stride_w = r->stride[1], .dilation_h = r->dilation[0], .dilation_w = r->dilation[1], .pad_top = r->pad[0],
-        .pad_left = r->pad[1], .x_dtype = r->x_dtype, .x_zero_point = r->x_zero_point, .y_dtype = y_dtype, .wide = r->wide};
+    key.conv = (npuc_conv){.transposed = r->transposed,
+                           .groups = (int32_t)r->groups,
+                           .in_channels = (int32_t)r->c,
+                           .out_channels = (int32_t)r->out_c,
+                           .kernel_h = r->kernel[0],
+                           .kernel_w = r->kernel[1],
+                           .stride_h = r->stride[0],
+                           .stride_w = r->stride[1],
+                           .dilation_h = r->dilation[0],
+                           .dilation_w = r->dilation[1],
+                           .pad_top = r->pad[0],
+                           .pad_left = r->pad[1],
+                           .x_dtype = r->x_dtype,
+                           .x_zero_point = r->x_zero_point,
+                           .y_dtype = y_dtype,
+                           .wide = r->wide};
     const int64_t size = (int64_t)npuc_conv_size(&key.conv);
     if (!size || size > LARGEST_LAYER) return npuc_sim_fail(error, "a convolution that makes no sense, or is too large");
     key.w_dtype = r->w_dtype, key.w_zero_point = r->w_zero_point;
@@ -281,8 +295,8 @@ npuc_status npuc_layers_get(npuc_layers *layers, const npuc_i_conv *r, const uin
     key.bias = has_bias ? npuc_origin_find(origin, r->bias, r->bias + (int64_t)r->out_c * (r->wide ? 8 : 4)) : -1;
     key.multiplier = has_multiplier ? npuc_origin_find(origin, r->multiplier, r->multiplier + parameters) : -1;
     key.shift = has_shift ? npuc_origin_find(origin, r->shift, r->shift + parameters) : -1;
-    const int constant = key.weight >= 0 && (!has_bias || key.bias >= 0) && (!has_multiplier || key.multiplier >= 0) &&
-                         (!has_shift || key.shift >= 0);
+    const int constant =
+        key.weight >= 0 && (!has_bias || key.bias >= 0) && (!has_multiplier || key.multiplier >= 0) && (!has_shift || key.shift >= 0);
     npuc_layer *slot = NULL;
     if (constant && !layers->frugal) {
         if (layers->bytes + size > LARGEST_CACHE) forget(layers);
@@ -300,9 +314,14 @@ npuc_status npuc_layers_get(npuc_layers *layers, const npuc_i_conv *r, const uin
     uint8_t *buffer = slot ? take(size) : npuc_buffer_get(&layers->once, size);
     if (!buffer) return npuc_sim_fail(error, "memory is short"), NPUC_NO_MEMORY;
     const void *multiplier = has_multiplier ? local + r->multiplier : NULL, *shift = has_shift ? local + r->shift : NULL;
-    const npuc_requant stage = {
-        .kind = r->kind, .count = (int32_t)r->count, .multiplier = r->kind < NPUC_POW2 ? multiplier : NULL, .shift = shift,
-        .scale = r->kind == NPUC_FLOAT ? multiplier : NULL, .zero_point = r->zero_point, .lo = r->lo, .hi = r->hi};
+    const npuc_requant stage = {.kind = r->kind,
+                                .count = (int32_t)r->count,
+                                .multiplier = r->kind < NPUC_POW2 ? multiplier : NULL,
+                                .shift = shift,
+                                .scale = r->kind == NPUC_FLOAT ? multiplier : NULL,
+                                .zero_point = r->zero_point,
+                                .lo = r->lo,
+                                .hi = r->hi};
     status = npuc_conv_prepare(&key.conv, (const int16_t *)(void *)layers->weights.data, biases, &stage, buffer, (size_t)size);
     if (status) {
         if (slot) give(buffer);

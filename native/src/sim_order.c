@@ -14,7 +14,7 @@
 static int32_t queue_of(int32_t opcode)
 {
     switch (opcode) {
-#define QUEUE(name, opcode, queue) \
+#define QUEUE(name, opcode, queue)                                                                                                         \
     case opcode: return queue;
         NPUC_INSTRUCTIONS(QUEUE)
 #undef QUEUE
@@ -107,10 +107,7 @@ int64_t npuc_order_head(const npuc_core_order *core, int queue)
     return core->done[queue] < core->length[queue] ? core->place[core->first[queue] + core->done[queue]] : -1;
 }
 
-const uint8_t *npuc_order_record(const npuc_core_order *core, int64_t instruction)
-{
-    return core->stream + instruction * NPUC_RECORD;
-}
+const uint8_t *npuc_order_record(const npuc_core_order *core, int64_t instruction) { return core->stream + instruction * NPUC_RECORD; }
 
 uint32_t npuc_order_barrier(const npuc_core_order *core, int queue)
 {

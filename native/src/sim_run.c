@@ -38,8 +38,8 @@ static int is_sane(int32_t cores, int64_t local_size, int64_t shared_size, const
 
 #if defined(NPUC_NO_HEAP)
 
-npuc_sim *npuc_sim_create_at(uint8_t *memory, int64_t *size, const npuc_sim_needs *needs, int32_t cores,
-                             const uint8_t *constants, int64_t constants_size)
+npuc_sim *npuc_sim_create_at(uint8_t *memory, int64_t *size, const npuc_sim_needs *needs, int32_t cores, const uint8_t *constants,
+                             int64_t constants_size)
 {
     const int64_t local_size = needs->local > 0 ? needs->local : 1, shared_size = needs->shared;
     enum { STRUCT, LOCAL, SHARED, ORIGIN, FIRST_BUFFER, PIECES = FIRST_BUFFER + NPUC_SIM_BUFFERS };
@@ -58,21 +58,25 @@ npuc_sim *npuc_sim_create_at(uint8_t *memory, int64_t *size, const npuc_sim_need
     *size = at[PIECES];
     if (!memory || room < at[PIECES]) return NULL;
     npuc_sim *sim = (npuc_sim *)(void *)memory;
-    *sim = (npuc_sim){.cores = cores, .local_size = local_size, .local_step = local_step, .shared_size = shared_size,
-                      .local = memory + at[LOCAL], .shared = memory + at[SHARED], .constants = constants,
-                      .constants_size = constants_size, .origin = (npuc_origin *)(void *)(memory + at[ORIGIN])};
+    *sim = (npuc_sim){.cores = cores,
+                      .local_size = local_size,
+                      .local_step = local_step,
+                      .shared_size = shared_size,
+                      .local = memory + at[LOCAL],
+                      .shared = memory + at[SHARED],
+                      .constants = constants,
+                      .constants_size = constants_size,
+                      .origin = (npuc_origin *)(void *)(memory + at[ORIGIN])};
     memset(sim->origin, 0, (size_t)cores * sizeof *sim->origin);
     npuc_buffer *buffers[] = {&sim->workshop.layers.once, &sim->workshop.layers.weights, &sim->workshop.layers.biases,
-                              &sim->workshop.scratch, &sim->workshop.tables, &sim->order};
-    for (int i = 0; i < NPUC_SIM_BUFFERS; i++)
-        *buffers[i] = (npuc_buffer){.data = memory + at[FIRST_BUFFER + i], .size = needs->buffer[i]};
+                              &sim->workshop.scratch,     &sim->workshop.tables,         &sim->order};
+    for (int i = 0; i < NPUC_SIM_BUFFERS; i++) *buffers[i] = (npuc_buffer){.data = memory + at[FIRST_BUFFER + i], .size = needs->buffer[i]};
     return sim;
 }
 
 #else
 
-npuc_sim *npuc_sim_create(int32_t cores, int64_t local_size, int64_t shared_size, const uint8_t *constants,
-                          int64_t constants_size)
+npuc_sim *npuc_sim_create(int32_t cores, int64_t local_size, int64_t shared_size, const uint8_t *constants, int64_t constants_size)
 {
     if (!is_sane(cores, local_size, shared_size, constants, constants_size)) return NULL;
     npuc_sim *sim = calloc(1, sizeof *sim);
@@ -121,8 +125,7 @@ void npuc_sim_needed(const npuc_sim *sim, npuc_sim_needs *needs)
 
 /* ---- checks ---- */
 
-uint8_t *npuc_sim_memory_of(const npuc_sim *sim, const npuc_sim_program *program, int32_t core, const npuc_access *a,
-                            int64_t *size)
+uint8_t *npuc_sim_memory_of(const npuc_sim *sim, const npuc_sim_program *program, int32_t core, const npuc_access *a, int64_t *size)
 {
     if (a->space == NPUC_LOCAL) {
         *size = sim->local_size;
@@ -138,18 +141,16 @@ uint8_t *npuc_sim_memory_of(const npuc_sim *sim, const npuc_sim_program *program
     return a->space ? program->segments[a->space].data : (uint8_t *)(uintptr_t)sim->constants;
 }
 
-static npuc_status check(npuc_sim *sim, const npuc_sim_program *program, int32_t core, const npuc_decoded *d,
-                         npuc_sim_error *error)
+static npuc_status check(npuc_sim *sim, const npuc_sim_program *program, int32_t core, const npuc_decoded *d, npuc_sim_error *error)
 {
     for (int32_t i = 0; i < d->count; i++) {
         const npuc_access *a = &d->access[i];
         int64_t size = 0;
-        if (!npuc_sim_memory_of(sim, program, core, a, &size))
-            return npuc_sim_fail(error, "there is no segment %d", a->space);
+        if (!npuc_sim_memory_of(sim, program, core, a, &size)) return npuc_sim_fail(error, "there is no segment %d", a->space);
         if (a->write && a->space == 0) return npuc_sim_fail(error, "writes to the constants, segment 0");
         if (a->low < 0 || a->high > size)
-            return npuc_sim_fail(error, "%s takes bytes %lld to %lld of %s, which has %lld", a->what, (long long)a->low,
-                                 (long long)a->high, a->space == NPUC_LOCAL ? "local memory" : "its segment", (long long)size);
+            return npuc_sim_fail(error, "%s takes bytes %lld to %lld of %s, which has %lld", a->what, (long long)a->low, (long long)a->high,
+                                 a->space == NPUC_LOCAL ? "local memory" : "its segment", (long long)size);
         if (a->bytes > size) return npuc_sim_fail(error, "%s takes some bytes more than once", a->what);
         if (a->space == NPUC_LOCAL && a->high > sim->local_used) sim->local_used = a->high;
         if (a->space == NPUC_SHARED_SEGMENT && a->high > sim->shared_used) sim->shared_used = a->high;
@@ -161,8 +162,7 @@ static void remember_origin(npuc_sim *sim, int32_t core, const npuc_decoded *d)
 {
     npuc_origin *origin = &sim->origin[core];
     for (int32_t i = 0; i < d->count; i++)
-        if (d->access[i].write && d->access[i].space == NPUC_LOCAL)
-            npuc_origin_cut(origin, d->access[i].low, d->access[i].high);
+        if (d->access[i].write && d->access[i].space == NPUC_LOCAL) npuc_origin_cut(origin, d->access[i].low, d->access[i].high);
     if (d->record.head.opcode != NPUC_OP_LOAD || d->access[0].space != 0) return;
     const npuc_access *far = &d->access[0], *near = &d->access[1];
     if (d->record.head.flags & NPUC_COMPRESSED) {
@@ -192,8 +192,8 @@ static int is_ready(const npuc_order *order, int32_t core, int queue)
     return 1;
 }
 
-static npuc_status step(npuc_sim *sim, const npuc_sim_program *program, npuc_order *order, int32_t core, int queue,
-                        int32_t threads, const npuc_observer *observer, npuc_sim_error *error)
+static npuc_status step(npuc_sim *sim, const npuc_sim_program *program, npuc_order *order, int32_t core, int queue, int32_t threads,
+                        const npuc_observer *observer, npuc_sim_error *error)
 {
     npuc_core_order *own = &order->core[core];
     const int64_t at = npuc_order_head(own, queue);
@@ -206,14 +206,13 @@ static npuc_status step(npuc_sim *sim, const npuc_sim_program *program, npuc_ord
     }
     npuc_status status = npuc_decode(record, &decoded, error);
     if (!status) status = check(sim, program, core, &decoded, error);
-    if (!status && observer && observer->instruction)
-        status = observer->instruction(observer->context, core, at, &decoded);
+    if (!status && observer && observer->instruction) status = observer->instruction(observer->context, core, at, &decoded);
     if (!status) {
         uint8_t *far = NULL;
         int64_t size;
         if (decoded.record.head.opcode <= NPUC_OP_STORE) far = npuc_sim_memory_of(sim, program, core, &decoded.access[0], &size);
-        status = npuc_sim_instruction(&sim->workshop, &decoded, sim->local + core * sim->local_step, far, &sim->origin[core],
-                                      threads, error);
+        status =
+            npuc_sim_instruction(&sim->workshop, &decoded, sim->local + core * sim->local_step, far, &sim->origin[core], threads, error);
     }
     if (!status && observer && observer->finished) status = observer->finished(observer->context, core, at, &decoded);
     if (status) return npuc_sim_at(error, status, core, at, record[0]);
@@ -240,13 +239,11 @@ npuc_status npuc_sim_execute(npuc_sim *sim, const npuc_sim_program *program, int
 {
     npuc_order order;
     if (!sim || !program || threads < 1 || threads > 1024) return npuc_sim_fail(error, "no simulator, or %d threads", threads);
-    if (program->cores > sim->cores)
-        return npuc_sim_fail(error, "a program for %d cores on a machine of %d", program->cores, sim->cores);
+    if (program->cores > sim->cores) return npuc_sim_fail(error, "a program for %d cores on a machine of %d", program->cores, sim->cores);
     if (program->segment_count < 0 || program->segment_count > NPUC_SHARED_SEGMENT || (program->segment_count && !program->segments))
         return npuc_sim_fail(error, "%d segments", program->segment_count);
     for (int32_t i = 1; i < program->segment_count; i++)
-        if (program->segments[i].size < 0 || !program->segments[i].data)
-            return npuc_sim_fail(error, "segment %d is not there", i);
+        if (program->segments[i].size < 0 || !program->segments[i].data) return npuc_sim_fail(error, "segment %d is not there", i);
     npuc_status status = npuc_order_make(&order, program, &sim->order, error);
     if (status) return status;
     memset(sim->local, 0, (size_t)(sim->local_step * program->cores));

@@ -9,7 +9,8 @@
  * machine could do either first. Programs are executed in an order that their waits allow, so that it is enough to look back.
  *
  * A byte keeps its last writer and the last reader of each queue that can read it: a queue being in order, older ones are
- * behind those; a write forgets the readers before it, which it is behind. Every byte has a state of its own: neighbouring channels of a pixel may belong to two cores.
+ * behind those; a write forgets the readers before it, which it is behind. Every byte has a state of its own: neighbouring channels of a
+ * pixel may belong to two cores.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -53,10 +54,10 @@ typedef struct watch {
     npuc_shadow *shadow;
     region *local; /* one a core */
     npuc_order order;
-    place *places;       /* by number */
-    uint32_t *numbers;   /* of the first instruction of each core */
-    uint32_t *clocks;    /* by number: cores * queues */
-    int32_t width;       /* cores * queues */
+    place *places;     /* by number */
+    uint32_t *numbers; /* of the first instruction of each core */
+    uint32_t *clocks;  /* by number: cores * queues */
+    int32_t width;     /* cores * queues */
     npuc_sim_finding *findings;
     int64_t most, found;
     npuc_sim_error *error;
@@ -163,11 +164,11 @@ static void describe(const watch *w, uint32_t number, int32_t *core, int64_t *in
 }
 
 /* One finding for each fault, pair of instructions and operand; further bytes are counted. */
-static void report(watch *w, int32_t fault, uint32_t number, const npuc_access *access, int64_t address, int64_t bytes,
-                   uint32_t other, int other_write)
+static void report(watch *w, int32_t fault, uint32_t number, const npuc_access *access, int64_t address, int64_t bytes, uint32_t other,
+                   int other_write)
 {
-    npuc_sim_finding f = {.fault = fault, .space = access->space, .other_core = -1, .write = access->write,
-                          .address = address, .bytes = bytes};
+    npuc_sim_finding f = {
+        .fault = fault, .space = access->space, .other_core = -1, .write = access->write, .address = address, .bytes = bytes};
     describe(w, number, &f.core, &f.instruction, &f.opcode, &f.layer);
     if (other != NOBODY && other != HOST) {
         describe(w, other, &f.other_core, &f.other, &f.other_opcode, &f.other_layer);
@@ -328,8 +329,7 @@ static int64_t covered(const sorted *s, int64_t at, int64_t end, int one)
         int64_t best = at;
         again = 0;
         for (int64_t i = 0; i < s->live_count; i++)
-            if (s->live[i]->address <= at && s->live[i]->address + s->live[i]->size > best)
-                best = s->live[i]->address + s->live[i]->size;
+            if (s->live[i]->address <= at && s->live[i]->address + s->live[i]->size > best) best = s->live[i]->address + s->live[i]->size;
         if (best > at) at = best, again = !one;
     }
     return at < end ? at : end;
@@ -406,8 +406,7 @@ static npuc_status prepare(watch *w)
     w->clocks = calloc((size_t)(total * w->width), sizeof *w->clocks);
     int enough = w->shadow && w->local && w->places && w->numbers && w->clocks;
     const int32_t cores = npuc_sim_core_count(w->sim);
-    for (int32_t c = 0; c < w->order.cores && enough; c++)
-        enough = region_make(&w->local[c], npuc_sim_local_size(w->sim), NPUC_QUEUES - 1);
+    for (int32_t c = 0; c < w->order.cores && enough; c++) enough = region_make(&w->local[c], npuc_sim_local_size(w->sim), NPUC_QUEUES - 1);
     for (int32_t i = 1; i < program->segment_count && i < NPUC_SHARED_SEGMENT && enough; i++)
         enough = program->segments[i].size >= 0 && region_grow(&w->shadow->segment[i], program->segments[i].size, cores);
     if (enough) enough = region_grow(&w->shadow->segment[NPUC_SHARED_SEGMENT], npuc_sim_shared_size(w->sim), cores);
@@ -416,9 +415,8 @@ static npuc_status prepare(watch *w)
     return NPUC_OK;
 }
 
-npuc_status npuc_sim_sanitize(npuc_sim *sim, const npuc_sim_program *program, int32_t threads,
-                              const npuc_sim_allocation *allocations, int64_t allocation_count, npuc_sim_finding *findings,
-                              int64_t most, int64_t *found, npuc_sim_error *error)
+npuc_status npuc_sim_sanitize(npuc_sim *sim, const npuc_sim_program *program, int32_t threads, const npuc_sim_allocation *allocations,
+                              int64_t allocation_count, npuc_sim_finding *findings, int64_t most, int64_t *found, npuc_sim_error *error)
 {
     if (!sim || !program || !found || most < 0 || (most && !findings) || allocation_count < 0 || (allocation_count && !allocations))
         return npuc_sim_fail(error, "nothing to sanitize");

@@ -12,8 +12,8 @@
 static npuc_status decode(const npuc_i_load *r, const uint8_t *far, uint8_t *near, npuc_sim_error *error)
 {
     if (!npuc_weights_decode(far + r->offset, r->stored, near, r->size[3])) return NPUC_OK;
-    return npuc_sim_fail(error, "the %u bytes at %llu of the constants are no stream of %u bytes", r->stored,
-                         (unsigned long long)r->offset, r->size[3]);
+    return npuc_sim_fail(error, "the %u bytes at %llu of the constants are no stream of %u bytes", r->stored, (unsigned long long)r->offset,
+                         r->size[3]);
 }
 
 #if defined(NPUC_NO_HEAP)
@@ -61,8 +61,7 @@ static int grow(npuc_streams *s)
     return 1;
 }
 
-npuc_status npuc_streams_load(npuc_streams *s, int keep, const npuc_i_load *r, const uint8_t *far, uint8_t *near,
-                              npuc_sim_error *error)
+npuc_status npuc_streams_load(npuc_streams *s, int keep, const npuc_i_load *r, const uint8_t *far, uint8_t *near, npuc_sim_error *error)
 {
     const int64_t size = r->size[3];
     npuc_stream *slot = s->room ? find(s, r) : NULL;

@@ -11,9 +11,9 @@ typedef struct softmax_job {
     void *y;
     int32_t x_dtype, dtype;
     int64_t width;
-    uint32_t e[256];           /* 8-bit: exponential of d = max - q */
-    int32_t rounded[256];      /* TFLite: e >> 12, rounded */
-    int32_t counted;           /* TFLite: differences below this one count */
+    uint32_t e[256];      /* 8-bit: exponential of d = max - q */
+    int32_t rounded[256]; /* TFLite: e >> 12, rounded */
+    int32_t counted;      /* TFLite: differences below this one count */
     const uint32_t *coarse, *fine;
     int32_t multiplier, shift, even;
     int32_t zero, lo, hi;
@@ -89,9 +89,9 @@ static void rows_part(void *context, int64_t begin, int64_t end)
     }
 }
 
-npuc_status npuc_softmax(const void *x, int32_t x_dtype, int64_t rows, int64_t width, const uint32_t *coarse,
-                         const uint32_t *fine, int32_t multiplier, int32_t shift, int32_t rounding, int32_t zero_point,
-                         int32_t lo, int32_t hi, int32_t dtype, void *y, int32_t threads)
+npuc_status npuc_softmax(const void *x, int32_t x_dtype, int64_t rows, int64_t width, const uint32_t *coarse, const uint32_t *fine,
+                         int32_t multiplier, int32_t shift, int32_t rounding, int32_t zero_point, int32_t lo, int32_t hi, int32_t dtype,
+                         void *y, int32_t threads)
 {
     int64_t least, most, unused;
     if (rows < 0 || width < 0 || width > (int64_t)1 << 32 || !coarse || !fine) return NPUC_BAD_ARGUMENT;
@@ -102,9 +102,19 @@ npuc_status npuc_softmax(const void *x, int32_t x_dtype, int64_t rows, int64_t w
     for (int i = 0; i < 256; i++)
         if (coarse[i] > 1u << 30 || fine[i] > 1u << 30) return NPUC_BAD_ARGUMENT;
     if (coarse[0] != 1u << 30 || fine[0] != 1u << 30) return NPUC_BAD_ARGUMENT;
-    softmax_job j = {.x = x, .y = y, .x_dtype = x_dtype, .dtype = dtype, .width = width, .coarse = coarse, .fine = fine,
-                     .multiplier = multiplier, .shift = shift, .even = rounding == NPUC_HALF_EVEN, .zero = zero_point,
-                     .lo = lo, .hi = hi};
+    softmax_job j = {.x = x,
+                     .y = y,
+                     .x_dtype = x_dtype,
+                     .dtype = dtype,
+                     .width = width,
+                     .coarse = coarse,
+                     .fine = fine,
+                     .multiplier = multiplier,
+                     .shift = shift,
+                     .even = rounding == NPUC_HALF_EVEN,
+                     .zero = zero_point,
+                     .lo = lo,
+                     .hi = hi};
     for (int i = 0; i < 256; i++) j.e[i] = (uint32_t)(((uint64_t)coarse[0] * fine[i] + ((uint64_t)1 << 29)) >> 30);
     if (rows == 0 || width == 0) return NPUC_OK;
     npuc_in_parts(threads, rows, 4096 / width + 1, rows_part, &j);
@@ -179,8 +189,7 @@ npuc_status npuc_softmax_tflite8(const void *x, int32_t x_dtype, int64_t rows, i
     if (rows < 0 || width < 0 || width >= 4096 || (x_dtype != NPUC_I8 && x_dtype != NPUC_U8)) return NPUC_BAD_ARGUMENT;
     if (!npuc_limits(dtype, &least, &most)) return NPUC_BAD_ARGUMENT;
     if (multiplier < 0 || left < 0 || left > 31 || diff_min > 0) return NPUC_BAD_ARGUMENT;
-    softmax_job j = {.x = x, .y = y, .x_dtype = x_dtype, .dtype = dtype, .width = width, .lo = (int32_t)least,
-                     .hi = (int32_t)most};
+    softmax_job j = {.x = x, .y = y, .x_dtype = x_dtype, .dtype = dtype, .width = width, .lo = (int32_t)least, .hi = (int32_t)most};
     j.counted = diff_min < -255 ? 256 : 1 - diff_min;
     for (int d = 0; d < j.counted; d++) {
         int64_t shifted = -(int64_t)d * ((int64_t)1 << left);
@@ -218,7 +227,7 @@ NPUC_INLINE void divide_body(int16_t *y, int64_t n, int32_t inverse, int32_t shi
         y[i] = (int16_t)(q > 32767 ? 32767 : q);
     }
 }
-NPUC_TWICE(divide, (int16_t * y, int64_t n, int32_t inverse, int32_t shift), (y, n, inverse, shift))
+NPUC_TWICE(divide, (int16_t *y, int64_t n, int32_t inverse, int32_t shift), (y, n, inverse, shift))
 
 static void tflite16_part(void *context, int64_t begin, int64_t end)
 {
@@ -248,8 +257,15 @@ npuc_status npuc_softmax_tflite16(const int16_t *x, int64_t rows, int64_t width,
     for (int i = 0; i < 513; i++)
         if (exp_table[i] < 0) return NPUC_BAD_ARGUMENT;
     if (exp_table[511] < 4 || exp_table[512] < 4) return NPUC_BAD_ARGUMENT;
-    softmax_job j = {.x = x, .y = y, .x_dtype = NPUC_I16, .dtype = NPUC_I16, .width = width, .multiplier = multiplier,
-                     .shift = shift, .exp_table = exp_table, .reciprocal_table = reciprocal_table};
+    softmax_job j = {.x = x,
+                     .y = y,
+                     .x_dtype = NPUC_I16,
+                     .dtype = NPUC_I16,
+                     .width = width,
+                     .multiplier = multiplier,
+                     .shift = shift,
+                     .exp_table = exp_table,
+                     .reciprocal_table = reciprocal_table};
     if (rows == 0 || width == 0) return NPUC_OK;
     npuc_in_parts(threads, rows, 4096 / width + 1, tflite16_part, &j);
     return NPUC_OK;

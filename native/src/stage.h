@@ -5,7 +5,8 @@
 #include "gemm.h"
 
 /* Whether a layer of `channels` output channels can use `rq` (NULL: raw accumulators) with outputs of `y_dtype`. */
-static inline int npuc_stage_valid(const npuc_requant *rq, int32_t y_dtype, int32_t channels, int wide) {
+static inline int npuc_stage_valid(const npuc_requant *rq, int32_t y_dtype, int32_t channels, int wide)
+{
     int32_t low, high;
     switch (y_dtype) {
     case NPUC_I8: low = -128, high = 127; break;
@@ -37,8 +38,8 @@ enum { NPUC_SCALAR, NPUC_VECTOR, NPUC_FAST };
  * Shifting the accumulator left by `pre` puts the wanted bits of the 64-bit product in its high half, so that the rest is
  * 32-bit work: half = 2^(post - 1) is added and `post` is shifted out. That needs room above the accumulator.
  */
-static inline int npuc_stage_level(const npuc_requant *rq, int32_t i, int64_t bound, int32_t *pre, int32_t *add,
-                                   int32_t *post) {
+static inline int npuc_stage_level(const npuc_requant *rq, int32_t i, int64_t bound, int32_t *pre, int32_t *add, int32_t *post)
+{
     *pre = *add = *post = 0;
     if (rq->kind == NPUC_FLOAT) return (double)bound * (double)rq->scale[i] < 2147483392.0 ? NPUC_FAST : NPUC_VECTOR;
     const int32_t s = rq->shift[i];

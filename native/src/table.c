@@ -9,7 +9,7 @@
 #include "loops.h"
 
 #if NPUC_HAVE_AVX2
-#  include <immintrin.h>
+#include <immintrin.h>
 #endif
 
 typedef struct table_job {
@@ -22,8 +22,8 @@ typedef struct table_job {
 } table_job;
 
 #if NPUC_HAVE_AVX2
-__attribute__((target("avx512f,avx512bw,avx512vbmi"))) static void bytes_vbmi(const uint8_t *restrict x, int64_t n,
-                                                                               const uint8_t *table, uint8_t *restrict y)
+__attribute__((target("avx512f,avx512bw,avx512vbmi"))) static void bytes_vbmi(const uint8_t *restrict x, int64_t n, const uint8_t *table,
+                                                                              uint8_t *restrict y)
 {
     const __m512i t0 = _mm512_loadu_si512(table), t1 = _mm512_loadu_si512(table + 64);
     const __m512i t2 = _mm512_loadu_si512(table + 128), t3 = _mm512_loadu_si512(table + 192);
@@ -115,8 +115,8 @@ static void channels_part(void *context, int64_t begin, int64_t end)
     }
 }
 
-npuc_status npuc_channel_table8(const void *x, int32_t x_dtype, int64_t outer, int64_t channels, int64_t inner,
-                                const void *table, int32_t dtype, void *y, int32_t threads)
+npuc_status npuc_channel_table8(const void *x, int32_t x_dtype, int64_t outer, int64_t channels, int64_t inner, const void *table,
+                                int32_t dtype, void *y, int32_t threads)
 {
     const int64_t limit = (int64_t)1 << 40;
     int64_t lo, hi;
@@ -124,14 +124,19 @@ npuc_status npuc_channel_table8(const void *x, int32_t x_dtype, int64_t outer, i
     if (outer < 0 || channels < 0 || inner < 0 || outer > limit || channels > limit || inner > limit) return NPUC_BAD_ARGUMENT;
     if (outer == 0 || channels == 0 || inner == 0) return NPUC_OK;
     if (channels > limit / outer || inner > limit / (outer * channels)) return NPUC_BAD_ARGUMENT;
-    channels_job j = {.x = x, .table = table, .y = y, .channels = channels, .inner = inner,
-                      .flip = x_dtype == NPUC_I8 ? 128 : 0, .words = dtype == NPUC_I16};
+    channels_job j = {.x = x,
+                      .table = table,
+                      .y = y,
+                      .channels = channels,
+                      .inner = inner,
+                      .flip = x_dtype == NPUC_I8 ? 128 : 0,
+                      .words = dtype == NPUC_I16};
     npuc_in_parts(threads, outer * channels, (1 << 15) / inner + 1, channels_part, &j);
     return NPUC_OK;
 }
 
-NPUC_INLINE void between_body(const int16_t *restrict x, int64_t n, const int32_t *restrict value,
-                              const int32_t *restrict slope, int16_t *restrict y)
+NPUC_INLINE void between_body(const int16_t *restrict x, int64_t n, const int32_t *restrict value, const int32_t *restrict slope,
+                              int16_t *restrict y)
 {
     for (int64_t i = 0; i < n; i++) {
         int32_t at = x[i] + 32768, entry = at >> 7, rest = at & 127;
@@ -139,8 +144,7 @@ NPUC_INLINE void between_body(const int16_t *restrict x, int64_t n, const int32_
     }
 }
 NPUC_TWICE(between,
-           (const int16_t *restrict x, int64_t n, const int32_t *restrict value, const int32_t *restrict slope,
-            int16_t *restrict y),
+           (const int16_t *restrict x, int64_t n, const int32_t *restrict value, const int32_t *restrict slope, int16_t *restrict y),
            (x, n, value, slope, y))
 
 static void between_part(void *context, int64_t begin, int64_t end)

@@ -1,11 +1,5 @@
 #include "npuc/npuc.h"
 
-const char *npuc_version(void)
-{
-    return NPUC_VERSION;
-}
+const char *npuc_version(void) { return NPUC_VERSION; }
 
-int npuc_abi_version(void)
-{
-    return NPUC_ABI_VERSION;
-}
+int npuc_abi_version(void) { return NPUC_ABI_VERSION; }

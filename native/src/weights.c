@@ -31,7 +31,7 @@ typedef struct reader {
 
 typedef struct codes {
     int32_t symbols;
-    int32_t runs;                      /* of the value below; otherwise 0 */
+    int32_t runs; /* of the value below; otherwise 0 */
     uint8_t value;
     uint16_t lookup[1 << LOOKUP_BITS]; /* length << SYMBOL_BITS | symbol; 0: the code is longer */
     uint16_t of_length[LONGEST + 1];
@@ -459,8 +459,7 @@ int64_t npuc_weights_encode(const uint8_t *data, int64_t size, const int64_t *en
     part list[NPUC_WEIGHTS_PARTS], both;
     int32_t count = 0;
     int64_t begin = 0, total = 0;
-    if (!data || size < 1 || size > NPUC_WEIGHTS_LARGEST || !ends || parts < 1 || parts > NPUC_WEIGHTS_PARTS ||
-        ends[parts - 1] != size)
+    if (!data || size < 1 || size > NPUC_WEIGHTS_LARGEST || !ends || parts < 1 || parts > NPUC_WEIGHTS_PARTS || ends[parts - 1] != size)
         return 0;
     for (int32_t i = 0; i < parts; begin = ends[i++]) {
         if (ends[i] < begin || ends[i] > size) return 0;

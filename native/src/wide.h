@@ -6,7 +6,8 @@
 
 __extension__ typedef __int128 npuc_int128;
 
-static inline npuc_int128 npuc_half_wide(npuc_int128 x, int s, int even) {
+static inline npuc_int128 npuc_half_wide(npuc_int128 x, int s, int even)
+{
     if (s == 0) return x;
     if (s < 0) return x * ((npuc_int128)1 << (-s < 62 ? -s : 62)); /* beyond that, any x but 0 saturates anyway */
     if (s > 124) s = 124;
@@ -17,7 +18,8 @@ static inline npuc_int128 npuc_half_wide(npuc_int128 x, int s, int even) {
 }
 
 /* Every kind but NPUC_DOUBLE, which is defined on 32 bits. */
-static inline int32_t npuc_requantize_wide(const npuc_requant *rq, int64_t acc, int32_t channel) {
+static inline int32_t npuc_requantize_wide(const npuc_requant *rq, int64_t acc, int32_t channel)
+{
     int32_t i = rq->count > 1 ? channel : 0;
     npuc_int128 y;
     switch (rq->kind) {

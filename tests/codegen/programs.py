@@ -171,7 +171,7 @@ def saved(path: Path, model: CompiledModel | None = None) -> Path:
 def build_driver(folder: Path, *flags: str) -> Path:
     """The C reader with address and undefined-behaviour checks, as a program."""
     program = folder / "read_files"
-    names = ("file.c", "file_digest.c", "sha256.c", "sha256_ni.c", "pool.c")
+    names = ("file.c", "file_digest.c", "sha256.c", "sha256_ni.c", "threads.c")
     sources = [*(ROOT / "native/src" / name for name in names), ROOT / "tests/codegen/read_files.c"]
     checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     command = [

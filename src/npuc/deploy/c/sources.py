@@ -9,8 +9,8 @@ from npuc.errors import InternalError
 
 _SHARED = (
     "npu_model.c", "file.c", "file_digest.c", "sha256.c", "sim_run.c", "sim_execute.c", "sim_layers.c", "sim_order.c",
-    "sim_decode.c", "conv.c", "matmul.c", "gemm_portable.c", "isa.c", "pool.c", "loops.c", "eltwise.c", "pooling.c", "softmax.c",
-    "table.c", "norm.c", "reduce.c", "resize.c", "sim_streams.c", "weights.c", "custom.c",
+    "sim_decode.c", "conv.c", "matmul.c", "gemm_portable.c", "isa.c", "threads.c", "loops.c", "eltwise.c", "pooling.c",
+    "softmax.c", "table.c", "norm.c", "reduce.c", "resize.c", "sim_streams.c", "weights.c", "custom.c",
 )  # fmt: skip
 
 HOSTED = (*_SHARED, "npu.c", "npu_jobs.c", "gemm_avx2.c", "gemm_avx512.c", "sha256_ni.c", "sim_sanitize.c")
@@ -20,7 +20,7 @@ STANDALONE = (*_SHARED, "npu_static.c")
 """The runtime for a machine that has none of them."""
 
 HEADERS = (
-    "custom.h", "file_digest.h", "file_rules.h", "gemm.h", "gemm_common.h", "loops.h", "npu_hosted.h", "npu_model.h", "pool.h",
+    "custom.h", "file_digest.h", "file_rules.h", "gemm.h", "gemm_common.h", "loops.h", "npu_hosted.h", "npu_model.h", "threads.h",
     "requant.h", "sha256.h", "sim.h", "sim_execute.h", "sim_layers.h", "sim_streams.h", "stage.h", "wide.h",
 )  # fmt: skip
 """Headers beside the sources; those of `include` come as a whole."""

@@ -1,6 +1,6 @@
 /* Worker threads and scratch memory for the kernels. */
-#ifndef NPUC_POOL_H
-#define NPUC_POOL_H
+#ifndef NPUC_THREADS_H
+#define NPUC_THREADS_H
 
 #include <stddef.h>
 
@@ -25,4 +25,4 @@ void npuc_scratch_use(void *memory, size_t bytes);
 size_t npuc_scratch_most(void);
 #endif
 
-#endif /* NPUC_POOL_H */
+#endif /* NPUC_THREADS_H */

@@ -1,19 +1,21 @@
 #define _POSIX_C_SOURCE 200809L
-#include "pool.h"
+#include "threads.h"
 
 #if defined(NPUC_NO_HEAP) /* and no threads */
 
 static void *scratch_memory;
 static size_t scratch_bytes;
 
-void npuc_scratch_use(void *memory, size_t bytes) {
+void npuc_scratch_use(void *memory, size_t bytes)
+{
     scratch_memory = memory;
     scratch_bytes = bytes;
 }
 
 void *npuc_scratch(size_t bytes) { return bytes <= scratch_bytes ? scratch_memory : NULL; }
 
-void npuc_parallel(ptrdiff_t count, int threads, npuc_task task, void *context) {
+void npuc_parallel(ptrdiff_t count, int threads, npuc_task task, void *context)
+{
     (void)threads;
     for (ptrdiff_t index = 0; index < count; index++) task(context, index, 0);
 }
@@ -56,13 +58,15 @@ static atomic_uint_fast64_t gate = CLOSED;
 static atomic_int left; /* workers that have entered this generation and gone */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static inline void relax(void) {
+static inline void relax(void)
+{
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
 }
 
-static void work(int worker) {
+static void work(int worker)
+{
     for (;;) {
         ptrdiff_t index = atomic_fetch_add_explicit(&current.next, 1, memory_order_relaxed);
         if (index >= current.count) return;
@@ -71,7 +75,8 @@ static void work(int worker) {
 }
 
 /* The gate once its generation is not `seen`. */
-static uint64_t await(uint64_t seen) {
+static uint64_t await(uint64_t seen)
+{
     for (int spin = 0; spin < SPINS; spin++) {
         const uint64_t now = atomic_load_explicit(&gate, memory_order_acquire);
         if (now >> GENERATION != seen) return now;
@@ -84,7 +89,8 @@ static uint64_t await(uint64_t seen) {
     return now;
 }
 
-static void *serve(void *argument) {
+static void *serve(void *argument)
+{
     const int worker = (int)(intptr_t)argument; /* 1 .. */
     uint64_t seen = first_seen[worker];
     for (;;) {
@@ -104,7 +110,8 @@ static void *serve(void *argument) {
 }
 
 /* A forked child has the caller's thread only. */
-static void forget(void) {
+static void forget(void)
+{
     started = 0;
     atomic_store(&gate, CLOSED);
     atomic_store(&left, 0);
@@ -116,7 +123,8 @@ static void forget(void) {
 
 static void prepare(void) { pthread_atfork(NULL, NULL, forget); }
 
-static void start(int workers) {
+static void start(int workers)
+{
     while (started < workers) {
         pthread_t thread;
         pthread_attr_t attributes;
@@ -131,7 +139,8 @@ static void start(int workers) {
     }
 }
 
-void npuc_parallel(ptrdiff_t count, int threads, npuc_task task, void *context) {
+void npuc_parallel(ptrdiff_t count, int threads, npuc_task task, void *context)
+{
     if (threads > MAX_THREADS) threads = MAX_THREADS;
     if (threads > count) threads = (int)count;
     pthread_once(&once, prepare);
@@ -171,7 +180,8 @@ static pthread_key_t scratch_key;
 static pthread_once_t scratch_once = PTHREAD_ONCE_INIT;
 static int scratch_usable;
 
-static void release(void *value) {
+static void release(void *value)
+{
     scratch *s = value;
     free(s->memory);
     free(s);
@@ -179,7 +189,8 @@ static void release(void *value) {
 
 static void scratch_prepare(void) { scratch_usable = !pthread_key_create(&scratch_key, release); }
 
-void *npuc_scratch(size_t bytes) {
+void *npuc_scratch(size_t bytes)
+{
     pthread_once(&scratch_once, scratch_prepare);
     if (!scratch_usable) return NULL;
     scratch *s = pthread_getspecific(scratch_key);
@@ -203,7 +214,8 @@ void *npuc_scratch(size_t bytes) {
     return s->memory;
 }
 
-size_t npuc_scratch_most(void) {
+size_t npuc_scratch_most(void)
+{
     pthread_once(&scratch_once, scratch_prepare);
     scratch *s = scratch_usable ? pthread_getspecific(scratch_key) : NULL;
     const size_t most = s ? s->most : 0;
