@@ -18,6 +18,7 @@ import typer
 from npuc.cli import calibration_data as given
 from npuc.cli import options
 from npuc.cli import quantization as quant
+from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, progress, shorten
 from npuc.errors import UsageError
 from npuc.words import counted
@@ -39,52 +40,54 @@ _PICTURES = 6
 """Histograms that --plot draws if none is asked for."""
 
 
-def command(
-    model: options.Model,
-    data: given.Data = None,
-    random: given.Random = False,
+class AnalyzeCommand(CommandOptions):
+    """The command line of `npuc analyze`."""
+
+    model: options.Model
+    data: given.Data = None
+    random: given.Random = False
     quantized: Annotated[
         Path | None,
         typer.Option(metavar="FILE.mlir", help="The integer network, in place of quantizing the model here."),
-    ] = None,
-    table: quant.Table = None,
-    method: quant.Method = None,
-    tune: quant.Tune = True,
-    preprocess: given.Preprocess = None,
-    annotations: given.Annotations = None,
-    max_count: given.MaxCount = None,
-    seed: given.Seed = None,
-    scheme: quant.Scheme = None,
-    config: quant.Config = None,
-    keep_float: quant.KeepFloat = None,
-    first_last: quant.FirstLast = None,
+    ] = None
+    table: quant.Table = None
+    method: quant.Method = None
+    tune: quant.Tune = True
+    preprocess: given.Preprocess = None
+    annotations: given.Annotations = None
+    max_count: given.MaxCount = None
+    seed: given.Seed = None
+    schemes: quant.SchemeOptions
     target: Annotated[
         str | None, typer.Option(metavar="NAME|FILE.yaml", help="Use the arithmetic of a target.")
-    ] = None,
-    force_float: quant.ForceFloat = False,
-    input_shape: options.InputShapes = None,
-    weights: options.Weights = None,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="Tell only so many findings; 0 is all.")] = 10,
+    ] = None
+    force_float: quant.ForceFloat = False
+    input_shape: options.InputShapes = None
+    weights: options.Weights = None
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Tell only so many findings; 0 is all.")] = 10
     hybrid: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.yaml", help="Write a configuration with more bits for the layers that cost most."
         ),
-    ] = None,
+    ] = None
     histogram: Annotated[
         list[str] | None,
         typer.Option(metavar="LAYER", help="Print the histogram of a tensor's values; repeatable."),
-    ] = None,
+    ] = None
     plot: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.svg", help="Draw the histograms, of the worst tensors if none is asked for."
         ),
-    ] = None,
-    threads: options.Threads = None,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
-) -> None:
+    ] = None
+    threads: options.Threads = None
+    quiet: options.Quiet = False
+    as_json: options.Json = False
+
+
+@takes(AnalyzeCommand)
+def command(args: AnalyzeCommand) -> None:
     """Run the command."""
     from npuc.files import existing_model, writable, write_atomically
     from npuc.quant.analysis import analyze, hybrid_yaml
@@ -92,65 +95,68 @@ def command(
     from npuc.quant.from_target import has_wide_activations
     from npuc.target import load_target
 
-    printer = Printer(quiet, as_json)
+    printer = Printer(args.quiet, args.as_json)
     begun = time.perf_counter()
-    existing_model(model)
-    if plot is not None:
-        options.result(plot, ".svg", "--plot")
-    if hybrid is not None:
-        writable(hybrid)
-    if quantized is not None and (table is not None or method is not None):
+    existing_model(args.model)
+    if args.plot is not None:
+        options.result(args.plot, ".svg", "--plot")
+    if args.hybrid is not None:
+        writable(args.hybrid)
+    if args.quantized is not None and (args.table is not None or args.method is not None):
         raise UsageError(
             "--quantized brings its own ranges", fix="Leave out --table and --method, or --quantized"
         )
-    asked = quant.Asked(
-        table, None if table else data, random and not table, method, tune, preprocess, annotations, max_count,
-        seed, False, scheme, config, keep_float, first_last, threads,
-    )  # fmt: skip
+    asked = quant.Asked.of(
+        args, data=None if args.table else args.data, random=args.random and not args.table
+    )
     asked.check()
-    machine = load_target(target) if target else None
-    shapes = options.imported_as(model, input_shape, weights)
-    pair = _networks(printer, model, quantized, asked, machine, shapes, force_float, histogram or ())
-    _check_histograms(pair.source, histogram or (), pair.made)
-    source = given.source(pair.source, data, random, preprocess, annotations, max_count, seed)
+    machine = load_target(args.target) if args.target else None
+    shapes = options.imported_as(args.model, args.input_shape, args.weights)
+    pair = _networks(
+        printer, args.model, args.quantized, asked, machine, shapes, args.force_float, args.histogram or ()
+    )
+    _check_histograms(pair.source, args.histogram or (), pair.made)
+    source = given.source(
+        pair.source, args.data, args.random, args.preprocess, args.annotations, args.max_count, args.seed
+    )
     with progress(printer, "analysing", pair.roundings) as step:
         found = analyze(
             pair.source,
             pair.made,
             source,
             pair.scheme_of,
-            threads=threads,
+            threads=args.threads,
             warn=printer.note,
             step=step,
             wide=has_wide_activations(machine),
         )
-    pictured = [found.tensor(pair.source.tensor_called(name)) for name in histogram or []]
+    pictured = [found.tensor(pair.source.tensor_called(name)) for name in args.histogram or []]
     result, written = found.as_json(), []
-    if plot is not None:
-        with write_atomically(plot) as out:
+    if args.plot is not None:
+        with write_atomically(args.plot) as out:
             out.write(svg_histograms(pictured or _worst(found)).encode())
-        written.append(f"picture written to {plot}")
-    if hybrid is not None:
+        written.append(f"picture written to {args.plot}")
+    if args.hybrid is not None:
         suggested = _suggested(found, pair, machine)
         promise = _promise(suggested, machine)
         comments = [
-            f"layers of {model.name} that are worth more bits: edit this, then 'npuc quantize {model.name} --config "
-            f"{hybrid.name}' with the data and target of before",
+            f"layers of {args.model.name} that are worth more bits: edit this, then 'npuc quantize {args.model.name} --config "
+            f"{args.hybrid.name}' with the data and target of before",
             promise,
         ]
         text = hybrid_yaml(suggested, found.measurements, pair.config, pair.beyond(), comments)
-        with write_atomically(hybrid) as out:
+        with write_atomically(args.hybrid) as out:
             out.write(text.encode())
-        written.append(f"{hybrid}: {promise}")
+        written.append(f"{args.hybrid}: {promise}")
         result["hybrid"] = {
-            "file": str(hybrid),
+            "file": str(args.hybrid),
             "layers": dict(suggested.layers),
             "expected_sqnr": suggested.expected,
             "refused": list(suggested.refused),
         }
     seconds = time.perf_counter() - begun
-    printer.say(f"{model}: {counted(found.measurements.samples, 'sample')}, {seconds:.1f} s")
-    _tell(printer, found, limit)
+    printer.say(f"{args.model}: {counted(found.measurements.samples, 'sample')}, {seconds:.1f} s")
+    _tell(printer, found, args.limit)
     for tensor in pictured:
         printer.say()
         printer.say(text_histogram(tensor))

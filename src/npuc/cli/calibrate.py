@@ -14,15 +14,18 @@ import typer
 
 from npuc.cli import calibration_data as given
 from npuc.cli import options
+from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, progress, shorten
 from npuc.errors import UsageError
 from npuc.words import counted
 
 
-def command(
-    model: options.Model,
-    data: given.Data = None,
-    random: given.Random = False,
+class CalibrateCommand(CommandOptions):
+    """The command line of `npuc calibrate`."""
+
+    model: options.Model
+    data: given.Data = None
+    random: given.Random = False
     method: Annotated[
         str,
         typer.Option(
@@ -30,38 +33,43 @@ def command(
             help="max, percentile, max-percentile, moving-average, mean, std, kl, mse, aciq, pow2, pow2-min-diff "
             "or auto.",
         ),
-    ] = "mse",
+    ] = "mse"
     tensor_method: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=METHOD", help="Another method for a tensor or layer; repeat it for several."
         ),
-    ] = None,
-    bits: Annotated[int, typer.Option(min=2, max=16, help="The width that the ranges are for.")] = 8,
-    preprocess: given.Preprocess = None,
-    annotations: given.Annotations = None,
-    dataset: given.Dataset = None,
-    max_count: given.MaxCount = None,
-    seed: given.Seed = None,
-    strict: given.Strict = False,
+    ] = None
+    bits: Annotated[int, typer.Option(min=2, max=16, help="The width that the ranges are for.")] = 8
+    preprocess: given.Preprocess = None
+    annotations: given.Annotations = None
+    dataset: given.Dataset = None
+    max_count: given.MaxCount = None
+    seed: given.Seed = None
+    strict: given.Strict = False
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE.cali", help="Where to write the table.")
-    ] = None,
-    save_stats: Annotated[
-        Path | None, typer.Option(metavar="FILE.npz", help="Write the statistics too.")
-    ] = None,
+    ] = None
+    save_stats: Annotated[Path | None, typer.Option(metavar="FILE.npz", help="Write the statistics too.")] = (
+        None
+    )
     stats: Annotated[
         Path | None,
         typer.Option(metavar="FILE.npz", help="Use statistics that were saved, in place of data."),
-    ] = None,
-    input_shape: options.InputShapes = None,
-    weights: options.Weights = None,
-    threads: options.Threads = None,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
-) -> None:
+    ] = None
+    input_shape: options.InputShapes = None
+    weights: options.Weights = None
+    threads: options.Threads = None
+    quiet: options.Quiet = False
+    as_json: options.Json = False
+
+
+@takes(CalibrateCommand)
+def command(args: CalibrateCommand) -> None:
     """Run the command."""
-    if stats is not None and (data or random or save_stats is not None or dataset is not None):
+    if args.stats is not None and (
+        args.data or args.random or args.save_stats is not None or args.dataset is not None
+    ):
         raise UsageError(
             "--stats is in place of data: leave out --data, --dataset, --random and --save-stats"
         )
@@ -73,40 +81,53 @@ def command(
     from npuc.files import writable
     from npuc.flow import network_to_quantize
 
-    printer = Printer(quiet, as_json)
-    parse_method(method)
-    for path in (output, save_stats):
+    printer = Printer(args.quiet, args.as_json)
+    parse_method(args.method)
+    for path in (args.output, args.save_stats):
         if path is not None:
             writable(path)
-    graph = network_to_quantize(model, options.imported_as(model, input_shape, weights))
+    graph = network_to_quantize(args.model, options.imported_as(args.model, args.input_shape, args.weights))
     options.tell_import(printer, graph)
-    overrides = dict(map(_override, tensor_method or []))
+    overrides = dict(map(_override, args.tensor_method or []))
     resolve_overrides(graph, overrides)
     start = time.perf_counter()
-    if stats is not None:
-        statistics = load_statistics(stats)
+    if args.stats is not None:
+        statistics = load_statistics(args.stats)
         check_statistics(graph, statistics)
     else:
-        source = given.source(graph, data, random, preprocess, annotations, max_count, seed, dataset)
+        source = given.source(
+            graph,
+            args.data,
+            args.random,
+            args.preprocess,
+            args.annotations,
+            args.max_count,
+            args.seed,
+            args.dataset,
+        )
         with progress(printer, "calibrating", source.total or 0) as step:
-            statistics = collect(graph, source, threads=threads, strict=strict, warn=printer.note, step=step)
-        if random:
+            statistics = collect(
+                graph, source, threads=args.threads, strict=args.strict, warn=printer.note, step=step
+            )
+        if args.random:
             printer.note("the ranges are those of random data: good for a smoke run only")
-    table = calibrate(graph, statistics=statistics, method=method, overrides=overrides, bits=bits)
+    table = calibrate(graph, statistics=statistics, method=args.method, overrides=overrides, bits=args.bits)
     for note in table.notes[len(statistics.notes) :]:
         printer.note(note)
     seconds = time.perf_counter() - start
-    if save_stats is not None:
-        save_statistics(statistics, save_stats)
-        printer.say(f"statistics of {counted(len(statistics), 'tensor')} written to {save_stats}")
-    if output is not None:
-        save_table(table, output)
+    if args.save_stats is not None:
+        save_statistics(statistics, args.save_stats)
+        printer.say(f"statistics of {counted(len(statistics), 'tensor')} written to {args.save_stats}")
+    if args.output is not None:
+        save_table(table, args.output)
     samples = counted(statistics.samples, "sample")
-    printer.say(f"{model}: {counted(len(table), 'range')} from {samples} by {method}, {seconds:.1f} s")
+    printer.say(
+        f"{args.model}: {counted(len(table), 'range')} from {samples} by {args.method}, {seconds:.1f} s"
+    )
     if statistics.skipped:
         printer.say(f"{counted(statistics.skipped, 'sample', 'was', 'were')} passed over")
-    if output is not None:
-        printer.say(f"written to {output}")
+    if args.output is not None:
+        printer.say(f"written to {args.output}")
     else:
         printer.table(
             ["tensor", "threshold", "min", "max", "method"],
@@ -121,7 +142,7 @@ def command(
             "samples": statistics.samples,
             "skipped": statistics.skipped,
             "seconds": seconds,
-            "file": str(output) if output else None,
+            "file": str(args.output) if args.output else None,
             "tensors": [vars(entry) for entry in table.values()],
             "notes": list(table.notes),
         }

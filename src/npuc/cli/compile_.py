@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,7 @@ from npuc.cli import calibration_data as given
 from npuc.cli import ladder as climbing
 from npuc.cli import options, sim
 from npuc.cli import quantization as quant
+from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, shorten, size
 from npuc.errors import UsageError
 from npuc.words import counted
@@ -37,12 +38,14 @@ _MOST = 12
 """Subgraphs that are listed one by one."""
 
 
-def command(
-    model: options.Model,
-    target: options.Target,
-    data: climbing.Data = None,
-    table: quant.Table = None,
-    random: given.Random = False,
+class CompileCommand(CommandOptions):
+    """The command line of `npuc compile`."""
+
+    model: options.Model
+    target: options.Target
+    data: climbing.Data = None
+    table: quant.Table = None
+    random: given.Random = False
     output: Annotated[
         Path | None,
         typer.Option(
@@ -51,7 +54,7 @@ def command(
             metavar="FILE.npu",
             help="Where to write the result.  [default: MODEL.npu beside the model]",
         ),
-    ] = None,
+    ] = None
     level: Annotated[
         int,
         typer.Option(
@@ -60,12 +63,12 @@ def command(
             max=3,
             help="How hard to search for a schedule: 0 is layer by layer, 1 forms groups, 2 tries several ways, 3 many.",
         ),
-    ] = 2,
-    device: options.Devices = None,
-    island_threshold: options.IslandThreshold = 1.0,
+    ] = 2
+    device: options.Devices = None
+    island_threshold: options.IslandThreshold = 1.0
     cores: Annotated[
         int | None, typer.Option(min=1, help="Use at most so many cores. Without it, all of the target.")
-    ] = None,
+    ] = None
     local_memory: Annotated[
         str | None,
         typer.Option(
@@ -73,49 +76,36 @@ def command(
             help="Use at most so much of each core's local memory, such as 128KiB: for programs that share it. "
             "Without it, all of the target.",
         ),
-    ] = None,
+    ] = None
     schedule: Annotated[
         Path | None, typer.Option(metavar="FILE.yaml", help="Decisions of the schedule that are fixed.")
-    ] = None,
+    ] = None
     save_schedule: Annotated[
         Path | None, typer.Option(metavar="FILE.yaml", help="Write the schedule that was found.")
-    ] = None,
+    ] = None
     sanitize: Annotated[
         bool, typer.Option("--sanitize", help="Execute the result on zeros and prove its schedule.")
-    ] = False,
+    ] = False
     dump_ir: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write the program after each stage to this folder.")
-    ] = None,
-    method: quant.Method = None,
-    tune: quant.Tune = True,
-    widen: quant.Widen = True,
-    preprocess: given.Preprocess = None,
-    annotations: given.Annotations = None,
-    max_count: given.MaxCount = None,
-    seed: given.Seed = None,
-    strict: given.Strict = False,
-    calib: climbing.Calib = None,
-    ladder: climbing.Ladder = None,
-    torch_device: climbing.TorchDevice = None,
-    accuracy_drop: climbing.AccuracyDrop = None,
-    metric: climbing.Metric = None,
-    postprocess: climbing.Decoding = None,
-    eval_count: climbing.EvalCount = None,
-    frontier: climbing.Frontier = None,
-    scheme: quant.Scheme = None,
-    config: quant.Config = None,
-    keep_float: quant.KeepFloat = None,
-    first_last: quant.FirstLast = None,
-    force_float: quant.ForceFloat = False,
-    input_shape: options.InputShapes = None,
-    inputs: options.Inputs = None,
-    outputs: options.Outputs = None,
-    add_postprocess: options.Postprocess = None,
-    weights: options.Weights = None,
-    threads: options.Threads = None,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
-) -> None:
+    ] = None
+    ranges: quant.RangeOptions
+    calib: climbing.Calib = None
+    climbing: climbing.Climbing
+    schemes: quant.SchemeOptions
+    force_float: quant.ForceFloat = False
+    input_shape: options.InputShapes = None
+    inputs: options.Inputs = None
+    outputs: options.Outputs = None
+    add_postprocess: options.Postprocess = None
+    weights: options.Weights = None
+    threads: options.Threads = None
+    quiet: options.Quiet = False
+    as_json: options.Json = False
+
+
+@takes(CompileCommand)
+def command(args: CompileCommand) -> None:
     """Run the command."""
     from npuc.codegen.compile_model import CompileOptions
     from npuc.files import existing_model, make_folder, writable, write_atomically
@@ -130,61 +120,44 @@ def command(
     from npuc.sim import simulate
     from npuc.target import load_target
 
-    printer = Printer(quiet, as_json)
+    printer = Printer(args.quiet, args.as_json)
     start = time.perf_counter()
-    existing_model(model)
-    to = output or model.with_name(f"{model.stem}.npu")
+    existing_model(args.model)
+    to = args.output or args.model.with_name(f"{args.model.stem}.npu")
     options.result(to, ".npu")
-    if save_schedule is not None:
-        writable(save_schedule)
-    asked = quant.Asked(
-        table,
-        data,
-        random,
-        method,
-        tune,
-        preprocess,
-        annotations,
-        max_count,
-        seed,
-        strict,
-        scheme,
-        config,
-        keep_float,
-        first_last,
-        threads,
-        calib,
-        climbing.Climbing(ladder, torch_device, accuracy_drop, metric, postprocess, eval_count, frontier),
-        widen,
-    )
+    if args.save_schedule is not None:
+        writable(args.save_schedule)
+    asked = quant.Asked.of(args)
     asked.check()
-    machine = load_target(target)
-    if cores is not None and cores > machine.compute.cores:
+    machine = load_target(args.target)
+    if args.cores is not None and args.cores > machine.compute.cores:
         count = machine.compute.cores
-        raise UsageError(f"{machine.name} has {counted(count, 'core')}, and --cores asks for {cores}")
+        raise UsageError(f"{machine.name} has {counted(count, 'core')}, and --cores asks for {args.cores}")
     cache = Cache.default()
     wanted = CompileOptions(
-        level,
-        parse_devices(device or []),
-        island_threshold,
-        cores,
-        ScheduleFile.load(schedule) if schedule else ScheduleFile(),
+        args.level,
+        parse_devices(args.device or []),
+        args.island_threshold,
+        args.cores,
+        ScheduleFile.load(args.schedule) if args.schedule else ScheduleFile(),
         cache,
-        _local_memory(local_memory, machine),
+        _local_memory(args.local_memory, machine),
     )
-    folder = make_folder(dump_ir) if dump_ir is not None else None
+    folder = make_folder(args.dump_ir) if args.dump_ir is not None else None
     graph, quantization = _integer_network(
         printer,
-        model,
+        args.model,
         asked,
         machine,
         wanted,
-        force_float,
-        options.imported_as(model, input_shape, weights, add_postprocess, inputs, outputs),
+        args.force_float,
+        options.imported_as(
+            args.model, args.input_shape, args.weights, args.add_postprocess, args.inputs, args.outputs
+        ),
         folder,
     )
     began = time.perf_counter()
-    done = compile_network(graph, machine, wanted, model.stem)
+    done = compile_network(graph, machine, wanted, args.model.stem)
     compile_seconds = time.perf_counter() - began
     for words in cache.problems if cache is not None else ():
         printer.note(
@@ -202,15 +175,15 @@ def command(
         _write(folder / "4-schedule.yaml", text)
         for part in done.parts:
             save_listing(part.schedule, folder / f"5-schedule-{part.name}.txt")
-    if sanitize:
+    if args.sanitize:
         sim.check(printer, done.model)
     save_compiled(done.model, to)
-    if save_schedule is not None:
-        with write_atomically(save_schedule) as out:
+    if args.save_schedule is not None:
+        with write_atomically(args.save_schedule) as out:
             out.write(text.encode())
     found = profile_of(done.model, simulate(done.model))
     seconds = time.perf_counter() - start
-    printer.say(f"{model} -> {to} for {machine.name} at -O{level} ({seconds:.1f} s)")
+    printer.say(f"{args.model} -> {to} for {machine.name} at -O{args.level} ({seconds:.1f} s)")
     if quantization is not None:
         quant.print_outcome(printer, quantization.quantized.outcome, quantization.scheme, quantization.origin)
     limits = _bounds(done, machine, max(1, found.cores))
@@ -222,7 +195,7 @@ def command(
             "file": str(to),
             "bytes": to.stat().st_size,
             "target": machine.name,
-            "level": level,
+            "level": args.level,
             "seconds": seconds,
             "compile_seconds": compile_seconds,
             "subgraphs": _subgraphs(done),
@@ -238,8 +211,8 @@ def command(
             "workspace_bytes": done.model.segments[1].size,
             "local_memory_bytes": local_peak(done.model),
             "local_memory_reach": local_reach(done.model),
-            "sanitized": sanitize,
-            "schedule": str(save_schedule) if save_schedule else None,
+            "sanitized": args.sanitize,
+            "schedule": str(args.save_schedule) if args.save_schedule else None,
             **(quant.accuracy_json(quantization.quantized) if quantization is not None else {}),
         }
     )
@@ -295,7 +268,7 @@ def _integer_network(
     check_options(graph, target, wanted)
     if folder is not None:
         save_graph(graph, folder / "1-canonical.mlir")
-    asked = replace(asked, floats=float_on_cpu(graph, wanted.devices))
+    asked = asked.changed(floats=float_on_cpu(graph, wanted.devices))
     done = quant.quantized(printer, model, graph, asked, target)
     if folder is not None:
         save_graph(done.quantized.graph, folder / "2-quantized.mlir")

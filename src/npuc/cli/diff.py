@@ -15,6 +15,7 @@ import typer
 
 from npuc.cli import calibration_data as given
 from npuc.cli import options
+from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, progress, shorten
 from npuc.errors import UsageError
 
@@ -40,33 +41,38 @@ class Sort(StrEnum):
     order = "order"
 
 
-def command(
+class DiffCommand(CommandOptions):
+    """The command line of `npuc diff`."""
+
     first: Annotated[
         Path, typer.Argument(metavar="REFERENCE", help="A model of any kind, or the folder of a dump.")
-    ],
-    second: Annotated[Path, typer.Argument(metavar="OTHER", help="What is held against it, of any kind.")],
+    ]
+    second: Annotated[Path, typer.Argument(metavar="OTHER", help="What is held against it, of any kind.")]
     inputs: Annotated[
         list[str] | None,
         typer.Option(
             "--input", "-i", metavar="[NAME=]FILE", help="An .npz, .npy or picture file; repeatable."
         ),
-    ] = None,
-    data: given.Data = None,
-    random: Annotated[bool, typer.Option("--random", help="Compare on random data.")] = False,
-    preprocess: given.Preprocess = None,
-    max_count: given.MaxCount = None,
-    seed: given.Seed = None,
-    isolated: Annotated[
-        bool, typer.Option("--isolated", help="Also the error of each layer by itself.")
-    ] = False,
-    sort: Annotated[Sort, typer.Option(help="What comes first: the worst by this, or by order.")] = Sort.sqnr,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="Print only so many rows; 0 is all.")] = 20,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Write a picture of it.")] = None,
-    input_shape: options.InputShapes = None,
-    threads: options.OneThread = 1,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
-) -> None:
+    ] = None
+    data: given.Data = None
+    random: Annotated[bool, typer.Option("--random", help="Compare on random data.")] = False
+    preprocess: given.Preprocess = None
+    max_count: given.MaxCount = None
+    seed: given.Seed = None
+    isolated: Annotated[bool, typer.Option("--isolated", help="Also the error of each layer by itself.")] = (
+        False
+    )
+    sort: Annotated[Sort, typer.Option(help="What comes first: the worst by this, or by order.")] = Sort.sqnr
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Print only so many rows; 0 is all.")] = 20
+    plot: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Write a picture of it.")] = None
+    input_shape: options.InputShapes = None
+    threads: options.OneThread = 1
+    quiet: options.Quiet = False
+    as_json: options.Json = False
+
+
+@takes(DiffCommand)
+def command(args: DiffCommand) -> None:
     """Run the command."""
     from npuc.calib.both import prepared_differently
     from npuc.compare.layer_plot import plot as draw
@@ -76,59 +82,59 @@ def command(
     from npuc.flow import load_model
     from npuc.frontend.sniff import describe_content
 
-    printer = Printer(quiet, as_json)
-    if sort is Sort.isolated and not isolated:
+    printer = Printer(args.quiet, args.as_json)
+    if args.sort is Sort.isolated and not args.isolated:
         raise UsageError("--sort isolated needs --isolated")
-    if plot is not None:
-        options.result(plot, ".svg", "--plot")
+    if args.plot is not None:
+        options.result(args.plot, ".svg", "--plot")
 
     def load(path: Path) -> Graph:
         # Of the two, one may be a program, which has its shapes.
         own = describe_content(path).kind == "mlir"
-        graph = load_model(path, None if own else options.imported_as(path, input_shape))
+        graph = load_model(path, None if own else options.imported_as(path, args.input_shape))
         options.tell_import(printer, graph)
         return graph
 
-    reference, ours = open_layers(first, load), open_layers(second, load)
-    if isolated and (reference.kind, ours.kind) != ("float", "integer"):
+    reference, ours = open_layers(args.first, load), open_layers(args.second, load)
+    if args.isolated and (reference.kind, ours.kind) != ("float", "integer"):
         raise UsageError(
-            f"--isolated is for a float network and the integer one made of it, and {first} is {_KINDS[reference.kind]}, "
-            f"{second} is {_KINDS[ours.kind]}"
+            f"--isolated is for a float network and the integer one made of it, and {args.first} is {_KINDS[reference.kind]}, "
+            f"{args.second} is {_KINDS[ours.kind]}"
         )
-    wanted = _Wanted(inputs, data, random, preprocess, max_count, seed)
+    wanted = _Wanted(args.inputs, args.data, args.random, args.preprocess, args.max_count, args.seed)
     if "dump" in (reference.kind, ours.kind):
         if any(wanted.ways):
             raise UsageError(
                 "a dump is compared on its own data", fix="Leave out --input, --data and --random"
             )
         apart = {}
-        found = _with_dump(printer, reference, ours, threads)
+        found = _with_dump(printer, reference, ours, args.threads)
     else:
         assert reference.graph is not None and ours.graph is not None
         wanted.check()
-        apart = prepared_differently(reference.graph, ours.graph) if preprocess is None else {}
+        apart = prepared_differently(reference.graph, ours.graph) if args.preprocess is None else {}
         if apart:
-            found = _on_same_pictures(printer, reference, ours, wanted, apart, isolated, threads)
+            found = _on_same_pictures(printer, reference, ours, wanted, apart, args.isolated, args.threads)
         else:
             reader = _reader(reference.graph, ours.graph)
             batches, total = wanted.batches(reader, printer)
             with progress(printer, "comparing", total) as step:
-                found = _models(printer, reference, ours, batches, isolated, threads, step)
-    key = sort.value.replace("-", "_")
+                found = _models(printer, reference, ours, batches, args.isolated, args.threads, step)
+    key = args.sort.value.replace("-", "_")
     rows = worst_first(found, key)  # type: ignore[arg-type]
     outputs, missing = _outputs(found, reference, ours)
     if outputs:
-        _print(printer, outputs, isolated, "output")
+        _print(printer, outputs, args.isolated, "output")
         printer.say()
     for name in missing:
         printer.note(f"output '{name}' is not compared: only one of the two has it, or in another shape")
-    _print(printer, rows[:limit] if limit else rows, isolated)
-    if limit and len(rows) > limit:
-        printer.say(f"{limit} of {len(rows)} layers; --limit 0 shows all")
-    if plot is not None:
-        with write_atomically(plot) as out:
-            out.write(draw(found, f"{second.name} against {first.name}").encode())
-        printer.say(f"picture written to {plot}")
+    _print(printer, rows[: args.limit] if args.limit else rows, args.isolated)
+    if args.limit and len(rows) > args.limit:
+        printer.say(f"{args.limit} of {len(rows)} layers; --limit 0 shows all")
+    if args.plot is not None:
+        with write_atomically(args.plot) as out:
+            out.write(draw(found, f"{args.second.name} against {args.first.name}").encode())
+        printer.say(f"picture written to {args.plot}")
     printer.result(
         {
             "outputs": [entry.as_json() for entry in outputs],

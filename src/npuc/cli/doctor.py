@@ -5,14 +5,22 @@ from __future__ import annotations
 import typer
 
 from npuc.cli import options
+from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer
 
 
-def command(as_json: options.Json = False) -> None:
+class DoctorCommand(CommandOptions):
+    """The command line of `npuc doctor`."""
+
+    as_json: options.Json = False
+
+
+@takes(DoctorCommand)
+def command(args: DoctorCommand) -> None:
     """Run the command."""
     from npuc.doctor import examine
 
-    printer = Printer(as_json=as_json)
+    printer = Printer(as_json=args.as_json)
     findings = examine()
     printer.table(
         ["", "version", "status", "what for"],

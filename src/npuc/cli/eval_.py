@@ -17,6 +17,7 @@ import typer
 
 from npuc.cli import calibration_data as given
 from npuc.cli import options
+from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, json_text, progress, shorten
 from npuc.errors import UsageError
 from npuc.words import counted
@@ -27,82 +28,82 @@ if TYPE_CHECKING:
 Text = str | None
 
 
-def command(
+class EvalCommand(CommandOptions):
+    """The command line of `npuc eval`."""
+
     models: Annotated[
         list[Path],
         typer.Argument(metavar="MODEL...", help="Models; the first is what the others are compared with."),
-    ],
+    ]
     data: Annotated[
         Path,
         typer.Option(metavar="PATH", help="A data set: a folder, a list of files and labels, an .npz file."),
-    ],
+    ]
     metric: Annotated[
         Text,
         typer.Option(metavar="NAME[:OPTION=VALUE],...", help="What to measure.  [default: by the data set]"),
-    ] = None,
+    ] = None
     dataset: Annotated[
         Text, typer.Option(metavar="NAME", help="The kind of data set.  [default: what --data looks like]")
-    ] = None,
+    ] = None
     annotations: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE", help="COCO annotations, the list of files and labels, or a file of labels alone."
         ),
-    ] = None,
-    images: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder of the files.")] = None,
+    ] = None
+    images: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder of the files.")] = None
     classes: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Names of classes, one a line, in the order of the scores."),
-    ] = None,
-    label_offset: Annotated[int, typer.Option(help="Added to every label.")] = 0,
+    ] = None
+    label_offset: Annotated[int, typer.Option(help="Added to every label.")] = 0
     postprocess: Annotated[
         Text,
         typer.Option(
             metavar="KIND[:NAME=VALUE,...]",
             help="How outputs become boxes: yolov2 to yolov8, yolox, fastestdet, ssd, rows or rows8.",
         ),
-    ] = None,
-    preprocess: given.Preprocess = None,
+    ] = None
+    preprocess: given.Preprocess = None
     resize_dims: Annotated[
         Text, typer.Option(metavar="H,W", help="Resize the picture to this size first.")
-    ] = None,
+    ] = None
     keep_aspect_ratio: Annotated[
         bool,
         typer.Option(
             "--keep-aspect-ratio", help="Scale both axes alike, and pad (with --crop: cut) the rest."
         ),
-    ] = False,
-    pad_value: Annotated[Text, typer.Option(metavar="0..255", help="The pixel value of the padding.")] = None,
+    ] = False
+    pad_value: Annotated[Text, typer.Option(metavar="0..255", help="The pixel value of the padding.")] = None
     pad_type: Annotated[
         Text, typer.Option(metavar="center|corner", help="Pad on all sides, or right and below.")
-    ] = None,
+    ] = None
     crop: Annotated[
         Text, typer.Option(metavar="H,W", help="Cut this size out of the center after the resize.")
-    ] = None,
+    ] = None
     mean: Annotated[
         Text, typer.Option(metavar="M,M,M", help="Subtract this from each channel (pixels are 0..255).")
-    ] = None,
-    scale: Annotated[
-        Text, typer.Option(metavar="S,S,S", help="Then multiply each channel with this.")
-    ] = None,
+    ] = None
+    scale: Annotated[Text, typer.Option(metavar="S,S,S", help="Then multiply each channel with this.")] = None
     pixel_format: Annotated[
         Text, typer.Option(metavar="rgb|bgr|gray|rgba", help="What the networks take.")
-    ] = None,
+    ] = None
     interpolation: Annotated[
         Text, typer.Option(metavar="bilinear|bicubic|nearest", help="How to resize.")
-    ] = None,
-    input_shape: options.InputShapes = None,
-    max_count: given.MaxCount = None,
-    seed: given.Seed = None,
+    ] = None
+    input_shape: options.InputShapes = None
+    max_count: given.MaxCount = None
+    seed: given.Seed = None
     skip_unreadable: Annotated[
         bool, typer.Option("--skip-unreadable", help="Pass over samples that cannot be read, and say so.")
-    ] = False,
-    confidence: Annotated[float, typer.Option(min=0.5, max=0.9999, help="The level of intervals.")] = 0.95,
+    ] = False
+    confidence: Annotated[float, typer.Option(min=0.5, max=0.9999, help="The level of intervals.")] = 0.95
     resamples: Annotated[
         int, typer.Option(min=0, max=100_000, help="Draws of the bootstrap, for figures that are no shares.")
-    ] = 500,
-    resample_seed: Annotated[int, typer.Option(min=0, help="Which draws.")] = 0,
-    device: Annotated[str, typer.Option(metavar="NAME", help="What runs compiled models.")] = "simulated",
+    ] = 500
+    resample_seed: Annotated[int, typer.Option(min=0, help="Which draws.")] = 0
+    device: Annotated[str, typer.Option(metavar="NAME", help="What runs compiled models.")] = "simulated"
     workers: Annotated[
         int | None,
         typer.Option(
@@ -110,51 +111,56 @@ def command(
             callback=options.at_most_cores,
             help="Processes, at most one a core.  [default: all cores, if it pays]",
         ),
-    ] = None,
+    ] = None
     cluster: Annotated[
         Text, typer.Option(metavar="ADDRESS", help="Run on a Dask cluster, such as tcp://host:8786.")
-    ] = None,
+    ] = None
     resume: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE", help="A journal of results: a run that was killed goes on where it ended."
         ),
-    ] = None,
+    ] = None
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the report as JSON too.")
-    ] = None,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
-) -> None:
+    ] = None
+    quiet: options.Quiet = False
+    as_json: options.Json = False
+
+
+@takes(EvalCommand)
+def command(args: EvalCommand) -> None:
     """Run the command."""
-    if cluster is not None and workers is not None:
+    if args.cluster is not None and args.workers is not None:
         raise UsageError("--cluster and --workers contradict each other: a cluster has its own workers")
     texts = {
-        "resize": resize_dims,
-        "keep_aspect_ratio": "yes" if keep_aspect_ratio else None,
-        "pad_value": pad_value,
-        "pad_type": pad_type,
-        "crop": crop,
-        "mean": mean,
-        "scale": scale,
-        "pixel_format": pixel_format,
-        "interpolation": interpolation,
+        "resize": args.resize_dims,
+        "keep_aspect_ratio": "yes" if args.keep_aspect_ratio else None,
+        "pad_value": args.pad_value,
+        "pad_type": args.pad_type,
+        "crop": args.crop,
+        "mean": args.mean,
+        "scale": args.scale,
+        "pixel_format": args.pixel_format,
+        "interpolation": args.interpolation,
     }
     fields = options.preprocess_fields({name: text for name, text in texts.items() if text is not None})
-    if fields and preprocess is not None:
+    if fields and args.preprocess is not None:
         raise UsageError("--preprocess is in place of --mean, --scale and their like: give one or the other")
     from npuc.evaluate import Confidence, ModelFile, Place, evaluate
     from npuc.files import existing_file, writable, write_atomically
 
-    printer = Printer(quiet, as_json)
-    for path in (output, resume):
+    printer = Printer(args.quiet, args.as_json)
+    for path in (args.output, args.resume):
         if path is not None:
             writable(path)
-    if resume is not None and resume.exists():
-        existing_file(resume)
-    if len(set(models)) < len(models):
+    if args.resume is not None and args.resume.exists():
+        existing_file(args.resume)
+    if len(set(args.models)) < len(args.models):
         raise UsageError("a model is given twice")
-    files = [ModelFile(path, _import_options(path, input_shape or []), device) for path in models]
+    files = [
+        ModelFile(path, _import_options(path, args.input_shape or []), args.device) for path in args.models
+    ]
     with ExitStack() as stack:
 
         def begin(total: int) -> Callable[[], None]:
@@ -163,26 +169,26 @@ def command(
 
         report = evaluate(
             files,
-            Place(data, annotations, images, classes, label_offset),
-            options.names(metric),
-            dataset=dataset,
-            max_count=max_count,
-            seed=seed,
-            preprocess=fields or preprocess,
-            postprocess=postprocess,
-            skip_unreadable=skip_unreadable,
-            confidence=Confidence(confidence, resamples, resample_seed),
-            workers=workers,
-            cluster=cluster,
-            resume=resume,
+            Place(args.data, args.annotations, args.images, args.classes, args.label_offset),
+            options.names(args.metric),
+            dataset=args.dataset,
+            max_count=args.max_count,
+            seed=args.seed,
+            preprocess=fields or args.preprocess,
+            postprocess=args.postprocess,
+            skip_unreadable=args.skip_unreadable,
+            confidence=Confidence(args.confidence, args.resamples, args.resample_seed),
+            workers=args.workers,
+            cluster=args.cluster,
+            resume=args.resume,
             warn=printer.note,
             begin=begin,
         )
     _show(printer, report)
-    if output is not None:
-        with write_atomically(output) as out:
+    if args.output is not None:
+        with write_atomically(args.output) as out:
             out.write(json_text(report.as_json()).encode() + b"\n")
-        printer.say(f"written to {output}")
+        printer.say(f"written to {args.output}")
     printer.result(report.as_json())
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npuc.cli import options
+from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, count, shorten, size
 from npuc.errors import UsageError
 from npuc.words import counted
@@ -37,13 +38,15 @@ def _flag(name: str, metavar: str, words: str) -> Any:
     return typer.Option(name, metavar=metavar, help=words)
 
 
-def command(
+class ImportCommand(CommandOptions):
+    """The command line of `npuc import`."""
+
     model: Annotated[
         Path,
         typer.Argument(
             metavar="MODEL", help="A model of any format that is imported; a SavedModel is a folder."
         ),
-    ],
+    ]
     output: Annotated[
         Path | None,
         typer.Option(
@@ -52,55 +55,53 @@ def command(
             metavar="FILE",
             help="The .mlir file to write.  [default: MODEL.mlir in this folder]",
         ),
-    ] = None,
-    input_shape: options.InputShapes = None,
-    inputs: options.Inputs = None,
-    outputs: options.Outputs = None,
-    weights: options.Weights = None,
+    ] = None
+    input_shape: options.InputShapes = None
+    inputs: options.Inputs = None
+    outputs: options.Outputs = None
+    weights: options.Weights = None
     constant: Annotated[
         Texts,
         _flag("--constant", "NAME=VALUE", "Give an input this value for good; numbers with commas between."),
-    ] = None,
-    resize_dims: Annotated[
-        Texts, _flag("--resize-dims", "H,W", "Resize the picture to this size first.")
-    ] = None,
+    ] = None
+    resize_dims: Annotated[Texts, _flag("--resize-dims", "H,W", "Resize the picture to this size first.")] = (
+        None
+    )
     keep_aspect_ratio: Annotated[
         bool,
         typer.Option(
             "--keep-aspect-ratio", help="Scale both axes alike, and pad (with --crop: cut) the rest."
         ),
-    ] = False,
-    pad_value: Annotated[Texts, _flag("--pad-value", "0..255", "The pixel value of the padding.")] = None,
+    ] = False
+    pad_value: Annotated[Texts, _flag("--pad-value", "0..255", "The pixel value of the padding.")] = None
     pad_type: Annotated[
         Texts, _flag("--pad-type", "center|corner", "Pad on all sides, or right and below.")
-    ] = None,
-    crop: Annotated[
-        Texts, _flag("--crop", "H,W", "Cut this size out of the center after the resize.")
-    ] = None,
+    ] = None
+    crop: Annotated[Texts, _flag("--crop", "H,W", "Cut this size out of the center after the resize.")] = None
     mean: Annotated[
         Texts, _flag("--mean", "M,M,M", "Subtract this from each channel (pixels are 0..255).")
-    ] = None,
-    scale: Annotated[Texts, _flag("--scale", "S,S,S", "Then multiply each channel with this.")] = None,
+    ] = None
+    scale: Annotated[Texts, _flag("--scale", "S,S,S", "Then multiply each channel with this.")] = None
     pixel_format: Annotated[
         Texts, _flag("--pixel-format", "rgb|bgr|gray|rgba", "What the network takes.")
-    ] = None,
-    channel_format: Annotated[Texts, _flag("--channel-format", "nchw|nhwc", "The axes of the input.")] = None,
+    ] = None
+    channel_format: Annotated[Texts, _flag("--channel-format", "nchw|nhwc", "The axes of the input.")] = None
     interpolation: Annotated[
         Texts, _flag("--interpolation", "bilinear|bicubic|nearest", "How to resize.")
-    ] = None,
+    ] = None
     fuse_preprocess: Annotated[
         bool,
         typer.Option(
             "--fuse-preprocess", help="Make mean and scale part of the network; it takes uint8 pixels."
         ),
-    ] = False,
-    add_postprocess: options.Postprocess = None,
-    canonical: Annotated[
-        bool, typer.Option("--canonical/--no-canonical", help="Simplify the network.")
-    ] = True,
+    ] = False
+    add_postprocess: options.Postprocess = None
+    canonical: Annotated[bool, typer.Option("--canonical/--no-canonical", help="Simplify the network.")] = (
+        True
+    )
     check: Annotated[
         bool, typer.Option("--check/--no-check", help="Compare with the original, run by its own framework.")
-    ] = True,
+    ] = True
     check_input: Annotated[
         Texts,
         typer.Option(
@@ -108,47 +109,57 @@ def command(
             metavar="[NAME=]FILE",
             help="Check with this .npz, .npy or picture, not random data.",
         ),
-    ] = None,
+    ] = None
     tolerance: Annotated[
         str, typer.Option(metavar="COSINE,EUCLID", help="The least similarity that passes the check.")
-    ] = "0.99,0.99",
+    ] = "0.99,0.99"
     leave_out: Annotated[
         str | None, typer.Option("--except", metavar="A,B", help="Do not check these tensors.")
-    ] = None,
+    ] = None
     dump_ir: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write the IR after every pass into this folder.")
-    ] = None,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
-) -> None:
+    ] = None
+    quiet: options.Quiet = False
+    as_json: options.Json = False
+
+
+@takes(ImportCommand)
+def command(args: ImportCommand) -> None:
     """Run the command."""
     from npuc.compare.tensors import Tolerance
     from npuc.files import existing_file, existing_model
 
-    printer = Printer(quiet, as_json)
-    target = output or Path(f"{model.stem}.mlir")
-    existing_model(model)
+    printer = Printer(args.quiet, args.as_json)
+    target = args.output or Path(f"{args.model.stem}.mlir")
+    existing_model(args.model)
     options.result(target, ".mlir")
-    bar = Tolerance.parse(tolerance)
-    if check_input and not check:
+    bar = Tolerance.parse(args.tolerance)
+    if args.check_input and not args.check:
         raise UsageError("--check-input and --no-check contradict each other", fix="Leave one of them out")
-    for text in check_input or ():
+    for text in args.check_input or ():
         # The name of an input may stand before the path; a path may have a '=' of its own.
         existing_file(text if Path(text).exists() else text.rpartition("=")[2])
     flags = {
-        "resize": resize_dims or [],
-        "keep_aspect_ratio": ["yes"] if keep_aspect_ratio else [],
-        "pad_value": pad_value or [],
-        "pad_type": pad_type or [],
-        "crop": crop or [],
-        "mean": mean or [],
-        "scale": scale or [],
-        "pixel_format": pixel_format or [],
-        "layout": channel_format or [],
-        "interpolation": interpolation or [],
+        "resize": args.resize_dims or [],
+        "keep_aspect_ratio": ["yes"] if args.keep_aspect_ratio else [],
+        "pad_value": args.pad_value or [],
+        "pad_type": args.pad_type or [],
+        "crop": args.crop or [],
+        "mean": args.mean or [],
+        "scale": args.scale or [],
+        "pixel_format": args.pixel_format or [],
+        "layout": args.channel_format or [],
+        "interpolation": args.interpolation or [],
     }
     chosen = options.import_options(
-        model, input_shape or [], inputs, outputs, flags, weights, constant or [], add_postprocess
+        args.model,
+        args.input_shape or [],
+        args.inputs,
+        args.outputs,
+        flags,
+        args.weights,
+        args.constant or [],
+        args.add_postprocess,
     )
 
     from npuc.flow import check_model, import_model, save_graph
@@ -156,24 +167,29 @@ def command(
 
     start = time.perf_counter()
     graph = import_model(
-        model,
+        args.model,
         chosen,
-        fuse_preprocess=fuse_preprocess,
-        canonical=canonical,
-        observe=_dumper(dump_ir) if dump_ir else None,
+        fuse_preprocess=args.fuse_preprocess,
+        canonical=args.canonical,
+        observe=_dumper(args.dump_ir) if args.dump_ir else None,
     )
     seconds = time.perf_counter() - start
     report, checked = None, 0.0
-    if check:
+    if args.check:
         start = time.perf_counter()
         report = check_model(
-            model, graph, chosen, check_input or [], tolerance=bar, leave_out=options.names(leave_out)
+            args.model,
+            graph,
+            chosen,
+            args.check_input or [],
+            tolerance=bar,
+            leave_out=options.names(args.leave_out),
         )
         checked = time.perf_counter() - start
     # A network that is not what it was made of is not written: a file is one that can be used.
     files = save_graph(graph, target) if report is None or report.impossible or report.passed else []
     summary = summarize(graph)
-    printer.say(f"{model} -> {target if files else 'no file'} ({seconds:.2f} s)")
+    printer.say(f"{args.model} -> {target if files else 'no file'} ({seconds:.2f} s)")
     print_summary(printer, summary)
     options.tell_import(printer, graph)
     result: dict[str, Any] = {
@@ -184,7 +200,7 @@ def command(
         "check": None,
     }
     if report is not None:
-        _print_check(printer, report, checked, bool(check_input))
+        _print_check(printer, report, checked, bool(args.check_input))
         result["check"] = {
             "passed": None if report.impossible else report.passed,
             "reason": report.impossible or None,

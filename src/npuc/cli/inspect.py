@@ -6,7 +6,6 @@ and compiled as 'npuc compile' does it. An integer network (`npuc quantize`) is 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +14,7 @@ import typer
 from npuc.cli import calibration_data as given
 from npuc.cli import options
 from npuc.cli import quantization as quant
+from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, count, shorten
 from npuc.words import counted
 
@@ -24,30 +24,32 @@ if TYPE_CHECKING:
 _SHOWN = 3
 
 
-def command(
-    model: options.Model,
-    target: options.Target,
-    device: options.Devices = None,
-    island_threshold: options.IslandThreshold = 1.0,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw the network by device.")] = None,
-    data: quant.TypicalData = None,
-    table: quant.Table = None,
-    method: quant.Method = None,
-    tune: quant.Tune = True,
-    widen: quant.Widen = True,
-    preprocess: given.Preprocess = None,
-    max_count: given.MaxCount = None,
-    scheme: quant.Scheme = None,
-    config: quant.Config = None,
-    keep_float: quant.KeepFloat = None,
-    first_last: quant.FirstLast = None,
-    force_float: quant.ForceFloat = False,
-    input_shape: options.InputShapes = None,
-    add_postprocess: options.Postprocess = None,
-    weights: options.Weights = None,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
-) -> None:
+class InspectCommand(CommandOptions):
+    """The command line of `npuc inspect`."""
+
+    model: options.Model
+    target: options.Target
+    device: options.Devices = None
+    island_threshold: options.IslandThreshold = 1.0
+    svg: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw the network by device.")] = None
+    data: quant.TypicalData = None
+    table: quant.Table = None
+    method: quant.Method = None
+    tune: quant.Tune = True
+    widen: quant.Widen = True
+    preprocess: given.Preprocess = None
+    max_count: given.MaxCount = None
+    schemes: quant.SchemeOptions
+    force_float: quant.ForceFloat = False
+    input_shape: options.InputShapes = None
+    add_postprocess: options.Postprocess = None
+    weights: options.Weights = None
+    quiet: options.Quiet = False
+    as_json: options.Json = False
+
+
+@takes(InspectCommand)
+def command(args: InspectCommand) -> None:
     """Run the command."""
     from npuc.codegen.compile_model import CompileOptions
     from npuc.files import existing_model, write_atomically
@@ -58,45 +60,33 @@ def command(
     from npuc.quant.report import is_integer
     from npuc.target import load_target
 
-    printer = Printer(quiet, as_json)
-    existing_model(model)
-    if svg is not None:
-        options.result(svg, ".svg", "--svg")
-    machine = load_target(target)
-    wanted = CompileOptions(devices=parse_devices(device or []), island_threshold=island_threshold)
-    imported = options.imported_as(model, input_shape, weights, add_postprocess)
-    graph = load_for_inspection(model, imported, force_float=force_float)
+    printer = Printer(args.quiet, args.as_json)
+    existing_model(args.model)
+    if args.svg is not None:
+        options.result(args.svg, ".svg", "--svg")
+    machine = load_target(args.target)
+    wanted = CompileOptions(devices=parse_devices(args.device or []), island_threshold=args.island_threshold)
+    imported = options.imported_as(args.model, args.input_shape, args.weights, args.add_postprocess)
+    graph = load_for_inspection(args.model, imported, force_float=args.force_float)
     options.tell_import(printer, graph)
-    asked = quant.Asked(
-        table=table,
-        data=data,
-        method=method,
-        tune=tune,
-        widen=widen,
-        preprocess=preprocess,
-        max_count=max_count,
-        scheme=scheme,
-        config=config,
-        keep_float=keep_float,
-        first_last=first_last,
-    )
+    asked = quant.Asked.of(args)
     asked.check()
     if is_integer(graph):
-        quant.refuse_unused(model, asked, force_float, add_postprocess)
+        quant.refuse_unused(args.model, asked, args.force_float, args.add_postprocess)
     else:
-        asked = replace(asked, floats=float_on_cpu(graph, wanted.devices))
+        asked = asked.changed(floats=float_on_cpu(graph, wanted.devices))
     settings = None if is_integer(graph) else asked.wanted(graph)
     made = None
     if settings is not None and any(asked.ways):
-        made = quant.quantized(printer, model, graph, asked, machine).quantized
+        made = quant.quantized(printer, args.model, graph, asked, machine).quantized
     found, shown = inspect_graph(graph, machine, wanted, settings, made)
     _print(printer, found)
     result = found.as_json()
-    if svg is not None:
-        with write_atomically(svg) as out:
+    if args.svg is not None:
+        with write_atomically(args.svg) as out:
             out.write(svg_of(shown, found).encode())
-        printer.say(f"  {'picture':10} {svg}")
-        result["picture"] = str(svg)
+        printer.say(f"  {'picture':10} {args.svg}")
+        result["picture"] = str(args.svg)
     printer.result(result)
 
 

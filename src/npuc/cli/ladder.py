@@ -85,13 +85,13 @@ Frontier = Annotated[
 class Climbing:
     """What the options say about the ladder, and the way that was taken."""
 
-    ladder: str | None = None
-    torch_device: str | None = None
-    accuracy_drop: float | None = None
-    metric: str | None = None
-    postprocess: str | None = None
-    eval_count: int | None = None
-    frontier: Path | None = None
+    ladder: Ladder = None
+    torch_device: TorchDevice = None
+    accuracy_drop: AccuracyDrop = None
+    metric: Metric = None
+    postprocess: Decoding = None
+    eval_count: EvalCount = None
+    frontier: Frontier = None
     path: list[dict[str, Any]] = field(default_factory=list)
     """For the result as JSON."""
 

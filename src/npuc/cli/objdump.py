@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npuc.cli import options
+from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, shorten, size
 from npuc.errors import UsageError
 from npuc.words import counted
@@ -22,43 +23,48 @@ if TYPE_CHECKING:
     from npuc.program.model import CompiledModel
 
 
-def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL.npu", help="A compiled model.")],
+class ObjdumpCommand(CommandOptions):
+    """The command line of `npuc objdump`."""
+
+    model: Annotated[Path, typer.Argument(metavar="MODEL.npu", help="A compiled model.")]
     subgraph: Annotated[
         str, typer.Option(metavar="NAME", help="Instructions of this subgraph only: a name or a number.")
-    ] = "",
-    core: Annotated[int | None, typer.Option(min=0, help="Instructions of this core only.")] = None,
-    layer: Annotated[str, typer.Option(metavar="NAME", help="Instructions of this layer only.")] = "",
+    ] = ""
+    core: Annotated[int | None, typer.Option(min=0, help="Instructions of this core only.")] = None
+    layer: Annotated[str, typer.Option(metavar="NAME", help="Instructions of this layer only.")] = ""
     queue: Annotated[
         str, typer.Option(metavar="load|store|matrix|vector", help="Instructions of this queue only.")
-    ] = "",
+    ] = ""
     instructions: Annotated[
         bool, typer.Option("--instructions/--no-instructions", help="Print instructions, or only the tables.")
-    ] = True,
-    as_json: options.Json = False,
-) -> None:
+    ] = True
+    as_json: options.Json = False
+
+
+@takes(ObjdumpCommand)
+def command(args: ObjdumpCommand) -> None:
     """Run the command."""
     from npuc.program.disassemble import Selection, select
     from npuc.program.file import section_list
     from npuc.program.model import NpuSubgraph
 
-    printer = Printer(quiet=as_json, as_json=as_json)
-    compiled = options.compiled_model(model)
+    printer = Printer(quiet=args.as_json, as_json=args.as_json)
+    compiled = options.compiled_model(args.model)
     cores = max(
         (len(part.streams) for part in compiled.subgraphs if isinstance(part, NpuSubgraph)), default=0
     )
-    if core is not None and core >= cores:
+    if args.core is not None and args.core >= cores:
         raise UsageError(
-            f"there is no core {core}", fix=f"The program has streams for {cores}, counted from 0"
+            f"there is no core {args.core}", fix=f"The program has streams for {cores}, counted from 0"
         )
-    streams = select(compiled, Selection(subgraph, core, layer, queue))
-    if as_json:
-        printer.result(_json(compiled, streams, section_list(model), instructions))
+    streams = select(compiled, Selection(args.subgraph, args.core, args.layer, args.queue))
+    if args.as_json:
+        printer.result(_json(compiled, streams, section_list(args.model), args.instructions))
         return
-    _print_tables(printer, compiled, section_list(model))
+    _print_tables(printer, compiled, section_list(args.model))
     total: Counter[str] = Counter()
     for stream in streams:
-        _print_stream(printer, compiled, stream, instructions)
+        _print_stream(printer, compiled, stream, args.instructions)
         for kind, counts in stream.counts().items():
             total.update({f"{kind} {name}": count for name, count in counts.items()})
     printer.say()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npuc.cli import options
+from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, format_table
 from npuc.errors import UsageError
 
@@ -16,10 +17,12 @@ if TYPE_CHECKING:
     from npuc.ir.passes import PassEvent
 
 
-def command(
+class OptCommand(CommandOptions):
+    """The command line of `npuc opt`."""
+
     program: Annotated[
         Path | None, typer.Argument(metavar="IN.mlir", help="The program.", show_default=False)
-    ] = None,
+    ] = None
     pipeline: Annotated[
         str,
         typer.Option(
@@ -29,16 +32,14 @@ def command(
             help="The passes, with their options.",
             show_default=False,
         ),
-    ] = "",
+    ] = ""
     canonicalize: Annotated[
         bool, typer.Option("--canonicalize", help="Run the passes that 'npuc import' runs.")
-    ] = False,
+    ] = False
     print_after: Annotated[
         bool, typer.Option("--print-ir-after-all", help="Print the IR to stderr after every pass.")
-    ] = False,
-    timing: Annotated[
-        bool, typer.Option("--timing", help="Print how long each pass took to stderr.")
-    ] = False,
+    ] = False
+    timing: Annotated[bool, typer.Option("--timing", help="Print how long each pass took to stderr.")] = False
     output: Annotated[
         Path | None,
         typer.Option(
@@ -47,40 +48,47 @@ def command(
             metavar="OUT.mlir",
             help="Where to write it.  [default: stdout, without weights]",
         ),
-    ] = None,
-    list_passes: Annotated[bool, typer.Option("--list-passes", help="List the passes and leave.")] = False,
-    quiet: options.Quiet = False,
-) -> None:
+    ] = None
+    list_passes: Annotated[bool, typer.Option("--list-passes", help="List the passes and leave.")] = False
+    quiet: options.Quiet = False
+
+
+@takes(OptCommand)
+def command(args: OptCommand) -> None:
     """Run the command."""
     from npuc.ir.passes import PASSES, run_pipeline
     from npuc.transform import CANONICAL
 
-    if list_passes:
+    if args.list_passes:
         for name in sorted(PASSES):
             print(f"{name:36} {_first_sentence(PASSES[name])}")
         return
-    if program is None:
+    if args.program is None:
         raise UsageError("an .mlir file is needed", fix="'npuc opt --help' shows how it is used")
     from npuc.ir import load_graph, print_graph, save_graph
 
-    if output is not None:
-        options.result(output, ".mlir")
-    steps = [CANONICAL] if canonicalize else []
-    steps += [pipeline] if pipeline else []
+    if args.output is not None:
+        options.result(args.output, ".mlir")
+    steps = [CANONICAL] if args.canonicalize else []
+    steps += [args.pipeline] if args.pipeline else []
     times: list[tuple[str, float]] = []
 
     def observe(event: PassEvent) -> None:
         times.append((event.name, event.seconds))
-        if print_after:
+        if args.print_after:
             print(f"// ----- after {event.name} -----\n{print_graph(event.graph)}", file=sys.stderr)
 
-    graph = run_pipeline(load_graph(program), ",".join(steps), observe) if steps else load_graph(program)
-    if output is None:
+    graph = (
+        run_pipeline(load_graph(args.program), ",".join(steps), observe)
+        if steps
+        else load_graph(args.program)
+    )
+    if args.output is None:
         sys.stdout.write(print_graph(graph))
     else:
-        save_graph(graph, output)
-        Printer(quiet).say(f"{program} -> {output}")
-    if timing:
+        save_graph(graph, args.output)
+        Printer(args.quiet).say(f"{args.program} -> {args.output}")
+    if args.timing:
         total = sum(seconds for _, seconds in times)
         rows = [(name, f"{seconds:.3f}") for name, seconds in (*times, ("total", total))]
         print(format_table(["pass", "seconds"], rows, right=["seconds"]), file=sys.stderr)

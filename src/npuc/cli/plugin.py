@@ -60,5 +60,5 @@ def _with_option(function: Callable[..., Any]) -> Callable[..., Any]:
     ]
     made: Any = command
     made.__signature__ = shown.replace(parameters=[*shown.parameters.values(), *own])
-    made.__annotations__ = {one.name: one.annotation for one in made.__signature__.parameters.values()}
+    made.__annotations__ = {}  # the signature has them; typer would go through each once more
     return command

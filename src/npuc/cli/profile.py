@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from npuc.cli import options
+from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, shorten, size
 from npuc.errors import UsageError
 from npuc.files import writable, write_atomically
@@ -28,13 +29,15 @@ _SHOWN = 20
 Writer = Callable[[IO[bytes]], None]
 
 
-def command(
+class ProfileCommand(CommandOptions):
+    """The command line of `npuc profile`."""
+
     models: Annotated[
         list[Path], typer.Argument(metavar="MODEL.npu...", help="A compiled model; two with --compare.")
-    ],
+    ]
     compare: Annotated[
         bool, typer.Option("--compare", help="Compare two models, of the same network or not.")
-    ] = False,
+    ] = False
     outputs: Annotated[
         list[Path] | None,
         typer.Option(
@@ -43,44 +46,49 @@ def command(
             metavar="FILE",
             help="Write .html, .xlsx, .json or .trace.json; repeat it for several.",
         ),
-    ] = None,
+    ] = None
     html: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Write a report that any browser opens.")
-    ] = None,
+    ] = None
     trace: Annotated[
         Path | None,
         typer.Option(metavar="FILE.json", help="Write the timeline for chrome://tracing or Perfetto."),
-    ] = None,
+    ] = None
     host: Annotated[
         bool, typer.Option("--host/--no-host", help="Run what is for the CPU here, and time it.")
-    ] = True,
-    layers: Annotated[int, typer.Option(min=0, help="Layers to list, the longest first; 0 is all.")] = _SHOWN,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
-) -> None:
+    ] = True
+    layers: Annotated[int, typer.Option(min=0, help="Layers to list, the longest first; 0 is all.")] = _SHOWN
+    quiet: options.Quiet = False
+    as_json: options.Json = False
+
+
+@takes(ProfileCommand)
+def command(args: ProfileCommand) -> None:
     """Run the command."""
-    if len(models) != 1 + compare:
+    if len(args.models) != 1 + args.compare:
         raise UsageError(
-            f"--compare takes two models, not {len(models)}" if compare else "one model can be profiled at a time",
+            f"--compare takes two models, not {len(args.models)}" if args.compare else "one model can be profiled at a time",
             fix="Two are compared with: npuc profile --compare A.npu B.npu",
         )  # fmt: skip
-    files = [*((path, form_of(path)) for path in outputs or ())]
-    files += [(path, form) for path, form in ((html, "html"), (trace, "trace")) if path is not None]
-    if html is not None and form_of(html) != "html":
-        raise UsageError(f"--html '{html}' is not an .html file", fix=f"Name it {html.with_suffix('.html')}")
+    files = [*((path, form_of(path)) for path in args.outputs or ())]
+    files += [(path, form) for path, form in ((args.html, "html"), (args.trace, "trace")) if path is not None]
+    if args.html is not None and form_of(args.html) != "html":
+        raise UsageError(
+            f"--html '{args.html}' is not an .html file", fix=f"Name it {args.html.with_suffix('.html')}"
+        )
     for path, form in files:
-        if compare and form not in ("json", "xlsx"):
+        if args.compare and form not in ("json", "xlsx"):
             raise UsageError(
                 "a report and a timeline are of one model",
                 where=str(path),
                 fix="Leave --compare out, or write .xlsx or .json",
             )
         writable(path)
-    printer = Printer(quiet, as_json)
-    if compare:
-        _compare(printer, models, files, host, layers)
+    printer = Printer(args.quiet, args.as_json)
+    if args.compare:
+        _compare(printer, args.models, files, args.host, args.layers)
     else:
-        _profile(printer, models[0], files, host, layers)
+        _profile(printer, args.models[0], files, args.host, args.layers)
 
 
 _FORMS = {".trace.json": "trace", ".json": "json", ".xlsx": "xlsx", ".html": "html", ".htm": "html"}

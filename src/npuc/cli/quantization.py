@@ -13,6 +13,7 @@ import typer
 
 from npuc.cli import calibration_data as given
 from npuc.cli import options
+from npuc.cli.command_options import CommandOptions, by_name, names_of
 from npuc.cli.console import Printer, progress, shorten, size
 from npuc.cli.ladder import Climbing
 from npuc.errors import UsageError
@@ -89,30 +90,51 @@ ForceFloat = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Asked:
+class RangeSources(CommandOptions):
+    """Where ranges come from: one of these."""
+
+    table: Table = None
+    data: Sequence[str] | None = None
+    random: given.Random = False
+
+
+class RangeOptions(CommandOptions):
+    """How ranges are found; a group of options of commands that quantize."""
+
+    method: Method = None
+    tune: Tune = True
+    widen: Widen = True
+    preprocess: given.Preprocess = None
+    annotations: given.Annotations = None
+    max_count: given.MaxCount = None
+    seed: given.Seed = None
+    strict: given.Strict = False
+
+
+class SchemeOptions(CommandOptions):
+    """Which numbers each layer gets; a group of options of commands that quantize."""
+
+    scheme: Scheme = None
+    config: Config = None
+    keep_float: KeepFloat = None
+    first_last: FirstLast = None
+
+
+class Asked(SchemeOptions, RangeOptions, RangeSources):
     """What the options of quantization say."""
 
-    table: Path | None = None
-    data: Sequence[str] | None = None
-    random: bool = False
-    method: str | None = None
-    tune: bool = True
-    preprocess: str | None = None
-    annotations: Path | None = None
-    max_count: int | None = None
-    seed: int | None = None
-    strict: bool = False
-    scheme: str | None = None
-    config: Path | None = None
-    keep_float: str | None = None
-    first_last: str | None = None
     threads: int | None = None
     calib: Sequence[str] | None = None
     climbing: Climbing = field(default_factory=Climbing)
-    widen: bool = True
     floats: tuple[str, ...] = ()
     """Layers that stay float because of where they run."""
+
+    @staticmethod
+    def of(args: CommandOptions, **changes: Any) -> Asked:
+        """The options of a command, as far as they are about quantization."""
+        groups = {name: value for name, value in vars(args).items() if isinstance(value, Climbing)}
+        values = {**by_name(args), **groups, **changes}
+        return Asked(**{name: values[name] for name in names_of(Asked) if name in values})
 
     def check(self) -> None:
         """Options that contradict each other are an error, before any work."""

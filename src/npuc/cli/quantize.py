@@ -21,6 +21,7 @@ from npuc.cli import calibration_data as given
 from npuc.cli import ladder as climbing
 from npuc.cli import options
 from npuc.cli import quantization as quant
+from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer
 from npuc.errors import UsageError
 
@@ -29,41 +30,27 @@ _OTHER_FORM = (
 )
 
 
-def command(
-    model: options.Model,
-    table: quant.Table = None,
-    data: climbing.Data = None,
-    random: given.Random = False,
-    method: quant.Method = None,
-    tune: quant.Tune = True,
-    widen: quant.Widen = True,
-    preprocess: given.Preprocess = None,
-    annotations: given.Annotations = None,
-    max_count: given.MaxCount = None,
-    seed: given.Seed = None,
-    strict: given.Strict = False,
-    calib: climbing.Calib = None,
-    ladder: climbing.Ladder = None,
-    torch_device: climbing.TorchDevice = None,
-    accuracy_drop: climbing.AccuracyDrop = None,
-    metric: climbing.Metric = None,
-    postprocess: climbing.Decoding = None,
-    eval_count: climbing.EvalCount = None,
-    frontier: climbing.Frontier = None,
+class QuantizeCommand(CommandOptions):
+    """The command line of `npuc quantize`."""
+
+    model: options.Model
+    table: quant.Table = None
+    data: climbing.Data = None
+    random: given.Random = False
+    ranges: quant.RangeOptions
+    calib: climbing.Calib = None
+    climbing: climbing.Climbing
     save_table: Annotated[
         Path | None, typer.Option(metavar="FILE.cali", help="Write the ranges that were found.")
-    ] = None,
-    scheme: quant.Scheme = None,
-    config: quant.Config = None,
-    keep_float: quant.KeepFloat = None,
-    first_last: quant.FirstLast = None,
+    ] = None
+    schemes: quant.SchemeOptions
     target: Annotated[
         str | None, typer.Option(metavar="NAME|FILE.yaml", help="Use the arithmetic of a target.")
-    ] = None,
-    force_float: quant.ForceFloat = False,
-    input_shape: options.InputShapes = None,
-    weights: options.Weights = None,
-    threads: options.Threads = None,
+    ] = None
+    force_float: quant.ForceFloat = False
+    input_shape: options.InputShapes = None
+    weights: options.Weights = None
+    threads: options.Threads = None
     output: Annotated[
         Path | None,
         typer.Option(
@@ -72,62 +59,47 @@ def command(
             metavar="FILE.mlir",
             help="Where to write the result.  [default: MODEL.int.mlir beside the model]",
         ),
-    ] = None,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
-) -> None:
+    ] = None
+    quiet: options.Quiet = False
+    as_json: options.Json = False
+
+
+@takes(QuantizeCommand)
+def command(args: QuantizeCommand) -> None:
     """Run the command."""
     from npuc.files import existing_model, writable, write_atomically
     from npuc.flow import network_to_quantize, save_graph
     from npuc.quant.report import effective_yaml
     from npuc.target import load_target
 
-    printer = Printer(quiet, as_json)
+    printer = Printer(args.quiet, args.as_json)
     start = time.perf_counter()
-    existing_model(model)
-    to = output or model.with_name(f"{model.stem}.int.mlir")
+    existing_model(args.model)
+    to = args.output or args.model.with_name(f"{args.model.stem}.int.mlir")
     options.result(to, ".mlir")
-    if to.exists() and to.samefile(model):
+    if to.exists() and to.samefile(args.model):
         raise UsageError("the result would replace the network that it is made of", fix="Give another -o")
     effective = to.with_suffix(".quant.yaml")
-    for path in (effective, *((save_table,) if save_table else ())):
+    for path in (effective, *((args.save_table,) if args.save_table else ())):
         writable(path)
-    asked = quant.Asked(
-        table,
-        data,
-        random,
-        method,
-        tune,
-        preprocess,
-        annotations,
-        max_count,
-        seed,
-        strict,
-        scheme,
-        config,
-        keep_float,
-        first_last,
-        threads,
-        calib,
-        climbing.Climbing(ladder, torch_device, accuracy_drop, metric, postprocess, eval_count, frontier),
-        widen,
-    )
+    asked = quant.Asked.of(args)
     asked.check()
-    machine = load_target(target) if target else None
-    imported = options.imported_as(model, input_shape, weights)
-    graph = network_to_quantize(model, imported, force_float=force_float)
+    machine = load_target(args.target) if args.target else None
+    imported = options.imported_as(args.model, args.input_shape, args.weights)
+    graph = network_to_quantize(args.model, imported, force_float=args.force_float)
     options.tell_import(printer, graph)
-    made = quant.quantized(printer, model, graph, asked, machine)
+    made = quant.quantized(printer, args.model, graph, asked, machine)
     done = made.quantized
     other_form = done.run_pipeline_steps and done.source is not graph
-    if save_table is not None and made.table is not None:
+    if args.save_table is not None and made.table is not None:
         from npuc.calib.table import save_table as write_table
 
         whose = (_OTHER_FORM,) if other_form else ()
-        write_table(replace(made.table, comments=(*made.table.comments, *whose)), save_table)
+        write_table(replace(made.table, comments=(*made.table.comments, *whose)), args.save_table)
         if other_form:
             printer.note(
-                f"{save_table}: {_OTHER_FORM}; with --table it would spoil {model.name}. --no-tune saves ranges that fit"
+                f"{args.save_table}: {_OTHER_FORM}; with --table it would spoil {args.model.name}. "
+                "--no-tune saves ranges that fit"
             )
     files = save_graph(done.graph, to)
     same = "'npuc quantize --config' makes the same of the same ranges"
@@ -136,13 +108,13 @@ def command(
     comments = [
         f"what every layer of {to.name} got; {_OTHER_FORM if other_form else same}",
         f"ranges: {made.origin}",
-        *([f"target: {target}"] if target else []),
+        *([f"target: {args.target}"] if args.target else []),
     ]
     text = effective_yaml(done.source, done.outcome, done.scheme_of, comments)
     with write_atomically(effective) as out:
         out.write(text.encode())
     seconds = time.perf_counter() - start
-    printer.say(f"{model} -> {to} ({seconds:.1f} s)")
+    printer.say(f"{args.model} -> {to} ({seconds:.1f} s)")
     quant.print_outcome(printer, done.outcome, made.scheme, made.origin)
     printer.say(f"  {'config':8} {effective}")
     quant.print_accuracy(printer, done)

@@ -11,45 +11,51 @@ from typing import Annotated
 import typer
 
 from npuc.cli import options
+from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer
 from npuc.errors import UsageError
 
 
-def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL.npu", help="A compiled model.")],
+class RelocateCommand(CommandOptions):
+    """The command line of `npuc relocate`."""
+
+    model: Annotated[Path, typer.Argument(metavar="MODEL.npu", help="A compiled model.")]
     addresses: Annotated[
         Path | None, typer.Argument(metavar="[ADDRESSES.ini]", help="The new base addresses.")
-    ] = None,
+    ] = None
     dump: Annotated[
         Path | None, typer.Option(metavar="FILE.ini", help="Write the addresses of the model to this file.")
-    ] = None,
-    output: options.Output = None,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
-) -> None:
+    ] = None
+    output: options.Output = None
+    quiet: options.Quiet = False
+    as_json: options.Json = False
+
+
+@takes(RelocateCommand)
+def command(args: RelocateCommand) -> None:
     """Run the command."""
     from npuc.files import writable, write_atomically
     from npuc.program.disassemble import memory_rows
     from npuc.program.file import save_compiled
     from npuc.program.relocate import addresses_text, read_addresses, relocate
 
-    printer = Printer(quiet, as_json)
-    if (addresses is None) != (output is None):
+    printer = Printer(args.quiet, args.as_json)
+    if (args.addresses is None) != (args.output is None):
         raise UsageError("new addresses and -o belong together", fix="Give ADDRESSES.ini and -o FILE.npu")
-    if dump is None and addresses is None:
+    if args.dump is None and args.addresses is None:
         raise UsageError("nothing is asked for", fix="Give --dump FILE.ini, or ADDRESSES.ini and -o FILE.npu")
-    for path in filter(None, (dump, output)):
+    for path in filter(None, (args.dump, args.output)):
         writable(path)
-    compiled = options.compiled_model(model)
-    if addresses is not None and output is not None:
-        compiled = relocate(compiled, read_addresses(addresses, compiled))
-        save_compiled(compiled, output)
-    if dump is not None:
-        with write_atomically(dump) as out:
+    compiled = options.compiled_model(args.model)
+    if args.addresses is not None and args.output is not None:
+        compiled = relocate(compiled, read_addresses(args.addresses, compiled))
+        save_compiled(compiled, args.output)
+    if args.dump is not None:
+        with write_atomically(args.dump) as out:
             out.write(addresses_text(compiled).encode())
     printer.table(
         ["segment", "name", "kind", "address", "bytes"], memory_rows(compiled), right=["address", "bytes"]
     )
-    for written in filter(None, (output, dump)):
+    for written in filter(None, (args.output, args.dump)):
         printer.say(f"written to {written}")
     printer.result({segment.name: segment.address for segment in compiled.segments})

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npuc.cli import debugging, options
+from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, progress, shorten
 from npuc.errors import UsageError
 from npuc.words import counted
@@ -27,14 +28,16 @@ if TYPE_CHECKING:
     from npuc.sim.functional import Simulator
 
 
-def command(
+class RunCommand(CommandOptions):
+    """The command line of `npuc run`."""
+
     model: Annotated[
         Path,
         typer.Argument(
             metavar="MODEL",
             help="An .mlir or .npu file of npuc's own, or a model of any format that is imported.",
         ),
-    ],
+    ]
     inputs: Annotated[
         list[str] | None,
         typer.Option(
@@ -44,112 +47,127 @@ def command(
             help="An .npz, .npy or picture file, a folder of them, or a list file (.txt, .json, ...) with one sample a line; "
             "repeat it for several. Samples beyond the batch run in batches.",
         ),
-    ] = None,
-    random: Annotated[bool, typer.Option("--random", help="Run on random data.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Which random data.")] = 0,
-    output: options.Output = None,
+    ] = None
+    random: Annotated[bool, typer.Option("--random", help="Run on random data.")] = False
+    seed: Annotated[int, typer.Option(min=0, help="Which random data.")] = 0
+    output: options.Output = None
     dump_all_tensors: Annotated[
         bool, typer.Option("--dump-all-tensors", help="Write the inputs and every intermediate tensor too.")
-    ] = False,
+    ] = False
     fetch: Annotated[
         str | None, typer.Option(metavar="A,B", help="Write these tensors (or outputs of these layers) too.")
-    ] = None,
+    ] = None
     raw: Annotated[
         bool, typer.Option("--raw", help="Write the tensors of an integer network as integers, not reals.")
-    ] = False,
+    ] = False
     dump_layers: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Store every tensor of the network, as integers and as reals."),
-    ] = None,
+    ] = None
     golden: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR", help="Compare every tensor with a dump; without data, on the dump's own."
         ),
-    ] = None,
+    ] = None
     stop_at_mismatch: Annotated[
         bool, typer.Option("--stop-at-mismatch", help="End a golden run at the first tensor that differs.")
-    ] = False,
+    ] = False
     save_sample: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Store inputs and outputs as bare binary files, for a board."),
-    ] = None,
-    threads: options.Threads = None,
-    input_shape: options.InputShapes = None,
-    weights: options.Weights = None,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
-) -> None:
+    ] = None
+    threads: options.Threads = None
+    input_shape: options.InputShapes = None
+    weights: options.Weights = None
+    quiet: options.Quiet = False
+    as_json: options.Json = False
+
+
+@takes(RunCommand)
+def command(args: RunCommand) -> None:
     """Run the command."""
     from npuc.files import existing_model
 
-    existing_model(model)
-    by_layer = dump_layers is not None or golden is not None
-    if bool(inputs) == random and (random or golden is None):
+    existing_model(args.model)
+    by_layer = args.dump_layers is not None or args.golden is not None
+    if bool(args.inputs) == args.random and (args.random or args.golden is None):
         raise UsageError(
             "--input and --random contradict each other"
-            if random
+            if args.random
             else "there is nothing to run the network on",
             fix="Give data with --input FILE, or --random",
         )
-    if output is not None:
-        options.result(output, ".npz")
+    if args.output is not None:
+        options.result(args.output, ".npz")
     from npuc.calib.random_inputs import random_inputs
     from npuc.calib.samples import single_run
     from npuc.calib.several import load_given
     from npuc.debug.sample import SampleWriter
     from npuc.frontend.sniff import describe_content
 
-    printer = Printer(quiet, as_json)
-    compiled = describe_content(model).kind == "npu"
+    printer = Printer(args.quiet, args.as_json)
+    compiled = describe_content(args.model).kind == "npu"
     chosen = {
-        "--dump-layers": dump_layers,
-        "--golden": golden,
-        "--fetch": fetch,
-        "--dump-all-tensors": dump_all_tensors,
-        "--input-shape": input_shape,
-        "--weights": weights,
+        "--dump-layers": args.dump_layers,
+        "--golden": args.golden,
+        "--fetch": args.fetch,
+        "--dump-all-tensors": args.dump_all_tensors,
+        "--input-shape": args.input_shape,
+        "--weights": args.weights,
     }
-    if by_layer or stop_at_mismatch:
-        debugging.check_options(golden, stop_at_mismatch, output, save_sample, dump_all_tensors, fetch, raw)
+    if by_layer or args.stop_at_mismatch:
+        debugging.check_options(
+            args.golden,
+            args.stop_at_mismatch,
+            args.output,
+            args.save_sample,
+            args.dump_all_tensors,
+            args.fetch,
+            args.raw,
+        )
     opened = _compiled if compiled else _program
-    work = opened(model, {name: value for name, value in chosen.items() if value}, raw, threads)
-    if output is None and (fetch or dump_all_tensors):
+    work = opened(
+        args.model, {name: value for name, value in chosen.items() if value}, args.raw, args.threads
+    )
+    if args.output is None and (args.fetch or args.dump_all_tensors):
         raise UsageError(
-            f"{'--fetch' if fetch else '--dump-all-tensors'} writes to a file, and none is given",
+            f"{'--fetch' if args.fetch else '--dump-all-tensors'} writes to a file, and none is given",
             fix="Add -o FILE.npz",
         )
     graph = work.graph
     if graph is not None:
         options.tell_import(printer, graph)
-    if golden is not None and not inputs and not random:
+    if args.golden is not None and not args.inputs and not args.random:
         samples = None
-    elif random:
-        samples = single_run(random_inputs(graph, seed))
+    elif args.random:
+        samples = single_run(random_inputs(graph, args.seed))
     else:
-        samples = load_given(graph, inputs or [])
+        samples = load_given(graph, args.inputs or [])
     for note in samples.notes if samples is not None else ():
         printer.note(note)
     if by_layer:
         debugging.run_by_layer(
             printer,
-            model,
+            args.model,
             graph,
             work.layers,
             samples,
-            dump_layers,
-            golden,
-            stop=stop_at_mismatch,
+            args.dump_layers,
+            args.golden,
+            stop=args.stop_at_mismatch,
             outputs=work.outputs,
         )
         return
     assert samples is not None
-    store = SampleWriter(save_sample, model.name) if save_sample is not None else None
+    store = SampleWriter(args.save_sample, args.model.name) if args.save_sample is not None else None
     with progress(printer, "running", samples.runs) as step:
-        results = work.execute(samples, output, step, work.stored(store) if store is not None else _unseen)
-    what = "random data" if random else counted(samples.total, "sample")
+        results = work.execute(
+            samples, args.output, step, work.stored(store) if store is not None else _unseen
+        )
+    what = "random data" if args.random else counted(samples.total, "sample")
     printer.say(
-        f"{model}: {what} in {samples.runs} run{'s' if samples.runs != 1 else ''}, {results.seconds:.2f} s"
+        f"{args.model}: {what} in {samples.runs} run{'s' if samples.runs != 1 else ''}, {results.seconds:.2f} s"
     )
     printer.say()
     printer.table(
@@ -171,10 +189,10 @@ def command(
         printer.table(
             ["class", "value"], [[index, f"{value:.6g}"] for index, value in best], right=["class", "value"]
         )
-    if output is not None:
+    if args.output is not None:
         printer.say()
         plural = "" if len(results.written) == 1 else "s"
-        printer.say(f"{len(results.written)} tensor{plural} written to {output}")
+        printer.say(f"{len(results.written)} tensor{plural} written to {args.output}")
     if store is not None:
         printer.say()
         printer.say(f"sample written to {store.finish()}")
@@ -185,7 +203,7 @@ def command(
             "seconds": results.seconds,
             "outputs": [vars(entry) for entry in results.statistics],
             "top": {name: [list(pair) for pair in best] for name, best in results.top.items()},
-            "file": str(output) if output else None,
+            "file": str(args.output) if args.output else None,
             "tensors": {name: list(shape) for name, shape in results.written.items()},
             "notes": list(samples.notes),
         }

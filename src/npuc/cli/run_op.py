@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npuc.cli import options
+from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer
 from npuc.errors import CompareError
 
@@ -19,22 +20,27 @@ if TYPE_CHECKING:
     from npuc.ir import Graph
 
 
-def command(
+class RunOpCommand(CommandOptions):
+    """The command line of `npuc run-op`."""
+
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="An .mlir or .npu file, or a model of another format.")
-    ],
-    layer: Annotated[str, typer.Argument(metavar="LAYER", help="A tensor, or the layer that makes it.")],
+    ]
+    layer: Annotated[str, typer.Argument(metavar="LAYER", help="A tensor, or the layer that makes it.")]
     dump: Annotated[
         Path,
         typer.Option(metavar="DIR", help="A dump of 'npuc run --dump-layers' with the layer's operands."),
-    ],
-    run: Annotated[int, typer.Option(min=0, help="Which run of the dump.")] = 0,
-    output: options.Output = None,
-    input_shape: options.InputShapes = None,
-    threads: options.OneThread = 1,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
-) -> None:
+    ]
+    run: Annotated[int, typer.Option(min=0, help="Which run of the dump.")] = 0
+    output: options.Output = None
+    input_shape: options.InputShapes = None
+    threads: options.OneThread = 1
+    quiet: options.Quiet = False
+    as_json: options.Json = False
+
+
+@takes(RunOpCommand)
+def command(args: RunOpCommand) -> None:
     """Run the command."""
     from npuc.debug.dump import Dump
     from npuc.debug.golden import GoldenRun
@@ -43,27 +49,27 @@ def command(
     from npuc.flow import load_model
     from npuc.tensors import write_npz
 
-    printer = Printer(quiet, as_json)
-    if output is not None:
-        options.result(output, ".npz")
-    judge = GoldenRun(Dump(dump))
+    printer = Printer(args.quiet, args.as_json)
+    if args.output is not None:
+        options.result(args.output, ".npz")
+    judge = GoldenRun(Dump(args.dump))
 
     def load(path: Path) -> Graph:
-        return load_model(path, options.imported_as(path, input_shape))
+        return load_model(path, options.imported_as(path, args.input_shape))
 
-    results = run_layer(open_layers(model, load), layer, judge.dump, run, threads)
+    results = run_layer(open_layers(args.model, load), args.layer, judge.dump, args.run, args.threads)
     for tensor in results:
-        printer.say(judge.judge(run, tensor).line)
-    if output is not None:
-        write_npz(output, {tensor.name: tensor.values for tensor in results})
-        printer.say(f"{len(results)} tensor{'s' * (len(results) != 1)} written to {output}")
+        printer.say(judge.judge(args.run, tensor).line)
+    if args.output is not None:
+        write_npz(args.output, {tensor.name: tensor.values for tensor in results})
+        printer.say(f"{len(results)} tensor{'s' * (len(results) != 1)} written to {args.output}")
     wrong = judge.wrong
     printer.result(
         {
             "layer": results[0].layer,
             "different": len(wrong),
             "verdicts": [asdict(one) for one in judge.verdicts],
-            "file": str(output) if output else None,
+            "file": str(args.output) if args.output else None,
         }
     )
     if wrong:
@@ -71,11 +77,11 @@ def command(
         raise CompareError(
             f"layer '{first.name}' ({first.kind}) gives another result on the same operands: "
             f"tensor '{first.name}': {first.words}",
-            where=str(dump),
+            where=str(args.dump),
         )
     if not judge.compared:
         raise CompareError(
             f"the dump has no tensor '{results[0].name}' to compare with",
-            where=str(dump),
+            where=str(args.dump),
             fix="Dump the network again, or use -o FILE.npz to keep the result",
         )

@@ -12,24 +12,30 @@ from typing import Annotated
 import typer
 
 from npuc.cli import options
+from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, count, shorten, size
 from npuc.cli.import_ import print_summary
 from npuc.errors import UsageError
 
 
-def command(
-    model: options.Model,
+class ShowCommand(CommandOptions):
+    """The command line of `npuc show`."""
+
+    model: options.Model
     graph_file: Annotated[
         Path | None,
         typer.Option(
             "--graph", metavar="FILE", help="Draw the network as .svg or .png (with graphviz) or .dot."
         ),
-    ] = None,
-    input_shape: options.InputShapes = None,
-    weights: options.Weights = None,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
-) -> None:
+    ] = None
+    input_shape: options.InputShapes = None
+    weights: options.Weights = None
+    quiet: options.Quiet = False
+    as_json: options.Json = False
+
+
+@takes(ShowCommand)
+def command(args: ShowCommand) -> None:
     """Run the command."""
     from npuc.files import existing_model
     from npuc.flow import load_model
@@ -37,20 +43,24 @@ def command(
     from npuc.profile.picture import write_picture
     from npuc.profile.summary import summarize
 
-    printer = Printer(quiet, as_json)
-    existing_model(model)
-    if describe_content(model).kind == "npu":
-        for name, value in (("--graph", graph_file), ("--input-shape", input_shape), ("--weights", weights)):
+    printer = Printer(args.quiet, args.as_json)
+    existing_model(args.model)
+    if describe_content(args.model).kind == "npu":
+        for name, value in (
+            ("--graph", args.graph_file),
+            ("--input-shape", args.input_shape),
+            ("--weights", args.weights),
+        ):
             if value:
                 raise UsageError(
                     f"{name} is not for a compiled model", fix="Leave it out; 'npuc profile --html' draws one"
                 )
-        _show_compiled(printer, model)
+        _show_compiled(printer, args.model)
         return
-    graph = load_model(model, options.imported_as(model, input_shape, weights))
+    graph = load_model(args.model, options.imported_as(args.model, args.input_shape, args.weights))
     options.tell_import(printer, graph)
     summary = summarize(graph)
-    picture = write_picture(graph, graph_file) if graph_file is not None else None
+    picture = write_picture(graph, args.graph_file) if args.graph_file is not None else None
     printer.table(
         ["layer", "op", "output", "parameters", "MACs"],
         [
@@ -66,7 +76,7 @@ def command(
         right=["parameters", "MACs"],
     )
     printer.say()
-    printer.say(str(model))
+    printer.say(str(args.model))
     print_summary(printer, summary)
     kinds = ", ".join(f"{kind} {number}" for kind, number in summary.kinds.items())
     printer.say(f"  {'ops':8} {kinds or 'none'}")

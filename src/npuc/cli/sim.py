@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npuc.cli import options
+from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, shorten, size
 from npuc.errors import SimulationError
 from npuc.words import counted
@@ -25,47 +26,52 @@ if TYPE_CHECKING:
 _SHOWN = 10
 
 
-def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL.npu", help="A compiled model.")],
+class SimCommand(CommandOptions):
+    """The command line of `npuc sim`."""
+
+    model: Annotated[Path, typer.Argument(metavar="MODEL.npu", help="A compiled model.")]
     target: Annotated[
         str | None,
         typer.Option(metavar="NAME|FILE.yaml", help="Refuse a model that was compiled for another machine."),
-    ] = None,
+    ] = None
     sanitize: Annotated[
         bool, typer.Option("--sanitize", help="Execute it too, on zeros, and prove its schedule.")
-    ] = False,
+    ] = False
     trace: Annotated[
         Path | None,
         typer.Option(metavar="FILE.json", help="Write the timeline for chrome://tracing or Perfetto."),
-    ] = None,
-    layers: Annotated[int, typer.Option(min=0, help="Layers to list, the longest first; 0 is all.")] = _SHOWN,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
-) -> None:
+    ] = None
+    layers: Annotated[int, typer.Option(min=0, help="Layers to list, the longest first; 0 is all.")] = _SHOWN
+    quiet: options.Quiet = False
+    as_json: options.Json = False
+
+
+@takes(SimCommand)
+def command(args: SimCommand) -> None:
     """Run the command."""
     from npuc.files import writable, write_atomically
     from npuc.profile.timeline import chrome_trace, profile_of
     from npuc.sim import simulate
     from npuc.target import load_target
 
-    printer = Printer(quiet, as_json)
-    if trace is not None:
-        writable(trace)
-    compiled = options.compiled_model(model, load_target(target) if target else None)
+    printer = Printer(args.quiet, args.as_json)
+    if args.trace is not None:
+        writable(args.trace)
+    compiled = options.compiled_model(args.model, load_target(args.target) if args.target else None)
     timeline = simulate(compiled)
     found = profile_of(compiled, timeline)
-    _print(printer, compiled, found, layers)
-    if trace is not None:
-        with write_atomically(trace) as out:
+    _print(printer, compiled, found, args.layers)
+    if args.trace is not None:
+        with write_atomically(args.trace) as out:
             out.write(json.dumps(chrome_trace(compiled, timeline)).encode())
-        printer.say(f"timeline written to {trace}")
+        printer.say(f"timeline written to {args.trace}")
     result = {
         **asdict(found),
         "total_milliseconds": found.total_milliseconds,
         "dram": found.dram,
-        "trace": str(trace) if trace else None,
+        "trace": str(args.trace) if args.trace else None,
     }
-    if sanitize:
+    if args.sanitize:
         check(printer, compiled)
         result["sanitized"] = True
     printer.result(result)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from npuc.cli import options
+from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, shorten, size
 from npuc.errors import NpucError, TargetError
 
@@ -16,12 +17,19 @@ Name = Annotated[
 ]
 
 
+class TargetsListCommand(CommandOptions):
+    """The command line of `npuc targets list`."""
+
+    as_json: options.Json = False
+
+
 @app.command("list")
-def list_targets(as_json: options.Json = False) -> None:
+@takes(TargetsListCommand)
+def list_targets(args: TargetsListCommand) -> None:
     """List the targets that have a name: the presets, then your own."""
     from npuc.target import available, load_target
 
-    printer = Printer(as_json=as_json)
+    printer = Printer(as_json=args.as_json)
     rows: list[list[str]] = []
     found: list[dict[str, Any]] = []
     for file in available():
@@ -71,8 +79,16 @@ def list_targets(as_json: options.Json = False) -> None:
     printer.result(found)
 
 
+class TargetsShowCommand(CommandOptions):
+    """The command line of `npuc targets show`."""
+
+    name: Name
+    as_json: options.Json = False
+
+
 @app.command("show")
-def show(name: Name, as_json: options.Json = False) -> None:
+@takes(TargetsShowCommand)
+def show(args: TargetsShowCommand) -> None:
     """Show a target with everything that it inherits, and the figures that follow from it."""
     from dataclasses import asdict
 
@@ -81,8 +97,8 @@ def show(name: Name, as_json: options.Json = False) -> None:
     from npuc.target import load_with_files
     from npuc.target.figures import derive
 
-    printer = Printer(as_json=as_json)
-    loaded = load_with_files(name)
+    printer = Printer(as_json=args.as_json)
+    loaded = load_with_files(args.name)
     target, figures = loaded.target, derive(loaded.target)
     printer.say(f"{target.name}: {target.description}" if target.description else target.name)
     rows = [
@@ -124,18 +140,23 @@ def show(name: Name, as_json: options.Json = False) -> None:
     )
 
 
+class TargetsCheckCommand(CommandOptions):
+    """The command line of `npuc targets check`."""
+
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A target file, or the name of a target.")]
+    quiet: options.Quiet = False
+    as_json: options.Json = False
+
+
 @app.command("check")
-def check(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A target file, or the name of a target.")],
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
-) -> None:
+@takes(TargetsCheckCommand)
+def check(args: TargetsCheckCommand) -> None:
     """Check a target file: print its fingerprint, or every problem that it has."""
     from npuc.target import load_with_files
 
-    printer = Printer(quiet, as_json)
+    printer = Printer(args.quiet, args.as_json)
     try:
-        target = load_with_files(file).target
+        target = load_with_files(args.file).target
     except TargetError as error:
         for problem in error.problems:
             printer.say(str(problem))
@@ -143,7 +164,7 @@ def check(
         count = len(error.problems)
         if count < 2:
             raise
-        raise TargetError(f"{count} problems", where=file, problems=error.problems) from error
+        raise TargetError(f"{count} problems", where=args.file, problems=error.problems) from error
     printer.say(f"{target.name} is valid, fingerprint {target.fingerprint_text}")
     printer.result({"valid": True, "name": target.name, "fingerprint": target.fingerprint_text})
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from npuc.cli import options
+from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, shorten
 from npuc.errors import CompareError, UsageError
 
@@ -28,23 +29,28 @@ class Sort(StrEnum):
     order = "order"
 
 
+class TensorsDumpCommand(CommandOptions):
+    """The command line of `npuc tensors dump`."""
+
+    file: File
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Print the values of this tensor.")] = (
+        None
+    )
+    full: Annotated[bool, typer.Option("--full", help="Print all values, not just the ends.")] = False
+    as_json: options.Json = False
+
+
 @app.command("dump")
-def dump(
-    file: File,
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Print the values of this tensor.")
-    ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Print all values, not just the ends.")] = False,
-    as_json: options.Json = False,
-) -> None:
+@takes(TensorsDumpCommand)
+def dump(args: TensorsDumpCommand) -> None:
     """List the tensors of a file, or print the values of one."""
     import numpy as np
 
     from npuc.tensors import TensorFile
 
-    printer = Printer(as_json=as_json)
-    tensors = TensorFile(file)
-    if name is None and (len(tensors) > 1 or not full):
+    printer = Printer(as_json=args.as_json)
+    tensors = TensorFile(args.file)
+    if args.name is None and (len(tensors) > 1 or not args.full):
         headers = {key: tensors.header(key) for key in tensors}
         printer.table(
             ["tensor", "shape", "type", "bytes"],
@@ -55,42 +61,47 @@ def dump(
             [{"name": k, "shape": list(h.shape), "dtype": str(h.dtype)} for k, h in headers.items()]
         )
         return
-    key = name if name is not None else next(iter(tensors))
+    key = args.name if args.name is not None else next(iter(tensors))
     header, values = tensors.header(key), tensors[key]
     printer.say(f"{key} {'x'.join(map(str, header.shape)) or 'scalar'} {header.dtype}")
-    threshold = values.size + 1 if full else 200
+    threshold = values.size + 1 if args.full else 200
     printer.say(np.array2string(values, threshold=threshold, max_line_width=100, precision=6))
     printer.result(
         {"name": key, "shape": list(header.shape), "dtype": str(header.dtype), "values": values.tolist()}
     )
 
 
-@app.command("compare")
-def compare(
-    ours: Annotated[Path, typer.Argument(metavar="A", help="The tensors to judge.")],
-    reference: Annotated[Path, typer.Argument(metavar="B", help="The reference.")],
+class TensorsCompareCommand(CommandOptions):
+    """The command line of `npuc tensors compare`."""
+
+    ours: Annotated[Path, typer.Argument(metavar="A", help="The tensors to judge.")]
+    reference: Annotated[Path, typer.Argument(metavar="B", help="The reference.")]
     tolerance: Annotated[
         str, typer.Option(metavar="COSINE,EUCLID", help="The least similarity that passes.")
-    ] = "0.99,0.99",
+    ] = "0.99,0.99"
     leave_out: Annotated[
         str | None, typer.Option("--except", metavar="A,B", help="Leave these tensors out.")
-    ] = None,
-    sort: Annotated[
-        Sort, typer.Option(help="What comes first: the worst by this, or by name or order.")
-    ] = Sort.cosine,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="Print only so many rows; 0 is all.")] = 0,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
-) -> None:
+    ] = None
+    sort: Annotated[Sort, typer.Option(help="What comes first: the worst by this, or by name or order.")] = (
+        Sort.cosine
+    )
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Print only so many rows; 0 is all.")] = 0
+    quiet: options.Quiet = False
+    as_json: options.Json = False
+
+
+@app.command("compare")
+@takes(TensorsCompareCommand)
+def compare(args: TensorsCompareCommand) -> None:
     """Compare the tensors of two files by name; exit status 2 if any differs by more than the tolerance."""
     from npuc.compare.tensors import Tolerance, compare_sets, worst_first
     from npuc.tensors import TensorFile
 
-    printer = Printer(quiet, as_json)
-    bar = Tolerance.parse(tolerance)
-    a, b = TensorFile(ours), TensorFile(reference)
-    skipped = options.names(leave_out)
-    found = worst_first(compare_sets(a, b, skipped), sort.value.replace("-", "_"))  # type: ignore[arg-type]
+    printer = Printer(args.quiet, args.as_json)
+    bar = Tolerance.parse(args.tolerance)
+    a, b = TensorFile(args.ours), TensorFile(args.reference)
+    skipped = options.names(args.leave_out)
+    found = worst_first(compare_sets(a, b, skipped), args.sort.value.replace("-", "_"))  # type: ignore[arg-type]
     failures = [entry for entry in found if not entry.passes(bar)]
     printer.table(
         ["tensor", "shape", "cosine", "euclid", "SQNR dB", "max error", "rel. error", ""],
@@ -105,11 +116,11 @@ def compare(
                 f"{entry.relative_error:.4g}",
                 entry.note or ("" if entry.passes(bar) else "FAIL"),
             ]
-            for entry in (found[:limit] if limit else found)
+            for entry in (found[: args.limit] if args.limit else found)
         ],
         right=["cosine", "euclid", "SQNR dB", "max error", "rel. error"],
     )
-    for one, other, path in ((a, b, ours), (b, a, reference)):
+    for one, other, path in ((a, b, args.ours), (b, a, args.reference)):
         alone = [key for key in one if key not in other]
         if alone:
             printer.note(f"only in {path}: {', '.join(alone[:10])}{' and more' if len(alone) > 10 else ''}")
@@ -120,59 +131,72 @@ def compare(
     if failures:
         raise CompareError(
             f"{len(failures)} of {len(found)} tensors are beyond the tolerance, worst '{failures[0].name}'",
-            where=f"{ours} against {reference}",
+            where=f"{args.ours} against {args.reference}",
             fix="--tolerance changes the bar, --except leaves tensors out",
         )
 
 
-@app.command("to-dat")
-def to_dat(
-    file: File,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The tensor to write.")] = None,
+class TensorsToDatCommand(CommandOptions):
+    """The command line of `npuc tensors to-dat`."""
+
+    file: File
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The tensor to write.")] = None
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE.dat", help="Where to write it.")
-    ] = None,
+    ] = None
     every: Annotated[
         Path | None, typer.Option("--all", metavar="DIR", help="Write every tensor into a folder.")
-    ] = None,
-    quiet: options.Quiet = False,
-) -> None:
+    ] = None
+    quiet: options.Quiet = False
+
+
+@app.command("to-dat")
+@takes(TensorsToDatCommand)
+def to_dat(args: TensorsToDatCommand) -> None:
     """Write tensors as raw bytes: little-endian, row by row, no header."""
     from npuc.files import make_folder
     from npuc.tensors import TensorFile, file_names, write_raw
 
-    printer = Printer(quiet)
-    tensors = TensorFile(file)
-    if every is not None:
-        if name is not None or output is not None:
+    printer = Printer(args.quiet)
+    tensors = TensorFile(args.file)
+    if args.every is not None:
+        if args.name is not None or args.output is not None:
             raise UsageError("--all writes every tensor: a NAME and -o do not go with it")
-        folder = make_folder(every)
+        folder = make_folder(args.every)
         for key, stem in file_names(tensors).items():
             write_raw(folder / f"{stem}.dat", tensors[key])
             printer.say(f"{key} -> {folder / stem}.dat")
         return
-    if output is None:
+    if args.output is None:
         raise UsageError("-o FILE.dat or --all DIR is needed")
-    if name is None and len(tensors) > 1:
+    if args.name is None and len(tensors) > 1:
         raise UsageError(
-            f"which tensor? {file} holds {', '.join(list(tensors)[:10])}", fix="Name it after the file"
+            f"which tensor? {args.file} holds {', '.join(list(tensors)[:10])}", fix="Name it after the file"
         )
-    key = name if name is not None else next(iter(tensors))
+    key = args.name if args.name is not None else next(iter(tensors))
     header = tensors.header(key)
-    write_raw(output, tensors[key])
+    write_raw(args.output, tensors[key])
     printer.say(
-        f"{key} {'x'.join(map(str, header.shape)) or 'scalar'} {header.dtype} -> {output} ({header.nbytes} bytes)"
+        f"{key} {'x'.join(map(str, header.shape)) or 'scalar'} {header.dtype} -> {args.output} ({header.nbytes} bytes)"
     )
 
 
+class TensorsStatsCommand(CommandOptions):
+    """The command line of `npuc tensors stats`."""
+
+    file: File
+    as_json: options.Json = False
+
+
 @app.command("stats")
-def stats(file: File, as_json: options.Json = False) -> None:
+@takes(TensorsStatsCommand)
+def stats(args: TensorsStatsCommand) -> None:
     """Print the statistics of every tensor in a file."""
     from npuc.compare.tensors import statistics
     from npuc.tensors import TensorFile
 
-    printer = Printer(as_json=as_json)
-    tensors = TensorFile(file)
+    printer = Printer(as_json=args.as_json)
+    tensors = TensorFile(args.file)
     found = [statistics(key, tensors[key]) for key in tensors]
     printer.table(
         ["tensor", "shape", "type", "min", "max", "mean", "std", "zeros", "NaN/Inf"],

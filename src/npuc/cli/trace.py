@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npuc.cli import options
+from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import shorten
 from npuc.errors import UsageError
 from npuc.files import writable, write_atomically
@@ -29,34 +30,39 @@ if TYPE_CHECKING:
     from npuc.profile.recording import Recorded
 
 
-def command(
+class TraceCommand(CommandOptions):
+    """The command line of `npuc trace`."""
+
     program: Annotated[
         list[str],
         typer.Argument(metavar="PROGRAM...", help="What to run, with its arguments: -- python app.py."),
-    ],
+    ]
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE.json", help="Where to write the trace.")
-    ] = Path("trace.json"),
-    quiet: options.Quiet = False,
-) -> int:
+    ] = Path("trace.json")
+    quiet: options.Quiet = False
+
+
+@takes(TraceCommand)
+def command(args: TraceCommand) -> int:
     """Run the command."""
     from npuc.profile.recording import write_trace
     from npuc.runtime.record import LIMIT, VARIABLE
 
-    writable(output)
+    writable(args.output)
     with tempfile.TemporaryDirectory(prefix="npuc-trace-") as folder:
         lines = Path(folder, "events")
         lines.touch()
         begin = perf_counter_ns()
-        status = _run(program, {**os.environ, VARIABLE: str(lines)})
+        status = _run(args.program, {**os.environ, VARIABLE: str(lines)})
         seconds = (perf_counter_ns() - begin) / 1e9
-        other = {"command": program, "status": status, "seconds": seconds}
-        with open(lines, "rb") as recorded, write_atomically(output) as out:
+        other = {"command": args.program, "status": status, "seconds": seconds}
+        with open(lines, "rb") as recorded, write_atomically(args.output) as out:
             found = write_trace(recorded, out, begin, other)
         full = lines.stat().st_size >= LIMIT
-    if not quiet:
+    if not args.quiet:
         sys.stdout.flush()
-        for line in _summary(found, output, seconds, full):
+        for line in _summary(found, args.output, seconds, full):
             print(line, file=sys.stderr)
     return status
 
