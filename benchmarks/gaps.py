@@ -1,7 +1,7 @@
 """Where the cycles of a program go, seen from the matrix engine.
 
 Every cycle of a core is one of: *needed* (the work of its layers at the array's own fit, as the bounds count it), *twice*
-(more work than that: rows at the seams of tiles, pieces that fill the array badly), *starts* of instructions, *banks* (an
+(more work than that: rows at the seams of tiles, tiles that fill the array badly), *starts* of instructions, *banks* (an
 instruction slowed by a transfer in the same bank), or a gap. A gap ends when an instruction of the matrix engine starts; going
 back from there through what it waited for, each cycle of the gap gets a cause: `vector`, `weights`, `loads` and `stores` (data
 on the DRAM channel), `shared` (data of the shared memory), `latency` (a transfer was asked for, and the channel was free),
@@ -30,7 +30,7 @@ from npuc.program.model import SHARED, CompiledModel, NpuSubgraph
 from npuc.schedule.bounds import bounds
 from npuc.schedule.cost import START
 from npuc.schedule.network import Network, build_network
-from npuc.schedule.pieces import Cutter
+from npuc.schedule.tiler import Tiler
 from npuc.sim.cycles import CoreTimeline, SubgraphTimeline, costs, play
 from npuc.target import Target, load_target
 
@@ -104,13 +104,13 @@ def matrix_work(network: Network, target: Target) -> dict[str, int]:
     from npuc.schedule.cost import Costs
 
     machine = Costs(target)
-    cutter = Cutter(machine)
+    tiler = Tiler(machine)
     found = {}
     for layer in network.layers:
-        piece = cutter.piece(layer, cutter.whole(layer), (0, layer.channels))
+        tile = tiler.tile(layer, tiler.whole(layer), (0, layer.channels))
         found[layer.name] = sum(
             machine.work(one.instruction)
-            for one in layer.templates(piece)
+            for one in layer.templates(tile)
             if one.instruction.queue == "matrix"
         )
     return found

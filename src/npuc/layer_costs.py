@@ -17,7 +17,7 @@ from npuc.partition.work import LAUNCH, host_seconds
 from npuc.quant.mixed_precision.cost_model import LayerCost
 from npuc.schedule.cost import START, Costs
 from npuc.schedule.network import build_network
-from npuc.schedule.pieces import Cutter
+from npuc.schedule.tiler import Tiler
 from npuc.sim import simulate
 from npuc.target import Target
 
@@ -41,7 +41,7 @@ class Pricing:
     def layers(self, graph: Graph) -> dict[str, LayerCost]:
         """What every layer of an integer network takes, by the name of its first result."""
         costs = Costs(self.target)
-        cutter = Cutter(costs)
+        tiler = Tiler(costs)
         rate, clock = float(costs.bytes_per_cycle), float(self.target.compute.clock)
         found: dict[str, LayerCost] = {}
         for part in partition(graph, self.target, island_threshold=0.0).parts:
@@ -50,9 +50,9 @@ class Pricing:
             if part.device != "npu":
                 continue
             for layer in build_network(graph, part.ops, part.inputs, part.outputs).layers:
-                piece = cutter.piece(layer, cutter.whole(layer), (0, layer.channels))
+                tile = tiler.tile(layer, tiler.whole(layer), (0, layer.channels))
                 work = {"matrix": 0, "vector": 0}
-                for template in layer.templates(piece):
+                for template in layer.templates(tile):
                     work[template.instruction.queue] += costs.work(template.instruction)
                 engine = max(work.values()) / self.target.compute.cores + START
                 load = layer.constant_size((0, layer.channels)) / rate

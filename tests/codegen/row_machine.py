@@ -35,7 +35,7 @@ from npuc.schedule.artifact import (
     ScheduledTensor,
     StoreStep,
 )
-from npuc.schedule.layers import Piece, Rows
+from npuc.schedule.layers import Rows, Tile
 from npuc.schedule.moves import Block
 
 Array = np.ndarray[Any, Any]
@@ -86,8 +86,8 @@ def _program(schedule: Schedule, core: CoreSchedule) -> Iterator[str]:
                 layer = schedule.layers[step.layer]
                 tensors = [schedule.tensors[number] for number in (*layer.inputs, *layer.outputs)]
                 at = {slot: core.buffers[number].address for slot, number in step.operands.items()}
-                assert step.piece is not None
-                yield from _RULES[type(layer.op)](layer.op, tensors, step.piece, at)
+                assert step.tile is not None
+                yield from _RULES[type(layer.op)](layer.op, tensors, step.tile, at)
 
 
 def _runs(block: Block | None, size: int) -> Iterator[tuple[int, int, int]]:
@@ -100,44 +100,44 @@ def _runs(block: Block | None, size: int) -> Iterator[tuple[int, int, int]]:
         yield far, near, block.size[3]
 
 
-def _conv(op: Any, tensors: Sequence[ScheduledTensor], piece: Piece, at: Mapping[str, int]) -> Iterator[str]:
+def _conv(op: Any, tensors: Sequence[ScheduledTensor], tile: Tile, at: Mapping[str, int]) -> Iterator[str]:
     x, y = tensors
     assert op.kind == "single" and op.group == 1 and op.weight_zero_point == 0
     (_, inputs, height, width), (_, outputs, _, out_w) = x.shape, y.shape
     kh, kw = op.weight.type.get_shape()[2:]
     (sh, sw), (dh, dw), (up, left) = op.strides, op.dilations, op.pads[:2]
-    c0, c1 = piece.channels
+    c0, c1 = tile.channels
     out = c1 - c0
     biases = at["const"] + kh * kw * inputs * out
     stage = biases + (4 * out if op.bias is not None else 0)
-    for row in range(*piece.rows):
+    for row in range(*tile.rows):
         yield f"bias at={biases if op.bias is not None else -1} out={out} width={out_w}"
         for tap in range(kh):
             line = row * sh - up + tap * dh
             if 0 <= line < height:
-                address = at["in0"] + (line - piece.inputs[0][0]) * width * inputs
+                address = at["in0"] + (line - tile.inputs[0][0]) * width * inputs
                 kernel = at["const"] + tap * kw * inputs * out
                 yield (
                     f"mac x={address} w={kernel} width={width} in={inputs} out={out} kw={kw} stride={sw} step={dw} "
                     f"pad={left} zero={x.zero_point}"
                 )
-        target = at["out0"] + (row - piece.output[0]) * out_w * outputs + c0
+        target = at["out0"] + (row - tile.output[0]) * out_w * outputs + c0
         yield (
             f"rq m={stage} s={stage + 4 * out} zero={y.zero_point} lo={op.lo} hi={op.hi} y={target} "
             f"pixel={outputs}"
         )
 
 
-def _pool(op: Any, tensors: Sequence[ScheduledTensor], piece: Piece, at: Mapping[str, int]) -> Iterator[str]:
+def _pool(op: Any, tensors: Sequence[ScheduledTensor], tile: Tile, at: Mapping[str, int]) -> Iterator[str]:
     x, y = tensors
     (_, c, height, width), out_w = x.shape, y.shape[3]
-    for row in range(*piece.rows):
+    for row in range(*tile.rows):
         first = 1
         for tap in range(op.kernel[0]):
             line = row * op.strides[0] - op.pads[0] + tap
             if 0 <= line < height:
-                address = at["in0"] + (line - piece.inputs[0][0]) * width * c
-                target = at["out0"] + (row - piece.output[0]) * out_w * c
+                address = at["in0"] + (line - tile.inputs[0][0]) * width * c
+                target = at["out0"] + (row - tile.output[0]) * out_w * c
                 yield (
                     f"max x={address} y={target} width={width} c={c} out={out_w} kw={op.kernel[1]} "
                     f"stride={op.strides[1]} pad={op.pads[1]} first={first}"
@@ -145,14 +145,14 @@ def _pool(op: Any, tensors: Sequence[ScheduledTensor], piece: Piece, at: Mapping
                 first = 0
 
 
-def _add(op: Any, tensors: Sequence[ScheduledTensor], piece: Piece, at: Mapping[str, int]) -> Iterator[str]:
+def _add(op: Any, tensors: Sequence[ScheduledTensor], tile: Tile, at: Mapping[str, int]) -> Iterator[str]:
     a, b, y = tensors
     assert op.kind == "single" and a.shape == b.shape == y.shape
     _, m_a, _, m_b, _, _, shift = op.parameters
     size = y.shape[3] * y.shape[1]
-    for row in range(*piece.rows):
-        starts = [at[f"in{i}"] + (row - piece.inputs[i][0]) * size for i in range(2)]
-        target = at["out0"] + (row - piece.output[0]) * size
+    for row in range(*tile.rows):
+        starts = [at[f"in{i}"] + (row - tile.inputs[i][0]) * size for i in range(2)]
+        target = at["out0"] + (row - tile.output[0]) * size
         yield (
             f"add a={starts[0]} b={starts[1]} y={target} size={size} ma={m_a} mb={m_b} s={shift} za={a.zero_point} "
             f"zb={b.zero_point} zero={y.zero_point} lo={op.lo} hi={op.hi}"

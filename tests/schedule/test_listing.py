@@ -72,7 +72,7 @@ def test_steps_name_tiles_operands_and_what_they_wait_for() -> None:
     kinds = {type(step) for core in found.cores for step in core.steps}
     assert kinds == {LoadStep, StoreStep, ComputeStep, BarrierStep}
     tiles = [
-        {step.tile for step in core.steps if isinstance(step, ComputeStep) and step.layer == 0}
+        {step.tile_number for step in core.steps if isinstance(step, ComputeStep) and step.layer == 0}
         for core in found.cores
     ]
     assert sorted(set.union(*tiles)) == list(range(found.groups[0].tiles))
@@ -85,9 +85,9 @@ def test_steps_name_tiles_operands_and_what_they_wait_for() -> None:
 def test_rows_of_all_pieces_are_those_of_the_result() -> None:
     found = schedule_for("edge-1t", 0)
     rows = [
-        step.piece.rows
+        step.tile.rows
         for step in found.cores[0].steps
-        if isinstance(step, ComputeStep) and step.layer == 0 and step.piece is not None
+        if isinstance(step, ComputeStep) and step.layer == 0 and step.tile is not None
     ]
     assert rows[0][0] == 0 and rows[-1][1] == 96
     assert all(one[1] == other[0] for one, other in itertools.pairwise(rows))

@@ -14,7 +14,7 @@ from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.compile_model import Compilation, CompileOptions, compile_program
 from npuc.engine import IntegerEngine
 from npuc.quant import SCHEMES, quantize
-from npuc.schedule.layers import Piece
+from npuc.schedule.layers import Tile
 from npuc.sim import Simulator, sanitize
 from npuc.target import Target
 
@@ -73,7 +73,7 @@ def copies(done: Compilation) -> int:
     for layer in (layer for part in done.parts for layer in part.network.layers):
         rows = 0, layer.outputs[0].rows
         inputs = tuple((0, tensor.storage.rows) for tensor in layer.inputs)
-        templates = layer.templates(Piece(rows, (0, layer.channels), inputs, rows))
+        templates = layer.templates(Tile(rows, (0, layer.channels), inputs, rows))
         found += sum(template.instruction.name == "copy" for template in templates)
     return found
 

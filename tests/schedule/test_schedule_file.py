@@ -22,9 +22,9 @@ from npuc.ir import Graph
 from npuc.program.file import save_compiled
 from npuc.schedule.cost import Costs
 from npuc.schedule.grouping import Grouping
-from npuc.schedule.pieces import Choices, Cutter
 from npuc.schedule.pins import Pins
 from npuc.schedule.schedule_file import ScheduleFile, describe, resolve
+from npuc.schedule.tiler import Choices, Tiler
 from npuc.sim import run, sanitize
 from npuc.target import Target, load_target
 
@@ -197,7 +197,7 @@ def test_the_halo_has_a_limit(chain: Graph) -> None:
 
     def overlap(schedule: ScheduleFile) -> float:
         part = compile_program(chain, target, CompileOptions(1, schedule=schedule)).parts[0]
-        meter = Grouping(part.network, Cutter(Costs(target)), 1 << 20, pins=Pins(max_halo=0.0))
+        meter = Grouping(part.network, Tiler(Costs(target)), 1 << 20, pins=Pins(max_halo=0.0))
         groups = part.scheduled.settled.decisions.groups
         return max(meter.overlap(group.first, group.last, group.tiles) for group in groups if group.tiles > 1)
 

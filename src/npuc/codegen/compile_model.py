@@ -26,7 +26,7 @@ from npuc.schedule.cache import Cache
 from npuc.schedule.grouping import DoesNotFit
 from npuc.schedule.layer_notes import layer_notes
 from npuc.schedule.layers import Tensor, aligned
-from npuc.schedule.memory_reduction import Play
+from npuc.schedule.memory_reduction import CostFunction
 from npuc.schedule.network import Network, build_network, tensor_of
 from npuc.schedule.schedule_file import ScheduleFile
 from npuc.schedule.scheduled import Scheduled
@@ -94,7 +94,7 @@ def compile_model(
     level: int = 2,
     name: str = "model",
     cores: int | None = None,
-    judge: Play | None = None,
+    judge: CostFunction | None = None,
     devices: Mapping[str, str] | None = None,
 ) -> CompiledModel:
     """Compile an Npu program for a machine.
@@ -112,7 +112,7 @@ def compile_program(
     target: Target,
     options: CompileOptions | None = None,
     name: str = "model",
-    judge: Play | None = None,
+    judge: CostFunction | None = None,
 ) -> Compilation:
     """Compile an Npu program for a machine, and tell how."""
     options = options or CompileOptions()
@@ -203,7 +203,7 @@ def _compile(
     by_inputs: Collection[str],
     options: CompileOptions,
     name: str,
-    judge: Play | None,
+    judge: CostFunction | None,
 ) -> Compilation:
     parted = replace(parted, reasons={**parted.reasons, **too_large})
     titles = [f"{part.device}{number}" for number, part in enumerate(parted.parts)]
@@ -357,7 +357,7 @@ def _npu(
     options: CompileOptions,
     first_layer: int,
     title: str,
-    judge: Play | None,
+    judge: CostFunction | None,
 ) -> tuple[NpuSubgraph, NpuPart]:
     where: dict[Tensor, tuple[int, int]] = {}
     for value, tensor in zip((*part.inputs, *part.outputs), (*network.inputs, *network.outputs), strict=True):

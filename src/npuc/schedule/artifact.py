@@ -24,8 +24,8 @@ from npuc.program.instruction import Place, TypedInstruction, packer
 from npuc.program.instructions import BY_OPCODE, Barrier
 from npuc.program.isa import HEAD, QUEUES
 from npuc.program.model import Allocation
-from npuc.schedule.decisions import Group, Settled
-from npuc.schedule.layers import Piece, Rows, Tensor
+from npuc.schedule.decisions import Group, ScheduleDecisions
+from npuc.schedule.layers import Rows, Tensor, Tile
 from npuc.schedule.moves import Block
 from npuc.schedule.network import Network
 from npuc.schedule.scheduled import Scheduled
@@ -115,7 +115,7 @@ class LoadStep:
     """Bytes of a tensor or of constants come to a buffer."""
 
     layer: int
-    tile: int
+    tile_number: int
     tensor: int
     """-1: it is a block of constants."""
     constants: int
@@ -138,7 +138,7 @@ class StoreStep:
     """Bytes of a buffer go to a tensor."""
 
     layer: int
-    tile: int
+    tile_number: int
     tensor: int
     target: int
     """The first byte of the tensor."""
@@ -154,9 +154,9 @@ class ComputeStep:
     """Some rows and channels of a layer's result are made."""
 
     layer: int
-    tile: int
+    tile_number: int
     """Which of the tiles of its group."""
-    piece: Piece | None
+    tile: Tile | None
     """The rows and channels; None: a block of a tensor that goes from DRAM to DRAM is turned on its way."""
     operands: Mapping[str, int]
     """Buffers by the names that instructions have for them: `in0`, `out0`, `const`, `scratch` and so on."""
@@ -213,7 +213,7 @@ class Schedule:
     layers: tuple[ScheduledLayer, ...]
     constants: tuple[ConstantBlock, ...]
     """In the order in which they are streamed."""
-    settled: Settled
+    settled: ScheduleDecisions
     """The decisions: groups, tiles and the like."""
     cores: tuple[CoreSchedule, ...]
     search: Scheduled | None = field(default=None, compare=False, repr=False)
@@ -249,7 +249,7 @@ def _buffer_of(step: Step) -> int:
 
 def schedule_of(name: str, network: Network, target: Target, found: Scheduled, cached: bool) -> Schedule:
     """The schedule that a search settled on, as plain data."""
-    dram = found.frame.dram
+    dram = found.unplaced.dram
     tensors: dict[Tensor, int] = {}
     for tensor in _tensors(network, found):
         tensors.setdefault(tensor, len(tensors))
@@ -258,7 +258,7 @@ def schedule_of(name: str, network: Network, target: Target, found: Scheduled, c
         name=name,
         target=target.name,
         fingerprint=target.fingerprint_text,
-        first_layer=found.frame.first_layer,
+        first_layer=found.unplaced.first_layer,
         workspace=found.workspace,
         tensors=tuple(_tensor(tensor, tensors, dram.tensors) for tensor in tensors),
         layers=tuple(
@@ -292,7 +292,7 @@ def _tensors(network: Network, found: Scheduled) -> Iterator[Tensor]:
     """All tensors that are met, inputs first, each behind the one that it is a view of."""
     ends = [*network.inputs, *network.outputs]
     inside = [tensor for layer in network.layers for tensor in (*layer.inputs, *layer.outputs)]
-    for tensor in (*network.inputs, *inside, *ends, *found.frame.dram.tensors):
+    for tensor in (*network.inputs, *inside, *ends, *found.unplaced.dram.tensors):
         chain = [tensor]
         while chain[-1].view_of is not None:
             chain.append(chain[-1].view_of)
@@ -352,19 +352,19 @@ def _core(
         else:
             tensor = tensors[one.source]
         return LoadStep(
-            one.layer, one.tile, tensor, block, one.at, buffers[one.buffer], one.offset, one.size, one.block,
+            one.layer, one.tile_number, tensor, block, one.at, buffers[one.buffer], one.offset, one.size, one.block,
             one.multicast, transfer(at, one.buffer),
         )  # fmt: skip
 
     def made(step: Compute | Store, first: int) -> Step:
         if isinstance(step, Store):
             return StoreStep(
-                step.layer, step.tile, tensors[step.tensor], step.at, buffers[step.buffer], step.offset, step.size,
+                step.layer, step.tile_number, tensors[step.tensor], step.at, buffers[step.buffer], step.offset, step.size,
                 step.block, transfer(first, step.buffer),
             )  # fmt: skip
         operands = {slot: buffers[buffer] for slot, buffer in step.slots.items() if buffer in buffers}
         instructions = tuple(issued(first + i, one.instruction) for i, one in enumerate(step.templates))
-        return ComputeStep(step.layer, step.tile, step.piece, operands, instructions)
+        return ComputeStep(step.layer, step.tile_number, step.tile, operands, instructions)
 
     # A load whose buffer has no address is not issued: nothing reads what it would bring.
     loads = [

@@ -3,7 +3,7 @@
 *Roofline*: the longest of the matrix engine's cycles, the vector engine's, and the compulsory bytes (constants once, inputs,
 outputs) over the bandwidth. *Buffered*: an ideal machine runs the layers in order, with nothing lost at starts and seams,
 and its DMA runs ahead of the layer at work by as many bytes as local memory could hold. On a machine with a weight decoder,
-the constants of a layer count as the codec stores them in one block; in pieces they may come to a little less.
+the constants of a layer count as the codec stores them in one block; in tiles they may come to a little less.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import ceil
 from npuc.schedule.cost import Costs
 from npuc.schedule.layers import Rows, Tensor
 from npuc.schedule.network import Network
-from npuc.schedule.pieces import Cutter
+from npuc.schedule.tiler import Tiler
 from npuc.target import Target
 
 
@@ -35,7 +35,7 @@ def bounds(network: Network, target: Target, cores: int | None = None) -> Bounds
     """The bounds of a network; `cores` share the work evenly."""
     cores = cores or target.compute.cores
     costs = Costs(target)
-    cutter = Cutter(costs)
+    tiler = Tiler(costs)
     rate = float(costs.bytes_per_cycle)
     capacity = int(target.memory.local.size) * cores
     inputs = sum(tensor.size for tensor in network.inputs)
@@ -46,14 +46,14 @@ def bounds(network: Network, target: Target, cores: int | None = None) -> Bounds
     wanted = float(inputs)
     released = 0.0
     total = inputs + outputs
-    needed = _needed(network, cutter)
+    needed = _needed(network, tiler)
     for layer in network.layers:
         rows = needed.get(layer.outputs[0])
         if rows is None:
             continue
-        piece = cutter.piece(layer, rows, (0, layer.channels))
+        tile = tiler.tile(layer, rows, (0, layer.channels))
         work = {"matrix": 0, "vector": 0}
-        for template in layer.templates(piece):
+        for template in layer.templates(tile):
             work[template.instruction.queue] += costs.work(template.instruction)
         matrix += work["matrix"]
         vector += work["vector"]
@@ -71,7 +71,7 @@ def bounds(network: Network, target: Target, cores: int | None = None) -> Bounds
     return Bounds(matrix, vector, total, ceil(roofline), ceil(max(done, roofline)))
 
 
-def _needed(network: Network, cutter: Cutter) -> dict[Tensor, Rows]:
+def _needed(network: Network, tiler: Tiler) -> dict[Tensor, Rows]:
     """The rows of every tensor that some result depends on: nobody has to compute the others."""
     found = {tensor.storage: (0, tensor.storage.rows) for tensor in network.outputs}
     for layer in reversed(network.layers):
@@ -80,9 +80,9 @@ def _needed(network: Network, cutter: Cutter) -> dict[Tensor, Rows]:
         if not wanted:
             continue
         whole = layer.need is None or len(layer.outputs) > 1
-        rows = cutter.whole(layer) if whole else cutter.expanded(layer, wanted[0])
+        rows = tiler.whole(layer) if whole else tiler.expanded(layer, wanted[0])
         found[y] = rows
-        for need, tensor in zip(cutter.needs(layer, rows), layer.inputs, strict=True):
+        for need, tensor in zip(tiler.needs(layer, rows), layer.inputs, strict=True):
             before = found.get(tensor.storage, need)
             found[tensor.storage] = min(before[0], need[0]), max(before[1], need[1])
     return found

@@ -28,11 +28,11 @@ from npuc.format_versions import SCHEDULE_CACHE
 from npuc.schedule.candidates import Candidates, Tiling, layer_key
 from npuc.schedule.compression import digest
 from npuc.schedule.cost import Costs
-from npuc.schedule.decisions import Settled
+from npuc.schedule.decisions import ScheduleDecisions
 from npuc.schedule.layers import Tensor
 from npuc.schedule.network import Network
-from npuc.schedule.pieces import Cutter
 from npuc.schedule.schedule_file import SubgraphEntry, entry_of, resolve
+from npuc.schedule.tiler import Tiler
 from npuc.target import Target
 
 _MAX_BYTES = 64 << 20
@@ -62,7 +62,7 @@ class Cache:
             return Cache((Path(home) if home.startswith("/") else Path.home() / ".cache") / "npuc")
         return None
 
-    def read(self, key: str, network: Network, target: Target) -> Settled | None:
+    def read(self, key: str, network: Network, target: Target) -> ScheduleDecisions | None:
         """What an earlier search found, if it is there and fits."""
         try:
             entry = SubgraphEntry.model_validate_json(self._read(self._schedule(key)))
@@ -71,7 +71,7 @@ class Cache:
         except (OSError, ValidationError, ScheduleError, RecursionError):
             return None
 
-    def write(self, key: str, found: Settled) -> None:
+    def write(self, key: str, found: ScheduleDecisions) -> None:
         """Keep what a search found."""
         count = max(group.last for group in found.decisions.groups)
         entry = entry_of(found, [str(number) for number in range(count)])
@@ -155,18 +155,18 @@ def key_of(network: Network, target: Target, options: Mapping[str, Any]) -> str:
     def number(tensor: Tensor) -> int:
         return numbers.setdefault(tensor.storage, len(numbers))
 
-    cutter = Cutter(Costs(target))
+    tiler = Tiler(Costs(target))
     described: dict[str, Any] = {
         "code": code(),
         "target": target.fingerprint_text,
         "options": options,
         "layers": [
-            [layer_key(layer, cutter), *map(number, (*layer.inputs, *layer.outputs))]
+            [layer_key(layer, tiler), *map(number, (*layer.inputs, *layer.outputs))]
             for layer in network.layers
         ],
         "ports": [[number(t), t.shape, t.dtype] for t in (*network.inputs, *network.outputs)],
         "inputs": len(network.inputs),
     }
-    if cutter.costs.decoder is not None:
+    if tiler.costs.decoder is not None:
         described["constants"] = digest(network.layers)
     return sha256(json.dumps(described, sort_keys=True, default=str).encode()).hexdigest()

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from npuc.schedule.layers import Layer, Place, Tensor
-from npuc.schedule.pieces import Cutter
+from npuc.schedule.tiler import Tiler
 
 _VALUES = frozenset(
     (
@@ -49,14 +49,14 @@ class Candidates:
         self.fresh.add(key)
 
 
-def layer_key(layer: Layer, cutter: Cutter) -> str:
+def layer_key(layer: Layer, tiler: Tiler) -> str:
     """A hash of a layer: its form, not its weights, scales or names."""
-    whole = cutter.whole(layer)
+    whole = tiler.whole(layer)
     instructions = [
         [one.name, one.queue, sorted((k, _plain(f)) for k, f in one.fields().items() if k not in _VALUES)]
         for one in (
             template.instruction
-            for template in layer.templates(cutter.piece(layer, whole, (0, layer.channels)))
+            for template in layer.templates(tiler.tile(layer, whole, (0, layer.channels)))
         )
     ]
     form = [

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from npuc.schedule.pieces import Choices
+from npuc.schedule.tiler import Choices
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ Placing = Literal["packed", "around", "apart"]
 
 
 @dataclass(frozen=True)
-class Late:
+class PrefetchPolicy:
     """Loads that come just in time, so that a program is faster, or takes less local memory."""
 
     memory: int
@@ -73,7 +73,7 @@ class Late:
 
 
 @dataclass(frozen=True)
-class Settled:
+class ScheduleDecisions:
     """All that a search finds out about a subgraph: its program follows from it."""
 
     decisions: Decisions
@@ -84,5 +84,5 @@ class Settled:
     """Cores that share the work."""
     local_memory: int = 0
     """Bytes of local memory that may be used; 0: all that the machine has."""
-    late: Late | None = None
+    late: PrefetchPolicy | None = None
     """None: loads come as early as there is room for them."""

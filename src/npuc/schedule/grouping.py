@@ -4,6 +4,18 @@ A layer whose operands, result and constants fit local memory runs whole, and it
 computes nothing twice. Layers that do not fit are cut into tiles of rows, and several in a row form a group (`tiles.py`). The
 cost of a group is the cycles of its engines plus a weight times those of its transfers; a cut is in one of two states: what
 crosses it is in local memory, or in DRAM.
+
+Example: layers A, B and C in 100 KiB. The tensors between them have 80 KiB (the input), 80, 20 and 5; an engine is busy for
+100,000, 100,000 and 20,000 cycles; 80 KiB cross the DRAM channel in 20,000 cycles; constants are left out. A cannot run whole,
+as 80 + 80 KiB do not fit.
+
+    cut 1, in DRAM    {A} in tiles: 100,000 + 20,000 in + 20,000 out                     140,000
+    cut 2, local      {B} whole behind that: 100,000 + 20,000 in                         260,000
+    cut 2, local      {A, B} in tiles, 5 % of the rows made twice: 210,000 + 20,000 in   230,000   <- the tensor between
+    cut 3             {C} whole behind the better one: 20,000 + 1,250 out                251,250      never leaves
+
+The way back from the last cut gives the groups {A, B} and {C}. For each cut and state only the best way there is kept, so the
+work grows with the number of layers times the longest group, and not with the number of ways to group them.
 """
 
 from __future__ import annotations
@@ -47,11 +59,11 @@ class Grouping(Tiles):
     def loaded_constants(self, layer: Layer) -> int:
         """Bytes that the constants of a layer take of the DRAM channel: of compressed ones those that are stored, and no
         fewer than it moves while they are decoded."""
-        decoder = self.cutter.costs.decoder
+        decoder = self.tiler.costs.decoder
         if decoder is None:
             return self.constants_of(layer)
         if layer not in self._loaded:
-            waits = self.constants_of(layer) * self.cutter.costs.bytes_per_cycle / decoder
+            waits = self.constants_of(layer) * self.tiler.costs.bytes_per_cycle / decoder
             stored = self.network.stored.size(layer, (0, layer.channels))
             self._loaded[layer] = max(stored, int(waits))
         return self._loaded[layer]
@@ -69,7 +81,7 @@ class Grouping(Tiles):
                 or self.is_far(layer.inputs[0].storage, index)
             ):
                 held = set(layer.outputs)  # the operand comes with the weights
-                low, high = self.cutter.channel_cuts(layer)[0]
+                low, high = self.tiler.channel_cuts(layer)[0]
                 parts += 2 * aligned((high - low) * layer.inputs[0].itemsize)
         if resident_in and resident_out:
             after = set(self.on_chip(index + 1))
@@ -78,7 +90,7 @@ class Grouping(Tiles):
         for operand in layer.in_place[:1]:
             if self.dies(layer.inputs[operand].storage, index):
                 size -= aligned(layer.outputs[0].size)
-        return size + self.chunks(layer) + layer.scratch(self.cutter.whole(layer))
+        return size + self.chunks(layer) + layer.scratch(self.tiler.whole(layer))
 
     def moved_bytes(self, first: int, last: int, resident_in: bool, resident_out: bool) -> tuple[int, int]:
         """Bytes loaded once and bytes stored of the tensors around a group."""
@@ -103,7 +115,7 @@ class Grouping(Tiles):
 
     def transfer(self, size: float) -> float:
         """Cycles of so many bytes from or to DRAM."""
-        return size / float(self.cutter.costs.bytes_per_cycle)
+        return size / float(self.tiler.costs.bytes_per_cycle)
 
     def whole_cost(self, index: int, resident_in: bool, resident_out: bool) -> float:
         """The cost of a layer that runs whole; infinite if it does not fit."""
@@ -112,7 +124,7 @@ class Grouping(Tiles):
         layer = self.network.layers[index]
         loads, stores = self.moved_bytes(index, index + 1, resident_in, resident_out)
         moved = self.transfer(loads + stores + self.loaded_constants(layer))
-        return self.cutter.cycles(layer, self.cutter.whole(layer)) + self.transfer_weight * moved
+        return self.tiler.cycles(layer, self.tiler.whole(layer)) + self.transfer_weight * moved
 
     def moved_cost(self, index: int) -> float:
         """The cost of moving elements from DRAM to DRAM; infinite for layers that do more."""
@@ -149,7 +161,7 @@ class Grouping(Tiles):
         layers = self.network.layers[first:last]
         for layer in layers:
             if layer not in self._keys:
-                self._keys[layer] = layer_key(layer, self.cutter)
+                self._keys[layer] = layer_key(layer, self.tiler)
         held = {*(self.on_chip(first) if into else ()), *(self.on_chip(last) if out else ())}
         storages = {tensor.storage for layer in layers for tensor in (*layer.inputs, *layer.outputs)}
         facts = {
@@ -157,7 +169,7 @@ class Grouping(Tiles):
             for tensor in storages
         }
         taken = sum(aligned(tensor.size) for tensor in held)
-        rest = (self.capacity, self.cutter.choices, taken)
+        rest = (self.capacity, self.tiler.choices, taken)
         return row_key(((layer, self._keys[layer]) for layer in layers), facts, rest)
 
     def _pinned_cost(self, group: Group, into: bool, out: bool) -> float:
@@ -193,7 +205,7 @@ class Grouping(Tiles):
                 rows = self.tile_rows(first, last, tiles, tile)
                 assert rows is not None
                 made += rows[y][1] - rows[y][0]
-            cycles = self.cutter.cycles(layer, self.cutter.whole(layer))
+            cycles = self.tiler.cycles(layer, self.tiler.whole(layer))
             work += cycles
             more += cycles * (made / y.rows - 1)
         return more / work
@@ -254,7 +266,7 @@ class Grouping(Tiles):
         sums = [0.0]
         for layer in self.network.layers:
             moved = self.transfer_weight * self.transfer(self.loaded_constants(layer))
-            sums.append(sums[-1] + self.cutter.cycles(layer, self.cutter.whole(layer)) + moved)
+            sums.append(sums[-1] + self.tiler.cycles(layer, self.tiler.whole(layer)) + moved)
         return sums
 
     def _options(self, start: int, end: int, into: bool, out: bool) -> Iterator[tuple[float, Group]]:

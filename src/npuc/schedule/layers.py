@@ -1,7 +1,7 @@
-"""What the scheduler sees of a network: tensors in memory order, and layers that can be cut into pieces.
+"""What the scheduler sees of a network: tensors in memory order, and layers that can be cut into tiles.
 
 A tensor of rank 4 is N x H x W x C in memory, so any range of its N x H rows is a dense block, and a layer may be asked for
-some rows of its result at a time. A piece of a layer (some rows, some output channels) is one or a few instruction
+some rows of its result at a time. A tile of a layer (some rows, some output channels) is one or a few instruction
 templates: instructions whose operands are named and have no addresses yet.
 """
 
@@ -107,8 +107,11 @@ class InstructionTemplate:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Some rows and output channels of a layer's result, and the rows of its operands that it is given."""
+class Tile:
+    """Some rows and output channels of a layer's result, and the rows of its operands that it is given.
+
+    A tile of a group of layers is made of one such tile of each layer, or of several where channels are cut too.
+    """
 
     rows: Rows
     channels: Rows
@@ -126,24 +129,24 @@ class Layer:
     kind: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    templates: Callable[[Piece], Sequence[InstructionTemplate]]
-    """The instructions of a piece."""
+    templates: Callable[[Tile], Sequence[InstructionTemplate]]
+    """The instructions of a tile."""
     need: Callable[[Rows], tuple[Rows, ...]] | None = None
     """The rows of the operands that some rows of the result need; None if the layer has to run whole."""
     granule: int = 1
     """Rows are asked for in multiples of this."""
     channels: int = 0
-    """Output channels, if a piece may be some of them; 0 otherwise."""
+    """Output channels, if a tile may be some of them; 0 otherwise."""
     channel_step: int = 1
-    """Pieces begin at multiples of this many channels."""
+    """Tiles begin at multiples of this many channels."""
     constants: Callable[[Rows], Mapping[str, Array]] = field(default=lambda channels: {})
-    """The constants that a piece of these channels needs, by name; they are laid out one after the other."""
+    """The constants that a tile of these channels needs, by name; they are laid out one after the other."""
     constant_size: Callable[[Rows], int] = field(default=lambda channels: 0)
     scratch: Callable[[Rows], int] = field(default=lambda rows: 0)
     """Bytes of scratch memory for some rows."""
     sums: bool = False
-    """Its channels are those of its only operand: a piece adds some of them to the sums of the pieces before, from slot
-    `before` to slot `after`; the last piece gives the result."""
+    """Its channels are those of its only operand: a tile adds some of them to the sums of the tiles before, from slot
+    `before` to slot `after`; the last tile gives the result."""
     sum_size: int = 0
     """Bytes of such sums."""
     by_inputs: Layer | None = None
@@ -184,10 +187,10 @@ __all__ = [
     "BLOCK",
     "InstructionTemplate",
     "Layer",
-    "Piece",
     "Place",
     "Rows",
     "Tensor",
+    "Tile",
     "aligned",
     "layout",
     "packed",

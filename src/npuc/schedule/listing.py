@@ -43,10 +43,10 @@ from npuc.schedule.artifact import (
     Step,
     StoreStep,
 )
-from npuc.schedule.decisions import Decisions, Group, Late, Settled
-from npuc.schedule.layers import Piece, Rows
+from npuc.schedule.decisions import Decisions, Group, PrefetchPolicy, ScheduleDecisions
+from npuc.schedule.layers import Rows, Tile
 from npuc.schedule.moves import Block
-from npuc.schedule.pieces import Choices
+from npuc.schedule.tiler import Choices
 
 _T = TypeVar("_T")
 _FIRST = "npuc schedule listing"
@@ -157,7 +157,7 @@ def _step(step: Step) -> str:
             return f"barrier number={step.number}"
         case ComputeStep():
             operands = "".join(f" {slot}={buffer}" for slot, buffer in step.operands.items())
-            return f"compute layer={step.layer} tile={step.tile}{_piece(step.piece)}{operands}"
+            return f"compute layer={step.layer} tile={step.tile_number}{_tile(step.tile)}{operands}"
         case LoadStep():
             kind, number = ("tensor", step.tensor) if step.tensor >= 0 else ("constants", step.constants)
             more = " multicast" if step.multicast else ""
@@ -166,14 +166,14 @@ def _step(step: Step) -> str:
             more, far = "", f"tensor={step.tensor} to={step.target:#x}"
     name = "load" if isinstance(step, LoadStep) else "store"
     near = f"buffer={step.buffer} offset={step.offset:#x} size={step.size}"
-    return f"{name} layer={step.layer} tile={step.tile} {far} {near}{_block(step.block)}{more}"
+    return f"{name} layer={step.layer} tile={step.tile_number} {far} {near}{_block(step.block)}{more}"
 
 
-def _piece(piece: Piece | None) -> str:
-    if piece is None:
+def _tile(tile: Tile | None) -> str:
+    if tile is None:
         return ""
-    inputs = ",".join(map(_rows, piece.inputs))
-    return f" rows={_rows(piece.rows)} channels={_rows(piece.channels)} inputs={inputs} output={_rows(piece.output)}"
+    inputs = ",".join(map(_rows, tile.inputs))
+    return f" rows={_rows(tile.rows)} channels={_rows(tile.channels)} inputs={inputs} output={_rows(tile.output)}"
 
 
 def _block(block: Block | None) -> str:
@@ -355,7 +355,7 @@ class _Reader:
         resident = tuple(self.resident[:-1])
         decisions = Decisions(tuple(self.groups), resident, self.far)
         cores = tuple(CoreSchedule(tuple(buffers), tuple(steps)) for buffers, steps in self.cores)
-        settled = Settled(decisions, Choices(**self.choices), **self.settled)
+        settled = ScheduleDecisions(decisions, Choices(**self.choices), **self.settled)
         made = Schedule(
             **self.head,
             tensors=tuple(self.tensors),
@@ -400,7 +400,9 @@ class _Reader:
 
     def _prefetch(self, words: _Words) -> None:
         placing: Any = words.take("placing", str)
-        self.settled["late"] = Late(words.take("memory", _int), words.take("margin", float), placing)
+        self.settled["late"] = PrefetchPolicy(
+            words.take("memory", _int), words.take("margin", float), placing
+        )
 
     def _tensor(self, words: _Words) -> None:
         number, name, shape, dtype = (words.plain.pop(0) for _ in range(4))
@@ -462,16 +464,16 @@ class _Reader:
 
     def _load(self, words: _Words) -> None:
         tensor, constants = words.take("tensor", _int, -1), words.take("constants", _int, -1)
-        layer, tile, source = (words.take(name, _int) for name in ("layer", "tile", "from"))
+        layer, number, source = (words.take(name, _int) for name in ("layer", "tile", "from"))
         near, block, multicast = self._near(words), _taken_block(words), words.flag("multicast")
         self.step = lambda issued: LoadStep(
-            layer, tile, tensor, constants, source, *near, block, multicast, issued
+            layer, number, tensor, constants, source, *near, block, multicast, issued
         )
 
     def _store(self, words: _Words) -> None:
-        layer, tile, tensor, target = (words.take(name, _int) for name in ("layer", "tile", "tensor", "to"))
+        layer, number, tensor, target = (words.take(name, _int) for name in ("layer", "tile", "tensor", "to"))
         near, block = self._near(words), _taken_block(words)
-        self.step = lambda issued: StoreStep(layer, tile, tensor, target, *near, block, issued)
+        self.step = lambda issued: StoreStep(layer, number, tensor, target, *near, block, issued)
 
     def _near(self, words: _Words) -> tuple[int, int, int]:
         buffer, offset, size = (words.take(name, _int) for name in ("buffer", "offset", "size"))
@@ -480,16 +482,16 @@ class _Reader:
         return buffer, offset, size
 
     def _compute(self, words: _Words) -> None:
-        layer, tile = words.take("layer", _int), words.take("tile", _int)
-        piece = None
+        layer, number = words.take("layer", _int), words.take("tile", _int)
+        tile = None
         if "rows" in words.named:
             rows, channels, output = (words.take(name, _range) for name in ("rows", "channels", "output"))
             inputs = words.take("inputs", str)
-            piece = Piece(rows, channels, tuple(map(_range, inputs.split(","))) if inputs else (), output)
+            tile = Tile(rows, channels, tuple(map(_range, inputs.split(","))) if inputs else (), output)
         operands = {slot: _int(words.named.pop(slot)) for slot in list(words.named)}
         _check(operands.values(), self.cores[-1][0], "buffer")
         self.operands = operands
-        self.step = lambda issued: ComputeStep(layer, tile, piece, operands, issued)
+        self.step = lambda issued: ComputeStep(layer, number, tile, operands, issued)
 
     def _instruction(self, name: str, words: _Words) -> None:
         if self.step is None:

@@ -17,7 +17,7 @@ import numpy as np
 from npuc.errors import CompileError
 from npuc.schedule.assemble import Spans
 from npuc.schedule.cost import Costs
-from npuc.schedule.decisions import Late, Placing
+from npuc.schedule.decisions import Placing, PrefetchPolicy
 from npuc.schedule.lateness import Times, latest_issues, needed_memory
 from npuc.schedule.layers import BLOCK
 from npuc.schedule.prefetch import DoesNotPack, place, place_just_in_time
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from npuc.sim.cycles import CoreTimeline, SubgraphTimeline
 
 Array = np.ndarray[Any, Any]
-Play = Callable[[Sequence[Array]], "SubgraphTimeline"]
+CostFunction = Callable[[Sequence[Array]], "SubgraphTimeline"]
 """How the streams of a subgraph go."""
 
 PRICE = 0.03
@@ -50,7 +50,7 @@ _GAIN = 0.98
 
 
 def trimmed(
-    done: Scheduled, target: Target, play: Play, played: SubgraphTimeline, limit: float
+    done: Scheduled, target: Target, play: CostFunction, played: SubgraphTimeline, limit: float
 ) -> tuple[int, Scheduled]:
     """The fastest program in the least memory that takes no more than `limit` cycles; and its cycles."""
     timing = _Timing(done, target, played)
@@ -68,7 +68,7 @@ def trimmed(
     return best
 
 
-def repeated(done: Scheduled, late: Late, target: Target, play: Play) -> Scheduled:
+def repeated(done: Scheduled, late: PrefetchPolicy, target: Target, play: CostFunction) -> Scheduled:
     """What `trimmed` once found for the same schedule."""
     try:
         return _Timing(done, target, play(done.streams)).write(late)
@@ -97,13 +97,13 @@ class _Timing:
             self._issues[margin] = [latest_issues(work, times, cycles) for work, times in pairs]
         return self._issues[margin]
 
-    def in_all(self) -> Iterator[Late]:
+    def in_all(self) -> Iterator[PrefetchPolicy]:
         """The ways in all memory."""
-        memory = self.done.settled.local_memory or self.done.frame.local
+        memory = self.done.settled.local_memory or self.done.unplaced.local
         for placing, margin in _IN_ALL:
-            yield Late(memory, margin, placing)
+            yield PrefetchPolicy(memory, margin, placing)
 
-    def in_less(self, memory: int) -> list[Late]:
+    def in_less(self, memory: int) -> list[PrefetchPolicy]:
         """Those in less than that, the least first."""
         found = []
         for placing, margin, factor in _IN_LESS:
@@ -111,10 +111,10 @@ class _Timing:
             need = max(needed_memory(work, issues) for work, issues in pairs)
             wanted = int(need * factor) // BLOCK * BLOCK
             if wanted <= memory * _GAIN:
-                found.append(Late(wanted, margin, placing))
+                found.append(PrefetchPolicy(wanted, margin, placing))
         return sorted(found, key=lambda late: late.memory)
 
-    def tried(self, late: Late, play: Play) -> tuple[int, Scheduled] | None:
+    def tried(self, late: PrefetchPolicy, play: CostFunction) -> tuple[int, Scheduled] | None:
         """The cycles of a way and the program, if there is one."""
         try:
             found = self.write(late)
@@ -122,7 +122,7 @@ class _Timing:
             return None
         return play(found.streams).total, found
 
-    def write(self, late: Late) -> Scheduled:
+    def write(self, late: PrefetchPolicy) -> Scheduled:
         """The program with loads just in time."""
         pairs = zip(self.done.works, self.issues(late.margin), strict=True)
         if late.placing == "packed":
@@ -130,7 +130,7 @@ class _Timing:
         else:
             bank = self.bank if late.placing == "apart" else 0
             addresses = [place(work, late.memory, issues, bank) for work, issues in pairs]
-        return self.done.frame.write(addresses, late)
+        return self.done.unplaced.write(addresses, late)
 
 
 def _times(spans: Spans, stream: Array, core: CoreTimeline, target: Target) -> Times:

@@ -13,7 +13,7 @@ from math import prod
 
 from npuc.program.instruction import Address
 from npuc.program.instructions import Copy
-from npuc.schedule.layers import InstructionTemplate, Layer, Piece, Place
+from npuc.schedule.layers import InstructionTemplate, Layer, Place, Tile
 
 Axis = tuple[int, int, int]
 """Size, stride in the source, stride in the destination, in elements."""
@@ -45,16 +45,16 @@ class Move:
 
 def copies_of(layer: Layer) -> list[Copy] | None:
     """The copies that a layer consists of, if it consists of nothing else."""
-    piece = Piece(
+    tile = Tile(
         (0, layer.outputs[0].rows),
         (0, 0),
         tuple((0, t.storage.rows) for t in layer.inputs),
         (0, layer.outputs[0].rows),
     )
-    if len(layer.outputs) != 1 or layer.scratch(piece.rows):
+    if len(layer.outputs) != 1 or layer.scratch(tile.rows):
         return None
     copies = []
-    for template in layer.templates(piece):
+    for template in layer.templates(tile):
         one = template.instruction
         if not isinstance(one, Copy) or not _slot(one.x).startswith("in") or _slot(one.y) != "out0":
             return None

@@ -14,15 +14,15 @@ from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import quant_of
 from npuc.program.instructions import Conv
 from npuc.schedule.compression import StoredConstants
-from npuc.schedule.layers import InstructionTemplate, Layer, Piece, Place, Rows, Tensor, layout
+from npuc.schedule.layers import InstructionTemplate, Layer, Place, Rows, Tensor, Tile, layout
 from npuc.schedule.matrices import batches_of_matrices
 from npuc.schedule.rules import NotHere, find_rule
 from npuc.schedule.rules.common import DTYPES
 from npuc.schedule.views import views_of
 
 Array = np.ndarray[Any, Any]
-_PIECES = 1024
-"""Pieces of a layer whose instructions and operands are remembered."""
+_TILES = 1024
+"""Tiles of a layer whose instructions and operands are remembered."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ def build_network(
         made.update(dict.fromkeys(op.results, len(layers)))
         layers.append(layer)
     assert inside
-    # A search asks for the same pieces over and over.
-    remembered = lru_cache(_PIECES)
+    # A search asks for the same tiles over and over.
+    remembered = lru_cache(_TILES)
     layers = [
         replace(layer, templates=remembered(layer.templates), need=layer.need and remembered(layer.need))
         for layer in layers
@@ -144,9 +144,9 @@ def _with_table(layer: Layer, table: Layer, entries: Array | None) -> Layer:
     def constants(channels: Rows) -> Mapping[str, Array]:
         return {**layer.constants(channels), "table": entries}
 
-    def templates(piece: Piece) -> list[InstructionTemplate]:
-        places, size = layout(constants(piece.channels))
-        return [through(one, places["table"], size) for one in layer.templates(piece)]
+    def templates(tile: Tile) -> list[InstructionTemplate]:
+        places, size = layout(constants(tile.channels))
+        return [through(one, places["table"], size) for one in layer.templates(tile)]
 
     def through(one: InstructionTemplate, place: int, size: int) -> InstructionTemplate:
         conv = one.instruction

@@ -4,6 +4,16 @@ What steps make (results, scratch) comes first: its lifetimes are given, and the
 the order in which they are needed: each is issued as early as there is room for it beside everything that has a place
 already, not before the load before it, and lies as high in memory as it can. So the DMA runs ahead as far as local memory
 can hold, and what it brings never takes the place of what the steps need.
+
+Example: ten blocks of memory; step 0 makes R0 (3 blocks) of W0 (2), step 1 makes R1 (3) of R0 and W1 (2), step 2 works on R1 and
+W2 (2). The results come first: R0 lies in blocks 0 to 2 during steps 0 and 1, R1 in 3 to 5 during steps 1 and 2.
+
+    W0    needed by step 0    issued before step 0    blocks 8, 9    as high as there is room
+    W1    needed by step 1    issued before step 0    blocks 6, 7    beside W0, a step ahead
+    W2    needed by step 2    issued before step 1    blocks 8, 9    before step 0, W0 and W1 are in the way until its end
+
+So weights come a step ahead of their use, and two places are used in turn: double buffering is what the rule leads to where
+memory has room for two, and more than that where it has more.
 """
 
 from __future__ import annotations

@@ -36,11 +36,11 @@ from npuc.files import read_short
 from npuc.format_versions import SCHEDULE_FILE
 from npuc.plain_yaml import load_yaml
 from npuc.schedule.cost import Costs
-from npuc.schedule.decisions import Decisions, Group, Late, Placing, Settled
+from npuc.schedule.decisions import Decisions, Group, Placing, PrefetchPolicy, ScheduleDecisions
 from npuc.schedule.grouping import Grouping
 from npuc.schedule.network import Network
-from npuc.schedule.pieces import Choices, Cutter
 from npuc.schedule.pins import Pins
+from npuc.schedule.tiler import Choices, Tiler
 from npuc.target import Target
 
 _MAX_BYTES = 16 << 20
@@ -77,8 +77,8 @@ ChoiceEntry: Any = create_model(
 """Some fields of `Choices`."""
 
 
-class LateEntry(BaseModel):
-    """Loads just in time: the fields of `Late`."""
+class PrefetchEntry(BaseModel):
+    """Loads just in time: the fields of `PrefetchPolicy`."""
 
     model_config = _STRICT
 
@@ -104,7 +104,7 @@ class SubgraphEntry(BaseModel):
     max_halo: NonNegativeFloat | None = None
     """The work that groups may do twice at the seams of tiles, as a part of theirs."""
     groups: list[GroupEntry] = []
-    late: LateEntry | None = None
+    late: PrefetchEntry | None = None
     """Of a schedule that states everything: how loads are put off, so that it takes less memory."""
 
 
@@ -179,7 +179,7 @@ class Wanted:
 
     fixed: Mapping[str, Any]
     """Arguments of `npuc.schedule.search.assembled` that are not searched for."""
-    settled: Settled | None = None
+    settled: ScheduleDecisions | None = None
     """Everything, if nothing is left open."""
 
 
@@ -220,7 +220,7 @@ def resolve(
     given = {key: value for key, value in entry.choices if value is not None}
     choices = replace(Choices(), **given) if given else None
     room = entry.memory or local
-    grouping = Grouping(network, Cutter(Costs(target), choices or Choices()), room)
+    grouping = Grouping(network, Tiler(Costs(target), choices or Choices()), room)
     names = [layer.name for layer in network.layers] if names is None else names
     index = {name: number for number, name in enumerate(names)}
     groups: dict[int, Group] = {}
@@ -260,9 +260,11 @@ def resolve(
         count = 1
     decisions = pins.complete(len(names), entry.far or 0)
     if decisions is not None and entry.memory is not None and count is not None:
-        late = Late(**entry.late.model_dump()) if entry.late is not None else None
+        late = PrefetchPolicy(**entry.late.model_dump()) if entry.late is not None else None
         capped = 0 if local == whole else local
-        return Wanted({}, Settled(decisions, choices or Choices(), entry.memory, count, capped, late))
+        return Wanted(
+            {}, ScheduleDecisions(decisions, choices or Choices(), entry.memory, count, capped, late)
+        )
     if entry.late is not None:
         raise ScheduleError(
             "late: it holds for one program, so the schedule has to state everything else too",
@@ -277,7 +279,7 @@ def resolve(
     return Wanted(found)
 
 
-def describe(settled: Mapping[str, tuple[Settled, Sequence[str]]], target: str) -> str:
+def describe(settled: Mapping[str, tuple[ScheduleDecisions, Sequence[str]]], target: str) -> str:
     """The file that gives the same schedule again: subgraph to what was found and the names of its layers."""
     made = {
         "version": SCHEDULE_FILE.version,
@@ -296,7 +298,7 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def entry_of(found: Settled, names: Sequence[str]) -> dict[str, Any]:
+def entry_of(found: ScheduleDecisions, names: Sequence[str]) -> dict[str, Any]:
     """What was found about a subgraph, as plain data that `SubgraphEntry` reads."""
     decisions: Decisions = found.decisions
     groups = []
@@ -407,7 +409,7 @@ def _invalid(error: ValidationError, where: str) -> ScheduleError:
     field = ".".join(str(part) for part in first["loc"])
     fix = None
     if first["type"] == "extra_forbidden":
-        parts = (ScheduleFile, GroupEntry, ChoiceEntry, LateEntry)
+        parts = (ScheduleFile, GroupEntry, ChoiceEntry, PrefetchEntry)
         known = [name for part in parts for name in part.model_fields]
         fix = near(str(first["loc"][-1]), known, "Fields are")
     return ScheduleError(f"field '{field}': {first['msg']}", where=where, fix=fix)

@@ -10,17 +10,17 @@ import numpy as np
 
 from npuc.program.model import Allocation
 from npuc.schedule.assemble import Assembler, Bound, Dram, Spans, Written
-from npuc.schedule.decisions import Late, Settled
+from npuc.schedule.decisions import PrefetchPolicy, ScheduleDecisions
 from npuc.schedule.steps import Buffer, Compute, Work
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Frame:
+class UnplacedSchedule:
     """All of a program but when loads are issued and where objects lie in local memory."""
 
-    settled: Settled
+    settled: ScheduleDecisions
     works: tuple[Work, ...]
     """What each core does."""
     names: Sequence[str]
@@ -31,7 +31,9 @@ class Frame:
     bound: dict[Compute, list[Bound]] = field(default_factory=dict)
     """What the assembler remembers from one writing to the next."""
 
-    def write(self, addresses: Sequence[Mapping[Buffer, int]], late: Late | None = None) -> Scheduled:
+    def write(
+        self, addresses: Sequence[Mapping[Buffer, int]], late: PrefetchPolicy | None = None
+    ) -> Scheduled:
         """The program with its objects at these addresses, one map a core, and loads issued as they are in the works."""
         names = list(self.names)
         cores = [
@@ -57,7 +59,7 @@ class Frame:
 class Scheduled:
     """One way to run a network: decided, placed, and assembled."""
 
-    settled: Settled
+    settled: ScheduleDecisions
     works: tuple[Work, ...]
     """What each core does."""
     streams: tuple[Array, ...]
@@ -67,7 +69,7 @@ class Scheduled:
     workspace: int
     written: tuple[Written, ...]
     """Where instructions write the results of layers."""
-    frame: Frame
+    unplaced: UnplacedSchedule
     spans: tuple[Spans, ...]
     """Of each core."""
     addresses: tuple[Mapping[Buffer, int], ...]

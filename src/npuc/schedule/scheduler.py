@@ -18,10 +18,10 @@ from npuc.errors import CompileError, ScheduleError
 from npuc.schedule.artifact import Schedule, schedule_of
 from npuc.schedule.cache import Cache, key_of
 from npuc.schedule.candidates import Candidates
-from npuc.schedule.decisions import Settled
+from npuc.schedule.decisions import ScheduleDecisions
 from npuc.schedule.grouping import DoesNotFit
 from npuc.schedule.layers import Tensor
-from npuc.schedule.memory_reduction import Play, repeated
+from npuc.schedule.memory_reduction import CostFunction, repeated
 from npuc.schedule.network import Network
 from npuc.schedule.schedule_file import SubgraphEntry, resolve
 from npuc.schedule.scheduled import Scheduled
@@ -64,7 +64,7 @@ class ScheduleOptions:
     """Where results of searches are kept."""
     local_memory: int | None = None
     """Bytes of local memory of a core to use at most; None: all that the target has."""
-    cost_function: Play | None = None
+    cost_function: CostFunction | None = None
     """How long instruction streams take; None: as long as the cycle simulator says."""
 
 
@@ -74,7 +74,7 @@ def schedule(network: Network, target: Target, options: ScheduleOptions) -> Sche
     return schedule_of(options.name, network, target, found, cached)
 
 
-def _simulated(target: Target) -> Play:
+def _simulated(target: Target) -> CostFunction:
     from npuc.sim.cycles import SubgraphTimeline, play
 
     def cost(streams: Sequence[Array]) -> SubgraphTimeline:
@@ -84,7 +84,7 @@ def _simulated(target: Target) -> Play:
 
 
 def _scheduled(
-    network: Network, target: Target, options: ScheduleOptions, cost: Play
+    network: Network, target: Target, options: ScheduleOptions, cost: CostFunction
 ) -> tuple[Scheduled, bool]:
     """The schedule that is asked for, that of the cache, or what a search finds; and whether the cache had it."""
     entry, at, title = options.pins, options.position, options.name
@@ -92,7 +92,7 @@ def _scheduled(
     wanted = resolve(entry, network, target, cores, local_memory=options.local_memory)
     base = network, target, at.tensors, at.workspace, at.weights, options.level, at.layer
 
-    def stated(settled: Settled) -> Scheduled:
+    def stated(settled: ScheduleDecisions) -> Scheduled:
         done = partial(assembled, *base)(settled=settled)
         return done if settled.late is None else repeated(done, settled.late, target, cost)
 

@@ -15,20 +15,20 @@ from npuc.program.model import SHARED
 from npuc.schedule.assemble import Dram
 from npuc.schedule.candidates import Candidates
 from npuc.schedule.cost import Costs
-from npuc.schedule.decisions import Decisions, Settled
+from npuc.schedule.decisions import Decisions, ScheduleDecisions
 from npuc.schedule.grouping import DoesNotFit, Grouping, layer_by_layer
 from npuc.schedule.layers import BLOCK, Tensor, aligned, packed
 from npuc.schedule.memory import Buffer as Rectangle
 from npuc.schedule.memory import plan
-from npuc.schedule.memory_reduction import Play, trimmed
+from npuc.schedule.memory_reduction import CostFunction, trimmed
 from npuc.schedule.multicore import CoreGrouping, homes
 from npuc.schedule.network import Network
-from npuc.schedule.pieces import Choices, Cutter
 from npuc.schedule.pins import NOTHING, Pins
 from npuc.schedule.prefetch import DoesNotPack, place, place_tightly
-from npuc.schedule.scheduled import Frame, Scheduled
+from npuc.schedule.scheduled import Scheduled, UnplacedSchedule
 from npuc.schedule.search_space import ways_of
 from npuc.schedule.steps import Constants, Load, Work, build
+from npuc.schedule.tiler import Choices, Tiler
 from npuc.target import Target
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def assembled(
     transfer_weight: float = 1.0,
     far: int = 0,
     pins: Pins = NOTHING,
-    settled: Settled | None = None,
+    settled: ScheduleDecisions | None = None,
     cores: int = 1,
     memory: int | None = None,
     candidates: Candidates | None = None,
@@ -106,7 +106,7 @@ def assembled(
             fitted, far = settled.choices, settled.decisions.far
         grouping = Grouping(
             network,
-            Cutter(Costs(target), fitted),
+            Tiler(Costs(target), fitted),
             room,
             transfer_weight,
             pins,
@@ -143,9 +143,9 @@ def assembled(
             tensors[tensor] = 1, workspace_base + found.addresses[str(i)]
         workspace = workspace_base + (found.size if found is not None else 0)
         names = [layer.name for layer in network.layers]
-        made = Settled(decisions, fitted, room, cores, 0 if local == whole else local)
+        made = ScheduleDecisions(decisions, fitted, room, cores, 0 if local == whole else local)
         dram = Dram(tensors, constants, workspace, stored)
-        return Frame(made, works, names, first_layer, whole, dram).write(addresses)
+        return UnplacedSchedule(made, works, names, first_layer, whole, dram).write(addresses)
     if isinstance(failure, DoesNotFit):
         raise failure
     raise CompileError(
@@ -163,7 +163,7 @@ def fastest(
     level: int,
     first_layer: int,
     cores: int | None,
-    play: Play,
+    play: CostFunction,
     fixed: Mapping[str, Any] | None = None,
     candidates: Candidates | None = None,
     local_memory: int | None = None,
@@ -214,7 +214,7 @@ class _Tried:
     played: SubgraphTimeline
 
 
-def _least_memory(found: Sequence[_Tried], level: int, target: Target, play: Play) -> Scheduled:
+def _least_memory(found: Sequence[_Tried], level: int, target: Target, play: CostFunction) -> Scheduled:
     """The fastest way in the least memory; that of each lower level is among those to choose from."""
     by_layers = min((one.played.total for one in found if one.level == 0), default=inf)
     chosen: dict[int, tuple[int, Scheduled]] = {}

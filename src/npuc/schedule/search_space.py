@@ -9,7 +9,7 @@ from typing import Any
 
 from npuc.schedule.layers import Tensor
 from npuc.schedule.network import Network
-from npuc.schedule.pieces import Choices
+from npuc.schedule.tiler import Choices
 
 Way = Mapping[str, Any]
 """Arguments of `npuc.schedule.search.assembled`."""

@@ -1,6 +1,6 @@
-"""From decisions to work: the pieces, loads and stores of a network in the order in which they are issued.
+"""From decisions to work: the tiles, loads and stores of a network in the order in which they are issued.
 
-Everything that takes local memory is a `Buffer`: a tensor, some rows of one, the constants of a piece, scratch. A step
+Everything that takes local memory is a `Buffer`: a tensor, some rows of one, the constants of a tile, scratch. A step
 says which bytes of which buffers it touches; addresses come later.
 """
 
@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from npuc.schedule.decisions import Decisions, Group
 from npuc.schedule.grouping import Grouping
-from npuc.schedule.layers import InstructionTemplate, Layer, Piece, Rows, Tensor
+from npuc.schedule.layers import InstructionTemplate, Layer, Rows, Tensor, Tile
 from npuc.schedule.moves import Block, copies_of, moves
-from npuc.schedule.pieces import Cutter
+from npuc.schedule.tiler import Tiler
 
-_LOAD_PIECES = 8
+_LOAD_PARTS = 8
 """A whole tensor comes in so many parts, so that work can begin with the first."""
 
 
@@ -47,15 +47,15 @@ class Constants:
 
 @dataclass(frozen=True, eq=False)
 class Compute:
-    """A piece of a layer."""
+    """A tile of a layer."""
 
     layer: int
     templates: tuple[InstructionTemplate, ...]
     slots: dict[str, Buffer]
     """Operands, results, constants and scratch memory by the names that templates have for them."""
-    piece: Piece | None = None
+    tile: Tile | None = None
     """What it makes; None for a block that is turned on its way from DRAM to DRAM."""
-    tile: int = 0
+    tile_number: int = 0
     """The tile of its group that it belongs to."""
 
 
@@ -72,7 +72,7 @@ class Store:
     """Byte of the tensor."""
     block: Block | None = None
     """How it is spread, if it is not dense."""
-    tile: int = 0
+    tile_number: int = 0
 
 
 @dataclass(eq=False)
@@ -95,7 +95,7 @@ class Load:
     """How it is spread, if it is not dense."""
     multicast: bool = False
     """All cores load the same at the same time."""
-    tile: int = 0
+    tile_number: int = 0
     """The tile of its group that needs it first."""
 
 
@@ -142,14 +142,14 @@ class _Builder:
         self.grouping, self.decisions = grouping, decisions
         self.core, self.cores = core, cores
         self.network = grouping.network
-        self.cutter: Cutter = grouping.cutter
+        self.tiler: Tiler = grouping.tiler
         self.work = Work()
         self.outputs = {tensor.storage for tensor in self.network.outputs}
         self.inputs = {tensor.storage for tensor in self.network.inputs}
         self.whole: dict[Tensor, Buffer] = {}
         """Tensors that are whole in local memory now."""
         self.group_of = decisions.group_of
-        self.tile = 0
+        self.tile_number = 0
         """The tile of the group that is at work."""
 
     def run(self) -> Work:
@@ -185,19 +185,19 @@ class _Builder:
         return {
             (index, channels): self._constants(index, channels, multicast=True)
             for index in range(group.first, group.last)
-            for channels in self.cutter.channel_cuts(self.network.layers[index])
+            for channels in self.tiler.channel_cuts(self.network.layers[index])
         }
 
     def _by_channels(self, index: int) -> None:
         """The output channels of a layer that are this core's."""
         layer = self.network.layers[index]
-        lanes = self.cutter.costs.target.compute.array.output_channels
+        lanes = self.tiler.costs.target.compute.array.output_channels
         share = -(-layer.channels // (self.cores * lanes)) * lanes
         low, high = min(self.core * share, layer.channels), min((self.core + 1) * share, layer.channels)
         if low == high:
             return
         size = layer.constant_size((low, high))
-        step = max(-(-(high - low) // (max(-(-size // self.cutter.choices.chunk), 1) * lanes)) * lanes, lanes)
+        step = max(-(-(high - low) // (max(-(-size // self.tiler.choices.chunk), 1) * lanes)) * lanes, lanes)
         cuts = [(c, min(c + step, high)) for c in range(low, high, step)]
         constants = self._constants(index, cuts[0])
         operands = [self._operand(tensor.storage, index) for tensor in layer.inputs]
@@ -206,7 +206,7 @@ class _Builder:
         for cut in cuts:
             if cut != cuts[0]:
                 constants = self._constants(index, cut)
-            self._piece(index, (0, y.rows), cut, operands, [result], constants, None)
+            self._tile(index, (0, y.rows), cut, operands, [result], constants, None)
         step_number = len(self.work.steps)
         pixel = y.shape[1] if len(y.shape) == 4 else y.shape[-1]
         pixels = y.size // (pixel * y.itemsize)
@@ -254,21 +254,21 @@ class _Builder:
         if layer.sums:
             self._summed(index)
             return
-        channel_cuts = self.cutter.channel_cuts(layer)
-        # The constants of the first piece come before the operands: work begins with the first rows of those.
+        channel_cuts = self.tiler.channel_cuts(layer)
+        # The constants of the first tile come before the operands: work begins with the first rows of those.
         constants = self._constants(index, channel_cuts[0])
         arriving = any(tensor.storage not in self.whole for tensor in layer.inputs)
         operands = [self._operand(tensor.storage, index) for tensor in layer.inputs]
         results = [self._result(layer, position, index) for position in range(len(layer.outputs))]
-        rows = self.cutter.whole(layer)
-        parts = _LOAD_PIECES if arriving else None
-        row_cuts = self.cutter.row_cuts(layer, rows, parts) if len(channel_cuts) == 1 else [rows]
+        rows = self.tiler.whole(layer)
+        parts = _LOAD_PARTS if arriving else None
+        row_cuts = self.tiler.row_cuts(layer, rows, parts) if len(channel_cuts) == 1 else [rows]
         scratch = self._scratch(layer, rows)
         for channels in channel_cuts:
             if channels != channel_cuts[0]:
                 constants = self._constants(index, channels)
             for part in row_cuts:
-                self._piece(index, part, channels, operands, results, constants, scratch)
+                self._tile(index, part, channels, operands, results, constants, scratch)
                 if len(channel_cuts) == 1 and len(layer.outputs) == 1:
                     self._store(index, layer.outputs[0], results[0], part)
         if len(channel_cuts) > 1 or len(layer.outputs) > 1:
@@ -280,7 +280,7 @@ class _Builder:
         layer = self.network.layers[index]
         x = layer.inputs[0].storage
         sums = before = None
-        for low, high in self.cutter.channel_cuts(layer):
+        for low, high in self.tiler.channel_cuts(layer):
             constants = self._constants(index, (low, high))
             operand = self.whole.get(x)
             if operand is None:
@@ -293,7 +293,7 @@ class _Builder:
                 sums = self.work.buffer(f"{layer.name}/sums[:{high}]", layer.sum_size)
                 results = []
             more = {"before": before, "after": None if results else sums}
-            self._piece(index, (0, 1), (low, high), [operand], results, constants, None, more)
+            self._tile(index, (0, 1), (low, high), [operand], results, constants, None, more)
             before = sums
         self._store(index, layer.outputs[0], results[0], (0, layer.outputs[0].rows))
 
@@ -302,7 +302,7 @@ class _Builder:
         if tensor not in self.whole:
             buffer = self.work.buffer(tensor.name, tensor.size, (0, tensor.rows))
             self.whole[tensor] = buffer
-            parts = min(_LOAD_PIECES, tensor.rows)
+            parts = min(_LOAD_PARTS, tensor.rows)
             for part in range(parts):
                 low, high = tensor.rows * part // parts, tensor.rows * (part + 1) // parts
                 self._load_rows(index, tensor, buffer, (low, high))
@@ -316,7 +316,9 @@ class _Builder:
     def _load(self, index: int, tensor: Tensor, buffer: Buffer, offset: int, size: int, at: int) -> None:
         step = len(self.work.steps)
         ready = self.work.stored.get(tensor, 0)
-        self.work.loads.append(Load(index, buffer, offset, size, tensor, at, step, ready, tile=self.tile))
+        self.work.loads.append(
+            Load(index, buffer, offset, size, tensor, at, step, ready, tile_number=self.tile_number)
+        )
         self._spill(tensor, step)
 
     def _spill(self, tensor: Tensor, step: int) -> None:
@@ -355,12 +357,12 @@ class _Builder:
         self.work.loads.append(
             Load(
                 index, buffer, 0, size, Constants(index, channels), 0, len(self.work.steps), multicast=multicast,
-                tile=self.tile,
+                tile_number=self.tile_number,
             )
         )  # fmt: skip
         return buffer
 
-    def _piece(
+    def _tile(
         self,
         index: int,
         rows: Rows,
@@ -373,14 +375,14 @@ class _Builder:
     ) -> None:
         layer = self.network.layers[index]
         output = results[0].rows if results else rows
-        piece = Piece(rows, channels, tuple(buffer.rows for buffer in operands), output)
+        tile = Tile(rows, channels, tuple(buffer.rows for buffer in operands), output)
         slots = {f"in{i}": buffer for i, buffer in enumerate(operands)}
         slots |= {f"out{i}": buffer for i, buffer in enumerate(results)}
         for name, buffer in {"const": constants, "scratch": scratch, **(more or {})}.items():
             if buffer is not None:
                 slots[name] = buffer
         step = len(self.work.steps)
-        self.work.steps.append(Compute(index, tuple(layer.templates(piece)), slots, piece, self.tile))
+        self.work.steps.append(Compute(index, tuple(layer.templates(tile)), slots, tile, self.tile_number))
         for buffer in slots.values():
             buffer.touch(step)
 
@@ -391,7 +393,9 @@ class _Builder:
         offset = (rows[0] - buffer.rows[0]) * tensor.row_size
         size = (rows[1] - rows[0]) * tensor.row_size
         self.work.steps.append(
-            Store(index, buffer, offset, size, tensor, rows[0] * tensor.row_size, tile=self.tile)
+            Store(
+                index, buffer, offset, size, tensor, rows[0] * tensor.row_size, tile_number=self.tile_number
+            )
         )
         buffer.touch(step)
         self.work.stored[tensor] = step + 1
@@ -443,7 +447,7 @@ class _Builder:
         if self._is_shared_out(group):
             share = range(group.tiles * self.core // self.cores, group.tiles * (self.core + 1) // self.cores)
         for tile in share:
-            self.tile = tile
+            self.tile_number = tile
             rows = self.grouping.tile_rows(group.first, group.last, group.tiles, tile)
             assert rows is not None
             here: dict[Tensor, Buffer] = {}
@@ -457,7 +461,7 @@ class _Builder:
                 wanted = rows[y]
                 if y in kept:
                     # Rows that an earlier tile made are still there.
-                    wanted = self.cutter.expanded(layer, (max(wanted[0], done[y]), max(wanted[1], done[y])))
+                    wanted = self.tiler.expanded(layer, (max(wanted[0], done[y]), max(wanted[1], done[y])))
                     done[y] = max(done[y], wanted[1])
                     buffer = kept[y]
                 else:
@@ -468,16 +472,16 @@ class _Builder:
                 if wanted[0] >= wanted[1]:
                     continue
                 scratch = self._scratch(layer, wanted)
-                cuts = self.cutter.channel_cuts(layer)
+                cuts = self.tiler.channel_cuts(layer)
                 for channels in cuts:
                     key = (index, channels)
                     if not group.resident_weights or key not in constants:
                         constants[key] = self._constants(index, channels)
-                    self._piece(index, wanted, channels, operands, [buffer], constants[key], scratch)
+                    self._tile(index, wanted, channels, operands, [buffer], constants[key], scratch)
                 own = self._own_rows(y, group, tile)
                 if own is not None:
                     self._store(index, y, buffer, own)
-        self.tile = 0
+        self.tile_number = 0
         self.whole.update(kept)
 
     def _own_rows(self, tensor: Tensor, group: Group, tile: int) -> Rows | None:

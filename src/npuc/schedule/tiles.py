@@ -2,6 +2,16 @@
 
 Tiles are made of rows of the group's results. What is between its layers never leaves local memory; rows at the seams of tiles
 are computed twice.
+
+Example: two convolutions of 3 x 3 with padding 1, over 8 rows, in two tiles. From the last layer to the first, each asks the one
+before for the rows that its own need:
+
+    tile    result of the second    of the first    input
+    0       rows 0 to 4             0 to 5          0 to 6
+    1       rows 4 to 8             3 to 8          2 to 8
+
+The first convolution makes 10 rows where 8 would do, and rows 2 to 6 of the input are loaded twice. With four tiles of two rows
+it is 14 rows: the more tiles, the less memory each takes and the more is done twice, so the fewest that fit are looked for.
 """
 
 from __future__ import annotations
@@ -12,7 +22,7 @@ from math import inf
 
 from npuc.schedule.layers import Layer, Rows, Tensor, aligned
 from npuc.schedule.lifetimes import Lifetimes
-from npuc.schedule.pieces import Cutter
+from npuc.schedule.tiler import Tiler
 
 TILES = (
     2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 256, 320, 512, 1024,
@@ -24,7 +34,7 @@ TILES = (
 class Tiles(Lifetimes):
     """How the layers of a network are cut for one machine."""
 
-    cutter: Cutter
+    tiler: Tiler
     capacity: int
     """Bytes that tensors and constants may take."""
     _sizes: dict[Layer, int] = field(default_factory=dict, init=False)
@@ -41,14 +51,14 @@ class Tiles(Lifetimes):
         return self._sizes[layer]
 
     def chunks(self, layer: Layer) -> int:
-        """Bytes of constants that have to be there at once: the piece at work and the next."""
+        """Bytes of constants that have to be there at once: the tile at work and the next."""
         if layer not in self._pairs:
             self._pairs[layer] = self._pair(layer)
         return self._pairs[layer]
 
     def _pair(self, layer: Layer) -> int:
         total = self.constants_of(layer)
-        cuts = self.cutter.channel_cuts(layer)
+        cuts = self.tiler.channel_cuts(layer)
         if len(cuts) == 1:
             return total
         return min(total, 2 * layer.constant_size(cuts[0]))
@@ -76,9 +86,9 @@ class Tiles(Lifetimes):
                 wanted = own if wanted is None else (min(own[0], wanted[0]), max(own[1], wanted[1]))
             if wanted is None:
                 return None
-            wanted = self.cutter.expanded(layer, wanted)
+            wanted = self.tiler.expanded(layer, wanted)
             rows[y] = wanted
-            for need, tensor in zip(self.cutter.needs(layer, wanted), layer.inputs, strict=True):
+            for need, tensor in zip(self.tiler.needs(layer, wanted), layer.inputs, strict=True):
                 storage = tensor.storage
                 if storage.rows == 1 or tensor.view_of is not None:
                     if self.made[storage] >= first:
@@ -154,7 +164,7 @@ class Tiles(Lifetimes):
             assert rows is not None
             for index in range(first, last):
                 layer = self.network.layers[index]
-                cycles += weight * self.cutter.cycles(layer, rows[layer.outputs[0]])
+                cycles += weight * self.tiler.cycles(layer, rows[layer.outputs[0]])
             for tensor, (low, high) in rows.items():
                 if self.made[tensor] < first:
                     loaded += weight * (high - low) * tensor.row_size

@@ -12,7 +12,7 @@ from npuc.ir import Graph, Value
 from npuc.program.instruction import Address
 from npuc.program.instructions import Custom
 from npuc.program.isa import KERNEL_NAME, KERNEL_PARAMETERS
-from npuc.schedule.layers import InstructionTemplate, Layer, Piece, Place, layout
+from npuc.schedule.layers import InstructionTemplate, Layer, Place, Tile, layout
 from npuc.schedule.rules import NotHere, Tensors
 from npuc.schedule.rules.common import ABSENT, constant
 
@@ -50,15 +50,13 @@ def custom_layer(
     element = min(one.itemsize for one in (*inputs, y))
     name = kernel.encode().ljust(KERNEL_NAME, b"\0")
 
-    def templates(piece: Piece) -> list[InstructionTemplate]:
-        r0, r1 = piece.rows if cuts else (0, 1)
-        offset, length = (
-            ((r0 - piece.output[0]) * y.row_size, (r1 - r0) * y.row_size) if cuts else (0, y.size)
-        )
+    def templates(tile: Tile) -> list[InstructionTemplate]:
+        r0, r1 = tile.rows if cuts else (0, 1)
+        offset, length = ((r0 - tile.output[0]) * y.row_size, (r1 - r0) * y.row_size) if cuts else (0, y.size)
         reads: list[tuple[str, int, int]] = [("const", 0, size)] if size else []
         given: list[tuple[Address, int]] = []
         for index, one in enumerate(inputs):
-            start = (r0 - piece.inputs[index][0]) * one.row_size if cuts else 0
+            start = (r0 - tile.inputs[index][0]) * one.row_size if cuts else 0
             part = (r1 - r0) * one.row_size if cuts else one.size
             given.append((Place(f"in{index}", start), part))
             reads.append((f"in{index}", start, start + part))

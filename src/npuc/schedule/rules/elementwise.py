@@ -25,7 +25,7 @@ from npuc.program.instructions import (
     Table,
     Window,
 )
-from npuc.schedule.layers import InstructionTemplate, Layer, Piece, Place, Rows, Tensor, layout
+from npuc.schedule.layers import InstructionTemplate, Layer, Place, Rows, Tensor, Tile, layout
 from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import (
     DTYPES,
@@ -79,9 +79,9 @@ def binary(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     def need(rows: Rows) -> tuple[Rows, ...]:
         return tuple(rows if _moves(one, y) else (0, one.rows) for one in inputs)
 
-    def templates(piece: Piece) -> list[InstructionTemplate]:
-        (r0, r1) = piece.rows if cuts else (0, 1)
-        offset = (r0 - piece.output[0]) * y.row_size if cuts else 0
+    def templates(tile: Tile) -> list[InstructionTemplate]:
+        (r0, r1) = tile.rows if cuts else (0, 1)
+        offset = (r0 - tile.output[0]) * y.row_size if cuts else 0
         if cuts and not y.channels_last:
             part: tuple[int, ...] = (r1 - r0, shape[-1])
             sizes, strides = _merged(part, [_two(one, y) for _, one in operands])
@@ -99,7 +99,7 @@ def binary(op: Any, graph: Graph, tensor: Tensors) -> Layer:
                 place = Place("const", places[slot] + rows_in * (one.row_size if one.rows > 1 else 0))
             else:
                 index = int(slot[2:])
-                start = at_row(one, r0, piece.inputs[index][0]) if cuts else 0
+                start = at_row(one, r0, tile.inputs[index][0]) if cuts else 0
                 place = Place(slot, start)
                 whole = not (cuts and one.rows > 1 and _moves(one, y))
                 reads.append((slot, start, one.size if whole else start + (r1 - r0) * one.row_size))
@@ -222,10 +222,10 @@ def _unary(
     places, size = layout(constants)
     cuts = by_row and x.rows > 1 and x.shape == y.shape
 
-    def templates(piece: Piece) -> list[InstructionTemplate]:
-        r0, r1 = piece.rows if cuts else (0, 1)
-        start = (r0 - piece.inputs[0][0]) * x.row_size if cuts else 0
-        offset = (r0 - piece.output[0]) * y.row_size if cuts else 0
+    def templates(tile: Tile) -> list[InstructionTemplate]:
+        r0, r1 = tile.rows if cuts else (0, 1)
+        start = (r0 - tile.inputs[0][0]) * x.row_size if cuts else 0
+        offset = (r0 - tile.output[0]) * y.row_size if cuts else 0
         elements = (r1 - r0) * (x.row_size if cuts else x.size) // x.itemsize
         made = instruction(source(x, offset=start), result(y, offset), places, elements)
         reads = (("in0", start, start + elements * x.itemsize), *((("const", 0, size),) if size else ()))
@@ -289,7 +289,7 @@ def copied(op: Any, x: Tensor, y: Tensor) -> Layer:
     """The bytes of x as they are."""
     elements = x.size // x.itemsize
 
-    def templates(piece: Piece) -> list[InstructionTemplate]:
+    def templates(tile: Tile) -> list[InstructionTemplate]:
         copy = Copy(
             x=Place("in0"),
             y=Place("out0"),
@@ -325,14 +325,14 @@ def pool(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     def need(rows: Rows) -> tuple[Rows, ...]:
         return (batch_rows(rows, out_h, height, of_picture),)
 
-    def templates(piece: Piece) -> list[InstructionTemplate]:
-        return [one(piece, *part) for part in pictures_of(piece.rows, out_h)]
+    def templates(tile: Tile) -> list[InstructionTemplate]:
+        return [one(tile, *part) for part in pictures_of(tile.rows, out_h)]
 
-    def one(piece: Piece, picture: int, n: int, rows: Rows) -> InstructionTemplate:
+    def one(tile: Tile, picture: int, n: int, rows: Rows) -> InstructionTemplate:
         r0, r1 = rows
         a0, a1 = (0, height) if n > 1 else of_picture(rows)
-        start = (picture * height + a0 - piece.inputs[0][0]) * x.row_size
-        offset = (picture * out_h + r0 - piece.output[0]) * y.row_size
+        start = (picture * height + a0 - tile.inputs[0][0]) * x.row_size
+        offset = (picture * out_h + r0 - tile.output[0]) * y.row_size
         wrote = n * (r1 - r0) * y.row_size
         x_, y_ = source(x, offset=start), result(y, offset)
         sizes = Sizes(n, a1 - a0, width, channels, r1 - r0, y.shape[3])

@@ -10,7 +10,7 @@ import numpy as np
 from npuc.ir import Graph, npu
 from npuc.ir.dtypes import quant_of
 from npuc.program.instructions import Sizes, Window
-from npuc.schedule.layers import InstructionTemplate, Layer, Piece, Place, Rows, aligned
+from npuc.schedule.layers import InstructionTemplate, Layer, Place, Rows, Tile, aligned
 from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import (
     batch_rows,
@@ -61,16 +61,16 @@ def convolution(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     def need(rows: Rows) -> tuple[Rows, ...]:
         return (batch_rows(rows, out_h, height, of_picture),)
 
-    def templates(piece: Piece) -> list[InstructionTemplate]:
-        return [one(piece, *part) for part in pictures_of(piece.rows, out_h)]
+    def templates(tile: Tile) -> list[InstructionTemplate]:
+        return [one(tile, *part) for part in pictures_of(tile.rows, out_h)]
 
-    def one(piece: Piece, picture: int, n: int, rows: Rows) -> InstructionTemplate:
-        (r0, r1), i0 = rows, piece.inputs[0][0]
-        c0, c1 = piece.channels if groups == 1 else (0, out_c)
+    def one(tile: Tile, picture: int, n: int, rows: Rows) -> InstructionTemplate:
+        (r0, r1), i0 = rows, tile.inputs[0][0]
+        c0, c1 = tile.channels if groups == 1 else (0, out_c)
         a0, a1 = (0, height) if n > 1 else of_picture(rows)
         pad = top + r0 - a0 * sh if transposed else top + a0 - r0 * sh
         start = (picture * height + a0 - i0) * x.row_size
-        offset = (picture * out_h + r0 - piece.output[0]) * y.row_size + c0 * y.itemsize
+        offset = (picture * out_h + r0 - tile.output[0]) * y.row_size + c0 * y.itemsize
         rows_out = r1 - r0
         end = offset + (n * rows_out * y.shape[3] - 1) * y.shape[1] * y.itemsize + (c1 - c0) * y.itemsize
         places, size = linear.places((c0, c1))
@@ -145,10 +145,10 @@ def product(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
     if is_natural(x) and is_natural(y) and x.rows == y.rows:
         each = count // x.rows
 
-        def templates(piece: Piece) -> list[InstructionTemplate]:
-            r0, r1 = piece.rows
-            start = (r0 - piece.inputs[0][0]) * x.row_size
-            return [conv((r1 - r0) * each, piece.channels, start, (r0 - piece.output[0]) * y.row_size)]
+        def templates(tile: Tile) -> list[InstructionTemplate]:
+            r0, r1 = tile.rows
+            start = (r0 - tile.inputs[0][0]) * x.row_size
+            return [conv((r1 - r0) * each, tile.channels, start, (r0 - tile.output[0]) * y.row_size)]
 
         summed = (
             layer(linear.sum_templates(x, y), **linear.sums()) if count == 1 and not linear.wide else None
@@ -165,12 +165,12 @@ def product(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
         part = rows[1] - rows[0]
         return aligned(part * x.row_size) + aligned(part * y.row_size)
 
-    def row_by_row(piece: Piece) -> list[InstructionTemplate]:
-        (r0, r1), i0 = piece.rows, piece.inputs[0][0]
+    def row_by_row(tile: Tile) -> list[InstructionTemplate]:
+        (r0, r1), i0 = tile.rows, tile.inputs[0][0]
         part = r1 - r0
         half = aligned(part * x.row_size)
         rows = part if cuts else None
-        start, offset = (r0 - i0) * x.row_size, (r0 - piece.output[0]) * y.row_size
+        start, offset = (r0 - i0) * x.row_size, (r0 - tile.output[0]) * y.row_size
         return [
             turned(x, order, Place("in0", start), Place("scratch"), rows),
             conv(count * part // x.rows, (0, columns), 0, half, "scratch", "scratch"),

@@ -11,7 +11,7 @@ import numpy as np
 from npuc.engine.handlers.movement import nearest_maps
 from npuc.ir import Graph, top
 from npuc.program.instructions import Copy, Fill, Gather
-from npuc.schedule.layers import InstructionTemplate, Layer, Piece, Place, Rows, Tensor, aligned, layout
+from npuc.schedule.layers import InstructionTemplate, Layer, Place, Rows, Tensor, Tile, aligned, layout
 from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import LIMITS, is_natural
 from npuc.schedule.rules.elementwise import copied
@@ -86,7 +86,7 @@ def _whole(
     templates()  # so that what cannot be is known now
     return Layer(
         name=y.name, kind=kind or op.name.removeprefix("top."), inputs=(x,), outputs=(y,),
-        templates=lambda piece: templates(), scratch=lambda rows: scratch, source=op,
+        templates=lambda tile: templates(), scratch=lambda rows: scratch, source=op,
     )  # fmt: skip
 
 
@@ -185,16 +185,16 @@ def _part(
     def need(rows: Rows) -> tuple[Rows, ...]:
         return ((offset[2] + rows[0] * steps[2], offset[2] + (rows[1] - 1) * steps[2] + 1),)
 
-    def templates(piece: Piece) -> list[InstructionTemplate]:
+    def templates(tile: Tile) -> list[InstructionTemplate]:
         found = []
         for index, (one, (begin, step)) in enumerate(zip(outputs, parts, strict=True)):
             mine = memory_strides(one)
             sizes, first, target = list(one.shape), list(begin), 0
             if cuts:
-                r0, r1 = piece.rows
+                r0, r1 = tile.rows
                 sizes[2] = r1 - r0
-                first[2] += r0 * step[2] - piece.inputs[0][0]
-                target = (r0 - piece.output[0]) * mine[2]
+                first[2] += r0 * step[2] - tile.inputs[0][0]
+                target = (r0 - tile.output[0]) * mine[2]
             start = sum(f * s for f, s in zip(first, strides, strict=True))
             axes = sorted(
                 ((sizes[i], strides[i] * step[i], mine[i]) for i in range(len(sizes))),
@@ -231,16 +231,16 @@ def concat(op: top.Concat, graph: Graph, tensor: Tensors) -> Layer:
     places, size = layout(constants)
     cuts = len(y.shape) == 4 and y.rows > 1 and axis in (1, 3) and not constants
 
-    def templates(piece: Piece) -> list[InstructionTemplate]:
+    def templates(tile: Tile) -> list[InstructionTemplate]:
         found = []
         for slot, one, begin in operands:
             strides, sizes = memory_strides(one), list(one.shape)
             first, target = 0, begin * mine[axis]
             if cuts:
-                r0, r1 = piece.rows
+                r0, r1 = tile.rows
                 sizes[0], sizes[2] = 1, r1 - r0
-                first = (r0 - piece.inputs[int(slot[2:])][0]) * strides[2]
-                target += (r0 - piece.output[0]) * mine[2]
+                first = (r0 - tile.inputs[int(slot[2:])][0]) * strides[2]
+                target += (r0 - tile.output[0]) * mine[2]
             axes = [(sizes[i], strides[i], mine[i]) for i in y.order]
             if slot in constants:
                 found.append(copy(one, axes, places[slot] // one.itemsize, target, source="const"))
@@ -264,10 +264,10 @@ def shuffle(op: top.ShuffleChannel, graph: Graph, tensor: Tensors) -> Layer:
     step = strides[1]
     cuts = x.is_picture and x.rows > 1
 
-    def templates(piece: Piece) -> list[InstructionTemplate]:
-        r0, r1 = piece.rows if cuts else (0, 0)
-        first = (r0 - piece.inputs[0][0]) * strides[2] if cuts else 0
-        target = (r0 - piece.output[0]) * strides[2] if cuts else 0
+    def templates(tile: Tile) -> list[InstructionTemplate]:
+        r0, r1 = tile.rows if cuts else (0, 0)
+        first = (r0 - tile.inputs[0][0]) * strides[2] if cuts else 0
+        target = (r0 - tile.output[0]) * strides[2] if cuts else 0
         sizes = list(x.shape)
         if cuts:
             sizes[2] = r1 - r0
@@ -295,10 +295,10 @@ def depth_to_space(op: top.DepthToSpace, graph: Graph, tensor: Tensors) -> Layer
     down, right, deep = (b * depth, depth, 1) if op.mode == "DCR" else (b, 1, b * b)
     cuts = x.is_picture and x.rows > 1
 
-    def templates(piece: Piece) -> list[InstructionTemplate]:
-        r0, r1 = piece.rows if cuts else (0, y.shape[2])
-        first = (r0 // b - piece.inputs[0][0]) * w * c if cuts else 0
-        target = (r0 - piece.output[0]) * w * b * depth if cuts else 0
+    def templates(tile: Tile) -> list[InstructionTemplate]:
+        r0, r1 = tile.rows if cuts else (0, y.shape[2])
+        first = (r0 // b - tile.inputs[0][0]) * w * c if cuts else 0
+        target = (r0 - tile.output[0]) * w * b * depth if cuts else 0
         axes = [
             (n, h * w * c, h * w * c), ((r1 - r0) // b, w * c, b * w * b * depth), (b, down, w * b * depth),
             (w, c, b * depth), (b, right, depth), (depth, deep, 1),
@@ -319,10 +319,10 @@ def space_to_depth(op: top.SpaceToDepth, graph: Graph, tensor: Tensors) -> Layer
     b = op.block
     cuts = x.is_picture and x.rows > 1
 
-    def templates(piece: Piece) -> list[InstructionTemplate]:
-        r0, r1 = piece.rows if cuts else (0, y.shape[2])
-        first = (r0 * b - piece.inputs[0][0]) * w * c if cuts else 0
-        target = (r0 - piece.output[0]) * w * c * b if cuts else 0
+    def templates(tile: Tile) -> list[InstructionTemplate]:
+        r0, r1 = tile.rows if cuts else (0, y.shape[2])
+        first = (r0 * b - tile.inputs[0][0]) * w * c if cuts else 0
+        target = (r0 - tile.output[0]) * w * c * b if cuts else 0
         axes = [
             (n, h * w * c, h * w * c), (r1 - r0, b * w * c, b * w * c), (b, w * c, b * c),
             (w // b, b * c, b * b * c), (b * c, 1, 1),
@@ -355,7 +355,7 @@ def gather(op: top.Gather, graph: Graph, tensor: Tensors) -> Layer:
     table = {"index": np.array(chosen, "<i4")}
     _, size = layout(table)
 
-    def templates(piece: Piece) -> list[InstructionTemplate]:
+    def templates(tile: Tile) -> list[InstructionTemplate]:
         made = Gather(
             x=Place("in0"),
             y=Place("out0"),
@@ -405,10 +405,10 @@ def pad(op: top.Pad, graph: Graph, tensor: Tensors) -> Layer:
         low = min(max(rows[0] - before[2], 0), x.shape[2] - 1)
         return ((low, max(min(rows[1] - before[2], x.shape[2]), low + 1)),)
 
-    def templates(piece: Piece) -> list[InstructionTemplate]:
-        r0, r1 = piece.rows if cuts else (0, 1)
+    def templates(tile: Tile) -> list[InstructionTemplate]:
+        r0, r1 = tile.rows if cuts else (0, 1)
         unit = y.itemsize
-        offset = (r0 - piece.output[0]) * y.row_size if cuts else 0
+        offset = (r0 - tile.output[0]) * y.row_size if cuts else 0
         length = (r1 - r0) * y.row_size if cuts else y.size
         fill = Fill(y=Place("out0", offset), bytes=unit, count=length // unit, value=border)
         found = [InstructionTemplate(fill, (), (("out0", offset, offset + length),))]
@@ -418,7 +418,7 @@ def pad(op: top.Pad, graph: Graph, tensor: Tensors) -> Layer:
             top_, end = (r0, r1) if cuts and axis == 2 else (0, y.shape[axis])
             a, b = max(low, top_), min(high, end)
             sizes.append(max(b - a, 0))
-            base = piece.inputs[0][0] if cuts and axis == 2 else 0
+            base = tile.inputs[0][0] if cuts and axis == 2 else 0
             first += (a - low - base) * strides[axis]
             target += (a - top_) * mine[axis]
         if all(sizes):
@@ -450,12 +450,12 @@ def _mapped(op: Any, x: Tensor, y: Tensor, rows: Array, columns: Array) -> Layer
     table = {"columns": columns.astype("<i4"), "rows": rows.astype("<i4")}
     places, size = layout(table)
 
-    def templates(piece: Piece) -> list[InstructionTemplate]:
-        # The rows are copied one by one where their map is regular, so that the table need not depend on the piece.
-        r0, r1 = piece.rows if cuts else (0, y.shape[2])
+    def templates(tile: Tile) -> list[InstructionTemplate]:
+        # The rows are copied one by one where their map is regular, so that the table need not depend on the tile.
+        r0, r1 = tile.rows if cuts else (0, y.shape[2])
         a0 = need((r0, r1))[0][0] if cuts else 0
-        base = piece.inputs[0][0] if cuts else 0
-        offset = (r0 - piece.output[0]) * y.row_size if cuts else 0
+        base = tile.inputs[0][0] if cuts else 0
+        offset = (r0 - tile.output[0]) * y.row_size if cuts else 0
         made: list[InstructionTemplate] = []
         a1 = need((r0, r1))[0][1] if cuts else h
         start = (a0 - base) * x.row_size if cuts else 0

@@ -9,7 +9,7 @@ import numpy as np
 
 from npuc.ir import Graph, npu, shape_of
 from npuc.program.instructions import Matmul, Stage
-from npuc.schedule.layers import InstructionTemplate, Layer, Piece, Place, Rows, Tensor, aligned, layout
+from npuc.schedule.layers import InstructionTemplate, Layer, Place, Rows, Tensor, Tile, aligned, layout
 from npuc.schedule.rules import NotHere, Tensors
 from npuc.schedule.rules.common import LIMITS, is_natural, result, second, source, stage, turned
 from npuc.schedule.rules.weights import Linear
@@ -65,11 +65,11 @@ def matrices(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
         at_y = at_b + (0 if b_natural else aligned(b.size))
         return at_b, at_y, at_y + (0 if y_natural else aligned(y_size))
 
-    def templates(piece: Piece) -> list[InstructionTemplate]:
-        (r0, r1), i0 = piece.rows, piece.inputs[0][0] if left is None else 0
+    def templates(tile: Tile) -> list[InstructionTemplate]:
+        (r0, r1), i0 = tile.rows, tile.inputs[0][0] if left is None else 0
         part = r1 - r0
         rows = part if cuts else None
-        offset = (r0 - piece.output[0]) * y.row_size
+        offset = (r0 - tile.output[0]) * y.row_size
         given = from_x[0], from_x[1] + (r0 - i0) * x.row_size
         at_b, at_y, _ = places_in_scratch(part)
         a = given if x_natural else ("scratch", 0)
@@ -137,12 +137,12 @@ def _by_matrix(
         first, last = rows[0] // height, rows[1] // height
         return (rows, (first * behind, last * behind) if apart else (0, b.rows))[: len(inputs)]
 
-    def templates(piece: Piece) -> list[InstructionTemplate]:
-        r0, r1 = piece.rows
-        start, offset = (r0 - piece.inputs[0][0]) * x.row_size, (r0 - piece.output[0]) * y.row_size
+    def templates(tile: Tile) -> list[InstructionTemplate]:
+        r0, r1 = tile.rows
+        start, offset = (r0 - tile.inputs[0][0]) * x.row_size, (r0 - tile.output[0]) * y.row_size
         count, at = (r1 - r0) // height, r0 // height * step * b.itemsize
         slot = "in1" if len(inputs) > 1 else "const"
-        at += -piece.inputs[1][0] * b.row_size if len(inputs) > 1 else places["b"]
+        at += -tile.inputs[1][0] * b.row_size if len(inputs) > 1 else places["b"]
         product = Matmul(
             source=source(x, "in0", start),
             second=second(b, Place(slot, at)),

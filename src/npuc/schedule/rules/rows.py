@@ -12,7 +12,7 @@ from npuc.ir import Graph, npu, top
 from npuc.kernels.resampling import interpolation
 from npuc.program.instruction import TypedInstruction
 from npuc.program.instructions import Norm, Reduce, Resize, Result, Sizes, Softmax, Source, Stage
-from npuc.schedule.layers import InstructionTemplate, Layer, Piece, Place, Rows, Tensor, aligned, layout
+from npuc.schedule.layers import InstructionTemplate, Layer, Place, Rows, Tensor, Tile, aligned, layout
 from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import (
     ABSENT,
@@ -53,9 +53,9 @@ def _around(
     per_row, rest = divmod(total, x.rows)
     cuts = by_row and x.rows > 1 and not rest and x.shape == y.shape and (same or x.is_picture)
 
-    def templates(piece: Piece) -> list[InstructionTemplate]:
-        (r0, r1), i0 = piece.rows, piece.inputs[0][0]
-        start, offset = (r0 - i0) * x.row_size, (r0 - piece.output[0]) * y.row_size
+    def templates(tile: Tile) -> list[InstructionTemplate]:
+        (r0, r1), i0 = tile.rows, tile.inputs[0][0]
+        start, offset = (r0 - i0) * x.row_size, (r0 - tile.output[0]) * y.row_size
         length = (r1 - r0) * x.row_size
         half = aligned(length)
         before, after = (("in0", start), ("out0", offset)) if same else (("scratch", 0), ("scratch", half))
@@ -246,13 +246,13 @@ def reduce(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     # Rows of the operand that do not meet in a sum are rows of the result, and may come a few at a time.
     by_row = dense and x.rows == y.rows > 1 and outer % x.rows == 0
 
-    def templates(piece: Piece) -> list[InstructionTemplate]:
+    def templates(tile: Tile) -> list[InstructionTemplate]:
         consts = (("const", 0, size),) if size else ()
         if dense:
             start, offset, parts, part = 0, 0, x.rows, outer
             if by_row:
-                (r0, r1), parts = piece.rows, piece.rows[1] - piece.rows[0]
-                start, offset = (r0 - piece.inputs[0][0]) * x.row_size, (r0 - piece.output[0]) * y.row_size
+                (r0, r1), parts = tile.rows, tile.rows[1] - tile.rows[0]
+                start, offset = (r0 - tile.inputs[0][0]) * x.row_size, (r0 - tile.output[0]) * y.row_size
                 part = outer // x.rows * (r1 - r0)
             made = Reduce(source(x, "in0", start), mode, last, part, count, inner, result(y, offset), finish)
             ends = start + parts * x.row_size, offset + (parts * y.row_size if by_row else y.size)
@@ -341,11 +341,11 @@ def resize_bilinear(op: npu.ResizeBilinear, graph: Graph, tensor: Tensors) -> La
         end = offset + pictures * (rows[1] - rows[0]) * y.row_size
         return InstructionTemplate(made, (reads, ("const", 0, size)), (("out0", offset, end),))
 
-    def templates(piece: Piece) -> list[InstructionTemplate]:
+    def templates(tile: Tile) -> list[InstructionTemplate]:
         found = []
-        for picture, count, (r0, r1) in pictures_of(piece.rows, out_h):
-            before = picture * h - piece.inputs[0][0]
-            offset = (picture * out_h + r0 - piece.output[0]) * y.row_size
+        for picture, count, (r0, r1) in pictures_of(tile.rows, out_h):
+            before = picture * h - tile.inputs[0][0]
+            offset = (picture * out_h + r0 - tile.output[0]) * y.row_size
             if (r0, r1) == (0, out_h):
                 found.append(resize(count, (r0, r1), h, "rows", before * x.row_size, offset))
                 continue

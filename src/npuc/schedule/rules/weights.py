@@ -13,7 +13,7 @@ import numpy as np
 from npuc.ir import Graph, dtype_of
 from npuc.ir.dtypes import quant_of
 from npuc.program.instructions import Conv, Result, Sizes, Source, Stage, Window
-from npuc.schedule.layers import InstructionTemplate, Piece, Place, Rows, Tensor, layout
+from npuc.schedule.layers import InstructionTemplate, Place, Rows, Tensor, Tile, layout
 from npuc.schedule.rules.common import ABSENT, DTYPES, KINDS, constant, quantized, result, source, stage
 
 Array = np.ndarray[Any, Any]
@@ -85,7 +85,7 @@ class Linear:
         }
 
     def sums(self) -> dict[str, Any]:
-        """What a layer of one pixel is made of whose pieces are parts of its input channels."""
+        """What a layer of one pixel is made of whose tiles are parts of its input channels."""
         assert self.weight is not None
         outputs, inputs = self.weight.shape[:2]
         return {
@@ -98,13 +98,13 @@ class Linear:
         }
 
     def sum_templates(self, x: Tensor, y: Tensor) -> Any:
-        """The instructions of such a piece; the rows of its operand count input channels."""
+        """The instructions of such a tile; the rows of its operand count input channels."""
         assert self.weight is not None
         outputs, inputs = self.weight.shape[:2]
 
-        def templates(piece: Piece) -> list[InstructionTemplate]:
-            (k0, k1), start = piece.channels, (piece.channels[0] - piece.inputs[0][0]) * x.itemsize
-            places, size = layout(self.part(piece.channels))
+        def templates(tile: Tile) -> list[InstructionTemplate]:
+            (k0, k1), start = tile.channels, (tile.channels[0] - tile.inputs[0][0]) * x.itemsize
+            places, size = layout(self.part(tile.channels))
             last, reads = k1 == inputs, [("in0", start, start + (k1 - k0) * x.itemsize), ("const", 0, size)]
             made, bias = ("out0", 0, y.size) if last else ("after", 0, 4 * outputs), None
             if k0 > 0:
@@ -174,7 +174,7 @@ class Linear:
 
     @cached_property
     def _stage(self) -> Stage:
-        """What the output stages of all pieces have in common."""
+        """What the output stages of all tiles have in common."""
         return stage(self.op, {}, 1)
 
     @cached_property

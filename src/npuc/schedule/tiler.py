@@ -1,11 +1,15 @@
-"""How a layer is cut into pieces: by rows, so that engines overlap, and by output channels, so that weights stream."""
+"""How a layer is cut into tiles: by rows, so that engines overlap, and by output channels, so that weights stream.
+
+Example: 512 output channels of 3 x 3 x 512 bytes of weights, 2.25 MiB, in blocks of at most 96 KiB: 24 parts would do, but on an
+array of 16 output channels parts are multiples of 16. So tiles have 32 channels, 144 KiB of weights, and there are 16.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from npuc.schedule.cost import Costs
-from npuc.schedule.layers import Layer, Piece, Rows
+from npuc.schedule.layers import Layer, Rows, Tile
 
 
 @dataclass(frozen=True)
@@ -15,13 +19,13 @@ class Choices:
     chunk: int = 96 * 1024
     """Bytes of constants that are loaded as one."""
     busy: int = 1500
-    """Cycles that a piece of rows should keep an engine busy for."""
+    """Cycles that a tile of rows should keep an engine busy for."""
     most: int = 8
-    """Pieces of rows at most."""
+    """Tiles of rows at most."""
 
 
 @dataclass
-class Cutter:
+class Tiler:
     """Cuts the layers of a network for one machine; remembers what it computed."""
 
     costs: Costs
@@ -64,8 +68,8 @@ class Cutter:
         width, lanes = layer.outputs[0].shape[3], self.costs.target.compute.array.pixels
 
         def waste(rows: int) -> float:
-            pieces, rest = divmod(count, rows)
-            blocks = pieces * -(-rows * width // lanes) + -(-rest * width // lanes)
+            tiles, rest = divmod(count, rows)
+            blocks = tiles * -(-rows * width // lanes) + -(-rest * width // lanes)
             return blocks * lanes / (count * width)
 
         near = range(max(1, height - height // 3), min(count, height + height // 3) + 1)
@@ -75,16 +79,16 @@ class Cutter:
         """Cycles of the engines for some rows and all channels."""
         key = (id(layer), rows[1] - rows[0], 0)
         if key not in self._cycles:
-            piece = self.piece(layer, rows, (0, layer.channels))
+            tile = self.tile(layer, rows, (0, layer.channels))
             self._cycles[key] = sum(
-                self.costs.cycles(template.instruction) for template in layer.templates(piece)
+                self.costs.cycles(template.instruction) for template in layer.templates(tile)
             )
         return self._cycles[key]
 
-    def piece(self, layer: Layer, rows: Rows, channels: Rows) -> Piece:
-        """A piece whose operands and result begin where it needs them."""
+    def tile(self, layer: Layer, rows: Rows, channels: Rows) -> Tile:
+        """A tile whose operands and result begin where it needs them."""
         needs = self.needs(layer, rows)
-        return Piece(rows, channels, needs, rows)
+        return Tile(rows, channels, needs, rows)
 
     def needs(self, layer: Layer, rows: Rows) -> tuple[Rows, ...]:
         """The rows of the storage of each operand."""
