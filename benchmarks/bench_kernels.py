@@ -238,7 +238,7 @@ def main() -> None:
     )
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--kind", default="double")
+    parser.add_argument("--kind", default="double_rounding")
     parser.add_argument("--seconds", type=float, default=0.2)
     arguments = parser.parse_args()
     rng = np.random.default_rng(0)

@@ -47,16 +47,16 @@ def requantize(
     acc: int, kind: str, multiplier: int | float, shift: int, zero_point: int, lo: int, hi: int
 ) -> int:
     """sat(zero_point + rq(acc), lo, hi) for one accumulator."""
-    if kind == "double":
+    if kind == "double_rounding":
         e = 31 - shift
         y = 0 if -e > 31 else rdbp(srdhm(wrap32(acc << max(e, 0)), int(multiplier)), max(-e, 0))
-    elif kind == "single":
+    elif kind == "single_rounding":
         y = half_up(acc * int(multiplier), shift)
     elif kind == "single_even":
         y = half_even(acc * int(multiplier), shift)
     elif kind == "pow2":
         y = half_up(acc, shift)
-    elif kind == "float":
+    elif kind == "float_scale":
         scaled = np.float32(acc) * np.float32(multiplier)
         y = int(np.rint(np.clip(scaled, np.float32(-(2**31)), np.float32(2**31 - 128))))
     else:

@@ -14,16 +14,16 @@ Array = np.ndarray[Any, Any]
 def add_one(p: Any, a: int, b: int, sign: int, zero_point: int, lo: int, hi: int) -> int:
     """One element of an addition; a and b without their zero points."""
     wide = -(2**40), 2**40
-    if p.kind == "double":
-        of_a = requantize(wrap32(a << p.left), "double", p.multiplier_a, p.shift_a, 0, *wide)
-        of_b = requantize(wrap32(b << p.left), "double", p.multiplier_b, p.shift_b, 0, *wide)
-        y = requantize(of_a + sign * of_b, "double", p.multiplier, p.shift, 0, *wide)
+    if p.kind == "double_rounding":
+        of_a = requantize(wrap32(a << p.left), "double_rounding", p.multiplier_a, p.shift_a, 0, *wide)
+        of_b = requantize(wrap32(b << p.left), "double_rounding", p.multiplier_b, p.shift_b, 0, *wide)
+        y = requantize(of_a + sign * of_b, "double_rounding", p.multiplier, p.shift, 0, *wide)
     elif p.kind == "pow2":
         y = half_up((a << p.shift_a) + sign * (b << p.shift_b), p.shift)
-    elif p.kind == "float":
+    elif p.kind == "float_scale":
         y = int(np.rint(np.float32(a) * np.float32(p.scale_a) + np.float32(sign * b) * np.float32(p.scale_b)))
     else:
-        rounding = half_up if p.kind == "single" else half_even
+        rounding = half_up if p.kind == "single_rounding" else half_even
         y = rounding(a * p.multiplier_a + sign * b * p.multiplier_b, p.shift)
     return min(max(y + zero_point, lo), hi)
 

@@ -102,7 +102,7 @@ def finish(acc: Array, requant: Any, dtype: Any) -> Array:
     if requant is None:
         return acc.astype(dtype)
     rq = requant
-    multiplier = rq.scale if rq.kind == "float" else 0 if rq.kind == "pow2" else rq.multiplier
-    shift = 0 if rq.kind == "float" else rq.shift
+    multiplier = rq.scale if rq.kind == "float_scale" else 0 if rq.kind == "pow2" else rq.multiplier
+    shift = 0 if rq.kind == "float_scale" else rq.shift
     last = acc.ndim - 1
     return requantize_array(acc, rq.kind, multiplier, shift, rq.zero_point, rq.lo, rq.hi, last).astype(dtype)

@@ -58,5 +58,5 @@ def l2_tflite(x: list[int], signed: bool) -> list[int]:
     """One row of TFLite's L2 norm; x without its zero point."""
     multiplier, right = inverse_root(sum(q * q for q in x))
     if signed:
-        return [requantize(q, "double", multiplier, 24 + right, 0, -128, 127) for q in x]
+        return [requantize(q, "double_rounding", multiplier, 24 + right, 0, -128, 127) for q in x]
     return [min(max(rdbp(srdhm(128 * q, multiplier), right) + 128, 0), 255) for q in x]

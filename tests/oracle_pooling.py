@@ -61,14 +61,14 @@ def average_pool(
         padding = count - len(members)
         for c in range(x.shape[3]):
             values = [int(member[c]) for member in members] + [zero_point] * padding
-            if rq.kind == "double":
+            if rq.kind == "double_rounding":
                 mean = round_half_away(Fraction(sum(values), count))
                 y[(*at, c)] = min(max(mean, rq.lo), rq.hi)
                 continue
-            parameters = rq.scale if rq.kind == "float" else rq.multiplier
+            parameters = rq.scale if rq.kind == "float_scale" else rq.multiplier
             entry = count - 1 if max(np.size(parameters), np.size(rq.shift)) > 1 else 0
             acc = sum(value - zero_point for value in values)
             m = 1 if parameters is None else parameters[entry].item()
-            s = 0 if rq.kind == "float" else int(rq.shift[entry])
+            s = 0 if rq.kind == "float_scale" else int(rq.shift[entry])
             y[(*at, c)] = requantize(acc, rq.kind, m, s, rq.zero_point, rq.lo, rq.hi)
     return y

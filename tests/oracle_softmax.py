@@ -86,7 +86,7 @@ def tflite16(
     top = max(x)
     exps = []
     for q in x:
-        diff = requantize(q - top, "double", multiplier, shift, 0, -(2**31), 2**31 - 1)
+        diff = requantize(q - top, "double_rounding", multiplier, shift, 0, -(2**31), 2**31 - 1)
         exps.append(lookup16(saturated(diff + 32767, 16), exp_table))
     total = sum(exps)
     headroom = 32 - total.bit_length()

@@ -257,9 +257,9 @@ static void pack_stage(const header *h, const int16_t *weight, int64_t k, int64_
     const int level = npuc_stage_level(requant, i, bound, fast, fast + 1, fast + 2);
     uint8_t *worst = bytes + h->level + (h->layout == DEPTHWISE_BYTES ? channel : slot) / NPUC_PANEL;
     if (level < *worst) *worst = (uint8_t)level;
-    if (requant->kind < NPUC_POW2) memcpy(bytes + h->multiplier + slot * 4, requant->multiplier + i, 4);
-    if (requant->kind < NPUC_FLOAT) memcpy(bytes + h->shift + slot * 4, requant->shift + i, 4);
-    if (requant->kind == NPUC_FLOAT) memcpy(bytes + h->scale + slot * 4, requant->scale + i, 4);
+    if (NPUC_HAS_MULTIPLIER(requant->kind)) memcpy(bytes + h->multiplier + slot * 4, requant->multiplier + i, 4);
+    if (NPUC_HAS_SHIFT(requant->kind)) memcpy(bytes + h->shift + slot * 4, requant->shift + i, 4);
+    if (requant->kind == NPUC_FLOAT_SCALE) memcpy(bytes + h->scale + slot * 4, requant->scale + i, 4);
     memcpy(bytes + h->pre + slot * 4, fast, 4);
     memcpy(bytes + h->add + slot * 4, fast + 1, 4);
     memcpy(bytes + h->post + slot * 4, fast + 2, 4);

@@ -83,17 +83,17 @@ static npuc_status plan_sum(sum_plan *s, const npuc_add_parameters *p, int64_t r
                     .hi = p->hi - p->zero_point,
                     .even = p->kind == NPUC_SINGLE_EVEN};
     switch (p->kind) {
-    case NPUC_FLOAT:
+    case NPUC_FLOAT_SCALE:
         if (!(p->scale_a >= 0 && p->scale_a <= 1e30f && p->scale_b >= 0 && p->scale_b <= 1e30f)) return NPUC_BAD_ARGUMENT;
         s->form = SUM_FLOAT;
         s->fa = p->scale_a;
         s->fb = p->subtract ? -p->scale_b : p->scale_b;
         return NPUC_OK;
-    case NPUC_DOUBLE: {
+    case NPUC_DOUBLE_ROUNDING: {
         const int64_t full = (int64_t)1 << 31;
-        npuc_requant a = {.kind = NPUC_DOUBLE, .count = 1, .multiplier = &p->multiplier_a, .shift = &p->shift_a};
-        npuc_requant b = {.kind = NPUC_DOUBLE, .count = 1, .multiplier = &p->multiplier_b, .shift = &p->shift_b};
-        npuc_requant y = {.kind = NPUC_DOUBLE, .count = 1, .multiplier = &p->multiplier, .shift = &p->shift};
+        npuc_requant a = {.kind = NPUC_DOUBLE_ROUNDING, .count = 1, .multiplier = &p->multiplier_a, .shift = &p->shift_a};
+        npuc_requant b = {.kind = NPUC_DOUBLE_ROUNDING, .count = 1, .multiplier = &p->multiplier_b, .shift = &p->shift_b};
+        npuc_requant y = {.kind = NPUC_DOUBLE_ROUNDING, .count = 1, .multiplier = &p->multiplier, .shift = &p->shift};
         if (p->left < 0 || p->left > 31 || reach_a << p->left > full || reach_b << p->left > full) return NPUC_BAD_ARGUMENT;
         if (npuc_output_init(&s->stage_a, &a, 0, full, NPUC_I16) || npuc_output_init(&s->stage_b, &b, 0, full, NPUC_I16) ||
             npuc_output_init(&s->stage_y, &y, 0, full, NPUC_I16))
@@ -106,7 +106,7 @@ static npuc_status plan_sum(sum_plan *s, const npuc_add_parameters *p, int64_t r
         s->ma = (int64_t)1 << p->shift_a;
         s->mb = (int64_t)1 << p->shift_b;
         break;
-    case NPUC_SINGLE:
+    case NPUC_SINGLE_ROUNDING:
     case NPUC_SINGLE_EVEN:
         if (p->multiplier_a < 0 || p->multiplier_b < 0) return NPUC_BAD_ARGUMENT;
         s->ma = p->multiplier_a;

@@ -94,11 +94,11 @@ ALWAYS parameters load_parameters(const npuc_stage *s, ptrdiff_t at, int kind)
 {
     parameters q;
     const __m256i one64 = _mm256_set1_epi64x(1), zero = _mm256_setzero_si256();
-    if (kind < NPUC_POW2) {
+    if (NPUC_HAS_MULTIPLIER(kind)) {
         q.even = load(s->multiplier + at);
         q.odd = _mm256_srli_epi64(q.even, 32);
     }
-    if (kind == NPUC_DOUBLE) {
+    if (kind == NPUC_DOUBLE_ROUNDING) {
         const __m256i shift = load(s->shift + at), bits = _mm256_set1_epi32(31);
         q.left = _mm256_max_epi32(_mm256_sub_epi32(bits, shift), zero);
         q.right = _mm256_max_epi32(_mm256_sub_epi32(shift, bits), zero);
@@ -107,9 +107,9 @@ ALWAYS parameters load_parameters(const npuc_stage *s, ptrdiff_t at, int kind)
     } else if (kind == NPUC_POW2) {
         q.right = load(s->shift + at);
         q.rounds = _mm256_cmpgt_epi32(q.right, zero);
-    } else if (kind == NPUC_FLOAT) {
+    } else if (kind == NPUC_FLOAT_SCALE) {
         q.scale = _mm256_loadu_ps(s->scale + at);
-    } else if (kind == NPUC_SINGLE || kind == NPUC_SINGLE_EVEN) {
+    } else if (kind == NPUC_SINGLE_ROUNDING || kind == NPUC_SINGLE_EVEN) {
         const __m256i shift = load(s->shift + at);
         q.shift_even = _mm256_and_si256(shift, _mm256_set1_epi64x(0xffffffff));
         q.shift_odd = _mm256_srli_epi64(shift, 32);
@@ -143,7 +143,7 @@ ALWAYS __m256i requantize(__m256i acc, const parameters *q, int kind)
 {
     if (kind < 0) return acc;
     __m256i y;
-    if (kind == NPUC_DOUBLE) {
+    if (kind == NPUC_DOUBLE_ROUNDING) {
         const __m256i nudge = _mm256_set1_epi64x((int64_t)1 << 30);
         acc = _mm256_sllv_epi32(acc, q->left);
         const __m256i even = _mm256_add_epi64(_mm256_mul_epi32(acc, q->even), nudge);
@@ -152,7 +152,7 @@ ALWAYS __m256i requantize(__m256i acc, const parameters *q, int kind)
         y = _mm256_add_epi32(high, _mm256_srai_epi32(high, 31));
         y = _mm256_srai_epi32(_mm256_sub_epi32(_mm256_srav_epi32(y, q->right), _mm256_set1_epi32(-1)), 1);
         y = _mm256_blendv_epi8(high, y, q->rounds);
-    } else if (kind == NPUC_SINGLE || kind == NPUC_SINGLE_EVEN) {
+    } else if (kind == NPUC_SINGLE_ROUNDING || kind == NPUC_SINGLE_EVEN) {
         const int to_even = kind == NPUC_SINGLE_EVEN;
         const __m256i even = shift_product(_mm256_mul_epi32(acc, q->even), q->half_even, q->shift_even, q->bias_even, to_even);
         const __m256i odd =
@@ -221,11 +221,11 @@ ALWAYS void finish_kind(const npuc_stage *s, int kind, int rows, int panels, int
 static void finish(const npuc_stage *s, int rows, int panels, int first_panel, ptrdiff_t channels, const int32_t *acc, uint8_t *const *out)
 {
     switch (s->kind) {
-    case NPUC_DOUBLE: finish_kind(s, NPUC_DOUBLE, rows, panels, first_panel, channels, acc, out); break;
-    case NPUC_SINGLE: finish_kind(s, NPUC_SINGLE, rows, panels, first_panel, channels, acc, out); break;
+    case NPUC_DOUBLE_ROUNDING: finish_kind(s, NPUC_DOUBLE_ROUNDING, rows, panels, first_panel, channels, acc, out); break;
+    case NPUC_SINGLE_ROUNDING: finish_kind(s, NPUC_SINGLE_ROUNDING, rows, panels, first_panel, channels, acc, out); break;
     case NPUC_SINGLE_EVEN: finish_kind(s, NPUC_SINGLE_EVEN, rows, panels, first_panel, channels, acc, out); break;
     case NPUC_POW2: finish_kind(s, NPUC_POW2, rows, panels, first_panel, channels, acc, out); break;
-    case NPUC_FLOAT: finish_kind(s, NPUC_FLOAT, rows, panels, first_panel, channels, acc, out); break;
+    case NPUC_FLOAT_SCALE: finish_kind(s, NPUC_FLOAT_SCALE, rows, panels, first_panel, channels, acc, out); break;
     default: finish_kind(s, -1, rows, panels, first_panel, channels, acc, out);
     }
 }

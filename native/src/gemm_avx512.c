@@ -173,18 +173,18 @@ ALWAYS parameters load_parameters(const npuc_stage *s, ptrdiff_t slot, int repea
 {
     parameters q;
     const __m512i one = _mm512_set1_epi64(1), zero = _mm512_setzero_si512();
-    if (kind == NPUC_FLOAT) q.scale = _mm512_castsi512_ps(load_table((const int32_t *)(const void *)(s->scale + slot), repeat));
-    if (kind < NPUC_POW2) {
+    if (kind == NPUC_FLOAT_SCALE) q.scale = _mm512_castsi512_ps(load_table((const int32_t *)(const void *)(s->scale + slot), repeat));
+    if (NPUC_HAS_MULTIPLIER(kind)) {
         q.even = load_table(s->multiplier + slot, repeat);
         q.odd = _mm512_srli_epi64(q.even, 32);
     }
     if (kind == NPUC_SINGLE_EVEN) level = NPUC_VECTOR; /* it has the general form only */
     if (level == NPUC_FAST) {
-        if (kind < NPUC_POW2) q.pre = load_table(s->pre + slot, repeat);
+        if (NPUC_HAS_MULTIPLIER(kind)) q.pre = load_table(s->pre + slot, repeat);
         q.add = load_table(s->add + slot, repeat);
         q.post = load_table(s->post + slot, repeat);
         q.unit = _mm512_min_epi32(q.post, _mm512_set1_epi32(1));
-    } else if (kind == NPUC_DOUBLE) {
+    } else if (kind == NPUC_DOUBLE_ROUNDING) {
         const __m512i shift = load_table(s->shift + slot, repeat), bits = _mm512_set1_epi32(31);
         q.left = _mm512_max_epi32(_mm512_sub_epi32(bits, shift), zero);
         q.right = _mm512_max_epi32(_mm512_sub_epi32(shift, bits), zero);
@@ -193,7 +193,7 @@ ALWAYS parameters load_parameters(const npuc_stage *s, ptrdiff_t slot, int repea
     } else if (kind == NPUC_POW2) {
         q.right = load_table(s->shift + slot, repeat);
         q.rounds = _mm512_test_epi32_mask(q.right, q.right);
-    } else if (kind == NPUC_SINGLE || kind == NPUC_SINGLE_EVEN) {
+    } else if (kind == NPUC_SINGLE_ROUNDING || kind == NPUC_SINGLE_EVEN) {
         const __m512i shift = load_table(s->shift + slot, repeat);
         q.shift_even = _mm512_and_si512(shift, _mm512_set1_epi64(0xffffffff));
         q.shift_odd = _mm512_srli_epi64(shift, 32);
@@ -226,7 +226,7 @@ ALWAYS __m512i high_halves(__m512i even, __m512i odd)
 ALWAYS __m512i rescale(__m512i acc, const parameters *q, int kind, int level)
 {
     __m512i y;
-    if (kind == NPUC_DOUBLE && level == NPUC_FAST) {
+    if (kind == NPUC_DOUBLE_ROUNDING && level == NPUC_FAST) {
         /* srdhm is a floor shift of the product + 2^30 (no multiplier is negative), here of both twice. */
         const __m512i nudge = _mm512_set1_epi64((int64_t)1 << 31);
         acc = _mm512_sllv_epi32(acc, q->pre);
@@ -238,7 +238,7 @@ ALWAYS __m512i rescale(__m512i acc, const parameters *q, int kind, int level)
         y = _mm512_mask_sub_epi32(y, _mm512_movepi32_mask(high), y, q->unit);
         return _mm512_srav_epi32(y, q->post);
     }
-    if (kind == NPUC_DOUBLE) {
+    if (kind == NPUC_DOUBLE_ROUNDING) {
         const __m512i nudge = _mm512_set1_epi64((int64_t)1 << 30);
         acc = _mm512_sllv_epi32(acc, q->left);
         const __m512i even = _mm512_add_epi64(_mm512_mul_epi32(acc, q->even), nudge);
@@ -249,12 +249,12 @@ ALWAYS __m512i rescale(__m512i acc, const parameters *q, int kind, int level)
         y = _mm512_srai_epi32(_mm512_sub_epi32(_mm512_srav_epi32(y, q->right), _mm512_set1_epi32(-1)), 1);
         return _mm512_mask_mov_epi32(high, q->rounds, y);
     }
-    if (kind == NPUC_SINGLE && level == NPUC_FAST) {
+    if (kind == NPUC_SINGLE_ROUNDING && level == NPUC_FAST) {
         acc = _mm512_sllv_epi32(acc, q->pre);
         const __m512i even = _mm512_mul_epi32(acc, q->even), odd = _mm512_mul_epi32(_mm512_srli_epi64(acc, 32), q->odd);
         return _mm512_srav_epi32(_mm512_add_epi32(high_halves(even, odd), q->add), q->post);
     }
-    if (kind == NPUC_SINGLE || kind == NPUC_SINGLE_EVEN) {
+    if (kind == NPUC_SINGLE_ROUNDING || kind == NPUC_SINGLE_EVEN) {
         const int to_even = kind == NPUC_SINGLE_EVEN;
         const __m512i even = shift_product(_mm512_mul_epi32(acc, q->even), q->half_even, q->shift_even, to_even);
         const __m512i odd = shift_product(_mm512_mul_epi32(_mm512_srli_epi64(acc, 32), q->odd), q->half_odd, q->shift_odd, to_even);
@@ -376,17 +376,18 @@ typedef void fused_function(ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, con
         fused(kind, panels, flip, k, a, stride, b, panel_bytes, bias, s, first_panel, channels, out);                                      \
     }
 #define FUSED4(kind) FUSED(kind, 1, 0) FUSED(kind, 1, 1) FUSED(kind, 2, 0) FUSED(kind, 2, 1)
-FUSED4(NPUC_DOUBLE)
-FUSED4(NPUC_SINGLE)
+FUSED4(NPUC_DOUBLE_ROUNDING)
+FUSED4(NPUC_SINGLE_ROUNDING)
 FUSED4(NPUC_SINGLE_EVEN)
 FUSED4(NPUC_POW2)
-FUSED4(NPUC_FLOAT)
+FUSED4(NPUC_FLOAT_SCALE)
 #define FUSED_ROW(kind)                                                                                                                    \
     {                                                                                                                                      \
         {fused_##kind##_1_0, fused_##kind##_1_1}, { fused_##kind##_2_0, fused_##kind##_2_1 }                                               \
     }
-static fused_function *const fused_tiles[5][2][2] = {FUSED_ROW(NPUC_DOUBLE), FUSED_ROW(NPUC_SINGLE), FUSED_ROW(NPUC_SINGLE_EVEN),
-                                                     FUSED_ROW(NPUC_POW2), FUSED_ROW(NPUC_FLOAT)};
+static fused_function *const fused_tiles[NPUC_REQUANT_KINDS][2][2] = {
+    FUSED_ROW(NPUC_DOUBLE_ROUNDING), FUSED_ROW(NPUC_SINGLE_ROUNDING), FUSED_ROW(NPUC_SINGLE_EVEN), FUSED_ROW(NPUC_POW2),
+    FUSED_ROW(NPUC_FLOAT_SCALE)};
 
 static int fused8(int rows, int panels, ptrdiff_t k, const uint8_t *a, ptrdiff_t stride, int flip, const int8_t *b, ptrdiff_t panel_bytes,
                   const int32_t *bias, const npuc_stage *s, int first_panel, ptrdiff_t channels, uint8_t *const *out)
@@ -453,11 +454,11 @@ ALWAYS void finish_kind(const npuc_stage *s, int kind, int rows, int panels, int
 static void finish(const npuc_stage *s, int rows, int panels, int first_panel, ptrdiff_t channels, const int32_t *acc, uint8_t *const *out)
 {
     switch (s->kind) {
-    case NPUC_DOUBLE: finish_kind(s, NPUC_DOUBLE, rows, panels, first_panel, channels, acc, out); break;
-    case NPUC_SINGLE: finish_kind(s, NPUC_SINGLE, rows, panels, first_panel, channels, acc, out); break;
+    case NPUC_DOUBLE_ROUNDING: finish_kind(s, NPUC_DOUBLE_ROUNDING, rows, panels, first_panel, channels, acc, out); break;
+    case NPUC_SINGLE_ROUNDING: finish_kind(s, NPUC_SINGLE_ROUNDING, rows, panels, first_panel, channels, acc, out); break;
     case NPUC_SINGLE_EVEN: finish_kind(s, NPUC_SINGLE_EVEN, rows, panels, first_panel, channels, acc, out); break;
     case NPUC_POW2: finish_kind(s, NPUC_POW2, rows, panels, first_panel, channels, acc, out); break;
-    case NPUC_FLOAT: finish_kind(s, NPUC_FLOAT, rows, panels, first_panel, channels, acc, out); break;
+    case NPUC_FLOAT_SCALE: finish_kind(s, NPUC_FLOAT_SCALE, rows, panels, first_panel, channels, acc, out); break;
     default: finish_kind(s, -1, rows, panels, first_panel, channels, acc, out);
     }
 }
@@ -650,21 +651,21 @@ ALWAYS void depthwise8_kind(const npuc_depthwise8 *d, int kind, int inside, int 
         else                                                                                                                               \
             depthwise8_kind(d, kind, 1, 0);                                                                                                \
     }
-DEPTHWISE8(double, NPUC_DOUBLE)
-DEPTHWISE8(single, NPUC_SINGLE)
+DEPTHWISE8(double, NPUC_DOUBLE_ROUNDING)
+DEPTHWISE8(single, NPUC_SINGLE_ROUNDING)
 DEPTHWISE8(even, NPUC_SINGLE_EVEN)
 DEPTHWISE8(pow2, NPUC_POW2)
-DEPTHWISE8(float, NPUC_FLOAT)
+DEPTHWISE8(float, NPUC_FLOAT_SCALE)
 DEPTHWISE8(raw, -1)
 
 static void depthwise8(const npuc_depthwise8 *d)
 {
     switch (d->stage->kind) {
-    case NPUC_DOUBLE: depthwise8_double(d); break;
-    case NPUC_SINGLE: depthwise8_single(d); break;
+    case NPUC_DOUBLE_ROUNDING: depthwise8_double(d); break;
+    case NPUC_SINGLE_ROUNDING: depthwise8_single(d); break;
     case NPUC_SINGLE_EVEN: depthwise8_even(d); break;
     case NPUC_POW2: depthwise8_pow2(d); break;
-    case NPUC_FLOAT: depthwise8_float(d); break;
+    case NPUC_FLOAT_SCALE: depthwise8_float(d); break;
     default: depthwise8_raw(d);
     }
 }

@@ -74,7 +74,7 @@ npuc_status npuc_output_init(npuc_output *stage, const npuc_requant *rq, int32_t
     if (rq->zero_point < least || rq->zero_point > most) return NPUC_BAD_ARGUMENT;
     if (index < 0 || index >= rq->count) return NPUC_BAD_ARGUMENT;
     *stage = (npuc_output){.zero = rq->zero_point, .lo = rq->lo - rq->zero_point, .hi = rq->hi - rq->zero_point};
-    if (rq->kind == NPUC_FLOAT) {
+    if (rq->kind == NPUC_FLOAT_SCALE) {
         if (!rq->scale || !(rq->scale[index] >= 0.0f && rq->scale[index] <= 3.0e38f)) return NPUC_BAD_ARGUMENT;
         stage->form = FORM_FLOAT;
         stage->scale = rq->scale[index];
@@ -89,11 +89,11 @@ npuc_status npuc_output_init(npuc_output *stage, const npuc_requant *rq, int32_t
     if (bound > (INT64_MAX - half) / (multiplier ? multiplier : 1)) return NPUC_BAD_ARGUMENT;
     int narrow = bound <= WIDE32 && shift > 0 && (bound * multiplier + half) >> shift <= INT32_MAX - 1;
     switch (rq->kind) {
-    case NPUC_DOUBLE:
+    case NPUC_DOUBLE_ROUNDING:
         if (bound > WIDE32 || shift < 0) return NPUC_BAD_ARGUMENT;
         stage->form = FORM_DOUBLE;
         return NPUC_OK;
-    case NPUC_SINGLE: stage->form = narrow ? FORM_UP : FORM_UP_WIDE; return NPUC_OK;
+    case NPUC_SINGLE_ROUNDING: stage->form = narrow ? FORM_UP : FORM_UP_WIDE; return NPUC_OK;
     case NPUC_SINGLE_EVEN: stage->form = narrow ? FORM_EVEN : FORM_EVEN_WIDE; return NPUC_OK;
     case NPUC_POW2: stage->form = narrow && shift < 31 && bound + half <= INT32_MAX ? FORM_SHIFT : FORM_SHIFT_WIDE; return NPUC_OK;
     default: return NPUC_BAD_ARGUMENT;

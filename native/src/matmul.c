@@ -146,7 +146,7 @@ static void wide_task(void *context, ptrdiff_t index, int worker)
                              g->stage.zero_point, g->stage.lo, g->stage.hi};
     for (ptrdiff_t n = 0; n < mm->n; n++) {
         const int32_t value = g->stage.kind < 0              ? (int32_t)acc[n]
-                              : g->stage.kind == NPUC_DOUBLE ? npuc_requantize(&rq, acc[n], (int32_t)n)
+                              : g->stage.kind == NPUC_DOUBLE_ROUNDING ? npuc_requantize(&rq, acc[n], (int32_t)n)
                                                              : npuc_requantize_wide(&rq, acc[n], (int32_t)n);
         uint8_t *to = g->y + ((entry * mm->m + row) * mm->n + n) * y_size;
         if (y_size == 4) {
@@ -236,9 +236,9 @@ npuc_status npuc_matmul_run(const npuc_matmul *mm, const void *a, const void *b,
         g.stage.hi = requant->hi;
         for (ptrdiff_t n = 0; n < channels; n++) {
             const int32_t c = requant->count == 1 ? 0 : (int32_t)(n < mm->n ? n : n / NPUC_PANEL * NPUC_PANEL);
-            multiplier[n] = requant->kind < NPUC_POW2 ? requant->multiplier[c] : 0;
-            shift[n] = requant->kind < NPUC_FLOAT ? requant->shift[c] : 0;
-            scale[n] = requant->kind == NPUC_FLOAT ? requant->scale[c] : 0;
+            multiplier[n] = NPUC_HAS_MULTIPLIER(requant->kind) ? requant->multiplier[c] : 0;
+            shift[n] = NPUC_HAS_SHIFT(requant->kind) ? requant->shift[c] : 0;
+            scale[n] = requant->kind == NPUC_FLOAT_SCALE ? requant->scale[c] : 0;
             const int here = npuc_stage_level(requant, c, bound, pre + n, add + n, post + n);
             if (here < level[n / NPUC_PANEL]) level[n / NPUC_PANEL] = (uint8_t)here;
         }

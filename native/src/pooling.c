@@ -193,7 +193,7 @@ static void average_part(void *context, int64_t begin, int64_t end)
         int64_t real = (w.rows.last - w.rows.first) * (w.columns.last - w.columns.first);
         int64_t count = j->include_pad ? whole : real;
         int64_t out = at * p->c + channel;
-        if (j->rq->kind == NPUC_DOUBLE) {
+        if (j->rq->kind == NPUC_DOUBLE_ROUNDING) {
             int64_t more = j->zero * (count - real);
             if (wide) {
                 for (int64_t i = 0; i < n; i++) {
@@ -243,7 +243,7 @@ npuc_status npuc_average_pool(const npuc_pool *pool, const void *x, int32_t x_dt
     /* Neither the raw sum, nor the sum of q - zero_point, nor the sum and half a count can be larger. */
     j.bound = (hi - lo + 1) * (whole + 1);
     if (whole > (int64_t)1 << 40) return NPUC_BAD_ARGUMENT;
-    if (rq->kind == NPUC_DOUBLE) {
+    if (rq->kind == NPUC_DOUBLE_ROUNDING) {
         if (x_dtype != dtype || rq->zero_point != zero_point || rq->lo < least || rq->hi > most || rq->lo > rq->hi)
             return NPUC_BAD_ARGUMENT;
     } else {

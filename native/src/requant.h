@@ -68,8 +68,8 @@ static inline int32_t npuc_requantize(const npuc_requant *rq, int64_t acc, int32
     int32_t i = rq->count > 1 ? channel : 0;
     int64_t y;
     switch (rq->kind) {
-    case NPUC_DOUBLE: y = npuc_rq_double((int32_t)acc, rq->multiplier[i], rq->shift[i]); break;
-    case NPUC_SINGLE: y = npuc_half_up(acc * rq->multiplier[i], rq->shift[i]); break;
+    case NPUC_DOUBLE_ROUNDING: y = npuc_rq_double((int32_t)acc, rq->multiplier[i], rq->shift[i]); break;
+    case NPUC_SINGLE_ROUNDING: y = npuc_half_up(acc * rq->multiplier[i], rq->shift[i]); break;
     case NPUC_SINGLE_EVEN: y = npuc_half_even(acc * rq->multiplier[i], rq->shift[i]); break;
     case NPUC_POW2: y = npuc_half_up(acc, rq->shift[i]); break;
     default: {

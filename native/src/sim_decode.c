@@ -159,11 +159,11 @@ static int64_t activation(int32_t dtype) { return dtype >= NPUC_I8 && dtype <= N
 static npuc_status stage(npuc_decoded *d, int32_t kind, uint32_t count, uint32_t multiplier, uint32_t shift, uint32_t channels)
 {
     npuc_status status = NPUC_OK;
-    if (kind > NPUC_FLOAT) return npuc_sim_fail(d->error, "%d is no requantization kind", kind);
+    if (kind >= NPUC_REQUANT_KINDS) return npuc_sim_fail(d->error, "%d is no requantization kind", kind);
     if (count < 1 || count > INT32_MAX || (channels && count != 1 && count != channels))
         return npuc_sim_fail(d->error, "%u sets of requantization parameters for %u channels", count, channels);
-    if (kind != NPUC_POW2) status = dense(d, "multiplier", multiplier, count, 4, 0);
-    if (!status && kind != NPUC_FLOAT) status = dense(d, "shift", shift, count, 4, 0);
+    if (NPUC_HAS_MULTIPLIER(kind) || NPUC_HAS_SCALE(kind)) status = dense(d, "multiplier", multiplier, count, 4, 0);
+    if (!status && NPUC_HAS_SHIFT(kind)) status = dense(d, "shift", shift, count, 4, 0);
     return status;
 }
 
@@ -369,7 +369,7 @@ static npuc_status avg_pool(npuc_decoded *d)
     const int64_t from[] = {r->n, r->h, r->w, r->c}, to[] = {r->n, r->out_h, r->out_w, r->c};
     if (r->include_pad > 1) return npuc_sim_fail(d->error, "include_pad is 0 or 1");
     TRY(dense(d, "x", r->x, product(4, from), activation(r->x_dtype), 0));
-    if (r->kind != NPUC_DOUBLE) TRY(stage(d, r->kind, r->count, r->multiplier, r->shift, 0));
+    if (r->kind != NPUC_DOUBLE_ROUNDING) TRY(stage(d, r->kind, r->count, r->multiplier, r->shift, 0));
     return dense(d, "y", r->y, product(4, to), activation(r->y_dtype), 1);
 }
 

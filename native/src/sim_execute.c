@@ -168,12 +168,14 @@ static npuc_status gather(const job *j)
 static npuc_requant stage(const job *j, int32_t kind, uint32_t count, uint32_t multiplier, uint32_t shift, int32_t zero_point, int32_t lo,
                           int32_t hi)
 {
-    const void *first = kind != NPUC_POW2 ? j->local + multiplier : NULL, *second = kind != NPUC_FLOAT ? j->local + shift : NULL;
+    /* Scales lie where other kinds have their multipliers. */
+    const void *first = NPUC_HAS_MULTIPLIER(kind) || NPUC_HAS_SCALE(kind) ? j->local + multiplier : NULL;
+    const void *second = NPUC_HAS_SHIFT(kind) ? j->local + shift : NULL;
     return (npuc_requant){.kind = kind,
                           .count = (int32_t)count,
-                          .multiplier = kind < NPUC_POW2 ? first : NULL,
+                          .multiplier = NPUC_HAS_MULTIPLIER(kind) ? first : NULL,
                           .shift = second,
-                          .scale = kind == NPUC_FLOAT ? first : NULL,
+                          .scale = NPUC_HAS_SCALE(kind) ? first : NULL,
                           .zero_point = zero_point,
                           .lo = lo,
                           .hi = hi};
@@ -300,7 +302,7 @@ static npuc_status add(const job *j)
                              .zero_point = r->zero_point,
                              .lo = r->lo,
                              .hi = r->hi};
-    if (r->kind == NPUC_FLOAT) {
+    if (r->kind == NPUC_FLOAT_SCALE) {
         p.scale_a = bits_of_float(r->multiplier[0]);
         p.scale_b = bits_of_float(r->multiplier[1]);
     }
@@ -373,8 +375,8 @@ static npuc_status avg_pool(const job *j)
 {
     const npuc_i_avg_pool *r = &j->d->record.avg_pool;
     const npuc_pool pool = POOL(r);
-    npuc_requant rq = {.kind = NPUC_DOUBLE, .count = 1, .zero_point = r->zero_point, .lo = r->lo, .hi = r->hi};
-    if (r->kind != NPUC_DOUBLE) rq = STAGE(j, r);
+    npuc_requant rq = {.kind = NPUC_DOUBLE_ROUNDING, .count = 1, .zero_point = r->zero_point, .lo = r->lo, .hi = r->hi};
+    if (r->kind != NPUC_DOUBLE_ROUNDING) rq = STAGE(j, r);
     return kernel(j, npuc_average_pool(&pool, j->local + r->x, r->x_dtype, r->x_zero_point, r->include_pad, &rq, r->y_dtype,
                                        j->local + r->y, j->threads));
 }

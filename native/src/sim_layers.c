@@ -289,7 +289,7 @@ npuc_status npuc_layers_get(npuc_layers *layers, const npuc_i_conv *r, const uin
 
     const int64_t weights = (int64_t)r->out_c * (r->c / r->groups) * r->kernel[0] * r->kernel[1];
     const int64_t bytes = r->w_dtype == NPUC_I4 ? (weights + 1) / 2 : weights * npuc_sim_size(r->w_dtype);
-    const int has_bias = r->bias != NPUC_NONE, has_multiplier = r->kind != NPUC_POW2, has_shift = r->kind != NPUC_FLOAT;
+    const int has_bias = r->bias != NPUC_NONE, has_multiplier = r->kind != NPUC_POW2, has_shift = r->kind != NPUC_FLOAT_SCALE;
     const int64_t parameters = (int64_t)r->count * 4;
     key.weight = npuc_origin_find(origin, r->weight, r->weight + bytes);
     key.bias = has_bias ? npuc_origin_find(origin, r->bias, r->bias + (int64_t)r->out_c * (r->wide ? 8 : 4)) : -1;
@@ -316,9 +316,9 @@ npuc_status npuc_layers_get(npuc_layers *layers, const npuc_i_conv *r, const uin
     const void *multiplier = has_multiplier ? local + r->multiplier : NULL, *shift = has_shift ? local + r->shift : NULL;
     const npuc_requant stage = {.kind = r->kind,
                                 .count = (int32_t)r->count,
-                                .multiplier = r->kind < NPUC_POW2 ? multiplier : NULL,
+                                .multiplier = NPUC_HAS_MULTIPLIER(r->kind) ? multiplier : NULL,
                                 .shift = shift,
-                                .scale = r->kind == NPUC_FLOAT ? multiplier : NULL,
+                                .scale = NPUC_HAS_SCALE(r->kind) ? multiplier : NULL,
                                 .zero_point = r->zero_point,
                                 .lo = r->lo,
                                 .hi = r->hi};

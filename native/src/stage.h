@@ -16,15 +16,16 @@ static inline int npuc_stage_valid(const npuc_requant *rq, int32_t y_dtype, int3
     default: return 0;
     }
     if (!rq) return y_dtype == NPUC_I32 && !wide;
-    if (rq->kind < NPUC_DOUBLE || rq->kind > NPUC_FLOAT || (rq->count != 1 && rq->count != channels)) return 0;
+    if (rq->kind < 0 || rq->kind >= NPUC_REQUANT_KINDS || (rq->count != 1 && rq->count != channels)) return 0;
     if (rq->lo > rq->hi || rq->lo < low || rq->hi > high) return 0;
-    if (rq->kind == NPUC_DOUBLE && wide) return 0;
-    if (rq->kind == NPUC_FLOAT ? !rq->scale : !rq->shift) return 0;
-    if (rq->kind < NPUC_POW2 && !rq->multiplier) return 0;
+    if (rq->kind == NPUC_DOUBLE_ROUNDING && wide) return 0;
+    const int multiplies = NPUC_HAS_MULTIPLIER(rq->kind), shifts = NPUC_HAS_SHIFT(rq->kind);
+    const int scales = NPUC_HAS_SCALE(rq->kind);
+    if ((multiplies && !rq->multiplier) || (shifts && !rq->shift) || (scales && !rq->scale)) return 0;
     for (int32_t i = 0; i < rq->count; i++) {
-        if (rq->kind < NPUC_POW2 && (rq->multiplier[i] < 0 || rq->shift[i] < 0)) return 0;
-        if (rq->kind == NPUC_POW2 && rq->shift[i] < -31) return 0;
-        if (rq->kind == NPUC_FLOAT && !(rq->scale[i] >= 0 && rq->scale[i] <= 3.402823466e38f)) return 0;
+        if (multiplies && rq->multiplier[i] < 0) return 0;
+        if (shifts && rq->shift[i] < (multiplies ? 0 : -31)) return 0;
+        if (scales && !(rq->scale[i] >= 0 && rq->scale[i] <= 3.402823466e38f)) return 0;
     }
     return 1;
 }
@@ -41,10 +42,10 @@ enum { NPUC_SCALAR, NPUC_VECTOR, NPUC_FAST };
 static inline int npuc_stage_level(const npuc_requant *rq, int32_t i, int64_t bound, int32_t *pre, int32_t *add, int32_t *post)
 {
     *pre = *add = *post = 0;
-    if (rq->kind == NPUC_FLOAT) return (double)bound * (double)rq->scale[i] < 2147483392.0 ? NPUC_FAST : NPUC_VECTOR;
+    if (rq->kind == NPUC_FLOAT_SCALE) return (double)bound * (double)rq->scale[i] < 2147483392.0 ? NPUC_FAST : NPUC_VECTOR;
     const int32_t s = rq->shift[i];
     switch (rq->kind) {
-    case NPUC_DOUBLE: {
+    case NPUC_DOUBLE_ROUNDING: {
         const int32_t left = s < 31 ? 31 - s : 0, right = s > 31 ? s - 31 : 0;
         if (right > 31 || left > 29 || bound > INT32_MAX >> (left + 1)) return NPUC_VECTOR;
         *pre = left + 1;
@@ -52,7 +53,7 @@ static inline int npuc_stage_level(const npuc_requant *rq, int32_t i, int64_t bo
         *post = right;
         return NPUC_FAST;
     }
-    case NPUC_SINGLE: {
+    case NPUC_SINGLE_ROUNDING: {
         const int32_t whole = s > 33 ? s : 33;
         if (s <= 62 && whole - s < 31 && bound <= INT32_MAX >> (whole - s)) {
             *pre = whole - s;
@@ -64,13 +65,14 @@ static inline int npuc_stage_level(const npuc_requant *rq, int32_t i, int64_t bo
     /* fall through */
     case NPUC_SINGLE_EVEN: /* the general form needs a result that fits int32; ties to even have no faster one */
         if (s < 1 || s > 62 || rq->multiplier[i] > (int64_t)1 << s) return NPUC_SCALAR;
-        return rq->kind == NPUC_SINGLE ? NPUC_VECTOR : NPUC_FAST;
-    default: /* pow2 */
+        return rq->kind == NPUC_SINGLE_ROUNDING ? NPUC_VECTOR : NPUC_FAST;
+    case NPUC_POW2:
         if (s < 0) return NPUC_SCALAR;
         if (s > 31 || bound > INT32_MAX - (s ? (int64_t)1 << (s - 1) : 0)) return NPUC_VECTOR;
         *add = s ? (int32_t)1 << (s - 1) : 0;
         *post = s;
         return NPUC_FAST;
+    default: return NPUC_SCALAR; /* a kind that has no vector code */
     }
 }
 

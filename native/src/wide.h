@@ -17,13 +17,13 @@ static inline npuc_int128 npuc_half_wide(npuc_int128 x, int s, int even)
     return floor + (rest > half || (rest == half && (!even || (floor & 1))));
 }
 
-/* Every kind but NPUC_DOUBLE, which is defined on 32 bits. */
+/* Every kind but NPUC_DOUBLE_ROUNDING, which is defined on 32 bits. */
 static inline int32_t npuc_requantize_wide(const npuc_requant *rq, int64_t acc, int32_t channel)
 {
     int32_t i = rq->count > 1 ? channel : 0;
     npuc_int128 y;
     switch (rq->kind) {
-    case NPUC_SINGLE: y = npuc_half_wide((npuc_int128)acc * rq->multiplier[i], rq->shift[i], 0); break;
+    case NPUC_SINGLE_ROUNDING: y = npuc_half_wide((npuc_int128)acc * rq->multiplier[i], rq->shift[i], 0); break;
     case NPUC_SINGLE_EVEN: y = npuc_half_wide((npuc_int128)acc * rq->multiplier[i], rq->shift[i], 1); break;
     case NPUC_POW2: y = npuc_half_wide(acc, rq->shift[i], 0); break;
     default: return npuc_requantize(rq, acc, channel);

@@ -11,13 +11,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Scales
 from npuc.errors import PreprocessError, QuantizationError, UnknownTensorError, UsageError
 from npuc.files import existing_model
 from npuc.frontend.formats import declared_inputs, import_foreign
@@ -330,9 +331,9 @@ def quantize_network(
         words = ""
         if config is None or "scheme" not in config.model_fields_set:
             own = own_arithmetic(network.follows_tflite, target)
-            base = {"requant": own.kind}
+            base = {"requant": str(own.kind)}
             if target is not None and scheme_for(target).needs_ranges:
-                base = asdict(scheme_for(target)) | base
+                base = scheme_for(target).to_dict() | base
             config = (config or QuantizationConfig()).model_copy(update={"scheme": base})
             words = own.words
         types = network.types(None if target is None else Expression(target))
@@ -406,7 +407,7 @@ def schemes_of(
     from npuc.quant.from_target import fitted, misfit, scheme_for
 
     if target is not None and (config is None or "scheme" not in config.model_fields_set):
-        base = asdict(scheme_for(target))
+        base = scheme_for(target).to_dict()
         config = (config or QuantizationConfig()).model_copy(update={"scheme": base})
     wanted = (config or QuantizationConfig()).resolve(graph)
     if target is None:
@@ -507,7 +508,7 @@ def quantize_on_data(
             scheme_of = with_wide_tail(graph, scheme_of)
     threads = threads or len(os.sched_getaffinity(0))
     schemes = [scheme for op in graph.ops if (scheme := scheme_of(op)) is not None]
-    shifts = any(scheme.activation_scales == "pow2" for scheme in schemes)
+    shifts = any(scheme.activation_scales is Scales.POWER_OF_TWO for scheme in schemes)
     methods = [method] if method else ["mse", PLAIN] if shifts else METHODS
 
     def finished(

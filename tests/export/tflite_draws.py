@@ -27,7 +27,7 @@ Case = Callable[[Draw], Network]
 
 INT8 = SCHEMES["tflite"]
 INT16 = SCHEMES["tflite-int16"]
-UINT8 = Scheme(activation="ui8", per_channel=False, requant="double")
+UINT8 = Scheme(activation="ui8", per_channel=False, requant="double_rounding")
 ALL = (INT8, INT16, UINT8)
 
 CASES: dict[str, tuple[Case, tuple[Scheme, ...]]] = {}

@@ -32,7 +32,7 @@ def test_a_compiled_tflite_file_has_the_bits_of_litert(dtype: str, tmp_path: Pat
     path.write_bytes(data)
     status, out, err = command_line("compile", str(path), "--target", "edge-4t", "-o", str(program))
     assert status == 0, err
-    assert "the model's own, requantized as by LiteRT (double)" in out and "0 float" in out
+    assert "the model's own, requantized as by LiteRT (double_rounding)" in out and "0 float" in out
     with Runner(program) as runner:
         for feed in inputs(dtype, 5):
             wanted = run_litert(data, feed)["y"]
@@ -55,10 +55,10 @@ def test_it_costs_cycles_in_sums_only(dtype: str, tmp_path: Path) -> None:
 
 def test_a_target_without_it_says_so() -> None:
     found = own_arithmetic(True, load_target("bm1684x-like"))
-    assert found.kind == "float" and not found.kept
-    assert "bm1684x-like has no double, which LiteRT uses" in found.words
+    assert found.kind == "float_scale" and not found.kept
+    assert "bm1684x-like has no double_rounding, which LiteRT uses" in found.words
     # Scales of a file are no powers of two: a target that prefers shifts takes another kind, if it has one.
-    assert own_arithmetic(False, load_target("vipnano-like")).kind == "float"
+    assert own_arithmetic(False, load_target("vipnano-like")).kind == "float_scale"
 
 
 def test_a_scheme_that_was_asked_for_wins(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_scheme_that_was_asked_for_wins(tmp_path: Path) -> None:
     path.write_bytes(quantized_network("i8"))
     asked = QuantizationConfig(scheme="int8")
     made = quantize_network(network_to_quantize(path), None, asked, load_target("edge-4t")).graph
-    assert {op.kind for op in made.ops if isinstance(op, npu.Conv)} == {"single"}
+    assert {op.kind for op in made.ops if isinstance(op, npu.Conv)} == {"single_rounding"}
 
 
 def _with_pairs() -> onnx.ModelProto:
@@ -103,7 +103,7 @@ def test_a_compiled_onnx_file_has_the_bits_of_onnx_runtime(tmp_path: Path) -> No
     path, target = tmp_path / "model.onnx", load_target("edge-4t")
     onnx.save(_with_pairs(), str(path))
     done = quantize_network(network_to_quantize(path), None, None, target)
-    assert done.own_arithmetic == "the model's own, requantized as by ONNX Runtime (float)"
+    assert done.own_arithmetic == "the model's own, requantized as by ONNX Runtime (float_scale)"
     judge = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     random = np.random.default_rng(1)
     with Runner(compile_network(done.graph, target).model) as runner:

@@ -691,7 +691,7 @@ def test_the_mark_of_the_arithmetic_travels(tmp_path: Any) -> None:
     again = load_graph(tmp_path / "m.mlir")
     assert again.arithmetic == "tflite" == again.copy().arithmetic
     kinds = {getattr(op, "kind", "") for op in quantize_network(again).graph.ops}
-    assert "double" in kinds
+    assert "double_rounding" in kinds
     DropQuantization().run(again)
     assert again.arithmetic == ""
 

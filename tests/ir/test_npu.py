@@ -24,7 +24,7 @@ def small() -> Graph:
         add(op)
     conv = npu.Conv.make(
         q.y, w.output, b.output, m.output, s.output, None, None,
-        to=y, kind="single", lo=-128, hi=127, strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1), name="y",
+        to=y, kind="single_rounding", lo=-128, hi=127, strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1), name="y",
     )  # fmt: skip
     add(conv)
     pool = top.MaxPool.make(conv.y, kernel=(2, 2), strides=(2, 2), pads=(0,) * 4, dilations=(1, 1), name="p")
@@ -57,7 +57,7 @@ def test_an_op_without_its_constants_is_refused() -> None:
     conv = next(op for op in graph.ops if isinstance(op, npu.Conv))
     bare = npu.Conv.make(
         conv.x, conv.weight, None, None, None, None, None,
-        to=conv.to, kind="double", lo=-128, hi=127, strides=(1, 1), pads=(0,) * 4, dilations=(1, 1),
+        to=conv.to, kind="double_rounding", lo=-128, hi=127, strides=(1, 1), pads=(0,) * 4, dilations=(1, 1),
     )  # fmt: skip
     with pytest.raises(ShapeError, match="lacks its constants"):
         bare.check()

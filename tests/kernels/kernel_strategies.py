@@ -8,12 +8,13 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import scaling
 from npuc.kernels.requant import Requant
 
 Array = np.ndarray[Any, Any]
 
-KINDS = ("double", "single", "single_even", "pow2", "float")
+KINDS = tuple(Kind)
 DTYPES = (np.int8, np.uint8, np.int16)
 EXACT = settings(deadline=None, derandomize=True, max_examples=150)
 
@@ -81,6 +82,6 @@ def output_stages(draw: Any, dtype: Any, kind: str | None = None, entries: int =
 
 def stage_arguments(rq: Requant) -> tuple[Any, Any]:
     """Multiplier (or scale) and shift as the oracle takes them."""
-    if rq.kind == "float":
+    if rq.kind == "float_scale":
         return rq.scale, np.zeros(1, np.int32)
     return np.ones(1, np.int32) if rq.multiplier is None else rq.multiplier, rq.shift

@@ -48,7 +48,7 @@ def additions(draw: Any) -> tuple[AddScaling, Any]:
     kind = draw(kinds)
     dtype = draw(dtypes)
     width = 16 if dtype is np.int16 else 8
-    a, b, y = (draw(multipliers("pow2" if kind == "pow2" else "single")) for _ in range(3))
+    a, b, y = (draw(multipliers("pow2" if kind == "pow2" else "single_rounding")) for _ in range(3))
     bits = draw(st.sampled_from((31, 15, 7)))
     try:
         return add_parameters(kind, a, b, y, bits=bits, width=width), dtype
@@ -77,7 +77,7 @@ PAIRS = np.meshgrid(np.arange(-128, 128, dtype=np.int8), np.arange(-128, 128, dt
 
 
 @pytest.mark.parametrize("subtract", [False, True])
-@pytest.mark.parametrize("kind", ["single", "single_even"])
+@pytest.mark.parametrize("kind", ["single_rounding", "single_even"])
 @pytest.mark.parametrize("shift", [1, 2, 8, 16, 17, 18, 25, 30, 31, 33, 38, 40])
 def test_all_pairs_of_bytes_add_with_all_ties(kind: str, shift: int, subtract: bool) -> None:
     """Multipliers of few bits set make ties common, also in the low half of a sum that is computed in two."""
@@ -95,7 +95,7 @@ def test_all_pairs_of_bytes_add_with_all_ties(kind: str, shift: int, subtract: b
             np.testing.assert_array_equal(y, np.clip(whole, -32768, 32767))
 
 
-@pytest.mark.parametrize("kind", ["single", "single_even"])
+@pytest.mark.parametrize("kind", ["single_rounding", "single_even"])
 def test_16_bit_sums_with_ties(kind: str) -> None:
     a, b = array(1, (2000,), np.int16), array(2, (2000,), np.int16)
     a[::2] //= 64  # and sums that do not saturate
@@ -114,7 +114,7 @@ def test_every_bit_of_a_double_sum_is_right(subtract: bool) -> None:
     """A last multiplier of one shows the low bits of the scaled inputs."""
     a, b = array(1, (400,), np.int8), array(2, (400,), np.int8)
     for left, m_a, m_b in ((5, 2**30, 1431655765), (7, 1717986918, 2**31 - 1), (6, 1, 1073741825)):
-        p = AddScaling("double", left, m_a, 31, m_b, 32, 2**30, 30)
+        p = AddScaling("double_rounding", left, m_a, 31, m_b, 32, 2**30, 30)
         y = eltwise.add(a, b, p, zero_a=3, zero_b=-4, dtype=np.int16, subtract=subtract)
         expected = oracle_eltwise.add(p, a, b, 3, -4, 0, -32768, 32767, subtract)
         np.testing.assert_array_equal(y, expected)
@@ -154,7 +154,7 @@ def test_every_shift_and_width_of_a_multiplier(kind: str, shift: int, multiplier
     rq = Requant(
         kind, np.int32([multiplier]), np.int32([shift]), np.float32([scale]), -5, lo=-32768, hi=32767
     )
-    m = scale if kind == "float" else multiplier
+    m = scale if kind == "float_scale" else multiplier
     expected = oracle.requantize_array(x.astype(np.int64), kind, m, shift, -5, -32768, 32767, 0)
     np.testing.assert_array_equal(eltwise.requant(x, rq), expected)
 
@@ -219,7 +219,7 @@ def test_strided_inputs_are_read_where_they_lie() -> None:
 
 
 def test_all_16_bit_values_with_a_zero_point_multiply_exactly() -> None:
-    rq = Requant("single", np.int32([2**30]), np.int32([46]), None, 0, lo=-32768, hi=32767)
+    rq = Requant("single_rounding", np.int32([2**30]), np.int32([46]), None, 0, lo=-32768, hi=32767)
     a = np.int16([-32768, -32768, 32767])
     y = eltwise.mul(a, a, rq, zero_a=32767, zero_b=32767)
     np.testing.assert_array_equal(y, np.clip(np.floor((a - 32767.0) ** 2 / 65536 + 0.5), -32768, 32767))
@@ -227,7 +227,7 @@ def test_all_16_bit_values_with_a_zero_point_multiply_exactly() -> None:
 
 def test_threads_do_not_change_the_result() -> None:
     a, b = array(1, (300, 1000), np.int8), array(2, (1000,), np.int8)
-    p = add_parameters("single", 0.3, 0.2, 0.4)
+    p = add_parameters("single_rounding", 0.3, 0.2, 0.4)
     np.testing.assert_array_equal(eltwise.add(a, b, p), eltwise.add(a, b, p, threads=2))
 
 
@@ -245,7 +245,7 @@ def test_what_cannot_be_added_is_refused_in_words(change: dict[str, Any], words:
     arguments: dict[str, Any] = {
         "a": np.zeros((2, 2), np.int8),
         "b": np.zeros((2, 2), np.int8),
-        "parameters": add_parameters("single", 1.0, 1.0, 1.0),
+        "parameters": add_parameters("single_rounding", 1.0, 1.0, 1.0),
     }
     with pytest.raises(ValueError, match=words):
         eltwise.add(**arguments | change)

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle_gemm as oracle
+from npuc.arithmetic.kinds import Kind
 from npuc.kernels import ConvPlan, MatMulPlan, Requant, isa, matmul, select_isa
 
 Array = np.ndarray[Any, Any]
 
 RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767), "int32": (-(2**31), 2**31 - 1)}
-KINDS = ("double", "single", "single_even", "pow2", "float")
+KINDS = tuple(Kind)
 
 
 def available() -> list[str]:
@@ -82,7 +83,7 @@ def requants(draw: Any, dtype: str, channels: int, size: float, kinds: tuple[str
     fit = max(0.0, np.log2(max(size, 1.0)) - (7 if dtype != "int16" else 14))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     wild = draw(st.integers(0, 4)) == 0
-    if kind == "float":
+    if kind == "float_scale":
         scale = 2.0 ** (rng.uniform(-60, 60, count) if wild else rng.uniform(-fit - 2, -fit + 2, count))
         return Requant(kind, scale=scale.astype(np.float32), zero_point=zero_point, lo=lo, hi=hi)
     if kind == "pow2":
@@ -90,7 +91,7 @@ def requants(draw: Any, dtype: str, channels: int, size: float, kinds: tuple[str
             rng.integers(-31, 63, count) if wild else np.int64(np.round(rng.uniform(fit - 2, fit + 2, count)))
         )
         return Requant(kind, shift=shift, zero_point=zero_point, lo=lo, hi=hi)
-    bits = 31 if kind == "double" else draw(st.sampled_from([31, 15, 7]))
+    bits = 31 if kind == "double_rounding" else draw(st.sampled_from([31, 15, 7]))
     multiplier = rng.integers(2 ** (bits - 1), 2**bits, count)
     shift = (
         rng.integers(0, 63, count)
@@ -249,8 +250,8 @@ def test_the_output_stage_at_its_edges(kind: str, edges: list[int]) -> None:
 
     With weights of 0 the accumulators are the biases, one a channel.
     """
-    if kind == "double" and edges is WIDE_EDGES:
-        pytest.skip("`double` is defined on 32 bits")
+    if kind == "double_rounding" and edges is WIDE_EDGES:
+        pytest.skip("`double_rounding` is defined on 32 bits")
     x, bias = np.zeros((1, 1, 1, 4), np.int8), np.array(edges, np.int64)
     weight = np.zeros((len(edges), 4, 1, 1), np.int8)
     for shift in (0, 1, 2, 3, 15, 30, 31, 32, 33, 46, 60, 61, 62):
@@ -299,7 +300,7 @@ def test_sixteen_bit_sums_beyond_32_bits() -> None:
         x = rng.choice(np.array([-32768, 32767], np.int16), (1, 3, 3, 70))
         weight = rng.integers(*weight_range, (18, 70, 3, 3), endpoint=True).astype(np.int16)
         bias = rng.integers(-(2**40), 2**40, 18)
-        rq = Requant("single", 2**30 + 12345, 60, lo=-32768, hi=32767, zero_point=100)
+        rq = Requant("single_rounding", 2**30 + 12345, 60, lo=-32768, hi=32767, zero_point=100)
         acc = oracle.conv(x, weight, bias, pads=(1, 1, 1, 1), x_zero_point=-5)
         assert np.abs(acc).max() > 2**31
 
@@ -447,13 +448,13 @@ def test_an_input_that_does_not_fit_is_refused() -> None:
     ("options", "message"),
     [
         ({"kind": "triple"}, "no requantization kind"),
-        ({"kind": "single", "multiplier": 1}, "needs a shift"),
-        ({"kind": "single", "multiplier": -1, "shift": 3}, "negative"),
-        ({"kind": "single", "multiplier": 2**31, "shift": 3}, "int32"),
-        ({"kind": "single", "multiplier": 1, "shift": 63}, "outside 0..62"),
-        ({"kind": "double", "multiplier": 1, "shift": -1}, "outside 0..62"),
-        ({"kind": "single", "multiplier": [1, 2], "shift": [1, 2, 3]}, "2 and 3 entries"),
-        ({"kind": "float", "scale": np.inf}, "not finite"),
+        ({"kind": "single_rounding", "multiplier": 1}, "needs a shift"),
+        ({"kind": "single_rounding", "multiplier": -1, "shift": 3}, "negative"),
+        ({"kind": "single_rounding", "multiplier": 2**31, "shift": 3}, "int32"),
+        ({"kind": "single_rounding", "multiplier": 1, "shift": 63}, "outside 0..62"),
+        ({"kind": "double_rounding", "multiplier": 1, "shift": -1}, "outside 0..62"),
+        ({"kind": "single_rounding", "multiplier": [1, 2], "shift": [1, 2, 3]}, "2 and 3 entries"),
+        ({"kind": "float_scale", "scale": np.inf}, "not finite"),
         ({"kind": "pow2", "shift": 3, "lo": 5, "hi": 4}, "empty"),
     ],
 )

@@ -30,7 +30,7 @@ def span(dtype: Any, width: int, zero: int, center: bool) -> int:
     seeds,
     st.booleans(),
     st.booleans(),
-    st.sampled_from(("single", "single_even")),
+    st.sampled_from(("single_rounding", "single_even")),
     st.floats(1e-4, 1.0),
     st.floats(1e-4, 1.0),
     st.sampled_from((0.0, 1e-5, 1.0)),
@@ -104,26 +104,26 @@ def test_all_norms_are_within_a_step_of_float(source: Any, target: Any) -> None:
         limits = np.iinfo(target)
         return float(np.abs(got - np.clip(wanted / scale_y + 1, limits.min, limits.max)).max())
 
-    p = norms.norm_parameters("single", scale_x, scale_y, gamma, beta, 8)
+    p = norms.norm_parameters("single_rounding", scale_x, scale_y, gamma, beta, 8)
     assert steps(real_norm(real, -1, 1e-5) * gamma + beta, norms.layer_norm(x, p, **options)) < 0.51
     rms = real_norm(real, -1, 1e-5, center=False) * gamma + beta
     assert steps(rms, norms.rms_norm(x, p, **options)) < 0.51
-    p = norms.norm_parameters("single", scale_x, scale_y, gamma, beta, 42)
+    p = norms.norm_parameters("single_rounding", scale_x, scale_y, gamma, beta, 42)
     assert steps(real_norm(real, (1, 2), 1e-5) * gamma + beta, norms.instance_norm(x, p, **options)) < 0.51
-    p = norms.norm_parameters("single", scale_x, scale_y, gamma, beta, 42 * 4)
+    p = norms.norm_parameters("single_rounding", scale_x, scale_y, gamma, beta, 42 * 4)
     grouped = real_norm(real.reshape(2, 6, 7, 2, 4), (1, 2, 4), 1e-5).reshape(x.shape) * gamma + beta
     assert steps(grouped, norms.group_norm(x, p, groups=2, **options)) < 0.51
-    p = norms.norm_parameters("single", scale_x, scale_y, 8**-0.5, 0.0, 8, 0.0)
+    p = norms.norm_parameters("single_rounding", scale_x, scale_y, 8**-0.5, 0.0, 8, 0.0)
     length = np.sqrt((real**2).sum(-1, keepdims=True))
     assert steps(real / np.where(length == 0, 1, length), norms.l2_norm(x, p, **options)) < 0.51
-    p = norms.norm_parameters("single", scale_x, scale_y, 6**-0.5, 0.0, 6, 0.0)
+    p = norms.norm_parameters("single_rounding", scale_x, scale_y, 6**-0.5, 0.0, 6, 0.0)
     length = np.sqrt((real**2).sum(1, keepdims=True))
     assert steps(real / np.where(length == 0, 1, length), norms.l2_norm(x, p, axis=1, **options)) < 0.51
 
 
 def test_long_rows_of_16_bits_stay_exact() -> None:
     x = array(2, (1, 260, 400, 1), np.int16)
-    p = norms.norm_parameters("single", 1e-3, 1e-3, 1.0, 0.0, 104000)
+    p = norms.norm_parameters("single_rounding", 1e-3, 1e-3, 1.0, 0.0, 104000)
     y = norms.instance_norm(x, p)
     wanted = real_norm(x * 1e-3, (1, 2), 1e-5) / 1e-3
     assert np.abs(y - wanted).max() < 0.51
@@ -143,23 +143,25 @@ def test_tflites_l2_norm_matches_the_model(dtype: Any, seed: int, width: int, sh
 
 def test_threads_do_not_change_the_result() -> None:
     x = array(1, (300, 100), np.int8)
-    p = norms.norm_parameters("single", 0.1, 0.02, 1.0, 0.0, 100)
+    p = norms.norm_parameters("single_rounding", 0.1, 0.02, 1.0, 0.0, 100)
     np.testing.assert_array_equal(norms.layer_norm(x, p), norms.layer_norm(x, p, threads=2))
 
 
 def test_what_cannot_be_normalized_is_refused_in_words() -> None:
-    p = norms.norm_parameters("single", 0.1, 0.02, np.ones(4), 0.0, 8)
+    p = norms.norm_parameters("single_rounding", 0.1, 0.02, np.ones(4), 0.0, 8)
     with pytest.raises(ValueError, match="rows of 8 elements, not 6"):
-        norms.layer_norm(np.zeros((2, 6), np.int8), norms.norm_parameters("single", 0.1, 0.02, 1.0, 0.0, 8))
+        norms.layer_norm(
+            np.zeros((2, 6), np.int8), norms.norm_parameters("single_rounding", 0.1, 0.02, 1.0, 0.0, 8)
+        )
     with pytest.raises(ValueError, match="4 entries for rows of 8"):
         norms.layer_norm(np.zeros((2, 8), np.int8), p)
     with pytest.raises(ValueError, match="epsilon is -1"):
-        norms.norm_parameters("single", 0.1, 0.02, 1.0, 0.0, 8, -1)
+        norms.norm_parameters("single_rounding", 0.1, 0.02, 1.0, 0.0, 8, -1)
     with pytest.raises(ValueError, match="too large for the output's scale"):
-        norms.norm_parameters("single", 0.1, 1e-30, 1.0, 1.0, 8)
+        norms.norm_parameters("single_rounding", 0.1, 1e-30, 1.0, 1.0, 8)
     with pytest.raises(ValueError, match="too long"):
         many = 200_000
-        one = norms.norm_parameters("single", 0.1, 0.02, 1.0, 0.0, many)
+        one = norms.norm_parameters("single_rounding", 0.1, 0.02, 1.0, 0.0, many)
         norms.layer_norm(np.zeros((1, many), np.int16), one)
     with pytest.raises(ValueError, match="3 groups"):
         norms.group_norm(np.zeros((1, 2, 2, 4), np.int8), p, groups=3)

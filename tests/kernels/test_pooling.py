@@ -38,9 +38,9 @@ def geometries(draw: Any) -> dict[str, Any]:
 
 
 def unscaled(zero_point: int, lo: int, hi: int) -> Requant:
-    """The output stage of a `double` average: only its range matters."""
-    p = pool_parameters("double", 1.0, 1.0, 1)
-    return Requant("double", p.multiplier, p.shift, None, zero_point, lo=lo, hi=hi)
+    """The output stage of a `double_rounding` average: only its range matters."""
+    p = pool_parameters("double_rounding", 1.0, 1.0, 1)
+    return Requant("double_rounding", p.multiplier, p.shift, None, zero_point, lo=lo, hi=hi)
 
 
 @EXACT
@@ -65,7 +65,7 @@ def test_average_pool_matches_the_model(
     zero = data.draw(zero_points(dtype))
     entries = g["kernel"][0] * g["kernel"][1] if by_count else 1
     rq = data.draw(output_stages(dtype, kind, entries))
-    if kind == "double":
+    if kind == "double_rounding":
         rq = unscaled(zero, rq.lo, rq.hi)
     y = pooling.average_pool(x, rq=rq, zero_point=zero, include_pad=include_pad, **g)
     expected = oracle_pooling.average_pool(x, rq=rq, zero_point=zero, include_pad=include_pad, **g)
@@ -73,7 +73,7 @@ def test_average_pool_matches_the_model(
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16])
-@pytest.mark.parametrize("kind", ["double", "single", "single_even", "pow2", "float"])
+@pytest.mark.parametrize("kind", ["double_rounding", "single_rounding", "single_even", "pow2", "float_scale"])
 def test_a_global_average_is_the_mean_within_half_a_step(kind: str, dtype: Any) -> None:
     x = array(5, (2, 40, 50, 700), dtype)
     p = pool_parameters(kind, 0.5, 0.5, 2000)
@@ -92,7 +92,7 @@ def test_sums_beyond_32_bits_stay_exact() -> None:
     x[..., 1] = 32767
     rq = unscaled(0, -32768, 32767)
     assert pooling.global_average_pool(x, rq).ravel().tolist() == [-32768, 32767]
-    p = pool_parameters("single", 1.0, 1.0, 90000, bits=15)
+    p = pool_parameters("single_rounding", 1.0, 1.0, 90000, bits=15)
     rq = Requant(p.kind, p.multiplier, p.shift, p.scale, 0, lo=-32768, hi=32767)
     assert np.abs(pooling.global_average_pool(x, rq).ravel() - [-32768, 32767]).max() <= 1
 

@@ -72,13 +72,13 @@ def test_a_mean_is_within_a_step_of_float(kind: str, dtype: Any, seed: int, coun
 
 def test_sums_beyond_32_bits_stay_exact() -> None:
     x = np.full((70000, 2), -32768, np.int16)
-    rq = Requant("single", np.int32([1]), np.int32([17]), None, 0, lo=-32768, hi=32767)
+    rq = Requant("single_rounding", np.int32([1]), np.int32([17]), None, 0, lo=-32768, hi=32767)
     assert reduction.reduce_sum(x, rq, 0).tolist() == [-17500, -17500]
 
 
 def test_threads_do_not_change_the_result() -> None:
     x = array(1, (3, 200, 700), np.int8)
-    rq = Requant("single", np.int32([1 << 30]), np.int32([36]), None, 0, lo=-128, hi=127)
+    rq = Requant("single_rounding", np.int32([1 << 30]), np.int32([36]), None, 0, lo=-128, hi=127)
     for axis in (0, 1, 2):
         one, two = (reduction.reduce_sum(x, rq, axis, threads=threads) for threads in (1, 2))
         np.testing.assert_array_equal(one, two)

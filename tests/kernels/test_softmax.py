@@ -35,7 +35,7 @@ def test_tflites_algorithms_match_the_model(
     pair: Any, seed: int, scale: float, beta: float, width: int
 ) -> None:
     source, target, out_scale, zero = pair
-    p = softmax_parameters("double", scale, out_scale, zero, source, target, beta)
+    p = softmax_parameters("double_rounding", scale, out_scale, zero, source, target, beta)
     x = array(seed, (3, width), source)
     y = softmax(x, p)
     assert y.dtype == target
@@ -51,7 +51,7 @@ def test_tflites_algorithms_match_the_model(
 
 @EXACT
 @given(
-    st.sampled_from(("single", "single_even", "pow2", "float")),
+    st.sampled_from(("single_rounding", "single_even", "pow2", "float_scale")),
     dtypes,
     dtypes,
     seeds,
@@ -79,12 +79,12 @@ def test_the_clean_algorithm_matches_the_model(
 )
 def test_the_reciprocal_is_rounded(distance: int, multiplier: int, expected: int) -> None:
     """Rows, found by search, where a reciprocal rounded down would show."""
-    p = softmax_parameters("single", 0.05, 1 / 32768, 0, np.int8, np.int16)
+    p = softmax_parameters("single_rounding", 0.05, 1 / 32768, 0, np.int8, np.int16)
     p = replace(p, multiplier=multiplier)
     assert softmax(np.int8([[0, -distance]]), p)[0, 0] == expected
 
 
-@pytest.mark.parametrize("kind", ["double", "single", "single_even"])
+@pytest.mark.parametrize("kind", ["double_rounding", "single_rounding", "single_even"])
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("width", [2, 10, 1000])
 def test_softmax_is_within_a_step_of_float(kind: str, pair: Any, width: int) -> None:
@@ -100,12 +100,12 @@ def test_softmax_is_within_a_step_of_float(kind: str, pair: Any, width: int) -> 
     wanted = np.clip(exact(x, scale) / out_scale + zero, limits.min, limits.max)
     # TFLite's fixed point is coarser than its 16-bit outputs: 15-bit tables, a sum of rounded exponentials.
     tflite = {np.int8: 8.0 if target is np.int16 else 1.0, np.uint8: 1.0, np.int16: 64.0}[source]
-    allowed = tflite if kind == "double" else 0.51
+    allowed = tflite if kind == "double_rounding" else 0.51
     assert np.abs(y - wanted).max() <= allowed
 
 
 def test_any_axis_and_any_threads() -> None:
-    p = softmax_parameters("single", 0.05, 1 / 256, -128, np.int8, np.int8)
+    p = softmax_parameters("single_rounding", 0.05, 1 / 256, -128, np.int8, np.int8)
     x = array(0, (3, 40, 50, 6), np.int8)
     y = softmax(x, p, axis=1)
     np.testing.assert_array_equal(y, np.moveaxis(softmax(np.moveaxis(x, 1, -1), p, threads=2), -1, 1))
@@ -115,12 +115,15 @@ def test_any_axis_and_any_threads() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("double", 0.1, 1 / 255, -128, np.int8, np.int8), "has scale 0.00390625 and zero point -128"),
-        (("double", 0.1, 1 / 256, 0, np.uint8, np.int8), "no softmax from uint8 to int8"),
-        (("single", -1.0, 1 / 256, 0, np.int8, np.int8), "scale of x is -1.0"),
+        (
+            ("double_rounding", 0.1, 1 / 255, -128, np.int8, np.int8),
+            "has scale 0.00390625 and zero point -128",
+        ),
+        (("double_rounding", 0.1, 1 / 256, 0, np.uint8, np.int8), "no softmax from uint8 to int8"),
+        (("single_rounding", -1.0, 1 / 256, 0, np.int8, np.int8), "scale of x is -1.0"),
         (("triple", 1.0, 1 / 256, 0, np.int8, np.int8), "no requantization kind 'triple'"),
-        (("single", 1.0, 1 / 256, 200, np.int8, np.int8), "zero point of the output, 200"),
-        (("double", 1e-9, 1 / 256, -128, np.int8, np.int8), "too small"),
+        (("single_rounding", 1.0, 1 / 256, 200, np.int8, np.int8), "zero point of the output, 200"),
+        (("double_rounding", 1e-9, 1 / 256, -128, np.int8, np.int8), "too small"),
     ],
 )
 def test_what_is_not_defined_is_refused_in_words(arguments: Any, words: str) -> None:
@@ -129,7 +132,7 @@ def test_what_is_not_defined_is_refused_in_words(arguments: Any, words: str) -> 
 
 
 def test_a_wrong_input_is_refused_in_words() -> None:
-    p = softmax_parameters("double", 0.1, 1 / 256, -128, np.int8, np.int8)
+    p = softmax_parameters("double_rounding", 0.1, 1 / 256, -128, np.int8, np.int8)
     with pytest.raises(ValueError, match="x must be int8, not uint8"):
         softmax(np.zeros((2, 3), np.uint8), p)
     with pytest.raises(ValueError, match="no axis 2"):

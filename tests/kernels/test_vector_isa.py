@@ -54,15 +54,15 @@ def cases() -> Iterator[tuple[str, Callable[[], Array]]]:
                 f"quantize-{name}-{rounding}",
                 lambda r=rounding, d=dtype, v=real: eltwise.quantize(v, 0.01, 1, d, rounding=r),
             )
-        for kind in ("double", "single", "single_even"):
+        for kind in ("double_rounding", "single_rounding", "single_even"):
             rows, columns = resampling.interpolation(kind, 9, 14), resampling.interpolation(kind, 11, 7)
             yield (
                 f"resize-{name}-{kind}",
                 lambda x=x, a=rows, b=columns, k=kind: resampling.resize_bilinear(x, a, b, k),
             )
-        p = norms.norm_parameters("single", 0.1, 0.02, 1.0, 0.0, 37)
+        p = norms.norm_parameters("single_rounding", 0.1, 0.02, 1.0, 0.0, 37)
         yield f"norm-{name}", lambda x=x, p=p: norms.layer_norm(x, p)
-        s = softmax.softmax_parameters("single", 0.05, 1 / 128, 0, dtype, dtype)
+        s = softmax.softmax_parameters("single_rounding", 0.05, 1 / 128, 0, dtype, dtype)
         yield f"softmax-{name}", lambda x=x, s=s: softmax.softmax(x, s)
     x8, x16 = array(4, (1000,), np.int8), array(4, (1000,), np.int16)
     yield "table8", lambda: tables.lookup8(x8, array(5, (256,), np.int8))

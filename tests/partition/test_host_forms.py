@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graph_strategies import graphs
+from npuc.arithmetic.kinds import Kind
 from npuc.codegen.host import host_model
 from npuc.engine.integer import prepare
 from npuc.errors import CompileError, VerificationError
@@ -93,7 +94,7 @@ def made_by(graph: Graph) -> Any:
     return graph.outputs[0].value.owner
 
 
-KINDS = ("double", "single", "single_even", "pow2", "float")
+KINDS = tuple(Kind)
 
 
 def _stage(draw: Any, kind: str, count: int, bound: int, y: QuantType) -> tuple[Array, Array, Array]:
@@ -103,12 +104,12 @@ def _stage(draw: Any, kind: str, count: int, bound: int, y: QuantType) -> tuple[
     for _ in range(count):
         extra = draw(st.sampled_from([-1, 0, 0, 1, 2, 3]))
         bits = draw(st.sampled_from([31, 31, 15, 7]))
-        shift = wanted + extra + (0 if kind == "pow2" else 31 if kind == "double" else bits)
+        shift = wanted + extra + (0 if kind == "pow2" else 31 if kind == "double_rounding" else bits)
         if draw(st.integers(0, 9)) == 0:
             shift = draw(st.sampled_from([0, 1, 44, 61, 62]))
-        least = -8 if kind == "pow2" else 15 if kind == "double" else 0
+        least = -8 if kind == "pow2" else 15 if kind == "double_rounding" else 0
         shifts.append(min(max(shift, least), 62))
-        bits = 31 if kind == "double" else bits
+        bits = 31 if kind == "double_rounding" else bits
         multipliers.append(draw(st.integers(1 << bits - 1, (1 << bits) - 1)))
         usual = draw(st.floats(0.5, 1.0)) * 2.0 ** -(wanted + extra)
         factors.append(draw(st.sampled_from([usual, usual, usual, 2.0**-wanted, 0.0, 1e30])))
@@ -123,14 +124,14 @@ def convolutions(draw: Any, kind: str) -> Graph:
     each, out = draw(st.sampled_from([1, 2, 40 if group == 1 else 3])), draw(st.sampled_from([1, 2]))
     kernel = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
     rng = np.random.default_rng(draw(st.integers(0, 1 << 16)))
-    # `double` is defined on sums of 32 bits only.
-    limit = 32767 if wide and kind != "double" else 127
+    # `double_rounding` is defined on sums of 32 bits only.
+    limit = 32767 if wide and kind != "double_rounding" else 127
     shape = (group * each, out, *kernel) if transposed else (group * out, each, *kernel)
     weight = rng.integers(-limit, limit + 1, shape)
     if draw(st.booleans()):
         weight = np.where(weight < 0, -limit, limit)
     weight = weight.astype(np.int16 if wide else np.int8)
-    if kind == "double" and x.dtype.itemsize == 2:
+    if kind == "double_rounding" and x.dtype.itemsize == 2:
         weight = (weight % 16).astype(weight.dtype)
     graph = Graph.empty([("x", tensor_type((draw(st.sampled_from([1, 2])), group * each, 5, 6), x))])
 
@@ -154,9 +155,9 @@ def convolutions(draw: Any, kind: str) -> Graph:
         graph.inputs[0].value,
         constant("weight", weight),
         bias,
-        constant("multiplier", multiplier) if kind not in ("pow2", "float") else None,
-        constant("shift", shift) if kind != "float" else None,
-        constant("factor", factor) if kind == "float" else None,
+        constant("multiplier", multiplier) if kind not in ("pow2", "float_scale") else None,
+        constant("shift", shift) if kind != "float_scale" else None,
+        constant("factor", factor) if kind == "float_scale" else None,
         None,
         to=y,
         kind=kind,
@@ -191,7 +192,7 @@ def test_convolutions_of_all_kinds(kind: str, data: st.DataObject, seed: int) ->
 def stages(draw: Any, kind: str, what: str) -> Graph:
     """Requant, mul, reduce_sum and avg_pool with parameters of all kinds."""
     x, y = _types(draw), _types(draw)
-    if what == "pool" and kind == "double":
+    if what == "pool" and kind == "double_rounding":
         y = x
     least, most = y.dtype.limits
     kernel = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
@@ -201,11 +202,11 @@ def stages(draw: Any, kind: str, what: str) -> Graph:
     multiplier, shift, factor = _stage(draw, kind, entries, bound, y)
     parameters = {
         "pow2": shift.tolist(),
-        "float": [],
+        "float_scale": [],
     }.get(kind, np.stack([multiplier, shift], 1).reshape(-1).tolist())
     common = {
         "to": y, "kind": kind, "lo": least, "hi": most, "name": "y", "parameters": parameters,
-        "factors": factor.tolist() if kind == "float" else [],
+        "factors": factor.tolist() if kind == "float_scale" else [],
     }  # fmt: skip
     graph = Graph.empty([("a", tensor_type((1, 6, 9, 10), x)), ("b", tensor_type((6, 1, 10), _types(draw)))])
     a, b = (port.value for port in graph.inputs)
@@ -218,7 +219,7 @@ def stages(draw: Any, kind: str, what: str) -> Graph:
             a, axes=draw(st.sampled_from([(1,), (2, 3), (-1,)])), keepdims=draw(st.booleans()), **common
         )
     else:
-        if kind == "double":
+        if kind == "double_rounding":
             common["parameters"] = []
         op = npu.AvgPool.make(
             a,

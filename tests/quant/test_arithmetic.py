@@ -55,7 +55,7 @@ def test_what_is_too_large_is_refused() -> None:
     with pytest.raises(ValueError, match="32 bits does not exist"):
         quantize_multiplier(1.0, bits=32)
     with pytest.raises(ValueError, match="outside the normal range of float32"):
-        scaling("float", 1e-44)
+        scaling("float_scale", 1e-44)
 
 
 def test_pow2_takes_powers_of_two_only() -> None:
@@ -67,7 +67,7 @@ def test_pow2_takes_powers_of_two_only() -> None:
 
 
 def test_double_always_has_31_bits() -> None:
-    assert scaling("double", 0.3, bits=7).multiplier.tolist() == [quantize_multiplier(0.3)[0]]  # type: ignore[union-attr]
+    assert scaling("double_rounding", 0.3, bits=7).multiplier.tolist() == [quantize_multiplier(0.3)[0]]  # type: ignore[union-attr]
 
 
 def test_an_unknown_kind_is_refused() -> None:
@@ -83,7 +83,7 @@ def test_a_sum_of_single_kind_has_one_shift_and_the_nearest_multipliers(
     a: float, b: float, y: float, bits: int
 ) -> None:
     try:
-        p = add_parameters("single", a, b, y, bits=bits)
+        p = add_parameters("single_rounding", a, b, y, bits=bits)
     except ValueError:
         assert max(a, b) / y >= 2 ** (bits - 1)
         return
@@ -93,11 +93,11 @@ def test_a_sum_of_single_kind_has_one_shift_and_the_nearest_multipliers(
 
 
 def test_a_sum_of_double_kind_is_tflites() -> None:
-    p = add_parameters("double", 0.3, 0.1, 0.5)
+    p = add_parameters("double_rounding", 0.3, 0.1, 0.5)
     assert (p.left, p.multiplier_a, p.shift_a) == (20, 2**30, 31)
     assert (p.multiplier_b, p.shift_b) == quantize_multiplier(0.1 / 0.6)
     assert (p.multiplier, p.shift) == quantize_multiplier(0.6 / (2**20 * 0.5))
-    assert add_parameters("double", 0.3, 0.1, 0.5, width=16).left == 15
+    assert add_parameters("double_rounding", 0.3, 0.1, 0.5, width=16).left == 15
 
 
 def test_a_sum_of_pow2_kind_aligns_to_the_smaller_scale() -> None:
@@ -113,28 +113,28 @@ def test_a_product_of_double_kind_multiplies_scales_in_float32() -> None:
     a, b, y = (float(np.float32(v)) for v in (0.0123, 0.0456, 0.0007))
     single = float(np.float32(a) * np.float32(b) / np.float32(y))
     assert single != a * b / y
-    p = arithmetic.mul_parameters("double", a, b, y)
+    p = arithmetic.mul_parameters("double_rounding", a, b, y)
     assert (p.multiplier[0], p.shift[0]) == quantize_multiplier(single)  # type: ignore[index]
 
 
 def test_conv_has_a_multiplier_a_channel() -> None:
-    p = arithmetic.conv_parameters("single", 0.5, [0.1, 0.2, 0.3], 0.25, bits=15)
+    p = arithmetic.conv_parameters("single_rounding", 0.5, [0.1, 0.2, 0.3], 0.25, bits=15)
     pairs = list(zip(p.multiplier.tolist(), p.shift.tolist(), strict=True))  # type: ignore[union-attr]
     assert pairs == [quantize_multiplier(0.5 * w / 0.25, 15) for w in (0.1, 0.2, 0.3)]
 
 
 def test_averages() -> None:
     with pytest.raises(ValueError, match="needs equal scales"):
-        arithmetic.pool_parameters("double", 0.5, 0.25, 4)
+        arithmetic.pool_parameters("double_rounding", 0.5, 0.25, 4)
     with pytest.raises(ValueError, match="one element or more"):
-        arithmetic.pool_parameters("single", 0.5, 0.25, [0])
+        arithmetic.pool_parameters("single_rounding", 0.5, 0.25, [0])
     p = arithmetic.pool_parameters("pow2", 0.5, 0.25, [1, 2, 3])
-    assert p.kind == "single"
+    assert p.kind == "single_rounding"
     values = p.multiplier / 2.0**p.shift  # type: ignore[operator]
     np.testing.assert_allclose(values, [2, 1, 2 / 3], rtol=2.0**-7)
-    for kind in ("double", "single", "float"):
+    for kind in ("double_rounding", "single_rounding", "float_scale"):
         m = arithmetic.mean_parameters(kind, 0.5, 0.25, 7)
-        real = m.scale[0] if kind == "float" else m.multiplier[0] / 2.0 ** m.shift[0]  # type: ignore[index]
+        real = m.scale[0] if kind == "float_scale" else m.multiplier[0] / 2.0 ** m.shift[0]  # type: ignore[index]
         assert abs(float(real) - 2 / 7) < 1e-7
 
 

@@ -55,7 +55,7 @@ def test_weights_are_within_half_a_step(name: str) -> None:
     spread = scales.reshape(-1, 1, 1, 1)
     error = np.abs((integers.astype(np.float64) - zero) * spread - weight)
     # Without the narrow range the largest positive power-of-two weight saturates by up to a step.
-    assert (error <= spread * (0.5001 if scheme.weight_scales != "pow2" else 1.0001)).all()
+    assert (error <= spread * (0.5001 if scheme.weight_scales != "power_of_two" else 1.0001)).all()
     if scheme.narrow_weights and not affine:
         assert integers.astype(np.int64).min() >= -(2 ** {"i4": 3, "i8": 7, "i16": 15}[scheme.weight] - 1)
 

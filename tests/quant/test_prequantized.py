@@ -129,7 +129,7 @@ def test_types_without_kernels_stay_float_and_right(
     np.testing.assert_allclose(FloatEngine(done.graph, threads=1).run(inputs)["logits"], exact, atol=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["float", "single"])
+@pytest.mark.parametrize("kind", ["float_scale", "single_rounding"])
 def test_shufflenet(shared: Path, kind: str) -> None:
     path = shared / "models/onnx/shufflenet_v2_int8.onnx"
     network = Prequantized(import_model(path))
@@ -138,7 +138,7 @@ def test_shufflenet(shared: Path, kind: str) -> None:
     x = {"input": np.random.default_rng(0).normal(size=(1, 3, 224, 224)).astype(np.float32)}
     expected = session(path).run(None, x)[0]
     ours = IntegerEngine(made, threads=2).run(x)["output"]
-    if kind == "float":
+    if kind == "float_scale":
         np.testing.assert_array_equal(ours, expected)
     assert cosine(ours, expected) >= 0.999
 

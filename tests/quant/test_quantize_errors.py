@@ -125,7 +125,7 @@ def test_a_configuration_that_cannot_be_is_refused(ones: Graph, config: dict[str
 def test_a_target_gives_its_scheme(ones: Graph) -> None:
     assert scheme_for(load_target("edge-4t")) == SCHEMES["int8"]
     dpu = scheme_for(load_target("dpuczdx8g-b4096-like"))
-    assert (dpu.requant, dpu.activation_scales, dpu.per_channel) == ("pow2", "pow2", False)
+    assert (dpu.requant, dpu.activation_scales, dpu.per_channel) == ("pow2", "power_of_two", False)
     done = quantize_network(ones, RANGES, None, load_target("zhouyi-x1-like"))
     conv = next(op for op in done.graph.ops if op.name == "npu.conv")
     assert conv.kind == "single_even"  # type: ignore[attr-defined]

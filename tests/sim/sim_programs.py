@@ -139,12 +139,12 @@ class Draft:
 
     def stage(self, rq: Requant, constant: bool = False) -> dict[str, Any]:
         """The fields of an output stage, with its parameters loaded."""
-        first = rq.scale if rq.kind == "float" else rq.multiplier
+        first = rq.scale if rq.kind == "float_scale" else rq.multiplier
         return {
             "kind": KINDS.index(rq.kind),
             "count": rq.count,
             "multiplier": NONE if first is None or rq.kind == "pow2" else self.put(first, constant),
-            "shift": NONE if rq.shift is None or rq.kind == "float" else self.put(rq.shift, constant),
+            "shift": NONE if rq.shift is None or rq.kind == "float_scale" else self.put(rq.shift, constant),
             "zero_point": rq.zero_point,
             "lo": rq.lo,
             "hi": rq.hi,

@@ -23,7 +23,7 @@ _SMALL: dict[str, Any] = {
     "arithmetic": {
         "activations": {"formats": {"i8": ["affine"]}},
         "weights": {"formats": {"i8": ["symmetric"]}, "granularity": ["per_channel"]},
-        "requantization": {"kinds": ["single"], "multiplier_bits": 31, "max_shift": 62},
+        "requantization": {"kinds": ["single_rounding"], "multiplier_bits": 31, "max_shift": 62},
         "bias": {"bits": 32},
         "accumulator": {"bits": 32},
         "tables": {"entries_8bit": 256, "entries_16bit": 0},

@@ -75,12 +75,15 @@ def test_the_small_target_is_valid() -> None:
         ({"name": "a/b"}, "name: 'a/b' is not a name"),
         ({"description": "x" * 3000}, "description: the text is longer than 2000 characters"),
         ({"arithmetic__requantization__kinds": []}, "arithmetic.requantization.kinds: the list is empty"),
-        ({"arithmetic__requantization__kinds": "single"}, "requantization.kinds: 'single' is not a list"),
         (
-            {"arithmetic__requantization__kinds": ["single", "single"]},
-            "kinds: single, single has an entry twice",
+            {"arithmetic__requantization__kinds": "single_rounding"},
+            "requantization.kinds: 'single_rounding' is not a list",
         ),
-        ({"arithmetic__requantization__kinds": ["sngle"]}, "'sngle' is none of double, single"),
+        (
+            {"arithmetic__requantization__kinds": ["single_rounding", "single_rounding"]},
+            "kinds: single_rounding, single_rounding has an entry twice",
+        ),
+        ({"arithmetic__requantization__kinds": ["sngle"]}, "'sngle' is none of double_rounding, single"),
         ({"arithmetic__requantization__multiplier_bits": 16}, "multiplier_bits: 16 is none of 31, 15, 7"),
         ({"arithmetic__fixed_outputs__sofmax": {}}, "'sofmax' is not an op kind; did you mean 'softmax'?"),
         ({"limits__rules__cnov": {}}, "limits.rules.cnov: 'cnov' is not an op kind; did you mean 'conv'?"),
@@ -119,8 +122,8 @@ def test_a_mistake_in_a_field_is_named(changes: dict[str, Any], expected: str) -
         ({"arithmetic__weights__formats__u8": ["symmetric"]}, "weights of type u8 are affine"),
         ({"arithmetic__weights__formats__i8": None}, "arithmetic.weights.formats: no element type is left"),
         (
-            {"arithmetic__requantization": {"kinds": ["double"], "multiplier_bits": 15}},
-            "multiplier_bits: the kind 'double' has multipliers of 31 bits, not 15",
+            {"arithmetic__requantization": {"kinds": ["double_rounding"], "multiplier_bits": 15}},
+            "multiplier_bits: the kind 'double_rounding' has multipliers of 31 bits, not 15",
         ),
         ({"arithmetic__requantization__kinds": ["pow2"]}, "the only requantization is 'pow2'"),
         (

@@ -65,7 +65,13 @@ def test_the_reference_machines(name: str) -> None:
     assert compute.array.depthwise == "idle_input_lanes"
     assert memory.dram.latency.cycles(compute.clock) == 200 and memory.dram.burst == 64
     assert target.peak_operations() // 1e12 == int(name.rpartition("-")[2][:-1])
-    assert set(target.arithmetic.requantization.kinds) == {"double", "single", "single_even", "pow2", "float"}
+    assert set(target.arithmetic.requantization.kinds) == {
+        "double_rounding",
+        "single_rounding",
+        "single_even",
+        "pow2",
+        "float_scale",
+    }
 
 
 @pytest.mark.parametrize("name", sorted(VENDOR_LIKE))
@@ -117,7 +123,9 @@ def test_number_formats_of_the_families() -> None:
     assert zhouyi.arithmetic.requantization.multiplier_bits == 15
     assert zhouyi.compute.cores == 3 and zhouyi.memory.shared and zhouyi.memory.shared.size == 4 * 1024**2
     sophgo = load_target("bm1684x-like")
-    assert "float" in sophgo.arithmetic.requantization.kinds and sophgo.memory.local.size == 16 * 1024**2
+    assert (
+        "float_scale" in sophgo.arithmetic.requantization.kinds and sophgo.memory.local.size == 16 * 1024**2
+    )
     assert sophgo.memory.shared is None and set(sophgo.arithmetic.activations.formats) == {
         "i8",
         "u8",
@@ -132,7 +140,7 @@ def test_number_formats_of_the_families() -> None:
     ethos = load_target("ethos-u65-256-like")
     assert ethos.peak_operations() == 2 * 256 * 10**9 and ethos.memory.local.size == 384 * 1024
     assert ethos.memory.dram.bandwidth.bytes_per_cycle(ethos.compute.clock) == Fraction(15, 4)
-    assert ethos.arithmetic.requantization.kinds == ("double",)
+    assert ethos.arithmetic.requantization.kinds == ("double_rounding",)
 
 
 def test_the_example_of_the_documentation(root: Path, tmp_path: Path) -> None:

@@ -151,10 +151,10 @@ typedef struct npuc_i_conv {
     uint32_t y; /* the result */
     uint8_t y_dtype; /* its type */
     uint32_t y_stride; /* elements from one pixel of y to the next: out_c, or more if y has other channels beside */
-    uint8_t kind; /* requantization: an index of double, single, single_even, pow2, float */
+    uint8_t kind; /* requantization: an index of double_rounding, single_rounding, single_even, pow2, float_scale */
     uint32_t count; /* sets of parameters: 1, or one a channel */
-    uint32_t multiplier; /* i32[count]; for kind float f32[count]; none for pow2 */
-    uint32_t shift; /* i32[count]; none for float */
+    uint32_t multiplier; /* i32[count]; for kind float_scale f32[count]; none for pow2 */
+    uint32_t shift; /* i32[count]; none for float_scale */
     int32_t zero_point; /* of the output */
     int32_t lo; /* the least output */
     int32_t hi; /* the greatest output */
@@ -183,10 +183,10 @@ typedef struct npuc_i_matmul {
     uint8_t wide; /* 1: 64-bit sums */
     uint32_t y; /* the result */
     uint8_t y_dtype; /* its type */
-    uint8_t kind; /* requantization: an index of double, single, single_even, pow2, float */
+    uint8_t kind; /* requantization: an index of double_rounding, single_rounding, single_even, pow2, float_scale */
     uint32_t count; /* sets of parameters: 1, or one a channel */
-    uint32_t multiplier; /* i32[count]; for kind float f32[count]; none for pow2 */
-    uint32_t shift; /* i32[count]; none for float */
+    uint32_t multiplier; /* i32[count]; for kind float_scale f32[count]; none for pow2 */
+    uint32_t shift; /* i32[count]; none for float_scale */
     int32_t zero_point; /* of the output */
     int32_t lo; /* the least output */
     int32_t hi; /* the greatest output */
@@ -250,7 +250,7 @@ typedef struct npuc_i_add {
     uint8_t kind; /* as everywhere */
     uint8_t subtract; /* 1: a - b */
     int32_t left; /* shift to the left */
-    int32_t multiplier[3]; /* of a, of b, of the sum; for kind float the bits of two f32 */
+    int32_t multiplier[3]; /* of a, of b, of the sum; for kind float_scale the bits of two f32 */
     int32_t shift[3]; /* of a, of b, of the sum */
     int32_t zero_point; /* of the output */
     int32_t lo; /* the least output */
@@ -273,10 +273,10 @@ typedef struct npuc_i_mul {
     int32_t b_stride[4]; /* elements; 0 repeats */
     uint32_t y; /* the result */
     uint8_t y_dtype; /* its type */
-    uint8_t kind; /* requantization: an index of double, single, single_even, pow2, float */
+    uint8_t kind; /* requantization: an index of double_rounding, single_rounding, single_even, pow2, float_scale */
     uint32_t count; /* sets of parameters: 1, or one a channel */
-    uint32_t multiplier; /* i32[count]; for kind float f32[count]; none for pow2 */
-    uint32_t shift; /* i32[count]; none for float */
+    uint32_t multiplier; /* i32[count]; for kind float_scale f32[count]; none for pow2 */
+    uint32_t shift; /* i32[count]; none for float_scale */
     int32_t zero_point; /* of the output */
     int32_t lo; /* the least output */
     int32_t hi; /* the greatest output */
@@ -293,10 +293,10 @@ typedef struct npuc_i_requant {
     uint32_t elements; /* how many */
     uint32_t y; /* the result */
     uint8_t y_dtype; /* its type */
-    uint8_t kind; /* requantization: an index of double, single, single_even, pow2, float */
+    uint8_t kind; /* requantization: an index of double_rounding, single_rounding, single_even, pow2, float_scale */
     uint32_t count; /* sets of parameters: 1, or one a channel */
-    uint32_t multiplier; /* i32[count]; for kind float f32[count]; none for pow2 */
-    uint32_t shift; /* i32[count]; none for float */
+    uint32_t multiplier; /* i32[count]; for kind float_scale f32[count]; none for pow2 */
+    uint32_t shift; /* i32[count]; none for float_scale */
     int32_t zero_point; /* of the output */
     int32_t lo; /* the least output */
     int32_t hi; /* the greatest output */
@@ -380,10 +380,10 @@ typedef struct npuc_i_avg_pool {
     uint8_t include_pad; /* 1: padding counts */
     uint32_t y; /* the result */
     uint8_t y_dtype; /* its type */
-    uint8_t kind; /* requantization: an index of double, single, single_even, pow2, float */
+    uint8_t kind; /* requantization: an index of double_rounding, single_rounding, single_even, pow2, float_scale */
     uint32_t count; /* sets of parameters: 1, or one a channel */
-    uint32_t multiplier; /* i32[count]; for kind float f32[count]; none for pow2 */
-    uint32_t shift; /* i32[count]; none for float */
+    uint32_t multiplier; /* i32[count]; for kind float_scale f32[count]; none for pow2 */
+    uint32_t shift; /* i32[count]; none for float_scale */
     int32_t zero_point; /* of the output */
     int32_t lo; /* the least output */
     int32_t hi; /* the greatest output */
@@ -404,10 +404,10 @@ typedef struct npuc_i_reduce {
     uint32_t inner;
     uint32_t y; /* the result */
     uint8_t y_dtype; /* its type */
-    uint8_t kind; /* requantization: an index of double, single, single_even, pow2, float */
+    uint8_t kind; /* requantization: an index of double_rounding, single_rounding, single_even, pow2, float_scale */
     uint32_t count; /* sets of parameters: 1, or one a channel */
-    uint32_t multiplier; /* i32[count]; for kind float f32[count]; none for pow2 */
-    uint32_t shift; /* i32[count]; none for float */
+    uint32_t multiplier; /* i32[count]; for kind float_scale f32[count]; none for pow2 */
+    uint32_t shift; /* i32[count]; none for float_scale */
     int32_t zero_point; /* of the output */
     int32_t lo; /* the least output */
     int32_t hi; /* the greatest output */

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "npuc/kinds.h"
 #include "npuc/npuc.h"
 
 #ifdef __cplusplus
@@ -25,31 +26,10 @@ typedef enum npuc_status {
     NPUC_UNSUPPORTED = 3 /* a combination of types that this kernel has no code for */
 } npuc_status;
 
-/* Element types of activations and weights. */
-typedef enum npuc_dtype {
-    NPUC_I8 = 0,
-    NPUC_U8 = 1,
-    NPUC_I16 = 2,
-    NPUC_I32 = 3,
-    NPUC_I4 = 4, /* two to a byte, the even element in the low nibble */
-    NPUC_F32 = 5,
-    NPUC_BF16 = 6,
-    NPUC_F16 = 7
-} npuc_dtype;
-
-/* How an accumulator becomes an output: ARITHMETIC section 4. */
-typedef enum npuc_requant_kind {
-    NPUC_DOUBLE = 0,
-    NPUC_SINGLE = 1,
-    NPUC_SINGLE_EVEN = 2,
-    NPUC_POW2 = 3,
-    NPUC_FLOAT = 4
-} npuc_requant_kind;
-
 /*
  * The output stage y = sat(zero_point + rq(acc), lo, hi).
  *
- * `multiplier` and `shift` have `count` entries: 1, or one for each output channel. NPUC_POW2 has no multiplier; NPUC_FLOAT
+ * `multiplier` and `shift` have `count` entries: 1, or one for each output channel. NPUC_POW2 has no multiplier; NPUC_FLOAT_SCALE
  * has neither, but `scale`.
  */
 typedef struct npuc_requant {

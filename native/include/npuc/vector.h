@@ -61,9 +61,6 @@ NPUC_API npuc_status npuc_requant_tensor(
     const void *x, int32_t x_dtype, int32_t zero_point, int64_t n, const npuc_requant *rq, int32_t dtype, void *y,
     int32_t threads);
 
-/* What happens to a tie. */
-typedef enum npuc_rounding { NPUC_HALF_AWAY = 0, NPUC_HALF_EVEN = 1, NPUC_HALF_UP = 2 } npuc_rounding;
-
 /* y = sat(round(x / scale) + zero_point); the division is in float32; NaN becomes the zero point; half away or half even. */
 NPUC_API npuc_status npuc_quantize(
     const float *x, int64_t n, float scale, int32_t zero_point, int32_t rounding, int32_t lo, int32_t hi, int32_t dtype,
@@ -87,7 +84,7 @@ typedef struct npuc_pool {
 NPUC_API npuc_status npuc_max_pool(const npuc_pool *pool, const void *x, int32_t dtype, void *y, int32_t threads);
 
 /*
- * The mean of each window. NPUC_DOUBLE: the sum of the integers over their count, rounded half away from zero, within
+ * The mean of each window. NPUC_DOUBLE_ROUNDING: the sum of the integers over their count, rounded half away from zero, within
  * [lo, hi]; `rq` needs no multiplier. Other kinds: rq(sum of (q - zero_point)), entry count - 1 of `rq` for a window of count
  * elements, or the one entry of `rq` for all. With `include_pad` padding counts, as elements of value zero_point.
  */

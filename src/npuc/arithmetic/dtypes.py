@@ -1,11 +1,12 @@
 """Element types: one table that everything translates through.
 
-A `DType` ties together the names that the field uses for one element type: npuc's own (MLIR's spelling), NumPy's, ONNX's and
-safetensors'. The MLIR type itself is `npuc.ir.mlir_type`.
+A `DType` ties together the names that the field uses for one element type: npuc's own (MLIR's spelling), NumPy's, ONNX's,
+safetensors', the one of target files and C, and its code in instructions. The MLIR type itself is `npuc.ir.mlir_type`.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,17 @@ class DType:
     onnx: int
     storage: str
     """The safetensors code of its bytes; types that safetensors lacks are stored as raw 8-bit integers."""
+    code: int | None = None
+    """Its code in instructions and in the native core, `npuc_dtype`; None for a type that no instruction has."""
+
+    @property
+    def short(self) -> str:
+        """Its name in target files and, in capitals, in C.
+
+        >>> dtype_of("ui8").short
+        'u8'
+        """
+        return self.name.replace("ui", "u", 1)
 
     @property
     def is_float(self) -> bool:
@@ -31,8 +43,14 @@ class DType:
     @property
     def limits(self) -> tuple[int, int]:
         """The smallest and largest value of an integer type."""
-        bits = int(self.name.lstrip("ui"))
+        bits = self.bits
         return (0, 2**bits - 1) if self.name.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+    @property
+    def bits(self) -> int:
+        """Width of a number; sub-byte types have less than they take in memory."""
+        found = re.search(r"[0-9]+", self.name)
+        return int(found[0]) if found else 8 * self.itemsize
 
     @property
     def itemsize(self) -> int:
@@ -71,9 +89,15 @@ _TABLE: tuple[tuple[str, Any, int, str], ...] = (
     ("f6E3M2FN", ml_dtypes.float6_e3m2fn, 28, "U8"),
 )
 
+CODES = ("i8", "ui8", "i16", "i32", "i4", "f32", "bf16", "f16", "i64")
+"""The element types of instructions, by their codes."""
+
 DTYPES: tuple[DType, ...] = tuple(
-    DType(name, np.dtype(numpy), onnx, storage) for name, numpy, onnx, storage in _TABLE
+    DType(name, np.dtype(numpy), onnx, storage, CODES.index(name) if name in CODES else None)
+    for name, numpy, onnx, storage in _TABLE
 )
+MACHINE_TYPES = ("i4", "i8", "ui8", "i16", "bf16", "f16", "f32")
+"""What a machine may compute with: the integer types first."""
 _BY_NAME = {dtype.name: dtype for dtype in DTYPES}
 _BY_NUMPY = {dtype.numpy: dtype for dtype in DTYPES}
 _BY_ONNX = {dtype.onnx: dtype for dtype in DTYPES}
@@ -82,6 +106,10 @@ F32 = _BY_NAME["f32"]
 I64 = _BY_NAME["i64"]
 BOOL = _BY_NAME["i1"]
 U8 = _BY_NAME["ui8"]
+
+
+SHORT = {dtype.short: dtype for dtype in DTYPES}
+"""Element types by the names of target files."""
 
 
 def dtype_of(key: Any) -> DType:

@@ -14,15 +14,16 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
+from npuc.arithmetic.kinds import KINDS, MAX_SHIFT, MIN_SHIFT, Kind, Rounding, kind_named
+
+__all__ = [
+    "KINDS", "MAX_SHIFT", "MIN_SHIFT", "RECIPROCAL_BITS", "AddScaling", "Scaling", "ShiftTooSmall", "Stage",
+    "add_parameters", "conv_parameters", "mean_parameters", "mul_parameters", "pool_parameters", "power_of_two",
+    "quantize_multiplier", "requant_parameters", "round_away", "round_constants", "scaling",
+]  # fmt: skip
+
 Array = np.ndarray[Any, Any]
 
-KINDS = ("double", "single", "single_even", "pow2", "float")
-"""The requantization kinds of docs/arithmetic.md."""
-
-MAX_SHIFT = 62
-"""The largest shift of the native kernels; a target may have a smaller one."""
-MIN_SHIFT = -31
-"""The least shift, to the left; a target may have none below 0."""
 RECIPROCAL_BITS = {8: 7, 16: 15}
 """Bits of the multiplier that divides by a count under `pow2`, by the width of the activations."""
 
@@ -46,9 +47,9 @@ class Stage(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Scaling:
-    """The integers (or, for `float`, the numbers) behind one or many real multipliers: what `Requant` is made of."""
+    """The integers (or, for `float_scale`, the numbers) behind one or many real multipliers: what `Requant` is made of."""
 
-    kind: str
+    kind: Kind
     multiplier: Array | None = None
     shift: Array | None = None
     scale: Array | None = None
@@ -58,12 +59,12 @@ class Scaling:
 class AddScaling:
     """The parameters of an addition or subtraction.
 
-    `double`: each input is shifted left by `left`, multiplied by its own (multiplier, shift), and the sum goes through
+    `double_rounding`: each input is shifted left by `left`, multiplied by its own (multiplier, shift), and the sum goes through
     (multiplier, shift). The single kinds have `multiplier_a`, `multiplier_b` and the one `shift`; `pow2` has
-    `shift_a`, `shift_b` (left shifts) and `shift`; `float` has `scale_a` and `scale_b`.
+    `shift_a`, `shift_b` (left shifts) and `shift`; `float_scale` has `scale_a` and `scale_b`.
     """
 
-    kind: str
+    kind: Kind
     left: int = 0
     multiplier_a: int = 0
     shift_a: int = 0
@@ -93,12 +94,12 @@ def round_constants(values: Any, rounding: str) -> Any:
     [[0.0, -0.0, 2.0], [1.0, 0.0, 2.0], [0.0, -1.0, 1.0]]
     """
     x = np.asarray(values, np.float64)
-    if rounding == "half_away":
+    if rounding == Rounding.HALF_AWAY:
         return round_away(x)
-    if rounding == "half_even":
+    if rounding == Rounding.HALF_EVEN:
         return np.rint(x)
     whole = np.floor(x)
-    return whole if rounding == "floor" else whole + (x - whole >= 0.5)
+    return whole if rounding == Rounding.FLOOR else whole + (x - whole >= 0.5)
 
 
 def quantize_multiplier(
@@ -158,11 +159,12 @@ def scaling(
 ) -> Scaling:
     """The parameters of the output stage for real multipliers, one or one a channel.
 
-    >>> scaling("single", 0.75, bits=15)
-    Scaling(kind='single', multiplier=array([24576], dtype=int32), shift=array([15], dtype=int32), scale=None)
+    >>> scaling("single_rounding", 0.75, bits=15).multiplier.tolist()
+    [24576]
     """
+    kind = kind_named(kind)
     values = [float(value) for value in np.atleast_1d(np.asarray(real, np.float64))]
-    if kind == "float":
+    if kind.has_scale:
         with np.errstate(over="ignore", under="ignore"):
             scale = np.asarray(values, np.float64).astype(np.float32)
         for value, single in zip(values, scale, strict=True):
@@ -170,13 +172,12 @@ def scaling(
             if not np.isfinite(single) or single < np.finfo(np.float32).tiny:
                 raise ValueError(f"the multiplier {value:g} is outside the normal range of float32")
         return Scaling(kind, scale=scale)
-    if kind == "pow2":
+    if not kind.has_multiplier:
         shifts = [power_of_two(value, "multiplier") for value in values]
         _check_shifts(shifts, stage)
         return Scaling(kind, shift=np.asarray(shifts, np.int32))
-    _check_kind(kind)
-    if kind == "double":
-        stage = {**stage, "bits": 31}
+    if kind.multiplier_bits is not None:
+        stage = {**stage, "bits": kind.multiplier_bits}
     pairs = [quantize_multiplier(value, **stage) for value in values]
     return Scaling(
         kind,
@@ -209,14 +210,14 @@ def mul_parameters(
     scale_y: float,
     **stage: Unpack[Stage],
 ) -> Scaling:
-    """Multiplication: M = s_a * s_b / s_y, under `double` computed in float32, as TFLite does.
+    """Multiplication: M = s_a * s_b / s_y, under `double_rounding` computed in float32, as TFLite does.
 
     >>> mul_parameters("pow2", 0.5, 0.25, 0.25).shift.tolist()
     [1]
     """
     _check_scales(a=scale_a, b=scale_b, y=scale_y)
     real = scale_a * scale_b / scale_y
-    if kind == "double":
+    if kind_named(kind) is Kind.DOUBLE_ROUNDING:
         single = np.float32(scale_a) * np.float32(scale_b) / np.float32(scale_y)
         real = float(single) if np.isfinite(single) and single > 0 else real
     return scaling(kind, real, **stage)
@@ -230,7 +231,7 @@ def requant_parameters(
 ) -> Scaling:
     """A change of scale: M = s_x / s_y.
 
-    >>> requant_parameters("float", 0.5, 0.25).scale.tolist()
+    >>> requant_parameters("float_scale", 0.5, 0.25).scale.tolist()
     [2.0]
     """
     _check_scales(x=scale_x, y=scale_y)
@@ -248,29 +249,30 @@ def pool_parameters(
 ) -> Scaling:
     """Average pool and mean of activations of `width` (8 or 16) bits: M = s_x / (s_y * count), one entry a count.
 
-    `double` divides by the count itself and needs equal scales; its multiplier of 1 is not used. `pow2` cannot divide
+    `double_rounding` divides by the count itself and needs equal scales; its multiplier of 1 is not used. `pow2` cannot divide
     by a count with a shift: it multiplies by a reciprocal of 7 or 15 bits (docs/arithmetic-pooling.md), or of as many
-    as the largest shift leaves, which makes it `single`.
+    as the largest shift leaves, which makes it `single_rounding`.
 
-    >>> pool_parameters("single", 0.5, 0.5, [1, 2], bits=15).shift.tolist()
+    >>> pool_parameters("single_rounding", 0.5, 0.5, [1, 2], bits=15).shift.tolist()
     [14, 15]
     """
     _check_scales(x=scale_x, y=scale_y)
     values = np.atleast_1d(np.asarray(counts, np.int64))
     if values.size == 0 or values.min() < 1:
         raise ValueError("an average needs windows of one element or more")
-    if kind == "double":
+    kind = kind_named(kind)
+    if kind is Kind.DOUBLE_ROUNDING:
         if scale_x != scale_y:
             raise ValueError(
                 f"this average needs equal scales, not {scale_x:g} and {scale_y:g}: put a requant before"
             )
         return scaling(kind, 1.0)
     real = scale_x / (scale_y * values)
-    if kind == "pow2":
+    if kind is Kind.POW2:
         power_of_two(scale_x / scale_y, "ratio of the scales")
         # The exponent of the smallest reciprocal decides how many bits fit under the largest shift.
         room = stage.get("max_shift", MAX_SHIFT) + math.frexp(float(real.min()))[1]
-        kind, bits = "single", min(stage.get("bits", 31), RECIPROCAL_BITS[width], room)
+        kind, bits = Kind.SINGLE_ROUNDING, min(stage.get("bits", 31), RECIPROCAL_BITS[width], room)
         stage = {**stage, "bits": max(bits, 1)}
     return scaling(kind, real, **stage)
 
@@ -286,15 +288,16 @@ def mean_parameters(
 ) -> Scaling:
     """The mean of `count` elements as a sum: M = s_x / (s_y * count).
 
-    Under `double` the multiplier of s_x / s_y is divided by the count as TFLite divides it, rounding down.
+    Under `double_rounding` the multiplier of s_x / s_y is divided by the count as TFLite divides it, rounding down.
 
-    >>> mean_parameters("double", 1.0, 1.0, 3).multiplier.tolist(), 2**31 / 3
+    >>> mean_parameters("double_rounding", 1.0, 1.0, 3).multiplier.tolist(), 2**31 / 3
     ([715827882], 715827882.6666666)
     """
     _check_scales(x=scale_x, y=scale_y)
     if count < 1:
         raise ValueError("an average needs one element or more")
-    if kind != "double":
+    kind = kind_named(kind)
+    if kind is not Kind.DOUBLE_ROUNDING:
         return pool_parameters(kind, scale_x, scale_y, count, width=width, **stage)
     multiplier, shift = quantize_multiplier(scale_x / scale_y)
     up = min(count.bit_length() - 1, 32, 62 - shift)
@@ -317,21 +320,21 @@ def add_parameters(
     (2, 0, 2)
     """
     _check_scales(a=scale_a, b=scale_b, y=scale_y)
-    _check_kind(kind)
+    kind = kind_named(kind)
     if width not in (8, 16):
         raise ValueError(f"activations have 8 or 16 bits, not {width}")
-    if kind == "double":
+    if kind is Kind.DOUBLE_ROUNDING:
         left = 20 if width == 8 else 15
         twice = 2 * max(scale_a, scale_b)
         multiplier_a, shift_a = quantize_multiplier(scale_a / twice)
         multiplier_b, shift_b = quantize_multiplier(scale_b / twice)
         multiplier, shift = quantize_multiplier(twice / ((1 << left) * scale_y))
         return AddScaling(kind, left, multiplier_a, shift_a, multiplier_b, shift_b, multiplier, shift)
-    if kind == "float":
+    if kind.has_scale:
         scale = scaling(kind, [scale_a / scale_y, scale_b / scale_y]).scale
         assert scale is not None
         return AddScaling(kind, scale_a=float(scale[0]), scale_b=float(scale[1]))
-    if kind == "pow2":
+    if not kind.has_multiplier:
         of_a, of_b, of_y = (power_of_two(value) for value in (scale_a, scale_b, scale_y))
         finest = max(of_a, of_b)
         if finest - min(of_a, of_b) > 31:
@@ -351,11 +354,6 @@ def add_parameters(
         multiplier_b=int(round_away(math.ldexp(real_b, shift))),
         shift=shift,
     )
-
-
-def _check_kind(kind: str) -> None:
-    if kind not in KINDS:
-        raise ValueError(f"there is no requantization kind {kind!r}; there are {', '.join(KINDS)}")
 
 
 def _check_shifts(shifts: Sequence[int], stage: Stage) -> None:

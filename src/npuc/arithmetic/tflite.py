@@ -1,6 +1,6 @@
 """TFLite's arithmetic where it is not the plain formula: products of scales, wide sums, and functions of one value.
 
-ARITHMETIC says that under `double`, where TFLite defines an op, it is TFLite's reference kernel bit for bit. Its
+ARITHMETIC says that under `double_rounding`, where TFLite defines an op, it is TFLite's reference kernel bit for bit. Its
 functions of 8-bit values are tables made in float32 or by integer formulas; they are written down here once, for the
 lowering that makes the tables and for the exporter that recognizes them.
 """
@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from npuc.arithmetic.dtypes import DType
+from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import Scaling, quantize_multiplier, round_away
 
 Array = np.ndarray[Any, Any]
@@ -57,17 +58,17 @@ def narrow_multiplier(multiplier: int, shift: int) -> tuple[int, int]:
 
 
 def narrowed(found: Scaling) -> Scaling:
-    """The scaling of 64-bit sums for the one of 32-bit sums; kind `single`."""
+    """The scaling of 64-bit sums for the one of 32-bit sums; kind `single_rounding`."""
     assert found.multiplier is not None and found.shift is not None
     pairs = [narrow_multiplier(int(m), int(s)) for m, s in zip(found.multiplier, found.shift, strict=True)]
     if min(shift for _, shift in pairs) < 0:
         raise ValueError("the multiplier is too large for a sum of 64 bits")
     columns = np.array(pairs, np.int32).reshape(-1, 2).T
-    return Scaling("single", columns[0], columns[1])
+    return Scaling(Kind.SINGLE_ROUNDING, columns[0], columns[1])
 
 
 def rounded_multiplier(real: float, steps: int = 256) -> tuple[int, int]:
-    """The (multiplier, shift) of kind `single` that rounds sums as round_away(sum * real) in float64 does.
+    """The (multiplier, shift) of kind `single_rounding` that rounds sums as round_away(sum * real) in float64 does.
 
     So do LiteRT's reference kernels of fully connected layers. Of the 31-bit multipliers next to the real one, the first
     is taken with which no sum that gives one of the outputs -steps..steps is rounded to another side; where there is none
@@ -104,11 +105,11 @@ def rounded_scaling(real: Array, width: int) -> Scaling:
     steps = 256 if width == 8 else 0
     pairs = {factor: rounded_multiplier(factor, steps) for factor in dict.fromkeys(map(float, real))}
     columns = np.array([pairs[float(factor)] for factor in real], np.int64).reshape(-1, 2).T.astype(np.int32)
-    return Scaling("single", columns[0], columns[1])
+    return Scaling(Kind.SINGLE_ROUNDING, columns[0], columns[1])
 
 
 def rescale(values: Array, multiplier: int, shift: int) -> Array:
-    """Kind `double` of docs/arithmetic.md on an array of small integers."""
+    """Kind `double_rounding` of docs/arithmetic.md on an array of small integers."""
     exponent = 31 - shift
     shifted = values.astype(np.int64) << max(exponent, 0)
     high = shifted * multiplier

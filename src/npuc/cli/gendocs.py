@@ -1,5 +1,5 @@
 """Write the generated pages of `docs/` (errors, ops, passes, commands, target fields, instructions, packages), each from the code
-behind it, and the C headers of the instruction set and of the file format.
+behind it, and the C headers of the instruction set, of the kinds and of the file format.
 
     python -m npuc.cli.gendocs [--check] [DIR]
 
@@ -47,6 +47,7 @@ def pages(folder: Path = Path("docs")) -> dict[str, str]:
     from npuc.program.file_header import file_header, file_rules
     from npuc.program.instruction_source import instructions_source
     from npuc.program.isa_header import c_header, isa_page
+    from npuc.program.kinds_header import kinds_header, kinds_page
 
     makers: dict[str, Callable[[], Iterator[str]]] = {
         "errors.md": _errors,
@@ -64,9 +65,13 @@ def pages(folder: Path = Path("docs")) -> dict[str, str]:
         texts["architecture.md"] = architecture.page(
             written.read_text(encoding="utf-8"), folder.parent / "src"
         )
+    arithmetic = folder / "arithmetic.md"
+    if arithmetic.is_file():
+        texts["arithmetic.md"] = kinds_page(arithmetic.read_text(encoding="utf-8"))
     return texts | {
         "levels.svg": architecture.picture(),
         "../native/include/npuc/isa.h": c_header(),
+        "../native/include/npuc/kinds.h": kinds_header(),
         "../native/include/npuc/file.h": file_header(),
         "../native/src/file_rules.h": file_rules(),
         "../src/npuc/lang/ops.py": ops_source(),

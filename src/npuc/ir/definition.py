@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 from xdsl.dialects.builtin import (
@@ -52,6 +52,7 @@ from xdsl.irdl.operations import get_accessors_from_op_def
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
+from npuc.arithmetic.kinds import Kind
 from npuc.ir.attributes import to_attribute, to_native
 from npuc.ir.dtypes import is_static, shape_of
 from npuc.ir.names import describe, location
@@ -114,6 +115,25 @@ def text(default: str = _REQUIRED) -> str:
     return cast(str, _property(StringAttr, default, to_attribute))
 
 
+def requantization() -> Kind:
+    """A property that is a requantization kind; files have its older spelling, and both are read.
+
+    A name that is no kind reads as it is, for the op to refuse it.
+    """
+    field = _property(StringAttr, _REQUIRED, lambda value: StringAttr(_kind(str(value), "spelling")))
+    field.npuc_read = lambda attribute: _kind(attribute.data)
+    return cast(Kind, field)
+
+
+@cache
+def _kind(name: str, of: str = "") -> Any:
+    try:
+        kind = Kind(name)
+    except ValueError:
+        return name
+    return getattr(kind, of) if of else kind
+
+
 def symbol() -> str:
     """A property that is a symbol reference, `@name`, and reads as a `str`."""
     return cast(str, _property(SymbolRefAttr, _REQUIRED, SymbolRefAttr))
@@ -137,7 +157,7 @@ def texts(default: Sequence[str] = _REQUIRED) -> tuple[str, ...]:
 def element_type() -> Attribute:
     """A property that is an element type, and reads as one."""
     field = _property(Attribute, _REQUIRED, lambda value: value)
-    field.npuc_raw = True
+    field.npuc_read = lambda attribute: attribute
     return cast(Attribute, field)
 
 
@@ -290,12 +310,10 @@ def _list(types: Sequence[Attribute]) -> str:
     return ", ".join(str(kind) for kind in types) or "none"
 
 
-def _reader(key: str, default: Any, raw: bool) -> property:
+def _reader(key: str, default: Any, native: Callable[[Attribute], Any]) -> property:
     def read(self: Operation) -> Any:
         attribute = self.properties.get(key)
-        if attribute is None:
-            return default
-        return attribute if raw else to_native(attribute)
+        return default if attribute is None else native(attribute)
 
     return property(read)
 
@@ -313,7 +331,7 @@ def define_op(cls: type[_TensorOpT], registry: dict[str, Any]) -> type[_TensorOp
     """Make an op of a class that states operands, properties and results, and register it by its name."""
     defaults: dict[str, Any] = {}
     converters: dict[str, Callable[[Any], Attribute]] = {}
-    raw: set[str] = set()
+    readers: dict[str, Callable[[Attribute], Any]] = {}
     for base in reversed(cls.__mro__):
         for key, field in vars(base).items():
             default = getattr(field, "npuc_default", _REQUIRED)
@@ -321,8 +339,7 @@ def define_op(cls: type[_TensorOpT], registry: dict[str, Any]) -> type[_TensorOp
                 defaults[key] = tuple(default) if isinstance(default, list) else default
             if hasattr(field, "npuc_convert"):
                 converters[key] = field.npuc_convert
-                if hasattr(field, "npuc_raw"):
-                    raw.add(key)
+                readers[key] = getattr(field, "npuc_read", to_native)
     # What `irdl_op_definition` does, but with the fields of base classes first: the operand x of `Unary` comes before
     # those that a subclass adds.
     order = [key for base in reversed(cls.__mro__) for key in vars(base)]
@@ -336,7 +353,7 @@ def define_op(cls: type[_TensorOpT], registry: dict[str, Any]) -> type[_TensorOp
         setattr(cls, key, accessor)
     for key in definition.properties:
         if key in converters:
-            setattr(cls, key, _reader(key, defaults.get(key), key in raw))
+            setattr(cls, key, _reader(key, defaults.get(key), readers[key]))
     cls.DEFAULTS = defaults
     cls.CONVERTERS = converters
     cls.DEFAULT_ATTRIBUTES = {key: converters[key](value) for key, value in defaults.items()}
@@ -385,6 +402,7 @@ __all__ = [
     "operand",
     "operands",
     "optional_operand",
+    "requantization",
     "require",
     "result",
     "results",

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from npuc.kernels.requant import KINDS, Requant
+from npuc.arithmetic.dtypes import dtype_of
+from npuc.kernels.requant import Requant
 from npuc.kernels.tape import contiguous, current, empty
 from npuc.native import library
 
@@ -34,10 +35,7 @@ __all__ = [
 ]
 
 CODES: dict[np.dtype[Any], int] = {
-    np.dtype(np.int8): 0,
-    np.dtype(np.uint8): 1,
-    np.dtype(np.int16): 2,
-    np.dtype(np.int32): 3,
+    dtype.numpy: dtype.code for dtype in map(dtype_of, ("i8", "ui8", "i16", "i32")) if dtype.code is not None
 }
 """`npuc_dtype` of NumPy's types."""
 
@@ -155,7 +153,7 @@ def raw_requant(rq: Requant, dtype: Any, entries: int | None = None) -> RawRequa
         for name, array in (("multiplier", rq.multiplier), ("shift", rq.shift), ("scale", rq.scale))
     }
     raw = RawRequant(
-        kind=KINDS.index(rq.kind), count=rq.count, zero_point=rq.zero_point, lo=rq.lo, hi=rq.hi, **pointers
+        kind=rq.kind.code, count=rq.count, zero_point=rq.zero_point, lo=rq.lo, hi=rq.hi, **pointers
     )
     raw.keep = rq  # the memory behind the pointers lives as long as they do
     return raw

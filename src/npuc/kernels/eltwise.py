@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Rounding, kind_named
 from npuc.kernels.calls import (
     broadcast_views,
     call,
@@ -21,14 +22,14 @@ from npuc.kernels.calls import (
     empty,
     raw_requant,
 )
-from npuc.kernels.requant import KINDS, Requant
+from npuc.kernels.requant import Requant
 
 if TYPE_CHECKING:
     from npuc.arithmetic.requantization import AddScaling
 
 Array = np.ndarray[Any, Any]
 
-_ROUNDINGS = {"half_away": 0, "half_even": 1}
+_ROUNDINGS: dict[str, int] = {how: how.code for how in (Rounding.HALF_AWAY, Rounding.HALF_EVEN)}
 
 
 class RawAdd(ctypes.Structure):
@@ -69,19 +70,17 @@ def add(
     """a + b (or a - b) with the output's zero point, range and type; the type of `a` unless stated.
 
     >>> from npuc.arithmetic.requantization import add_parameters
-    >>> add(np.int8([10, 20]), np.int8([4]), add_parameters("single", 0.5, 0.25, 1.0)).tolist()
+    >>> add(np.int8([10, 20]), np.int8([4]), add_parameters("single_rounding", 0.5, 0.25, 1.0)).tolist()
     [6, 11]
     """
     out = np.dtype(a.dtype if dtype is None else dtype)
     code_y = code(out, "the output")
     low, high = _limits(out, lo, hi)
     check_zero_point(zero_point, out, "the output")
-    if parameters.kind not in KINDS:
-        raise ValueError(f"there is no requantization kind {parameters.kind!r}; there are {', '.join(KINDS)}")
     shape, view_a, view_b, sizes = broadcast_views(a, b, zero_a, zero_b)
     p = parameters
     raw = RawAdd(
-        KINDS.index(p.kind), subtract, p.left, p.multiplier_a, p.shift_a, p.multiplier_b, p.shift_b,
+        kind_named(p.kind).code, subtract, p.left, p.multiplier_a, p.shift_a, p.multiplier_b, p.shift_b,
         p.multiplier, p.shift, p.scale_a, p.scale_b, zero_point, low, high,
     )  # fmt: skip
     y = empty(shape, out)
@@ -93,7 +92,7 @@ def sub(a: Array, b: Array, parameters: AddScaling, **options: Any) -> Array:
     """a - b: `add` with `subtract`.
 
     >>> from npuc.arithmetic.requantization import add_parameters
-    >>> sub(np.int8([10, 20]), np.int8([4]), add_parameters("single", 0.5, 0.25, 1.0)).tolist()
+    >>> sub(np.int8([10, 20]), np.int8([4]), add_parameters("single_rounding", 0.5, 0.25, 1.0)).tolist()
     [4, 9]
     """
     return add(a, b, parameters, subtract=True, **options)

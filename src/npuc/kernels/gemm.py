@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Kind
 from npuc.kernels.calls import RawRequant, call, code, contiguous, empty, raw_requant
 from npuc.kernels.requant import Requant
 from npuc.native import library
@@ -77,7 +78,7 @@ class ConvPlan:
     (input channels, output channels / groups, ...), as in ONNX; `pads` are top, left, bottom, right. Without `requant`
     the output is the int32 accumulators. Sums that could leave int32 are taken in 64 bits: `wide` says so.
 
-    >>> rq = Requant("single", multiplier=1 << 30, shift=31, lo=-128, hi=127)
+    >>> rq = Requant("single_rounding", multiplier=1 << 30, shift=31, lo=-128, hi=127)
     >>> plan = ConvPlan(np.ones((1, 1, 2, 2), np.int8), x_dtype=np.int8, y_dtype=np.int8, requant=rq)
     >>> plan.run(np.ones((1, 3, 3, 1), np.int8))[0, :, :, 0].tolist()
     [[2, 2], [2, 2]]
@@ -272,8 +273,8 @@ def _is_wide(worst: int, requant: Requant | None) -> bool:
     """Whether 32 bits are too few, and 64 serve."""
     if worst < _INT32:
         return False
-    if requant is None or requant.kind == "double":
-        what = "raw accumulators are" if requant is None else "the output stage 'double' is"
+    if requant is None or requant.kind is Kind.DOUBLE_ROUNDING:
+        what = "raw accumulators are" if requant is None else f"the output stage '{requant.kind}' is"
         raise ValueError(f"an accumulator could reach {worst}, beyond int32, and {what} 32 bits wide")
     if worst >= _INT64:
         raise ValueError(f"an accumulator could reach {worst}, beyond int64")

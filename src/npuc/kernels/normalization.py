@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Rounding, kind_named
 from npuc.arithmetic.requantization import round_away
 from npuc.kernels.calls import call, check_zero_point, code, contiguous, empty
 
@@ -67,7 +68,7 @@ def norm_parameters(
 ) -> NormParameters:
     """The integers of a normalization over `width` elements; gamma and beta are one number or one an entry.
 
-    >>> norm_parameters("single", 0.1, 0.05, 1.0, 0.0, 64).shift
+    >>> norm_parameters("single_rounding", 0.1, 0.05, 1.0, 0.0, 64).shift
     43
     """
     if width < 1:
@@ -96,7 +97,7 @@ def norm_parameters(
         shift=FRACTION + bits,
         epsilon=int(scaled),
         width=width,
-        even=kind == "single_even",
+        even=kind_named(kind).row_rounding is Rounding.HALF_EVEN,
     )
 
 

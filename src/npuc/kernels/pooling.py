@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Kind
 from npuc.kernels.calls import call, check_zero_point, code, contiguous, empty, raw_requant
 from npuc.kernels.requant import Requant
 
@@ -67,7 +68,7 @@ def average_pool(
 ) -> Array:
     """The mean of each window.
 
-    Under `double` the integers are averaged as they are: x and the output share scale, zero point and type, and the
+    Under `double_rounding` the integers are averaged as they are: x and the output share scale, zero point and type, and the
     multiplier is not used. For the other kinds `rq` has one entry for every window, or entry count - 1 for a window of
     count elements.
     """
@@ -75,9 +76,9 @@ def average_pool(
     raw = raw_pool(x, kernel, stride, pads, out, dilation)
     check_zero_point(zero_point, x.dtype, "x")
     code_x, code_y = code(x.dtype, "x"), code(y_dtype, "the output")
-    if rq.kind == "double":
+    if rq.kind is Kind.DOUBLE_ROUNDING:
         if y_dtype != x.dtype or rq.zero_point != zero_point:
-            raise ValueError("an average of kind double keeps the type and the zero point")
+            raise ValueError(f"an average of kind {rq.kind} keeps the type and the zero point")
     else:
         windows = kernel[0] * kernel[1]
         most = windows if include_pad else min(windows, x.shape[1] * x.shape[2])

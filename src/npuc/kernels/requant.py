@@ -1,6 +1,6 @@
 """The output stage of an integer op, as a value: what turns an exact accumulator into a quantized output.
 
-`y = sat(zero_point + rq(acc), lo, hi)`; docs/arithmetic.md defines the five kinds of `rq`. A `Requant` is checked when
+`y = sat(zero_point + rq(acc), lo, hi)`; docs/arithmetic.md defines the kinds of `rq`. A `Requant` is checked when
 it is made, so that a kernel can trust it: parameters of the right type and number, in the ranges where formulas hold.
 """
 
@@ -11,26 +11,22 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import MAX_SHIFT, Kind, kind_named
+
 Array = np.ndarray[Any, Any]
-
-KINDS = ("double", "single", "single_even", "pow2", "float")
-"""In the order of `npuc_requant_kind`."""
-
-MAX_SHIFT = 62
-MIN_POW2_SHIFT = -31
 
 
 @dataclass(frozen=True, eq=False)
 class Requant:
     """An output stage; parameters have one entry, or one for each output channel.
 
-    `double`, `single` and `single_even` have `multiplier` and `shift`, `pow2` has `shift`, `float` has `scale`.
+    Which of `multiplier`, `shift` and `scale` there are is the kind's: `Kind.parameters`.
 
-    >>> Requant("single", multiplier=3 << 29, shift=32, lo=-128, hi=127).count
+    >>> Requant("single_rounding", multiplier=3 << 29, shift=32, lo=-128, hi=127).count
     1
     """
 
-    kind: str
+    kind: Kind
     multiplier: Array | None = None
     shift: Array | None = None
     scale: Array | None = None
@@ -39,21 +35,19 @@ class Requant:
     hi: int = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"there is no requantization kind {self.kind!r}; there are {', '.join(KINDS)}")
+        object.__setattr__(self, "kind", kind_named(self.kind))
         if not self.lo <= self.hi:
             raise ValueError(f"the output range {self.lo}..{self.hi} is empty")
-        needed = {"double": 2, "single": 2, "single_even": 2, "pow2": 1, "float": 0}[self.kind]
-        self._set("multiplier", np.int32, needed == 2)
-        self._set("shift", np.int32, needed >= 1)
-        self._set("scale", np.float32, self.kind == "float")
+        self._set("multiplier", np.int32, self.kind.has_multiplier)
+        self._set("shift", np.int32, self.kind.has_shift)
+        self._set("scale", np.float32, self.kind.has_scale)
         sizes = {len(p) for p in (self.multiplier, self.shift, self.scale) if p is not None}
         if len(sizes) != 1:
             raise ValueError(f"multiplier and shift have {' and '.join(map(str, sorted(sizes)))} entries")
         if self.multiplier is not None and self.multiplier.min() < 0:
             raise ValueError(f"a multiplier is negative: {self.multiplier.min()}")
         if self.shift is not None:
-            lowest = MIN_POW2_SHIFT if self.kind == "pow2" else 0
+            lowest = self.kind.least_shift
             if self.shift.min() < lowest or self.shift.max() > MAX_SHIFT:
                 raise ValueError(
                     f"a shift of {self.kind} is outside {lowest}..{MAX_SHIFT}: "
@@ -82,6 +76,6 @@ class Requant:
     @property
     def count(self) -> int:
         """Entries of the parameters: 1, or the output channels."""
-        parameters = self.scale if self.kind == "float" else self.shift
+        parameters = self.scale if self.kind.has_scale else self.shift
         assert parameters is not None
         return len(parameters)

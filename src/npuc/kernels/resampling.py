@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Kind, kind_named
 from npuc.kernels.calls import call, code, contiguous, empty
 from npuc.kernels.tape import do
 
@@ -54,13 +55,13 @@ def interpolation(
 ) -> Interpolation:
     """The table of an axis of `size` elements resized to `out`.
 
-    `scale` is the factor of enlargement where it is not out / size. Under `double` the coordinates are TFLite's.
+    `scale` is the factor of enlargement where it is not out / size. Under `double_rounding` the coordinates are TFLite's.
 
-    >>> interpolation("single", 2, 4).weight.tolist()
+    >>> interpolation("single_rounding", 2, 4).weight.tolist()
     [0, 512, 1536, 0]
     """
     _check_axis(size, out, mode)
-    if kind == "double":
+    if kind_named(kind) is Kind.DOUBLE_ROUNDING:
         return _tflite(size, out, mode, scale)
     low, high, weight = [], [], []
     for i in range(out):
@@ -76,12 +77,17 @@ def interpolation(
 
 
 def resize_bilinear(
-    x: Array, rows: Interpolation, columns: Interpolation, kind: str = "single", *, threads: int = 1
+    x: Array,
+    rows: Interpolation,
+    columns: Interpolation,
+    kind: str = Kind.SINGLE_ROUNDING,
+    *,
+    threads: int = 1,
 ) -> Array:
-    """Blend the four neighbours of each output; ties up, to even (`single_even`), or away from zero (`double`).
+    """Blend the four neighbours of each output; ties as `Kind.shift_rounding` has them.
 
-    >>> axis = interpolation("single", 2, 4)
-    >>> resize_bilinear(np.int8([0, 8]).reshape(1, 1, 2, 1), interpolation("single", 1, 1), axis).ravel().tolist()
+    >>> axis, one = interpolation("single_rounding", 2, 4), interpolation("single_rounding", 1, 1)
+    >>> resize_bilinear(np.int8([0, 8]).reshape(1, 1, 2, 1), one, axis).ravel().tolist()
     [0, 2, 6, 8]
     """
     _check_rank(x)
@@ -95,7 +101,7 @@ def resize_bilinear(
     out_h, out_w = rows.low.size, columns.low.size
     y = empty((n, out_h, out_w, c), x.dtype)
     pointers = [array.ctypes.data for t in (rows, columns) for array in (t.low, t.high, t.weight)]
-    rounding = {"double": 0, "single_even": 1}.get(kind, 2)
+    rounding = kind_named(kind).shift_rounding.code
     raw = RawResize(n, h, w, c, out_h, out_w, *pointers, rows.bits, rounding, code(x.dtype, "x"))
     raw.keep = (rows, columns)  # the memory behind the pointers lives as long as they do
     call("npuc_resize_bilinear", "pppi", raw, x, y, threads)

@@ -1,4 +1,4 @@
-"""Softmax of integers: TFLite's algorithms under `double`, one of our own under the other kinds.
+"""Softmax of integers: TFLite's algorithms under `double_rounding`, one of our own under the other kinds.
 
 `softmax_parameters` computes what the kernel needs, offline in float64; `softmax` runs it over any axis. The arithmetic
 is docs/arithmetic-softmax.md.
@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Kind, kind_named
 from npuc.arithmetic.requantization import quantize_multiplier, round_away
 from npuc.kernels.calls import call, check_zero_point, code, contiguous, empty
-from npuc.kernels.requant import KINDS
 from npuc.kernels.tape import do
 
 Array = np.ndarray[Any, Any]
@@ -49,19 +49,18 @@ def softmax_parameters(
 ) -> SoftmaxParameters:
     """What `softmax` needs for these scales and types; `ValueError` where the kind does not define it.
 
-    >>> softmax_parameters("double", 0.1, 1 / 256, -128, np.int8, np.int8).left
+    >>> softmax_parameters("double_rounding", 0.1, 1 / 256, -128, np.int8, np.int8).left
     23
     """
     source, target = np.dtype(x_dtype).name, np.dtype(dtype).name
     code(source, "x")
     code(target, "the output")
     check_zero_point(zero_point, target, "the output")
-    if kind not in KINDS:
-        raise ValueError(f"there is no requantization kind {kind!r}; there are {', '.join(KINDS)}")
+    kind = kind_named(kind)
     for name, value in (("scale of x", scale_x), ("scale of y", scale_y), ("beta", beta)):
         if not (np.isfinite(value) and value > 0):
             raise ValueError(f"the {name} is {value!r}; it must be a positive number")
-    if kind != "double":
+    if kind != Kind.DOUBLE_ROUNDING:
         multiplier, shift = quantize_multiplier(1 / scale_y)
         tables = _exponentials(beta * scale_x * 256), _exponentials(beta * scale_x)
         return SoftmaxParameters(
@@ -72,7 +71,7 @@ def softmax_parameters(
         raise ValueError(f"TFLite has no softmax from {source} to {target}")
     if (scale_y, zero_point) != wanted:
         raise ValueError(
-            f"a softmax of kind double to {target} has scale {wanted[0]:g} and zero point {wanted[1]}, "
+            f"a softmax of kind {kind} to {target} has scale {wanted[0]:g} and zero point {wanted[1]}, "
             f"not {scale_y:g} and {zero_point}"
         )
     if source == "int16":
@@ -100,7 +99,7 @@ def softmax(
 ) -> Array:
     """Softmax over an axis.
 
-    >>> p = softmax_parameters("single", 0.1, 1 / 256, -128, np.int8, np.int8)
+    >>> p = softmax_parameters("single_rounding", 0.1, 1 / 256, -128, np.int8, np.int8)
     >>> softmax(np.int8([[0, 10, -10]]), p).tolist()
     [[-65, 42, -105]]
     """
@@ -117,9 +116,9 @@ def softmax(
     limits = np.iinfo(p.dtype)
     low, high = int(limits.min) if lo is None else lo, int(limits.max) if hi is None else hi
     code_x, code_y = code(x.dtype, "x"), code(y.dtype, "the output")
-    if p.kind != "double":
+    if p.kind != Kind.DOUBLE_ROUNDING:
         coarse, fine = (np.array(table, np.uint32) for table in p.tables)
-        rounding = 1 if p.kind == "single_even" else 2
+        rounding = kind_named(p.kind).row_rounding.code
         call(
             "npuc_softmax", "pillppiiiiiiipi",
             moved, code_x, rows, width, coarse, fine, p.multiplier, p.shift, rounding,
@@ -136,7 +135,7 @@ def softmax(
             "npuc_softmax_tflite8", "pilliiiipi",
             moved, code_x, rows, width, p.multiplier, p.left, p.diff_min, code_y, y, threads,
         )  # fmt: skip
-    if p.kind == "double" and (low, high) != (limits.min, limits.max):
+    if p.kind == Kind.DOUBLE_ROUNDING and (low, high) != (limits.min, limits.max):
         do(_clamp, y, low, high)
     return np.moveaxis(y, -1, axis)
 
@@ -177,11 +176,11 @@ def _clamp(y: Array, lo: int, hi: int) -> None:
 def check_width(kind: str, x_dtype: str, width: int) -> None:
     """Whether a row fits TFLite's accumulator; `ValueError` where it does not.
 
-    >>> check_width("double", "int8", 6625)
+    >>> check_width("double_rounding", "int8", 6625)
     Traceback (most recent call last):
     ValueError: TFLite's softmax takes at most 4,095 elements a row in 8 bits, not 6,625
     """
-    if kind != "double":
+    if kind != Kind.DOUBLE_ROUNDING:
         return
     most, bits = (65535, 16) if x_dtype == "int16" else (4095, 8)
     if width > most:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Kind, Scales
 from npuc.ir import Graph, dtype_of, is_static, npu, result_names, top
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import QuantType, is_narrow_float, mlir_type, quant_of
@@ -21,7 +22,6 @@ from npuc.partition.overrides import placed
 from npuc.schedule.network import reason_against
 from npuc.target import OP_KINDS, LimitFailure, Target, support
 
-_NAMES = {"i8": "i8", "ui8": "u8", "i16": "i16", "i4": "i4"}
 """Element types of the IR to those of a target."""
 _STAGED = (npu.Conv, npu.Deconv, npu.MatMul, npu.Add, npu.Sub, npu.Mul, npu.Requant)
 _INSTEAD = {
@@ -205,12 +205,14 @@ def _numbers(op: Any, graph: Graph, target: Target) -> Fit | None:
     if isinstance(op, _STAGED) and op.kind not in arithmetic.requantization.kinds:
         # A fully connected layer of TFLite's arithmetic has one rounding (docs/arithmetic-gemm.md).
         alike = (
-            isinstance(op, npu.MatMul) and op.kind == "single" and "double" in arithmetic.requantization.kinds
+            isinstance(op, npu.MatMul)
+            and op.kind is Kind.SINGLE_ROUNDING
+            and Kind.DOUBLE_ROUNDING in arithmetic.requantization.kinds
         )
         if not alike:
             kinds = " or ".join(arithmetic.requantization.kinds)
             return _requantize(f"it requantizes by {op.kind}, and {target.name} by {kinds}", target)
-    if isinstance(op, _STAGED) and op.kind in ("single", "single_even"):
+    if isinstance(op, _STAGED) and op.kind.multiplier_bits is None:
         bits = arithmetic.requantization.multiplier_bits
         largest = _largest_multiplier(op, graph)
         if largest >= 1 << bits:
@@ -241,20 +243,20 @@ def _largest_multiplier(op: Any, graph: Graph) -> int:
 def activation_misfit(kind: QuantType, target: Target) -> str | None:
     """Why a target has no activations of a type; None if it has."""
     formats: Any = target.arithmetic.activations.formats
-    name = _NAMES.get(kind.dtype.name)
+    name = kind.dtype.short
     scales = formats.get(name, ())
     if not scales:
-        return f"{target.name} has no activations of type {name or kind.dtype.name}"
+        return f"{target.name} has no activations of type {name}"
     if kind.zero_point != 0 and "affine" not in scales:
         return f"activations of type {name} have no zero point on {target.name}"
-    if set(scales) == {"power_of_two"} and frexp(kind.scale)[0] != 0.5:
+    if set(scales) == {Scales.POWER_OF_TWO} and frexp(kind.scale)[0] != 0.5:
         return f"scales are powers of two on {target.name}, and one is {kind.scale:.6g}"
     return None
 
 
 def _weights(op: Any, target: Target) -> str | None:
     array = target.compute.array
-    x, w = _NAMES.get(dtype_of(op.x.type).name, ""), _NAMES.get(dtype_of(op.weight.type).name, "")
+    x, w = dtype_of(op.x.type).short, dtype_of(op.weight.type).short
     formats: Any = target.arithmetic.weights.formats
     if quant_of(op.weight) is None and w not in formats:
         return f"{target.name} has no weights of type {w}"

@@ -209,9 +209,9 @@ def _sum_or_mean(op: npu.ReduceSum) -> str:
     """A mean is a sum whose factor holds the count."""
     x, y = quant_of(op.x), quant_of(op.y)
     assert x is not None and y is not None
-    if op.kind == "float":
+    if op.kind.has_scale:
         factor = op.factors[0]
-    elif op.kind == "pow2":
+    elif not op.kind.has_multiplier:
         factor = 2.0 ** -op.parameters[0]
     else:
         factor = op.parameters[0] * 2.0 ** -op.parameters[1]

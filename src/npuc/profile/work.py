@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.dtypes import dtype_of
 from npuc.program.isa import BY_NAME, COMPRESSED, DTYPES, MULTICAST, RECORD
 from npuc.program.model import SHARED
 from npuc.target import Target
@@ -55,7 +56,7 @@ def _product(one: Array, *names: str) -> Array:
 
 
 def _rate(target: Target, activation: int, weight: int) -> float:
-    names = [{"ui8": "u8"}.get(DTYPES[code], DTYPES[code]) for code in (activation, weight)]
+    names = [dtype_of(DTYPES[code]).short for code in (activation, weight)]
     return float(target.compute.array.rate(*names) or 1)
 
 

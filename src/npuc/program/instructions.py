@@ -88,13 +88,13 @@ class Stage:
     """The output stage: y = sat(zero_point + rq(acc), lo, hi)."""
 
     kind: int
-    """Requantization: an index of double, single, single_even, pow2, float."""
+    """Requantization: an index of double_rounding, single_rounding, single_even, pow2, float_scale."""
     count: int
     """Sets of parameters: 1, or one a channel."""
     multiplier: Address
-    """i32[count]; for kind float f32[count]; none for pow2."""
+    """i32[count]; for kind float_scale f32[count]; none for pow2."""
     shift: Address
-    """i32[count]; none for float."""
+    """i32[count]; none for float_scale."""
     zero_point: int
     """Of the output."""
     lo: int
@@ -438,7 +438,7 @@ class Add(TypedInstruction):
     left: int
     """Shift to the left."""
     multiplier: tuple[int, ...]
-    """Of a, of b, of the sum; for kind float the bits of two f32."""
+    """Of a, of b, of the sum; for kind float_scale the bits of two f32."""
     shift: tuple[int, ...]
     """Of a, of b, of the sum."""
     zero_point: int

@@ -16,6 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic import kinds
+from npuc.arithmetic.dtypes import CODES
+from npuc.arithmetic.kinds import Kind
+
 RECORD = 160
 """Bytes of an instruction."""
 VERSION = 1
@@ -33,11 +37,12 @@ KERNEL_PARAMETERS = 16
 
 QUEUES = ("load", "store", "matrix", "vector")
 """The queues of a core: DMA into local memory, DMA out of it, the matrix engine, the vector engine."""
-DTYPES = ("i8", "ui8", "i16", "i32", "i4", "f32", "bf16", "f16", "i64")
-"""Element types by their code, as `npuc_dtype` of kernels.h has them."""
-KINDS = ("double", "single", "single_even", "pow2", "float")
+DTYPES = CODES
+"""Element types by their code, as `npuc_dtype` of kinds.h has them."""
+KINDS: tuple[str, ...] = kinds.KINDS
 """Requantization kinds by their code, as `npuc_requant_kind` has them."""
-ROUNDINGS = ("half_away", "half_even", "half_up")
+ROUNDINGS: tuple[str, ...] = kinds.ROUNDINGS
+"""Roundings by their code, as `npuc_rounding` has them."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,9 @@ HEAD = (
 )
 
 
+_ROUNDING = f"an index of {', '.join(ROUNDINGS)}"
+
+
 def _address(name: str, doc: str) -> Field:
     return Field(name, "u4", doc, address=True)
 
@@ -131,10 +139,10 @@ _STAGE = FieldGroup(
     "stage",
     "The output stage: y = sat(zero_point + rq(acc), lo, hi).",
     (
-        _u1("kind", "requantization: an index of double, single, single_even, pow2, float"),
+        _u1("kind", f"requantization: an index of {', '.join(KINDS)}"),
         _u4("count", "sets of parameters: 1, or one a channel"),
-        _address("multiplier", "i32[count]; for kind float f32[count]; none for pow2"),
-        _address("shift", "i32[count]; none for float"),
+        _address("multiplier", f"i32[count]; for kind {Kind.FLOAT_SCALE} f32[count]; none for {Kind.POW2}"),
+        _address("shift", f"i32[count]; none for {Kind.FLOAT_SCALE}"),
         _i4("zero_point", "of the output"),
         _i4("lo", "the least output"),
         _i4("hi", "the greatest output"),
@@ -319,7 +327,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _u1("kind", "as everywhere"),
             _u1("subtract", "1: a - b"),
             _i4("left", "shift to the left"),
-            _i4("multiplier", "of a, of b, of the sum; for kind float the bits of two f32", 3),
+            _i4("multiplier", f"of a, of b, of the sum; for kind {Kind.FLOAT_SCALE} the bits of two f32", 3),
             _i4("shift", "of a, of b, of the sum", 3),
             _i4("zero_point", "of the output"),
             _i4("lo", "the least output"),
@@ -420,7 +428,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _i4("multiplier", ""),
             _i4("shift", "form 1: the shift to the left"),
             _i4("diff_min", "form 1"),
-            _u1("rounding", "an index of half_away, half_even, half_up"),
+            _u1("rounding", _ROUNDING),
             _RESULT,
             _i4("zero_point", ""),
             _i4("lo", ""),
@@ -449,7 +457,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _address("gain", "i32[entries]"),
             _address("bias", "i64[entries]"),
             _i4("shift", ""),
-            _u1("rounding", "an index of half_away, half_even, half_up"),
+            _u1("rounding", _ROUNDING),
             _RESULT,
             _i4("zero_point", ""),
             _i4("lo", ""),
@@ -469,7 +477,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             ),
             _address("columns", "the same with out_w"),
             _u1("bits", "of a weight"),
-            _u1("rounding", "an index of half_away, half_even, half_up"),
+            _u1("rounding", _ROUNDING),
             _RESULT,
         ),
     ),

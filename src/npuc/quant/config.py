@@ -19,12 +19,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from npuc.arithmetic.kinds import Kind, Rounding, Scales
 from npuc.errors import QuantizationError
 from npuc.files import read_short
 from npuc.format_versions import QUANTIZATION_CONFIG
@@ -40,17 +42,17 @@ Level = str | dict[str, Any]
 _MAX_BYTES = 1 << 20
 _CHOICES: dict[str, Sequence[Any]] = {
     "activation": ("i8", "ui8", "i16", *FLOATS, *BLOCKS),
-    "activation_scales": ("affine", "symmetric", "pow2"),
+    "activation_scales": (Scales.AFFINE, Scales.SYMMETRIC, Scales.POWER_OF_TWO),
     "weight": ("i8", "i4", "i16", "ui8", *FLOATS, *BLOCKS),
-    "weight_scales": ("symmetric", "pow2", "affine"),
+    "weight_scales": (Scales.SYMMETRIC, Scales.POWER_OF_TWO, Scales.AFFINE),
     "per_channel": (True, False),
     "narrow_weights": (True, False),
-    "requant": ("double", "single", "single_even", "pow2", "float"),
+    "requant": tuple(Kind),
     "multiplier_bits": (31, 15, 7),
     "min_shift": range(-31, 1),
     "max_shift": range(1, 63),
     "narrow_activations": (True, False),
-    "constant_rounding": ("half_away", "half_even", "half_up", "floor"),
+    "constant_rounding": tuple(Rounding),
     "sum_bits": range(16, 33),
     "wide_sum_bits": (0, *range(17, 49)),
     "bias_bits": range(2, 33),
@@ -140,7 +142,7 @@ class QuantizationConfig(BaseModel):
         for op in graph.ops:
             if isinstance(op, TopOp) and not isinstance(op, top.WeightOp):
                 scheme = scheme_of(op)
-                found[shown_name(op)] = "float" if scheme is None else dataclasses.asdict(scheme)
+                found[shown_name(op)] = "float" if scheme is None else scheme.to_dict()
         return found
 
 
@@ -200,9 +202,13 @@ def _field(key: str, value: Any, where: str) -> Any:
             f"{where}: a scheme has no '{key}'", fix=_suggest(get_close_matches(key, known, 3, 0.3) or known)
         )
     choices = _CHOICES[key]
-    if type(value) is not type(choices[0]) or value not in choices:
-        raise QuantizationError(f"{where}: '{key}' cannot be {value!r}", fix=f"It can be {_spelled(choices)}")
-    return value
+    if isinstance(choices[0], StrEnum) and isinstance(value, str):
+        found = [choice for choice in choices if value in (choice.value, choice.spelling)]
+        if found:
+            return found[0]
+    elif type(value) is type(choices[0]) and value in choices:
+        return value
+    raise QuantizationError(f"{where}: '{key}' cannot be {value!r}", fix=f"It can be {_spelled(choices)}")
 
 
 def _fixed_outputs(value: Any, where: str) -> tuple[FixedOutput, ...]:

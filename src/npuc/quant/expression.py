@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Scales
 from npuc.ir.dtypes import QuantType, dtype_of
 from npuc.partition.fit import activation_misfit
 from npuc.quant.parameters import quantize_affine_weight, quantize_weight
@@ -29,7 +30,7 @@ from npuc.target import Target
 from npuc.transform.drop_quantization import StoredConstant
 
 Array = np.ndarray[Any, Any]
-_NAMES = {"i8": "i8", "ui8": "u8", "i16": "i16", "i4": "i4"}
+_STORED = ("i8", "ui8", "i16", "i4")
 _COARSEST = 2.01
 """A step of 8 bits may become so many times as coarse; beyond it 16 bits are taken, if there are some."""
 
@@ -72,12 +73,12 @@ class Expression:
 
     def activation(self, kind: QuantType) -> QuantType:
         """A type of the target that stands for a type of the file, which itself is taken if the target has it."""
-        if kind.dtype.name not in _NAMES or activation_misfit(kind, self.target) is None:
+        if kind.dtype.name not in _STORED or activation_misfit(kind, self.target) is None:
             return kind
         least, most = kind.dtype.limits
         if kind.dtype.itemsize == 1:
             other, moved = ("ui8", 128) if kind.dtype.name == "i8" else ("i8", -128)
-            if "affine" in self._activations.get(_NAMES[other], ()):
+            if "affine" in self._activations.get(dtype_of(other).short, ()):
                 return QuantType.of(other, kind.scale, kind.zero_point + moved)
         reach = kind.scale * max(most - kind.zero_point, kind.zero_point - least)
         storages = ["i8", "i16"] if kind.dtype.itemsize == 1 else ["i16"]
@@ -92,12 +93,14 @@ class Expression:
         kinds = self._activations.get(storage, ())
         most = dtype_of(storage).limits[1]
         found = [float(np.float32(reach / most))] if {"symmetric", "affine"} & set(kinds) else []
-        return found + ([2.0 ** ceil(log2(reach / (most + 1)) - 1e-9)] if "power_of_two" in kinds else [])
+        return found + (
+            [2.0 ** ceil(log2(reach / (most + 1)) - 1e-9)] if Scales.POWER_OF_TWO in kinds else []
+        )
 
     def weights_fit(self, stored: StoredConstant) -> bool:
         """Whether the target has weights as a file states them."""
-        kinds = self._weights.get(_NAMES.get(dtype_of(stored.integers.dtype).name, ""), ())
-        powers = kinds and set(kinds) == {"power_of_two"}
+        kinds = self._weights.get(dtype_of(stored.integers.dtype).short, ())
+        powers = kinds and set(kinds) == {Scales.POWER_OF_TWO}
         return bool(
             kinds
             and (stored.scale.size == 1 or self._per_channel)
@@ -124,7 +127,10 @@ class Expression:
             if {"symmetric", "affine"} & set(self._weights["i16"]) and (one or self._per_channel):
                 return steps.astype(np.int16), scales, 0
             form = replace(
-                scheme, weight_scales="pow2" if "power_of_two" in self._weights["i16"] else "symmetric"
+                scheme,
+                weight_scales=Scales.POWER_OF_TWO
+                if Scales.POWER_OF_TWO in self._weights["i16"]
+                else Scales.SYMMETRIC,
             )
             real = steps * scales.reshape(shape if not one else ())
             return (
@@ -146,12 +152,12 @@ class Expression:
             return (steps + zero).astype(np.uint8), scales, zero
         real = steps * scales.reshape(shape if not one else ())
         if affine:
-            form = replace(scheme, weight="ui8", weight_scales="affine", per_channel=False)
+            form = replace(scheme, weight="ui8", weight_scales=Scales.AFFINE, per_channel=False)
             return quantize_affine_weight(real, form, bias, scale, least)
         form = replace(
             scheme,
             weight="i8",
-            weight_scales="symmetric" if symmetric else "pow2",
+            weight_scales=Scales.SYMMETRIC if symmetric else Scales.POWER_OF_TWO,
             per_channel=self._per_channel,
         )
         return (*quantize_weight(real, axis, form, bias, scale, least), 0)

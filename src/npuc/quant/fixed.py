@@ -5,6 +5,7 @@ TFLite's integer kernels know the range of these functions, and so do the chips 
 
 from __future__ import annotations
 
+from npuc.arithmetic.kinds import Kind
 from npuc.ir import top
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType
@@ -26,6 +27,6 @@ def fixed_output(op: TopOp, scheme: Scheme) -> QuantType | None:
     """The type that the scheme fixes for the result of an op, or None."""
     name, storage = op.name.removeprefix("top."), scheme.activation
     own = {(kind, of): (scale, zero) for kind, of, scale, zero in scheme.fixed_outputs}
-    usual = _FIXED.get(type(op), {}) if scheme.requant == "double" else {}
+    usual = _FIXED.get(type(op), {}) if scheme.requant is Kind.DOUBLE_ROUNDING else {}
     scale, zero_point = own.get((name, storage)) or usual.get(storage, (0.0, 0))
     return QuantType.of(storage, scale, zero_point) if scale else None

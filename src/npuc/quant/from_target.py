@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import cast
 
+from npuc.arithmetic.dtypes import SHORT
+from npuc.arithmetic.kinds import Kind, Rounding, Scales
 from npuc.errors import QuantizationError
 from npuc.quant.possible import contradiction
-from npuc.quant.scheme import FLOATS, SCHEMES, Scales, Scheme
+from npuc.quant.scheme import FLOATS, SCHEMES, Scheme
 from npuc.target import Target
 from npuc.target.arithmetic import Arithmetic
-
-_STORAGE = {"i8": "i8", "u8": "ui8", "i16": "i16", "i4": "i4"}
-"""A target's names of types to those of the IR."""
-_SCALES = {"symmetric": "symmetric", "affine": "affine", "power_of_two": "pow2"}
 
 
 def scheme_for(target: Target) -> Scheme:
@@ -26,21 +23,21 @@ def scheme_for(target: Target) -> Scheme:
 
     >>> from npuc.target import load_target
     >>> scheme_for(load_target("edge-4t")).requant
-    'single'
+    'single_rounding'
     """
     arithmetic: Arithmetic = target.arithmetic
     activation = _first(
-        (_STORAGE[name], _SCALES[kind])
+        (SHORT[name].name, Scales(kind))
         for name, kinds in arithmetic.activations.formats.items()
         for kind in kinds
-        if _STORAGE.get(name) in ("i8", "ui8", "i16") and kind in _SCALES
+        if name in ("i8", "u8", "i16") and kind in list(Scales)
     )
     weight = _first(
-        (_STORAGE[name], _SCALES[kind])
+        (SHORT[name].name, Scales(kind))
         for name, kinds in arithmetic.weights.formats.items()
         for kind in kinds
-        if (name == "u8" and kind == "affine")
-        or (_STORAGE.get(name) in ("i8", "i4", "i16") and kind in ("symmetric", "power_of_two"))
+        if (name == "u8" and kind == Scales.AFFINE)
+        or (name in ("i8", "i4", "i16") and kind in (Scales.SYMMETRIC, Scales.POWER_OF_TWO))
     )
     if activation is None or weight is None:
         for name in arithmetic.activations.formats:
@@ -51,21 +48,21 @@ def scheme_for(target: Target) -> Scheme:
             f"the target '{target.name}' has no integer {what}, so there is nothing to quantize to",
             fix="Choose a target with i8 or i16 arithmetic",
         )
-    powers = activation[1] == weight[1] == "pow2"
-    kind = next((k for k in arithmetic.requantization.kinds if k != "pow2" or powers), None)
+    powers = {activation[1], weight[1]} == {Scales.POWER_OF_TWO}
+    kind = next((k for k in arithmetic.requantization.kinds if k != Kind.POW2 or powers), None)
     if kind is None:
         raise QuantizationError(
             f"the target '{target.name}' requantizes by shifts alone, but prefers scales that are no powers of two",
-            fix="Put power_of_two first in its formats",
+            fix=f"Put {Scales.POWER_OF_TWO} first in its formats",
         )
     made = Scheme(
         activation=activation[0],
-        activation_scales=cast(Scales, activation[1]),
+        activation_scales=activation[1],
         weight=weight[0],
-        weight_scales=weight[1],  # type: ignore[arg-type]
-        per_channel=arithmetic.weights.granularity[0] == "per_channel" and weight[1] != "affine",
+        weight_scales=weight[1],
+        per_channel=arithmetic.weights.granularity[0] == "per_channel" and weight[1] is not Scales.AFFINE,
         narrow_weights=False,
-        requant=kind,
+        requant=Kind(kind),
     )
     return _bound(made, arithmetic)
 
@@ -82,16 +79,16 @@ def misfit(scheme: Scheme, target: Target) -> str | None:
     if scheme.is_float:
         both = set(arithmetic.activations.formats) & set(arithmetic.weights.formats)
         return None if scheme.activation in both else f"it does not compute with {scheme.activation}"
-    activations = {_STORAGE.get(name): kinds for name, kinds in arithmetic.activations.formats.items()}
-    weights = {_STORAGE.get(name): kinds for name, kinds in arithmetic.weights.formats.items()}
+    activations = {SHORT[name].name: kinds for name, kinds in arithmetic.activations.formats.items()}
+    weights = {SHORT[name].name: kinds for name, kinds in arithmetic.weights.formats.items()}
     for what, formats, storage, scales in (
         ("activations", activations, scheme.activation, scheme.activation_scales),
         ("weights", weights, scheme.weight, scheme.weight_scales),
     ):
-        kinds = [_SCALES.get(kind, kind) for kind in formats.get(storage, ())]
+        kinds = formats.get(storage, ())
         # Power-of-two scales are symmetric ones, and symmetric ones are affine: what can more can less.
-        able = {"affine": ("affine",), "symmetric": ("symmetric", "affine")}.get(
-            scales, tuple(_SCALES.values())
+        able = {Scales.AFFINE: (Scales.AFFINE,), Scales.SYMMETRIC: (Scales.SYMMETRIC, Scales.AFFINE)}.get(
+            scales, tuple(Scales)
         )
         if not kinds:
             return f"it has no {what} of type {storage}"
@@ -101,7 +98,7 @@ def misfit(scheme: Scheme, target: Target) -> str | None:
         return "its weights have one scale a tensor"
     if scheme.requant not in arithmetic.requantization.kinds:
         return f"it requantizes by {' or '.join(arithmetic.requantization.kinds)}, not {scheme.requant}"
-    wide = scheme.requant in ("single", "single_even") and (
+    wide = scheme.requant.multiplier_bits is None and (
         scheme.multiplier_bits > arithmetic.requantization.multiplier_bits
     )
     if wide:
@@ -141,7 +138,7 @@ def _with_weights(scheme: Scheme, arithmetic: Arithmetic) -> Scheme:
     plain = (scheme.activation, scheme.weight, scheme.weight_scales) == ("ui8", "i8", "symmetric")
     if not plain or symmetric or "affine" not in formats.get("u8", ()):
         return scheme
-    return replace(scheme, weight="ui8", weight_scales="affine", per_channel=False)
+    return replace(scheme, weight="ui8", weight_scales=Scales.AFFINE, per_channel=False)
 
 
 def _bound(scheme: Scheme, arithmetic: Arithmetic) -> Scheme:
@@ -157,12 +154,12 @@ def _bound(scheme: Scheme, arithmetic: Arithmetic) -> Scheme:
     fixed = {(kind, storage): (scale, zero) for kind, storage, scale, zero in scheme.fixed_outputs}
     for kind, outputs in arithmetic.fixed_outputs.items():
         for name, output in outputs.items():
-            fixed[kind, _STORAGE.get(name, name)] = (float(output.scale), output.zero_point)
+            fixed[kind, SHORT[name].name] = (float(output.scale), output.zero_point)
     return replace(
         scheme,
         narrow_weights=scheme.narrow_weights or arithmetic.weights.range == "narrow",
         narrow_activations=scheme.narrow_activations or arithmetic.activations.range == "narrow",
-        constant_rounding=arithmetic.constant_rounding,
+        constant_rounding=Rounding(arithmetic.constant_rounding),
         multiplier_bits=min(scheme.multiplier_bits, how.multiplier_bits),
         min_shift=max(scheme.min_shift, how.min_shift),
         max_shift=min(scheme.max_shift, how.max_shift),
@@ -177,5 +174,5 @@ def _bound(scheme: Scheme, arithmetic: Arithmetic) -> Scheme:
     )
 
 
-def _first(choices: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
+def _first(choices: Iterable[tuple[str, Scales]]) -> tuple[str, Scales] | None:
     return next(iter(choices), None)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import Scaling, ShiftTooSmall, requant_parameters
 from npuc.errors import QuantizationError
 from npuc.ir import Graph, Value, dtype_of, is_static, npu, tensor_type, top, value_name
@@ -431,8 +432,8 @@ class Context:
         source = quant_of(value)
         assert source is not None
         kind = self._current.requant
-        if kind == "pow2" and not _is_power_of_two(source.scale / to.scale):
-            kind = "single"
+        if kind is Kind.POW2 and not _is_power_of_two(source.scale / to.scale):
+            kind = Kind.SINGLE_ROUNDING
         try:
             found = requant_parameters(kind, source.scale, to.scale, **self._current.stage)
         except ValueError as error:
@@ -534,7 +535,7 @@ class Context:
                 found[value] = self._ranged(value, scheme)
                 continue
             width = dtype_of(scheme.activation).itemsize
-            shifts = scheme.requant == "pow2" and not _is_power_of_two(own.scale)
+            shifts = scheme.requant is Kind.POW2 and not _is_power_of_two(own.scale)
             wide = own.dtype.itemsize > width
             narrow = own.dtype.itemsize < width and not isinstance(op, _MIXES)
             if shifts or wide or narrow:

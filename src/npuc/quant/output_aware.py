@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Scales
 from npuc.calib.ranges.choice import CANDIDATES, POWER_CANDIDATES, Candidate, candidates
 from npuc.calib.statistics import TensorStatistics
 from npuc.calib.table import Entry
@@ -51,7 +52,7 @@ def output_aware_entries(
         if scheme is None or name not in statistics or not statistics[name].count:
             continue
         if scheme.activation in ("i8", "ui8"):
-            methods = POWER_CANDIDATES if scheme.activation_scales == "pow2" else CANDIDATES
+            methods = POWER_CANDIDATES if scheme.activation_scales is Scales.POWER_OF_TWO else CANDIDATES
             symmetric = scheme.activation_scales != "affine"
             options = candidates(statistics[name], 8, symmetric, methods)
             trials.append(_Trial(value, options, graph, scheme))

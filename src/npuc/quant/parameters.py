@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.dtypes import DType
+from npuc.arithmetic.kinds import Scales
 from npuc.arithmetic.requantization import round_away, round_constants
 from npuc.ir.dtypes import QuantType, dtype_of
 from npuc.quant.scheme import Scheme
@@ -40,7 +41,7 @@ def activation_type(low: float, high: float, scheme: Scheme) -> QuantType:
     reach = max(-low, high)
     half = (most - least) // 2 + 1
     zero = 0 if least < 0 else half
-    if scheme.activation_scales == "pow2":
+    if scheme.activation_scales is Scales.POWER_OF_TWO:
         return QuantType.of(scheme.activation, 2.0 ** ceil(log2(max(reach / half, _SMALLEST)) - 1e-9), zero)
     return QuantType.of(scheme.activation, float(np.float32(max(reach / (half - 1), _SMALLEST))), zero)
 
@@ -70,7 +71,7 @@ def quantize_weight(
         reach = np.array([np.abs(real).max() if real.size else 0.0])
     if chosen is not None:
         scale = np.maximum(chosen, _SMALLEST).astype(np.float32).astype(np.float64)
-    elif scheme.weight_scales == "pow2":
+    elif scheme.weight_scales is Scales.POWER_OF_TWO:
         scale = 2.0 ** np.ceil(np.log2(np.maximum(reach / (most + 1), _SMALLEST)) - 1e-9)
         scale = _finer(real, scale, axis, (-most if scheme.narrow_weights else least, most))
     else:
@@ -84,11 +85,11 @@ def quantize_weight(
             if scheme.per_channel and need.shape == scale.shape
             else np.full_like(scale, need.max(initial=0.0))
         )
-        if scheme.weight_scales == "pow2":
+        if scheme.weight_scales is Scales.POWER_OF_TWO:
             need = 2.0 ** np.ceil(np.log2(np.maximum(need, _SMALLEST)))
         scale = np.maximum(scale, need.astype(np.float32).astype(np.float64))
     if least_scale > 0:
-        scale = np.maximum(scale, _rounded_up(least_scale, scheme.weight_scales == "pow2"))
+        scale = np.maximum(scale, _rounded_up(least_scale, scheme.weight_scales is Scales.POWER_OF_TWO))
     spread = (
         scale.reshape([-1 if i == axis else 1 for i in range(real.ndim)]) if scheme.per_channel else scale[0]
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import frexp, isfinite
 
+from npuc.arithmetic.kinds import Kind, Scales
 from npuc.ir.definition import TOP_OPS
 from npuc.ir.dtypes import dtype_of
 from npuc.quant.lowering.registry import may_keep_type
@@ -13,8 +14,8 @@ from npuc.quant.scheme import Scheme
 def contradiction(scheme: Scheme) -> tuple[str, str] | None:
     """What is wrong with a scheme, and what to do about it; None if nothing is.
 
-    >>> contradiction(Scheme(requant="pow2"))[1]
-    'Set activation_scales and weight_scales to pow2, or another requant'
+    >>> contradiction(Scheme(requant=Kind.POW2))[1]
+    'Set activation_scales and weight_scales to power_of_two, or another requant'
     """
     if not scheme.needs_ranges:
         return _of_types(scheme)
@@ -35,22 +36,20 @@ def _of_scales(scheme: Scheme) -> tuple[str, str] | None:
     if (scheme.weight == "ui8") != (scheme.weight_scales == "affine"):
         return (
             f"weights of type {scheme.weight} cannot have {scheme.weight_scales} scales",
-            "Give ui8 weights affine scales, and others symmetric or pow2 ones",
+            "Give ui8 weights affine scales, and others symmetric or power_of_two ones",
         )
     if scheme.weight_scales == "affine" and scheme.per_channel:
         return (
             "affine weights have one scale and one zero point a tensor",
             "Set per_channel to false",
         )
-    powers = scheme.activation_scales == scheme.weight_scales == "pow2"
-    if scheme.requant == "pow2" and not powers:
+    powers = {scheme.activation_scales, scheme.weight_scales} == {Scales.POWER_OF_TWO}
+    if scheme.requant is Kind.POW2 and not powers:
         return (
             "requantization by shifts alone needs power-of-two scales for activations and weights",
-            "Set activation_scales and weight_scales to pow2, or another requant",
+            "Set activation_scales and weight_scales to power_of_two, or another requant",
         )
-    bits = {"double": 31, "single": scheme.multiplier_bits, "single_even": scheme.multiplier_bits}.get(
-        scheme.requant, 0
-    )
+    bits = scheme.requant.bits(scheme.multiplier_bits)
     if scheme.max_shift < bits:
         return (
             f"a multiplier of {bits} bits and a shift of at most {scheme.max_shift} make no factor below 1/2",
@@ -95,7 +94,7 @@ def _of_fixed_outputs(scheme: Scheme) -> tuple[str, str] | None:
         least, most = dtype_of(storage).limits
         if not least <= zero_point <= most:
             return f"{where}: its zero point {zero_point} is outside {least} to {most}", "Correct it"
-        if scheme.requant == "pow2" and frexp(scale)[0] != 0.5:
+        if scheme.requant is Kind.POW2 and frexp(scale)[0] != 0.5:
             return (
                 f"{where}: its scale {scale:g} is no power of two, and this requantization only shifts",
                 "Choose another requant",

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Kind, Scales
 from npuc.arithmetic.tflite import joining_table
 from npuc.errors import QuantizationError
 from npuc.ir import Graph, Value, dtype_of, npu, shown_name, top, value_name
@@ -151,17 +152,17 @@ class _Lowering(Context):
                 self._scheme[op] = self._without_fixed_output(op, self._scheme[op])
                 if self._is_wide(op):
                     self._scheme[op] = replace(
-                        wanted, activation="i16", weight="i16", weight_scales="symmetric"
+                        wanted, activation="i16", weight="i16", weight_scales=Scales.SYMMETRIC
                     )
 
     def _without_fixed_output(self, op: TopOp, scheme: Scheme | None) -> Scheme | None:
         """TFLite's softmax has one scale; a target that has not that one computes it by a kind of its own."""
-        if self.expression is None or scheme is None or scheme.requant != "double":
+        if self.expression is None or scheme is None or scheme.requant is not Kind.DOUBLE_ROUNDING:
             return scheme
         fixed = fixed_output(op, scheme)
-        has_other = "single" in self.expression.target.arithmetic.requantization.kinds
+        has_other = Kind.SINGLE_ROUNDING in self.expression.target.arithmetic.requantization.kinds
         moved = fixed is not None and fixed != self._types[op.results[0]]
-        return replace(scheme, requant="single") if moved and has_other else scheme
+        return replace(scheme, requant=Kind.SINGLE_ROUNDING) if moved and has_other else scheme
 
     def _typed(self, value: Value) -> bool:
         return value in self._types or self.constant(value) is not None

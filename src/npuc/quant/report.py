@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -181,7 +180,7 @@ def effective_yaml(source: Graph, found: Outcome, scheme_of: SchemeOf, comments:
 def _level(scheme: Scheme | None) -> str | dict[str, Any]:
     if scheme is None:
         return "float"
-    return next((name for name, known in SCHEMES.items() if known == scheme), dataclasses.asdict(scheme))
+    return next((name for name, known in SCHEMES.items() if known == scheme), scheme.to_dict())
 
 
 def _dump(value: dict[str, Any]) -> str:

@@ -94,7 +94,7 @@ def written_for(
     if not samples:
         return Written(made, ())
     kind = own_arithmetic(network.follows_tflite)
-    reference = network.lower(replace(SCHEMES["int8"], requant=kind.kind))  # type: ignore[arg-type]
+    reference = network.lower(replace(SCHEMES["int8"], requant=kind.kind))
     found = differences(reference, made, samples)
     notes = []
     linear = network.linear_layers().intersection(anew)

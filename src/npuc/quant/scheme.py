@@ -6,20 +6,27 @@ ones; `SCHEMES["int8"]` is the default.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
 
+from npuc.arithmetic.kinds import Kind, Rounding, Scales
 from npuc.arithmetic.requantization import Stage
 
-Scales = Literal["affine", "symmetric", "pow2"]
-Kind = Literal["double", "single", "single_even", "pow2", "float"]
 FLOATS = ("bf16", "f16")
 """Short floats: both operands of a product are of one of them."""
 BLOCKS = ("mx6", "mx9")
 """Block floating point, for evaluation only: operands of products are rounded to it, all else is float32."""
-Rounding = Literal["half_away", "half_even", "half_up", "floor"]
 FixedOutput = tuple[str, str, float, int]
 """Op, storage, scale, zero point: `("softmax", "i8", 1 / 256, -128)`."""
+
+
+_NAMED: dict[str, type[StrEnum]] = {
+    "activation_scales": Scales,
+    "weight_scales": Scales,
+    "requant": Kind,
+    "constant_rounding": Rounding,
+}
 
 
 @dataclass(frozen=True)
@@ -28,16 +35,16 @@ class Scheme:
 
     activation: str = "i8"
     """Storage of activations: i8, ui8, i16, bf16, f16, mx6 or mx9; those that are no integers use nothing below."""
-    activation_scales: Scales = "affine"
+    activation_scales: Scales = Scales.AFFINE
     weight: str = "i8"
     """Storage of weights: i8, i4 or i16, ui8 with affine scales, or the same float type as activations."""
-    weight_scales: Literal["symmetric", "pow2", "affine"] = "symmetric"
+    weight_scales: Scales = Scales.SYMMETRIC
     """Affine weights have one scale and one zero point a tensor."""
     per_channel: bool = True
     """One weight scale an output channel, or one for the tensor."""
     narrow_weights: bool = True
     """Weights use [-127, 127] rather than [-128, 127]."""
-    requant: Kind = "single"
+    requant: Kind = Kind.SINGLE_ROUNDING
     multiplier_bits: int = 31
     """Magnitude bits of a requantization multiplier: 31, 15 or 7."""
     min_shift: int = -31
@@ -45,7 +52,7 @@ class Scheme:
     max_shift: int = 62
     narrow_activations: bool = False
     """Signed activations leave out their most negative value."""
-    constant_rounding: Rounding = "half_away"
+    constant_rounding: Rounding = Rounding.HALF_AWAY
     """How weights, biases and other constants are rounded; entries of tables are rounded half away from zero."""
     sum_bits: int = 32
     """Width of an accumulator, sign included."""
@@ -63,6 +70,15 @@ class Scheme:
     fixed_outputs: tuple[FixedOutput, ...] = ()
     """Results whose scale and zero point are fixed, whatever the data says."""
 
+    def __post_init__(self) -> None:
+        """Names in plain text, also older ones, become what they name."""
+        for field, names in _NAMED.items():
+            object.__setattr__(self, field, names(getattr(self, field)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as plain values, for files."""
+        return asdict(self) | {field: str(getattr(self, field)) for field in _NAMED}
+
     @property
     def wide(self) -> bool:
         """Whether the wider accumulator is the usual one: operands have 16 bits, and the requantization can follow."""
@@ -70,8 +86,10 @@ class Scheme:
 
     @property
     def has_wide_sums(self) -> bool:
-        """Whether there is a wider accumulator; `double` has one for 16-bit activations only, as TFLite has."""
-        return self.wide_sum_bits > 0 and (self.requant != "double" or self.activation == "i16")
+        """Whether there is a wider accumulator; `double_rounding` has one for 16-bit activations only, as TFLite has."""
+        return self.wide_sum_bits > 0 and (
+            self.requant is not Kind.DOUBLE_ROUNDING or self.activation == "i16"
+        )
 
     @property
     def is_float(self) -> bool:
@@ -101,37 +119,38 @@ class Scheme:
     @property
     def least_factor(self) -> float:
         """The smallest factor that a sum can be scaled by without its multiplier becoming 0."""
-        if self.requant == "float":
+        if not self.requant.has_shift:
             return 0.0
-        bits = {"pow2": 0, "double": 31}.get(self.requant, self.multiplier_bits)
-        return float(2.0 ** (bits - self.max_shift))
+        return float(2.0 ** (self.requant.bits(self.multiplier_bits) - self.max_shift))
 
 
 SCHEMES: dict[str, Scheme] = {
     "int8": Scheme(),
-    "int8-symmetric": Scheme(activation_scales="symmetric"),
+    "int8-symmetric": Scheme(activation_scales=Scales.SYMMETRIC),
     "uint8": Scheme(activation="ui8", per_channel=False),
-    "uint8-weights": Scheme(activation="ui8", weight="ui8", weight_scales="affine", per_channel=False),
-    "int16": Scheme(activation="i16", activation_scales="symmetric"),
-    "int16-weights": Scheme(activation="i16", activation_scales="symmetric", weight="i16"),
+    "uint8-weights": Scheme(activation="ui8", weight="ui8", weight_scales=Scales.AFFINE, per_channel=False),
+    "int16": Scheme(activation="i16", activation_scales=Scales.SYMMETRIC),
+    "int16-weights": Scheme(activation="i16", activation_scales=Scales.SYMMETRIC, weight="i16"),
     "int4-weights": Scheme(weight="i4"),
     "pow2": Scheme(
-        activation_scales="pow2",
-        weight_scales="pow2",
+        activation_scales=Scales.POWER_OF_TWO,
+        weight_scales=Scales.POWER_OF_TWO,
         per_channel=False,
         narrow_weights=False,
-        requant="pow2",
+        requant=Kind.POW2,
     ),
     "dfp16": Scheme(
         activation="i16",
-        activation_scales="pow2",
+        activation_scales=Scales.POWER_OF_TWO,
         weight="i16",
-        weight_scales="pow2",
+        weight_scales=Scales.POWER_OF_TWO,
         per_channel=False,
-        requant="pow2",
+        requant=Kind.POW2,
     ),
-    "tflite": Scheme(requant="double"),
-    "tflite-int16": Scheme(activation="i16", activation_scales="symmetric", requant="double"),
+    "tflite": Scheme(requant=Kind.DOUBLE_ROUNDING),
+    "tflite-int16": Scheme(
+        activation="i16", activation_scales=Scales.SYMMETRIC, requant=Kind.DOUBLE_ROUNDING
+    ),
     **{name: Scheme(activation=name, weight=name) for name in (*FLOATS, *BLOCKS)},
 }
 """Schemes by name; `dfp16` is dynamic fixed point, as `pow2` is for 8 bits."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Scales
 from npuc.engine.rounded import output_noise
 from npuc.ir import Graph, Value, top, value_name
 from npuc.ir.dtypes import QuantType
@@ -21,7 +22,7 @@ from npuc.quant.from_target import fitted, misfit
 from npuc.quant.judging import Noise
 from npuc.quant.lowering.tables import FUNCTIONS
 from npuc.quant.mixed_precision.cost_model import CostModel
-from npuc.quant.scheme import Scales, Scheme
+from npuc.quant.scheme import Scheme
 
 if TYPE_CHECKING:
     from npuc.target import Target
@@ -95,7 +96,8 @@ class Widening:
 
 def wider(scheme: Scheme) -> Scheme:
     """The same scheme with activations of 16 bits."""
-    scales: Scales = "pow2" if scheme.activation_scales == "pow2" else "symmetric"
+    powers = scheme.activation_scales is Scales.POWER_OF_TWO
+    scales = Scales.POWER_OF_TWO if powers else Scales.SYMMETRIC
     return replace(scheme, activation="i16", activation_scales=scales)
 
 

@@ -10,6 +10,7 @@ from fractions import Fraction
 from functools import cached_property
 from math import ceil, prod
 
+from npuc.arithmetic.dtypes import CODES, dtype_of
 from npuc.program.instruction import TypedInstruction
 from npuc.program.instructions import (
     Add,
@@ -30,12 +31,11 @@ from npuc.program.instructions import (
     Softmax,
     Table,
 )
-from npuc.schedule.rules.common import DTYPES
 from npuc.target import Target
 
 START = 16
 """Cycles from the start of an instruction of the matrix or vector engine to its first result."""
-_NAMES = {code: {"ui8": "u8"}.get(name, name) for name, code in DTYPES.items()}
+_NAMES = {code: dtype_of(name).short for code, name in enumerate(CODES)}
 _PASSES = 4
 """How often the vector engine goes over the elements of a softmax, a norm or a resize."""
 

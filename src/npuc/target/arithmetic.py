@@ -6,19 +6,34 @@ multipliers, biases, accumulators and tables are, and which types go with which 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
+from npuc.arithmetic.kinds import Kind, Rounding, Scales
 from npuc.target.base import ElementType, IntegerType, Part
 from npuc.target.frozen import FrozenDict, FrozenMapping
 from npuc.target.units import Rate
 from npuc.target.vocabulary import OP_KINDS, nearest
 
-Scheme = Literal["symmetric", "affine", "power_of_two", "float"]
+
+def _today(names: Any, value: Any) -> Any:
+    """The name that an older spelling has today; anything else as it is, for the list of names to refuse."""
+    return next(
+        (one.value for one in names if isinstance(value, str) and value in (one.spelling, one.value)), value
+    )
+
+
+if TYPE_CHECKING:
+    Scheme = str
+    RequantizationKind = str
+    ConstantRounding = str
+else:  # the names come from the one table of kinds, which a type checker cannot read
+    Scheme = Annotated[Literal[(*Scales, "float")], BeforeValidator(partial(_today, Scales))]
+    RequantizationKind = Annotated[Literal[tuple(Kind)], BeforeValidator(partial(_today, Kind))]
+    ConstantRounding = Literal[tuple(Rounding)]
 Granularity = Literal["per_tensor", "per_channel"]
-RequantizationKind = Literal["double", "single", "single_even", "pow2", "float"]
-Rounding = Literal["half_away", "half_even", "half_up", "floor"]
 IntegerRange = Literal["full", "narrow"]
 
 
@@ -61,7 +76,7 @@ class Requantization(Part):
     kinds: Annotated[tuple[RequantizationKind, ...], Field(min_length=1, strict=False)]
     """The kinds that the machine has, the preferred first."""
     multiplier_bits: Literal[31, 15, 7]
-    """Bits of a multiplier without its sign; `pow2` and `float` have none."""
+    """Bits of a multiplier without its sign; `pow2` and `float_scale` have none."""
     min_shift: Annotated[int, Field(ge=-32, le=0)] = 0
     """The least shift; below zero is a shift to the left."""
     max_shift: Annotated[int, Field(ge=1, le=62)]
@@ -124,7 +139,7 @@ class Arithmetic(Part):
     """Types and scales of weights."""
     requantization: Requantization
     """From accumulators to outputs."""
-    constant_rounding: Rounding = "half_away"
+    constant_rounding: ConstantRounding = "half_away"
     """How weights and biases are rounded when they are quantized."""
     bias: Bias
     """Widths of biases."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
+
+from npuc.arithmetic.dtypes import MACHINE_TYPES, dtype_of
 
 
 class Part(BaseModel):
@@ -13,19 +15,23 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
 
-IntegerType = Literal["i4", "i8", "u8", "i16"]
-FloatType = Literal["bf16", "f16", "f32"]
-ElementType = Literal["i4", "i8", "u8", "i16", "bf16", "f16", "f32"]
+_TYPES = [dtype_of(name) for name in MACHINE_TYPES]
+FLOATS = tuple(dtype.short for dtype in _TYPES if dtype.is_float)
+"""The floating-point types."""
 
-BITS: dict[str, int] = {"i4": 4, "i8": 8, "u8": 8, "i16": 16, "bf16": 16, "f16": 16, "f32": 32}
+if TYPE_CHECKING:
+    IntegerType = str
+    FloatType = str
+    ElementType = str
+else:  # the names come from the one table of element types, which a type checker cannot read
+    IntegerType = Literal[tuple(dtype.short for dtype in _TYPES if not dtype.is_float)]
+    FloatType = Literal[FLOATS]
+    ElementType = Literal[tuple(dtype.short for dtype in _TYPES)]
+
+BITS: dict[str, int] = {dtype.short: dtype.bits for dtype in _TYPES}
 """Width of each element type."""
 
-RANGES: dict[str, tuple[int, int]] = {
-    "i4": (-8, 7),
-    "i8": (-128, 127),
-    "u8": (0, 255),
-    "i16": (-(2**15), 2**15 - 1),
-}
+RANGES: dict[str, tuple[int, int]] = {dtype.short: dtype.limits for dtype in _TYPES if not dtype.is_float}
 """Least and greatest value of the integer types."""
 
 Sentence = Annotated[str, StringConstraints(strip_whitespace=True, min_length=3, max_length=400)]

@@ -40,7 +40,7 @@ class MatrixArray(Part):
 
     def rate(self, activation: str, weight: str) -> Fraction | None:
         """The rate of a pair of types, or None if the array cannot multiply them."""
-        found: Fraction | None = self.rates.get(activation, {}).get(weight)  # type: ignore[call-overload]
+        found: Fraction | None = self.rates.get(activation, {}).get(weight)
         return found
 
 

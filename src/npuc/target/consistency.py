@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from npuc.target.base import RANGES
+from npuc.arithmetic.kinds import Kind, Scales
+from npuc.target.base import FLOATS, RANGES
 from npuc.target.expressions import FUNCTIONS, Expression
 from npuc.target.problems import Path, Problem
 from npuc.target.vocabulary import MACHINE, OP_KINDS, nearest
 
 if TYPE_CHECKING:
     from npuc.target.model import Target
-
-_FLOATS = ("bf16", "f16", "f32")
 
 
 def contradictions(target: Target) -> list[Problem]:
@@ -35,8 +34,8 @@ def _formats(target: Target) -> Found:
         if not formats:
             yield path, "no element type is left"
         for element, schemes in formats.items():
-            if (element in _FLOATS) != (schemes == ("float",)):
-                what = "float" if element in _FLOATS else "symmetric, affine or power_of_two"
+            if (element in FLOATS) != (schemes == ("float",)):
+                what = "float" if element in FLOATS else "symmetric, affine or power_of_two"
                 yield (*path, element), f"the scales of {element} are {what}, not {', '.join(schemes)}"
             if element == "u8" and "affine" not in schemes and name == "weights":
                 yield (*path, element), "weights of type u8 are affine: without a zero point none is negative"
@@ -70,18 +69,20 @@ def _memory(target: Target) -> Found:
 
 def _requantization(target: Target) -> Found:
     arithmetic, how = target.arithmetic, target.arithmetic.requantization
-    if "double" in how.kinds and how.multiplier_bits != 31:
-        yield (
-            ("arithmetic", "requantization", "multiplier_bits"),
-            f"the kind 'double' has multipliers of 31 bits, not {how.multiplier_bits}",
-        )
-    if how.kinds == ("pow2",):
+    for name in how.kinds:
+        kind = Kind(name)
+        if kind.multiplier_bits not in (None, 0, how.multiplier_bits):
+            yield (
+                ("arithmetic", "requantization", "multiplier_bits"),
+                f"the kind '{kind}' has multipliers of {kind.multiplier_bits} bits, not {how.multiplier_bits}",
+            )
+    if how.kinds == (Kind.POW2,):
         for name in ("activations", "weights"):
             for element, schemes in getattr(arithmetic, name).formats.items():
-                if element not in _FLOATS and schemes != ("power_of_two",):
+                if element not in FLOATS and schemes != (Scales.POWER_OF_TWO,):
                     yield (
                         ("arithmetic", name, "formats", element),
-                        "the only requantization is 'pow2', so the scales can only be power_of_two",
+                        f"the only requantization is '{Kind.POW2}', so the scales can only be {Scales.POWER_OF_TWO}",
                     )
 
 

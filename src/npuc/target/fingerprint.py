@@ -11,6 +11,8 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
+from npuc.arithmetic.kinds import Kind
+
 if TYPE_CHECKING:
     from npuc.target.model import Target
 
@@ -32,9 +34,16 @@ def canonical(target: Target) -> dict[str, Any]:
         "schema": SCHEMA,
         "compute": _compute(target),
         "memory": _memory(target),
-        "arithmetic": target.arithmetic.model_dump(mode="json"),
+        "arithmetic": _arithmetic(target),
         "limits": _limits(target),
     }
+
+
+def _arithmetic(target: Target) -> dict[str, Any]:
+    data = target.arithmetic.model_dump(mode="json")
+    # Kinds were renamed; their older names stay here, so that programs compiled before still belong to their machine.
+    data["requantization"]["kinds"] = [Kind(kind).spelling for kind in target.arithmetic.requantization.kinds]
+    return data
 
 
 def _compute(target: Target) -> dict[str, Any]:

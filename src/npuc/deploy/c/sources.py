@@ -27,7 +27,7 @@ HEADERS = (
 
 PUBLIC = (
     "npu.h", "npu.hpp", "npu_kernel.h", "npu_static.h", "npuc/file.h", "npuc/gemm.h", "npuc/isa.h", "npuc/kernels.h",
-    "npuc/npuc.h", "npuc/reader.h", "npuc/sim.h", "npuc/vector.h", "npuc/weights.h",
+    "npuc/kinds.h", "npuc/npuc.h", "npuc/reader.h", "npuc/sim.h", "npuc/vector.h", "npuc/weights.h",
 )  # fmt: skip
 """The headers of `include` that the runtime needs."""
 

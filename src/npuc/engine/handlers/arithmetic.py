@@ -33,11 +33,11 @@ def _stage(op: Any, multiplier: Any = None, shift: Any = None, scale: Any = None
 def flat_stage(op: Any) -> Requant:
     """The output stage of an op that states its numbers as properties."""
     numbers = np.array(op.parameters, np.int64)
-    if op.kind == "float":
+    if op.kind.has_scale:
         return _stage(op, scale=np.array(op.factors, np.float32))
-    if op.kind == "pow2":
+    if not op.kind.has_multiplier:
         return _stage(op, shift=numbers)
-    if not numbers.size:  # an average under `double` divides by itself
+    if not numbers.size:  # an average under `double_rounding` divides by itself
         return _stage(op, np.array([1 << 30]), np.array([31]))
     return _stage(op, numbers[0::2], numbers[1::2])
 

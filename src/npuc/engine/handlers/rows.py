@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Kind, Rounding
 from npuc.engine.handlers import Array, Step, handles
 from npuc.engine.handlers.arithmetic import flat_stage, type_of
 from npuc.engine.handlers.layout import inward, outward
@@ -48,7 +49,7 @@ def norm(op: npu.Norm, graph: Graph, threads: int) -> Step:
     gain, bias = graph.constant(op.gain), graph.constant(op.bias)
     assert gain is not None and bias is not None and isinstance(op.to, QuantType)
     shift, epsilon, width = op.parameters
-    parameters = NormParameters(gain, bias, shift, epsilon, width, op.kind == "single_even")
+    parameters = NormParameters(gain, bias, shift, epsilon, width, op.kind.row_rounding is Rounding.HALF_EVEN)
     options: dict[str, Any] = {
         "zero_x": type_of(op.x).zero_point,
         "zero_point": op.to.zero_point,
@@ -58,7 +59,7 @@ def norm(op: npu.Norm, graph: Graph, threads: int) -> Step:
         "threads": threads,
     }
     axis, groups = op.axis, op.groups
-    if op.mode == "l2" and op.kind == "double" and type_of(op.x).dtype.itemsize == 1:
+    if op.mode == "l2" and op.kind is Kind.DOUBLE_ROUNDING and type_of(op.x).dtype.itemsize == 1:
         zero = type_of(op.x).zero_point
         return lambda arrays: [
             normalization.l2_norm_tflite(

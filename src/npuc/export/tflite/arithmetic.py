@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tflite
 
+from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import quantize_multiplier, round_away
 from npuc.arithmetic.tflite import narrow_multiplier
 from npuc.export.tflite.registry import SCHEME, NoForm
@@ -61,7 +62,7 @@ def check_multipliers(real: Sequence[float], multiplier: Any, shift: Any, narrow
         raise NoForm("its multipliers are not those that TFLite derives from its scales", SCHEME)
 
 
-def check_kind(kind: str, wanted: str = "double") -> None:
+def check_kind(kind: Kind, wanted: Kind = Kind.DOUBLE_ROUNDING) -> None:
     """Refuse a layer that is requantized in another way than TFLite's."""
     if kind != wanted:
         raise NoForm(f"it is requantized by '{kind}', which is not how TFLite does it", SCHEME)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.tflite import product, rounded_scaling
 from npuc.export.tflite.arithmetic import check_kind, check_multipliers
 from npuc.export.tflite.emitter import Emitter
@@ -54,7 +55,7 @@ def _integer(op: Any, emit: Emitter, array: Array, channels: int, fully_connecte
     x, y = quant_of(op.x), op.to
     assert isinstance(x, QuantType) and isinstance(y, QuantType)
     wide = x.dtype.name == "i16"
-    check_kind(op.kind, "single" if wide or fully_connected else "double")
+    check_kind(op.kind, Kind.SINGLE_ROUNDING if wide or fully_connected else Kind.DOUBLE_ROUNDING)
     if x.dtype != y.dtype:
         raise NoForm(f"its operand is {x.dtype.name} and its result {y.dtype.name}", SCHEME)
     wanted = "uint8" if x.dtype.name == "ui8" else "int8"

@@ -6,7 +6,7 @@ in both. Importing this package registers every op in `NPU_OPS`.
 
 from npuc.ir.npu.arithmetic import Add, AvgPool, ChannelTable, Mul, Requant, Sub, Table
 from npuc.ir.npu.boundary import Dequantize, Quantize, Reinterpret
-from npuc.ir.npu.definition import KINDS, NPU_OPS, NpuOp, OutputStage
+from npuc.ir.npu.definition import NPU_OPS, NpuOp, OutputStage
 from npuc.ir.npu.floating import (
     BlockRound,
     Cast,
@@ -26,7 +26,6 @@ from npuc.ir.npu.rows import Norm, ReduceSum, ResizeBilinear, Softmax
 
 __all__ = [
     "GRU",
-    "KINDS",
     "LSTM",
     "NPU_OPS",
     "Add",

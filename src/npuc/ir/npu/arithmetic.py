@@ -1,6 +1,6 @@
 """Elementwise integer arithmetic, averages and tables.
 
-The parameters of an op are integers in `parameters` (floats in `factors` for kind `float`), in the order that
+The parameters of an op are integers in `parameters` (floats in `factors` for kind `float_scale`), in the order that
 docs/arithmetic.md gives for the op and the kind.
 """
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from xdsl.ir import Attribute
 
+from npuc.arithmetic.kinds import Kind
 from npuc.ir.definition import (
     boolean,
     broadcast,
@@ -50,14 +51,14 @@ class Parametric(OutputStage):
 def check_pairs(op: Parametric) -> None:
     """An op whose numbers are those of its output stage has as many as its kind needs, each in its range."""
     numbers = op.parameters
-    if op.kind == "float":
-        require(len(op.factors) > 0, "kind 'float' lacks its factors")
-    elif op.kind == "pow2":
-        require(len(numbers) > 0, "kind 'pow2' lacks its shifts")
+    if op.kind.has_scale:
+        require(len(op.factors) > 0, f"kind '{op.kind}' lacks its factors")
+    elif not op.kind.has_multiplier:
+        require(len(numbers) > 0, f"kind '{op.kind}' lacks its shifts")
         require_shifts(op.kind, numbers)
     else:
         require(len(numbers) % 2 == 0, f"{len(numbers)} parameters are no pairs of multiplier and shift")
-        require(len(numbers) > 0 or op.kind == "double", f"kind '{op.kind}' lacks its parameters")
+        require(len(numbers) > 0 or op.kind is Kind.DOUBLE_ROUNDING, f"kind '{op.kind}' lacks its parameters")
         require_multipliers(numbers[0::2])
         require_shifts(op.kind, numbers[1::2])
 
@@ -134,7 +135,7 @@ class Mul(Binary):
 
 @npu_op
 class AvgPool(Parametric):
-    """The mean of each window over its real positions or all; kind `double` has equal scales and no parameters.
+    """The mean of each window over its real positions or all; kind `double_rounding` has equal scales and no parameters.
 
     Otherwise parameters are pairs (multiplier, shift), one for each count of positions from 1 up.
     """

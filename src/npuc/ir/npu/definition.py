@@ -11,14 +11,12 @@ from typing import Any, TypeVar
 
 from xdsl.ir import Attribute
 
-from npuc.ir.definition import TensorOp, define_op, element_type, integer, require, text
+from npuc.arithmetic.kinds import Kind
+from npuc.ir.definition import TensorOp, define_op, element_type, integer, requantization, require
 from npuc.ir.dtypes import QuantType, quant_of
 
 NPU_OPS: dict[str, type[NpuOp]] = {}
 """Every op of the `npu` dialect by its name, filled by `npu_op`."""
-
-KINDS = ("double", "single", "single_even", "pow2", "float")
-"""The ways from an accumulator to an output."""
 
 
 class NpuOp(TensorOp):
@@ -27,16 +25,21 @@ class NpuOp(TensorOp):
     to: Attribute = element_type()
 
 
+def check_kind(kind: Kind) -> None:
+    """A kind that there is."""
+    require(isinstance(kind, Kind), f"kind '{kind}' is not one of {', '.join(Kind)}")
+
+
 class OutputStage(NpuOp):
     """An op that ends in y = sat(zero_point + rq(acc), lo, hi); `lo` and `hi` hold a fused relu."""
 
-    kind: str = text()
+    kind: Kind = requantization()
     lo: int = integer()
     hi: int = integer()
 
     def check(self) -> None:
         """A known kind, and limits that fit the result."""
-        require(self.kind in KINDS, f"kind '{self.kind}' is not one of {', '.join(KINDS)}")
+        check_kind(self.kind)
         if isinstance(self.to, QuantType):
             least, most = self.to.dtype.limits
             require(

@@ -1,6 +1,6 @@
 """Convolution and matrix product on integers.
 
-acc = bias[c] + sum (q_x - z_x) * (q_w - z_w), then the output stage. `multiplier` and `shift` (or, for kind `float`,
+acc = bias[c] + sum (q_x - z_x) * (q_w - z_w), then the output stage. `multiplier` and `shift` (or, for kind `float_scale`,
 `factor`) are constants with one entry, or one an output channel. `weight_scale` tells the real value of the weights;
 the arithmetic does not need it.
 """
@@ -46,8 +46,11 @@ class Linear(OutputStage):
         """Each constant that the kind needs is there, with one entry or one a channel."""
         super().check()
         quantized(self.x)
-        needs = {"pow2": (self.shift,), "float": (self.factor,)}.get(self.kind, (self.multiplier, self.shift))
-        require(all(value is not None for value in needs), f"kind '{self.kind}' lacks its constants")
+        constants = {"multiplier": self.multiplier, "shift": self.shift, "scale": self.factor}
+        require(
+            all(constants[name] is not None for name in self.kind.parameters),
+            f"kind '{self.kind}' lacks its constants",
+        )
         for value in (self.multiplier, self.shift, self.factor, self.weight_scale):
             fits = value is None or shape_of(value) in ((1,), (channels,))
             require(fits, f"constants need 1 or {channels} entries")
@@ -56,8 +59,8 @@ class Linear(OutputStage):
         """The values of the constants are in their ranges; a bias and weights may be any."""
         given = [constant(value) for value in (self.multiplier, self.shift, self.factor)]
         multipliers, shifts, factors = ([] if found is None else found.tolist() for found in given)
-        require_multipliers(multipliers if self.kind not in ("pow2", "float") else ())
-        require_shifts(self.kind, shifts if self.kind != "float" else ())
+        require_multipliers(multipliers if self.kind.has_multiplier else ())
+        require_shifts(self.kind, shifts if self.kind.has_shift else ())
         require_factors(factors)
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import isfinite
 
+from npuc.arithmetic.kinds import MAX_SHIFT, Kind
 from npuc.ir.definition import require
 
-MAX_SHIFT = 62
-MIN_POW2_SHIFT = -31
 INT32 = (-(1 << 31), (1 << 31) - 1)
 
 
@@ -22,9 +21,9 @@ def require_between(name: str, values: Iterable[int], least: int, most: int) -> 
     require(wrong is None, f"a {name} of {wrong} is outside {least} to {most}")
 
 
-def require_shifts(kind: str, values: Iterable[int]) -> None:
+def require_shifts(kind: Kind, values: Iterable[int]) -> None:
     """Shifts of an output stage."""
-    require_between("shift", values, MIN_POW2_SHIFT if kind == "pow2" else 0, MAX_SHIFT)
+    require_between("shift", values, kind.least_shift, MAX_SHIFT)
 
 
 def require_multipliers(values: Iterable[int]) -> None:
@@ -33,6 +32,6 @@ def require_multipliers(values: Iterable[int]) -> None:
 
 
 def require_factors(values: Iterable[float]) -> None:
-    """Factors of the kind `float`."""
+    """Factors of the kind `float_scale`."""
     wrong = next((value for value in values if not isfinite(value) or value < 0), None)
     require(wrong is None, f"a factor of {wrong} is negative or not finite")

@@ -8,6 +8,7 @@ from typing import Any
 
 from xdsl.ir import Attribute, SSAValue
 
+from npuc.arithmetic.kinds import Kind
 from npuc.ir.definition import (
     AttrSizedOperandSegments,
     boolean,
@@ -17,6 +18,7 @@ from npuc.ir.definition import (
     numbers,
     operand,
     optional_operand,
+    requantization,
     require,
     result,
     shape_of,
@@ -24,7 +26,7 @@ from npuc.ir.definition import (
 )
 from npuc.ir.dtypes import tensor_type
 from npuc.ir.npu.arithmetic import Parametric, check_pairs
-from npuc.ir.npu.definition import NpuOp, npu_op, quantized
+from npuc.ir.npu.definition import NpuOp, check_kind, npu_op, quantized
 from npuc.ir.npu.ranges import INT32, require_between, require_multipliers, require_shifts
 
 NORMS = ("layer", "rms", "instance", "group", "l2")
@@ -53,15 +55,15 @@ class Softmax(Parametric):
         super().check()
         require(len(self.parameters) == 4, f"a softmax has 4 parameters, not {len(self.parameters)}")
         require_between("parameter", self.parameters, *INT32)
-        if self.kind != "double":
+        if self.kind is not Kind.DOUBLE_ROUNDING:
             require_multipliers(self.parameters[:1])
-            require_shifts("single", self.parameters[1:2])
+            require_shifts(Kind.SINGLE_ROUNDING, self.parameters[1:2])
             for table in (self.coarse, self.fine):
                 require(table is not None and shape_of(table) == (256,), "tables have 256 entries")
 
     def check_constants(self, constant: Callable[[SSAValue | None], Any]) -> None:
         """A table of exponentials begins at one, 2^30, and goes down from there."""
-        for table in (self.coarse, self.fine) if self.kind != "double" else ():
+        for table in (self.coarse, self.fine) if self.kind is not Kind.DOUBLE_ROUNDING else ():
             found = constant(table)
             if found is not None:
                 require(int(found[0]) == 1 << 30, "a table of exponentials does not begin at one")
@@ -127,7 +129,7 @@ class ResizeBilinear(NpuOp):
 
     name = "npu.resize_bilinear"
     x = operand()
-    kind: str = text()
+    kind: Kind = requantization()
     sizes: tuple[int, ...] = integers()
     scales: tuple[float, ...] = numbers(())
     coordinates: str = text("half_pixel")
@@ -135,6 +137,7 @@ class ResizeBilinear(NpuOp):
 
     def infer(self) -> Sequence[Attribute]:
         """The sizes given."""
+        check_kind(self.kind)
         require(quantized(self.x) == self.to, "a resize keeps the type")
         require(len(self.sizes) == len(shape_of(self.x)) == 4, "needs rank 4")
         return [tensor_type(self.sizes, self.to)]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Kind
 from npuc.export.onnx.emitter import Emitter
 from npuc.ir import dtype_of, npu, shape_of
 from npuc.partition.host import on_host
@@ -15,12 +16,12 @@ from npuc.partition.host.numbers import (
     double,
     finished,
     floor_shift,
-    half_even,
     half_up,
     integers,
     number,
     reach,
     rounded,
+    rounded_shift,
     scaling_of,
     stored,
 )
@@ -45,21 +46,21 @@ def add(op: Any, emit: Emitter) -> None:
     together = "Sub" if isinstance(op, npu.Sub) else "Add"
     left, m_a, s_a, m_b, s_b, m, s = op.parameters
     a, b = integers(emit, op.a), integers(emit, op.b)
-    if op.kind == "float":
+    if op.kind.has_scale:
         scales = [np.asarray(np.float32(factor)) for factor in op.factors]
         reals = [emit("Mul", emit.cast(x, F32), by) for x, by in zip((a, b), scales, strict=True)]
         y = rounded(emit, emit(together, *reals))
-    elif op.kind == "double":
+    elif op.kind is Kind.DOUBLE_ROUNDING:
         a, b = (emit("Mul", x, number(1 << left)) for x in (a, b))
         a = double(emit, a, number(m_a), number(s_a))
         b = double(emit, b, number(m_b), number(s_b))
         y = double(emit, emit(together, a, b), number(m), number(s))
-    elif op.kind == "pow2":
+    elif not op.kind.has_multiplier:
         total = emit(together, emit("Mul", a, number(1 << s_a)), emit("Mul", b, number(1 << s_b)))
-        y = half_up(emit, total, number(s))
+        y = rounded_shift(emit, total, number(s), op.kind.rounding)
     else:
         total = emit(together, emit("Mul", a, number(m_a)), emit("Mul", b, number(m_b)))
-        y = (half_up if op.kind == "single" else half_even)(emit, total, number(s))
+        y = rounded_shift(emit, total, number(s), op.kind.rounding)
     stored(emit, y, op.y, op.lo, op.hi, op.to.zero_point)
 
 

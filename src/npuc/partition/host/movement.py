@@ -12,7 +12,7 @@ from npuc.ir import Graph, dtype_of, npu, shape_of, top
 from npuc.ir.dtypes import quant_of
 from npuc.kernels.resampling import interpolation
 from npuc.partition.host import on_host, same_on_host
-from npuc.partition.host.numbers import F32, I64, half_away, half_even, half_up, number
+from npuc.partition.host.numbers import F32, I64, number, rounded_shift
 
 same_on_host(
     top.Reshape,
@@ -89,9 +89,5 @@ def bilinear(op: npu.ResizeBilinear, emit: Emitter) -> None:
         low, high = (emit("Gather", x, number(index), axis=axis) for index in (table.low, table.high))
         x = emit("Add", emit("Mul", low, (1 << table.bits) - weight), emit("Mul", high, weight))
         bits += table.bits
-    shift = number(bits)
-    if op.kind == "double":
-        x = half_away(emit, x, shift)
-    else:
-        x = half_even(emit, x, shift) if op.kind == "single_even" else half_up(emit, x, shift)
+    x = rounded_shift(emit, x, number(bits), op.kind.shift_rounding)
     emit.cast(x, dtype_of(op.y.type), to=op.y)

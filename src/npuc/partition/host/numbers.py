@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Kind, Rounding
 from npuc.export.onnx.emitter import Emitter
 from npuc.ir import Value, dtype_of
 from npuc.ir.dtypes import quant_of
@@ -25,7 +26,7 @@ F64 = dtype_of("f64")
 class Scaling:
     """The parameters of a requantization; arrays that broadcast over the accumulator."""
 
-    kind: str
+    kind: Kind
     multiplier: Array | None = None
     shift: Array | None = None
     factor: Array | None = None
@@ -150,6 +151,12 @@ def half_away(emit: Emitter, x: str, shift: Array) -> str:
     return floor_shift(emit, emit("Sub", emit("Add", x, _half(shift)), less), shift)
 
 
+def rounded_shift(emit: Emitter, x: str, shift: Array, rounding: Rounding) -> str:
+    """x / 2^shift under a rounding."""
+    forms = {Rounding.HALF_AWAY: half_away, Rounding.HALF_EVEN: half_even, Rounding.HALF_UP: half_up}
+    return forms.get(rounding, floor_shift)(emit, x, shift)
+
+
 def rounded(emit: Emitter, reals: str) -> str:
     """A float32 tensor to the nearest integers, ties to even, within 32 bits."""
     limits = np.float32(-(2.0**31)), np.float32(2.0**31 - 128)
@@ -159,20 +166,19 @@ def rounded(emit: Emitter, reals: str) -> str:
 
 def rescaled(emit: Emitter, x: str, by: Scaling, bound: int) -> str:
     """rq(x) for |x| <= bound."""
-    if by.kind == "float":
+    if by.kind.has_scale:
         assert by.factor is not None
         return rounded(emit, emit("Mul", emit.cast(x, F32), by.factor.astype(np.float32)))
     assert by.shift is not None
     shift = by.shift.astype(np.int64)
     multiplier = number(1) if by.multiplier is None else by.multiplier.astype(np.int64)
-    if by.kind == "double":
+    if by.kind is Kind.DOUBLE_ROUNDING:
         return double(emit, x, multiplier, shift)
-    even = by.kind == "single_even"
     largest = bound * int(multiplier.max()) * 2 ** max(0, -int(shift.min()))
     if largest >= 1 << 62:
-        return _wide(emit, x, multiplier, shift, even)
-    product = x if by.kind == "pow2" else emit("Mul", x, multiplier)
-    return half_even(emit, product, shift) if even else half_up(emit, product, shift)
+        return _wide(emit, x, multiplier, shift, by.kind.rounding is Rounding.HALF_EVEN)
+    product = emit("Mul", x, multiplier) if by.kind.has_multiplier else x
+    return rounded_shift(emit, product, shift, by.kind.rounding)
 
 
 def stored(emit: Emitter, x: str, to: Value, lo: int, hi: int, zero_point: int) -> None:
@@ -192,8 +198,8 @@ def finished(emit: Emitter, x: str, op: Any, by: Scaling, bound: int) -> None:
 def scaling_of(op: Any) -> Scaling:
     """The parameters of an op that states its numbers as properties."""
     numbers = np.array(op.parameters, np.int64)
-    if op.kind == "float":
+    if op.kind.has_scale:
         return Scaling(op.kind, factor=np.array(op.factors, np.float32))
-    if op.kind == "pow2":
+    if not op.kind.has_multiplier:
         return Scaling(op.kind, shift=numbers)
     return Scaling(op.kind, numbers[0::2], numbers[1::2])

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Kind
 from npuc.export.onnx.emitter import Emitter
 from npuc.ir import Graph, dtype_of, npu, shape_of, top
 from npuc.ir.dtypes import quant_of
@@ -67,7 +68,7 @@ def avg_pool(op: npu.AvgPool, emit: Emitter) -> None:
     assert kind is not None
     n, c, h, w = shape_of(op.x)
     out = shape_of(op.y)[2:]
-    plain = op.kind == "double"
+    plain = op.kind is Kind.DOUBLE_ROUNDING
     x = integers(emit, op.x, zero_point=not plain)
     counts = [
         _positions(size, *rest)

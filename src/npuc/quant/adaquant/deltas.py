@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from npuc.arithmetic.kinds import Scales
 from npuc.ir import Value
 from npuc.ir.dtypes import QuantType, quant_of
 from npuc.quant.adaquant.lowering import LearnedLayer
@@ -43,7 +44,7 @@ class LayerDelta:
     @property
     def moves_scale(self) -> bool:
         """Powers of two have nothing in between."""
-        return self.layer.scheme.weight_scales != "pow2"
+        return self.layer.scheme.weight_scales is not Scales.POWER_OF_TWO
 
     @property
     def bias_unit(self) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Scales
 from npuc.ir import Graph, Value
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType
@@ -83,7 +84,12 @@ def free_scales(
         scheme = scheme_of(op)
         others = [value for value in values if value is not own]
         passed_on = all(keeps_type(value.owner) for value in others)
-        if scheme is not None and scheme.activation_scales != "pow2" and not keeps_type(op) and passed_on:
+        if (
+            scheme is not None
+            and scheme.activation_scales is not Scales.POWER_OF_TWO
+            and not keeps_type(op)
+            and passed_on
+        ):
             found[name] = (own, *others)
     return found
 

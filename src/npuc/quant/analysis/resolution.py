@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from npuc.arithmetic.kinds import Scales
 from npuc.quant.analysis.finding import Finding, percent
 from npuc.quant.analysis.levels import around
 from npuc.quant.analysis.measurements import Measurements, TensorMeasure
@@ -38,7 +39,7 @@ def _remedy(tensor: TensorMeasure) -> str:
         more = f": {around(tensor)}" if tensor.wide else ""
         return f"it has the scale of '{tensor.joined}', which it is joined into{more}"
     kind = tensor.values.type
-    if any(change.old.activation_scales == "pow2" for change in tensor.wide.values()):
+    if any(change.old.activation_scales is Scales.POWER_OF_TWO for change in tensor.wide.values()):
         return f"scales that are powers of two fit it badly: '--method pow2-min-diff', or {around(tensor)}"
     if tensor.values.statistics.one_sided and kind.dtype.limits[0] < 0 and kind.zero_point == 0:
         return (

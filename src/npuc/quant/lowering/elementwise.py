@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import AddScaling, Scaling, add_parameters, mul_parameters
 from npuc.ir import Value, npu, top
 from npuc.ir.npu import NpuOp
@@ -19,7 +20,7 @@ def _add_properties(found: AddScaling) -> dict[str, Any]:
     integers = (found.left, found.multiplier_a, found.shift_a, found.multiplier_b, found.shift_b)
     return {
         "parameters": (*integers, found.multiplier, found.shift),
-        "factors": (found.scale_a, found.scale_b) if found.kind == "float" else (),
+        "factors": (found.scale_a, found.scale_b) if found.kind.has_scale else (),
     }
 
 
@@ -36,10 +37,10 @@ def add(op: Any, context: Context) -> Value:
         )
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
-    if found.kind in ("single", "single_even") and not (found.multiplier_a or found.multiplier_b):
+    if found.kind.multiplier_bits is None and not (found.multiplier_a or found.multiplier_b):
         largest = 2.0**width * max(t.scale for t in types) / y.scale
         require_multipliers(Scaling(found.kind, np.zeros(1, np.int32)), largest)
-    if scheme.requant == "double" and found.shift < 31:
+    if scheme.requant is Kind.DOUBLE_ROUNDING and found.shift < 31:
         raise NoIntegerForm("its result is too fine: TFLite only scales sums down")
     kind: type[NpuOp] = npu.Add if isinstance(op, top.Add) else npu.Sub
     lo, hi = output_limits(y, op.relu, op.relu_limit, narrow=scheme.narrow_activations)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import scaling
 from npuc.arithmetic.tflite import narrowed, product, rounded_scaling
 from npuc.ir import Value, dtype_of, npu, shape_of, top, value_name
@@ -21,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 def sum_kind(scheme: Scheme) -> str:
     """The kind of the output stage of sums: TFLite scales its 64-bit sums with one rounding."""
-    return "single" if scheme.requant == "double" and scheme.wide else scheme.requant
+    return Kind.SINGLE_ROUNDING if scheme.requant is Kind.DOUBLE_ROUNDING and scheme.wide else scheme.requant
 
 
 def output_stage(
@@ -90,10 +91,10 @@ def _linear(
         context.remarks.append(f"{name} needs a wide accumulator: {error}")
         bias = None if bias is None else bias.astype(np.int64)
     factors = x.scale * scales / y.scale
-    rounds_once = kind is npu.MatMul and scheme.requant == "double"
-    if not rounds_once and scheme.requant == "double" and x.dtype.name == "ui8":
+    rounds_once = kind is npu.MatMul and scheme.requant is Kind.DOUBLE_ROUNDING
+    if not rounds_once and scheme.requant is Kind.DOUBLE_ROUNDING and x.dtype.name == "ui8":
         factors = np.array([product(x.scale, float(scale)) / y.scale for scale in scales])
-    if scheme.requant == "double" and scheme.wide:
+    if scheme.requant is Kind.DOUBLE_ROUNDING and scheme.wide:
         worst = largest_sum(integers.astype(np.int64) - zero, bias, x, axis)
         require_scaled_room(worst, factors)
     stage = output_stage(context, name, factors, scheme, 8 * y.dtype.itemsize if rounds_once else 0)
@@ -106,7 +107,7 @@ def _linear(
         *stage,
         context.weight(f"{name}/weight_scale", scales.astype(np.float32)),
         to=y,
-        kind="single" if rounds_once else sum_kind(scheme),
+        kind=Kind.SINGLE_ROUNDING if rounds_once else sum_kind(scheme),
         lo=lo,
         hi=hi,
         weight_zero_point=zero,
@@ -155,8 +156,8 @@ def matmul(op: top.MatMul, context: Context) -> Value:
     bits = scheme.wide_sum_bits if scheme.has_wide_sums else scheme.sum_bits
     if reach[0] * reach[1] * inner >= 1 << (bits - 1):
         raise NoIntegerForm(f"its sum of {inner} products can overflow an accumulator of {bits} bits")
-    scale = product(x.scale, w.scale) if scheme.requant == "double" else x.scale * w.scale
-    if scheme.requant == "double" and scheme.wide:
+    scale = product(x.scale, w.scale) if scheme.requant is Kind.DOUBLE_ROUNDING else x.scale * w.scale
+    if scheme.requant is Kind.DOUBLE_ROUNDING and scheme.wide:
         require_scaled_room(reach[0] * reach[1] * inner, np.array([scale / y.scale]))
     stage = output_stage(context, name, np.array([scale / y.scale]), scheme)
     lo, hi = output_limits(y, op.relu, op.relu_limit, narrow=scheme.narrow_activations)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import pool_parameters
 from npuc.ir import Value, npu, shape_of, top, value_name
 from npuc.quant.lower import Context, flat, require_multipliers
@@ -19,7 +20,7 @@ def avg_pool(op: top.AvgPool, context: Context) -> Value:
     scheme, x, y = context.scheme(op), context.type_of(op.x), context.type_of(op.y)
     if len(op.kernel) != 2 or set(op.dilations) != {1}:
         raise NoIntegerForm("it is not a plain window of two axes")
-    if scheme.requant == "double":
+    if scheme.requant is Kind.DOUBLE_ROUNDING:
         return _of_one_type(op, context)
     count = prod(op.kernel)
     counts = list(range(1, count + 1)) if _partial(op) and not op.count_include_pad else [count]
@@ -36,7 +37,7 @@ def avg_pool(op: top.AvgPool, context: Context) -> Value:
 
 
 def _of_one_type(op: top.AvgPool, context: Context) -> Value:
-    """Kind `double` has no multiplier: a window over the whole input is a mean, others keep the type of their input.
+    """Kind `double_rounding` has no multiplier: a window over the whole input is a mean, others keep the type of their input.
 
     The input in the type of the result, whose range is narrower, would lose its large values.
     """
@@ -45,9 +46,9 @@ def _of_one_type(op: top.AvgPool, context: Context) -> Value:
         return mean(op, context, (2, 3), keepdims=True)
     narrow = context.scheme(op).narrow_activations
     if x == y:
-        return _pooled(op, context, y, "double", output_limits(y, narrow=narrow), loc=op.location)
+        return _pooled(op, context, y, Kind.DOUBLE_ROUNDING, output_limits(y, narrow=narrow), loc=op.location)
     name = context.derived(op.y, "pooled")
-    pooled = _pooled(op, context, x, "double", output_limits(x, narrow=narrow), name=name)
+    pooled = _pooled(op, context, x, Kind.DOUBLE_ROUNDING, output_limits(x, narrow=narrow), name=name)
     return context.requantized(pooled, y, value_name(op.y))
 
 

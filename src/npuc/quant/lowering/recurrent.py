@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Scales
 from npuc.ir import Value, npu, shape_of, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType
@@ -124,7 +125,7 @@ def _layers(
     """For each direction its integers, and its weights as they are stored."""
     kind, scheme = ("lstm" if isinstance(op, top.LSTM) else "gru"), context.scheme(op)
     if scheme.weight_scales == "affine":  # the kernels have no zero point for the weights of gates
-        scheme = replace(scheme, weight="i8", weight_scales="symmetric")
+        scheme = replace(scheme, weight="i8", weight_scales=Scales.SYMMETRIC)
     weights, recurrences = (_constant(value, context) for value in (op.weight, op.recurrence))
     rows = weights.shape[1]
     biases = np.zeros((len(weights), 2 * rows)) if op.bias is None else _constant(op.bias, context)

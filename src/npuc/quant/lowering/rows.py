@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import mean_parameters, requant_parameters
 from npuc.ir import Value, npu, shape_of, top, value_name
 from npuc.ir.definition import normal_axis
@@ -29,7 +30,7 @@ def softmax(op: top.Softmax, context: Context) -> Value:
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
     name = value_name(op.y)
-    element = np.int16 if kind == "double" else np.uint32
+    element = np.int16 if kind is Kind.DOUBLE_ROUNDING else np.uint32
     tables = [
         context.weight(f"{name}/{what}", np.array(table, element)) if table else None
         for what, table in zip(("coarse", "fine"), found.tables, strict=True)
@@ -209,7 +210,7 @@ def bilinear(op: top.Resize, context: Context) -> Value:
         raise NoIntegerForm("it is not a plain interpolation of height and width")
     kind = context.scheme(op).requant
     coordinates, scales = op.coordinates, op.scales
-    if kind == "double":
+    if kind is Kind.DOUBLE_ROUNDING:
         # TFLite has factors of size / size only, and no special case for one pixel.
         if scales and any(s != n / m for s, n, m in zip(scales, op.sizes, shape, strict=True)):
             raise NoIntegerForm("its factors are not those of its sizes")

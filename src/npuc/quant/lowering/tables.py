@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import mul_parameters, requant_parameters, round_away
 from npuc.arithmetic.tflite import function_table, prelu_table
 from npuc.ir import Value, npu, shape_of, top, value_name
@@ -138,7 +139,7 @@ def _table(op: TopOp, context: Context) -> Value:
     if x.dtype.itemsize != y.dtype.itemsize:
         raise NoIntegerForm(f"its operand is {x.dtype.name} and its result {y.dtype.name}")
     function, constants = function_of(op)
-    entries = function_table(function, constants, x, y) if scheme.requant == "double" else None
+    entries = function_table(function, constants, x, y) if scheme.requant is Kind.DOUBLE_ROUNDING else None
     if entries is None:
         with np.errstate(all="ignore"):
             real = FUNCTIONS[type(op)](op, x.scale * (codes - x.zero_point).astype(np.float64))
@@ -159,24 +160,24 @@ def _table(op: TopOp, context: Context) -> Value:
 
 @lowers(top.Relu, top.Clip)
 def bounded(op: Any, context: Context) -> Value:
-    """A table; under `double`, where TFLite has no such function, a change of scale between two limits."""
+    """A table; under `double_rounding`, where TFLite has no such function, a change of scale between two limits."""
     x, y = context.type_of(op.x), context.type_of(op.y)
     own = isinstance(op, top.Relu) and op.limit in (0.0, 6.0) and x.dtype.itemsize == 1
-    if own or context.scheme(op).requant != "double":
+    if own or context.scheme(op).requant is not Kind.DOUBLE_ROUNDING:
         return _table(op, context)
     low, high = (0.0, op.limit or np.inf) if isinstance(op, top.Relu) else (op.min, op.max)
     least, most = y.dtype.limits
     steps = round_away(np.clip(np.array([low, high]) / y.scale, -1e9, 1e9))
     ends = np.clip(steps + y.zero_point, least, most)
     try:
-        found = requant_parameters("double", x.scale, y.scale)
+        found = requant_parameters(Kind.DOUBLE_ROUNDING, x.scale, y.scale)
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
     made: Value = context.emit(
         npu.Requant,
         context.integer(op.x),
         to=y,
-        kind="double",
+        kind=Kind.DOUBLE_ROUNDING,
         lo=int(ends[0]),
         hi=int(max(ends)),
         loc=op.location,
@@ -187,9 +188,9 @@ def bounded(op: Any, context: Context) -> Value:
 
 @lowers(top.SiLU)
 def silu(op: top.SiLU, context: Context) -> Value:
-    """A table; under `double` of 8 bits a sigmoid and a product, which is what TFLite has."""
+    """A table; under `double_rounding` of 8 bits a sigmoid and a product, which is what TFLite has."""
     x, y = context.type_of(op.x), context.type_of(op.y)
-    if context.scheme(op).requant != "double" or x.dtype.itemsize != 1 or x.dtype != y.dtype:
+    if context.scheme(op).requant is not Kind.DOUBLE_ROUNDING or x.dtype.itemsize != 1 or x.dtype != y.dtype:
         return _table(op, context)
     gate = QuantType.of(x.dtype, 1 / 256, x.dtype.limits[0])
     entries = function_table("sigmoid", (), x, gate)
@@ -199,12 +200,12 @@ def silu(op: top.SiLU, context: Context) -> Value:
         npu.Table, source, context.weight(f"{name}/table", entries), to=gate, function="sigmoid", name=name
     ).y
     try:
-        found = mul_parameters("double", x.scale, gate.scale, y.scale)
+        found = mul_parameters(Kind.DOUBLE_ROUNDING, x.scale, gate.scale, y.scale)
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
     lo, hi = y.dtype.limits
     out: Value = context.emit(
-        npu.Mul, source, made, to=y, kind="double", lo=lo, hi=hi, loc=op.location, **flat(found)
+        npu.Mul, source, made, to=y, kind=Kind.DOUBLE_ROUNDING, lo=lo, hi=hi, loc=op.location, **flat(found)
     ).y
     return out
 
@@ -228,7 +229,7 @@ def prelu(op: top.PRelu, context: Context) -> Value:
     real = x.scale * (np.arange(least, most + 1) - x.zero_point).astype(np.float64)
     slopes = np.broadcast_to(slope.reshape(-1, 1).astype(np.float64), (channels, 1))
     stated: dict[str, Any] = {}
-    if scheme.requant == "double":
+    if scheme.requant is Kind.DOUBLE_ROUNDING:
         # TFLite's slopes are integers of one scale.
         scale = float(np.float32(max(np.abs(slopes).max(initial=0.0) / 127, 2.0**-40)))
         codes = np.clip(np.rint(slopes.reshape(-1) / scale), -127, 127).astype(np.int64)

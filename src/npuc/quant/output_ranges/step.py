@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from npuc.arithmetic.kinds import Scales
 from npuc.calib.table import CalibrationTable, Entry
 from npuc.engine.rounded import output_noise
 from npuc.ir import Graph, value_name
@@ -72,7 +73,7 @@ def _narrowed(
     before = output_noise(best.source, [[n] for n in names], types, samples, context.threads, measure)
     noise = dict(zip(names, before, strict=True))
     found: dict[str, Entry] = {}
-    pow2 = {name for name in names if schemes[name].activation_scales == "pow2"}
+    pow2 = {name for name in names if schemes[name].activation_scales is Scales.POWER_OF_TWO}
     for round_ in range(len(_NARROWER)):
         trial: dict[str, tuple[Entry, QuantType]] = {}
         for name in names:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.dtypes import CODES, dtype_of
 from npuc.ir.dtypes import QuantType, quant_of
 from npuc.program.instruction import Address
 from npuc.program.instructions import Copy, Result, Second, Source, Stage
@@ -15,12 +16,10 @@ from npuc.schedule.layers import InstructionTemplate, Place, Rows, Tensor
 
 Array = np.ndarray[Any, Any]
 
-DTYPES = {"i8": 0, "ui8": 1, "i16": 2, "i32": 3, "i4": 4, "f32": 5, "bf16": 6, "f16": 7, "i64": 8}
+DTYPES = {name: code for code, name in enumerate(CODES)}
 """Codes of element types, as the instruction set has them."""
-LIMITS = {"i8": (-128, 127), "ui8": (0, 255), "i16": (-32768, 32767)}
+LIMITS = {name: dtype_of(name).limits for name in ("i8", "ui8", "i16")}
 """The least and the greatest number of each type of activations."""
-KINDS = {"double": 0, "single": 1, "single_even": 2, "pow2": 3, "float": 4}
-"""Codes of requantization kinds."""
 ABSENT = 0xFFFFFFFF
 """An address that means: not there."""
 
@@ -54,12 +53,12 @@ def constant(places: Mapping[str, int], name: str) -> Address:
 
 def stage_constants(op: Any) -> dict[str, Array]:
     """The parameters of an output stage that states its numbers as properties, as constants."""
-    if op.kind == "float":
+    if op.kind.has_scale:
         return {"multiplier": np.array(op.factors, "<f4")}
     numbers = np.array(op.parameters, np.int64)
-    if op.kind == "pow2":
+    if not op.kind.has_multiplier:
         return {"shift": numbers.astype("<i4")}
-    if not numbers.size:  # an average under `double` divides by itself
+    if not numbers.size:  # an average under `double_rounding` divides by itself
         numbers = np.array([1 << 30, 31])
     return {"multiplier": numbers[0::2].astype("<i4"), "shift": numbers[1::2].astype("<i4")}
 
@@ -67,7 +66,7 @@ def stage_constants(op: Any) -> dict[str, Array]:
 def stage(op: Any, places: Mapping[str, int], count: int) -> Stage:
     """An output stage whose parameters are among the constants."""
     return Stage(
-        kind=KINDS[op.kind],
+        kind=op.kind.code,
         count=count,
         multiplier=constant(places, "multiplier"),
         shift=constant(places, "shift"),

@@ -29,7 +29,6 @@ from npuc.schedule.layers import InstructionTemplate, Layer, Place, Rows, Tensor
 from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import (
     DTYPES,
-    KINDS,
     LIMITS,
     batch_rows,
     constant,
@@ -125,10 +124,10 @@ def binary(op: Any, graph: Graph, tensor: Tensors) -> Layer:
             second=second(b, place_b),
             broadcast=broadcast,
             result=made,
-            kind=KINDS[op.kind],
+            kind=op.kind.code,
             subtract=int(isinstance(op, npu.Sub)),
             left=left,
-            multiplier=(*scales, 0) if op.kind == "float" else (m_a, m_b, m),
+            multiplier=(*scales, 0) if op.kind.has_scale else (m_a, m_b, m),
             shift=(s_a, s_b, s),
             zero_point=op.to.zero_point,
             lo=op.lo,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Kind
 from npuc.ir import Graph, npu, top
 from npuc.kernels.resampling import interpolation
 from npuc.program.instruction import TypedInstruction
@@ -112,7 +113,7 @@ def softmax(op: npu.Softmax, graph: Graph, tensor: Tensors) -> Layer:
         array = graph.constant(value)
         if array is not None:
             tables[name] = array
-    if op.kind == "double":
+    if op.kind is Kind.DOUBLE_ROUNDING:
         form = 2 if x.dtype == "i16" else 1
         if form == 2 and not tables:
             from npuc.kernels.softmax import tflite_tables
@@ -135,7 +136,7 @@ def softmax(op: npu.Softmax, graph: Graph, tensor: Tensors) -> Layer:
             multiplier=multiplier,
             shift=left if form == 1 else shift,
             diff_min=diff_min,
-            rounding=1 if op.kind == "single_even" else 2,
+            rounding=op.kind.row_rounding.code,
             result=made,
             zero_point=y.zero_point,
             lo=op.lo,
@@ -188,7 +189,7 @@ def norm(op: npu.Norm, graph: Graph, tensor: Tensors) -> Layer:
             gain=constant(places, "gain"),
             bias=constant(places, "bias"),
             shift=shift,
-            rounding=1 if op.kind == "single_even" else 2,
+            rounding=op.kind.row_rounding.code,
             result=made,
             zero_point=y.zero_point,
             lo=op.lo,
@@ -334,7 +335,7 @@ def resize_bilinear(op: npu.ResizeBilinear, graph: Graph, tensor: Tensors) -> La
             rows=constant(places, table),
             columns=constant(places, "columns"),
             bits=tables[0].bits,
-            rounding={"double": 0, "single_even": 1}.get(op.kind, 2),
+            rounding=op.kind.shift_rounding.code,
             result=result(y, offset),
         )
         reads = ("in0", start, start + pictures * taken * x.row_size)

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Kind
 from npuc.ir import Graph, dtype_of
 from npuc.ir.dtypes import quant_of
 from npuc.program.instructions import Conv, Result, Sizes, Source, Stage, Window
 from npuc.schedule.layers import InstructionTemplate, Place, Rows, Tensor, Tile, layout
-from npuc.schedule.rules.common import ABSENT, DTYPES, KINDS, constant, quantized, result, source, stage
+from npuc.schedule.rules.common import ABSENT, DTYPES, constant, quantized, result, source, stage
 
 Array = np.ndarray[Any, Any]
 PIXEL = Window((1, 1), (1, 1), (1, 1), (0, 0))
@@ -30,13 +31,13 @@ class Linear:
         kind = quant_of(op.weight)
         # A constant that is an activation has its zero point in its type.
         self.zero_point = op.weight_zero_point if kind is None else kind.zero_point
-        names = {"pow2": ("shift",), "float": ("factor",)}.get(op.kind, ("multiplier", "shift"))
         self.stage = {}
-        for name in names:
-            array = graph.constant(getattr(op, name))
+        for name in op.kind.parameters:
+            array = graph.constant(op.factor if name == "scale" else getattr(op, name))
             assert array is not None
-            self.stage["multiplier" if name == "factor" else name] = array.astype(
-                "<f4" if name == "factor" else "<i4"
+            # An instruction has the scales where other kinds have their multipliers.
+            self.stage["multiplier" if name == "scale" else name] = array.astype(
+                "<f4" if name == "scale" else "<i4"
             )
         self.single = all(array.size == 1 for array in self.stage.values())
         self._places: dict[Rows, tuple[dict[str, int], int]] = {}
@@ -48,7 +49,7 @@ class Linear:
             if bias is not None:
                 self.bias = bias.astype("<i8" if self.wide else "<i4")
             self.i4 = weight.dtype.name == "int4"
-            self.w_dtype = {"int8": "i8", "uint8": "ui8", "int16": "i16", "int4": "i4"}[weight.dtype.name]
+            self.w_dtype = dtype_of(weight.dtype).name
 
     def constants(self, channels: Rows) -> dict[str, Array]:
         """Those of some output channels."""
@@ -123,7 +124,7 @@ class Linear:
             if not last:
                 # Shifted by nothing, from the least to the greatest: the sums as they are.
                 stage = replace(
-                    conv.stage, kind=KINDS["pow2"], count=1, zero_point=0, lo=-(2**31), hi=2**31 - 1
+                    conv.stage, kind=Kind.POW2.code, count=1, zero_point=0, lo=-(2**31), hi=2**31 - 1
                 )
                 conv = replace(conv, stage=stage, s_dtype=DTYPES["i32"])
             return [InstructionTemplate(conv, tuple(reads), (made,))]

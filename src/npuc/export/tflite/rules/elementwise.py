@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import add_parameters, mul_parameters
 from npuc.export.tflite.arithmetic import check_kind
 from npuc.export.tflite.emitter import Emitter
@@ -42,11 +43,11 @@ def _check(op: Any) -> None:
     if a.dtype.name == "i16" and any((a.zero_point, b.zero_point, y.zero_point)):
         raise NoForm("16-bit tensors have a zero point of 0 in TFLite", SCHEME)
     if isinstance(op, npu.Mul):
-        found = mul_parameters("double", a.scale, b.scale, y.scale)
+        found = mul_parameters(Kind.DOUBLE_ROUNDING, a.scale, b.scale, y.scale)
         assert found.multiplier is not None and found.shift is not None
         wanted = (int(found.multiplier[0]), int(found.shift[0]))
     else:
-        p = add_parameters("double", a.scale, b.scale, y.scale, width=8 * a.dtype.itemsize)
+        p = add_parameters(Kind.DOUBLE_ROUNDING, a.scale, b.scale, y.scale, width=8 * a.dtype.itemsize)
         wanted = (p.left, p.multiplier_a, p.shift_a, p.multiplier_b, p.shift_b, p.multiplier, p.shift)  # type: ignore[assignment]
         if p.shift < 31:
             raise NoForm("its result is too fine for TFLite, which only scales sums down")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.tflite import product
 from npuc.export.tflite.arithmetic import NONE, check_kind, check_multipliers
 from npuc.export.tflite.emitter import Emitter
@@ -67,7 +68,7 @@ def _batch_matmul(op: Any, emit: Emitter, a: Value, b: Value) -> None:
         if w is None:
             raise NoForm("its weights have more than 2 axes")
         wide = x.dtype.name == "i16"
-        check_kind(op.kind, "single" if wide else "double")
+        check_kind(op.kind, Kind.SINGLE_ROUNDING if wide else Kind.DOUBLE_ROUNDING)
         if not x.dtype == w.dtype == y.dtype:
             raise NoForm("its tensors have different element types", SCHEME)
         factor = product(x.scale, w.scale) / y.scale

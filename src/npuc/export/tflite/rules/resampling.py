@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Kind
 from npuc.engine.handlers.movement import nearest_maps
 from npuc.export.tflite.emitter import Emitter
 from npuc.export.tflite.layout import CHANNELS_LAST
@@ -55,7 +56,7 @@ def _nearest(op: top.Resize, emit: Emitter) -> None:
 @exports(npu.ResizeBilinear)
 def resize_bilinear(op: npu.ResizeBilinear, emit: Emitter) -> None:
     """TFLite's blending of integers."""
-    if op.kind != "double":
+    if op.kind is not Kind.DOUBLE_ROUNDING:
         raise NoForm(f"it blends as kind '{op.kind}'", SCHEME)
     kind = quant_of(op.x)
     if kind is not None and kind.dtype.name == "ui8":

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tflite
 
+from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import mean_parameters, quantize_multiplier
 from npuc.export.tflite.arithmetic import check_kind
 from npuc.export.tflite.emitter import Emitter
@@ -37,7 +38,9 @@ def softmax(op: Any, emit: Emitter) -> None:
         assert isinstance(x, QuantType) and isinstance(y, QuantType)
         if x.dtype != y.dtype:
             raise NoForm("its operand and its result have different element types", SCHEME)
-        p = softmax_parameters("double", x.scale, y.scale, y.zero_point, x.dtype.numpy, y.dtype.numpy)
+        p = softmax_parameters(
+            Kind.DOUBLE_ROUNDING, x.scale, y.scale, y.zero_point, x.dtype.numpy, y.dtype.numpy
+        )
         if tuple(op.parameters) != (p.multiplier, p.shift, p.left, p.diff_min):
             raise NoForm("its multipliers are not those that TFLite derives from its scales", SCHEME)
     order = with_axis_last(emit, op.x, op.axis)
@@ -66,7 +69,7 @@ def reduce_sum(op: npu.ReduceSum, emit: Emitter) -> None:
         raise NoForm("its operand and its result have different element types", SCHEME)
     shape = shape_of(op.x)
     count = prod(shape[normal_axis(axis, len(shape))] for axis in op.axes)
-    found = mean_parameters("double", x.scale, y.scale, count)
+    found = mean_parameters(Kind.DOUBLE_ROUNDING, x.scale, y.scale, count)
     assert found.multiplier is not None and found.shift is not None
     if tuple(op.parameters) == (int(found.multiplier[0]), int(found.shift[0])):
         _reduce(op, emit, "MEAN")
@@ -141,7 +144,7 @@ def norm(op: npu.Norm, emit: Emitter) -> None:
     """The integer norms are npuc's own, but for L2 of 8 bits."""
     x, y = quant_of(op.x), op.to
     assert isinstance(x, QuantType) and isinstance(y, QuantType)
-    if op.mode == "l2" and op.kind == "double" and x.dtype == y.dtype and x.dtype.itemsize == 1:
+    if op.mode == "l2" and op.kind is Kind.DOUBLE_ROUNDING and x.dtype == y.dtype and x.dtype.itemsize == 1:
         order = with_axis_last(emit, op.x, op.axis)
         end = ending(emit, op, order, fuses=False)
         emit.operator(
