@@ -25,6 +25,7 @@ def page(pairs: list[Pair], targets: tuple[str, ...]) -> str:
     words = Counter(one.word for one in verdicts.values())
     low = [one for one in verdicts.values() if one.low]
     unwarned = sum(bool(one.unwarned) for one in low)
+    fail = "fails" if words["FAILED"] == 1 else "fail"
     prose = (
         f"{len(pairs)} networks, {trained} of them trained (from wheels of the package index), the others built by timm, "
         "torchvision, ultralytics and transformers with seeded weights that are calibrated on pictures "
@@ -35,7 +36,7 @@ def page(pairs: list[Pair], targets: tuple[str, ...]) -> str:
         "slice** (`npuc.compare.slices`): the figure is that of the worst slice of any output, beside the mean of the slices.",
         f"Results by commit: {made}." + _not_reached(pairs),
         f"Of {len(verdicts)} programs, {words['ok']} are made and pass the sanitizer, {words['refused']} are refused with a "
-        f"reason, {words['FAILED']} fail. {len(low)} have a slice below {LOST:g} dB; npuc announced {len(low) - unwarned} of "
+        f"reason, {words['FAILED']} {fail}. {len(low)} have a slice below {LOST:g} dB; npuc announced {len(low) - unwarned} of "
         f"them with a warning (marked †){_unannounced(unwarned)}.",
         "Columns: layers on the NPU + on the CPU, cycles, and decibels of the worst slice / the mean of slices on "
         "held-out samples. `=` marks networks whose outputs are integers, with the share of equal elements. Seconds are "
