@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npuc.arithmetic.kinds import Scales
+from npuc.arrays import Array
 from npuc.errors import PreprocessError, QuantizationError, UnknownTensorError, UsageError
 from npuc.files import existing_model
 from npuc.frontend.formats import declared_inputs, import_foreign
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from npuc.quant.widening import Widening
     from npuc.target import Target
 
-Array = np.ndarray[Any, Any]
 
 __all__ = [
     "ImportOptions",

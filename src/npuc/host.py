@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from threading import Lock
-from typing import Any
 
 import numpy as np
 
 from npuc.arithmetic.dtypes import dtype_of
+from npuc.arrays import Array
 from npuc.errors import EngineError, NpucError
 from npuc.kernels import eltwise
 from npuc.kernels.custom import open_session
 from npuc.program.model import CompiledModel, Conversion, CpuSubgraph, Tensor
-
-Array = np.ndarray[Any, Any]
 
 
 def to_integers(value: Array, tensor: Tensor, rounding: str, threads: int) -> Array:

@@ -22,6 +22,7 @@ from typing import IO, Any
 import numpy as np
 
 from npuc.archives import open_zip
+from npuc.arrays import Array
 from npuc.errors import (
     FileFormatError,
     OutputError,
@@ -30,8 +31,6 @@ from npuc.errors import (
     UnsupportedTypeError,
 )
 from npuc.files import existing_file, write_atomically
-
-Array = np.ndarray[Any, Any]
 
 MAX_UNPACKED = 4 << 30
 """The most bytes that one compressed tensor may unfold to."""

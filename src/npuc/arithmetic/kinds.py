@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from npuc.arrays import Array
 
 MAX_SHIFT = 62
 """The largest shift of the native kernels; a target may have a smaller one."""

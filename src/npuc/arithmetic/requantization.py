@@ -15,6 +15,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from npuc.arithmetic.kinds import KINDS, MAX_SHIFT, MIN_SHIFT, Kind, Rounding, kind_named
+from npuc.arrays import Array
 
 __all__ = [
     "KINDS", "MAX_SHIFT", "MIN_SHIFT", "RECIPROCAL_BITS", "AddScaling", "Scaling", "ShiftTooSmall", "Stage",
@@ -22,7 +23,6 @@ __all__ = [
     "quantize_multiplier", "requant_parameters", "round_away", "round_constants", "scaling",
 ]  # fmt: skip
 
-Array = np.ndarray[Any, Any]
 
 RECIPROCAL_BITS = {8: 7, 16: 15}
 """Bits of the multiplier that divides by a count under `pow2`, by the width of the activations."""

@@ -15,8 +15,8 @@ import numpy as np
 from npuc.arithmetic.dtypes import DType
 from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import Scaling, quantize_multiplier, round_away
+from npuc.arrays import Array
 
-Array = np.ndarray[Any, Any]
 _F = np.float32
 _NEARBY = 64
 """How many multipliers on either side are tried."""

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
+from npuc.arrays import ceil_div
+
 # 18 digits hold any real machine, and a number of a million digits never reaches the arithmetic.
 _QUANTITY = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*([A-Za-z]*(?:/[A-Za-z]+)?)\s*", re.ASCII)
 _FRACTION = re.compile(r"\s*(\d{1,18})\s*/\s*(\d{1,18})\s*", re.ASCII)
@@ -65,7 +67,7 @@ class Latency:
         150
         """
         exact = self.amount if self.unit == "cycle" else self.amount * clock
-        return -(-exact.numerator // exact.denominator)
+        return ceil_div(exact.numerator, exact.denominator)
 
     def __str__(self) -> str:
         if self.unit == "cycle":

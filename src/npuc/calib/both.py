@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from npuc.arrays import Array
 from npuc.calib.random_inputs import random_inputs
 from npuc.calib.samples import Batch
 from npuc.calib.sources import RANDOM_SAMPLES
 from npuc.images.loading import image_tensor
 from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, Port, dtype_of, shape_of
-
-Array = np.ndarray[Any, Any]
 
 
 def prepared_differently(first: Graph, second: Graph) -> dict[str, str]:

@@ -11,10 +11,10 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.calib.feeding import Feeder
 from npuc.calib.observer import Observer
 from npuc.calib.samples import Batch, batch_size
@@ -25,7 +25,6 @@ from npuc.ir import Graph, dtype_of, result_names, top, value_name
 
 _LOG = logging.getLogger(__name__)
 
-Array = np.ndarray[Any, Any]
 
 _SMALL_INTEGERS = ("ui8", "i8", "ui16", "i16")
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.calib.items import SKIPPABLE, Item, Sample
 from npuc.calib.samples import Batch, batch_size
 from npuc.calib.sources import Source
@@ -24,8 +24,6 @@ from npuc.errors import (
 )
 from npuc.ir import Graph, shape_of
 from npuc.words import counted
-
-Array = np.ndarray[Any, Any]
 
 _SKIPPABLE = (*SKIPPABLE, FileMissingError, ResourceLimitError, UnsupportedTypeError)
 _NAMED = 20

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.calib.layouts import layout_of, shape_in
 from npuc.calib.raw import RawFile, RawFormat, is_raw
 from npuc.calib.samples import batch_size, fit_array, read_picture
@@ -25,7 +26,6 @@ from npuc.ir import Graph, Port, dtype_of, shape_of
 from npuc.tensors import TensorFile
 from npuc.words import counted
 
-Array = np.ndarray[Any, Any]
 TENSOR_SUFFIXES = (".npy", ".npz")
 LABELS = ("labels", "label", "y", "targets", "y_train", "y_test")
 """What the labels in an `.npz` file are called."""

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.calib.feeding import Feeder
 from npuc.calib.sources import Source
 from npuc.ir import Graph
 
-Array = np.ndarray[Any, Any]
 Sample = Mapping[str, Array]
 
 _MOST_BYTES = 256 << 20

@@ -7,11 +7,11 @@ gray pictures without an axis of channels. An array is taken for such a one only
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from npuc.arrays import Array
+
 Shape = tuple[int, ...]
 
 AS_IT_IS = ""

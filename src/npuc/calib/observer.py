@@ -6,14 +6,11 @@ different tensors run in different threads. The memory of an observer does not d
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.calib.statistics import ObserverOptions, TensorStatistics
 from npuc.kernels.observe import EMPTY, empty_statistics, observe, observe_channels
-
-Array = np.ndarray[Any, Any]
 
 
 class Observer:

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import DynamicShapeError, ResourceLimitError, UnsupportedTypeError
 from npuc.images.loading import apply_arithmetic
 from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, Port, dtype_of, is_static, shape_of
 from npuc.ir.top import Cast, Gather, Reshape
 
-Array = np.ndarray[Any, Any]
 _MAX_ELEMENTS = 1 << 31
 
 

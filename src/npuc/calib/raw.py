@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import InputDataError, UsageError
 from npuc.files import existing_file
 from npuc.tensors import Header
-
-Array = np.ndarray[Any, Any]
 
 RAW_SUFFIXES = (".bin", ".raw")
 RAW = "raw:"

@@ -23,13 +23,13 @@ import yaml
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from npuc.arrays import Array, ceil_div
 from npuc.errors import PreprocessError
 from npuc.files import existing_file
 from npuc.images.loading import MAX_PIXELS, decode
 from npuc.images.resampling import resize
 from npuc.plain_yaml import load_yaml
 
-Array = np.ndarray[Any, Any]
 _MAX_FILE = 1 << 20
 
 
@@ -75,7 +75,8 @@ class Pad(_Step):
         target_height, target_width = self.shape or (height, width)
         if self.size_divisor:
             target_height, target_width = (
-                -(-side // self.size_divisor) * self.size_divisor for side in (target_height, target_width)
+                ceil_div(side, self.size_divisor) * self.size_divisor
+                for side in (target_height, target_width)
             )
         if target_height < height or target_width < width or target_height * target_width > MAX_PIXELS:
             raise PreprocessError(

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.calib.layouts import AS_IT_IS, layout_note, layout_of, rearranged
 from npuc.errors import FileFormatError, InputDataError
 from npuc.images.loading import guess_preprocess, is_image, load_image
@@ -21,8 +22,6 @@ from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, Port, dtype_of, is_static, shape_of
 from npuc.tensors import TensorFile
 from npuc.words import counted
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
+from npuc.arrays import Array
 from npuc.calib.items import Item, merged
 from npuc.calib.samples import Samples, joined_samples, load_samples, parse_assignments
 from npuc.calib.sources import DataOptions, Source, choose, open_data
 from npuc.errors import CalibrationDataError, UsageError
 from npuc.ir import Graph
 
-Array = np.ndarray[Any, Any]
 _LISTS = (".txt", ".lst", ".list", ".csv", ".tsv", ".json")
 """What lists of samples are called; a file of any other name is a sample."""
 

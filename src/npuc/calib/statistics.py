@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import FileFormatError
 from npuc.format_versions import STATISTICS
 from npuc.tensors import TensorFile, write_npz
-
-Array = np.ndarray[Any, Any]
 
 DEFAULT_BOUND = 1e30
 """Magnitudes above this, and infinities, are left out of all statistics: no sensible network means them."""

@@ -23,7 +23,7 @@ class Level:
 
 
 LEVELS = (
-    Level("Errors and words", ("aliases", "errors", "listeners", "plain_yaml", "words")),
+    Level("Errors and words", ("aliases", "arrays", "errors", "listeners", "plain_yaml", "words")),
     Level(
         "Files, tables, numbers",
         (

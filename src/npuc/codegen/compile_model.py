@@ -6,8 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from npuc import __version__
 from npuc.codegen.debug_notes import Subgraph, debug_notes
 from npuc.codegen.encode import encode_schedule
@@ -32,8 +30,6 @@ from npuc.schedule.schedule_file import ScheduleFile
 from npuc.schedule.scheduled import Scheduled
 from npuc.schedule.search import Weights, weight_blocks
 from npuc.target import Target
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import CompileError
 from npuc.program.instruction import Place, packer
 from npuc.program.isa import QUEUES, RECORD
 from npuc.schedule.artifact import CoreSchedule, Schedule
 
-Array = np.ndarray[Any, Any]
 _QUEUE = {name: number for number, name in enumerate(QUEUES)}
 
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.compare.slices import Slice
 
-Array = np.ndarray[Any, Any]
 Tensors = Mapping[str, Array]
 
 LOST = 15.0

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from npuc.arithmetic.dtypes import DType
+from npuc.arrays import Array
 from npuc.calib.samples import Batch
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.engine.integer import prepare
@@ -27,7 +28,6 @@ from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import QuantType, element_of, is_narrow_float, quant_of
 from npuc.kernels import eltwise
 
-Array = np.ndarray[Any, Any]
 SortKey = Literal["sqnr", "cosine", "max_error", "isolated", "saturation", "order"]
 
 

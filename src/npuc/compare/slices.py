@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.ir import Graph, Value, dtype_of, shape_of, top, value_name
 
-Array = np.ndarray[Any, Any]
 Region = tuple[tuple[int, int], ...]
 """First and last + 1 on every axis."""
 

@@ -18,9 +18,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import CompareError, UsageError
 
-Array = np.ndarray[Any, Any]
 SortKey = Literal["cosine", "euclid", "sqnr", "max_error", "relative_error", "name", "order"]
 
 _CHUNK = 1 << 20

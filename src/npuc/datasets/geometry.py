@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
+from npuc.arrays import Array
 from npuc.images.preprocess import Preprocess
 from npuc.runtime.postprocess import labels_to_picture, to_picture
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 from PIL import Image
+
+from npuc.arrays import Array
 
 if TYPE_CHECKING:
     from npuc.datasets.geometry import View
     from npuc.runtime.postprocess import Detections
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.debug.layers import LayerTensor, Visit, as_stored
 from npuc.ir.dtypes import dtype_of
 from npuc.program.debug_info import TracedTensor, read_debug_info
@@ -19,8 +19,6 @@ from npuc.program.model import CompiledModel, CpuSubgraph, NpuSubgraph
 from npuc.sim import memory
 from npuc.sim.functional import Simulator
 from npuc.sim.watch import View, Watched, run_watched
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

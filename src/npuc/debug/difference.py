@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.compare.layers import IntegerRange, LayerError, Meter, kept_rows
 from npuc.debug.layers import Layers, LayerTensor
 from npuc.errors import CompareError
 from npuc.ir.dtypes import dtype_of
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from npuc.arrays import Array
 from npuc.debug.layers import LayerTensor
 from npuc.errors import CompareError, FileFormatError, FileMissingError, OutputError
 from npuc.files import make_folder, write_atomically
@@ -22,7 +23,6 @@ from npuc.format_versions import DUMP
 from npuc.ir import Graph, shape_of
 from npuc.tensors import TensorFile, file_names
 
-Array = np.ndarray[Any, Any]
 INDEX = "dump.json"
 _LARGEST_INDEX = 256 << 20
 FileName = Annotated[str, Field(pattern=r"^run[0-9]+/[\w.+=-]+\.npy$")]

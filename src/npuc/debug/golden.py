@@ -7,15 +7,13 @@ board computed or by accident, has to see it. A file that its index does not des
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.debug.dump import Dump, DumpedTensor
 from npuc.debug.layers import LayerTensor, as_stored, digest_of
-
-Array = np.ndarray[Any, Any]
-
 
 State = Literal["same", "close", "differs", "new"]
 """`close`: reals that a float layer on the CPU computed, which may depend on what is computed around it."""

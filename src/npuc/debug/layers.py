@@ -5,16 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
 from npuc.ir import Graph, Value, layer_name, top
 from npuc.ir.dtypes import dtype_of, quant_of
 from npuc.tensors import plain
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

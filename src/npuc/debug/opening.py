@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
-
+from npuc.arrays import Array
 from npuc.calib.compiled import interface_of
 from npuc.debug.compiled import CompiledLayers
 from npuc.debug.dump import Dump, DumpedTensor
@@ -21,7 +20,6 @@ from npuc.program.file import load_compiled
 from npuc.program.model import CompiledModel
 from npuc.quant.report import is_integer
 
-Array = np.ndarray[Any, Any]
 Kind = Literal["float", "integer", "compiled", "dump"]
 
 

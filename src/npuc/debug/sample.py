@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from npuc.arrays import Array
 from npuc.debug.dump import drop
 from npuc.debug.layers import as_stored
 from npuc.files import make_folder, write_atomically
@@ -21,7 +20,6 @@ from npuc.program.model import NpuSubgraph
 from npuc.sim.functional import Simulator
 from npuc.tensors import file_names
 
-Array = np.ndarray[Any, Any]
 Quantization = Mapping[str, tuple[float, int]]
 """Scale and zero point by the name of a tensor whose integers are stored."""
 INDEX = "sample.json"

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
-from typing import Any
 
 import numpy as np
 import onnx
 
+from npuc.arrays import Array
 from npuc.debug.compiled import (
     CompiledLayers,
     Seen,
@@ -36,8 +36,6 @@ from npuc.program.disassemble import layer_called
 from npuc.program.model import CpuSubgraph, HostConversion, NpuSubgraph, Tensor
 from npuc.sim import memory
 from npuc.sim.watch import Watched, run_watched
-
-Array = np.ndarray[Any, Any]
 
 
 def run_layer(opened: Opened, name: str, dump: Dump, run: int = 0, threads: int = 1) -> list[LayerTensor]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from npuc.arrays import Array, ceil_div
 
 _ALIGNMENT = 64
 
@@ -33,7 +33,7 @@ class Arena:
     def new(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
         """A dense array with no user yet."""
         size = prod(shape) * dtype.itemsize
-        buffer = self._buffer(-(-size // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT)
+        buffer = self._buffer(ceil_div(size, _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT)
         start = -buffer.ctypes.data % _ALIGNMENT
         made: Array = buffer[start : start + size].view(dtype).reshape(shape)
         return made

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
+from npuc.arrays import Array
 from npuc.engine.inputs import (
     Shape,
     check_names,
@@ -22,7 +23,7 @@ from npuc.engine.inputs import (
     expected_inputs,
     shape_text,
 )
-from npuc.engine.tensors import Array, from_ort, is_native, to_ort
+from npuc.engine.tensors import from_ort, is_native, to_ort
 from npuc.engine.weights import attach_weights
 from npuc.errors import EngineError, InputDataError, NpucError
 from npuc.export.onnx import ALL_TENSORS, ExportedModel, Fetch, embed, to_onnx

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import InputDataError
 from npuc.ir import DYNAMIC, DType, Graph, dtype_of, is_ranked, shape_of
 from npuc.program.inputs import named_inputs
 
-Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...] | None
 Expected = Mapping[str, tuple[DType, Shape]]
 """Name to element type and shape; a shape of None is of unknown rank."""

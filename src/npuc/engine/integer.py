@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.engine.floating import ALL_TENSORS
 from npuc.engine.handlers import find_handler, is_recordable, reads_in_place
 from npuc.engine.inputs import checked_inputs, expected_inputs
@@ -25,8 +26,6 @@ from npuc.ir import Graph, Value, dtype_of, shape_of, top, value_name
 from npuc.ir.definition import TensorOp, TopOp
 from npuc.ir.dtypes import element_of, is_narrow_float, quant_of
 from npuc.origins import unknown_tensor
-
-Array = np.ndarray[Any, Any]
 
 
 class IntegerEngine:

@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.engine.arena import Arena
 from npuc.errors import EngineError
 from npuc.kernels.calls import status_words
 from npuc.kernels.tape import Call, Tape, copy, recording
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

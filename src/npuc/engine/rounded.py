@@ -7,18 +7,16 @@ the rest computes in float. Noise is error over signal at the outputs, their mea
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
+from npuc.arrays import Array
 from npuc.engine.floating import session_options
 from npuc.engine.weights import attach_weights
 from npuc.export.onnx import ALL_TENSORS, to_onnx
 from npuc.ir import Graph
 from npuc.ir.dtypes import QuantType
-
-Array = np.ndarray[Any, Any]
 
 
 def output_noise(

@@ -6,15 +6,12 @@ Graph mode runs the ops that stayed float so, and range selection the consumers 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-import numpy as np
-
+from npuc.arrays import Array
 from npuc.engine.floating import FloatEngine
 from npuc.ir import Graph, Value, top
 from npuc.ir.definition import TopOp
 
-Array = np.ndarray[Any, Any]
 Step = Callable[[list[Array]], list[Array]]
 
 

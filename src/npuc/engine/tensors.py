@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
+from npuc.arrays import Array, ceil_div
 from npuc.ir import DType
 
-Array = np.ndarray[Any, Any]
 _BITS = {"i4": 4, "ui4": 4, "f4E2M1FN": 4, "i2": 2, "ui2": 2}
 
 
@@ -55,7 +55,7 @@ def _pack(raw: Array, dtype: DType) -> Array:
     if bits is None:
         return np.ascontiguousarray(raw)
     each = 8 // bits
-    padded = np.zeros(-(-raw.size // each) * each, np.uint8)
+    padded = np.zeros(ceil_div(raw.size, each) * each, np.uint8)
     padded[: raw.size] = raw & ((1 << bits) - 1)
     packed = np.zeros(padded.size // each, np.uint8)
     for index in range(each):

@@ -16,14 +16,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.calib.samples import Samples
 from npuc.compare.tensors import Statistics, statistics
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
 from npuc.ir import Graph
 from npuc.quant.report import is_integer
 from npuc.tensors import TensorSpool
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass

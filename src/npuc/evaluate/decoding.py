@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.datasets.geometry import View
 from npuc.errors import EvaluationDataError, InputDataError, UsageError
 from npuc.frontend.postprocess.options import KINDS, PostprocessOptions
@@ -21,7 +21,6 @@ from npuc.runtime import postprocess as post
 from npuc.runtime.postprocess import Detections
 from npuc.tensors import TensorFile
 
-Array = np.ndarray[Any, Any]
 Decoded = list[tuple[Array, Array]]
 
 _MORE = ("fastestdet", "rows", "rows8")

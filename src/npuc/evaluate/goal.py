@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.calib.sources import choose
 from npuc.datasets.data import Place, find_dataset
 from npuc.datasets.sample import Entry
@@ -23,8 +23,6 @@ from npuc.evaluate.unlabelled import feeding_of
 from npuc.ir import Graph
 from npuc.metrics.measuring import parse_metric
 from npuc.quant.ladder.measurements import POINTS, Goal, Loss
-
-Array = np.ndarray[Any, Any]
 
 FEWEST = 100
 """Samples of which some can be held back; a fifth of less confirms nothing."""

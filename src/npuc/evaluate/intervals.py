@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import comb, sqrt
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from npuc.arrays import Array
+
 Interval = tuple[float, float]
 
 _AT_ONCE = 1 << 21

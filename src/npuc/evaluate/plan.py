@@ -16,9 +16,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import numpy as np
-
 from npuc import __version__, plugins
+from npuc.arrays import Array, ceil_div
 from npuc.calib.samples import batch_size
 from npuc.calib.sources import prepared_by
 from npuc.datasets.geometry import View
@@ -40,8 +39,6 @@ from npuc.evaluate.subject import Feeding, ModelFile, Subject, open_subject, run
 from npuc.metrics.measuring import parse_metric
 from npuc.plugin_code import fault_of
 from npuc.runtime.postprocess import Detections
-
-Array = np.ndarray[Any, Any]
 
 CHUNK = 8
 """Samples that are handed out at a time, at least."""
@@ -113,7 +110,7 @@ class Work:
         """How many samples are done at a time: whole batches of every model."""
         sizes = [batch_size(subject.graph) or 1 for subject in self.subjects]
         whole = reduce(lcm, sizes, 1)
-        return -(-CHUNK // whole) * whole
+        return ceil_div(CHUNK, whole) * whole
 
     def run(self, entries: Sequence[Entry]) -> list[str]:
         """For each sample a line of JSON: `results` by model and metric, or why it was `skipped`."""

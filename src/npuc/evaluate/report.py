@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.evaluate.intervals import Interval, mcnemar, paired_difference, percentiles, resamples, wilson
 from npuc.metrics.measuring import Chosen
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

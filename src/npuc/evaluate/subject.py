@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.calib.items import Reader
 from npuc.calib.raw import RawFormat, is_raw
 from npuc.calib.samples import batch_size
@@ -33,7 +34,6 @@ from npuc.words import counted
 if TYPE_CHECKING:
     from npuc.program.model import CompiledModel
 
-Array = np.ndarray[Any, Any]
 Run = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 

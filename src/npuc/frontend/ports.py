@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import DynamicShapeError, ResourceLimitError, UnknownTensorError, UsageError
 from npuc.frontend.support import MAX_ELEMENTS
 from npuc.ir import DType
 
-Array = np.ndarray[Any, Any]
 _MAX_CONSTANT = 1 << 24
 
 

@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from npuc.arrays import Array
 from npuc.errors import FileFormatError, PreprocessError, ResourceLimitError
 from npuc.files import existing_file
 from npuc.images.preprocess import CHANNELS, Preprocess
-
-Array = np.ndarray[Any, Any]
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 """File names that end so are taken for pictures."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.compare.tensors import Difference, Tolerance, difference
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.errors import NumericMismatchError, OriginalError
@@ -22,8 +23,6 @@ from npuc.ir import Graph, dtype_of, is_static, result_names, shape_of
 from npuc.quant.prequantized import Prequantized
 from npuc.quant.scheme import SCHEMES
 from npuc.words import counted
-
-Array = np.ndarray[Any, Any]
 
 _GROUP_BYTES = 256 << 20
 # Two float32 results within these are equal: rounding near one leaves errors of 1e-7, and a sigmoid that has come to

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from npuc.arrays import Array
 from npuc.engine import session_options
 from npuc.engine.tensors import from_ort, is_native, to_ort
 from npuc.errors import InvalidModelError, OriginalError
@@ -22,8 +23,6 @@ from npuc.frontend.ports import input_constant
 from npuc.ir import Graph, dtype_of, shape_of
 from npuc.kernels.custom import custom_nodes, kernel_of
 from npuc.kernels.stretched import StretchedSession
-
-Array = np.ndarray[Any, Any]
 
 _RANDOM = {
     "RandomNormal",

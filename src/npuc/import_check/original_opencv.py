@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import OriginalError
 from npuc.frontend.caffe import importer as caffe
 from npuc.frontend.caffe.reader import read as read_caffe
@@ -28,8 +29,6 @@ from npuc.frontend.options import ImportOptions
 from npuc.frontend.ports import input_constant
 from npuc.frontend.sniff import describe_content
 from npuc.ir import Graph, dtype_of, is_static, result_names, shape_of
-
-Array = np.ndarray[Any, Any]
 
 
 def _bytes(data: bytes) -> Array:

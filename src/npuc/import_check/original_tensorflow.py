@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import OriginalError
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.ports import input_constant
 from npuc.frontend.tensorflow.model import Model, read_model
 from npuc.ir import Graph, dtype_of, result_names, shape_of
-
-Array = np.ndarray[Any, Any]
 
 
 def _module(name: str) -> Any:

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import OriginalError
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.ports import input_constant
 from npuc.frontend.tflite.reader import Model, read
 from npuc.ir import Graph, result_names, shape_of
-
-Array = np.ndarray[Any, Any]
 
 
 class LiteRtOriginal:

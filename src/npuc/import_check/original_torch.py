@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import MissingExtraError, NpucError, OriginalError
 from npuc.extras import require_torch
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.ports import input_constant
 from npuc.ir import Graph, dtype_of
-
-Array = np.ndarray[Any, Any]
 
 
 class _TorchOriginal:

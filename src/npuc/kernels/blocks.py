@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from npuc.arrays import Array, ceil_div
 
 BLOCK = 16
 """Elements that share an exponent."""
@@ -26,7 +24,7 @@ def block_round(x: Array, axis: int, kind: str) -> Array:
     bits = MANTISSA[kind]
     moved = np.moveaxis(np.asarray(x, np.float32), axis, -1)
     length = moved.shape[-1]
-    padded = np.zeros((*moved.shape[:-1], -(-length // BLOCK) * BLOCK), np.float32)
+    padded = np.zeros((*moved.shape[:-1], ceil_div(length, BLOCK) * BLOCK), np.float32)
     padded[..., :length] = np.where(np.isfinite(moved), moved, 0)
     pairs = padded.reshape(*moved.shape[:-1], -1, BLOCK // PAIR, PAIR)
     # frexp gives [0.5, 1) * 2^e; the exponent of 1.m is one less.

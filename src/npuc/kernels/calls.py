@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.dtypes import dtype_of
+from npuc.arrays import Array
 from npuc.kernels.requant import Requant
 from npuc.kernels.tape import contiguous, current, empty
 from npuc.native import library
-
-Array = np.ndarray[Any, Any]
 
 __all__ = [
     "CODES",

@@ -14,11 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from npuc.arrays import Array
 from npuc.registries import fill
 
-Array = np.ndarray[Any, Any]
 Kernel = Callable[[Sequence[Array], Mapping[str, Any]], Sequence[Array]]
 """From the operands and the attributes of a node to its results."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npuc.arithmetic.kinds import Rounding, kind_named
+from npuc.arrays import Array
 from npuc.kernels.calls import (
     broadcast_views,
     call,
@@ -27,7 +28,6 @@ from npuc.kernels.requant import Requant
 if TYPE_CHECKING:
     from npuc.arithmetic.requantization import AddScaling
 
-Array = np.ndarray[Any, Any]
 
 _ROUNDINGS: dict[str, int] = {how: how.code for how in (Rounding.HALF_AWAY, Rounding.HALF_EVEN)}
 

@@ -13,12 +13,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.kernels.calls import call, contiguous, empty
 from npuc.kernels.pooling import Pair, max_pool, raw_pool
 from npuc.kernels.tape import do
 from npuc.native import library
-
-Array = np.ndarray[Any, Any]
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F16 = np.dtype(np.float16)

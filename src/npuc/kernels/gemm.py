@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.kinds import Kind
+from npuc.arrays import Array
 from npuc.kernels.calls import RawRequant, call, code, contiguous, empty, raw_requant
 from npuc.kernels.requant import Requant
 from npuc.native import library
-
-Array = np.ndarray[Any, Any]
 
 _ALIGNMENT = 64
 _INT32 = 2**31

@@ -15,9 +15,8 @@ import numpy as np
 
 from npuc.arithmetic.kinds import Rounding, kind_named
 from npuc.arithmetic.requantization import round_away
+from npuc.arrays import Array
 from npuc.kernels.calls import call, check_zero_point, code, contiguous, empty
-
-Array = np.ndarray[Any, Any]
 
 FRACTION = 18
 """Bits behind the point of a normalized element."""

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.native import library
-
-Array = np.ndarray[Any, Any]
 
 EMPTY = -(2**31)
 """The exponent of statistics that have seen no value."""

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.kinds import Kind
+from npuc.arrays import Array
 from npuc.kernels.calls import call, check_zero_point, code, contiguous, empty, raw_requant
 from npuc.kernels.requant import Requant
 
-Array = np.ndarray[Any, Any]
 Pair = tuple[int, int]
 
 _FIELDS = (

@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.requantization import quantize_multiplier, round_away
+from npuc.arrays import Array
 from npuc.kernels.calls import call, check_zero_point, code, contiguous, empty
 from npuc.kernels.tables import table16
 from npuc.kernels.tape import copy, do
-
-Array = np.ndarray[Any, Any]
 
 MULTIPLIER_BITS = 23
 MAX_SHIFT = 46

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.kinds import MAX_SHIFT, Kind, kind_named
-
-Array = np.ndarray[Any, Any]
+from npuc.arrays import Array
 
 
 @dataclass(frozen=True, eq=False)

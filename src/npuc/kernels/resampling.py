@@ -10,15 +10,13 @@ import ctypes
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
-from typing import Any
 
 import numpy as np
 
 from npuc.arithmetic.kinds import Kind, kind_named
+from npuc.arrays import Array
 from npuc.kernels.calls import call, code, contiguous, empty
 from npuc.kernels.tape import do
-
-Array = np.ndarray[Any, Any]
 
 MODES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 """ONNX's coordinate transformations."""

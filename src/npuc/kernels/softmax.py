@@ -16,10 +16,9 @@ import numpy as np
 
 from npuc.arithmetic.kinds import Kind, kind_named
 from npuc.arithmetic.requantization import quantize_multiplier, round_away
+from npuc.arrays import Array
 from npuc.kernels.calls import call, check_zero_point, code, contiguous, empty
 from npuc.kernels.tape import do
-
-Array = np.ndarray[Any, Any]
 
 _DOUBLE_OUTPUTS = {
     ("int8", "int8"): (1 / 256, -128),

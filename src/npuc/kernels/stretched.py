@@ -11,11 +11,10 @@ import onnxruntime as ort
 from onnx import ModelProto, NodeProto, helper
 
 from npuc.arithmetic.dtypes import dtype_of
+from npuc.arrays import Array
 from npuc.errors import EngineError
 from npuc.kernels.custom import Kernel, custom_nodes, kernel_of
 from npuc.plugin_code import fault_of
-
-Array = np.ndarray[Any, Any]
 
 
 class StretchedSession:

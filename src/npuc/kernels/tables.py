@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.kernels.calls import call, check_zero_point, code, contiguous, empty
 
-Array = np.ndarray[Any, Any]
 Function = Callable[[Array], Array]
 
 

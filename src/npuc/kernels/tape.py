@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from npuc.arrays import Array
+
 Call = Callable[[], Any]
 """Something to do; a result other than 0 or None is the status of a failure."""
 

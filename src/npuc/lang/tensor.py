@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import NetworkError
 from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, Value, dtype_of, shape_of, tensor_type
 
-Array = np.ndarray[Any, Any]
 _ORDER = itertools.count()
 
 

@@ -8,11 +8,10 @@ largest overlap, free or not, and a second hit is an error.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from npuc.arrays import Array
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.datasets.registry import Registry
 from npuc.datasets.sample import Observation
 from npuc.errors import EvaluationDataError, UsageError
-
-Array = np.ndarray[Any, Any]
 
 
 class Metric(Protocol):

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.metrics.matching import Matches
-
-Array = np.ndarray[Any, Any]
 
 RECALLS = np.linspace(0.0, 1.0, 101)
 """Where COCO reads the curve."""

@@ -18,6 +18,7 @@ import numpy as np
 from onnx import helper, numpy_helper
 
 from npuc.activity import activity
+from npuc.arrays import Array
 from npuc.errors import CompileError, NpucError, PluginError
 from npuc.ir import Graph, dtype_of, shape_of, shown_name
 from npuc.ir.definition import TensorOp
@@ -26,7 +27,6 @@ from npuc.plugin_code import fault_of
 from npuc.registries import add_once
 from npuc.target import Target
 
-Array = np.ndarray[Any, Any]
 DOMAIN = "npuc.accelerator"
 """Of the nodes that stand for subgraphs of accelerators."""
 

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-import numpy as np
-
 from npuc.arithmetic.requantization import quantize_multiplier, round_away
+from npuc.arrays import Array
 from npuc.frontend.formats import Format, add_format
 from npuc.frontend.onnx import registry as onnx_registry
 from npuc.frontend.onnx.subgraphs import onnx_pattern, onnx_subgraph
@@ -50,8 +49,6 @@ from npuc.quant.lowering import registry as lowering_registry
 from npuc.quant.lowering.registry import NoIntegerForm
 from npuc.schedule.rules.custom import custom_layer
 from npuc.target.vocabulary import add_op_kind
-
-Array = np.ndarray[Any, Any]
 
 
 def onnx_rule(*op_types: str, domain: str = "") -> Callable[[onnx_registry.Rule], onnx_registry.Rule]:

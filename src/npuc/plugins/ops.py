@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.engine.handlers import Step, find_handler, handles
 from npuc.engine.handlers.layout import inward, outward
 from npuc.export.onnx.emitter import Emitter
@@ -30,8 +31,6 @@ from npuc.program import custom_kernels as kernels
 from npuc.schedule.layers import Layer
 from npuc.schedule.rules import Tensors, layers_as, load_rules
 from npuc.schedule.rules.custom import custom_layer
-
-Array = np.ndarray[Any, Any]
 
 _FLOAT = "npuc.plugin"
 _INTEGER = "npuc.kernel"

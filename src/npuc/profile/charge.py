@@ -7,14 +7,12 @@ layer whose instruction is the next to start.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.program.isa import BY_NAME, QUEUES
 from npuc.sim.cycles import CoreTimeline
 
-Array = np.ndarray[Any, Any]
 REASONS = ("matrix", "vector", "DMA", "waiting")
 """Why a cycle is charged."""
 _LOAD, _STORE, _MATRIX, _VECTOR = range(len(QUEUES))

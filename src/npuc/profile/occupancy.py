@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.profile.work import heads
 from npuc.program.model import Allocation, CompiledModel, NpuSubgraph
 from npuc.sim.cycles import SubgraphTimeline
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.profile.drawing import draw
 from npuc.profile.network import network_of
 from npuc.profile.occupancy import boxes
@@ -21,7 +22,6 @@ from npuc.program.isa import BY_OPCODE, QUEUES
 from npuc.program.model import CompiledModel, NpuSubgraph
 from npuc.sim.cycles import Timeline
 
-Array = np.ndarray[Any, Any]
 MOST_SPANS = 60_000
 """Instructions that a page shows one by one; of more, neighbours that a screen cannot tell apart are joined."""
 _SCRIPTS = ("base", "summary", "table", "timeline", "roofline", "graph")

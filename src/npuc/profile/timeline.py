@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.profile.plan import host_estimates
 from npuc.profile.trace_events import microseconds
 from npuc.profile.work import heads, on_channel
@@ -16,7 +17,6 @@ from npuc.program.model import SHARED, CompiledModel, CpuSubgraph, NpuSubgraph
 from npuc.sim.cycles import Timeline
 from npuc.target import Target
 
-Array = np.ndarray[Any, Any]
 _LOAD, _STORE, _MATRIX, _VECTOR = range(len(QUEUES))
 _MULTICAST = 1
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from npuc.arithmetic.dtypes import dtype_of
+from npuc.arrays import Array
 from npuc.program.isa import BY_NAME, COMPRESSED, DTYPES, MULTICAST, RECORD
 from npuc.program.model import SHARED
 from npuc.target import Target
-
-Array = np.ndarray[Any, Any]
 
 
 def heads(stream: Array) -> Array:

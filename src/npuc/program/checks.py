@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.program.isa import (
     BY_NAME,
     COMPRESSED,
@@ -27,8 +28,6 @@ from npuc.program.isa import (
 )
 from npuc.program.layout import LARGEST
 from npuc.program.model import SHARED
-
-Array = np.ndarray[Any, Any]
 
 CHOICES = {
     **dict.fromkeys(("x_dtype", "w_dtype", "b_dtype", "y_dtype", "s_dtype"), len(DTYPES)),

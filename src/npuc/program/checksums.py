@@ -11,11 +11,8 @@ import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
-Array = np.ndarray[Any, Any]
+from npuc.arrays import Array, ceil_div
 
 CHUNK = 1 << 18
 """Bytes that have a digest of their own."""
@@ -31,7 +28,7 @@ def size_for(body: int) -> int:
     >>> size_for(1000), size_for(CHUNK + 1)
     (64, 96)
     """
-    return BYTES * (-(-body // CHUNK) + 1)
+    return BYTES * (ceil_div(body, CHUNK) + 1)
 
 
 def seal(pieces: Iterable[memoryview | bytes]) -> bytes:
@@ -82,7 +79,7 @@ class Checksums:
 
     def inside(self, first: int, end: int) -> range:
         """The chunks of which every byte is in `first` to `end`."""
-        low = -(-first // CHUNK)
+        low = ceil_div(first, CHUNK)
         return range(low, max(low, end // CHUNK))
 
     def _is_right(self, chunk: int) -> bool:

@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import EngineError, PluginError
 from npuc.native import library
 from npuc.plugin_code import fault_of
 from npuc.program.isa import BY_NAME, KERNEL_NAME, KERNEL_PARAMETERS
 from npuc.program.model import CompiledModel, NpuSubgraph
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import UnknownTensorError, UsageError
 from npuc.origins import texts
 from npuc.program.custom_kernels import shown as kernel_name
@@ -30,8 +31,6 @@ from npuc.program.isa import (
     Instruction,
 )
 from npuc.program.model import SHARED, CompiledModel, NpuSubgraph
-
-Array = np.ndarray[Any, Any]
 
 _NAMES: dict[str, Sequence[str]] = {"kind": KINDS, "rounding": ROUNDINGS}
 _TYPE_OF = {"x": "x_dtype", "b": "b_dtype", "weight": "w_dtype", "y": "y_dtype"}

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
+from npuc.arrays import Array, ceil_div
 from npuc.errors import FileFormatError, InvalidModelError
 from npuc.program import checksums
 from npuc.program.checksums import Checksums
 from npuc.program.isa import Field
 from npuc.program.records import Record
-
-Array = np.ndarray[Any, Any]
 
 MACHINE = 0x6E70
 """Our number of a machine ("np"), which no registered one has."""
@@ -154,10 +153,10 @@ def write(out: IO[bytes], sections: Sequence[Section], loads: Sequence[Load]) ->
         data = bytes_of(section.data)
         size = data.size
         if section.name == DIGEST:
-            table = -(-at // 8) * 8
+            table = ceil_div(at, 8) * 8
             at = table + headers.nbytes
             size = checksums.size_for(at)
-        at = -(-at // section.alignment) * section.alignment
+        at = ceil_div(at, section.alignment) * section.alignment
         headers[number] = (
             name, section.type, section.flags, section.address, at, size,
             numbers.get(section.link, 0), section.info, section.alignment, section.entry_size,

@@ -10,18 +10,17 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import FileFormatError, InternalError, WrongTargetError
 from npuc.files import existing_file, map_file, write_atomically
 from npuc.program import elf, layout
 from npuc.program.file_reader import Reader
 from npuc.program.file_writer import make_sections
 from npuc.program.model import CompiledModel
-
-Array = np.ndarray[Any, Any]
 
 
 class Identified(Protocol):

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
 from npuc.arithmetic.machine import Machine
+from npuc.arrays import Array
 from npuc.errors import FileFormatError
 from npuc.format_versions import NPU_FILE
 from npuc.program import elf, isa, layout
@@ -30,8 +29,6 @@ from npuc.program.model import (
     Segment,
     Tensor,
 )
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.program import elf, isa, layout
 from npuc.program.model import CompiledModel, CpuSubgraph, HostConversion, NpuSubgraph, Segment, Tensor
 
-Array = np.ndarray[Any, Any]
 Row = Sequence[Any]
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from npuc.arithmetic import kinds
 from npuc.arithmetic.dtypes import CODES
 from npuc.arithmetic.kinds import Kind
+from npuc.arrays import ceil_div
 
 RECORD = 160
 """Bytes of an instruction."""
@@ -93,7 +94,7 @@ class Instruction:
         names, formats, offsets, at = [], [], [], 0
         for field in (*HEAD, *self.fields):
             kind = np.dtype(field.type).newbyteorder("<")
-            at = -(-at // kind.itemsize) * kind.itemsize
+            at = ceil_div(at, kind.itemsize) * kind.itemsize
             names.append(field.name)
             formats.append((kind, (field.count,)) if field.count > 1 else kind)
             offsets.append(at)

@@ -14,10 +14,10 @@ from typing import Any, Literal
 import numpy as np
 
 from npuc.arithmetic.machine import Machine
+from npuc.arrays import Array
 from npuc.errors import TargetError
 from npuc.program.isa import BY_NAME, RECORD
 
-Array = np.ndarray[Any, Any]
 SegmentKind = Literal["weights", "workspace", "io"]
 
 SHARED = 255

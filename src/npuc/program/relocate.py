@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from npuc.arrays import ceil_div
 from npuc.errors import AddressError
 from npuc.files import existing_file
 from npuc.program.disassemble import printable
@@ -113,7 +114,7 @@ def relocate(model: CompiledModel, addresses: Mapping[str, int]) -> CompiledMode
         if address % ALIGNMENT:
             raise AddressError(
                 f"segment '{label}' is at {address:#x}, which is not a multiple of {ALIGNMENT}",
-                fix=f"{address // ALIGNMENT * ALIGNMENT:#x} and {-(-address // ALIGNMENT) * ALIGNMENT:#x} are near",
+                fix=f"{address // ALIGNMENT * ALIGNMENT:#x} and {ceil_div(address, ALIGNMENT) * ALIGNMENT:#x} are near",
             )
     problem = overlap(segments)
     if problem:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.engine.integer import prepare
 from npuc.engine.single import single_op
 from npuc.ir import Graph, Value, dtype_of, npu, result_names, top
@@ -25,7 +26,6 @@ from npuc.quant.lower import SchemeOf
 from npuc.quant.parameters import largest_sum, stored_bias
 from npuc.quant.scheme import Scheme
 
-Array = np.ndarray[Any, Any]
 _LINEAR = (npu.Conv, npu.Deconv, npu.MatMul)
 
 

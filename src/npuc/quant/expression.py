@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.kinds import Scales
+from npuc.arrays import Array
 from npuc.ir.dtypes import QuantType, dtype_of
 from npuc.partition.fit import activation_misfit
 from npuc.quant.parameters import quantize_affine_weight, quantize_weight
@@ -29,7 +30,6 @@ from npuc.quant.scheme import Scheme
 from npuc.target import Target
 from npuc.transform.drop_quantization import StoredConstant
 
-Array = np.ndarray[Any, Any]
 _STORED = ("i8", "ui8", "i16", "i4")
 _COARSEST = 2.01
 """A step of 8 bits may become so many times as coarse; beyond it 16 bits are taken, if there are some."""

@@ -11,15 +11,13 @@ constants (minus infinity around a map that is pooled).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.ir import Graph, Value, top, value_name
 from npuc.ir.dtypes import QuantType
 from npuc.ir.top.movement import MOVERS
 
-Array = np.ndarray[Any, Any]
 SOFTMAX_REACH = 20.0
 """How far below the largest score a softmax still tells scores apart: e^-20 is 0 in 8 bits."""
 _LOST = 30.0

@@ -8,16 +8,15 @@ network gives is held where it is small, and computed again where it is not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.compare import Figures, Slice, find_slices, slice_squares
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.engine.rounded import relative_noise
 from npuc.ir import Graph
 
-Array = np.ndarray[Any, Any]
 Sample = Mapping[str, Array]
 
 _MOST_HELD = 256 << 20

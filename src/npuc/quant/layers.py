@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.ir import Graph, npu, result_names, top
 from npuc.ir.dtypes import QuantType, dtype_of, quant_of
 from npuc.quant.parameters import largest_sum, stored_bias
 from npuc.quant.scheme import Scheme
 
-Array = np.ndarray[Any, Any]
 _PAIRS: dict[type[Any], type[Any]] = {top.Conv: npu.Conv, top.Deconv: npu.Deconv, top.MatMul: npu.MatMul}
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import Scaling, ShiftTooSmall, requant_parameters
+from npuc.arrays import Array
 from npuc.errors import QuantizationError
 from npuc.ir import Graph, Value, dtype_of, is_static, npu, tensor_type, top, value_name
 from npuc.ir.definition import TensorOp, TopOp
@@ -41,7 +42,6 @@ from npuc.quant.parameters import (
 )
 from npuc.quant.scheme import SCHEMES, Scheme
 
-Array = np.ndarray[Any, Any]
 _MIXES = (top.Conv, top.Deconv, top.MatMul, top.Add, top.Sub, top.Mul, top.AvgPool, top.Concat)
 """Ops whose operands may be narrower than their result."""
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.kinds import Scales
+from npuc.arrays import Array
 from npuc.calib.ranges.choice import CANDIDATES, POWER_CANDIDATES, Candidate, candidates
 from npuc.calib.statistics import TensorStatistics
 from npuc.calib.table import Entry
@@ -24,7 +25,6 @@ from npuc.kernels import eltwise
 from npuc.quant.parameters import activation_type
 from npuc.quant.scheme import Scheme
 
-Array = np.ndarray[Any, Any]
 _VALIDATION_SAMPLES: tuple[type[TopOp], ...] = (
     top.Conv,
     top.Deconv,

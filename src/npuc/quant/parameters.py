@@ -6,17 +6,16 @@ Everything here is computed offline in float64 and rounded once.
 from __future__ import annotations
 
 from math import ceil, isfinite, log2
-from typing import Any
 
 import numpy as np
 
 from npuc.arithmetic.dtypes import DType
 from npuc.arithmetic.kinds import Scales
 from npuc.arithmetic.requantization import round_away, round_constants
+from npuc.arrays import Array
 from npuc.ir.dtypes import QuantType, dtype_of
 from npuc.quant.scheme import Scheme
 
-Array = np.ndarray[Any, Any]
 _SMALLEST = 2.0**-40
 """The scale of a tensor that is always zero: anything positive serves."""
 _FINER = (1.0, 0.5, 0.25)

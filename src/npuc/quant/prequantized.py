@@ -13,6 +13,7 @@ import numpy as np
 
 from npuc.arithmetic.kinds import Kind, Scales
 from npuc.arithmetic.tflite import joining_table
+from npuc.arrays import Array
 from npuc.errors import QuantizationError
 from npuc.ir import Graph, Value, dtype_of, npu, shown_name, top, value_name
 from npuc.ir.definition import TopOp
@@ -31,8 +32,6 @@ from npuc.transform.drop_quantization import (
     dequantize_constants,
     parameters,
 )
-
-Array = np.ndarray[Any, Any]
 
 STORAGE = ("i8", "ui8", "i16")
 """The types of activations that there are kernels for."""

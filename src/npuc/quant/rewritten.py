@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.calib.random_inputs import random_inputs
 from npuc.engine import IntegerEngine
 from npuc.engine.integer import prepare
@@ -26,7 +26,6 @@ from npuc.quant.prequantized import Prequantized
 from npuc.quant.scheme import SCHEMES
 from npuc.target import Target
 
-Array = np.ndarray[Any, Any]
 _SHOWN = 48
 """Characters of a layer's name in a sentence."""
 _INPUTS = 2

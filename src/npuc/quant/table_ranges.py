@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.calib.statistics import Statistics, TensorStatistics
 from npuc.calib.table import Entry
 from npuc.engine import FloatEngine
@@ -26,7 +27,6 @@ from npuc.quant.inserted import SOFTMAX_REACH
 from npuc.quant.lower import SchemeOf
 from npuc.quant.lowering.tables import FUNCTIONS
 
-Array = np.ndarray[Any, Any]
 _ENDS = 64
 _ROUNDS = 3
 _METHOD = "table"

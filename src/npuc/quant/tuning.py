@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
+from npuc.arrays import Array, ceil_div
 from npuc.calib.calibration import table_from
 from npuc.calib.statistics import Statistics
 from npuc.calib.table import CalibrationTable, Entry
@@ -39,7 +38,6 @@ from npuc.quant.silent import silent_entries
 from npuc.quant.table_ranges import refined_entries, softmax_floors
 from npuc.quant.widening import GAIN, MOST, MOST_CYCLES, Price, Widening, sensitive_tensors, widened, wider
 
-Array = np.ndarray[Any, Any]
 Sample = Mapping[str, Array]
 SchemeOf = Callable[[Any], Scheme | None]
 
@@ -302,7 +300,7 @@ class _Tuner:
         if good:
             return forms
         found = self._sensitive_tensors(best, most=_PRICED)
-        for count in dict.fromkeys((len(found), -(-len(found) // 2), -(-len(found) // 4))):
+        for count in dict.fromkeys((len(found), ceil_div(len(found), 2), ceil_div(len(found), 4))):
             tensors = [value for unit in found[:count] for value in unit]
             if not tensors:
                 continue

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npuc.arithmetic.kinds import Scales
+from npuc.arrays import Array
 from npuc.engine.rounded import output_noise
 from npuc.ir import Graph, Value, top, value_name
 from npuc.ir.dtypes import QuantType
@@ -27,7 +28,6 @@ from npuc.quant.scheme import Scheme
 if TYPE_CHECKING:
     from npuc.target import Target
 
-Array = np.ndarray[Any, Any]
 SchemeOf = Callable[[Any], Scheme | None]
 
 GAIN = 3.0

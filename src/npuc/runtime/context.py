@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.dtypes import dtype_of
+from npuc.arrays import Array
 from npuc.errors import DeviceError, EngineError, NpucError
 from npuc.host import HostSubgraphs, convert, to_integers, to_reals
 from npuc.program.model import CompiledModel, Conversion, CpuSubgraph, NpuSubgraph, Tensor
 from npuc.runtime import record
 from npuc.runtime.device import Device, Loaded
 from npuc.runtime.tensors import Port, Ports
-
-Array = np.ndarray[Any, Any]
 
 
 class Context:

@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from threading import Lock
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-import numpy as np
-
+from npuc.arrays import Array
 from npuc.errors import DeviceError, UnknownDeviceError, UsageError
 from npuc.program.model import CompiledModel
-
-Array = np.ndarray[Any, Any]
 
 GROUP = "npuc.devices"
 """The group of entry points that packages with drivers use."""

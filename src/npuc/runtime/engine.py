@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-import numpy as np
-
+from npuc.arrays import Array
 from npuc.program.inputs import named_inputs
 from npuc.program.model import CompiledModel, HostConversion
 from npuc.runtime.runner import Runner
-
-Array = np.ndarray[Any, Any]
 
 
 class CompiledEngine:

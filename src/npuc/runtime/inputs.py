@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from npuc.arrays import Array
 from npuc.errors import InputDataError, PreprocessError, UsageError
 from npuc.images.loading import image_tensor, load_image
 from npuc.images.preprocess import Preprocess
 from npuc.program.model import CompiledModel
 from npuc.runtime.tensors import Port, Ports, TensorInfo
 from npuc.words import counted
-
-Array = np.ndarray[Any, Any]
 
 
 def pictures_of(model: CompiledModel) -> dict[str, Preprocess]:

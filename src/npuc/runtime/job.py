@@ -9,12 +9,10 @@ from itertools import count
 from threading import Condition
 from typing import Any, Literal
 
-import numpy as np
-
+from npuc.arrays import Array
 from npuc.errors import JobCancelledError, JobTimeoutError
 from npuc.runtime import record
 
-Array = np.ndarray[Any, Any]
 Callback = Callable[["Job"], None]
 State = Literal["waiting", "running", "done", "failed"]
 

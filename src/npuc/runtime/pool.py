@@ -9,8 +9,7 @@ from threading import Lock
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
+from npuc.arrays import Array
 from npuc.errors import DeviceError, UsageError
 from npuc.program.file import load_compiled
 from npuc.program.model import CompiledModel
@@ -21,8 +20,6 @@ from npuc.runtime.process import Resident, watch
 from npuc.runtime.runner import Runner
 from npuc.runtime.tensors import TensorInfo
 from npuc.runtime.worker_pool import WorkerPool
-
-Array = np.ndarray[Any, Any]
 
 
 class Pool(Resident):

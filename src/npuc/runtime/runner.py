@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import DeviceError
 from npuc.host import HostSubgraphs
 from npuc.program.file import load_compiled, open_compiled
@@ -25,8 +26,6 @@ from npuc.runtime.process import Resident, watch
 from npuc.runtime.resource_pool import ResourcePool
 from npuc.runtime.tensors import TensorInfo, ports_of
 from npuc.runtime.worker_pool import WorkerPool
-
-Array = np.ndarray[Any, Any]
 
 QUEUE = 1024
 """Jobs of `execute_async` that may wait in a runner."""

@@ -5,16 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any
 
-import numpy as np
-
+from npuc.arrays import Array
 from npuc.program.model import CompiledModel, NpuSubgraph
 from npuc.runtime.device import register_device
 from npuc.sim.cycles import play
 from npuc.sim.functional import Simulator
-
-Array = np.ndarray[Any, Any]
 
 Fault = Callable[[int], None]
 """Called with the running number of an execution, from 0, before it begins; may raise or sleep."""

@@ -16,8 +16,6 @@ from npuc.arithmetic.dtypes import dtype_of
 from npuc.errors import FileFormatError
 from npuc.program.model import CompiledModel, Conversion, HostConversion, NpuSubgraph, Tensor
 
-Array = np.ndarray[Any, Any]
-
 
 @dataclass(frozen=True)
 class TensorInfo:

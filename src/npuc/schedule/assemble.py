@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npuc.arrays import Array, ceil_div
 from npuc.errors import CompileError
 from npuc.program.instruction import TypedInstruction, packer
 from npuc.program.instructions import Barrier, Transfer
@@ -36,8 +37,6 @@ from npuc.program.model import Allocation
 from npuc.schedule.layers import InstructionTemplate, Place, Tensor
 from npuc.schedule.moves import Block
 from npuc.schedule.steps import Buffer, Compute, Constants, Fence, Load, Store, Work
-
-Array = np.ndarray[Any, Any]
 
 _BLOCK = 64
 _QUEUE = {name: index for index, name in enumerate(QUEUES)}
@@ -127,13 +126,13 @@ class _Tracker:
     written: Array = field(init=False)
 
     def __post_init__(self) -> None:
-        blocks = -(-self.size // _BLOCK) + 1
+        blocks = ceil_div(self.size, _BLOCK) + 1
         self.touched = np.zeros((len(QUEUES), blocks), np.uint32)
         self.written = np.zeros((len(QUEUES), blocks), np.uint32)
 
     def access(self, low: int, high: int, queue: int, number: int, write: bool, waits: list[int]) -> None:
         """An instruction touches bytes: raise its waits to what has to come before, and remember it."""
-        part = slice(low // _BLOCK, -(-high // _BLOCK))
+        part = slice(low // _BLOCK, ceil_div(high, _BLOCK))
         known = self.touched if write else self.written
         latest = np.maximum.reduce(known[:, part], axis=1, initial=0)
         for other, before in enumerate(latest.tolist()):

@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import InputDataError
 from npuc.native import library
 from npuc.schedule.layers import Layer, Rows, aligned, layout, packed
-
-Array = np.ndarray[Any, Any]
 
 _MOST_PARTS = 16
 """`NPUC_WEIGHTS_PARTS` of native/include/npuc/weights.h."""

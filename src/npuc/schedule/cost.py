@@ -11,6 +11,7 @@ from functools import cached_property
 from math import ceil, prod
 
 from npuc.arithmetic.dtypes import CODES, dtype_of
+from npuc.arrays import ceil_div
 from npuc.program.instruction import TypedInstruction
 from npuc.program.instructions import (
     Add,
@@ -73,7 +74,7 @@ class Costs:
 
     def transfer(self, runs: int, run: int) -> int:
         """Cycles of data of `runs` runs of `run` bytes."""
-        total = runs * (-(-run // self.burst) * self.burst)
+        total = runs * (ceil_div(run, self.burst) * self.burst)
         return ceil(Fraction(total) / self.bytes_per_cycle)
 
     def decoded(self, stored: int, size: int) -> int:
@@ -98,20 +99,20 @@ class Costs:
             case Matmul() as one:
                 array = compute.array
                 steps = (
-                    one.batch * -(-one.cols // array.output_channels)
-                    * -(-one.k // array.input_channels) * -(-one.m // array.pixels)
+                    one.batch * ceil_div(one.cols, array.output_channels)
+                    * ceil_div(one.k, array.input_channels) * ceil_div(one.m, array.pixels)
                 )  # fmt: skip
                 return ceil(steps / self._rate(one.source.x_dtype, one.second.b_dtype))
             case Copy() as one:
-                return -(-prod(one.size) // lanes)
+                return ceil_div(prod(one.size), lanes)
             case Add() | Mul() | Minmax() as one:
-                return -(-prod(one.broadcast.size) // lanes)
+                return ceil_div(prod(one.broadcast.size), lanes)
             case Fill() as one:
-                return -(-one.count // lanes)
+                return ceil_div(one.count, lanes)
             case Gather() as one:
                 return -(-one.outer * one.y_size * one.inner // lanes)
             case Requant() as one:
-                return -(-one.elements // lanes)
+                return ceil_div(one.elements, lanes)
             case Table() as one:
                 return -(-one.outer * one.channels * one.inner // (compute.table_units or lanes))
             case MaxPool() | AvgPool() as one:
@@ -124,7 +125,7 @@ class Costs:
             case Resize() as one:
                 return -(-_PASSES * one.sizes.n * one.sizes.out_h * one.sizes.out_w * one.sizes.c // lanes)
             case Custom() as one:
-                return -(-one.work // lanes)
+                return ceil_div(one.work, lanes)
         raise AssertionError(instruction.name)
 
     def _conv(self, conv: Conv) -> int:
@@ -133,17 +134,17 @@ class Costs:
         sizes, groups, out_c = conv.sizes, conv.groups, conv.out_c
         pixels = sizes.n * (sizes.h * sizes.w if conv.transposed else sizes.out_h * sizes.out_w)
         inputs, outputs = sizes.c // groups, out_c // groups
-        blocks = -(-pixels // array.pixels)
+        blocks = ceil_div(pixels, array.pixels)
         if inputs == 1 and groups > 1:
             if array.depthwise == "vector":
                 return -(-pixels * out_c * kh * kw // lanes)
             taps = kh * kw if array.depthwise == "idle_input_lanes" else -(-kh * kw // array.input_channels)
-            steps = -(-out_c // array.output_channels) * taps * blocks
+            steps = ceil_div(out_c, array.output_channels) * taps * blocks
         else:
             steps = (
                 groups
-                * -(-outputs // array.output_channels)
-                * -(-inputs // array.input_channels)
+                * ceil_div(outputs, array.output_channels)
+                * ceil_div(inputs, array.input_channels)
                 * kh
                 * kw
                 * blocks

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.schedule.layers import aligned
 from npuc.schedule.steps import Buffer, Fence, Load, Store, Work
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

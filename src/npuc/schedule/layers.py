@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array, ceil_div
 from npuc.program.instruction import Place, TypedInstruction
 
-Array = np.ndarray[Any, Any]
 Rows = tuple[int, int]
 """A range of rows, the end excluded."""
 
@@ -159,7 +159,7 @@ class Layer:
 
 def aligned(size: int) -> int:
     """Bytes in whole blocks of memory."""
-    return -(-size // BLOCK) * BLOCK
+    return ceil_div(size, BLOCK) * BLOCK
 
 
 def layout(constants: Mapping[str, Array]) -> tuple[dict[str, int], int]:
@@ -167,7 +167,7 @@ def layout(constants: Mapping[str, Array]) -> tuple[dict[str, int], int]:
     places, at = {}, 0
     for name, array in constants.items():
         places[name] = at
-        at += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+        at += ceil_div(array.nbytes, ALIGNMENT) * ALIGNMENT
     return places, at
 
 

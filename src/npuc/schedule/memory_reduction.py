@@ -10,10 +10,11 @@ again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from npuc.arrays import Array, ceil_div
 from npuc.errors import CompileError
 from npuc.schedule.assemble import Spans
 from npuc.schedule.cost import Costs
@@ -27,7 +28,6 @@ from npuc.target import Target
 if TYPE_CHECKING:
     from npuc.sim.cycles import CoreTimeline, SubgraphTimeline
 
-Array = np.ndarray[Any, Any]
 CostFunction = Callable[[Sequence[Array]], "SubgraphTimeline"]
 """How the streams of a subgraph go."""
 
@@ -84,7 +84,7 @@ class _Timing:
 
     def __init__(self, done: Scheduled, target: Target, played: SubgraphTimeline) -> None:
         self.done, self.cycles = done, played.total
-        self.bank = -(-int(target.memory.local.size) // target.memory.local.banks)
+        self.bank = ceil_div(int(target.memory.local.size), target.memory.local.banks)
         cores = zip(done.spans, done.streams, played.cores, strict=True)
         self.times = [_times(*core, target) for core in cores]
         self._issues: dict[float, list[list[int]]] = {}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
+from npuc.arrays import ceil_div
 from npuc.program.instruction import Address
 from npuc.program.instructions import Copy
 from npuc.schedule.layers import InstructionTemplate, Layer, Place, Tile
@@ -99,7 +100,7 @@ def _tiles(axes: list[Axis], most: int) -> list[int]:
     while prod(tiles) > most:
         loose = [i for i in outer if tiles[i] > 1]
         largest = max(loose or range(len(tiles)), key=lambda i: tiles[i])
-        tiles[largest] = -(-tiles[largest] // 2)
+        tiles[largest] = ceil_div(tiles[largest], 2)
     return tiles
 
 

@@ -22,6 +22,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from math import inf
 
+from npuc.arrays import ceil_div
 from npuc.errors import MemoryPlanError
 from npuc.schedule.decisions import Decisions, Group
 from npuc.schedule.grouping import DoesNotFit, Grouping
@@ -143,7 +144,7 @@ class CoreGrouping:
             or self.one.whole_memory(index, False, False) > self.one.capacity
         ):
             return inf, None
-        parts = min(self.cores, -(-layer.channels // lanes))
+        parts = min(self.cores, ceil_div(layer.channels, lanes))
         cycles = self.one.tiler.cycles(layer, self.one.tiler.whole(layer)) / parts
         loads, stores = self._around(index, index + 1)
         cost = max(cycles, self._constants(index, index + 1)) + self.cores * loads + stores + BARRIER

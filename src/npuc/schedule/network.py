@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any
 
-import numpy as np
-
+from npuc.arrays import Array
 from npuc.ir import Graph, Value, dtype_of, npu, shape_of, top, value_name
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import quant_of
@@ -20,7 +18,6 @@ from npuc.schedule.rules import NotHere, find_rule
 from npuc.schedule.rules.common import DTYPES
 from npuc.schedule.views import views_of
 
-Array = np.ndarray[Any, Any]
 _TILES = 1024
 """Tiles of a layer whose instructions and operands are remembered."""
 

@@ -19,10 +19,11 @@ memory has room for two, and more than that where it has more.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from npuc.arrays import Array, ceil_div
 from npuc.errors import MemoryPlanError
 from npuc.schedule.layers import BLOCK, aligned
 from npuc.schedule.memory import Buffer as Rectangle
@@ -30,7 +31,6 @@ from npuc.schedule.memory import plan
 from npuc.schedule.memory.planner import STEPS
 from npuc.schedule.steps import Buffer, Fence, Load, Work
 
-Array = np.ndarray[Any, Any]
 _FEW = 300_000
 """Steps of the memory planner, about ten milliseconds, where there are other ways."""
 
@@ -137,7 +137,7 @@ class _Room:
     def apart(self, start: int, need: int, end: int, size: int, bank: int, otherwise: int) -> int:
         """The highest address at which there is room in banks that no step touches from `start` to `need`."""
         n = self.count
-        busy = np.zeros(-(-self.capacity // bank) + 1, bool)
+        busy = np.zeros(ceil_div(self.capacity, bank) + 1, bool)
         for i in np.flatnonzero((self.first[:n] < need) & (self.ends[:n] > start)):
             busy[self.low[i] // bank : (self.high[i] - 1) // bank + 1] = True
         hit = np.flatnonzero((self.starts[:n] < end) & (self.ends[:n] > start))

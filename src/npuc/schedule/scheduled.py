@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-import numpy as np
-
+from npuc.arrays import Array
 from npuc.program.model import Allocation
 from npuc.schedule.assemble import Assembler, Bound, Dram, Spans, Written
 from npuc.schedule.decisions import PrefetchPolicy, ScheduleDecisions
 from npuc.schedule.steps import Buffer, Compute, Work
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

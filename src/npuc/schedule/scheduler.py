@@ -10,10 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
-import numpy as np
-
+from npuc.arrays import Array
 from npuc.errors import CompileError, ScheduleError
 from npuc.schedule.artifact import Schedule, schedule_of
 from npuc.schedule.cache import Cache, key_of
@@ -29,8 +27,6 @@ from npuc.schedule.search import assembled, fastest
 from npuc.target import Target
 
 _LOG = logging.getLogger(__name__)
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

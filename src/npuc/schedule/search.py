@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import CompileError
 from npuc.program.model import SHARED
 from npuc.schedule.assemble import Dram
@@ -34,7 +35,6 @@ from npuc.target import Target
 if TYPE_CHECKING:
     from npuc.sim.cycles import SubgraphTimeline
 
-Array = np.ndarray[Any, Any]
 _MARGINS = (0.94, 0.86, 0.76, 0.64, 0.5)
 """Parts of local memory that a group may plan with: the rest is lost to gaps."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from npuc.arrays import ceil_div
 from npuc.schedule.decisions import Decisions, Group
 from npuc.schedule.grouping import Grouping
 from npuc.schedule.layers import InstructionTemplate, Layer, Rows, Tensor, Tile
@@ -192,12 +193,14 @@ class _Builder:
         """The output channels of a layer that are this core's."""
         layer = self.network.layers[index]
         lanes = self.tiler.costs.target.compute.array.output_channels
-        share = -(-layer.channels // (self.cores * lanes)) * lanes
+        share = ceil_div(layer.channels, self.cores * lanes) * lanes
         low, high = min(self.core * share, layer.channels), min((self.core + 1) * share, layer.channels)
         if low == high:
             return
         size = layer.constant_size((low, high))
-        step = max(-(-(high - low) // (max(-(-size // self.tiler.choices.chunk), 1) * lanes)) * lanes, lanes)
+        step = max(
+            ceil_div(high - low, max(ceil_div(size, self.tiler.choices.chunk), 1) * lanes) * lanes, lanes
+        )
         cuts = [(c, min(c + step, high)) for c in range(low, high, step)]
         constants = self._constants(index, cuts[0])
         operands = [self._operand(tensor.storage, index) for tensor in layer.inputs]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from npuc.arrays import ceil_div
 from npuc.schedule.cost import Costs
 from npuc.schedule.layers import Layer, Rows, Tile
 
@@ -41,9 +42,9 @@ class Tiler:
         if not layer.channels:
             return [(0, 0)]
         total = layer.constant_size((0, layer.channels))
-        parts = -(-total // self.choices.chunk)
+        parts = ceil_div(total, self.choices.chunk)
         lanes = self.costs.target.compute.array.output_channels
-        step = max(-(-layer.channels // (parts * lanes)) * lanes, lanes) if parts > 1 else layer.channels
+        step = max(ceil_div(layer.channels, parts * lanes) * lanes, lanes) if parts > 1 else layer.channels
         return [(c, min(c + step, layer.channels)) for c in range(0, layer.channels, step)]
 
     def row_cuts(self, layer: Layer, rows: Rows, parts: int | None = None) -> list[Rows]:
@@ -56,9 +57,9 @@ class Tiler:
         parts = max(1, min(parts, count // layer.granule))
         if parts == 1:
             return [rows]
-        height = -(-count // parts)
+        height = ceil_div(count, parts)
         height = self._fitting(layer, height, count)
-        height = -(-height // layer.granule) * layer.granule
+        height = ceil_div(height, layer.granule) * layer.granule
         return [(r, min(r + height, rows[1])) for r in range(rows[0], rows[1], height)]
 
     def _fitting(self, layer: Layer, height: int, count: int) -> int:
@@ -102,4 +103,4 @@ class Tiler:
     def expanded(self, layer: Layer, rows: Rows) -> Rows:
         """Whole granules."""
         g = layer.granule
-        return rows[0] // g * g, min(-(-rows[1] // g) * g, layer.outputs[0].rows)
+        return rows[0] // g * g, min(ceil_div(rows[1], g) * g, layer.outputs[0].rows)

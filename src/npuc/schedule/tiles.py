@@ -20,6 +20,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from math import inf
 
+from npuc.arrays import ceil_div
 from npuc.schedule.layers import Layer, Rows, Tensor, aligned
 from npuc.schedule.lifetimes import Lifetimes
 from npuc.schedule.tiler import Tiler
@@ -173,5 +174,5 @@ class Tiles(Lifetimes):
 
 def _tallest(rows: int, tiles: int) -> int:
     """A tile in the middle with as many rows as any."""
-    near, most = range(tiles // 2 if tiles > 2 else 0, tiles), -(-rows // tiles)
+    near, most = range(tiles // 2 if tiles > 2 else 0, tiles), ceil_div(rows, tiles)
     return next(tile for tile in near if rows * (tile + 1) // tiles - rows * tile // tiles == most)

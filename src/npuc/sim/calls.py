@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import SimulationError
 from npuc.kernels.calls import status_words
 from npuc.native import library
 from npuc.plugin_code import fault_of
 from npuc.program import custom_kernels as kernels
 from npuc.program.isa import BY_OPCODE, DTYPES, RECORD
-
-Array = np.ndarray[Any, Any]
 
 
 class RawError(ctypes.Structure):

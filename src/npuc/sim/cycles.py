@@ -5,16 +5,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from npuc.arithmetic.machine import HasMachine, Machine
+from npuc.arrays import Array
 from npuc.program.model import CompiledModel, NpuSubgraph
 from npuc.sim import calls
 from npuc.sim.machine import machine_of
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

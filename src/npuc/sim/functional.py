@@ -9,17 +9,13 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Mapping
-from typing import Any
 
-import numpy as np
-
+from npuc.arrays import Array
 from npuc.errors import InputDataError, SimulationError
 from npuc.host import HostSubgraphs, convert
 from npuc.program.inputs import named_inputs
 from npuc.program.model import CompiledModel, Conversion, CpuSubgraph, HostConversion, NpuSubgraph
 from npuc.sim import calls, memory
-
-Array = np.ndarray[Any, Any]
 
 
 def run(compiled: CompiledModel, inputs: Mapping[str, Array] | Array, threads: int = 1) -> dict[str, Array]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from npuc.arithmetic.dtypes import dtype_of
+from npuc.arrays import Array
 from npuc.errors import InputDataError
 from npuc.program.model import CompiledModel, Tensor
-
-Array = np.ndarray[Any, Any]
 
 
 def segments_of(compiled: CompiledModel) -> list[Array]:

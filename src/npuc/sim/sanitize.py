@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.dtypes import dtype_of
+from npuc.arrays import Array
 from npuc.program.isa import BY_OPCODE
 from npuc.program.model import SHARED, CompiledModel, NpuSubgraph, Tensor
 from npuc.sim import calls
 from npuc.sim.functional import Simulator
-
-Array = np.ndarray[Any, Any]
 
 MOST = 100
 """Findings that are told of a subgraph."""

@@ -5,15 +5,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.program.isa import BY_NAME, RECORD
 from npuc.sim import calls
 from npuc.sim.functional import Simulator
 
-Array = np.ndarray[Any, Any]
 _ENGINE = BY_NAME["barrier"].opcode
 """Opcodes above it are those of engines."""
 

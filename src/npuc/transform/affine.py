@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from xdsl.ir import Operation, SSAValue
 
+from npuc.arrays import Array
 from npuc.ir.dtypes import shape_of
 from npuc.ir.graph import Graph
 from npuc.ir.top import Add, Div, Mul, Neg, Scale, Sub
-from npuc.transform.patterns import Array, commuted, exact, is_float, per_axis
+from npuc.transform.patterns import commuted, exact, is_float, per_axis
 
 _ONE, _ZERO = np.ones(()), np.zeros(())
 _LARGEST = 1 << 20

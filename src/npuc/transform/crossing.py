@@ -17,6 +17,7 @@ from typing import Any
 
 from xdsl.ir import Operation, OpResult, SSAValue, SSAValues
 
+from npuc.arrays import Array
 from npuc.ir.attributes import to_attribute
 from npuc.ir.definition import TOP_OPS, TopOp, normal_axis
 from npuc.ir.dtypes import is_static, shape_of
@@ -48,7 +49,7 @@ from npuc.ir.top import (
 )
 from npuc.ir.top.normalization import AffineNorm
 from npuc.transform.eliminate_dead_code import drop_unused_weights
-from npuc.transform.patterns import Array, producer, take_name
+from npuc.transform.patterns import producer, take_name
 
 _LARGEST_CONSTANT = 1 << 20
 _LARGEST_REGION = 128

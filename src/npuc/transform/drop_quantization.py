@@ -23,6 +23,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from xdsl.ir import Operation, OpResult, SSAValue
 
+from npuc.arrays import Array
 from npuc.ir import top
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType, dtype_of, shape_of, tensor_type
@@ -30,8 +31,6 @@ from npuc.ir.graph import Graph
 from npuc.ir.names import layer_name, location, result_names, value_name
 from npuc.ir.passes import Pass, register_pass
 from npuc.ir.top.movement import MOVERS
-
-Array = np.ndarray[Any, Any]
 
 _INTEGERS = ("i8", "ui8", "i16", "ui16", "i4", "ui4", "i32")
 _MOVERS: tuple[type[TopOp], ...] = (*MOVERS, top.Concat, top.MaxPool)

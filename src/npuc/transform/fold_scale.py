@@ -19,13 +19,13 @@ from typing import ClassVar
 import numpy as np
 from xdsl.ir import Operation, OpResult, SSAValue
 
+from npuc.arrays import Array
 from npuc.ir.definition import ShapeError, TopOp, broadcast
 from npuc.ir.graph import Graph
 from npuc.ir.passes import Pass, PatternRewriter, apply_patterns, register_pass, rewrites
 from npuc.ir.top import Add, Conv, Deconv, Div, MatMul, Mul, Neg, Scale, Sub, Unary
 from npuc.transform.affine import Affine, affine_of
 from npuc.transform.patterns import (
-    Array,
     GraphPattern,
     activation_of,
     derived,

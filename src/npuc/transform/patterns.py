@@ -17,6 +17,7 @@ from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
 from npuc.arithmetic.dtypes import DType
+from npuc.arrays import Array
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import dtype_of, is_static, shape_of
 from npuc.ir.graph import Graph
@@ -24,7 +25,6 @@ from npuc.ir.names import layer_name, location, value_name
 from npuc.ir.passes import PatternRewriter, RewritePattern
 from npuc.ir.top import WeightOp
 
-Array = np.ndarray[Any, Any]
 OpT = TypeVar("OpT", bound=Operation)
 
 

@@ -11,14 +11,12 @@ both ends of the signed one alike.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.calib.ranges.base import Range, affine_range, method, option_error, symmetric_range
 from npuc.calib.statistics import TensorStatistics
-
-Array = np.ndarray[Any, Any]
 
 _SMOOTH = 1e-4
 """What an empty bin of Q gets where P is not empty, so that the divergence stays finite."""

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.calib.ranges.base import levels
 from npuc.calib.statistics import TensorStatistics
-
-Array = np.ndarray[Any, Any]
 
 
 class RangeError:

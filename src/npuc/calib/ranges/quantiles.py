@@ -7,14 +7,11 @@ effect. Within a bin of the histogram values are taken to be spread evenly.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.calib.ranges.base import Range, affine_range, method, option_error, symmetric_range
 from npuc.calib.statistics import TensorStatistics
-
-Array = np.ndarray[Any, Any]
 
 
 def quantile(counts: Array, edges: Array, share: float) -> float:

@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.calib.items import LABELS
 from npuc.datasets.data import DataSet, Place, class_names, dataset, read_lines
 from npuc.datasets.sample import Entry, Loaded
 from npuc.errors import EvaluationDataError
 from npuc.tensors import TensorFile
-
-Array = np.ndarray[Any, Any]
 
 _OUTPUT = "output:"
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from npuc.arrays import Array
 from npuc.datasets.data import DataSet, Place, class_names, dataset, files_in, subfolder
 from npuc.datasets.sample import Entry, Loaded
 from npuc.errors import EvaluationDataError, FileFormatError
 from npuc.images.loading import MAX_PIXELS, SUFFIXES
 from npuc.tensors import TensorFile
-
-Array = np.ndarray[Any, Any]
 
 _MASKS = ("masks", "SegmentationClass", "annotations", "gtFine")
 _KINDS = (".png", ".bmp", ".npy", ".tif", ".tiff")

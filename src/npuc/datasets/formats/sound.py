@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import wave
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import FileFormatError, ResourceLimitError
 from npuc.files import existing_file
-
-Array = np.ndarray[Any, Any]
 
 MAX_BYTES = 256 << 20
 

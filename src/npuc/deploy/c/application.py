@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.calib.compiled import interface_of
 from npuc.calib.random_inputs import random_inputs
 from npuc.deploy.c.arrays import data_header, measure, model_source, sample_source
@@ -20,8 +20,6 @@ from npuc.files import make_folder, write_atomically
 from npuc.ir import Graph
 from npuc.program.model import CompiledModel, CpuSubgraph, NpuSubgraph
 from npuc.sim import Simulator
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import SimulationError
 from npuc.native import library
-
-Array = np.ndarray[Any, Any]
 
 _A_LINE = 24
 _WORDS_A_LINE = 6

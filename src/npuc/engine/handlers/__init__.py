@@ -11,14 +11,12 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
-import numpy as np
-
+from npuc.arrays import Array
 from npuc.ir import Graph
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import element_of, is_narrow_float, quant_of
 from npuc.registries import add_once
 
-Array = np.ndarray[Any, Any]
 Step = Callable[[list[Array]], list[Array]]
 Handler = Callable[[Any, Graph, int], Step]
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.requantization import AddScaling
-from npuc.engine.handlers import Array, Step, handles
+from npuc.arrays import Array
+from npuc.engine.handlers import Step, handles
 from npuc.engine.handlers.layout import elementwise, inward, outward
 from npuc.ir import Graph, Value, npu, shape_of, top
 from npuc.ir.dtypes import QuantType, quant_of

@@ -7,11 +7,10 @@ the logical shape; these functions show one in memory order (a view if it is kep
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from npuc.arrays import Array
 
 
 def inward(x: Array, rank: int | None = None) -> Array:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from npuc.engine.handlers import Array, Step, always, handles
+from npuc.arrays import Array
+from npuc.engine.handlers import Step, always, handles
 from npuc.engine.handlers.layout import inward, memory_order, outward
 from npuc.ir import Graph, shape_of, top
 from npuc.ir.dtypes import QuantType, quant_of

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from npuc.engine.handlers import Array, Step, handles
+from npuc.arrays import Array
+from npuc.engine.handlers import Step, handles
 from npuc.engine.handlers.arithmetic import type_of
 from npuc.ir import Graph, npu, shape_of
 from npuc.ir.dtypes import QuantType

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.kinds import Kind, Rounding
-from npuc.engine.handlers import Array, Step, handles
+from npuc.arrays import Array
+from npuc.engine.handlers import Step, handles
 from npuc.engine.handlers.arithmetic import flat_stage, type_of
 from npuc.engine.handlers.layout import inward, outward
 from npuc.ir import Graph, npu, shape_of, top

@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import EngineError
 from npuc.extras import require_torch
 from npuc.ir import Graph, Value, describe, dtype_of, top
-
-Array = np.ndarray[Any, Any]
-
 
 torch = require_torch("this needs PyTorch, which is not installed")
 for _family in ("elementwise", "movement", "recurrent", "rows", "windows"):

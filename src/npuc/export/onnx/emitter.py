@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, NodeProto, TensorProto, numpy_helper
 
+from npuc.arrays import Array
 from npuc.ir import DType, Graph, Value, Weight, dtype_of, layer_name, shape_of, value_name
 from npuc.ir.onnx_attributes import decode_attribute
 
-Array = np.ndarray[Any, Any]
 Input = Value | str | Array | None
 INLINE_BYTES = 1024
 """A weight of at most so many bytes is written into the model itself."""

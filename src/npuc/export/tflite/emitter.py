@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.export.onnx.emitter import Names
 from npuc.export.tflite.layout import (
     Order,
@@ -21,7 +22,7 @@ from npuc.export.tflite.layout import (
     moves_nothing,
     natural,
 )
-from npuc.export.tflite.model import TYPES, Array, Model, Operator, Quantization, Tensor
+from npuc.export.tflite.model import TYPES, Model, Operator, Quantization, Tensor
 from npuc.export.tflite.registry import SCHEME, NoForm
 from npuc.export.tflite.versions import version
 from npuc.ir import Graph, Value, dtype_of, shape_of, value_name

@@ -7,9 +7,10 @@ from math import prod
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.export.tflite.emitter import Emitter
 from npuc.export.tflite.layout import natural
-from npuc.export.tflite.model import Array, Tensor
+from npuc.export.tflite.model import Tensor
 from npuc.ir import Value, shape_of, top
 
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.tflite import product, rounded_scaling
+from npuc.arrays import Array
 from npuc.export.tflite.arithmetic import check_kind, check_multipliers
 from npuc.export.tflite.emitter import Emitter
-from npuc.export.tflite.model import Array, Quantization, Tensor
+from npuc.export.tflite.model import Quantization, Tensor
 from npuc.export.tflite.registry import SCHEME, NoForm
 from npuc.ir import Value, dtype_of
 from npuc.ir.dtypes import QuantType, quant_of

@@ -15,9 +15,8 @@ import flatbuffers
 import numpy as np
 import tflite
 
+from npuc.arrays import Array
 from npuc.errors import OutputError
-
-Array = np.ndarray[Any, Any]
 
 VERSION = 3
 """Of the schema."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import tflite
 
+from npuc.arrays import ceil_div
 from npuc.export.tflite.emitter import Emitter, quantization
 from npuc.export.tflite.layout import CHANNELS_LAST
 from npuc.export.tflite.model import Tensor
@@ -42,7 +43,7 @@ class Window:
         """SAME or VALID if that is what the pads are."""
         needed = self.needed()
         same = same_pads(self.size, self.kernel, self.strides, self.dilations, upper=True)
-        sizes = tuple(-(-n // s) for n, s in zip(self.size, self.strides, strict=True))
+        sizes = tuple(ceil_div(n, s) for n, s in zip(self.size, self.strides, strict=True))
         if not any(needed):
             spans = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
             valid = tuple((n - k) // s + 1 for n, k, s in zip(self.size, spans, self.strides, strict=True))

@@ -3,6 +3,7 @@
 `canvas` holds tensors in either order of axes; the other modules build ops on it, one family each.
 """
 
-from npuc.frontend.blocks.canvas import Absent, Array, Canvas, Held
+from npuc.arrays import Array
+from npuc.frontend.blocks.canvas import Absent, Canvas, Held
 
 __all__ = ["Absent", "Array", "Canvas", "Held"]

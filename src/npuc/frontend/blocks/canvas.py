@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import ResourceLimitError, UnsupportedOpError, UsageError
 from npuc.frontend.support import MAX_ELEMENTS, Names
 from npuc.ir import DType, Graph, Value, Weight, dtype_of, is_static, location, shape_of, top
 from npuc.ir.definition import TopOp
 
-Array = np.ndarray[Any, Any]
 _OpT = TypeVar("_OpT", bound=TopOp)
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import InvalidModelError
-from npuc.frontend.blocks.canvas import Array, Canvas, Held
+from npuc.frontend.blocks.canvas import Canvas, Held
 from npuc.ir import Value, shape_of, top
 from npuc.ir.top.window import same_pads
 

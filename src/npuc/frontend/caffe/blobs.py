@@ -14,9 +14,10 @@ from zlib import crc32
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import InvalidModelError
 from npuc.frontend.caffe.message import Message
-from npuc.frontend.layered.network import Array, Shape
+from npuc.frontend.layered.network import Shape
 from npuc.frontend.layered.random_weights import SEED, RandomWeights
 
 _RAW = {0: "<f8", 1: "<f4", 2: "<f2"}

@@ -9,11 +9,12 @@ def my_layer(ctx: CaffeContext):
 
 from __future__ import annotations
 
+from npuc.arrays import Array
 from npuc.frontend.caffe.blobs import Blobs
 from npuc.frontend.caffe.layers import RawLayer
 from npuc.frontend.caffe.message import Message
 from npuc.frontend.layered.context import Context, Scope
-from npuc.frontend.layered.network import Array, Layer, Shape
+from npuc.frontend.layered.network import Layer, Shape
 from npuc.frontend.layered.registry import Rule
 from npuc.frontend.rules import Rules
 from npuc.ir import Value

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from npuc.arrays import Array
 from npuc.frontend.darknet.cfg import Section
 from npuc.frontend.darknet.weights import Weights
 from npuc.frontend.layered.context import Context, Scope
-from npuc.frontend.layered.network import Array, Layer, Shape
+from npuc.frontend.layered.network import Layer, Shape
 from npuc.frontend.layered.registry import Rule
 from npuc.frontend.rules import Rules
 from npuc.ir import Value

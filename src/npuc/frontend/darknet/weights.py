@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import FileFormatError, InvalidModelError
-from npuc.frontend.layered.network import Array, Shape
+from npuc.frontend.layered.network import Shape
 from npuc.frontend.layered.random_weights import SEED, RandomWeights
 from npuc.ir import MappedFile
 

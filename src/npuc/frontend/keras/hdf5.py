@@ -14,9 +14,9 @@ from typing import IO, Any, TypeVar
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import ExternalDataError, FileFormatError, MissingExtraError, ResourceLimitError
 
-Array = np.ndarray[Any, Any]
 _RATIO = 200
 """How many times larger than its bytes in the file a compressed tensor may be."""
 _TEXT = 256 << 20

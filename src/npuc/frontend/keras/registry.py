@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import InvalidModelError, UnsupportedOpError
-from npuc.frontend.blocks import Array, Canvas, Held
+from npuc.frontend.blocks import Canvas, Held
 from npuc.frontend.keras.weights import Weights
 from npuc.frontend.rules import Rules
 

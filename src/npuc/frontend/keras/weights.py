@@ -9,14 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
-
+from npuc.arrays import Array
 from npuc.errors import InvalidModelError
 from npuc.frontend.keras.hdf5 import Folder
 
-Array = np.ndarray[Any, Any]
 _LAYERS = ("layers", "_layer_checkpoint_dependencies", "layer_checkpoint_dependencies")
 
 

@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import InvalidModelError
-from npuc.frontend.layered.network import Array, Layer, Shape
+from npuc.frontend.layered.network import Layer, Shape
 from npuc.frontend.onnx_op import onnx_op
 from npuc.frontend.support import Names
 from npuc.ir import Graph, Value, is_static, location, shape_of, top

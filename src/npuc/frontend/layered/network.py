@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from npuc.errors import DynamicShapeError, InvalidModelError, ResourceLimitError, UsageError
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.ports import check_inputs, check_rank, possible_shape
 from npuc.frontend.support import check_names
 
-Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 
 

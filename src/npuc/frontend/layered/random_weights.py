@@ -6,8 +6,9 @@ from math import prod, sqrt
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import ResourceLimitError
-from npuc.frontend.layered.network import Array, Shape
+from npuc.frontend.layered.network import Shape
 
 SEED = 7
 _MOST = 1 << 28

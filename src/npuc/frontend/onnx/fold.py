@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, TypeProto, helper, numpy_helper
 
+from npuc.arrays import Array
 from npuc.errors import InvalidModelError
 from npuc.frontend.onnx.node import Node
 from npuc.frontend.onnx.reader import element_type
 from npuc.frontend.onnx.validity import infer_outputs
 from npuc.ir import dtype_of
 
-Array = np.ndarray[Any, Any]
 LIMIT = 1 << 14
 """Nodes whose inputs have more elements than this are not folded here."""
 MAX_OPSET = 26

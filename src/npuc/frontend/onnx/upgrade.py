@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import onnx
 
+from npuc.arrays import Array
 from npuc.errors import InvalidModelError
 from npuc.frontend.onnx.node import Node
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

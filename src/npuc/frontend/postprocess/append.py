@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,8 +14,6 @@ from npuc.frontend.postprocess.select import detections
 from npuc.ir import Graph
 from npuc.ir.dtypes import dtype_of, shape_of
 from npuc.ir.graph import Port
-
-Array = np.ndarray[Any, Any]
 
 
 def add_postprocess(graph: Graph, options: PostprocessOptions) -> None:

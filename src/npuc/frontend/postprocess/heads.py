@@ -6,14 +6,12 @@ Every function gives the names of boxes (N x rows x 4: x1, y1, x2, y2 in pixels 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.frontend.postprocess.nodes import Nodes, ints, real
 from npuc.frontend.postprocess.options import PostprocessOptions
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

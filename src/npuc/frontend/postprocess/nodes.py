@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import helper, shape_inference
 
+from npuc.arrays import Array
 from npuc.errors import InternalError
 from npuc.frontend.onnx.escape import to_type
 from npuc.ir import Graph, Value, top
@@ -20,7 +21,6 @@ from npuc.ir.dtypes import dtype_of, shape_of
 from npuc.ir.names import location, value_name
 from npuc.ir.onnx_attributes import encode_attribute
 
-Array = np.ndarray[Any, Any]
 OPSET = 18
 REASON = "it is post-processing, which stays float"
 

@@ -7,11 +7,11 @@ crc(a + b) is crc(a), moved on by as many zero bytes as b has, xor crc(b). Movin
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from npuc.arrays import Array
+
 _POLYNOMIAL = 0x82F63B78
 _LANE = 1024
 

@@ -8,8 +8,9 @@ from math import prod
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import NpucError
-from npuc.frontend.blocks import Array, Canvas, Held
+from npuc.frontend.blocks import Canvas, Held
 from npuc.frontend.tensorflow.graph import Node
 from npuc.frontend.tensorflow.registry import Context, find_rule
 from npuc.ir import Graph

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from npuc.arrays import Array
 from npuc.errors import InvalidModelError, UnsupportedOpError
-from npuc.frontend.blocks import Array, Canvas, Held
+from npuc.frontend.blocks import Canvas, Held
 from npuc.frontend.rules import Rules
 from npuc.frontend.tensorflow.graph import Node
 from npuc.frontend.tensorflow.walker import structures

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import InvalidModelError, ResourceLimitError, UnsupportedTypeError
 from npuc.frontend.support import MAX_ELEMENTS
 from npuc.frontend.tensorflow.wire import Message, signed
 from npuc.ir import DType, Weight, dtype_of
 from npuc.ir.weights import FileSlice
 
-Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...] | None
 """Sizes, -1 where one is not known; None if not even the rank is."""
 _SPLAT = 1 << 27

@@ -8,11 +8,10 @@ step rounds or wraps as 16-bit registers do, so that the tables hold the algorit
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from npuc.arrays import Array
 
 _ONE = 32767
 """1 without integer bits, as near as 16 bits come."""

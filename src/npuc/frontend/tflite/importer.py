@@ -37,7 +37,6 @@ from npuc.frontend.tflite.scope import ACTIVATIONS, Context, Scope
 from npuc.ir import Graph, Value, Weight, dtype_of, is_static, shape_of, tensor_type
 from npuc.ir.definition import ShapeError
 
-Array = np.ndarray[Any, Any]
 _OF_VARIABLES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
 _FOLDED = 1 << 24
 """Bytes of constants that are computed at import; larger results stay ops."""

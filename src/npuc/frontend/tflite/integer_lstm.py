@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.requantization import quantize_multiplier
+from npuc.arrays import Array
 from npuc.errors import InvalidModelError, UnsupportedOpError
 from npuc.frontend.onnx_op import onnx_op
 from npuc.frontend.tflite.lstm_step import Gate, Layer, Multiplier, Norm, Projection, step
@@ -20,7 +21,6 @@ from npuc.frontend.tflite.scope import Context
 from npuc.frontend.tflite.view import View
 from npuc.ir import Value, tensor_type
 
-Array = np.ndarray[Any, Any]
 _F32 = np.float32
 _INPUTS, _STATE, _CELL = (20, 24), 18, 19
 _WEIGHT, _RECURRENCE, _PEEPHOLE, _BIAS, _NORM = 1, 5, (9, 10, None, 11), 12, 20

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, TensorProto, helper, numpy_helper
 
+from npuc.arrays import Array
 from npuc.frontend.tflite.fixed_point import sigmoid_table, tanh_table
 
-Array = np.ndarray[Any, Any]
 Input = str | Array | int
 SIGMOID, TANH = "sigmoid", "tanh"
 _I64, _F32, _F64 = TensorProto.INT64, TensorProto.FLOAT, TensorProto.DOUBLE

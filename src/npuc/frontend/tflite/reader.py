@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 import tflite
 
+from npuc.arrays import Array
 from npuc.errors import FileFormatError, InvalidModelError, NpucError, UnsupportedTypeError
 from npuc.files import existing_file
 from npuc.frontend.options import ImportOptions
@@ -24,7 +25,6 @@ from npuc.frontend.tflite.sparse import densify
 from npuc.frontend.tflite.view import View, damaged, guarded
 from npuc.ir import DType, FileSlice, MappedFile, Weight, dtype_of
 
-Array = np.ndarray[Any, Any]
 MAGIC = b"TFL3"
 _TYPES = {
     "FLOAT32": "f32", "FLOAT16": "f16", "FLOAT64": "f64", "BFLOAT16": "bf16", "INT8": "i8", "UINT8": "ui8",

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import InvalidModelError, UnsupportedOpError
 from npuc.frontend.support import Names
 from npuc.frontend.tflite.layout import TO_NCHW, TO_PLAIN, Laid
@@ -20,7 +21,6 @@ from npuc.frontend.tflite.view import View
 from npuc.ir import DType, Graph, Value, Weight, dtype_of, is_static, location, shape_of, top
 from npuc.ir.definition import TopOp
 
-Array = np.ndarray[Any, Any]
 ACTIVATIONS = ("i8", "ui8", "i16")
 """Element types whose integers stand for reals in activations."""
 _OpT = TypeVar("_OpT", bound=TopOp)

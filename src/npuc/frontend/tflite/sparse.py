@@ -7,15 +7,14 @@ indices that are present in a compressed form (segments, as in CSR). Every numbe
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 import tflite
 
+from npuc.arrays import Array
 from npuc.errors import InvalidModelError, ResourceLimitError
 from npuc.frontend.tflite.view import View
 
-Array = np.ndarray[Any, Any]
 _MAX_DENSE = 1 << 28
 _VECTORS = {1: "Int32Vector", 2: "Uint16Vector", 3: "Uint8Vector"}
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import FileFormatError
 
-Array = np.ndarray[Any, Any]
 _MAX_ENTRIES = 1 << 16
 """No vector of tables may be longer: a model with more tensors is not one."""
 

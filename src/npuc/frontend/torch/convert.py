@@ -9,14 +9,12 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-import numpy as np
 import torch
 
+from npuc.arrays import Array
 from npuc.errors import ResourceLimitError
 from npuc.frontend.support import MAX_ELEMENTS
 from npuc.ir import DYNAMIC, DType, Weight, dtype_of, tensor_type
-
-Array = np.ndarray[Any, Any]
 
 _NAMES = {
     torch.float32: "f32",

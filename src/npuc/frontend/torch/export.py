@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from npuc.arrays import ceil_div
 from npuc.errors import InvalidModelError, NpucError, ResourceLimitError
 from npuc.frontend.torch.registry import kept
 
@@ -104,7 +105,7 @@ def _parts(op: str, args: Any) -> int:
     if op == "aten.unbind":
         return int(shape[given]) if shape else 1
     if isinstance(given, int) and shape:
-        return -(-int(shape[last]) // max(1, given))
+        return ceil_div(int(shape[last]), max(1, given))
     return 1
 
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.extras import require_torch
 from npuc.frontend.torch.escape import DOMAIN
 from npuc.kernels.custom import Kernel, register_family
-
-Array = np.ndarray[Any, Any]
 
 
 def _arguments(op: Any, arrays: Sequence[Array], attributes: Mapping[str, Any]) -> dict[str, Any]:

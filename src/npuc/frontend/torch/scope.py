@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from npuc.arrays import Array
 from npuc.errors import InvalidModelError
 from npuc.frontend.support import Names
-from npuc.frontend.torch.convert import Array, dtype_from, shape_from, to_array, to_weight, type_from
+from npuc.frontend.torch.convert import dtype_from, shape_from, to_array, to_weight, type_from
 from npuc.frontend.torch.registry import NoTopForm
 from npuc.ir import DYNAMIC, DType, Graph, Value, dtype_of, is_static, location, shape_of, top
 from npuc.ir.definition import TopOp

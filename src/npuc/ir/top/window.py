@@ -5,6 +5,7 @@ Pads are ONNX's: all begins, then all ends (`[top, left, bottom, right]` in two 
 
 from collections.abc import Sequence
 
+from npuc.arrays import ceil_div
 from npuc.ir.definition import require
 
 
@@ -37,7 +38,7 @@ def window_output(
         span = (kernel[i] - 1) * dilations[i] + 1
         room = size[i] + pads[i] + pads[i + rank] - span
         require(room >= 0, f"a window of {span} is larger than the padded input of {room + span}")
-        count = (-(-room // strides[i]) if ceil_mode else room // strides[i]) + 1
+        count = (ceil_div(room, strides[i]) if ceil_mode else room // strides[i]) + 1
         # A last window that would start in the end padding does not count (as ONNX and PyTorch define ceil mode).
         if ceil_mode and (count - 1) * strides[i] >= size[i] + pads[i]:
             count -= 1
@@ -51,7 +52,7 @@ def same_pads(
     """Explicit pads for ONNX's SAME_UPPER / SAME_LOWER."""
     begins, ends = [], []
     for length, k, stride, dilation in zip(size, kernel, strides, dilations, strict=True):
-        total = max(0, (-(-length // stride) - 1) * stride + (k - 1) * dilation + 1 - length)
+        total = max(0, (ceil_div(length, stride) - 1) * stride + (k - 1) * dilation + 1 - length)
         small, large = total // 2, total - total // 2
         begins.append(small if upper else large)
         ends.append(large if upper else small)

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.datasets.sample import Observation
 from npuc.errors import EvaluationDataError
 from npuc.metrics.measuring import metric, of_type, only_output, weighted_mean
 from npuc.runtime.postprocess import top_k
-
-Array = np.ndarray[Any, Any]
 
 
 def class_scores(seen: Observation) -> tuple[Array, int]:

@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.datasets.sample import Boxes, Observation
 from npuc.errors import EvaluationDataError, UsageError
 from npuc.metrics.matching import Matches, match_coco, match_voc, overlaps
 from npuc.metrics.measuring import metric, of_type
 from npuc.metrics.precision import Curve, coco_precision, curve_of, final_recall, voc_precision
-
-Array = np.ndarray[Any, Any]
 
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
 AREAS = {"all": (0.0, 1e10), "s": (0.0, 32.0**2), "m": (32.0**2, 96.0**2), "l": (96.0**2, 1e10)}

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.compare.tensors import difference
 from npuc.datasets.sample import Observation
 from npuc.errors import EvaluationDataError
 from npuc.metrics.measuring import metric
-
-Array = np.ndarray[Any, Any]
 
 
 def pairs(seen: Observation) -> list[tuple[str, Array, Array]]:

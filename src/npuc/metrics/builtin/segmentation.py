@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.datasets.sample import Observation
 from npuc.errors import EvaluationDataError
 from npuc.metrics.measuring import metric, only_output
 from npuc.runtime.postprocess import label_map
-
-Array = np.ndarray[Any, Any]
 
 
 @metric("miou", task="segmentation", unit="%")

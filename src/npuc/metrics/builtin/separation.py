@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.datasets.sample import Observation
 from npuc.errors import EvaluationDataError, UsageError
 from npuc.metrics.measuring import metric, of_type, only_output
-
-Array = np.ndarray[Any, Any]
 
 _SCORES = ("auto", "value", "class", "error")
 

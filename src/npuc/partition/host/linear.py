@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.export.onnx.emitter import Emitter
 from npuc.ir import Graph, npu, shape_of
 from npuc.ir.dtypes import quant_of
 from npuc.partition.host import on_host
-from npuc.partition.host.numbers import F32, F64, I64, Array, Scaling, finished, integers, number, reach
+from npuc.partition.host.numbers import F32, F64, I64, Scaling, finished, integers, number, reach
 
 EXACT = 1 << 24
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.kinds import Kind, Rounding
+from npuc.arrays import Array
 from npuc.export.onnx.emitter import Emitter
 from npuc.ir import Value, dtype_of
 from npuc.ir.dtypes import quant_of
 
-Array = np.ndarray[Any, Any]
 I64 = dtype_of("i64")
 F32 = dtype_of("f32")
 F64 = dtype_of("f64")

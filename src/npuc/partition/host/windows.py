@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.kinds import Kind
+from npuc.arrays import Array
 from npuc.export.onnx.emitter import Emitter
 from npuc.ir import Graph, dtype_of, npu, shape_of, top
 from npuc.ir.dtypes import quant_of
@@ -16,7 +17,6 @@ from npuc.partition.host.linear import EXACT, halves
 from npuc.partition.host.numbers import (
     F32,
     I64,
-    Array,
     Scaling,
     finished,
     integers,

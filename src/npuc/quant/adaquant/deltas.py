@@ -10,13 +10,13 @@ import numpy as np
 import torch
 
 from npuc.arithmetic.kinds import Scales
+from npuc.arrays import Array
 from npuc.ir import Value
 from npuc.ir.dtypes import QuantType, quant_of
 from npuc.quant.adaquant.lowering import LearnedLayer
 from npuc.quant.layers import IntegerLayer
 from npuc.quant.reconstruction.fake import fake_quantized, rounded
 
-Array = np.ndarray[Any, Any]
 _FURTHEST = log(32.0)
 """How far a scale may move, as the logarithm of a factor."""
 

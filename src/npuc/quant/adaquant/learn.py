@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from npuc.arithmetic.kinds import Scales
+from npuc.arrays import Array
 from npuc.ir import Graph, Value
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType
@@ -21,8 +20,6 @@ from npuc.quant.reconstruction.blocks import Block
 from npuc.quant.reconstruction.learner import Learner
 from npuc.quant.reconstruction.learning import Pace, Report, reconstruct
 from npuc.quant.reconstruction.student import Student
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

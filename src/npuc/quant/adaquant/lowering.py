@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.ir import Graph, Value, npu, result_names, top, value_name
 from npuc.ir.dtypes import QuantType
 from npuc.quant.layers import IntegerLayer
 from npuc.quant.lower import Context, Positions, Ranges, SchemeOf, lowered
 from npuc.quant.parameters import quantize_bias, quantize_weight
 from npuc.quant.scheme import Scheme
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.calib.collection import collect
 from npuc.calib.samples import batch_size
 from npuc.calib.sources import Data, Source, open_data
@@ -33,7 +34,6 @@ from npuc.quant.prequantized import integer_types
 from npuc.quant.scheme import Scheme
 from npuc.words import counted
 
-Array = np.ndarray[Any, Any]
 SchemeOf = Callable[[Any], Scheme | None]
 
 LEVERS = {

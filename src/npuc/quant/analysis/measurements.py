@@ -11,18 +11,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.calib.statistics import TensorStatistics
 from npuc.compare.layers import Figures
 from npuc.ir import Graph
 from npuc.ir.dtypes import QuantType
 from npuc.quant.analysis.levels import Change
 from npuc.quant.layers import IntegerLayer
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)

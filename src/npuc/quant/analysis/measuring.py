@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.calib.collection import channel_axes
 from npuc.calib.samples import Batch
 from npuc.calib.statistics import Statistics
@@ -29,7 +30,6 @@ from npuc.quant.parameters import activation_type
 from npuc.quant.scheme import Scheme
 from npuc.quant.widening import wider
 
-Array = np.ndarray[Any, Any]
 Sample = Mapping[str, Array]
 SchemeOf = Callable[[Any], Scheme | None]
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.engine import FloatEngine
 from npuc.ir import Graph, result_names, top
 from npuc.quant.equalization.groups import find_groups
 
-Array = np.ndarray[Any, Any]
 _SMALL = 0.02
 """Of the range of a tensor: less is not worth it."""
 

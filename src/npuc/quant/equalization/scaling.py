@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.ir import Graph, Value, result_names, top
 from npuc.quant.equalization.groups import Group
 
-Array = np.ndarray[Any, Any]
 _NEAR = 0.9
 """Of a limit: activations beyond this may meet it on other samples."""
 _MOST = 1e4

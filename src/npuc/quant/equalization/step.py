@@ -8,10 +8,10 @@ winner is quantized with all care.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.engine import FloatEngine
 from npuc.ir import Graph, value_name
 from npuc.quant.equalization.absorption import absorb_biases
@@ -21,7 +21,6 @@ from npuc.quant.ladder.context import Candidate, QuantizationContext, SchemeOf, 
 from npuc.quant.ladder.sequence import step
 from npuc.words import counted
 
-Array = np.ndarray[Any, Any]
 _SAMPLES = 16
 """Samples that show the sizes of activations."""
 _ROUNDS = 20

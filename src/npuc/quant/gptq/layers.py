@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.engine import IntegerEngine
 from npuc.ir import Graph, top, value_name
 from npuc.quant.gptq.solve import rounded_together
 from npuc.quant.layers import IntegerLayer
-
-Array = np.ndarray[Any, Any]
 
 _LEAST_INPUTS = 32
 """A sum of fewer inputs has too little to make up for an error with."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from npuc.arrays import Array
+
 _BLOCK = 128
 """Columns whose errors are passed on to the later ones at once."""
 _DAMPING = 0.01

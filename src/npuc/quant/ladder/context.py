@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.calib.collection import collect
 from npuc.calib.statistics import Statistics
 from npuc.calib.table import CalibrationTable
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from npuc.quant.mixed_precision.cost_model import CostModel
     from npuc.target import Target
 
-Array = np.ndarray[Any, Any]
 Sample = Mapping[str, Array]
 SchemeOf = Callable[[Any], Scheme | None]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.calib.feeding import Feeder
 from npuc.calib.sources import Source
 from npuc.errors import UsageError
@@ -23,7 +24,6 @@ from npuc.registries import renamed
 from npuc.transform.eliminate_dead_code import drop_unused_weights
 from npuc.words import counted
 
-Array = np.ndarray[Any, Any]
 MOST_SAMPLES = 512
 MOST_BYTES = 1 << 30
 """Of all samples together, which stay in memory."""

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.quant.ladder.context import QuantizationContext
 from npuc.quant.ladder.measurements import Measurement, MeasurementLog
 from npuc.quant.mixed_precision.frontier import Option
 from npuc.quant.mixed_precision.mixing import Mixer, Pick, describe
-
-Array = np.ndarray[Any, Any]
 
 _APART = 0.5
 """Decibels between the points of the frontier that are looked at."""

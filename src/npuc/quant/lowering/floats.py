@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.ir import Value, dtype_of, layer_name, location, npu, result_names, shape_of, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.ir.top.movement import MOVERS
@@ -16,8 +17,6 @@ from npuc.kernels.floats import BF16
 from npuc.quant.lower import Context
 from npuc.quant.lowering.registry import lowers_float
 from npuc.quant.lowering.tables import FUNCTIONS, Function
-
-Array = np.ndarray[Any, Any]
 
 
 @lowers_float(TopOp)

@@ -10,14 +10,13 @@ import numpy as np
 from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import scaling
 from npuc.arithmetic.tflite import narrowed, product, rounded_scaling
+from npuc.arrays import Array
 from npuc.ir import Value, dtype_of, npu, shape_of, top, value_name
 from npuc.ir.dtypes import QuantType
 from npuc.quant.lower import Context
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
 from npuc.quant.parameters import bias_fits, largest_sum, output_limits
 from npuc.quant.scheme import Scheme
-
-Array = np.ndarray[Any, Any]
 
 
 def sum_kind(scheme: Scheme) -> str:

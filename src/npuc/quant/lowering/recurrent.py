@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.kinds import Scales
+from npuc.arrays import Array
 from npuc.ir import Value, npu, shape_of, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType
@@ -26,8 +27,6 @@ from npuc.quant.lower import Context
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
 from npuc.quant.parameters import activation_type, output_limits, quantize_weight
 from npuc.quant.scheme import Scheme
-
-Array = np.ndarray[Any, Any]
 
 _USUAL: dict[type[TopOp], tuple[str, ...]] = {
     top.LSTM: ("sigmoid", "tanh", "tanh"),

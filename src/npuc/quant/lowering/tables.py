@@ -10,6 +10,7 @@ import numpy as np
 from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import mul_parameters, requant_parameters, round_away
 from npuc.arithmetic.tflite import function_table, prelu_table
+from npuc.arrays import Array
 from npuc.ir import Value, npu, shape_of, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType
@@ -17,7 +18,6 @@ from npuc.quant.lower import Context, flat
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
 from npuc.quant.parameters import quantize_array
 
-Array = np.ndarray[Any, Any]
 Function = Callable[[Any, Array], Array]
 
 

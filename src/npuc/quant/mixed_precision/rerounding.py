@@ -8,15 +8,14 @@ and integers are kept for all choices that give it the same steps.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.quant.gptq.layers import is_dense, rounded, second_moments
 from npuc.quant.ladder.context import Candidate, QuantizationContext
 from npuc.quant.layers import IntegerLayer, integer_layers
 
-Array = np.ndarray[Any, Any]
 _SAMPLES = 32
 
 

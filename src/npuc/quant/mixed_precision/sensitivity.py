@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.compare import find_slices
 from npuc.engine import FloatEngine
 from npuc.engine.rounded import output_noise
@@ -24,7 +25,6 @@ from npuc.quant.parameters import quantize_weight
 from npuc.quant.prequantized import integer_types
 from npuc.quant.scheme import Scheme
 
-Array = np.ndarray[Any, Any]
 Sample = Mapping[str, Array]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from npuc.activity import activity
+from npuc.arrays import Array
 from npuc.engine.torch import TopModule
 from npuc.errors import EngineError
 from npuc.ir import Graph
@@ -21,7 +22,6 @@ from npuc.quant.reconstruction.check import Check
 from npuc.quant.reconstruction.learner import Learner
 from npuc.quant.reconstruction.student import Cache, Student, extend
 
-Array = np.ndarray[Any, Any]
 Report = Callable[[int, int], None]
 _CHECKED = 4
 """One sample of so many is held back where learners are checked."""

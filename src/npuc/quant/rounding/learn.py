@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.ir import Graph
 from npuc.ir.dtypes import QuantType
 from npuc.quant.layers import IntegerLayer
@@ -16,8 +17,6 @@ from npuc.quant.reconstruction.learner import Learner
 from npuc.quant.reconstruction.learning import Pace, Report, reconstruct
 from npuc.quant.reconstruction.student import Student
 from npuc.quant.rounding.soft import SoftRounding
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.images.preprocess import Preprocess
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

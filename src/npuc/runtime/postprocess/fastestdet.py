@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import InputDataError
 from npuc.runtime.postprocess.boxes import corners
 from npuc.runtime.postprocess.scores import sigmoid
-
-Array = np.ndarray[Any, Any]
 
 
 def decode_fastestdet(head: Array, size: tuple[int, int]) -> list[tuple[Array, Array]]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import InputDataError
 from npuc.words import counted
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

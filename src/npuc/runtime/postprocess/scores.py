@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from npuc.arrays import Array
 
 
 def softmax(x: Array, axis: int = -1) -> Array:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import InputDataError
 from npuc.images.preprocess import Preprocess
-
-Array = np.ndarray[Any, Any]
 
 
 def label_map(scores: Array, axis: int = 1, threshold: float = 0.0) -> Array:

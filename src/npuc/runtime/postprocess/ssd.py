@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 from math import sqrt
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import InputDataError
 from npuc.runtime.postprocess.boxes import corners
 from npuc.runtime.postprocess.scores import sigmoid, softmax
 
-Array = np.ndarray[Any, Any]
 Activation = Literal["softmax", "sigmoid", "none"]
 
 

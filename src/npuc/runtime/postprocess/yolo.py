@@ -15,15 +15,14 @@ head, anchor, row and column. `detect` makes detections of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import InputDataError
 from npuc.runtime.postprocess.boxes import corners
 from npuc.runtime.postprocess.scores import sigmoid, softmax
 
-Array = np.ndarray[Any, Any]
 Decoded = list[tuple[Array, Array]]
 """For every picture boxes and scores."""
 Anchors = Sequence[Sequence[float]]

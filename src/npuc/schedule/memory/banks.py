@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import lcm
 
+from npuc.arrays import ceil_div
 from npuc.schedule.memory.model import Banks, Buffer
 
 
@@ -78,6 +79,6 @@ def _places(
         if o.name not in names and b.start < o.end and o.start < b.end
     ]
     starts = {0, *range(0, room, banks.size), *(end for _, end in taken)}
-    for start in sorted(-(-s // alignment) * alignment for s in starts):
+    for start in sorted(ceil_div(s, alignment) * alignment for s in starts):
         if start + height <= room and all(start <= low or start >= high for low, high in taken):
             yield start

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from npuc.arrays import ceil_div
 from npuc.errors import MemoryPlanError
 from npuc.schedule.memory import core
 from npuc.schedule.memory.banks import shared_pairs, spread
@@ -253,7 +254,7 @@ def _exact(best: _Best, enough: int, impossible: int, budget: _Budget, only: boo
     grain = 1 if (problem.heights % problem.unit).any() else problem.unit
     low = target = enough
     while not budget.over and (best.size is None or low < best.size):
-        verdict = _search(best, target, budget.left if only else -(-budget.left // 2), budget)
+        verdict = _search(best, target, budget.left if only else ceil_div(budget.left, 2), budget)
         if verdict is False:
             impossible = target + grain - 1
         if only or best.size is None:
@@ -268,7 +269,7 @@ def _search(best: _Best, target: int, share: int, budget: _Budget) -> bool | Non
     """Try orders in turn, each round with twice the steps of the one before."""
     problem = best.problem
     items = problem.limited(target)
-    capacity = -(-target // problem.unit)
+    capacity = ceil_div(target, problem.unit)
     limit = _FIRST_ROUND * items.count
     left = share
     ranks = _ranks(problem)

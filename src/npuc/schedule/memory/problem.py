@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import ceil_div
 from npuc.errors import MemoryPlanError
 from npuc.schedule.memory.core import LARGEST, MOST, Items, Longs
 from npuc.schedule.memory.model import Banks, Buffer
@@ -132,7 +133,7 @@ def groups_of(buffers: Sequence[Buffer], aliases: Iterable[Sequence[str]]) -> tu
 def build(buffers: Sequence[Buffer], groups: tuple[tuple[int, ...], ...], banks: Banks | None) -> Problem:
     """The problem of some buffers, which `check` has passed."""
     common = gcd(*(b.alignment for b in buffers))
-    rounded = [-(-b.size // common) * common for b in buffers]
+    rounded = [ceil_div(b.size, common) * common for b in buffers]
     alignment, low, high, heights = [], [], [], []
     for group in groups:
         members = [buffers[k] for k in group]
@@ -245,6 +246,6 @@ def bound_of(items: Items, unit: int, heights: Longs) -> int:
             section = slice(items.start[part], items.end[part])
             outline[section] = np.maximum(outline[section], size[part])
         load += outline
-    low = -(-items.low // items.alignment) * items.alignment
+    low = ceil_div(items.low, items.alignment) * items.alignment
     alone = int((low * unit + heights).max())
     return max(alone, int(load.max()) * unit - int(spare.max(initial=0)))

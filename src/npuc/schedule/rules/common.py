@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.dtypes import CODES, dtype_of
+from npuc.arrays import Array
 from npuc.ir.dtypes import QuantType, quant_of
 from npuc.program.instruction import Address
 from npuc.program.instructions import Copy, Result, Second, Source, Stage
 from npuc.schedule.layers import InstructionTemplate, Place, Rows, Tensor
-
-Array = np.ndarray[Any, Any]
 
 DTYPES = {name: code for code, name in enumerate(CODES)}
 """Codes of element types, as the instruction set has them."""

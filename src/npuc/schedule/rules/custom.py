@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.ir import Graph, Value
 from npuc.program.instruction import Address
 from npuc.program.instructions import Custom
@@ -15,8 +16,6 @@ from npuc.program.isa import KERNEL_NAME, KERNEL_PARAMETERS
 from npuc.schedule.layers import InstructionTemplate, Layer, Place, Tile, layout
 from npuc.schedule.rules import NotHere, Tensors
 from npuc.schedule.rules.common import ABSENT, constant
-
-Array = np.ndarray[Any, Any]
 
 
 def custom_layer(

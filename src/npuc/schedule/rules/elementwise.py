@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.ir import Graph, npu, top
 from npuc.program.instruction import TypedInstruction
 from npuc.program.instructions import (
@@ -40,8 +41,6 @@ from npuc.schedule.rules.common import (
     stage_constants,
     window_rows,
 )
-
-Array = np.ndarray[Any, Any]
 
 
 @layers_as(npu.Add, npu.Sub, npu.Mul, top.Max, top.Min)

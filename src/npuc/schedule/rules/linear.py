@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import ceil_div
 from npuc.ir import Graph, npu
 from npuc.ir.dtypes import quant_of
 from npuc.program.instructions import Sizes, Window
@@ -23,8 +24,6 @@ from npuc.schedule.rules.common import (
 )
 from npuc.schedule.rules.products import matrices
 from npuc.schedule.rules.weights import PIXEL, Linear
-
-Array = np.ndarray[Any, Any]
 
 
 @layers_as(npu.Conv, npu.Deconv)
@@ -53,7 +52,7 @@ def convolution(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     def of_picture(rows: Rows) -> Rows:
         if not transposed:
             return window_rows(rows, height, kh, sh, dh, top)
-        low = max(-(-(rows[0] + top - (kh - 1) * dh) // sh), 0)
+        low = max(ceil_div(rows[0] + top - (kh - 1) * dh, sh), 0)
         high = min((rows[1] - 1 + top) // sh + 1, height)
         low, high = min(low, height - 1), max(high, 1)
         return low, max(high, low + 1)

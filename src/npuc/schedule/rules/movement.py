@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.engine.handlers.movement import nearest_maps
 from npuc.ir import Graph, top
 from npuc.program.instructions import Copy, Fill, Gather
@@ -16,7 +17,6 @@ from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import LIMITS, is_natural
 from npuc.schedule.rules.elementwise import copied
 
-Array = np.ndarray[Any, Any]
 Axis = tuple[int, int, int]
 """Size, stride in the source, stride in the destination, in elements."""
 

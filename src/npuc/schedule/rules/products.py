@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.ir import Graph, npu, shape_of
 from npuc.program.instructions import Matmul, Stage
 from npuc.schedule.layers import InstructionTemplate, Layer, Place, Rows, Tensor, Tile, aligned, layout
 from npuc.schedule.rules import NotHere, Tensors
 from npuc.schedule.rules.common import LIMITS, is_natural, result, second, source, stage, turned
 from npuc.schedule.rules.weights import Linear
-
-Array = np.ndarray[Any, Any]
 
 
 def matrices(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.kinds import Kind
+from npuc.arrays import Array
 from npuc.ir import Graph, npu, top
 from npuc.kernels.resampling import interpolation
 from npuc.program.instruction import TypedInstruction
@@ -27,8 +28,6 @@ from npuc.schedule.rules.common import (
     turned,
 )
 from npuc.schedule.rules.movement import copy, memory_strides, natural_strides
-
-Array = np.ndarray[Any, Any]
 
 
 def _around(

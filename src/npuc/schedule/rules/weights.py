@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.kinds import Kind
+from npuc.arrays import Array
 from npuc.ir import Graph, dtype_of
 from npuc.ir.dtypes import quant_of
 from npuc.program.instructions import Conv, Result, Sizes, Source, Stage, Window
 from npuc.schedule.layers import InstructionTemplate, Place, Rows, Tensor, Tile, layout
 from npuc.schedule.rules.common import ABSENT, DTYPES, constant, quantized, result, source, stage
 
-Array = np.ndarray[Any, Any]
 PIXEL = Window((1, 1), (1, 1), (1, 1), (0, 0))
 """The window of a fully connected layer: each row of a matrix is a pixel."""
 

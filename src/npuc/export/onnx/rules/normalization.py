@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from npuc.export.onnx.emitter import Array, Emitter
+from npuc.arrays import Array
+from npuc.export.onnx.emitter import Emitter
 from npuc.export.onnx.registry import exports
 from npuc.export.onnx.relu import finish_relu, unless_relu
 from npuc.ir import Value, dtype_of, shape_of, top

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from npuc.arrays import ceil_div
 from npuc.export.tflite.emitter import Emitter
 from npuc.export.tflite.ending import ending
 from npuc.export.tflite.layout import CHANNELS_LAST
@@ -74,7 +75,7 @@ def deconv(op: Any, emit: Emitter) -> None:
     kernel = found.weight.shape[2:]
     filters = found.tensor(emit, found.weight.transpose(1, 2, 3, 0), 0)
     same = same_pads(y[2:], kernel, op.strides, (1, 1), upper=True)
-    sizes = tuple(-(-n // s) for n, s in zip(y[2:], op.strides, strict=True))
+    sizes = tuple(ceil_div(n, s) for n, s in zip(y[2:], op.strides, strict=True))
     begins = tuple(op.pads[:2])
     if sizes == shape_of(op.x)[2:] and begins == same[:2] and any(same):
         mode, begins = SAME, (0, 0)

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.tflite import function_table, prelu_table
+from npuc.arrays import Array
 from npuc.export.tflite.arithmetic import RELU, RELU6, activation_limits
 from npuc.export.tflite.emitter import Emitter, quantization
 from npuc.export.tflite.ending import limit
 from npuc.export.tflite.layout import Order, arranged, channels_last
-from npuc.export.tflite.model import TYPES, Array, Tensor
+from npuc.export.tflite.model import TYPES, Tensor
 from npuc.export.tflite.registry import NoForm, exports
 from npuc.ir import Value, npu, shape_of
 from npuc.ir.dtypes import QuantType, quant_of

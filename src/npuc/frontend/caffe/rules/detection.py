@@ -6,10 +6,10 @@ from math import sqrt
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.frontend.caffe.message import Message
 from npuc.frontend.caffe.registry import CaffeContext, rule
 from npuc.frontend.layered.context import NoForm
-from npuc.frontend.layered.network import Array
 from npuc.ir import DYNAMIC, Value, shape_of, tensor_type, top
 
 _MOST_PICTURES, _MOST_ROWS = 256, 1 << 20

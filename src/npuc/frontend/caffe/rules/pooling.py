@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from npuc.arrays import ceil_div
 from npuc.frontend.caffe.message import Message
 from npuc.frontend.caffe.registry import CaffeContext, rule
 from npuc.frontend.caffe.rules.convolution import spatial
@@ -32,7 +33,7 @@ def average(
         x = ctx.emit(top.Pad, x, pads=(0, 0, *pad, 0, 0, *pad))
         # A last window that starts in the padding does not count.
         ends = [
-            min(0, s * ((n + p - 1) // s) + k - n - 2 * p) if s * -(-(n + 2 * p - k) // s) >= n + p else 0
+            min(0, s * ((n + p - 1) // s) + k - n - 2 * p) if s * ceil_div(n + 2 * p - k, s) >= n + p else 0
             for n, k, s, p in zip(size, kernel, strides, pad, strict=True)
         ]
         if any(ends):

@@ -10,9 +10,9 @@ from math import prod
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.frontend.caffe.registry import CaffeContext, rule
 from npuc.frontend.layered.context import NoForm
-from npuc.frontend.layered.network import Array
 from npuc.ir import Value, shape_of, top
 
 _MAX_STEPS = 512

@@ -6,10 +6,10 @@ from math import prod
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.frontend.darknet.registry import DarknetContext, rule
 from npuc.frontend.darknet.rules.activation import activate
 from npuc.frontend.layered.context import NoForm
-from npuc.frontend.layered.network import Array
 from npuc.ir import Value, shape_of, top
 
 _EPSILON = 1e-6

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.frontend.darknet.registry import DarknetContext, rule
 from npuc.frontend.darknet.rules.activation import activate
 from npuc.frontend.layered.context import NoForm
-from npuc.frontend.layered.network import Array
 from npuc.ir import Value, shape_of, top
 
 

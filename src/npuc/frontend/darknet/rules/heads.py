@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.frontend.darknet.registry import DarknetContext, rule
 from npuc.frontend.layered.context import NoForm
-from npuc.frontend.layered.network import Array
 from npuc.ir import Value, shape_of, top
 
 _MAX_CELLS = 1 << 22

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from npuc.frontend.blocks import Array, Held
+from npuc.arrays import Array
+from npuc.frontend.blocks import Held
 from npuc.frontend.blocks import arithmetic as a
 from npuc.frontend.blocks import movement as m
 from npuc.frontend.keras.activations import hard_sigmoid_slope, named

@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from npuc.arrays import ceil_div
 from npuc.errors import InvalidModelError
 from npuc.frontend.onnx.node import NoTopForm
 from npuc.frontend.onnx.registry import Outcome, rule
@@ -119,7 +120,7 @@ def split(ctx: NodeContext) -> list[Outcome]:
         count = node.int("num_outputs", len(node.outputs)) if ctx.opset >= 18 else len(node.outputs)
         if count < 1 or count > max(shape[axis], 1):
             raise InvalidModelError(f"{node.label}: {shape[axis]} elements in {count} parts")
-        part = -(-shape[axis] // count)
+        part = ceil_div(shape[axis], count)
         sizes = tuple(max(0, min(part, shape[axis] - i * part)) for i in range(count))
     return list(ctx.emit(top.Split, ctx.operand(0), axis=axis, sizes=tuple(sizes)).results)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from npuc.errors import InvalidModelError
 from npuc.frontend.tflite.activation import activated, fused_relu
 from npuc.frontend.tflite.layout import TO_NCHW, Laid
@@ -14,8 +12,6 @@ from npuc.frontend.tflite.registry import Outcome, rule
 from npuc.frontend.tflite.scope import Context
 from npuc.ir import Value, dtype_of, shape_of, top
 from npuc.ir.definition import TopOp
-
-Array = np.ndarray[Any, Any]
 
 
 def together(ctx: Context, *indices: int, nchw: bool | None = None) -> tuple[list[Value], bool]:

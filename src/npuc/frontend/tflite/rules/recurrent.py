@@ -6,19 +6,16 @@ from one run to the next, so each run is the first.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tflite import ActivationFunctionType as Fused
 
+from npuc.arrays import Array
 from npuc.errors import InvalidModelError
 from npuc.frontend.tflite.integer_lstm import integer_lstm
 from npuc.frontend.tflite.registry import Outcome, rule
 from npuc.frontend.tflite.scope import Context
 from npuc.frontend.tflite.view import View
 from npuc.ir import Value, shape_of, top
-
-Array = np.ndarray[Any, Any]
 
 
 def _sequence(ctx: Context, options: View) -> Value:

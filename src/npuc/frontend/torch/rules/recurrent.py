@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.frontend.torch.registry import NoTopForm, Outcome, rule
 from npuc.frontend.torch.scope import Context
 from npuc.ir import Value, dtype_of, shape_of, top
 
-Array = np.ndarray[Any, Any]
 _LSTM, _GRU, _RNN = (0, 3, 1, 2), (1, 0, 2), (0,)
 
 
