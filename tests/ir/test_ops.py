@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, shape_inference
 
 from npuc.ir import Graph, dtype_of, shape_of, tensor_type, top
 from npuc.ir.definition import TOP_OPS, ShapeError, broadcast
+from npuc.ir.dtypes import mlir_type
 
 SETTINGS = settings(deadline=None, derandomize=True, max_examples=80)
 
@@ -164,4 +165,4 @@ def test_every_element_type_has_one_name_everywhere() -> None:
     for number in TensorProto.DataType.values():
         if number and number != TensorProto.UNDEFINED:
             dtype = dtype_of(number)
-            assert dtype_of(dtype.type) is dtype and dtype_of(dtype.name) is dtype
+            assert dtype_of(mlir_type(dtype)) is dtype and dtype_of(dtype.name) is dtype
