@@ -3,7 +3,7 @@
 The row machine executes one instruction after the other. Its accumulator is one row of pixels, its multiplier takes one row
 of a kernel at a time, and its weights lie as (rows, columns, inputs, outputs), then biases, multipliers and shifts. It has no
 queues, no semaphores and no strided transfers. All it shares with npuc's machine is what the target says: the local memory,
-the cores, and the arithmetic of the kind `single`.
+the cores, and the arithmetic of the kind `single_rounding`.
 
     get  OBJECT BYTE ADDRESS SIZE     DRAM to local memory; t3 is tensor 3, c0 the first block of constants
     put  OBJECT BYTE ADDRESS SIZE     local memory to DRAM
@@ -102,7 +102,7 @@ def _runs(block: Block | None, size: int) -> Iterator[tuple[int, int, int]]:
 
 def _conv(op: Any, tensors: Sequence[ScheduledTensor], tile: Tile, at: Mapping[str, int]) -> Iterator[str]:
     x, y = tensors
-    assert op.kind == "single" and op.group == 1 and op.weight_zero_point == 0
+    assert op.kind == "single_rounding" and op.group == 1 and op.weight_zero_point == 0
     (_, inputs, height, width), (_, outputs, _, out_w) = x.shape, y.shape
     kh, kw = op.weight.type.get_shape()[2:]
     (sh, sw), (dh, dw), (up, left) = op.strides, op.dilations, op.pads[:2]
@@ -147,7 +147,7 @@ def _pool(op: Any, tensors: Sequence[ScheduledTensor], tile: Tile, at: Mapping[s
 
 def _add(op: Any, tensors: Sequence[ScheduledTensor], tile: Tile, at: Mapping[str, int]) -> Iterator[str]:
     a, b, y = tensors
-    assert op.kind == "single" and a.shape == b.shape == y.shape
+    assert op.kind == "single_rounding" and a.shape == b.shape == y.shape
     _, m_a, _, m_b, _, _, shift = op.parameters
     size = y.shape[3] * y.shape[1]
     for row in range(*tile.rows):

@@ -54,7 +54,7 @@ def test_instructions_read_like_assignments() -> None:
     (stream,) = select(model)
     assert list(lines(model, stream)) == [
         "     0 load   conv1       %0x1200 = load image+0x40 size=[2,48] far=[96] near=[48]",
-        "     1 matrix conv1/relu  %0x8000:ui8 = conv x=%0x1200:i8 h=2 kernel=[3,3] weight=%0x100:i4 kind=double "
+        "     1 matrix conv1/relu  %0x8000:ui8 = conv x=%0x1200:i8 h=2 kernel=[3,3] weight=%0x100:i4 kind=double_rounding "
         "multiplier=%0x200 zero_point=-3 s_dtype=i8  wait load>=1",
         "     2 store  conv1/relu  shared+0x0 = store %0x8000 size=[64]  wait load>=1 matrix>=1",
         "     3 vector conv1       barrier number=1",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,7 @@ def test_damaged_streams_are_refused_or_run(compiled: CompiledModel) -> None:
         for _ in range(int(random.integers(1, 4))):
             at = start + int(random.integers(min(length, 120) if trial % 2 else length))
             weights[at] ^= 1 << int(random.integers(8))
-        broken = CompiledModel(**{**compiled.__dict__, "weights": weights})
+        broken = replace(compiled, weights=weights)
         try:
             Simulator(parse(as_bytes(broken))).run(inputs)
         except SimulationError as error:
@@ -196,9 +197,9 @@ def test_loads_that_make_no_sense_are_refused(
     records[field][at] = meant[value] if isinstance(value, str) else value
     changed = NpuSubgraph(subgraph.name, (stream,), subgraph.inputs, subgraph.outputs, subgraph.allocations)
     subgraphs = tuple(changed if one is subgraph else one for one in compiled.subgraphs)
-    data = as_bytes(CompiledModel(**{**compiled.__dict__, "subgraphs": subgraphs}))
+    data = as_bytes(replace(compiled, subgraphs=subgraphs))
     with pytest.raises(FileFormatError, match=words):
         parse(sealed(data))
     inputs = inputs_of(compiled)
     with pytest.raises(SimulationError):  # who runs it without reading it from a file is told, too
-        Simulator(CompiledModel(**{**compiled.__dict__, "subgraphs": subgraphs})).run(inputs)
+        Simulator(replace(compiled, subgraphs=subgraphs)).run(inputs)
