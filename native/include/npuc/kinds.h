@@ -28,9 +28,11 @@ typedef enum npuc_requant_kind {
 
 #define NPUC_REQUANT_KINDS 5
 
-#define NPUC_HAS_MULTIPLIER(kind) ((0x7u >> (kind)) & 1u) /* whether a kind has a multiplier, of 31 bits at most */
-#define NPUC_HAS_SHIFT(kind) ((0xfu >> (kind)) & 1u) /* whether a kind has a shift */
-#define NPUC_HAS_SCALE(kind) ((0x10u >> (kind)) & 1u) /* whether a kind has a scale in float32 */
+/* Whether a kind is in a set of kinds; -1, a layer without an output stage, is in none. */
+#define NPUC_KIND_IN(set, kind) ((unsigned)(kind) < NPUC_REQUANT_KINDS && ((set) >> (unsigned)(kind) & 1u))
+#define NPUC_HAS_MULTIPLIER(kind) NPUC_KIND_IN(0x7u, kind) /* whether a kind has a multiplier, of 31 bits at most */
+#define NPUC_HAS_SHIFT(kind) NPUC_KIND_IN(0xfu, kind) /* whether a kind has a shift */
+#define NPUC_HAS_SCALE(kind) NPUC_KIND_IN(0x10u, kind) /* whether a kind has a scale in float32 */
 
 /* How a number between two integers is rounded. */
 typedef enum npuc_rounding {

@@ -43,8 +43,10 @@ def kinds_header() -> str:
             ),
             f"#define NPUC_REQUANT_KINDS {len(KINDS)}",
             "",
+            "/* Whether a kind is in a set of kinds; -1, a layer without an output stage, is in none. */",
+            "#define NPUC_KIND_IN(set, kind) ((unsigned)(kind) < NPUC_REQUANT_KINDS && ((set) >> (unsigned)(kind) & 1u))",
             *(
-                f"#define NPUC_HAS_{name}(kind) (({masks[name]:#x}u >> (kind)) & 1u) /* whether a kind has {doc} */"
+                f"#define NPUC_HAS_{name}(kind) NPUC_KIND_IN({masks[name]:#x}u, kind) /* whether a kind has {doc} */"
                 for name, doc in has.items()
             ),
             "",
