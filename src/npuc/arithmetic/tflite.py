@@ -19,7 +19,9 @@ from npuc.arrays import Array
 
 _F = np.float32
 _NEARBY = 64
-"""How many multipliers on either side are tried."""
+"""How far from the real factor a multiplier may be."""
+_CHUNK = 1024
+"""Factors that are worked on at once."""
 
 
 class Quantized(Protocol):
@@ -77,34 +79,63 @@ def rounded_multiplier(real: float, steps: int = 256) -> tuple[int, int]:
     >>> rounded_multiplier(0.125)
     (1073741825, 33)
     """
-    nearest, shift = quantize_multiplier(real)
-    if nearest == 0 or nearest >= 1 << 31:
-        return nearest, shift
+    return rounded_multipliers(np.array([real]), steps)[0]
+
+
+def rounded_multipliers(reals: Array, steps: int = 256) -> list[tuple[int, int]]:
+    """`rounded_multiplier` of many factors.
+
+    The first sum c that gives the output n + 1 has to be rounded up, c - 1 down. With a multiplier m that is
+    (2n + 1) * 2^shift / 2c < m < (2n + 1) * 2^shift / 2(c - 1): all outputs together leave an interval of multipliers, of
+    which the one next to the real factor is taken. Which n is the tightest is found in float64, and then counted exactly.
+    """
+    pairs = [quantize_multiplier(float(real)) for real in reals]
     if not steps:
         # With a factor of few bits, ties are frequent: a little more of it rounds them away from zero.
-        return nearest + (real * 2.0**14).is_integer(), shift
+        return [
+            (m + (float(real) * 2.0**14).is_integer() if 0 < m < 1 << 31 else m, shift)
+            for real, (m, shift) in zip(reals, pairs, strict=True)
+        ]
     halves = np.arange(steps) + 0.5
-    firsts = np.ceil(halves / real)
-    # What float64 rounds to a tie counts as one.
-    firsts -= (firsts - 1) * real >= halves
-    firsts += firsts * real < halves
-    bounds = [(int(c), 2 * n + 1) for n, c in enumerate(firsts) if c < 2**31]
-
-    def agrees(multiplier: int) -> bool:
-        return all(
-            2 * c * multiplier > odd << shift and 2 * (c - 1) * multiplier < odd << shift for c, odd in bounds
-        )
-
-    nearby = sorted(range(-_NEARBY, _NEARBY + 1), key=lambda step: (abs(step), -step))
-    found = (nearest + step for step in nearby if nearest + step < 1 << 31)
-    return next((multiplier for multiplier in found if agrees(multiplier)), nearest), shift
+    found = []
+    for begin in range(0, len(pairs), _CHUNK):
+        some = pairs[begin : begin + _CHUNK]
+        with np.errstate(all="ignore"):  # factors without a multiplier
+            factors = np.asarray(reals[begin : begin + _CHUNK], np.float64)[:, None]
+            firsts = np.ceil(halves / factors)
+            # What float64 rounds to a tie counts as one.
+            firsts -= (firsts - 1) * factors >= halves
+            firsts += firsts * factors < halves
+            scales = np.ldexp(1.0, np.array([shift for _, shift in some]))[:, None]
+            reached = firsts < 2**31
+            least = np.where(reached, halves * scales / firsts, -np.inf)
+            most = np.where(reached & (firsts > 1), halves * scales / (firsts - 1), np.inf)
+        for row, (nearest, shift) in enumerate(some):
+            if not 0 < nearest < 1 << 31:
+                found.append((nearest, shift))
+                continue
+            tight_low = np.flatnonzero(least[row] > least[row].max() - 1e-3)
+            tight_high = np.flatnonzero(most[row] < most[row].min() + 1e-3)
+            low = max(
+                (((2 * int(n) + 1) << shift) // (2 * int(firsts[row, n])) + 1 for n in tight_low), default=0
+            )
+            high = min(
+                (-(-((2 * int(n) + 1) << shift) // (2 * int(firsts[row, n]) - 2)) - 1 for n in tight_high),
+                default=(1 << 31) - 1,
+            )
+            best = min(max(nearest, low), high, (1 << 31) - 1)
+            fits = low <= best and abs(best - nearest) <= _NEARBY
+            found.append((best if fits else nearest, shift))
+    return found
 
 
 def rounded_scaling(real: Array, width: int) -> Scaling:
     """The output stage of fully connected layers of `width` bits, for one factor or one a channel."""
-    steps = 256 if width == 8 else 0
-    pairs = {factor: rounded_multiplier(factor, steps) for factor in dict.fromkeys(map(float, real))}
-    columns = np.array([pairs[float(factor)] for factor in real], np.int64).reshape(-1, 2).T.astype(np.int32)
+    columns = (
+        np.array(rounded_multipliers(real, 256 if width == 8 else 0), np.int64)
+        .reshape(-1, 2)
+        .T.astype(np.int32)
+    )
     return Scaling(Kind.SINGLE_ROUNDING, columns[0], columns[1])
 
 
