@@ -104,7 +104,7 @@ def test_the_c_header_has_the_same_facts() -> None:
     for kind in KINDS:
         assert re.search(rf"\bNPUC_{kind.upper()} = {kind.code}\b", text)
     for name in ("multiplier", "shift", "scale"):
-        mask = int(re.search(rf"NPUC_HAS_{name.upper()}\(kind\) \(\((0x[0-9a-f]+)u", text)[1], 16)  # type: ignore[index]
+        mask = int(re.search(rf"NPUC_HAS_{name.upper()}\(kind\) NPUC_KIND_IN\((0x[0-9a-f]+)u", text)[1], 16)  # type: ignore[index]
         assert [bool(mask >> kind.code & 1) for kind in KINDS] == [name in kind.parameters for kind in KINDS]
 
 
