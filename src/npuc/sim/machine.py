@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import lru_cache
 
+from npuc.arithmetic.dtypes import dtype_of
 from npuc.arithmetic.machine import DEPTHWISE, HasMachine, Machine
 from npuc.program.isa import DTYPES
 from npuc.sim.calls import RawMachine, RawRate
@@ -45,7 +46,7 @@ def _raw(machine: Machine) -> RawMachine:
         bank_bytes=BANK_BYTES,
         decoder_bytes=_rate(machine.decoder_bandwidth),
     )
-    names = [{"ui8": "u8"}.get(name, name) for name in DTYPES]
+    names = [dtype_of(name).short for name in DTYPES]
     for i, activation in enumerate(names):
         for j, weight in enumerate(names):
             raw.rates[i * len(names) + j] = _rate(machine.rate(activation, weight))
