@@ -24,6 +24,8 @@ from pathlib import Path
 
 import pytest
 
+from tree_copy import environment_of
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(__file__).parent / "walkthroughs"
 MOST_FILES = {"op": 5, "flag": 2, "target": 0, "ladder-step": 2}
@@ -93,9 +95,8 @@ def apply(tree: Path, patch: Path, *options: str) -> None:
 
 def passes(tree: Path, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     """Run tests of the copy on the sources of the copy."""
-    environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *tests]
-    return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
+    return subprocess.run(command, cwd=tree, env=environment_of(tree), capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("path", PATCHES, ids=lambda path: path.stem)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from tree_copy import environment_of
 
 ROOT = Path(__file__).parents[2]
 PATCH = Path(__file__).with_name("requantization_kind.patch")
@@ -83,11 +84,10 @@ def test_a_kind_is_added_by_the_patch(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "src" / "npuc", tmp_path / "src" / "npuc", ignore=ignore)
     shutil.copytree(ROOT / "native", tmp_path / "native")
     subprocess.run(["git", "apply", "--whitespace=nowarn", str(PATCH)], cwd=tmp_path, check=True)
-    environment = os.environ | {"PYTHONPATH": str(tmp_path / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     run = subprocess.run(
         [sys.executable, "-c", _CHECKS],
         cwd=tmp_path,
-        env=environment,
+        env=environment_of(tmp_path),
         capture_output=True,
         text=True,
         check=False,

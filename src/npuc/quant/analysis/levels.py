@@ -29,11 +29,8 @@ class Change:
         {'weight': 'i16'}
         """
         named = next((name for name, known in SCHEMES.items() if known == self.new), None)
-        return named or {
-            field.name: getattr(self.new, field.name)
-            for field in dataclasses.fields(Scheme)
-            if getattr(self.new, field.name) != getattr(self.old, field.name)
-        }
+        old, new = self.old.to_dict(), self.new.to_dict()
+        return named or {name: value for name, value in new.items() if value != old[name]}
 
     def also(self, other: Change) -> Change:
         """Both changes of one layer; both start from the same scheme."""
