@@ -102,7 +102,7 @@ tsan: $(STAMPS)/test $(STAMPS)/cmake
 		-DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS="-O1 -g -Werror -fsanitize=thread" \
 		-DCMAKE_SHARED_LINKER_FLAGS=-fsanitize=thread >/dev/null
 	@$(BIN)/cmake --build $(RACES) --parallel 2 -- --no-print-directory
-	$(FIXED) env TSAN_OPTIONS="exitcode=66" $(BIN)/python tests/export/c_load.py --library $(RACES)/libnpuc.so \
+	$(FIXED) env TSAN_OPTIONS="exitcode=66" $(BIN)/python tests/c_load.py --library $(RACES)/libnpuc.so \
 		--flags=-fsanitize=thread --jobs $(TSAN_JOBS)
 	$(FIXED) env TSAN_OPTIONS="exitcode=66 ignore_noninstrumented_modules=1 suppressions=$(CURDIR)/tests/tsan.supp" \
 		NPUC_LIBRARY=$(CURDIR)/$(RACES)/libnpuc.so LD_PRELOAD="$$(gcc -print-file-name=libtsan.so)" \
@@ -112,7 +112,7 @@ tsan: $(STAMPS)/test $(STAMPS)/cmake
 PROVE ?=
 
 prove-c: $(STAMPS)/test
-	$(BIN)/python tests/export/c_proof.py $(PROVE)
+	$(BIN)/python tests/c_proof.py $(PROVE)
 
 lint: $(STAMPS)/lint
 	$(BIN)/ruff check .

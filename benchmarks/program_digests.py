@@ -19,10 +19,9 @@ from hashlib import sha256
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "export")]
+sys.path[:0] = [str(ROOT / "tests")]
 
 from c_proof import ANEW, OPTIONS, model_files, picked  # noqa: E402
-
 from npuc.calib.random_inputs import random_inputs  # noqa: E402
 from npuc.calib.sources import random_data  # noqa: E402
 from npuc.codegen.compile_model import CompileOptions  # noqa: E402

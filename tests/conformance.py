@@ -29,8 +29,7 @@ from npuc.errors import NpucError
 from npuc.frontend.onnx import ImportOptions, import_onnx
 from npuc.frontend.onnx.fold import MAX_OPSET
 from npuc.transform import canonicalize
-
-sys.path.insert(0, str(Path(__file__).resolve().parent / "frontend"))
+from support.paths import SHARED
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 NEWEST_IR_VERSION = 13
@@ -221,10 +220,9 @@ def judge(case: Case, canonical: bool) -> Verdict:
 
 def tflite_section(count: int = 20) -> bool:
     """Print, for every shared TensorFlow Lite model, how it compares with LiteRT's reference kernels; True if all is well."""
-    from tflite_judge import FLOAT, INTEGER, Judged, float_twin
+    from support.judges.litert_models import FLOAT, INTEGER, Judged, float_twin
 
-    shared = Path(__file__).resolve().parents[2] / "shared"
-    folder = shared / "models" / "tflite"
+    folder = SHARED / "models" / "tflite"
     print("\nTensorFlow Lite against LiteRT's reference kernels")
     if not folder.is_dir():
         print("  the shared models are not here")
@@ -236,7 +234,7 @@ def tflite_section(count: int = 20) -> bool:
     for name in (*INTEGER, *FLOAT):
         path = folder / f"{name}.tflite"
         twin = float_twin(path) if name == "kws_float" else None
-        judged = Judged(path).run(shared, count, twin)
+        judged = Judged(path).run(SHARED, count, twin)
         integers = judged.integer.outcome.integer if name in INTEGER else 0
         print(
             f"  {name:28} {judged.operators:4} {integers:8} {judged.inputs:7} {judged.compared:8} {judged.equal:10}"
@@ -248,8 +246,7 @@ def tflite_section(count: int = 20) -> bool:
 
 def tflite_export_section(examples: int = 100) -> bool:
     """Print, for every op of the TFLite exporter, how many drawn networks gave LiteRT's bits; True if all did."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent / "export"))
-    from tflite_draws import conformance
+    from support.judges.litert_draws import conformance
 
     print("\nDrawn one-op networks, exported, against LiteRT's reference kernels")
     found = conformance(examples)

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shared_models import SHARED_MODELS, report, untested
-
-ROOT = Path(__file__).resolve().parent.parent
+from support.paths import ROOT, SHARED
+from support.shared_models import SHARED_MODELS, report, untested
 
 
 @pytest.fixture(scope="session")
@@ -21,10 +20,9 @@ def root() -> Path:
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of real models and images beside the repository; tests that need it skip where it is absent."""
-    folder = ROOT.parent / "shared"
-    if not (folder / "models").is_dir():
+    if not (SHARED / "models").is_dir():
         pytest.skip("the folder of shared models is not here")
-    return folder
+    return SHARED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

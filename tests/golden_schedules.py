@@ -19,7 +19,6 @@ from typing import Any
 
 import yaml
 
-import backend_networks
 from npuc.codegen.compile_model import compile_model
 from npuc.flow import expanded, import_model, quantize_network
 from npuc.ir import Graph, result_names, top
@@ -27,6 +26,7 @@ from npuc.profile.timeline import profile_of
 from npuc.program.model import NpuSubgraph
 from npuc.sim import simulate
 from npuc.target import load_target
+from support.networks import backend as backend_networks
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = Path(__file__).with_suffix(".yaml")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import shared_models
+from support import shared_models
 
 _CONFTEST = Path(__file__).with_name("conftest.py")
 
@@ -57,7 +57,7 @@ def test_an_added_model_is_named_in_the_summary_and_taken_by_no_test(
     _touch(tmp_path, "tensorflow/other/saved_model.pb", "caffe/lenet.caffemodel", "onnx/notes.txt")
     assert written(tmp_path) == [
         "untested models",
-        "no test reads these 4 models of ../shared/models (tests/shared_models.py lists the known ones):",
+        "no test reads these 4 models of ../shared/models (tests/support/shared_models.py lists the known ones):",
         "  caffe/alone.caffemodel",
         "  new/net.tflite",
         "  onnx/added.onnx",

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pytest
 
-from tree_copy import environment_of
+from support.tree_copy import environment_of
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(__file__).parent / "walkthroughs"

@@ -14,7 +14,6 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import oracle
 from npuc.arithmetic.dtypes import CODES, DTYPES, SHORT, dtype_of
 from npuc.arithmetic.kinds import KINDS, ROUNDINGS, Kind, Rounding, Scales, kind_named, shifted
 from npuc.arithmetic.requantization import scaling
@@ -27,6 +26,7 @@ from npuc.quant import SCHEMES
 from npuc.quant.config import QuantizationConfig
 from npuc.quant.scheme import Scheme
 from npuc.target import Target, load_target
+from support.oracles import integers as oracle
 
 OLD = {"double": "double_rounding", "single": "single_rounding", "float": "float_scale"}
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers import build
 from npuc.calib.table import CalibrationTable, Entry, format_table, load_table, parse_table, save_table
 from npuc.errors import FileFormatError, UnknownTensorError
 from npuc.ir import top
+from support.graphs import build
 
 NAMES = st.text(min_size=1, max_size=12)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)

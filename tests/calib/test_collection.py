@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers import build, evaluate
 from npuc.calib.calibration import calibrate, resolve_overrides, table_from
 from npuc.calib.collection import channel_axes, collect, observed_tensors
 from npuc.calib.sources import DataOptions, random_data
 from npuc.calib.statistics import ObserverOptions, Statistics, load_statistics, save_statistics
 from npuc.errors import FileFormatError, UnknownTensorError, UsageError
 from npuc.ir import Graph, top
+from support.graphs import build, evaluate
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(4)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import onnx
 import pytest
-from cli_models import picture_model, two_input_model
 
 from npuc.cli.app import run_command
+from support.networks.small_onnx import picture_model, two_input_model
 
 
 @dataclass(frozen=True)

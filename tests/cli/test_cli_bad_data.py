@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from cli_models import picture_model
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
+
+from support.networks.small_onnx import picture_model
 
 
 @pytest.fixture

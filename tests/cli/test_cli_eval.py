@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from cli_models import picture_model
 from PIL import Image
+
+from support.networks.small_onnx import picture_model
 
 
 @pytest.fixture

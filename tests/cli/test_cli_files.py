@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_models import picture_model
 
 from npuc import flow
 from npuc.errors import OutputError
 from npuc.files import final_place, new_folder, writable, write_atomically
 from npuc.frontend.onnx import import_onnx
+from support.networks.small_onnx import picture_model
 
 
 def test_an_import_whose_check_fails_writes_nothing(

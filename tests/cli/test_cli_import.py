@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from cli_models import picture_model
 from PIL import Image
 
 from npuc import flow
 from npuc.frontend.onnx import import_onnx
 from npuc.ir import load_graph
+from support.networks.small_onnx import picture_model
 
 
 def test_it_writes_the_program_beside_its_weights_and_says_what_it_is(

@@ -13,7 +13,6 @@ import numpy as np
 import onnx
 import pytest
 import typer
-from cli_models import picture_model
 from PIL import Image
 
 from npuc.cli import app
@@ -22,6 +21,7 @@ from npuc.debug.dump import Dump
 from npuc.debug.golden import GoldenRun
 from npuc.errors import OutputError
 from npuc.ir import load_graph, save_graph
+from support.networks.small_onnx import picture_model
 
 NPUC = [sys.executable, "-c", "import sys; from npuc.cli import main; main(sys.argv[1:])"]
 

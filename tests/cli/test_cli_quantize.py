@@ -12,11 +12,11 @@ import onnx
 import pytest
 import yaml
 
-from detectors import data as samples
-from detectors import detector
 from npuc import lang
 from npuc.calib.table import load_table
 from npuc.ir import save_graph
+from support.networks.detector import data as samples
+from support.networks.detector import detector
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from cli_models import picture_model
 from PIL import Image
+
+from support.networks.small_onnx import picture_model
 
 
 def reference(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -17,7 +17,7 @@ from npuc.codegen.compile_model import CompileOptions
 from npuc.flow import compile_network, network_to_quantize, quantize_network, ranges_from, schemes_of
 from npuc.program.file import save_compiled
 from npuc.target import load_target
-from trace_rules import faults
+from support.trace_rules import faults
 
 NPUC = [sys.executable, "-c", "import sys; from npuc.cli import main; main(sys.argv[1:])"]
 OPENING = """

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers import build
 from npuc.errors import WeightFileError
 from npuc.ir import load_graph, save_graph, top
+from support.graphs import build
 
 SCRIPT = """
 import os, sys

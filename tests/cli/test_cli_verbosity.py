@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from cli_models import picture_model
 from onnx import numpy_helper
 
 from npuc.activity import activity
 from npuc.cli import console
 from npuc.listeners import LISTENERS
+from support.networks.small_onnx import picture_model
 
 NPUC = [sys.executable, "-c", "from npuc.cli import main; main()"]
 COMPILE = ("--random", "--target", "edge-4t", "-o", "m.npu")

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from backend_networks import machine
-from helpers import build
 from npuc.flow import save_graph
 from npuc.ir import top
-from placement_networks import NETWORKS
+from support.graphs import build
+from support.networks.backend import machine
+from support.networks.placement import NETWORKS
 
 
 def saved(here: Path, name: str) -> Path:

@@ -16,7 +16,7 @@ from npuc.ir.definition import TOP_OPS
 from npuc.partition import partition
 from npuc.target import load_target
 from npuc.transform import canonicalize
-from op_cases import CASES, network_of
+from support.networks.every_op import CASES, network_of
 
 SPELLED = {"not_": "not"}
 

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import yaml
 
-from backend_networks import machine
 from npuc.cli.console import shorten, size
 from npuc.compare import LOST, find_slices
 from npuc.engine import FloatEngine, IntegerEngine
@@ -31,7 +30,8 @@ from npuc.program.model import CompiledModel, CpuSubgraph, HostConversion, NpuSu
 from npuc.quant.report import weight_bytes
 from npuc.sim import Simulator, simulate
 from npuc.target import Target, load_target
-from placement_networks import NETWORKS
+from support.networks.backend import machine
+from support.networks.placement import NETWORKS
 
 Array = np.ndarray[Any, Any]
 Check = Callable[["Made", re.Match[str]], None]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from programs import build_driver
+
+from support.programs.files import build_driver
 
 
 @pytest.fixture(scope="session")

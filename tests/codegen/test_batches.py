@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend_networks import machine
 from npuc import lang
 from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.compile_model import CompileOptions, compile_program
@@ -19,6 +18,7 @@ from npuc.ir import Graph
 from npuc.quant import SCHEMES, quantize
 from npuc.schedule.rules.common import batch_rows, pictures_of, window_rows
 from npuc.sim import Simulator, sanitize
+from support.networks.backend import machine
 
 Array = np.ndarray[Any, Any]
 

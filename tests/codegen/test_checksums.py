@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from programs import as_bytes, build_driver, random_model, read_in_c
 
 from npuc.errors import FileFormatError
 from npuc.program import checksums, elf, layout
 from npuc.program.checksums import BYTES, CHUNK
 from npuc.program.file import load_compiled, open_compiled
+from support.programs.files import as_bytes, build_driver, random_model, read_in_c
 
 
 @cache

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend_networks import machine
 from npuc import lang
 from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.compile_model import Compilation, CompileOptions, compile_program
@@ -17,6 +16,7 @@ from npuc.ir import Graph, tensor_type, top
 from npuc.ir.dtypes import QuantType
 from npuc.quant import SCHEMES, quantize
 from npuc.sim import Simulator, sanitize
+from support.networks.backend import machine
 
 Array = np.ndarray[Any, Any]
 Maker = Callable[[lang.Tensor, lang.Tensor], lang.Tensor]

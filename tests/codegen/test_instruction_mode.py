@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend_networks import SIZES, machine, network
 from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.compile_model import Compilation, CompileOptions, compile_program
 from npuc.engine import IntegerEngine
@@ -21,6 +20,7 @@ from npuc.schedule.layers import Layer
 from npuc.schedule.network import Network
 from npuc.sim import Simulator, sanitize, simulate
 from npuc.target import Target
+from support.networks.backend import SIZES, machine, network
 
 Array = np.ndarray[Any, Any]
 

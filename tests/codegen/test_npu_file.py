@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from programs import LAYERS, SEGMENTS, TENSORS, as_bytes, good, parse, random_model, read_in_c, saved, sealed
 
 from npuc.errors import FileFormatError, FileMissingError, InternalError, InvalidModelError, WrongTargetError
 from npuc.program import elf, isa, layout
@@ -24,6 +23,19 @@ from npuc.program.file_writer import make_sections
 from npuc.program.model import CompiledModel, CpuSubgraph, NpuSubgraph, Segment, Tensor, as_stream, records
 from npuc.program.records import Record
 from npuc.target import load_target
+from support.paths import TESTS
+from support.programs.files import (
+    LAYERS,
+    SEGMENTS,
+    TENSORS,
+    as_bytes,
+    good,
+    parse,
+    random_model,
+    read_in_c,
+    saved,
+    sealed,
+)
 
 
 def same(one: CompiledModel, other: CompiledModel) -> None:
@@ -74,14 +86,14 @@ def test_weights_and_streams_are_views_of_the_file(tmp_path: Path) -> None:
 
 def test_the_same_model_gives_the_same_bytes_under_any_hash_seed(tmp_path: Path) -> None:
     script = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from programs import *;"
+        "import sys; sys.path.insert(0, sys.argv[1]); from support.programs.files import *;"
         "m = random_model(metadata={n: {n + k: 1 for k in {'a', 'b', 'c', 'd'}} for n in {'x', 'y', 'z'}});"
         "saved(Path(sys.argv[2]), m)"
     )
     found = []
     for seed in ("1", "2"):
         path = tmp_path / f"{seed}.npu"
-        command = [sys.executable, "-c", script, str(Path(__file__).parent), str(path)]
+        command = [sys.executable, "-c", script, str(TESTS), str(path)]
         subprocess.run(command, check=True, env=os.environ | {"PYTHONHASHSEED": seed})
         found.append(path.read_bytes())
     assert found[0] == found[1]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from programs import as_bytes, good, parse, random_model, read_in_c, sealed
 
 from npuc.errors import FileFormatError
 from npuc.program import checksums, elf, layout
+from support.programs.files import as_bytes, good, parse, random_model, read_in_c, sealed
 
 MUTATIONS = 5000
 INTERESTING = (

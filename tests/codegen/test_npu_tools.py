@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from programs import SEGMENTS, random_model, saved
 
 from npuc.cli.app import run_command
 from npuc.errors import AddressError, UnknownTensorError, UsageError
@@ -17,6 +16,7 @@ from npuc.program.file import load_compiled
 from npuc.program.isa import BY_OPCODE, NONE, QUEUES
 from npuc.program.model import CompiledModel, NpuSubgraph, as_stream, records
 from npuc.program.relocate import addresses_text, read_addresses, relocate
+from support.programs.files import SEGMENTS, random_model, saved
 
 
 def npuc(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import row_machine
 
 from npuc import lang
 from npuc.codegen.compile_model import CompileOptions, compile_program
@@ -14,6 +13,7 @@ from npuc.engine.integer import IntegerEngine
 from npuc.flow import quantize_network
 from npuc.ir import Graph, result_names, top
 from npuc.target import load_target
+from support.programs import row_machine
 
 Array = np.ndarray[Any, Any]
 

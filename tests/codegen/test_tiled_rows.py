@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend_networks import machine
-from helpers import build, random_inputs
 from npuc.codegen.compile_model import CompileOptions, compile_program
 from npuc.engine import IntegerEngine
 from npuc.ir import Graph, result_names, top
 from npuc.quant import SCHEMES, quantize
 from npuc.sim import Simulator, sanitize
+from support.graphs import build, random_inputs
+from support.networks.backend import machine
 
 
 def segmenter(

@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from programs import as_bytes, parse, sealed
 from test_instruction_mode import check
 
-from backend_networks import Builder, machine, network
 from npuc.codegen.compile_model import CompileOptions, compile_model, compile_program
 from npuc.errors import FileFormatError, SimulationError
 from npuc.ir import Graph, tensor_type, top
@@ -24,6 +22,8 @@ from npuc.quant import SCHEMES, quantize
 from npuc.schedule.cache import Cache
 from npuc.sim import Simulator, simulate
 from npuc.target import Target
+from support.networks.backend import Builder, machine, network
+from support.programs.files import as_bytes, parse, sealed
 
 Array = np.ndarray[Any, Any]
 

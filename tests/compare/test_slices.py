@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers import build
 from npuc.compare import Figures, Slice, find_slices, judge
 from npuc.compare.figures import BEST
 from npuc.compare.slices import channel_runs
 from npuc.ir import Graph, top
+from support.graphs import build
 
 _WINDOW: dict[str, Any] = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 1}
 

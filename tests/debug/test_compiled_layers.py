@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend_networks import machine, network
 from npuc.calib.compiled import interface_of
 from npuc.calib.random_inputs import random_inputs
 from npuc.calib.sources import random_data
@@ -38,6 +37,7 @@ from npuc.program.isa import BY_NAME
 from npuc.program.model import CompiledModel, NpuSubgraph
 from npuc.quant import SCHEMES, quantize
 from npuc.target import Target, load_target
+from support.networks.backend import machine, network
 
 Array = np.ndarray[Any, Any]
 SIZES = (2 << 10, 6 << 10, 24 << 10, 256 << 10)

@@ -15,11 +15,11 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from helpers import Array, build, evaluate
 from npuc.engine import ALL_TENSORS, FloatEngine
 from npuc.errors import EngineError, InputDataError, UnknownTensorError
 from npuc.ir import Graph, MappedFile, Weight, dtype_of, load_graph, save_graph, tensor_type, top
 from npuc.ir.weights import FileSlice
+from support.graphs import Array, build, evaluate
 
 
 def two_layers(batch: int = 2) -> Graph:

@@ -17,7 +17,7 @@ from npuc.engine.torch import TopModule, TorchEngine  # noqa: E402
 from npuc.errors import EngineError  # noqa: E402
 from npuc.flow import import_model  # noqa: E402
 from npuc.lang import ops  # noqa: E402
-from op_cases import CASES, MORE, network_of  # noqa: E402
+from support.networks.every_op import CASES, MORE, network_of  # noqa: E402
 
 Array = np.ndarray[Any, Any]
 

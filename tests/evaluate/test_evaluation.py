@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from evaluated import data_set, network
 
 from npuc.calib.sources import open_data
 from npuc.engine import FloatEngine
@@ -26,6 +25,8 @@ from npuc.flow import compile_network, quantize_on_data
 from npuc.ir import save_graph
 from npuc.program.file import save_compiled
 from npuc.target import load_target
+from support.evaluation import data_set, network
+from support.paths import TESTS
 
 SCALE: dict[str, Any] = {"scale": (1 / 64,), "mean": (128.0,)}
 METRICS = ["top1", "auc:score=class", "cosine", "sqnr"]
@@ -168,8 +169,8 @@ def _script(path: Path, models: list[Path], data: Path, journal: Path) -> Path:
     path.write_text(
         f"""
 import sys
-sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parent.parent)]!r}
-import evaluated
+sys.path.insert(0, {str(TESTS)!r})
+from support import evaluation
 from npuc.evaluate import evaluate
 if __name__ == "__main__":
     report = evaluate({[str(m) for m in models]!r}, {str(data)!r}, ["top1", "slow"],

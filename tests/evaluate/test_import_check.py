@@ -16,7 +16,7 @@ from npuc.images.loading import load_image
 from npuc.images.preprocess import Preprocess
 from npuc.import_check import check as import_check
 from npuc.import_check.check import check_import
-from shared_models import known
+from support.shared_models import known
 
 
 def chain(path: Path, *, external: bool = False) -> Path:

@@ -13,7 +13,6 @@ import pytest
 from PIL import Image
 
 import npuc
-from helpers import build
 from npuc import plugins
 from npuc.datasets.geometry import View
 from npuc.errors import EvaluationDataError, PluginError
@@ -22,6 +21,7 @@ from npuc.evaluate.decoding import Decoder, inside
 from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, top
 from npuc.runtime import postprocess as post
+from support.graphs import build
 
 Array = np.ndarray[Any, Any]
 

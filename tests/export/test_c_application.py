@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from c_models import CHECKS, PICTURE, STRICT, TARGET, build, compiled, picture_network, run, surroundings
-from c_proof import VARIANTS, Workshop
 from PIL import Image
 
+from c_proof import VARIANTS, Workshop
 from npuc.calib.compiled import interface_of
 from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.compile_model import CompileOptions
@@ -24,6 +23,17 @@ from npuc.program.file import load_compiled, save_compiled
 from npuc.program.model import CompiledModel
 from npuc.sim import Simulator
 from npuc.target import Target
+from support.programs.c_applications import (
+    CHECKS,
+    PICTURE,
+    STRICT,
+    TARGET,
+    build,
+    compiled,
+    picture_network,
+    run,
+    surroundings,
+)
 
 HERE = Path(__file__).parent
 

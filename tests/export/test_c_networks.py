@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from c_proof import FORMS, VARIANTS, Workshop, exported, model_files, on_the_npu
 
 pytestmark = pytest.mark.slow

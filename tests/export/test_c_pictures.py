@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from c_models import STRICT, compiled, surroundings
 from PIL import Image
 
 from npuc.calib.compiled import interface_of
@@ -17,6 +16,7 @@ from npuc.deploy.c.sources import template
 from npuc.images.loading import load_image
 from npuc.images.preprocess import Preprocess
 from npuc.program.model import Tensor
+from support.programs.c_applications import STRICT, compiled, surroundings
 
 CASES: list[tuple[Preprocess, tuple[int, ...], str]] = [
     (Preprocess(), (1, 3, 20, 24), "f32"),

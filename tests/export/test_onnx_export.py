@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 
-from helpers import Array, assert_close, build, evaluate, random_inputs
 from npuc.export.onnx import embed, model, to_onnx
 from npuc.export.onnx.registry import rules
 from npuc.ir import Graph, top
 from npuc.ir.definition import TOP_OPS, TopOp
+from support.graphs import Array, assert_close, build, evaluate, random_inputs
 
 QUICK = settings(max_examples=40, deadline=None, derandomize=True)
 GENERATOR = np.random.default_rng(7)

@@ -13,12 +13,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from helpers import Array, build, evaluate, random_inputs
 from npuc.errors import InvalidModelError, OutputError, UnknownTensorError
 from npuc.export.onnx import ALL_TENSORS, embed, export_onnx, file, to_onnx
 from npuc.ir import Graph, dtype_of, location, tensor_type, top
 from npuc.ir.attributes import to_attribute, to_native
 from npuc.ir.onnx_attributes import decode_attribute, encode_attribute
+from support.graphs import Array, build, evaluate, random_inputs
 
 RANDOM = np.random.default_rng(3)
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from litert import assert_close_reals, codes, exported, run_reference
 
-from helpers import build, random_inputs
 from npuc.engine import FloatEngine
 from npuc.export.tflite import Options
 from npuc.flow import ImportOptions, import_model
 from npuc.ir import top
+from support.graphs import build, random_inputs
+from support.judges.litert import assert_close_reals, codes, exported, run_reference
 
 pytest.importorskip("ai_edge_litert")
 

@@ -8,10 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tflite
-from litert import assert_equal_bits, codes, exported, run_reference
 from typer.testing import CliRunner
 
-from helpers import build
 from npuc.cli.app import app
 from npuc.engine import IntegerEngine
 from npuc.errors import ExportError, OutputError
@@ -20,6 +18,8 @@ from npuc.export.tflite import model as written
 from npuc.export.tflite.layout import between, through_permute, through_reshape
 from npuc.ir import Graph, save_graph, top
 from npuc.quant import SCHEMES, Scheme, quantize
+from support.graphs import build
+from support.judges.litert import assert_equal_bits, codes, exported, run_reference
 
 pytest.importorskip("ai_edge_litert")
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tflite
-from litert import assert_equal_bits, exported, run_by_position, run_reference
 from PIL import Image
 
 from npuc.engine import FloatEngine
@@ -21,6 +20,7 @@ from npuc.frontend.tflite import import_tflite
 from npuc.ir import Graph, dtype_of, shape_of
 from npuc.quant import SCHEMES, quantize
 from npuc.quant.prequantized import Prequantized
+from support.judges.litert import assert_equal_bits, exported, run_by_position, run_reference
 
 pytest.importorskip("ai_edge_litert")
 

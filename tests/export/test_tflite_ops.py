@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from litert import run_reference
-from tflite_draws import CASES, judge
 
 from npuc.arithmetic.tflite import function_table
 from npuc.engine.handlers import arithmetic
 from npuc.export.tflite.model import Model, Operator, Quantization, Tensor, serialize
 from npuc.ir.dtypes import QuantType
 from npuc.kernels import Requant
+from support.judges.litert import run_reference
+from support.judges.litert_draws import CASES, judge
 
 pytest.importorskip("ai_edge_litert")
 

@@ -14,16 +14,16 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-import darknet_reference as reference
-import mutation
 import numpy as np
 import pytest
-from caffe_nets import layer, net
-from isolation import command_line, isolated
 
 from npuc.errors import NpucError
 from npuc.flow import import_model
 from npuc.frontend.caffe.wire import _encode, _field, encode_model
+from support.hostile import mutation
+from support.hostile.isolation import command_line, isolated
+from support.networks.caffe import layer, net
+from support.oracles import darknet as reference
 
 _CHUNKS, _CHUNK = 4, 200
 _SLOW, _MIB = 5.0, 300

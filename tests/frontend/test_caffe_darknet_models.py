@@ -10,7 +10,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import darknet_reference as reference
 import numpy as np
 import pytest
 from PIL import Image
@@ -23,6 +22,7 @@ from npuc.import_check.check import check_import
 from npuc.ir import Graph, shape_of
 from npuc.sim import Simulator
 from npuc.target import load_target
+from support.oracles import darknet as reference
 
 Array = np.ndarray[Any, Any]
 CAFFE = {

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from caffe_nets import Shapes, assert_close, judged, layer, net, run, sample
+
+from support.networks.caffe import Shapes, assert_close, judged, layer, net, run, sample
 
 pytest.importorskip("cv2", reason="OpenCV, the judge of Caffe's layers, is not installed")
 

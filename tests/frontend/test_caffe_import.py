@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from caffe_nets import judged, layer, net, run, sample
 
 from npuc.engine import FloatEngine
 from npuc.errors import (
@@ -27,6 +26,7 @@ from npuc.frontend.caffe.wire import _encode, _field, decode, encode_model
 from npuc.frontend.options import ImportOptions
 from npuc.ir import layer_name, shape_of, top
 from npuc.kernels import custom
+from support.networks.caffe import judged, layer, net, run, sample
 
 RNG = np.random.default_rng(11)
 X = RNG.standard_normal((1, 3, 8, 8)).astype(np.float32)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from caffe_nets import Array, Shapes, assert_close, judged, layer, net, run, sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuc.errors import InvalidModelError
 from npuc.frontend.caffe import supported
+from support.networks.caffe import Array, Shapes, assert_close, judged, layer, net, run, sample
 
 pytest.importorskip("cv2", reason="OpenCV, the judge of Caffe's layers, is not installed")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import darknet_reference as reference
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,6 +16,7 @@ from npuc.frontend.darknet.rules.activation import ACTIVATIONS
 from npuc.frontend.options import ImportOptions
 from npuc.import_check.original_opencv import DarknetOriginal
 from npuc.runtime.postprocess import corners, decode_v2, decode_v3
+from support.oracles import darknet as reference
 
 NET = "[net]\nbatch=1\nwidth={}\nheight={}\nchannels={}\n"
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import graph_builder as tensorflow
 import pytest
 
 from npuc.errors import NpucError
 from npuc.flow import ImportOptions, import_model
+from support.networks import tensorflow_graphs as tensorflow
 
 Records = dict[str, bytes]
 

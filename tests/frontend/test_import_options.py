@@ -9,19 +9,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import caffe_nets
-import graph_builder as tensorflow
-import keras_files as keras
 import numpy as np
 import onnx
 import pytest
-from tflite_nets import Net
-from tflite_nets import Writer as TFLiteWriter
 
 from npuc.engine import FloatEngine
 from npuc.errors import NpucError
 from npuc.flow import ImportOptions, check_model, import_model
 from npuc.ir import shape_of
+from support.networks import caffe as caffe_nets
+from support.networks import keras_files as keras
+from support.networks import tensorflow_graphs as tensorflow
+from support.networks.tflite import Net
+from support.networks.tflite import Writer as TFLiteWriter
 
 Writer = Callable[[Path], Path]
 

@@ -9,7 +9,6 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from keras_files import chain, functional, layer, source, write_h5, write_keras
 
 from npuc.engine import FloatEngine
 from npuc.errors import (
@@ -24,6 +23,7 @@ from npuc.errors import (
 from npuc.frontend.keras import import_keras
 from npuc.frontend.options import ImportOptions
 from npuc.ir import Graph, shape_of, top
+from support.networks.keras_files import chain, functional, layer, source, write_h5, write_keras
 
 Array = np.ndarray[Any, Any]
 

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tf_models import Array, cosine, judge_python, require_equal_modes
 
 from npuc.engine import FloatEngine
 from npuc.flow import import_model
 from npuc.ir import Graph, top
+from support import judges
+from support.judges.tf_models import Array, cosine, judge_python, require_equal_modes
 
-_ZOO = Path(__file__).with_name("keras_zoo.py")
+_ZOO = Path(judges.__file__).with_name("keras_zoo.py")
 NAMES = re.findall(r"@network\ndef (\w+)", _ZOO.read_text())
 
 

@@ -14,14 +14,14 @@ import traceback
 from functools import cache
 from pathlib import Path
 
-import mutation
 import pytest
-import zoo
-from isolation import isolated
 
 from npuc.errors import NpucError
 from npuc.flow import ImportOptions, check_model, import_model
 from npuc.frontend.onnx import import_onnx
+from support.hostile import mutation
+from support.hostile.isolation import isolated
+from support.networks import onnx_zoo as zoo
 
 _ROOT = Path(__file__).resolve().parents[2]
 _SHARED = _ROOT.parent / "shared" / "models" / "onnx"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import hostile
 import pytest
-from isolation import command_line, import_file, isolated
 
 from npuc.errors import NpucError, catalogue
+from support.hostile import onnx_models as hostile
+from support.hostile.isolation import command_line, import_file, isolated
 
 _CLASSES = {error.code: error.__name__ for error in catalogue()}
 _SECONDS, _MIB = 15, 600

@@ -22,7 +22,7 @@ from npuc.engine import FloatEngine
 from npuc.frontend.onnx import ImportOptions, import_onnx
 from npuc.ir import Graph, dtype_of, shape_of
 from npuc.transform import canonicalize
-from shared_models import KNOWN
+from support.shared_models import KNOWN
 
 Array = np.ndarray[Any, Any]
 _SHARED = Path(__file__).resolve().parents[3] / "shared" / "models" / "onnx"

@@ -9,10 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from isolation import command_line
 from onnx import TensorProto, helper, numpy_helper
-from tflite_nets import run_litert
-from tflite_quantized import inputs, quantized_network
 
 from npuc.flow import compile_network, network_to_quantize, quantize_network
 from npuc.ir import npu
@@ -21,6 +18,9 @@ from npuc.quant.own_arithmetic import own_arithmetic
 from npuc.runtime.runner import Runner
 from npuc.sim import simulate
 from npuc.target import load_target
+from support.hostile.isolation import command_line
+from support.networks.tflite import run_litert
+from support.networks.tflite_quantized import inputs, quantized_network
 
 Array = np.ndarray[Any, Any]
 

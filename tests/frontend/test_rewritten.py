@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tflite_nets import run_litert
-from tflite_quantized import inputs, quantized_network
 
 from npuc.engine import IntegerEngine
 from npuc.flow import Quantized, compile_network, network_to_quantize, quantize_network
@@ -24,6 +22,8 @@ from npuc.quant.scheme import SCHEMES
 from npuc.runtime.runner import Runner
 from npuc.target import load_target
 from npuc.transform.drop_quantization import StoredConstant
+from support.networks.tflite import run_litert
+from support.networks.tflite_quantized import inputs, quantized_network
 
 Array = np.ndarray[Any, Any]
 TARGETS = ("zhouyi-x2-like", "bm1684x-like", "vipnano-like", "aries-like")

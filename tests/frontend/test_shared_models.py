@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tf_models import MODELS, require_equal_modes
 
 from npuc.calib.random_inputs import random_inputs
 from npuc.flow import ImportOptions, import_model
 from npuc.frontend.formats import foreign
-from shared_models import SHARED_MODELS, known
+from support.judges.tf_models import MODELS, require_equal_modes
+from support.shared_models import SHARED_MODELS, known
 
 _FOLDERS = ("pytorch", "keras", "tensorflow", "caffe", "darknet")
 # What a file does not say of itself.

@@ -19,18 +19,18 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-import graph_builder as b
 import h5py
-import mutation
 import numpy as np
 import pytest
-from graph_builder import Function, Type, const, graph, node, part, placeholder
-from isolation import isolated
-from keras_files import chain, functional, layer, source, write_h5, write_keras
 
 from npuc.errors import NpucError
 from npuc.flow import ImportOptions
 from npuc.frontend.formats import import_foreign
+from support.hostile import mutation
+from support.hostile.isolation import isolated
+from support.networks import tensorflow_graphs as b
+from support.networks.keras_files import chain, functional, layer, source, write_h5, write_keras
+from support.networks.tensorflow_graphs import Function, Type, const, graph, node, part, placeholder
 
 _FAST = 8.0
 """Seconds of this process that a refusal may take, with the time to load what it needs: on a fast machine, a quarter of that."""

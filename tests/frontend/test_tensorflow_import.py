@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import graph_builder as b
 import numpy as np
 import pytest
-from graph_builder import Function, Type, const, graph, node, placeholder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +25,8 @@ from npuc.frontend.sniff import describe_content
 from npuc.frontend.tensorflow import import_tensorflow
 from npuc.frontend.tensorflow.crc32c import crc32c
 from npuc.ir import Graph, shape_of, top
+from support.networks import tensorflow_graphs as b
+from support.networks.tensorflow_graphs import Function, Type, const, graph, node, placeholder
 
 Array = np.ndarray[Any, Any]
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tf_models import MODELS, Array, cosine, judge_python, judged, path_of, require_equal_modes
 
 from npuc.engine import FloatEngine
 from npuc.flow import ImportOptions, check_model, import_model
@@ -15,6 +14,7 @@ from npuc.frontend.keras.registry import supported as keras_layers
 from npuc.frontend.sniff import describe_content
 from npuc.frontend.tensorflow.registry import supported as tensorflow_ops
 from npuc.ir import top
+from support.judges.tf_models import MODELS, Array, cosine, judge_python, judged, path_of, require_equal_modes
 
 _SAMPLES = 8
 

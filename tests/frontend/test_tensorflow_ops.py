@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tf_models import cosine, judge_python
 
 from npuc.engine import FloatEngine
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.tensorflow import import_tensorflow
+from support import judges
+from support.judges.tf_models import cosine, judge_python
 
 _LOOSE = {"out/bicubic": 5e-3}
 """TensorFlow takes the weights of a cubic from a table of 1,024."""
@@ -19,7 +20,7 @@ _LOOSE = {"out/bicubic": 5e-3}
 
 @pytest.mark.slow
 def test_ops_give_what_tensorflow_gives(tmp_path: Path) -> None:
-    script = Path(__file__).with_name("tf_ops.py")
+    script = Path(judges.__file__).with_name("tf_ops.py")
     done = subprocess.run(
         [judge_python(), str(script), str(tmp_path)], capture_output=True, text=True, timeout=300
     )

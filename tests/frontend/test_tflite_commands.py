@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from isolation import command_line
-from tflite_nets import Net, run_litert
-from tflite_quantized import inputs, quantized_network
 
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.flow import ImportOptions, check_model, import_model, input_names, network_to_quantize
 from npuc.ir import dtype_of, load_graph, top
 from npuc.quant.prequantized import is_quantized
+from support.hostile.isolation import command_line
+from support.networks.tflite import Net, run_litert
+from support.networks.tflite_quantized import inputs, quantized_network
 
 RNG = np.random.default_rng(0)
 

@@ -17,16 +17,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import mutation
 import numpy as np
 import pytest
-from isolation import isolated
-from tflite_lstm import Lstm
-from tflite_nets import Net
 
 from npuc.errors import NpucError
 from npuc.export.tflite.model import Tensor
 from npuc.frontend.tflite import import_tflite
+from support.hostile import mutation
+from support.hostile.isolation import isolated
+from support.networks.tflite import Net
+from support.networks.tflite_lstm import Lstm
 
 _CHUNKS, _CHUNK = 4, 550
 _SLOW = 10.0

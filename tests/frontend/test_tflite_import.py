@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from tflite import ActivationFunctionType as Fused
-from tflite_nets import Net, assert_close, assert_same_bits, run_litert
 
 from npuc.errors import InvalidModelError, UnknownTensorError, UnsupportedOpError, UsageError
 from npuc.flow import ImportOptions, check_model, import_model, quantize_network
@@ -17,6 +16,7 @@ from npuc.frontend.tflite import import_tflite
 from npuc.ir import load_graph, save_graph, shape_of, top
 from npuc.transform import canonicalize
 from npuc.transform.drop_quantization import DropQuantization
+from support.networks.tflite import Net, assert_close, assert_same_bits, run_litert
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)

@@ -10,10 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from isolation import command_line
 from tflite import ActivationFunctionType as Fused
-from tflite_lstm import Lstm
-from tflite_nets import assert_same_bits, run_litert
 
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.errors import InvalidModelError, NpucError, UnsupportedOpError, UsageError
@@ -32,6 +29,9 @@ from npuc.frontend.tflite.reader import read
 from npuc.ir import load_graph, save_graph, shape_of, top, value_name
 from npuc.runtime import Runner
 from npuc.target import load_target
+from support.hostile.isolation import command_line
+from support.networks.tflite import assert_same_bits, run_litert
+from support.networks.tflite_lstm import Lstm
 
 Array = np.ndarray[Any, Any]
 # Weights so small that no gate saturates, and zero points, so that every term of a sum is seen in the outputs.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tflite_judge import FLOAT, INTEGER, Judged, float_twin
 
 from npuc.flow import check_model, import_model
 from npuc.frontend.options import ImportOptions
 from npuc.ir import top
+from support.judges.litert_models import FLOAT, INTEGER, Judged, float_twin
 
 pytest.importorskip("ai_edge_litert")
 

@@ -11,13 +11,13 @@ from flatbuffers import flexbuffers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tflite import ActivationFunctionType as Fused
-from tflite_nets import Net, Writer, assert_close
 
 from npuc.engine import FloatEngine
 from npuc.errors import FileFormatError, InvalidModelError, UnsupportedOpError
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.tflite import import_tflite
 from npuc.frontend.tflite.registry import rules
+from support.networks.tflite import Net, Writer, assert_close
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)

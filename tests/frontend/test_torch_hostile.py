@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from isolation import isolated
+
+from support.hostile.isolation import isolated
 
 torch = pytest.importorskip("torch")
 

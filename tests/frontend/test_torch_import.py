@@ -14,7 +14,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import Tensor, nn  # noqa: E402
-from torch_judge import close, compare, named, outputs_of  # noqa: E402
 
 import npuc  # noqa: E402
 from npuc.codegen.compile_model import compile_model  # noqa: E402
@@ -36,6 +35,7 @@ from npuc.ir import dtype_of, print_graph, shape_of, top  # noqa: E402
 from npuc.program.model import CpuSubgraph  # noqa: E402
 from npuc.sim import Simulator  # noqa: E402
 from npuc.target import load_target  # noqa: E402
+from support.judges.torch_judge import close, compare, named, outputs_of  # noqa: E402
 
 
 class Net(nn.Module):

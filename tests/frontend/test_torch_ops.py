@@ -11,10 +11,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402
-from torch_judge import compare  # noqa: E402
 
 from npuc.frontend.torch import supported  # noqa: E402
 from npuc.ir import top  # noqa: E402
+from support.judges.torch_judge import compare  # noqa: E402
 
 X = lambda *shape: torch.randn(shape, generator=torch.Generator().manual_seed(len(shape)))  # noqa: E731
 Family = dict[str, Callable[..., Any]]

@@ -7,9 +7,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch_judge import close, named, outputs_of  # noqa: E402
-from torch_zoo import ZOO  # noqa: E402
-
 import npuc  # noqa: E402
 from npuc.codegen.compile_model import compile_model  # noqa: E402
 from npuc.compare.tensors import difference  # noqa: E402
@@ -19,6 +16,8 @@ from npuc.ir import top  # noqa: E402
 from npuc.program.model import NpuSubgraph  # noqa: E402
 from npuc.sim import Simulator  # noqa: E402
 from npuc.target import load_target  # noqa: E402
+from support.judges.torch_judge import close, named, outputs_of  # noqa: E402
+from support.networks.torch_zoo import ZOO  # noqa: E402
 
 _ALL_ON_CPU = {"BiLstm"}
 """Nothing of it is worth a trip to the NPU."""

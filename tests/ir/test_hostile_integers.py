@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers import build
 from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.compile_model import compile_model
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
@@ -20,6 +19,7 @@ from npuc.ir import Graph, Weight, load_graph, save_graph, top
 from npuc.ir.weights import WeightStore
 from npuc.sim import Simulator
 from npuc.target import load_target
+from support.graphs import build
 
 X = {"x": np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)}
 WILD = [-1, 0, 1, 2, 31, 62, 63, 64, 148, 1 << 31, -(1 << 31), (1 << 32) + 2, (1 << 63) - 1, -(1 << 63)]

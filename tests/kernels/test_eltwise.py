@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_strategies import (
+
+from npuc.arithmetic.requantization import AddScaling, add_parameters
+from npuc.kernels import eltwise
+from npuc.kernels.requant import Requant
+from support.kernel_strategies import (
     EXACT,
     KINDS,
     array,
@@ -21,12 +25,8 @@ from kernel_strategies import (
     stage_arguments,
     zero_points,
 )
-
-import oracle
-import oracle_eltwise
-from npuc.arithmetic.requantization import AddScaling, add_parameters
-from npuc.kernels import eltwise
-from npuc.kernels.requant import Requant
+from support.oracles import eltwise as oracle_eltwise
+from support.oracles import integers as oracle
 
 SHAPES = [
     ((3, 5), (3, 5)),

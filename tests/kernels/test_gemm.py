@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import oracle_gemm as oracle
 from npuc.arithmetic.kinds import Kind
 from npuc.kernels import ConvPlan, MatMulPlan, Requant, isa, matmul, select_isa
+from support.oracles import gemm as oracle
 
 Array = np.ndarray[Any, Any]
 

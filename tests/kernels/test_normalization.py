@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_strategies import EXACT, array, dtypes, ranges, seeds, zero_points
 
-import oracle_norm
 from npuc.kernels import normalization as norms
+from support.kernel_strategies import EXACT, array, dtypes, ranges, seeds, zero_points
+from support.oracles import norm as oracle_norm
 
 
 def span(dtype: Any, width: int, zero: int, center: bool) -> int:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from kernel_strategies import EXACT, array, dtypes, kinds, output_stages, seeds, zero_points
 
-import oracle_pooling
 from npuc.arithmetic.requantization import pool_parameters
 from npuc.kernels import pooling
 from npuc.kernels.requant import Requant
+from support.kernel_strategies import EXACT, array, dtypes, kinds, output_stages, seeds, zero_points
+from support.oracles import pooling as oracle_pooling
 
 small = st.integers(1, 3)
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_strategies import array, dtypes, seeds, zero_points
 
-import oracle_recurrent
 from npuc.kernels import recurrent
 from npuc.kernels.recurrent import RecurrentParameters
+from support.kernel_strategies import array, dtypes, seeds, zero_points
+from support.oracles import recurrent as oracle_recurrent
 
 CELLS = [("lstm", False), ("gru", False), ("gru", True)]
 

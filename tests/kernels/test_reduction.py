@@ -8,12 +8,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_strategies import EXACT, array, dtypes, kinds, output_stages, seeds, stage_arguments, zero_points
 
-import oracle
 from npuc.arithmetic.requantization import mean_parameters
 from npuc.kernels import reduction
 from npuc.kernels.requant import Requant
+from support.kernel_strategies import (
+    EXACT,
+    array,
+    dtypes,
+    kinds,
+    output_stages,
+    seeds,
+    stage_arguments,
+    zero_points,
+)
+from support.oracles import integers as oracle
 
 AXES: list[Any] = [None, 0, -1, (1,), (0, 1), (1, 2), (0, 2), (2, 0), (0, 1, 2), ()]
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_strategies import EXACT, array, dtypes, seeds
 
 from npuc.kernels import resampling
+from support.kernel_strategies import EXACT, array, dtypes, seeds
 
 sizes = st.integers(1, 9)
 modes = st.sampled_from(("half_pixel", "align_corners", "asymmetric"))

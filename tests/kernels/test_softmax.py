@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_strategies import EXACT, array, dtypes, ranges, seeds, zero_points
 
-import oracle_softmax
 from npuc.kernels.softmax import softmax, softmax_parameters
+from support.kernel_strategies import EXACT, array, dtypes, ranges, seeds, zero_points
+from support.oracles import softmax as oracle_softmax
 
 PAIRS = [
     (np.int8, np.int8, 1 / 256, -128),

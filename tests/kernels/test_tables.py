@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernel_strategies import EXACT, array, dtypes, seeds
 
 from npuc.kernels import tables
+from support.kernel_strategies import EXACT, array, dtypes, seeds
 
 bytes_ = st.sampled_from((np.int8, np.uint8))
 

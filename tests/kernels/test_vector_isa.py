@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_strategies import DTYPES, KINDS, array
 
 from npuc.arithmetic.requantization import add_parameters, scaling
 from npuc.kernels import eltwise, isa, pooling, reduction, resampling, select_isa, softmax, tables
 from npuc.kernels import normalization as norms
 from npuc.kernels.requant import Requant
+from support.kernel_strategies import DTYPES, KINDS, array
 
 Array = np.ndarray[Any, Any]
 

@@ -20,7 +20,7 @@ from npuc.lang import ops
 from npuc.quant import SCHEMES, quantize
 from npuc.sim import Simulator
 from npuc.target import load_target
-from op_cases import CASES, RNG, M, P, W, network_of, values
+from support.networks.every_op import CASES, RNG, M, P, W, network_of, values
 
 Array = np.ndarray[Any, Any]
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from graph_strategies import graphs
 from npuc.flow import quantize_network
 from npuc.ir import Graph, Value, npu, result_names, tensor_type, top
 from npuc.partition import fit_of, limit_fit, partition, to_keep_float
@@ -16,6 +15,7 @@ from npuc.partition.kinds import describe
 from npuc.quant import SCHEMES, quantize
 from npuc.target import OP_KINDS, available, check_op, load_target
 from npuc.transform import canonicalize
+from support.networks.random_graphs import graphs
 
 DPU = load_target("dpuczdx8g-b4096-like")
 EDGE = load_target("edge-4t")

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graph_strategies import graphs
 from npuc.arithmetic.kinds import Kind
 from npuc.codegen.host import host_model
 from npuc.engine.integer import prepare
@@ -22,6 +21,7 @@ from npuc.partition import Part
 from npuc.partition.host import reason_against_host
 from npuc.quant import SCHEMES, quantize
 from npuc.transform import canonicalize
+from support.networks.random_graphs import graphs
 
 Array = np.ndarray[Any, Any]
 FEW = settings(

@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_host_forms import session_of
 
-from graph_strategies import graphs
 from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.host import host_model
 from npuc.engine import IntegerEngine
@@ -24,6 +23,7 @@ from npuc.partition.work import LAUNCH, worth_of
 from npuc.quant import SCHEMES, quantize
 from npuc.target import load_target
 from npuc.transform import canonicalize
+from support.networks.random_graphs import graphs
 
 FEW = settings(
     max_examples=120, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)

@@ -11,7 +11,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from helpers import build
 from npuc.cli.app import run_command
 from npuc.codegen.compile_model import CompileOptions
 from npuc.flow import save_graph
@@ -21,7 +20,8 @@ from npuc.partition.ends import words_for
 from npuc.partition.fit import _INSTEAD, limit_fit
 from npuc.quant.config import QuantizationConfig
 from npuc.target import available, load_target
-from placement_networks import NETWORKS
+from support.graphs import build
+from support.networks.placement import NETWORKS
 
 DPU = load_target("dpuczdx8g-b4096-like")
 

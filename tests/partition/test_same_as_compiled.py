@@ -10,7 +10,7 @@ import pytest
 
 from npuc.cli.app import run_command
 from npuc.flow import save_graph
-from placement_networks import NETWORKS
+from support.networks.placement import NETWORKS
 
 TARGETS = ("edge-4t", "dpuczdx8g-b4096-like", "zhouyi-x2-like", "bm1684x-like")
 

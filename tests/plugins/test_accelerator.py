@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from plugin_examples import EXAMPLES
 
 from npuc import flow, lang
 from npuc.codegen.compile_model import CompileOptions
@@ -23,6 +22,7 @@ from npuc.program.model import CpuSubgraph
 from npuc.runtime import Runner
 from npuc.sim import Simulator
 from npuc.target import load_target
+from support.paths import PLUGINS
 
 Array = np.ndarray[Any, Any]
 
@@ -48,7 +48,7 @@ X = {"x": np.random.default_rng(1).standard_normal((1, 3, 20, 18)).astype(np.flo
 def test_its_subgraphs_are_compiled_and_run_to_the_bit(tmp_path: Path) -> None:
     made = network()
     exact = IntegerEngine(made, raw=True).run(X)
-    load(EXAMPLES / "pooling_engine.py")
+    load(PLUGINS / "pooling_engine.py")
     done = flow.compile_network(made, load_target("edge-4t"))
     claimed = [part for part in done.partition.parts if part.device == "pooling_engine"]
     assert [len(part.ops) for part in claimed] == [3]
@@ -65,13 +65,13 @@ def test_its_subgraphs_are_compiled_and_run_to_the_bit(tmp_path: Path) -> None:
 
 
 def test_a_layer_that_is_put_elsewhere_is_not_taken() -> None:
-    load(EXAMPLES / "pooling_engine.py")
+    load(PLUGINS / "pooling_engine.py")
     done = flow.compile_network(network(), load_target("edge-4t"), CompileOptions(devices={"pool*": "npu"}))
     assert "pooling_engine" not in {part.device for part in done.partition.parts}
 
 
 def test_without_the_plugin_the_file_says_what_is_missing() -> None:
-    load(EXAMPLES / "pooling_engine.py")
+    load(PLUGINS / "pooling_engine.py")
     compiled = flow.compile_network(network(), load_target("edge-4t")).model
     del ACCELERATORS["pooling_engine"]
     with pytest.raises(
@@ -81,7 +81,7 @@ def test_without_the_plugin_the_file_says_what_is_missing() -> None:
 
 
 def test_the_c_runtime_refuses_it(tmp_path: Path) -> None:
-    load(EXAMPLES / "pooling_engine.py")
+    load(PLUGINS / "pooling_engine.py")
     compiled = flow.compile_network(network(), load_target("edge-4t")).model
     with pytest.raises(ExportError, match="the accelerator 'pooling_engine' takes it"):
         export_c(compiled, b"", tmp_path / "app")
@@ -101,7 +101,7 @@ def test_what_its_compiler_raises_is_an_error_of_its_own() -> None:
 
 
 def test_a_report_shows_what_it_takes() -> None:
-    load(EXAMPLES / "pooling_engine.py")
+    load(PLUGINS / "pooling_engine.py")
     found = inspect_graph(network(), load_target("edge-4t"))[0]
     devices = {layer.name: (layer.device, layer.reason) for layer in found.layers}
     assert devices["pool1"] == ("pooling_engine", "the accelerator 'pooling_engine' takes it")

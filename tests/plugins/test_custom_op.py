@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plugin_examples import EXAMPLES
 
 from npuc import flow, lang
 from npuc.codegen.compile_model import CompileOptions
@@ -42,6 +41,7 @@ from npuc.sim import Simulator, sanitize
 from npuc.sim.cycles import costs
 from npuc.target import Target, load_target
 from npuc.transform import canonicalize
+from support.paths import PLUGINS
 
 Array = np.ndarray[Any, Any]
 
@@ -81,7 +81,7 @@ def data(graph: Graph, seed: int = 1) -> dict[str, Array]:
 
 @pytest.fixture
 def plugin() -> None:
-    load(EXAMPLES / "hard_glu.py")
+    load(PLUGINS / "hard_glu.py")
 
 
 @pytest.mark.parametrize("scheme", ["int8", "int16", "tflite"])
@@ -197,7 +197,7 @@ def test_what_a_kernel_raises_is_told(plugin: None) -> None:
 def test_the_c_kernel_has_the_bits_of_the_python_one(plugin: None, tmp_path: Path) -> None:
     include = Path(__file__).parents[2] / "native" / "include"
     library = tmp_path / "hard_glu.so"
-    source = EXAMPLES / "hard_glu.c"
+    source = PLUGINS / "hard_glu.c"
     flags = [
         "-std=c11",
         "-O1",
@@ -248,13 +248,13 @@ def test_an_application_brings_the_kernel(plugin: None, tmp_path: Path) -> None:
     for standalone in (False, True):
         folder = tmp_path / f"app{standalone}"
         export_c(compiled, file, folder, data(graph), standalone=standalone)
-        assert (folder / "kernel_hard_glu.c").read_text() == (EXAMPLES / "hard_glu.c").read_text()
+        assert (folder / "kernel_hard_glu.c").read_text() == (PLUGINS / "hard_glu.c").read_text()
         assert 'npu_register_kernel("hard_glu", hard_glu);' in (folder / "kernels.c").read_text()
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make is here")
 def test_the_demo_goes_all_the_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    spec = importlib.util.spec_from_file_location("plugin_demo", EXAMPLES / "demo.py")
+    spec = importlib.util.spec_from_file_location("plugin_demo", PLUGINS / "demo.py")
     assert spec is not None and spec.loader is not None
     demo = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(demo)

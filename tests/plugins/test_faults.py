@@ -11,7 +11,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from plugin_examples import EXAMPLES
 
 from npuc.cli.app import run_command
 from npuc.errors import PluginFaultError
@@ -19,6 +18,7 @@ from npuc.ir import load_graph
 from npuc.plugin_code import fault_of
 from npuc.plugins import load, loading
 from npuc.program import custom_kernels as kernels
+from support.paths import PLUGINS
 
 
 def gated_model(domain: str = "com.example") -> Any:
@@ -48,13 +48,13 @@ def broken(
     name: str, place: str, to: Path, statement: str = 'raise RuntimeError("boom")'
 ) -> tuple[Path, int]:
     """An example plugin whose function fails in its first line, and that line."""
-    lines = (EXAMPLES / name).read_text().splitlines()
+    lines = (PLUGINS / name).read_text().splitlines()
     at = next(i for i, line in enumerate(lines) if re.match(rf"\s*(def|class) {place}\b", line))
     indent = re.match(r"\s*", lines[at])[0] + "    "  # type: ignore[index]
     lines.insert(at + 1, f"{indent}{statement}")
     (to / name).write_text("\n".join(lines) + "\n")
-    if (EXAMPLES / name).with_suffix(".c").exists():
-        (to / name).with_suffix(".c").write_bytes((EXAMPLES / name).with_suffix(".c").read_bytes())
+    if (PLUGINS / name).with_suffix(".c").exists():
+        (to / name).with_suffix(".c").write_bytes((PLUGINS / name).with_suffix(".c").read_bytes())
     return to / name, at + 2
 
 
@@ -97,7 +97,7 @@ def test_the_plugin_is_blamed_with_its_line(
 def test_a_kernel_that_fails_in_the_simulator(
     folder: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run_command([*COMPILE, "--plugin", str(EXAMPLES / "hard_glu.py"), "-q"]) == 0
+    assert run_command([*COMPILE, "--plugin", str(PLUGINS / "hard_glu.py"), "-q"]) == 0
     monkeypatch.setitem(kernels.KERNELS["hard_glu"].function.__globals__, "NUMPY", ())
     capsys.readouterr()
     assert run_command(["run", "m.npu", "--random"]) == 2
@@ -108,7 +108,7 @@ def test_a_kernel_that_fails_in_the_simulator(
 @pytest.mark.parametrize("place", ["claims", "compile_pools", "run"])
 def test_an_accelerator_that_fails(folder: Path, capsys: Any, place: str) -> None:
     plugin, line = broken("pooling_engine.py", place, folder)
-    arguments = [*COMPILE, "--plugin", str(EXAMPLES / "hard_glu.py"), "--plugin", str(plugin), "-q"]
+    arguments = [*COMPILE, "--plugin", str(PLUGINS / "hard_glu.py"), "--plugin", str(plugin), "-q"]
     status = run_command(arguments)
     if place == "run":
         assert status == 0
@@ -153,7 +153,7 @@ def test_rules_steps_and_metrics(
     data = np.load("data.npz")["x"]
     np.savez("labelled.npz", x=data, labels=np.zeros(4, np.int64))
     for other in ("hard_glu.py", "hard_glu.c"):
-        (folder / other).write_bytes((EXAMPLES / other).read_bytes())
+        (folder / other).write_bytes((PLUGINS / other).read_bytes())
     plugin, line = broken(name, place, folder)
     assert run_command([*command, "--plugin", str(plugin)]) == 2
     words = capsys.readouterr().err
@@ -216,7 +216,7 @@ def test_claims_hold_in_compile(folder: Path, capsys: Any, form: str) -> None:
         assert run_command(["import", "custom.onnx", "--no-check", "-q"]) == 0
         assert [op.name for op in load_graph(Path(form)).ops if op.name == "top.onnx"]
     capsys.readouterr()
-    plugin = ["--plugin", str(EXAMPLES / "hard_glu.py")]
+    plugin = ["--plugin", str(PLUGINS / "hard_glu.py")]
     assert run_command(["compile", form, *COMPILE[2:], *plugin, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [one["device"] for one in found["subgraphs"]] == ["convert", "npu", "convert"]
@@ -224,7 +224,7 @@ def test_claims_hold_in_compile(folder: Path, capsys: Any, form: str) -> None:
 
 def test_an_accelerator_takes_what_it_claims_in_compile(folder: Path, capsys: Any) -> None:
     plugins = [
-        word for name in ("hard_glu.py", "pooling_engine.py") for word in ("--plugin", str(EXAMPLES / name))
+        word for name in ("hard_glu.py", "pooling_engine.py") for word in ("--plugin", str(PLUGINS / name))
     ]
     assert run_command([*COMPILE, *plugins]) == 0
     told = capsys.readouterr().out

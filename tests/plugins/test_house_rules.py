@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from plugin_examples import EXAMPLES
 
 from npuc import lang
 from npuc.datasets.data import Place, find_dataset
@@ -19,13 +18,14 @@ from npuc.plugins import load
 from npuc.plugins.api import verifier
 from npuc.quant.ladder import QuantizationContext, StepResult, run_steps
 from npuc.quant.scheme import SCHEMES
+from support.paths import PLUGINS
 
 
 def test_a_verifier_rule_refuses_a_network_wherever_it_is_verified(tmp_path: Path) -> None:
     x = lang.input("x", (1, 70000))
     graph = lang.build({"y": lang.softmax(x, name="scores")})
     save_graph(graph, tmp_path / "m.mlir")
-    load(EXAMPLES / "house_rules.py")
+    load(PLUGINS / "house_rules.py")
     words = r"layer 'scores': a softmax over 70000 classes \(verifier rule 'wide-softmax'\)"
     with pytest.raises(VerificationError, match=words):
         graph.verify()
@@ -44,7 +44,7 @@ def test_a_verifier_rule_that_fails_is_named() -> None:
 
 
 def test_a_step_of_the_ladder_is_climbed() -> None:
-    load(EXAMPLES / "house_rules.py")
+    load(PLUGINS / "house_rules.py")
     rng = np.random.default_rng(0)
     x = lang.input("x", (1, 3, 8, 8))
     graph = lang.build({"y": lang.conv(x, rng.standard_normal((4, 3, 3, 3)).astype(np.float32), name="head")})
@@ -57,7 +57,7 @@ def test_a_step_of_the_ladder_is_climbed() -> None:
 
 
 def test_a_data_set_and_a_metric_are_found_by_name(tmp_path: Path) -> None:
-    load(EXAMPLES / "evaluation.py")
+    load(PLUGINS / "evaluation.py")
     path = tmp_path / "numbers.lines"
     path.write_text("1 0.5 2 3\n0 4 5 6\n")
     found = find_dataset(Place(path)).open(Place(path))

@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from plugin_examples import EXAMPLES
 
 from npuc import flow, lang
 from npuc.cli.app import run_command
@@ -24,6 +23,7 @@ from npuc.ir import load_graph, print_graph, save_graph
 from npuc.plugins import load
 from npuc.plugins.api import Format, claims, onnx_rule, register_kernel, tflite_rule, top
 from npuc.transform import canonicalize
+from support.paths import PLUGINS
 
 Array = np.ndarray[Any, Any]
 
@@ -65,7 +65,7 @@ def hard_glu(a: Array, b: Array, slope: float) -> Array:
 
 
 def test_a_node_of_a_domain_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    load(EXAMPLES / "hard_glu.py")
+    load(PLUGINS / "hard_glu.py")
     model = model_of(
         [node("Neg", "x", "n"), node("HardGlu", "x n", "y", domain="com.example", slope=0.25)], X.shape
     )
@@ -124,7 +124,7 @@ def test_tflite_takes_rules_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_custom_op_of_lang_is_claimed() -> None:
-    load(EXAMPLES / "hard_glu.py")
+    load(PLUGINS / "hard_glu.py")
     x = lang.input("x", X.shape)
     (y,) = lang.custom(
         "HardGlu", [x, -x], lambda a, b: [(a.shape, a.dtype)], attributes={"slope": 0.25}, name="glu"
@@ -159,7 +159,7 @@ def test_a_claim_may_decline_and_must_fit() -> None:
 
 
 def test_a_subgraph_by_name_and_one_by_pattern() -> None:
-    load(EXAMPLES / "glu_subgraphs.py")
+    load(PLUGINS / "glu_subgraphs.py")
     nodes = [
         node("Relu", "x", "r"),
         node("Mul", "r sixth", "s", "/block.0/glu/Mul"),
@@ -249,7 +249,7 @@ def test_a_subgraph_that_reads_what_is_made_of_it_is_refused() -> None:
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
-    load(EXAMPLES / "tiny_format.py")
+    load(PLUGINS / "tiny_format.py")
     path = tmp_path / "net.txt"
     path.write_text("tinynet 1\ninput x 1 8\nscale -0.5\nrelu\nscale 3\n")
     return path

@@ -17,7 +17,7 @@ from npuc.profile.timeline import profile_of
 from npuc.program.file import load_compiled
 from npuc.program.model import CompiledModel, NpuSubgraph
 from npuc.sim import simulate
-from placement_networks import NETWORKS
+from support.networks.placement import NETWORKS
 
 
 def told(capsys: Any, *arguments: object) -> tuple[dict[str, Any], str]:

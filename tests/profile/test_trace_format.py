@@ -18,7 +18,7 @@ from npuc.profile.timeline import chrome_trace
 from npuc.profile.trace_events import microseconds
 from npuc.program.model import CompiledModel
 from npuc.sim import simulate
-from trace_rules import faults
+from support.trace_rules import faults
 
 SOUND: dict[str, Any] = {
     "displayTimeUnit": "ms",

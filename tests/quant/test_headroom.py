@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers import build
 from npuc.calib.sources import open_data
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.flow import quantize_on_data
 from npuc.ir import Graph, top
 from npuc.quant.headroom import limits, reach
+from support.graphs import build
 
 
 def _scores(*last: Any) -> Graph:

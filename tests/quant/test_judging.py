@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from detectors import data, detector
 from npuc import lang
 from npuc.calib.sources import open_data
 from npuc.compare import LOST, Figures, Slice, find_slices, judge
@@ -22,6 +21,7 @@ from npuc.quant.judging import OutputJudge
 from npuc.quant.prequantized import integer_types
 from npuc.sim import run
 from npuc.target import load_target
+from support.networks.detector import data, detector
 
 Array = np.ndarray[Any, Any]
 EIGHT_BITS = "bm1684x-like"

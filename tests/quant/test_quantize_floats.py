@@ -10,8 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import oracle_float as oracle
-from graph_strategies import graphs
 from npuc.calib.random_inputs import random_inputs
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
 from npuc.engine.single import single_op
@@ -25,6 +23,8 @@ from npuc.quant import SCHEMES, quantize
 from npuc.quant.config import QuantizationConfig
 from npuc.quant.report import effective_yaml, is_integer
 from npuc.transform import canonicalize
+from support.networks.random_graphs import graphs
+from support.oracles import floats as oracle
 
 Array = np.ndarray[Any, Any]
 FLOATS = ["bf16", "f16"]

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from graph_strategies import graphs
 from npuc.calib.random_inputs import random_inputs
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
 from npuc.engine.single import single_op
@@ -17,6 +16,7 @@ from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import quant_of
 from npuc.quant import SCHEMES, quantize
 from npuc.transform import canonicalize
+from support.networks.random_graphs import graphs
 
 Array = np.ndarray[Any, Any]
 

@@ -11,7 +11,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import oracle_recurrent
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.engine.handlers.recurrent import direction_parameters
 from npuc.errors import QuantizationError
@@ -21,6 +20,7 @@ from npuc.ir.dtypes import quant_of
 from npuc.ir.text import parse_graph, print_graph
 from npuc.quant import SCHEMES, quantize
 from npuc.transform import canonicalize
+from support.oracles import recurrent as oracle_recurrent
 
 Array = np.ndarray[Any, Any]
 STEPS, BATCH, INPUTS, HIDDEN = 9, 2, 7, 6

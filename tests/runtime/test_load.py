@@ -6,11 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runtime_load import Sample, on_many_runners, on_one_runner, resident, with_failures, with_shutdown
 
 from npuc.errors import JobTimeoutError
 from npuc.program.model import CompiledModel
 from npuc.runtime import Runner, SimulatedDevice
+from support.programs.runtime_load import (
+    Sample,
+    on_many_runners,
+    on_one_runner,
+    resident,
+    with_failures,
+    with_shutdown,
+)
 
 MEGABYTE = 1 << 20
 

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import oracle_weights as oracle
 from npuc.errors import InputDataError
 from npuc.native import library
 from npuc.schedule.compression import StoredConstants, decode, digest, encode, encoded_size
 from npuc.schedule.layers import Layer
+from support.oracles import weight_codec as oracle
 
 Array = np.ndarray[Any, Any]
 

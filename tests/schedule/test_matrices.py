@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend_networks import machine
 from npuc import lang
 from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.compile_model import Compilation, CompileOptions, compile_program
@@ -17,6 +16,7 @@ from npuc.quant import SCHEMES, quantize
 from npuc.schedule.layers import Tile
 from npuc.sim import Simulator, sanitize
 from npuc.target import Target
+from support.networks.backend import machine
 
 Array = np.ndarray[Any, Any]
 KINDS = [

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sim_programs import Draft, machine
 from test_sim_hostile import everything
 
 from npuc.errors import SimulationError
@@ -16,6 +15,7 @@ from npuc.schedule.cost import Costs
 from npuc.sim import costs
 from npuc.sim.cycles import SubgraphTimeline, play
 from npuc.target import Target
+from support.programs.instructions import Draft, machine
 
 NOTHING = (0, 0, 0, 0)
 LATENCY = 200  # of edge-4t, which moves 16 bytes a cycle in bursts of 64

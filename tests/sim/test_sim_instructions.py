@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sim_programs import CODES, Draft, machine
 
 from npuc.arithmetic.requantization import AddScaling
 from npuc.errors import SimulationError
@@ -27,6 +26,7 @@ from npuc.kernels import softmax as softmaxes
 from npuc.program.isa import COMPRESSED, KINDS, NONE
 from npuc.schedule.compression import encode
 from npuc.sim import Simulator
+from support.programs.instructions import CODES, Draft, machine
 
 Array = np.ndarray[Any, Any]
 SETTINGS = settings(deadline=None, derandomize=True, max_examples=25)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from sim_programs import Draft
 
 from npuc.errors import EngineError, InputDataError
 from npuc.program.model import CompiledModel, Conversion, CpuSubgraph, HostConversion
 from npuc.sim import Simulator, run, sanitize
+from support.programs.instructions import Draft
 
 Array = np.ndarray[Any, Any]
 PICTURE = np.arange(24, dtype=np.int8).reshape(1, 2, 3, 4)

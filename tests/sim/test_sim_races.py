@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sim_programs import Draft, machine
 
 from npuc.program.isa import QUEUES
+from support.programs.instructions import Draft, machine
 
 SPACE = 8  # bytes of local memory and of the workspace that are fought for
 Node = tuple[int, int]  # core, index in the stream

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sim_programs import Draft, machine
 from test_sim_hostile import everything
 
 from npuc.errors import SimulationError
 from npuc.program.isa import BY_NAME
 from npuc.program.model import Allocation
 from npuc.sim.sanitize import MOST
+from support.programs.instructions import Draft, machine
 
 MATRIX = 2
 NOTHING = (0, 0, 0, 0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from targets import small
 
 from npuc.errors import LimitExpressionError
 from npuc.target import DescribedMachine, Machine, Target, check_op, load_target, support
 from npuc.target.vocabulary import MACHINE, OP_KINDS
+from support.targets import small
 
 CONV = {
     "n": 1,

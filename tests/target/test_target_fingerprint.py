@@ -6,10 +6,10 @@ import random
 from typing import Any
 
 import pytest
-from targets import small
 
 from npuc.target import Target, available, load_target
 from npuc.target.fingerprint import canonical
+from support.targets import small
 
 RULES = {
     "constants": {"depth": 64},

@@ -9,12 +9,12 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from targets import small
 
 from npuc.errors import FileMissingError, NpucError, TargetError, UnknownTargetError
 from npuc.target import available, load_target, load_with_files, search_path
 from npuc.target.load import MAX_EXTENDS, PRESETS
 from npuc.target.yamlfile import MAX_BYTES, parse_document
+from support.targets import small
 
 
 @pytest.fixture

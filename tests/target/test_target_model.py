@@ -7,12 +7,12 @@ import pickle
 from typing import Any
 
 import pytest
-from targets import small
 
 from npuc.errors import TargetError
 from npuc.target import Target, load_target
 from npuc.target.figures import derive
 from npuc.target.problems import known_fields
+from support.targets import small
 
 RULE = {"require": "kw <= 3", "because": "The kernel is too wide."}
 

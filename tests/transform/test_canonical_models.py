@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checks import kinds
 
-from helpers import evaluate, random_inputs
 from npuc.frontend.onnx import ImportOptions, import_onnx
 from npuc.ir import Graph, print_graph
 from npuc.transform import canonicalize
-from shared_models import known
+from support.graphs import evaluate, random_inputs
+from support.passes import kinds
+from support.shared_models import known
 
 MODELS = [path.name for path in known(["onnx"])] or ["none"]
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from checks import kinds, transformed
 from hypothesis import HealthCheck, given, settings
 
-from graph_strategies import graphs
-from helpers import assert_same_function
 from npuc.ir import Graph, print_graph
 from npuc.ir.passes import PASSES, parse_passes
 from npuc.transform import CANONICAL, canonicalize
+from support.graphs import assert_same_function
+from support.networks.random_graphs import graphs
+from support.passes import kinds, transformed
 
 SETTINGS = {"deadline": None, "derandomize": True, "suppress_health_check": list(HealthCheck)}
 ALONE = sorted({step.name for step in parse_passes(CANONICAL)})

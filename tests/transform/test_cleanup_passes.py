@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checks import kinds, transformed
 
-from helpers import Builder, build
 from npuc.ir import Value, top, value_name
 from npuc.ir.passes import run_pipeline
 from npuc.transform import fold_constants
+from support.graphs import Builder, build
+from support.passes import kinds, transformed
 
 F = np.float32
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from spelling import Arithmetic, spelled
 
 from npuc.ir import Value
 from npuc.ir.definition import TopOp
 from npuc.transform.formula import Function, Parameter, Sum, Variable, as_sum, sqrt
 from npuc.transform.matching import Match, Matcher
+from support.passes import Arithmetic, spelled
 
 x, y = Variable("x"), Variable("y")
 a, b = Parameter("a"), Parameter("b")

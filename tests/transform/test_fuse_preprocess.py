@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checks import kinds
 
-from helpers import assert_close, evaluate
 from npuc.errors import PreprocessError
 from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, dtype_of, print_graph, shape_of, tensor_type, top
 from npuc.ir.passes import run_pipeline
+from support.graphs import assert_close, evaluate
+from support.passes import kinds
 
 MEAN, SCALE = (123.0, 117.0, 104.0), (0.5, 0.25, 0.125)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from spelling import Arithmetic, ops_of, recognize, spelled
 
-from helpers import assert_same_function
 from npuc.ir import Graph, Value, top
+from support.graphs import assert_same_function
+from support.passes import Arithmetic, ops_of, recognize, spelled
 
 PASS = "keep-reduced-axes"
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checks import kinds, only, transformed
 
-from helpers import Builder, build
 from npuc.ir import Value, shape_of, top, value_name
+from support.graphs import Builder, build
+from support.passes import kinds, only, transformed
 
 F = np.float32
 RANDOM = np.random.default_rng(2)

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from spelling import SHAPE, Arithmetic, ops_of, recognize, spelled
 
-from helpers import assert_same_function, build
 from npuc.ir import Value, top
 from npuc.ir.names import value_name
+from support.graphs import assert_same_function, build
+from support.passes import SHAPE, Arithmetic, ops_of, recognize, spelled
 
 PASSES = (
     "recognize-activations",

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from spelling import Arithmetic, ops_of, recognize, spelled
 
-from helpers import assert_same_function
 from npuc.ir import Graph, Value, top
+from support.graphs import assert_same_function
+from support.passes import Arithmetic, ops_of, recognize, spelled
 
 B, H, L, S, E, V = 2, 3, 5, 6, 4, 7
 Q, K, W = (B, H, L, E), (B, H, S, E), (B, H, S, V)

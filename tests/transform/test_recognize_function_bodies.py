@@ -8,12 +8,12 @@ import numpy as np
 import onnx.inliner
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from spelling import ops_of
 
-from helpers import assert_same_function
 from npuc.frontend.onnx import import_onnx
 from npuc.ir import Graph
 from npuc.transform import canonicalize
+from support.graphs import assert_same_function
+from support.passes import ops_of
 
 SHAPE = (2, 4, 3, 5)
 CASES: list[tuple[str, str, int, dict[str, Any], tuple[tuple[int, ...], ...]]] = [

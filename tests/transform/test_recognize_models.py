@@ -6,11 +6,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from spelling import ops_of
 
-from helpers import assert_same_function
 from npuc.frontend.onnx import ImportOptions, import_onnx
 from npuc.transform import canonicalize
+from support.graphs import assert_same_function
+from support.passes import ops_of
 
 CASES: dict[str, tuple[dict[str, tuple[int, ...]], dict[str, int]]] = {
     "yolox_nano": ({}, {"silu": 104, "space_to_depth": 1, "sigmoid": 6, "mul": 0, "slice": 0}),

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from spelling import Arithmetic, ops_of, recognize, spelled
 
-from helpers import assert_same_function
 from npuc.ir import Value
+from support.graphs import assert_same_function
+from support.passes import Arithmetic, ops_of, recognize, spelled
 
 PASSES = ("recognize-norms", "eliminate-common-subexpressions,canonical-arithmetic,recognize-norms")
 EPS = 1e-3

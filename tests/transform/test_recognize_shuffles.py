@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spelling import Arithmetic, ops_of, recognize, spelled
 
-from helpers import assert_same_function
 from npuc.ir import Graph, Value, top
 from npuc.transform.rearrangement import normal_form
+from support.graphs import assert_same_function
+from support.passes import Arithmetic, ops_of, recognize, spelled
 
 PIXELS = "recognize-pixel-shuffle"
 CHANNELS = "recognize-channel-shuffle"

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from spelling import Arithmetic, ops_of, recognize, spelled
 
-from helpers import assert_same_function
 from npuc.ir import Value
+from support.graphs import assert_same_function
+from support.passes import Arithmetic, ops_of, recognize, spelled
 
 Spelling = Callable[[Arithmetic, Value], Any]
 PASSES = ("recognize-softmax", "canonical-arithmetic,recognize-softmax")

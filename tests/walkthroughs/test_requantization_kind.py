@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tree_copy import environment_of
+from support.tree_copy import environment_of
 
 ROOT = Path(__file__).parents[2]
 PATCH = Path(__file__).with_name("requantization_kind.patch")

@@ -1,7 +1,7 @@
 """Times and numbers in the Trace Event Format, so that every viewer reads them as they are meant.
 
 Perfetto keeps whole nanoseconds and drops a slice that crosses another of its thread, be it by one; an arrow whose id is not a
-hexadecimal number it does not draw. tests/trace_rules.py has the rules.
+hexadecimal number it does not draw. tests/support/trace_rules.py has the rules.
 """
 
 from __future__ import annotations

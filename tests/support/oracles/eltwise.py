@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from oracle import half_even, half_up, requantize, wrap32
+from support.oracles.integers import half_even, half_up, requantize, wrap32
 
 Array = np.ndarray[Any, Any]
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from helpers import Builder, build
 from npuc.flow import bring_in_form
 from npuc.frontend.options import ImportOptions
 from npuc.ir import Graph, Value, top
+from support.graphs import Builder, build
 
 Array = np.ndarray[Any, Any]
 

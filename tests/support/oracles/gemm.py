@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from oracle import requantize_array
+from support.oracles.integers import requantize_array
 
 Array = np.ndarray[Any, Any]
 

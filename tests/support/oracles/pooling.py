@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from oracle import requantize
+from support.oracles.integers import requantize
 
 Array = np.ndarray[Any, Any]
 Pair = tuple[int, int]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_zoo_parts import Basic, Head, SqueezeExciteBlock, cbr, network
+
+from support.networks.torch_zoo.parts import Basic, Head, SqueezeExciteBlock, cbr, network
 
 
 @network(1, 3, 32, 32)

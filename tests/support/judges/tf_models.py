@@ -20,9 +20,9 @@ from npuc.flow import ImportOptions, quantize_network
 from npuc.ir import Graph
 from npuc.sim import Simulator
 from npuc.target import load_target
+from support.paths import ROOT
 
 Array = np.ndarray[Any, Any]
-ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / "build" / "peers" / "tensorflow" / "bin" / "python"
 """A Python with TensorFlow and Keras, which `make peers-tensorflow` installs."""
 

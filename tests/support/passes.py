@@ -1,19 +1,42 @@
-"""Spelling formulas in primitives, for the tests of the passes that recognize them."""
+"""How the tests of the passes look at a graph before and after, and how they spell formulas in primitives."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from helpers import Builder, build
-from npuc.ir import Graph, Value, top
+from npuc.ir import Graph, Value, print_graph, top
 from npuc.ir.passes import run_pipeline
+from npuc.ir.top import WeightOp
+from support.graphs import Builder, assert_same_function, build
 
 SHAPE = (2, 3, 4)
 _IRREGULAR = {"prelu": "PRelu", "silu": "SiLU", "matmul": "MatMul"}
 _NUMPY = {"f32": "float32", "f16": "float16"}
+
+
+def kinds(graph: Graph) -> Counter[str]:
+    """How many ops of each kind there are, without weights."""
+    return Counter(op.name.removeprefix("top.") for op in graph.ops if not isinstance(op, WeightOp))
+
+
+def only(graph: Graph, kind: str) -> object:
+    """The one op of a kind."""
+    found = [op for op in graph.ops if op.name == f"top.{kind}"]
+    assert len(found) == 1, f"{len(found)} ops of kind {kind}"
+    return found[0]
+
+
+def transformed(graph: Graph, pipeline: str, tolerance: float = 1e-4) -> Graph:
+    """The graph after a pipeline, checked: same function, same text when the pipeline runs again."""
+    after = run_pipeline(graph, pipeline)
+    assert_same_function(graph, after, tolerance=tolerance)
+    again = run_pipeline(after, pipeline)
+    assert print_graph(again) == print_graph(after), "the pass is not idempotent"
+    return after
 
 
 class Arithmetic:

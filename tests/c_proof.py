@@ -1,11 +1,11 @@
-"""Exported C applications of whole networks, proved: `python tests/export/c_proof.py` (`make prove-c`).
+"""Exported C applications of whole networks, proved: `python tests/c_proof.py` (`make prove-c`).
 
 Every model under ../shared/models, of whatever format, is quantized on random data and compiled; one without a CPU subgraph is
 exported in both forms (of one that ends on the CPU, the part before that). Each is built by gcc and by clang with warnings as
 errors, with address and undefined-behaviour checks, run with them and under valgrind, and has to give Python's bits every time.
 The standalone form is also linked with allocators that abort, and none of its objects may name one.
 
-    python tests/export/c_proof.py [--models mobilenet_v2,caffe,...] [--skip darknet/cfg_only,...] [--list]
+    python tests/c_proof.py [--models mobilenet_v2,caffe,...] [--skip darknet/cfg_only,...] [--list]
                                    [--forms hosted,standalone] [--variants gcc,clang,checks,clang-checks,valgrind]
 
 A model is picked by its path under ../shared/models, without the suffix, by the last part of that, or by a folder on it.
@@ -24,16 +24,16 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from c_models import CHECKS, STRICT, TARGET, compiled, surroundings
-
 from npuc.deploy.c import export_c
 from npuc.errors import NpucError
 from npuc.frontend.options import ImportOptions
 from npuc.program.file import load_compiled, save_compiled
 from npuc.program.model import CompiledModel, CpuSubgraph
+from support.paths import SHARED
+from support.programs.c_applications import CHECKS, STRICT, TARGET, compiled, surroundings
 
 FORMS = ("hosted", "standalone")
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "models"
+MODELS = SHARED / "models"
 SUFFIXES = (".onnx", ".tflite", ".pt", ".pt2", ".pb", ".h5", ".keras", ".cfg", ".prototxt")
 
 
@@ -190,12 +190,12 @@ def exported(model: CompiledModel, folder: Path, form: str) -> Path:
 def model_files() -> dict[str, Path]:
     """Every model under ../shared/models, by its path there without the suffix."""
     found = {}
-    for path in sorted(SHARED.rglob("*")):
+    for path in sorted(MODELS.rglob("*")):
         alone = path.suffix == ".caffemodel" and not path.with_suffix(".prototxt").exists()
         if path.name == "saved_model.pb":
-            found[path.parent.relative_to(SHARED).as_posix()] = path.parent
+            found[path.parent.relative_to(MODELS).as_posix()] = path.parent
         elif path.suffix in SUFFIXES or alone:
-            found[path.relative_to(SHARED).with_suffix("").as_posix()] = path
+            found[path.relative_to(MODELS).with_suffix("").as_posix()] = path
     return found
 
 

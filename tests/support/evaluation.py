@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from helpers import build
 from npuc.evaluate import Observation, metric
 from npuc.ir import Graph, top
+from support.graphs import build
 
 Array = np.ndarray[Any, Any]
 

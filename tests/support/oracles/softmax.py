@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from oracle import rdbp, requantize, srdhm
+from support.oracles.integers import rdbp, requantize, srdhm
 
 Array = np.ndarray[Any, Any]
 

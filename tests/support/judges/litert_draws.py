@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from litert import assert_equal_bits
 
-from helpers import build
 from npuc.engine import FloatEngine
 from npuc.errors import NpucError
 from npuc.ir import Graph, top
 from npuc.quant import SCHEMES, Scheme, quantize
+from support.graphs import build
+from support.judges.litert import assert_equal_bits
 
 Array = np.ndarray[Any, Any]
 Draw = Callable[..., Any]

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-SHARED_MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"
+from support.paths import SHARED
+
+SHARED_MODELS = SHARED / "models"
 
 KNOWN = (
     "caffe/lenet.caffemodel",
@@ -83,7 +85,7 @@ def report(names: Sequence[str]) -> list[str]:
         return []
     return [
         f"no test reads {'this model' if len(names) == 1 else f'these {len(names)} models'} of ../shared/models "
-        "(tests/shared_models.py lists the known ones):",
+        "(tests/support/shared_models.py lists the known ones):",
         *(f"  {name}" for name in names),
     ]
 

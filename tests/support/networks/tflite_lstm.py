@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 from tflite import ActivationFunctionType as Fused
-from tflite_nets import Net, Writer
 
 from npuc.export.tflite.model import Tensor
+from support.networks.tflite import Net, Writer
 
 Array = np.ndarray[Any, Any]
 CODE = "UNIDIRECTIONAL_SEQUENCE_LSTM"

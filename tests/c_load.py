@@ -1,6 +1,6 @@
 """Builds and runs c_load.c, the load on npu.h, against a build of the library: `make tsan` gives one with race checks.
 
-python tests/export/c_load.py --library build/tsan/libnpuc.so --flags=-fsanitize=thread [--jobs 1000] [--models 50]
+python tests/c_load.py --library build/tsan/libnpuc.so --flags=-fsanitize=thread [--jobs 1000] [--models 50]
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from c_models import STRICT, compiled
 from c_proof import exported
-
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+from support.paths import ROOT
+from support.programs.c_applications import STRICT, compiled
 
 
 def main() -> int:
@@ -38,7 +36,7 @@ def main() -> int:
             "gcc",
             "-std=c11",
             *flags,
-            str(HERE / "c_load.c"),
+            str(ROOT / "tests" / "export" / "c_load.c"),
             str(library),
             f"-Wl,-rpath,{library.parent}",
         ]

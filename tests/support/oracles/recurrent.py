@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from oracle import half_up
+from support.oracles.integers import half_up
 
 
 def sat16(x: int) -> int:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tflite_nets import Net
+
+from support.networks.tflite import Net
 
 Array = np.ndarray[Any, Any]
 SHAPE = (1, 10, 10, 8)

@@ -7,7 +7,8 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_zoo_parts import Attention, Head, cbr, network
+
+from support.networks.torch_zoo.parts import Attention, Head, cbr, network
 
 
 class _Block(nn.Module):

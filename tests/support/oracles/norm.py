@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isqrt
 from typing import Any
 
-from oracle import half_even, half_up, rdbp, requantize, srdhm
+from support.oracles.integers import half_even, half_up, rdbp, requantize, srdhm
 
 
 def row(x: list[int], entries: list[int], p: Any, center: bool, span: int) -> list[int]:

@@ -30,9 +30,9 @@ from npuc.program.model import (
     records,
 )
 from npuc.target import load_target
+from support.paths import ROOT
 
 Array = np.ndarray[Any, Any]
-ROOT = Path(__file__).parents[2]
 SEGMENTS = (
     Segment("weights", "weights", 4096),
     Segment("workspace", "workspace", 100_000),

@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import torch_zoo_maps  # noqa: F401
-import torch_zoo_pictures  # noqa: F401
-import torch_zoo_sequences  # noqa: F401
-from torch_zoo_parts import ZOO
+from support.networks.torch_zoo import images, maps, sequences  # noqa: F401
+from support.networks.torch_zoo.parts import ZOO
 
 __all__ = ["ZOO"]

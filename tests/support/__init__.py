@@ -1,0 +1,1 @@
+"""What the tests share. Folders: networks to run, oracles and judges that say what is right, programs, hostile files."""

@@ -1,0 +1,1 @@
+"""Files that mean harm, damage to files, and processes in which it does no harm."""

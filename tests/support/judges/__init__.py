@@ -1,0 +1,1 @@
+"""Other people's runtimes as judges: LiteRT, TensorFlow, Keras, torch."""

@@ -1,0 +1,1 @@
+"""Small networks in every format and dialect, built or drawn at random."""
