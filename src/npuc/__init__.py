@@ -34,6 +34,7 @@ PROVIDERS.update(
 
 aliases.install(
     {
+        "npuc.calib.both": "npuc.calib.paired",
         "npuc.calib.images": "npuc.images.loading",
         "npuc.codegen.debug_info": "npuc.program.debug_info",
         "npuc.codegen.disassemble": "npuc.program.disassemble",

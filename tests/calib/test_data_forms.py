@@ -60,7 +60,7 @@ def test_channels_last_are_permuted_where_only_that_fits_and_it_is_said(
     np.testing.assert_array_equal(read(graph, list(PICTURES))[0], rows)
 
 
-def test_channels_first_and_gray_pictures_become_what_the_network_takes() -> None:
+def test_channels_first_and_gray_images_become_what_the_network_takes() -> None:
     rows, said = read(network(1, 4, 6, 3), list(PICTURES.transpose(0, 3, 1, 2)))
     np.testing.assert_array_equal(rows, PICTURES)
     assert "read as channels × height × width" in said[0]
@@ -78,7 +78,7 @@ def test_what_fits_as_it_is_is_left_alone(tmp_path: Path) -> None:
         read(network(1, 3, 4, 6), [np.zeros((6, 4, 3), np.float32)])
 
 
-def pictures(folder: Path, *names: str) -> None:
+def images(folder: Path, *names: str) -> None:
     for index, name in enumerate(names):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ def reds(rows: list[Array]) -> list[int]:
     ],
 )
 def test_lists_with_blanks_tabs_or_commas_and_labels(tmp_path: Path, text: str) -> None:
-    pictures(tmp_path, "a.png", "sub/b.png", "my cat.png")
+    images(tmp_path, "a.png", "sub/b.png", "my cat.png")
     (tmp_path / "list.txt").write_text(text)
     rows, said = read(network(1, 3, 4, 6), tmp_path / "list.txt")
     assert reds(rows) == [1, 2, 3]
@@ -116,7 +116,7 @@ def test_lists_with_blanks_tabs_or_commas_and_labels(tmp_path: Path, text: str) 
 def test_a_list_finds_files_in_the_folder_of_its_name_and_names_those_that_are_missing(
     tmp_path: Path,
 ) -> None:
-    pictures(tmp_path, "val/a.png", "val/b.png")
+    images(tmp_path, "val/a.png", "val/b.png")
     (tmp_path / "val.txt").write_text("a.png 1\nb.png 2\nc.png 3\n")
     rows, said = read(network(1, 3, 4, 6), tmp_path / "val.txt")
     assert reds(rows) == [1, 2] and "c.png" in said[-1] and "line 3" in said[-1]
@@ -133,7 +133,7 @@ def test_a_list_finds_files_in_the_folder_of_its_name_and_names_those_that_are_m
     ],
 )
 def test_json_lists(tmp_path: Path, content: Any) -> None:
-    pictures(tmp_path, "a.png", "b.png")
+    images(tmp_path, "a.png", "b.png")
     (tmp_path / "list.json").write_text(json.dumps(content))
     rows, said = read(network(1, 3, 4, 6), tmp_path / "list.json")
     assert reds(rows) == [1, 2]
@@ -182,8 +182,8 @@ def test_raw_files_hold_what_is_said_of_them(tmp_path: Path) -> None:
         read(graph, tmp_path, preprocess="raw:uint8:4,-1")
 
 
-def test_raw_files_beside_pictures_are_left_alone(tmp_path: Path) -> None:
-    pictures(tmp_path, "a.png")
+def test_raw_files_beside_images_are_left_alone(tmp_path: Path) -> None:
+    images(tmp_path, "a.png")
     (tmp_path / "weights.bin").write_bytes(bytes(17))
     assert reds(read(network(1, 3, 4, 6), tmp_path)[0]) == [1]
 
@@ -206,8 +206,8 @@ def test_evaluation_takes_labels_from_an_npy_file_or_one_a_line(tmp_path: Path) 
         found = kind.open(place)
         assert [entry.truth for entry in found.entries] == [0, 1, 2, 3, 4]
         np.testing.assert_array_equal(found.read(found.entries[2]).tensors, PICTURES[2])
-    folder = tmp_path / "pictures"
-    pictures(folder, "b.png", "a.png", "c.png")
+    folder = tmp_path / "images"
+    images(folder, "b.png", "a.png", "c.png")
     (tmp_path / "labels.txt").write_text("5\n6\n7\n")
     place = Place(folder, tmp_path / "labels.txt")
     found = find_dataset(place).open(place)

@@ -57,8 +57,8 @@ def photo(tmp_path: Path) -> Path:
 def test_both_spellings_give_the_tensor_of_the_steps(tmp_path: Path, photo: Path, text: str) -> None:
     (tmp_path / "r.yaml").write_text(text)
     found = load_recipe(tmp_path / "r.yaml")(photo)
-    picture = np.asarray(Image.open(photo).resize((16, 16), Image.Resampling.BILINEAR))[4:12, 4:12]
-    expected = (picture.astype(np.float64) / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+    image = np.asarray(Image.open(photo).resize((16, 16), Image.Resampling.BILINEAR))[4:12, 4:12]
+    expected = (image.astype(np.float64) / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
     assert found.shape == (3, 8, 8) and found.dtype == np.float32
     np.testing.assert_allclose(found, expected.transpose(2, 0, 1), atol=1e-5)
 
@@ -85,7 +85,7 @@ def test_pad() -> None:
 def test_normalize_without_to_float_takes_pixels_as_they_are() -> None:
     found = Normalize(mean=(100.0,), std=(2.0,))(np.full((1, 1, 3), 104, np.uint8))
     np.testing.assert_array_equal(found, np.full((1, 1, 3), 2.0))
-    with pytest.raises(PreprocessError, match="2 values of mean for a picture of 3 channels"):
+    with pytest.raises(PreprocessError, match="2 values of mean for an image of 3 channels"):
         Normalize(mean=(1.0, 2.0), std=(1.0,))(np.zeros((1, 1, 3), np.uint8))
 
 
@@ -134,7 +134,7 @@ def test_area_is_the_mean_of_a_block() -> None:
 
 @pytest.mark.parametrize("kind", ["nearest", "bilinear", "bicubic", "area", "lanczos"])
 @pytest.mark.parametrize("sizes", [(7, 3), (3, 7), (5, 5), (1, 4), (10, 1)])
-def test_weights_sum_to_one_and_the_same_size_is_the_same_picture(kind: str, sizes: tuple[int, int]) -> None:
+def test_weights_sum_to_one_and_the_same_size_is_the_same_image(kind: str, sizes: tuple[int, int]) -> None:
     indices, weights = taps(*sizes, kind)
     np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-12)
     assert indices.min() >= 0 and indices.max() < sizes[0]
@@ -145,7 +145,7 @@ def test_weights_sum_to_one_and_the_same_size_is_the_same_picture(kind: str, siz
 def test_center_crop_and_order() -> None:
     image = np.arange(48).reshape(4, 4, 3)
     assert CenterCrop(size=(2, 2))(image)[0, 0, 0] == image[1, 1, 0]
-    with pytest.raises(PreprocessError, match="5 x 5 cannot be cut out of a picture of 4 x 4"):
+    with pytest.raises(PreprocessError, match="5 x 5 cannot be cut out of an image of 4 x 4"):
         CenterCrop(size=(5, 5))(image)
     assert SetOrder()(image).shape == (4, 4, 3)
     assert SetOrder(shape="BCHW")(image).shape == (1, 3, 4, 4)

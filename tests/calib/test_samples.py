@@ -105,7 +105,7 @@ def test_random_inputs_of_every_type(dtype: str) -> None:
         assert not np.array_equal(one, other)
 
 
-def test_random_masks_are_ones_and_random_pictures_are_preprocessed() -> None:
+def test_random_masks_are_ones_and_random_images_are_preprocessed() -> None:
     assert (random_inputs(graph(attention_mask=((5,), "i64")))["attention_mask"] == 1).all()
     net = Graph.empty(
         [("x", tensor_type((1, 3, 4, 4), "f32"))], preprocess={"x": {"mean": (127.5,), "scale": (1 / 127.5,)}}

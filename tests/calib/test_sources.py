@@ -32,7 +32,7 @@ RAW = {"x": {"pixel_format": "rgb", "layout": "nchw"}}
 
 
 def graph(batch: int = 1, preprocess: Any = RAW) -> Graph:
-    """One picture input; no ops are needed to read data."""
+    """One image input; no ops are needed to read data."""
     return Graph.empty([("x", tensor_type((batch, 3, 4, 4), "f32"))], preprocess=preprocess)
 
 
@@ -40,7 +40,7 @@ def two_inputs() -> Graph:
     return Graph.empty([("a", tensor_type((1, 2), "f32")), ("b", tensor_type((1, 3), "f32"))])
 
 
-def picture(path: Path, value: int = 0, mode: str = "RGB") -> Path:
+def image(path: Path, value: int = 0, mode: str = "RGB") -> Path:
     color: Any = value if mode == "L" else (value, 0, 0)
     Image.new(mode, (4, 4), color).save(path)
     return path
@@ -61,7 +61,7 @@ def firsts(batches: list[Batch], name: str = "x") -> list[float]:
 def test_a_folder_is_read_in_the_order_of_names(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     for index, name in enumerate(["b/1.png", "a.png", "c.png", "b/0.png"]):
-        picture(tmp_path / name, index)
+        image(tmp_path / name, index)
     (tmp_path / "notes.txt").write_text("not a sample")
     (tmp_path / ".hidden.png").write_bytes(b"")
     batches, feeder, warnings = read(graph(), tmp_path)
@@ -69,8 +69,8 @@ def test_a_folder_is_read_in_the_order_of_names(tmp_path: Path) -> None:
     assert (feeder.used, feeder.skipped, warnings) == (4, 0, [])
 
 
-def test_pictures_without_attached_preprocessing_get_a_note(tmp_path: Path) -> None:
-    picture(tmp_path / "a.png")
+def test_images_without_attached_preprocessing_get_a_note(tmp_path: Path) -> None:
+    image(tmp_path / "a.png")
     _, _, warnings = read(graph(preprocess=None), tmp_path)
     assert len(warnings) == 1 and "no preprocessing attached" in warnings[0]
 
@@ -145,7 +145,7 @@ def test_samples_of_the_run_command_are_data(tmp_path: Path) -> None:
 
 def test_a_seed_chooses_the_same_samples_in_order(tmp_path: Path) -> None:
     for index in range(20):
-        picture(tmp_path / f"{index:02d}.png", index)
+        image(tmp_path / f"{index:02d}.png", index)
     chosen = firsts(read(graph(), tmp_path, max_count=5, seed=1)[0])
     assert chosen == sorted(chosen) and len(chosen) == 5
     assert chosen == firsts(read(graph(), tmp_path, max_count=5, seed=1)[0])
@@ -174,14 +174,14 @@ def coco(folder: Path, classes: dict[int, list[int]]) -> Path:
         ],
     }
     for key in classes:
-        picture(folder / f"{key}.png", key)
+        image(folder / f"{key}.png", key)
     path = folder / "annotations.json"
     path.write_text(json.dumps(content))
     return path
 
 
 def test_coco_sampling_is_balanced(tmp_path: Path) -> None:
-    # 30 pictures of class 1, two of class 2, one of class 3.
+    # 30 images of class 1, two of class 2, one of class 3.
     classes = {key: [1] for key in range(30)} | {30: [2], 31: [2], 32: [3]}
     annotations = coco(tmp_path, classes)
     batches, _, _ = read(graph(), tmp_path, annotations=annotations, max_count=5, seed=3)
@@ -191,7 +191,7 @@ def test_coco_sampling_is_balanced(tmp_path: Path) -> None:
     assert firsts(again) == firsts(batches)
 
 
-def test_coco_pictures_without_objects_fill_up() -> None:
+def test_coco_images_without_objects_fill_up() -> None:
     assert sorted(draw([1, 2, 3], {1: Counter([5])}, 3, 0)) == [1, 2, 3]
 
 
@@ -201,7 +201,7 @@ def test_coco_pictures_without_objects_fill_up() -> None:
         ("{", "is not a file of COCO annotations"),
         ("[]", "is not a file of COCO annotations"),
         ('{"images": [{"file_name": "a"}]}', "no 'id'"),
-        ('{"images": []}', "lists no pictures"),
+        ('{"images": []}', "lists no images"),
         ('{"images": [{"id": 1, "file_name": "../../etc/passwd"}]}', "outside"),
     ],
 )
@@ -225,7 +225,7 @@ def test_a_users_function_reads_any_file(tmp_path: Path) -> None:
 
 
 def test_a_failing_function_names_the_sample(tmp_path: Path) -> None:
-    picture(tmp_path / "a.png")
+    image(tmp_path / "a.png")
 
     def broken(path: str) -> Array:
         raise RuntimeError("boom")
@@ -253,7 +253,7 @@ def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
 
 def test_a_folder_of_other_things_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "readme.md").write_text("hello")
-    with pytest.raises(CalibrationDataError, match=r"holds no pictures.*readme\.md"):
+    with pytest.raises(CalibrationDataError, match=r"holds no images.*readme\.md"):
         read(graph(), tmp_path)
 
 
@@ -262,10 +262,10 @@ def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
         read(graph(), tmp_path / "nowhere")
 
 
-def test_one_unreadable_picture_is_named_and_passed_over(tmp_path: Path) -> None:
-    picture(tmp_path / "a.png", 1)
+def test_one_unreadable_image_is_named_and_passed_over(tmp_path: Path) -> None:
+    image(tmp_path / "a.png", 1)
     (tmp_path / "b.png").write_bytes((tmp_path / "a.png").read_bytes()[:40])
-    picture(tmp_path / "c.png", 3)
+    image(tmp_path / "c.png", 3)
     batches, feeder, warnings = read(graph(), tmp_path)
     assert firsts(batches) == [1, 3] and feeder.skipped == 1
     assert len(warnings) == 1 and "b.png" in warnings[0] and "cannot be decoded" in warnings[0]
@@ -302,20 +302,20 @@ def test_nothing_at_all_is_an_error() -> None:
 
 
 def test_mixing_gray_and_colour_is_said_or_fatal(tmp_path: Path) -> None:
-    picture(tmp_path / "a.png", 1)
-    picture(tmp_path / "b.png", 2, "L")
-    picture(tmp_path / "c.png", 3)
+    image(tmp_path / "a.png", 1)
+    image(tmp_path / "b.png", 2, "L")
+    image(tmp_path / "c.png", 3)
     batches, _, warnings = read(graph(), tmp_path)
     assert len(batches) == 3
     assert warnings == [
-        f"{tmp_path} mixes 1 gray and 2 coloured pictures: all were converted to what the network takes"
+        f"{tmp_path} mixes 1 gray and 2 coloured images: all were converted to what the network takes"
     ]
     with pytest.raises(CalibrationDataError, match=r"'.*b\.png' is gray and '.*a\.png' is not"):
         read(graph(), tmp_path, strict=True)
 
 
-def test_a_folder_of_gray_pictures_alone_is_fine(tmp_path: Path) -> None:
-    picture(tmp_path / "a.png", 1, "L")
+def test_a_folder_of_gray_images_alone_is_fine(tmp_path: Path) -> None:
+    image(tmp_path / "a.png", 1, "L")
     assert read(graph(), tmp_path, strict=True)[2] == []
 
 
@@ -349,16 +349,16 @@ def test_a_count_below_one_is_an_error(tmp_path: Path) -> None:
 
 
 def test_prepared_samples_are_the_same_data(tmp_path: Path) -> None:
-    (tmp_path / "pictures").mkdir()
+    (tmp_path / "images").mkdir()
     for index in range(3):
-        picture(tmp_path / "pictures" / f"{index}.png", index)
+        image(tmp_path / "images" / f"{index}.png", index)
     network = graph()
-    written, skipped = save_prepared(network, open_data(network, tmp_path / "pictures"), tmp_path / "ready")
+    written, skipped = save_prepared(network, open_data(network, tmp_path / "images"), tmp_path / "ready")
     assert (written, skipped) == (3, 0)
     assert min(file.name for file in (tmp_path / "ready").iterdir()) == "000000_0.npz"
-    before, _, _ = read(network, tmp_path / "pictures")
+    before, _, _ = read(network, tmp_path / "images")
     after, _, _ = read(network, tmp_path / "ready")
     for one, other in zip(before, after, strict=True):
         np.testing.assert_array_equal(one.inputs["x"], other.inputs["x"])
     with pytest.raises(OutputError, match="is not empty"):
-        save_prepared(network, open_data(network, tmp_path / "pictures"), tmp_path / "ready")
+        save_prepared(network, open_data(network, tmp_path / "images"), tmp_path / "ready")

@@ -50,7 +50,7 @@ def test_one_unreadable_picture(npuc: Any, program: Path, pictures: Path) -> Non
 def test_gray_and_coloured_pictures(npuc: Any, program: Path, pictures: Path) -> None:
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(pictures / "gray.png")
     done = npuc("quantize", program, "--data", pictures, "-o", "q.mlir")
-    assert done.status == 0 and "mixes 1 gray and 4 coloured pictures" in done.err
+    assert done.status == 0 and "mixes 1 gray and 4 coloured images" in done.err
     done = npuc("quantize", program, "--data", pictures, "-o", "q.mlir", "--strict")
     assert done.status == 2 and "gray.png' is gray" in done.err
 

@@ -1,5 +1,7 @@
-"""Calibration: data in, ranges out. Pictures, tensor files and random samples become the inputs of a network; one
-streaming pass keeps statistics of every tensor; range methods turn them into a table.
+"""Calibration: data in, ranges out.
+
+Images, tensor files or random samples become the inputs of a network; one streaming pass collects statistics of every
+tensor; a range method turns the statistics into a table of ranges.
 
 `npuc.calib.calibration` has `calibrate`, `npuc.calib.collection` has `collect`.
 """

@@ -43,8 +43,8 @@ def calibrate(
 ) -> CalibrationTable:
     """The range of every tensor of a network, from data or from statistics that were collected before.
 
-    `overrides` gives tensors, or layers, other methods than `method`. `bits` is the width that methods which weigh
-    clipping against rounding aim at.
+    `overrides` sets another method for single tensors or layers. `bits` is the integer width assumed by the methods that
+    trade clipping error against rounding error.
     """
     if (data is None) == (statistics is None):
         raise UsageError("calibration takes either data or statistics")
@@ -73,7 +73,7 @@ def table_from(
     bits: int = 8,
     warn: Callable[[str], None] | None = None,
 ) -> CalibrationTable:
-    """The table of statistics; `overrides` are by tensor name."""
+    """The table of ranges of collected statistics; `overrides` are by tensor name."""
     usual = parse_method(method)
     special = {name: parse_method(text) for name, text in (overrides or {}).items()}
     entries: list[Entry] = []
@@ -99,17 +99,17 @@ def table_from(
 
 
 def resolve_overrides(graph: Graph, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Methods by tensor or layer name as methods by tensor name; an unknown name is an error."""
-    found = find_tensors(graph, list(overrides)) if overrides else {}
+    """Range methods given by tensor or layer name, keyed by tensor name; an unknown name is an error."""
+    values = find_tensors(graph, list(overrides)) if overrides else {}
     names = {}
-    for asked, value in found.items():
+    for given_name, value in values.items():
         name = next((port.name for port in graph.inputs if port.value is value), value_name(value))
-        names[name] = parse_method(overrides[asked])
+        names[name] = parse_method(overrides[given_name])
     return names
 
 
 def check_statistics(graph: Graph, statistics: Statistics) -> None:
-    """Statistics belong to a network if they have all its tensors."""
+    """Refuse statistics that lack a tensor of the network."""
     missing = [name for name in observed_tensors(graph) if name not in statistics]
     if missing:
         raise UnknownTensorError(

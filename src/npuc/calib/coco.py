@@ -1,7 +1,7 @@
-"""COCO annotations: which pictures to take so that every class is seen about equally often.
+"""COCO annotations: a selection of images in which every class occurs about equally often.
 
-Pictures are drawn one by one: the class with the fewest objects so far is served next, by a picture that has it. The
-draw is seeded, so that the same file gives the same pictures.
+Images are drawn one by one: the next image is one that contains the class with the fewest objects so far. The draw is
+seeded, so the same file always gives the same images.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from npuc.errors import CalibrationDataError, FileFormatError
 from npuc.files import existing_file
 
 FILE_FORMAT = "%012d.jpg"
-"""The name of a picture whose entry has none, from its id."""
+"""The file name, made from the id, of an image whose entry states none."""
 
 
 def balanced_files(annotations: Path, folder: Path, count: int | None, seed: int) -> list[Path]:
-    """The pictures of an annotation file, or `count` of them balanced over the classes, in the order of their names."""
+    """The images of an annotation file, or `count` of them balanced over the classes, in the order of their names."""
     images, classes = _read(existing_file(annotations))
     base = folder.resolve()
     files: dict[int, Path] = {}
@@ -28,7 +28,7 @@ def balanced_files(annotations: Path, folder: Path, count: int | None, seed: int
         path = folder / name
         if not path.resolve().is_relative_to(base):
             raise FileFormatError(
-                f"names a picture outside of '{folder}': {name}",
+                f"names an image outside of '{folder}': {name}",
                 where=str(annotations),
                 fix="Check 'file_name'",
             )
@@ -38,7 +38,7 @@ def balanced_files(annotations: Path, folder: Path, count: int | None, seed: int
 
 
 def draw(images: Any, classes: dict[int, Counter[int]], count: int, seed: int) -> list[int]:
-    """`count` pictures, balanced: `classes` has the objects of each picture by class.
+    """The ids of `count` images, balanced over the classes; `classes` counts the objects of each image by class.
 
     >>> draw([1, 2, 3], {1: Counter([7]), 2: Counter([7]), 3: Counter([8])}, 2, 0) in ([1, 3], [2, 3], [3, 1], [3, 2])
     True
@@ -50,20 +50,20 @@ def draw(images: Any, classes: dict[int, Counter[int]], count: int, seed: int) -
     for key in left:
         for category in classes.get(key, ()):
             by_class[category].append(key)
-    seen: Counter[int] = Counter({category: 0 for category in by_class})
+    objects: Counter[int] = Counter({category: 0 for category in by_class})
     chosen: dict[int, None] = {}
     while len(chosen) < count and by_class:
-        category = min(by_class, key=lambda one: (seen[one], one))
-        pictures = by_class[category]
-        while pictures and pictures[-1] in chosen:
-            pictures.pop()
-        if not pictures:
+        category = min(by_class, key=lambda class_id: (objects[class_id], class_id))
+        keys = by_class[category]
+        while keys and keys[-1] in chosen:
+            keys.pop()
+        if not keys:
             del by_class[category]
             continue
-        key = pictures.pop()
+        key = keys.pop()
         chosen[key] = None
-        seen.update(classes[key])
-    # Pictures without objects fill up what is left.
+        objects.update(classes[key])
+    # Images without objects fill up what is left.
     for key in left:
         if len(chosen) >= count:
             break
@@ -89,5 +89,5 @@ def _read(path: Path) -> tuple[dict[int, str], dict[int, Counter[int]]]:
             fix="It has 'images' with 'id' and 'file_name', and 'annotations' with 'image_id' and 'category_id'",
         ) from error
     if not images:
-        raise CalibrationDataError("lists no pictures", where=str(path))
+        raise CalibrationDataError("lists no images", where=str(path))
     return images, classes

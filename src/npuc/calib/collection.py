@@ -1,7 +1,7 @@
-"""One streaming pass: the data through the float engine, every tensor through its observer.
+"""One streaming pass over the data: the float engine runs each batch, and each tensor updates its observer.
 
-Observed are the inputs and every float result that has a name. One batch of results is held at a time, and each tensor
-is let go of when its observer has seen it, so memory does not depend on the number of samples.
+The inputs and every named float result are observed. Only one batch of results is in memory at a time, so memory use does
+not depend on the number of samples.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def collect(
 ) -> Statistics:
     """The statistics of every tensor of a network over a data set.
 
-    `channels` names tensors of which the extremes of each channel are wanted, with the axis (see `channel_axes`). What
-    was passed over or left out is in the notes of the result, and `warn` is told at once. `step` is called after every
+    `channels` maps the tensors that need per-channel extremes to their channel axis (see `channel_axes`). Skipped samples
+    and excluded values are reported in the notes of the result, and to `warn` as they occur. `step` is called after every
     sample, `seen` with the inputs of every batch.
 
     Example: `collect(graph, "images/", DataOptions(max_count=100))["conv1"].max`.
@@ -112,12 +112,12 @@ def collect(
             values = engine.run(batch.inputs)
             _observe(observers, {**values, **batch.inputs}, batch.keep, size, pool)
             del values
-    found = {name: observer.result() for name, observer in observers.items()}
-    for tensor in found.values():
+    tensors = {name: observer.result() for name, observer in observers.items()}
+    for tensor in tensors.values():
         if text := _left_out(tensor, options.bound):
             note(text)
-    _LOG.info("calibration: %d tensors over %d samples of %s", len(found), feeder.used, source.what)
-    return Statistics(found, options, feeder.used, feeder.skipped, tuple(notes))
+    _LOG.info("calibration: %d tensors over %d samples of %s", len(tensors), feeder.used, source.what)
+    return Statistics(tensors, options, feeder.used, feeder.skipped, tuple(notes))
 
 
 def _observe(

@@ -1,4 +1,4 @@
-"""The inputs of a compiled model, as what finds and checks data for it."""
+"""The inputs of a compiled model in the form that data loading needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npuc.program.model import CompiledModel
 
 
 def interface_of(compiled: CompiledModel) -> Graph:
-    """The inputs of a compiled model as a program without ops: what finds and checks data for it."""
+    """A graph without ops that has the inputs of a compiled model, so that data can be read and checked for it."""
     ports = []
     for name in compiled.inputs:
         tensor = compiled.tensor(name)
@@ -22,15 +22,15 @@ def interface_of(compiled: CompiledModel) -> Graph:
 
 
 def _preprocess(compiled: CompiledModel) -> dict[str, dict[str, Any]]:
-    """How pictures become inputs, as far as the file states it in a form that makes sense."""
+    """The preprocessing of each input that states one; metadata of any other shape is ignored."""
     stated = compiled.metadata.get("preprocess")
-    found: dict[str, dict[str, Any]] = {}
+    by_input: dict[str, dict[str, Any]] = {}
     for name in compiled.inputs:
-        one = stated.get(name) if isinstance(stated, dict) else None
-        if not isinstance(one, dict):
+        record = stated.get(name) if isinstance(stated, dict) else None
+        if not isinstance(record, dict):
             continue
         try:
-            found[name] = Preprocess.from_dict(one).to_dict()
+            by_input[name] = Preprocess.from_dict(record).to_dict()
         except PreprocessError as error:
             raise PreprocessError(error.message, where=f"input '{name}'", fix=error.fix) from error
-    return found
+    return by_input

@@ -1,7 +1,7 @@
-"""From items to the batches that a network runs: reads, checks, passes over what is bad, and fills batches.
+"""From items to batches: items are read and checked, bad ones are skipped, and the rest are grouped into batches.
 
-A sample that cannot be read or does not fit is named in a warning and passed over, or stops everything if `strict`. The
-last batch is filled up with its own last sample; `Batch.keep` says how many are real.
+A sample that cannot be read or does not fit an input is skipped with a warning, or is an error if `strict`. The last
+batch is padded with copies of its last sample; `Batch.keep` is the number of real samples.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAMED = 20
 
 @dataclass
 class Feeder:
-    """Reads the items of a source; after the last one it knows how many were used and passed over."""
+    """Reads the items of a source, and counts how many were used and skipped."""
 
     graph: Graph
     source: Source
@@ -72,7 +72,7 @@ class Feeder:
             raise self._nothing(first)
         if self.gray and self.colour:
             self.warn(
-                f"{self.source.what} mixes {self.gray} gray and {self.colour} coloured pictures: all were converted "
+                f"{self.source.what} mixes {self.gray} gray and {self.colour} coloured images: all were converted "
                 "to what the network takes"
             )
 
@@ -132,9 +132,9 @@ class Feeder:
         if first and len(self._examples) == 2 and self.strict:
             gray, colour = self._examples[True], self._examples[False]
             raise CalibrationDataError(
-                f"gray and coloured pictures are mixed: '{gray}' is gray and '{colour}' is not",
+                f"gray and coloured images are mixed: '{gray}' is gray and '{colour}' is not",
                 where=self.source.what,
-                fix="Use pictures of one kind, or leave out --strict to have them converted",
+                fix="Use images of one kind, or leave out --strict to have them converted",
             )
 
     def _notes(self) -> None:
@@ -157,7 +157,10 @@ def _none_of(count: int) -> str:
 
 
 def _check_rows(graph: Graph, item: Item, sample: Sample) -> None:
-    """The inputs of a sample have one number of rows, or 1; without a common batch axis they are whole runs."""
+    """Refuse a sample whose inputs have different numbers of rows, other than 1.
+
+    Without a batch axis that all inputs share, each input must hold a whole number of runs.
+    """
     shapes = {port.name: shape_of(port.value) for port in graph.inputs}
     if batch_size(graph) is not None:
         counts = {name: len(array) for name, array in sample.inputs.items()}
@@ -186,14 +189,14 @@ def _words(error: NpucError) -> str:
 
 
 def _runs(inputs: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Batch]:
-    """Samples of inputs that share no batch axis: each as one run."""
+    """One batch per sample, for inputs that share no batch axis."""
     runs = {name: array.reshape(-1, *shapes[name]) for name, array in inputs.items()}
     for index in range(max(map(len, runs.values()), default=0)):
         yield Batch({name: array[index if len(array) > 1 else 0] for name, array in runs.items()})
 
 
 def _cut(parts: list[Array], size: int) -> Array:
-    """Take the first rows off a list of arrays."""
+    """Remove and return the first `size` rows of a list of arrays."""
     if len(parts[0]) == size:
         return parts.pop(0)
     joined = np.concatenate(parts) if len(parts) > 1 else parts[0]

@@ -1,9 +1,8 @@
-"""Items: the samples of a data set, each read only when it is its turn.
+"""Items: the samples of a data set, read lazily.
 
-An `Item` has a label for messages and a function that reads it. Files become items here: a picture is one; an `.npy` or
-`.npz` file, or a file of raw numbers, is one for each sample stacked in it, read row by row, so that a large file does not have
-to fit in memory.
-What is wrong with a file shows when its item is read, where it can be named and passed over.
+An `Item` has a label for messages and a function that reads it. An image file is one item; an `.npy`, `.npz` or raw file is
+one item for each sample stacked in it, read row by row, so a large file need not fit in memory. Errors in a file are
+raised when its item is read, so that the sample can be named and skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy as np
 from npuc.arrays import Array
 from npuc.calib.layouts import layout_of, shape_in
 from npuc.calib.raw import RawFile, RawFormat, is_raw
-from npuc.calib.samples import batch_size, fit_array, read_picture
+from npuc.calib.samples import batch_size, fit_array, read_image
 from npuc.errors import CalibrationDataError, FileFormatError, InputDataError, NpucError, PreprocessError
 from npuc.images.loading import is_gray, is_image
 from npuc.ir import Graph, Port, dtype_of, shape_of
@@ -37,7 +36,7 @@ class Sample:
 
     inputs: Mapping[str, Array]
     gray: bool | None = None
-    """True for a picture without colours; None if it was no picture."""
+    """True for an image without colours; None if it was no image."""
 
 
 @dataclass(frozen=True)
@@ -50,15 +49,15 @@ class Item:
 
 @dataclass
 class Reader:
-    """How files become samples of one network."""
+    """Reads files as samples for the inputs of one network."""
 
     graph: Graph
     prepare: Callable[[Path], Any] | None = None
-    """A recipe or a user's function, in place of the preprocessing that is attached to the inputs."""
+    """A recipe or a user's function that replaces the preprocessing attached to the inputs."""
     takes_any: bool = False
-    """True if `prepare` takes files of every kind, not only pictures."""
+    """True if `prepare` takes files of every kind, not only images."""
     raw: RawFormat | None = None
-    """What raw files hold; None if they were not asked for."""
+    """The format of raw files; None if none was stated."""
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -70,9 +69,9 @@ class Reader:
         return is_image(path) or tensors or self.takes_any
 
     def items(self, path: Path, label: str, name: str | None = None) -> list[Item]:
-        """The samples in a file, for the input `name` or, without a name, for whichever it fits."""
+        """The samples in a file, for the input `name`, or for any input that they fit if there is no name."""
         if is_image(path) or self.takes_any:
-            return [Item(label, partial(self._picture, path, name))]
+            return [Item(label, partial(self._image, path, name))]
         try:
             file = self._open(path, name)
             keys = self._keys(file, name)
@@ -107,22 +106,22 @@ class Reader:
     def _keys(self, file: TensorFile | RawFile, name: str | None) -> dict[str, Port]:
         """Which tensor of a file is for which input."""
         ports = {name: self.ports[name]} if name is not None else self.ports
-        found = {key: ports[key] for key in file if key in ports}
+        by_key = {key: ports[key] for key in file if key in ports}
         data = [key for key in file if key.lower() not in LABELS]
-        if not found and len(data) == 1 and len(ports) == 1:
+        if not by_key and len(data) == 1 and len(ports) == 1:
             return {data[0]: next(iter(ports.values()))}
-        if len(found) < len(ports):
-            missing = next(key for key in ports if key not in found)
+        if len(by_key) < len(ports):
+            missing = next(key for key in ports if key not in by_key)
             held = ", ".join(f"'{key}'" for key in list(file)[:8]) if "" not in file else "one tensor"
             raise InputDataError(
                 f"has no tensor for input '{missing}'; it holds {held}",
                 where=str(file.path),
                 fix="Name the tensors of an .npz file after the inputs",
             )
-        return found
+        return by_key
 
     def _rows(self, file: TensorFile | RawFile, key: str, port: Port) -> int | None:
-        """How many samples are stacked in a tensor; None if it is one that cannot be cut."""
+        """How many samples are stacked in a tensor; None if it cannot be split into samples."""
         have = file.header(key).shape
         layout = layout_of(have, shape_of(port.value))
         if layout is None:
@@ -149,13 +148,13 @@ class Reader:
     def _fitted(self, array: Array, port: Port, where: str) -> Array:
         return fit_array(array, port, where, self.notes)
 
-    def _picture(self, path: Path, name: str | None) -> Sample:
+    def _image(self, path: Path, name: str | None) -> Sample:
         if self.prepare is not None:
             tensors = self.prepare(path)
             gray = is_gray(path) if is_image(path) else None
             return Sample(self.named(tensors, str(path), name), gray)
         port = self._port(path, name)
-        return Sample({port.name: read_picture(path, port, self.notes)}, is_gray(path))
+        return Sample({port.name: read_image(path, port, self.notes)}, is_gray(path))
 
     def _port(self, path: Path, name: str | None) -> Port:
         if name is not None:
@@ -169,7 +168,7 @@ class Reader:
         return next(iter(self.ports.values()))
 
     def named(self, tensors: Any, where: str, name: str | None = None) -> dict[str, Array]:
-        """What a function or an iterable gave (a mapping, a sequence in the order of inputs, one array), by input."""
+        """Tensors by input name, from a mapping, a sequence in the order of the inputs, or a single array."""
         ports = {name: self.ports[name]} if name is not None else self.ports
         if isinstance(tensors, Mapping):
             given = dict(tensors)
@@ -199,7 +198,7 @@ class Reader:
 
 
 def merged(label: str, parts: Sequence[Item]) -> Item:
-    """One item of several, each for other inputs."""
+    """Several items, each for different inputs, as one item."""
 
     def read() -> Sample:
         samples = [part.read() for part in parts]
@@ -223,4 +222,4 @@ def _fail(error: NpucError) -> Sample:
 
 
 SKIPPABLE = (CalibrationDataError, FileFormatError, InputDataError, PreprocessError)
-"""Errors of one sample, after which the next can be tried. A missing file is one too; see `feeding`."""
+"""Errors that concern one sample only, so that reading can continue with the next. `feeding` adds missing files."""

@@ -1,7 +1,7 @@
-"""Samples that stay after a calibration: some in memory, the others read again where they can be.
+"""Calibration samples for later use: the first are kept in memory, the others are read again where possible.
 
-What looks at the result of a calibration needs its data once more. The first samples are always kept, more of them while they are
-small together; a data set that can be read twice gives the rest.
+Evaluating a quantized network needs the calibration data a second time. The first samples are always kept, further ones up
+to a limit of memory; the rest is read again if the data set can be read twice.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from npuc.ir import Graph
 Sample = Mapping[str, Array]
 
 _MOST_BYTES = 256 << 20
-"""Of the samples beyond those that are always kept."""
+"""The memory limit of the samples beyond those that are always kept."""
 
 
 @dataclass
 class Keeper:
-    """Sees every sample of a calibration (`keep`), and has them afterwards."""
+    """Receives every sample of a calibration through `keep`, and provides them afterwards."""
 
     graph: Graph
     source: Source
@@ -37,7 +37,7 @@ class Keeper:
     _seen: int = 0
 
     def keep(self, inputs: Sample) -> None:
-        """See the inputs of one run."""
+        """Receive the inputs of one run; a copy is kept if the limits allow."""
         self._seen += 1
         size = sum(array.nbytes for array in inputs.values())
         fits = len(self.first) + len(self._more) == self._seen - 1 and self._held + size <= _MOST_BYTES

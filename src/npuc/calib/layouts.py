@@ -1,7 +1,7 @@
-"""Pictures as arrays whose axes are in another order than the input's: which order it is, and how it becomes the input's.
+"""Image arrays whose axis order differs from the input's: detecting the layout and converting it.
 
-Many data sets have height × width × channels where a network takes channels × height × width, or the other way round, or
-gray pictures without an axis of channels. An array is taken for such a one only where its shape fits in no other way.
+Many data sets store height × width × channels where a network takes channels × height × width, or the other way round, or
+gray images without a channel axis. An array is converted only if its shape fits the input in no other way.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _WORDS = {
 
 
 def layout_of(have: Shape, want: Shape) -> str | None:
-    """The layout of an array for an input: `AS_IT_IS`, another one if only that fits, or None if nothing does.
+    """The layout of an array, given the shape of the input: `AS_IT_IS` if it fits, else the only other layout that
+    fits, or None.
 
     >>> layout_of((5, 3, 32, 32), (1, 3, 32, 32))
     ''
@@ -37,12 +38,12 @@ def layout_of(have: Shape, want: Shape) -> str | None:
     if len(want) != 4:
         return None
     possible = ("hwc", "chw", "hw") if 1 in (want[1], want[3]) else ("hwc", "chw")
-    found = [layout for layout in possible if fits(have, shape_in(layout, want))]
-    return found[0] if len(found) == 1 else None
+    fitting = [layout for layout in possible if fits(have, shape_in(layout, want))]
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def fits(have: Shape, want: Shape) -> bool:
-    """Whether an array is one input, several along its first axis, several runs of it, or one without a batch axis."""
+    """Whether an array holds one input, several stacked along the first axis or along a new one, or one without batch axis."""
     if have == want:
         return True
     several = bool(want) and len(have) == len(want) and have[1:] == want[1:] and bool(have[0])
@@ -51,7 +52,7 @@ def fits(have: Shape, want: Shape) -> bool:
 
 
 def shape_in(layout: str, want: Shape) -> Shape:
-    """The shape of an input of four axes in a layout that it may have."""
+    """The shape that an input of four axes has in a given layout."""
     if layout == AS_IT_IS:
         return want
     if layout == "hwc":
@@ -62,7 +63,7 @@ def shape_in(layout: str, want: Shape) -> Shape:
 
 
 def rearranged(array: Array, layout: str, want: Shape) -> Array:
-    """The array with the axes of the input."""
+    """The array with its axes in the order of the input."""
     if layout in ("hwc", "chw"):
         order = (2, 0, 1) if layout == "hwc" else (1, 2, 0)
         first = array.ndim - 3
@@ -73,5 +74,5 @@ def rearranged(array: Array, layout: str, want: Shape) -> Array:
 
 
 def layout_note(name: str, want: Sequence[int], have: Sequence[int], layout: str) -> str:
-    """What is said of an array in another layout."""
+    """The note for the user about an array that is read in another layout."""
     return f"input '{name}' takes {list(want)}, and the data has {list(have)}: it is read as {_WORDS[layout]}"

@@ -1,14 +1,14 @@
-"""List files: one sample a line, as text, or one sample an element, as JSON.
+"""List files: text with one sample per line, or a JSON array with one sample per element.
 
     # input order
     left/0001.png, right/0001.png
     image=left/0002.png, depth=right/0002.npy
     val/0003.png 17
 
-The files of a line are separated by commas, tabs or blanks. What follows them and is no file (a class) is not used. Files are
-relative to the folder of the list, or are in the folder that has its name (`val.txt`, `val/`). Without names they are for the
-inputs in order. Empty lines and lines that begin with `#` are passed over. A `.json` file is an array of the same: a path, an
-array of paths, or an object with a path for each input or a path beside labels.
+The files of a line are separated by commas, tabs or blanks. Trailing words that are not files, such as class labels, are
+ignored. Paths are relative to the folder of the list, or to the folder of the same name (`val/` for `val.txt`). Files without
+an input name are assigned to the inputs in order. Empty lines and lines that begin with `#` are ignored. Each element of a
+`.json` array is a path, an array of paths, an object with a path for each input, or an object with a path and labels.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from npuc.words import counted
 
 _MAX_LIST = 64 << 20
 _FILE_KEYS = ("file", "path", "filename", "file_name", "image", "image_path", "img", "data", "input")
-"""What the path of a sample is called in a JSON object, where that is not the name of an input."""
+"""The keys under which a JSON object may hold the path of a sample, if not under the name of an input."""
 
 Named = list[tuple[str | None, Path]]
-"""The files of one sample, and the inputs that they are for if those are named."""
+"""The files of one sample, each with the input that it is for, or None if the list does not name it."""
 
 
 def list_items(path: Path, reader: Reader) -> list[Item]:
@@ -48,8 +48,12 @@ def list_items(path: Path, reader: Reader) -> list[Item]:
     folders = tuple(dict.fromkeys((path.parent, path.parent / path.stem)))
     lines = _Lines(path, folders, reader)
     if path.suffix.lower() == ".json":
-        entries = [(f"{path}, element {k}", one) for k, one in enumerate(_elements(text, path))]
-        items = [item for label, one in entries for item in _read(partial(lines.element, one, label), label)]
+        entries = [(f"{path}, element {k}", element) for k, element in enumerate(_elements(text, path))]
+        items = [
+            item
+            for label, element in entries
+            for item in _read(partial(lines.element, element, label), label)
+        ]
     else:
         rows = [(f"{path}, line {k}", line.strip()) for k, line in enumerate(text.splitlines(), 1)]
         rows = [(label, line) for label, line in rows if line and not line.startswith("#")]
@@ -70,7 +74,7 @@ def _elements(text: str, path: Path) -> list[Any]:
         raise FileFormatError(
             "is no JSON array of samples",
             where=str(path),
-            fix='Write ["a.png", "b.png"]; a folder of pictures takes COCO annotations by --annotations',
+            fix='Write ["a.png", "b.png"]; a folder of images takes COCO annotations by --annotations',
         )
     return content
 
@@ -85,7 +89,7 @@ def _read(read: partial[list[Item]], label: str) -> list[Item]:
 
 @dataclass(frozen=True)
 class _Lines:
-    """How one entry of a list becomes items."""
+    """Turns the entries of one list file into items."""
 
     path: Path
     folders: tuple[Path, ...]
@@ -100,15 +104,15 @@ class _Lines:
         if isinstance(content, str):
             return self._items([(None, self._file(content))], label)
         if isinstance(content, list):
-            words = [str(one) for one in content if isinstance(one, str | int | float)]
+            words = [str(value) for value in content if isinstance(value, str | int | float)]
             return self._items(self._named(self._without_labels(words)), label)
         if isinstance(content, Mapping):
-            inputs = [(key, self._file(one)) for key, one in content.items() if key in self.reader.ports]
+            inputs = [(key, self._file(value)) for key, value in content.items() if key in self.reader.ports]
             if inputs and all(isinstance(content[key], str) for key, _ in inputs):
                 return self._items([*inputs], label)
             key = next((key for key in _FILE_KEYS if isinstance(content.get(key), str)), None)
             if key is not None:
-                self._note_labels(next((str(one) for name, one in content.items() if name != key), ""))
+                self._note_labels(next((str(value) for name, value in content.items() if name != key), ""))
                 return self._items([(None, self._file(content[key]))], label)
         raise InputDataError(
             "is neither a path nor an object with one",
@@ -136,7 +140,7 @@ class _Lines:
         return self._without_labels(words)
 
     def _without_labels(self, words: list[str]) -> list[str]:
-        """The words without those at the end that are no files: classes, numbers."""
+        """The words without trailing ones that are not files, such as class labels and numbers."""
         count = len(words)
         while count > 1 and not self._is_file(words[count - 1]):
             count -= 1
@@ -149,7 +153,7 @@ class _Lines:
             return
         note = f"{self.path.name}: what is beside the files, such as '{example[:40]}', is taken for labels and not used"
         if not any(
-            one.startswith(f"{self.path.name}: what is beside the files") for one in self.reader.notes
+            earlier.startswith(f"{self.path.name}: what is beside the files") for earlier in self.reader.notes
         ):
             self.reader.notes.append(note)
 
@@ -157,7 +161,7 @@ class _Lines:
         return [(name, self._file(file)) for name, file in map(self._split, words)]
 
     def _is_file(self, word: str) -> bool:
-        """Whether a word is there, or has the name of something that could be."""
+        """Whether a word is an existing file, or looks like the name of one."""
         return self._exists(word) or self._split(word)[0] is not None or self._looks_readable(word)
 
     def _split(self, word: str) -> tuple[str | None, str]:
@@ -167,7 +171,7 @@ class _Lines:
         return (before.strip(), rest.strip()) if named else (None, word)
 
     def _looks_readable(self, name: str) -> bool:
-        # With a function of the user's, every name does: then those with a suffix that is no number.
+        # A user's function reads any file, so a name counts only if it has a suffix that is not a number.
         suffix = Path(name).suffix
         return bool(suffix) and not suffix[1:].isdecimal() and self.reader.reads(Path(name))
 
@@ -181,10 +185,10 @@ class _Lines:
     def _file(self, value: Any) -> Path:
         name = str(value)
         try:
-            found = next((folder / name for folder in self.folders if (folder / name).is_file()), None)
+            existing = next((folder / name for folder in self.folders if (folder / name).is_file()), None)
         except (OSError, ValueError) as error:
             raise InputDataError(f"'{name[:60]}' is no name of a file", where=str(self.path)) from error
-        return found or self.folders[0] / name
+        return existing or self.folders[0] / name
 
     def _items(self, named: Named, label: str) -> list[Item]:
         reader = self.reader
@@ -202,13 +206,13 @@ class _Lines:
             named = [(port, path) for port, (_, path) in zip(reader.ports, named, strict=True)]
         parts: list[Item] = []
         for name, path in named:
-            found = reader.items(path, label, name)
-            if len(found) != 1:
+            items = reader.items(path, label, name)
+            if len(items) != 1:
                 raise InputDataError(
-                    f"holds {counted(len(found), 'sample')}, and a line is one sample",
+                    f"holds {counted(len(items), 'sample')}, and a line is one sample",
                     where=f"{label}: {path}",
                 )
-            parts += found
+            parts += items
         return [merged(f"{label} ({', '.join(path.name for _, path in named)})", parts)]
 
 

@@ -1,7 +1,7 @@
-"""An observer: takes in the values of one tensor, batch after batch, and keeps its statistics.
+"""An observer accumulates the statistics of one tensor, batch after batch.
 
-The hot loop is in the native core (`npuc.kernels.observe`), which lets go of Python's lock: observers of
-different tensors run in different threads. The memory of an observer does not depend on how much it has seen.
+The hot loop is in the native core (`npuc.kernels.observe`), which releases Python's global lock, so that observers of
+different tensors run in parallel threads. The memory of an observer does not depend on the amount of data.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from npuc.kernels.observe import EMPTY, empty_statistics, observe, observe_chann
 
 
 class Observer:
-    """The statistics of one tensor in the making.
+    """Accumulates the statistics of one tensor.
 
     >>> observer = Observer("x")
     >>> observer.update(np.float32([-1, 2]))
@@ -37,7 +37,7 @@ class Observer:
         self._channels: tuple[Array, Array] | None = None
 
     def update(self, values: Array) -> None:
-        """Take in one batch."""
+        """Add the values of one batch."""
         values = np.ascontiguousarray(values, np.float32)
         observe(
             values,

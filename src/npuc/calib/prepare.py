@@ -1,7 +1,7 @@
-"""Prepared samples: the tensors that a network gets, saved, so that preprocessing runs once.
+"""Prepared samples: the preprocessed input tensors, saved so that preprocessing runs only once.
 
-A folder of `.npz` files, one a sample, named after the order and the origin of the sample;
-`npuc calibrate --data` takes it as it is.
+They are a folder of `.npz` files, one per sample, named after the order and the origin of the sample;
+`npuc calibrate --data` reads such a folder.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def save_prepared(
     warn: Callable[[str], None] = lambda text: None,
     step: Callable[[], None] = lambda: None,
 ) -> tuple[int, int]:
-    """Write every good sample of a source as an `.npz` file; returns how many were written and passed over.
+    """Write every valid sample of a source as an `.npz` file; returns how many were written and skipped.
 
-    The folder has to be empty or new: an old sample among new ones would not be noticed. It appears when all are written.
+    The folder has to be empty or new, so that no old sample is mixed in. It is created once all samples are written.
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():

@@ -1,8 +1,7 @@
-"""Random inputs that a network can digest: seeded, so that two runs see the same.
+"""Seeded random inputs with values that are valid for the network.
 
-Floats are uniform in [0, 1), which suits logarithms and square roots too; an input with preprocessing gets a picture of
-random pixels. Integers stay within the table they index, where the graph shows one, and are 0 or 1 where it does not;
-masks are all ones.
+Floats are uniform in [0, 1), so that logarithms and square roots are defined; an input with preprocessing gets an image of
+random pixels. Integers that index a table in the graph stay within it, other integers are 0 or 1; masks are all ones.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def _random(port: Port, rng: np.random.Generator) -> Array:
     if port.preprocess:
         preprocess = Preprocess.from_dict(port.preprocess)
         if len(shape) in (3, 4):
-            return _picture(shape, preprocess, dtype, rng)
+            return _image(shape, preprocess, dtype, rng)
     kind = dtype.kind
     if kind == "b":
         return rng.integers(0, 2, shape).astype(dtype)
@@ -60,7 +59,7 @@ def _random(port: Port, rng: np.random.Generator) -> Array:
     return rng.random(shape).astype(dtype)
 
 
-def _picture(
+def _image(
     shape: tuple[int, ...], preprocess: Preprocess, dtype: np.dtype[Any], rng: np.random.Generator
 ) -> Array:
     pixels = rng.integers(0, 256, shape, dtype=np.uint8)
@@ -74,13 +73,13 @@ def _picture(
 def _table_size(port: Port) -> int:
     """The smallest table that an input of integers indexes; 2 if there is none."""
     sizes: list[int] = []
-    seen = set()
+    visited = set()
     stack = [port.value]
     while stack:
         value = stack.pop()
-        if value in seen:
+        if value in visited:
             continue
-        seen.add(value)
+        visited.add(value)
         for use in value.uses:
             op = use.operation
             if isinstance(op, Gather) and op.operands[0] is not value:

@@ -1,7 +1,7 @@
-"""Raw files: nothing but the numbers of samples, one after the other, in a type and shape that someone has to say.
+"""Raw files: the numbers of one or more samples without a header, so that type and shape must be known from elsewhere.
 
-`--preprocess raw:uint8:224,224,3` says it; without that the numbers are of the input's own type and shape, if the size of
-the file allows it. Only the bytes of the sample whose turn it is are read.
+`--preprocess raw:uint8:224,224,3` states them; by default they are the type and shape of the input, if the file size
+matches. Only the bytes of the current sample are read.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from npuc.tensors import Header
 
 RAW_SUFFIXES = (".bin", ".raw")
 RAW = "raw:"
-"""What `--preprocess` begins with if it says what raw files hold."""
+"""The prefix of a `--preprocess` value that states the format of raw files."""
 _TYPES = ("float32", "float16", "float64", "uint8", "int8", "uint16", "int16", "int32", "int64", "bool")
 _EXAMPLE = "--preprocess raw:uint8:224,224,3"
 
 
 @dataclass(frozen=True)
 class RawFormat:
-    """What raw files hold: numbers of a type, and the shape of one sample (None: that of the input)."""
+    """The element type of raw files and the shape of one sample (None: the shape of the input)."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...] | None = None
@@ -59,7 +59,7 @@ def is_raw(path: Path) -> bool:
 
 
 class RawFile(Mapping[str, Array]):
-    """The one tensor of a raw file, under the empty name, as `TensorFile` has that of an `.npy` file."""
+    """The single tensor of a raw file, under the empty name, as in `TensorFile` for an `.npy` file."""
 
     def __init__(self, path: Path, form: RawFormat, shape: tuple[int, ...]) -> None:
         self.path = existing_file(path)

@@ -1,4 +1,4 @@
-"""Preprocessing recipes: a YAML file of steps from a picture file to a tensor.
+"""Preprocessing recipes: a YAML file of steps from an image file to a tensor.
 
     GetImage: {channel_order: RGB}
     ResizeTorch: {size: [256, 256], interpolation: bilinear}
@@ -6,8 +6,8 @@
     Normalize: {mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225], to_float: true}
     SetOrder: {shape: CHW}
 
-The steps run in the order of the file; `Pre-Order` with `Pre-processing` states the order apart from the parameters.
-GetImage comes first and SetOrder last. Between them a picture is height × width × channels.
+The steps run in the order of the file; alternatively `Pre-Order` lists the order and `Pre-processing` the parameters.
+GetImage comes first and SetOrder last. Between them an image is height × width × channels.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Step(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     def __call__(self, image: Array) -> Array:
-        """The picture after the step."""
+        """The image after the step."""
         raise NotImplementedError
 
 
@@ -62,7 +62,7 @@ class GetImage(_Step):
 
 
 class Pad(_Step):
-    """Fill up to a size, or to a multiple of one: on all sides, or only right and below."""
+    """Pad to a size, or to a multiple of one, on all sides or only at the right and the bottom."""
 
     shape: tuple[int, int] | None = None
     size_divisor: int | None = Field(None, ge=1)
@@ -70,7 +70,7 @@ class Pad(_Step):
     right_bottom: bool = False
 
     def __call__(self, image: Array) -> Array:
-        """The picture after the step."""
+        """The image after the step."""
         height, width = image.shape[:2]
         target_height, target_width = self.shape or (height, width)
         if self.size_divisor:
@@ -80,7 +80,7 @@ class Pad(_Step):
             )
         if target_height < height or target_width < width or target_height * target_width > MAX_PIXELS:
             raise PreprocessError(
-                f"Pad: a picture of {height} x {width} cannot be filled up to {target_height} x {target_width}"
+                f"Pad: an image of {height} x {width} cannot be filled up to {target_height} x {target_width}"
             )
         more_height, more_width = target_height - height, target_width - width
         top, left = (0, 0) if self.right_bottom else (more_height // 2, more_width // 2)
@@ -89,7 +89,7 @@ class Pad(_Step):
 
 
 class Normalize(_Step):
-    """`(x - mean) / std`, of pixels from 0 to 255 or, with `to_float`, from 0 to 1."""
+    """`(x - mean) / std` of pixels from 0 to 255, or from 0 to 1 with `to_float`."""
 
     mean: tuple[float, ...] = Field(min_length=1)
     std: tuple[float, ...] = Field(min_length=1)
@@ -100,16 +100,16 @@ class Normalize(_Step):
     @field_validator("std")
     @classmethod
     def _not_zero(cls, value: tuple[float, ...]) -> tuple[float, ...]:
-        if not all(one > 0 for one in value):
+        if not all(deviation > 0 for deviation in value):
             raise ValueError("each value has to be above 0")
         return value
 
     def __call__(self, image: Array) -> Array:
-        """The picture after the step."""
+        """The image after the step."""
         for label, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in (1, image.shape[2]):
                 raise PreprocessError(
-                    f"Normalize: {len(values)} values of {label} for a picture of {image.shape[2]} channels"
+                    f"Normalize: {len(values)} values of {label} for an image of {image.shape[2]} channels"
                 )
         pixels = image.astype(np.float32)
         if self.to_float:
@@ -120,7 +120,7 @@ class Normalize(_Step):
 
 
 class ResizeTorch(_Step):
-    """Resize with a filter that widens when the picture shrinks; one number is the length of the shorter side."""
+    """Resize with a filter that widens when the image shrinks; one number is the length of the shorter side."""
 
     size: tuple[int, ...] = Field(min_length=1, max_length=2)
     interpolation: Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"] = "bilinear"
@@ -131,13 +131,15 @@ class ResizeTorch(_Step):
         return (value,) if isinstance(value, int) else value
 
     def __call__(self, image: Array) -> Array:
-        """The picture after the step."""
+        """The image after the step."""
         height, width = self.size if len(self.size) == 2 else _shorter(image, self.size[0])
         _check_size("ResizeTorch", height, width)
         filter_ = Image.Resampling[self.interpolation.upper()]
         if image.dtype == np.uint8 and image.shape[2] in (1, 3, 4):
-            picture = Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else np.ascontiguousarray(image))
-            resized = np.asarray(picture.resize((width, height), filter_))
+            resizable = Image.fromarray(
+                image[:, :, 0] if image.shape[2] == 1 else np.ascontiguousarray(image)
+            )
+            resized = np.asarray(resizable.resize((width, height), filter_))
             return resized if resized.ndim == 3 else resized[:, :, None]
         planes = [
             np.asarray(Image.fromarray(image[:, :, c].astype(np.float32)).resize((width, height), filter_))
@@ -154,7 +156,7 @@ class Resize(_Step):
     interpolation: Literal["nearest", "bilinear", "bicubic", "area", "lanczos"] = "bilinear"
 
     def __call__(self, image: Array) -> Array:
-        """The picture after the step."""
+        """The image after the step."""
         height, width = image.shape[:2]
         if not isinstance(self.img_scale, tuple):
             new_height, new_width = (int(side * self.img_scale + 0.5) for side in (height, width))
@@ -178,11 +180,11 @@ class CenterCrop(_Step):
         return (value, value) if isinstance(value, int) else value
 
     def __call__(self, image: Array) -> Array:
-        """The picture after the step."""
+        """The image after the step."""
         height, width = self.size
         if height > image.shape[0] or width > image.shape[1] or min(self.size) < 1:
             raise PreprocessError(
-                f"CenterCrop: {height} x {width} cannot be cut out of a picture of {image.shape[0]} x {image.shape[1]}"
+                f"CenterCrop: {height} x {width} cannot be cut out of an image of {image.shape[0]} x {image.shape[1]}"
             )
         top, left = round((image.shape[0] - height) / 2), round((image.shape[1] - width) / 2)
         return image[top : top + height, left : left + width]
@@ -214,13 +216,13 @@ STEPS: dict[str, type[_Step]] = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """A way from a picture file to a tensor."""
+    """The steps from an image file to a tensor."""
 
     image: GetImage
     steps: tuple[_Step, ...]
 
     def __call__(self, path: Path | str) -> Array:
-        """The tensor of a picture."""
+        """The tensor of an image."""
         tensor = self.image.load(Path(path))
         for step in self.steps:
             tensor = step(tensor)
@@ -294,14 +296,14 @@ def _step(name: Any, values: Any) -> _Step:
         )
     if values is not None and not isinstance(values, Mapping):
         raise PreprocessError(f"{name}: its parameters have to be written NAME: VALUE")
-    given = dict(values or {})
-    if name == "Normalize" and "to_float" in given and "to_float_div255" in given:
+    options = dict(values or {})
+    if name == "Normalize" and "to_float" in options and "to_float_div255" in options:
         raise PreprocessError("Normalize: to_float and to_float_div255 are the same; give one")
     try:
-        return STEPS[name].model_validate(given)
+        return STEPS[name].model_validate(options)
     except ValidationError as error:
         # A name that is not there explains one that is missing.
-        problem = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+        problem = min(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
         where = ".".join(str(part) for part in problem["loc"][:1])
         if problem["type"] == "extra_forbidden":
             known = ", ".join(STEPS[name].model_fields)
@@ -323,8 +325,8 @@ def _shorter(image: Array, size: int) -> tuple[int, int]:
 
 def _check_size(name: str, height: int, width: int) -> None:
     if min(height, width) < 1 or height * width > MAX_PIXELS:
-        raise PreprocessError(f"{name}: {height} x {width} is not a size for a picture")
+        raise PreprocessError(f"{name}: {height} x {width} is not a size for an image")
 
 
 Prepare = Callable[[Path], Any]
-"""What turns a file into the tensor (or tensors) of a sample."""
+"""A function from a file to the tensor, or tensors, of a sample."""

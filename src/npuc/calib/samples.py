@@ -1,8 +1,8 @@
-"""Samples: files, pictures or random numbers as batches for the inputs of a network.
+"""Samples: tensor files and images as batches for the inputs of a network.
 
-A file may hold one input of the network or many samples of it, stacked along the batch axis; the samples are cut into
-batches of the size that the network was imported with, and a last, incomplete batch is filled up with its own last
-sample. `Batch.keep` tells how many of its samples are real.
+A file may hold one sample, or many stacked along the batch axis. The samples are cut into batches of the size that the
+network was imported with; an incomplete last batch is padded with copies of its last sample. `Batch.keep` is the number of
+real samples in a batch.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ def parse_assignments(texts: Sequence[str], names: Sequence[str]) -> list[tuple[
     >>> parse_assignments(["x=a.npy", "b.npz"], ["x"])
     [('x', PosixPath('a.npy')), (None, PosixPath('b.npz'))]
     """
-    found: list[tuple[str | None, Path]] = []
+    assignments: list[tuple[str | None, Path]] = []
     for text in texts:
         name, separator, path = text.partition("=")
         if separator and name in names:
-            found.append((name, Path(path)))
+            assignments.append((name, Path(path)))
         elif separator and not Path(text).exists():
             raise InputDataError(f"the network has no input '{name}'", fix=f"Its inputs are {_list(names)}")
         else:
-            found.append((None, Path(text)))
-    return found
+            assignments.append((None, Path(text)))
+    return assignments
 
 
 def load_samples(
@@ -77,9 +77,9 @@ def load_samples(
 ) -> Samples:
     """Read the samples for a network from `.npz`, `.npy` and image files.
 
-    A source without a name fills the input that it can: an `.npz` file by the names in it, a picture or an `.npy` file
-    the only input of the network. Several pictures for one input are several samples. `option` is what gave the files, for
-    messages.
+    A source without an input name is assigned by the names in the file (`.npz`), or to the only input of the network
+    (images, `.npy`). Several images for one input are several samples. `option` is the command line option that named the
+    files; messages mention it.
     """
     ports = {port.name: port for port in graph.inputs}
     gathered: dict[str, list[Array]] = {}
@@ -87,12 +87,12 @@ def load_samples(
     for name, path in sources:
         if is_image(path):
             port = _target(name, path, ports, option)
-            gathered.setdefault(port.name, []).append(read_picture(path, port, notes))
+            gathered.setdefault(port.name, []).append(read_image(path, port, notes))
             continue
         try:
             file = TensorFile(path)
         except FileFormatError as error:
-            fix = "Inputs may be .npz, .npy or picture files"
+            fix = "Inputs may be .npz, .npy or image files"
             raise FileFormatError(error.message, where=error.where, fix=fix) from error
         if name is None and "" not in file:
             used = [key for key in file if key in ports]
@@ -133,14 +133,14 @@ def load_samples(
 
 
 def joined_samples(graph: Graph, gathered: Mapping[str, list[Array]], notes: list[str]) -> Samples:
-    """Samples of what was gathered for each input: arrays whose first axis is its batch axis."""
+    """The arrays gathered for each input, whose first axis is the batch axis, as samples."""
     for name, arrays in gathered.items():
         notes += _not_finite(name, arrays)
     return _align(graph, gathered, notes)
 
 
 def _not_finite(name: str, arrays: Sequence[Array]) -> list[str]:
-    """What to say of values of an input that are no numbers: a network runs on them, and its integer layers hide them."""
+    """Notes about NaN and infinite values of an input, which integer layers would silently turn into numbers."""
     floats = [array for array in arrays if array.dtype.kind == "f"]
     size = sum(array.size for array in floats)
     nans = sum(int(np.isnan(array).sum()) for array in floats)
@@ -159,7 +159,7 @@ def _not_finite(name: str, arrays: Sequence[Array]) -> list[str]:
 
 
 def single_run(inputs: Mapping[str, Array]) -> Samples:
-    """Samples that are one run of given inputs."""
+    """The given inputs as samples of a single run."""
     return Samples({name: array[None] for name, array in inputs.items()}, 1, None, 1)
 
 
@@ -219,21 +219,21 @@ def _target(name: str | None, path: Path, ports: Mapping[str, Port], option: str
     return next(iter(ports.values()))
 
 
-def read_picture(path: Path, port: Port, notes: list[str]) -> Array:
-    """A picture for an input, as its preprocessing says; a note tells if it has none."""
+def read_image(path: Path, port: Port, notes: list[str]) -> Array:
+    """An image file as the tensor of an input, by the input's preprocessing; a note is added if it has none."""
     if not is_static(port.value):
         raise InputDataError(f"input '{port.name}' has no static shape")
     shape = shape_of(port.value)
     preprocess = Preprocess.from_dict(port.preprocess) if port.preprocess else guess_preprocess(shape)
     if preprocess is None:
         raise InputDataError(
-            f"input '{port.name}' of shape {list(shape)} does not take a picture",
+            f"input '{port.name}' of shape {list(shape)} does not take an image",
             where=str(path),
             fix="Use .npy or .npz",
         )
     if not port.preprocess:
         note = (
-            f"input '{port.name}' has no preprocessing attached: pictures are resized and passed as "
+            f"input '{port.name}' has no preprocessing attached: images are resized and passed as "
             f"{preprocess.pixel_format} pixels from 0 to 255 ('npuc import --mean ... --scale ...' attaches it)"
         )
         if note not in notes:
@@ -246,7 +246,7 @@ def read_picture(path: Path, port: Port, notes: list[str]) -> Array:
 def fit_array(array: Array, port: Port, where: str, notes: list[str] | None = None) -> Array:
     """The array with the batch axis of the input first (or a new axis that counts runs), in the input's type.
 
-    A picture whose axes are in another order is permuted if nothing else fits, and `notes` says so once.
+    An image in another axis order is permuted if its shape fits in no other way; one note per input says so.
     """
     shape = shape_of(port.value)
     array = _as_type(array, dtype_of(port.type).numpy, port.name, where)

@@ -1,7 +1,7 @@
-"""Several places of data as one data set: one after the other, or one for each input of the network.
+"""Several data sources as one data set: concatenated, or one source for each input of the network.
 
-`--data A --data B` are the samples of A and then those of B. `--data x=A --data y=B` are samples whose input `x` comes from A
-and whose input `y` comes from B, matched by their order; a place with one sample serves all samples of the others.
+`--data A --data B` gives the samples of A, then those of B. `--data x=A --data y=B` gives samples whose input `x` comes from
+A and whose input `y` comes from B, matched by order; a source with a single sample is repeated for all samples of the others.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from npuc.errors import CalibrationDataError, UsageError
 from npuc.ir import Graph
 
 _LISTS = (".txt", ".lst", ".list", ".csv", ".tsv", ".json")
-"""What lists of samples are called; a file of any other name is a sample."""
+"""The suffixes of list files; a file with any other suffix is a sample."""
 
 
 def open_places(graph: Graph, texts: Sequence[str], options: DataOptions | None = None) -> Source:
-    """The samples of one or more places, each written `PATH` or `INPUT=PATH`."""
+    """The samples of one or more sources, each written `PATH` or `INPUT=PATH`."""
     options = options or DataOptions()
     names = [port.name for port in graph.inputs]
     places = parse_assignments(texts, names)
     if len(places) == 1 and (places[0][0] is None or len(names) == 1):
         return open_data(graph, places[0][1], options)
     if options.annotations is not None:
-        raise UsageError("--annotations belongs to one folder of pictures", fix="Give --data once")
+        raise UsageError("--annotations belongs to one folder of images", fix="Give --data once")
     named = {name for name, _ in places}
     if None in named and len(named) > 1:
         raise UsageError(
@@ -41,8 +41,8 @@ def open_places(graph: Graph, texts: Sequence[str], options: DataOptions | None 
         raise UsageError(
             f"there is no data for input '{missing[0]}'", fix=f"Add another one: --data {missing[0]}=PATH"
         )
-    whole = replace(options, max_count=None)
-    opened = [(name, _opened(graph, name, path, whole)) for name, path in places]
+    unlimited = replace(options, max_count=None)
+    opened = [(name, _opened(graph, name, path, unlimited)) for name, path in places]
     notes = opened[0][1].reader.notes
     for _, source in opened[1:]:
         notes.extend(note for note in source.reader.notes if note not in notes)
@@ -60,7 +60,7 @@ def _opened(graph: Graph, name: str | None, path: Path, options: DataOptions) ->
 
 
 def _matched(parts: dict[str | None, list[Item]]) -> list[Item]:
-    """Samples put together from the parts of each input, in their order."""
+    """Samples merged from the items of each input, matched by order."""
     most = max(len(items) for items in parts.values())
     if any(len(items) not in (1, most) for items in parts.values()):
         counts = ", ".join(f"'{name}' has {len(items)}" for name, items in parts.items())
@@ -72,7 +72,7 @@ def _matched(parts: dict[str | None, list[Item]]) -> list[Item]:
 
 
 def load_given(graph: Graph, texts: Sequence[str]) -> Samples:
-    """The samples of `--input`, each `[INPUT=]PATH`: files of tensors and pictures, and folders and lists of them."""
+    """The samples of `--input`, each `[INPUT=]PATH`: files of tensors and images, and folders and lists of them."""
     places = parse_assignments(texts, [port.name for port in graph.inputs])
     if not any(path.is_dir() or path.suffix.lower() in _LISTS for _, path in places):
         return load_samples(graph, places)

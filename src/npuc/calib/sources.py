@@ -1,7 +1,7 @@
-"""Calibration data: a folder, a list file, one file, annotations, a Python iterable or random numbers, as items.
+"""Calibration data as items: a folder, a list file, one file, COCO annotations, a Python iterable or random numbers.
 
-The order is that of the names, or of the iterable, and never depends on the file system. With a maximum count the first
-ones are taken, or with a seed a random choice of them, still in order.
+Files are ordered by name and never by the file system. A maximum count takes the first samples or, with a seed, a random
+selection in the same order.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ class DataOptions:
     """Which samples to take, and how to prepare them."""
 
     preprocess: str | Path | Recipe | Callable[[str], Any] | None = None
-    """A recipe (`.yaml`), a function (`file.py:function`, or the function itself), what raw files hold (`raw:uint8:224,224,3`),
-    or None for what the network has."""
+    """A recipe (`.yaml`), a function (`file.py:function`, or the function itself), the format of raw files
+    (`raw:uint8:224,224,3`), or None for the preprocessing of the network."""
     annotations: Path | str | None = None
-    """COCO annotations of the pictures in the folder, for a choice that is balanced over the classes."""
+    """COCO annotations of the images in the folder, for a selection that is balanced over the classes."""
     max_count: int | None = None
     seed: int | None = None
-    """Take a random choice of `max_count` samples, not the first ones."""
+    """Select `max_count` samples at random instead of the first ones."""
     input: str | None = None
     """The data is for this input only; None: for all inputs."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """The items of a data set; `total` is None if only reading them shows how many there are."""
+    """The items of a data set; `total` is None if their number is only known after reading them all."""
 
     items: Iterable[Item]
     total: int | None
     reader: Reader
     what: str
-    """How messages speak of it."""
+    """The name of the data set in messages."""
 
 
 Data = Any
-"""A path; an iterable, or a function that returns one, of arrays, sequences or mappings; `Samples`."""
+"""A path, `Samples`, or an iterable of arrays, sequences or mappings, or a function that returns such an iterable."""
 
 
 def open_data(graph: Graph, data: Data, options: DataOptions | None = None) -> Source:
@@ -75,7 +75,7 @@ def open_data(graph: Graph, data: Data, options: DataOptions | None = None) -> S
     if isinstance(data, str | os.PathLike):
         return _from_path(Path(data), reader, options)
     if options.annotations is not None:
-        raise UsageError("annotations need the folder of their pictures")
+        raise UsageError("annotations need the folder of their images")
     if isinstance(data, Samples):
         total = data.runs if options.max_count is None else min(data.runs, options.max_count)
         return Source(_limited(_from_samples(data), options.max_count), total, reader, "the samples")
@@ -91,7 +91,7 @@ def open_data(graph: Graph, data: Data, options: DataOptions | None = None) -> S
 
 
 def random_data(graph: Graph, count: int | None = None, seed: int | None = None) -> Source:
-    """Random samples for a smoke run: the ranges mean nothing."""
+    """Random samples for a smoke run; ranges collected from them are meaningless."""
     count = count or RANDOM_SAMPLES
     reader = Reader(graph)
     items = [
@@ -116,7 +116,7 @@ def _reader(graph: Graph, preprocess: Any) -> Reader:
 
 
 class Preparation(NamedTuple):
-    """How files become tensors, as a `Reader` takes it."""
+    """How files become tensors: the arguments of `Reader`."""
 
     prepare: Callable[[Path], Any] | None
     takes_any: bool = False
@@ -124,7 +124,7 @@ class Preparation(NamedTuple):
 
 
 def prepared_by(text: str) -> Preparation:
-    """The recipe (`.yaml`), the function (`FILE.py:FUNCTION`) or the raw numbers (`raw:TYPE:SHAPE`) that a text names."""
+    """The recipe (`.yaml`), function (`FILE.py:FUNCTION`) or raw format (`raw:TYPE:SHAPE`) that a text names."""
     if text.startswith(RAW):
         return Preparation(None, raw=RawFormat.parse(text))
     if Path(text).suffix.lower() in (".yaml", ".yml"):
@@ -135,7 +135,7 @@ def prepared_by(text: str) -> Preparation:
 def _from_path(path: Path, reader: Reader, options: DataOptions) -> Source:
     if options.annotations is not None:
         if not path.is_dir():
-            raise UsageError("annotations need the folder of their pictures", fix="Give the folder as --data")
+            raise UsageError("annotations need the folder of their images", fix="Give the folder as --data")
         files = balanced_files(Path(options.annotations), path, options.max_count, options.seed or 0)
         items = [item for file in files for item in reader.items(file, str(file))]
         return Source(items, len(items), reader, str(path))
@@ -170,9 +170,9 @@ def _folder(folder: Path, reader: Reader) -> list[Item]:
         )
     if not used:
         raise CalibrationDataError(
-            f"holds no pictures, .npy, .npz or .bin files, but others such as '{files[0].name}'",
+            f"holds no images, .npy, .npz or .bin files, but others such as '{files[0].name}'",
             where=str(folder),
-            fix="Pictures may be .jpg, .png and the like; --preprocess FILE.py:FUNCTION reads anything else",
+            fix="Images may be .jpg, .png and the like; --preprocess FILE.py:FUNCTION reads anything else",
         )
     return [item for file in used for item in reader.items(file, str(file))]
 
@@ -182,7 +182,7 @@ def _hidden(file: Path, folder: Path) -> bool:
 
 
 def choose(items: list[T], count: int | None, seed: int | None) -> list[T]:
-    """The first `count` items, or with a seed a random choice of them, in order."""
+    """The first `count` items or, with a seed, a random selection in the same order."""
     if count is None or count >= len(items):
         return items
     if seed is None:

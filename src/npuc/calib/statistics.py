@@ -1,8 +1,8 @@
-"""What a calibration run knows about every tensor, without keeping any of them.
+"""The statistics of a calibration run, in constant memory per tensor.
 
-A `TensorStatistics` has the extremes, sums, batch averages, a histogram of the values and one of the largest
-magnitudes of each batch: enough for every range method, so that another method needs no second pass. `Statistics` is
-all tensors of a run; `save_statistics` writes them to an `.npz` file.
+`TensorStatistics` holds the extremes, sums, batch averages, a histogram of the values and one of the largest magnitudes of
+each batch. Every range method works on these, so trying another method needs no second pass over the data. `Statistics`
+holds all tensors of a run; `save_statistics` writes them to an `.npz` file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from npuc.format_versions import STATISTICS
 from npuc.tensors import TensorFile, write_npz
 
 DEFAULT_BOUND = 1e30
-"""Magnitudes above this, and infinities, are left out of all statistics: no sensible network means them."""
+"""Magnitudes above this, and infinities, are left out of all statistics: they are overflows, not data."""
 
 _FIELDS = ("sum", "square", "absolute", "min", "max", "mean_min", "mean_max")
 _COUNTS = ("count", "nans", "infinite", "batches", "exponent")
@@ -30,7 +30,7 @@ _COUNTS = ("count", "nans", "infinite", "batches", "exponent")
 
 @dataclass(frozen=True)
 class ObserverOptions:
-    """What is recorded. Every choice here is fixed for a run; the range methods choose afterwards."""
+    """What is recorded during a run. Range methods are chosen afterwards, from what was recorded."""
 
     bins: int = 8192
     """Bins of the histogram over [-2^e, 2^e), a power of two."""
@@ -54,11 +54,11 @@ class ObserverOptions:
 
 @dataclass(frozen=True, eq=False)
 class TensorStatistics:
-    """All that is known about the values of one tensor."""
+    """The statistics of the values of one tensor."""
 
     name: str
     count: int
-    """Values taken in; those left out are in `nans` and `infinite`."""
+    """Values counted; those left out are in `nans` and `infinite`."""
     nans: int
     infinite: int
     batches: int
@@ -159,20 +159,20 @@ def save_statistics(statistics: Statistics, path: Path | str) -> None:
         "notes": list(statistics.notes),
         "names": list(statistics),
     }
-    found = list(statistics.values())
+    tensors = list(statistics.values())
     arrays: dict[str, Array] = {
         "meta": np.frombuffer(json.dumps(meta).encode(), np.uint8),
-        "sums": np.array([[getattr(t, key) for key in _FIELDS] for t in found], np.float64).reshape(
+        "sums": np.array([[getattr(t, key) for key in _FIELDS] for t in tensors], np.float64).reshape(
             -1, len(_FIELDS)
         ),
-        "counts": np.array([[getattr(t, key) for key in _COUNTS] for t in found], np.int64).reshape(
+        "counts": np.array([[getattr(t, key) for key in _COUNTS] for t in tensors], np.int64).reshape(
             -1, len(_COUNTS)
         ),
         "running": np.array(
-            [[t.running[m] for m in statistics.options.momenta] for t in found], np.float64
-        ).reshape(len(found), len(statistics.options.momenta), 2),
+            [[t.running[m] for m in statistics.options.momenta] for t in tensors], np.float64
+        ).reshape(len(tensors), len(statistics.options.momenta), 2),
     }
-    for index, tensor in enumerate(found):
+    for index, tensor in enumerate(tensors):
         used = np.flatnonzero(tensor.histogram)
         first, last = (int(used[0]), int(used[-1]) + 1) if used.size else (0, 0)
         arrays[f"histogram.{index}"] = tensor.histogram[first:last]
@@ -228,6 +228,6 @@ def load_statistics(path: Path | str) -> Statistics:
 def _padded(used: Array, first: int, size: int) -> Array:
     if used.ndim != 1 or used.dtype != np.uint64 or not 0 <= first <= size - used.size:
         raise ValueError("a histogram has the wrong size")
-    whole = np.zeros(size, np.uint64)
-    whole[first : first + used.size] = used
-    return whole
+    histogram = np.zeros(size, np.uint64)
+    histogram[first : first + used.size] = used
+    return histogram

@@ -1,4 +1,4 @@
-"""The calibration table: one line of text a tensor, to be read, edited, compared and used again.
+"""The calibration table: a text file with one line per tensor, which can be read, edited, compared and loaded again.
 
     # npuc calibration table, version 1
     # name      threshold  min     max    method
@@ -6,7 +6,7 @@
     "a tensor"  6.0        0.0     6.0    kl
 
 `threshold` is for symmetric schemes, `min` and `max` are for affine ones. Numbers are written so that they read back as
-the same floats. The method may be left out: tables of other tools with name, threshold, min and max are read as well.
+the same floats. The method column is optional, so tables of other tools with name, threshold, min and max can be read.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class CalibrationTable(Mapping[str, Entry]):
 
     entries: Mapping[str, Entry]
     comments: tuple[str, ...] = ()
-    """How the table came about; written at its top."""
+    """The settings that produced the table; written at its top."""
     notes: tuple[str, ...] = field(default=(), compare=False)
-    """What the user should know about the run; not written."""
+    """Notes of the run for the user; not written to the file."""
 
     @staticmethod
     def of(entries: Iterable[Entry], comments: Iterable[str] = ()) -> CalibrationTable:
@@ -79,7 +79,7 @@ class CalibrationTable(Mapping[str, Entry]):
         return len(self.entries)
 
     def check(self, graph: Graph) -> list[str]:
-        """The tensors of a network that have no entry; an entry for no tensor of it is an error."""
+        """The tensors of a network that have no entry; an entry that names no tensor of the network is an error."""
         known = observed_tensors(graph)
         unknown = [name for name in self if name not in set(known) and graph.find(name) is None]
         if unknown:

@@ -19,7 +19,7 @@ from npuc.plugin_code import place_of
 
 
 def load_function(text: str) -> Callable[[Path], Any]:
-    """The function that a text names, wrapped so that a failure of its own names the sample."""
+    """The function that a text names, wrapped so that an exception in it names the sample."""
     place, separator, name = text.rpartition(":")
     if not separator or not place or not name.isidentifier():
         raise UsageError(f"'{text}' names no function", fix="Write FILE.py:FUNCTION, or MODULE:FUNCTION")

@@ -74,7 +74,7 @@ class DiffCommand(CommandOptions):
 @takes(DiffCommand)
 def command(args: DiffCommand) -> None:
     """Run the command."""
-    from npuc.calib.both import prepared_differently
+    from npuc.calib.paired import prepared_differently
     from npuc.compare.layer_plot import plot as draw
     from npuc.compare.layers import worst_first
     from npuc.debug.opening import open_layers
@@ -270,7 +270,7 @@ def _on_same_pictures(
     threads: int,
 ) -> list[LayerError]:
     """Two networks that make different tensors of a picture: each gets the same pictures in its own way."""
-    from npuc.calib.both import random_pictures
+    from npuc.calib.paired import random_batch_pairs
     from npuc.compare.layers import batch_rows
     from npuc.debug.difference import Pair, compare_runs
 
@@ -287,7 +287,7 @@ def _on_same_pictures(
         )
     pairs: Iterable[tuple[Batch, Batch]]
     if wanted.random:
-        pairs = random_pictures(reference.graph, ours.graph, wanted.max_count, wanted.seed)
+        pairs = random_batch_pairs(reference.graph, ours.graph, wanted.max_count, wanted.seed)
         total = wanted.max_count or 0
     else:
         first, total = wanted.batches(reference.graph, printer, strict=True)

@@ -1,9 +1,9 @@
-"""`aciq`: the clipping value that is best for a Gauss or Laplace distribution with the moments of the tensor.
+"""`aciq`: the optimal clipping value of a Gauss or Laplace distribution with the moments of the tensor.
 
-Clipping a Laplace distribution of scale b at a on M bits costs 2 b² exp(-a/b) + a² / (3 · 4^M), least where
-(a/b) exp(a/b) = 3 · 4^M. For a Gauss distribution the clipped part has the error function in it; both are solved here
-for any number of bits (Banner et al. 2019 tabulate them). Values with one sign are half of a distribution around zero,
-and an affine range spends all its levels on that half: one bit more.
+Clipping a Laplace distribution of scale b at a, with M bits, costs 2 b² exp(-a/b) + a² / (3 · 4^M), which is least where
+(a/b) exp(a/b) = 3 · 4^M. For a Gauss distribution the clipping cost contains the error function. Both are solved here
+for any number of bits (Banner et al. 2019 tabulate them). Values of one sign are treated as half of a distribution around
+zero; an affine range spends all its levels on that half, which is worth one more bit.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def analytic(
     if distribution not in ("auto", "gauss", "laplace"):
         raise option_error("aciq", "distribution", distribution, "is not auto, gauss or laplace")
     kinds = ("gauss", "laplace") if distribution == "auto" else (distribution,)
-    found = [_range(statistics, bits, symmetric, kind) for kind in kinds]
-    return min(found, key=lambda r: mean_square_error(statistics, r.min, r.max, bits, symmetric))
+    ranges = [_range(statistics, bits, symmetric, kind) for kind in kinds]
+    return min(ranges, key=lambda r: mean_square_error(statistics, r.min, r.max, bits, symmetric))
 
 
 def _range(statistics: TensorStatistics, bits: int, symmetric: bool, kind: str) -> Range:

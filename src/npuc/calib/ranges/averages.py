@@ -1,8 +1,7 @@
-"""`moving-average` and `mean`: averages of the extremes of batches, so that no single sample decides.
+"""`moving-average` and `mean`: averages of the extremes of batches, so that no single sample determines the range.
 
-`moving-average` gives each new batch a small weight, as training does. `mean` has a momentum, or none for the plain
-arithmetic mean. The averages are made while the data streams by: the momenta that can be asked for are those of
-`ObserverOptions.momenta`.
+`moving-average` gives each new batch a small weight, as in training. `mean` has a momentum, or none for the arithmetic
+mean. The averages are computed while the data is read, so only the momenta of `ObserverOptions.momenta` are available.
 """
 
 from __future__ import annotations
@@ -40,6 +39,6 @@ def _running(
     for known, ends in statistics.running.items():
         if abs(known - momentum) < 1e-9:
             return ends
-    there = [known if option == "momentum" else round(1 - known, 9) for known in statistics.running]
-    words = f"was not recorded; recorded are {', '.join(f'{one:g}' for one in there) or 'none'}"
+    recorded = [known if option == "momentum" else round(1 - known, 9) for known in statistics.running]
+    words = f"was not recorded; recorded are {', '.join(f'{number:g}' for number in recorded) or 'none'}"
     raise option_error(name, option, value, words)

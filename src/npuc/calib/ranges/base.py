@@ -1,4 +1,4 @@
-"""Range methods by name: from the statistics of a tensor to the range that is worth representing.
+"""Range methods by name: from the statistics of a tensor to the range that the integers represent.
 
 A method is a function `(statistics, bits, symmetric, **options) -> Range`, registered under the name that users write;
 `percentile:ratio=0.999` sets an option. A symmetric range is (-t, t) for a threshold t; an affine one is (min, max)
@@ -22,7 +22,7 @@ _F = TypeVar("_F", bound=Callable[..., "Range"])
 
 @dataclass(frozen=True)
 class Range:
-    """The real values that the ends of the integers stand for."""
+    """The real values that the smallest and the largest integer represent."""
 
     min: float
     max: float
@@ -49,7 +49,7 @@ def method(name: str) -> Callable[[_F], _F]:
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """A method with its options, as a user asked for it."""
+    """A method with the options that the user set."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class MethodSpec:
 
 
 def parse_method(text: str | MethodSpec) -> MethodSpec:
-    """Read `name` or `name:option=value,option=value`; `UsageError` says what there is.
+    """Parse `name` or `name:option=value,option=value`; `UsageError` lists the valid names.
 
     >>> parse_method("percentile:ratio=0.99").options
     {'ratio': 0.99}
@@ -124,20 +124,20 @@ def find_range(
         )
     if statistics.magnitude == 0.0:
         return Range(0.0, 0.0)
-    found = METHODS[spec.name](statistics, bits, symmetric, **spec.options)
-    if not (math.isfinite(found.min) and math.isfinite(found.max) and found.min <= found.max):
-        raise ValueError(f"range method {spec} gave {found} for tensor '{statistics.name}'")
-    return Range(float(found.min), float(found.max))
+    chosen = METHODS[spec.name](statistics, bits, symmetric, **spec.options)
+    if not (math.isfinite(chosen.min) and math.isfinite(chosen.max) and chosen.min <= chosen.max):
+        raise ValueError(f"range method {spec} gave {chosen} for tensor '{statistics.name}'")
+    return Range(float(chosen.min), float(chosen.max))
 
 
 def symmetric_range(statistics: TensorStatistics, threshold: float) -> Range:
-    """(-t, t), not wider than the values."""
+    """(-threshold, threshold), clipped to the largest magnitude of the values."""
     threshold = min(threshold, statistics.magnitude)
     return Range(-threshold, threshold)
 
 
 def affine_range(statistics: TensorStatistics, low: float, high: float) -> Range:
-    """(low, high), not wider than the values and holding zero."""
+    """(low, high), clipped to the extremes of the values and extended to contain zero."""
     return Range(min(0.0, max(low, statistics.min)), max(0.0, min(high, statistics.max)))
 
 
@@ -147,5 +147,5 @@ def levels(bits: int, symmetric: bool) -> int:
 
 
 def option_error(name: str, option: str, value: object, words: str) -> UsageError:
-    """The error for an option out of its range."""
+    """The error for an option value that is out of range."""
     return UsageError(f"range method '{name}': {option}={value} {words}")

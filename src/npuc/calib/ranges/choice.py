@@ -1,8 +1,8 @@
-"""`auto`: the best of what the other methods propose.
+"""`auto`: the best of the ranges that the other methods propose.
 
-`candidates` lists the different ranges that the methods give for a tensor. What is best for the network shows only at
-the output of the layers that read the tensor: the quantizer judges the candidates there. Without a quantizer, `auto` is
-the candidate of least squared error of the tensor itself.
+`candidates` lists the distinct ranges that the methods propose for a tensor. Which one is best for the network can only be
+measured at the outputs of the layers that read the tensor; the quantizer does so. Without a quantizer, `auto` takes the
+candidate with the least squared error of the tensor itself.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ POWER_CANDIDATES = ("pow2", "pow2-min-diff")
 
 
 class Candidate(NamedTuple):
-    """What one method proposes."""
+    """The range that one method proposes."""
 
     method: str
     min: float
@@ -44,17 +44,17 @@ def candidates(
     symmetric: bool = True,
     methods: Sequence[str] = CANDIDATES,
 ) -> list[Candidate]:
-    """The different ranges that methods propose for a tensor, widest first; equal ones are listed once."""
-    found: list[Candidate] = []
+    """The distinct ranges that methods propose for a tensor, widest first."""
+    distinct: list[Candidate] = []
     for name in methods:
         proposed = find_range(statistics, name, bits, symmetric)
         tolerance = 1e-3 * (proposed.max - proposed.min)
         if not any(
-            abs(proposed.min - one.min) <= tolerance and abs(proposed.max - one.max) <= tolerance
-            for one in found
+            abs(proposed.min - other.min) <= tolerance and abs(proposed.max - other.max) <= tolerance
+            for other in distinct
         ):
-            found.append(Candidate(name, proposed.min, proposed.max))
-    return sorted(found, key=lambda one: one.min - one.max)
+            distinct.append(Candidate(name, proposed.min, proposed.max))
+    return sorted(distinct, key=lambda other: other.min - other.max)
 
 
 @method("auto")
@@ -62,6 +62,6 @@ def automatic(statistics: TensorStatistics, bits: int, symmetric: bool) -> Range
     """The candidate of least squared error."""
     best = min(
         candidates(statistics, bits, symmetric),
-        key=lambda one: mean_square_error(statistics, one.min, one.max, bits, symmetric),
+        key=lambda candidate: mean_square_error(statistics, candidate.min, candidate.max, bits, symmetric),
     )
     return Range(best.min, best.max)

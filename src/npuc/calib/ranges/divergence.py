@@ -1,11 +1,11 @@
-"""`kl`: the range whose quantized distribution says most about the original one (Kullback-Leibler divergence).
+"""`kl`: the range whose quantized distribution is closest to the original one (Kullback-Leibler divergence).
 
-For each candidate the histogram is cut at the range, what was outside is added to its ends (P); the same bins, averaged
-over the bins that fall on one quantized level, are Q. The candidate with the least KL(P || Q) wins. The bin at zero is
-flattened first: zeros are exact in every range, and after a relu they would drown all else.
+P is the histogram cut at a candidate range, with the counts outside added to the bins at its ends. Q is the same histogram
+averaged over the bins of each quantized level. The candidate with the least KL(P || Q) is chosen. The bin at zero is
+flattened first: zeros are exact in every range, and after a relu they would dominate the sum.
 
-Symmetric ranges, and affine ones of values with one sign, cut the histogram of magnitudes; other affine ranges cut
-both ends of the signed one alike.
+Symmetric ranges, and affine ranges of values of one sign, cut the histogram of magnitudes; other affine ranges cut both
+ends of the signed histogram at the same distance from zero.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from npuc.calib.ranges.base import Range, affine_range, method, option_error, sy
 from npuc.calib.statistics import TensorStatistics
 
 _SMOOTH = 1e-4
-"""What an empty bin of Q gets where P is not empty, so that the divergence stays finite."""
+"""The mass of an empty bin of Q where P is not empty, which keeps the divergence finite."""
 
 
 @method("kl")
@@ -66,10 +66,10 @@ def rebin(counts: Array, top: float, magnitude: float, bins: int) -> Array:
     last = int(np.searchsorted(edges, magnitude, side="left"))
     # A magnitude on a border is counted in the bin above it, of which nothing else is left.
     cumulative[last] = cumulative[-1]
-    found: Array = np.diff(
+    rebinned: Array = np.diff(
         np.interp(np.linspace(0.0, magnitude, bins + 1), edges[: last + 1], cumulative[: last + 1])
     )
-    return found
+    return rebinned
 
 
 def divergence(window: Array, below: float, above: float, levels: int) -> float:
@@ -100,14 +100,14 @@ def divergences(counts: Array, starts: Array, ends: Array, levels: int) -> Array
     sums = np.diff(mass[borders], axis=1)
     shares = np.diff(number[borders], axis=1)
 
-    # What lies outside is added to the bins at the ends: p log p changes there, and the mass of their levels does.
+    # The mass outside is added to the bins at the ends, which changes their p log p and the mass of their levels.
     first, last = counts[starts], counts[ends - 1]
     plain = entropy[ends] - entropy[starts]
     together = ends - starts == 1
     plain += np.where(together, 0.0, _times_log(first + below) - _times_log(first))
     edge = last + above + np.where(together, below, 0.0)
     plain += _times_log(edge) - _times_log(last)
-    # An end may be empty itself and hold only what was outside: q is zero there and p is not, which smoothing mends.
+    # An end bin that was empty holds only the mass from outside: q is zero there and p is not, so it needs smoothing.
     low_hole = np.where((first <= 0) & ~together, below, 0.0)
     high_hole = np.where(last <= 0, above + np.where(together, below, 0.0), 0.0)
     holes = (low_hole > 0).astype(np.float64) + (high_hole > 0)
@@ -115,7 +115,7 @@ def divergences(counts: Array, starts: Array, ends: Array, levels: int) -> Array
     masses = sums.copy()
     rows = np.arange(len(starts))
     filled = sums > 0
-    # The level of the first bin is 0; that of the last is the last level that is not empty of bins.
+    # The first bin is in level 0, the last bin in the last level that has bins.
     top = ((ends - starts - 1) * levels) // np.maximum(ends - starts, 1)
     masses[:, 0] += np.where(together, 0.0, below - low_hole)
     masses[rows, top] += above + np.where(together, below, 0.0) - high_hole
@@ -123,15 +123,15 @@ def divergences(counts: Array, starts: Array, ends: Array, levels: int) -> Array
         logarithms = np.where(filled, np.log(sums / np.maximum(shares, 1) / inside[:, None]), 0.0)
         logarithms = np.where(filled, logarithms + np.log1p(-np.minimum(holes * _SMOOTH, 0.5))[:, None], 0.0)
         crossed = np.sum(masses * logarithms, axis=1) + (low_hole + high_hole) * np.log(_SMOOTH)
-        found: Array = np.where(inside > 0, (plain - crossed) / total - np.log(total), np.inf)
+        divergence: Array = np.where(inside > 0, (plain - crossed) / total - np.log(total), np.inf)
     # Rounding may leave a divergence of zero a little below it.
-    return np.maximum(found, 0.0)
+    return np.maximum(divergence, 0.0)
 
 
 def _times_log(values: Array) -> Array:
     """x log x, which is 0 at 0."""
-    found: Array = values * np.log(np.where(values > 0, values, 1.0))
-    return found
+    product: Array = values * np.log(np.where(values > 0, values, 1.0))
+    return product
 
 
 def _result(statistics: TensorStatistics, symmetric: bool, threshold: float) -> Range:

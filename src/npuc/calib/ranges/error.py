@@ -1,8 +1,8 @@
-"""The squared error that a range costs, from a histogram: rounding inside the range, clipping outside.
+"""The squared error of quantizing with a range, from a histogram: rounding inside the range, clipping outside.
 
 Rounding a value to a grid of step d costs d²/12 on average; exact zeros cost nothing, because zero is on every grid.
-A value outside costs the square of its distance to the range. Sums over bins are prefix sums, so that thousands of
-candidate ranges are judged at once.
+A value outside costs the square of its distance to the range. Sums over bins are differences of prefix sums, so that
+thousands of candidate ranges are evaluated at once.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from npuc.calib.statistics import TensorStatistics
 
 
 class RangeError:
-    """Judges ranges for one tensor.
+    """The squared error of any range for one tensor.
 
-    The counts leave out the bin that holds zero, but for clipping that makes no difference.
+    The bin that holds zero is not counted: zeros are rounded and clipped without error.
     """
 
     def __init__(self, statistics: TensorStatistics) -> None:
@@ -27,7 +27,7 @@ class RangeError:
         half = counts.size // 2
         counts[half] = 0.0
         if not counts.any():
-            # Everything is in the first bin above zero: judge it as values.
+            # All values are in the first bin above zero: count them.
             counts[half] = statistics.histogram[half]
         self._centers = statistics.centers()
         self._edges = statistics.edges()
@@ -74,6 +74,10 @@ def mean_square_error(
     statistics: TensorStatistics, low: float, high: float, bits: int, symmetric: bool
 ) -> float:
     """The mean squared error of quantizing a tensor with a range."""
-    judge = RangeError(statistics)
-    cost = judge.symmetric(max(abs(low), abs(high)), bits) if symmetric else judge.affine(low, high, bits)
+    range_error = RangeError(statistics)
+    cost = (
+        range_error.symmetric(max(abs(low), abs(high)), bits)
+        if symmetric
+        else range_error.affine(low, high, bits)
+    )
     return float(cost) / max(1, statistics.count)

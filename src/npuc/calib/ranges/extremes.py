@@ -1,4 +1,4 @@
-"""`max`: the whole range that was seen. Nothing is clipped; one outlier costs everybody resolution."""
+"""`max`: the full range of the observed values. Nothing is clipped, so a single outlier makes the steps coarse for all."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """`pow2` and `pow2-min-diff`: thresholds 2^k, for schemes whose scales are powers of two.
 
-`pow2` is the smallest at which nothing saturates: with b bits and scale 2^k / 2^(b-1) every value rounds to an integer
-that exists. `pow2-min-diff` also tries the next smaller ones and takes that of least squared error. Such schemes are
-symmetric, so an affine request gets the same range.
+`pow2` is the smallest threshold at which nothing saturates: with b bits and scale 2^k / 2^(b-1), every value rounds to a
+representable integer. `pow2-min-diff` also tries the next smaller thresholds and takes the one with the least squared error.
+Power-of-two schemes are symmetric, so the affine range is the same.
 """
 
 from __future__ import annotations

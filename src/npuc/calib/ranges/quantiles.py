@@ -1,8 +1,8 @@
-"""`percentile` and `max-percentile`: leave out a fixed share of the largest magnitudes.
+"""`percentile` and `max-percentile`: clip a fixed share of the largest magnitudes.
 
-`percentile` counts all values. `max-percentile` first keeps only the top of each batch (`ObserverOptions.tail_ratio`),
-so that a few unusual pictures cannot decide, and takes the percentile of those: its ratio is smaller for the same
-effect. Within a bin of the histogram values are taken to be spread evenly.
+`percentile` counts all values. `max-percentile` counts only the largest magnitudes of each batch
+(`ObserverOptions.tail_ratio`), so that a few unusual images do not determine the range; its ratio is smaller for the same
+effect. Values are assumed to be spread evenly within a bin of the histogram.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """`mse`: the range of least squared error.
 
-Symmetric: the fixed point t = sum of |x| above t / (number above t + c · number inside), c = 1 / (12 · levels²), where
-the error has no slope (OCTAV, Sakr et al. 2022), started at the best of a coarse grid because odd distributions have
-several such points. Affine: the two ends are searched together on a grid that is made finer around the best.
+Symmetric: the derivative of the error is zero at the fixed point t = sum of |x| above t / (number above t + c · number
+inside), c = 1 / (12 · levels²) (OCTAV, Sakr et al. 2022). The iteration starts at the best threshold of a coarse grid,
+because irregular distributions have several fixed points. Affine: both ends are searched together on a grid that is
+refined around the best pair.
 """
 
 from __future__ import annotations
@@ -22,38 +23,38 @@ _REFINEMENTS = 4
 @method("mse")
 def square_error(statistics: TensorStatistics, bits: int, symmetric: bool) -> Range:
     """The range of least squared error."""
-    judge = RangeError(statistics)
+    range_error = RangeError(statistics)
     if symmetric:
-        return symmetric_range(statistics, octav(judge, statistics.magnitude, bits))
-    return affine_range(statistics, *_search(judge, statistics, bits))
+        return symmetric_range(statistics, octav(range_error, statistics.magnitude, bits))
+    return affine_range(statistics, *_search(range_error, statistics, bits))
 
 
-def octav(judge: RangeError, magnitude: float, bits: int) -> float:
+def octav(range_error: RangeError, magnitude: float, bits: int) -> float:
     """The threshold of least squared error for a symmetric grid."""
     grid = magnitude * np.arange(1, _COARSE + 1) / _COARSE
-    best = float(grid[int(np.argmin(judge.symmetric(grid, bits)))])
+    best = float(grid[int(np.argmin(range_error.symmetric(grid, bits)))])
     constant = 1.0 / (12.0 * levels(bits, True) ** 2)
     threshold = best
     for _ in range(_ITERATIONS):
-        over, over_sum, _ = judge.above(threshold)
-        under, under_sum, _ = judge.below(-threshold)
+        over, over_sum, _ = range_error.above(threshold)
+        under, under_sum, _ = range_error.below(-threshold)
         outside, mass = float(over + under), float(over_sum - under_sum)
-        following = mass / (outside + constant * (judge.total - outside))
+        following = mass / (outside + constant * (range_error.total - outside))
         if not 0 < following <= magnitude or abs(following - threshold) <= 1e-7 * magnitude:
             break
         threshold = following
     candidates = np.array([best, threshold, magnitude])
-    return float(candidates[int(np.argmin(judge.symmetric(candidates, bits)))])
+    return float(candidates[int(np.argmin(range_error.symmetric(candidates, bits)))])
 
 
-def _search(judge: RangeError, statistics: TensorStatistics, bits: int) -> tuple[float, float]:
+def _search(range_error: RangeError, statistics: TensorStatistics, bits: int) -> tuple[float, float]:
     bottom, top = min(0.0, statistics.min), max(0.0, statistics.max)
     low_ends, high_ends = (bottom, 0.0), (0.0, top)
     low, high = bottom, top
     for _ in range(_REFINEMENTS):
         lows = np.linspace(*low_ends, _SIDE if bottom < 0 else 1)
         highs = np.linspace(*high_ends[::-1], _SIDE if top > 0 else 1)
-        costs = judge.affine(lows[:, None], highs[None, :], bits)
+        costs = range_error.affine(lows[:, None], highs[None, :], bits)
         row, column = np.unravel_index(int(np.argmin(costs)), costs.shape)
         low, high = float(lows[row]), float(highs[column])
         low_step = 2 * (low_ends[1] - low_ends[0]) / (_SIDE - 1)

@@ -1,7 +1,7 @@
-"""Two networks that prepare pictures differently, on the same pictures.
+"""Paired inputs: the same images for two networks that preprocess them differently.
 
-A tensor made for one of them is not what the other takes: with another mean, scale or order of channels, every figure of a
-comparison would be about the preparation and not about the networks. So each gets the pictures in its own way.
+A tensor prepared for the first network is wrong for the second if its mean, scale or channel order differ: a comparison
+would measure the preprocessing, not the networks. So the images are shared, and each network applies its own preprocessing.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from npuc.ir import Graph, Port, dtype_of, shape_of
 
 
 def prepared_differently(first: Graph, second: Graph) -> dict[str, str]:
-    """The inputs for which both networks state a preparation of pictures, and not the same one, with the difference in words.
+    """By input name, how the preprocessing of two networks differs, in words; only inputs where both state one are compared.
 
-    A network that states none, such as an original file, takes what the other one makes of a picture.
+    A network that states none, such as an original file, is given the tensors that the other network's preprocessing makes.
     """
-    others = {port.name: port for port in second.inputs}
-    found = {}
+    second_ports = {port.name: port for port in second.inputs}
+    differences = {}
     for port in first.inputs:
-        other = others.get(port.name)
-        if other is None or not port.preprocess or not other.preprocess:
+        second_port = second_ports.get(port.name)
+        if second_port is None or not port.preprocess or not second_port.preprocess:
             continue
-        words = _difference(_of(port), _of(other))
+        words = _difference(_of(port), _of(second_port))
         if words:
-            found[port.name] = words
-    return found
+            differences[port.name] = words
+    return differences
 
 
 def _of(port: Port) -> Preprocess:
@@ -61,9 +61,9 @@ def _difference(first: Preprocess, second: Preprocess) -> str:
         "layout",
         "interpolation",
     ):
-        one, other = getattr(first, field), getattr(second, field)
-        if one != other:
-            parts.append(f"{field.replace('_', ' ')} {_value(one)} against {_value(other)}")
+        first_value, second_value = getattr(first, field), getattr(second, field)
+        if first_value != second_value:
+            parts.append(f"{field.replace('_', ' ')} {_value(first_value)} against {_value(second_value)}")
     return ", ".join(parts)
 
 
@@ -80,32 +80,40 @@ def _value(value: Any) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
-def random_pictures(
+def random_batch_pairs(
     first: Graph, second: Graph, count: int | None, seed: int | None
 ) -> Iterator[tuple[Batch, Batch]]:
-    """Random samples of two networks: the same random pictures where both prepare one, else the same tensors."""
-    others = {port.name: port for port in second.inputs}
+    """Random batches for two networks: the same random images where both preprocess an input, else the same tensors."""
+    second_ports = {port.name: port for port in second.inputs}
     for index in range(count or RANDOM_SAMPLES):
         number = (seed or 0) + index
         ours = random_inputs(first, number)
-        theirs = {**random_inputs(second, number), **{name: ours[name] for name in ours if name in others}}
+        theirs = {
+            **random_inputs(second, number),
+            **{name: ours[name] for name in ours if name in second_ports},
+        }
         for place, port in enumerate(first.inputs):
-            other = others.get(port.name)
-            if other is None or not port.preprocess or not other.preprocess:
+            second_port = second_ports.get(port.name)
+            if second_port is None or not port.preprocess or not second_port.preprocess:
                 continue
             rng = np.random.default_rng([number, place])
             height, width = _of(port).image_size(shape_of(port.value))
             rows = max(
-                (shape_of(one.value)[0] for one in (port, other) if len(shape_of(one.value)) == 4), default=1
+                (
+                    shape_of(candidate.value)[0]
+                    for candidate in (port, second_port)
+                    if len(shape_of(candidate.value)) == 4
+                ),
+                default=1,
             )
-            pictures = [
+            images = [
                 Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8)) for _ in range(rows)
             ]
-            ours[port.name], theirs[port.name] = _tensor(port, pictures), _tensor(other, pictures)
+            ours[port.name], theirs[port.name] = _tensor(port, images), _tensor(second_port, images)
         yield Batch(ours), Batch(theirs)
 
 
-def _tensor(port: Port, pictures: list[Image.Image]) -> Array:
+def _tensor(port: Port, images: list[Image.Image]) -> Array:
     shape = shape_of(port.value)
-    made = [image_tensor(one, _of(port), shape, dtype_of(port.type).numpy) for one in pictures]
-    return np.concatenate(made[: shape[0]]) if len(shape) == 4 else made[0]
+    tensors = [image_tensor(image, _of(port), shape, dtype_of(port.type).numpy) for image in images]
+    return np.concatenate(tensors[: shape[0]]) if len(shape) == 4 else tensors[0]
