@@ -17,6 +17,7 @@ import numpy as np
 from peers import CACHE, DATA, MODELS, fixed
 from PIL import Image, ImageDraw, ImageFont
 
+from npuc.arrays import Array
 from npuc.datasets.data import Place
 from npuc.datasets.formats.boxes import yolo
 from npuc.datasets.geometry import View
@@ -25,8 +26,6 @@ from npuc.evaluate.decoding import Decoder
 from npuc.images.loading import load_image
 from npuc.images.preprocess import Preprocess
 from npuc.metrics.builtin.detection import CocoPrecision
-
-Array = np.ndarray[Any, Any]
 
 FOLDER = CACHE / "accuracy"
 COCO_CALIBRATION = 40

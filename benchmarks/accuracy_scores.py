@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.evaluate.intervals import resamples
 from npuc.metrics.builtin.detection import CocoPrecision
-
-Array = np.ndarray[Any, Any]
 
 _DRAWS = 200
 _SEED = 0

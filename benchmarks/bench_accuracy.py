@@ -27,16 +27,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from accuracy_networks import COCO_CALIBRATION, FOLDER, NETWORKS, Network
 from accuracy_npuc import quantize_default, quantize_ladder
 from accuracy_report import print_row, row_of, table
 from accuracy_scores import Score
 from peers import PEERS, ROOT, SHARED, quantize_ort, session
 
-Array = np.ndarray[Any, Any]
+from npuc.arrays import Array
 
 THREADS = 2
 SCHEMES: dict[str, str | None] = {"w8a8": None, "pow2": "pow2", "w4a8": "int4-weights"}

@@ -23,13 +23,12 @@ import onnx
 from onnx import TensorProto, helper
 from peers import CACHE, MODELS, SHARED, fixed, quantize_ort, session
 
+from npuc.arrays import Array
 from npuc.calib.calibration import calibrate
 from npuc.engine import IntegerEngine
 from npuc.flow import ImportOptions, import_model
 from npuc.kernels import isa
 from npuc.quant import quantize
-
-Array = np.ndarray[Any, Any]
 
 BAR = 1.5
 SAMPLES = 4

@@ -26,10 +26,9 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from npuc import native
+from npuc.arrays import Array
 from npuc.kernels import ConvPlan, Requant, isa
 from npuc.kernels.tape import Tape, recording
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

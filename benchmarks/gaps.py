@@ -22,6 +22,7 @@ from typing import Any
 import networks
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.codegen.compile_model import compile_model
 from npuc.partition import partition
 from npuc.profile.work import on_channel
@@ -34,7 +35,6 @@ from npuc.schedule.tiler import Tiler
 from npuc.sim.cycles import CoreTimeline, SubgraphTimeline, costs, play
 from npuc.target import Target, load_target
 
-Array = np.ndarray[Any, Any]
 LOAD, STORE, MATRIX, VECTOR = range(len(QUEUES))
 WEIGHTS, WORKSPACE = 0, 1
 """Numbers of segments."""

@@ -22,13 +22,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from npuc.arrays import Array
 from npuc.calib.random_inputs import random_inputs
 from npuc.engine.floating import FloatEngine
 from npuc.flow import ImportOptions, expanded, import_model, network_to_quantize, quantize_network
 from npuc.ir import Graph, load_graph, save_graph
 from npuc.quant.config import QuantizationConfig
-
-Array = np.ndarray[Any, Any]
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = ROOT.parent / "shared" / "models" / "onnx"

@@ -23,7 +23,7 @@ import onnx.version_converter
 import onnxruntime as ort
 from onnx import helper
 
-Array = np.ndarray[Any, Any]
+from npuc.arrays import Array
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"

@@ -16,12 +16,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from bench_accuracy import NETWORKS
 from peers import SHARED
 
+from npuc.arrays import Array
 from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.compile_model import compile_model
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
@@ -33,7 +33,6 @@ from npuc.quant.config import QuantizationConfig
 from npuc.sim import Simulator, sanitize, simulate
 from npuc.target import available, load_target
 
-Array = np.ndarray[Any, Any]
 FOLDERS = ("onnx", "tflite")
 _SHAPES = {"super_resolution": (1, 1, 224, 224)}
 

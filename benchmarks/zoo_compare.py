@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.compare import find_slices, judge
 from npuc.engine import FloatEngine
 from npuc.ir import load_graph
 from npuc.program.file import load_compiled
 from npuc.sim import Simulator
-
-Array = np.ndarray[Any, Any]
 
 
 def figures(network: Path, folder: Path, compiled: Sequence[Path]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 from zoo_models import ROOT
 
-Array = np.ndarray[Any, Any]
+from npuc.arrays import Array
 
 _SHARED = ROOT.parent / "shared" / "data"
 _FOLDERS = {

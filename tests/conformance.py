@@ -24,6 +24,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, TypeProto, numpy_helper
 
+from npuc.arrays import Array
 from npuc.engine import FloatEngine
 from npuc.errors import NpucError
 from npuc.frontend.onnx import ImportOptions, import_onnx
@@ -34,7 +35,7 @@ from support.paths import SHARED
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 NEWEST_IR_VERSION = 13
 """The newest that ONNX Runtime loads; the suite is written with a newer one, which changes nothing in these models."""
-Arrays = dict[str, np.ndarray[Any, Any]]
+Arrays = dict[str, Array]
 
 
 @dataclass(frozen=True)

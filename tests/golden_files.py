@@ -23,6 +23,7 @@ import yaml
 
 from npuc import format_versions as versions
 from npuc import lang
+from npuc.arrays import Array
 from npuc.calib.collection import collect
 from npuc.calib.statistics import ObserverOptions, save_statistics
 from npuc.calib.table import CalibrationTable, Entry, save_table
@@ -49,8 +50,6 @@ KEY = "golden"
 """The key of the cache entry."""
 CANDIDATES = {"fits": Tiling(4, 1200.5, 4096.0), "does not fit": None}
 JOURNAL = {"models": "m", "data": "d", "options": "o"}
-
-Array = np.ndarray[Any, Any]
 
 
 def network() -> Graph:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npuc.arrays import Array
 from npuc.calib.calibration import calibrate, resolve_overrides, table_from
 from npuc.calib.collection import channel_axes, collect, observed_tensors
 from npuc.calib.sources import DataOptions, random_data
@@ -19,7 +20,6 @@ from npuc.errors import FileFormatError, UnknownTensorError, UsageError
 from npuc.ir import Graph, top
 from support.graphs import build, evaluate
 
-Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(4)
 
 

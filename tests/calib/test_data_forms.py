@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from npuc.arrays import Array
 from npuc.calib.feeding import Feeder
 from npuc.calib.samples import load_samples
 from npuc.calib.sources import DataOptions, open_data
 from npuc.datasets.data import Place, find_dataset
 from npuc.errors import FileFormatError, UsageError
 from npuc.ir import Graph, tensor_type
-
-Array = np.ndarray[Any, Any]
 
 
 def network(*shape: int, dtype: str = "f32") -> Graph:

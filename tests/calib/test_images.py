@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from npuc.arrays import Array
 from npuc.errors import FileFormatError, FileMissingError, PreprocessError, ResourceLimitError
 from npuc.images.loading import MAX_PIXELS, apply_arithmetic, guess_preprocess, load_image
 from npuc.images.preprocess import Preprocess
 
 
 @pytest.fixture
-def pixels(tmp_path: Path) -> np.ndarray[Any, Any]:
+def pixels(tmp_path: Path) -> Array:
     array = np.random.default_rng(0).integers(0, 256, (6, 8, 3), dtype=np.uint8)
     Image.fromarray(array).save(tmp_path / "p.png")
     return array

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npuc.arrays import Array
 from npuc.kernels.observe import (
     EMPTY,
     PORTABLE,
@@ -18,7 +17,6 @@ from npuc.kernels.observe import (
     observe_channels,
 )
 
-Array = np.ndarray[Any, Any]
 BOUND = 1e30
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npuc.arrays import Array
 from npuc.calib.observer import Observer
 from npuc.calib.ranges import CANDIDATES, METHODS, candidates, find_range, mean_square_error, parse_method
 from npuc.calib.ranges.analytic import gauss_factor, laplace_factor
@@ -17,7 +18,6 @@ from npuc.calib.ranges.divergence import divergences, rebin
 from npuc.calib.statistics import ObserverOptions, TensorStatistics
 from npuc.errors import CalibrationDataError, UsageError
 
-Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(11)
 DATA: dict[str, Array] = {
     "gauss": RNG.standard_normal(50_000),

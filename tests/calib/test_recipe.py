@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from npuc.arrays import Array
 from npuc.calib.recipe import (
     CenterCrop,
     Normalize,
@@ -22,7 +23,6 @@ from npuc.calib.recipe import (
 from npuc.errors import PreprocessError
 from npuc.images.resampling import resize, taps
 
-Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(2)
 
 LONG = """

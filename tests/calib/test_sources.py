@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from npuc.arrays import Array
 from npuc.calib.coco import draw
 from npuc.calib.feeding import Feeder
 from npuc.calib.prepare import save_prepared
@@ -27,7 +28,6 @@ from npuc.errors import (
 )
 from npuc.ir import Graph, tensor_type
 
-Array = np.ndarray[Any, Any]
 RAW = {"x": {"pixel_format": "rgb", "layout": "nchw"}}
 
 

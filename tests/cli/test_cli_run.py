@@ -12,16 +12,17 @@ import onnxruntime as ort
 import pytest
 from PIL import Image
 
+from npuc.arrays import Array
 from support.networks.small_onnx import picture_model
 
 
-def reference(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def reference(x: Array) -> Array:
     session = ort.InferenceSession(picture_model("N").SerializeToString(), providers=["CPUExecutionProvider"])
     return np.asarray(session.run(["scores"], {"x": x.astype(np.float32)})[0])
 
 
 @pytest.fixture
-def data(here: Path) -> np.ndarray[Any, Any]:
+def data(here: Path) -> Array:
     return np.random.default_rng(0).random((7, 3, 8, 8), np.float32)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import yaml
 
+from npuc.arrays import Array
 from npuc.cli.console import shorten, size
 from npuc.compare import LOST, find_slices
 from npuc.engine import FloatEngine, IntegerEngine
@@ -33,7 +34,6 @@ from npuc.target import Target, load_target
 from support.networks.backend import machine
 from support.networks.placement import NETWORKS
 
-Array = np.ndarray[Any, Any]
 Check = Callable[["Made", re.Match[str]], None]
 
 

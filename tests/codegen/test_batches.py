@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuc import lang
+from npuc.arrays import Array
 from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.compile_model import CompileOptions, compile_program
 from npuc.engine import IntegerEngine
@@ -19,8 +19,6 @@ from npuc.quant import SCHEMES, quantize
 from npuc.schedule.rules.common import batch_rows, pictures_of, window_rows
 from npuc.sim import Simulator, sanitize
 from support.networks.backend import machine
-
-Array = np.ndarray[Any, Any]
 
 
 @cache

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 
 from npuc import lang
+from npuc.arrays import Array
 from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.compile_model import Compilation, CompileOptions, compile_program
 from npuc.engine import FloatEngine, IntegerEngine
@@ -18,7 +18,6 @@ from npuc.quant import SCHEMES, quantize
 from npuc.sim import Simulator, sanitize
 from support.networks.backend import machine
 
-Array = np.ndarray[Any, Any]
 Maker = Callable[[lang.Tensor, lang.Tensor], lang.Tensor]
 SHAPES = [(6, 6), (1, 6, 8), (1, 4, 6, 6)]
 SCHEME_NAMES = ["int8", "tflite", "int16"]

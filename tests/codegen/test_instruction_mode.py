@@ -22,8 +22,6 @@ from npuc.sim import Simulator, sanitize, simulate
 from npuc.target import Target
 from support.networks.backend import SIZES, machine, network
 
-Array = np.ndarray[Any, Any]
-
 COUNT, PORTION = 320, 20
 INTEGER = sorted(name for name, scheme in SCHEMES.items() if scheme.needs_ranges)
 CORES = ((1, 0), (1, 0), (1, 0), (2, 0), (3, 32 << 10))

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npuc.arrays import Array
 from npuc.errors import FileFormatError, FileMissingError, InternalError, InvalidModelError, WrongTargetError
 from npuc.program import elf, isa, layout
 from npuc.program.checks import Surroundings, check_stream
@@ -418,7 +419,7 @@ def _around(**changes: Any) -> Surroundings:
     return Surroundings(**(fields | changes))
 
 
-def _load(**changes: Any) -> np.ndarray[Any, Any]:
+def _load(**changes: Any) -> Array:
     made = records("load", 1)
     made["segment"], made["size"] = 1, [1, 1, 1, 8]
     for name, value in changes.items():

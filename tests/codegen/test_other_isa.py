@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 from npuc import lang
+from npuc.arrays import Array
 from npuc.codegen.compile_model import CompileOptions, compile_program
 from npuc.engine.integer import IntegerEngine
 from npuc.flow import quantize_network
 from npuc.ir import Graph, result_names, top
 from npuc.target import load_target
 from support.programs import row_machine
-
-Array = np.ndarray[Any, Any]
 
 
 def network() -> Graph:

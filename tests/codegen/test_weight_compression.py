@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from test_instruction_mode import check
 
+from npuc.arrays import Array
 from npuc.codegen.compile_model import CompileOptions, compile_model, compile_program
 from npuc.errors import FileFormatError, SimulationError
 from npuc.ir import Graph, tensor_type, top
@@ -24,8 +25,6 @@ from npuc.sim import Simulator, simulate
 from npuc.target import Target
 from support.networks.backend import Builder, machine, network
 from support.programs.files import as_bytes, parse, sealed
-
-Array = np.ndarray[Any, Any]
 
 
 def with_decoder(target: Target, rate: str | None = "64B/cycle") -> Target:

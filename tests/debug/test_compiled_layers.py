@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npuc.arrays import Array
 from npuc.calib.compiled import interface_of
 from npuc.calib.random_inputs import random_inputs
 from npuc.calib.sources import random_data
@@ -39,7 +40,6 @@ from npuc.quant import SCHEMES, quantize
 from npuc.target import Target, load_target
 from support.networks.backend import machine, network
 
-Array = np.ndarray[Any, Any]
 SIZES = (2 << 10, 6 << 10, 24 << 10, 256 << 10)
 CORES = ((1, 0), (1, 0), (2, 0), (3, 32 << 10))
 

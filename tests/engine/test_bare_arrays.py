@@ -18,8 +18,6 @@ from npuc.runtime import Runner
 from npuc.sim import Simulator
 from npuc.target import load_target
 
-Array = np.ndarray[Any, Any]
-
 
 def one_input() -> Graph:
     weight = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype(np.float32)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from npuc.arrays import Array
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.engine.floating import ALL_TENSORS
 from npuc.errors import InputDataError, UnknownTensorError
@@ -18,7 +19,6 @@ from npuc.ir.dtypes import QuantType, quant_of
 from npuc.quant import SCHEMES, quantize
 from npuc.transform import canonicalize
 
-Array = np.ndarray[Any, Any]
 SHAPE = (1, 4, 6, 6)
 WEIGHT = np.random.default_rng(0).normal(size=(4, 4, 3, 3)).astype(np.float32)
 

@@ -19,8 +19,6 @@ from npuc.flow import import_model  # noqa: E402
 from npuc.lang import ops  # noqa: E402
 from support.networks.every_op import CASES, MORE, network_of  # noqa: E402
 
-Array = np.ndarray[Any, Any]
-
 
 def compare(graph: Any, low: float = -2.0) -> None:
     inputs = random_inputs(graph, 1)

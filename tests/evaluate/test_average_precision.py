@@ -14,7 +14,6 @@ from npuc.metrics.builtin.detection import CocoPrecision, VocPrecision
 
 pytest.importorskip("pycocotools", reason="pycocotools judges average precision")
 
-Array = np.ndarray[Any, Any]
 TWELVE = ["AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl"]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npuc.arrays import Array
 from npuc.datasets.geometry import View
 from npuc.datasets.sample import Observation
 from npuc.errors import EvaluationDataError, UsageError
@@ -14,8 +15,6 @@ from npuc.images.preprocess import Preprocess
 from npuc.metrics.builtin.text import edits
 from npuc.metrics.measuring import METRICS, default_metrics, metric, parse_metric
 from npuc.runtime.postprocess import mean_iou
-
-Array = np.ndarray[Any, Any]
 
 
 def _seen(output: Any, truth: Any = None, **more: Any) -> Observation:

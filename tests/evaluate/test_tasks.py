@@ -14,6 +14,7 @@ from PIL import Image
 
 import npuc
 from npuc import plugins
+from npuc.arrays import Array
 from npuc.datasets.geometry import View
 from npuc.errors import EvaluationDataError, PluginError
 from npuc.evaluate import Place, evaluate
@@ -22,8 +23,6 @@ from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, top
 from npuc.runtime import postprocess as post
 from support.graphs import build
-
-Array = np.ndarray[Any, Any]
 
 SIZES = {"wide.png": (80, 40), "tall.png": (30, 60)}
 BOXES = {

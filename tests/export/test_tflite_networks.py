@@ -6,13 +6,13 @@ import csv
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import tflite
 from PIL import Image
 
+from npuc.arrays import Array
 from npuc.engine import FloatEngine
 from npuc.export.tflite import Options, to_tflite
 from npuc.flow import ImportOptions, import_model
@@ -24,7 +24,6 @@ from support.judges.litert import assert_equal_bits, exported, run_by_position, 
 
 pytest.importorskip("ai_edge_litert")
 
-Array = np.ndarray[Any, Any]
 NETWORKS = {
     "mobilenet_v2": ("imagenet/val", (1, 3, 224, 224), (123.7, 116.3, 103.5), (58.4, 57.1, 57.4)),
     "cifar10_resnet20": ("cifar10/val", (1, 3, 32, 32), (123.7, 116.3, 103.5), (58.4, 57.1, 57.4)),

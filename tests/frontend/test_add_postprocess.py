@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from npuc.arrays import Array
 from npuc.engine import FloatEngine
 from npuc.errors import UsageError
 from npuc.flow import import_model
@@ -27,7 +28,6 @@ from npuc.runtime.postprocess import (
     top_k,
 )
 
-Array = np.ndarray[Any, Any]
 CLASSES = 4
 SIZE = 96
 STRIDES = [8, 16, 32]

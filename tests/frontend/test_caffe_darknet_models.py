@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from npuc.arrays import Array
 from npuc.codegen.compile_model import compile_model
 from npuc.compare.tensors import Tolerance
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
@@ -24,7 +25,6 @@ from npuc.sim import Simulator
 from npuc.target import load_target
 from support.oracles import darknet as reference
 
-Array = np.ndarray[Any, Any]
 CAFFE = {
     "lenet.caffemodel": None,
     "squeezenet_v1.1.prototxt": (1, 3, 227, 227),

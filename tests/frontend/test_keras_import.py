@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
+from npuc.arrays import Array
 from npuc.engine import FloatEngine
 from npuc.errors import (
     DynamicShapeError,
@@ -24,8 +25,6 @@ from npuc.frontend.keras import import_keras
 from npuc.frontend.options import ImportOptions
 from npuc.ir import Graph, shape_of, top
 from support.networks.keras_files import chain, functional, layer, source, write_h5, write_keras
-
-Array = np.ndarray[Any, Any]
 
 
 def normal(*sizes: int) -> Array:

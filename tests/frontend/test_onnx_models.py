@@ -18,13 +18,13 @@ import onnxruntime
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
+from npuc.arrays import Array
 from npuc.engine import FloatEngine
 from npuc.frontend.onnx import ImportOptions, import_onnx
 from npuc.ir import Graph, dtype_of, shape_of
 from npuc.transform import canonicalize
 from support.shared_models import KNOWN
 
-Array = np.ndarray[Any, Any]
 _SHARED = Path(__file__).resolve().parents[3] / "shared" / "models" / "onnx"
 _BAR = 0.99999
 

@@ -22,8 +22,6 @@ from support.hostile.isolation import command_line
 from support.networks.tflite import run_litert
 from support.networks.tflite_quantized import inputs, quantized_network
 
-Array = np.ndarray[Any, Any]
-
 
 @pytest.mark.parametrize("dtype", ["i8", "ui8"])
 def test_a_compiled_tflite_file_has_the_bits_of_litert(dtype: str, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +24,6 @@ from npuc.transform.drop_quantization import StoredConstant
 from support.networks.tflite import run_litert
 from support.networks.tflite_quantized import inputs, quantized_network
 
-Array = np.ndarray[Any, Any]
 TARGETS = ("zhouyi-x2-like", "bm1684x-like", "vipnano-like", "aries-like")
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npuc.arrays import Array
 from npuc.engine import FloatEngine
 from npuc.errors import (
     DynamicShapeError,
@@ -27,8 +28,6 @@ from npuc.frontend.tensorflow.crc32c import crc32c
 from npuc.ir import Graph, shape_of, top
 from support.networks import tensorflow_graphs as b
 from support.networks.tensorflow_graphs import Function, Type, const, graph, node, placeholder
-
-Array = np.ndarray[Any, Any]
 
 
 def imported(folder: Path, nodes: list[bytes], functions: list[bytes] | None = None, **options: Any) -> Graph:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tflite import ActivationFunctionType as Fused
 
+from npuc.arrays import Array
 from npuc.errors import InvalidModelError, UnknownTensorError, UnsupportedOpError, UsageError
 from npuc.flow import ImportOptions, check_model, import_model, quantize_network
 from npuc.frontend.tflite import import_tflite
@@ -18,7 +19,6 @@ from npuc.transform import canonicalize
 from npuc.transform.drop_quantization import DropQuantization
 from support.networks.tflite import Net, assert_close, assert_same_bits, run_litert
 
-Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)
 
 

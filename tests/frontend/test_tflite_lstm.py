@@ -33,7 +33,6 @@ from support.hostile.isolation import command_line
 from support.networks.tflite import assert_same_bits, run_litert
 from support.networks.tflite_lstm import Lstm
 
-Array = np.ndarray[Any, Any]
 # Weights so small that no gate saturates, and zero points, so that every term of a sum is seen in the outputs.
 USUAL: dict[str, Any] = {
     "weight_scale": 0.004,

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tflite import ActivationFunctionType as Fused
 
+from npuc.arrays import Array
 from npuc.engine import FloatEngine
 from npuc.errors import FileFormatError, InvalidModelError, UnsupportedOpError
 from npuc.frontend.options import ImportOptions
@@ -19,7 +20,6 @@ from npuc.frontend.tflite import import_tflite
 from npuc.frontend.tflite.registry import rules
 from support.networks.tflite import Net, Writer, assert_close
 
-Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)
 
 

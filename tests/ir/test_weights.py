@@ -13,12 +13,13 @@ import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npuc.arrays import Array
 from npuc.errors import NpucError, WeightFileError
 from npuc.ir import WeightStore
 from npuc.ir.weights import FileSlice, load_safetensors, save_safetensors
 
 
-def store(**arrays: np.ndarray[Any, Any]) -> WeightStore:
+def store(**arrays: Array) -> WeightStore:
     weights = WeightStore()
     for name, array in arrays.items():
         weights.add(name, array)

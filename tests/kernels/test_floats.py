@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from npuc.arrays import Array
 from npuc.kernels import floats, isa, select_isa
 from npuc.kernels.blocks import block_round
 from npuc.kernels.floats import BF16, F16
 from npuc.quant.lowering.floats import round_once
 from support.oracles import floats as oracle
 
-Array = np.ndarray[Any, Any]
 DTYPES = [BF16, F16]
 some = settings(max_examples=60, deadline=None, derandomize=True)
 

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuc.arithmetic.kinds import Kind
+from npuc.arrays import Array
 from npuc.kernels import ConvPlan, MatMulPlan, Requant, isa, matmul, select_isa
 from support.oracles import gemm as oracle
-
-Array = np.ndarray[Any, Any]
 
 RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767), "int32": (-(2**31), 2**31 - 1)}
 KINDS = tuple(Kind)

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from npuc.arithmetic.requantization import add_parameters, scaling
+from npuc.arrays import Array
 from npuc.kernels import eltwise, isa, pooling, reduction, resampling, select_isa, softmax, tables
 from npuc.kernels import normalization as norms
 from npuc.kernels.requant import Requant
 from support.kernel_strategies import DTYPES, KINDS, array
-
-Array = np.ndarray[Any, Any]
 
 
 def stage(kind: str, real: float, dtype: Any, bits: int = 31) -> Requant:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from npuc import lang
+from npuc.arrays import Array
 from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.compile_model import compile_program
 from npuc.engine import FloatEngine, IntegerEngine
@@ -21,8 +22,6 @@ from npuc.quant import SCHEMES, quantize
 from npuc.sim import Simulator
 from npuc.target import load_target
 from support.networks.every_op import CASES, RNG, M, P, W, network_of, values
-
-Array = np.ndarray[Any, Any]
 
 
 def run(outputs: dict[str, lang.Tensor], **inputs: Array) -> dict[str, Array]:

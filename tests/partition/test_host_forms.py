@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from npuc.arithmetic.kinds import Kind
+from npuc.arrays import Array
 from npuc.codegen.host import host_model
 from npuc.engine.integer import prepare
 from npuc.errors import CompileError, VerificationError
@@ -23,7 +24,6 @@ from npuc.quant import SCHEMES, quantize
 from npuc.transform import canonicalize
 from support.networks.random_graphs import graphs
 
-Array = np.ndarray[Any, Any]
 FEW = settings(
     max_examples=12, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )

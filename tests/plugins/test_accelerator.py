@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,8 +22,6 @@ from npuc.runtime import Runner
 from npuc.sim import Simulator
 from npuc.target import load_target
 from support.paths import PLUGINS
-
-Array = np.ndarray[Any, Any]
 
 
 def network() -> Graph:

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuc import flow, lang
+from npuc.arrays import Array
 from npuc.codegen.compile_model import CompileOptions
 from npuc.debug.compiled import CompiledLayers
 from npuc.debug.layers import LayerTensor
@@ -42,8 +43,6 @@ from npuc.sim.cycles import costs
 from npuc.target import Target, load_target
 from npuc.transform import canonicalize
 from support.paths import PLUGINS
-
-Array = np.ndarray[Any, Any]
 
 
 def gated(shape: tuple[int, ...], channels: int = 8) -> Graph:

@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from npuc import flow, lang
+from npuc.arrays import Array
 from npuc.cli.app import run_command
 from npuc.codegen.outputs import check_shape
 from npuc.engine import FloatEngine
@@ -24,8 +25,6 @@ from npuc.plugins import load
 from npuc.plugins.api import Format, claims, onnx_rule, register_kernel, tflite_rule, top
 from npuc.transform import canonicalize
 from support.paths import PLUGINS
-
-Array = np.ndarray[Any, Any]
 
 
 def model_of(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from npuc import lang
+from npuc.arrays import Array
 from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.compile_model import compile_program
 from npuc.engine import IntegerEngine
@@ -25,7 +26,6 @@ from npuc.target import load_target
 
 pytest.importorskip("torch", reason="needs the extra npuc[torch]")
 
-Array = np.ndarray[Any, Any]
 EAGER = AdaQuantOptions(iterations=120, weight_scale_rate=0.03, activation_scale_rate=0.03)
 """The cases are small and far off, so that scales have to move far in little time."""
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from npuc import lang
+from npuc.arrays import Array
 from npuc.calib.calibration import calibrate
 from npuc.calib.sources import open_data
 from npuc.engine import FloatEngine
@@ -28,7 +29,6 @@ from npuc.quant.config import QuantizationConfig
 from npuc.quant.judging import OutputJudge
 from npuc.quant.ladder.sequence import chosen
 
-Array = np.ndarray[Any, Any]
 Range = tuple[float, float]
 WIDE = SCHEMES["int16"]
 

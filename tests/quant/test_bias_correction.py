@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from npuc import lang
+from npuc.arrays import Array
 from npuc.calib.sources import open_data
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.flow import quantize_network, quantize_on_data
 from npuc.ir import Graph, shape_of
 from npuc.quant.bias_correction import correct_biases
 from npuc.quant.config import QuantizationConfig
-
-Array = np.ndarray[Any, Any]
 
 
 def _product(height: int, transpose: bool) -> Graph:

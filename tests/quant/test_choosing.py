@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npuc.arrays import Array
 from npuc.engine import IntegerEngine
 from npuc.ir import Graph, npu, tensor_type, top
 from npuc.ir.dtypes import quant_of
 from npuc.quant import SCHEMES, quantize
-
-Array = np.ndarray[Any, Any]
 
 
 def graph_of(kind: Any, shapes: list[tuple[int, ...]], *constants: Array, **properties: Any) -> Graph:

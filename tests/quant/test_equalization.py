@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from npuc import lang
+from npuc.arrays import Array
 from npuc.calib.collection import collect
 from npuc.calib.sources import open_data
 from npuc.engine import FloatEngine
@@ -21,8 +22,6 @@ from npuc.quant.equalization.groups import Group
 from npuc.quant.equalization.step import Equalize, Smooth, equalized
 from npuc.quant.ladder import QuantizationContext, fallback, run_steps
 from npuc.quant.scheme import SCHEMES
-
-Array = np.ndarray[Any, Any]
 
 
 def weights(seed: int, *shape: int) -> Array:

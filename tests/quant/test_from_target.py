@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npuc.arrays import Array
 from npuc.calib.calibration import calibrate
 from npuc.calib.table import CalibrationTable
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
@@ -23,7 +24,6 @@ from npuc.quant.parameters import bias_fits
 from npuc.quant.scheme import SCHEMES, Scheme
 from npuc.target import Target, available, load_target
 
-Array = np.ndarray[Any, Any]
 PRESETS = [file.name for file in available()]
 DISTINCT = ("aries-like", "bm1684x-like", "dpuczdx8g-b4096-like", "edge-1t", "vipnano-like", "zhouyi-x1-like")
 """Presets that differ in their preferred arithmetic."""

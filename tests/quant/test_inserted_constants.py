@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from npuc import lang
+from npuc.arrays import Array
 from npuc.calib.sources import open_data
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.flow import compile_network, quantize_network, quantize_on_data
@@ -19,7 +20,6 @@ from npuc.quant.scheme import SCHEMES
 from npuc.runtime.runner import Runner
 from npuc.target import load_target
 
-Array = np.ndarray[Any, Any]
 Regions = dict[str, Array]
 SHAPE = (1, 4, 8, 8)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from npuc import lang
+from npuc.arrays import Array
 from npuc.calib.sources import open_data
 from npuc.compare import LOST, Figures, Slice, find_slices, judge
 from npuc.engine import FloatEngine, IntegerEngine
@@ -23,7 +24,6 @@ from npuc.sim import run
 from npuc.target import load_target
 from support.networks.detector import data, detector
 
-Array = np.ndarray[Any, Any]
 EIGHT_BITS = "bm1684x-like"
 """A machine without activations of 16 bits."""
 

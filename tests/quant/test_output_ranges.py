@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from npuc import lang
@@ -11,8 +9,6 @@ from npuc.ir import Graph
 from npuc.quant.ladder import QuantizationContext
 from npuc.quant.output_ranges.step import OutputRanges
 from npuc.quant.scheme import SCHEMES
-
-Array = np.ndarray[Any, Any]
 
 
 def network(idle: bool) -> Graph:

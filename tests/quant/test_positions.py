@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from npuc import lang
+from npuc.arrays import Array
 from npuc.calib.sources import open_data
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.errors import QuantizationError
@@ -22,7 +23,6 @@ from npuc.quant.scheme import SCHEMES, Scheme
 from npuc.runtime.runner import Runner
 from npuc.target import load_target
 
-Array = np.ndarray[Any, Any]
 SHAPE = (1, 4, 6, 6)
 DPU = load_target("dpuczdx8g-b4096-like")
 

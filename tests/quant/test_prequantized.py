@@ -13,6 +13,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from npuc.arrays import Array
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.errors import QuantizationError, UsageError
 from npuc.flow import import_model, network_to_quantize, quantize_network, save_graph
@@ -21,8 +22,6 @@ from npuc.ir.dtypes import quant_of
 from npuc.quant import SCHEMES
 from npuc.quant.config import QuantizationConfig
 from npuc.quant.prequantized import Prequantized, is_quantized
-
-Array = np.ndarray[Any, Any]
 
 
 def session(model: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npuc.arrays import Array
 from npuc.calib.calibration import calibrate
 from npuc.calib.table import CalibrationTable
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
@@ -16,8 +17,6 @@ from npuc.ir import Graph
 from npuc.quant import SCHEMES, quantize
 from npuc.quant.config import QuantizationConfig
 from npuc.quant.report import effective_yaml, is_integer
-
-Array = np.ndarray[Any, Any]
 
 LOSS = {"int4-weights": 0.08, "pow2": 0.02}
 """The share of samples that a scheme may lose; 1 % where nothing is stated."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npuc.arrays import Array
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.errors import QuantizationError
 from npuc.flow import quantize_network
@@ -17,7 +18,6 @@ from npuc.quant.from_target import fitted, misfit, scheme_for
 from npuc.quant.scheme import Scheme
 from npuc.target import available, load_target
 
-Array = np.ndarray[Any, Any]
 INTEGER = sorted(name for name, scheme in SCHEMES.items() if scheme.needs_ranges)
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from npuc.arrays import Array
 from npuc.calib.random_inputs import random_inputs
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
 from npuc.engine.single import single_op
@@ -26,7 +27,6 @@ from npuc.transform import canonicalize
 from support.networks.random_graphs import graphs
 from support.oracles import floats as oracle
 
-Array = np.ndarray[Any, Any]
 FLOATS = ["bf16", "f16"]
 STEP = {"bf16": 2.0**-8, "f16": 2.0**-11}
 """Half a step relative to a value."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from npuc.arrays import Array
 from npuc.calib.random_inputs import random_inputs
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
 from npuc.engine.single import single_op
@@ -17,8 +18,6 @@ from npuc.ir.dtypes import quant_of
 from npuc.quant import SCHEMES, quantize
 from npuc.transform import canonicalize
 from support.networks.random_graphs import graphs
-
-Array = np.ndarray[Any, Any]
 
 
 def ranges_on(graph: Graph, inputs: dict[str, Array]) -> dict[str, tuple[float, float]]:

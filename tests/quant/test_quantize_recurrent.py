@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from npuc.arrays import Array
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.engine.handlers.recurrent import direction_parameters
 from npuc.errors import QuantizationError
@@ -22,7 +23,6 @@ from npuc.quant import SCHEMES, quantize
 from npuc.transform import canonicalize
 from support.oracles import recurrent as oracle_recurrent
 
-Array = np.ndarray[Any, Any]
 STEPS, BATCH, INPUTS, HIDDEN = 9, 2, 7, 6
 
 

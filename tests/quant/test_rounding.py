@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from npuc import lang
+from npuc.arrays import Array
 from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.compile_model import compile_program
 from npuc.engine import IntegerEngine
@@ -18,7 +17,6 @@ from npuc.quant.scheme import SCHEMES
 from npuc.sim import Simulator
 from npuc.target import load_target
 
-Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(2)
 
 

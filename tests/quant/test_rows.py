@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npuc.arrays import Array
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.ir import Graph, npu, tensor_type, top
 from npuc.ir.definition import TopOp
@@ -17,7 +18,7 @@ from npuc.quant import SCHEMES, quantize
 Make = Callable[[Graph, Any], TopOp]
 
 
-def weight(graph: Graph, name: str, array: np.ndarray[Any, Any]) -> Any:
+def weight(graph: Graph, name: str, array: Array) -> Any:
     op = graph.add_weight(name, array.astype(np.float32))
     graph.block.add_op(op)
     return op.output

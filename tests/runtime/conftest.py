@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from npuc.arrays import Array
 from npuc.calib.sources import random_data
 from npuc.codegen.compile_model import CompileOptions, compile_model, compile_program
 from npuc.flow import network_to_quantize, quantize_network, ranges_from, schemes_of
@@ -16,7 +16,6 @@ from npuc.ir import Graph
 from npuc.program.model import CompiledModel
 from npuc.target import load_target
 
-Array = np.ndarray[Any, Any]
 TARGET = load_target("edge-1t")
 
 

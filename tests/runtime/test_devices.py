@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from npuc.arrays import Array
 from npuc.errors import DeviceError, UnknownDeviceError, UsageError, WrongTargetError
 from npuc.program.model import CompiledModel
 from npuc.runtime import Device, Runner, SimulatedDevice, device_names, open_device, register_device
 from npuc.runtime import device as devices
 from npuc.sim import Simulator
-
-Array = np.ndarray[Any, Any]
 
 
 class Board:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npuc.arrays import Array
 from npuc.errors import (
     DeviceError,
     InputDataError,
@@ -23,7 +24,6 @@ from npuc.errors import (
 from npuc.program.model import CompiledModel
 from npuc.runtime import Job, Pool, Runner, SimulatedDevice
 
-Array = np.ndarray[Any, Any]
 WAIT = 60
 """Seconds that are never reached unless something hangs."""
 

@@ -6,17 +6,14 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
-import numpy as np
 import pytest
 
+from npuc.arrays import Array
 from npuc.errors import UsageError
 from npuc.program.model import CompiledModel
 from npuc.runtime import Pipeline, Runner, Stage
 from npuc.runtime.postprocess import top_k
-
-Array = np.ndarray[Any, Any]
 
 
 def test_results_keep_the_order() -> None:

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npuc.arrays import Array
 from npuc.errors import InputDataError
 from npuc.images.preprocess import Preprocess
 from npuc.runtime import postprocess as pp
 
-Array = np.ndarray[Any, Any]
 QUICK = settings(deadline=None, derandomize=True, max_examples=60)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from npuc.arrays import Array
 from npuc.errors import (
     EngineError,
     FileFormatError,
@@ -27,8 +28,6 @@ from npuc.program.model import CompiledModel, Conversion, HostConversion, Segmen
 from npuc.runtime import Runner, SimulatedDevice
 from npuc.sim import Simulator, simulate
 from npuc.target import load_target
-
-Array = np.ndarray[Any, Any]
 
 
 def test_reals_in_and_out(model: CompiledModel, images: Array, expected: Array) -> None:

@@ -8,20 +8,18 @@ import struct
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npuc.arrays import Array
 from npuc.errors import InputDataError
 from npuc.native import library
 from npuc.schedule.compression import StoredConstants, decode, digest, encode, encoded_size
 from npuc.schedule.layers import Layer
 from support.oracles import weight_codec as oracle
-
-Array = np.ndarray[Any, Any]
 
 
 @st.composite

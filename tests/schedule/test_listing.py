@@ -6,12 +6,12 @@ import itertools
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from npuc import lang
+from npuc.arrays import Array
 from npuc.codegen.compile_model import Compilation, CompileOptions
 from npuc.codegen.encode import encode_schedule
 from npuc.errors import CompileError, ScheduleError
@@ -29,7 +29,7 @@ def compiled(target: str, level: int = 1, size: int = 96) -> Compilation:
     """A small network with a branch, a softmax, and tiles on a machine with several cores."""
     rng = np.random.default_rng(3)
 
-    def weights(*shape: int) -> np.ndarray[Any, Any]:
+    def weights(*shape: int) -> Array:
         return rng.uniform(-1, 1, shape).astype(np.float32)
 
     x = lang.input("an image", (1, 3, size, size))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from npuc.sim import Simulator, sanitize
 from npuc.target import Target
 from support.networks.backend import machine
 
-Array = np.ndarray[Any, Any]
 KINDS = [
     "matmul", "matmul", "matmul", "permute", "permute", "permute", "product", "softmax", "product", "permute",
     "matmul",

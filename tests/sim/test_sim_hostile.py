@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npuc.arrays import Array
 from npuc.errors import SimulationError
 from npuc.program.custom_kernels import KERNELS, KernelCall, register
 from npuc.program.isa import BY_OPCODE, INSTRUCTIONS, NONE, RECORD
 from npuc.sim import calls
 from npuc.sim.machine import machine_of
 from support.programs.instructions import Draft, machine
-
-Array = np.ndarray[Any, Any]
-
 
 KERNEL = "test.hostile"
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npuc.arithmetic.requantization import AddScaling
+from npuc.arrays import Array
 from npuc.errors import SimulationError
 from npuc.kernels import (
     ConvPlan,
@@ -28,7 +29,6 @@ from npuc.schedule.compression import encode
 from npuc.sim import Simulator
 from support.programs.instructions import CODES, Draft, machine
 
-Array = np.ndarray[Any, Any]
 SETTINGS = settings(deadline=None, derandomize=True, max_examples=25)
 INTEGERS = (np.int8, np.uint8, np.int16)
 

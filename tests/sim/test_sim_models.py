@@ -14,7 +14,6 @@ from npuc.program.model import CompiledModel, Conversion, CpuSubgraph, HostConve
 from npuc.sim import Simulator, run, sanitize
 from support.programs.instructions import Draft
 
-Array = np.ndarray[Any, Any]
 PICTURE = np.arange(24, dtype=np.int8).reshape(1, 2, 3, 4)
 
 

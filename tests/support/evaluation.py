@@ -14,8 +14,6 @@ from npuc.evaluate import Observation, metric
 from npuc.ir import Graph, top
 from support.graphs import build
 
-Array = np.ndarray[Any, Any]
-
 
 def network(batch: int = 1, seed: int = 0) -> Graph:
     """conv, relu, mean over the picture, a product: scores of five classes for an 8 x 8 picture."""

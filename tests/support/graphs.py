@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.engine import FloatEngine
 from npuc.ir import Graph, Value, dtype_of, shape_of, tensor_type
 from npuc.ir.definition import TopOp
 
-Array = np.ndarray[Any, Any]
 InputSpec = Sequence[int] | tuple[Sequence[int], str]
 
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import scaling
+from npuc.arrays import Array
 from npuc.kernels.requant import Requant
-
-Array = np.ndarray[Any, Any]
 
 KINDS = tuple(Kind)
 DTYPES = (np.int8, np.uint8, np.int16)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npuc.arrays import Array
 from npuc.ir import Value, top, value_name
 from support.graphs import Builder, build
 from support.passes import kinds, only, transformed
@@ -15,7 +16,7 @@ F = np.float32
 RANDOM = np.random.default_rng(0)
 
 
-def array(*shape: int, low: float = -1.0) -> np.ndarray[Any, Any]:
+def array(*shape: int, low: float = -1.0) -> Array:
     return RANDOM.uniform(low, 1.0, shape).astype(F)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npuc.arrays import Array
 from npuc.errors import PreprocessError
 from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, dtype_of, print_graph, shape_of, tensor_type, top
@@ -25,7 +26,7 @@ def network(preprocess: Preprocess, shape: tuple[int, ...]) -> Graph:
     return graph
 
 
-def pixels(*shape: int) -> np.ndarray[Any, Any]:
+def pixels(*shape: int) -> Array:
     return np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
 
 

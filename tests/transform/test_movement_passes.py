@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npuc.arrays import Array
 from npuc.ir import Value, shape_of, top, value_name
 from support.graphs import Builder, build
 from support.passes import kinds, only, transformed
@@ -16,7 +17,7 @@ RANDOM = np.random.default_rng(2)
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
-def array(*shape: int) -> np.ndarray[Any, Any]:
+def array(*shape: int) -> Array:
     return RANDOM.uniform(-1, 1, shape).astype(F)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npuc.arrays import Array
 from npuc.ir import Value, top
 from npuc.ir.names import value_name
 from support.graphs import assert_same_function, build
@@ -28,7 +29,7 @@ def cdf(m: Arithmetic, x: Value) -> Value:
     return m.add(m.erf(m.div(x, ROOT_2)), 1.0)
 
 
-def slopes(sign: float = 1.0) -> np.ndarray[Any, Any]:
+def slopes(sign: float = 1.0) -> Array:
     return sign * np.linspace(0.1, 0.5, 3, dtype=np.float32).reshape(3, 1)
 
 

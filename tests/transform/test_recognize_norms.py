@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npuc.arrays import Array
 from npuc.ir import Value
 from support.graphs import assert_same_function
 from support.passes import Arithmetic, ops_of, recognize, spelled
@@ -18,7 +19,7 @@ EPS = 1e-3
 Spelling = Callable[[Arithmetic, Value], Value]
 
 
-def numbers(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
+def numbers(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).uniform(0.5, 1.5, shape).astype(np.float32)
 
 

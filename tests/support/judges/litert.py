@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.export.tflite import Options, serialize, to_tflite
 from npuc.ir import Graph
-
-Array = np.ndarray[Any, Any]
 
 
 def run_reference(

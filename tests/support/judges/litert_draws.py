@@ -13,6 +13,7 @@ import numpy as np
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from npuc.arrays import Array
 from npuc.engine import FloatEngine
 from npuc.errors import NpucError
 from npuc.ir import Graph, top
@@ -20,7 +21,6 @@ from npuc.quant import SCHEMES, Scheme, quantize
 from support.graphs import build
 from support.judges.litert import assert_equal_bits
 
-Array = np.ndarray[Any, Any]
 Draw = Callable[..., Any]
 Network = tuple[dict[str, tuple[int, ...]], Callable[..., Any]]
 Case = Callable[[Draw], Network]

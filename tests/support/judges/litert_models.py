@@ -16,13 +16,13 @@ import numpy as np
 import tflite
 from PIL import Image
 
+from npuc.arrays import Array
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.export.tflite.model import TYPES, Model, Operator, Tensor, serialize
 from npuc.flow import Quantized, import_model, quantize_network
 from npuc.frontend.tflite.reader import read
 from npuc.ir import dtype_of, shape_of
 
-Array = np.ndarray[Any, Any]
 INTEGER = (
     "ad_int8", "hello_world_int8", "kws_int8", "micro_speech_int8", "mobilenet_v1_025_128_uint8", "mobilenet_v2_224_ptq",
     "resnet8_int8", "vww_int8",

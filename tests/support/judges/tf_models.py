@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from npuc.arrays import Array
 from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.compile_model import compile_model
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
@@ -22,7 +23,6 @@ from npuc.sim import Simulator
 from npuc.target import load_target
 from support.paths import ROOT
 
-Array = np.ndarray[Any, Any]
 PYTHON = ROOT / "build" / "peers" / "tensorflow" / "bin" / "python"
 """A Python with TensorFlow and Keras, which `make peers-tensorflow` installs."""
 

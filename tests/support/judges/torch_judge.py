@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from npuc.arrays import Array
 from npuc.engine import FloatEngine
 from npuc.frontend.torch import import_module
 from npuc.frontend.torch.convert import to_array
 from npuc.ir import Graph
 
 
-def outputs_of(module: Any, inputs: tuple[Any, ...]) -> list[np.ndarray[Any, Any]]:
+def outputs_of(module: Any, inputs: tuple[Any, ...]) -> list[Array]:
     """What torch computes, flat."""
     if isinstance(module, torch.nn.Module):
         module.eval()
@@ -22,7 +23,7 @@ def outputs_of(module: Any, inputs: tuple[Any, ...]) -> list[np.ndarray[Any, Any
     return [to_array(torch.as_tensor(item)) for item in found]
 
 
-def named(graph: Graph, inputs: tuple[Any, ...]) -> dict[str, np.ndarray[Any, Any]]:
+def named(graph: Graph, inputs: tuple[Any, ...]) -> dict[str, Array]:
     """Inputs by the names of the graph."""
     return {port.name: to_array(x) for port, x in zip(graph.inputs, inputs, strict=True)}
 

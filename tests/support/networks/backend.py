@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.ir import Graph, Value, result_names, shape_of, tensor_type, top
 from npuc.ir.definition import TopOp
 from npuc.target import Target, load_target
 
-Array = np.ndarray[Any, Any]
 _MOST = 20_000
 """Elements of a tensor."""
 

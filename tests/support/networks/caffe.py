@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.engine import FloatEngine
 from npuc.frontend.caffe import importer
 from npuc.frontend.caffe.reader import read
 from npuc.frontend.options import ImportOptions
 from npuc.import_check.original_opencv import CaffeOriginal
 
-Array = np.ndarray[Any, Any]
 Shapes = Mapping[str, Sequence[int]]
 
 

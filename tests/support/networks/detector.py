@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from npuc import lang
+from npuc.arrays import Array
 from npuc.ir import Graph
-
-Array = np.ndarray[Any, Any]
 
 
 def detector() -> Graph:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from npuc import lang
+from npuc.arrays import Array
 from npuc.ir import Graph
 
-Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(3)
 
 

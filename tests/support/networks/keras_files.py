@@ -12,9 +12,8 @@ from typing import Any
 import h5py
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.frontend.keras.weights import snake_case
-
-Array = np.ndarray[Any, Any]
 
 
 def layer(kind: str, name: str, /, *inbound: str, **config: Any) -> dict[str, Any]:

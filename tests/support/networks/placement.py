@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.flow import bring_in_form
 from npuc.frontend.options import ImportOptions
 from npuc.ir import Graph, Value, top
 from support.graphs import Builder, build
-
-Array = np.ndarray[Any, Any]
 
 
 def _random(*shape: int, seed: int = 0, spread: float = 0.3) -> Array:

@@ -17,10 +17,10 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
+from npuc.arrays import Array
 from npuc.ir import Graph, Value, dtype_of, shape_of, tensor_type, top
 from npuc.ir.definition import TopOp
 
-Array = np.ndarray[Any, Any]
 _MOST_ELEMENTS = 2048
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.frontend.tensorflow.crc32c import crc32c
 
-Array = np.ndarray[Any, Any]
 TYPES = {"float32": 1, "float64": 2, "int32": 3, "uint8": 4, "int64": 9, "bool": 10}
 FLOAT, INT, STRING, RESOURCE, BOOL = 1, 3, 7, 20, 10
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tflite
 
+from npuc.arrays import Array
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.export.tflite.model import TYPES, Model, Operator, Quantization, Tensor, _Writer, serialize
 from npuc.export.tflite.versions import version
@@ -17,7 +18,6 @@ from npuc.frontend.tflite.reader import read
 from npuc.ir import Graph, dtype_of
 from npuc.transform import canonicalize
 
-Array = np.ndarray[Any, Any]
 Scales = tuple[float | Sequence[float], int] | tuple[float | Sequence[float], int, int]
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from tflite import ActivationFunctionType as Fused
 
+from npuc.arrays import Array
 from npuc.export.tflite.model import Tensor
 from support.networks.tflite import Net, Writer
 
-Array = np.ndarray[Any, Any]
 CODE = "UNIDIRECTIONAL_SEQUENCE_LSTM"
 
 

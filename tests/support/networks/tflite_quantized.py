@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from support.networks.tflite import Net
 
-Array = np.ndarray[Any, Any]
 SHAPE = (1, 10, 10, 8)
 _WINDOW: dict[str, Any] = {
     "StrideH": 1,

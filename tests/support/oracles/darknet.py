@@ -6,11 +6,10 @@ It draws the weights that it needs from a seed, in the order of the file, so a t
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from npuc.arrays import Array
 
 
 class Numbers:

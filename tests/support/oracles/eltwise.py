@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from support.oracles.integers import half_even, half_up, requantize, wrap32
-
-Array = np.ndarray[Any, Any]
 
 
 def add_one(p: Any, a: int, b: int, sign: int, zero_point: int, lo: int, hi: int) -> int:

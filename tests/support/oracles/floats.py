@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from npuc.arrays import Array
 
 
 def step(acc: Array, x: Array, w: Array) -> Array:

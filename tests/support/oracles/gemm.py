@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from support.oracles.integers import requantize_array
-
-Array = np.ndarray[Any, Any]
 
 
 def conv(

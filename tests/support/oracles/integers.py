@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from npuc.arrays import Array
 
 
 def half_up(x: int, s: int) -> int:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from support.oracles.integers import requantize
 
-Array = np.ndarray[Any, Any]
 Pair = tuple[int, int]
 
 

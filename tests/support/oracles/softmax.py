@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import floor
-from typing import Any
-
-import numpy as np
 
 from support.oracles.integers import rdbp, requantize, srdhm
-
-Array = np.ndarray[Any, Any]
 
 
 def saturated(x: int, bits: int = 32) -> int:

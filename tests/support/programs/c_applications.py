@@ -20,7 +20,6 @@ from npuc.ir import top
 from npuc.program.model import CompiledModel
 from npuc.target import Target, load_target
 
-Array = np.ndarray[Any, Any]
 TARGET = load_target("edge-4t")
 STRICT = "-Wall -Wextra -Wpedantic -Werror"
 CHECKS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"

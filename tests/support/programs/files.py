@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.program import checks, checksums, elf
 from npuc.program.file import parse_compiled, save_compiled
 from npuc.program.file_writer import make_sections
@@ -32,7 +33,6 @@ from npuc.program.model import (
 from npuc.target import load_target
 from support.paths import ROOT
 
-Array = np.ndarray[Any, Any]
 SEGMENTS = (
     Segment("weights", "weights", 4096),
     Segment("workspace", "workspace", 100_000),

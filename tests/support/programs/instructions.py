@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.kernels import Requant
 from npuc.program.isa import BY_NAME, DTYPES, KINDS, NONE, QUEUES
 from npuc.program.model import Allocation, CompiledModel, NpuSubgraph, Segment, Tensor, as_stream, records
 from npuc.sim import Finding, Simulator, sanitize
 from npuc.target import Target, load_target
 
-Array = np.ndarray[Any, Any]
 CODES = {
     np.dtype(t): DTYPES.index(n)
     for n, t in (("i8", "i1"), ("ui8", "u1"), ("i16", "<i2"), ("i32", "<i4"), ("f32", "<f4"), ("i64", "<i8"))

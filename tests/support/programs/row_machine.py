@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.ir import Graph, npu, top
 from npuc.schedule import Schedule
 from npuc.schedule.artifact import (
@@ -37,8 +38,6 @@ from npuc.schedule.artifact import (
 )
 from npuc.schedule.layers import Rows, Tile
 from npuc.schedule.moves import Block
-
-Array = np.ndarray[Any, Any]
 
 # The code generator
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arrays import Array
 from npuc.errors import NpucError
 from npuc.program.model import CompiledModel
 from npuc.runtime import Job, Runner, SimulatedDevice
 
-Array = np.ndarray[Any, Any]
 Outcomes = Counter[str]
 WAIT = 600
 """Seconds that are never reached unless something hangs."""
