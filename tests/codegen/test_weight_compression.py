@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_instruction_mode import check
 
 from npuc.arrays import Array
 from npuc.codegen.compile_model import CompileOptions, compile_model, compile_program
@@ -24,6 +23,7 @@ from npuc.schedule.cache import Cache
 from npuc.sim import Simulator, simulate
 from npuc.target import Target
 from support.networks.backend import Builder, machine, network
+from support.programs.equal_modes import check
 from support.programs.files import as_bytes, parse, sealed
 
 

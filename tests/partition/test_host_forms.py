@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -22,6 +21,7 @@ from npuc.partition import Part
 from npuc.partition.host import reason_against_host
 from npuc.quant import SCHEMES, quantize
 from npuc.transform import canonicalize
+from support.graphs import session_of
 from support.networks.random_graphs import graphs
 
 FEW = settings(
@@ -44,13 +44,6 @@ def random_array(value: Value, rng: np.random.Generator) -> Array:
     ends = rng.random(made.shape)
     made = np.where(ends < 0.1, least, np.where(ends > 0.9, most, made))
     return made.astype(dtype.numpy)
-
-
-def session_of(model: bytes) -> Any:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def check(op: TensorOp, graph: Graph, seed: int = 0) -> None:

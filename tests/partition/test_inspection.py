@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_partition import network, quantized
 
 from npuc.cli.app import run_command
 from npuc.inspect.inspection import inspect_graph
 from npuc.inspect.picture import svg_of
 from npuc.ir import Graph, save_graph, tensor_type, top
 from npuc.target import load_target
+from support.networks.placement import convs_around, quantized
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     path = tmp_path / "net.mlir"
-    save_graph(network(middle=top.Floor, channels=16, size=32), path)
+    save_graph(convs_around(middle=top.Floor, channels=16, size=32), path)
     return path
 
 
@@ -54,7 +54,7 @@ def test_text_and_devices(model: Path, capsys: Any) -> None:
 
 def test_an_integer_network(tmp_path: Path, capsys: Any) -> None:
     path = tmp_path / "int.mlir"
-    save_graph(quantized(network(channels=16, size=32)), path)
+    save_graph(quantized(convs_around(channels=16, size=32)), path)
     assert run_command(["inspect", str(path), "--target", "edge-4t", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {layer["device"] for layer in found["layers"]} == {"npu", "host"}

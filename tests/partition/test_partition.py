@@ -8,33 +8,27 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_host_forms import session_of
 
 from npuc.calib.random_inputs import random_inputs
 from npuc.codegen.host import host_model
 from npuc.engine import IntegerEngine
 from npuc.engine.integer import prepare
 from npuc.errors import CompileError, UsageError
-from npuc.ir import Graph, layer_name, npu, result_names, tensor_type, top
+from npuc.ir import Graph, layer_name, npu, result_names, top
 from npuc.partition import Partition, partition
 from npuc.partition.host import reason_against_host
 from npuc.partition.overrides import parse_devices
 from npuc.partition.work import LAUNCH, worth_of
-from npuc.quant import SCHEMES, quantize
 from npuc.target import load_target
 from npuc.transform import canonicalize
+from support.graphs import session_of
+from support.networks.placement import convs_around, quantized
 from support.networks.random_graphs import graphs
 
 FEW = settings(
     max_examples=120, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 EDGE = load_target("edge-4t")
-
-
-def quantized(graph: Graph, scheme: str = "int8", keep: Any = None) -> Graph:
-    names = [*graph.tensor_names(), *(port.name for port in graph.inputs)]
-    ranges = dict.fromkeys(names, (-2.0, 3.0))
-    return quantize(graph, ranges, lambda op: None if keep is not None and keep(op) else SCHEMES[scheme])
 
 
 def check_partition(graph: Graph, found: Partition) -> None:
@@ -134,35 +128,8 @@ def test_the_cpu_gives_the_bits_of_the_npu(graph: Graph) -> None:
             np.testing.assert_array_equal(values[port.value], wanted[port.name])
 
 
-def network(*, middle: type[Any] = top.Relu, channels: int = 8, size: int = 8) -> Graph:
-    """conv, a float layer, conv, softmax (which stays float)."""
-    graph = Graph.empty([("x", tensor_type((1, channels, size, size), "f32"))])
-    value = graph.inputs[0].value
-
-    def conv(name: str) -> None:
-        nonlocal value
-        weight = graph.add_weight(f"{name}.w", np.ones((channels, channels, 3, 3), np.float32) * 0.01)
-        graph.block.add_op(weight)
-        common = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1)}
-        op = top.Conv.make(value, weight.output, None, **common, name=name, layer=f"layer_{name}")
-        graph.block.add_op(op)
-        value = op.y
-
-    conv("first")
-    for kind, name in ((middle, "between"), (None, "second"), (top.Softmax, "chances")):
-        if kind is None:
-            conv(name)
-            continue
-        op = kind.make(value, name=name, layer=f"layer_{name}")
-        graph.block.add_op(op)
-        value = op.y
-    graph.set_outputs([("chances", value)])
-    graph.verify()
-    return graph
-
-
 def mixed(**options: Any) -> Graph:
-    return quantized(network(**options), keep=lambda op: result_names(op)[0] in ("between", "chances"))
+    return quantized(convs_around(**options), keep=lambda op: result_names(op)[0] in ("between", "chances"))
 
 
 def devices(found: Partition) -> dict[str, str]:
@@ -217,7 +184,7 @@ def test_overrides_that_cannot_be_followed_say_why() -> None:
         partition(made, EDGE, {"between": "npu"})
     with pytest.raises(UsageError, match="gpu"):
         partition(made, EDGE, {"second": "gpu"})
-    whole = quantized(network())
+    whole = quantized(convs_around())
     with pytest.raises(CompileError, match=r"layer 'chances'.*no exact form"):
         partition(whole, EDGE, {"chances": "cpu"})
     with pytest.raises(UsageError, match="is not LAYER=cpu"):

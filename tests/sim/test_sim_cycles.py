@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_sim_hostile import everything
 
 from npuc.errors import SimulationError
 from npuc.program.instruction import decode
@@ -15,6 +14,7 @@ from npuc.schedule.cost import Costs
 from npuc.sim import costs
 from npuc.sim.cycles import SubgraphTimeline, play
 from npuc.target import Target
+from support.programs.every_instruction import everything
 from support.programs.instructions import Draft, machine
 
 NOTHING = (0, 0, 0, 0)

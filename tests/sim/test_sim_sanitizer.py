@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_sim_hostile import everything
 
 from npuc.errors import SimulationError
 from npuc.program.isa import BY_NAME
 from npuc.program.model import Allocation
 from npuc.sim.sanitize import MOST
+from support.programs.every_instruction import everything
 from support.programs.instructions import Draft, machine
 
 MATRIX = 2

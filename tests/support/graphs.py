@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnxruntime
 
 from npuc.arrays import Array
 from npuc.engine import FloatEngine
@@ -137,3 +138,11 @@ def assert_close(actual: Array, expected: Array, tolerance: float = 1e-5, name: 
     np.testing.assert_allclose(
         wide_actual, wide_expected, rtol=tolerance, atol=tolerance * scale, err_msg=name
     )
+
+
+def session_of(model: bytes) -> Any:
+    """A session of ONNX Runtime on one thread, without its warnings."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

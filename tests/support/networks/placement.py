@@ -13,7 +13,8 @@ import numpy as np
 from npuc.arrays import Array
 from npuc.flow import bring_in_form
 from npuc.frontend.options import ImportOptions
-from npuc.ir import Graph, Value, top
+from npuc.ir import Graph, Value, tensor_type, top
+from npuc.quant import SCHEMES, quantize
 from support.graphs import Builder, build
 
 
@@ -30,6 +31,40 @@ def _conv(b: Builder, x: Value, name: str, inputs: int, outputs: int, kernel: in
         top.Conv, x, weight, _random(outputs), pads=pads, name=name, layer=f"layer/{name}", **more
     )
     return made
+
+
+def convs_around(*, middle: type[Any] = top.Relu, channels: int = 8, size: int = 8) -> Graph:
+    """conv, a float layer, conv, softmax (which stays float)."""
+    graph = Graph.empty([("x", tensor_type((1, channels, size, size), "f32"))])
+    value = graph.inputs[0].value
+
+    def conv(name: str) -> None:
+        nonlocal value
+        weight = graph.add_weight(f"{name}.w", np.ones((channels, channels, 3, 3), np.float32) * 0.01)
+        graph.block.add_op(weight)
+        common = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1)}
+        op = top.Conv.make(value, weight.output, None, **common, name=name, layer=f"layer_{name}")
+        graph.block.add_op(op)
+        value = op.y
+
+    conv("first")
+    for kind, name in ((middle, "between"), (None, "second"), (top.Softmax, "chances")):
+        if kind is None:
+            conv(name)
+            continue
+        op = kind.make(value, name=name, layer=f"layer_{name}")
+        graph.block.add_op(op)
+        value = op.y
+    graph.set_outputs([("chances", value)])
+    graph.verify()
+    return graph
+
+
+def quantized(graph: Graph, scheme: str = "int8", keep: Any = None) -> Graph:
+    """With made-up ranges; layers that `keep` picks stay float."""
+    names = [*graph.tensor_names(), *(port.name for port in graph.inputs)]
+    ranges = dict.fromkeys(names, (-2.0, 3.0))
+    return quantize(graph, ranges, lambda op: None if keep is not None and keep(op) else SCHEMES[scheme])
 
 
 def transformer() -> Graph:

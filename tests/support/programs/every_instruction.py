@@ -1,0 +1,98 @@
+"""A program that has every instruction, for what has to hold of each: refusals, the sanitizer, cycles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npuc.program.custom_kernels import KERNELS, KernelCall, register
+from npuc.program.isa import INSTRUCTIONS
+from support.programs.instructions import Draft, machine
+
+KERNEL = "test.hostile"
+
+
+def reverse(call: KernelCall) -> None:
+    """A kernel that reads all that it is given."""
+    assert call.b is not None and call.constants is not None and call.parameters[0] == 0
+    total = int(call.b.sum()) + int(call.constants.sum())
+    call.y[:] = total % 256
+    call.y[: call.x.size] = call.x[::-1][: call.y.size]
+
+
+if KERNEL not in KERNELS:
+    register(KERNEL, reverse)
+
+
+def everything() -> Draft:
+    """A program that has every instruction but the barrier, on small operands."""
+    rng = np.random.default_rng(0)
+    d = Draft(machine("16KiB", banks=4))
+    x = d.put(rng.integers(-128, 128, 256).astype(np.int8))
+    w = d.put(rng.integers(-128, 128, 288).astype(np.int8), constant=True)
+    ints = np.concatenate([np.arange(64) % 4, [1 << 30] * 8, [40] * 8]).astype(np.int32)
+    numbers, table, words = (
+        d.put(ints, constant=True),
+        d.put(np.arange(1026, dtype=np.int16)),
+        d.put(np.arange(513)),
+    )
+    exps = d.put(np.full(256, 1 << 30, np.int32))
+    stage = {
+        "kind": 1,
+        "count": 1,
+        "multiplier": numbers + 256,
+        "shift": numbers + 288,
+        "lo": -128,
+        "hi": 127,
+    }
+    window = {
+        "n": 1, "h": 4, "w": 4, "c": 4, "out_h": 4, "out_w": 4, "kernel": (3, 3), "stride": (1, 1), "dilation": (1, 1),
+        "pad": (1, 1),
+    }  # fmt: skip
+    dense = {"size": (1, 2, 4, 8), "a_stride": (64, 32, 8, 1), "b_stride": (0, 0, 0, 1)}
+    ranges = {"lo": -128, "hi": 127}
+    last: dict[str, Any] = {"y_dtype": 0}
+    more: dict[str, dict[str, Any]] = {
+        "conv": {
+            **window, **stage, "weight": w, "bias": numbers, "groups": 1, "out_c": 8, "y_stride": 9, "count": 8,
+            "table": table, "y_dtype": 2,
+        },
+        "matmul": {"b": x + 64, "batch": 2, "m": 3, "k": 4, "cols": 5, "a_step": 12, "b_step": 0, **stage},
+        "copy": {"bytes": 1, "size": (1, 1, 2, 2, 4, 4), "x_stride": (0, 0, 1, 32, 8, 2), "y_stride": (0, 0, 32, 16, 4, 1)},
+        "fill": {"bytes": 4, "count": 9, "value": 7},
+        "gather": {"index": numbers, "bytes": 2, "outer": 2, "x_size": 4, "y_size": 6, "inner": 3},
+        "add": {**dense, "b": x, "kind": 1, "multiplier": (5, 6, 7), "shift": (1, 2, 3), **ranges},
+        "mul": {**dense, "b": x, **stage},
+        "requant": {"elements": 50, **stage},
+        "table": {"outer": 2, "channels": 2, "inner": 5, "table": table, "y_dtype": 2},
+        "minmax": {**dense, "b": x, "larger": 1, **ranges},
+        "max_pool": window,
+        "avg_pool": {**window, **stage, "kind": 3, "count": 9, "shift": numbers},
+        "reduce": {"outer": 2, "reduced": 4, "inner": 3, **stage},
+        "softmax": {
+            "rows": 2, "width": 9, "coarse": exps, "fine": exps, "multiplier": 1 << 30, "shift": 20, "rounding": 2, **ranges,
+        },
+        "norm": {
+            "rows": 2, "width": 9, "center": 1, "row_modulus": 1, "column_divisor": 1, "entries": 9, "gain": numbers,
+            "bias": words, "shift": 8, "rounding": 2, **ranges,
+        },
+        "resize": {
+            **dict(list(window.items())[:6]), "rows": numbers, "columns": numbers, "bits": 8, "rounding": 1,
+        },
+        "custom": {
+            "kernel": tuple(KERNEL.encode().ljust(32, b"\0")), "x_bytes": 64, "b": x + 64, "b_bytes": 32,
+            "constants": numbers, "constant_bytes": 64, "y_bytes": 64, "work": 64, "bytes": 1, "parameters": range(16),
+        },
+    }  # fmt: skip
+    for instruction in INSTRUCTIONS:
+        if instruction.queue not in ("matrix", "vector"):
+            continue
+        fields: dict[str, Any] = {"y": d.room(64 if instruction.name in ("resize", "custom") else 512)}
+        if instruction.name != "fill":
+            fields["x"] = x
+        if any(field.name == "y_dtype" for field in instruction.fields):
+            fields |= last
+        d.emit(instruction.name, **fields | more[instruction.name])
+        d.fetch(fields["y"], (64,), np.int8)
+    return d
