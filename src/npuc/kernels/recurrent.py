@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.functions import sigmoid
 from npuc.arithmetic.requantization import quantize_multiplier, round_away
 from npuc.arrays import Array
 from npuc.kernels.calls import call, check_zero_point, code, contiguous, empty
@@ -128,7 +129,7 @@ def recurrent_parameters(
         out_shift=out_shift,
         state_multiplier=state_multiplier,
         state_shift=state_shift,
-        sigmoid=table16(lambda v: 1 / (1 + np.exp(-v)), GATE_SCALE, 0, 2.0**-15, 0),
+        sigmoid=table16(sigmoid, GATE_SCALE, 0, 2.0**-15, 0),
         tanh=table16(np.tanh, GATE_SCALE, 0, 2.0**-15, 0),
         cell_tanh=table16(np.tanh, 2.0**-cell_bits, 0, 2.0**-15, 0),
     )

@@ -23,9 +23,9 @@ from npuc.calib.table import Entry
 from npuc.engine import FloatEngine
 from npuc.ir import Graph, value_name
 from npuc.ir.top import Softmax
+from npuc.ir.top.functions import FUNCTIONS
 from npuc.quant.inserted import SOFTMAX_REACH
 from npuc.quant.lower import SchemeOf
-from npuc.quant.lowering.tables import FUNCTIONS
 
 _ENDS = 64
 _ROUNDS = 3

@@ -19,9 +19,9 @@ from npuc.arrays import Array
 from npuc.engine.rounded import output_noise
 from npuc.ir import Graph, Value, top, value_name
 from npuc.ir.dtypes import QuantType
+from npuc.ir.top.functions import FUNCTIONS
 from npuc.quant.from_target import fitted, misfit
 from npuc.quant.judging import Noise
-from npuc.quant.lowering.tables import FUNCTIONS
 from npuc.quant.mixed_precision.cost_model import CostModel
 from npuc.quant.scheme import Scheme
 

@@ -1,4 +1,4 @@
-"""Functions of each element, alone or of two under broadcasting."""
+"""Functions of each element, alone or of two under broadcasting; those without a kernel of torch by their formula."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from npuc.arithmetic.functions import Formula
 from npuc.engine.torch.registry import HANDLERS, fused, handles
 from npuc.ir import dtype_of, top
 from npuc.ir.definition import TOP_OPS
+from npuc.ir.top.functions import FUNCTIONS
 
 _PLAIN: dict[str, Callable[[Any], Any]] = {
     "abs": torch.abs, "acos": torch.acos, "acosh": torch.acosh, "asin": torch.asin, "asinh": torch.asinh,
@@ -21,6 +23,9 @@ _PLAIN: dict[str, Callable[[Any], Any]] = {
     "sigmoid": torch.sigmoid, "sign": torch.sign, "silu": F.silu, "sin": torch.sin, "sinh": torch.sinh,
     "softplus": F.softplus, "softsign": F.softsign, "sqrt": torch.sqrt, "tan": torch.tan, "tanh": torch.tanh,
 }  # fmt: skip
+
+
+"""Kernels that torch has."""
 
 
 def _plain(function: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -106,18 +111,6 @@ def cast(op: Any, x: Any) -> Any:
     return x.to(DTYPES[dtype_of(op.y.type).name])
 
 
-@handles(top.Relu)
-def relu(op: Any, x: Any) -> Any:
-    """With its limit."""
-    return x.clamp(0, op.limit) if op.limit > 0 else x.clamp(min=0)
-
-
-@handles(top.Clip)
-def clip(op: Any, x: Any) -> Any:
-    """Between two bounds."""
-    return x.clamp(op.min, op.max)
-
-
 @handles(top.LeakyRelu)
 def leaky_relu(op: Any, x: Any) -> Any:
     """A slope below zero."""
@@ -130,12 +123,6 @@ def prelu(op: Any, x: Any, slope: Any) -> Any:
     return torch.where(x >= 0, x, slope * x)
 
 
-@handles(top.ThresholdedRelu)
-def thresholded_relu(op: Any, x: Any) -> Any:
-    """Zero up to alpha."""
-    return torch.where(x > op.alpha, x, torch.zeros_like(x))
-
-
 @handles(top.Elu)
 def elu(op: Any, x: Any) -> Any:
     """Exponential below zero."""
@@ -146,24 +133,6 @@ def elu(op: Any, x: Any) -> Any:
 def celu(op: Any, x: Any) -> Any:
     """Exponential below zero."""
     return F.celu(x, op.alpha)
-
-
-@handles(top.Selu)
-def selu(op: Any, x: Any) -> Any:
-    """Scaled."""
-    return op.gamma * torch.where(x > 0, x, op.alpha * torch.expm1(x))
-
-
-@handles(top.HardSigmoid)
-def hard_sigmoid(op: Any, x: Any) -> Any:
-    """A clipped line."""
-    return (op.alpha * x + op.beta).clamp(0, 1)
-
-
-@handles(top.HardSwish)
-def hard_swish(op: Any, x: Any) -> Any:
-    """x times a clipped line."""
-    return x * (x / 6 + 0.5).clamp(0, 1)
 
 
 @handles(top.Gelu)
@@ -194,3 +163,11 @@ def dequantize(op: Any, x: Any, scale: Any, zero_point: Any) -> Any:
     """Back to reals."""
     zero = 0 if zero_point is None else _along(zero_point, op.axis, x.dim()).to(scale.dtype)
     return (x.to(scale.dtype) - zero) * _along(scale, op.axis, x.dim())
+
+
+def _by_formula(formula: Formula) -> Callable[..., Any]:
+    return lambda op, x: formula(op, x, torch)
+
+
+for _kind, _record in FUNCTIONS.items():
+    HANDLERS.setdefault(_kind, _by_formula(_record.formula))

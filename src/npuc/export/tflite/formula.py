@@ -10,6 +10,17 @@ from npuc.export.tflite.emitter import Emitter
 from npuc.export.tflite.model import Tensor
 from npuc.ir import Value
 
+OPTIONS = {
+    "ABS": "AbsOptions",
+    "COS": "CosOptions",
+    "EXP": "ExpOptions",
+    "GELU": "GeluOptions",
+    "HARD_SWISH": "HardSwishOptions",
+    "LEAKY_RELU": "LeakyReluOptions",
+    "LOGICAL_NOT": "LogicalNotOptions",
+    "NEG": "NegOptions",
+}
+"""The schema's table of each function that has one."""
 _FUSED = {"ADD": "AddOptions", "SUB": "SubOptions", "MUL": "MulOptions", "DIV": "DivOptions"}
 
 
@@ -23,10 +34,10 @@ def binary(
     return made
 
 
-def unary(emit: Emitter, value: Value, code: str, a: Tensor, table: str = "") -> Tensor:
+def unary(emit: Emitter, value: Value, code: str, a: Tensor) -> Tensor:
     """A step of one operand."""
     made = emit.like(value, a.shape, code.lower())
-    emit.operator(code, [a], [made], table)
+    emit.operator(code, [a], [made], OPTIONS.get(code, ""))
     return made
 
 

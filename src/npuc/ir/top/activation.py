@@ -1,9 +1,11 @@
-"""Activation functions, elementwise and along an axis."""
+"""Activation functions, elementwise and along an axis; an elementwise one has its formula above it (`functions`)."""
 
+import math
 from collections.abc import Sequence
 
 from xdsl.ir import Attribute
 
+from npuc.arithmetic.functions import gelu, sigmoid, softplus
 from npuc.ir.definition import (
     TopOp,
     boolean,
@@ -18,9 +20,10 @@ from npuc.ir.definition import (
     top_op,
 )
 from npuc.ir.top.elementwise import Unary
+from npuc.ir.top.functions import function
 
 
-@top_op
+@function(lambda op, x, xp: xp.clip(x, 0, op.limit if op.limit > 0 else math.inf), constants=("limit",))
 class Relu(Unary):
     """max(x, 0), and at most `limit` where that is positive."""
 
@@ -28,7 +31,12 @@ class Relu(Unary):
     limit: float = number(0.0)
 
 
-@top_op
+@function(
+    lambda op, x, xp: xp.where(x >= 0, x, op.alpha * x),
+    onnx="LeakyRelu",
+    tflite="LEAKY_RELU",
+    constants=("alpha",),
+)
 class LeakyRelu(Unary):
     """x if x >= 0 else alpha * x"""
 
@@ -54,7 +62,7 @@ class PRelu(TopOp):
         return [self.x.type]
 
 
-@top_op
+@function(lambda op, x, xp: xp.where(x > op.alpha, x, 0.0), continuous=False, onnx="ThresholdedRelu")
 class ThresholdedRelu(Unary):
     """x if x > alpha else 0"""
 
@@ -62,7 +70,7 @@ class ThresholdedRelu(Unary):
     alpha: float = number(1.0)
 
 
-@top_op
+@function(lambda op, x, xp: xp.clip(x, op.min, op.max))
 class Clip(Unary):
     """x limited to [min, max]; an infinite bound is no bound."""
 
@@ -71,7 +79,9 @@ class Clip(Unary):
     max: float = number()
 
 
-@top_op
+@function(
+    lambda op, x, xp: xp.where(x >= 0, x, op.alpha * xp.expm1(xp.clip(x, None, 0))), onnx="Elu", tflite="ELU"
+)
 class Elu(Unary):
     """x if x >= 0 else alpha * (e^x - 1)"""
 
@@ -79,7 +89,12 @@ class Elu(Unary):
     alpha: float = number(1.0)
 
 
-@top_op
+@function(
+    lambda op, x, xp: (
+        xp.clip(x, 0, None) + xp.clip(op.alpha * xp.expm1(xp.clip(x, None, 0) / op.alpha), None, 0)
+    ),
+    onnx="Celu",
+)
 class Celu(Unary):
     """max(0, x) + min(0, alpha * (e^(x / alpha) - 1))"""
 
@@ -87,7 +102,9 @@ class Celu(Unary):
     alpha: float = number(1.0)
 
 
-@top_op
+@function(
+    lambda op, x, xp: op.gamma * xp.where(x > 0, x, op.alpha * xp.expm1(xp.clip(x, None, 0))), onnx="Selu"
+)
 class Selu(Unary):
     """gamma * (x if x > 0 else alpha * (e^x - 1))"""
 
@@ -96,14 +113,14 @@ class Selu(Unary):
     gamma: float = number(1.05070102214813232421875)
 
 
-@top_op
+@function(lambda op, x, xp: sigmoid(x, xp), onnx="Sigmoid", tflite="LOGISTIC")
 class Sigmoid(Unary):
     """1 / (1 + e^-x)"""
 
     name = "top.sigmoid"
 
 
-@top_op
+@function(lambda op, x, xp: xp.clip(op.alpha * x + op.beta, 0, 1), onnx="HardSigmoid")
 class HardSigmoid(Unary):
     """min(1, max(0, alpha * x + beta))"""
 
@@ -112,28 +129,28 @@ class HardSigmoid(Unary):
     beta: float = number(0.5)
 
 
-@top_op
+@function(lambda op, x, xp: xp.tanh(x), onnx="Tanh", tflite="TANH")
 class Tanh(Unary):
     """hyperbolic tangent"""
 
     name = "top.tanh"
 
 
-@top_op
+@function(lambda op, x, xp: x * sigmoid(x, xp))
 class SiLU(Unary):
     """x * sigmoid(x)"""
 
     name = "top.silu"
 
 
-@top_op
+@function(lambda op, x, xp: x * xp.clip(x / 6 + 0.5, 0, 1), onnx="HardSwish", tflite="HARD_SWISH")
 class HardSwish(Unary):
     """x * min(1, max(0, x / 6 + 1/2))"""
 
     name = "top.hard_swish"
 
 
-@top_op
+@function(lambda op, x, xp: gelu(x, op.tanh, xp), tflite="GELU")
 class Gelu(Unary):
     """x * Phi(x), exact or by the tanh approximation"""
 
@@ -141,21 +158,21 @@ class Gelu(Unary):
     tanh: bool = boolean(False)
 
 
-@top_op
+@function(lambda op, x, xp: x * xp.tanh(softplus(x, xp)), onnx="Mish")
 class Mish(Unary):
     """x * tanh(softplus(x))"""
 
     name = "top.mish"
 
 
-@top_op
+@function(lambda op, x, xp: softplus(x, xp), onnx="Softplus")
 class Softplus(Unary):
     """log(1 + e^x)"""
 
     name = "top.softplus"
 
 
-@top_op
+@function(lambda op, x, xp: x / (1 + xp.abs(x)), onnx="Softsign")
 class Softsign(Unary):
     """x / (1 + |x|)"""
 

@@ -1,9 +1,11 @@
 """Elementwise arithmetic: functions of one value, and of two under NumPy's broadcasting."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from xdsl.ir import Attribute
 
+from npuc.arithmetic.functions import above, between, erf, not_zero
 from npuc.ir.definition import (
     TopOp,
     boolean,
@@ -17,6 +19,7 @@ from npuc.ir.definition import (
     top_op,
 )
 from npuc.ir.dtypes import dtype_of, element_of, tensor_type
+from npuc.ir.top.functions import function
 
 
 class Unary(TopOp):
@@ -181,37 +184,53 @@ class Cast(TopOp):
         return [tensor_type(shape_of(self.x), self.to)]
 
 
-@top_op
-class Round(Unary):
-    """x rounded to the nearest integer, ties to even"""
-
-    name = "top.round"
-
-
-def _unary(name: str, formula: str) -> type[Unary]:
-    body = {"name": f"top.{name.lower()}", "__doc__": formula, "__module__": __name__, "__qualname__": name}
-    return top_op(type(name, (Unary,), body))
+def _unary(name: str, words: str, formula: Callable[[Any, Any], Any], **facts: Any) -> type[Unary]:
+    """A function without parameters, which ONNX has under the name of the op if nothing else is said."""
+    body = {"name": f"top.{name.lower()}", "__doc__": words, "__module__": __name__, "__qualname__": name}
+    facts = {"onnx": name, **facts}
+    return function(lambda op, x, xp: formula(x, xp), **facts)(type(name, (Unary,), body))
 
 
-Abs = _unary("Abs", "|x|")
-Neg = _unary("Neg", "-x")
-Sign = _unary("Sign", "-1, 0 or 1")
-Exp = _unary("Exp", "e^x")
-Log = _unary("Log", "the natural logarithm of x")
-Sqrt = _unary("Sqrt", "the square root of x")
-Rsqrt = _unary("Rsqrt", "1 / sqrt(x)")
-Reciprocal = _unary("Reciprocal", "1 / x")
-Floor = _unary("Floor", "the largest integer that is not above x")
-Ceil = _unary("Ceil", "the smallest integer that is not below x")
-Erf = _unary("Erf", "the error function of x")
-Sin = _unary("Sin", "sine")
-Cos = _unary("Cos", "cosine")
-Tan = _unary("Tan", "tangent")
-Asin = _unary("Asin", "arc sine")
-Acos = _unary("Acos", "arc cosine")
-Atan = _unary("Atan", "arc tangent")
-Sinh = _unary("Sinh", "hyperbolic sine")
-Cosh = _unary("Cosh", "hyperbolic cosine")
-Asinh = _unary("Asinh", "inverse hyperbolic sine")
-Acosh = _unary("Acosh", "inverse hyperbolic cosine")
-Atanh = _unary("Atanh", "inverse hyperbolic tangent")
+_JUMPS: dict[str, Any] = {"continuous": False}
+_POSITIVE, _UNIT = above(1e-30), between(-1, 1)
+
+Abs = _unary("Abs", "|x|", lambda x, xp: xp.abs(x), tflite="ABS")
+Neg = _unary("Neg", "-x", lambda x, xp: -x, tflite="NEG")
+Sign = _unary("Sign", "-1, 0 or 1", lambda x, xp: xp.sign(x), **_JUMPS)
+Exp = _unary("Exp", "e^x", lambda x, xp: xp.exp(x), tflite="EXP")
+Log = _unary("Log", "the natural logarithm of x", lambda x, xp: xp.log(x), domain=_POSITIVE, tflite="LOG")
+Sqrt = _unary("Sqrt", "the square root of x", lambda x, xp: xp.sqrt(x), domain=above(0), tflite="SQRT")
+Rsqrt = _unary(
+    "Rsqrt", "1 / sqrt(x)", lambda x, xp: 1 / xp.sqrt(x), domain=_POSITIVE, onnx="", tflite="RSQRT"
+)
+Reciprocal = _unary("Reciprocal", "1 / x", lambda x, xp: 1 / x, domain=not_zero)
+Floor = _unary(
+    "Floor", "the largest integer that is not above x", lambda x, xp: xp.floor(x), tflite="FLOOR", **_JUMPS
+)
+Ceil = _unary(
+    "Ceil", "the smallest integer that is not below x", lambda x, xp: xp.ceil(x), tflite="CEIL", **_JUMPS
+)
+Round = _unary(
+    "Round",
+    "x rounded to the nearest integer, ties to even",
+    lambda x, xp: xp.round(x),
+    tflite="ROUND",
+    **_JUMPS,
+)
+Erf = _unary("Erf", "the error function of x", erf)
+Sin = _unary("Sin", "sine", lambda x, xp: xp.sin(x), tflite="SIN")
+Cos = _unary("Cos", "cosine", lambda x, xp: xp.cos(x), tflite="COS")
+Tan = _unary("Tan", "tangent", lambda x, xp: xp.tan(x))
+Asin = _unary("Asin", "arc sine", lambda x, xp: xp.arcsin(x), domain=_UNIT)
+Acos = _unary("Acos", "arc cosine", lambda x, xp: xp.arccos(x), domain=_UNIT)
+Atan = _unary("Atan", "arc tangent", lambda x, xp: xp.arctan(x))
+Sinh = _unary("Sinh", "hyperbolic sine", lambda x, xp: xp.sinh(x))
+Cosh = _unary("Cosh", "hyperbolic cosine", lambda x, xp: xp.cosh(x))
+Asinh = _unary("Asinh", "inverse hyperbolic sine", lambda x, xp: xp.arcsinh(x))
+Acosh = _unary("Acosh", "inverse hyperbolic cosine", lambda x, xp: xp.arccosh(x), domain=above(1))
+Atanh = _unary(
+    "Atanh",
+    "inverse hyperbolic tangent",
+    lambda x, xp: xp.arctanh(x),
+    domain=between(-1 + 1e-12, 1 - 1e-12),
+)

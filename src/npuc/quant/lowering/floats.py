@@ -12,11 +12,11 @@ import numpy as np
 from npuc.arrays import Array
 from npuc.ir import Value, dtype_of, layer_name, location, npu, result_names, shape_of, top, value_name
 from npuc.ir.definition import TopOp
+from npuc.ir.top.functions import FUNCTIONS
 from npuc.ir.top.movement import MOVERS
 from npuc.kernels.floats import BF16
 from npuc.quant.lower import Context
 from npuc.quant.lowering.registry import lowers_float
-from npuc.quant.lowering.tables import FUNCTIONS, Function
 
 
 @lowers_float(TopOp)
@@ -127,28 +127,14 @@ def avg_pool(op: top.AvgPool, context: Context) -> Value | list[Value]:
     return made
 
 
-_AS_IEEE: dict[type[TopOp], Function] = {
-    top.Log: lambda op, x: np.log(x),
-    top.Sqrt: lambda op, x: np.sqrt(x),
-    top.Rsqrt: lambda op, x: 1 / np.sqrt(x),
-    top.Reciprocal: lambda op, x: 1 / x,
-    top.Asin: lambda op, x: np.arcsin(x),
-    top.Acos: lambda op, x: np.arccos(x),
-    top.Acosh: lambda op, x: np.arccosh(x),
-    top.Atanh: lambda op, x: np.arctanh(x),
-}
-"""Functions with a limited domain: integers have no NaN and no infinity, floats do."""
-
-
 @lowers_float(*FUNCTIONS)
 def table(op: TopOp, context: Context) -> Value:
     """An entry for each of the 65536 values."""
     to = context.type_of(op.results[0])
     dtype = dtype_of(to).numpy
-    function = _AS_IEEE.get(type(op)) or FUNCTIONS[type(op)]
     with np.errstate(all="ignore"):
         x = np.arange(1 << 16, dtype=np.uint16).view(dtype).astype(np.float64)
-        entries = round_once(function(op, x), dtype)
+        entries = round_once(FUNCTIONS[type(op)].on_floats(op, x), dtype)
     shared = f"{op.name.removeprefix('top.')}/{dtype_of(to).name}"
     made: Value = context.emit(
         npu.FloatTable,

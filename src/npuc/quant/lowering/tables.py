@@ -1,8 +1,7 @@
-"""Every elementwise function of one operand is a table."""
+"""Every elementwise function of one operand is a table, made of the formula in its record (`npuc.ir.top.functions`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,105 +9,13 @@ import numpy as np
 from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import mul_parameters, requant_parameters, round_away
 from npuc.arithmetic.tflite import function_table, prelu_table
-from npuc.arrays import Array
 from npuc.ir import Value, npu, shape_of, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType
+from npuc.ir.top.functions import FUNCTIONS, function_of
 from npuc.quant.lower import Context, flat
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
 from npuc.quant.parameters import quantize_array
-
-Function = Callable[[Any, Array], Array]
-
-
-def _sigmoid(x: Array) -> Array:
-    return np.where(x >= 0, 1 / (1 + np.exp(-np.abs(x))), np.exp(-np.abs(x)) / (1 + np.exp(-np.abs(x))))
-
-
-def _softplus(x: Array) -> Array:
-    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
-
-
-def _erf(x: Array) -> Array:
-    from math import erf
-
-    return np.array([erf(v) for v in x.reshape(-1)], np.float64).reshape(x.shape)
-
-
-def _gelu(op: Any, x: Array) -> Array:
-    inner: Array = np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)) if op.tanh else _erf(x / np.sqrt(2))
-    return np.asarray(0.5 * x * (1 + inner))
-
-
-def _relu(op: Any, x: Array) -> Array:
-    high = op.limit if op.limit > 0 else np.inf
-    return np.clip(x, 0, high)
-
-
-FUNCTIONS: dict[type[TopOp], Function] = {
-    top.Relu: _relu,
-    top.LeakyRelu: lambda op, x: np.where(x >= 0, x, op.alpha * x),
-    top.ThresholdedRelu: lambda op, x: np.where(x > op.alpha, x, 0.0),
-    top.Clip: lambda op, x: np.clip(x, op.min, op.max),
-    top.Elu: lambda op, x: np.where(x >= 0, x, op.alpha * np.expm1(np.minimum(x, 0))),
-    top.Celu: lambda op, x: (
-        np.maximum(x, 0) + np.minimum(0, op.alpha * np.expm1(np.minimum(x, 0) / op.alpha))
-    ),
-    top.Selu: lambda op, x: op.gamma * np.where(x > 0, x, op.alpha * np.expm1(np.minimum(x, 0))),
-    top.Sigmoid: lambda op, x: _sigmoid(x),
-    top.HardSigmoid: lambda op, x: np.clip(op.alpha * x + op.beta, 0, 1),
-    top.Tanh: lambda op, x: np.tanh(x),
-    top.SiLU: lambda op, x: x * _sigmoid(x),
-    top.HardSwish: lambda op, x: x * np.clip(x / 6 + 0.5, 0, 1),
-    top.Gelu: _gelu,
-    top.Mish: lambda op, x: x * np.tanh(_softplus(x)),
-    top.Softplus: lambda op, x: _softplus(x),
-    top.Softsign: lambda op, x: x / (1 + np.abs(x)),
-    top.Abs: lambda op, x: np.abs(x),
-    top.Neg: lambda op, x: -x,
-    top.Sign: lambda op, x: np.sign(x),
-    top.Exp: lambda op, x: np.exp(x),
-    top.Log: lambda op, x: np.log(np.maximum(x, 1e-30)),
-    top.Sqrt: lambda op, x: np.sqrt(np.maximum(x, 0)),
-    top.Rsqrt: lambda op, x: 1 / np.sqrt(np.maximum(x, 1e-30)),
-    top.Reciprocal: lambda op, x: 1 / np.where(x == 0, 1e-30, x),
-    top.Floor: lambda op, x: np.floor(x),
-    top.Ceil: lambda op, x: np.ceil(x),
-    top.Round: lambda op, x: np.rint(x),
-    top.Erf: lambda op, x: _erf(x),
-    top.Sin: lambda op, x: np.sin(x),
-    top.Cos: lambda op, x: np.cos(x),
-    top.Tan: lambda op, x: np.tan(x),
-    top.Asin: lambda op, x: np.arcsin(np.clip(x, -1, 1)),
-    top.Acos: lambda op, x: np.arccos(np.clip(x, -1, 1)),
-    top.Atan: lambda op, x: np.arctan(x),
-    top.Sinh: lambda op, x: np.sinh(x),
-    top.Cosh: lambda op, x: np.cosh(x),
-    top.Asinh: lambda op, x: np.arcsinh(x),
-    top.Acosh: lambda op, x: np.arccosh(np.maximum(x, 1)),
-    top.Atanh: lambda op, x: np.arctanh(np.clip(x, -1 + 1e-12, 1 - 1e-12)),
-}
-"""The real functions, in float64; outside a function's domain the nearest value inside stands."""
-
-_JUMPS = (top.Floor, top.Ceil, top.Round, top.Sign, top.ThresholdedRelu)
-"""Functions that jump: straight lines between the entries of a table cannot follow them."""
-
-
-_CONSTANTS: dict[type[TopOp], Callable[[Any], tuple[float, ...]]] = {
-    top.LeakyRelu: lambda op: (op.alpha,),
-    top.Relu: lambda op: (op.limit,),
-}
-"""The numbers of the functions that TFLite has kernels for."""
-
-
-def function_of(op: TopOp) -> tuple[str, tuple[float, ...]]:
-    """The name of a function of one value, and its numbers.
-
-    >>> function_of(top.Tanh.create(operands=[], result_types=[]))
-    ('tanh', ())
-    """
-    constants = _CONSTANTS.get(type(op))
-    return op.name.removeprefix("top."), () if constants is None else constants(op)
 
 
 def _require_entries(there: int, needed: int) -> None:
@@ -130,7 +37,7 @@ def _table(op: TopOp, context: Context) -> Value:
         _require_entries(scheme.table_entries, 256)
         codes = np.arange(least, most + 1)
     elif x.dtype.name == "i16":
-        if isinstance(op, _JUMPS):
+        if not FUNCTIONS[type(op)].continuous:
             raise NoIntegerForm("it jumps, and a table for 16 bits is interpolated")
         _require_entries(scheme.wide_table_entries, 513)
         codes = np.minimum(np.arange(513) * 128 + least, most + 1)

@@ -15,8 +15,8 @@ from typing import Any
 from npuc.ir import Graph, Value, dtype_of, result_names, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType
+from npuc.ir.top.functions import FUNCTIONS
 from npuc.quant.lowering.registry import keeps_type
-from npuc.quant.lowering.tables import FUNCTIONS
 
 
 @dataclass(frozen=True, eq=False)

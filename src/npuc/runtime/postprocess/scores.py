@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from npuc.arithmetic import functions
 from npuc.arrays import Array
 
 
@@ -25,10 +26,7 @@ def sigmoid(x: Array) -> Array:
     >>> sigmoid(np.float32([0, -1000])).tolist()
     [0.5, 0.0]
     """
-    x = np.asarray(x)
-    e = np.exp(-np.abs(x))
-    found: Array = np.where(x >= 0, 1, e) / (1 + e)
-    return found
+    return np.asarray(functions.sigmoid(np.asarray(x)))
 
 
 def top_k(scores: Array, k: int = 5) -> tuple[Array, Array]:

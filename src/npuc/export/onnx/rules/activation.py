@@ -5,30 +5,25 @@ from npuc.export.onnx.registry import exports
 from npuc.export.onnx.relu import emit_clip, emit_relu
 from npuc.ir import dtype_of, top
 from npuc.ir.definition import TopOp
+from npuc.ir.top.functions import FUNCTIONS
 
-# Ops that ONNX has with the same parameters under the same names.
-_SAME: dict[type[TopOp], str] = {
-    top.LeakyRelu: "LeakyRelu",
-    top.PRelu: "PRelu",
-    top.ThresholdedRelu: "ThresholdedRelu",
-    top.Elu: "Elu",
-    top.Selu: "Selu",
-    top.Sigmoid: "Sigmoid",
-    top.HardSigmoid: "HardSigmoid",
-    top.Tanh: "Tanh",
-    top.HardSwish: "HardSwish",
-    top.Mish: "Mish",
-    top.Softplus: "Softplus",
-    top.Softsign: "Softsign",
-    top.Softmax: "Softmax",
-    top.LogSoftmax: "LogSoftmax",
-}
+_OWN_RULES = (top.Celu,)
+"""Functions that ONNX has, but not for every element type."""
+_SAME = {kind: record for kind, record in FUNCTIONS.items() if record.onnx and kind not in _OWN_RULES}
 
 
 @exports(*_SAME)
 def same(op: TopOp, emit: Emitter) -> None:
-    """One node of the same meaning."""
-    emit(_SAME[type(op)], *op.operands, to=op.results[0], **op.native_properties())
+    """One node of the same meaning, by the name in the record of the function."""
+    record = _SAME[type(op)]
+    attributes = {record.onnx_names.get(key, key): value for key, value in op.native_properties().items()}
+    emit(record.onnx, *op.operands, to=op.results[0], **attributes)
+
+
+@exports(top.PRelu, top.Softmax, top.LogSoftmax)
+def of_more_than_a_value(op: TopOp, emit: Emitter) -> None:
+    """ONNX has them under the same names."""
+    emit(type(op).__name__, *op.operands, to=op.results[0], **op.native_properties())
 
 
 @exports(top.Relu)

@@ -8,37 +8,25 @@ import numpy as np
 
 from npuc.export.tflite.emitter import Emitter
 from npuc.export.tflite.ending import limit
-from npuc.export.tflite.formula import binary, unary
+from npuc.export.tflite.formula import OPTIONS, binary, unary
 from npuc.export.tflite.layout import Order, channels_last
 from npuc.export.tflite.model import Tensor
 from npuc.export.tflite.registry import NoForm, exports
 from npuc.ir import shape_of, top
+from npuc.ir.top.functions import FUNCTIONS
 
-_OWN: dict[type[Any], tuple[str, str]] = {
-    top.Sigmoid: ("LOGISTIC", ""),
-    top.Tanh: ("TANH", ""),
-    top.HardSwish: ("HARD_SWISH", "HardSwishOptions"),
-    top.Exp: ("EXP", "ExpOptions"),
-    top.Log: ("LOG", ""),
-    top.Sqrt: ("SQRT", ""),
-    top.Rsqrt: ("RSQRT", ""),
-    top.Abs: ("ABS", "AbsOptions"),
-    top.Neg: ("NEG", "NegOptions"),
-    top.Floor: ("FLOOR", ""),
-    top.Ceil: ("CEIL", ""),
-    top.Round: ("ROUND", ""),
-    top.Sin: ("SIN", ""),
-    top.Cos: ("COS", "CosOptions"),
-    top.Not: ("LOGICAL_NOT", "LogicalNotOptions"),
-}
+_OWN_RULES = (top.LeakyRelu, top.Elu, top.Gelu)
+"""Functions with parameters."""
+_OWN = {kind: record.tflite for kind, record in FUNCTIONS.items() if record.tflite and kind not in _OWN_RULES}
+_OWN[top.Not] = "LOGICAL_NOT"
 
 
 @exports(*_OWN)
 def own(op: Any, emit: Emitter) -> None:
     """One operator."""
-    code, table = _OWN[type(op)]
+    code = _OWN[type(op)]
     order = emit.common_order(op.x)
-    emit.operator(code, [emit.tensor(op.x, order)], [emit.result(op.y, order)], table)
+    emit.operator(code, [emit.tensor(op.x, order)], [emit.result(op.y, order)], OPTIONS.get(code, ""))
 
 
 @exports(top.Relu)
@@ -127,7 +115,7 @@ def hard_sigmoid(op: top.HardSigmoid, emit: Emitter) -> None:
 def softsign(op: top.Softsign, emit: Emitter) -> None:
     """x / (1 + |x|)"""
     order, x = _ends(op, emit)
-    below = binary(emit, op.y, "ADD", unary(emit, op.y, "ABS", x, "AbsOptions"), 1.0)
+    below = binary(emit, op.y, "ADD", unary(emit, op.y, "ABS", x), 1.0)
     binary(emit, op.y, "DIV", x, below, emit.result(op.y, order))
 
 
@@ -141,8 +129,8 @@ def reciprocal(op: Any, emit: Emitter) -> None:
 
 def _softplus(emit: Emitter, op: Any, x: Tensor) -> Tensor:
     """max(x, 0) + log(1 + e^-|x|): no exponential overflows."""
-    size = unary(emit, op.y, "ABS", x, "AbsOptions")
-    small = unary(emit, op.y, "EXP", unary(emit, op.y, "NEG", size, "NegOptions"), "ExpOptions")
+    size = unary(emit, op.y, "ABS", x)
+    small = unary(emit, op.y, "EXP", unary(emit, op.y, "NEG", size))
     rest = unary(emit, op.y, "LOG", binary(emit, op.y, "ADD", small, 1.0))
     return binary(emit, op.y, "ADD", unary(emit, op.y, "RELU", x), rest)
 

@@ -15,20 +15,18 @@ from npuc.arrays import Array
 from npuc.export.tflite.arithmetic import RELU, RELU6, activation_limits
 from npuc.export.tflite.emitter import Emitter, quantization
 from npuc.export.tflite.ending import limit
+from npuc.export.tflite.formula import OPTIONS
 from npuc.export.tflite.layout import Order, arranged, channels_last
 from npuc.export.tflite.model import TYPES, Tensor
 from npuc.export.tflite.registry import NoForm, exports
 from npuc.ir import Value, npu, shape_of
+from npuc.ir.definition import TOP_OPS
 from npuc.ir.dtypes import QuantType, quant_of
+from npuc.ir.top.functions import FUNCTIONS
 from npuc.kernels.tables import lookup16
 
-_OWN = {
-    "sigmoid": ("LOGISTIC", ""),
-    "tanh": ("TANH", ""),
-    "exp": ("EXP", "ExpOptions"),
-    "hard_swish": ("HARD_SWISH", "HardSwishOptions"),
-    "leaky_relu": ("LEAKY_RELU", "LeakyReluOptions"),
-}
+_OWN = ("sigmoid", "tanh", "exp", "hard_swish", "leaky_relu")
+"""Functions that TFLite has integer kernels for; limits are another matter."""
 _FIXED = {"sigmoid": 1 / 256, "tanh": 1 / 128}
 """The scales of results that TFLite's operators insist on."""
 
@@ -79,7 +77,8 @@ def _own(op: npu.Table, emit: Emitter, entries: Array, x: QuantType, y: QuantTyp
         if code is None:
             return False
     elif op.function in _OWN:
-        code, options = _OWN[op.function]
+        code = FUNCTIONS[TOP_OPS[f"top.{op.function}"]].tflite
+        options = OPTIONS.get(code, "")
     else:
         return False
     values = {"Alpha": op.constants[0]} if code == "LEAKY_RELU" else {}

@@ -12,40 +12,16 @@ from npuc.frontend.onnx.reader import element_type
 from npuc.frontend.onnx.registry import Outcome, rule
 from npuc.frontend.onnx.scope import NodeContext
 from npuc.ir import Value, dtype_of, shape_of, top
-from npuc.ir.definition import TopOp, normal_axis
+from npuc.ir.definition import ShapeError, TopOp, normal_axis
+from npuc.ir.top.functions import FUNCTIONS
 
-_UNARY: dict[str, type[TopOp]] = {
-    "Abs": top.Abs,
-    "Neg": top.Neg,
-    "Sign": top.Sign,
-    "Exp": top.Exp,
-    "Log": top.Log,
-    "Sqrt": top.Sqrt,
-    "Reciprocal": top.Reciprocal,
-    "Floor": top.Floor,
-    "Ceil": top.Ceil,
-    "Round": top.Round,
-    "Erf": top.Erf,
-    "Sin": top.Sin,
-    "Cos": top.Cos,
-    "Tan": top.Tan,
-    "Asin": top.Asin,
-    "Acos": top.Acos,
-    "Atan": top.Atan,
-    "Sinh": top.Sinh,
-    "Cosh": top.Cosh,
-    "Asinh": top.Asinh,
-    "Acosh": top.Acosh,
-    "Atanh": top.Atanh,
-    "Not": top.Not,
-    "Relu": top.Relu,
-    "Sigmoid": top.Sigmoid,
-    "Tanh": top.Tanh,
-    "Softplus": top.Softplus,
-    "Softsign": top.Softsign,
-    "Mish": top.Mish,
-    "HardSwish": top.HardSwish,
+_OWN_RULES = (top.Selu,)
+"""Functions that ONNX has had in more than one form."""
+_FUNCTIONS = {
+    record.onnx: kind for kind, record in FUNCTIONS.items() if record.onnx and kind not in _OWN_RULES
 }
+"""By the name in the record of each."""
+_UNARY: dict[str, type[TopOp]] = {"Not": top.Not, "Relu": top.Relu}
 _BINARY: dict[str, type[TopOp]] = {
     "Add": top.Add,
     "Sub": top.Sub,
@@ -61,6 +37,22 @@ _COMPARE = {
     "GreaterOrEqual": "greater_equal",
 }
 _LOGICAL = {"And": "and", "Or": "or", "Xor": "xor"}
+
+
+@rule(*_FUNCTIONS)
+def function(ctx: NodeContext) -> Outcome:
+    """A function of one value."""
+    kind = _FUNCTIONS[ctx.node.op_type]
+    names = FUNCTIONS[kind].onnx_names
+    properties = {key: ctx.node.float(names.get(key, key), value) for key, value in kind.DEFAULTS.items()}
+    if properties and not ctx.dtype(0).is_float:
+        raise NoTopForm(f"it works on {ctx.dtype(0).name}")
+    op = ctx.emit(kind, ctx.operand(0), **properties)
+    try:
+        op.check()
+    except ShapeError as error:
+        raise NoTopForm(str(error)) from error
+    return op.results[0]
 
 
 @rule(*_UNARY)
@@ -149,19 +141,6 @@ def cast(ctx: NodeContext) -> Outcome:
     return ctx.emit(top.Cast, ctx.operand(0), to=to.name).y
 
 
-@rule("LeakyRelu")
-def leaky_relu(ctx: NodeContext) -> Outcome:
-    """Slope alpha below zero."""
-    return ctx.emit(top.LeakyRelu, ctx.operand(0), alpha=ctx.node.float("alpha", 0.01)).y
-
-
-@rule("Elu", "Celu", "ThresholdedRelu")
-def with_alpha(ctx: NodeContext) -> Outcome:
-    """Activations with one parameter, 1 by default."""
-    kinds: dict[str, type[TopOp]] = {"Elu": top.Elu, "Celu": top.Celu, "ThresholdedRelu": top.ThresholdedRelu}
-    return ctx.emit(kinds[ctx.node.op_type], ctx.operand(0), alpha=ctx.node.float("alpha", 1.0)).results[0]
-
-
 @rule("Selu")
 def selu(ctx: NodeContext) -> Outcome:
     """Scaled ELU; before opset 6 the defaults were rounder."""
@@ -170,14 +149,6 @@ def selu(ctx: NodeContext) -> Outcome:
     )
     return ctx.emit(
         top.Selu, ctx.operand(0), alpha=ctx.node.float("alpha", alpha), gamma=ctx.node.float("gamma", gamma)
-    ).y
-
-
-@rule("HardSigmoid")
-def hard_sigmoid(ctx: NodeContext) -> Outcome:
-    """A clipped line."""
-    return ctx.emit(
-        top.HardSigmoid, ctx.operand(0), alpha=ctx.node.float("alpha", 0.2), beta=ctx.node.float("beta", 0.5)
     ).y
 
 
