@@ -17,7 +17,7 @@ from accuracy_npuc import network_of
 from bench_accuracy import NETWORKS
 
 from npuc.calib.sources import open_data
-from npuc.compare import Figures, find_slices, judge
+from npuc.compare import OutputFigures, find_slices, measure_outputs
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.flow import quantize_network, quantize_on_data, ranges_from, schemes_of
 from npuc.ir import Graph
@@ -27,7 +27,9 @@ BEHIND = 0.5
 """Decibels that the default may lose to plain ranges on unseen data."""
 
 
-def compared(network: Network, target: Target | None, calib: int, count: int) -> tuple[Figures, Figures]:
+def compared(
+    network: Network, target: Target | None, calib: int, count: int
+) -> tuple[OutputFigures, OutputFigures]:
     """Figures of the default and of plain ranges on unseen samples."""
     graph = network_of(network)
     name = graph.inputs[0].name
@@ -40,8 +42,8 @@ def compared(network: Network, target: Target | None, calib: int, count: int) ->
     exact = [engine.run(sample) for sample in samples]
     slices = find_slices(graph, exact)
 
-    def figures(made: Graph) -> Figures:
-        return judge(IntegerEngine(made).run, samples, exact, slices)
+    def figures(made: Graph) -> OutputFigures:
+        return measure_outputs(IntegerEngine(made).run, samples, exact, slices)
 
     return figures(default.graph), figures(plain.graph)
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.compare import find_slices, judge
+from npuc.compare import find_slices, measure_outputs
 from npuc.engine import FloatEngine
 from npuc.ir import load_graph
 from npuc.program.file import load_compiled
@@ -43,7 +43,7 @@ def _one(
     machine = Simulator(load_compiled(path), 1)
     found = [dict(machine.run(sample)) for sample in samples]
     again = iter(found)
-    compared = judge(lambda _: next(again), samples, exact, slices)
+    compared = measure_outputs(lambda _: next(again), samples, exact, slices)
     worst = compared.worst
     same = {}
     for name in exact[0]:

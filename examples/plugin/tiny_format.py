@@ -63,9 +63,9 @@ def importer(path, options):
 
 
 class Original:
-    """The judge: the same in NumPy, with the interface of `npuc.import_check.original.Original`."""
+    """The reference of the import check: the same in NumPy, with the interface of `npuc.import_check.original.Original`."""
 
-    judge = "NumPy"
+    runtime = "NumPy"
     mixed = 0
     random = frozenset()
 

@@ -51,6 +51,7 @@ aliases.install(
         "npuc.evaluate.measuring": "npuc.metrics.measuring",
         "npuc.evaluate.sample": "npuc.datasets.sample",
         "npuc.export.c": "npuc.deploy.c",
+        "npuc.inspect.picture": "npuc.inspect.svg",
         "npuc.ir.preprocess": "npuc.images.preprocess",
         "npuc.partition.inspection": "npuc.inspect.inspection",
         "npuc.quant.arithmetic": "npuc.arithmetic.requantization",

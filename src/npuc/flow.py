@@ -1,9 +1,9 @@
-"""The way of a model through the stages, as one call each: what the commands do, for programs.
+"""The compilation flow as a Python API: one function per stage, from a model file to a compiled program.
 
     >>> graph = import_model("model.onnx")               # doctest: +SKIP
     >>> save_graph(graph, "model.mlir")                   # doctest: +SKIP
 
-The kind of a file is told by its content, not its name.
+The format of a file is recognized by its content, not by its name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from npuc.calib.statistics import Statistics
     from npuc.calib.table import CalibrationTable
     from npuc.codegen.compile_model import Compilation, CompileOptions
-    from npuc.compare import Figures
+    from npuc.compare import OutputFigures
     from npuc.compare.tensors import Tolerance
     from npuc.import_check.check import CheckReport
     from npuc.quant.accuracy import Accuracy
@@ -69,7 +69,7 @@ __all__ = [
 
 Observer = Callable[[PassEvent], None]
 _BETTER = "float serves the outputs better"
-"""Why a search leaves a layer float."""
+"""The reason reported for a layer that the search of a step left in float."""
 
 
 def import_model(
@@ -96,7 +96,7 @@ def bring_in_form(
     canonical: bool = True,
     observe: Observer | None = None,
 ) -> Graph:
-    """Bring a network that was just imported with these options, and is nobody else's, into canonical form."""
+    """Bring a network that was just imported with these options into canonical form, in place."""
     _check_preprocess(graph, options)
     steps = (["fuse-preprocess"] if fuse_preprocess else []) + ([CANONICAL] if canonical else [])
     if fuse_preprocess and not any(port.preprocess for port in graph.inputs):
@@ -113,22 +113,22 @@ def bring_in_form(
 
 
 def with_postprocess(graph: Graph, options: ImportOptions | None) -> Graph:
-    """The network with the post-processing that the options ask for, or as it is."""
+    """The network with the post-processing of the options appended; unchanged if they state none."""
     if options is None or not options.postprocess:
         return graph
     from npuc.frontend.postprocess import PostprocessOptions, add_postprocess
 
-    made = graph.copy()
-    add_postprocess(made, PostprocessOptions.parse(options.postprocess))
-    made.verify()
-    return made
+    extended = graph.copy()
+    add_postprocess(extended, PostprocessOptions.parse(options.postprocess))
+    extended.verify()
+    return extended
 
 
 def _run(graph: Graph, passes: str) -> Graph:
-    """Passes that are known to work together: the result is verified, not every step on the way."""
-    made = run_pipeline(graph, passes, verify=False)
-    made.verify()
-    return made
+    """Run passes that are known to work together; only the final result is verified."""
+    result = run_pipeline(graph, passes, verify=False)
+    result.verify()
+    return result
 
 
 def _check_preprocess(graph: Graph, options: ImportOptions) -> None:
@@ -178,7 +178,7 @@ def check_model(
     if options.postprocess:
         from npuc.frontend.postprocess import remove_nodes
 
-        # The original has none of it.
+        # The original has no appended post-processing.
         graph = graph.copy()
         remove_nodes(graph)
     if data:
@@ -202,39 +202,38 @@ def check_model(
 def _before_fusion(
     path: Path, graph: Graph, options: ImportOptions, inputs: Mapping[str, Array]
 ) -> dict[str, Array]:
-    """What the original takes where a graph takes raw pixels."""
+    """The inputs of the original, where the graph takes raw pixels because preprocessing was fused into it."""
     from npuc.images.loading import apply_arithmetic
 
-    found = dict(inputs)
+    original_inputs = dict(inputs)
     if not options.preprocess:
-        return found
+        return original_inputs
     declared = declared_inputs(path, options)
     for port in graph.inputs:
-        asked = options.preprocess.get(port.name)
-        if asked is None or (not asked.has_arithmetic and dtype_of(port.type).name != "ui8"):
+        preprocess = options.preprocess.get(port.name)
+        if preprocess is None or (not preprocess.has_arithmetic and dtype_of(port.type).name != "ui8"):
             continue
         dtype = declared.get(port.name, dtype_of("f32"))
         if dtype_of(port.type) == dtype:
             continue
-        now = Preprocess.from_dict(port.preprocess or asked.geometry().to_dict())
+        now = Preprocess.from_dict(port.preprocess or preprocess.geometry().to_dict())
         pixels = inputs[port.name]
         pixels = np.moveaxis(pixels, -3, -1) if now.layout == "nchw" else pixels
-        if {now.pixel_format, asked.pixel_format} == {"rgb", "bgr"}:
+        if {now.pixel_format, preprocess.pixel_format} == {"rgb", "bgr"}:
             pixels = pixels[..., ::-1]
-        tensor = apply_arithmetic(pixels, asked, dtype.numpy)
-        found[port.name] = np.ascontiguousarray(
-            np.moveaxis(tensor, -1, -3) if asked.layout == "nchw" else tensor
+        tensor = apply_arithmetic(pixels, preprocess, dtype.numpy)
+        original_inputs[port.name] = np.ascontiguousarray(
+            np.moveaxis(tensor, -1, -3) if preprocess.layout == "nchw" else tensor
         )
-    return found
+    return original_inputs
 
 
 def network_to_quantize(
     path: Path | str, options: ImportOptions | None = None, *, force_float: bool = False
 ) -> Graph:
-    """A network ready for calibration and quantization; a foreign one is imported and brought into canonical form.
+    """A network ready for calibration and quantization; a foreign model is imported and brought into canonical form.
 
-    With `force_float`, a network that was quantized before is made float again; inputs and outputs that were quantized
-    reals are reals then.
+    With `force_float`, the quantization of a prequantized network is removed, also from its inputs and outputs.
     """
     from npuc.quant.report import is_integer
 
@@ -256,7 +255,7 @@ def network_to_quantize(
 
 
 def _require_float(path: Path | str, graph: Graph) -> None:
-    """An operator that was imported with its integer arithmetic has no float network behind it."""
+    """Refuse a network with an operator that has only integer arithmetic and therefore no float form."""
     from npuc.ir import dtype_of, shown_name, top
     from npuc.quant.prequantized import is_quantized
 
@@ -272,40 +271,44 @@ def _require_float(path: Path | str, graph: Graph) -> None:
 
 
 def _claimed(graph: Graph) -> Graph:
-    """A network of a file with the custom ops that plugins claim; whoever imported it may not have had the plugin."""
+    """A loaded network with its custom ops claimed by plugins, which may not have been installed when it was imported."""
     from npuc.ir.claims import is_claimed
 
     return _run(graph, CANONICAL) if any(map(is_claimed, graph.ops)) else graph
 
 
 def expanded(graph: Graph) -> Graph:
-    """The same network with ops that have no integer form as those that they consist of."""
+    """The same network with composite ops that have no integer form replaced by simpler ops."""
     from npuc.ir import top
 
-    whole = any(isinstance(op, top.Attention | top.Gather | top.Scale) for op in graph.ops)
-    return _run(graph, "expand-attention,gather-to-slice,fold-scale,scale-to-conv") if whole else graph
+    has_composite_ops = any(isinstance(op, top.Attention | top.Gather | top.Scale) for op in graph.ops)
+    return (
+        _run(graph, "expand-attention,gather-to-slice,fold-scale,scale-to-conv")
+        if has_composite_ops
+        else graph
+    )
 
 
 @dataclass(frozen=True)
 class Quantized:
-    """An integer network and how it came about."""
+    """An integer network and how it was made."""
 
     graph: Graph
     source: Graph
     """The float network with the same names."""
     scheme_of: Callable[[Any], Any]
-    """What each layer of `source` got; None is float."""
+    """The scheme of each layer of `source`; None for a layer that stays float."""
     outcome: Outcome
     corrected: bool = False
-    """Whether biases differ from those that the ranges alone give."""
-    run_pipeline_steps: bool = False
-    """Whether steps of the ladder changed weights, too."""
+    """Whether biases were corrected."""
+    steps_applied: bool = False
+    """Whether steps of the ladder also changed weights."""
     own_arithmetic: str = ""
-    """What became of the arithmetic that a network brought; empty if it brought none, or a scheme was asked for."""
+    """How the arithmetic of a prequantized network was kept, in words; empty if there is none or a scheme was stated."""
     accuracy: Accuracy | None = None
-    """How close the outputs are to float on calibration data; None where nobody looked."""
+    """How close the outputs are to float on calibration data; None if it was not measured."""
     crowded: tuple[str, ...] = ()
-    """Tensors whose parts differ in size by more than their bits can hold, a sentence each."""
+    """One sentence for each tensor whose parts differ in magnitude by more than its bits can represent."""
 
 
 def quantize_network(
@@ -314,7 +317,7 @@ def quantize_network(
     config: QuantizationConfig | None = None,
     target: Target | None = None,
 ) -> Quantized:
-    """The integer network of a float one, or of one that brings its own quantization (then without ranges).
+    """The integer network of a float network, or of a prequantized one (then without `ranges`).
 
     `ranges` is a calibration table, or a mapping from tensor names to (min, max).
     """
@@ -339,57 +342,61 @@ def quantize_network(
         types = network.types(None if target is None else Expression(target))
         scheme_of = schemes_of(network.graph, config, target, types)
         if target is None:
-            made = network.lower(scheme_of)
+            integers = network.lower(scheme_of)
         else:
             own = own_arithmetic(network.follows_tflite, target)
             written = written_for(network, target, scheme_of, own, may_widen=bool(words))
-            made = written.graph
-            made.notes = [*made.notes, *written.notes]
-        found = _outcome(network.graph, made, scheme_of, target, types)
-        return Quantized(made, network.graph, scheme_of, found, own_arithmetic=words)
+            integers = written.graph
+            integers.notes = [*integers.notes, *written.notes]
+        outcome = _outcome(network.graph, integers, scheme_of, target, types)
+        return Quantized(integers, network.graph, scheme_of, outcome, own_arithmetic=words)
     scheme_of = schemes_of(graph, config, target)
-    made = quantize(graph, ranges, scheme_of)
-    found = _outcome(graph, made, scheme_of, target)
-    return Quantized(made, graph, scheme_of, found, crowded=_crowded(graph, made, ranges, scheme_of, target))
+    integers = quantize(graph, ranges, scheme_of)
+    outcome = _outcome(graph, integers, scheme_of, target)
+    return Quantized(
+        integers, graph, scheme_of, outcome, crowded=_crowded(graph, integers, ranges, scheme_of, target)
+    )
 
 
 def _crowded(
     graph: Graph,
-    made: Graph,
+    integers: Graph,
     ranges: Mapping[str, Any],
     scheme_of: Callable[[Any], Scheme | None],
     target: Target | None,
 ) -> tuple[str, ...]:
-    """Sentences on tensors whose parts differ in size by more than their bits can hold."""
+    """One sentence for each tensor whose parts differ in magnitude by more than its bits can represent."""
     from npuc.quant.crowding import crowded, spans_of
     from npuc.quant.from_target import has_wide_activations
 
-    return crowded(graph, made, spans_of(ranges), scheme_of, wide=has_wide_activations(target))
+    return crowded(graph, integers, spans_of(ranges), scheme_of, wide=has_wide_activations(target))
 
 
 def _outcome(
     source: Graph,
-    made: Graph,
+    integers: Graph,
     scheme_of: Callable[[Any], Any],
     target: Target | None,
     types: Mapping[Any, Any] | None = None,
-    asked: Collection[str] = (),
+    configured: Collection[str] = (),
 ) -> Outcome:
-    """What became of a network, with the target's reasons for layers that it leaves float, and those of a search for layers
-    that were to get integers (`asked`)."""
+    """The outcome of quantizing each layer, with reasons for layers that stay float.
+
+    `configured` names the layers that the configuration makes integer; a step's search may have left some of them float.
+    """
     from npuc.partition import to_keep_float
     from npuc.quant.report import outcome
 
     reasons = {
         name: _BETTER
         for op in source.ops
-        if op.results and (name := result_names(op)[0]) in asked and scheme_of(op) is None
-        if name not in made.float_reasons
+        if op.results and (name := result_names(op)[0]) in configured and scheme_of(op) is None
+        if name not in integers.float_reasons
     }
     if target is not None:
         kept = to_keep_float(source, target, types)
         reasons |= {result_names(op)[0]: fit.reason for op, fit in kept.items()}
-    return outcome(source, made, scheme_of, reasons)
+    return outcome(source, integers, scheme_of, reasons)
 
 
 def schemes_of(
@@ -398,9 +405,9 @@ def schemes_of(
     target: Target | None = None,
     types: Mapping[Any, Any] | None = None,
 ) -> Callable[[Any], Scheme | None]:
-    """What each layer is to get; `QuantizationError` if the network or the target cannot follow.
+    """The scheme of each layer, or None for float; `QuantizationError` if the target cannot run a configured scheme.
 
-    `types` are those that a model brings for its tensors.
+    `types` are the tensor types of a prequantized model.
     """
     from npuc.partition import to_keep_float
     from npuc.quant.config import QuantizationConfig
@@ -409,27 +416,27 @@ def schemes_of(
     if target is not None and (config is None or "scheme" not in config.model_fields_set):
         base = scheme_for(target).to_dict()
         config = (config or QuantizationConfig()).model_copy(update={"scheme": base})
-    wanted = (config or QuantizationConfig()).resolve(graph)
+    configured = (config or QuantizationConfig()).resolve(graph)
     if target is None:
-        return wanted
+        return configured
     nowhere = to_keep_float(graph, target, types)
-    found: dict[Any, Scheme | None] = {}
+    schemes: dict[Any, Scheme | None] = {}
     for op in graph.ops:
-        scheme = wanted(op) if op not in nowhere else None  # type: ignore[arg-type]
-        found[op] = scheme = None if scheme is None else fitted(scheme, target)
+        scheme = configured(op) if op not in nowhere else None  # type: ignore[arg-type]
+        schemes[op] = scheme = None if scheme is None else fitted(scheme, target)
         reason = None if scheme is None else misfit(scheme, target)
         if reason is not None:
             raise QuantizationError(
                 f"layer '{shown_name(op)}' asks for what the target '{target.name}' does not have: {reason}",
                 fix=f"'npuc targets show {target.name}' shows what it has",
             )
-    return found.get
+    return schemes.get
 
 
 def needs_ranges(
     graph: Graph, config: QuantizationConfig | None = None, target: Target | None = None
 ) -> bool:
-    """Whether some layer is to get integers, whose scales come from the ranges of tensors."""
+    """Whether some layer needs the ranges of tensors to compute its scales."""
     scheme_of = schemes_of(graph, config, target)
     return any((scheme := scheme_of(op)) is not None and scheme.needs_ranges for op in graph.ops)
 
@@ -445,7 +452,7 @@ def ranges_from(
     warn: Callable[[str], None] | None = None,
     step: Callable[[], None] | None = None,
 ) -> CalibrationTable:
-    """Calibrate for what the layers are to get: layers of 16 bits, and constants put in, need no clipping."""
+    """Calibrate for the given schemes: tensors of 16 bits, and those with inserted constants, keep their full range."""
     from npuc.calib.calibration import DEFAULT_METHOD, calibrate
     from npuc.quant.inserted import tensors_with_chosen_constants
 
@@ -483,13 +490,14 @@ def quantize_on_data(
     step: Callable[[], None] | None = None,
     ladder: PipelineOptions | None = None,
 ) -> tuple[Quantized, CalibrationTable]:
-    """Calibrate and quantize in one go, with an eye on the result (`npuc.quant.tuning`); also the ranges it used.
+    """Calibrate and quantize, choosing among alternatives by the measured outputs (`npuc.quant.tuning`); also the ranges used.
 
-    Without a `method`, several compete; `correct` corrects biases, and takes the quick steps of the ladder where one scale a
-    tensor spoils the outputs (`npuc.quant.ladder.fallback`). Where the configuration does not state the scheme,
-    outputs of parts of very different sizes are joined in float, and `widen` gives 16 bits to what is next to an output, and to
-    tensors that spoil the outputs with 8; on a target where they are worth their cycles (`npuc.quant.widening`). With a
-    `ladder`, its steps follow (`npuc.quant.ladder`); the ranges are those of the float network that they made.
+    Without a `method`, the best of several is chosen. `correct` corrects biases, and runs the quick steps of the ladder if
+    per-tensor scales degrade the outputs too much (`npuc.quant.ladder.fallback`). If the configuration does not state the
+    scheme, outputs whose parts differ much in magnitude are concatenated in float, and `widen` gives 16 bits to layers next to
+    an output and to tensors that degrade the outputs with 8 bits, on a target where that is worth its cycles
+    (`npuc.quant.widening`). With a `ladder`, its steps follow (`npuc.quant.ladder`); the ranges are those of the float network
+    that they produce.
     """
     from npuc.calib.collection import collect
     from npuc.calib.keeping import Keeper
@@ -499,7 +507,7 @@ def quantize_on_data(
 
     note = warn or (lambda text: None)
     scheme_of = plain_of = schemes_of(graph, config, target)
-    asked = {result_names(op)[0] for op in graph.ops if op.results and scheme_of(op) is not None}
+    configured = {result_names(op)[0] for op in graph.ops if op.results and scheme_of(op) is not None}
     stated = config is not None and "scheme" in config.model_fields_set
     widening: Widening | None = None
     if not stated:
@@ -516,37 +524,34 @@ def quantize_on_data(
         integers: Graph,
         schemes: Callable[[Any], Scheme | None],
         table: CalibrationTable,
-        figures: Figures | None,
+        figures: OutputFigures | None,
         judge: OutputJudge | None,
         statistics: Callable[[], Statistics],
         *,
         corrected: bool = True,
-        run_pipeline_steps: bool = False,
+        steps_applied: bool = False,
     ) -> tuple[Quantized, CalibrationTable]:
-        """A network that is done, with what there is to say about it."""
-        found = _outcome(source, integers, schemes, target, asked=asked)
-        accuracy = accuracy_of(source, integers, schemes, figures, judge, statistics, target)
-        sentences = _crowded(source, integers, table, schemes, target)
-        made = Quantized(
+        """The finished network with its outcome and accuracy."""
+        quantized = Quantized(
             integers,
             source,
             schemes,
-            found,
+            _outcome(source, integers, schemes, target, configured=configured),
             corrected,
-            run_pipeline_steps,
-            accuracy=accuracy,
-            crowded=sentences,
+            steps_applied,
+            accuracy=accuracy_of(source, integers, schemes, figures, judge, statistics, target),
+            crowded=_crowded(source, integers, table, schemes, target),
         )
-        return made, table
+        return quantized, table
 
     if ladder is not None:
-        from npuc.layer_costs import REFERENCE, Pricing
+        from npuc.layer_costs import REFERENCE, TargetCostModel
         from npuc.quant.ladder import QuantizationContext
         from npuc.quant.ladder.run import kept_samples, run_pipeline_steps
         from npuc.target import load_target
 
         samples = kept_samples(graph, source, strict=strict, warn=warn, step=step)
-        cost_model = Pricing(target or load_target(REFERENCE))
+        cost_model = TargetCostModel(target or load_target(REFERENCE))
         context = QuantizationContext(
             graph, samples, scheme_of, methods, threads, ladder.device, target=target, cost_model=cost_model
         )
@@ -555,7 +560,7 @@ def quantize_on_data(
         best = run_pipeline_steps(context, ladder, cost_model, widen=widening or False, fixed=stated)
         return finished(
             best.source, best.made, best.scheme_of, best.table, context.figures(best.made), context.judge,
-            lambda: context.statistics(best.source), run_pipeline_steps=True,
+            lambda: context.statistics(best.source), steps_applied=True,
         )  # fmt: skip
     kept = Keeper(graph, source, KEPT)
     statistics = collect(graph, source, threads=threads, strict=strict, warn=warn, step=step, seen=kept.keep)
@@ -575,14 +580,14 @@ def quantize_on_data(
         _LOG.info("quantized: %s", words)
     if correct and needs_fallback(graph, done, kept.first):
         note(
-            f"one scale a tensor leaves the outputs {done.sqnr:.1f} dB: the quick steps of the ladder follow"
+            f"per-tensor scales leave the outputs at {done.sqnr:.1f} dB: the quick steps of the ladder follow"
         )
-        helped = fallback(graph, done, kept.first, scheme_of, methods, threads)
-        if helped is not None:
-            judged = done.judge.figures(helped.made) if done.judge is not None else None
-            anew = partial(collect, helped.source, kept.first, threads=threads)
+        better = fallback(graph, done, kept.first, scheme_of, methods, threads)
+        if better is not None:
+            figures = done.judge.figures(better.made) if done.judge is not None else None
+            recollect = partial(collect, better.source, kept.first, threads=threads)
             return finished(
-                helped.source, helped.made, helped.scheme_of, helped.table, judged, done.judge, anew, run_pipeline_steps=True
+                better.source, better.made, better.scheme_of, better.table, figures, done.judge, recollect, steps_applied=True
             )  # fmt: skip
     return finished(
         graph, done.graph, done.scheme_of, done.table, done.figures, done.judge, lambda: statistics,
@@ -591,11 +596,11 @@ def quantize_on_data(
 
 
 def _widening(target: Target | None, is_allowed: bool) -> Widening:
-    """What 16 bits may cost: nothing is asked without a machine."""
-    from npuc.layer_costs import Pricing
+    """The rule for 16-bit tensors: their cost is only considered if there is a target."""
+    from npuc.layer_costs import TargetCostModel
     from npuc.quant.widening import Widening
 
-    return Widening(target, None if target is None else Pricing(target), is_allowed)
+    return Widening(target, None if target is None else TargetCostModel(target), is_allowed)
 
 
 def compile_network(
@@ -605,7 +610,7 @@ def compile_network(
     from npuc.codegen.compile_model import compile_program
     from npuc.quant.report import is_integer
 
-    # A network all of whose layers stayed float as asked was quantized, too: it runs on the CPU.
+    # A quantized network may have only float layers, if the configuration says so: it runs on the CPU.
     if not is_integer(graph) and not graph.float_reasons:
         raise UsageError(
             "the network is not integer yet", fix="Quantize it first (npuc.flow.quantize_on_data)"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npuc.compare import Figures, Slice, find_slices, judge
+from npuc.compare import OutputFigures, Slice, find_slices, measure_outputs
 from npuc.compare.figures import BEST
 from npuc.compare.slices import channel_runs
 from npuc.ir import Graph, top
@@ -104,16 +104,16 @@ def test_ranges_that_scatter_make_few_runs() -> None:
     assert all(a[1] == b[0] for a, b in pairwise(runs))
 
 
-def _figures(signal: list[list[float]], error: list[list[float]]) -> Figures:
+def _figures(signal: list[list[float]], error: list[list[float]]) -> OutputFigures:
     slices = tuple(Slice("y", f"part{i}", ((1, i, i + 1),)) for i in range(len(signal[0])))
-    return Figures(slices, np.stack([np.array(signal), np.array(error)], axis=-1).astype(float))
+    return OutputFigures(slices, np.stack([np.array(signal), np.array(error)], axis=-1).astype(float))
 
 
 def test_a_lost_slice_is_not_hidden_by_a_strong_one() -> None:
     graph = build({"x": (1, 3, 4, 4)}, _detector)
     exact = {"y": np.concatenate([np.full((1, 4, 16), 600.0), np.full((1, 6, 16), 0.5)], axis=1)}
     found = {"y": np.concatenate([np.full((1, 4, 16), 601.0), np.zeros((1, 6, 16))], axis=1)}
-    figures = judge(lambda inputs: found, [{}], [exact], find_slices(graph))
+    figures = measure_outputs(lambda inputs: found, [{}], [exact], find_slices(graph))
     (boxes, scores) = figures.by_slice.values()
     assert boxes == pytest.approx(55.6, abs=0.1) and scores == pytest.approx(0.0)
     assert [one.name for one, _ in figures.lost] == ["scores"]
@@ -142,5 +142,5 @@ def test_an_exact_slice_does_not_lift_the_mean_beyond_reason() -> None:
 
 def test_nan_and_infinity_in_the_reference_do_not_count() -> None:
     exact, found = {"y": np.array([np.nan, 1.0, np.inf])}, {"y": np.array([3.0, 1.0, np.nan])}
-    figures = judge(lambda inputs: found, [{}], [exact], {"y": (Slice("y", "y"),)})
+    figures = measure_outputs(lambda inputs: found, [{}], [exact], {"y": (Slice("y", "y"),)})
     assert figures.mean == BEST

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from npuc.compare.tensors import Tolerance, compare_sets, difference, statistics, worst_first
+from npuc.compare.tensors import Tolerance, compare_sets, difference, summarize, worst_first
 from npuc.errors import CompareError, UsageError
 
 finite = arrays.arrays(np.float32, st.integers(1, 40), elements=st.floats(-100, 100, width=32))
@@ -84,8 +84,8 @@ def test_a_bad_tolerance(text: str) -> None:
 
 
 def test_statistics() -> None:
-    found = statistics("x", np.array([0, 1, 2, 5], np.int8))
+    found = summarize("x", np.array([0, 1, 2, 5], np.int8))
     assert (found.minimum, found.maximum, found.mean, found.zeros) == (0, 5, 2, 0.25)
     assert found.deviation == pytest.approx(np.std([0, 1, 2, 5]))
-    assert math.isnan(statistics("x", np.zeros(0)).mean)
-    assert statistics("x", np.full(3, np.nan)).not_finite == 3
+    assert math.isnan(summarize("x", np.zeros(0)).mean)
+    assert summarize("x", np.full(3, np.nan)).not_finite == 3

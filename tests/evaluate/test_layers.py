@@ -113,10 +113,10 @@ def test_the_picture_is_an_svg_with_a_point_for_each_figure(network: Graph, batc
 
 
 def test_extreme_figures_stay_in_the_picture(network: Graph) -> None:
-    from npuc.compare.layers import Figures
+    from npuc.compare.layers import TensorFigures
 
     layers = [
-        LayerError("x", "x", "npu.conv", "i8", Figures(1.0, value, 0.0))
+        LayerError("x", "x", "npu.conv", "i8", TensorFigures(1.0, value, 0.0))
         for value in (math.inf, -math.inf, 40.0)
     ]
     root = ElementTree.fromstring(plot(layers))

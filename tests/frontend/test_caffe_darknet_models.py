@@ -70,7 +70,7 @@ def _agrees(path: Path, shared: Path, shape: tuple[int, ...] | None, **more: Any
     graph, options = _imported(path, shape, **more)
     report = check_import(path, graph, _inputs(shared, graph), options=options, tolerance=BAR, threads=2)
     assert report.passed, report.impossible or report.failures[:3]
-    assert report.judge == "OpenCV" and report.layers
+    assert report.runtime == "OpenCV" and report.layers
     assert len(report.outputs) == len(list(graph.outputs))
     return graph
 

@@ -49,5 +49,5 @@ def test_no_turns_remain_but_at_the_ends(shared: Path) -> None:
 def test_the_import_check_asks_litert(shared: Path, name: str) -> None:
     path = _path(shared, name)
     report = check_model(path, import_model(path), ImportOptions())
-    assert report.judge == "LiteRT" and report.passed and report.layers
+    assert report.runtime == "LiteRT" and report.passed and report.layers
     assert bool(report.notes) == (name == "kws_float")

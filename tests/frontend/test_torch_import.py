@@ -190,7 +190,7 @@ def test_exported_program(tmp_path: Path) -> None:
     assert "block.0" in import_model(path, canonical=False).tensor_names()
     assert input_names(path) == ("x",)
     report = check_model(path, graph, ImportOptions())
-    assert report.passed and report.judge == "PyTorch" and report.layers
+    assert report.passed and report.runtime == "PyTorch" and report.layers
 
 
 class CausalLM(nn.Module):

@@ -14,7 +14,7 @@ import pytest
 
 from npuc.cli.app import run_command
 from npuc.inspect.inspection import inspect_graph
-from npuc.inspect.picture import svg_of
+from npuc.inspect.svg import svg_of
 from npuc.ir import Graph, save_graph, tensor_type, top
 from npuc.target import load_target
 from support.networks.placement import convs_around, quantized

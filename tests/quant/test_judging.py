@@ -10,7 +10,7 @@ import pytest
 from npuc import lang
 from npuc.arrays import Array
 from npuc.calib.sources import open_data
-from npuc.compare import LOST, Figures, Slice, find_slices, judge
+from npuc.compare import LOST, OutputFigures, Slice, find_slices, measure_outputs
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.flow import Quantized, compile_network, quantize_network, quantize_on_data
 from npuc.ir import Graph
@@ -28,10 +28,10 @@ EIGHT_BITS = "bm1684x-like"
 """A machine without activations of 16 bits."""
 
 
-def figures_of(graph: Graph, made: Graph, samples: list[dict[str, Array]]) -> Figures:
+def figures_of(graph: Graph, made: Graph, samples: list[dict[str, Array]]) -> OutputFigures:
     """Measured by hand, on samples that the network has not seen."""
     exact = [FloatEngine(graph, threads=1).run(sample) for sample in samples]
-    return judge(IntegerEngine(made).run, samples, exact, find_slices(graph, exact))
+    return measure_outputs(IntegerEngine(made).run, samples, exact, find_slices(graph, exact))
 
 
 def quantized(
@@ -245,7 +245,9 @@ def test_sixteen_bits_that_cost_too_much_are_left_out(monkeypatch: pytest.Monkey
 def test_a_slice_that_is_lost_in_one_sample_alone_is_named() -> None:
     slices = tuple(Slice("y", name) for name in ("boxes", "scores"))
     # Over all samples both have 20 dB and more; the scores of the last sample have 10.
-    figures = Figures(slices, np.array([[[1e4, 1.0], [1000.0, 1.0]]] * 7 + [[[1e4, 1.0], [100.0, 10.0]]]))
+    figures = OutputFigures(
+        slices, np.array([[[1e4, 1.0], [1000.0, 1.0]]] * 7 + [[[1e4, 1.0], [100.0, 10.0]]])
+    )
     assert not figures.lost
     assert _unsteady(figures) == (
         "'scores' of the output 'y' (10.0 dB) is below 15 dB in the worst of 8 samples, and may be on other data; "

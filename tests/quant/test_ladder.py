@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npuc import lang
-from npuc.compare import Figures, Slice
+from npuc.compare import OutputFigures, Slice
 from npuc.errors import MissingExtraError, QuantizationError, UsageError
 from npuc.quant.ladder import STEPS, Candidate, QuantizationContext, StepResult, run_steps
 from npuc.quant.ladder.sequence import Entry, chosen
@@ -96,7 +96,7 @@ def judged_by(monkeypatch: pytest.MonkeyPatch, errors: list[list[float]]) -> Qua
     monkeypatch.setattr(
         make_context.judge,
         "figures",
-        lambda made: Figures(
+        lambda made: OutputFigures(
             (Slice("y", "y"),), np.array([[[100.0, error]] for error in next(left)], np.float64)
         ),
     )
@@ -135,7 +135,9 @@ def test_a_gain_that_a_slice_pays_for_is_left_out(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         make_context.judge,
         "figures",
-        lambda made: Figures((strong, weak), np.array([[(100.0, e) for e in row] for row in next(errors)])),
+        lambda made: OutputFigures(
+            (strong, weak), np.array([[(100.0, e) for e in row] for row in next(errors)])
+        ),
     )
     monkeypatch.setitem(STEPS, "lucky", Entry("lucky", "a test", 100, Lucky))
     best = run_steps(make_context, ["lucky"], report=results.append)
@@ -153,7 +155,7 @@ def test_the_doubt_is_the_spread_of_gains_over_other_judges() -> None:
     squares = [
         np.stack([np.full(60, 100.0), common * f], axis=1)[:, None] for f in (1.0, rng.gamma(9.0, 0.1, 60))
     ]
-    figures = [Figures((Slice("y", "y"),), one) for one in squares]
+    figures = [OutputFigures((Slice("y", "y"),), one) for one in squares]
     make_context._judgments[first], make_context._judgments[second] = figures
     gains = []
     for _ in range(2000):

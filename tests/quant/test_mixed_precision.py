@@ -15,7 +15,7 @@ from npuc import lang
 from npuc.calib.sources import open_data
 from npuc.errors import QuantizationError
 from npuc.ir import Graph
-from npuc.layer_costs import Pricing
+from npuc.layer_costs import TargetCostModel
 from npuc.quant.adaquant.lowering import LearnedLayer, lower_learned
 from npuc.quant.ladder import Candidate, QuantizationContext, run
 from npuc.quant.ladder.goal import search_goal
@@ -100,7 +100,7 @@ def context(target: str = "edge-4t") -> QuantizationContext:
     graph, samples = planted()
     machine = load_target(target)
     return QuantizationContext(
-        graph, samples, lambda op: SCHEMES["int8"], methods=("mse",), cost_model=Pricing(machine)
+        graph, samples, lambda op: SCHEMES["int8"], methods=("mse",), cost_model=TargetCostModel(machine)
     )
 
 
@@ -163,7 +163,7 @@ class Cheap:
     machine = "scales"
 
     def __init__(self, target: str = "edge-4t") -> None:
-        self._real = Pricing(load_target(target))
+        self._real = TargetCostModel(load_target(target))
 
     def layers(self, graph: Graph) -> dict[str, LayerCost]:
         return {name: LayerCost(0.0, one.load) for name, one in self._real.layers(graph).items()}

@@ -252,7 +252,7 @@ def _print_check(printer: Printer, report: CheckReport, seconds: float, given: b
     plural = "" if len(report.outputs) == 1 else "s"
     compared = f"{len(report.outputs)} output{plural} and {len(report.layers)} intermediate tensors"
     printer.say(
-        f"  {'check':8} {verdict} {report.judge} on the original: {compared}, on {data} ({seconds:.2f} s)"
+        f"  {'check':8} {verdict} {report.runtime} on the original: {compared}, on {data} ({seconds:.2f} s)"
     )
     shown = worst_first(report.outputs)[:5]
     layers = report.failures[:8] if not report.passed else worst_first(report.layers)[:3]

@@ -54,7 +54,7 @@ def command(args: InspectCommand) -> None:
     from npuc.codegen.compile_model import CompileOptions
     from npuc.files import existing_model, write_atomically
     from npuc.inspect.inspection import inspect_graph, load_for_inspection
-    from npuc.inspect.picture import svg_of
+    from npuc.inspect.svg import svg_of
     from npuc.partition import float_on_cpu
     from npuc.partition.overrides import parse_devices
     from npuc.quant.report import is_integer

@@ -90,7 +90,7 @@ def command(args: QuantizeCommand) -> None:
     options.tell_import(printer, graph)
     made = quant.quantized(printer, args.model, graph, asked, machine)
     done = made.quantized
-    other_form = done.run_pipeline_steps and done.source is not graph
+    other_form = done.steps_applied and done.source is not graph
     if args.save_table is not None and made.table is not None:
         from npuc.calib.table import save_table as write_table
 
@@ -103,8 +103,8 @@ def command(args: QuantizeCommand) -> None:
             )
     files = save_graph(done.graph, to)
     same = "'npuc quantize --config' makes the same of the same ranges"
-    same += ", but for the corrected biases" if done.corrected and not done.run_pipeline_steps else ""
-    same += ", but for what the ladder did to weights and biases" if done.run_pipeline_steps else ""
+    same += ", but for the corrected biases" if done.corrected and not done.steps_applied else ""
+    same += ", but for what the ladder did to weights and biases" if done.steps_applied else ""
     comments = [
         f"what every layer of {to.name} got; {_OTHER_FORM if other_form else same}",
         f"ranges: {made.origin}",

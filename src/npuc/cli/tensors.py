@@ -192,12 +192,12 @@ class TensorsStatsCommand(CommandOptions):
 @takes(TensorsStatsCommand)
 def stats(args: TensorsStatsCommand) -> None:
     """Print the statistics of every tensor in a file."""
-    from npuc.compare.tensors import statistics
+    from npuc.compare.tensors import summarize
     from npuc.tensors import TensorFile
 
     printer = Printer(as_json=args.as_json)
     tensors = TensorFile(args.file)
-    found = [statistics(key, tensors[key]) for key in tensors]
+    found = [summarize(key, tensors[key]) for key in tensors]
     printer.table(
         ["tensor", "shape", "type", "min", "max", "mean", "std", "zeros", "NaN/Inf"],
         [

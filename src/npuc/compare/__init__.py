@@ -1,6 +1,22 @@
-"""How two sets of tensors differ: by slice, by sample, the worst beside the mean."""
+"""Measures of how two sets of tensors differ: per slice and per sample, with the worst beside the mean."""
 
-from npuc.compare.figures import LOST, Figures, Worst, judge, slice_squares
+from typing import Any
+
+from npuc.compare.figures import LOST, OutputFigures, Worst, measure_outputs, slice_squares
 from npuc.compare.slices import Slice, find_slices, slices_of
+from npuc.registries import renamed
 
-__all__ = ["LOST", "Figures", "Slice", "Worst", "find_slices", "judge", "slice_squares", "slices_of"]
+__all__ = [
+    "LOST",
+    "OutputFigures",
+    "Slice",
+    "Worst",
+    "find_slices",
+    "measure_outputs",
+    "slice_squares",
+    "slices_of",
+]
+
+
+def __getattr__(name: str) -> Any:
+    return renamed(__name__, name, {"Figures": OutputFigures, "judge": measure_outputs})

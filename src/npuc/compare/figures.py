@@ -1,28 +1,35 @@
-"""How far outputs are from their reference, slice by slice and sample by sample, the worst beside the mean.
+"""How far outputs are from their reference, per slice and per sample, with the worst beside the mean.
 
-The signal over error of each slice is taken in decibels (SQNR), first over all samples together, then in each sample alone.
-A picture without text has next to no signal in the map of text, and any error would be infinite: the signal of a slice in one
-sample counts as at least a tenth of its mean over the samples. A slice that is zero in all samples is left out. Figures
-end at `BEST`: beyond the precision of 16 bits they say nothing, and must not hide another slice in a mean.
+Each slice has a signal-to-quantization-noise ratio (SQNR) in decibels, over all samples together and in each sample alone.
+In a single sample a slice may have almost no signal (a text detector on an image without text), and any error would look
+infinite; so its signal counts as at least a tenth of its mean over the samples. A slice that is zero in all samples is left
+out. Decibels are limited to `BEST`: higher values are beyond the precision of 16 bits, and would hide other slices in a mean.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from npuc.arrays import Array
 from npuc.compare.slices import Slice
+from npuc.registries import renamed
 
 Tensors = Mapping[str, Array]
+
+
+def __getattr__(name: str) -> Any:
+    return renamed(__name__, name, {"Figures": OutputFigures, "judge": measure_outputs})
+
 
 LOST = 15.0
 """Decibels below which a slice is named in a warning."""
 BEST = 100.0
 _LEAST_SIGNAL = 0.1
-"""Of the mean of a slice over samples."""
+"""The least signal of a slice in one sample, as a share of its mean over the samples."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +38,13 @@ class Worst:
 
     slice: Slice
     sample: int
-    """Its place among the samples."""
+    """The index of the sample."""
     sqnr: float
 
 
 @dataclass(frozen=True, eq=False)
-class Figures:
-    """Signal and error of slices in samples."""
+class OutputFigures:
+    """Signal and error of the slices of the outputs in each sample."""
 
     slices: tuple[Slice, ...]
     squares: Array
@@ -45,7 +52,7 @@ class Figures:
 
     @property
     def has_signal(self) -> bool:
-        """Whether anything can be said."""
+        """Whether any slice has a signal to compare with."""
         return bool(self._known.any())
 
     @property
@@ -58,58 +65,58 @@ class Figures:
         """The decibels of every slice with a signal, over all samples together."""
         if not len(self.squares):
             return {}
-        whole = sqnr(self.squares.sum(axis=0))
-        return {one: float(whole[i]) for i, one in enumerate(self.slices) if self._known[i]}
+        decibels = sqnr(self.squares.sum(axis=0))
+        return {part: float(decibels[i]) for i, part in enumerate(self.slices) if self._known[i]}
 
     @property
     def mean(self) -> float:
         """The mean of the slices' decibels, each over all samples."""
-        found = self.by_slice.values()
-        return float(np.mean(list(found))) if found else BEST
+        decibels = self.by_slice.values()
+        return float(np.mean(list(decibels))) if decibels else BEST
 
     @property
     def by_sample(self) -> Array:
         """The decibels of every slice in every sample; those of slices without a signal are `BEST`."""
         signal, error = self.squares[..., 0], self.squares[..., 1]
         least = _LEAST_SIGNAL * signal.mean(axis=0, keepdims=True) if len(signal) else signal
-        found = sqnr(np.stack([np.maximum(signal, least), error], axis=-1))
-        return np.where(self._known[None, :], found, BEST)
+        decibels = sqnr(np.stack([np.maximum(signal, least), error], axis=-1))
+        return np.where(self._known[None, :], decibels, BEST)
 
     @property
     def worst(self) -> Worst | None:
         """The worst slice of the worst sample; None if there is no signal."""
         if not self.squares.size or not self.has_signal:
             return None
-        found = self.by_sample
-        sample, index = np.unravel_index(int(found.argmin()), found.shape)
-        return Worst(self.slices[int(index)], int(sample), float(found[sample, index]))
+        decibels = self.by_sample
+        sample, index = np.unravel_index(int(decibels.argmin()), decibels.shape)
+        return Worst(self.slices[int(index)], int(sample), float(decibels[sample, index]))
 
     @property
     def worst_slice(self) -> tuple[Slice, float] | None:
         """The slice with the fewest decibels over all samples."""
-        found = self.by_slice
-        return min(found.items(), key=lambda pair: pair[1]) if found else None
+        decibels = self.by_slice
+        return min(decibels.items(), key=lambda pair: pair[1]) if decibels else None
 
     @property
     def lost(self) -> list[tuple[Slice, float]]:
         """Slices below `LOST` decibels over all samples, the worst first."""
         return sorted(
-            ((one, value) for one, value in self.by_slice.items() if value < LOST), key=lambda pair: pair[1]
+            ((part, value) for part, value in self.by_slice.items() if value < LOST), key=lambda pair: pair[1]
         )
 
     @property
     def score(self) -> float:
-        """What choices are made by: the middle between the mean and the worst slice of the worst sample."""
+        """The score that candidates are compared by: halfway between the mean and the worst slice of the worst sample."""
         worst = self.worst
         return self.mean if worst is None else (self.mean + worst.sqnr) / 2
 
-    def of_samples(self, chosen: Sequence[int] | slice) -> Figures:
-        """The same of some samples."""
-        return Figures(self.slices, self.squares[chosen])
+    def of_samples(self, chosen: Sequence[int] | slice) -> OutputFigures:
+        """The figures of some of the samples."""
+        return OutputFigures(self.slices, self.squares[chosen])
 
-    def plus(self, other: Figures) -> Figures:
-        """Those of more samples."""
-        return Figures(self.slices, np.concatenate([self.squares, other.squares]))
+    def plus(self, other: OutputFigures) -> OutputFigures:
+        """The figures of these and more samples."""
+        return OutputFigures(self.slices, np.concatenate([self.squares, other.squares]))
 
 
 def sqnr(squares: Array) -> Array:
@@ -119,38 +126,38 @@ def sqnr(squares: Array) -> Array:
     [20.0, 100.0]
     """
     signal, error = np.maximum(squares[..., 0], 1e-200), np.maximum(squares[..., 1], 1e-200)
-    found: Array = np.clip(10 * np.log10(signal / error), -BEST, BEST)
-    return found
+    decibels: Array = np.clip(10 * np.log10(signal / error), -BEST, BEST)
+    return decibels
 
 
-def slice_squares(found: Tensors, exact: Tensors, slices: Iterable[Slice]) -> Array:
+def slice_squares(outputs: Tensors, reference: Tensors, slices: Iterable[Slice]) -> Array:
     """The squares of signal and error of each slice in one sample: slices x 2.
 
-    What is NaN or infinite in the reference does not count; where only `found` is, it counts as zero.
+    Elements that are NaN or infinite in the reference do not count; where only the output is, it counts as zero.
     """
     rows = []
-    wanted: dict[str, tuple[Array, Array]] = {}
-    for one in slices:
-        if one.tensor not in wanted:
-            reference = np.asarray(exact[one.tensor], np.float64)
-            finite = np.isfinite(reference)
-            reference = np.where(finite, reference, 0.0)
-            got = np.nan_to_num(np.asarray(found[one.tensor], np.float64), posinf=0.0, neginf=0.0)
-            wanted[one.tensor] = reference, np.where(finite, got, 0.0) - reference
-        signal, error = (one.of(array) for array in wanted[one.tensor])
+    by_tensor: dict[str, tuple[Array, Array]] = {}
+    for part in slices:
+        if part.tensor not in by_tensor:
+            expected = np.asarray(reference[part.tensor], np.float64)
+            finite = np.isfinite(expected)
+            expected = np.where(finite, expected, 0.0)
+            actual = np.nan_to_num(np.asarray(outputs[part.tensor], np.float64), posinf=0.0, neginf=0.0)
+            by_tensor[part.tensor] = expected, np.where(finite, actual, 0.0) - expected
+        signal, error = (part.of(array) for array in by_tensor[part.tensor])
         rows.append((float(np.square(signal).sum()), float(np.square(error).sum())))
     return np.array(rows, np.float64).reshape(len(rows), 2)
 
 
-def judge(
+def measure_outputs(
     run: Callable[[Tensors], Tensors],
     samples: Iterable[Tensors],
     reference: Iterable[Tensors],
     slices: Mapping[str, Sequence[Slice]],
-) -> Figures:
-    """The figures of what `run` makes of samples, held against what the float network makes of them."""
-    chosen = tuple(one for parts in slices.values() for one in parts)
+) -> OutputFigures:
+    """The figures of the outputs that `run` computes for samples, against the outputs of the float network."""
+    parts = tuple(part for tensor_slices in slices.values() for part in tensor_slices)
     rows = [
-        slice_squares(run(inputs), exact, chosen) for inputs, exact in zip(samples, reference, strict=True)
+        slice_squares(run(inputs), exact, parts) for inputs, exact in zip(samples, reference, strict=True)
     ]
-    return Figures(chosen, np.array(rows, np.float64).reshape(len(rows), len(chosen), 2))
+    return OutputFigures(parts, np.array(rows, np.float64).reshape(len(rows), len(parts), 2))

@@ -1,4 +1,4 @@
-"""The errors of the layers of a network as a picture: SQNR over the layers in order, one SVG file, no dependencies."""
+"""A plot of the errors of the layers of a network: SQNR over the layers in order, as a self-contained SVG file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
-from npuc.compare.layers import Figures, LayerError
+from npuc.compare.layers import LayerError, TensorFigures
 
 _HEIGHT, _LEFT, _TOP, _BOTTOM, _RIGHT = 320, 56, 40, 36, 16
 _BEST = 80.0
@@ -17,7 +17,7 @@ _COLOURS = {"accumulated": "#1f6fb2", "isolated": "#d9822b"}
 def plot(layers: Sequence[LayerError], title: str = "SQNR by layer") -> str:
     """An SVG document.
 
-    >>> plot([LayerError("a", "a", "npu.conv", "i8", Figures(1.0, 40.0, 0.1))]).startswith("<svg")
+    >>> plot([LayerError("a", "a", "npu.conv", "i8", TensorFigures(1.0, 40.0, 0.1))]).startswith("<svg")
     True
     """
     width = _LEFT + _RIGHT + max(480, 9 * len(layers))
@@ -43,7 +43,7 @@ def plot(layers: Sequence[LayerError], title: str = "SQNR by layer") -> str:
             f'<line x1="{_LEFT}" x2="{width - _RIGHT}" y1="{y(mark):.1f}" y2="{y(mark):.1f}" stroke="#ddd"/>'
             f'<text x="{_LEFT - 6}" y="{y(mark) + 4:.1f}" text-anchor="end">{mark} dB</text>'
         )
-    series: list[tuple[str, list[tuple[int, LayerError, Figures]]]] = [
+    series: list[tuple[str, list[tuple[int, LayerError, TensorFigures]]]] = [
         ("accumulated", [(i, e, e.accumulated) for i, e in enumerate(layers)]),
         ("isolated", [(i, e, e.isolated) for i, e in enumerate(layers) if e.isolated is not None]),
     ]

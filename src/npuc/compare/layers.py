@@ -1,11 +1,11 @@
-"""Layer by layer, an integer network against the float one that it was made of.
+"""The error of each layer of an integer network, against the float network that it was made of.
 
-Two errors are measured at the output of each layer. *Accumulated*: the whole network is integer, so the errors of all
-layers before are in it. *Isolated*: only this layer is; it reads the float network's tensors, quantized to the types of
-its operands. The first tells what the user will see, the second which layer is to blame.
+Two errors are measured at the output of each layer. *Accumulated*: the whole network is integer, so the error includes
+those of all layers before. *Isolated*: only this layer is integer; it reads the float network's tensors, quantized to the
+types of its operands. The first is the error that the user sees, the second shows which layer causes it.
 
-Saturation is the share of integers at an end of their range (an end that stands for zero does not count: a relu puts
-values there rightly). Range use is the part of the integer range that occurs.
+Saturation is the share of integers at an end of their range; an end that represents zero does not count, because a relu
+produces it legitimately. Range use is the share of the integer range between the smallest and the largest value.
 """
 
 from __future__ import annotations
@@ -27,12 +27,18 @@ from npuc.ir import Graph, Value, dtype_of, layer_name, npu, result_names, shape
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import QuantType, element_of, is_narrow_float, quant_of
 from npuc.kernels import eltwise
+from npuc.registries import renamed
+
+
+def __getattr__(name: str) -> Any:
+    return renamed(__name__, name, {"Figures": TensorFigures, "Meter": ErrorMeter})
+
 
 SortKey = Literal["sqnr", "cosine", "max_error", "isolated", "saturation", "order"]
 
 
 @dataclass(frozen=True)
-class Figures:
+class TensorFigures:
     """How far a tensor is from its reference, over all samples."""
 
     cosine: float
@@ -49,9 +55,9 @@ class LayerError:
     layer: str
     kind: str
     type: str
-    """The storage of its integers, bf16 or f16; `f32` if it stayed float."""
-    accumulated: Figures
-    isolated: Figures | None = None
+    """The integer type, `bf16` or `f16`; `f32` if it stayed float."""
+    accumulated: TensorFigures
+    isolated: TensorFigures | None = None
     saturation: float = 0.0
     range_use: float = 0.0
     scale: float = 0.0
@@ -61,15 +67,15 @@ class LayerError:
         return asdict(self)
 
 
-class Meter:
-    """Sums from which the figures follow."""
+class ErrorMeter:
+    """Accumulates the sums from which the figures of a tensor are computed."""
 
     def __init__(self) -> None:
         self.dot = self.aa = self.bb = self.dd = self.largest = 0.0
         self.broken = False
 
     def add(self, ours: Array, reference: Array) -> None:
-        """A tensor and what it should be."""
+        """Add a tensor and its reference."""
         a, b = ours.astype(np.float64).reshape(-1), reference.astype(np.float64).reshape(-1)
         finite = np.isfinite(b)
         if not finite.all():
@@ -84,20 +90,20 @@ class Meter:
         self.dd += float(delta @ delta)
         self.largest = max(self.largest, float(np.abs(delta).max(initial=0.0)))
 
-    def figures(self) -> Figures:
-        """What follows from all that was added."""
+    def figures(self) -> TensorFigures:
+        """The figures of all tensors added."""
         if self.broken:
-            return Figures(0.0, -math.inf, math.inf)
+            return TensorFigures(0.0, -math.inf, math.inf)
         if self.dd == 0:
-            return Figures(1.0, math.inf, 0.0)
+            return TensorFigures(1.0, math.inf, 0.0)
         if self.aa == 0 or self.bb == 0:
-            return Figures(0.0, -math.inf if self.bb == 0 else 0.0, self.largest)
+            return TensorFigures(0.0, -math.inf if self.bb == 0 else 0.0, self.largest)
         cosine = self.dot / math.sqrt(self.aa) / math.sqrt(self.bb)
-        return Figures(max(-1.0, min(1.0, cosine)), 10 * math.log10(self.bb / self.dd), self.largest)
+        return TensorFigures(max(-1.0, min(1.0, cosine)), 10 * math.log10(self.bb / self.dd), self.largest)
 
 
 class IntegerRange:
-    """Where the integers of a tensor lie."""
+    """Accumulates how the integers of a tensor use their range."""
 
     def __init__(self, dtype: DType, zero_point: int) -> None:
         self.least, self.most = dtype.limits
@@ -106,7 +112,7 @@ class IntegerRange:
         self.at_ends = self.count = 0
 
     def add(self, integers: Array) -> None:
-        """Some more integers."""
+        """Add the integers of one batch."""
         if integers.size:
             self.low = min(self.low, int(integers.min()))
             self.high = max(self.high, int(integers.max()))
@@ -120,7 +126,7 @@ class IntegerRange:
 
     @property
     def use(self) -> float:
-        """The part of the range that occurs."""
+        """The share of the range between the smallest and the largest integer."""
         return (self.high - self.low) / (self.most - self.least) if self.count else 0.0
 
 
@@ -141,11 +147,11 @@ def compare_layers(
         )
     names = [value_name(value) for value in layers]
     alone = _Isolated(reference, integer, layers, threads) if isolated else None
-    wanted = list(dict.fromkeys([*names, *(alone.needs if alone else ())]))
+    fetched = list(dict.fromkeys([*names, *(alone.needs if alone else ())]))
     inputs = {port.name for port in reference.inputs}
-    exact = FloatEngine(reference, fetch=[name for name in wanted if name not in inputs], threads=threads)
+    exact = FloatEngine(reference, fetch=[name for name in fetched if name not in inputs], threads=threads)
     ours = IntegerEngine(integer, fetch=names, threads=threads, raw=True)
-    meters = {name: Meter() for name in names}
+    meters = {name: ErrorMeter() for name in names}
     ranges = {
         value_name(v): IntegerRange(kind.dtype, kind.zero_point)
         for v in layers
@@ -153,23 +159,28 @@ def compare_layers(
     }
     rows = batch_rows(reference)
     for batch in batches:
-        truth = {**batch.inputs, **exact.run(batch.inputs)}
-        found = ours.run(batch.inputs)
+        float_values = {**batch.inputs, **exact.run(batch.inputs)}
+        integer_values = ours.run(batch.inputs)
         for value in layers:
             name, kind = value_name(value), quant_of(value)
-            values, expected = (kept_rows(array, batch.keep, rows) for array in (found[name], truth[name]))
+            values, expected = (
+                kept_rows(array, batch.keep, rows) for array in (integer_values[name], float_values[name])
+            )
             if kind is not None:
                 ranges[name].add(values)
                 values = _real(values, kind)
             meters[name].add(values, _comparable(expected, kind))
         if alone is not None:
-            alone.add(truth, batch.keep, rows)
+            alone.add(float_values, batch.keep, rows)
         step()
     return [_entry(value, meters, ranges, alone) for value in layers]
 
 
 def _entry(
-    value: Value, meters: Mapping[str, Meter], ranges: Mapping[str, IntegerRange], alone: _Isolated | None
+    value: Value,
+    meters: Mapping[str, ErrorMeter],
+    ranges: Mapping[str, IntegerRange],
+    alone: _Isolated | None,
 ) -> LayerError:
     name, kind = value_name(value), quant_of(value)
     owner = value.owner
@@ -187,7 +198,7 @@ def _entry(
     )
 
 
-def worst_first(found: Iterable[LayerError], key: SortKey = "sqnr") -> list[LayerError]:
+def worst_first(errors: Iterable[LayerError], key: SortKey = "sqnr") -> list[LayerError]:
     """Sorted so that the worst comes first; `order` keeps the order of the program."""
     keys: dict[str, Callable[[LayerError], Any]] = {
         "sqnr": lambda e: e.accumulated.sqnr,
@@ -197,19 +208,19 @@ def worst_first(found: Iterable[LayerError], key: SortKey = "sqnr") -> list[Laye
         "saturation": lambda e: -e.saturation,
         "order": lambda e: 0,
     }
-    return sorted(found, key=keys[key])
+    return sorted(errors, key=keys[key])
 
 
 def _common(reference: Graph, integer: Graph) -> list[Value]:
     known = {name for op in reference.ops if not isinstance(op, top.WeightOp) for name in result_names(op)}
-    found: dict[str, Value] = {}
+    common: dict[str, Value] = {}
     for op in integer.ops:
         if isinstance(op, top.WeightOp):
             continue
         for name, value in zip(result_names(op), op.results, strict=True):
             if name in known:
-                found.setdefault(name, value)
-    return list(found.values())
+                common.setdefault(name, value)
+    return list(common.values())
 
 
 def _is_lowered(value: Value) -> bool:
@@ -223,7 +234,7 @@ def batch_rows(graph: Graph) -> int | None:
 
 
 def kept_rows(array: Array, keep: int | None, rows: int | None) -> Array:
-    """A tensor without the samples that only fill up its batch."""
+    """A tensor without the samples that pad its batch."""
     array = np.asarray(array)
     return array[:keep] if keep is not None and array.ndim and array.shape[0] == rows else array
 
@@ -233,7 +244,7 @@ def _real(integers: Array, kind: QuantType) -> Array:
 
 
 def _comparable(expected: Array, kind: QuantType | None) -> Array:
-    """A network that was quantized before has integers under some names."""
+    """The reference as real values; a prequantized network has integers under some names."""
     return _real(expected, kind) if kind is not None and expected.dtype.kind in "iu" else expected
 
 
@@ -246,7 +257,7 @@ class _Isolated:
         self.threads = threads
         self.graph = integer
         self.needs: set[str] = set()
-        self.meters: dict[str, Meter] = {}
+        self.meters: dict[str, ErrorMeter] = {}
         self.steps: list[tuple[TensorOp, Any, list[tuple[str, Any] | Array]]] = []
         for op in dict.fromkeys(value.owner for value in layers if _is_lowered(value)):
             assert isinstance(op, TensorOp)
@@ -258,7 +269,7 @@ class _Isolated:
                 self.steps.append((op, self._prepared(first, op), operands))
 
     def _first(self, op: TensorOp, known: set[str]) -> TensorOp:
-        """Where a layer begins: its result may be requantized, which is an op of its own."""
+        """The first op of a layer: a layer whose result is requantized consists of two ops."""
         inner = op.operands[0].owner if isinstance(op, npu.Requant) else None
         return inner if isinstance(inner, TensorOp) and value_name(op.operands[0]) not in known else op
 
@@ -275,19 +286,19 @@ class _Isolated:
         if constant is not None:
             return constant
         kind = element_of(value)
-        # What only changes the form of a tensor has no name of the user's.
+        # Conversions have no counterpart in the float network: the tensor that they convert has.
         while isinstance(value.owner, npu.Quantize | npu.Dequantize | npu.Requant | npu.Cast):
             value = value.owner.x
         return value_name(value), kind
 
     def add(self, truth: Mapping[str, Array], keep: int | None, rows: int | None) -> None:
         for op, run, operands in self.steps:
-            made = run([self._array(entry, truth) for entry in operands])
-            for value, array in zip(op.results, made, strict=True):
+            results = run([self._array(entry, truth) for entry in operands])
+            for value, array in zip(op.results, results, strict=True):
                 name, kind = value_name(value), quant_of(value)
                 if name in truth and _is_lowered(value):
                     ours, expected = (kept_rows(a, keep, rows) for a in (array, truth[name]))
-                    meter = self.meters.setdefault(name, Meter())
+                    meter = self.meters.setdefault(name, ErrorMeter())
                     meter.add(ours if kind is None else _real(ours, kind), _comparable(expected, kind))
 
     def _array(self, entry: tuple[str, Any] | Array, truth: Mapping[str, Array]) -> Array:
@@ -302,5 +313,5 @@ class _Isolated:
         real = np.ascontiguousarray(array, np.float32)
         return eltwise.quantize(real, kind.scale, kind.zero_point, kind.dtype.numpy, threads=self.threads)
 
-    def figures(self, name: str) -> Figures | None:
+    def figures(self, name: str) -> TensorFigures | None:
         return self.meters[name].figures() if name in self.meters else None

@@ -1,14 +1,14 @@
-"""Slices: the parts of a tensor that mean different things and share nothing but its memory.
+"""Slices: the parts of a tensor that have different meanings and magnitudes.
 
-A detector gives boxes (0 to 640) and scores (0 to 1) in one tensor: a figure over the whole says nothing about the scores.
-A slice is an input of the tensor's last concat, found through ops that only move elements; an input that is a concat itself
-is cut further. Without a concat, a slice is a run of channels whose float ranges differ by less than 8 times. Slices are
-found on the float network and its float outputs alone, so they are the same for every tool that is compared.
+A detector returns boxes (0 to 640) and scores (0 to 1) in one tensor: an error over the whole tensor says nothing about the
+scores. A slice is an input of the tensor's last concat, found through ops that only move elements; an input that is itself a
+concat is split further. Without a concat, a slice is a run of channels whose float ranges differ by less than a factor of 8.
+Slices depend only on the float network and its float outputs, so they are the same for every tool that is compared.
 
-Runs are made from the first channel to the last: a channel joins the run before it if the largest range of the run stays
-below 8 times the smallest; a channel that is always zero joins any run. More than `MOST_RUNS` runs say that ranges scatter
-rather than that parts differ: the factor is doubled until there are no more. What a function of a fixed range made (sigmoid,
-softmax, tanh, ...) is one slice: its channels have one scale, and a class that never occurs is no part of its own.
+Runs are built from the first channel to the last: a channel joins the current run if the largest range of the run stays
+below 8 times the smallest; a channel that is always zero joins any run. More than `MOST_RUNS` runs mean that ranges vary
+randomly: the factor is doubled until there are few enough. The result of a function with a fixed range (sigmoid, softmax,
+tanh, ...) is one slice: all its channels have the same scale, also that of a class that never occurs.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from npuc.arrays import Array
 from npuc.ir import Graph, Value, dtype_of, shape_of, top, value_name
 
 Region = tuple[tuple[int, int], ...]
-"""First and last + 1 on every axis."""
+"""Start and stop on every axis."""
 
 FACTOR = 8.0
-"""Ranges of neighbouring channels that differ by this factor or more are of different slices."""
+"""Neighbouring channels whose ranges differ by this factor or more are in different slices."""
 MOST_RUNS = 8
 _MOST = 32
-"""Concats inside a concat are looked into while there are no more slices than this."""
+"""Nested concats are split further only up to this number of slices."""
 _DEEPEST = 4
 _FIXED_RANGE = (top.Sigmoid, top.HardSigmoid, top.Softmax, top.LogSoftmax, top.Tanh, top.Softsign)
 _ELEMENTWISE = (
@@ -51,9 +51,9 @@ class Slice:
 
     tensor: str
     name: str
-    """That of the input of the concat, or `tensor[a:b]`; of a tensor in one part, its own."""
+    """The name of the concat's input, or `tensor[a:b]`, or the tensor's own name if it is one slice."""
     bounds: tuple[tuple[int, int, int], ...] = ()
-    """Axis, first, last + 1, for each axis that is cut; empty if it is the whole tensor."""
+    """Axis, start and stop of each axis that is cut; empty for the whole tensor."""
 
     def of(self, array: Array) -> Array:
         """This part of the tensor, a view.
@@ -73,8 +73,8 @@ class Slice:
 def find_slices(graph: Graph, outputs: Iterable[Mapping[str, Array]] = ()) -> dict[str, tuple[Slice, ...]]:
     """The slices of every float output of a float network, by the output's name.
 
-    `outputs` are what the float network gives for some samples: they tell the ranges of channels where there is no concat;
-    without them such an output is one slice.
+    `outputs` are the outputs of the float network for some samples. They provide the ranges of channels for outputs without a
+    concat; without them such an output is one slice.
     """
     ports = {port.name: port.value for port in graph.outputs if dtype_of(port.type).is_float}
     axes = {
@@ -104,10 +104,10 @@ def slices_of(value: Value, ranges: Array | None = None, name: str = "") -> tupl
 
 
 def channel_axis(value: Value) -> int | None:
-    """The axis of the channels of a tensor; None where they have one scale by construction, or there are none.
+    """The channel axis of a tensor; None if its channels have the same scale by construction, or there are no channels.
 
-    It is followed from the layer with weights that made the tensor; where it cannot be, it is axis 1 of four axes or more,
-    the last of two, and of three the shorter of the last two.
+    The axis is traced from the layer with weights that computes the tensor. If that is not possible, it is axis 1 of two, four
+    or more axes, and of three the shorter of the last two.
     """
     shape = shape_of(value)
     if len(shape) < 2 or prod(shape) == 0:
@@ -138,18 +138,18 @@ def channel_axis(value: Value) -> int | None:
 
 def channel_ranges(samples: Iterable[Mapping[str, Array]], axes: Mapping[str, int]) -> dict[str, Array]:
     """The largest magnitude of every channel of some tensors over samples; NaN and infinities do not count."""
-    found: dict[str, Array] = {}
+    ranges: dict[str, Array] = {}
     for tensors in samples:
         for name, axis in axes.items():
             array = np.abs(np.asarray(tensors[name], np.float64))
             array = np.where(np.isfinite(array), array, 0.0)
             largest = array.max(axis=tuple(i for i in range(array.ndim) if i != axis), initial=0.0)
-            found[name] = np.maximum(found[name], largest) if name in found else largest
-    return found
+            ranges[name] = np.maximum(ranges[name], largest) if name in ranges else largest
+    return ranges
 
 
 def channel_runs(ranges: Array) -> list[tuple[int, int]]:
-    """Runs of channels whose ranges differ by less than 8 times, by the rule of this module.
+    """Runs of channels whose ranges differ by less than a factor of 8, by the rule of this module.
 
     >>> channel_runs(np.array([600.0, 0.0, 500.0, 1.0, 0.9]))
     [(0, 3), (3, 5)]
@@ -174,42 +174,42 @@ def _runs(ranges: Array, factor: float) -> list[tuple[int, int]]:
 
 
 def _concat_regions(value: Value, depth: int = 0) -> list[tuple[str, Region]]:
-    """The inputs of the last concat by name, and where they are in the tensor; the tensor itself if there is none."""
+    """The inputs of the last concat, each with its region of the tensor; the tensor itself if there is no concat."""
     shape = shape_of(value)
     whole: list[tuple[str, Region]] = [(value_name(value), tuple((0, size) for size in shape))]
     op = value.owner
     if isinstance(op, top.Concat):
         axis, start = op.axis % len(shape), 0
-        parts = []
+        operands = []
         for operand in op.inputs:
-            parts.append((operand, start))
+            operands.append((operand, start))
             start += shape_of(operand)[axis]
-        inner = [_concat_regions(o, depth + 1) if depth < _DEEPEST else [] for o, _ in parts]
+        inner = [_concat_regions(o, depth + 1) if depth < _DEEPEST else [] for o, _ in operands]
         further = sum(map(len, inner)) <= _MOST
-        found = []
-        for (operand, start), regions in zip(parts, inner, strict=True):
+        parts = []
+        for (operand, start), regions in zip(operands, inner, strict=True):
             if not further or not regions:
                 regions = [(value_name(operand), tuple((0, size) for size in shape_of(operand)))]
             for name, region in regions:
                 low, high = region[axis]
                 moved = (*region[:axis], (low + start, high + start), *region[axis + 1 :])
                 if all(low < high for low, high in moved):
-                    found.append((name, moved))
-        return found if len(found) > 1 else whole
+                    parts.append((name, moved))
+        return parts if len(parts) > 1 else whole
     if isinstance(op, top.Reshape | top.Permute | top.Slice):
-        found = []
+        parts = []
         for name, region in _concat_regions(op.x, depth):
             after = _region_after(op, region)
             if after is None:
                 return whole
             if all(low < high for low, high in after):
-                found.append((name, after))
-        return found if len(found) > 1 else whole
+                parts.append((name, after))
+        return parts if len(parts) > 1 else whole
     return whole
 
 
 def _region_after(op: Any, region: Region) -> Region | None:
-    """Where a part of the operand is in the result; None if that is no box."""
+    """The region of the result that holds a region of the operand; None if it is not a box."""
     if isinstance(op, top.Permute):
         return tuple(region[axis] for axis in op.order)
     old, new = shape_of(op.x), shape_of(op.y)
@@ -220,7 +220,7 @@ def _region_after(op: Any, region: Region) -> Region | None:
             (min(max(low - first, 0), size), min(max(high - first, 0), size))
             for (low, high), first, size in zip(region, op.offset, new, strict=True)
         )
-    found = [(0, size) for size in new]
+    moved = [(0, size) for size in new]
     taken: set[int] = set()
     for axis, (low, high) in enumerate(region):
         if (low, high) == (0, old[axis]):
@@ -230,12 +230,12 @@ def _region_after(op: Any, region: Region) -> Region | None:
             return None
         taken.add(to)
         times = new[to] // old[axis]
-        found[to] = (low * times, high * times)
-    return tuple(found)
+        moved[to] = (low * times, high * times)
+    return tuple(moved)
 
 
 def _reshaped_axis(old: tuple[int, ...], new: tuple[int, ...], axis: int) -> int | None:
-    """The axis that has the elements of an axis in their order, alone or as the outermost of several."""
+    """The axis of the new shape that an old axis becomes, alone or as the outermost of several merged axes."""
     before = prod(old[:axis])
     for to, size in enumerate(new):
         if prod(new[:to]) == before and size % old[axis] == 0 and (size > 1 or old[axis] == 1):

@@ -6,7 +6,7 @@ For a tensor `a` and its reference `b`, both as float64:
 - euclid = 1 - |a - b| / |b|, not below 0: 1 if they are equal, also sensitive to the length;
 - SQNR = 20 log10(|b| / |a - b|) in decibels: 20 dB means that the error is a tenth of the signal.
 
-NaN equals NaN and an infinity equals itself; one of these against anything else makes all figures the worst possible.
+NaN equals NaN and an infinity equals itself; if one of these meets any other value, all figures are the worst possible.
 """
 
 from __future__ import annotations
@@ -20,6 +20,12 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.errors import CompareError, UsageError
+from npuc.registries import renamed
+
+
+def __getattr__(name: str) -> Any:
+    return renamed(__name__, name, {"Statistics": TensorSummary, "statistics": summarize})
+
 
 SortKey = Literal["cosine", "euclid", "sqnr", "max_error", "relative_error", "name", "order"]
 
@@ -66,7 +72,7 @@ class Difference:
     """Largest |a - b| / |b| among elements where |b| is at least a thousandth of the largest |b|."""
     note: str = ""
     close: bool = False
-    """All elements are equal but for rounding, whatever the other figures say: they mean little near zero."""
+    """All elements are equal up to rounding. The other figures are unreliable near zero, so this overrules them."""
 
     def passes(self, tolerance: Tolerance) -> bool:
         """True if it is within the tolerance."""
@@ -180,13 +186,13 @@ _KEYS: dict[str, Callable[[Difference], Any]] = {
 
 
 def worst_first(differences: Iterable[Difference], key: SortKey = "cosine") -> list[Difference]:
-    """Sorted so that what differs most comes first (`name` and `order` sort by those)."""
+    """Sorted with the largest difference first; `name` sorts by name, `order` keeps the order."""
     return sorted(differences, key=_KEYS[key])
 
 
 @dataclass(frozen=True)
-class Statistics:
-    """What the values of one tensor look like."""
+class TensorSummary:
+    """Statistics of the values of one tensor."""
 
     name: str
     shape: tuple[int, ...]
@@ -198,19 +204,21 @@ class Statistics:
     zeros: float
     """The share of zeros."""
     not_finite: int
-    """How many are NaN or infinite; the other figures leave them out."""
+    """How many values are NaN or infinite; they are left out of the other figures."""
 
 
-def statistics(name: str, array: Array) -> Statistics:
+def summarize(name: str, array: Array) -> TensorSummary:
     """The statistics of a tensor.
 
-    >>> statistics("x", np.array([0.0, 2.0])).mean
+    >>> summarize("x", np.array([0.0, 2.0])).mean
     1.0
     """
     low, high, total, squares, zeros, count = math.inf, -math.inf, 0.0, 0.0, 0, 0
     flat = array.reshape(-1)
     if array.dtype.kind in "OSU" or array.dtype.type is np.void:
-        return Statistics(name, array.shape, str(array.dtype), math.nan, math.nan, math.nan, math.nan, 0.0, 0)
+        return TensorSummary(
+            name, array.shape, str(array.dtype), math.nan, math.nan, math.nan, math.nan, 0.0, 0
+        )
     for values in _finite_chunks(np.abs(flat) if array.dtype.kind == "c" else flat):
         if values.size:
             low, high = min(low, float(values.min())), max(high, float(values.max()))
@@ -224,6 +232,6 @@ def statistics(name: str, array: Array) -> Statistics:
     if not count:
         low = high = math.nan
     share = zeros / count if count else 0.0
-    return Statistics(
+    return TensorSummary(
         name, array.shape, str(array.dtype), low, high, mean, deviation, share, flat.size - count
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.compare.layers import IntegerRange, LayerError, Meter, kept_rows
+from npuc.compare.layers import ErrorMeter, IntegerRange, LayerError, kept_rows
 from npuc.debug.layers import Layers, LayerTensor
 from npuc.errors import CompareError
 from npuc.ir.dtypes import dtype_of
@@ -47,7 +47,7 @@ class _Sums:
     """What is known of a tensor so far."""
 
     def __init__(self, tensor: LayerTensor) -> None:
-        self.tensor, self.meter = tensor, Meter()
+        self.tensor, self.meter = tensor, ErrorMeter()
         self.range = IntegerRange(dtype_of(tensor.dtype), tensor.zero_point) if tensor.scale else None
 
     def entry(self) -> LayerError:

@@ -18,7 +18,7 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.calib.samples import Samples
-from npuc.compare.tensors import Statistics, statistics
+from npuc.compare.tensors import TensorSummary, summarize
 from npuc.engine import ALL_TENSORS, FloatEngine, IntegerEngine
 from npuc.ir import Graph
 from npuc.quant.report import is_integer
@@ -30,7 +30,7 @@ class RunResults:
     """What is known after a run."""
 
     seconds: float = 0.0
-    statistics: list[Statistics] = field(default_factory=list)
+    statistics: list[TensorSummary] = field(default_factory=list)
     """Of the outputs, over all samples."""
     top: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     """For outputs that look like scores of classes: the five best of the first sample."""
@@ -90,7 +90,7 @@ def run_engine(
     """Run all samples through an engine whose results include `outputs`; `seen` gets what goes in and comes out."""
     results = RunResults()
     first: dict[str, Array] = {}
-    parts: dict[str, list[Statistics]] = {name: [] for name in outputs}
+    parts: dict[str, list[TensorSummary]] = {name: [] for name in outputs}
     with ExitStack() as stack:
         spool = stack.enter_context(TensorSpool(output, samples.batch)) if output is not None else None
         for index, batch in enumerate(samples):
@@ -104,7 +104,7 @@ def run_engine(
                 value = np.asarray(values[name])
                 joins = value.ndim and samples.batch is not None and value.shape[0] == samples.batch
                 real = value[: batch.keep] if batch.keep is not None and joins else value
-                parts[name].append(statistics(name, real))
+                parts[name].append(summarize(name, real))
                 if index == 0:
                     first[name] = real
             if index == 0:
@@ -146,7 +146,7 @@ def _beside(name: str, values: Mapping[str, Array]) -> bool:
     )
 
 
-def _joined(parts: list[Statistics], batch: int | None) -> Statistics:
+def _joined(parts: list[TensorSummary], batch: int | None) -> TensorSummary:
     """The statistics of all batches together; the deviation is that of the whole."""
     if len(parts) == 1:
         return parts[0]
@@ -161,7 +161,7 @@ def _joined(parts: list[Statistics], batch: int | None) -> Statistics:
     used = [(part, number) for part, number in zip(parts, counts, strict=True) if number]
     mean = sum(part.mean * number for part, number in used) / total
     square = sum((part.deviation**2 + (part.mean - mean) ** 2) * number for part, number in used) / total
-    return Statistics(
+    return TensorSummary(
         first.name,
         shape,
         first.dtype,

@@ -1,11 +1,12 @@
-"""The check of an import: the original file and the imported graph, on the same inputs, tensor by tensor.
+"""The check of an import: the original file and the imported graph run on the same inputs and are compared tensor by tensor.
 
-Every output is compared, and every intermediate tensor whose name both sides know. Memory is bounded: intermediates are
-fetched in groups, each with a run of its own.
+Every output is compared, and every intermediate tensor whose name exists on both sides. Memory is bounded: intermediates are
+fetched in groups, each in its own run.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,16 +26,16 @@ from npuc.quant.scheme import SCHEMES
 from npuc.words import counted
 
 _GROUP_BYTES = 256 << 20
-# Two float32 results within these are equal: rounding near one leaves errors of 1e-7, and a sigmoid that has come to
-# rest at 1e-8 is nothing but such errors, which have no direction to take a cosine of.
+# Two float32 results within these tolerances count as equal. Rounding near 1 leaves errors of 1e-7, so a saturated sigmoid
+# whose values are near 1e-8 consists of rounding errors only, and its cosine is meaningless.
 _ABSOLUTE, _RELATIVE = 1e-6, 1e-4
 _MIXED = Tolerance(0.99, 0.9)
-"""The bar for a network whose own runtime adds the error of 8-bit activations."""
+"""The tolerance for a network whose own runtime quantizes activations to 8 bits."""
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What the check found."""
+    """The result of the check."""
 
     outputs: tuple[Difference, ...]
     layers: tuple[Difference, ...]
@@ -44,12 +45,18 @@ class CheckReport:
     notes: tuple[str, ...] = ()
     impossible: str = ""
     """Why the original could not be run, if it could not: then nothing was compared."""
-    judge: str = "ONNX Runtime"
-    """Who ran the original."""
+    runtime: str = "ONNX Runtime"
+    """The framework that ran the original."""
+
+    @property
+    def judge(self) -> str:
+        """The former name of `runtime`."""
+        warnings.warn("CheckReport.judge is now CheckReport.runtime", FutureWarning, stacklevel=2)
+        return self.runtime
 
     @property
     def failures(self) -> list[Difference]:
-        """What is beyond the tolerance, in the order of the network, so the first is the likely cause."""
+        """The tensors beyond the tolerance, in the order of the network: the first is the likely cause."""
         return [entry for entry in (*self.layers, *self.outputs) if not entry.passes(self.tolerance)]
 
     @property
@@ -83,11 +90,11 @@ def check_import(
     leave_out: Collection[str] = (),
     threads: int | None = None,
 ) -> CheckReport:
-    """Run both and compare.
+    """Run the original and the imported graph, and compare them.
 
-    A file that its own runtime cannot run is no fault of the import: the report says so, and holds no differences.
-    `options` are those of the import. `original_inputs` are what the original takes in place of `inputs`, where
-    preprocessing has been fused.
+    If the original's own runtime cannot run the file, the report says so in `impossible` and holds no differences.
+    `options` are those of the import. `original_inputs` replace `inputs` for the original where preprocessing was fused
+    into the graph.
     """
     theirs = dict(original_inputs or inputs)
     types = {port.name: port.type for port in graph.inputs}
@@ -123,12 +130,12 @@ def check_import(
             return CheckReport((), (), tolerance, tuple(leave_out), impossible=error.message)
         ours = engine(group).run(inputs)
         layers.extend(
-            _judge(name, ours[name], reference[name])
+            _compare(name, ours[name], reference[name])
             for name in group
             if not _is_other_form(ours[name], reference[name])
         )
         final.extend(
-            _judge(name, ours[name], reference[name])
+            _compare(name, ours[name], reference[name])
             for name in named
             if name not in leave_out and name not in original.random
         )
@@ -139,14 +146,22 @@ def check_import(
     if unknown:
         notes.append(f"--except names tensors that were not compared anyway: {', '.join(unknown[:8])}")
     return CheckReport(
-        tuple(final), tuple(layers), tolerance, tuple(leave_out), tuple(notes), judge=original.judge
+        tuple(final), tuple(layers), tolerance, tuple(leave_out), tuple(notes), runtime=_runtime_of(original)
     )
 
 
-def _engine(graph: Graph, threads: int | None) -> tuple[Callable[[Sequence[str]], Any], set[str]]:
-    """What runs the imported graph and fetches tensors, and the names that it knows.
+def _runtime_of(original: Any) -> str:
+    """The framework that runs an original; classes of plugins may still call it `judge`."""
+    if hasattr(original, "runtime"):
+        return str(original.runtime)
+    warnings.warn(f"{type(original).__name__}.judge is now runtime", FutureWarning, stacklevel=3)
+    return str(original.judge)
 
-    A network of TFLite's arithmetic is checked as integers: its float form differs by more than an import may.
+
+def _engine(graph: Graph, threads: int | None) -> tuple[Callable[[Sequence[str]], Any], set[str]]:
+    """A function that makes an engine for the imported graph with the tensors to fetch, and the tensor names of the engine.
+
+    A network of TFLite's arithmetic is checked as integers: its float form differs by more than the tolerance.
     """
     if graph.arithmetic != "tflite":
         names = set(graph.tensor_names())
@@ -165,15 +180,17 @@ def _type_of(array: Array) -> Any:
 
 
 def _is_other_form(ours: Array, reference: Array) -> bool:
-    """True where the original holds integers and the import the reals they stand for: an op that stays float between a
-    dequantize and a quantize. What the quantize makes of them is compared further on."""
+    """True if the original holds integers and the import the real values that they represent.
+
+    This happens for an op that stays float between a dequantize and a quantize; the result of the quantize is compared.
+    """
     return ours.dtype.kind == "f" and reference.dtype.kind in "iu"
 
 
-def _judge(name: str, ours: Array, reference: Array) -> Difference:
-    found = difference(name, ours, reference)
-    if found.note or min(found.cosine, found.euclid) >= 0.9999 or ours.dtype.kind in "OSUbiu":
-        return found
+def _compare(name: str, ours: Array, reference: Array) -> Difference:
+    error = difference(name, ours, reference)
+    if error.note or min(error.cosine, error.euclid) >= 0.9999 or ours.dtype.kind in "OSUbiu":
+        return error
     with np.errstate(all="ignore"):
         close = np.allclose(
             ours.astype(np.float64),
@@ -182,16 +199,16 @@ def _judge(name: str, ours: Array, reference: Array) -> Difference:
             atol=_ABSOLUTE,
             equal_nan=True,
         )
-    return replace(found, close=True) if close else found
+    return replace(error, close=True) if close else error
 
 
 def _sizes(graph: Graph) -> dict[str, int]:
-    found = {}
+    sizes = {}
     for op in graph.ops:
         for name, value in zip(result_names(op), op.results, strict=True):
             if is_static(value):
-                found[name] = int(np.prod(shape_of(value), dtype=object)) * dtype_of(value.type).itemsize
-    return found
+                sizes[name] = int(np.prod(shape_of(value), dtype=object)) * dtype_of(value.type).itemsize
+    return sizes
 
 
 def _groups(names: Sequence[str], sizes: Mapping[str, int]) -> list[list[str]]:

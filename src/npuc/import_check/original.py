@@ -1,7 +1,7 @@
-"""The original of an import, run by ONNX Runtime: cut and shaped as the import was, with any tensor fetchable.
+"""The original of an import, run by ONNX Runtime: cut and shaped as the import was, with every tensor fetchable.
 
-It works on a copy of the model's message without its external data, which ONNX Runtime reads from the model's folder.
-So it says what the file means, not what npuc made of it.
+It works on a copy of the model's protobuf message without external data, which ONNX Runtime reads from the model's folder.
+So the result is independent of npuc's importer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _INTEGER_PRODUCTS = {"QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteg
 class Original:
     """An ONNX file with the inputs and outputs that a graph was imported with."""
 
-    judge = "ONNX Runtime"
+    runtime = "ONNX Runtime"
     mixed = 0
 
     def __init__(
@@ -54,11 +54,11 @@ class Original:
         model = onnx.load(str(path), load_external_data=False)
         outputs = [port.name for port in graph.outputs]
         _cut(model, [port.name for port in graph.inputs], outputs)
-        made_here = [name for node in model.graph.node for name in node.output if name]
+        computed = [name for node in model.graph.node for name in node.output if name]
         surviving = set(graph.tensor_names())
         self.random = _random_results(model)
-        """The tensors that depend on random numbers, and cannot be compared."""
-        self.comparable = [name for name in made_here if name in surviving and name not in self.random]
+        """The tensors that depend on random numbers, which cannot be compared."""
+        self.comparable = [name for name in computed if name in surviving and name not in self.random]
         """The tensors of the original that the graph has too, in order."""
         self._types = {name: dtype_of(kind) for name, kind in input_types.items()}
         model.graph.initializer.extend(_constants(model, options))
@@ -66,7 +66,7 @@ class Original:
         for name, kind in input_types.items():
             info = onnx.helper.make_tensor_value_info(name, dtype_of(kind).onnx, list(shape_of(kind)))
             model.graph.input.append(info)
-        # Stated shapes may be those of before an --input-shape; ONNX Runtime infers its own.
+        # The shapes stated in the file may not match --input-shape; ONNX Runtime infers its own.
         del model.graph.value_info[:]
         del model.graph.output[:]
         for name in dict.fromkeys((*outputs, *self.comparable)):
@@ -79,7 +79,7 @@ class Original:
 
         custom = [model.graph.node[index] for index in custom_nodes(model)]
         self._stretched: StretchedSession | None = None
-        """If plugins know all custom ops of the file, what runs it with their kernels."""
+        """Runs the file with the kernels of plugins, if they provide all of its custom ops."""
         try:
             if custom and all(kernel_of(node.domain, node.op_type) for node in custom):
                 onnx.load_external_data_for_model(model, folder)
@@ -99,9 +99,9 @@ class Original:
         """The values of some of its outputs and comparable tensors."""
         if self._stretched is not None:
             return dict(zip(names, self._stretched.run(names, inputs), strict=True))
-        wanted = {name: to_ort(array, self._types[name]) for name, array in inputs.items()}
+        ort_values = {name: to_ort(array, self._types[name]) for name, array in inputs.items()}
         declared = {entry.name for entry in self._session.get_inputs()}
-        feed = {name: value for name, value in wanted.items() if name in declared}
+        feed = {name: value for name, value in ort_values.items() if name in declared}
         try:
             values = self._session.run_with_ort_values(list(names), feed)
         except Exception as error:
@@ -138,9 +138,9 @@ _UNKNOWN = re.compile(r"No Op registered for (\w+) with domain_version of (\d+)"
 
 
 def _refuse_invalid(path: Path) -> None:
-    """Raise `InvalidModelError` if ONNX Runtime calls the file itself invalid: not new to it, and not cut by npuc.
+    """Raise `InvalidModelError` if ONNX Runtime reports the unmodified file as invalid.
 
-    An operator that it does not know makes no file invalid: such a node stays ONNX.
+    An operator that ONNX Runtime does not know does not make a file invalid: such a node stays ONNX.
     """
     import onnxruntime as ort
 
@@ -159,15 +159,18 @@ def _refuse_invalid(path: Path) -> None:
 
 
 def _is_unknown(words: str) -> bool:
-    """Whether somebody else's operator is all that is wrong; ONNX's own, in a file of an operator set before it, is not."""
-    found = _UNKNOWN.search(words)
-    if found is None:
+    """Whether an error is only about an unknown custom operator.
+
+    An operator of ONNX itself that is newer than the operator set of the file is an error of the file.
+    """
+    match = _UNKNOWN.search(words)
+    if match is None:
         return "No Op registered" in words
-    name, version = found[1], int(found[2])
+    name, version = match[1], int(match[2])
     since = [
-        one.since_version
-        for one in onnx.defs.get_all_schemas_with_history()
-        if one.name == name and not one.domain
+        schema.since_version
+        for schema in onnx.defs.get_all_schemas_with_history()
+        if schema.name == name and not schema.domain
     ]
     return not since or version >= min(since)
 
@@ -178,7 +181,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _uses(node: onnx.NodeProto) -> Iterator[str]:
-    """All tensors that a node reads, also those that its subgraphs take from outside."""
+    """All tensors that a node reads, including those that its subgraphs capture from outside."""
     yield from (name for name in node.input if name)
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
@@ -204,7 +207,7 @@ def _cut(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) 
         if index in needed:
             for position, name in enumerate(node.output):
                 if name in start:
-                    # A cut tensor that its producer still makes gets another name there.
+                    # The producer of a cut tensor, if it is still needed, writes it under another name.
                     node.output[position] = f"{name}//cut"
             kept.append(node)
     if len(kept) != len(model.graph.node):

@@ -1,8 +1,8 @@
 """The originals of imports from Caffe and Darknet, run by OpenCV's dnn module where that is installed.
 
-Neither framework lives on; OpenCV reads the same files with a reader of its own. It gets the bytes of the files, or, for a
-network that was imported with random weights, the same ones. It is told nothing else, but for the size of the input and
-that a detection head is not to drop anything.
+Neither framework is maintained; OpenCV reads the same files with its own reader. It gets the bytes of the files or, for a
+network that was imported with random weights, the same random weights. Only the input size is changed, and detection heads
+are set to keep all boxes.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from npuc.ir import Graph, dtype_of, is_static, result_names, shape_of
 
 
 def _bytes(data: bytes) -> Array:
-    """What OpenCV takes for the content of a file; a text would be the name of one."""
+    """The content of a file in the form that OpenCV expects; it would take a string for a file name."""
     return np.frombuffer(data, np.uint8)
 
 
 class _OpenCvOriginal:
-    """A network that OpenCV has read; tensors are known by the layer that makes them and a place."""
+    """A network read by OpenCV; a tensor is identified by its layer and the index among the layer's outputs."""
 
-    judge = "OpenCV"
+    runtime = "OpenCV"
     mixed = 0
 
     def __init__(
@@ -60,7 +60,7 @@ class _OpenCvOriginal:
             ) from error
         if threads:
             self._cv2.setNumThreads(threads)
-        # What OpenCV has to say comes as an exception, too.
+        # OpenCV also raises its messages as exceptions.
         self._cv2.utils.logging.setLogLevel(self._cv2.utils.logging.LOG_LEVEL_SILENT)
         self._constants: dict[str, Array] = {}
         self.random: set[str] = set()
@@ -110,15 +110,15 @@ class _OpenCvOriginal:
         try:
             for name, array in {**self._constants, **inputs}.items():
                 self._net.setInput(np.ascontiguousarray(array, np.float32), name)
-            found = dict(zip(layers, self._net.forwardAndRetrieve(layers), strict=True))
+            blobs = dict(zip(layers, self._net.forwardAndRetrieve(layers), strict=True))
         except (self._cv2.error, ValueError) as error:
             raise self._failed("run", error) from error
         result = {}
         for name in names:
             layer, place = self._places[name]
-            array = np.array(found[layer][place])
+            array = np.array(blobs[layer][place])
             shape = self._shapes.get(name)
-            # OpenCV leaves out axes of one here and there.
+            # OpenCV drops axes of size 1 in some layers.
             same = shape is not None and array.size == np.prod(shape, dtype=np.int64)
             result[name] = array.reshape(shape) if shape is not None and same else array
         return result
@@ -145,7 +145,7 @@ class CaffeOriginal(_OpenCvOriginal):
             self._constants[name] = input_constant(name, value, shape, dtype_of("f32"))
         net = self._cv2.dnn.readNetFromCaffe(_bytes(text), _bytes(weights))
         known = set(net.getLayerNames())
-        # OpenCV calls some layers by what they make.
+        # OpenCV names some layers after their output blob.
         places = {
             name: (maker.layer if maker.layer in known else maker.blob, maker.place)
             for name, maker in source.makers.items()
@@ -165,10 +165,10 @@ class DarknetOriginal(_OpenCvOriginal):
     ) -> tuple[Any, dict[str, tuple[str, int]], list[str]]:
         source = read_darknet(self._path, options)
         if source.weights.path is None:
-            whole = ImportOptions(
+            full_import = ImportOptions(
                 input_shapes={name: shape_of(kind) for name, kind in types.items() if name == INPUT}
             )
-            darknet.imported(source, whole)
+            darknet.imported(source, full_import)
             weights = encode(source.weights.taken.values())
         else:
             weights = source.weights.path.read_bytes()

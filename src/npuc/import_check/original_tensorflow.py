@@ -1,6 +1,6 @@
 """The original of an import from Keras or TensorFlow, run by TensorFlow itself where that is installed.
 
-npuc needs neither to import a model, so that the check is the only thing that a user without them goes without.
+npuc imports such models without either framework, so only the check is missing where they are not installed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _failed(path: Path, what: str, error: Exception) -> OriginalError:
 
 
 def _old_depthwise(keras: Any) -> Any:
-    """Keras 2.4 wrote down a setting of this layer that Keras 3 does not take."""
+    """The layer class for files of Keras 2.4, which store an argument that Keras 3 does not accept."""
 
     class DepthwiseConv2D(keras.layers.DepthwiseConv2D):  # type: ignore[misc]
         def __init__(self, *args: Any, groups: int = 1, **kwargs: Any) -> None:
@@ -47,9 +47,9 @@ def _old_depthwise(keras: Any) -> Any:
 
 
 class KerasOriginal:
-    """A Keras file with the inputs and outputs that a graph was imported with; whole models only."""
+    """A Keras file with the inputs and outputs that a graph was imported with; only whole models can be run."""
 
-    judge = "Keras"
+    runtime = "Keras"
     mixed = 0
 
     def __init__(
@@ -83,19 +83,19 @@ class KerasOriginal:
         """The values of some of its outputs."""
         arrays = [np.ascontiguousarray(inputs[name]) for name in self._inputs]
         try:
-            made = self._model(arrays if len(arrays) > 1 else arrays[0], training=False)
+            prediction = self._model(arrays if len(arrays) > 1 else arrays[0], training=False)
         except Exception as error:
             raise _failed(self._path, "run", error) from error
-        listed = list(made.values()) if isinstance(made, dict) else made
+        listed = list(prediction.values()) if isinstance(prediction, dict) else prediction
         several = listed if isinstance(listed, list | tuple) else [listed]
-        found = dict(zip(self._outputs, (np.asarray(y) for y in several), strict=True))
-        return {name: found[name] for name in names}
+        by_name = dict(zip(self._outputs, (np.asarray(y) for y in several), strict=True))
+        return {name: by_name[name] for name in names}
 
 
 class TensorFlowOriginal:
     """A frozen graph, cut as the import was, or a signature of a SavedModel."""
 
-    judge = "TensorFlow"
+    runtime = "TensorFlow"
     mixed = 0
 
     def __init__(
@@ -135,7 +135,7 @@ class TensorFlowOriginal:
         return [n for n in model.graph.nodes if n in plain and n not in outputs and n not in input_types]
 
     def _load(self, model: Model) -> None:
-        """Both kinds as a graph of TensorFlow 1: its loader knows no Python objects, which may be of any age."""
+        """Load either kind as a graph of TensorFlow 1, whose loader does not depend on the version of Python objects."""
         v1 = self._tf.compat.v1
         graph = self._tf.Graph()
         self._session = v1.Session(graph=graph)
@@ -152,11 +152,11 @@ class TensorFlowOriginal:
         feed: dict[str, Any] = {_full(self._tensors.get(n, n)): array for n, array in inputs.items()}
         try:
             feed |= {name: self._value(name, text) for name, text in self._fixed.items()}
-            made = self._session.run([_full(self._tensors.get(name, name)) for name in names], feed)
+            values = self._session.run([_full(self._tensors.get(name, name)) for name in names], feed)
         except Exception as error:
             raise _failed(self._path, "run", error) from error
-        found = dict(zip(names, (np.asarray(value) for value in made), strict=True))
-        return {name: self._arranged(found[name], self._shapes.get(name)) for name in names}
+        by_name = dict(zip(names, (np.asarray(value) for value in values), strict=True))
+        return {name: self._arranged(by_name[name], self._shapes.get(name)) for name in names}
 
     def _value(self, name: str, text: str) -> Array:
         tensor = self._session.graph.get_tensor_by_name(name)
@@ -165,7 +165,7 @@ class TensorFlowOriginal:
         return input_constant(name, text, sizes, dtype_of(tensor.dtype.as_numpy_dtype))
 
     def _arranged(self, array: Array, shape: tuple[int, ...] | None) -> Array:
-        """Pictures have their channels second inside the graph."""
+        """The array with channels as axis 1, as in the graph."""
         if shape is None or array.shape == shape or array.ndim < 3:
             return array
         turned = np.moveaxis(array, -1, 1)

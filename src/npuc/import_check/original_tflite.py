@@ -20,7 +20,7 @@ from npuc.ir import Graph, result_names, shape_of
 class LiteRtOriginal:
     """A .tflite file with the inputs and outputs that a graph was imported with."""
 
-    judge = "LiteRT"
+    runtime = "LiteRT"
 
     def __init__(
         self,
@@ -40,8 +40,8 @@ class LiteRtOriginal:
             raise OriginalError(
                 "LiteRT runs whole models only, and the import is a part of one", where=str(path)
             )
-        made = {model.main.tensors[i].name: i for op in model.main.operators for i in op.outputs}
-        self._places = {**made, **self._outputs}
+        computed = {model.main.tensors[i].name: i for op in model.main.operators for i in op.outputs}
+        self._places = {**computed, **self._outputs}
         self._shapes = {
             name: shape_of(value)
             for op in graph.ops
@@ -50,13 +50,13 @@ class LiteRtOriginal:
         self._shapes.update({port.name: shape_of(port.value) for port in graph.outputs})
         self.random: set[str] = set()
         """No operator that is imported is random."""
-        # Of a picture with as many channels as rows and columns, nobody can tell the order of its axes.
+        # The axis order of a tensor with as many channels as rows and columns cannot be told from its shape.
         known = {name for name, shape in self._shapes.items() if len(shape) != 4 or len(set(shape[1:])) > 1}
         ends = set(self._outputs.values())
-        self.comparable = [name for name, index in made.items() if name in known and index not in ends]
+        self.comparable = [name for name, index in computed.items() if name in known and index not in ends]
         """The tensors of the original that the graph has too, in order."""
         self.mixed = _mixed(model)
-        """How many layers LiteRT computes with integer weights and activations that it quantizes as it goes."""
+        """How many layers LiteRT computes with integer weights and activations that it quantizes at run time."""
         self._constants = {
             name: input_constant(name, text, options.input_shapes.get(name, tensor.shape), tensor.dtype)
             for name, text in options.constants.items()
@@ -97,13 +97,13 @@ class LiteRtOriginal:
             for name, array in {**self._constants, **inputs}.items():
                 self._interpreter.set_tensor(self._inputs[name], np.ascontiguousarray(array))
             self._interpreter.invoke()
-            found = {name: self._interpreter.get_tensor(self._places[name]) for name in names}
+            tensors = {name: self._interpreter.get_tensor(self._places[name]) for name in names}
         except (ValueError, RuntimeError) as error:
             raise self._failed("run", error) from error
-        return {name: self._arranged(array, self._shapes[name]) for name, array in found.items()}
+        return {name: self._arranged(array, self._shapes[name]) for name, array in tensors.items()}
 
     def _arranged(self, array: Array, shape: tuple[int, ...]) -> Array:
-        """Pictures are N x C x H x W inside the graph."""
+        """The array in N x C x H x W order, as in the graph."""
         if array.ndim != 4 or array.shape == shape:
             return array
         turned = array.transpose(0, 3, 1, 2)
@@ -114,9 +114,9 @@ def _mixed(model: Model) -> int:
     tensors = model.main.tensors
     count = 0
     for op in model.main.operators:
-        given = [tensors[index] for index in op.inputs if index >= 0]
-        real = bool(given) and given[0].type_name == "FLOAT32" and given[0].weight is None
-        count += real and any(t.is_quantized and t.weight is not None for t in given[1:])
+        operands = [tensors[index] for index in op.inputs if index >= 0]
+        real = bool(operands) and operands[0].type_name == "FLOAT32" and operands[0].weight is None
+        count += real and any(t.is_quantized and t.weight is not None for t in operands[1:])
     return count
 
 

@@ -1,7 +1,7 @@
 """The original of an import from PyTorch, run by torch.
 
-Outputs come from the program as its file holds it; tensors in between from the same program broken down into the ops
-that the import saw.
+Outputs come from the program as stored in the file; intermediate tensors come from the same program decomposed into the ops
+that the importer reads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from npuc.ir import Graph, dtype_of
 class _TorchOriginal:
     """A program of torch with the inputs and outputs that a graph was imported with."""
 
-    judge = "PyTorch"
+    runtime = "PyTorch"
     mixed = 0
 
     def __init__(
@@ -56,7 +56,7 @@ class _TorchOriginal:
         self._constants = {name: text for name, text in options.constants.items() if name not in numbers}
         self._whole = not (options.inputs or options.outputs or self._constants)
         self.random: set[str] = set()
-        """An import keeps no op that draws random numbers silently: it stays a custom op."""
+        """Empty: ops that draw random numbers are imported as custom ops."""
         known = set(graph.tensor_names())
         computed = [
             name
@@ -87,21 +87,21 @@ class _TorchOriginal:
     def _run(self, inputs: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
         from npuc.frontend.torch.convert import to_array
 
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         if self._whole:
-            given = [self._tensor(node, inputs[name]) for node, name in self._program.inputs.items()]
-            found.update(zip(self._outputs, self._program.run(given), strict=True))
-        if any(name not in found for name in names):
-            found = {**self._every(inputs), **found}
+            tensors = [self._tensor(node, inputs[name]) for node, name in self._program.inputs.items()]
+            values.update(zip(self._outputs, self._program.run(tensors), strict=True))
+        if any(name not in values for name in names):
+            values = {**self._every(inputs), **values}
         as_tensor = self._torch.as_tensor
-        return {name: to_array(as_tensor(found[name])) for name in names}
+        return {name: to_array(as_tensor(values[name])) for name in names}
 
     def _tensor(self, node: Any, array: Array) -> Any:
         copy = np.array(array)
         return self._torch.from_numpy(copy).to(node.meta["val"].dtype)
 
     def _every(self, inputs: Mapping[str, Array]) -> dict[str, Any]:
-        """All tensors, from op to op."""
+        """All tensors, computed op by op."""
         torch = self._torch
         values: dict[Any, Any] = dict(self._program.constants)
         by_name = {name: node for node, name in self._names.items() if node.op != "call_function"}
@@ -114,8 +114,8 @@ class _TorchOriginal:
             values[by_name[name]] = self._tensor(by_name[name], array)
         for name, text in self._constants.items():
             shape = tuple(by_name[name].meta["val"].shape)
-            given = input_constant(name, text, shape, dtype_of(np.float64))
-            values[by_name[name]] = self._tensor(by_name[name], given)
+            constant = input_constant(name, text, shape, dtype_of(np.float64))
+            values[by_name[name]] = self._tensor(by_name[name], constant)
         for node in self._program.graph.nodes:
             if node.op != "call_function" or node in values:
                 continue

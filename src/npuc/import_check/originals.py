@@ -1,6 +1,6 @@
-"""Who runs the original of an imported model, by format: the judge of an import.
+"""The classes that run the original of an imported model, by format.
 
-The classes are named, not imported: a framework that is not installed is missed only where a file of it is to be checked.
+They are given by name and imported on use, so that a framework has to be installed only to check files of its format.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ORIGINALS = {
 
 
 def original_of(path: Path | str) -> Any:
-    """The class that runs the original, with the interface of `npuc.import_check.original.Original`."""
+    """The class that runs the original of a file; its interface is that of `npuc.import_check.original.Original`."""
     form = foreign(path)[1]
     kind = next(kind for kind, other in FORMATS.items() if other is form)
     return named(form.original or _ORIGINALS[kind])

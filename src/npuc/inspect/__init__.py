@@ -1,1 +1,1 @@
-"""What would run where, told before anything is compiled."""
+"""Inspection: on which device each layer of a network would run, and why."""

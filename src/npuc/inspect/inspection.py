@@ -1,8 +1,8 @@
-"""What would run where, told before any quantization or of an integer program, by what compiles it.
+"""On which device each layer of a float or integer network would run, determined with the compiler itself.
 
-A float program is quantized for the target with ranges of one random input: that decides nothing about accuracy, and
-all about which layers have an integer form there. What comes of it is compiled layer by layer, so that a layer that does
-not fit local memory is told, too.
+A float network is quantized for the target with the ranges of one random input: the accuracy is meaningless, but which
+layers have an integer form on the target is exact. The result is compiled layer by layer, so that layers that do not fit
+local memory are reported, too.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class InspectedLayer:
     device: str
     """npu, cpu, or host for a conversion between reals and integers."""
     how: str
-    """native or rewrite on the NPU, else empty."""
+    """`native` or `rewrite` on the NPU, else empty."""
     runs_as: str
-    """The op kind that it runs as, where that is another."""
+    """The op kind that it runs as, if that differs from `kind`."""
     reason: str
     lever: str
     side: str
-    """before or after, for what is done before the first or after the last integer layer."""
+    """`before` the first or `after` the last integer layer, else empty."""
     macs: int
     subgraph: int
     """The number of its subgraph, or -1 if it is part of another layer."""
@@ -59,7 +59,7 @@ class InspectedLayer:
 
 @dataclass(frozen=True)
 class Inspection:
-    """A network on a target."""
+    """The placement of the layers of a network on a target."""
 
     target: str
     layers: tuple[InspectedLayer, ...]
@@ -109,7 +109,7 @@ class Inspection:
 def load_for_inspection(
     path: Path, options: ImportOptions | None = None, *, force_float: bool = False
 ) -> Graph:
-    """A network as it is quantized, or an integer one as it is."""
+    """A network ready for quantization, or an integer network unchanged."""
     from npuc.flow import load_model, network_to_quantize
     from npuc.frontend.sniff import describe_content
     from npuc.quant.report import is_integer
@@ -126,9 +126,10 @@ def inspect_graph(
     config: QuantizationConfig | None = None,
     quantized: Quantized | None = None,
 ) -> tuple[Inspection, Graph]:
-    """Where the layers of a float program, or the ops of an integer one, would run; also the program with those layers.
+    """Where the layers of a float network, or the ops of an integer one, would run; also the graph with those layers.
 
-    `options` are those of a compilation, `config` that of the quantization; `quantized` is what data made of the program.
+    `options` and `config` configure compilation and quantization. `quantized` is the result of quantizing the network on
+    data, if that was done.
     """
     from npuc.codegen.compile_model import CompileOptions
     from npuc.quant.report import is_integer
@@ -137,32 +138,32 @@ def inspect_graph(
     plain: tuple[Graph, Graph, tuple[str, ...]] = graph, graph, ()
     if quantized is not None:
         plain = quantized.source, quantized.graph, ()
-    integers = quantized is not None or is_integer(graph)
-    source, made, notes = plain if integers else _quantized(graph, target, config)
-    found, more = _placed(made, target, options)
-    return _report(source, found, target, (*notes, *more)), source
+    is_quantized = quantized is not None or is_integer(graph)
+    source, integer_graph, notes = plain if is_quantized else _quantized(graph, target, config)
+    parts, compile_notes = _placed(integer_graph, target, options)
+    return _report(source, parts, target, (*notes, *compile_notes)), source
 
 
-def _placed(made: Graph, target: Target, options: CompileOptions) -> tuple[Partition, tuple[str, ...]]:
-    """The partition that compiling an integer program ends with; where it cannot be compiled, what it begins with."""
+def _placed(integers: Graph, target: Target, options: CompileOptions) -> tuple[Partition, tuple[str, ...]]:
+    """The final partition of compiling an integer network, or the initial one and a note if it does not compile."""
     from npuc.codegen.compile_model import compile_program
 
     try:
-        # Every level finds what fits layer by layer; what does not may fit in one of the ways that higher levels try.
-        done = compile_program(made, target, replace(options, level=0))
-        if done.too_large and options.level > 0:
-            done = compile_program(made, target, options)
-        return done.partition, ()
+        # Level 0 is enough if every layer fits local memory by itself; if not, a higher level may find a schedule that fits.
+        compilation = compile_program(integers, target, replace(options, level=0))
+        if compilation.too_large and options.level > 0:
+            compilation = compile_program(integers, target, options)
+        return compilation.partition, ()
     except CompileError as error:
         where = f"{error.where}: " if error.where else ""
-        parted = partition(made, target, options.devices, options.island_threshold)
+        parted = partition(integers, target, options.devices, options.island_threshold)
         return parted, (f"it cannot be compiled: {where}{error.message}",)
 
 
 def _quantized(
     graph: Graph, target: Target, config: QuantizationConfig | None
 ) -> tuple[Graph, Graph, tuple[str, ...]]:
-    """The float program, the integer one, and what to know besides."""
+    """The float network, the integer network, and notes for the user."""
     from npuc.flow import expanded, needs_ranges, quantize_network
     from npuc.quant.prequantized import is_quantized
 
@@ -174,34 +175,34 @@ def _quantized(
         if needs_ranges(graph, config, target):
             ranges, notes = _ranges(graph)
             notes = (_STAND_IN, *notes)
-    done = quantize_network(graph, ranges, config, target)
-    return done.source, done.graph, notes
+    quantized = quantize_network(graph, ranges, config, target)
+    return quantized.source, quantized.graph, notes
 
 
 def _ranges(graph: Graph) -> tuple[dict[str, tuple[float, float]], tuple[str, ...]]:
-    """The ranges of every tensor for one random input; of [-1, 1] where it cannot be run."""
+    """The range of every tensor for one random input; [-1, 1] if the network cannot be run."""
     import numpy as np
 
     from npuc.calib.random_inputs import random_inputs
     from npuc.engine import ALL_TENSORS, FloatEngine
 
     names = [*graph.tensor_names(), *(port.name for port in graph.inputs)]
-    found = dict.fromkeys(names, (-1.0, 1.0))
+    ranges = dict.fromkeys(names, (-1.0, 1.0))
     try:
         inputs = random_inputs(graph)
         values = {**inputs, **FloatEngine(graph, fetch=ALL_TENSORS, threads=1).run(inputs)}
     except NpucError as error:
-        return found, (f"the network could not be run on random data ({error.message}): ranges are guesses",)
+        return ranges, (f"the network could not be run on random data ({error.message}): ranges are guesses",)
     for name, value in values.items():
         if value.dtype.kind == "f" and np.isfinite(value).all() and value.size and value.any():
-            found[name] = float(value.min()), float(value.max())
-    return found, ()
+            ranges[name] = float(value.min()), float(value.max())
+    return ranges, ()
 
 
-def _report(source: Graph, found: Partition, target: Target, notes: tuple[str, ...]) -> Inspection:
+def _report(source: Graph, parts: Partition, target: Target, notes: tuple[str, ...]) -> Inspection:
     places: dict[str, tuple[str, int]] = {}
     ops: dict[str, TensorOp] = {}
-    for number, part in enumerate(found.parts):
+    for number, part in enumerate(parts.parts):
         where = "host" if part.device == "convert" else part.device
         for member in part.ops:
             name = result_names(member)[0]
@@ -215,20 +216,20 @@ def _report(source: Graph, found: Partition, target: Target, notes: tuple[str, .
         for op in source.ops
         if isinstance(op, TensorOp) and op.results and not isinstance(op, top.WeightOp)
     ]
-    # The conversions that a quantized model brings became types of the tensors around them.
+    # The conversions of a prequantized model have become the types of the tensors around them.
     listed = [
         op
         for op in listed
         if not isinstance(op, top.Quantize | top.Dequantize) or _is_there(op, ops.get(result_names(op)[0]))
     ]
     names = {result_names(op)[0] for op in listed}
-    # What quantization or the compiler added is told where it is not on the NPU.
+    # Ops that quantization or the compiler added are listed if they do not run on the NPU.
     listed += [op for name, op in ops.items() if name not in names and places[name][0] not in ("npu", "host")]
     for op in listed:
         name = result_names(op)[0]
         device, number = _place(op, places)
-        fit = found.fits.get(name)
-        side = found.sides.get(name, "")
+        fit = parts.fits.get(name)
+        side = parts.sides.get(name, "")
         if side:
             by_side[side].append(op)
         how, runs_as = (fit.how, fit.runs_as) if fit is not None and device == "npu" and fit else ("", "")
@@ -241,8 +242,8 @@ def _report(source: Graph, found: Partition, target: Target, notes: tuple[str, .
                 device,
                 how or ("native" if device == "npu" else ""),
                 runs_as if how == "rewrite" else "",
-                found.reasons.get(name, "") if device not in ("npu", "host") else "",
-                found.levers.get(name, "") if device == "cpu" else "",
+                parts.reasons.get(name, "") if device not in ("npu", "host") else "",
+                parts.levers.get(name, "") if device == "cpu" else "",
                 side,
                 macs(op),
                 number,
@@ -251,20 +252,20 @@ def _report(source: Graph, found: Partition, target: Target, notes: tuple[str, .
     return Inspection(
         target.name,
         tuple(layers),
-        tuple(("host" if part.device == "convert" else part.device, len(part.ops)) for part in found.parts),
+        tuple(("host" if part.device == "convert" else part.device, len(part.ops)) for part in parts.parts),
         words_for(by_side["before"]),
         words_for(by_side["after"]),
         notes,
     )
 
 
-def _is_there(op: TensorOp, made: TensorOp | None) -> bool:
-    """Whether an op of the source is one of the integer program, rather than one of the same name."""
-    return type(op) is type(made)
+def _is_there(op: TensorOp, integer_op: TensorOp | None) -> bool:
+    """Whether an op of the source still exists in the integer network, rather than another op of the same name."""
+    return type(op) is type(integer_op)
 
 
 def _place(op: TensorOp, places: Mapping[str, tuple[str, int]]) -> tuple[str, int]:
-    """The device and subgraph of a layer; one that quantization made part of another is where that is."""
+    """The device and subgraph of a layer; a layer that was merged into another runs where that one does."""
     device, number = places.get(result_names(op)[0], ("", -1))
     if isinstance(op, npu.Quantize | npu.Dequantize):
         return "host", number
@@ -274,16 +275,20 @@ def _place(op: TensorOp, places: Mapping[str, tuple[str, int]]) -> tuple[str, in
 
 
 def _near(op: TensorOp, places: Mapping[str, tuple[str, int]]) -> Iterator[str]:
-    """The devices of the layers around one: of those that read it first, then of those that it reads, then further on."""
-    seen, waiting = {op}, [op]
+    """The devices of the layers around an op, nearest first; those that read it come before those that it reads."""
+    visited, waiting = {op}, [op]
     while waiting:
-        found: list[TensorOp] = []
-        for one in waiting:
-            found += [use.operation for value in one.results for use in value.uses]
-            found += [value.owner for value in one.operands]  # type: ignore[misc]
-        waiting = [one for one in dict.fromkeys(found) if isinstance(one, TensorOp) and one not in seen]
-        seen.update(waiting)
-        for one in waiting:
-            device = places.get(result_names(one)[0], ("",))[0] if one.results else ""
+        neighbours: list[TensorOp] = []
+        for neighbour in waiting:
+            neighbours += [use.operation for value in neighbour.results for use in value.uses]
+            neighbours += [value.owner for value in neighbour.operands]  # type: ignore[misc]
+        waiting = [
+            neighbour
+            for neighbour in dict.fromkeys(neighbours)
+            if isinstance(neighbour, TensorOp) and neighbour not in visited
+        ]
+        visited.update(waiting)
+        for neighbour in waiting:
+            device = places.get(result_names(neighbour)[0], ("",))[0] if neighbour.results else ""
             if device not in ("", "host"):
                 yield device

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from npuc.calib.calibration import table_from
 from npuc.calib.statistics import Statistics
-from npuc.compare import LOST, Figures, Slice
+from npuc.compare import LOST, OutputFigures, Slice
 from npuc.errors import NpucError
 from npuc.ir import Graph, result_names, value_name
 from npuc.quant.from_target import fitted, has_wide_activations, misfit
@@ -38,7 +38,7 @@ _MOST_FLOAT = 0.3
 class Accuracy:
     """How close the outputs of a quantized network are to float on calibration data."""
 
-    figures: Figures
+    figures: OutputFigures
     warnings: tuple[str, ...] = ()
     """A sentence for each slice that is lost, with what helps."""
 
@@ -77,7 +77,7 @@ def accuracy_of(
     graph: Graph,
     made: Graph,
     scheme_of: SchemeOf,
-    figures: Figures | None,
+    figures: OutputFigures | None,
     judge: OutputJudge | None,
     statistics: Callable[[], Statistics],
     target: Target | None = None,
@@ -97,7 +97,7 @@ def accuracy_of(
     return Accuracy(figures, (*(f"{text}: {remedy}" for text in shown), *unsteady))
 
 
-def _unsteady(figures: Figures, wide: bool = True) -> tuple[str, ...]:
+def _unsteady(figures: OutputFigures, wide: bool = True) -> tuple[str, ...]:
     """A sentence on slices that are lost in a sample, though not over all: other data may be like that sample.
 
     `wide` says whether there are activations of 16 bits to advise.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.compare import Figures, Slice, find_slices, slice_squares
+from npuc.compare import OutputFigures, Slice, find_slices, slice_squares
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.engine.rounded import relative_noise
 from npuc.ir import Graph
@@ -52,16 +52,16 @@ class OutputJudge:
             self._held[index] = found
         return found
 
-    def figures(self, made: Graph, chosen: Iterable[int] | None = None) -> Figures:
+    def figures(self, made: Graph, chosen: Iterable[int] | None = None) -> OutputFigures:
         """Of an integer network, on all samples or on some."""
         engine = IntegerEngine(made, threads=self.threads)
         rows = [
             slice_squares(engine.run(self.samples[index]), self.reference(index), self.chosen)
             for index in (range(len(self.samples)) if chosen is None else chosen)
         ]
-        return Figures(self.chosen, np.array(rows, np.float64).reshape(len(rows), len(self.chosen), 2))
+        return OutputFigures(self.chosen, np.array(rows, np.float64).reshape(len(rows), len(self.chosen), 2))
 
-    def figures_of(self, networks: Sequence[Graph], samples: Iterable[Sample]) -> list[Figures]:
+    def figures_of(self, networks: Sequence[Graph], samples: Iterable[Sample]) -> list[OutputFigures]:
         """Of several networks on other samples, one sample at a time."""
         engines = [IntegerEngine(made, threads=self.threads) for made in networks]
         rows: list[list[Array]] = [[] for _ in engines]
@@ -70,7 +70,9 @@ class OutputJudge:
             for row, engine in zip(rows, engines, strict=True):
                 row.append(slice_squares(engine.run(sample), exact, self.chosen))
         shape = (len(self.chosen), 2)
-        return [Figures(self.chosen, np.array(row, np.float64).reshape(len(row), *shape)) for row in rows]
+        return [
+            OutputFigures(self.chosen, np.array(row, np.float64).reshape(len(row), *shape)) for row in rows
+        ]
 
 
 def spread(count: int, most: int) -> list[int]:
@@ -82,7 +84,7 @@ def spread(count: int, most: int) -> list[int]:
     return sorted({int(index) for index in np.linspace(0, count - 1, min(count, most))}) if count else []
 
 
-def is_no_worse(one: Figures, other: Figures) -> bool:
+def is_no_worse(one: OutputFigures, other: OutputFigures) -> bool:
     """Whether neither the mean nor the worst slice of the worst sample is behind by more than `SLACK` decibels."""
     if not other.has_signal:
         return True

@@ -22,7 +22,7 @@ from npuc.arrays import Array, ceil_div
 from npuc.calib.calibration import table_from
 from npuc.calib.statistics import Statistics
 from npuc.calib.table import CalibrationTable, Entry
-from npuc.compare import Figures
+from npuc.compare import OutputFigures
 from npuc.ir import Graph, Value, dtype_of, result_names, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.quant.bias_correction import correct_biases
@@ -74,7 +74,7 @@ class Tuned:
     table: CalibrationTable
     scheme_of: SchemeOf
     corrected: bool = False
-    figures: Figures | None = None
+    figures: OutputFigures | None = None
     """Of the outputs on the samples that were kept; None without samples, or if no output tells."""
     judge: OutputJudge | None = None
     """Who made them."""
@@ -87,7 +87,7 @@ class Tuned:
 
 @dataclass(frozen=True, eq=False)
 class _Trial:
-    figures: Figures
+    figures: OutputFigures
     method: str
     table: CalibrationTable
     graph: Graph

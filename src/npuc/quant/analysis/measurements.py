@@ -16,7 +16,7 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.calib.statistics import TensorStatistics
-from npuc.compare.layers import Figures
+from npuc.compare.layers import TensorFigures
 from npuc.ir import Graph
 from npuc.ir.dtypes import QuantType
 from npuc.quant.analysis.levels import Change
@@ -150,8 +150,8 @@ class TensorMeasure:
     values: Values
     noise: float
     """At the outputs, if nothing but this tensor is rounded."""
-    accumulated: Figures | None
-    isolated: Figures | None
+    accumulated: TensorFigures | None
+    isolated: TensorFigures | None
     wide: Mapping[str, Change]
     """What the layers that make and read it need for it to have 16 bits, by name; empty if it has them."""
     other_range: float | None = None

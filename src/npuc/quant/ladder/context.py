@@ -19,7 +19,7 @@ from npuc.arrays import Array
 from npuc.calib.collection import collect
 from npuc.calib.statistics import Statistics
 from npuc.calib.table import CalibrationTable
-from npuc.compare import Figures
+from npuc.compare import OutputFigures
 from npuc.errors import QuantizationError
 from npuc.ir import Graph, result_names
 from npuc.quant.adaquant.options import AdaQuantOptions
@@ -78,7 +78,7 @@ class QuantizationContext:
     fit: list[Sample] = field(init=False)
     validation_samples: list[Sample] = field(init=False)
     judge: OutputJudge = field(init=False)
-    _judgments: WeakKeyDictionary[Graph, Figures] = field(init=False, default_factory=WeakKeyDictionary)
+    _judgments: WeakKeyDictionary[Graph, OutputFigures] = field(init=False, default_factory=WeakKeyDictionary)
 
     def __post_init__(self) -> None:
         if len(self.samples) < 2:
@@ -95,7 +95,7 @@ class QuantizationContext:
         self._judgments[made] = self.judge.figures(made)
         return self._judgments[made].mean
 
-    def figures(self, made: Graph) -> Figures:
+    def figures(self, made: Graph) -> OutputFigures:
         """The same by slice and by judge."""
         if made not in self._judgments:
             self._judgments[made] = self.judge.figures(made)

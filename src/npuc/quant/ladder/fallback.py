@@ -46,7 +46,7 @@ def fallback(
         return None
     drop_unused_weights(best.made)
     gain = (
-        f"one scale a tensor left {start.sqnr:.1f} dB; with the quick steps of the ladder {best.sqnr:.1f} dB"
+        f"per-tensor scales left {start.sqnr:.1f} dB; with the quick steps of the ladder {best.sqnr:.1f} dB"
     )
     best.made.notes = list(dict.fromkeys([*best.made.notes, gain, *best.notes]))
     return best

@@ -1,7 +1,7 @@
-"""The partition as a picture: an SVG file of its own, layers from top to bottom, colors by device.
+"""The partition of a network as a self-contained SVG drawing: layers from top to bottom, colored by device.
 
-Layers stand in rows by their distance from the inputs. An edge over several rows passes each of them through a narrow
-gap, so that it crosses no box. Within a row, boxes are ordered by where their neighbours are.
+Each layer is in the row of its distance from the inputs. An edge over several rows passes each of them through a narrow
+gap, so that it crosses no box. Within a row, boxes are ordered by the mean position of their neighbours.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class _Node:
         return _WIDTH if self.device else _NARROW
 
 
-def svg_of(graph: Graph, found: Inspection) -> str:
-    """The picture of a graph that was inspected."""
-    nodes = _nodes(graph, {layer.name: layer for layer in found.layers})
+def svg_of(graph: Graph, inspection: Inspection) -> str:
+    """The drawing of an inspected graph."""
+    nodes = _nodes(graph, {layer.name: layer for layer in inspection.layers})
     rows = _rows(nodes)
     _arrange(nodes, rows)
-    return _drawn(nodes, rows, found)
+    return _drawn(nodes, rows, inspection)
 
 
 def _nodes(graph: Graph, layers: dict[str, InspectedLayer]) -> list[_Node]:
@@ -73,7 +73,7 @@ def _nodes(graph: Graph, layers: dict[str, InspectedLayer]) -> list[_Node]:
 
 
 def _rows(nodes: list[_Node]) -> list[list[int]]:
-    """The nodes of each row; long edges get a place in every row that they pass."""
+    """The nodes of each row; an edge over several rows gets a placeholder node in every row that it passes."""
     for index in range(len(nodes)):
         for position, target in enumerate(nodes[index].after):
             last = index
@@ -95,17 +95,17 @@ def _rows(nodes: list[_Node]) -> list[list[int]]:
 
 
 def _arrange(nodes: list[_Node], rows: list[list[int]]) -> None:
-    """Order each row by the middle of its neighbours, down and up in turn, and place it around the middle."""
+    """Order each row by the mean position of its neighbours, downwards and upwards in turn, and center it."""
     for row in rows:
         _place(nodes, row)
     for sweep in range(_SWEEPS):
         down = sweep % 2 == 0
         for row in rows if down else reversed(rows):
-            wishes = {}
+            desired = {}
             for index in row:
                 near = nodes[index].before if down else nodes[index].after
-                wishes[index] = sum(nodes[i].x for i in near) / len(near) if near else nodes[index].x
-            row.sort(key=lambda index: (wishes[index], index))
+                desired[index] = sum(nodes[i].x for i in near) / len(near) if near else nodes[index].x
+            row.sort(key=lambda index: (desired[index], index))
             _place(nodes, row)
 
 
@@ -116,7 +116,7 @@ def _place(nodes: list[_Node], row: list[int]) -> None:
         at += nodes[index].width + _GAP
 
 
-def _drawn(nodes: list[_Node], rows: list[list[int]], found: Inspection) -> str:
+def _drawn(nodes: list[_Node], rows: list[list[int]], inspection: Inspection) -> str:
     left = min((node.x - node.width / 2 for node in nodes), default=0.0) - _MARGIN
     right = max((node.x + node.width / 2 for node in nodes), default=0.0) + _MARGIN
     left, right = min(left, -320.0), max(right, 320.0)
@@ -130,7 +130,7 @@ def _drawn(nodes: list[_Node], rows: list[list[int]], found: Inspection) -> str:
         f'width="{right - left:.0f}" height="{height}" font-family="sans-serif" font-size="11">',
         f'<rect x="{left:.0f}" y="0" width="{right - left:.0f}" height="{height}" fill="#ffffff"/>',
     ]
-    lines += _legend(left, found)
+    lines += _legend(left, inspection)
     for node in nodes:
         end = top_of(node) + _HEIGHT
         if not node.device:
@@ -152,16 +152,16 @@ def _drawn(nodes: list[_Node], rows: list[list[int]], found: Inspection) -> str:
     return "\n".join([*lines, "</svg>", ""])
 
 
-def _legend(left: float, found: Inspection) -> list[str]:
+def _legend(left: float, inspection: Inspection) -> list[str]:
     lines, x = [], left + 20
     for device, words in (("npu", "NPU"), ("cpu", "CPU"), ("host", "conversion")):
-        label = f"{words}: {found.count(device)}"
+        label = f"{words}: {inspection.count(device)}"
         lines.append(
             f'<rect x="{x:.0f}" y="16" width="14" height="14" fill="{COLORS[device]}" stroke="#666666"/>'
         )
         lines.append(f'<text x="{x + 20:.0f}" y="27">{label}</text>')
         x += 110
-    share = f"{_text(found.target)}, {100 * found.share:.1f} % of MACs on the NPU"
+    share = f"{_text(inspection.target)}, {100 * inspection.share:.1f} % of MACs on the NPU"
     lines.append(f'<text x="{x:.0f}" y="27">{share}</text>')
     return lines
 
