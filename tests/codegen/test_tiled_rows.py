@@ -79,6 +79,8 @@ def test_only_what_cannot_be_cut_goes_to_the_cpu() -> None:
     done = same_bits(segmenter((40, 1000), "half_pixel"), 8 << 10, island_threshold=0.0)
     assert "resized" in done.too_large
     assert "bytes of local memory however it is cut" in done.partition.reasons["resized"]
+    facts = done.partition.obstacles["resized"].to_dict()
+    assert facts["rule"] == "local_memory" and facts["needed"] > facts["allowed"] == 8 << 10
     on_npu = {layer.name for part in done.parts for layer in part.network.layers}
     assert "scores" in on_npu
 

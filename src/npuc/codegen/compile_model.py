@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from npuc import __version__
 from npuc.codegen.debug_notes import Subgraph, debug_notes
 from npuc.codegen.encode import encode_schedule
+from npuc.codegen.memory_fallback import Placement
 from npuc.codegen.outputs import check_outputs, check_shape, with_own_outputs
 from npuc.errors import CompileError, ScheduleError
-from npuc.ir import Graph, Value, npu, shape_of, top, value_name
+from npuc.ir import Graph, Value, npu, value_name
 from npuc.partition import ISLAND_THRESHOLD, Part, Partition, partition
-from npuc.partition.host import reason_against_host
-from npuc.partition.overrides import placed
+from npuc.partition.obstacles import Obstacle, Rule
 from npuc.partition.work import host_seconds
 from npuc.program.model import CompiledModel, Conversion, CpuSubgraph, HostConversion, NpuSubgraph, Segment
 from npuc.program.model import Tensor as FileTensor
@@ -79,8 +79,8 @@ class Compilation:
     partition: Partition
     parts: tuple[NpuPart, ...]
     """Those of the NPU."""
-    too_large: Mapping[str, str] = field(default_factory=dict)
-    """Layers that are on the CPU because they do not fit local memory, with the reason."""
+    too_large: Mapping[str, Obstacle] = field(default_factory=dict)
+    """Layers that are on the CPU because they do not fit local memory, with what they need."""
 
 
 def compile_model(
@@ -110,7 +110,11 @@ def compile_program(
     name: str = "model",
     judge: CostFunction | None = None,
 ) -> Compilation:
-    """Compile an Npu program for a machine, and tell how."""
+    """Compile an Npu program for a machine, and tell how.
+
+    What runs where is asked once, of the partitioner. One thing shows only while a subgraph is scheduled, that a layer finds no
+    room: then it all begins again with less asked of the NPU (`memory_fallback`).
+    """
     options = options or CompileOptions()
     check_outputs(graph)
     graph, copies = with_own_outputs(graph)
@@ -120,67 +124,23 @@ def compile_program(
             f"{options.local_memory:,} bytes of local memory are asked for, and a core of {target.name} has {whole:,}",
             fix=f"Allow between 1 and {whole} bytes, or leave the limit out",
         )
-    room = min(whole, options.local_memory or whole, options.schedule.least_local_memory or whole)
-    asked, too_large, by_inputs = dict(options.devices), dict[str, str](), options.schedule.by_inputs
+    usable = min(whole, options.local_memory or whole, options.schedule.least_local_memory or whole)
+    placement = Placement(graph, target, dict(options.devices), options.schedule.by_inputs, usable)
+    known = dict.fromkeys(copies, Obstacle.of(Rule.OUTPUT_COPY))
     while True:
-        parted = partition(graph, target, asked, options.island_threshold)
-        reasons = {**parted.reasons, **dict.fromkeys(copies, "it is a copy for an output of its own")}
-        levers = {name: words for name, words in parted.levers.items() if name not in copies}
-        parted = replace(parted, reasons=reasons, levers=levers)
+        parted = partition(graph, target, placement.devices, options.island_threshold)
+        parted = parted.with_obstacles({**known, **placement.too_large})
         try:
-            return _compile(graph, target, parted, too_large, by_inputs, options, name, judge)
-        except DoesNotFit as error:
-            layer = value_name(error.layer.source.results[0])
-            if error.layer.by_inputs is not None and layer not in by_inputs:
-                by_inputs.add(layer)  # its sums are one more thing to keep, so it is the last resort
-                continue
-            reason = f"it needs {error.bytes:,} bytes of local memory however it is cut, and"
-            if error.bytes <= whole and room < whole:
-                raise CompileError(
-                    f"{reason} {room:,} of the {whole:,} of {target.name} may be used",
-                    where=f"layer '{layer}'",
-                    fix=f"Allow more, or put the layer on the CPU with --device '{layer}=cpu'",
-                ) from error
-            reason += f" {target.name} has {whole:,}"
-            against = reason_against_host(error.layer.source, graph)
-            if against is not None or _on_npu(graph, options.devices, layer):
-                also = f"; on the CPU, {against}" if against is not None else ""
-                alike = _alike(graph, error.layer.source)
-                if against is not None and len(alike) > 1:
-                    also += f". There are {len(alike)} layers like this"
-                raise CompileError(
-                    f"{reason}{also}",
-                    where=f"layer '{layer}'",
-                    fix=f"Leave out what puts it on the NPU (--device '{layer}=npu')"
-                    if against is None
-                    else "Choose a target with more local memory, or keep the layer float when the network is quantized: "
-                    f"npuc quantize --keep-float '{','.join(alike)}'",
-                ) from error
-            asked[layer], too_large[layer] = "cpu", reason
+            return _compile(graph, target, parted, placement, options, name, judge)
+        except DoesNotFit as failure:
+            placement.give_way(failure)
         except _UnknownName as unknown:
             # A schedule that was written has the names of a partition without the layers that do not fit.
             plain = replace(options, level=0, schedule=ScheduleFile(), cache=None)
-            found = compile_program(graph, target, plain, name, judge).too_large
-            if found.keys() <= too_large.keys():
+            too_large = compile_program(graph, target, plain, name, judge).too_large
+            if too_large.keys() <= placement.too_large.keys():
                 raise unknown.error from None
-            too_large.update(found)
-            asked.update(dict.fromkeys(found, "cpu"))
-
-
-def _alike(graph: Graph, op: Any) -> list[str]:
-    """The layers of the same kind and shapes as one, which fit as little, in order."""
-
-    def form(one: Any) -> tuple[Any, ...]:
-        return type(one), *(shape_of(value) for value in (*one.operands, *one.results))
-
-    return [value_name(one.results[0]) for one in graph.ops if one is op or form(one) == form(op)]
-
-
-def _on_npu(graph: Graph, devices: Mapping[str, str], layer: str) -> bool:
-    """Whether a user puts a layer on the NPU."""
-    ops: list[Any] = [op for op in graph.ops if not isinstance(op, top.WeightOp) and op.results]
-    asked = placed(ops, devices, aliases=graph.layer_aliases() if devices else None)
-    return any(where == "npu" and value_name(op.results[0]) == layer for op, where in asked.items())
+            placement.leave_to_cpu(too_large)
 
 
 class _UnknownName(Exception):
@@ -195,16 +155,14 @@ def _compile(
     graph: Graph,
     target: Target,
     parted: Partition,
-    too_large: Mapping[str, str],
-    by_inputs: Collection[str],
+    placement: Placement,
     options: CompileOptions,
     name: str,
     judge: CostFunction | None,
 ) -> Compilation:
-    parted = replace(parted, reasons={**parted.reasons, **too_large})
     titles = [f"{part.device}{number}" for number, part in enumerate(parted.parts)]
     networks = {
-        title: build_network(graph, part.ops, part.inputs, part.outputs, by_inputs)
+        title: build_network(graph, part.ops, part.inputs, part.outputs, placement.by_inputs)
         for title, part in zip(titles, parted.parts, strict=True)
         if part.device == "npu"
     }
@@ -287,7 +245,7 @@ def _compile(
         },
         debug=debug_notes(graph, noted, places).encoded(),
     )
-    return Compilation(model, parted, tuple(made_of), too_large)
+    return Compilation(model, parted, tuple(made_of), placement.too_large)
 
 
 def _metadata(graph: Graph, options: CompileOptions, layers: Sequence[str]) -> dict[str, Any]:

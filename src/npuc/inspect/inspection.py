@@ -50,6 +50,8 @@ class InspectedLayer:
     """The op kind that it runs as, if that differs from `kind`."""
     reason: str
     lever: str
+    obstacle: dict[str, Any]
+    """What keeps it from the NPU, as data: the rule, what the layer has, what is allowed; empty if it is there."""
     side: str
     """`before` the first or `after` the last integer layer, else empty."""
     macs: int
@@ -229,6 +231,7 @@ def _report(source: Graph, parts: Partition, target: Target, notes: tuple[str, .
         name = result_names(op)[0]
         device, number = _place(op, places)
         fit = parts.fits.get(name)
+        obstacle = parts.obstacles.get(name) if device not in ("npu", "host") else None
         side = parts.sides.get(name, "")
         if side:
             by_side[side].append(op)
@@ -242,8 +245,9 @@ def _report(source: Graph, parts: Partition, target: Target, notes: tuple[str, .
                 device,
                 how or ("native" if device == "npu" else ""),
                 runs_as if how == "rewrite" else "",
-                parts.reasons.get(name, "") if device not in ("npu", "host") else "",
-                parts.levers.get(name, "") if device == "cpu" else "",
+                "" if obstacle is None else obstacle.reason,
+                obstacle.lever if obstacle is not None and device == "cpu" else "",
+                {} if obstacle is None else obstacle.to_dict(),
                 side,
                 macs(op),
                 number,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from npuc.errors import CompileError
@@ -18,6 +18,7 @@ from npuc.partition.accelerators import claimant
 from npuc.partition.ends import Side, sides
 from npuc.partition.fit import Fit, fit_of
 from npuc.partition.host import reason_against_host
+from npuc.partition.obstacles import Obstacle, Rule
 from npuc.partition.overrides import placed
 from npuc.partition.work import worth_of
 from npuc.target import Target
@@ -45,14 +46,26 @@ class Partition:
     """Subgraphs in the order in which they run, and why ops are not on the NPU."""
 
     parts: tuple[Part, ...]
-    reasons: Mapping[str, str]
-    """Name of an op's result to the reason why it is on the CPU."""
-    levers: Mapping[str, str] = field(default_factory=dict)
-    """Name of an op's result to what would bring it to the NPU, where something is known."""
+    obstacles: Mapping[str, Obstacle] = field(default_factory=dict)
+    """Name of an op's result to what keeps it from the NPU."""
     fits: Mapping[str, Fit] = field(default_factory=dict)
     """Name of an op's result to what the target says of it."""
     sides: Mapping[str, Side] = field(default_factory=dict)
     """Name of an op's result to `before` or `after`, for float ops before the first and after the last integer op."""
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Name of an op's result to the reason why it is on the CPU."""
+        return {name: obstacle.reason for name, obstacle in self.obstacles.items()}
+
+    @property
+    def levers(self) -> dict[str, str]:
+        """Name of an op's result to what would bring it to the NPU, where something is known."""
+        return {name: lever for name, obstacle in self.obstacles.items() if (lever := obstacle.lever)}
+
+    def with_obstacles(self, more: Mapping[str, Obstacle]) -> Partition:
+        """The same subgraphs, with what else is known of some ops."""
+        return replace(self, obstacles={**self.obstacles, **more})
 
 
 def partition(
@@ -67,8 +80,7 @@ def partition(
     more than `island_threshold` times what moving its data costs is given to the CPU beside it; 0 gives none.
     """
     ops: list[TensorOp] = [op for op in graph.ops if not isinstance(op, top.WeightOp)]  # type: ignore[misc]
-    reasons: dict[str, str] = {}
-    levers: dict[str, str] = {}
+    obstacles: dict[str, Obstacle] = {}
     fits: dict[str, Fit] = {}
     device: dict[Any, Device] = {}
     asked = placed(ops, overrides or {}, aliases=graph.layer_aliases() if overrides else None)
@@ -78,7 +90,8 @@ def partition(
             continue
         taker = None if op in asked else claimant(op, graph, target)
         if taker is not None:
-            device[op], reasons[result_names(op)[0]] = taker, f"the accelerator '{taker}' takes it"
+            device[op] = taker
+            obstacles[result_names(op)[0]] = Obstacle.of(Rule.ACCELERATOR, accelerator=taker)
             continue
         name, fit = result_names(op)[0], fit_of(op, graph, target)
         fits[name] = fit
@@ -95,25 +108,23 @@ def partition(
                     where=_where(op),
                     fix=f"Keep it float when the network is quantized: npuc quantize --keep-float '{name}'",
                 )
-            device[op], reasons[name] = "cpu", "as asked"
-        elif not fit:
-            reasons[name] = fit.reason
-            if fit.lever:
-                levers[name] = fit.lever
+            device[op], obstacles[name] = "cpu", Obstacle.of(Rule.AS_ASKED)
+        elif fit.obstacle is not None:
+            obstacles[name] = fit.obstacle
     fixed = set(asked)
     while island_threshold > 0:
         given = _islands(graph, _parts(graph, ops, device), device, fixed, target, island_threshold)
         if not given:
             break
-        for op, reason in given.items():
-            device[op], reasons[result_names(op)[0]] = "cpu", reason
+        for op, obstacle in given.items():
+            device[op], obstacles[result_names(op)[0]] = "cpu", obstacle
     parts = _parts(graph, ops, device)
     _LOG.info(
         "partition for %s: %s", target.name, ", ".join(f"{len(one.ops)} on {one.device}" for one in parts)
     )
-    for name, reason in reasons.items():
-        _LOG.debug("%s is not on the NPU: %s", name, reason)
-    return Partition(tuple(parts), reasons, levers, fits, sides(graph, ops))
+    for name, obstacle in obstacles.items():
+        _LOG.debug("%s is not on the NPU: %s", name, obstacle.reason)
+    return Partition(tuple(parts), obstacles, fits, sides(graph, ops))
 
 
 def _where(op: TensorOp) -> str:
@@ -165,9 +176,9 @@ def _islands(
     fixed: set[Any],
     target: Target,
     threshold: float,
-) -> dict[Any, str]:
+) -> dict[Any, Obstacle]:
     """Ops of NPU subgraphs that are not worth the way, with the reason."""
-    given: dict[Any, str] = {}
+    given: dict[Any, Obstacle] = {}
     for part in parts:
         if part.device != "npu" or not part.outputs or not _beside_cpu(part, device):
             continue
@@ -176,8 +187,8 @@ def _islands(
         worth = worth_of(graph, part.ops, part.inputs, part.outputs, target)
         if not worth.pays(threshold):
             saved = max(worth.host - worth.engines, 0.0)
-            reason = f"the NPU would save about {saved * 1e6:.1f} us, and moving the data costs about {worth.moving * 1e6:.1f} us"
-            given.update(dict.fromkeys(part.ops, reason))
+            obstacle = Obstacle.of(Rule.SMALL_SUBGRAPH, saved=saved * 1e6, moving=worth.moving * 1e6)
+            given.update(dict.fromkeys(part.ops, obstacle))
     return given
 
 
