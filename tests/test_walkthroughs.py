@@ -9,7 +9,7 @@ A patch `tests/walkthroughs/NAME.patch` is what `git diff` writes, below a few l
 
 The number is the most files of src/ that such a change may touch; the tests (several have blanks between them) are those that
 the patch brings, and have to fail without it. Code in the section of CONTRIBUTING.md behind `<!-- walkthrough: NAME -->` is
-code of the patch.
+code of the patch. For a patch that changes C, generated files are written again and the native core is built in the copy.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pathlib import Path
 
 import pytest
 
-from support.tree_copy import environment_of
+from support.paths import ROOT
+from support.tree_copy import build_native, environment_of, generate
 
-ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(__file__).parent / "walkthroughs"
-MOST_FILES = {"op": 2, "flag": 2, "target": 0, "ladder-step": 2}
+MOST_FILES = {"op": 2, "instruction": 3, "flag": 2, "target": 0, "ladder-step": 2}
 """What is promised of each; a patch may not raise its own number."""
 PATCHES = [FOLDER / f"{name}.patch" for name in MOST_FILES]
 
@@ -62,6 +62,11 @@ class Walkthrough:
         """The Python files of npuc that it touches."""
         return [file for file in self.files if file.startswith("src/") and file.endswith(".py")]
 
+    @property
+    def changes_c(self) -> bool:
+        """Whether the native core has to be built for it."""
+        return any(file.startswith("native/") for file in self.files)
+
     def lines(self) -> set[str]:
         """The lines of files as the patch leaves them, as far as it shows them, without blanks around."""
         body = self.path.read_text(encoding="utf-8").partition("diff --git ")[2]
@@ -74,9 +79,10 @@ def tree(tmp_path: Path) -> Path:
     folder = tmp_path / "tree"
     folder.mkdir()
     unwanted = shutil.ignore_patterns("__pycache__", ".hypothesis", "golden_files")
-    for name in ("src", "tests", "examples"):
+    for name in ("src", "tests", "examples", "native"):
         shutil.copytree(ROOT / name, folder / name, ignore=unwanted)
-    (folder / "pyproject.toml").symlink_to(ROOT / "pyproject.toml")
+    for name in ("pyproject.toml", "CMakeLists.txt"):
+        (folder / name).symlink_to(ROOT / name)
     return folder
 
 
@@ -93,10 +99,14 @@ def apply(tree: Path, patch: Path, *options: str) -> None:
     assert done.returncode == 0, f"{patch.name} does not fit the sources: make it anew.\n{done.stderr}"
 
 
-def passes(tree: Path, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+def passes(
+    tree: Path, tests: tuple[str, ...], library: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run tests of the copy on the sources of the copy."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *tests]
-    return subprocess.run(command, cwd=tree, env=environment_of(tree), capture_output=True, text=True)
+    return subprocess.run(
+        command, cwd=tree, env=environment_of(tree, library), capture_output=True, text=True
+    )
 
 
 @pytest.mark.parametrize("path", PATCHES, ids=lambda path: path.stem)
@@ -104,7 +114,11 @@ def test_a_walkthrough_works_and_touches_few_files(path: Path, tree: Path) -> No
     walkthrough = Walkthrough.read(path)
     assert len(walkthrough.python_files) <= walkthrough.most_files <= MOST_FILES[path.stem]
     apply(tree, path)
-    done = passes(tree, walkthrough.tests)
+    library = None
+    if walkthrough.changes_c:
+        generate(tree)
+        library = build_native(tree)
+    done = passes(tree, walkthrough.tests, library)
     assert done.returncode == 0, done.stdout[-4000:]
     # Without the change of npuc, the test fails: it is a test of it.
     apply(tree, path, "--reverse", "--exclude=tests/*")
@@ -118,7 +132,7 @@ def test_what_the_guide_shows_is_in_the_patch(path: Path) -> None:
     _, mark, behind = guide.partition(f"<!-- walkthrough: {path.stem} -->")
     assert mark, f"CONTRIBUTING.md has no section for {path.name}"
     section = re.split(r"^## ", behind, maxsplit=2, flags=re.MULTILINE)[1]
-    blocks = re.findall(r"^```(?:python|yaml)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```(?:python|yaml|c)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     shown = {line.strip() for block in blocks for line in block.splitlines()} - {"", "..."}
     assert shown, "the section shows no code"
     assert shown <= Walkthrough.read(path).lines()

@@ -13,7 +13,7 @@ from npuc.errors import SimulationError
 from npuc.program.isa import BY_OPCODE, NONE, RECORD
 from npuc.sim import calls
 from npuc.sim.machine import machine_of
-from support.programs.every_instruction import everything
+from support.programs.every_instruction import LOCAL, everything
 from support.programs.instructions import Draft
 
 
@@ -29,7 +29,7 @@ class Machine:
             np.zeros(model.segments[3].size, np.uint8),
         ]  # fmt: skip
         constants = self.segments[0]
-        self.handle = calls.function("npuc_sim_create")(1, 16384, 256, constants.ctypes.data, constants.size)
+        self.handle = calls.function("npuc_sim_create")(1, LOCAL, 256, constants.ctypes.data, constants.size)
         self.findings = (calls.RawFinding * 4)()
 
     def run(self, stream: Array) -> list[tuple[int, calls.RawError]]:
@@ -77,7 +77,7 @@ EDGES = (
     256,
     4095,
     16383,
-    16384,
+    LOCAL,
     65535,
     2**24,
     2**31 - 1,
@@ -128,7 +128,10 @@ def test_2000_mutations_never_crash() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"x": 16384 - 10}, r"\(conv\): x takes bytes 16374 to 16438 of local memory, which has 16384"),
+        (
+            {"x": LOCAL - 10},
+            rf"\(conv\): x takes bytes {LOCAL - 10} to {LOCAL + 54} of local memory, which has {LOCAL}",
+        ),
         ({"groups": 3}, "4 and 8 channels do not divide into 3 groups"),
         ({"kind": 9}, "9 is no requantization kind"),
         ({"bias": 2}, "bias, at 2, is not aligned to its 4 bytes"),
