@@ -398,10 +398,10 @@ def catalogue() -> list[type[NpucError]]:
     >>> catalogue()[0].code
     'E101'
     """
-    found: list[type[NpucError]] = []
+    classes: list[type[NpucError]] = []
     stack: list[type[NpucError]] = [NpucError]
     while stack:
         children = stack.pop().__subclasses__()
-        found.extend(children)
+        classes.extend(children)
         stack.extend(children)
-    return sorted(found, key=lambda cls: cls.code)
+    return sorted(classes, key=lambda cls: cls.code)

@@ -33,15 +33,15 @@ def write_atomically(path: Path | str) -> Iterator[IO[bytes]]:
     Traceback (most recent call last):
     npuc.errors.OutputError: ...
     """
-    asked, path = path, final_place(path)
+    given, path = path, final_place(path)
     temporary: str | None = None
     try:
         if _is_stream(path):
-            with tempfile.TemporaryFile() as whole:
-                yield whole
-                whole.seek(0)
+            with tempfile.TemporaryFile() as buffer:
+                yield buffer
+                buffer.seek(0)
                 with open(path, "wb") as stream:
-                    shutil.copyfileobj(whole, stream)
+                    shutil.copyfileobj(buffer, stream)
             return
         descriptor = _unnamed(path.parent)
         named = descriptor is None
@@ -58,11 +58,11 @@ def write_atomically(path: Path | str) -> Iterator[IO[bytes]]:
         assert temporary is not None
         os.replace(temporary, path)
         temporary = None
-        _tell(asked, path)
+        _tell(given, path)
     except OSError as error:
         raise OutputError(
             f"cannot be written: {error.strerror or error}",
-            where=str(asked),
+            where=str(given),
             fix="Choose another path",
         ) from error
     finally:
@@ -71,10 +71,10 @@ def write_atomically(path: Path | str) -> Iterator[IO[bytes]]:
                 os.unlink(temporary)
 
 
-def _tell(asked: Path | str, path: Path) -> None:
+def _tell(given: Path | str, path: Path) -> None:
     """Leave a line in the log, if there is one: a program that logs nothing has not imported it."""
     if "logging" in sys.modules:
-        sys.modules["logging"].getLogger(__name__).info("wrote %s, %d bytes", asked, os.stat(path).st_size)
+        sys.modules["logging"].getLogger(__name__).info("wrote %s, %d bytes", given, os.stat(path).st_size)
 
 
 def final_place(path: Path | str) -> Path:
@@ -146,7 +146,7 @@ def new_folder(path: Path | str) -> Iterator[Path]:
 
     Otherwise nothing of it is left, nor of folders above it that were made for it.
     """
-    asked, path = path, Path(os.path.realpath(path))
+    given, path = path, Path(os.path.realpath(path))
     missing = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
     filled: str | None = None
     try:
@@ -160,7 +160,7 @@ def new_folder(path: Path | str) -> Iterator[Path]:
         filled, missing = None, []
     except OSError as error:
         raise OutputError(
-            f"cannot be written: {error.strerror or error}", where=str(asked), fix="Choose another folder"
+            f"cannot be written: {error.strerror or error}", where=str(given), fix="Choose another folder"
         ) from error
     finally:
         if filled is not None:

@@ -16,7 +16,7 @@ from npuc.errors import UnknownTensorError
 
 
 @dataclass(frozen=True)
-class Found:
+class TensorMatch:
     """The tensor of a program that a name stands for."""
 
     name: str
@@ -41,9 +41,9 @@ class Origins:
         """From (name, operands, results) of all nodes in order. A name that several nodes have stands for none.
 
         >>> Origins.of([("conv", ["x"], ["c"]), ("relu", ["c"], ["r"])]).find("conv", {"x", "r"})
-        Found(name='r', fused=True)
+        TensorMatch(name='r', fused=True)
         """
-        made: dict[str, str] = {}
+        first_results: dict[str, str] = {}
         twice: set[str] = set()
         readers: dict[str, str] = {}
         tensors: set[str] = set()
@@ -55,25 +55,29 @@ class Origins:
             for operand in operands:
                 if operand and operand != first:
                     readers.setdefault(operand, first)
-            if name in made:
+            if name in first_results:
                 twice.add(name)
             elif name:
-                made[name] = first
-        named = {name: tensor for name, tensor in made.items() if name not in twice and name not in tensors}
+                first_results[name] = first
+        named = {
+            name: tensor
+            for name, tensor in first_results.items()
+            if name not in twice and name not in tensors
+        }
         return Origins(named, {tensor: behind for tensor, behind in readers.items() if tensor in tensors})
 
-    def find(self, name: str, known: Collection[str]) -> Found | None:
+    def find(self, name: str, known: Collection[str]) -> TensorMatch | None:
         """The tensor that a name stands for in a program with these tensors."""
         if name in known:
-            return Found(name)
+            return TensorMatch(name)
         tensor = self.nodes.get(name, name)
         if tensor in known:
-            return Found(tensor)
-        seen = {tensor}
-        while (behind := self.readers.get(tensor)) is not None and behind not in seen:
+            return TensorMatch(tensor)
+        visited = {tensor}
+        while (behind := self.readers.get(tensor)) is not None and behind not in visited:
             if behind in known:
-                return Found(behind, fused=True)
-            seen.add(behind)
+                return TensorMatch(behind, fused=True)
+            visited.add(behind)
             tensor = behind
         return None
 
@@ -89,15 +93,15 @@ class Origins:
                 at = self.readers.get(at)
             end = at if at is None or at in known else ends[at]
             ends.update(dict.fromkeys(path, end))
-        found: dict[str, list[str]] = {}
+        by_tensor: dict[str, list[str]] = {}
         for tensor, end in ends.items():
             if end is not None:
-                found.setdefault(end, []).append(tensor)
+                by_tensor.setdefault(end, []).append(tensor)
         for node, tensor in self.nodes.items():
             end = tensor if tensor in known else ends.get(tensor)
             if end is not None and node not in known:
-                found.setdefault(end, []).append(node)
-        return {tensor: tuple(names) for tensor, names in found.items()}
+                by_tensor.setdefault(end, []).append(node)
+        return {tensor: tuple(names) for tensor, names in by_tensor.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
@@ -122,22 +126,22 @@ def nearest(
     name: str, known: Iterable[str], origins: Origins, count: int = 3, cutoff: float = 0.4
 ) -> list[str]:
     """The tensors that a user may have meant: by their own names, or by those of their nodes."""
-    tensors = list(dict.fromkeys(one for one in known if one))
+    tensors = list(dict.fromkeys(filter(None, known)))
     have = set(tensors)
-    nodes = {node: found.name for node in origins.nodes if (found := origins.find(node, have)) is not None}
+    nodes = {node: match.name for node in origins.nodes if (match := origins.find(node, have)) is not None}
     near = get_close_matches(name, [*tensors, *nodes], count, cutoff)
-    return list(dict.fromkeys(nodes.get(one, one) for one in near))
+    return list(dict.fromkeys(nodes.get(match, match) for match in near))
 
 
 def unknown_tensor(
     name: str, known: Collection[str], origins: Origins, what: str = "tensor or layer"
 ) -> UnknownTensorError:
     """The error for a name that no tensor has: into which layer it went, or what is nearest."""
-    found = origins.find(name, known)
-    if found is not None and found.fused:
+    match = origins.find(name, known)
+    if match is not None and match.fused:
         return UnknownTensorError(
-            f"'{name}' is no longer there: it became part of the layer '{found.name}'",
-            fix=f"Name '{found.name}', or import the network with --no-canonical to keep every tensor",
+            f"'{name}' is no longer there: it became part of the layer '{match.name}'",
+            fix=f"Name '{match.name}', or import the network with --no-canonical to keep every tensor",
         )
     near = nearest(name, known, origins, 5)
     fix = f"The nearest names are: {', '.join(near)}" if near else "'npuc show' lists the names of a program"

@@ -35,11 +35,11 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+            if isinstance(key, yaml.ScalarNode) and key.value in keys:
                 raise yaml.YAMLError(f"'{key.value[:60]}' is there twice, in line {key.start_mark.line + 1}")
-            seen.add(key.value if isinstance(key, yaml.ScalarNode) else "")
+            keys.add(key.value if isinstance(key, yaml.ScalarNode) else "")
         return super().construct_mapping(node, deep)
 
     def construct_number(self, node: Any) -> Any:

@@ -34,48 +34,48 @@ def is_plugin(module: str) -> str | None:
 
 def fault_of(error: BaseException) -> PluginFaultError | None:
     """The error to report in place of one that comes from a plugin's code; None if it does not."""
-    for one in _chain(error):
-        if isinstance(one, PluginFaultError):
-            return one
-        if isinstance(one, PluginError):
+    for link in _chain(error):
+        if isinstance(link, PluginFaultError):
+            return link
+        if isinstance(link, PluginError):
             return None  # it names the plugin already
-        if type(one).__module__.partition(".")[0] in ("npuc", "xdsl"):
+        if type(link).__module__.partition(".")[0] in ("npuc", "xdsl"):
             continue
-        place = _last_plugin_frame(one.__traceback__)
+        place = _last_plugin_frame(link.__traceback__)
         if place is not None:
             plugin, line = place
-            return _fault(one, plugin, line, error)
+            return _fault(link, plugin, line, error)
     return None
 
 
 def place_of(error: BaseException, modules: tuple[str, ...]) -> str:
     """The last line of some modules on the way to an error: ` (line 3 of prepare.py)`; empty if there is none."""
-    found = ""
+    place = ""
     for frame, line in _walk(error.__traceback__):
         if frame.f_globals.get("__name__") in modules:
-            found = f" (line {line} of {_file_name(frame.f_code.co_filename)})"
-    return found
+            place = f" (line {line} of {_file_name(frame.f_code.co_filename)})"
+    return place
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """An exception and those that it was made of."""
-    seen: set[int] = set()
-    one: BaseException | None = error
-    while one is not None and id(one) not in seen:
-        seen.add(id(one))
-        yield one
-        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+    visited: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in visited:
+        visited.add(id(link))
+        yield link
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
 
 
 def _last_plugin_frame(trace: TracebackType | None) -> tuple[str, str] | None:
-    found = None
+    place = None
     for frame, line in _walk(trace):
         plugin = is_plugin(str(frame.f_globals.get("__name__") or ""))
         if plugin is not None:
             name = frame.f_code.co_name
             where = f", in {name}" if name.isidentifier() else ""
-            found = plugin, f"line {line} of {_file_name(frame.f_code.co_filename)}{where}"
-    return found
+            place = plugin, f"line {line} of {_file_name(frame.f_code.co_filename)}{where}"
+    return place
 
 
 def _walk(trace: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
@@ -89,14 +89,14 @@ def _file_name(path: str) -> str:
     return path.replace("\\", "/").rpartition("/")[2]
 
 
-def _fault(one: BaseException, plugin: str, line: str, error: BaseException) -> PluginFaultError:
-    text = " ".join(str(one).split())
-    words = f"{type(one).__name__}: {text}" if text else type(one).__name__
+def _fault(cause: BaseException, plugin: str, line: str, error: BaseException) -> PluginFaultError:
+    text = " ".join(str(cause).split())
+    words = f"{type(cause).__name__}: {text}" if text else type(cause).__name__
     called = f"; it was called for {error.where}" if isinstance(error, NpucError) and error.where else ""
     fault = PluginFaultError(
         f"its code failed at {line}: {words}{called}",
         where=f"plugin '{plugin}'",
         fix="Mend it, or leave it out (NPUC_TRACEBACK=1 shows the whole way there)",
     )
-    fault.__cause__ = one
+    fault.__cause__ = cause
     return fault

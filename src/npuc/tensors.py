@@ -259,7 +259,7 @@ def file_names(names: Iterable[str]) -> dict[str, str]:
     >>> file_names(["/a/b", "a b", "a_b"])
     {'/a/b': 'a_b', 'a b': 'a_b.1', 'a_b': 'a_b.2'}
     """
-    found: dict[str, str] = {}
+    stems: dict[str, str] = {}
     taken: set[str] = set()
     for name in names:
         stem = re.sub(r"[^\w.+=-]+", "_", name).strip("._")[:120] or "tensor"
@@ -269,8 +269,8 @@ def file_names(names: Iterable[str]) -> dict[str, str]:
             number += 1
             free = f"{stem}.{number}"
         taken.add(free.lower())
-        found[name] = free
-    return found
+        stems[name] = free
+    return stems
 
 
 def plain(array: Array) -> Array:

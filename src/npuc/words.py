@@ -16,11 +16,11 @@ def plural(noun: str) -> str:
     return f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"
 
 
-def counted(number: int, noun: str, one: str = "", several: str = "") -> str:
+def counted(number: int, noun: str, singular: str = "", several: str = "") -> str:
     """So many of something, with a verb behind it if it is given for one and for several.
 
     >>> counted(1, "layer"), counted(1200, "layer"), counted(1, "sample", "was", "were"), counted(0, "sample", "was", "were")
     ('1 layer', '1200 layers', '1 sample was', '0 samples were')
     """
-    verb = one if number == 1 else several
+    verb = singular if number == 1 else several
     return f"{number} {noun if number == 1 else plural(noun)}{f' {verb}' if verb else ''}"

@@ -128,11 +128,11 @@ def subfolder(folder: Path, *names: str) -> Path | None:
 
 def files_in(folder: Path, suffixes: Sequence[str] | frozenset[str]) -> list[Path]:
     """The files of some kinds in a folder and below, in the order of their names; hidden ones are left out."""
-    found = [
+    paths = [
         path
         for path in folder.rglob("*")
         if path.suffix.lower() in suffixes
         and path.is_file()
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     ]
-    return sorted(found, key=lambda path: path.relative_to(folder).parts)
+    return sorted(paths, key=lambda path: path.relative_to(folder).parts)

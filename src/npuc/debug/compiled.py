@@ -22,7 +22,7 @@ from npuc.sim.watch import View, Watched, run_watched
 
 
 @dataclass(frozen=True)
-class Seen:
+class Snapshot:
     """A tensor of logical shape as the machine has it."""
 
     array: Array
@@ -40,12 +40,12 @@ class CompiledLayers:
         self.by_subgraph: dict[int, list[int]] = {}
         for number, tensor in enumerate(self.info.tensors):
             self.by_subgraph.setdefault(tensor.subgraph, []).append(number)
-        self.bases = {one.view_of for one in self.info.tensors if one.view_of is not None}
+        self.bases = {tensor.view_of for tensor in self.info.tensors if tensor.view_of is not None}
 
     def trace(self, inputs: Mapping[str, Array], visit: Visit) -> None:
         """Run it once; tensors come in the order of the network within each subgraph."""
         self.simulator.write_inputs(inputs)
-        kept: dict[int, Seen] = {}
+        kept: dict[int, Snapshot] = {}
         if self._see(self.by_subgraph.get(-1, []), {}, kept, visit):
             return
         for index, subgraph in enumerate(self.compiled.subgraphs):
@@ -53,8 +53,8 @@ class CompiledLayers:
             if isinstance(subgraph, NpuSubgraph):
                 stopped = self._on_npu(index, numbers, kept, visit)
             elif isinstance(subgraph, CpuSubgraph):
-                made = self._on_cpu(index, subgraph, numbers)
-                stopped = self._see(numbers, made, kept, visit)
+                outputs = self._on_cpu(index, subgraph, numbers)
+                stopped = self._see(numbers, outputs, kept, visit)
             else:
                 self.simulator.step(index)
                 stopped = self._see(numbers, {}, kept, visit)
@@ -62,22 +62,22 @@ class CompiledLayers:
                 return
 
     def _see(
-        self, numbers: Sequence[int], made: Mapping[str, Array], kept: dict[int, Seen], visit: Visit
+        self, numbers: Sequence[int], outputs: Mapping[str, Array], kept: dict[int, Snapshot], visit: Visit
     ) -> bool:
         """Show tensors that are in DRAM or came out of a CPU subgraph."""
         for number in numbers:
             tensor = self.info.tensors[number]
             if tensor.onnx is not None:
-                array = made[tensor.onnx]
+                array = outputs[tensor.onnx]
             else:
                 array = memory.read(self.simulator.segments, self.compiled.tensor(tensor.memory or ""))
             if number in self.bases:
-                kept[number] = Seen(array)
-            if visit(shown(tensor, Seen(array))):
+                kept[number] = Snapshot(array)
+            if visit(shown(tensor, Snapshot(array))):
                 return True
         return False
 
-    def _on_npu(self, index: int, numbers: Sequence[int], kept: dict[int, Seen], visit: Visit) -> bool:
+    def _on_npu(self, index: int, numbers: Sequence[int], kept: dict[int, Snapshot], visit: Visit) -> bool:
         tensors = self.info.tensors
         watched = [number for number in numbers if tensors[number].places]
         held = {number: Watched(tensors[number].size) for number in watched}
@@ -93,25 +93,29 @@ class CompiledLayers:
                 if base is None and number not in done:
                     return False
                 waiting.pop()
-                one = tensors[number]
-                found = seen_bytes(one, held.pop(number)) if base is None else viewed(one, kept[base])
+                tensor = tensors[number]
+                snapshot = (
+                    snapshot_of(tensor, held.pop(number)) if base is None else viewed(tensor, kept[base])
+                )
                 if number in self.bases:
-                    kept[number] = found
-                if visit(shown(one, found)):
+                    kept[number] = snapshot
+                if visit(shown(tensor, snapshot)):
                     return True
             return False
 
         return run_watched(self.simulator, index, list(held.values()), views_of(tensors, watched), finished)
 
     def _on_cpu(self, index: int, subgraph: CpuSubgraph, numbers: Sequence[int]) -> dict[str, Array]:
-        wanted = [one.onnx for one in (self.info.tensors[n] for n in numbers) if one.onnx is not None]
+        fetched = [
+            tensor.onnx for tensor in (self.info.tensors[n] for n in numbers) if tensor.onnx is not None
+        ]
         tensors = {
             name: memory.read(self.simulator.segments, self.compiled.tensor(name)) for name in subgraph.inputs
         }
-        found = self.simulator.host.run(index, tensors, wanted)
+        values = self.simulator.host.run(index, tensors, fetched)
         for name in subgraph.outputs:
-            memory.write(self.simulator.segments, self.compiled.tensor(name), found[name])
-        return found
+            memory.write(self.simulator.segments, self.compiled.tensor(name), values[name])
+        return values
 
 
 def views_of(tensors: Sequence[TracedTensor], watched: Sequence[int]) -> list[View]:
@@ -126,7 +130,7 @@ def views_of(tensors: Sequence[TracedTensor], watched: Sequence[int]) -> list[Vi
     ]  # fmt: skip
 
 
-def seen_bytes(tensor: TracedTensor, held: Watched) -> Seen:
+def snapshot_of(tensor: TracedTensor, held: Watched) -> Snapshot:
     """A tensor from its bytes in memory order."""
     kind = dtype_of(tensor.dtype).numpy
     shape = tuple(tensor.shape[axis] for axis in tensor.order)
@@ -135,18 +139,18 @@ def seen_bytes(tensor: TracedTensor, held: Watched) -> Seen:
     if not held.written.all():
         elements = np.asarray(held.written.reshape(-1, kind.itemsize).all(axis=1))
         computed = elements.reshape(shape).transpose(back)
-    return Seen(held.data.view(kind).reshape(shape).transpose(back), computed)
+    return Snapshot(held.data.view(kind).reshape(shape).transpose(back), computed)
 
 
-def viewed(tensor: TracedTensor, base: Seen) -> Seen:
+def viewed(tensor: TracedTensor, base: Snapshot) -> Snapshot:
     """A view of another tensor."""
     turned = [
-        one if one is None or not tensor.permute else one.transpose(tensor.permute)
-        for one in (base.array, base.computed)
+        elements if elements is None or not tensor.permute else elements.transpose(tensor.permute)
+        for elements in (base.array, base.computed)
     ]
-    array, computed = (None if one is None else one.reshape(tensor.shape) for one in turned)
+    array, computed = (None if elements is None else elements.reshape(tensor.shape) for elements in turned)
     assert array is not None
-    return Seen(np.ascontiguousarray(array).view(dtype_of(tensor.dtype).numpy), computed)
+    return Snapshot(np.ascontiguousarray(array).view(dtype_of(tensor.dtype).numpy), computed)
 
 
 def unviewed(tensor: TracedTensor, array: Array, base: TracedTensor) -> Array:
@@ -159,7 +163,7 @@ def unviewed(tensor: TracedTensor, array: Array, base: TracedTensor) -> Array:
     return np.ascontiguousarray(whole).view(dtype_of(base.dtype).numpy)
 
 
-def shown(tensor: TracedTensor, seen: Seen) -> LayerTensor:
+def shown(tensor: TracedTensor, snapshot: Snapshot) -> LayerTensor:
     """A tensor as others see it."""
     return LayerTensor(
         tensor.name,
@@ -168,6 +172,6 @@ def shown(tensor: TracedTensor, seen: Seen) -> LayerTensor:
         tensor.dtype,
         tensor.scale,
         tensor.zero_point,
-        as_stored(seen.array),
-        None if seen.computed is None else np.ascontiguousarray(seen.computed),
+        as_stored(snapshot.array),
+        None if snapshot.computed is None else np.ascontiguousarray(snapshot.computed),
     )

@@ -76,7 +76,7 @@ class _Comparison:
 
     def add(self, pair: Pair) -> None:
         expected: dict[str, LayerTensor] = {}
-        seen: set[str] = set()
+        matched: set[str] = set()
 
         def remember(tensor: LayerTensor) -> bool:
             if tensor.kind != "input":
@@ -85,7 +85,7 @@ class _Comparison:
 
         def hold(tensor: LayerTensor) -> bool:
             if tensor.name in expected and tensor.kind != "input":
-                seen.add(tensor.name)
+                matched.add(tensor.name)
                 if tensor.values.shape != expected[tensor.name].values.shape:
                     self.reshaped[tensor.name] = None
                 else:
@@ -96,27 +96,29 @@ class _Comparison:
 
         pair.reference.trace(pair.inputs, remember)
         pair.ours.trace(pair.inputs if pair.ours_inputs is None else pair.ours_inputs, hold)
-        self.missing.update(dict.fromkeys(name for name in expected if name not in seen))
+        self.missing.update(dict.fromkeys(name for name in expected if name not in matched))
 
 
 def compare_runs(
     pairs: Iterable[Pair], rows: int | None = None, step: Callable[[], None] = lambda: None
 ) -> Compared:
     """Figures of all tensors that both have; inputs are not compared. `rows` is the length of the batch axis."""
-    found = _Comparison(rows)
+    comparison = _Comparison(rows)
     for pair in pairs:
-        found.add(pair)
+        comparison.add(pair)
         step()
-    if not found.sums:
+    if not comparison.sums:
         words = "no tensor name in common"
-        if found.reshaped:
-            words = f"no tensor of the same name and shape ('{next(iter(found.reshaped))}' has two shapes)"
+        if comparison.reshaped:
+            words = (
+                f"no tensor of the same name and shape ('{next(iter(comparison.reshaped))}' has two shapes)"
+            )
         raise CompareError(
             f"the two have {words}",
             fix="Is one made of the other, or both of one network with the same input shapes?",
         )
-    layers = [one.entry() for one in found.sums.values()]
-    return Compared(layers, list(found.missing), list(found.extra), list(found.reshaped))
+    layers = [sums.entry() for sums in comparison.sums.values()]
+    return Compared(layers, list(comparison.missing), list(comparison.extra), list(comparison.reshaped))
 
 
 def _add(

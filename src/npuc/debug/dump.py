@@ -173,10 +173,10 @@ class Dump:
 
     def _read(self, entry: DumpedTensor, file: str) -> Array:
         where = str(self.folder / file)
-        found = TensorFile(self.folder / file)
-        if "" not in found:
+        archive = TensorFile(self.folder / file)
+        if "" not in archive:
             raise FileFormatError("is an .npz file, and has to be an .npy file", where=where)
-        array = found[""]
+        array = archive[""]
         if array.shape != entry.shape:
             words = f"has the shape {list(array.shape)}, and the index of its dump says {list(entry.shape)}"
             raise FileFormatError(words, where=where)
@@ -194,13 +194,13 @@ class Dump:
 
     def inputs_for(self, graph: Graph, run: int) -> dict[str, Array]:
         """The inputs of a run, for a network that takes the same ones; `CompareError` says why it does not."""
-        given, wanted = self.inputs(run), {port.name: port for port in graph.inputs}
+        given, ports = self.inputs(run), {port.name: port for port in graph.inputs}
         words = ""
-        if set(given) != set(wanted):
-            words = f"its inputs are {_list(given)}, and this network takes {_list(wanted)}"
+        if set(given) != set(ports):
+            words = f"its inputs are {_list(given)}, and this network takes {_list(ports)}"
         for name in given:
-            if not words and given[name].shape != shape_of(wanted[name].value):
-                have, want = list(given[name].shape), list(shape_of(wanted[name].value))
+            if not words and given[name].shape != shape_of(ports[name].value):
+                have, want = list(given[name].shape), list(shape_of(ports[name].value))
                 words = f"its input '{name}' has the shape {have}, and that of this network {want}"
         if words:
             raise CompareError(

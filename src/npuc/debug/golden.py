@@ -75,22 +75,22 @@ class GoldenRun:
     @property
     def wrong(self) -> list[Verdict]:
         """What differs, the first one first."""
-        return [one for one in self.verdicts if one.state == "differs"]
+        return [verdict for verdict in self.verdicts if verdict.state == "differs"]
 
     @property
     def changed(self) -> list[str]:
         """Files of the dump whose elements are not those that its index was written for."""
-        return [one.changed for one in self.verdicts if one.changed is not None]
+        return [verdict.changed for verdict in self.verdicts if verdict.changed is not None]
 
     @property
     def compared(self) -> int:
         """Tensors that both have."""
-        return sum(one.state != "new" for one in self.verdicts)
+        return sum(verdict.state != "new" for verdict in self.verdicts)
 
     def missing(self) -> list[str]:
         """Tensors of the dump that no run has made, each once."""
-        seen = {(one.run, one.name) for one in self.verdicts}
-        return list(dict.fromkeys(e.name for e in self.dump.index.tensors if (e.run, e.name) not in seen))
+        computed = {(verdict.run, verdict.name) for verdict in self.verdicts}
+        return list(dict.fromkeys(e.name for e in self.dump.index.tensors if (e.run, e.name) not in computed))
 
 
 def _held_against(dump: Dump, entry: DumpedTensor, expected: Array, tensor: LayerTensor) -> tuple[State, str]:

@@ -109,7 +109,7 @@ class FloatLayers:
     def trace(self, inputs: Mapping[str, Array], visit: Visit) -> None:
         """Run it once."""
         names = self.graph.distinct_names()
-        found = self.engine.run(inputs)
+        arrays = self.engine.run(inputs)
         for port in self.graph.inputs:
             if visit(_tensor(port.value, names, port.name, "input", inputs[port.name])):
                 return
@@ -117,7 +117,7 @@ class FloatLayers:
             if isinstance(op, top.WeightOp):
                 continue
             for value in op.results:
-                array = found.get(names[value])
+                array = arrays.get(names[value])
                 if array is None:
                     continue
                 if visit(_tensor(value, names, layer_name(op) or op.name, op.name, np.asarray(array))):

@@ -57,11 +57,11 @@ class SampleWriter:
         self, run: int, what: str, tensors: Mapping[str, Array], quantization: Quantization
     ) -> list[dict[str, Any]]:
         stems = file_names(tensors)
-        found = []
+        entries = []
         for number, (name, tensor) in enumerate(tensors.items()):
             array = as_stored(tensor)
             scale, zero_point = quantization.get(name, (0.0, 0))
-            found.append(
+            entries.append(
                 {
                     "name": name,
                     "shape": list(array.shape),
@@ -71,39 +71,41 @@ class SampleWriter:
                     **self._file(f"run{run}/{what}{number}-{stems[name]}.bin", array.tobytes()),
                 }
             )
-        return found
+        return entries
 
     def _in_dram(self, run: int, simulator: Simulator) -> list[dict[str, Any]]:
         """What NPU subgraphs read and wrote; their tensors are still there when all have run."""
-        found = []
+        entries = []
         for index, subgraph in enumerate(simulator.compiled.subgraphs):
             if isinstance(subgraph, NpuSubgraph):
                 ends = {
                     what: self._tensors(f"run{run}/npu{index}-{what}", names, simulator)
                     for what, names in (("input", subgraph.inputs), ("output", subgraph.outputs))
                 }
-                found.append({"subgraph": subgraph.name, "inputs": ends["input"], "outputs": ends["output"]})
-        return found
+                entries.append(
+                    {"subgraph": subgraph.name, "inputs": ends["input"], "outputs": ends["output"]}
+                )
+        return entries
 
     def _tensors(self, stem: str, names: Sequence[str], simulator: Simulator) -> list[dict[str, Any]]:
-        stems, found = file_names(names), []
+        stems, entries = file_names(names), []
         for number, name in enumerate(names):
-            one = simulator.compiled.tensor(name)
-            data = simulator.segments[one.segment][one.offset : one.offset + one.size].tobytes()
-            found.append(
+            tensor = simulator.compiled.tensor(name)
+            data = simulator.segments[tensor.segment][tensor.offset : tensor.offset + tensor.size].tobytes()
+            entries.append(
                 {
                     "name": name,
-                    "shape": list(one.shape),
-                    "order": list(one.order),
-                    "dtype": one.dtype,
-                    "scale": one.scale,
-                    "zero_point": one.zero_point,
-                    "segment": one.segment,
-                    "offset": one.offset,
+                    "shape": list(tensor.shape),
+                    "order": list(tensor.order),
+                    "dtype": tensor.dtype,
+                    "scale": tensor.scale,
+                    "zero_point": tensor.zero_point,
+                    "segment": tensor.segment,
+                    "offset": tensor.offset,
                     **self._file(f"{stem}{number}-{stems[name]}.bin", data),
                 }
             )
-        return found
+        return entries
 
     def _file(self, file: str, data: bytes) -> dict[str, Any]:
         with write_atomically(self.folder / file) as out:

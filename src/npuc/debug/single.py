@@ -16,9 +16,9 @@ import onnx
 from npuc.arrays import Array
 from npuc.debug.compiled import (
     CompiledLayers,
-    Seen,
-    seen_bytes,
+    Snapshot,
     shown,
+    snapshot_of,
     unviewed,
     viewed,
     views_of,
@@ -103,41 +103,43 @@ def _in_graph(graph: Graph, name: str, operands: _Operands, threads: int) -> lis
             kind = dtype_of(value.type).name
             constant = operands(names[value], kind, shape_of(value), label)
         arrays.append(constant)
-    made = []
+    results = []
     for value, array in zip(op.results, prepare(op, graph, threads)(arrays), strict=True):
         scheme = quant_of(value)
         scale, zero = (scheme.scale, scheme.zero_point) if scheme is not None else (0.0, 0)
         kind = dtype_of(value.type).name
-        made.append(LayerTensor(names[value], label, op.name, kind, scale, zero, as_stored(array)))
-    return made
+        results.append(LayerTensor(names[value], label, op.name, kind, scale, zero, as_stored(array)))
+    return results
 
 
 def _in_compiled(layers: CompiledLayers, name: str, operands: _Operands) -> list[LayerTensor]:
     tensors = layers.info.tensors
-    runnable = [n for n, one in enumerate(tensors) if one.subgraph >= 0]
-    wanted = next((n for n in runnable if tensors[n].name == name), None)
+    runnable = [n for n, tensor in enumerate(tensors) if tensor.subgraph >= 0]
+    chosen = next((n for n in runnable if tensors[n].name == name), None)
     called = layer_called(layers.compiled, name)
-    if wanted is None:
-        wanted = next((n for n in runnable if name == tensors[n].layer or called == tensors[n].name), None)
-    if wanted is None and operands.dump.find(operands.run, name) is not None:
+    if chosen is None:
+        chosen = next((n for n in runnable if name == tensors[n].layer or called == tensors[n].name), None)
+    if chosen is None and operands.dump.find(operands.run, name) is not None:
         raise UnknownTensorError(
             f"the compiled model has no tensor '{name}': the layer is fused with the one behind it",
             where=layers.compiled.name,
             fix="Run that one, or this one of the .mlir file",
         )
-    if wanted is None:
+    if chosen is None:
         raise _unknown(name, [tensors[n].name for n in runnable])
-    one = tensors[wanted]
+    traced = tensors[chosen]
     results = [
         n
         for n in runnable
         if (tensors[n].subgraph, tensors[n].layer, tensors[n].kind, tensors[n].inputs)
-        == (one.subgraph, one.layer, one.kind, one.inputs)
+        == (traced.subgraph, traced.layer, traced.kind, traced.inputs)
     ]
-    given = {n: operands(tensors[n].name, tensors[n].dtype, tensors[n].shape, one.layer) for n in one.inputs}
-    if one.view_of is not None:
-        return [shown(one, viewed(one, Seen(given[one.view_of])))]
-    subgraph = layers.compiled.subgraphs[one.subgraph]
+    given = {
+        n: operands(tensors[n].name, tensors[n].dtype, tensors[n].shape, traced.layer) for n in traced.inputs
+    }
+    if traced.view_of is not None:
+        return [shown(traced, viewed(traced, Snapshot(given[traced.view_of])))]
+    subgraph = layers.compiled.subgraphs[traced.subgraph]
     work: Callable[..., list[LayerTensor]]
     if isinstance(subgraph, NpuSubgraph):
         work = _on_npu
@@ -155,9 +157,9 @@ def _on_npu(layers: CompiledLayers, results: list[int], given: dict[int, Array])
     for number, array in given.items():
         while (base := tensors[number].view_of) is not None:
             array, number = unviewed(tensors[number], array, tensors[base]), base
-        one = tensors[number]
-        if one.places and one.subgraph == index:
-            forced[number] = np.ascontiguousarray(array.transpose(one.order)).reshape(-1).view(np.uint8)
+        tensor = tensors[number]
+        if tensor.places and tensor.subgraph == index:
+            forced[number] = np.ascontiguousarray(array.transpose(tensor.order)).reshape(-1).view(np.uint8)
         else:
             memory.write(layers.simulator.segments, _in_dram(layers, number), array)
     watched = [*forced, *results]
@@ -170,20 +172,20 @@ def _on_npu(layers: CompiledLayers, results: list[int], given: dict[int, Array])
 
     run_watched(layers.simulator, index, held, views_of(tensors, watched), finished)
     return [
-        shown(tensors[n], seen_bytes(tensors[n], one))
-        for n, one in zip(watched, held, strict=True)
+        shown(tensors[n], snapshot_of(tensors[n], snapshot))
+        for n, snapshot in zip(watched, held, strict=True)
         if n in results
     ]
 
 
 def _in_dram(layers: CompiledLayers, number: int) -> Tensor:
     """The place in DRAM through which a tensor comes from another subgraph."""
-    one = layers.info.tensors[number]
-    if one.memory is None:
+    tensor = layers.info.tensors[number]
+    if tensor.memory is None:
         raise CompareError(
-            f"'{one.name}' does not come to this layer through DRAM", where=layers.compiled.name
+            f"'{tensor.name}' does not come to this layer through DRAM", where=layers.compiled.name
         )
-    return layers.compiled.tensor(one.memory)
+    return layers.compiled.tensor(tensor.memory)
 
 
 def _on_host(layers: CompiledLayers, results: list[int], given: dict[int, Array]) -> list[LayerTensor]:
@@ -195,8 +197,10 @@ def _on_host(layers: CompiledLayers, results: list[int], given: dict[int, Array]
 
 
 def _from_dram(layers: CompiledLayers, number: int) -> LayerTensor:
-    one = layers.info.tensors[number]
-    return shown(one, Seen(memory.read(layers.simulator.segments, layers.compiled.tensor(one.memory or ""))))
+    tensor = layers.info.tensors[number]
+    return shown(
+        tensor, Snapshot(memory.read(layers.simulator.segments, layers.compiled.tensor(tensor.memory or "")))
+    )
 
 
 def _on_cpu(layers: CompiledLayers, results: list[int], given: dict[int, Array]) -> list[LayerTensor]:
@@ -216,20 +220,22 @@ def _on_cpu(layers: CompiledLayers, results: list[int], given: dict[int, Array])
         raise EngineError(f"its model cannot be read: {error}", where=subgraph.name) from error
     _cut(proto, types, outputs)
     session = Session(proto.SerializeToString(), subgraph.name, layers.simulator.threads)
-    found = session.run(outputs, inputs)
-    return [shown(tensors[n], Seen(found[name])) for n, name in zip(results, outputs, strict=True)]
+    arrays = session.run(outputs, inputs)
+    return [shown(tensors[n], Snapshot(arrays[name])) for n, name in zip(results, outputs, strict=True)]
 
 
 def _cut(proto: onnx.ModelProto, inputs: dict[str, int], outputs: list[str]) -> None:
     """Leave only the nodes between some tensors and others."""
-    wanted, kept = set(outputs), []
+    needed, kept = set(outputs), []
     for node in reversed(proto.graph.node):
-        if any(name in wanted for name in node.output):
+        if any(name in needed for name in node.output):
             kept.append(node)
-            wanted.update(name for name in _reads(node) if name not in inputs)
+            needed.update(name for name in _reads(node) if name not in inputs)
     graph = onnx.GraphProto(name=proto.graph.name)
     graph.node.extend(reversed(kept))
-    graph.initializer.extend(one for one in proto.graph.initializer if one.name in wanted)
+    graph.initializer.extend(
+        initializer for initializer in proto.graph.initializer if initializer.name in needed
+    )
     for name, kind in inputs.items():
         graph.input.add(name=name).type.tensor_type.elem_type = kind
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)

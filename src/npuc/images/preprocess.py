@@ -158,9 +158,9 @@ class Preprocess:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for the IR: what is not at its default, and always the pixel format and the layout."""
         values = {
-            one.name: getattr(self, one.name)
-            for one in fields(self)
-            if getattr(self, one.name) != one.default
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if getattr(self, field.name) != field.default
         }
         return values | {"pixel_format": self.pixel_format, "layout": self.layout}
 
@@ -208,15 +208,15 @@ def _pixel(name: str, value: Any) -> int:
 def _side_lengths(name: str, value: Any) -> tuple[int, int] | None:
     if value is None:
         return None
-    if not isinstance(value, list | tuple) or len(value) != 2 or not all(type(one) is int for one in value):
+    if not isinstance(value, list | tuple) or len(value) != 2 or not all(type(side) is int for side in value):
         raise PreprocessError(f"{name}: {value!r} is not a height and a width")
     return value[0], value[1]
 
 
 def _numbers(name: str, value: Any) -> tuple[float, ...]:
-    if not isinstance(value, list | tuple) or not all(type(one) in (int, float) for one in value):
+    if not isinstance(value, list | tuple) or not all(type(number) in (int, float) for number in value):
         raise PreprocessError(f"{name}: {value!r} are no numbers")
-    return tuple(float(one) for one in value)
+    return tuple(float(number) for number in value)
 
 
 _KINDS: dict[str, Callable[[str, Any], Any]] = {

@@ -27,15 +27,15 @@ class Matches:
     """True boxes that count."""
 
 
-def overlaps(found: Array, true: Array, crowd: Array) -> Array:
+def overlaps(detected: Array, true: Array, crowd: Array) -> Array:
     """Intersection over union (found x true); over the found box alone where the true one is a crowd."""
-    low = np.maximum(found[:, None, :2], true[None, :, :2])
-    high = np.minimum(found[:, None, 2:4], true[None, :, 2:4])
+    low = np.maximum(detected[:, None, :2], true[None, :, :2])
+    high = np.minimum(detected[:, None, 2:4], true[None, :, 2:4])
     shared = np.prod(np.maximum(high - low, 0), axis=-1)
-    own = np.prod(found[:, 2:4] - found[:, :2], axis=-1)
+    own = np.prod(detected[:, 2:4] - detected[:, :2], axis=-1)
     theirs = np.prod(true[:, 2:4] - true[:, :2], axis=-1)
-    whole = np.where(crowd[None, :], own[:, None], own[:, None] + theirs[None, :] - shared)
-    result: Array = np.divide(shared, whole, out=np.zeros_like(shared), where=whole > 0)
+    area = np.where(crowd[None, :], own[:, None], own[:, None] + theirs[None, :] - shared)
+    result: Array = np.divide(shared, area, out=np.zeros_like(shared), where=area > 0)
     return result
 
 

@@ -27,7 +27,7 @@ from npuc.errors import EvaluationDataError, UsageError
 class Metric(Protocol):
     """What a run asks of a metric."""
 
-    def observe(self, seen: Observation) -> Any:
+    def observe(self, observation: Observation) -> Any:
         """The record of one sample: plain values, as JSON has them."""
 
     def measure(self, records: Sequence[Any], truths: Sequence[Any], weights: Array) -> Mapping[str, Array]:
@@ -61,9 +61,9 @@ class MeanOf:
     name: str
     function: Callable[[Observation], float]
 
-    def observe(self, seen: Observation) -> float:
+    def observe(self, observation: Observation) -> float:
         """The value of one sample."""
-        return float(self.function(seen))
+        return float(self.function(observation))
 
     def measure(self, records: Sequence[Any], truths: Sequence[Any], weights: Array) -> dict[str, Array]:
         """The mean."""
@@ -117,7 +117,9 @@ def parse_metric(text: str) -> Chosen:
     """
     name, *parts = text.split(":")
     kind = METRICS.get(name)
-    known: dict[str, Any] = {one.name: one for one in fields(kind.make)} if is_dataclass(kind.make) else {}
+    known: dict[str, Any] = (
+        {option.name: option for option in fields(kind.make)} if is_dataclass(kind.make) else {}
+    )
     options: dict[str, Any] = {}
     for part in parts:
         key, separator, value = part.partition("=")
@@ -134,35 +136,35 @@ def parse_metric(text: str) -> Chosen:
 
 def default_metrics(task: str) -> list[str]:
     """The metrics that a task has if none is asked for."""
-    found = [name for name, kind in METRICS.items() if task in kind.tasks]
-    if not found:
+    names = [name for name, kind in METRICS.items() if task in kind.tasks]
+    if not names:
         raise UsageError("the data set does not say what is to be measured", fix="Give --metric")
-    return found
+    return names
 
 
 def weighted_mean(values: Array, weights: Array) -> Array:
     """The mean for every row of weights."""
-    found: Array = (weights @ values) / weights.sum(axis=1)
-    return found
+    means: Array = (weights @ values) / weights.sum(axis=1)
+    return means
 
 
-def only_output(seen: Observation, what: str) -> Array:
+def only_output(observation: Observation, what: str) -> Array:
     """The output, where a metric needs a single one."""
-    if len(seen.outputs) != 1:
+    if len(observation.outputs) != 1:
         raise EvaluationDataError(
-            f"{what} is of one output, and the model has {len(seen.outputs)}: {', '.join(seen.outputs)}",
-            where=seen.name,
+            f"{what} is of one output, and the model has {len(observation.outputs)}: {', '.join(observation.outputs)}",
+            where=observation.name,
             fix="Import the model with --outputs NAME to keep one",
         )
-    return np.asarray(next(iter(seen.outputs.values())))
+    return np.asarray(next(iter(observation.outputs.values())))
 
 
-def of_type(seen: Observation, kind: type | tuple[type, ...], what: str) -> Any:
+def of_type(observation: Observation, kind: type | tuple[type, ...], what: str) -> Any:
     """The truth, where a metric needs one of a kind."""
-    if not isinstance(seen.truth, kind) or isinstance(seen.truth, bool):
+    if not isinstance(observation.truth, kind) or isinstance(observation.truth, bool):
         raise EvaluationDataError(
             f"the data set has no {what} for it",
-            where=seen.name,
+            where=observation.name,
             fix="Choose a metric of the data set's task",
         )
-    return seen.truth
+    return observation.truth

@@ -46,14 +46,20 @@ class Curve:
 def curve_of(parts: Sequence[tuple[int, Matches]], pictures: int, limit: int | None = None) -> Curve:
     """Join the matches of pictures; `limit` keeps the best of each picture."""
     positives = np.zeros(pictures)
-    for index, one in parts:
-        positives[index] = one.positives
+    for index, matches in parts:
+        positives[index] = matches.positives
     steps = len(parts[0][1].right) if parts else 1
-    cut = [(index, one, slice(0, limit)) for index, one in parts]
-    scores = np.concatenate([one.scores[part] for _, one, part in cut] or [np.zeros(0)])
-    where = np.concatenate([np.full(len(one.scores[part]), i) for i, one, part in cut] or [np.zeros(0)])
-    right = np.concatenate([one.right[:, part] for _, one, part in cut] or [np.zeros((steps, 0))], axis=1)
-    neutral = np.concatenate([one.neutral[:, part] for _, one, part in cut] or [np.zeros((steps, 0))], axis=1)
+    cut = [(index, matches, slice(0, limit)) for index, matches in parts]
+    scores = np.concatenate([matches.scores[part] for _, matches, part in cut] or [np.zeros(0)])
+    where = np.concatenate(
+        [np.full(len(matches.scores[part]), i) for i, matches, part in cut] or [np.zeros(0)]
+    )
+    right = np.concatenate(
+        [matches.right[:, part] for _, matches, part in cut] or [np.zeros((steps, 0))], axis=1
+    )
+    neutral = np.concatenate(
+        [matches.neutral[:, part] for _, matches, part in cut] or [np.zeros((steps, 0))], axis=1
+    )
     order = np.argsort(-scores, kind="stable")
     right, neutral = right[:, order].astype(bool), neutral[:, order].astype(bool)
     return Curve(where[order].astype(np.int64), right, ~right & ~neutral, positives)
@@ -62,42 +68,42 @@ def curve_of(parts: Sequence[tuple[int, Matches]], pictures: int, limit: int | N
 def coco_precision(curve: Curve, weights: Array, threshold: int) -> Array:
     """The mean precision at 101 recalls, one a row; NaN where there is nothing to be found."""
     right, wrong, total = curve.counts(weights, threshold)
-    found = np.full(len(weights), np.nan)
+    means = np.full(len(weights), np.nan)
     known = total > 0
-    found[known] = 0.0
+    means[known] = 0.0
     if not right.shape[1]:
-        return found
+        return means
     precision = right / (right + wrong + _EPSILON)
     precision = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
     for row in np.flatnonzero(known):
         at = np.searchsorted(right[row] / total[row], RECALLS, side="left")
         inside = at < right.shape[1]
-        found[row] = precision[row, at[inside]].sum() / len(RECALLS)
-    return found
+        means[row] = precision[row, at[inside]].sum() / len(RECALLS)
+    return means
 
 
 def final_recall(curve: Curve, weights: Array, threshold: int) -> Array:
     """The share of true boxes that is found at all, one a row; NaN where there is nothing to be found."""
     total = weights @ curve.positives
     hits = weights[:, curve.pictures] @ curve.right[threshold].astype(np.float64)
-    found: Array = np.divide(hits, total, out=np.full(len(weights), np.nan), where=total > 0)
-    return found
+    recalls: Array = np.divide(hits, total, out=np.full(len(weights), np.nan), where=total > 0)
+    return recalls
 
 
 def voc_precision(curve: Curve, weights: Array, eleven: bool) -> Array:
     """The area under the curve or, for the challenge of 2007, the mean at eleven recalls; one a row."""
     right, wrong, total = curve.counts(weights, 0)
-    found = np.full(len(weights), np.nan)
+    areas = np.full(len(weights), np.nan)
     for row in np.flatnonzero(total > 0):
         recall = right[row] / total[row]
         precision = right[row] / np.maximum(right[row] + wrong[row], _EPSILON)
         if eleven:
             best = [precision[recall >= at].max(initial=0.0) for at in np.arange(11) / 10]
-            found[row] = float(np.mean(best))
+            areas[row] = float(np.mean(best))
             continue
         recall = np.concatenate([[0.0], recall, [1.0]])
         precision = np.concatenate([[0.0], precision, [0.0]])
         precision = np.maximum.accumulate(precision[::-1])[::-1]
         step = np.flatnonzero(recall[1:] != recall[:-1])
-        found[row] = float(((recall[step + 1] - recall[step]) * precision[step + 1]).sum())
-    return found
+        areas[row] = float(((recall[step + 1] - recall[step]) * precision[step + 1]).sum())
+    return areas

@@ -45,11 +45,11 @@ class Plugin:
 
 def discover() -> list[Plugin]:
     """The plugins of installed packages, by name; nothing is imported."""
-    found = [
+    plugins = [
         Plugin(point.name, point.value, point.dist.name if point.dist is not None else "")
         for point in metadata.entry_points(group=GROUP)
     ]
-    return sorted(found, key=lambda plugin: (plugin.name, plugin.source))
+    return sorted(plugins, key=lambda plugin: (plugin.name, plugin.source))
 
 
 def loaded() -> list[Plugin]:
@@ -99,7 +99,7 @@ def _imported(plugin: Plugin) -> None:
     name, _, attribute = plugin.source.partition(":")
     MODULES[name] = plugin.name
     try:
-        found: Any = importlib.import_module(name)
+        loaded: Any = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
             raise  # a module that the plugin itself wants
@@ -108,9 +108,9 @@ def _imported(plugin: Plugin) -> None:
             fix="Give the path of a .py file, or the name of a module that is installed here",
         ) from error
     for part in attribute.split(".") if attribute else ():
-        found = getattr(found, part)
+        loaded = getattr(loaded, part)
     if attribute:
-        found()
+        loaded()
 
 
 def _from_file(plugin: Plugin) -> None:

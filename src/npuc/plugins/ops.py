@@ -45,9 +45,9 @@ def float_forward(op: type[TopOp]) -> Callable[[Kernel], Kernel]:
 
     def register(function: Kernel) -> Kernel:
         @exports(op)
-        def rule(one: Any, emit: Emitter) -> None:
-            outputs = [emit.name(value) for value in one.results]
-            emit.node(op.name, list(one.operands), outputs, one.native_properties(), domain=_FLOAT)
+        def rule(layer_op: Any, emit: Emitter) -> None:
+            outputs = [emit.name(value) for value in layer_op.results]
+            emit.node(op.name, list(layer_op.operands), outputs, layer_op.native_properties(), domain=_FLOAT)
 
         register_kernel(_FLOAT, op.name, function)
         return function
@@ -85,36 +85,36 @@ def custom_instruction(
     the scheduler may cut: the operands have the shape of the result, and a row of it needs the same row of each.
     """
 
-    def given(one: Any, graph: Graph) -> Array | None:
-        return None if constants is None else np.ascontiguousarray(constants(one, graph))
+    def given(layer_op: Any, graph: Graph) -> Array | None:
+        return None if constants is None else np.ascontiguousarray(constants(layer_op, graph))
 
-    def step(one: Any, graph: Graph, threads: int) -> Step:
-        numbers, fixed, value = parameters(one), given(one, graph), getattr(one, result)
-        places = [list(one.operands).index(getattr(one, name)) for name in operands]
+    def step(layer_op: Any, graph: Graph, threads: int) -> Step:
+        numbers, fixed, value = parameters(layer_op), given(layer_op, graph), getattr(layer_op, result)
+        places = [list(layer_op.operands).index(getattr(layer_op, name)) for name in operands]
         shape, kind = shape_of(value), dtype_of(value.type).numpy
         return lambda arrays: [
             _whole(kernel, [arrays[place] for place in places], fixed, numbers, shape, kind)
         ]
 
-    def layer(one: Any, graph: Graph, tensor: Tensors) -> Layer:
+    def layer(layer_op: Any, graph: Graph, tensor: Tensors) -> Layer:
         return custom_layer(
-            one,
+            layer_op,
             graph,
             tensor,
             kernel=kernel,
-            operands=[getattr(one, name) for name in operands],
-            result=getattr(one, result),
-            parameters=parameters(one),
-            constants=given(one, graph),
+            operands=[getattr(layer_op, name) for name in operands],
+            result=getattr(layer_op, result),
+            parameters=parameters(layer_op),
+            constants=given(layer_op, graph),
             work=work,
             by_row=by_row,
         )
 
-    def host(one: Any, emit: Emitter) -> None:
-        fixed, value = given(one, emit.graph), getattr(one, result)
-        inputs: list[Any] = [getattr(one, name) for name in operands]
+    def host(layer_op: Any, emit: Emitter) -> None:
+        fixed, value = given(layer_op, emit.graph), getattr(layer_op, result)
+        inputs: list[Any] = [getattr(layer_op, name) for name in operands]
         attributes: dict[str, Any] = {
-            "parameters": list(parameters(one)),
+            "parameters": list(parameters(layer_op)),
             "operands": len(inputs),
             "shape": list(shape_of(value)),
             "dtype": dtype_of(value.type).name,

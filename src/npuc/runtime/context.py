@@ -121,7 +121,11 @@ class Context:
             return [partial(self._on_device, number)]
         if isinstance(subgraph, CpuSubgraph):
             return [partial(self._on_host, number, subgraph)]
-        return [partial(self._convert, one) for one in subgraph.conversions if one not in self._ports.skipped]
+        return [
+            partial(self._convert, conversion)
+            for conversion in subgraph.conversions
+            if conversion not in self._ports.skipped
+        ]
 
     def _on_device(self, number: int) -> None:
         cycles = self._execute(number)
@@ -144,15 +148,17 @@ class Context:
         lambda self, number, subgraph: {"layers": list(subgraph.reasons)},
     )
     def _on_host(self, number: int, subgraph: CpuSubgraph) -> None:
-        found = self._host.run(
+        outputs = self._host.run(
             number, {name: np.asarray(self._memory[name], order="C") for name in subgraph.inputs}
         )
-        for name, value in found.items():
+        for name, value in outputs.items():
             self._write(name, value, subgraph.name)
 
-    @record.spans("cpu", lambda self, one: f"convert to {one.result}")
-    def _convert(self, one: Conversion) -> None:
-        self._memory[one.result][...] = convert(one, self._memory[one.source], self._model, self._threads)
+    @record.spans("cpu", lambda self, conversion: f"convert to {conversion.result}")
+    def _convert(self, conversion: Conversion) -> None:
+        self._memory[conversion.result][...] = convert(
+            conversion, self._memory[conversion.source], self._model, self._threads
+        )
 
     def _write(self, name: str, value: Array, where: str) -> None:
         place = self._memory[name]

@@ -105,9 +105,9 @@ def _from_package(name: str) -> Factory:
             fix=f"There are: {', '.join(device_names())}. Is the package with its driver installed?",
         )
     try:
-        found: Factory = points[0].load()
+        factory: Factory = points[0].load()
     except Exception as error:
         raise DeviceError(
             f"its driver, {points[0].value}, cannot be loaded: {error}", where=f"device '{name}'"
         ) from error
-    return found
+    return factory

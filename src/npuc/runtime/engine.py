@@ -25,9 +25,9 @@ class CompiledEngine:
 def integers_of(compiled: CompiledModel) -> dict[str, str]:
     """Outputs that the host converts from integers, and the tensors that those are in."""
     return {
-        one.result: one.source
+        conversion.result: conversion.source
         for subgraph in compiled.subgraphs
         if isinstance(subgraph, HostConversion)
-        for one in subgraph.conversions
-        if one.result in compiled.outputs
+        for conversion in subgraph.conversions
+        if conversion.result in compiled.outputs
     }

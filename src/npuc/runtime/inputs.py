@@ -22,15 +22,15 @@ from npuc.words import counted
 def pictures_of(model: CompiledModel) -> dict[str, Preprocess]:
     """How pictures become inputs, as the file states it."""
     stated = model.metadata.get("preprocess")
-    found: dict[str, Preprocess] = {}
-    for name, one in stated.items() if isinstance(stated, dict) else ():
-        if name not in model.inputs or not isinstance(one, dict):
+    by_input: dict[str, Preprocess] = {}
+    for name, options in stated.items() if isinstance(stated, dict) else ():
+        if name not in model.inputs or not isinstance(options, dict):
             continue
         try:
-            found[name] = Preprocess.from_dict(one)
+            by_input[name] = Preprocess.from_dict(options)
         except PreprocessError as error:
             raise PreprocessError(error.message, where=f"{model.name}, input '{name}'") from error
-    return found
+    return by_input
 
 
 def arrays_of(inputs: Any, ports: Ports, pictures: Mapping[str, Preprocess], raw: bool) -> dict[str, Array]:
@@ -53,7 +53,9 @@ def arrays_of(inputs: Any, ports: Ports, pictures: Mapping[str, Preprocess], raw
 def _array(value: Any, port: Port, ports: Ports, pictures: Mapping[str, Preprocess], raw: bool) -> Array:
     info = port.info
     if _is_picture(value, info, pictures) or (
-        isinstance(value, list | tuple) and value and all(_is_picture(one, info, pictures) for one in value)
+        isinstance(value, list | tuple)
+        and value
+        and all(_is_picture(element, info, pictures) for element in value)
     ):
         return _pictures(value, info, pictures, raw)
     try:
@@ -94,7 +96,7 @@ def _pictures(value: Any, info: TensorInfo, pictures: Mapping[str, Preprocess], 
             "a runner of raw tensors takes the integers, not pictures", where=f"input '{info.name}'"
         )
     several = value if isinstance(value, list | tuple) else [value]
-    tensors = [_picture(one, pictures[info.name], info) for one in several]
+    tensors = [_picture(picture, pictures[info.name], info) for picture in several]
     return tensors[0] if len(tensors) == 1 else np.concatenate(tensors)
 
 

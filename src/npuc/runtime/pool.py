@@ -155,13 +155,13 @@ class Pool(Resident):
     def _work(self, number: int, job: Job) -> bool:
         """Do a job on a device; False if the device gets no more."""
         try:
-            found = self._runners[number]._run(job.inputs, job.outputs)
+            outcome = self._runners[number]._run(job.inputs, job.outputs)
         except DeviceError as error:
             return self._failed(number, job, error)
         except Exception as error:
             job._end(error=error)
         else:
-            job._end(*found)
+            job._end(*outcome)
         with self._lock:
             if self._failures[number] < self._most:
                 self._failures[number] = 0

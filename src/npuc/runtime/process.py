@@ -43,21 +43,21 @@ _living: WeakValueDictionary[int, Lasting] = WeakValueDictionary()
 _numbers = count()
 
 
-def watch(one: Lasting) -> None:
+def watch(resource: Lasting) -> None:
     """See to it that it is closed at the end, and begins anew in a child."""
-    _living[next(_numbers)] = one
+    _living[next(_numbers)] = resource
 
 
 @atexit.register
 def _leave() -> None:
     # The youngest first: a pool is younger than its runners.
-    for _, one in sorted(_living.items(), reverse=True):
-        one.close(wait=False, timeout=PATIENCE)
+    for _, resource in sorted(_living.items(), reverse=True):
+        resource.close(wait=False, timeout=PATIENCE)
 
 
 def _forked() -> None:
-    for one in list(_living.values()):
-        one._start_anew()
+    for resource in list(_living.values()):
+        resource._start_anew()
 
 
 os.register_at_fork(after_in_child=_forked)

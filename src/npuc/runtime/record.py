@@ -105,7 +105,7 @@ def spans(
     category: str,
     name: Callable[..., str],
     notes: Callable[..., Notes] = lambda *_, **__: {},
-    found: Callable[[Any], Notes] = lambda _: {},
+    result_notes: Callable[[Any], Notes] = lambda _: {},
 ) -> Callable[[Function], Function]:
     """A decorator: while the function runs, its thread is busy with `name(*arguments)`.
 
@@ -123,7 +123,7 @@ def spans(
             number = recorder.begin(category, name(*arguments, **options), notes(*arguments, **options))
             try:
                 result = function(*arguments, **options)
-                said = found(result)
+                said = result_notes(result)
                 return result
             except Exception as error:
                 said = {"error": type(error).__name__}

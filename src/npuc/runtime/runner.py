@@ -195,7 +195,7 @@ class Runner(Resident):
         check_outputs(outputs, self._ports.outputs, rows)
         context = self._contexts.take()
         try:
-            found = (
+            outcome = (
                 context.run(arrays, outputs) if rows is None else self._rows(context, arrays, outputs, rows)
             )
         except DeviceError:
@@ -205,7 +205,7 @@ class Runner(Resident):
             self._contexts.give(context)
             raise
         self._contexts.give(context)
-        return found
+        return outcome
 
     def _rows(
         self, context: Context, arrays: Mapping[str, Array], outputs: Mapping[str, Array], rows: int
@@ -222,14 +222,16 @@ class Runner(Resident):
         cycles: int | None = None
         for chunk in chunks_of(rows, batch):
             full = chunk.count == batch
-            places = {name: one[chunk.first : chunk.first + chunk.count] for name, one in results.items()}
-            found, more = context.run(
+            places = {
+                name: output[chunk.first : chunk.first + chunk.count] for name, output in results.items()
+            }
+            chunk_outputs, more = context.run(
                 {name: rows_for(array, chunk, batch) for name, array in arrays.items()},
                 places if full else {},
             )
             if not full:
                 for name, place in places.items():
-                    place[...] = found[name][: chunk.count]
+                    place[...] = chunk_outputs[name][: chunk.count]
             if more is not None:
                 cycles = (cycles or 0) + more
         return results, cycles

@@ -66,7 +66,10 @@ def ports_of(model: CompiledModel, raw: bool, raw_outputs: bool | None = None) -
         if name not in known:
             raise FileFormatError(f"there is no tensor '{name}'", where=model.name)
     conversions = [
-        one for part in model.subgraphs if isinstance(part, HostConversion) for one in part.conversions
+        conversion
+        for part in model.subgraphs
+        if isinstance(part, HostConversion)
+        for conversion in part.conversions
     ]
     uses = Counter(name for part in model.subgraphs for name in part.inputs)
     on_npu = {
@@ -75,8 +78,8 @@ def ports_of(model: CompiledModel, raw: bool, raw_outputs: bool | None = None) -
         if isinstance(part, NpuSubgraph)
         for name in (*part.inputs, *part.outputs)
     }
-    after = {one.source: one for one in conversions if known[one.result].scale}
-    before = {one.result: one for one in conversions if known[one.source].scale}
+    after = {conversion.source: conversion for conversion in conversions if known[conversion.result].scale}
+    before = {conversion.result: conversion for conversion in conversions if known[conversion.source].scale}
     skipped: set[Conversion] = set()
 
     def port(name: str, conversion: Conversion | None, other: str, raw: bool) -> Port:
@@ -94,17 +97,17 @@ def ports_of(model: CompiledModel, raw: bool, raw_outputs: bool | None = None) -
 
     inputs = []
     for name in model.inputs:
-        one = after.get(name)
-        if one is not None and (uses[name] > 1 or name in model.outputs):
-            one = None
-        inputs.append(port(name, one, one.result if one else name, raw))
+        conversion = after.get(name)
+        if conversion is not None and (uses[name] > 1 or name in model.outputs):
+            conversion = None
+        inputs.append(port(name, conversion, conversion.result if conversion else name, raw))
     outputs = []
     for name in model.outputs:
-        one = before.get(name)
-        if one is not None and uses[name]:
-            one = None
-        outputs.append(port(name, one, one.source if one else name, raw_outputs))
-    sizes = {one.info.shape[:1] for one in (*inputs, *outputs)}
+        conversion = before.get(name)
+        if conversion is not None and uses[name]:
+            conversion = None
+        outputs.append(port(name, conversion, conversion.source if conversion else name, raw_outputs))
+    sizes = {end.info.shape[:1] for end in (*inputs, *outputs)}
     first = sizes.pop() if len(sizes) == 1 else ()
     return Ports(tuple(inputs), tuple(outputs), frozenset(skipped), first[0] if first and first[0] else None)
 

@@ -31,13 +31,15 @@ def read_row(entry: Entry) -> Loaded:
         for name in file
         if not name.startswith(_OUTPUT) and name not in LABELS
     }
-    wanted = {name[len(_OUTPUT) :]: file.row(name, entry.row)[0] for name in file if name.startswith(_OUTPUT)}
+    references = {
+        name[len(_OUTPUT) :]: file.row(name, entry.row)[0] for name in file if name.startswith(_OUTPUT)
+    }
     if entry.extra is not None:
         other = TensorFile(entry.extra)
-        wanted = {name: other.row(name, entry.row)[0] for name in other}
+        references = {name: other.row(name, entry.row)[0] for name in other}
     # The only tensor is for the only input, whatever its name.
     tensors = next(iter(inputs.values())) if len(inputs) == 1 else inputs
-    return Loaded(tensors=tensors, truth=wanted or None)
+    return Loaded(tensors=tensors, truth=references or None)
 
 
 def _is_file(place: Place) -> bool:

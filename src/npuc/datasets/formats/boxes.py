@@ -51,14 +51,16 @@ def coco(place: Place) -> DataSet:
     try:
         content = json.loads(path.read_bytes())
         pictures = {
-            int(one["id"]): str(one.get("file_name") or FILE_FORMAT % int(one["id"]))
-            for one in content["images"]
+            int(image["id"]): str(image.get("file_name") or FILE_FORMAT % int(image["id"]))
+            for image in content["images"]
         }
-        categories = {int(one["id"]): str(one.get("name", one["id"])) for one in content["categories"]}
+        categories = {
+            int(entry["id"]): str(entry.get("name", entry["id"])) for entry in content["categories"]
+        }
         numbers = _numbers(categories, class_names(place.classes), path)
         boxes: dict[int, list[Box]] = defaultdict(list)
-        for one in content["annotations"]:
-            boxes[int(one["image_id"])].append(_box(one, numbers))
+        for annotation in content["annotations"]:
+            boxes[int(annotation["image_id"])].append(_box(annotation, numbers))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise FileFormatError(
@@ -105,15 +107,15 @@ def _numbers(categories: dict[int, str], names: tuple[str, ...], path: Path) -> 
     return {key: names.index(name) for key, name in categories.items()}
 
 
-def _box(one: Any, numbers: dict[int, int]) -> Box:
-    x, y, width, height = (float(value) for value in one["bbox"])
+def _box(annotation: Any, numbers: dict[int, int]) -> Box:
+    x, y, width, height = (float(value) for value in annotation["bbox"])
     if not all(math.isfinite(value) for value in (x, y, width, height)) or width < 0 or height < 0:
         raise ValueError(f"a box of {width:g} x {height:g} at {x:g}, {y:g}")
-    category = int(one["category_id"])
+    category = int(annotation["category_id"])
     if category not in numbers:
         raise ValueError(f"category {category} is in an annotation and not in 'categories'")
-    area = float(one.get("area", width * height))
-    return Box(x, y, x + width, y + height, numbers[category], area, bool(one.get("iscrowd", 0)))
+    area = float(annotation.get("area", width * height))
+    return Box(x, y, x + width, y + height, numbers[category], area, bool(annotation.get("iscrowd", 0)))
 
 
 def _has_labels(place: Place) -> bool:

@@ -70,7 +70,9 @@ def labelled_list(place: Place) -> DataSet:
         where = f"{path}, line {number}"
         tabs |= "\t" in line
         name, label = _split(line, where)
-        file = next((one for folder in folders if (one := inside(folder, name, where)).exists()), None)
+        file = next(
+            (candidate for folder in folders if (candidate := inside(folder, name, where)).exists()), None
+        )
         if file is None:
             raise EvaluationDataError(
                 f"'{name}' is not in {' or '.join(str(folder) for folder in folders)}",
@@ -83,10 +85,14 @@ def labelled_list(place: Place) -> DataSet:
     if not entries:
         raise EvaluationDataError("lists no files", where=str(path), fix="A line is a file and its class")
     classes = [_class(entry.truth, names, place.label_offset) for entry in entries.values()]
-    strange = next((entry for entry, one in zip(entries.values(), classes, strict=True) if one is None), None)
+    strange = next(
+        (entry for entry, number in zip(entries.values(), classes, strict=True) if number is None), None
+    )
     if strange is None:
-        found = [replace(entry, truth=one) for entry, one in zip(entries.values(), classes, strict=True)]
-        return DataSet("classification", found, read_file, names)
+        numbered = [
+            replace(entry, truth=number) for entry, number in zip(entries.values(), classes, strict=True)
+        ]
+        return DataSet("classification", numbered, read_file, names)
     if tabs:
         return DataSet("text", list(entries.values()), read_file, names)
     raise EvaluationDataError(
@@ -106,7 +112,9 @@ def _in_order(
     labels: Sequence[str], path: Path, folders: Sequence[Path], place: Place, names: tuple[str, ...]
 ) -> DataSet:
     """The files of a folder in the order of their names, each with the label of its line."""
-    folder = place.images or next((one for one in (place.path, *folders) if one.is_dir()), path.parent)
+    folder = place.images or next(
+        (candidate for candidate in (place.path, *folders) if candidate.is_dir()), path.parent
+    )
     files = files_in(folder, PICTURES | SOUNDS | ARRAYS)
     if len(files) != len(labels):
         raise EvaluationDataError(
@@ -122,10 +130,10 @@ def _in_order(
 
 
 def _folders(path: Path, place: Place) -> list[Path]:
-    found = [path.parent / path.stem, path.parent]
+    candidates = [path.parent / path.stem, path.parent]
     if place.path.is_dir():
-        found.append(place.path)
-    return list(dict.fromkeys(folder for folder in found if folder.is_dir()))
+        candidates.append(place.path)
+    return list(dict.fromkeys(folder for folder in candidates if folder.is_dir()))
 
 
 def _split(line: str, where: str) -> tuple[str, str]:

@@ -56,8 +56,8 @@ def _folders(place: Place) -> tuple[Path | None, Path | None]:
 
 
 def _matches(place: Place) -> bool:
-    images, found = _folders(place)
-    return images is not None and found is not None and found.is_dir()
+    images, masks = _folders(place)
+    return images is not None and masks is not None and masks.is_dir()
 
 
 @dataset("masks", matches=_matches)

@@ -51,9 +51,9 @@ def voc(place: Place) -> DataSet:
         truth, file = _read(path, names, place.label_offset)
         picture = next(
             (
-                one
+                candidate
                 for name in (file, f"{stem}.jpg", f"{stem}.png")
-                if name and (one := inside(images, name, str(path))).is_file()
+                if name and (candidate := inside(images, name, str(path))).is_file()
             ),
             None,
         )
@@ -73,26 +73,26 @@ def _read(path: Path, names: tuple[str, ...], offset: int) -> tuple[Boxes, str]:
         raise FileFormatError("declares a document type, which annotations do not need", where=str(path))
     try:
         root = ElementTree.fromstring(data)
-        boxes = [_box(one, names, offset, path) for one in root.iter("object")]
+        boxes = [_box(element, names, offset, path) for element in root.iter("object")]
         return Boxes(tuple(boxes)), (root.findtext("filename") or "").strip()
     except (ElementTree.ParseError, ValueError, TypeError) as error:
         raise FileFormatError(f"is not an annotation of VOC ({error})", where=str(path)) from error
 
 
-def _box(one: ElementTree.Element, names: tuple[str, ...], offset: int, path: Path) -> Box:
-    name = (one.findtext("name") or "").strip()
+def _box(element: ElementTree.Element, names: tuple[str, ...], offset: int, path: Path) -> Box:
+    name = (element.findtext("name") or "").strip()
     if name not in names:
         raise EvaluationDataError(
             f"'{name}' is no class that is known",
             where=str(path),
             fix="--classes FILE names the classes in the order of the model's scores",
         )
-    box = one.find("bndbox")
+    box = element.find("bndbox")
     if box is None:
         raise ValueError("an object without 'bndbox'")
     x1, y1, x2, y2 = (float(box.findtext(side) or "?") for side in ("xmin", "ymin", "xmax", "ymax"))
     if not (x1 <= x2 and y1 <= y2):
         raise ValueError(f"a box from {x1:g}, {y1:g} to {x2:g}, {y2:g}")
-    difficult = (one.findtext("difficult") or "0").strip() == "1"
+    difficult = (element.findtext("difficult") or "0").strip() == "1"
     area = (x2 - x1 + 1) * (y2 - y1 + 1)
     return Box(x1 - 1, y1 - 1, x2, y2, names.index(name) + offset, area, difficult=difficult)

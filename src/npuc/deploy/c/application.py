@@ -68,7 +68,10 @@ def _hosted(compiled: CompiledModel, file: bytes, interface: Graph, sample: Samp
 def _standalone(compiled: CompiledModel, file: bytes, sample: Sample) -> dict[str, bytes]:
     kernels = kernel_files(compiled)
     needs = measure(file, compiled.name)
-    cores = max((len(one.streams) for one in compiled.subgraphs if isinstance(one, NpuSubgraph)), default=1)
+    cores = max(
+        (len(subgraph.streams) for subgraph in compiled.subgraphs if isinstance(subgraph, NpuSubgraph)),
+        default=1,
+    )
     values = {
         "DEFINES": "-DNPUC_NO_HEAP",
         "LIBRARIES": "-lm",
@@ -91,7 +94,7 @@ def _standalone(compiled: CompiledModel, file: bytes, sample: Sample) -> dict[st
 
 
 def _refuse_cpu(compiled: CompiledModel) -> None:
-    on_cpu = [one for one in compiled.subgraphs if isinstance(one, CpuSubgraph)]
+    on_cpu = [part for part in compiled.subgraphs if isinstance(part, CpuSubgraph)]
     if not on_cpu:
         return
     groups: dict[str, list[str]] = {}
@@ -101,7 +104,7 @@ def _refuse_cpu(compiled: CompiledModel) -> None:
     count = sum(map(len, groups.values()))
     words = "; ".join(f"{', '.join(layers)} ({reason})" for reason, layers in groups.items())
     first = compiled.subgraphs.index(on_cpu[0])
-    if any(isinstance(one, NpuSubgraph) for one in compiled.subgraphs[first:]):
+    if any(isinstance(part, NpuSubgraph) for part in compiled.subgraphs[first:]):
         fix = "'npuc inspect' with the network and the target tells what brings such layers to the NPU"
     else:
         fix = "Cut the network before them (npuc import --outputs) and leave the rest to the application"
@@ -114,11 +117,11 @@ def _refuse_cpu(compiled: CompiledModel) -> None:
 
 
 def _take_sample(compiled: CompiledModel, interface: Graph, given: Mapping[str, Array] | None) -> Sample:
-    found = random_inputs(interface) if given is None else given
-    missing = [name for name in compiled.inputs if name not in found]
+    tensors = random_inputs(interface) if given is None else given
+    missing = [name for name in compiled.inputs if name not in tensors]
     if missing:
         raise InputDataError(f"the sample has no tensor '{missing[0]}'", where=compiled.name)
-    inputs = {name: np.asarray(found[name]) for name in compiled.inputs}
+    inputs = {name: np.asarray(tensors[name]) for name in compiled.inputs}
     outputs = Simulator(compiled).run(inputs)
     return Sample(tuple(inputs.values()), tuple(outputs[name] for name in compiled.outputs))
 
@@ -138,11 +141,11 @@ def _table(compiled: CompiledModel, names: tuple[str, ...]) -> str:
     """Tensors as rows of a table in Markdown."""
     rows = []
     for index, name in enumerate(names):
-        one = compiled.tensor(name)
-        shape = " x ".join(map(str, one.shape)) or "scalar"
-        step = f"{one.scale:.9g}, {one.zero_point}" if one.scale else "plain"
+        tensor = compiled.tensor(name)
+        shape = " x ".join(map(str, tensor.shape)) or "scalar"
+        step = f"{tensor.scale:.9g}, {tensor.zero_point}" if tensor.scale else "plain"
         plain = "".join(c if c.isprintable() and c not in "|`" else "_" for c in name)
-        rows.append(f"| {index} | `{plain}` | {one.dtype} | {shape} | {one.size} | {step} |")
+        rows.append(f"| {index} | `{plain}` | {tensor.dtype} | {shape} | {tensor.size} | {step} |")
     return "\n".join(rows)
 
 

@@ -31,13 +31,13 @@ def kernel_files(compiled: CompiledModel) -> dict[str, str]:
             if known
             else "Load the plugin that has the kernel (--plugin)",
         )
-    found = [KERNELS[name] for name in names]
+    kernels = [KERNELS[name] for name in names]
     lines = ["/* The kernels of the custom instructions of the model. */", '#include "kernels.h"', ""]
-    if found:
+    if kernels:
         lines += ['#include "npu_kernel.h"', ""]
-    lines += [f"int32_t {one.c_name}(const npu_kernel_call *call);" for one in found]
+    lines += [f"int32_t {kernel.c_name}(const npu_kernel_call *call);" for kernel in kernels]
     lines += ["", "void register_kernels(void)", "{"]
-    lines += [f'    npu_register_kernel("{one.name}", {one.c_name});' for one in found]
+    lines += [f'    npu_register_kernel("{kernel.name}", {kernel.c_name});' for kernel in kernels]
     lines += ["}", ""]
     files = {"kernels.c": "\n".join(lines).replace("\n\n\n", "\n\n"), "kernels.h": _HEADER}
-    return files | {f"kernel_{one.c_name}.c": one.c_source for one in found}
+    return files | {f"kernel_{kernel.c_name}.c": kernel.c_source for kernel in kernels}

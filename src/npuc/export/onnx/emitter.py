@@ -71,10 +71,10 @@ class Emitter:
 
     def name(self, value: Value) -> str:
         """The exported name of a value; the user's name where that is free."""
-        found = self._values.get(value)
-        if found is None:
-            found = self._values[value] = self.names.take(value_name(value) or "value")
-        return found
+        exported = self._values.get(value)
+        if exported is None:
+            exported = self._values[value] = self.names.take(value_name(value) or "value")
+        return exported
 
     def derived(self, what: str) -> str:
         """A new name for an intermediate value of the current op."""
@@ -156,11 +156,11 @@ class Emitter:
             array.shape,
             array.tobytes() if array.dtype != np.object_ else repr(array).encode(),
         )
-        found = self._constants.get(key)
-        if found is None:
-            found = self._constants[key] = self.derived(what)
-            self._initializer(found, Weight(dtype, array.shape, array))
-        return found
+        initializer = self._constants.get(key)
+        if initializer is None:
+            initializer = self._constants[key] = self.derived(what)
+            self._initializer(initializer, Weight(dtype, array.shape, array))
+        return initializer
 
     def ints(self, *values: int) -> Array:
         """A vector of 64-bit integers, as shapes and axes are."""
@@ -176,12 +176,12 @@ class Emitter:
         stored = self.graph.weights[ref]
         shape = stored.shape if shape is None else shape
         key = (ref, shape)
-        found = self._weights.get(key)
-        if found is None:
-            found = self._weights[key] = self.names.take(ref)
+        initializer = self._weights.get(key)
+        if initializer is None:
+            initializer = self._weights[key] = self.names.take(ref)
             data = stored.data.reshape(shape) if isinstance(stored.data, np.ndarray) else stored.data
-            self._initializer(found, Weight(stored.dtype, shape, data))
-        return found
+            self._initializer(initializer, Weight(stored.dtype, shape, data))
+        return initializer
 
     def shaped(self, value: Value, shape: Sequence[int]) -> str:
         """A value under another shape: an initializer if it is constant, else through a Reshape."""

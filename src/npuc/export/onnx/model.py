@@ -71,7 +71,7 @@ def to_onnx(
     >>> [node.op_type for node in to_onnx(graph).proto.graph.node]
     ['Relu']
     """
-    wanted = find_tensors(graph, fetch)
+    fetches = find_tensors(graph, fetch)
     opsets = _opsets(graph)
     emit = Emitter(graph, opsets[""])
     inputs, outputs = graph.inputs, graph.outputs
@@ -112,12 +112,12 @@ def to_onnx(
 
     infos = {port.name: _info(port.name, port.value) for port in outputs}
     fetched: dict[str, str] = {}
-    for asked, source in wanted.items():
+    for requested, source in fetches.items():
         name = emit.name(source)
         if name not in infos and (source in input_values or graph.constant(source) is not None):
             name = emit("Identity", source, to=emit.names.take(f"{name}/fetched"))
         infos.setdefault(name, _info(name, source))
-        fetched[asked] = name
+        fetched[requested] = name
 
     proto = ModelProto(ir_version=_NEWER_IR_VERSION.get(opsets[""], IR_VERSION), producer_name="npuc")
     # The domains of custom ops that rules of plugins write come last.
@@ -171,19 +171,19 @@ def find_tensors(graph: Graph, names: Fetch) -> dict[str, Value]:
             layers.setdefault(layer_name(op), op.results[0])
     if names == ALL_TENSORS:
         return computed
-    found: dict[str, Value] = {}
+    matches: dict[str, Value] = {}
     for name in names:
         match = tensors.get(name) or layers.get(name)
         if match is None:
             match = tensors.get(graph.origins.nodes.get(name, ""))
         if match is None:
-            known = [one for one in tensors if one]
+            known = [tensor_name for tensor_name in tensors if tensor_name]
             if not nearest(name, known, graph.origins):
                 # A layer whose tensor has no name is known by its own.
                 known += layers
             raise unknown_tensor(name, known, graph.origins)
-        found[name] = match
-    return found
+        matches[name] = match
+    return matches
 
 
 def _opsets(graph: Graph) -> dict[str, int]:

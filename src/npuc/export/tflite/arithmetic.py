@@ -54,15 +54,15 @@ def check_multipliers(real: Sequence[float], multiplier: Any, shift: Any, narrow
     pairs = [quantize_multiplier(value) for value in real]
     if narrow:
         pairs = [narrow_multiplier(*pair) for pair in pairs]
-    found = np.broadcast_to(np.asarray(multiplier, np.int64), len(pairs)).tolist()
+    multipliers = np.broadcast_to(np.asarray(multiplier, np.int64), len(pairs)).tolist()
     shifts = np.broadcast_to(np.asarray(shift, np.int64), len(pairs)).tolist()
-    if [pair[0] for pair in pairs] != found or [p[1] for p in pairs if p[0]] != [
+    if [pair[0] for pair in pairs] != multipliers or [p[1] for p in pairs if p[0]] != [
         s for s, p in zip(shifts, pairs, strict=True) if p[0]
     ]:
         raise NoForm("its multipliers are not those that TFLite derives from its scales", SCHEME)
 
 
-def check_kind(kind: Kind, wanted: Kind = Kind.DOUBLE_ROUNDING) -> None:
+def check_kind(kind: Kind, expected: Kind = Kind.DOUBLE_ROUNDING) -> None:
     """Refuse a layer that is requantized in another way than TFLite's."""
-    if kind != wanted:
+    if kind != expected:
         raise NoForm(f"it is requantized by '{kind}', which is not how TFLite does it", SCHEME)

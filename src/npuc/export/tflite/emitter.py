@@ -71,9 +71,9 @@ class Emitter:
         if dtype not in TYPES:
             raise NoForm(f"TFLite has no elements of type {dtype}")
         chosen = self.names.take(name or (f"{self._base}/{what}" if self._base else what))
-        made = Tensor(chosen, tuple(map(int, shape)), dtype, quantized, data)
-        self.model.tensors.append(made)
-        return made
+        tensor = Tensor(chosen, tuple(map(int, shape)), dtype, quantized, data)
+        self.model.tensors.append(tensor)
+        return tensor
 
     def like(self, value: Value, shape: Sequence[int], what: str) -> Tensor:
         """An intermediate tensor of a value's element type."""
@@ -86,14 +86,14 @@ class Emitter:
         """The tensor that an operator writes a value to, in an order (the program's own unless stated)."""
         order = natural(len(shape_of(value))) if order is None else order
         kind = quant_of(value)
-        made = self.new(
+        tensor = self.new(
             arranged(shape_of(value), order),
             dtype_of(value.type).name,
             None if kind is None else quantization(kind),
             name=value_name(value) or None,
         )
-        self.hold(value, made, order)
-        return made
+        self.hold(value, tensor, order)
+        return tensor
 
     def hold(self, value: Value, tensor: Tensor, order: Order) -> None:
         """State that a tensor has a value's elements."""
@@ -142,13 +142,13 @@ class Emitter:
         held = self._held[value]
         if order not in held:
             have, source = next(iter(held.items()))
-            made = self.like(value, arranged(shape_of(value), order), "transposed")
+            transposed = self.like(value, arranged(shape_of(value), order), "transposed")
             if moves_nothing(shape_of(value), have, order):
-                self.reshape(source, made)
+                self.reshape(source, transposed)
             else:
                 permutation = self.integers(between(have, order))
-                self.operator("TRANSPOSE", [source, permutation], [made], "TransposeOptions")
-            held[order] = made
+                self.operator("TRANSPOSE", [source, permutation], [transposed], "TransposeOptions")
+            held[order] = transposed
         return held[order]
 
     def broadcast(self, value: Value, order: Order) -> Tensor:
@@ -165,20 +165,20 @@ class Emitter:
             moved = array.reshape(full).transpose(order)
             kind = quant_of(value)
             return self.constant(moved, None if kind is None else quantization(kind))
-        made = self.like(value, arranged(full, order), "expanded")
+        expanded = self.like(value, arranged(full, order), "expanded")
         source = self.tensor(value)
         if moves_nothing(full, natural(len(full)), order):
-            return self.reshape(source, made)
-        whole = self.reshape(source, self.like(value, full, "expanded"))
-        self.operator("TRANSPOSE", [whole, self.integers(order)], [made], "TransposeOptions")
-        return made
+            return self.reshape(source, expanded)
+        unordered = self.reshape(source, self.like(value, full, "expanded"))
+        self.operator("TRANSPOSE", [unordered, self.integers(order)], [expanded], "TransposeOptions")
+        return expanded
 
-    def reshape(self, source: Tensor, made: Tensor) -> Tensor:
+    def reshape(self, source: Tensor, out: Tensor) -> Tensor:
         """The same elements under another shape."""
         self.operator(
-            "RESHAPE", [source, self.integers(made.shape)], [made], "ReshapeOptions", NewShape=made.shape
+            "RESHAPE", [source, self.integers(out.shape)], [out], "ReshapeOptions", NewShape=out.shape
         )
-        return made
+        return out
 
     # Constants
 

@@ -34,5 +34,5 @@ def flattened(emit: Emitter, value: Value) -> Flattened | None:
     if order is None:
         return None
     rows = np.arange(prod(source[1:])).reshape(1, *source[1:]).transpose(order).reshape(-1)
-    made = emit.like(value, target, "flattened")
-    return Flattened(emit.reshape(emit.tensor(owner.x, order), made), rows)
+    flat = emit.like(value, target, "flattened")
+    return Flattened(emit.reshape(emit.tensor(owner.x, order), flat), rows)

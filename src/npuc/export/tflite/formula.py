@@ -28,22 +28,22 @@ def binary(
     emit: Emitter, value: Value, code: str, a: Tensor, b: Tensor | float, out: Tensor | None = None
 ) -> Tensor:
     """A step on the way to a value: the shape is that of `a`, the element type that of the value."""
-    made = emit.like(value, a.shape, code.lower()) if out is None else out
+    y = emit.like(value, a.shape, code.lower()) if out is None else out
     other = emit.constant(np.array([b], np.float32)) if isinstance(b, float) else b
-    emit.operator(code, [a, other], [made], _FUSED[code], FusedActivationFunction=0)
-    return made
+    emit.operator(code, [a, other], [y], _FUSED[code], FusedActivationFunction=0)
+    return y
 
 
 def unary(emit: Emitter, value: Value, code: str, a: Tensor) -> Tensor:
     """A step of one operand."""
-    made = emit.like(value, a.shape, code.lower())
-    emit.operator(code, [a], [made], OPTIONS.get(code, ""))
-    return made
+    y = emit.like(value, a.shape, code.lower())
+    emit.operator(code, [a], [y], OPTIONS.get(code, ""))
+    return y
 
 
 def mean(emit: Emitter, value: Value, a: Tensor, axes: Sequence[int]) -> Tensor:
     """The mean over axes, which stay with one element."""
     shape = [1 if i in axes else n for i, n in enumerate(a.shape)]
-    made = emit.like(value, shape, "mean")
-    emit.operator("MEAN", [a, emit.integers(sorted(axes))], [made], "ReducerOptions", KeepDims=True)
-    return made
+    y = emit.like(value, shape, "mean")
+    emit.operator("MEAN", [a, emit.integers(sorted(axes))], [y], "ReducerOptions", KeepDims=True)
+    return y

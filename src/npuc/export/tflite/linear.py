@@ -59,34 +59,34 @@ def _integer(op: Any, emit: Emitter, array: Array, channels: int, fully_connecte
     check_kind(op.kind, Kind.SINGLE_ROUNDING if wide or fully_connected else Kind.DOUBLE_ROUNDING)
     if x.dtype != y.dtype:
         raise NoForm(f"its operand is {x.dtype.name} and its result {y.dtype.name}", SCHEME)
-    wanted = "uint8" if x.dtype.name == "ui8" else "int8"
-    if array.dtype.name == "int8" and wanted == "uint8":
+    weight_dtype = "uint8" if x.dtype.name == "ui8" else "int8"
+    if array.dtype.name == "int8" and weight_dtype == "uint8":
         # The same numbers, counted from 0.
         array, zero = (array.astype(np.int16) + 128).astype(np.uint8), op.weight_zero_point + 128
     else:
         zero = op.weight_zero_point
-    if array.dtype.name != wanted:
-        raise NoForm(f"its weights are {dtype_of(array.dtype).name}, not {wanted}", SCHEME)
-    if wanted == "int8" and zero != 0:
+    if array.dtype.name != weight_dtype:
+        raise NoForm(f"its weights are {dtype_of(array.dtype).name}, not {weight_dtype}", SCHEME)
+    if weight_dtype == "int8" and zero != 0:
         raise NoForm("its weights have a zero point, and TFLite's int8 weights have none", SCHEME)
     scales = emit.array(op.weight_scale)
     if scales is None:
         raise NoForm("the scales of its weights are not stated", SCHEME)
     real = [float(scale) for scale in scales.astype(np.float32)]
-    if wanted == "uint8" and len(real) > 1:
+    if weight_dtype == "uint8" and len(real) > 1:
         raise NoForm("uint8 weights have one scale in TFLite, not one a channel", SCHEME)
     factors = [x.scale * scale / y.scale for scale in real]
     if fully_connected:
-        found = rounded_scaling(np.array(factors), 8 * y.dtype.itemsize)
+        expected = rounded_scaling(np.array(factors), 8 * y.dtype.itemsize)
         own = [emit.array(value) for value in (op.multiplier, op.shift)]
         same = all(
             a is not None and b is not None and np.array_equal(a, b)
-            for a, b in zip((found.multiplier, found.shift), own, strict=True)
+            for a, b in zip((expected.multiplier, expected.shift), own, strict=True)
         )
         if not same:
             raise NoForm("its multipliers are not those that TFLite derives from its scales", SCHEME)
     else:
-        if wanted == "uint8":
+        if weight_dtype == "uint8":
             factors = [product(x.scale, real[0]) / y.scale]
         check_multipliers(factors, emit.array(op.multiplier), emit.array(op.shift), wide)
     bias = emit.array(op.bias)

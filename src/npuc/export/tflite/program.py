@@ -110,7 +110,7 @@ class _Program:
                 kind = quant_of(holders[0])
             order = self._order(value)
             try:
-                made = self.emit.new(
+                tensor = self.emit.new(
                     arranged(shape_of(value), order),
                     dtype_of(holders[0].type).name,
                     None if kind is None else quantization(kind),
@@ -118,16 +118,16 @@ class _Program:
                 )
             except NoForm as error:
                 self.refused.append((f"the input '{port.name}'", str(error), error.fix))
-                made = Tensor(port.name, arranged(shape_of(value), order), "f32")
-            made.name = port.name
+                tensor = Tensor(port.name, arranged(shape_of(value), order), "f32")
+            tensor.name = port.name
             for holder in holders:
-                self.emit.hold(holder, made, order)
-            self.emit.model.inputs[port.name] = made
+                self.emit.hold(holder, tensor, order)
+            self.emit.model.inputs[port.name] = tensor
 
     # Outputs
 
     def _outputs(self) -> None:
-        taken = {id(tensor) for tensor in self.emit.model.inputs.values()}
+        taken = set(map(id, self.emit.model.inputs.values()))
         for port in self.graph.outputs:
             value, owner = port.value, port.value.owner
             self.emit.begin(port.name)
@@ -135,13 +135,13 @@ class _Program:
                 self.options.integer_io and isinstance(owner, npu.Dequantize)
             ):
                 value = owner.x
-            made = self.emit.tensor(value, self._order(value))
-            if id(made) in taken or made.data is not None:
+            tensor = self.emit.tensor(value, self._order(value))
+            if id(tensor) in taken or tensor.data is not None:
                 # A port of its own for what is an input, a constant or an output already.
-                made = self.emit.reshape(made, self.emit.like(value, made.shape, "copy"))
-            taken.add(id(made))
-            made.name = port.name
-            self.emit.model.outputs[port.name] = made
+                tensor = self.emit.reshape(tensor, self.emit.like(value, tensor.shape, "copy"))
+            taken.add(id(tensor))
+            tensor.name = port.name
+            self.emit.model.outputs[port.name] = tensor
 
 
 def float_layers(graph: Graph) -> list[str]:

@@ -62,16 +62,16 @@ def padded(emit: Emitter, value: Value, window: Window, lowest: bool = False) ->
         return source, mode
     top, left, bottom, right = window.needed()
     n, h, w, c = source.shape
-    made = emit.like(value, (n, h + top + bottom, w + left + right, c), "padded")
+    out = emit.like(value, (n, h + top + bottom, w + left + right, c), "padded")
     borders = emit.integers([[0, 0], [top, bottom], [left, right], [0, 0]])
     kind = quant_of(value)
     if not lowest or (kind is not None and kind.zero_point == kind.dtype.limits[0]):
-        emit.operator("PAD", [source, borders], [made], "PadOptions")
+        emit.operator("PAD", [source, borders], [out], "PadOptions")
     else:
         dtype = dtype_of(value.type)
         number = -np.inf if kind is None else kind.dtype.limits[0]
         border = emit.constant(
             np.array([number], dtype.numpy), None if kind is None else quantization(kind), "border"
         )
-        emit.operator("PADV2", [source, borders, border], [made], "PadV2Options")
-    return made, VALID
+        emit.operator("PADV2", [source, borders, border], [out], "PadV2Options")
+    return out, VALID

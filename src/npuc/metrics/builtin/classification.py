@@ -15,32 +15,32 @@ from npuc.metrics.measuring import metric, of_type, only_output, weighted_mean
 from npuc.runtime.postprocess import top_k
 
 
-def class_scores(seen: Observation) -> tuple[Array, int]:
+def class_scores(observation: Observation) -> tuple[Array, int]:
     """The scores of the classes, and the right class; of several rows of scores, their mean."""
-    scores = only_output(seen, "a class")
-    truth = int(of_type(seen, (int, np.integer), "class"))
+    scores = only_output(observation, "a class")
+    truth = int(of_type(observation, (int, np.integer), "class"))
     rows = scores.reshape(len(scores), -1) if scores.ndim > 1 else scores.reshape(1, -1)
     values: Array = rows.mean(axis=0, dtype=np.float64) if len(rows) > 1 else rows[0]
     if not 0 <= truth < max(values.size, 2):
         raise EvaluationDataError(
             f"its class is {truth}, and the model has scores for {values.size} classes (0 to {values.size - 1})",
-            where=seen.name,
+            where=observation.name,
             fix="Check the labels; --label-offset shifts them, for a model with a class more",
         )
     return values, truth
 
 
 @metric("top1", task="classification", unit="%", proportion=True)
-def top1(seen: Observation) -> float:
+def top1(observation: Observation) -> float:
     """The share of samples whose class has the best score (of equal scores the lower class)."""
-    scores, truth = class_scores(seen)
+    scores, truth = class_scores(observation)
     return float(top_k(scores, 1)[0][0] == truth)
 
 
 @metric("top5", task="classification", unit="%", proportion=True)
-def top5(seen: Observation) -> float:
+def top5(observation: Observation) -> float:
     """The share of samples whose class is among the five best scores."""
-    scores, truth = class_scores(seen)
+    scores, truth = class_scores(observation)
     return float(truth in top_k(scores, 5)[0])
 
 
@@ -51,9 +51,9 @@ class TopK:
 
     k: int = 3
 
-    def observe(self, seen: Observation) -> float:
+    def observe(self, observation: Observation) -> float:
         """1 if it is."""
-        scores, truth = class_scores(seen)
+        scores, truth = class_scores(observation)
         return float(truth in top_k(scores, self.k)[0])
 
     def measure(self, records: Sequence[Any], truths: Sequence[Any], weights: Array) -> dict[str, Array]:
@@ -68,9 +68,9 @@ class Accuracy:
 
     threshold: float = 0.5
 
-    def observe(self, seen: Observation) -> float:
+    def observe(self, observation: Observation) -> float:
         """1 if it is right."""
-        scores, truth = class_scores(seen)
+        scores, truth = class_scores(observation)
         if scores.size == 1:
             return float(int(scores[0] >= self.threshold) == truth)
         return float(top_k(scores, 1)[0][0] == truth)
@@ -81,10 +81,10 @@ class Accuracy:
 
 
 @metric("agreement", unit="%", proportion=True)
-def agreement(seen: Observation) -> float:
+def agreement(observation: Observation) -> float:
     """The share of samples whose first choice is that of the reference: the data's outputs, or the first model."""
-    ours = only_output(seen, "a first choice")
-    if seen.reference is None or len(seen.reference) != 1:
-        raise EvaluationDataError("there is no reference with one output", where=seen.name)
-    theirs = np.asarray(next(iter(seen.reference.values())))
+    ours = only_output(observation, "a first choice")
+    if observation.reference is None or len(observation.reference) != 1:
+        raise EvaluationDataError("there is no reference with one output", where=observation.name)
+    theirs = np.asarray(next(iter(observation.reference.values())))
     return float(top_k(ours.reshape(-1), 1)[0][0] == top_k(theirs.reshape(-1), 1)[0][0])

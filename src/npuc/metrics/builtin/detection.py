@@ -27,21 +27,21 @@ LIMIT = 100
 """Found boxes of a class in a picture that COCO looks at."""
 
 
-def record(seen: Observation) -> dict[str, Any]:
+def record(observation: Observation) -> dict[str, Any]:
     """What was found in a picture."""
-    of_type(seen, Boxes, "boxes")
-    if seen.detections is None or seen.view is None:
+    of_type(observation, Boxes, "boxes")
+    if observation.detections is None or observation.view is None:
         raise EvaluationDataError(
             "its outputs are not boxes of a picture",
-            where=seen.name,
+            where=observation.name,
             fix="Give --postprocess NAME, and preprocessing by options, not by a function",
         )
-    found = seen.detections()
+    detections = observation.detections()
     rows = [
         [*(float(side) for side in box), float(score), int(number)]
-        for box, score, number in zip(found.boxes, found.scores, found.classes, strict=True)
+        for box, score, number in zip(detections.boxes, detections.scores, detections.classes, strict=True)
     ]
-    return {"size": [seen.view.height, seen.view.width], "found": rows}
+    return {"size": [observation.view.height, observation.view.width], "found": rows}
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class _Pair:
 
     picture: int
     category: int
-    found: Array
+    detected: Array
     true: Array
     """Rows of box, area, crowd, difficult."""
 
@@ -58,23 +58,27 @@ class _Pair:
 def _pairs(records: Sequence[Any], truths: Sequence[Any]) -> Iterator[_Pair]:
     """By class, then picture; the found ones in descending order of scores."""
     table: dict[tuple[int, int], tuple[list[Any], list[Any]]] = defaultdict(lambda: ([], []))
-    for index, (one, truth) in enumerate(zip(records, truths, strict=True)):
-        for *box, score, number in one["found"]:
+    for index, (record, truth) in enumerate(zip(records, truths, strict=True)):
+        for *box, score, number in record["found"]:
             table[number, index][0].append([*box, score])
-        for box in truth.in_pixels(*one["size"]):
+        for box in truth.in_pixels(*record["size"]):
             table[box.category, index][1].append([*box[:4], box.area, box.crowd, box.difficult])
-    for (number, index), (found, true) in sorted(table.items()):
-        rows = np.array(found, np.float64).reshape(-1, 5)
+    for (number, index), (detected, true) in sorted(table.items()):
+        rows = np.array(detected, np.float64).reshape(-1, 5)
         rows = rows[np.argsort(-rows[:, 4], kind="stable")]
         yield _Pair(index, number, rows, np.array(true, np.float64).reshape(-1, 7))
 
 
 def _by_class(parts: Sequence[tuple[int, int, Matches]]) -> list[list[tuple[int, Matches]]]:
-    found: dict[int, list[tuple[int, Matches]]] = defaultdict(list)
+    by_class: dict[int, list[tuple[int, Matches]]] = defaultdict(list)
     for number, index, matches in parts:
-        found[number].append((index, matches))
+        by_class[number].append((index, matches))
     # A class that is nowhere to be found has no precision; its wrong detections count for nothing.
-    return [one for one in found.values() if any(matches.positives for _, matches in one)]
+    return [
+        class_matches
+        for class_matches in by_class.values()
+        if any(matches.positives for _, matches in class_matches)
+    ]
 
 
 class _Cached:
@@ -98,17 +102,17 @@ def _coco_curves(records: Sequence[Any], truths: Sequence[Any]) -> dict[tuple[st
     """For areas and limits the curves of all classes."""
     matches: dict[str, list[tuple[int, int, Matches]]] = {name: [] for name in AREAS}
     for pair in _pairs(records, truths):
-        found, true = pair.found[:LIMIT], pair.true
+        detected, true = pair.detected[:LIMIT], pair.true
         crowd = true[:, 5].astype(bool)
-        shares = overlaps(found, true, crowd)
-        sizes = np.prod(found[:, 2:4] - found[:, :2], axis=1)
+        shares = overlaps(detected, true, crowd)
+        sizes = np.prod(detected[:, 2:4] - detected[:, :2], axis=1)
         for name, (low, high) in AREAS.items():
             ignored = crowd | (true[:, 4] < low) | (true[:, 4] > high)
-            made = match_coco(found[:, 4], sizes, shares, ignored, crowd, THRESHOLDS, (low, high))
-            matches[name].append((pair.category, pair.picture, made))
+            area_matches = match_coco(detected[:, 4], sizes, shares, ignored, crowd, THRESHOLDS, (low, high))
+            matches[name].append((pair.category, pair.picture, area_matches))
     count = len(records)
     return {
-        (name, limit): [curve_of(one, count, limit) for one in _by_class(parts)]
+        (name, limit): [curve_of(class_matches, count, limit) for class_matches in _by_class(parts)]
         for name, parts in matches.items()
         for limit in ((1, 10, LIMIT) if name == "all" else (LIMIT,))
     }
@@ -123,9 +127,9 @@ def _coco_cache() -> _Cached:
 class CocoPrecision:
     """The twelve numbers of COCO: average precision and recall of boxes."""
 
-    def observe(self, seen: Observation) -> dict[str, Any]:
+    def observe(self, observation: Observation) -> dict[str, Any]:
         """The found boxes."""
-        return record(seen)
+        return record(observation)
 
     def measure(self, records: Sequence[Any], truths: Sequence[Any], weights: Array) -> dict[str, Array]:
         """The twelve numbers."""
@@ -179,9 +183,9 @@ class VocPrecision:
         if self.points not in (0, 11) or not 0 < self.iou <= 1:
             raise UsageError("metric 'voc': points is 0 or 11, and iou above 0 and at most 1")
 
-    def observe(self, seen: Observation) -> dict[str, Any]:
+    def observe(self, observation: Observation) -> dict[str, Any]:
         """The found boxes."""
-        return record(seen)
+        return record(observation)
 
     def measure(self, records: Sequence[Any], truths: Sequence[Any], weights: Array) -> dict[str, Array]:
         """The mean over classes."""
@@ -195,10 +199,12 @@ def _voc_cache(iou: float) -> _Cached:
     def build(records: Sequence[Any], truths: Sequence[Any]) -> list[Curve]:
         parts = []
         for pair in _pairs(records, truths):
-            shares = overlaps(pair.found, pair.true, np.zeros(len(pair.true), bool))
+            shares = overlaps(pair.detected, pair.true, np.zeros(len(pair.true), bool))
             # A crowd is no single object either.
             difficult: Array = np.any(pair.true[:, 5:7], axis=1)
-            parts.append((pair.category, pair.picture, match_voc(pair.found[:, 4], shares, difficult, iou)))
-        return [curve_of(one, len(records)) for one in _by_class(parts)]
+            parts.append(
+                (pair.category, pair.picture, match_voc(pair.detected[:, 4], shares, difficult, iou))
+            )
+        return [curve_of(class_matches, len(records)) for class_matches in _by_class(parts)]
 
     return _Cached(build)

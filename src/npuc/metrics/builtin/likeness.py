@@ -14,20 +14,21 @@ from npuc.errors import EvaluationDataError
 from npuc.metrics.measuring import metric
 
 
-def pairs(seen: Observation) -> list[tuple[str, Array, Array]]:
+def pairs(observation: Observation) -> list[tuple[str, Array, Array]]:
     """Each output with its reference: by name, or in order where no name is in both."""
-    if seen.reference is None:
-        raise EvaluationDataError("there is no reference to compare with", where=seen.name)
-    ours, theirs = seen.outputs, seen.reference
+    if observation.reference is None:
+        raise EvaluationDataError("there is no reference to compare with", where=observation.name)
+    ours, theirs = observation.outputs, observation.reference
     common = [name for name in theirs if name in ours]
     matched: Mapping[str, str] = dict(zip(common, common, strict=True))
     if not common and len(ours) == len(theirs):
         matched = dict(zip(theirs, ours, strict=True))
     if len(matched) != len(theirs):
         raise EvaluationDataError(
-            f"outputs {', '.join(ours)} have no match in the reference {', '.join(theirs)}", where=seen.name
+            f"outputs {', '.join(ours)} have no match in the reference {', '.join(theirs)}",
+            where=observation.name,
         )
-    found = []
+    compared = []
     for name, own in matched.items():
         a, b = np.asarray(ours[own]), np.asarray(theirs[name])
         if a.shape != b.shape and a.size == b.size:
@@ -35,29 +36,29 @@ def pairs(seen: Observation) -> list[tuple[str, Array, Array]]:
         if a.shape != b.shape:
             raise EvaluationDataError(
                 f"output '{own}' has shape {list(a.shape)}, and its reference {list(b.shape)}",
-                where=seen.name,
+                where=observation.name,
             )
-        found.append((name, a, b))
-    return found
+        compared.append((name, a, b))
+    return compared
 
 
 @metric("cosine", task="reference")
-def cosine(seen: Observation) -> float:
+def cosine(observation: Observation) -> float:
     """The cosine of outputs and reference: mean over outputs and samples."""
-    return float(np.mean([difference(name, a, b).cosine for name, a, b in pairs(seen)]))
+    return float(np.mean([difference(name, a, b).cosine for name, a, b in pairs(observation)]))
 
 
 @metric("sqnr", task="reference", unit="dB")
 class Sqnr:
     """Signal over error of all samples together, in decibels: the mean of the outputs."""
 
-    def observe(self, seen: Observation) -> list[list[float]]:
+    def observe(self, observation: Observation) -> list[list[float]]:
         """For every output the squares of signal and error."""
-        found = []
-        for _, a, b in pairs(seen):
+        energies = []
+        for _, a, b in pairs(observation):
             x, y = a.astype(np.float64).reshape(-1), b.astype(np.float64).reshape(-1)
-            found.append([float(y @ y), float((x - y) @ (x - y))])
-        return found
+            energies.append([float(y @ y), float((x - y) @ (x - y))])
+        return energies
 
     def measure(self, records: Sequence[Any], truths: Sequence[Any], weights: Array) -> dict[str, Array]:
         """Decibels; infinite without an error."""

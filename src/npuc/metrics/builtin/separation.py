@@ -28,33 +28,33 @@ class _Separation:
         if self.score not in _SCORES:
             raise UsageError(f"score cannot be '{self.score}'", fix=f"There are: {', '.join(_SCORES)}")
 
-    def observe(self, seen: Observation) -> list[float]:
+    def observe(self, observation: Observation) -> list[float]:
         """Whether the sample is of class 1, and its score."""
-        truth = int(of_type(seen, (int, np.integer), "class"))
+        truth = int(of_type(observation, (int, np.integer), "class"))
         if truth not in (0, 1):
             raise EvaluationDataError(
                 f"its class is {truth}, and the area under a curve is of two classes, 0 and 1",
-                where=seen.name,
+                where=observation.name,
             )
-        return [truth, self._score(seen)]
+        return [truth, self._score(observation)]
 
-    def _score(self, seen: Observation) -> float:
-        output = only_output(seen, "a score").astype(np.float64)
-        given = next(iter(seen.inputs.values()), None)
+    def _score(self, observation: Observation) -> float:
+        output = only_output(observation, "a score").astype(np.float64)
+        given = next(iter(observation.inputs.values()), None)
         same = given is not None and given.size == output.size and output.size > 2
-        wanted = self.score
-        if wanted == "auto":
-            wanted = "error" if same else "value" if output.size == 1 else "class"
-        if wanted == "error" and same:
+        score = self.score
+        if score == "auto":
+            score = "error" if same else "value" if output.size == 1 else "class"
+        if score == "error" and same:
             assert given is not None
             return float(np.square(output - given.reshape(output.shape).astype(np.float64)).mean())
-        if wanted == "value" and output.size == 1:
+        if score == "value" and output.size == 1:
             return float(output.reshape(()))
-        if wanted == "class" and output.shape[-1] == 2:
+        if score == "class" and output.shape[-1] == 2:
             return float((output[..., 1] - output[..., 0]).mean())
         raise EvaluationDataError(
-            f"an output of shape {list(output.shape)} is no {'score' if wanted == 'auto' else wanted} of two classes",
-            where=seen.name,
+            f"an output of shape {list(output.shape)} is no {'score' if score == 'auto' else score} of two classes",
+            where=observation.name,
             fix="The score is one number, two scores, or the error of an output as large as the input",
         )
 
@@ -92,15 +92,15 @@ def _areas(records: Sequence[Any], weights: Array, limit: float) -> Array:
     labels, scores = table[order, 0], table[order, 1]
     # Equal scores make one step of the curve.
     starts = np.flatnonzero(np.concatenate([[True], scores[1:] != scores[:-1]]))
-    found = np.full(len(weights), np.nan)
+    areas = np.full(len(weights), np.nan)
     for row, own in enumerate(weights):
         hits, alarms = own[order] * labels, own[order] * (1 - labels)
         if not hits.sum() or not alarms.sum():
             continue
         true = np.concatenate([[0.0], np.cumsum(np.add.reduceat(hits, starts))]) / hits.sum()
         false = np.concatenate([[0.0], np.cumsum(np.add.reduceat(alarms, starts))]) / alarms.sum()
-        found[row] = roc_area(false, true, limit)
-    return found
+        areas[row] = roc_area(false, true, limit)
+    return areas
 
 
 def roc_area(false: Array, true: Array, limit: float = 1.0) -> float:

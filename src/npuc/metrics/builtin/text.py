@@ -18,17 +18,17 @@ from npuc.errors import EvaluationDataError
 from npuc.metrics.measuring import metric, of_type, only_output
 
 
-def edits(found: Sequence[Any], true: Sequence[Any]) -> int:
+def edits(predicted: Sequence[Any], true: Sequence[Any]) -> int:
     """The least number of insertions, deletions and substitutions from one sequence to another.
 
     >>> edits("kitten", "sitting")
     3
     """
     row = list(range(len(true) + 1))
-    for i, one in enumerate(found, 1):
+    for i, symbol in enumerate(predicted, 1):
         before, row[0] = row[0], i
         for j, other in enumerate(true, 1):
-            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (one != other))
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (symbol != other))
     return row[-1]
 
 
@@ -37,14 +37,14 @@ class _Errors:
     blank: int = 0
     """The symbol that stands for none; -1 is the last."""
 
-    def text(self, seen: Observation) -> str:
+    def text(self, observation: Observation) -> str:
         """What the network heard."""
-        output = only_output(seen, "a text")
-        symbols = seen.classes
+        output = only_output(observation, "a text")
+        symbols = observation.classes
         if not symbols:
             raise EvaluationDataError(
                 "the data set does not name the symbols of the output",
-                where=seen.name,
+                where=observation.name,
                 fix="Give --classes FILE",
             )
         rows = output.reshape(-1, output.shape[-1]) if output.dtype.kind == "f" else output.reshape(-1, 1)
@@ -52,7 +52,8 @@ class _Errors:
         blank = self.blank % len(symbols)
         if len(ids) and not 0 <= int(ids.max()) < len(symbols):
             raise EvaluationDataError(
-                f"the model gives symbol {int(ids.max())}, and {len(symbols)} are named", where=seen.name
+                f"the model gives symbol {int(ids.max())}, and {len(symbols)} are named",
+                where=observation.name,
             )
         kept = [int(k) for at, k in enumerate(ids) if k != blank and (at == 0 or ids[at - 1] != k)]
         return "".join(symbols[k] for k in kept)
@@ -63,10 +64,10 @@ class _Errors:
 class WordErrors(_Errors):
     """Wrong, missing and needless words over the words that were said."""
 
-    def observe(self, seen: Observation) -> list[int]:
+    def observe(self, observation: Observation) -> list[int]:
         """Errors and words."""
-        true = of_type(seen, str, "text").split()
-        return [edits(self.text(seen).split(), true), len(true)]
+        true = of_type(observation, str, "text").split()
+        return [edits(self.text(observation).split(), true), len(true)]
 
     def measure(self, records: Sequence[Any], truths: Sequence[Any], weights: Array) -> dict[str, Array]:
         """The rate."""
@@ -78,10 +79,10 @@ class WordErrors(_Errors):
 class LetterErrors(_Errors):
     """Wrong, missing and needless letters over the letters that were said."""
 
-    def observe(self, seen: Observation) -> list[int]:
+    def observe(self, observation: Observation) -> list[int]:
         """Errors and letters."""
-        true = of_type(seen, str, "text")
-        return [edits(self.text(seen), true), len(true)]
+        true = of_type(observation, str, "text")
+        return [edits(self.text(observation), true), len(true)]
 
     def measure(self, records: Sequence[Any], truths: Sequence[Any], weights: Array) -> dict[str, Array]:
         """The rate."""

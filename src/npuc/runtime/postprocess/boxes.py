@@ -43,10 +43,10 @@ def iou(a: Array, b: Array) -> Array:
     low = np.maximum(a[:, None, :2], b[None, :, :2])
     high = np.minimum(a[:, None, 2:], b[None, :, 2:])
     shared = np.prod(np.maximum(high - low, 0), axis=-1)
-    areas = [np.prod(np.maximum(one[:, 2:] - one[:, :2], 0), axis=-1) for one in (a, b)]
+    areas = [np.prod(np.maximum(boxes[:, 2:] - boxes[:, :2], 0), axis=-1) for boxes in (a, b)]
     union = areas[0][:, None] + areas[1][None, :] - shared
-    found: Array = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
-    return found
+    ratios: Array = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
+    return ratios
 
 
 def nms(
@@ -100,14 +100,14 @@ def to_picture(boxes: Array, preprocess: Preprocess, shape: Sequence[int], heigh
     if preprocess.keep_aspect_ratio:
         ratios = (scale_y, scale_x)
         ratio = max(ratios) if crop is not None else min(ratios)
-        made = [max(1, round(side * ratio)) for side in (height, width)]
-        scale_y, scale_x = made[0] / height, made[1] / width
+        resized = [max(1, round(side * ratio)) for side in (height, width)]
+        scale_y, scale_x = resized[0] / height, resized[1] / width
         if crop is None and preprocess.pad_type == "center":
-            top, left = float((rows - made[0]) // 2), float((columns - made[1]) // 2)
-        rows, columns = made
+            top, left = float((rows - resized[0]) // 2), float((columns - resized[1]) // 2)
+        rows, columns = resized
     if crop is not None:
         top, left = -float((rows - crop[0]) // 2), -float((columns - crop[1]) // 2)
     offset, scale = np.array([left, top] * 2), np.array([scale_x, scale_y] * 2)
-    found: Array = (np.asarray(boxes, np.float64) - offset) / scale
-    cut: Array = np.clip(found, 0, np.array([width, height] * 2)).astype(np.float32)
+    unscaled: Array = (np.asarray(boxes, np.float64) - offset) / scale
+    cut: Array = np.clip(unscaled, 0, np.array([width, height] * 2)).astype(np.float32)
     return cut

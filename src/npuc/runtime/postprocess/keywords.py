@@ -64,7 +64,7 @@ class KeywordSpotter:
             self._heard.popleft()
         if len(self._heard) < self._least or (self._last is not None and time - self._last < self._pause):
             return None
-        mean = np.mean([one for _, one in self._heard], axis=0)
+        mean = np.mean([window for _, window in self._heard], axis=0)
         best = int(mean.argmax())
         if mean[best] < self._threshold or self._labels[best] in self._ignored:
             return None

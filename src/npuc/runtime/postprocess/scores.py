@@ -16,8 +16,8 @@ def softmax(x: Array, axis: int = -1) -> Array:
     """
     x = np.asarray(x)
     e = np.exp(x - x.max(axis=axis, keepdims=True))
-    found: Array = e / e.sum(axis=axis, keepdims=True)
-    return found
+    probabilities: Array = e / e.sum(axis=axis, keepdims=True)
+    return probabilities
 
 
 def sigmoid(x: Array) -> Array:

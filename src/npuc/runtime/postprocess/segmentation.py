@@ -23,8 +23,8 @@ def label_map(scores: Array, axis: int = 1, threshold: float = 0.0) -> Array:
     if scores.shape[axis] == 1:
         above: Array = scores.take(0, axis) > threshold
         return above.astype(np.uint8)
-    found: Array = scores.argmax(axis=axis)
-    return found.astype(np.uint8 if scores.shape[axis] <= 256 else np.int32)
+    labels: Array = scores.argmax(axis=axis)
+    return labels.astype(np.uint8 if scores.shape[axis] <= 256 else np.int32)
 
 
 def labels_to_picture(
@@ -38,29 +38,29 @@ def labels_to_picture(
     if labels.ndim != 2:
         raise InputDataError(f"labels of one picture have rank 2, not {labels.ndim}")
     (rows, columns), crop = preprocess.steps(shape)
-    seen = crop if crop is not None else (rows, columns)
-    made, top, left = (rows, columns), 0, 0
+    visible = crop if crop is not None else (rows, columns)
+    resized, top, left = (rows, columns), 0, 0
     if preprocess.keep_aspect_ratio:
         ratios = (rows / height, columns / width)
         ratio = max(ratios) if crop is not None else min(ratios)
-        made = (max(1, round(height * ratio)), max(1, round(width * ratio)))
+        resized = (max(1, round(height * ratio)), max(1, round(width * ratio)))
         if crop is None and preprocess.pad_type == "center":
-            top, left = (rows - made[0]) // 2, (columns - made[1]) // 2
+            top, left = (rows - resized[0]) // 2, (columns - resized[1]) // 2
     if crop is not None:
-        top, left = -((made[0] - crop[0]) // 2), -((made[1] - crop[1]) // 2)
-    y = _nearest(height, made[0], top, seen[0], labels.shape[0])
-    x = _nearest(width, made[1], left, seen[1], labels.shape[1])
-    found = np.full((height, width), outside, labels.dtype)
+        top, left = -((resized[0] - crop[0]) // 2), -((resized[1] - crop[1]) // 2)
+    y = _nearest(height, resized[0], top, visible[0], labels.shape[0])
+    x = _nearest(width, resized[1], left, visible[1], labels.shape[1])
+    restored = np.full((height, width), outside, labels.dtype)
     inside = np.ix_(y >= 0, x >= 0)
-    found[inside] = labels[np.ix_(y[y >= 0], x[x >= 0])]
-    return found
+    restored[inside] = labels[np.ix_(y[y >= 0], x[x >= 0])]
+    return restored
 
 
-def _nearest(length: int, made: int, offset: int, seen: int, cells: int) -> Array:
+def _nearest(length: int, resized: int, offset: int, visible: int, cells: int) -> Array:
     """For every pixel of the picture the cell of the labels, -1 where there is none."""
-    at = (np.arange(length) + 0.5) * made / length + offset
-    cell = np.floor(at * cells / seen).astype(np.int64)
-    return np.where((at >= 0) & (at < seen), np.clip(cell, 0, cells - 1), -1)
+    at = (np.arange(length) + 0.5) * resized / length + offset
+    cell = np.floor(at * cells / visible).astype(np.int64)
+    return np.where((at >= 0) & (at < visible), np.clip(cell, 0, cells - 1), -1)
 
 
 def palette(classes: int) -> Array:

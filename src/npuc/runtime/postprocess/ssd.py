@@ -70,9 +70,9 @@ def decode_ssd(
     center = priors[:, :2] + t[..., :2] * variances[0] * priors[:, 2:]
     boxes = corners(np.concatenate([center, priors[:, 2:] * np.exp(t[..., 2:] * variances[1])], axis=-1))
     boxes = (boxes * np.array([size[1], size[0]] * 2, np.float32)).astype(np.float32)
-    found = (
+    probabilities = (
         softmax(scores) if activation == "softmax" else sigmoid(scores) if activation == "sigmoid" else scores
     )
     if background is not None:
-        found = np.delete(found, background, axis=2)
-    return list(zip(boxes, found, strict=True))
+        probabilities = np.delete(probabilities, background, axis=2)
+    return list(zip(boxes, probabilities, strict=True))

@@ -126,9 +126,9 @@ def _with_anchors(
         n, channels, rows, columns = head.shape
         t = head.reshape(n, len(own), channels // len(own), rows, columns).transpose(0, 1, 3, 4, 2)
         sizes = np.asarray(own, np.float32).reshape(1, -1, 1, 1, 2)
-        found = corners(box(t[..., :4], _cells(rows, columns), sizes, stride))
+        boxes = corners(box(t[..., :4], _cells(rows, columns), sizes, stride))
         scores = objectness(t[..., 4:5]) * classes(t[..., 5:])
-        parts.append((found.reshape(n, -1, 4).astype(np.float32), scores.reshape(n, -1, scores.shape[-1])))
+        parts.append((boxes.reshape(n, -1, 4).astype(np.float32), scores.reshape(n, -1, scores.shape[-1])))
     return _joined(parts)
 
 
@@ -142,8 +142,8 @@ def _check(head: Array, least: int, anchors: int | None) -> None:
     if head.ndim != 4:
         raise InputDataError(f"a head has rank 4 (N x channels x rows x columns), not {head.ndim}")
     channels = head.shape[1]
-    each = channels // (anchors or 1)
-    if (anchors and channels % anchors) or each < least:
+    per_anchor = channels // (anchors or 1)
+    if (anchors and channels % anchors) or per_anchor < least:
         what = f"{anchors} anchors" if anchors else "the sides of a box"
         raise InputDataError(f"a head of {channels} channels does not fit {what} and at least one class")
 
@@ -151,6 +151,6 @@ def _check(head: Array, least: int, anchors: int | None) -> None:
 def _joined(parts: Sequence[tuple[Array, Array]]) -> Decoded:
     if not parts:
         raise InputDataError("there is no head")
-    boxes = np.concatenate([one for one, _ in parts], axis=1)
-    scores = np.concatenate([one for _, one in parts], axis=1)
+    boxes = np.concatenate([boxes for boxes, _ in parts], axis=1)
+    scores = np.concatenate([scores for _, scores in parts], axis=1)
     return list(zip(boxes, scores, strict=True))

@@ -25,8 +25,8 @@ def conv(op: Any, emit: Emitter) -> None:
     """A convolution, depthwise where each channel has its own filters."""
     _two_axes(op)
     x, y = shape_of(op.x), shape_of(op.results[0])
-    found = linear(op, emit, op.weight, 0)
-    weight = found.weight
+    layer = linear(op, emit, op.weight, 0)
+    weight = layer.weight
     window = Window(x[2:], weight.shape[2:], op.strides, op.dilations, op.pads, y[2:])  # type: ignore[arg-type]
     source, mode = padded(emit, op.x, window)
     options = {
@@ -39,10 +39,10 @@ def conv(op: Any, emit: Emitter) -> None:
     depthwise = op.group == x[1] and op.group > 1
     end = ending(emit, op, CHANNELS_LAST)
     if depthwise:
-        filters = found.tensor(emit, weight.transpose(1, 2, 3, 0), 3)
+        filters = layer.tensor(emit, weight.transpose(1, 2, 3, 0), 3)
         emit.operator(
             "DEPTHWISE_CONV_2D",
-            [source, filters, found.bias],
+            [source, filters, layer.bias],
             [end.out],
             "DepthwiseConv2DOptions",
             DepthMultiplier=weight.shape[0] // op.group,
@@ -50,10 +50,10 @@ def conv(op: Any, emit: Emitter) -> None:
             **options,
         )
     else:
-        filters = found.tensor(emit, weight.transpose(0, 2, 3, 1), 0)
+        filters = layer.tensor(emit, weight.transpose(0, 2, 3, 1), 0)
         emit.operator(
             "CONV_2D",
-            [source, filters, found.bias],
+            [source, filters, layer.bias],
             [end.out],
             "Conv2DOptions",
             FusedActivationFunction=end.activation,
@@ -71,9 +71,9 @@ def deconv(op: Any, emit: Emitter) -> None:
     if set(op.dilations) != {1}:
         raise NoForm("a transposed convolution has no dilation in TFLite")
     y = shape_of(op.results[0])
-    found = linear(op, emit, op.weight, 1)
-    kernel = found.weight.shape[2:]
-    filters = found.tensor(emit, found.weight.transpose(1, 2, 3, 0), 0)
+    layer = linear(op, emit, op.weight, 1)
+    kernel = layer.weight.shape[2:]
+    filters = layer.tensor(emit, layer.weight.transpose(1, 2, 3, 0), 0)
     same = same_pads(y[2:], kernel, op.strides, (1, 1), upper=True)
     sizes = tuple(ceil_div(n, s) for n, s in zip(y[2:], op.strides, strict=True))
     begins = tuple(op.pads[:2])
@@ -81,29 +81,29 @@ def deconv(op: Any, emit: Emitter) -> None:
         mode, begins = SAME, (0, 0)
     else:
         mode = VALID
-    _write_deconv(op, emit, found, filters, mode, begins)
+    _write_deconv(op, emit, layer, filters, mode, begins)
 
 
 def _write_deconv(
-    op: Any, emit: Emitter, found: Linear, filters: Any, mode: int, begins: tuple[int, ...]
+    op: Any, emit: Emitter, layer: Linear, filters: Any, mode: int, begins: tuple[int, ...]
 ) -> None:
     n, c, h, w = shape_of(op.results[0])
-    whole = (n, h, w, c)
+    full_shape = (n, h, w, c)
     if mode == VALID:
         # LiteRT insists on an output that every element of the input reaches.
         reached = [
             (size - 1) * stride + kernel
             for size, stride, kernel in zip(
-                shape_of(op.x)[2:], op.strides, found.weight.shape[2:], strict=True
+                shape_of(op.x)[2:], op.strides, layer.weight.shape[2:], strict=True
             )
         ]
-        whole = (n, max(h + begins[0], reached[0]), max(w + begins[1], reached[1]), c)
+        full_shape = (n, max(h + begins[0], reached[0]), max(w + begins[1], reached[1]), c)
     end = ending(emit, op, CHANNELS_LAST)
-    cut = whole != end.out.shape
-    out = emit.like(op.results[0], whole, "whole") if cut else end.out
+    cut = full_shape != end.out.shape
+    out = emit.like(op.results[0], full_shape, "whole") if cut else end.out
     emit.operator(
         "TRANSPOSE_CONV",
-        [emit.integers(whole), filters, emit.tensor(op.x, CHANNELS_LAST), found.bias],
+        [emit.integers(full_shape), filters, emit.tensor(op.x, CHANNELS_LAST), layer.bias],
         [out],
         "TransposeConvOptions",
         Padding=mode,

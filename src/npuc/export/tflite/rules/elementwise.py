@@ -43,15 +43,15 @@ def _check(op: Any) -> None:
     if a.dtype.name == "i16" and any((a.zero_point, b.zero_point, y.zero_point)):
         raise NoForm("16-bit tensors have a zero point of 0 in TFLite", SCHEME)
     if isinstance(op, npu.Mul):
-        found = mul_parameters(Kind.DOUBLE_ROUNDING, a.scale, b.scale, y.scale)
-        assert found.multiplier is not None and found.shift is not None
-        wanted = (int(found.multiplier[0]), int(found.shift[0]))
+        scaling = mul_parameters(Kind.DOUBLE_ROUNDING, a.scale, b.scale, y.scale)
+        assert scaling.multiplier is not None and scaling.shift is not None
+        expected = (int(scaling.multiplier[0]), int(scaling.shift[0]))
     else:
         p = add_parameters(Kind.DOUBLE_ROUNDING, a.scale, b.scale, y.scale, width=8 * a.dtype.itemsize)
-        wanted = (p.left, p.multiplier_a, p.shift_a, p.multiplier_b, p.shift_b, p.multiplier, p.shift)  # type: ignore[assignment]
+        expected = (p.left, p.multiplier_a, p.shift_a, p.multiplier_b, p.shift_b, p.multiplier, p.shift)  # type: ignore[assignment]
         if p.shift < 31:
             raise NoForm("its result is too fine for TFLite, which only scales sums down")
-    if tuple(op.parameters) != wanted:
+    if tuple(op.parameters) != expected:
         raise NoForm("its multipliers are not those that TFLite derives from its scales", SCHEME)
 
 

@@ -123,8 +123,8 @@ def softsign(op: top.Softsign, emit: Emitter) -> None:
 def reciprocal(op: Any, emit: Emitter) -> None:
     """1 / x"""
     order, x = _ends(op, emit)
-    one = emit.constant(np.ones(1, np.float32))
-    binary(emit, op.y, "DIV", one, x, emit.result(op.y, order))
+    ones = emit.constant(np.ones(1, np.float32))
+    binary(emit, op.y, "DIV", ones, x, emit.result(op.y, order))
 
 
 def _softplus(emit: Emitter, op: Any, x: Tensor) -> Tensor:

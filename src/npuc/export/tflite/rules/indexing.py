@@ -48,15 +48,15 @@ def top_k(op: top.TopK, emit: Emitter) -> None:
     order = with_axis_last(emit, op.x, op.axis)
     values, places = op.parts
     out = emit.result(values, order)
-    found = emit.new(out.shape, "i32", what="places")
+    narrow = emit.new(out.shape, "i32", what="places")
     emit.operator(
         "TOPK_V2",
         [emit.tensor(op.x, order), emit.constant(np.array(op.k, np.int32))],
-        [out, found],
+        [out, narrow],
         "TopKV2Options",
     )
     wide = emit.result(places, order)
-    emit.operator("CAST", [found], [wide], "CastOptions", InDataType=TYPES["i32"], OutDataType=TYPES["i64"])
+    emit.operator("CAST", [narrow], [wide], "CastOptions", InDataType=TYPES["i32"], OutDataType=TYPES["i64"])
 
 
 @exports(top.CumSum)

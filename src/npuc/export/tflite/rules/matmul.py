@@ -37,8 +37,8 @@ def _order(emit: Emitter, value: Value) -> Order:
 
 def _fully_connected(op: Any, emit: Emitter, a: Value, b: Value) -> None:
     axis = 0 if op.transpose_b else 1
-    found = linear(op, emit, b, axis, fully_connected=True)
-    weight = found.weight if op.transpose_b else found.weight.T
+    layer = linear(op, emit, b, axis, fully_connected=True)
+    weight = layer.weight if op.transpose_b else layer.weight.T
     flat = flattened(emit, a)
     if flat is not None:
         # The elements of a picture in TFLite's order, and the weights in that order too.
@@ -50,7 +50,7 @@ def _fully_connected(op: Any, emit: Emitter, a: Value, b: Value) -> None:
     end = ending(emit, op, order)
     emit.operator(
         "FULLY_CONNECTED",
-        [source, found.tensor(emit, weight, 0), found.bias],
+        [source, layer.tensor(emit, weight, 0), layer.bias],
         [end.out],
         "FullyConnectedOptions",
         FusedActivationFunction=end.activation,

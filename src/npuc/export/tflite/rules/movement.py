@@ -139,9 +139,9 @@ def _cropped(op: top.Pad, emit: Emitter, source: Tensor, pairs: list[tuple[int, 
         size - first - max(-after, 0)
         for size, first, (_, after) in zip(source.shape, offset, pairs, strict=True)
     ]
-    made = emit.like(op.x, count, "cropped")
-    emit.operator("SLICE", [source, emit.integers(offset), emit.integers(count)], [made], "SliceOptions")
-    return made
+    cropped = emit.like(op.x, count, "cropped")
+    emit.operator("SLICE", [source, emit.integers(offset), emit.integers(count)], [cropped], "SliceOptions")
+    return cropped
 
 
 def _border(op: top.Pad, emit: Emitter) -> Tensor:
@@ -188,9 +188,9 @@ def depth_to_space(op: top.DepthToSpace, emit: Emitter) -> None:
         channels = shape_of(op.x)[1]
         depth = channels // op.block**2
         places = np.arange(channels).reshape(depth, op.block**2).T.reshape(-1)
-        made = emit.like(op.x, source.shape, "reordered")
-        take(emit, source, places, made, 3)
-        source = made
+        reordered = emit.like(op.x, source.shape, "reordered")
+        take(emit, source, places, reordered, 3)
+        source = reordered
     out = emit.result(op.y, CHANNELS_LAST)
     if out.dtype == "i16":
         n, h, w, c = source.shape
@@ -242,5 +242,5 @@ def nearest_step(size: int, out: int, align: bool, half: bool) -> list[int]:
     )
     offset = np.float32(0.5 if half else 0.0)
     places = (np.arange(out, dtype=np.float32) + offset) * scale
-    found = np.asarray(round_away(places) if align else np.floor(places)).astype(np.int64)
-    return [int(i) for i in np.clip(np.minimum(found, size - 1), 0 if half else None, None)]
+    indices = np.asarray(round_away(places) if align else np.floor(places)).astype(np.int64)
+    return [int(i) for i in np.clip(np.minimum(indices, size - 1), 0 if half else None, None)]

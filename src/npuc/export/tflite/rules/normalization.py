@@ -20,10 +20,10 @@ from npuc.ir.definition import normal_axis
 @exports(top.BatchNorm)
 def batch_norm(op: top.BatchNorm, emit: Emitter) -> None:
     """A product and a sum, computed offline."""
-    found = [emit.array(value) for value in (op.scale, op.bias, op.mean, op.variance)]
-    if any(array is None for array in found):
+    constants = [emit.array(value) for value in (op.scale, op.bias, op.mean, op.variance)]
+    if any(array is None for array in constants):
         raise NoForm("its parameters are computed at run time")
-    scale, bias, centre, variance = (np.asarray(array, np.float64) for array in found)
+    scale, bias, centre, variance = (np.asarray(array, np.float64) for array in constants)
     gain = scale / np.sqrt(variance + op.epsilon)
     _affine(op, emit, gain.astype(np.float32), (bias - centre * gain).astype(np.float32))
 

@@ -69,9 +69,9 @@ def reduce_sum(op: npu.ReduceSum, emit: Emitter) -> None:
         raise NoForm("its operand and its result have different element types", SCHEME)
     shape = shape_of(op.x)
     count = prod(shape[normal_axis(axis, len(shape))] for axis in op.axes)
-    found = mean_parameters(Kind.DOUBLE_ROUNDING, x.scale, y.scale, count)
-    assert found.multiplier is not None and found.shift is not None
-    if tuple(op.parameters) == (int(found.multiplier[0]), int(found.shift[0])):
+    scaling = mean_parameters(Kind.DOUBLE_ROUNDING, x.scale, y.scale, count)
+    assert scaling.multiplier is not None and scaling.shift is not None
+    if tuple(op.parameters) == (int(scaling.multiplier[0]), int(scaling.shift[0])):
         _reduce(op, emit, "MEAN")
     elif tuple(op.parameters) == quantize_multiplier(x.scale / y.scale):
         if x.dtype.name != "ui8":
