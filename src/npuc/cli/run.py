@@ -23,7 +23,7 @@ from npuc.words import counted
 if TYPE_CHECKING:
     from npuc.debug.layers import Layers
     from npuc.debug.sample import SampleWriter
-    from npuc.evaluate.batches import RunResults, Seen
+    from npuc.evaluate.batches import OnRun, RunResults
     from npuc.ir import Graph
     from npuc.sim.functional import Simulator
 
@@ -210,7 +210,7 @@ def command(args: RunCommand) -> None:
     )
 
 
-Execute = Callable[[Any, Path | None, Callable[[], None], "Seen"], "RunResults"]
+Execute = Callable[[Any, Path | None, Callable[[], None], "OnRun"], "RunResults"]
 """Runs samples and writes the results."""
 
 
@@ -229,16 +229,16 @@ class _Work:
     simulator: Callable[[], Simulator] | None = None
     """Makes the simulator of a compiled model, whose DRAM goes into a sample."""
 
-    def stored(self, store: SampleWriter) -> Seen:
+    def stored(self, store: SampleWriter) -> OnRun:
         """What writes the runs to a sample; a compiled model runs once more, in memory that can be looked at."""
         simulator = None if self.simulator is None else self.simulator()
 
-        def seen(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        def on_run(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
             if simulator is not None:
                 simulator.run(inputs)
             store.add(inputs, outputs, self.quantization, simulator)
 
-        return seen
+        return on_run
 
 
 def _unseen(inputs: Mapping[str, Any], values: Mapping[str, Any]) -> None:
@@ -261,7 +261,7 @@ def _program(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | N
     every = "--dump-all-tensors" in chosen
     fetch = ALL_TENSORS if every else options.names(chosen.get("--fetch"))
 
-    def execute(samples: Any, output: Path | None, step: Callable[[], None], seen: Seen) -> RunResults:
+    def execute(samples: Any, output: Path | None, step: Callable[[], None], on_run: OnRun) -> RunResults:
         return run_batches(
             graph,
             samples,
@@ -271,7 +271,7 @@ def _program(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | N
             step=step,
             threads=threads,
             raw=raw,
-            seen=seen,
+            on_run=on_run,
         )
 
     cores = threads or len(os.sched_getaffinity(0))
@@ -303,8 +303,8 @@ def _compiled(model: Path, chosen: Mapping[str, Any], raw: bool, threads: int | 
     compiled = load_compiled(model)
     engine = CompiledEngine(compiled, threads=threads or 1, raw=raw)
 
-    def execute(samples: Any, output: Path | None, step: Callable[[], None], seen: Seen) -> RunResults:
-        return run_engine(engine, compiled.outputs, samples, output, step=step, seen=seen)
+    def execute(samples: Any, output: Path | None, step: Callable[[], None], on_run: OnRun) -> RunResults:
+        return run_engine(engine, compiled.outputs, samples, output, step=step, on_run=on_run)
 
     scales = {}
     for name, source in integers_of(compiled).items() if raw else ():

@@ -156,11 +156,11 @@ def viewed(tensor: TracedTensor, base: Snapshot) -> Snapshot:
 def unviewed(tensor: TracedTensor, array: Array, base: TracedTensor) -> Array:
     """The tensor that one is a view of."""
     if not tensor.permute:
-        whole = array.reshape(base.shape)
+        elements = array.reshape(base.shape)
     else:
         shape = tuple(base.shape[axis] for axis in tensor.permute)
-        whole = array.reshape(shape).transpose(np.argsort(tensor.permute))
-    return np.ascontiguousarray(whole).view(dtype_of(base.dtype).numpy)
+        elements = array.reshape(shape).transpose(np.argsort(tensor.permute))
+    return np.ascontiguousarray(elements).view(dtype_of(base.dtype).numpy)
 
 
 def shown(tensor: TracedTensor, snapshot: Snapshot) -> LayerTensor:

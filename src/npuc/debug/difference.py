@@ -127,10 +127,10 @@ def _add(
     own = sums.setdefault(tensor.name, _Sums(tensor))
     # A network that was quantized before has integers under some names; they are those of the other network.
     reals = _reals(tensor, other), _reals(other, tensor)
-    ours, theirs = (kept_rows(one, keep, rows) for one in reals)
-    for one in (tensor, other):
-        if one.computed is not None:
-            ours = np.where(kept_rows(one.computed, keep, rows), ours, theirs)
+    ours, theirs = (kept_rows(values, keep, rows) for values in reals)
+    for side in (tensor, other):
+        if side.computed is not None:
+            ours = np.where(kept_rows(side.computed, keep, rows), ours, theirs)
     own.meter.add(ours, theirs)
     if own.range is not None:
         integers = tensor.values if tensor.computed is None else tensor.values[tensor.computed]

@@ -126,5 +126,5 @@ class FloatLayers:
 
 def as_stored(array: Array) -> Array:
     """The elements of a tensor little-endian and row-major, in a type that NumPy's files have."""
-    whole = plain(np.asarray(array))
-    return np.array(whole, whole.dtype.newbyteorder("<"), order="C", copy=None)
+    stored = plain(np.asarray(array))
+    return np.array(stored, stored.dtype.newbyteorder("<"), order="C", copy=None)

@@ -69,12 +69,12 @@ class _Operands:
                 fix="Dump the network again, or that of which this one is made",
             )
         if entry.dtype != dtype or (tuple(shape) != entry.shape and -1 not in shape):
-            here, there = (
+            expected, dumped = (
                 "x".join([*map(str, size), kind])
                 for size, kind in ((shape, dtype), (entry.shape, entry.dtype))
             )
             raise CompareError(
-                f"layer '{layer}' reads '{name}' as {here}, and the dump has {there}",
+                f"layer '{layer}' reads '{name}' as {expected}, and the dump has {dumped}",
                 where=str(self.dump.folder),
             )
         return self.dump.read(entry).astype(dtype_of(dtype).numpy)

@@ -37,7 +37,7 @@ class RunResults:
     written: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-Seen = Callable[[Mapping[str, Array], Mapping[str, Array]], None]
+OnRun = Callable[[Mapping[str, Array], Mapping[str, Array]], None]
 """Gets the inputs and the outputs of a run."""
 
 
@@ -58,7 +58,7 @@ def run_batches(
     step: Callable[[], None] = lambda: None,
     threads: int | None = None,
     raw: bool = False,
-    seen: Seen = lambda inputs, values: None,
+    on_run: OnRun = lambda inputs, values: None,
 ) -> RunResults:
     """Run all samples through the engine that a program needs; `step` is called after each run.
 
@@ -74,7 +74,7 @@ def run_batches(
         engine = IntegerEngine(graph, fetch=fetch, threads=cores, raw=raw)
     else:
         engine = FloatEngine(graph, fetch=fetch, threads=threads)
-    return run_engine(engine, outputs, samples, output, with_inputs=with_inputs, step=step, seen=seen)
+    return run_engine(engine, outputs, samples, output, with_inputs=with_inputs, step=step, on_run=on_run)
 
 
 def run_engine(
@@ -85,9 +85,9 @@ def run_engine(
     *,
     with_inputs: bool = False,
     step: Callable[[], None] = lambda: None,
-    seen: Seen = lambda inputs, values: None,
+    on_run: OnRun = lambda inputs, values: None,
 ) -> RunResults:
-    """Run all samples through an engine whose results include `outputs`; `seen` gets what goes in and comes out."""
+    """Run all samples through an engine whose results include `outputs`; `on_run` gets what goes in and comes out."""
     results = RunResults()
     first: dict[str, Array] = {}
     parts: dict[str, list[TensorSummary]] = {name: [] for name in outputs}
@@ -97,7 +97,7 @@ def run_engine(
             start = time.perf_counter()
             values = engine.run(batch.inputs)
             results.seconds += time.perf_counter() - start
-            seen(batch.inputs, {name: np.asarray(values[name]) for name in outputs})
+            on_run(batch.inputs, {name: np.asarray(values[name]) for name in outputs})
             if spool is not None:
                 spool.append({**batch.inputs, **values} if with_inputs else values, batch.keep)
             for name in outputs:
@@ -116,7 +116,7 @@ def run_engine(
             step()
         if spool is not None:
             results.written = spool.finish()
-    results.statistics = [_joined(found, samples.batch) for found in parts.values()]
+    results.statistics = [_joined(batches, samples.batch) for batches in parts.values()]
     return results
 
 

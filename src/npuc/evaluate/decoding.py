@@ -57,20 +57,22 @@ class Decoder:
     def detect(self, outputs: Mapping[str, Array], view: View, where: str) -> Detections:
         """The detections in one picture, in its own pixels."""
         try:
-            ((boxes, scores),) = self._decode([np.asarray(one) for one in outputs.values()], outputs, view)
+            ((boxes, scores),) = self._decode(
+                [np.asarray(array) for array in outputs.values()], outputs, view
+            )
         except (InputDataError, ValueError) as error:
             why = error.message if isinstance(error, InputDataError) else str(error)
-            shapes = ", ".join("x".join(map(str, np.shape(one))) for one in outputs.values())
+            shapes = ", ".join("x".join(map(str, np.shape(array))) for array in outputs.values())
             raise EvaluationDataError(
                 f"--postprocess {self.kind} does not fit the outputs ({shapes}): {why}",
                 where=where,
                 fix="Choose another kind, or cut the network at the outputs of its last layers",
             ) from error
         options = self.options
-        found = post.detect(
+        detections = post.detect(
             boxes, scores, score_threshold=options.score, iou_threshold=options.iou, limit=options.limit
         )
-        return Detections(view.boxes(found.boxes), found.scores, found.classes)
+        return Detections(view.boxes(detections.boxes), detections.scores, detections.classes)
 
     def _decode(self, values: list[Array], outputs: Mapping[str, Array], view: View) -> Decoded:
         height, width = size = view.input_size
@@ -151,9 +153,9 @@ def _rows_to_heads(rows: Array, height: int, width: int, strides: tuple[float, .
         raise InputDataError(
             f"strides of {'/'.join(f'{s:g}' for s in strides)} do not give {rows.shape[1]} rows"
         )
-    found, start = [], 0
+    heads, start = [], 0
     for a, b in grids:
         part = rows[:, start : start + a * b].transpose(0, 2, 1)
-        found.append(part.reshape(len(rows), -1, a, b))
+        heads.append(part.reshape(len(rows), -1, a, b))
         start += a * b
-    return found
+    return heads

@@ -83,7 +83,7 @@ def evaluate(
         files = _files(given, stack)
         plan = Plan(
             models=tuple(files),
-            metrics=tuple(one.text for one in chosen),
+            metrics=tuple(metric.text for metric in chosen),
             read=(opened.read.__module__, opened.read.__name__),
             classes=opened.classes,
             preprocess=dict(preprocess) if isinstance(preprocess, Mapping) else {},
@@ -91,7 +91,7 @@ def evaluate(
             postprocess=postprocess,
             skip_unreadable=skip_unreadable,
             plugins=tuple(plugin.source for plugin in plugins.loaded()),
-            origins=(DATASETS.origin(kind.name), *(METRICS.origin(one.kind.name) for one in chosen)),
+            origins=(DATASETS.origin(kind.name), *(METRICS.origin(metric.kind.name) for metric in chosen)),
         )
         work = Work(plan)
         for text in (*work.notes, *(work.remarks(entries[0]) if entries else ())):
@@ -107,11 +107,11 @@ def evaluate(
         left = [chunk for chunk in chunks if any(chunk[0] + at not in lines for at in range(len(chunk[1])))]
         resumed = len(entries) - sum(len(chunk[1]) for chunk in left)
         step = begin(sum(len(chunk[1]) for chunk in left))
-        for first, found in _run(plan, work, left, workers, cluster):
-            lines.update({first + at: line for at, line in enumerate(found)})
+        for first, records in _run(plan, work, left, workers, cluster):
+            lines.update({first + at: line for at, line in enumerate(records)})
             if resume is not None:
-                journal.add(first, found)
-            for _ in found:
+                journal.add(first, records)
+            for _ in records:
                 step()
         return _report(
             [str(file.path) for file in files],
@@ -134,13 +134,13 @@ def _run(
     if not chunks:
         return
     if cluster is not None:
-        there = replace(
+        remote_plan = replace(
             plan,
             models=tuple(replace(file, path=Path(file.path).absolute()) for file in plan.models),
             prepare=None if plan.prepare is None else _absolute_function(plan.prepare),
             plugins=tuple(str(Path(p).absolute()) if p.endswith(".py") else p for p in plan.plugins),
         )
-        yield from run_on_cluster(there, [(first, absolute(part)) for first, part in chunks], cluster)
+        yield from run_on_cluster(remote_plan, [(first, absolute(part)) for first, part in chunks], cluster)
         return
     if workers is not None and workers > 1:
         yield from run_in_processes(plan, chunks, workers)
@@ -170,14 +170,14 @@ def _absolute_function(text: str) -> str:
 def _files(given: Sequence[Any], stack: ExitStack) -> list[ModelFile]:
     """The models as files; a network in memory is written to a folder that is gone afterwards."""
     files: list[ModelFile] = []
-    for number, one in enumerate(given):
-        if isinstance(one, Graph):
+    for number, model in enumerate(given):
+        if isinstance(model, Graph):
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="npuc-evaluate-"))
             path = Path(folder) / f"network {number}.mlir"
-            save_graph(one, path)
+            save_graph(model, path)
             files.append(ModelFile(path))
         else:
-            files.append(one if isinstance(one, ModelFile) else ModelFile(Path(one)))
+            files.append(model if isinstance(model, ModelFile) else ModelFile(Path(model)))
     return files
 
 
@@ -208,8 +208,8 @@ def _report(
             where=str(place.path),
         )
     figures: list[Figure] = []
-    for position, one in enumerate(chosen):
-        figures += measure(one, position, results, truths, len(names), confidence)
+    for position, metric in enumerate(chosen):
+        figures += measure(metric, position, results, truths, len(names), confidence)
     return Report(
         models=tuple(names),
         kinds=tuple(subject.kind for subject in work.subjects),

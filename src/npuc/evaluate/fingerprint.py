@@ -23,11 +23,11 @@ def fingerprints(plan: Plan, entries: Sequence[Entry]) -> dict[str, str]:
 
 
 def _digest(parts: Iterable[Any]) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in parts:
         data = part if isinstance(part, bytes) else repr(part).encode()
-        found.update(len(data).to_bytes(8, "little") + data)
-    return found.hexdigest()[:32]
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()[:32]
 
 
 def _model(model: ModelFile) -> Iterable[Any]:

@@ -112,8 +112,8 @@ def accuracy_goal(
             f"one of {len(held or steering)} {which} is {grain:.2g} points, more than the {drop:g} that may be lost{so}"
         )
 
-    def confirm(made: Graph) -> Loss:
-        less = figure([graph, made], held, Confidence()).models[1].difference
+    def confirm(quantized: Graph) -> Loss:
+        less = figure([graph, quantized], held, Confidence()).models[1].difference
         assert less is not None and less.interval is not None
         worse = shown if own.lower_is_better else -shown
         low, high = sorted(worse * end for end in less.interval)
@@ -121,7 +121,7 @@ def accuracy_goal(
 
     return Goal(
         # The float network runs along: some metrics compare with it.
-        lambda made: shown * figure([graph, made], steering).models[1].value,
+        lambda quantized: shown * figure([graph, quantized], steering).models[1].value,
         exact,
         drop,
         own.name,

@@ -62,9 +62,9 @@ def open_journal(path: Path, parts: Mapping[str, str], samples: int) -> Journal:
             handle.write(json.dumps(head).encode() + b"\n")
             handle.flush()
             return Journal(path, {}, handle)
-        whole = data[: data.rfind(b"\n") + 1]
-        done = _read(path, whole, head)
-        handle.truncate(len(whole))
+        complete = data[: data.rfind(b"\n") + 1]
+        done = _read(path, complete, head)
+        handle.truncate(len(complete))
         return Journal(path, done, handle)
     except BaseException:
         handle.close()

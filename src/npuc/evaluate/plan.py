@@ -109,8 +109,8 @@ class Work:
     def chunk(self) -> int:
         """How many samples are done at a time: whole batches of every model."""
         sizes = [batch_size(subject.graph) or 1 for subject in self.subjects]
-        whole = reduce(lcm, sizes, 1)
-        return ceil_div(CHUNK, whole) * whole
+        common = reduce(lcm, sizes, 1)
+        return ceil_div(CHUNK, common) * common
 
     def run(self, entries: Sequence[Entry]) -> list[str]:
         """For each sample a line of JSON: `results` by model and metric, or why it was `skipped`."""
@@ -133,7 +133,7 @@ class Work:
                 for k, (engine, subject) in enumerate(zip(self._engines, self.subjects, strict=True))
             ]
             for at, (index, entry, loaded, inputs) in enumerate(ready):
-                own = [one[at] for one in outputs]
+                own = [by_sample[at] for by_sample in outputs]
                 lines[index] = json.dumps({"results": self._observe(entry, loaded, inputs, own)})
         return [lines[index] for index in range(len(entries))]
 
@@ -147,21 +147,21 @@ class Work:
 
     def _inputs(self, loaded: Loaded, entry: Entry) -> list[dict[str, Array]]:
         """The inputs of every model; those that agree are made once."""
-        made: dict[Any, dict[str, Array]] = {}
+        by_key: dict[Any, dict[str, Array]] = {}
         for feeding in self._feeding:
-            if feeding.key not in made:
-                made[feeding.key] = feeding.inputs(loaded, entry.name)
-        return [made[feeding.key] for feeding in self._feeding]
+            if feeding.key not in by_key:
+                by_key[feeding.key] = feeding.inputs(loaded, entry.name)
+        return [by_key[feeding.key] for feeding in self._feeding]
 
     def _observe(
         self, entry: Entry, loaded: Loaded, inputs: list[dict[str, Array]], outputs: list[dict[str, Array]]
     ) -> list[list[Any]]:
         given = loaded.truth if isinstance(loaded.truth, Mapping) else None
         truth = entry.truth if loaded.truth is None or given is not None else loaded.truth
-        found = []
+        records = []
         for feeding, own, result in zip(self._feeding, inputs, outputs, strict=True):
             view = feeding.view(loaded)
-            seen = Observation(
+            observation = Observation(
                 entry.name,
                 result,
                 truth,
@@ -171,20 +171,20 @@ class Work:
                 view,
                 None if view is None else partial(self._detect, result, view, entry.name),
             )
-            found.append([metric.observe(seen) for metric in self.metrics])
-        return found
+            records.append([metric.observe(observation) for metric in self.metrics])
+        return records
 
     def _detect(self, outputs: Mapping[str, Array], view: View, where: str) -> Detections:
         if self.decoder is not None:
             return self.decoder.detect(outputs, view, where)
-        found = detections_inside(outputs, view)
-        if found is None:
+        detections = detections_inside(outputs, view)
+        if detections is None:
             raise EvaluationDataError(
                 "the model gives no detections, and --postprocess does not say how to make them of its outputs "
                 f"({', '.join(outputs)})",
                 fix="Give --postprocess NAME, such as yolox or yolov5",
             )
-        return found
+        return detections
 
 
 def _named(error: NpucError, entry: Entry) -> EvaluationDataError:
@@ -229,13 +229,13 @@ def absolute(entries: Sequence[Entry]) -> list[Entry]:
     """The samples with whole paths, for processes that run elsewhere."""
     return [
         Entry(
-            one.name,
-            one.truth,
-            one.path and Path(one.path).absolute(),
-            one.row,
-            one.extra and Path(one.extra).absolute(),
+            entry.name,
+            entry.truth,
+            entry.path and Path(entry.path).absolute(),
+            entry.row,
+            entry.extra and Path(entry.extra).absolute(),
         )
-        for one in entries
+        for entry in entries
     ]
 
 

@@ -75,7 +75,7 @@ class Report:
 
     def value(self, figure: str, model: int = 0) -> float:
         """A figure by its name, as `report.value("top1")`."""
-        return next(one for one in self.figures if one.name == figure).models[model].value
+        return next(candidate for candidate in self.figures if candidate.name == figure).models[model].value
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -92,7 +92,7 @@ def measure(
 ) -> list[Figure]:
     """The figures of one metric; `results` are records by sample, model and metric."""
     count = len(results)
-    records = [[one[model][position] for one in results] for model in range(models)]
+    records = [[result[model][position] for result in results] for model in range(models)]
     ones = np.ones((1, count))
     values = [chosen.metric.measure(own, truths, ones) for own in records]
     draws: list[dict[str, Array]] = []
@@ -101,7 +101,7 @@ def measure(
         draws = [_draws(chosen, own, truths, confidence) for own in records]
     figures = []
     for name in values[0]:
-        made = []
+        measured = []
         for model in range(models):
             value = float(values[model][name][0])
             less = None
@@ -116,9 +116,9 @@ def measure(
                 interval = percentiles(draws[model][name], confidence.level) if draws else None
                 if model:
                     less = _less(value, float(values[0][name][0]), draws, model, name, confidence)
-            made.append(Measured(value, interval, less))
+            measured.append(Measured(value, interval, less))
         kind = chosen.kind
-        figures.append(Figure(chosen.text, name, kind.unit, tuple(made), kind.lower_is_better))
+        figures.append(Figure(chosen.text, name, kind.unit, tuple(measured), kind.lower_is_better))
     return figures
 
 
@@ -141,4 +141,4 @@ def _draws(
     for weights in resamples(len(records), confidence.draws, confidence.seed):
         for name, values in chosen.metric.measure(records, truths, weights).items():
             parts.setdefault(name, []).append(np.asarray(values))
-    return {name: np.concatenate(found) for name, found in parts.items()}
+    return {name: np.concatenate(chunks) for name, chunks in parts.items()}

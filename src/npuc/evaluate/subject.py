@@ -82,7 +82,9 @@ class Subject:
         """What makes tensors of files, with the preprocessing that was settled on."""
         ports = [(port.name, port.type) for port in self.graph.inputs]
         known = {
-            port.name: one.to_dict() for port in self.graph.inputs if (one := self.stated(port)) is not None
+            port.name: preprocess.to_dict()
+            for port in self.graph.inputs
+            if (preprocess := self.stated(port)) is not None
         }
         return Reader(Graph.empty(ports, preprocess=known), self.prepare, self.takes_any, self.raw)
 
@@ -130,8 +132,8 @@ def settle_preprocessing(subjects: Sequence[Subject], given: Mapping[str, Any]) 
                 continue
             lender = _lender(subjects, port)
             if lender is not None:
-                other, one = lender
-                subject.overrides[name] = _fitted(one.to_dict(), port)
+                other, preprocess = lender
+                subject.overrides[name] = _fitted(preprocess.to_dict(), port)
                 notes.append(f"{subject.file.path}: pictures are prepared as {other.file.path} says")
             else:
                 notes.append(
@@ -161,10 +163,12 @@ def _fitted(values: Mapping[str, Any], port: Port) -> Preprocess:
     layout: dict[str, Any] = {} if guess is None else {"layout": guess.layout}
     if guess is not None and guess.pixel_format == "gray":
         layout["pixel_format"] = "gray"
-    found = Preprocess.from_dict(layout | {k: v for k, v in values.items() if k != "layout" or guess is None})
-    found = found if dtype_of(port.type).is_float else found.geometry()
-    found.check(shape_of(port.value))
-    return found
+    preprocess = Preprocess.from_dict(
+        layout | {k: v for k, v in values.items() if k != "layout" or guess is None}
+    )
+    preprocess = preprocess if dtype_of(port.type).is_float else preprocess.geometry()
+    preprocess.check(shape_of(port.value))
+    return preprocess
 
 
 class Feeding:
@@ -222,9 +226,9 @@ class Feeding:
     def _fitted(self, sound: Array, where: str) -> Array:
         shape = shape_of(self._port(where).value)
         length = int(np.prod(shape, dtype=np.int64))
-        found = np.zeros(length, np.float32)
-        found[: min(length, sound.size)] = sound[:length]
-        return found.reshape(shape)
+        samples = np.zeros(length, np.float32)
+        samples[: min(length, sound.size)] = sound[:length]
+        return samples.reshape(shape)
 
     def _port(self, where: str) -> Port:
         if len(self.ports) != 1:
@@ -235,17 +239,17 @@ class Feeding:
         return port
 
     def _preprocess(self, port: Port) -> Preprocess:
-        found = (
+        preprocess = (
             Preprocess.from_dict(port.preprocess)
             if port.preprocess
             else guess_preprocess(shape_of(port.value))
         )
-        if found is None:
+        if preprocess is None:
             raise EvaluationDataError(
                 f"input '{port.name}' of shape {list(shape_of(port.value))} does not take a picture",
                 where=str(self.subject.file.path),
             )
-        return found
+        return preprocess
 
 
 def run_samples(run: Run, graph: Graph, samples: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
@@ -282,9 +286,9 @@ def run_samples(run: Run, graph: Graph, samples: Sequence[Mapping[str, Array]]) 
                 )
             parts.setdefault(name, []).append(array[:keep])
     ends = np.cumsum([0, *counts])
-    whole = {name: np.concatenate(rows) for name, rows in parts.items()}
+    outputs = {name: np.concatenate(rows) for name, rows in parts.items()}
     return [
-        {name: array[ends[k] : ends[k + 1]] for name, array in whole.items()} for k in range(len(samples))
+        {name: array[ends[k] : ends[k + 1]] for name, array in outputs.items()} for k in range(len(samples))
     ]
 
 
@@ -297,7 +301,7 @@ def _by_row(run: Run, inputs: Mapping[str, Array]) -> dict[str, Array]:
     ]
     if rows == 1:
         return {name: np.asarray(value) for name, value in results[0].items()}
-    return {name: np.concatenate([np.asarray(one[name]) for one in results]) for name in results[0]}
+    return {name: np.concatenate([np.asarray(outputs[name]) for outputs in results]) for name in results[0]}
 
 
 def _whole(run: Run, shapes: Mapping[str, tuple[int, ...]], inputs: Mapping[str, Array]) -> dict[str, Array]:

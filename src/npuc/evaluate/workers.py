@@ -38,12 +38,12 @@ def run_in_processes(plan: Plan, chunks: Sequence[Chunk], workers: int) -> Itera
     deaths: Counter[int] = Counter()
     worker_pool = [_add_worker(plan) for _ in range(min(workers, len(chunks)))]
     try:
-        while waiting or any(one.chunk is not None for one in worker_pool):
+        while waiting or any(worker.chunk is not None for worker in worker_pool):
             for worker in worker_pool:
                 if worker.chunk is None and waiting:
                     _give(worker, waiting.popleft())
-            ready = wait([one.connection for one in worker_pool if one.chunk is not None])
-            for worker in [one for one in worker_pool if one.connection in ready]:
+            ready = wait([worker.connection for worker in worker_pool if worker.chunk is not None])
+            for worker in [worker for worker in worker_pool if worker.connection in ready]:
                 chunk = worker.chunk
                 assert chunk is not None
                 try:

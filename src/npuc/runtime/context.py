@@ -104,7 +104,7 @@ class Context:
     def _bind(self, port: Port, array: Array) -> bool:
         """Have the device work in the caller's memory, if that looks as the device wants it."""
         dense = array.transpose(port.tensor.order)
-        if not (port.whole and array.dtype == port.info.dtype and array.size and array.flags.writeable):
+        if not (port.own_segment and array.dtype == port.info.dtype and array.size and array.flags.writeable):
             return False
         if not (dense.flags.c_contiguous and port.tensor.segment not in self._bound):
             return False

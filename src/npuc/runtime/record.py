@@ -109,7 +109,7 @@ def spans(
 ) -> Callable[[Function], Function]:
     """A decorator: while the function runs, its thread is busy with `name(*arguments)`.
 
-    `notes` says more from the arguments, `found` from the result. If nobody watches, the function is left as it is.
+    `notes` says more from the arguments, `result_notes` from the result. If nobody watches, the function is left as it is.
     """
 
     def decorate(function: Function) -> Function:
@@ -119,17 +119,17 @@ def spans(
 
         @wraps(function)
         def watched(*arguments: Any, **options: Any) -> Any:
-            said = {"error": "interrupted"}
+            closing_notes = {"error": "interrupted"}
             number = recorder.begin(category, name(*arguments, **options), notes(*arguments, **options))
             try:
                 result = function(*arguments, **options)
-                said = result_notes(result)
+                closing_notes = result_notes(result)
                 return result
             except Exception as error:
-                said = {"error": type(error).__name__}
+                closing_notes = {"error": type(error).__name__}
                 raise
             finally:
-                recorder.end(number, said)
+                recorder.end(number, closing_notes)
 
         return watched  # type: ignore[return-value]
 

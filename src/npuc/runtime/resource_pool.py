@@ -29,7 +29,7 @@ class ResourcePool(Generic[T]):
         self._make, self._end, self._limit, self._name = make, end, limit, name
         self._free: list[T] = []
         self._waiting: deque[_Waiter[T]] = deque()
-        self._made = 0
+        self._count = 0
         self._closed = False
         self._lock = Lock()
         self._returned = Condition(self._lock)
@@ -41,8 +41,8 @@ class ResourcePool(Generic[T]):
                 raise self._shut()
             if self._free:
                 return self._free.pop()
-            if self._made < self._limit:
-                self._made += 1
+            if self._count < self._limit:
+                self._count += 1
                 waiter = None
             else:
                 waiter = _Waiter[T]()
@@ -96,7 +96,7 @@ class ResourcePool(Generic[T]):
             finally:
                 self._lose()
         with self._returned:
-            return self._returned.wait_for(lambda: self._made == 0, timeout)
+            return self._returned.wait_for(lambda: self._count == 0, timeout)
 
     @record.spans("wait", lambda self, waiter: f"for a worker of {self._name}")
     def _wait(self, waiter: _Waiter[T]) -> None:
@@ -110,7 +110,7 @@ class ResourcePool(Generic[T]):
                 waiter.may_make = True
                 waiter.woken.set()
             else:
-                self._made -= 1
+                self._count -= 1
                 self._returned.notify_all()
 
     def _shut(self) -> ShutdownError:

@@ -43,7 +43,7 @@ class Port:
     """The caller has reals, the file integers, and no conversion of the file is between them."""
     host: bool
     """No NPU subgraph touches the tensor, so its memory can be the caller's."""
-    whole: bool
+    own_segment: bool
     """The tensor is all of its segment, so the segment's memory can be the caller's."""
 
 
@@ -90,10 +90,10 @@ def ports_of(model: CompiledModel, raw: bool, raw_outputs: bool | None = None) -
         quantized = not raw and bool(tensor.scale)
         kind = np.dtype(np.float32) if quantized else dtype_of(tensor.dtype).numpy
         info = TensorInfo(name, tensor.shape, kind, behind.scale, behind.zero_point, _layout(tensor))
-        whole = (
+        own_segment = (
             model.segments[tensor.segment].kind == "io" and model.segments[tensor.segment].size == tensor.size
         )
-        return Port(info, tensor, quantized, tensor.name not in on_npu, whole)
+        return Port(info, tensor, quantized, tensor.name not in on_npu, own_segment)
 
     inputs = []
     for name in model.inputs:

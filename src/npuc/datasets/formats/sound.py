@@ -30,11 +30,13 @@ def read_sound(path: Path) -> Array:
         raise FileFormatError(f"is not a readable .wav file ({error})", where=str(path)) from error
     if width not in (1, 2, 4) or channels < 1:
         raise FileFormatError(f"has samples of {8 * width} bits; 8, 16 and 32 are read", where=str(path))
-    whole = len(data) // (width * channels) * width * channels
+    complete = len(data) // (width * channels) * width * channels
     samples: Array
     if width == 1:
-        samples = (np.frombuffer(data[:whole], np.uint8).astype(np.float32) - 128) / 128
+        samples = (np.frombuffer(data[:complete], np.uint8).astype(np.float32) - 128) / 128
     else:
-        samples = np.frombuffer(data[:whole], f"<i{width}").astype(np.float32) / float(1 << (8 * width - 1))
+        samples = np.frombuffer(data[:complete], f"<i{width}").astype(np.float32) / float(
+            1 << (8 * width - 1)
+        )
     mixed: Array = samples.reshape(-1, channels).mean(axis=1, dtype=np.float32)
     return mixed

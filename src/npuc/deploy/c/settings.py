@@ -27,7 +27,7 @@ def settings_source(compiled: CompiledModel, interface: Graph) -> str:
         names.append(f"&input{index}")
         lines += [
             f"/* {comment(port.name)} */",
-            *_one(index, Preprocess.from_dict(port.preprocess), shape),
+            *_input_settings(index, Preprocess.from_dict(port.preprocess), shape),
             "",
         ]
     lines += [f"const preprocess *const settings[] = {{{', '.join(names) or 'NULL'}}};"]
@@ -35,7 +35,7 @@ def settings_source(compiled: CompiledModel, interface: Graph) -> str:
     return "\n".join(lines)
 
 
-def _one(index: int, how: Preprocess, shape: tuple[int, ...]) -> list[str]:
+def _input_settings(index: int, how: Preprocess, shape: tuple[int, ...]) -> list[str]:
     resize, crop = how.steps(shape)
     mean, scale = how.arithmetic()
     fields = {

@@ -88,14 +88,14 @@ class _Cached:
         self._build = build
         self._key: tuple[int, int] | None = None
         self._kept: Any = None
-        self._made: Any = None
+        self._built: Any = None
 
     def __call__(self, records: Sequence[Any], truths: Sequence[Any]) -> Any:
         if self._key != (id(records), id(truths)):
-            self._made = self._build(records, truths)
+            self._built = self._build(records, truths)
             # The sequences are kept, so that nothing else can get their identity.
             self._key, self._kept = (id(records), id(truths)), (records, truths)
-        return self._made
+        return self._built
 
 
 def _coco_curves(records: Sequence[Any], truths: Sequence[Any]) -> dict[tuple[str, int], list[Curve]]:
@@ -190,8 +190,10 @@ class VocPrecision:
     def measure(self, records: Sequence[Any], truths: Sequence[Any], weights: Array) -> dict[str, Array]:
         """The mean over classes."""
         curves = _voc_cache(self.iou)(records, truths)
-        each = np.array([voc_precision(curve, weights, self.points == 11) for curve in curves], np.float64)
-        return {"mAP (11 points)" if self.points else "mAP": _mean(each.reshape(-1, 1, len(weights)))}
+        precisions = np.array(
+            [voc_precision(curve, weights, self.points == 11) for curve in curves], np.float64
+        )
+        return {"mAP (11 points)" if self.points else "mAP": _mean(precisions.reshape(-1, 1, len(weights)))}
 
 
 @lru_cache(maxsize=4)

@@ -65,5 +65,5 @@ class Sqnr:
         squares = np.array(records, np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
             signal, error = weights @ squares[:, :, 0], weights @ squares[:, :, 1]
-            each = np.where(error > 0, 10 * np.log10(signal / error), np.inf)
-        return {"sqnr": each.mean(axis=1)}
+            decibels = np.where(error > 0, 10 * np.log10(signal / error), np.inf)
+        return {"sqnr": decibels.mean(axis=1)}

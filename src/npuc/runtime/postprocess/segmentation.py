@@ -100,5 +100,5 @@ def mean_iou(labels: Array, truth: Array, classes: int, ignored: int | None = 25
     table = np.bincount(a * classes + b, minlength=classes * classes).reshape(classes, classes)
     shared = np.diag(table).astype(np.float64)
     union = table.sum(0) + table.sum(1) - shared
-    each = np.divide(shared, union, out=np.full(classes, np.nan), where=union > 0)
-    return (float(np.nanmean(each)) if (union > 0).any() else float("nan")), each
+    ratios = np.divide(shared, union, out=np.full(classes, np.nan), where=union > 0)
+    return (float(np.nanmean(ratios)) if (union > 0).any() else float("nan")), ratios

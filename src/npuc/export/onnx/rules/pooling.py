@@ -12,8 +12,8 @@ from npuc.ir import dtype_of, shape_of, top
 def pool(op: top.MaxPool | top.AvgPool, emit: Emitter) -> None:
     """MaxPool or AveragePool; the mean of a whole image has a form of its own."""
     dilated = max(op.dilations) > 1
-    whole = op.kernel == shape_of(op.x)[2:] and not any(op.pads)
-    if isinstance(op, top.AvgPool) and whole and not dilated:
+    global_window = op.kernel == shape_of(op.x)[2:] and not any(op.pads)
+    if isinstance(op, top.AvgPool) and global_window and not dilated:
         emit("GlobalAveragePool", op.x, to=op.y)
         return
     include = isinstance(op, top.AvgPool) and op.count_include_pad
