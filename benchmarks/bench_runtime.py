@@ -42,7 +42,7 @@ _TARGET = load_target("edge-1t")
 
 
 def digits(batch: int) -> CompiledModel:
-    """The demo network for so many pictures at a time."""
+    """The demo network for so many images at a time."""
     options = ImportOptions(input_shapes={"image": (batch, 1, 8, 8)})
     graph = network_to_quantize(_ROOT / "examples" / "digits.onnx", options)
     ranges = ranges_from(graph, random_data(graph, 4, 0), schemes_of(graph, None, _TARGET), "max")

@@ -11,7 +11,7 @@ from npuc.plugins.api import Accelerator, add_accelerator, quant_of, shape_of, t
 
 
 def claims(op, graph, target):
-    """Max pools of quantized pictures, undilated."""
+    """Max pools of quantized images, undilated."""
     return (
         isinstance(op, top.MaxPool)
         and quant_of(op.x) is not None

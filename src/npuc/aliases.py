@@ -1,17 +1,22 @@
-"""Old names of modules: an import of one gives the module by its new name, and a warning that tells it.
+"""Old names that still work for one release, each with a warning that tells the new one.
 
-`npuc/__init__.py` has the table. A name stays in it for one release after the move.
+Modules: `npuc/__init__.py` has the table, and an import of an old name gives the module by its new name. Arguments and
+fields: `renamed_keywords` decorates the function or dataclass that has them.
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any, TypeVar
+
+Renamed = TypeVar("Renamed", bound=Callable[..., Any])
 
 
 class _Alias(Loader):
@@ -57,3 +62,49 @@ class Aliases(MetaPathFinder):
 def install(table: Mapping[str, str]) -> None:
     """Let old names of modules, each with its new one, be imported. Real modules come first."""
     sys.meta_path.append(Aliases(table))
+
+
+def renamed_keywords(**new_names: str) -> Callable[[Renamed], Renamed]:
+    """Decorate a function, or a dataclass, some of whose keyword arguments (fields) had another name.
+
+    >>> @renamed_keywords(picture="image")
+    ... def size(image): return len(image)
+    >>> with warnings.catch_warnings(record=True) as told:
+    ...     warnings.simplefilter("always")
+    ...     size(picture="four")
+    4
+    >>> str(told[0].message)
+    "size: the argument 'picture' is now 'image'"
+    """
+
+    def decorate(thing: Renamed) -> Renamed:
+        function: Any = thing.__init__ if isinstance(thing, type) else thing  # type: ignore[misc]
+
+        @wraps(function)
+        def accepting(*arguments: Any, **keywords: Any) -> Any:
+            for old, new in new_names.items():
+                if old in keywords:
+                    _warn(f"{thing.__name__}: the argument '{old}' is now '{new}'")
+                    keywords[new] = keywords.pop(old)
+            return function(*arguments, **keywords)
+
+        if not isinstance(thing, type):
+            return accepting  # type: ignore[return-value]
+        thing.__init__ = accepting  # type: ignore[misc]
+        for old, new in new_names.items():
+            setattr(thing, old, _old_field(thing.__name__, old, new))
+        return thing
+
+    return decorate
+
+
+def _old_field(owner: str, old: str, new: str) -> property:
+    def value(self: Any) -> Any:
+        _warn(f"{owner}.{old} is now {owner}.{new}")
+        return getattr(self, new)
+
+    return property(value)
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, FutureWarning, stacklevel=3)

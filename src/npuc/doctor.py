@@ -44,7 +44,7 @@ _PACKAGES = (
     ("pydantic", "preprocessing and targets"),
     ("typer", "the command line"),
     ("rich", "progress bars"),
-    ("pillow", "pictures as inputs"),
+    ("pillow", "images as inputs"),
     ("pyyaml", "target files"),
 )
 
@@ -63,7 +63,7 @@ _EXTRAS = (
 )
 
 _PROGRAMS = (
-    ("dot", "pictures of networks ('npuc show --graph')", "apt install graphviz"),
+    ("dot", "drawings of networks ('npuc show --graph')", "apt install graphviz"),
     ("gcc", "building the native core from source", "apt install gcc"),
     ("cmake", "building the native core from source", "pip install cmake"),
 )

@@ -193,7 +193,7 @@ class QuantizationError(NpucError):
 
 
 class CalibrationDataError(NpucError):
-    """Calibration data cannot be used: an empty folder, no readable sample, gray pictures among coloured ones, a tensor
+    """Calibration data cannot be used: an empty folder, no readable sample, gray images among coloured ones, a tensor
     that never has a finite value. Without `--strict` a single bad sample is named and passed over."""
 
     code, title = "E405", "calibration data cannot be used"
@@ -201,7 +201,7 @@ class CalibrationDataError(NpucError):
 
 class EvaluationDataError(NpucError):
     """A data set cannot be evaluated on as asked: a label is missing or is not a class of the model, annotations make no
-    sense, a picture cannot be decoded, or the metric does not belong to the task."""
+    sense, an image cannot be decoded, or the metric does not belong to the task."""
 
     code, title = "E406", "evaluation data cannot be used"
 

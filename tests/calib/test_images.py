@@ -1,4 +1,4 @@
-"""Pictures become tensors as their preprocessing says."""
+"""Images become tensors as their preprocessing says."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_files_that_are_no_pictures(tmp_path: Path, pixels: Any) -> None:
     good = (tmp_path / "p.png").read_bytes()
     for name, content in {"text.png": b"hello", "cut.png": good[: len(good) // 2], "none.jpg": b""}.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(FileFormatError, match="picture"):
+        with pytest.raises(FileFormatError, match="image"):
             load_image(tmp_path / name, Preprocess(), (1, 3, 6, 8))
     with pytest.raises(FileMissingError):
         load_image(tmp_path / "absent.png", Preprocess(), (1, 3, 6, 8))

@@ -85,7 +85,7 @@ def test_bad_labels_and_pictures(npuc: Any, model: Path, data: Path, here: Path)
     data.write_text("0.png 1\n1.png 2\n")
     (here / "val" / "1.png").write_bytes(b"\x89PNG\r\n\x1a\nrubbish")
     outcome = npuc("eval", model, "--data", data)
-    assert outcome.status == 2 and "1.png: cannot be decoded as a picture" in outcome.err
+    assert outcome.status == 2 and "1.png: cannot be decoded as an image" in outcome.err
     outcome = npuc("eval", model, "--data", data, "--skip-unreadable")
     assert (
         outcome.status == 0

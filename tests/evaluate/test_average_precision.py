@@ -17,11 +17,11 @@ pytest.importorskip("pycocotools", reason="pycocotools judges average precision"
 TWELVE = ["AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl"]
 
 
-def _scene(seed: int, pictures: int = 12, classes: int = 4) -> tuple[list[Any], list[Boxes]]:
-    """Random pictures: true boxes of all sizes, some of them crowds, found boxes near them and anywhere, equal scores."""
+def _scene(seed: int, images: int = 12, classes: int = 4) -> tuple[list[Any], list[Boxes]]:
+    """Random images: true boxes of all sizes, some of them crowds, found boxes near them and anywhere, equal scores."""
     rng = np.random.default_rng(seed)
     records, truths = [], []
-    for _ in range(pictures):
+    for _ in range(images):
         true, found = [], []
         for _ in range(int(rng.integers(0, 6))):
             x, y = rng.uniform(0, 300, 2)
@@ -114,7 +114,7 @@ def test_no_more_than_a_hundred_boxes_of_a_class_count() -> None:
     assert ours["AR100"][0] == 0.5
 
 
-def test_a_weight_of_two_is_the_picture_twice() -> None:
+def test_a_weight_of_two_is_the_image_twice() -> None:
     records, truths = _untied(3)
     weights = np.array([[2, 1, 0, 1, 3, 0, 1, 1, 0, 2, 1, 0]], float)
     repeated = [k for k, times in enumerate(weights[0]) for _ in range(int(times))]

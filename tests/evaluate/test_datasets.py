@@ -17,7 +17,7 @@ from npuc.datasets.sample import Boxes, Entry, Loaded
 from npuc.errors import EvaluationDataError, FileFormatError, FileMissingError, NpucError, UsageError
 
 
-def _picture(path: Path, value: int = 0, size: tuple[int, int] = (8, 6)) -> Path:
+def _image(path: Path, value: int = 0, size: tuple[int, int] = (8, 6)) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", size, (value, 10, 20)).save(path)
     return path
@@ -35,7 +35,7 @@ def _pairs(data: DataSet) -> list[tuple[str, Any]]:
 
 def test_a_list_beside_its_folder(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
-        _picture(tmp_path / "val" / name)
+        _image(tmp_path / "val" / name)
     (tmp_path / "val.txt").write_text("# comment\nb.png 3\n\na.png 1\n")
     for place in (tmp_path, tmp_path / "val.txt"):
         name, data = _open(place)
@@ -45,7 +45,7 @@ def test_a_list_beside_its_folder(tmp_path: Path) -> None:
 
 
 def test_a_list_with_names_of_classes(tmp_path: Path) -> None:
-    _picture(tmp_path / "a.png")
+    _image(tmp_path / "a.png")
     (tmp_path / "list.txt").write_text("a.png,dog\n")
     (tmp_path / "classes.txt").write_text("cat\ndog\n")
     assert _pairs(_open(tmp_path, classes=tmp_path / "classes.txt")[1]) == [("a.png", 1)]
@@ -66,8 +66,8 @@ def test_a_list_with_names_of_classes(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_line_is_named(tmp_path: Path, line: str, words: str) -> None:
-    _picture(tmp_path / "val" / "a.png")
-    _picture(tmp_path / "secret.png")
+    _image(tmp_path / "val" / "a.png")
+    _image(tmp_path / "secret.png")
     (tmp_path / "val.txt").write_text(line + "\n")
     with pytest.raises(EvaluationDataError, match=words):
         find_dataset(Place(tmp_path)).open(Place(tmp_path / "val.txt", images=tmp_path / "val"))
@@ -80,9 +80,9 @@ def test_a_list_that_is_no_text(tmp_path: Path) -> None:
 
 
 def test_folders_of_classes(tmp_path: Path) -> None:
-    _picture(tmp_path / "n02" / "x.JPEG".lower().replace("jpeg", "png"))
-    _picture(tmp_path / "n01" / "sub" / "y.png")
-    _picture(tmp_path / "n01" / ".hidden.png")
+    _image(tmp_path / "n02" / "x.JPEG".lower().replace("jpeg", "png"))
+    _image(tmp_path / "n01" / "sub" / "y.png")
+    _image(tmp_path / "n01" / ".hidden.png")
     name, data = _open(tmp_path)
     assert name == "folders" and data.classes == ("n01", "n02")
     assert _pairs(data) == [("n01/sub/y.png", 0), ("n02/x.png", 1)]
@@ -103,7 +103,7 @@ def test_cifar_in_binary(tmp_path: Path) -> None:
     (tmp_path / "test_batch.bin").write_bytes(b"".join(rows))
     name, data = _open(tmp_path)
     assert name == "cifar" and [entry.truth for entry in data.entries] == [0, 1, 2]
-    assert np.array_equal(np.asarray(data.read(data.entries[2]).picture), pixels[2].transpose(1, 2, 0))
+    assert np.array_equal(np.asarray(data.read(data.entries[2]).image), pixels[2].transpose(1, 2, 0))
     (tmp_path / "test_batch.bin").write_bytes(b"".join(rows)[:-1])
     with pytest.raises(FileFormatError, match="not a whole number of CIFAR records"):
         _open(tmp_path)
@@ -125,7 +125,7 @@ def _coco() -> dict[str, Any]:
 
 def _coco_at(folder: Path, content: Any) -> Path:
     for name in ("a.png", "b.png"):
-        _picture(folder / "images" / name)
+        _image(folder / "images" / name)
     file = folder / "instances.json"
     file.write_text(content if isinstance(content, str) else json.dumps(content))
     return file
@@ -160,7 +160,7 @@ def _without(content: dict[str, Any], key: str) -> dict[str, Any]:
         ),
         (
             lambda c: c | {"annotations": [{"image_id": 9, "category_id": 1, "bbox": [0, 0, 1, 1]}]},
-            "picture 9",
+            "image 9",
         ),
         (
             lambda c: c | {"annotations": [{"image_id": 3, "category_id": 1, "bbox": [0, 0, -1, 1]}]},
@@ -168,7 +168,7 @@ def _without(content: dict[str, Any], key: str) -> dict[str, Any]:
         ),
         (lambda c: c | {"images": [{"id": 3, "file_name": "../x.png"}]}, "is outside of"),
         (lambda c: c | {"images": [{"id": 3, "file_name": "c.png"}]}, "'c.png' is not in"),
-        (lambda c: c | {"images": [], "annotations": []}, "lists no pictures"),
+        (lambda c: c | {"images": [], "annotations": []}, "lists no images"),
         (lambda c: "[" * 100_000, "is not a file of COCO instances"),
     ],
 )
@@ -184,7 +184,7 @@ def test_wrong_annotations_are_one_paragraph(
 
 def test_labels_of_yolo(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
-        _picture(tmp_path / "images" / name)
+        _image(tmp_path / "images" / name)
     (tmp_path / "labels").mkdir()
     (tmp_path / "labels" / "a.txt").write_text("5 0.5 0.5 0.5 0.25\n")
     name, data = _open(tmp_path)
@@ -207,7 +207,7 @@ _VOC = """<annotation><filename>a.jpg</filename><object><name>dog</name><difficu
 
 
 def test_annotations_of_voc(tmp_path: Path) -> None:
-    _picture(tmp_path / "JPEGImages" / "a.jpg")
+    _image(tmp_path / "JPEGImages" / "a.jpg")
     (tmp_path / "Annotations").mkdir()
     note = tmp_path / "Annotations" / "a.xml"
     note.write_text(_VOC)
@@ -234,21 +234,21 @@ def test_annotations_of_voc(tmp_path: Path) -> None:
 
 
 def test_masks(tmp_path: Path) -> None:
-    _picture(tmp_path / "images" / "a.png")
+    _image(tmp_path / "images" / "a.png")
     (tmp_path / "masks").mkdir()
     labels = np.arange(48, dtype=np.uint8).reshape(6, 8) % 5
     Image.fromarray(labels).save(tmp_path / "masks" / "a.png")
     name, data = _open(tmp_path)
     assert (name, data.task) == ("masks", "segmentation")
     assert np.array_equal(data.read(data.entries[0]).truth, labels)
-    _picture(tmp_path / "images" / "b.png")
+    _image(tmp_path / "images" / "b.png")
     with pytest.raises(EvaluationDataError, match=r"'b.png' has no mask"):
         _open(tmp_path)
-    _picture(tmp_path / "masks" / "b.png")
+    _image(tmp_path / "masks" / "b.png")
     data = _open(tmp_path)[1]
-    with pytest.raises(FileFormatError, match="is a picture of colours"):
+    with pytest.raises(FileFormatError, match="is an image of colours"):
         data.read(data.entries[1])
-    (tmp_path / "masks" / "b.png").write_bytes(b"no picture")
+    (tmp_path / "masks" / "b.png").write_bytes(b"no image")
     with pytest.raises(FileFormatError, match="cannot be decoded as a mask"):
         data.read(data.entries[1])
 
@@ -327,3 +327,12 @@ def test_a_program_brings_a_data_set(tmp_path: Path) -> None:
 
     (tmp_path / "x.odd").touch()
     assert _open(tmp_path / "x.odd")[0] == "odd"
+
+
+def test_a_plugin_may_still_call_an_image_a_picture() -> None:
+    image = Image.new("RGB", (2, 2))
+    with pytest.warns(FutureWarning, match="'picture' is now 'image'"):
+        loaded = Loaded(picture=image)
+    assert loaded.image is image
+    with pytest.warns(FutureWarning, match=r"Loaded.picture is now Loaded.image"):
+        assert loaded.picture is image

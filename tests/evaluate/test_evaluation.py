@@ -101,7 +101,7 @@ def test_preprocessing_comes_from_the_model_or_its_neighbour(data: Path, tmp_pat
     wanted = evaluate(tmp_path / "plain.mlir", data, ["patient"], preprocess=SCALE).value("patient")
     report = evaluate([tmp_path / "plain.mlir", tmp_path / "own.mlir"], data, ["patient"])
     assert [one.value for one in report.figures[0].models] == [wanted, wanted]
-    assert "pictures are prepared as" in report.notes[0]
+    assert "images are prepared as" in report.notes[0]
     alone = evaluate(tmp_path / "plain.mlir", data, ["patient"])
     assert alone.value("patient") != wanted and "no preprocessing attached" in alone.notes[0]
 
@@ -156,9 +156,9 @@ def test_a_sample_that_kills_every_worker_is_named(forms: list[Path], data: Path
 
 def test_an_error_of_a_worker_is_the_users(forms: list[Path], data: Path, tmp_path: Path) -> None:
     bad = data_set(tmp_path / "bad", 10)
-    (bad / "val" / "007.png").write_bytes(b"no picture")
+    (bad / "val" / "007.png").write_bytes(b"no image")
     for workers in (1, 2):
-        with pytest.raises(EvaluationDataError, match=r"007.png: cannot be decoded as a picture") as caught:
+        with pytest.raises(EvaluationDataError, match=r"007.png: cannot be decoded as an image") as caught:
             evaluate(forms[:1], bad, ["top1"], preprocess=SCALE, workers=workers)
         assert caught.value.fix
     report = evaluate(forms[:1], bad, ["top1"], preprocess=SCALE, skip_unreadable=True)

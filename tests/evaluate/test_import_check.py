@@ -165,14 +165,14 @@ def test_a_network_that_is_silent_on_random_data_agrees_where_it_speaks(shared: 
     graph = import_model(path, options)
     engine = FloatEngine(graph, threads=1)
     spoke = 0
-    for picture in sorted((shared / "data" / "coco").rglob("*.jpg"))[:4]:
-        report = check_model(path, graph, options, [str(picture)])
-        assert report.passed, picture
-        x = load_image(picture, preprocess, (1, 3, 320, 320))
+    for image in sorted((shared / "data" / "coco").rglob("*.jpg"))[:4]:
+        report = check_model(path, graph, options, [str(image)])
+        assert report.passed, image
+        x = load_image(image, preprocess, (1, 3, 320, 320))
         if max(values.max() for values in engine.run({"x": x}).values()) > 1e-3:
             spoke += 1
-            assert min(entry.cosine for entry in report.outputs) >= 0.99999, picture
-    assert spoke, "none of the pictures has text in it"
+            assert min(entry.cosine for entry in report.outputs) >= 0.99999, image
+    assert spoke, "none of the images has text in it"
 
 
 def test_closeness_does_not_excuse_a_wrong_tensor() -> None:

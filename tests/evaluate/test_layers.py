@@ -1,4 +1,4 @@
-"""Layer by layer: figures, isolation, and the picture."""
+"""Layer by layer: figures, isolation, and the plot."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_networks_without_a_common_name_are_refused(network: Graph) -> None:
         compare_layers(network, quantize(other, {"x": (-1, 1), "other": (-1, 1)}), [])
 
 
-def test_the_picture_is_an_svg_with_a_point_for_each_figure(network: Graph, batches: list[Batch]) -> None:
+def test_the_plot_is_an_svg_with_a_point_for_each_figure(network: Graph, batches: list[Batch]) -> None:
     found = compare_layers(network, quantize(network, RANGES), batches, isolated=True)
     root = ElementTree.fromstring(plot(found, "a < b & c"))
     circles = root.findall("{http://www.w3.org/2000/svg}circle")
@@ -112,7 +112,7 @@ def test_the_picture_is_an_svg_with_a_point_for_each_figure(network: Graph, batc
     assert ElementTree.fromstring(plot([])).tag.endswith("svg")
 
 
-def test_extreme_figures_stay_in_the_picture(network: Graph) -> None:
+def test_extreme_figures_stay_in_the_plot(network: Graph) -> None:
     from npuc.compare.layers import TensorFigures
 
     layers = [

@@ -120,7 +120,7 @@ def test_mean_iou_is_that_of_the_runtime() -> None:
 
 def test_a_mask_of_another_size_is_named() -> None:
     view = View(6, 8, (1, 3, 6, 8), Preprocess())
-    with pytest.raises(EvaluationDataError, match="its mask is 5 x 8, and the picture 6 x 8"):
+    with pytest.raises(EvaluationDataError, match="its mask is 5 x 8, and the image 6 x 8"):
         _figure("miou", [_seen(np.zeros((1, 2, 6, 8), np.float32), np.zeros((5, 8), np.int32), view=view)])
 
 

@@ -72,7 +72,7 @@ def _coco(folder: Path) -> Path:
 
 
 def _answers(place: Callable[[str, tuple[float, ...]], Array]) -> Array:
-    """For both pictures rows of center, size, objectness, two classes; `place` moves a box into the input."""
+    """For both images rows of center, size, objectness, two classes; `place` moves a box into the input."""
     rows = np.zeros((2, 3, 7), np.float32)
     for number, name in enumerate(SIZES):
         for k, (*box, category) in enumerate(BOXES[name]):
@@ -99,14 +99,14 @@ def _boxed(name: str, box: tuple[float, ...]) -> Array:
     [(_stretched, {"scale": (0.1,)}), (_boxed, {"scale": (0.1,), "keep_aspect_ratio": True})],
     ids=["stretched", "padded"],
 )
-def test_boxes_find_back_into_the_picture(tmp_path: Path, place: Any, preprocess: dict[str, Any]) -> None:
+def test_boxes_find_back_into_the_image(tmp_path: Path, place: Any, preprocess: dict[str, Any]) -> None:
     file = _coco(tmp_path)
     if place is _boxed:
-        # The padding is darker than the second picture: its mean is below 1, and the nearest answer is still the second.
+        # The padding is darker than the second image: its mean is below 1, and the nearest answer is still the second.
         preprocess = preprocess | {"scale": (0.19,)}
     graph = _telling(_answers(place), (1, 3, 64, 64))
     report = evaluate(graph, file, ["map", "voc"], preprocess=preprocess, postprocess="rows")
-    # One pixel of slack: the padded picture has whole pixels.
+    # One pixel of slack: the padded image has whole pixels.
     assert report.value("AP50") == 1.0 and report.value("mAP") == 1.0 and report.value("AP") > 0.95
     wrong = evaluate(graph, file, ["map"], preprocess=preprocess | {"pad_type": "corner"}, postprocess="rows")
     assert (wrong.value("AP") < 0.5) == (place is _boxed)
@@ -178,7 +178,7 @@ def test_fastestdet_by_hand() -> None:
 
 
 def test_segmentation(tmp_path: Path) -> None:
-    """Red is 1, green is 2, the rest 0; the network sees pictures at half their size."""
+    """Red is 1, green is 2, the rest 0; the network sees images at half their size."""
     for name in ("images", "masks"):
         (tmp_path / name).mkdir()
     for number in range(3):

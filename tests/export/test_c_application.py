@@ -25,12 +25,12 @@ from npuc.sim import Simulator
 from npuc.target import Target
 from support.programs.c_applications import (
     CHECKS,
-    PICTURE,
+    IMAGE,
     STRICT,
     TARGET,
     build,
     compiled,
-    picture_network,
+    image_network,
     run,
     surroundings,
 )
@@ -61,9 +61,9 @@ def compressed(root: Path) -> CompiledModel:
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> CompiledModel:
-    path = picture_network(tmp_path_factory.mktemp("onnx") / "pictures.onnx")
-    return compiled(path, ImportOptions(preprocess={"picture": PICTURE}))
+def images(tmp_path_factory: pytest.TempPathFactory) -> CompiledModel:
+    path = image_network(tmp_path_factory.mktemp("onnx") / "images.onnx")
+    return compiled(path, ImportOptions(preprocess={"image": IMAGE}))
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +77,9 @@ def checked(digits: CompiledModel, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="module")
-def application(pictures: CompiledModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The application of the network for pictures."""
-    folder = exported(pictures, tmp_path_factory.mktemp("pictures"))
+def application(images: CompiledModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The application of the network for images."""
+    folder = exported(images, tmp_path_factory.mktemp("images"))
     build(folder)
     return folder
 
@@ -100,24 +100,24 @@ def test_the_sample_has_pythons_bits(checked: Path, digits: CompiledModel, tmp_p
 
 
 def test_other_tensors_and_threads_have_pythons_bits(
-    application: Path, pictures: CompiledModel, tmp_path: Path
+    application: Path, images: CompiledModel, tmp_path: Path
 ) -> None:
     for seed in range(3):
-        inputs = random_inputs(interface_of(pictures), seed)
-        (tmp_path / "x.bin").write_bytes(inputs["picture"].tobytes())
+        inputs = random_inputs(interface_of(images), seed)
+        (tmp_path / "x.bin").write_bytes(inputs["image"].tobytes())
         status, said = run(application, "-t", str(1 + seed), "-o", tmp_path / "out.bin", tmp_path / "x.bin")
         assert status == 0, said
-        assert (tmp_path / "out.bin").read_bytes() == outputs_of(pictures, inputs)
+        assert (tmp_path / "out.bin").read_bytes() == outputs_of(images, inputs)
 
 
-def test_a_picture_has_pythons_bits(application: Path, pictures: CompiledModel, tmp_path: Path) -> None:
+def test_an_image_has_pythons_bits(application: Path, images: CompiledModel, tmp_path: Path) -> None:
     assert run(application, "sample")[0] == 0
     pixels = np.random.default_rng(1).integers(0, 256, (37, 51, 3), np.uint8)
     Image.fromarray(pixels).save(tmp_path / "x.ppm")
     status, said = run(application, "-o", tmp_path / "out.bin", tmp_path / "x.ppm")
     assert status == 0, said
-    tensor = load_image(tmp_path / "x.ppm", PICTURE, (1, 3, 20, 24))
-    assert (tmp_path / "out.bin").read_bytes() == outputs_of(pictures, {"picture": tensor})
+    tensor = load_image(tmp_path / "x.ppm", IMAGE, (1, 3, 20, 24))
+    assert (tmp_path / "out.bin").read_bytes() == outputs_of(images, {"image": tensor})
 
 
 def test_wrong_bits_are_noticed(checked: Path, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_errors_are_said_in_words(checked: Path, root: Path, tmp_path: Path) -> 
         ([tmp_path / "short.bin"], "does not have the size of the tensor 'image', 256 bytes"),
         ([tmp_path / "long.bin"], "does not have the size of the tensor 'image', 256 bytes"),
         ([tmp_path / "missing.bin"], "the file cannot be opened"),
-        ([tmp_path / "x.pgm"], "no preprocessing for pictures"),
+        ([tmp_path / "x.pgm"], "no preprocessing for images"),
         (["a.bin", "b.bin"], "takes 1 inputs, and 2 are given"),
         (["-t", "0", "sample"], "1 to 64 threads"),
         (["-o", tmp_path / "no/out.bin", "sample"], "cannot be written"),
@@ -180,7 +180,7 @@ def test_damaged_weights_never_run(checked: Path, digits: CompiledModel, tmp_pat
     assert status == 2 and "its checksum is wrong" in said and "expected bits" not in said
 
 
-def test_damaged_pictures_are_refused(application: Path, tmp_path: Path) -> None:
+def test_damaged_images_are_refused(application: Path, tmp_path: Path) -> None:
     for content, words in [
         (b"P3 1 1 255\n0 0 0", "not a binary PPM"),
         (b"P6 2 2 255\n" + bytes(11), "ends too early"),
@@ -250,7 +250,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     return Workshop(tmp_path_factory.mktemp("objects"))
 
 
-@pytest.mark.parametrize("which", ["digits", "pictures", "compressed"])
+@pytest.mark.parametrize("which", ["digits", "images", "compressed"])
 def test_the_standalone_form_calls_no_allocator(
     which: str, workshop: Workshop, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

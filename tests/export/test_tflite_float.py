@@ -27,18 +27,18 @@ def _w(*shape: int) -> Any:
     return _RANDOM.normal(size=shape).astype(np.float32)
 
 
-_PICTURE = {"x": (1, 6, 7, 8)}
+_IMAGE = {"x": (1, 6, 7, 8)}
 _TWO = {"a": (1, 6, 7, 8), "b": (6, 1, 1)}
 NETWORKS: dict[str, tuple[dict[str, tuple[int, ...]], Make]] = {
-    "conv": (_PICTURE, lambda b, x: b(top.Conv, x, _w(4, 6, 3, 3), _w(4), name="y", **_PLAIN)),
+    "conv": (_IMAGE, lambda b, x: b(top.Conv, x, _w(4, 6, 3, 3), _w(4), name="y", **_PLAIN)),
     "conv, limit": (
-        _PICTURE,
+        _IMAGE,
         lambda b, x: b(top.Conv, x, _w(4, 6, 3, 3), None, name="y", relu=True, relu_limit=2.0, **_PLAIN),
     ),
-    "depthwise": (_PICTURE, lambda b, x: b(top.Conv, x, _w(6, 1, 3, 3), _w(6), group=6, name="y", **_PLAIN)),
-    "groups": (_PICTURE, lambda b, x: b(top.Conv, x, _w(4, 3, 3, 3), _w(4), group=2, name="y", **_PLAIN)),
+    "depthwise": (_IMAGE, lambda b, x: b(top.Conv, x, _w(6, 1, 3, 3), _w(6), group=6, name="y", **_PLAIN)),
+    "groups": (_IMAGE, lambda b, x: b(top.Conv, x, _w(4, 3, 3, 3), _w(4), group=2, name="y", **_PLAIN)),
     "deconv": (
-        _PICTURE,
+        _IMAGE,
         lambda b, x: b(
             top.Deconv,
             x,
@@ -54,7 +54,7 @@ NETWORKS: dict[str, tuple[dict[str, tuple[int, ...]], Make]] = {
     "fully connected": ({"x": (3, 5)}, lambda b, x: b(top.MatMul, x, _w(5, 4), _w(4), relu=True, name="y")),
     "matmul": ({"a": (2, 3, 5), "b": (2, 5, 4)}, lambda b, u, v: b(top.MatMul, u, v, None, name="y")),
     "flattened": (
-        _PICTURE,
+        _IMAGE,
         lambda b, x: b(
             top.MatMul,
             b(
@@ -83,39 +83,39 @@ NETWORKS: dict[str, tuple[dict[str, tuple[int, ...]], Make]] = {
         ),
     ),
     "max pool": (
-        _PICTURE,
+        _IMAGE,
         lambda b, x: b(
             top.MaxPool, x, kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1), dilations=(1, 1), name="y"
         ),
     ),
     "average pool": (
-        _PICTURE,
+        _IMAGE,
         lambda b, x: b(
             top.AvgPool, x, kernel=(3, 3), strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1), name="y"
         ),
     ),
-    "softmax": (_PICTURE, lambda b, x: b(top.Softmax, x, axis=1, name="y")),
-    "log softmax": (_PICTURE, lambda b, x: b(top.LogSoftmax, x, axis=2, name="y")),
-    "l2 norm": (_PICTURE, lambda b, x: b(top.L2Norm, x, axis=1, name="y")),
-    "argmax": (_PICTURE, lambda b, x: b(top.ArgReduce, x, axis=1, name="y")),
-    "bilinear": (_PICTURE, lambda b, x: b(top.Resize, x, sizes=(1, 6, 14, 11), mode="linear", name="y")),
-    "nearest": (_PICTURE, lambda b, x: b(top.Resize, x, sizes=(1, 6, 14, 11), mode="nearest", name="y")),
-    "prelu": (_PICTURE, lambda b, x: b(top.PRelu, x, _w(6, 1, 1), name="y")),
-    "clip": (_PICTURE, lambda b, x: b(top.Clip, x, min=-0.5, max=1.0, name="y")),
-    "cast": (_PICTURE, lambda b, x: b(top.Cast, x, to="i32", name="y")),
-    "relu": (_PICTURE, lambda b, x: b(top.Relu, x, limit=1.0, name="y")),
-    "scale": (_PICTURE, lambda b, x: b(top.Scale, x, _w(6), _w(6), relu=True, name="y")),
+    "softmax": (_IMAGE, lambda b, x: b(top.Softmax, x, axis=1, name="y")),
+    "log softmax": (_IMAGE, lambda b, x: b(top.LogSoftmax, x, axis=2, name="y")),
+    "l2 norm": (_IMAGE, lambda b, x: b(top.L2Norm, x, axis=1, name="y")),
+    "argmax": (_IMAGE, lambda b, x: b(top.ArgReduce, x, axis=1, name="y")),
+    "bilinear": (_IMAGE, lambda b, x: b(top.Resize, x, sizes=(1, 6, 14, 11), mode="linear", name="y")),
+    "nearest": (_IMAGE, lambda b, x: b(top.Resize, x, sizes=(1, 6, 14, 11), mode="nearest", name="y")),
+    "prelu": (_IMAGE, lambda b, x: b(top.PRelu, x, _w(6, 1, 1), name="y")),
+    "clip": (_IMAGE, lambda b, x: b(top.Clip, x, min=-0.5, max=1.0, name="y")),
+    "cast": (_IMAGE, lambda b, x: b(top.Cast, x, to="i32", name="y")),
+    "relu": (_IMAGE, lambda b, x: b(top.Relu, x, limit=1.0, name="y")),
+    "scale": (_IMAGE, lambda b, x: b(top.Scale, x, _w(6), _w(6), relu=True, name="y")),
     "batch norm": (
-        _PICTURE,
+        _IMAGE,
         lambda b, x: b(top.BatchNorm, x, _w(6), _w(6), _w(6), np.abs(_w(6)) + 0.1, name="y"),
     ),
-    "layer norm": (_PICTURE, lambda b, x: b(top.LayerNorm, x, _w(7, 8), _w(7, 8), axis=2, name="y")),
-    "rms norm": (_PICTURE, lambda b, x: b(top.RMSNorm, x, _w(8), None, name="y")),
-    "instance norm": (_PICTURE, lambda b, x: b(top.InstanceNorm, x, _w(6), _w(6), name="y")),
-    "group norm": (_PICTURE, lambda b, x: b(top.GroupNorm, x, _w(6), _w(6), groups=2, name="y")),
-    "gather": (_PICTURE, lambda b, x: b(top.Gather, x, np.int64([[0, -1], [2, 2]]), axis=2, name="y")),
-    "top k": (_PICTURE, lambda b, x: b(top.TopK, x, k=3, axis=1, name=("y", "z"))),
-    "cumsum": (_PICTURE, lambda b, x: b(top.CumSum, x, axis=2, exclusive=True, name="y")),
+    "layer norm": (_IMAGE, lambda b, x: b(top.LayerNorm, x, _w(7, 8), _w(7, 8), axis=2, name="y")),
+    "rms norm": (_IMAGE, lambda b, x: b(top.RMSNorm, x, _w(8), None, name="y")),
+    "instance norm": (_IMAGE, lambda b, x: b(top.InstanceNorm, x, _w(6), _w(6), name="y")),
+    "group norm": (_IMAGE, lambda b, x: b(top.GroupNorm, x, _w(6), _w(6), groups=2, name="y")),
+    "gather": (_IMAGE, lambda b, x: b(top.Gather, x, np.int64([[0, -1], [2, 2]]), axis=2, name="y")),
+    "top k": (_IMAGE, lambda b, x: b(top.TopK, x, k=3, axis=1, name=("y", "z"))),
+    "cumsum": (_IMAGE, lambda b, x: b(top.CumSum, x, axis=2, exclusive=True, name="y")),
     "attention": (
         {"q": (1, 2, 5, 4), "k": (1, 2, 6, 4), "v": (1, 2, 6, 3), "m": (5, 6)},
         lambda b, q, k, v, m: b(top.Attention, q, k, v, m, scale=0.5, name="y"),
@@ -126,13 +126,13 @@ NETWORKS: dict[str, tuple[dict[str, tuple[int, ...]], Make]] = {
     },
     **{
         f"reduce {kind}": (
-            _PICTURE,
+            _IMAGE,
             lambda b, x, kind=kind: b(top.Reduce, x, kind=kind, axes=(1, 3), name="y"),
         )
         for kind in ("mean", "sum", "max", "min", "prod")
     },
     **{
-        kind.name: (_PICTURE, lambda b, x, kind=kind: b(kind, x, name="y"))
+        kind.name: (_IMAGE, lambda b, x, kind=kind: b(kind, x, name="y"))
         for kind in (
             top.Sigmoid,
             top.Tanh,

@@ -52,7 +52,7 @@ def _images(folder: Path, count: int) -> list[Path]:
 
 
 def _float_network(shared: Path, name: str) -> tuple[Graph, list[dict[str, Array]]]:
-    """The network, and three pictures prepared for it."""
+    """The network, and three images prepared for it."""
     folder, shape, mean, deviation = NETWORKS[name]
     path = shared / "models" / "onnx" / f"{name}.onnx"
     options = ImportOptions(input_shapes={"input": shape}) if shape else ImportOptions()
@@ -90,7 +90,7 @@ def _quantized(shared: Path, name: str) -> tuple[Graph, list[dict[str, Array]]]:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_round_trip_is_equal_bit_for_bit(shared: Path, name: str) -> None:
-    """The picture that is compared was not among those that gave the ranges."""
+    """The image that is compared was not among those that gave the ranges."""
     graph, feeds = _quantized(shared, name)
     assert not graph.notes, "some layers stayed float"
     assert assert_equal_bits(graph, feeds[2]) > 0

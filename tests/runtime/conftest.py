@@ -39,7 +39,7 @@ def model(graph: Graph) -> CompiledModel:
 
 @pytest.fixture(scope="session")
 def batched(root: Path) -> CompiledModel:
-    """The same for four pictures at a time."""
+    """The same for four images at a time."""
     return compile_model(quantized(root, batch=4), TARGET, level=1)
 
 

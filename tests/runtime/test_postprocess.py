@@ -92,7 +92,7 @@ def test_detect() -> None:
 
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize(("resize", "pad_type"), [(None, "center"), (None, "corner"), ((96, 96), "center")])
-def test_boxes_return_to_their_picture(keep: bool, resize: Any, pad_type: Any) -> None:
+def test_boxes_return_to_their_image(keep: bool, resize: Any, pad_type: Any) -> None:
     """A bright rectangle is found where it was drawn, whatever the preprocessing."""
     from PIL import Image
 
@@ -105,8 +105,8 @@ def test_boxes_return_to_their_picture(keep: bool, resize: Any, pad_type: Any) -
     seen = image_tensor(Image.fromarray(pixels), how, shape)[0, 0] > 127
     rows, columns = np.flatnonzero(seen.any(axis=1)), np.flatnonzero(seen.any(axis=0))
     box = np.float32([[columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]])
-    np.testing.assert_allclose(pp.to_picture(box, how, shape, height, width)[0], drawn, atol=3)
-    everything = pp.to_picture(np.float32([[-500, -500, 900, 900]]), how, shape, height, width)
+    np.testing.assert_allclose(pp.boxes_to_image(box, how, shape, height, width)[0], drawn, atol=3)
+    everything = pp.boxes_to_image(np.float32([[-500, -500, 900, 900]]), how, shape, height, width)
     assert everything.tolist() == [[0, 0, width, height]]
 
 
@@ -287,3 +287,14 @@ def test_heads_that_do_not_fit() -> None:
         pp.decode_ssd(np.zeros((1, 5, 4)), np.zeros((1, 5, 2)), np.zeros((6, 4)), size=(1, 1))
     with pytest.raises(InputDataError, match="2 sizes"):
         pp.ssd_priors([(1, 1)], [0.1], [[]])
+
+
+def test_the_old_names_work_and_tell_the_new_ones() -> None:
+    with pytest.warns(FutureWarning, match="to_picture is now boxes_to_image"):
+        assert pp.to_picture is pp.boxes_to_image
+    with pytest.warns(FutureWarning, match="labels_to_picture is now labels_to_image"):
+        assert pp.labels_to_picture is pp.labels_to_image
+    image, labels = np.full((1, 2, 3), 9, np.uint8), np.array([[0, 1]], np.uint8)
+    with pytest.warns(FutureWarning, match="'picture' is now 'image'"):
+        old = pp.overlay(picture=image, labels=labels)
+    assert np.array_equal(old, pp.overlay(image, labels))

@@ -237,7 +237,7 @@ def test_bad_outputs(model: CompiledModel, images: Array, outputs: Any, words: s
         runner.run(images[:1], outputs)
 
 
-def test_pictures(model: CompiledModel, tmp_path: Path) -> None:
+def test_images(model: CompiledModel, tmp_path: Path) -> None:
     how = Preprocess(pixel_format="gray", mean=(10.0,), scale=(1 / 255,))
     pixels = np.random.default_rng(0).integers(0, 256, (20, 31), np.uint8)
     path = tmp_path / "a.png"
@@ -245,8 +245,8 @@ def test_pictures(model: CompiledModel, tmp_path: Path) -> None:
     carrying = replace(model, metadata={"preprocess": {"image": how.to_dict()}})
     with Runner(carrying) as runner, Runner(carrying, raw=True) as raw:
         wanted = runner.run(load_image(path, how, (1, 1, 8, 8)))["logits"]
-        for picture in (path, str(path), Image.open(path), pixels, pixels[:, :, None]):
-            np.testing.assert_array_equal(runner.run(picture)["logits"], wanted)
+        for image in (path, str(path), Image.open(path), pixels, pixels[:, :, None]):
+            np.testing.assert_array_equal(runner.run(image)["logits"], wanted)
         two = runner.run({"image": [path, pixels]})["logits"]
         np.testing.assert_array_equal(two, np.concatenate([wanted, wanted]))
         with pytest.raises(UsageError, match="raw"):

@@ -1,4 +1,4 @@
-"""Keywords in a stream, and labels of pixels back in their picture."""
+"""Keywords in a stream, and labels of pixels back in their image."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from npuc.images.loading import load_image
 from npuc.images.preprocess import Preprocess
 from npuc.runtime.postprocess import (
     KeywordSpotter,
+    boxes_to_image,
     label_map,
-    labels_to_picture,
+    labels_to_image,
     mean_iou,
     overlay,
     palette,
-    to_picture,
 )
 
 LABELS = ["silence", "yes", "no"]
@@ -82,38 +82,38 @@ PREPROCESSES = [
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(st.sampled_from(PREPROCESSES), st.integers(40, 150), st.integers(40, 150))
 def test_labels_come_back_where_boxes_do(how: Preprocess, height: int, width: int) -> None:
-    """A region of the input is, in the picture, where `to_picture` puts its box."""
+    """A region of the input is, in the image, where `boxes_to_image` puts its box."""
     labels = np.zeros((64, 64), np.uint8)
     labels[20:41, 16:33] = 3
-    found = labels_to_picture(labels, how, (1, 3, 64, 64), height, width, outside=9)
+    found = labels_to_image(labels, how, (1, 3, 64, 64), height, width, outside=9)
     assert found.shape == (height, width)
     (x1, y1, x2, y2), ys, xs = (
-        to_picture(np.float32([[16, 20, 33, 41]]), how, (1, 3, 64, 64), height, width)[0],
+        boxes_to_image(np.float32([[16, 20, 33, 41]]), how, (1, 3, 64, 64), height, width)[0],
         *np.nonzero(found == 3),
     )
     assert np.abs([ys.min() - y1, ys.max() + 1 - y2, xs.min() - x1, xs.max() + 1 - x2]).max() <= 1.0
 
 
-def test_a_picture_of_two_halves(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_image_of_two_halves(tmp_path) -> None:  # type: ignore[no-untyped-def]
     """Through the real preprocessing and back: every pixel but those at the edge has its side."""
     how = Preprocess(keep_aspect_ratio=True, pad_value=128)
-    picture = np.zeros((50, 90, 3), np.uint8)
-    picture[:, 45:] = 255
-    Image.fromarray(picture).save(tmp_path / "x.png")
+    image = np.zeros((50, 90, 3), np.uint8)
+    image[:, 45:] = 255
+    Image.fromarray(image).save(tmp_path / "x.png")
     tensor = load_image(tmp_path / "x.png", how, (1, 3, 64, 64))
-    back = labels_to_picture((tensor[0, 0] > 127.5).astype(np.uint8), how, (1, 3, 64, 64), 50, 90)
-    wrong = back != (picture[..., 0] > 0)
+    back = labels_to_image((tensor[0, 0] > 127.5).astype(np.uint8), how, (1, 3, 64, 64), 50, 90)
+    wrong = back != (image[..., 0] > 0)
     assert not wrong[:, :43].any() and not wrong[:, 47:].any()
 
 
 def test_colours() -> None:
     assert len({tuple(row) for row in palette(256).tolist()}) == 256
-    picture = np.full((2, 2, 3), 100, np.uint8)
+    image = np.full((2, 2, 3), 100, np.uint8)
     labels = np.array([[0, 1], [2, 0]], np.uint8)
-    mixed = overlay(picture, labels)
+    mixed = overlay(image, labels)
     assert mixed[0, 0].tolist() == [100] * 3 and mixed[0, 1].tolist() == [114, 50, 50]
     with pytest.raises(InputDataError):
-        overlay(picture, labels[:1])
+        overlay(image, labels[:1])
 
 
 def test_the_mean_of_overlaps() -> None:

@@ -16,7 +16,7 @@ from support.graphs import build
 
 
 def network(batch: int = 1, seed: int = 0) -> Graph:
-    """conv, relu, mean over the picture, a product: scores of five classes for an 8 x 8 picture."""
+    """conv, relu, mean over the image, a product: scores of five classes for an 8 x 8 image."""
     rng = np.random.default_rng(seed)
 
     def body(b: Any, x: Any) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def network(batch: int = 1, seed: int = 0) -> Graph:
 
 
 def data_set(folder: Path, count: int = 40) -> Path:
-    """Pictures with classes, as a list."""
+    """Images with classes, as a list."""
     rng = np.random.default_rng(1)
     (folder / "val").mkdir(parents=True)
     lines = []

@@ -30,7 +30,7 @@ class Place:
     annotations: Path | None = None
     """COCO annotations, or the list of files and labels."""
     images: Path | None = None
-    """The folder of the pictures, where it is not the usual one."""
+    """The folder of the images, where it is not the usual one."""
     classes: Path | None = None
     """Names of the classes, one a line, in the order of the model's scores."""
     label_offset: int = 0

@@ -1,4 +1,4 @@
-"""The way from a picture to an input and back, for what a network finds in it."""
+"""The way from an image to an input and back, for what a network finds in it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from npuc.arrays import Array
 from npuc.images.preprocess import Preprocess
-from npuc.runtime.postprocess import labels_to_picture, to_picture
+from npuc.runtime.postprocess import boxes_to_image, labels_to_image
 
 
 @dataclass(frozen=True)
 class View:
-    """A picture of some size as the input of a network."""
+    """An image of some size as the input of a network."""
 
     height: int
     width: int
@@ -24,9 +24,9 @@ class View:
         return self.preprocess.image_size(self.shape)
 
     def boxes(self, boxes: Array) -> Array:
-        """Boxes in pixels of the input as boxes in pixels of the picture."""
-        return to_picture(boxes, self.preprocess, self.shape, self.height, self.width)
+        """Boxes in pixels of the input as boxes in pixels of the image."""
+        return boxes_to_image(boxes, self.preprocess, self.shape, self.height, self.width)
 
     def labels(self, labels: Array, outside: int) -> Array:
-        """Labels of the input's pixels as labels of the picture's."""
-        return labels_to_picture(labels, self.preprocess, self.shape, self.height, self.width, outside)
+        """Labels of the input's pixels as labels of the image's."""
+        return labels_to_image(labels, self.preprocess, self.shape, self.height, self.width, outside)

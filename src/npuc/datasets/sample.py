@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from PIL import Image
 
+from npuc.aliases import renamed_keywords
 from npuc.arrays import Array
 
 if TYPE_CHECKING:
@@ -32,11 +33,11 @@ class Entry:
     row: int | None = None
     """Which sample of a file that holds many."""
     extra: Path | None = None
-    """A second file that belongs to it: the mask of a picture."""
+    """A second file that belongs to it: the mask of an image."""
 
 
 class Box(NamedTuple):
-    """An object in a picture."""
+    """An object in an image."""
 
     x1: float
     y1: float
@@ -52,13 +53,13 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True)
 class Boxes:
-    """The objects of a picture; `relative` ones are parts of its width and height."""
+    """The objects of an image; `relative` ones are parts of its width and height."""
 
     boxes: tuple[Box, ...] = ()
     relative: bool = False
 
     def in_pixels(self, height: float, width: float) -> tuple[Box, ...]:
-        """The boxes in pixels of a picture of that size."""
+        """The boxes in pixels of an image of that size."""
         if not self.relative:
             return self.boxes
         return tuple(
@@ -73,13 +74,14 @@ class Boxes:
         )
 
 
+@renamed_keywords(picture="image")
 @dataclass(frozen=True)
 class Loaded:
-    """What was read: a file, a decoded picture, a sound, or the tensors of the inputs."""
+    """What was read: a file, a decoded image, a sound, or the tensors of the inputs."""
 
     path: Path | None = None
     """The file, where a sample is one: what a user's preprocessing gets."""
-    picture: Image.Image | None = None
+    image: Image.Image | None = None
     sound: Array | None = None
     """Samples from -1 to 1: cut or filled up with silence to the length of the input."""
     tensors: Any = None
@@ -100,6 +102,6 @@ class Observation:
     """Reference outputs of the data set or, without such, the outputs of the first model."""
     classes: tuple[str, ...] = ()
     view: View | None = None
-    """How the picture became the input; None if it was no picture."""
+    """How the image became the input; None if it was no image."""
     detections: Callable[[], Detections] | None = None
-    """Decodes boxes in pixels of the picture."""
+    """Decodes boxes in pixels of the image."""

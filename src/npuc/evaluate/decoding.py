@@ -1,4 +1,4 @@
-"""From the outputs of a detector to detections in a picture: `--postprocess KIND[:NAME=VALUE,...]`.
+"""From the outputs of a detector to detections in an image: `--postprocess KIND[:NAME=VALUE,...]`.
 
 The kinds and options are those of `--add-postprocess`, and `fastestdet`, `rows` (exports that have decoded already, with
 objectness) and `rows8` (without, transposed). A network with post-processing inside gives detections itself. For
@@ -55,7 +55,7 @@ class Decoder:
         return Decoder(kind, options)
 
     def detect(self, outputs: Mapping[str, Array], view: View, where: str) -> Detections:
-        """The detections in one picture, in its own pixels."""
+        """The detections in one image, in its own pixels."""
         try:
             ((boxes, scores),) = self._decode(
                 [np.asarray(array) for array in outputs.values()], outputs, view

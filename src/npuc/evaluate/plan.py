@@ -99,7 +99,7 @@ class Work:
             for subject in self.subjects:
                 subject.prepare, subject.takes_any, subject.raw = how
         notes = settle_preprocessing(self.subjects, plan.preprocess)
-        # What becomes of pictures is no news where the samples are tensors.
+        # What becomes of images is no news where the samples are tensors.
         self.notes = [] if self.read is read_row else notes
         self._feeding = [Feeding(subject) for subject in self.subjects]
         self._engines: list[Any] = []

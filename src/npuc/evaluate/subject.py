@@ -1,6 +1,6 @@
 """A model under evaluation: any file of the pipeline, opened, with the way from a sample to its inputs.
 
-Pictures become inputs by what the options say, by what the model says, or, for a model that says nothing, by what another
+Images become inputs by what the options say, by what the model says, or, for a model that says nothing, by what another
 model of the run says about an input of that size; without any of these pixels go in as they are. Every model runs on one
 thread: parallel work is done by processes, so that results do not depend on how many there are.
 """
@@ -25,7 +25,7 @@ from npuc.files import existing_model
 from npuc.flow import load_model
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.sniff import describe_content
-from npuc.images.loading import guess_preprocess, image_tensor, load_image, picture_size
+from npuc.images.loading import guess_preprocess, image_size, image_tensor, load_image
 from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, Port, dtype_of, shape_of
 from npuc.quant.report import is_integer
@@ -64,8 +64,8 @@ class Subject:
     raw: RawFormat | None = None
     """What raw files hold, if that was said."""
 
-    def picture_ports(self) -> dict[str, Port]:
-        """The inputs that pictures may be for."""
+    def image_ports(self) -> dict[str, Port]:
+        """The inputs that images may be for."""
         return {
             port.name: port
             for port in self.graph.inputs
@@ -116,37 +116,37 @@ def open_subject(file: ModelFile) -> Subject:
 
 
 def settle_preprocessing(subjects: Sequence[Subject], given: Mapping[str, Any]) -> list[str]:
-    """Give every picture input its preprocessing; returns what the user should know.
+    """Give every image input its preprocessing; returns what the user should know.
 
     `given` are fields of `Preprocess` that the options state; they are for all models.
     """
     notes: list[str] = []
     if given:
         for subject in subjects:
-            for name, port in subject.picture_ports().items():
+            for name, port in subject.image_ports().items():
                 subject.overrides[name] = _fitted(given, port)
         return notes
     for subject in subjects:
-        for name, port in subject.picture_ports().items():
+        for name, port in subject.image_ports().items():
             if subject.prepare is not None or subject.stated(port) is not None:
                 continue
             lender = _lender(subjects, port)
             if lender is not None:
                 other, preprocess = lender
                 subject.overrides[name] = _fitted(preprocess.to_dict(), port)
-                notes.append(f"{subject.file.path}: pictures are prepared as {other.file.path} says")
+                notes.append(f"{subject.file.path}: images are prepared as {other.file.path} says")
             else:
                 notes.append(
-                    f"{subject.file.path}: input '{name}' has no preprocessing attached: pictures are resized and passed as "
+                    f"{subject.file.path}: input '{name}' has no preprocessing attached: images are resized and passed as "
                     "pixels from 0 to 255 (--mean, --scale and their like say otherwise)"
                 )
     return notes
 
 
 def _lender(subjects: Sequence[Subject], port: Port) -> tuple[Subject, Preprocess] | None:
-    """A model that says how a picture becomes an input of that size and of floats."""
+    """A model that says how an image becomes an input of that size and of floats."""
     for subject in subjects:
-        for other in subject.picture_ports().values():
+        for other in subject.image_ports().values():
             own = Preprocess.from_dict(other.preprocess) if other.preprocess else None
             if own is None or not dtype_of(other.type).is_float or not dtype_of(port.type).is_float:
                 continue
@@ -197,30 +197,30 @@ class Feeding:
             raise EvaluationDataError(
                 "a recipe or a function prepares files, and this data set holds pixels",
                 where=where,
-                fix="Say how to prepare pictures by --mean, --scale and their like",
+                fix="Say how to prepare images by --mean, --scale and their like",
             )
         port = self._port(where)
         shape, dtype = shape_of(port.value), dtype_of(port.type).numpy
         preprocess = self._preprocess(port)
-        if loaded.picture is not None:
-            tensor = image_tensor(loaded.picture, preprocess, shape, dtype)
+        if loaded.image is not None:
+            tensor = image_tensor(loaded.image, preprocess, shape, dtype)
         else:
-            assert loaded.path is not None, "a data set reads a file, a picture, a sound or tensors"
+            assert loaded.path is not None, "a data set reads a file, an image, a sound or tensors"
             tensor = load_image(loaded.path, preprocess, shape, dtype)
         return {port.name: tensor if len(shape) == 4 else tensor[None]}
 
     def view(self, loaded: Loaded) -> View | None:
-        """How the picture became the input; None if that is not known, or it was none."""
+        """How the image became the input; None if that is not known, or it was none."""
         if self.subject.prepare is not None or loaded.tensors is not None or loaded.sound is not None:
             return None
         if loaded.path is not None and is_raw(loaded.path):
             return None
         (port,) = self.ports.values()
-        if loaded.picture is not None:
-            width, height = loaded.picture.size
+        if loaded.image is not None:
+            width, height = loaded.image.size
         else:
             assert loaded.path is not None
-            height, width = picture_size(loaded.path)
+            height, width = image_size(loaded.path)
         return View(height, width, shape_of(port.value), self._preprocess(port))
 
     def _fitted(self, sound: Array, where: str) -> Array:
@@ -233,7 +233,7 @@ class Feeding:
     def _port(self, where: str) -> Port:
         if len(self.ports) != 1:
             raise EvaluationDataError(
-                f"is one picture, and the model has {counted(len(self.ports), 'input')}", where=where
+                f"is one image, and the model has {counted(len(self.ports), 'input')}", where=where
             )
         (port,) = self.ports.values()
         return port
@@ -246,7 +246,7 @@ class Feeding:
         )
         if preprocess is None:
             raise EvaluationDataError(
-                f"input '{port.name}' of shape {list(shape_of(port.value))} does not take a picture",
+                f"input '{port.name}' of shape {list(shape_of(port.value))} does not take an image",
                 where=str(self.subject.file.path),
             )
         return preprocess

@@ -1,7 +1,7 @@
-"""Pictures: from a file to the tensor that a network takes, as its `Preprocess` says.
+"""Images: from a file to the tensor that a network takes, as its `Preprocess` says.
 
 Mean and scale are applied if the input is a float; an input of raw pixels (uint8, after `--fuse-preprocess`) gets the
-pixels. Pillow's resampling widens its filter when it shrinks a picture, as `torchvision` on Pillow images does. The
+pixels. Pillow's resampling widens its filter when it shrinks an image, as `torchvision` on Pillow images does. The
 orientation that a camera noted in a file is not applied. Files are hostile until decoded: only common formats are
 opened, and the size is checked before the pixels are.
 """
@@ -22,10 +22,10 @@ from npuc.files import existing_file
 from npuc.images.preprocess import CHANNELS, Preprocess
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
-"""File names that end so are taken for pictures."""
+"""File names that end so are taken for images."""
 
 MAX_PIXELS = 80_000_000
-"""The largest picture that is decoded: 80 million pixels need 240 MB."""
+"""The largest image that is decoded: 80 million pixels need 240 MB."""
 
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 _FILTERS = {
@@ -38,7 +38,7 @@ _FILTERS = {
 def load_image(
     path: Path | str, preprocess: Preprocess, shape: Sequence[int], dtype: Any = np.float32
 ) -> Array:
-    """One picture as the input of a network; `shape` is the shape of that input.
+    """One image as the input of a network; `shape` is the shape of that input.
 
     The result has the rank of the input and, where that has a batch axis, a batch of 1.
 
@@ -53,7 +53,7 @@ def load_image(
 def image_tensor(
     image: Image.Image, preprocess: Preprocess, shape: Sequence[int], dtype: Any = np.float32
 ) -> Array:
-    """A picture that is already decoded, as `load_image` gives it."""
+    """An image that is already decoded, as `load_image` gives it."""
     resize, crop = preprocess.steps(shape)
     image = image.convert(_mode(preprocess.pixel_format))
     if preprocess.keep_aspect_ratio:
@@ -93,7 +93,7 @@ def apply_arithmetic(pixels: Array, preprocess: Preprocess, dtype: Any = np.floa
 
 
 def guess_preprocess(shape: Sequence[int]) -> Preprocess | None:
-    """Plain pixels in the format and layout that a shape suggests; None if it is not that of a picture.
+    """Plain pixels in the format and layout that a shape suggests; None if it is not that of an image.
 
     >>> guess_preprocess((1, 224, 224, 3)).layout
     'nhwc'
@@ -108,12 +108,12 @@ def guess_preprocess(shape: Sequence[int]) -> Preprocess | None:
 
 
 def is_image(path: Path | str) -> bool:
-    """True if the name of a file is that of a picture."""
+    """True if the name of a file is that of an image."""
     return Path(path).suffix.lower() in SUFFIXES
 
 
 def is_gray(path: Path | str) -> bool:
-    """True if a picture has no colours, by its header; what is wrong with a file shows when it is decoded."""
+    """True if an image has no colours, by its header; what is wrong with a file shows when it is decoded."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -123,19 +123,19 @@ def is_gray(path: Path | str) -> bool:
         return False
 
 
-def picture_size(path: Path | str) -> tuple[int, int]:
-    """Height and width of a picture, by its header."""
+def image_size(path: Path | str) -> tuple[int, int]:
+    """Height and width of an image, by its header."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with Image.open(path, formats=_FORMATS) as file:
                 return file.height, file.width
     except Exception as error:
-        raise FileFormatError(f"cannot be decoded as a picture ({error})", where=str(path)) from error
+        raise FileFormatError(f"cannot be decoded as an image ({error})", where=str(path)) from error
 
 
 def decode(path: Path, pixel_format: str) -> Array:
-    """The pixels of a picture as height × width × channels, uint8."""
+    """The pixels of an image as height × width × channels, uint8."""
     pixels = np.asarray(_decode(existing_file(path), pixel_format))
     pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels
     return pixels[:, :, ::-1] if pixel_format == "bgr" else pixels
@@ -145,7 +145,7 @@ def _decode(path: Path, pixel_format: str) -> Image.Image:
     mode = _mode(pixel_format)
     try:
         with warnings.catch_warnings():
-            # Pillow warns about pictures half the size of its own limit; ours is below that.
+            # Pillow warns about images half the size of its own limit; ours is below that.
             warnings.simplefilter("ignore")
             with Image.open(path, formats=_FORMATS) as file:
                 if file.width * file.height > MAX_PIXELS:
@@ -165,7 +165,7 @@ def _decode(path: Path, pixel_format: str) -> Image.Image:
     except (OSError, SyntaxError, ValueError, TypeError, EOFError, IndexError, ArithmeticError) as error:
         kinds = ", ".join(_FORMATS)
         raise FileFormatError(
-            f"cannot be decoded as a picture ({error})", where=str(path), fix=f"Pictures may be {kinds}"
+            f"cannot be decoded as an image ({error})", where=str(path), fix=f"Images may be {kinds}"
         ) from error
 
 
@@ -178,7 +178,7 @@ def _too_large(path: Path, size: str) -> ResourceLimitError:
     return ResourceLimitError(
         f"declares {size}; the limit is {MAX_PIXELS} pixels",
         where=str(path),
-        fix="Make the picture smaller first",
+        fix="Make the image smaller first",
     )
 
 
@@ -190,7 +190,7 @@ def _fit(image: Image.Image, size: tuple[int, int], preprocess: Preprocess, *, c
     new_height, new_width = (max(1, round(side * ratio)) for side in (image.height, image.width))
     if new_height * new_width > MAX_PIXELS:
         raise PreprocessError(
-            f"a picture of {image.width} x {image.height} would become {new_width} x {new_height} when it is resized"
+            f"an image of {image.width} x {image.height} would become {new_width} x {new_height} when it is resized"
         )
     image = image.resize((new_width, new_height), _FILTERS[preprocess.interpolation])
     if cover:

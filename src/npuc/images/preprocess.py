@@ -1,4 +1,4 @@
-"""What has to be done to a picture before a network can take it.
+"""What has to be done to an image before a network can take it.
 
 A `Preprocess` is attached to an image input at import and travels in the IR as an attribute of that input. Its steps:
 resize (stretched, or with the aspect ratio kept), center crop, pixel format, `(pixel - mean) * scale`, layout.
@@ -36,12 +36,12 @@ class Preprocess:
     resize: tuple[int, int] | None = None
     """Height and width to resize to; None is the size after the crop, that is, of the input."""
     keep_aspect_ratio: bool = False
-    """Scale both axes alike. Without a crop the picture fits inside `resize` and the rest is padded; with a crop it
+    """Scale both axes alike. Without a crop the image fits inside `resize` and the rest is padded; with a crop it
     covers `resize`, and the crop cuts off what is too much."""
     pad_value: int = 0
     """The pixel value of the padding, in all channels, before mean and scale."""
     pad_type: PadType = "center"
-    """`center` pads on all sides; `corner` puts the picture in the top left corner."""
+    """`center` pads on all sides; `corner` puts the image in the top left corner."""
     crop: tuple[int, int] | None = None
     """Height and width of the center crop after the resize."""
     mean: tuple[float, ...] = ()
@@ -73,7 +73,7 @@ class Preprocess:
             raise PreprocessError("scale: a factor of 0 turns every pixel into the same value")
         if self.resize and self.crop and any(c > r for c, r in zip(self.crop, self.resize, strict=True)):
             raise PreprocessError(
-                f"crop: {list(self.crop)} is larger than the resized picture {list(self.resize)}"
+                f"crop: {list(self.crop)} is larger than the resized image {list(self.resize)}"
             )
 
     @property
@@ -96,10 +96,10 @@ class Preprocess:
         return replace(self, mean=(), scale=())
 
     def image_size(self, shape: Sequence[int]) -> tuple[int, int]:
-        """Height and width of an input of a shape; `PreprocessError` if the shape is not that of a picture."""
+        """Height and width of an input of a shape; `PreprocessError` if the shape is not that of an image."""
         if len(shape) not in (3, 4) or min(shape) < 1:
             raise PreprocessError(
-                f"an input of shape {list(shape)} cannot take a picture",
+                f"an input of shape {list(shape)} cannot take an image",
                 fix="Preprocessing needs an input of rank 4, such as 1,3,224,224",
             )
         first, second, third = shape[-3:]
@@ -138,16 +138,16 @@ class Preprocess:
         return resize, crop
 
     def implied_crop(self, shape: Sequence[int]) -> str | None:
-        """In words, what becomes of pictures where a resize is larger than the input and no crop was asked for.
+        """In words, what becomes of images where a resize is larger than the input and no crop was asked for.
 
         >>> Preprocess(resize=(256, 256)).implied_crop((1, 3, 224, 224))
-        'pictures are resized to 256 x 256, and the middle 224 x 224 pixels of them are taken'
+        'images are resized to 256 x 256, and the middle 224 x 224 pixels of them are taken'
         """
         resize, crop = self.steps(shape)
         if crop is None or self.crop is not None:
             return None
         return (
-            f"pictures are resized to {resize[0]} x {resize[1]}, and the middle {crop[0]} x {crop[1]} pixels of them "
+            f"images are resized to {resize[0]} x {resize[1]}, and the middle {crop[0]} x {crop[1]} pixels of them "
             "are taken"
         )
 

@@ -1,4 +1,4 @@
-"""Resize by fixed kernels, without a wider filter when a picture shrinks: what OpenCV's `resize` computes.
+"""Resize by fixed kernels, without a wider filter when an image shrinks: what OpenCV's `resize` computes.
 
 Each output pixel is a weighted sum of a few input pixels per axis; `taps` gives their indices and weights. Pixel
 centers are at half coordinates and the border is repeated. Results agree with OpenCV to one gray level (it rounds in

@@ -16,7 +16,7 @@ from npuc.arrays import Array
 
 @dataclass(frozen=True)
 class Matches:
-    """The found boxes of one class in one picture, the best first."""
+    """The found boxes of one class in one image, the best first."""
 
     scores: Array
     right: Array
@@ -48,7 +48,7 @@ def match_coco(
     thresholds: Array,
     area: tuple[float, float],
 ) -> Matches:
-    """One class of one picture; `scores` in descending order, `shares` are the overlaps (found x true).
+    """One class of one image; `scores` in descending order, `shares` are the overlaps (found x true).
 
     `ignored` true boxes do not count; a found box outside of the `area` that matches nothing is neutral.
     """
@@ -80,7 +80,7 @@ def match_coco(
 
 
 def match_voc(scores: Array, shares: Array, difficult: Array, threshold: float) -> Matches:
-    """One class of one picture; `scores` in descending order."""
+    """One class of one image; `scores` in descending order."""
     boxes = len(scores)
     right, neutral = np.zeros((1, boxes), bool), np.zeros((1, boxes), bool)
     taken = np.zeros(len(difficult), bool)

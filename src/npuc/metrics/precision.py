@@ -1,7 +1,7 @@
-"""Average precision of one class, for many weightings of the pictures at once.
+"""Average precision of one class, for many weightings of the images at once.
 
-The found boxes of all pictures are put in the order of their scores; precision and recall after each of them make a curve.
-With weights, every picture counts as often as its weight says: a row of ones is the plain figure, rows of draws with
+The found boxes of all images are put in the order of their scores; precision and recall after each of them make a curve.
+With weights, every image counts as often as its weight says: a row of ones is the plain figure, rows of draws with
 replacement are a bootstrap.
 """
 
@@ -22,15 +22,15 @@ _EPSILON = np.spacing(1)
 
 @dataclass(frozen=True)
 class Curve:
-    """The found boxes of a class in all pictures, the best first."""
+    """The found boxes of a class in all images, the best first."""
 
-    pictures: Array
-    """Which picture each is of."""
+    images: Array
+    """Which image each is of."""
     right: Array
     wrong: Array
     """thresholds x boxes."""
     positives: Array
-    """True boxes that count, by picture."""
+    """True boxes that count, by image."""
 
     def counts(self, weights: Array, threshold: int) -> tuple[Array, Array, Array]:
         """Right and wrong ones up to each right one (rows x right boxes), and all that there are to be found (rows).
@@ -38,14 +38,14 @@ class Curve:
         Recall grows at right boxes only, and precision falls at the others: they are all that a curve is read at.
         """
         at = np.flatnonzero(self.right[threshold])
-        own = weights[:, self.pictures]
+        own = weights[:, self.images]
         wrong = np.cumsum(own * self.wrong[threshold], axis=1)[:, at]
         return np.cumsum(own[:, at], axis=1), wrong, weights @ self.positives
 
 
-def curve_of(parts: Sequence[tuple[int, Matches]], pictures: int, limit: int | None = None) -> Curve:
-    """Join the matches of pictures; `limit` keeps the best of each picture."""
-    positives = np.zeros(pictures)
+def curve_of(parts: Sequence[tuple[int, Matches]], images: int, limit: int | None = None) -> Curve:
+    """Join the matches of images; `limit` keeps the best of each image."""
+    positives = np.zeros(images)
     for index, matches in parts:
         positives[index] = matches.positives
     steps = len(parts[0][1].right) if parts else 1
@@ -85,7 +85,7 @@ def coco_precision(curve: Curve, weights: Array, threshold: int) -> Array:
 def final_recall(curve: Curve, weights: Array, threshold: int) -> Array:
     """The share of true boxes that is found at all, one a row; NaN where there is nothing to be found."""
     total = weights @ curve.positives
-    hits = weights[:, curve.pictures] @ curve.right[threshold].astype(np.float64)
+    hits = weights[:, curve.images] @ curve.right[threshold].astype(np.float64)
     recalls: Array = np.divide(hits, total, out=np.full(len(weights), np.nan), where=total > 0)
     return recalls
 

@@ -1,4 +1,4 @@
-"""From what a caller has to the arrays that a model takes: by name or by place, pictures, and batches of any size."""
+"""From what a caller has to the arrays that a model takes: by name or by place, images, and batches of any size."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from npuc.runtime.tensors import Port, Ports, TensorInfo
 from npuc.words import counted
 
 
-def pictures_of(model: CompiledModel) -> dict[str, Preprocess]:
-    """How pictures become inputs, as the file states it."""
+def preprocessing_of(model: CompiledModel) -> dict[str, Preprocess]:
+    """How images become inputs, as the file states it."""
     stated = model.metadata.get("preprocess")
     by_input: dict[str, Preprocess] = {}
     for name, options in stated.items() if isinstance(stated, dict) else ():
@@ -33,7 +33,9 @@ def pictures_of(model: CompiledModel) -> dict[str, Preprocess]:
     return by_input
 
 
-def arrays_of(inputs: Any, ports: Ports, pictures: Mapping[str, Preprocess], raw: bool) -> dict[str, Array]:
+def arrays_of(
+    inputs: Any, ports: Ports, preprocessing: Mapping[str, Preprocess], raw: bool
+) -> dict[str, Array]:
     """What a caller gave, as arrays of the types of the ports. Shapes are checked but for the batch."""
     names = [port.info.name for port in ports.inputs]
     if not isinstance(inputs, Mapping):
@@ -46,18 +48,19 @@ def arrays_of(inputs: Any, ports: Ports, pictures: Mapping[str, Preprocess], raw
         given = ", ".join(map(str, inputs)) or "nothing"
         raise InputDataError(f"the model takes {', '.join(names)}, and {given} is given")
     return {
-        port.info.name: _array(inputs[port.info.name], port, ports, pictures, raw) for port in ports.inputs
+        port.info.name: _array(inputs[port.info.name], port, ports, preprocessing, raw)
+        for port in ports.inputs
     }
 
 
-def _array(value: Any, port: Port, ports: Ports, pictures: Mapping[str, Preprocess], raw: bool) -> Array:
+def _array(value: Any, port: Port, ports: Ports, preprocessing: Mapping[str, Preprocess], raw: bool) -> Array:
     info = port.info
-    if _is_picture(value, info, pictures) or (
+    if _is_image(value, info, preprocessing) or (
         isinstance(value, list | tuple)
         and value
-        and all(_is_picture(element, info, pictures) for element in value)
+        and all(_is_image(element, info, preprocessing) for element in value)
     ):
-        return _pictures(value, info, pictures, raw)
+        return _image_tensors(value, info, preprocessing, raw)
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -76,31 +79,31 @@ def _array(value: Any, port: Port, ports: Ports, pictures: Mapping[str, Preproce
     return array
 
 
-def _is_picture(value: Any, info: TensorInfo, pictures: Mapping[str, Preprocess]) -> bool:
+def _is_image(value: Any, info: TensorInfo, preprocessing: Mapping[str, Preprocess]) -> bool:
     if isinstance(value, str | Path | Image.Image):
         return True
-    if info.name not in pictures or not isinstance(value, np.ndarray) or value.dtype != np.uint8:
+    if info.name not in preprocessing or not isinstance(value, np.ndarray) or value.dtype != np.uint8:
         return False
     # Height x width x channels, where the input has a batch axis as well.
     return value.ndim in (2, 3) and value.ndim < len(info.shape)
 
 
-def _pictures(value: Any, info: TensorInfo, pictures: Mapping[str, Preprocess], raw: bool) -> Array:
-    if info.name not in pictures:
+def _image_tensors(value: Any, info: TensorInfo, preprocessing: Mapping[str, Preprocess], raw: bool) -> Array:
+    if info.name not in preprocessing:
         raise PreprocessError(
-            f"the model does not say how a picture becomes input '{info.name}'",
+            f"the model does not say how an image becomes input '{info.name}'",
             fix="Import the network with --mean, --scale and their like (npuc import --help), or give a tensor",
         )
     if raw:
         raise UsageError(
-            "a runner of raw tensors takes the integers, not pictures", where=f"input '{info.name}'"
+            "a runner of raw tensors takes the integers, not images", where=f"input '{info.name}'"
         )
     several = value if isinstance(value, list | tuple) else [value]
-    tensors = [_picture(picture, pictures[info.name], info) for picture in several]
+    tensors = [_image_tensor(image, preprocessing[info.name], info) for image in several]
     return tensors[0] if len(tensors) == 1 else np.concatenate(tensors)
 
 
-def _picture(value: Any, preprocess: Preprocess, info: TensorInfo) -> Array:
+def _image_tensor(value: Any, preprocess: Preprocess, info: TensorInfo) -> Array:
     if isinstance(value, str | Path):
         return load_image(value, preprocess, info.shape, info.dtype)
     if isinstance(value, np.ndarray):
@@ -108,7 +111,7 @@ def _picture(value: Any, preprocess: Preprocess, info: TensorInfo) -> Array:
             value = Image.fromarray(value[:, :, 0] if value.ndim == 3 and value.shape[2] == 1 else value)
         except (TypeError, ValueError) as error:
             raise InputDataError(
-                f"an array of shape {list(value.shape)} is no picture of height x width x channels",
+                f"an array of shape {list(value.shape)} is no image of height x width x channels",
                 where=f"input '{info.name}'",
             ) from error
     return image_tensor(value, preprocess, info.shape, info.dtype)

@@ -1,7 +1,7 @@
 """Stages that work at the same time, each with workers of its own and a bounded queue before it.
 
     frames = Pipeline(Stage(decode, workers=2), Stage(prepare), Stage(runner.run, workers=2), Stage(draw))
-    for picture in frames.run(paths):
+    for image in frames.run(paths):
         ...
 
 Results come in the order of the items. What is in the pipeline at a time is bounded, so a slow stage, or a caller who takes

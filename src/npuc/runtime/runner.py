@@ -20,7 +20,7 @@ from npuc.runtime import record
 from npuc.runtime.context import Context
 from npuc.runtime.counts import check_counts
 from npuc.runtime.device import Device, open_device
-from npuc.runtime.inputs import arrays_of, check_outputs, chunks_of, pictures_of, rows_for, rows_of
+from npuc.runtime.inputs import arrays_of, check_outputs, chunks_of, preprocessing_of, rows_for, rows_of
 from npuc.runtime.job import Callback, Job
 from npuc.runtime.process import Resident, watch
 from npuc.runtime.resource_pool import ResourcePool
@@ -69,7 +69,7 @@ class Runner(Resident):
         self._model = model
         self._raw = raw
         self._ports = ports_of(model, raw, raw_outputs)
-        self._pictures = pictures_of(model)
+        self._preprocessing = preprocessing_of(model)
         self._device = open_device(device)
         self._threads, self._queue = threads, queue
         self._closed = False
@@ -105,7 +105,7 @@ class Runner(Resident):
         """Run the model now; outputs by name.
 
         `inputs` is a mapping of names, a sequence in the order of `input_tensors`, or the one input itself. An input is an
-        array of the tensor's shape or with any other number of rows, or, if the model says how to prepare it, a picture: the
+        array of the tensor's shape or with any other number of rows, or, if the model says how to prepare it, an image: the
         name of a file, a Pillow image, an array of height x width x channels, or a list of these. `outputs` has arrays that
         results are written to; they are also returned.
         """
@@ -185,7 +185,7 @@ class Runner(Resident):
 
     @record.spans("cpu", lambda self, inputs: "prepare inputs")
     def _arrays(self, inputs: Any) -> dict[str, Array]:
-        return arrays_of(inputs, self._ports, self._pictures, self._raw)
+        return arrays_of(inputs, self._ports, self._preprocessing, self._raw)
 
     @record.spans("run", lambda self, *_: self._model.name, lambda self, *_: {"device": self.device})
     def _run(self, inputs: Any, outputs: Mapping[str, Array] | None) -> tuple[dict[str, Array], int | None]:

@@ -23,7 +23,7 @@ from npuc.target import Target, load_target
 TARGET = load_target("edge-4t")
 STRICT = "-Wall -Wextra -Wpedantic -Werror"
 CHECKS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
-PICTURE = Preprocess(
+IMAGE = Preprocess(
     mean=(120.0, 110.5, 100.25),
     scale=(0.017, 0.0175, 0.0171),
     keep_aspect_ratio=True,
@@ -50,8 +50,8 @@ def compiled(
     return compile_network(integers, target, wanted or CompileOptions(1)).model
 
 
-def picture_network(path: Path) -> Path:
-    """Convolutions (plain, depthwise, strided), a residual sum, pools and a matmul, on pictures of 20 x 24."""
+def image_network(path: Path) -> Path:
+    """Convolutions (plain, depthwise, strided), a residual sum, pools and a matmul, on images of 20 x 24."""
     rng = np.random.default_rng(0)
     weights: list[onnx.TensorProto] = []
     nodes: list[onnx.NodeProto] = []
@@ -66,7 +66,7 @@ def picture_network(path: Path) -> Path:
         return output
 
     x = node(
-        "Conv", ["picture", weight("w1", 12, 3, 3, 3), weight("b1", 12)], "c1", pads=[1] * 4, strides=[2, 2]
+        "Conv", ["image", weight("w1", 12, 3, 3, 3), weight("b1", 12)], "c1", pads=[1] * 4, strides=[2, 2]
     )
     x = node("Relu", [x], "r1")
     y = node("Conv", [x, weight("w2", 12, 1, 3, 3)], "c2", pads=[1] * 4, group=12)
@@ -79,8 +79,8 @@ def picture_network(path: Path) -> Path:
     node("MatMul", [y, weight("w5", 20, 7)], "scores")
     graph = helper.make_graph(
         nodes,
-        "pictures",
-        [helper.make_tensor_value_info("picture", 1, [1, 3, 20, 24])],
+        "images",
+        [helper.make_tensor_value_info("image", 1, [1, 3, 20, 24])],
         [
             helper.make_tensor_value_info("scores", 1, [1, 7]),
             helper.make_tensor_value_info("map", 1, [1, 4, 5, 6]),

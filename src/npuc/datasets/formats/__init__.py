@@ -3,5 +3,5 @@
 from importlib import import_module
 
 for _name in ("boxes", "voc", "masks", "cifar", "labelled", "arrays"):
-    # In the order of recognition: a folder of pictures and labels may look like folders of classes too.
+    # In the order of recognition: a folder of images and labels may look like folders of classes too.
     import_module(f"{__name__}.{_name}")

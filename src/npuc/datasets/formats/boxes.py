@@ -1,6 +1,6 @@
-"""Pictures with boxes: COCO's annotations, and the text files of YOLO's trainers.
+"""Images with boxes: COCO's annotations, and the text files of YOLO's trainers.
 
-COCO: `--data` is the folder of the pictures and `--annotations` the instances file; or `--data` is the file, with the pictures
+COCO: `--data` is the folder of the images and `--annotations` the instances file; or `--data` is the file, with the images
 beside it or in `--images`. Categories in the order of their ids are the classes 0, 1, ... of the model; `--classes` names
 another order.
 """
@@ -23,8 +23,8 @@ from npuc.images.loading import SUFFIXES
 _MAX_JSON = 2 << 30
 
 
-def read_picture_file(entry: Entry) -> Loaded:
-    """The file of a picture."""
+def read_image_file(entry: Entry) -> Loaded:
+    """The file of an image."""
     return Loaded(entry.path)
 
 
@@ -36,7 +36,7 @@ def _annotations(place: Place) -> Path | None:
 
 @dataset("coco", matches=lambda place: _annotations(place) is not None)
 def coco(place: Place) -> DataSet:
-    """Pictures with an instances file of COCO's form."""
+    """Images with an instances file of COCO's form."""
     path = _annotations(place)
     if path is None:
         raise EvaluationDataError(
@@ -50,7 +50,7 @@ def coco(place: Place) -> DataSet:
     )
     try:
         content = json.loads(path.read_bytes())
-        pictures = {
+        file_names = {
             int(image["id"]): str(image.get("file_name") or FILE_FORMAT % int(image["id"]))
             for image in content["images"]
         }
@@ -69,28 +69,28 @@ def coco(place: Place) -> DataSet:
             fix="It has 'images' with 'id' and 'file_name', 'annotations' with 'image_id', 'category_id' and 'bbox', "
             "and 'categories' with 'id' and 'name'",
         ) from error
-    stray = next((key for key in boxes if key not in pictures), None)
+    stray = next((key for key in boxes if key not in file_names), None)
     if stray is not None:
         raise EvaluationDataError(
-            f"an annotation is of picture {stray}, which is not in 'images'", where=str(path)
+            f"an annotation is of image {stray}, which is not in 'images'", where=str(path)
         )
-    if not pictures:
-        raise EvaluationDataError("lists no pictures", where=str(path))
+    if not file_names:
+        raise EvaluationDataError("lists no images", where=str(path))
     entries = []
-    for key in sorted(pictures):
-        file = inside(folder, pictures[key], str(path))
+    for key in sorted(file_names):
+        file = inside(folder, file_names[key], str(path))
         if not file.is_file():
             raise EvaluationDataError(
-                f"'{pictures[key]}' is not in {folder}",
+                f"'{file_names[key]}' is not in {folder}",
                 where=str(path),
-                fix="--images gives the folder of the pictures",
+                fix="--images gives the folder of the images",
             )
-        entries.append(Entry(pictures[key], Boxes(tuple(boxes.get(key, ()))), file))
+        entries.append(Entry(file_names[key], Boxes(tuple(boxes.get(key, ()))), file))
     names = {number: categories[key] for key, number in numbers.items()}
     return DataSet(
         "detection",
         entries,
-        read_picture_file,
+        read_image_file,
         tuple(names.get(k, "") for k in range(max(names, default=-1) + 1)),
     )
 
@@ -128,7 +128,7 @@ def _has_labels(place: Place) -> bool:
 
 @dataset("yolo", matches=_has_labels)
 def yolo(place: Place) -> DataSet:
-    """`images/` and `labels/`: a text file a picture, a line a box: class, center x, y, width, height as parts of it."""
+    """`images/` and `labels/`: a text file an image, a line a box: class, center x, y, width, height as parts of it."""
     labels = place.annotations or subfolder(place.path, "labels")
     images = place.images or subfolder(place.path, "images")
     if labels is None or images is None:
@@ -139,7 +139,7 @@ def yolo(place: Place) -> DataSet:
     for file in files_in(images, SUFFIXES):
         name = file.relative_to(images)
         path = labels / name.with_suffix(".txt")
-        # A picture without objects has an empty file, or none.
+        # An image without objects has an empty file, or none.
         lines = read_lines(path, "labels") if name.with_suffix("") in known else []
         boxes = [
             _line(line, f"{path}, line {k}", names, place.label_offset)
@@ -148,10 +148,10 @@ def yolo(place: Place) -> DataSet:
         ]
         entries.append(Entry(str(name), Boxes(tuple(boxes), relative=True), file))
     if not entries:
-        raise EvaluationDataError("has no pictures", where=str(images))
+        raise EvaluationDataError("has no images", where=str(images))
     if not any(entry.truth.boxes for entry in entries):
-        raise EvaluationDataError(f"has no labels for the pictures of {images}", where=str(labels))
-    return DataSet("detection", entries, read_picture_file, names)
+        raise EvaluationDataError(f"has no labels for the images of {images}", where=str(labels))
+    return DataSet("detection", entries, read_image_file, names)
 
 
 def _line(line: str, where: str, names: tuple[str, ...], offset: int) -> Box:
@@ -165,7 +165,7 @@ def _line(line: str, where: str, names: tuple[str, ...], offset: int) -> Box:
         raise EvaluationDataError(
             f"'{line.strip()[:60]}' is not a class and four numbers",
             where=where,
-            fix="Write: class, center x, center y, width, height, as parts of the picture",
+            fix="Write: class, center x, center y, width, height, as parts of the image",
         ) from error
     if names and number >= len(names):
         raise EvaluationDataError(f"class {number} is unknown: {len(names)} classes are named", where=where)

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 as their authors publish them in binary: a label or two and 3072 pixels a picture."""
+"""CIFAR-10 and CIFAR-100 as their authors publish them in binary: a label or two and 3072 pixels an image."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _file_of(path: Path) -> Path | None:
 
 
 def read_pixels(entry: Entry) -> Loaded:
-    """One picture of a file."""
+    """One image of a file."""
     assert entry.path is not None and entry.row is not None
     record = _record(entry.path)
     with open(entry.path, "rb") as handle:
@@ -32,7 +32,7 @@ def read_pixels(entry: Entry) -> Loaded:
     if len(data) != _PIXELS:
         raise FileFormatError("is shorter than when it was listed", where=str(entry.path))
     planes = np.frombuffer(data, np.uint8).reshape(3, 32, 32)
-    return Loaded(picture=Image.fromarray(np.ascontiguousarray(planes.transpose(1, 2, 0))))
+    return Loaded(image=Image.fromarray(np.ascontiguousarray(planes.transpose(1, 2, 0))))
 
 
 def _record(path: Path) -> int:

@@ -1,4 +1,4 @@
-"""Files with labels: a list of them, or a folder for each class. Pictures, arrays and sounds alike.
+"""Files with labels: a list of them, or a folder for each class. Images, arrays and sounds alike.
 
 A line of a list is a file and its class (a number or a name) or, for a text, everything after the file and a tab. Files are
 looked for beside the list, and in the folder that has its name (`val.txt`, `val/`). A list with nothing but a class on each
@@ -15,7 +15,7 @@ from npuc.datasets.data import DataSet, Place, class_names, dataset, files_in, i
 from npuc.datasets.formats.sound import read_sound
 from npuc.datasets.sample import Entry, Loaded
 from npuc.errors import EvaluationDataError
-from npuc.images.loading import SUFFIXES as PICTURES
+from npuc.images.loading import SUFFIXES as IMAGES
 from npuc.tensors import TensorFile
 from npuc.words import counted
 
@@ -25,7 +25,7 @@ _LISTS = ("val.txt", "test.txt", "labels.txt", "list.txt")
 
 
 def read_file(entry: Entry) -> Loaded:
-    """A picture, the samples of a sound, or the tensors of a file."""
+    """An image, the samples of a sound, or the tensors of a file."""
     assert entry.path is not None
     suffix = entry.path.suffix.lower()
     if suffix in SOUNDS:
@@ -115,7 +115,7 @@ def _in_order(
     folder = place.images or next(
         (candidate for candidate in (place.path, *folders) if candidate.is_dir()), path.parent
     )
-    files = files_in(folder, PICTURES | SOUNDS | ARRAYS)
+    files = files_in(folder, IMAGES | SOUNDS | ARRAYS)
     if len(files) != len(labels):
         raise EvaluationDataError(
             f"has {counted(len(labels), 'label')}, one a line, and {folder} has {counted(len(files), 'file')}",
@@ -168,7 +168,7 @@ def _class_folders(folder: Path) -> list[Path]:
 
 def _has_classes(place: Place) -> bool:
     folders = _class_folders(place.images or place.path)
-    return len(folders) > 1 and any(files_in(folder, PICTURES | SOUNDS | ARRAYS) for folder in folders[:3])
+    return len(folders) > 1 and any(files_in(folder, IMAGES | SOUNDS | ARRAYS) for folder in folders[:3])
 
 
 @dataset("folders", matches=_has_classes)
@@ -192,8 +192,8 @@ def class_folders(place: Place) -> DataSet:
                     f"the folder '{folder.name}' is no class of {place.classes}", where=str(base)
                 )
             number = names.index(folder.name) if known[0] else first.index(folder.name)
-        for file in files_in(folder, PICTURES | SOUNDS | ARRAYS):
+        for file in files_in(folder, IMAGES | SOUNDS | ARRAYS):
             entries.append(Entry(str(file.relative_to(base)), number + place.label_offset, file))
     if not entries:
-        raise EvaluationDataError("has no pictures, sounds or arrays in its folders", where=str(base))
+        raise EvaluationDataError("has no images, sounds or arrays in its folders", where=str(base))
     return DataSet("classification", entries, read_file, names or tuple(folder.name for folder in folders))

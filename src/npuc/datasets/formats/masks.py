@@ -1,4 +1,4 @@
-"""Segmentation: a folder of pictures and one of masks, whose pixels are the numbers of classes."""
+"""Segmentation: a folder of images and one of masks, whose pixels are the numbers of classes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS = (".png", ".bmp", ".npy", ".tif", ".tiff")
 
 
 def read_mask(path: Path) -> Array:
-    """The labels of a mask: pixels of a gray or indexed picture as they are, or a matrix in a file of tensors."""
+    """The labels of a mask: pixels of a gray or indexed image as they are, or a matrix in a file of tensors."""
     if path.suffix == ".npy":
         labels = np.asarray(next(iter(TensorFile(path).values()))).squeeze()
     else:
@@ -29,7 +29,7 @@ def read_mask(path: Path) -> Array:
                     raise FileFormatError(f"has more than {MAX_PIXELS} pixels", where=str(path))
                 if image.mode not in ("1", "L", "P", "I", "I;16"):
                     raise FileFormatError(
-                        f"is a picture of colours ({image.mode}), and a mask has the numbers of classes",
+                        f"is an image of colours ({image.mode}), and a mask has the numbers of classes",
                         where=str(path),
                         fix="Save it gray or with a palette",
                     )
@@ -42,7 +42,7 @@ def read_mask(path: Path) -> Array:
 
 
 def read_pair(entry: Entry) -> Loaded:
-    """A picture and its mask."""
+    """An image and its mask."""
     assert entry.extra is not None
     return Loaded(entry.path, truth=read_mask(entry.extra))
 
@@ -62,21 +62,21 @@ def _matches(place: Place) -> bool:
 
 @dataset("masks", matches=_matches)
 def masks(place: Place) -> DataSet:
-    """`images/` and `masks/`: pictures, and pictures of the same name whose pixels are classes."""
+    """`images/` and `masks/`: images, and images of the same name whose pixels are classes."""
     images, folder = _folders(place)
     if images is None or folder is None or not folder.is_dir():
         raise EvaluationDataError("has no folders 'images' and 'masks'", where=str(place.path))
     known = {path.relative_to(folder).with_suffix(""): path for path in files_in(folder, _KINDS)}
-    # VOC has masks for some of its pictures only; elsewhere a picture without one is a mistake.
-    pictures = [(file.relative_to(images), file) for file in files_in(images, SUFFIXES)]
+    # VOC has masks for some of its images only; elsewhere an image without one is a mistake.
+    files_by_name = [(file.relative_to(images), file) for file in files_in(images, SUFFIXES)]
     entries = [
         Entry(str(name), None, file, extra=known[name.with_suffix("")])
-        for name, file in pictures
+        for name, file in files_by_name
         if name.with_suffix("") in known
     ]
     if not entries:
-        raise EvaluationDataError(f"has no mask with the name of a picture in {images}", where=str(folder))
-    if len(entries) < len(pictures) and folder.name != "SegmentationClass":
-        lost = next(name for name, _ in pictures if name.with_suffix("") not in known)
+        raise EvaluationDataError(f"has no mask with the name of an image in {images}", where=str(folder))
+    if len(entries) < len(files_by_name) and folder.name != "SegmentationClass":
+        lost = next(name for name, _ in files_by_name if name.with_suffix("") not in known)
         raise EvaluationDataError(f"'{lost}' has no mask", where=str(folder))
     return DataSet("segmentation", entries, read_pair, class_names(place.classes))

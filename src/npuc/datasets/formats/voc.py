@@ -10,7 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from npuc.datasets.data import DataSet, Place, class_names, dataset, inside, read_lines, subfolder
-from npuc.datasets.formats.boxes import read_picture_file
+from npuc.datasets.formats.boxes import read_image_file
 from npuc.datasets.sample import Box, Boxes, Entry
 from npuc.errors import EvaluationDataError, FileFormatError
 from npuc.files import existing_file
@@ -39,7 +39,7 @@ def voc(place: Place) -> DataSet:
         None,
     )
     if chosen is not None:
-        stems = [line.split()[0] for line in read_lines(chosen, "a list of pictures") if line.strip()]
+        stems = [line.split()[0] for line in read_lines(chosen, "a list of images") if line.strip()]
     else:
         stems = sorted(path.stem for path in notes.glob("*.xml"))
     if not stems:
@@ -49,7 +49,7 @@ def voc(place: Place) -> DataSet:
     for stem in stems:
         path = inside(notes, f"{stem}.xml", str(chosen or notes))
         truth, file = _read(path, names, place.label_offset)
-        picture = next(
+        image = next(
             (
                 candidate
                 for name in (file, f"{stem}.jpg", f"{stem}.png")
@@ -57,17 +57,17 @@ def voc(place: Place) -> DataSet:
             ),
             None,
         )
-        if picture is None:
-            raise EvaluationDataError(f"its picture is not in {images}", where=str(path))
-        entries.append(Entry(stem, truth, picture))
-    return DataSet("detection", entries, read_picture_file, tuple(names))
+        if image is None:
+            raise EvaluationDataError(f"its image is not in {images}", where=str(path))
+        entries.append(Entry(stem, truth, image))
+    return DataSet("detection", entries, read_image_file, tuple(names))
 
 
 def _read(path: Path, names: tuple[str, ...], offset: int) -> tuple[Boxes, str]:
     data = existing_file(path).read_bytes() if path.is_file() and path.stat().st_size <= _MAX_XML else None
     if data is None:
         existing_file(path)
-        raise FileFormatError("is too large for the annotations of a picture", where=str(path))
+        raise FileFormatError("is too large for the annotations of an image", where=str(path))
     # Entities can unfold to anything; annotations have none.
     if re.search(rb"<!(DOCTYPE|ENTITY)", data, re.IGNORECASE):
         raise FileFormatError("declares a document type, which annotations do not need", where=str(path))

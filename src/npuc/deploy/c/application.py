@@ -55,7 +55,7 @@ def export_c(
 def _hosted(compiled: CompiledModel, file: bytes, interface: Graph, sample: Sample) -> dict[str, bytes]:
     kernels = kernel_files(compiled)
     values = {"DEFINES": "", "LIBRARIES": "-lm -lpthread", "CMAKE_LIBRARIES": "m pthread"} | _tables(compiled)
-    files = {name: template(name) for name in ("main.c", "picture.c", "picture.h", "top.c", "top.h")}
+    files = {name: template(name) for name in ("main.c", "image.c", "image.h", "top.c", "top.h")}
     files |= {name: _filled(template(name), values) for name in ("Makefile", "CMakeLists.txt", "README.md")}
     files["settings.c"] = settings_source(compiled, interface)
     files |= kernels

@@ -1,4 +1,4 @@
-"""How pictures become the inputs of a model, as a C source (settings.c of an application)."""
+"""How images become the inputs of a model, as a C source (settings.c of an application)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _KINDS = {"nearest": "NEAREST", "bilinear": "BILINEAR", "bicubic": "BICUBIC"}
 
 
 def settings_source(compiled: CompiledModel, interface: Graph) -> str:
-    """The preprocessing of every input; NULL for one that takes no picture."""
+    """The preprocessing of every input; NULL for one that takes no image."""
     lines = [
         f"/* Preprocessing of the inputs of {comment(compiled.name)}, as the model states it. */",
-        '#include "picture.h"',
+        '#include "image.h"',
         "",
     ]
     names = []

@@ -1,4 +1,4 @@
-"""A picture flattened before a fully connected layer: its elements stay in TFLite's order, the weights follow."""
+"""An image flattened before a fully connected layer: its elements stay in TFLite's order, the weights follow."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def _integer(op: Any, emit: Emitter, array: Array, channels: int, fully_connecte
         raise NoForm("the scales of its weights are not stated", SCHEME)
     real = [float(scale) for scale in scales.astype(np.float32)]
     if weight_dtype == "uint8" and len(real) > 1:
-        raise NoForm("uint8 weights have one scale in TFLite, not one a channel", SCHEME)
+        raise NoForm("uint8 weights have one scale per tensor in TFLite, not one per channel", SCHEME)
     factors = [x.scale * scale / y.scale for scale in real]
     if fully_connected:
         expected = rounded_scaling(np.array(factors), 8 * y.dtype.itemsize)

@@ -1,6 +1,6 @@
 """Detection: the twelve numbers of COCO, and the mean average precision of VOC.
 
-A record holds the found boxes of a picture in its own pixels, and the picture's size; matching is done once for all pictures,
+A record holds the found boxes of an image in its own pixels, and the image's size; matching is done once for all images,
 so that a bootstrap costs the curves only.
 """
 
@@ -24,15 +24,15 @@ from npuc.metrics.precision import Curve, coco_precision, curve_of, final_recall
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
 AREAS = {"all": (0.0, 1e10), "s": (0.0, 32.0**2), "m": (32.0**2, 96.0**2), "l": (96.0**2, 1e10)}
 LIMIT = 100
-"""Found boxes of a class in a picture that COCO looks at."""
+"""Found boxes of a class in an image that COCO looks at."""
 
 
 def record(observation: Observation) -> dict[str, Any]:
-    """What was found in a picture."""
+    """What was found in an image."""
     of_type(observation, Boxes, "boxes")
     if observation.detections is None or observation.view is None:
         raise EvaluationDataError(
-            "its outputs are not boxes of a picture",
+            "its outputs are not boxes of an image",
             where=observation.name,
             fix="Give --postprocess NAME, and preprocessing by options, not by a function",
         )
@@ -46,9 +46,9 @@ def record(observation: Observation) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Pair:
-    """One class of one picture: what was found (rows of box and score) and what is there."""
+    """One class of one image: what was found (rows of box and score) and what is there."""
 
-    picture: int
+    image: int
     category: int
     detected: Array
     true: Array
@@ -56,7 +56,7 @@ class _Pair:
 
 
 def _pairs(records: Sequence[Any], truths: Sequence[Any]) -> Iterator[_Pair]:
-    """By class, then picture; the found ones in descending order of scores."""
+    """By class, then image; the found ones in descending order of scores."""
     table: dict[tuple[int, int], tuple[list[Any], list[Any]]] = defaultdict(lambda: ([], []))
     for index, (record, truth) in enumerate(zip(records, truths, strict=True)):
         for *box, score, number in record["found"]:
@@ -109,7 +109,7 @@ def _coco_curves(records: Sequence[Any], truths: Sequence[Any]) -> dict[tuple[st
         for name, (low, high) in AREAS.items():
             ignored = crowd | (true[:, 4] < low) | (true[:, 4] > high)
             area_matches = match_coco(detected[:, 4], sizes, shares, ignored, crowd, THRESHOLDS, (low, high))
-            matches[name].append((pair.category, pair.picture, area_matches))
+            matches[name].append((pair.category, pair.image, area_matches))
     count = len(records)
     return {
         (name, limit): [curve_of(class_matches, count, limit) for class_matches in _by_class(parts)]
@@ -204,9 +204,7 @@ def _voc_cache(iou: float) -> _Cached:
             shares = overlaps(pair.detected, pair.true, np.zeros(len(pair.true), bool))
             # A crowd is no single object either.
             difficult: Array = np.any(pair.true[:, 5:7], axis=1)
-            parts.append(
-                (pair.category, pair.picture, match_voc(pair.detected[:, 4], shares, difficult, iou))
-            )
+            parts.append((pair.category, pair.image, match_voc(pair.detected[:, 4], shares, difficult, iou)))
         return [curve_of(class_matches, len(records)) for class_matches in _by_class(parts)]
 
     return _Cached(build)

@@ -1,4 +1,4 @@
-"""Segmentation: intersection over union of every class, over all pixels of all pictures."""
+"""Segmentation: intersection over union of every class, over all pixels of all images."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class MeanIou:
         truth = observation.truth
         if truth.shape != labels.shape:
             raise EvaluationDataError(
-                f"its mask is {truth.shape[0]} x {truth.shape[1]}, and the picture {labels.shape[0]} x {labels.shape[1]}",
+                f"its mask is {truth.shape[0]} x {truth.shape[1]}, and the image {labels.shape[0]} x {labels.shape[1]}",
                 where=observation.name,
             )
         counted = truth != self.ignored

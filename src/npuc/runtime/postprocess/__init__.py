@@ -1,10 +1,13 @@
 """From outputs to answers, as plain functions of NumPy arrays: the best classes, boxes, keywords, masks."""
 
-from npuc.runtime.postprocess.boxes import Detections, corners, detect, iou, nms, to_picture
+from typing import Any
+
+from npuc.registries import renamed
+from npuc.runtime.postprocess.boxes import Detections, boxes_to_image, corners, detect, iou, nms
 from npuc.runtime.postprocess.fastestdet import decode_fastestdet
 from npuc.runtime.postprocess.keywords import Keyword, KeywordSpotter
 from npuc.runtime.postprocess.scores import sigmoid, softmax, top_k
-from npuc.runtime.postprocess.segmentation import label_map, labels_to_picture, mean_iou, overlay, palette
+from npuc.runtime.postprocess.segmentation import label_map, labels_to_image, mean_iou, overlay, palette
 from npuc.runtime.postprocess.ssd import decode_ssd, ssd_priors
 from npuc.runtime.postprocess.yolo import decode_rows, decode_v2, decode_v3, decode_v5, decode_v8, decode_x
 
@@ -12,6 +15,7 @@ __all__ = [
     "Detections",
     "Keyword",
     "KeywordSpotter",
+    "boxes_to_image",
     "corners",
     "decode_fastestdet",
     "decode_rows",
@@ -24,7 +28,7 @@ __all__ = [
     "detect",
     "iou",
     "label_map",
-    "labels_to_picture",
+    "labels_to_image",
     "mean_iou",
     "nms",
     "overlay",
@@ -32,6 +36,9 @@ __all__ = [
     "sigmoid",
     "softmax",
     "ssd_priors",
-    "to_picture",
     "top_k",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return renamed(__name__, name, {"to_picture": boxes_to_image, "labels_to_picture": labels_to_image})

@@ -1,4 +1,4 @@
-"""Boxes as rows of x1, y1, x2, y2: overlap, suppression, and back to the picture they were found in."""
+"""Boxes as rows of x1, y1, x2, y2: overlap, suppression, and back to the image they were found in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npuc.images.preprocess import Preprocess
 
 @dataclass(frozen=True)
 class Detections:
-    """What was found in a picture, the best first."""
+    """What was found in an image, the best first."""
 
     boxes: Array
     """n x 4: x1, y1, x2, y2 in pixels of the network's input."""
@@ -81,7 +81,7 @@ def detect(
     limit: int = 300,
     per_class: bool = True,
 ) -> Detections:
-    """The detections of one picture, from n boxes and their n x classes scores; each box has its best class."""
+    """The detections of one image, from n boxes and their n x classes scores; each box has its best class."""
     classes = scores.argmax(axis=1) if len(scores) else np.zeros(0, np.int64)
     best = scores[np.arange(len(scores)), classes]
     keep = np.flatnonzero(best >= score_threshold)
@@ -90,8 +90,10 @@ def detect(
     return Detections(boxes[chosen], best[chosen], classes[chosen])
 
 
-def to_picture(boxes: Array, preprocess: Preprocess, shape: Sequence[int], height: int, width: int) -> Array:
-    """Boxes in pixels of an input of `shape` as boxes in pixels of the picture that it was made of, cut at its edges.
+def boxes_to_image(
+    boxes: Array, preprocess: Preprocess, shape: Sequence[int], height: int, width: int
+) -> Array:
+    """Boxes in pixels of an input of `shape` as boxes in pixels of the image that it was made of, cut at its edges.
 
     Undoes the resize, the padding and the crop of `preprocess`.
     """

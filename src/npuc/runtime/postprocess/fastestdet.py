@@ -11,7 +11,7 @@ from npuc.runtime.postprocess.scores import sigmoid
 
 
 def decode_fastestdet(head: Array, size: tuple[int, int]) -> list[tuple[Array, Array]]:
-    """Boxes in pixels of an input of `size` (height, width) and scores of the classes, by picture.
+    """Boxes in pixels of an input of `size` (height, width) and scores of the classes, by image.
 
     `head` is N x (5 + classes) x rows x columns: objectness and the probabilities of the classes as the network has activated
     them, and offsets. A score is objectness ** 0.6 x probability ** 0.4.

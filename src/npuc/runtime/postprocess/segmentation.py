@@ -1,4 +1,4 @@
-"""Segmentation: scores of pixels to labels, labels to the picture they belong to, colours, and a measure."""
+"""Segmentation: scores of pixels to labels, labels to the image they belong to, colours, and a measure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from npuc.aliases import renamed_keywords
 from npuc.arrays import Array
 from npuc.errors import InputDataError
 from npuc.images.preprocess import Preprocess
@@ -27,16 +28,16 @@ def label_map(scores: Array, axis: int = 1, threshold: float = 0.0) -> Array:
     return labels.astype(np.uint8 if scores.shape[axis] <= 256 else np.int32)
 
 
-def labels_to_picture(
+def labels_to_image(
     labels: Array, preprocess: Preprocess, shape: Sequence[int], height: int, width: int, outside: int = 0
 ) -> Array:
-    """Labels (rows x columns) at the size of the picture that the input of `shape` was made of.
+    """Labels (rows x columns) at the size of the image that the input of `shape` was made of.
 
-    Undoes resize, padding and crop as `to_picture` does for boxes; every pixel takes the label that is nearest to its center.
+    Undoes resize, padding and crop as `boxes_to_image` does for boxes; every pixel takes the label that is nearest to its center.
     What a crop has cut off is `outside`. Labels may be coarser than the input.
     """
     if labels.ndim != 2:
-        raise InputDataError(f"labels of one picture have rank 2, not {labels.ndim}")
+        raise InputDataError(f"labels of one image have rank 2, not {labels.ndim}")
     (rows, columns), crop = preprocess.steps(shape)
     visible = crop if crop is not None else (rows, columns)
     resized, top, left = (rows, columns), 0, 0
@@ -57,7 +58,7 @@ def labels_to_picture(
 
 
 def _nearest(length: int, resized: int, offset: int, visible: int, cells: int) -> Array:
-    """For every pixel of the picture the cell of the labels, -1 where there is none."""
+    """For every pixel of the image the cell of the labels, -1 where there is none."""
     at = (np.arange(length) + 0.5) * resized / length + offset
     cell = np.floor(at * cells / visible).astype(np.int64)
     return np.where((at >= 0) & (at < visible), np.clip(cell, 0, cells - 1), -1)
@@ -78,15 +79,16 @@ def palette(classes: int) -> Array:
     return colours
 
 
-def overlay(picture: Array, labels: Array, strength: float = 0.5, background: int | None = 0) -> Array:
-    """A picture (rows x columns x 3, uint8) with labels of its size in colours; pixels of the background stay."""
-    if picture.shape != (*labels.shape, 3) or picture.dtype != np.uint8:
+@renamed_keywords(picture="image")
+def overlay(image: Array, labels: Array, strength: float = 0.5, background: int | None = 0) -> Array:
+    """An image (rows x columns x 3, uint8) with labels of its size in colours; pixels of the background stay."""
+    if image.shape != (*labels.shape, 3) or image.dtype != np.uint8:
         raise InputDataError(
-            f"a picture of {picture.shape} {picture.dtype.name} and labels of {labels.shape} do not belong together"
+            f"an image of {image.shape} {image.dtype.name} and labels of {labels.shape} do not belong together"
         )
     colours = palette(int(labels.max(initial=0)) + 1)[labels]
-    mixed = np.rint(picture * (1 - strength) + colours * strength).astype(np.uint8)
-    return mixed if background is None else np.where((labels == background)[..., None], picture, mixed)
+    mixed = np.rint(image * (1 - strength) + colours * strength).astype(np.uint8)
+    return mixed if background is None else np.where((labels == background)[..., None], image, mixed)
 
 
 def mean_iou(labels: Array, truth: Array, classes: int, ignored: int | None = 255) -> tuple[float, Array]:

@@ -22,7 +22,7 @@ def ssd_priors(
     sizes: Sequence[float],
     ratios: Sequence[Sequence[float]],
 ) -> Array:
-    """Prior boxes of the original SSD: center x, center y, width, height as parts of the picture.
+    """Prior boxes of the original SSD: center x, center y, width, height as parts of the image.
 
     `grids` has rows and columns of every feature map, `sizes` the box sizes of the maps and one more for the last, `ratios`
     the aspect ratios of each map beside 1. A cell has a square of its size, a square of the geometric mean with the next
@@ -55,7 +55,7 @@ def decode_ssd(
     activation: Activation = "softmax",
     background: int | None = 0,
 ) -> list[tuple[Array, Array]]:
-    """Boxes in pixels of an input of `size` (height, width) and scores of the classes but the background, by picture.
+    """Boxes in pixels of an input of `size` (height, width) and scores of the classes but the background, by image.
 
     `offsets` is N x priors x 4, `scores` N x priors x classes, `priors` as `ssd_priors` gives them. TensorFlow's detectors
     have their offsets in the order y, x, h, w, and a sigmoid.

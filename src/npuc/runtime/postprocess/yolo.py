@@ -1,7 +1,7 @@
 """The YOLO family: heads to boxes and scores.
 
 Every function takes what the convolutions of a network's heads give, N x channels x rows x columns as float32, and gives for
-every picture the boxes (n x 4: x1, y1, x2, y2 in pixels of the input) and the scores (n x classes). Rows are ordered by
+every image the boxes (n x 4: x1, y1, x2, y2 in pixels of the input) and the scores (n x classes). Rows are ordered by
 head, anchor, row and column. `detect` makes detections of them.
 
     YOLO v2                 `decode_v2`: cells with anchors, softmax over the classes
@@ -24,7 +24,7 @@ from npuc.runtime.postprocess.boxes import corners
 from npuc.runtime.postprocess.scores import sigmoid, softmax
 
 Decoded = list[tuple[Array, Array]]
-"""For every picture boxes and scores."""
+"""For every image boxes and scores."""
 Anchors = Sequence[Sequence[float]]
 """Width and height of each."""
 

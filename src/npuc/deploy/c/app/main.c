@@ -1,8 +1,8 @@
 /*
- * Run a compiled model on a picture or on raw tensors, and print the five largest entries of each output.
+ * Run a compiled model on an image or on raw tensors, and print the five largest entries of each output.
  *
  *   ./app sample                    the sample, and whether the outputs have the expected bits
- *   ./app picture.ppm               a picture, if the model was compiled with its preprocessing
+ *   ./app image.ppm                 an image, if the model was compiled with its preprocessing
  *   ./app input0.bin input1.bin     raw tensors, one file for each input
  *
  * The exit status is 0, 1 for wrong bits, 2 for an error.
@@ -13,7 +13,7 @@
 
 #include "kernels.h"
 #include "npu.h"
-#include "picture.h"
+#include "image.h"
 #include "top.h"
 
 enum { SHOWN = 5, WRONG_BITS = 1, FAILED = 2 };
@@ -87,28 +87,28 @@ static int is_sample(const char *path)
 
 /* ---- tensors ---- */
 
-static int read_picture(const char *path, int index, const npu_tensor *tensor, void *data)
+static int read_image(const char *path, int index, const npu_tensor *tensor, void *data)
 {
-    picture one;
+    image img;
     if (index >= settings_count || !settings[index])
-        return failed(path, "the model has no preprocessing for pictures; give a raw tensor");
-    const char *why = picture_read(path, &one);
+        return failed(path, "the model has no preprocessing for images; give a raw tensor");
+    const char *why = image_read(path, &img);
     if (!why) {
-        why = picture_to_tensor(&one, settings[index], tensor, data);
-        picture_free(&one);
+        why = image_to_tensor(&img, settings[index], tensor, data);
+        image_free(&img);
     }
     return why ? failed(path, why) : 0;
 }
 
-static int read_inputs(const npu_model *model, const options *asked, int sample, void **inputs)
+static int read_inputs(const npu_model *model, const options *args, int sample, void **inputs)
 {
     for (int i = 0; i < npu_input_count(model); i++) {
         const npu_tensor *tensor = npu_input(model, i);
         char path[1024];
-        if (sample) sample_path(path, sizeof path, asked->inputs[0], "input", i);
-        else snprintf(path, sizeof path, "%s", asked->inputs[i]);
+        if (sample) sample_path(path, sizeof path, args->inputs[0], "input", i);
+        else snprintf(path, sizeof path, "%s", args->inputs[i]);
         if (ends_with(path, ".ppm") || ends_with(path, ".pgm")) {
-            if (read_picture(path, i, tensor, inputs[i])) return FAILED;
+            if (read_image(path, i, tensor, inputs[i])) return FAILED;
             continue;
         }
         const char *why = read_exactly(path, inputs[i], tensor->size);
@@ -157,35 +157,35 @@ static int write_outputs(const npu_model *model, const char *path, void *const *
 
 /* ---- all ---- */
 
-static int run(npu_model *model, const options *asked, void **inputs, void **outputs)
+static int run(npu_model *model, const options *args, void **inputs, void **outputs)
 {
-    const int sample = asked->count == 1 && is_sample(asked->inputs[0]);
-    if (!sample && asked->count != npu_input_count(model)) {
-        fprintf(stderr, "app: the model takes %d inputs, and %d are given\n", npu_input_count(model), asked->count);
+    const int sample = args->count == 1 && is_sample(args->inputs[0]);
+    if (!sample && args->count != npu_input_count(model)) {
+        fprintf(stderr, "app: the model takes %d inputs, and %d are given\n", npu_input_count(model), args->count);
         return FAILED;
     }
-    int status = read_inputs(model, asked, sample, inputs);
+    int status = read_inputs(model, args, sample, inputs);
     if (status) return status;
-    if (npu_run(model, (const void *const *)inputs, outputs)) return failed(asked->model, npu_error());
+    if (npu_run(model, (const void *const *)inputs, outputs)) return failed(args->model, npu_error());
     for (int i = 0; i < npu_output_count(model); i++) print_top(npu_output(model, i), outputs[i]);
     for (int i = 0; sample && !status && i < npu_output_count(model); i++)
-        status = check_bits(npu_output(model, i), outputs[i], asked->inputs[0], i);
+        status = check_bits(npu_output(model, i), outputs[i], args->inputs[0], i);
     if (sample && !status) printf("all outputs have the expected bits\n");
-    if (!status && asked->output) status = write_outputs(model, asked->output, outputs);
+    if (!status && args->output) status = write_outputs(model, args->output, outputs);
     return status;
 }
 
 /* Memory for tensors: `count` pointers. */
 static void **new_tensors(const npu_model *model, const npu_tensor *(*tensor)(const npu_model *, int32_t), int count)
 {
-    void **made = calloc((size_t)count + 1, sizeof *made);
-    for (int i = 0; made && i < count; i++)
-        if (!(made[i] = malloc(tensor(model, i)->size + 1))) {
-            while (i--) free(made[i]);
-            free(made);
+    void **buffers = calloc((size_t)count + 1, sizeof *buffers);
+    for (int i = 0; buffers && i < count; i++)
+        if (!(buffers[i] = malloc(tensor(model, i)->size + 1))) {
+            while (i--) free(buffers[i]);
+            free(buffers);
             return NULL;
         }
-    return made;
+    return buffers;
 }
 
 static void free_tensors(void **tensors, int count)
@@ -196,17 +196,17 @@ static void free_tensors(void **tensors, int count)
 
 int main(int count, char **words)
 {
-    options asked;
+    options args;
     npu_model *model;
-    if (!parse(count, words, &asked)) return usage();
+    if (!parse(count, words, &args)) return usage();
     register_kernels();
-    if (npu_load(asked.model, &model)) return failed("model", npu_error());
+    if (npu_load(args.model, &model)) return failed("model", npu_error());
     const int in = npu_input_count(model), out = npu_output_count(model);
     void **inputs = new_tensors(model, npu_input, in), **outputs = new_tensors(model, npu_output, out);
     int status;
-    if (npu_set_threads(model, asked.threads)) status = failed("-t", npu_error());
+    if (npu_set_threads(model, args.threads)) status = failed("-t", npu_error());
     else if (!inputs || !outputs) status = failed("tensors", "there is not enough memory");
-    else status = run(model, &asked, inputs, outputs);
+    else status = run(model, &args, inputs, outputs);
     free_tensors(inputs, in);
     free_tensors(outputs, out);
     npu_free(model);

@@ -41,7 +41,7 @@ def _fully_connected(op: Any, emit: Emitter, a: Value, b: Value) -> None:
     weight = layer.weight if op.transpose_b else layer.weight.T
     flat = flattened(emit, a)
     if flat is not None:
-        # The elements of a picture in TFLite's order, and the weights in that order too.
+        # The elements of an image in TFLite's order, and the weights in that order too.
         source, order = flat.tensor, natural(2)
         weight = weight[:, flat.positions]
     else:

@@ -1,12 +1,12 @@
-/* Pictures: from a PPM or PGM file to the tensor that the network takes. */
-#ifndef PICTURE_H
-#define PICTURE_H
+/* Images: from a PPM or PGM file to the tensor that the network takes. */
+#ifndef IMAGE_H
+#define IMAGE_H
 
 #include "npu.h"
 
 enum interpolation { NEAREST, BILINEAR, BICUBIC };
 
-/* How a picture becomes an input; settings.c has the values that the model was compiled with. */
+/* How an image becomes an input; settings.c has the values that the model was compiled with. */
 typedef struct preprocess {
     int resize_height, resize_width;
     int crop_height, crop_width; /* 0: no crop */
@@ -19,20 +19,20 @@ typedef struct preprocess {
     float mean[4], scale[4];
 } preprocess;
 
-/* One for each input of the model; NULL for an input that takes no picture. */
+/* One for each input of the model; NULL for an input that takes no image. */
 extern const preprocess *const settings[];
 extern const int settings_count;
 
-typedef struct picture {
+typedef struct image {
     int width, height, channels;
     uint8_t *pixels; /* height x width x channels */
-} picture;
+} image;
 
 /* Read a binary PPM (P6) or PGM (P5) file of 8-bit samples. Returns NULL, or what is wrong. */
-const char *picture_read(const char *path, picture *into);
-void picture_free(picture *one);
+const char *image_read(const char *path, image *into);
+void image_free(image *img);
 
 /* Resize, crop, subtract the mean, scale; `tensor` says what `data` has to be. Returns NULL, or what is wrong. */
-const char *picture_to_tensor(const picture *from, const preprocess *how, const npu_tensor *tensor, void *data);
+const char *image_to_tensor(const image *from, const preprocess *how, const npu_tensor *tensor, void *data);
 
-#endif /* PICTURE_H */
+#endif /* IMAGE_H */

@@ -1,8 +1,8 @@
 /*
- * Preprocessing, with the bits of npuc's own (which are those of Pillow 13): filters are widened when a picture shrinks,
+ * Preprocessing, with the bits of npuc's own (which are those of Pillow 13): filters are widened when an image shrinks,
  * weights have 22 fractional bits, one axis is filtered after the other, and the result of each step is 8 bits.
  */
-#include "picture.h"
+#include "image.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -14,16 +14,16 @@
 
 static const char no_memory[] = "there is not enough memory";
 
-static int allocate(picture *one, int width, int height, int channels)
+static int allocate(image *img, int width, int height, int channels)
 {
-    *one = (picture){width, height, channels, malloc((size_t)width * (size_t)height * (size_t)channels)};
-    return one->pixels != NULL;
+    *img = (image){width, height, channels, malloc((size_t)width * (size_t)height * (size_t)channels)};
+    return img->pixels != NULL;
 }
 
-void picture_free(picture *one)
+void image_free(image *img)
 {
-    free(one->pixels);
-    *one = (picture){0};
+    free(img->pixels);
+    *img = (image){0};
 }
 
 /* ---- files ---- */
@@ -43,32 +43,32 @@ static long header_number(FILE *file)
     return value; /* the one space behind it is read too */
 }
 
-static const char *read_pixels(FILE *file, picture *into)
+static const char *read_pixels(FILE *file, image *into)
 {
     const int first = getc(file), kind = getc(file);
     if (first != 'P' || (kind != '5' && kind != '6')) return "not a binary PPM (P6) or PGM (P5) file";
     const long width = header_number(file), height = header_number(file), most = header_number(file);
-    if (width < 1 || height < 1 || width > MOST_PIXELS / height) return "the picture has an impossible size";
+    if (width < 1 || height < 1 || width > MOST_PIXELS / height) return "the image has an impossible size";
     if (most != 255) return "only samples of 8 bits (0 to 255) are read";
     if (!allocate(into, (int)width, (int)height, kind == '6' ? 3 : 1)) return no_memory;
     const size_t size = (size_t)width * (size_t)height * (size_t)into->channels;
-    return fread(into->pixels, 1, size, file) == size ? NULL : "the picture ends too early";
+    return fread(into->pixels, 1, size, file) == size ? NULL : "the image ends too early";
 }
 
-const char *picture_read(const char *path, picture *into)
+const char *image_read(const char *path, image *into)
 {
-    *into = (picture){0};
+    *into = (image){0};
     FILE *file = fopen(path, "rb");
     if (!file) return "the file cannot be opened";
     const char *why = read_pixels(file, into);
     fclose(file);
-    if (why) picture_free(into);
+    if (why) image_free(into);
     return why;
 }
 
 /* ---- channels ---- */
 
-static const char *with_channels(const picture *from, int channels, picture *to)
+static const char *with_channels(const image *from, int channels, image *to)
 {
     if (!allocate(to, from->width, from->height, channels)) return no_memory;
     const size_t pixels = (size_t)from->width * (size_t)from->height;
@@ -160,23 +160,23 @@ static void resize_axis(const taps *t, const uint8_t *x, size_t x_step, size_t x
             }
 }
 
-static const char *filter_axis(const picture *from, int to, int is_width, enum interpolation kind, picture *made)
+static const char *filter_axis(const image *from, int to, int is_width, enum interpolation kind, image *out)
 {
     taps t = {0};
     const size_t channels = (size_t)from->channels;
     const int ready = taps_make(&t, is_width ? from->width : from->height, to, kind) &&
-                      allocate(made, is_width ? to : from->width, is_width ? from->height : to, from->channels);
+                      allocate(out, is_width ? to : from->width, is_width ? from->height : to, from->channels);
     if (ready && is_width)
-        resize_axis(&t, from->pixels, channels, channels * (size_t)from->width, made->pixels, channels, channels * (size_t)to,
+        resize_axis(&t, from->pixels, channels, channels * (size_t)from->width, out->pixels, channels, channels * (size_t)to,
                     from->height, to, from->channels);
     else if (ready)
-        resize_axis(&t, from->pixels, channels * (size_t)from->width, channels, made->pixels, channels * (size_t)from->width,
+        resize_axis(&t, from->pixels, channels * (size_t)from->width, channels, out->pixels, channels * (size_t)from->width,
                     channels, from->width, to, from->channels);
     taps_free(&t);
     return ready ? NULL : no_memory;
 }
 
-static const char *nearest(const picture *from, int height, int width, picture *to)
+static const char *nearest(const image *from, int height, int width, image *to)
 {
     if (!allocate(to, width, height, from->channels)) return no_memory;
     const double step_y = (double)from->height / height, step_x = (double)from->width / width;
@@ -194,65 +194,65 @@ static const char *nearest(const picture *from, int height, int width, picture *
     return NULL;
 }
 
-/* Replaces a picture by a resized one. */
-static const char *resize(picture *one, int height, int width, enum interpolation kind)
+/* Replaces an image by a resized one. */
+static const char *resize(image *img, int height, int width, enum interpolation kind)
 {
-    picture made = {0};
+    image resized = {0};
     const char *why = NULL;
     if (kind == NEAREST) {
-        why = nearest(one, height, width, &made);
-        if (!why) picture_free(one), *one = made;
+        why = nearest(img, height, width, &resized);
+        if (!why) image_free(img), *img = resized;
         return why;
     }
     /* Rows first if that saves much more: the rule is Pillow's, and the order changes bits. */
-    const int rows_first = height < one->height && one->height - height > 2 * (one->width - width);
+    const int rows_first = height < img->height && img->height - height > 2 * (img->width - width);
     for (int pass = 0; pass < 2 && !why; pass++) {
         const int is_width = pass == rows_first;
-        if ((is_width ? width : height) == (is_width ? one->width : one->height)) continue;
-        why = filter_axis(one, is_width ? width : height, is_width, kind, &made);
-        if (!why) picture_free(one), *one = made;
+        if ((is_width ? width : height) == (is_width ? img->width : img->height)) continue;
+        why = filter_axis(img, is_width ? width : height, is_width, kind, &resized);
+        if (!why) image_free(img), *img = resized;
     }
     return why;
 }
 
 /* ---- geometry ---- */
 
-/* Replaces a picture by its part at (top, left), or by a larger one that it is a part of: what is outside has one value. */
-static const char *window(picture *one, int top, int left, int height, int width, int value)
+/* Replaces an image by its part at (top, left), or by a larger one that it is a part of: what is outside has one value. */
+static const char *window(image *img, int top, int left, int height, int width, int value)
 {
-    picture made;
-    if (!allocate(&made, width, height, one->channels)) return no_memory;
-    const int channels = one->channels;
-    memset(made.pixels, value, (size_t)width * (size_t)height * (size_t)channels);
+    image cut;
+    if (!allocate(&cut, width, height, img->channels)) return no_memory;
+    const int channels = img->channels;
+    memset(cut.pixels, value, (size_t)width * (size_t)height * (size_t)channels);
     for (int y = 0; y < height; y++)
         for (int x = 0; x < width; x++)
-            if (y + top >= 0 && y + top < one->height && x + left >= 0 && x + left < one->width)
-                memcpy(made.pixels + ((size_t)y * (size_t)width + (size_t)x) * (size_t)channels,
-                       one->pixels + ((size_t)(y + top) * (size_t)one->width + (size_t)(x + left)) * (size_t)channels,
+            if (y + top >= 0 && y + top < img->height && x + left >= 0 && x + left < img->width)
+                memcpy(cut.pixels + ((size_t)y * (size_t)width + (size_t)x) * (size_t)channels,
+                       img->pixels + ((size_t)(y + top) * (size_t)img->width + (size_t)(x + left)) * (size_t)channels,
                        (size_t)channels);
-    picture_free(one);
-    *one = made;
+    image_free(img);
+    *img = cut;
     return NULL;
 }
 
-static const char *fit(picture *one, const preprocess *how)
+static const char *fit(image *img, const preprocess *how)
 {
     const int height = how->resize_height, width = how->resize_width, cover = how->crop_height > 0;
-    if (!how->keep_aspect_ratio) return resize(one, height, width, how->interpolation);
-    const double tall = (double)height / one->height, broad = (double)width / one->width;
+    if (!how->keep_aspect_ratio) return resize(img, height, width, how->interpolation);
+    const double tall = (double)height / img->height, broad = (double)width / img->width;
     const double ratio = cover == (tall > broad) ? tall : broad;
-    const double rows = fmax(1.0, rint(one->height * ratio)), columns = fmax(1.0, rint(one->width * ratio));
-    if (rows * columns > MOST_PIXELS) return "the resized picture would be too large";
+    const double rows = fmax(1.0, rint(img->height * ratio)), columns = fmax(1.0, rint(img->width * ratio));
+    if (rows * columns > MOST_PIXELS) return "the resized image would be too large";
     const int new_height = (int)rows, new_width = (int)columns;
-    const char *why = resize(one, new_height, new_width, how->interpolation);
+    const char *why = resize(img, new_height, new_width, how->interpolation);
     if (why || cover) return why;
     const int top = how->pad_center ? (height - new_height) / 2 : 0, left = how->pad_center ? (width - new_width) / 2 : 0;
-    return window(one, -top, -left, height, width, how->pad_value);
+    return window(img, -top, -left, height, width, how->pad_value);
 }
 
 /* ---- values ---- */
 
-static void write_tensor(const picture *from, const preprocess *how, int dtype, void *data)
+static void write_tensor(const image *from, const preprocess *how, int dtype, void *data)
 {
     const int channels = from->channels;
     const size_t pixels = (size_t)from->width * (size_t)from->height;
@@ -268,18 +268,18 @@ static void write_tensor(const picture *from, const preprocess *how, int dtype, 
         }
 }
 
-const char *picture_to_tensor(const picture *from, const preprocess *how, const npu_tensor *tensor, void *data)
+const char *image_to_tensor(const image *from, const preprocess *how, const npu_tensor *tensor, void *data)
 {
-    picture one = {0};
+    image img = {0};
     if (tensor->dtype != NPU_F32 && tensor->dtype != NPU_U8) return "this input takes neither float32 nor uint8";
-    const char *why = with_channels(from, how->channels, &one);
-    if (!why) why = fit(&one, how);
+    const char *why = with_channels(from, how->channels, &img);
+    if (!why) why = fit(&img, how);
     if (!why && how->crop_height)
-        why = window(&one, (one.height - how->crop_height) / 2, (one.width - how->crop_width) / 2, how->crop_height,
+        why = window(&img, (img.height - how->crop_height) / 2, (img.width - how->crop_width) / 2, how->crop_height,
                      how->crop_width, 0);
-    if (!why && (int64_t)one.width * one.height * one.channels != tensor->elements)
-        why = "this input takes more than one picture";
-    if (!why) write_tensor(&one, how, tensor->dtype, data);
-    picture_free(&one);
+    if (!why && (int64_t)img.width * img.height * img.channels != tensor->elements)
+        why = "this input takes more than one image";
+    if (!why) write_tensor(&img, how, tensor->dtype, data);
+    image_free(&img);
     return why;
 }

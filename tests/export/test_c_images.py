@@ -36,22 +36,22 @@ CASES: list[tuple[Preprocess, tuple[int, ...], str]] = [
 DRIVER = r"""
 #include <stdio.h>
 #include <stdlib.h>
-#include "picture.h"
+#include "image.h"
 int main(int count, char **words)
 {
-    picture one;
-    if (count < 2 || picture_read(words[1], &one)) return 2;
+    image one;
+    if (count < 2 || image_read(words[1], &one)) return 2;
     for (int i = 0; i < settings_count; i++) {
         const int64_t elements = atoll(words[2 + 2 * i]);
         const int is_float = words[3 + 2 * i][0] == 'f';
         const npu_tensor tensor = {.dtype = is_float ? NPU_F32 : NPU_U8, .elements = elements};
         const size_t size = (size_t)elements * (is_float ? 4 : 1);
         void *data = malloc(size);
-        const char *why = picture_to_tensor(&one, settings[i], &tensor, data);
+        const char *why = image_to_tensor(&one, settings[i], &tensor, data);
         if (why || fwrite(data, 1, size, stdout) != size) return fprintf(stderr, "%d: %s\n", i, why), 3;
         free(data);
     }
-    picture_free(&one);
+    image_free(&one);
     return 0;
 }
 """
@@ -59,8 +59,8 @@ int main(int count, char **words)
 
 @pytest.fixture(scope="module")
 def driver(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A program that prepares a picture in all ways."""
-    folder = tmp_path_factory.mktemp("pictures")
+    """A program that prepares an image in all ways."""
+    folder = tmp_path_factory.mktemp("images")
     tensors = tuple(
         Tensor(f"*/x{index}\n", shape, tuple(range(len(shape))), kind, 0.0, 0, 2, 0, 0)
         for index, (_, shape, kind) in enumerate(CASES)
@@ -74,11 +74,11 @@ def driver(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     (folder / "settings.c").write_text(settings_source(model, interface_of(model)))
     (folder / "driver.c").write_text(DRIVER)
-    for name in ("picture.c", "picture.h"):
+    for name in ("image.c", "image.h"):
         (folder / name).write_text(template(name))
     checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-ffp-contract=off", "-O1"]
     command = ["gcc", "-std=c11", *STRICT.split(), *checks, f"-I{root / 'native/include'}"]
-    command += ["driver.c", "picture.c", "settings.c", "-lm", "-o", "driver"]
+    command += ["driver.c", "image.c", "settings.c", "-lm", "-o", "driver"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=surroundings())
     assert done.returncode == 0, done.stderr
     return folder / "driver"
