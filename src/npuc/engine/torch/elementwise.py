@@ -171,4 +171,5 @@ def _by_formula(formula: Formula) -> Callable[..., Any]:
 
 
 for _kind, _record in FUNCTIONS.items():
-    HANDLERS.setdefault(_kind, _by_formula(_record.formula))
+    if _kind not in HANDLERS:
+        HANDLERS.add([_kind], _by_formula(_record.formula))
