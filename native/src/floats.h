@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "loops.h"
+#include "npuc/float.h"
 
 NPUC_INLINE float npuc_float_of(uint32_t bits)
 {
@@ -66,7 +67,5 @@ NPUC_INLINE float npuc_relu(float x, int32_t relu, float limit)
     const float low = relu && x < 0.0f ? 0.0f : x;
     return relu && limit > 0.0f && low > limit ? limit : low;
 }
-
-static inline int npuc_is_narrow(int32_t dtype) { return dtype == NPUC_BF16 || dtype == NPUC_F16; }
 
 #endif /* NPUC_FLOATS_H */

@@ -15,6 +15,9 @@
 extern "C" {
 #endif
 
+/* Whether a type is a float of 16 bits: the types that the kernels below compute with. */
+static inline int npuc_is_narrow(int32_t dtype) { return dtype == NPUC_BF16 || dtype == NPUC_F16; }
+
 /* A convolution, or a transposed one. A fully connected layer is a 1 x 1 convolution over a batch of pixels. */
 typedef struct npuc_float_conv {
     int32_t transposed;
@@ -83,6 +86,33 @@ NPUC_API npuc_status npuc_float_binary_run(const npuc_float_binary *binary, cons
 /* The sum of each window in f32, rows first, divided by its count of real positions, or of all (`include_pad`). */
 NPUC_API npuc_status npuc_float_average_pool(const npuc_pool *pool, const uint16_t *x, int32_t dtype, int32_t include_pad,
                                              uint16_t *y, int32_t threads);
+
+/* Softmax of dense rows: e^(x - the largest) over the sum of all, which runs in the order of the elements. */
+NPUC_API npuc_status npuc_float_softmax(const uint16_t *x, int32_t dtype, int64_t rows, int64_t width, uint16_t *y, int32_t threads);
+
+/*
+ * Dense rows, less their mean (`center`), divided by a root: of the mean of squares plus epsilon (`mean`), or of the sum of
+ * squares, at least epsilon; then times gain, plus bias. An element has the entry
+ * row % row_modulus * row_factor + column / column_divisor of both.
+ */
+typedef struct npuc_float_norm {
+    int32_t dtype;
+    int32_t center;
+    int32_t mean;
+    float epsilon;
+    int64_t rows, width;
+    int64_t row_modulus, row_factor, column_divisor;
+} npuc_float_norm;
+
+NPUC_API npuc_status npuc_float_normalize(const npuc_float_norm *norm, const uint16_t *x, const float *gain, const float *bias,
+                                          int64_t entries, uint16_t *y, int32_t threads);
+
+/* The sum over the middle of (outer, count, inner), or the sum divided by count (`mean`). */
+NPUC_API npuc_status npuc_float_reduce_sum(const uint16_t *x, int32_t dtype, int64_t outer, int64_t count, int64_t inner,
+                                           int32_t mean, uint16_t *y, int32_t threads);
+
+/* The bits of floats as integers of the same order, IEEE's total order; applied twice it gives the floats back. */
+NPUC_API npuc_status npuc_float_order(const uint16_t *x, int64_t count, int16_t *y);
 
 #ifdef __cplusplus
 }

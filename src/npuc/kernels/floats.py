@@ -120,7 +120,7 @@ class FloatConvPlan:
             )
         raw = RawFloatConv(
             transposed, groups, self.in_channels, self.out_channels, self.kernel_h, self.kernel_w,
-            *self.strides, *self.dilations, self.pads[0], self.pads[1], _narrow(self.dtype), relu, relu_limit,
+            *self.strides, *self.dilations, self.pads[0], self.pads[1], narrow_code(self.dtype), relu, relu_limit,
         )  # fmt: skip
         size_of = library().npuc_float_conv_size
         size_of.argtypes, size_of.restype = [ctypes.c_void_p], ctypes.c_size_t
@@ -200,7 +200,7 @@ def matmul(
     a, b = contiguous(a), contiguous(b)
     offsets = [_offsets(operand, batch) for operand in (a, b)]
     raw = RawFloatMatMul(
-        _narrow(a.dtype), transpose_b, threads, relu, relu_limit, m, k, n, len(offsets[0]),
+        narrow_code(a.dtype), transpose_b, threads, relu, relu_limit, m, k, n, len(offsets[0]),
         offsets[0].ctypes.data, offsets[1].ctypes.data,
     )  # fmt: skip
     raw.keep = offsets
@@ -226,7 +226,7 @@ def binary(
     )
     numbers = [np.array(column, np.int64) for column in (lengths, *strides)]
     raw = RawFloatBinary(
-        _narrow(a.dtype), _OPERATIONS.index(operation), relu, relu_limit, len(lengths), threads,
+        narrow_code(a.dtype), _OPERATIONS.index(operation), relu, relu_limit, len(lengths), threads,
         *(column.ctypes.data for column in numbers),
     )  # fmt: skip
     raw.keep = numbers
@@ -261,7 +261,7 @@ def average_pool(
     raw = raw_pool(x, kernel, stride, pads, out, dilation)
     x = contiguous(x)
     y = empty((raw.n, raw.out_h, raw.out_w, raw.c), x.dtype)
-    call("npuc_float_average_pool", "ppiipi", raw, x, _narrow(x.dtype), include_pad, y, threads)
+    call("npuc_float_average_pool", "ppiipi", raw, x, narrow_code(x.dtype), include_pad, y, threads)
     return y
 
 
@@ -271,13 +271,13 @@ def largest_pool(
     """The largest element of each window in IEEE's total order, in which the bits of floats are ordered as integers."""
     x = contiguous(x)
     keys = empty(x.shape, np.int16)
-    do(_ordered, x.view(np.int16), keys)
+    do(ordered, x.view(np.int16), keys)
     y = max_pool(keys, kernel, stride, pads, out, dilation=dilation, threads=threads)
-    do(_ordered, y, y)
+    do(ordered, y, y)
     return y.view(x.dtype)
 
 
-def _ordered(x: Array, out: Array) -> None:
+def ordered(x: Array, out: Array) -> None:
     """Bits of floats to integers of the same order, and back."""
     np.bitwise_xor(x, (x >> 15) & 0x7FFF, out=out)
 
@@ -313,7 +313,8 @@ def _code(dtype: np.dtype[Any]) -> int:
     return _CODES[dtype]
 
 
-def _narrow(dtype: np.dtype[Any]) -> int:
+def narrow_code(dtype: np.dtype[Any]) -> int:
+    """`npuc_dtype` of bf16 or f16."""
     if dtype not in (BF16, F16):
         raise ValueError(f"bfloat16 or float16 is needed, not {dtype.name}")
     return _CODES[dtype]

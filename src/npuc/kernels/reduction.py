@@ -33,7 +33,7 @@ def reduce_sum(
     out = np.dtype(x.dtype if dtype is None else dtype)
     code_x, code_y = code(x.dtype, "x"), code(out, "the output")
     check_zero_point(zero_point, x.dtype, "x")
-    moved, sizes, shape = _middle(x, axes, keepdims)
+    moved, sizes, shape = middle(x, axes, keepdims)
     y = empty(shape, out)
     raw = raw_requant(rq, out, 1)
     call("npuc_reduce_sum", "piilllpipi", moved, code_x, zero_point, *sizes, raw, code_y, y, threads)
@@ -78,7 +78,7 @@ def argmin(x: Array, axis: int, *, keepdims: bool = False, last: bool = False, t
 
 def _extreme(x: Array, axes: Axes, keepdims: bool, larger: int, threads: int) -> Array:
     code_x = code(x.dtype, "x")
-    moved, sizes, shape = _middle(x, axes, keepdims)
+    moved, sizes, shape = middle(x, axes, keepdims)
     y = empty(shape, x.dtype)
     call("npuc_reduce_extreme", "pilllipi", moved, code_x, *sizes, larger, y, threads)
     return y
@@ -86,13 +86,13 @@ def _extreme(x: Array, axes: Axes, keepdims: bool, larger: int, threads: int) ->
 
 def _where(x: Array, axis: int, keepdims: bool, larger: int, last: bool, threads: int) -> Array:
     code_x = code(x.dtype, "x")
-    moved, sizes, shape = _middle(x, axis, keepdims)
+    moved, sizes, shape = middle(x, axis, keepdims)
     y = empty(shape, np.int64)
     call("npuc_reduce_where", "pillliipi", moved, code_x, *sizes, larger, last, y, threads)
     return y
 
 
-def _middle(x: Array, axes: Axes, keepdims: bool) -> tuple[Array, tuple[int, int, int], tuple[int, ...]]:
+def middle(x: Array, axes: Axes, keepdims: bool) -> tuple[Array, tuple[int, int, int], tuple[int, ...]]:
     """The tensor as [outer, count, inner] in memory, these sizes, and the shape of the result."""
     named = range(x.ndim) if axes is None else [axes] if isinstance(axes, int) else list(axes)
     for axis in named:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from math import factorial
 from typing import Any
 
 import numpy as np
@@ -179,3 +180,56 @@ def _exponent(value: float) -> int:
     while exponent < 127 and value >= 2.0 ** (exponent + 1):
         exponent += 1
     return exponent
+
+
+def exponential(x: Array) -> Array:
+    """e^x of float32 x <= 0, by the series of docs/arithmetic-float.md in float64, rounded once to float32."""
+    ln2_high, ln2_low = 0.6931471803691238, 1.9082149292705877e-10
+    wide = np.where(x >= np.float32(-104), x, np.float32(-104)).astype(np.float64)
+    n = np.floor(wide * 1.4426950408889634 + 0.5)
+    r = (wide - n * ln2_high) - n * ln2_low
+    series = np.full_like(r, 1 / factorial(10))
+    for power in reversed(range(10)):
+        series = series * r + 1 / factorial(power)
+    e = (series * np.exp2(n)).astype(np.float32)
+    return np.where(np.isnan(x), x, np.where(x < np.float32(-104), np.float32(0), e))
+
+
+def ascending_sum(x: Array) -> Array:
+    """The float32 sum along the last axis, one element after the other."""
+    total = np.zeros(x.shape[:-1], np.float32)
+    with np.errstate(all="ignore"):
+        for i in range(x.shape[-1]):
+            total = total + x[..., i]
+    return total
+
+
+def softmax(x: Array) -> Array:
+    """Along the last axis."""
+    wide = x.astype(np.float32)
+    with np.errstate(all="ignore"):
+        e = exponential(wide - wide.max(-1, keepdims=True))
+        return (e / ascending_sum(e)[..., None]).astype(x.dtype)
+
+
+def norm(
+    x: Array, gain: Array, bias: Array, *, center: bool = True, mean: bool = True, epsilon: float = 0.0
+) -> Array:
+    """Along the last axis; gain and bias broadcast."""
+    wide, width = x.astype(np.float32), np.float32(x.shape[-1])
+    with np.errstate(all="ignore"):
+        middle = ascending_sum(wide) / width if center else np.zeros(x.shape[:-1], np.float32)
+        d = wide - middle[..., None]
+        squares = ascending_sum(d * d)
+        if mean:
+            r = np.float32(1) / np.sqrt(squares / width + np.float32(epsilon))
+        else:
+            r = np.float32(1) / np.maximum(np.sqrt(squares), np.float32(epsilon))
+        return (d * r[..., None] * gain.astype(np.float32) + bias.astype(np.float32)).astype(x.dtype)
+
+
+def reduce_sum(x: Array, mean: bool) -> Array:
+    """Along the last axis."""
+    total = ascending_sum(x.astype(np.float32))
+    with np.errstate(all="ignore"):
+        return (total / np.float32(x.shape[-1] if mean else 1)).astype(x.dtype)

@@ -9,11 +9,11 @@ import numpy as np
 
 from npuc.arithmetic.requantization import AddScaling
 from npuc.arrays import Array
-from npuc.engine.handlers import Step, handles
+from npuc.engine.handlers import Step, always, handles
 from npuc.engine.handlers.layout import elementwise, inward, outward
 from npuc.ir import Graph, Value, npu, shape_of, top
 from npuc.ir.dtypes import QuantType, quant_of
-from npuc.kernels import ConvPlan, MatMulPlan, Requant, eltwise, floats, matmul, pooling, tables
+from npuc.kernels import ConvPlan, MatMulPlan, Requant, eltwise, float_rows, floats, matmul, pooling, tables
 
 
 def type_of(value: Value) -> QuantType:
@@ -154,9 +154,18 @@ def mul(op: npu.Mul, graph: Graph, threads: int) -> Step:
     return run
 
 
-@handles(top.Max, top.Min, only_integer=True, recordable=True)
+@handles(top.Max, top.Min, only_integer=True, floats=always, recordable=True)
 def choose(op: Any, graph: Graph, threads: int) -> Step:
     """The larger or the smaller of two operands, broadcast."""
+    if quant_of(op.a) is None:
+        dimensions, larger = len(shape_of(op.y)), isinstance(op, top.Max)
+        return lambda arrays: [
+            outward(
+                float_rows.choose(
+                    *(inward(array, dimensions) for array in arrays), larger=larger, threads=threads
+                )
+            )
+        ]
     rank, run = len(shape_of(op.y)), eltwise.maximum if isinstance(op, top.Max) else eltwise.minimum
     return lambda arrays: [outward(run(inward(arrays[0], rank), inward(arrays[1], rank), threads=threads))]
 

@@ -8,7 +8,7 @@ from typing import Any
 from npuc.engine.handlers import Step, handles
 from npuc.engine.handlers.layout import elementwise, inward, outward
 from npuc.ir import Graph, dtype_of, npu, shape_of
-from npuc.kernels import floats
+from npuc.kernels import float_rows, floats
 from npuc.kernels.blocks import block_round
 
 
@@ -87,6 +87,34 @@ def avg_pool(op: npu.FloatAvgPool, graph: Graph, threads: int) -> Step:
         "threads": threads,
     }
     return lambda arrays: [outward(floats.average_pool(inward(arrays[0]), *window, **options))]
+
+
+@handles(npu.FloatSoftmax)
+def softmax(op: npu.FloatSoftmax, graph: Graph, threads: int) -> Step:
+    """Along any axis."""
+    axis = op.axis
+    return lambda arrays: [float_rows.softmax(arrays[0], axis, threads=threads)]
+
+
+@handles(npu.FloatNorm)
+def norm(op: npu.FloatNorm, graph: Graph, threads: int) -> Step:
+    """All modes."""
+    gain, bias = graph.constant(op.gain), graph.constant(op.bias)
+    assert gain is not None and bias is not None
+    options: dict[str, Any] = {"epsilon": op.epsilon, "threads": threads}
+    axis, groups, center = op.axis, op.groups, op.mode == "layer"
+    if op.mode in ("instance", "group"):
+        return lambda arrays: [float_rows.group_norm(arrays[0], gain, bias, groups=groups, **options)]
+    if op.mode == "l2":
+        return lambda arrays: [float_rows.l2_norm(arrays[0], axis=axis, **options)]
+    return lambda arrays: [float_rows.layer_norm(arrays[0], gain, bias, axis=axis, center=center, **options)]
+
+
+@handles(npu.FloatReduce)
+def reduce(op: npu.FloatReduce, graph: Graph, threads: int) -> Step:
+    """A sum or a mean."""
+    axes, mean, keep = op.axes, op.kind == "mean", op.keepdims
+    return lambda arrays: [float_rows.reduce_sum(arrays[0], axes, mean=mean, keepdims=keep, threads=threads)]
 
 
 @handles(npu.BlockRound)

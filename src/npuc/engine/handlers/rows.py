@@ -12,8 +12,8 @@ from npuc.engine.handlers import Step, handles
 from npuc.engine.handlers.arithmetic import flat_stage, type_of
 from npuc.engine.handlers.layout import inward, outward
 from npuc.ir import Graph, npu, shape_of, top
-from npuc.ir.dtypes import QuantType
-from npuc.kernels import normalization, reduction, resampling, tables
+from npuc.ir.dtypes import QuantType, quant_of
+from npuc.kernels import float_rows, normalization, reduction, resampling, tables
 from npuc.kernels.normalization import NormParameters
 from npuc.kernels.softmax import SoftmaxParameters
 from npuc.kernels.softmax import softmax as run_softmax
@@ -105,10 +105,15 @@ def resize_bilinear(op: npu.ResizeBilinear, graph: Graph, threads: int) -> Step:
     ]
 
 
-@handles(top.Reduce, only_integer=True, recordable=True)
+@handles(top.Reduce, only_integer=True, floats=lambda op: op.kind in ("max", "min"), recordable=True)
 def extreme(op: top.Reduce, graph: Graph, threads: int) -> Step:
     """The largest or the smallest."""
     axes, keep = op.axes, op.keepdims
+    if quant_of(op.x) is None:
+        larger = op.kind == "max"
+        return lambda arrays: [
+            float_rows.extreme(arrays[0], axes, larger=larger, keepdims=keep, threads=threads)
+        ]
     run = reduction.reduce_max if op.kind == "max" else reduction.reduce_min
     return lambda arrays: [run(arrays[0], axes, keepdims=keep, threads=threads)]
 

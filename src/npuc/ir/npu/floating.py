@@ -25,7 +25,9 @@ from npuc.ir.definition import (
 )
 from npuc.ir.dtypes import dtype_of, is_narrow_float, mlir_type, tensor_type
 from npuc.ir.npu.definition import NpuOp, npu_op
+from npuc.ir.npu.rows import NORMS
 from npuc.ir.top import convolution, matmul
+from npuc.ir.top.reduction import reduced_shape
 from npuc.ir.top.window import window_output
 
 BLOCK_FORMATS = ("mx6", "mx9")
@@ -176,12 +178,82 @@ class FloatTable(FloatOp):
     name = "npu.float_table"
     x = operand()
     table = operand()
+    function: str = text("")
     y = result()
 
     def infer(self) -> Sequence[Attribute]:
         """The shape of x."""
         require(shape_of(self.table) == (1 << 16,), "a table of 65536 entries is needed")
         return [tensor_type(shape_of(self.x), self.to)]
+
+
+@npu_op
+class FloatSoftmax(FloatOp):
+    """e^(x - the largest) over the sum of all, along `axis`."""
+
+    name = "npu.float_softmax"
+    x = operand()
+    axis: int = integer(-1)
+    y = result()
+
+    def infer(self) -> Sequence[Attribute]:
+        """The shape of x."""
+        normal_axis(self.axis, len(shape_of(self.x)))
+        return [tensor_type(shape_of(self.x), self.to)]
+
+
+@npu_op
+class FloatNorm(FloatOp):
+    """A normalization of `mode` layer, rms, instance, group or l2; `gain` and `bias` are f32.
+
+    They have one entry, one for each element of a row (layer, rms) or one for each channel (instance, group).
+    """
+
+    name = "npu.float_norm"
+    x = operand()
+    gain = operand()
+    bias = operand()
+    mode: str = text()
+    axis: int = integer(-1)
+    groups: int = integer(1)
+    epsilon: float = number(0.0)
+    y = result()
+
+    def narrow_operands(self) -> Sequence[Any]:
+        """All but gain and bias."""
+        return self.operands[:1]
+
+    def infer(self) -> Sequence[Attribute]:
+        """The shape of x."""
+        return [tensor_type(shape_of(self.x), self.to)]
+
+    def check(self) -> None:
+        """A known mode; gain and bias are f32."""
+        super().check()
+        require(self.mode in NORMS, f"mode '{self.mode}' is not one of {', '.join(NORMS)}")
+        for value in (self.gain, self.bias):
+            require(dtype_of(value.type).name == "f32", "gain and bias must be f32")
+
+
+@npu_op
+class FloatReduce(FloatOp):
+    """The sum or the mean over `axes`: f32, in the order of the elements; `kind` is sum or mean."""
+
+    name = "npu.float_reduce"
+    x = operand()
+    kind: str = text()
+    axes: tuple[int, ...] = integers()
+    keepdims: bool = boolean(True)
+    y = result()
+
+    def infer(self) -> Sequence[Attribute]:
+        """The shape without the axes, or with 1 in their place."""
+        return [tensor_type(reduced_shape(shape_of(self.x), self.axes, self.keepdims), self.to)]
+
+    def check(self) -> None:
+        """A known kind."""
+        super().check()
+        require(self.kind in ("sum", "mean"), f"kind '{self.kind}' is not sum or mean")
 
 
 @npu_op

@@ -28,6 +28,7 @@ from npuc.ir.dtypes import tensor_type
 from npuc.ir.npu.arithmetic import Parametric, check_pairs
 from npuc.ir.npu.definition import NpuOp, check_kind, npu_op, quantized
 from npuc.ir.npu.ranges import INT32, require_between, require_multipliers, require_shifts
+from npuc.ir.top.reduction import reduced_shape
 
 NORMS = ("layer", "rms", "instance", "group", "l2")
 
@@ -111,11 +112,8 @@ class ReduceSum(Parametric):
 
     def infer(self) -> Sequence[Attribute]:
         """The shape without the axes, or with 1 in their place."""
-        x = shape_of(self.x)
         quantized(self.x)
-        axes = {normal_axis(axis, len(x)) for axis in self.axes}
-        shape = [1 if i in axes else n for i, n in enumerate(x) if self.keepdims or i not in axes]
-        return [tensor_type(shape, self.to)]
+        return [tensor_type(reduced_shape(shape_of(self.x), self.axes, self.keepdims), self.to)]
 
     def check(self) -> None:
         """The numbers of the output stage."""

@@ -21,6 +21,12 @@ from npuc.ir.dtypes import element_of, quant_of, tensor_type
 KINDS = ("mean", "sum", "max", "min", "prod", "l1", "l2", "sum_square", "log_sum", "log_sum_exp")
 
 
+def reduced_shape(shape: Sequence[int], axes: Sequence[int], keepdims: bool) -> list[int]:
+    """A shape without some axes, or with 1 in their place."""
+    named = {normal_axis(axis, len(shape)) for axis in axes}
+    return [1 if axis in named else size for axis, size in enumerate(shape) if keepdims or axis not in named]
+
+
 @top_op
 class Reduce(TopOp):
     """`kind` of the values over `axes`: mean, sum, max, min, prod, l1, l2, sum_square, log_sum or log_sum_exp."""
@@ -34,9 +40,7 @@ class Reduce(TopOp):
 
     def infer(self) -> Sequence[Attribute]:
         """The shape without the axes, or with 1 in their place."""
-        x = shape_of(self.x)
-        axes = {normal_axis(axis, len(x)) for axis in self.axes}
-        shape = [1 if i in axes else n for i, n in enumerate(x) if self.keepdims or i not in axes]
+        shape = reduced_shape(shape_of(self.x), self.axes, self.keepdims)
         return [tensor_type(shape, element_of(self.x))]
 
     def check(self) -> None:

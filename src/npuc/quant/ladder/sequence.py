@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from npuc.errors import EngineError, MissingExtraError, UsageError
 from npuc.quant.ladder.context import Candidate, QuantizationContext
-from npuc.registries import Registry
+from npuc.registries import add_once
 
 WORTH = 0.05
 """Decibels that a step has to gain at least: less is of no use."""
@@ -40,17 +40,17 @@ class Entry:
     make: Callable[[], Step]
 
 
-STEPS: Registry[str, Entry] = Registry("a step of the ladder", provider="npuc.quant.ladder.steps")
-"""By name."""
+STEPS: dict[str, Entry] = {}
+"""By name. Importing `npuc.quant.ladder.steps` fills it."""
 
 _StepT = TypeVar("_StepT", bound=Callable[[], Step])
 
 
-def step(name: str, words: str, rank: int, *, replace: bool = False) -> Callable[[_StepT], _StepT]:
+def step(name: str, words: str, rank: int) -> Callable[[_StepT], _StepT]:
     """Class decorator: an algorithm of the ladder, what it does in a few words, and its place."""
 
     def register(cls: _StepT) -> _StepT:
-        STEPS.add([name], Entry(name, words, rank, cls), replace=replace)
+        add_once(STEPS, [name], Entry(name, words, rank, cls), "a step of the ladder")
         return cls
 
     return register
@@ -91,6 +91,8 @@ class StepResult:
 
 def chosen(names: Sequence[str] | None = None) -> list[Entry]:
     """The steps of these names, or all, in the order in which they run."""
+    import npuc.quant.ladder.steps  # noqa: F401
+
     for name in names or ():
         if name not in STEPS:
             raise UsageError(f"there is no step '{name}'", fix=f"The steps are {', '.join(STEPS)}")

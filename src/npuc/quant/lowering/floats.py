@@ -52,13 +52,13 @@ def move(op: TopOp, context: Context) -> list[Value]:
 @lowers_float(top.MaxPool)
 def max_pool(op: top.MaxPool, context: Context) -> list[Value]:
     """Two spatial axes have a kernel."""
-    return move(op, context) if len(op.kernel) == 2 else widened(op, context)
+    return move(op, context) if len(op.kernel) == 2 else widened(op, context)  # type: ignore[return-value]
 
 
 @lowers_float(top.Resize)
 def resize(op: top.Resize, context: Context) -> list[Value]:
     """Nearest neighbours are copied."""
-    return move(op, context) if op.mode == "nearest" else widened(op, context)
+    return move(op, context) if op.mode == "nearest" else widened(op, context)  # type: ignore[return-value]
 
 
 @lowers_float(top.Concat)
@@ -127,6 +127,93 @@ def avg_pool(op: top.AvgPool, context: Context) -> Value | list[Value]:
     return made
 
 
+@lowers_float(top.Softmax)
+def softmax(op: top.Softmax, context: Context) -> Value:
+    """Along any axis."""
+    to = context.type_of(op.y)
+    made: Value = context.emit(
+        npu.FloatSoftmax, context.short(op.x, to), to=to, axis=op.axis, loc=op.location
+    ).y
+    return made
+
+
+def _norm(op: Any, context: Context, mode: str, **properties: Any) -> Value | list[Value]:
+    """A normalization whose gain and bias are constants, or absent."""
+    to, name = context.type_of(op.y), value_name(op.y)
+    entries = []
+    for what, neutral in (("scale", 1.0), ("bias", 0.0)):
+        value = getattr(op, what, None)
+        array = context.constant(value)
+        if value is not None and array is None:
+            return widened(op, context)
+        entries.append(
+            np.full(1, neutral, np.float32) if array is None else array.reshape(-1).astype(np.float32)
+        )
+    size = max(array.size for array in entries)
+    gain, bias = (
+        context.weight(f"{name}/{what}", np.broadcast_to(array, size).copy())
+        for what, array in zip(("gain", "bias"), entries, strict=True)
+    )
+    made: Value = context.emit(
+        npu.FloatNorm,
+        context.short(op.x, to),
+        gain,
+        bias,
+        to=to,
+        mode=mode,
+        epsilon=op.epsilon,
+        loc=op.location,
+        **properties,
+    ).y
+    return made
+
+
+@lowers_float(top.LayerNorm, top.RMSNorm)
+def over_last_axes(op: Any, context: Context) -> Value | list[Value]:
+    """Rows are the axes from `axis` on."""
+    return _norm(op, context, "layer" if isinstance(op, top.LayerNorm) else "rms", axis=op.axis)
+
+
+@lowers_float(top.InstanceNorm, top.GroupNorm)
+def over_space(op: Any, context: Context) -> Value | list[Value]:
+    """Rows are the pixels of a channel, or of the channels of a group."""
+    shape = shape_of(op.x)
+    if len(shape) != 4:
+        return widened(op, context)
+    grouped = isinstance(op, top.GroupNorm)
+    return _norm(op, context, "group" if grouped else "instance", groups=op.groups if grouped else shape[1])
+
+
+@lowers_float(top.L2Norm)
+def l2_norm(op: top.L2Norm, context: Context) -> Value | list[Value]:
+    """By the root of the sum of squares."""
+    return _norm(op, context, "l2", axis=op.axis)
+
+
+@lowers_float(top.Reduce)
+def reduce(op: top.Reduce, context: Context) -> Value | list[Value]:
+    """Sums, means and extremes."""
+    if op.kind in ("max", "min"):
+        return move(op, context)
+    if op.kind not in ("sum", "mean"):
+        return widened(op, context)
+    to = context.type_of(op.y)
+    made: Value = context.emit(
+        npu.FloatReduce, context.short(op.x, to), to=to, loc=op.location, **_properties(op)
+    ).y
+    return made
+
+
+@lowers_float(top.Max, top.Min)
+def choose(op: Any, context: Context) -> Value:
+    """Both operands in the type of the result."""
+    to = context.type_of(op.y)
+    made: Value = context.emit(
+        type(op), *(context.short(value, to) for value in (op.a, op.b)), loc=op.location, **_properties(op)
+    ).y
+    return made
+
+
 @lowers_float(*FUNCTIONS)
 def table(op: TopOp, context: Context) -> Value:
     """An entry for each of the 65536 values."""
@@ -141,6 +228,7 @@ def table(op: TopOp, context: Context) -> Value:
         context.short(op.operands[0], to),
         context.shared_weight(f"{shared}/table", entries),
         to=to,
+        function=op.name.removeprefix("top."),
         loc=op.location,
     ).y
     return made
