@@ -88,6 +88,11 @@ static const rule RULES[] = {
     {24, RULE_CHOICE, 88, 2}, /* larger */
     {24, RULE_ADDRESS, 92, 0}, /* y */
     {24, RULE_CHOICE, 96, 9}, /* y_dtype */
+    {25, RULE_ADDRESS, 24, 0}, /* x */
+    {25, RULE_CHOICE, 28, 9}, /* x_dtype */
+    {25, RULE_ADDRESS, 40, 0}, /* y */
+    {25, RULE_CHOICE, 44, 9}, /* y_dtype */
+    {25, RULE_CHOICE, 52, 3}, /* rounding */
     {28, RULE_ADDRESS, 24, 0}, /* x */
     {28, RULE_CHOICE, 28, 9}, /* x_dtype */
     {28, RULE_ADDRESS, 76, 0}, /* y */
@@ -102,7 +107,7 @@ static const rule RULES[] = {
     {29, RULE_ADDRESS, 96, 0}, /* shift */
     {30, RULE_ADDRESS, 24, 0}, /* x */
     {30, RULE_CHOICE, 28, 9}, /* x_dtype */
-    {30, RULE_CHOICE, 36, 5}, /* mode */
+    {30, RULE_CHOICE, 36, 6}, /* mode */
     {30, RULE_CHOICE, 37, 2}, /* last */
     {30, RULE_ADDRESS, 52, 0}, /* y */
     {30, RULE_CHOICE, 56, 9}, /* y_dtype */
@@ -111,7 +116,7 @@ static const rule RULES[] = {
     {30, RULE_ADDRESS, 68, 0}, /* shift */
     {31, RULE_ADDRESS, 24, 0}, /* x */
     {31, RULE_CHOICE, 28, 9}, /* x_dtype */
-    {31, RULE_CHOICE, 44, 3}, /* form */
+    {31, RULE_CHOICE, 44, 4}, /* form */
     {31, RULE_ADDRESS, 48, 0}, /* coarse */
     {31, RULE_ADDRESS, 52, 0}, /* fine */
     {31, RULE_CHOICE, 68, 3}, /* rounding */
@@ -119,7 +124,7 @@ static const rule RULES[] = {
     {31, RULE_CHOICE, 76, 9}, /* y_dtype */
     {32, RULE_ADDRESS, 24, 0}, /* x */
     {32, RULE_CHOICE, 28, 9}, /* x_dtype */
-    {32, RULE_CHOICE, 44, 3}, /* form */
+    {32, RULE_CHOICE, 44, 4}, /* form */
     {32, RULE_CHOICE, 45, 2}, /* center */
     {32, RULE_ADDRESS, 72, 0}, /* gain */
     {32, RULE_ADDRESS, 76, 0}, /* bias */

@@ -7,9 +7,14 @@
 #ifndef NPUC_SIM_INTERNAL_H
 #define NPUC_SIM_INTERNAL_H
 
+#include "npuc/float.h"
 #include "npuc/sim.h"
 
 enum { NPUC_ACCESS_AXES = 6, NPUC_ACCESSES = 8, NPUC_LOCAL = -1 };
+
+/* What a `reduce` makes of its elements, and the forms of `norm` and `softmax` on bf16 and f16. */
+enum { NPUC_REDUCE_SUM, NPUC_REDUCE_MAX, NPUC_REDUCE_MIN, NPUC_REDUCE_ARGMAX, NPUC_REDUCE_ARGMIN, NPUC_REDUCE_MEAN };
+enum { NPUC_NORM_MEAN = 2, NPUC_NORM_SUM = 3, NPUC_SOFTMAX_FLOAT = 3 };
 
 /* Larger than any memory, and small enough that sums of a few never overflow. */
 #define NPUC_HUGE ((int64_t)1 << 50)

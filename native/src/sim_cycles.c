@@ -109,6 +109,7 @@ static int64_t vector_work(const npuc_record *r)
     case NPUC_OP_MUL: return four(r->mul.size);
     case NPUC_OP_MINMAX: return four(r->minmax.size);
     case NPUC_OP_REQUANT: return r->requant.elements;
+    case NPUC_OP_CAST: return r->cast.elements;
     case NPUC_OP_TABLE: return times(r->table.outer, times(r->table.channels, r->table.inner));
     case NPUC_OP_MAX_POOL: {
         const npuc_i_max_pool *p = &r->max_pool;

@@ -11,6 +11,7 @@
 #include "npuc/vector.h"
 #include "custom.h"
 #include "sim_execute.h"
+#include "sim_floats.h"
 
 typedef struct job {
     npuc_workshop *shop;
@@ -553,6 +554,8 @@ npuc_status npuc_sim_instruction(npuc_workshop *workshop, const npuc_decoded *de
     const job work = {workshop, decoded, local, far, origin, threads, error}, *j = &work;
     npuc_status status = check_overlap(j);
     if (status) return status;
+    if (npuc_is_float_instruction(&decoded->record))
+        return npuc_float_instruction(workshop, &decoded->record, local, origin, threads, error);
     switch (decoded->record.head.opcode) {
     case NPUC_OP_LOAD:
     case NPUC_OP_STORE: return transfer(j);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "npuc/gemm.h"
+#include "sim_floats.h"
 #include "sim_layers.h"
 
 #define LARGEST_LAYER ((int64_t)1 << 30)
@@ -258,9 +259,58 @@ static npuc_status check(const npuc_i_conv *r, int32_t y_dtype, npuc_sim_error *
     return NPUC_OK;
 }
 
+static npuc_float_conv float_conv_of(const npuc_conv *c, int32_t lo, int32_t hi)
+{
+    npuc_float_conv same = {.transposed = c->transposed,
+                            .groups = c->groups,
+                            .in_channels = c->in_channels,
+                            .out_channels = c->out_channels,
+                            .kernel_h = c->kernel_h,
+                            .kernel_w = c->kernel_w,
+                            .stride_h = c->stride_h,
+                            .stride_w = c->stride_w,
+                            .dilation_h = c->dilation_h,
+                            .dilation_w = c->dilation_w,
+                            .pad_top = c->pad_top,
+                            .pad_left = c->pad_left,
+                            .dtype = c->x_dtype};
+    npuc_float_limits(lo, hi, &same.relu, &same.relu_limit);
+    return same;
+}
+
+/* Packs the weights at r->weight, and all that is computed with them, into a buffer. */
+static npuc_status pack(npuc_layers *layers, const npuc_i_conv *r, const npuc_conv *conv, const uint8_t *local, uint8_t *buffer,
+                        int64_t size, npuc_sim_error *error)
+{
+    const int64_t *biases;
+    npuc_status status;
+    if (npuc_is_narrow(r->x_dtype)) {
+        const npuc_float_conv same = float_conv_of(conv, r->lo, r->hi);
+        const float *bias = r->bias == NPUC_NONE ? NULL : (const float *)(const void *)(local + r->bias);
+        status = npuc_float_conv_prepare(&same, (const uint16_t *)(const void *)(local + r->weight), bias, buffer, (size_t)size);
+        return status ? (npuc_sim_fail(error, "a weight is not finite"), status) : NPUC_OK;
+    }
+    status = widen(layers, r, local, &biases, error);
+    if (status) return status;
+    const int has_multiplier = r->kind != NPUC_POW2, has_shift = r->kind != NPUC_FLOAT_SCALE;
+    const void *multiplier = has_multiplier ? local + r->multiplier : NULL, *shift = has_shift ? local + r->shift : NULL;
+    const npuc_requant stage = {.kind = r->kind,
+                                .count = (int32_t)r->count,
+                                .multiplier = NPUC_HAS_MULTIPLIER(r->kind) ? multiplier : NULL,
+                                .shift = shift,
+                                .scale = NPUC_HAS_SCALE(r->kind) ? multiplier : NULL,
+                                .zero_point = r->zero_point,
+                                .lo = r->lo,
+                                .hi = r->hi};
+    status = npuc_conv_prepare(conv, (const int16_t *)(void *)layers->weights.data, biases, &stage, buffer, (size_t)size);
+    if (status) npuc_sim_fail(error, status == NPUC_NO_MEMORY ? "memory is short" : "the output stage makes no sense");
+    return status;
+}
+
 npuc_status npuc_layers_get(npuc_layers *layers, const npuc_i_conv *r, const uint8_t *local, const npuc_origin *origin,
                             const void **prepared, npuc_sim_error *error)
 {
+    const int narrow = npuc_is_narrow(r->x_dtype);
     const int32_t y_dtype = r->table == NPUC_NONE ? r->y_dtype : r->s_dtype;
     npuc_status status = check(r, y_dtype, error);
     if (status) return status;
@@ -282,14 +332,16 @@ npuc_status npuc_layers_get(npuc_layers *layers, const npuc_i_conv *r, const uin
                            .x_zero_point = r->x_zero_point,
                            .y_dtype = y_dtype,
                            .wide = r->wide};
-    const int64_t size = (int64_t)npuc_conv_size(&key.conv);
+    const npuc_float_conv same = float_conv_of(&key.conv, r->lo, r->hi);
+    const int64_t size = (int64_t)(narrow ? npuc_float_conv_size(&same) : npuc_conv_size(&key.conv));
     if (!size || size > LARGEST_LAYER) return npuc_sim_fail(error, "a convolution that makes no sense, or is too large");
     key.w_dtype = r->w_dtype, key.w_zero_point = r->w_zero_point;
     key.kind = r->kind, key.count = (int32_t)r->count, key.zero_point = r->zero_point, key.lo = r->lo, key.hi = r->hi;
 
     const int64_t weights = (int64_t)r->out_c * (r->c / r->groups) * r->kernel[0] * r->kernel[1];
     const int64_t bytes = r->w_dtype == NPUC_I4 ? (weights + 1) / 2 : weights * npuc_sim_size(r->w_dtype);
-    const int has_bias = r->bias != NPUC_NONE, has_multiplier = r->kind != NPUC_POW2, has_shift = r->kind != NPUC_FLOAT_SCALE;
+    const int has_bias = r->bias != NPUC_NONE, has_multiplier = !narrow && r->kind != NPUC_POW2;
+    const int has_shift = !narrow && r->kind != NPUC_FLOAT_SCALE;
     const int64_t parameters = (int64_t)r->count * 4;
     key.weight = npuc_origin_find(origin, r->weight, r->weight + bytes);
     key.bias = has_bias ? npuc_origin_find(origin, r->bias, r->bias + (int64_t)r->out_c * (r->wide ? 8 : 4)) : -1;
@@ -308,24 +360,12 @@ npuc_status npuc_layers_get(npuc_layers *layers, const npuc_i_conv *r, const uin
             }
         }
     }
-    const int64_t *biases;
-    status = widen(layers, r, local, &biases, error);
-    if (status) return status;
     uint8_t *buffer = slot ? take(size) : npuc_buffer_get(&layers->once, size);
     if (!buffer) return npuc_sim_fail(error, "memory is short"), NPUC_NO_MEMORY;
-    const void *multiplier = has_multiplier ? local + r->multiplier : NULL, *shift = has_shift ? local + r->shift : NULL;
-    const npuc_requant stage = {.kind = r->kind,
-                                .count = (int32_t)r->count,
-                                .multiplier = NPUC_HAS_MULTIPLIER(r->kind) ? multiplier : NULL,
-                                .shift = shift,
-                                .scale = NPUC_HAS_SCALE(r->kind) ? multiplier : NULL,
-                                .zero_point = r->zero_point,
-                                .lo = r->lo,
-                                .hi = r->hi};
-    status = npuc_conv_prepare(&key.conv, (const int16_t *)(void *)layers->weights.data, biases, &stage, buffer, (size_t)size);
+    status = pack(layers, r, &key.conv, local, buffer, size, error);
     if (status) {
         if (slot) give(buffer);
-        return npuc_sim_fail(error, status == NPUC_NO_MEMORY ? "memory is short" : "the output stage makes no sense"), status;
+        return status;
     }
     if (slot) {
         *slot = (npuc_layer){.key = key, .prepared = buffer, .size = size};

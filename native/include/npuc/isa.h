@@ -48,6 +48,7 @@ typedef enum npuc_opcode {
     NPUC_OP_REQUANT = 22,
     NPUC_OP_TABLE = 23,
     NPUC_OP_MINMAX = 24,
+    NPUC_OP_CAST = 25,
     NPUC_OP_MAX_POOL = 28,
     NPUC_OP_AVG_POOL = 29,
     NPUC_OP_REDUCE = 30,
@@ -72,6 +73,7 @@ typedef enum npuc_opcode {
     X(requant, 22, NPUC_QUEUE_VECTOR) \
     X(table, 23, NPUC_QUEUE_VECTOR) \
     X(minmax, 24, NPUC_QUEUE_VECTOR) \
+    X(cast, 25, NPUC_QUEUE_VECTOR) \
     X(max_pool, 28, NPUC_QUEUE_VECTOR) \
     X(avg_pool, 29, NPUC_QUEUE_VECTOR) \
     X(reduce, 30, NPUC_QUEUE_VECTOR) \
@@ -124,7 +126,7 @@ typedef struct npuc_i_barrier {
 } npuc_i_barrier;
 NPUC_ISA_CHECK(npuc_i_barrier);
 
-/* Convolution, plain, grouped, depthwise or transposed; a fully connected layer is one of 1 x 1. */
+/* Convolution, plain, grouped, depthwise or transposed; fully connected as 1 x 1. Integers, or all bf16 or f16. */
 typedef struct npuc_i_conv {
     npuc_head head;
     uint32_t x; /* the operand */
@@ -143,7 +145,7 @@ typedef struct npuc_i_conv {
     uint32_t weight; /* (out_c, c / groups, kernel) of w_dtype, dense; i4 two to a byte */
     uint8_t w_dtype; /* its type */
     int32_t w_zero_point; /* its zero point */
-    uint32_t bias; /* i32[out_c], or i64 if wide; or none */
+    uint32_t bias; /* i32[out_c], or i64 if wide, or f32 of bf16 and f16; or none */
     uint8_t wide; /* 1: 64-bit biases and sums */
     uint8_t transposed; /* 1: transposed convolution */
     uint32_t groups; /* groups */
@@ -304,7 +306,7 @@ typedef struct npuc_i_requant {
 } npuc_i_requant;
 NPUC_ISA_CHECK(npuc_i_requant);
 
-/* A function by table: 256 entries of y_dtype for 8 bits, 513 of i16 for 16 bits. */
+/* A function by table: 256 entries of y_dtype for 8 bits, 513 of i16 for 16 bits, 65536 by the bits of bf16 and f16. */
 typedef struct npuc_i_table {
     npuc_head head;
     uint32_t x; /* the operand */
@@ -338,6 +340,24 @@ typedef struct npuc_i_minmax {
     uint8_t rest[52];
 } npuc_i_minmax;
 NPUC_ISA_CHECK(npuc_i_minmax);
+
+/* Dense elements as another type: between f32, bf16 and f16, and between these and integers with a scale. */
+typedef struct npuc_i_cast {
+    npuc_head head;
+    uint32_t x; /* the operand */
+    uint8_t x_dtype; /* its type */
+    int32_t x_zero_point; /* its zero point */
+    uint32_t elements; /* how many */
+    uint32_t y; /* the result */
+    uint8_t y_dtype; /* its type */
+    int32_t scale; /* of the integers: the bits of an f32; 0 between floats */
+    uint8_t rounding; /* an index of half_away, half_even, half_up */
+    int32_t zero_point; /* of y */
+    int32_t lo; /* the least integer */
+    int32_t hi; /* the greatest integer */
+    uint8_t rest[92];
+} npuc_i_cast;
+NPUC_ISA_CHECK(npuc_i_cast);
 
 /* The largest of each window; padding never wins. */
 typedef struct npuc_i_max_pool {
@@ -397,7 +417,7 @@ typedef struct npuc_i_reduce {
     uint32_t x; /* the operand */
     uint8_t x_dtype; /* its type */
     int32_t x_zero_point; /* its zero point */
-    uint8_t mode; /* 0 sum, 1 largest, 2 smallest, 3 place of the largest, 4 place of the smallest */
+    uint8_t mode; /* 0 sum, 1 largest, 2 smallest, 3 place of the largest, 4 place of the smallest, 5 mean (bf16 and f16) */
     uint8_t last; /* for places: 1 the last, 0 the first */
     uint32_t outer;
     uint32_t reduced;
@@ -423,7 +443,7 @@ typedef struct npuc_i_softmax {
     int32_t x_zero_point; /* its zero point */
     uint32_t rows;
     uint32_t width;
-    uint8_t form; /* 0 the general one, 1 TFLite's of 8 bits, 2 TFLite's of 16 bits */
+    uint8_t form; /* 0 the general one, 1 TFLite's of 8 bits, 2 TFLite's of 16 bits, 3 of bf16 and f16 */
     uint32_t coarse; /* 256 u32; form 2: 513 i16 of exponentials; or none */
     uint32_t fine; /* 256 u32; form 2: 513 i16 of reciprocals; or none */
     int32_t multiplier;
@@ -447,15 +467,15 @@ typedef struct npuc_i_norm {
     int32_t x_zero_point; /* its zero point */
     uint32_t rows;
     uint32_t width;
-    uint8_t form; /* 0 the general one, 1 TFLite's L2 of 8 bits */
+    uint8_t form; /* 0 the general one, 1 TFLite's L2 of 8 bits; of bf16 and f16, 2 by the mean of squares, 3 by their sum */
     uint8_t center; /* 1: the mean is taken away first */
-    uint64_t epsilon;
+    uint64_t epsilon; /* of forms 2 and 3 the bits of an f32 */
     uint32_t row_modulus; /* entry of gain and bias: row % row_modulus * row_factor + column / column_divisor */
     uint32_t row_factor;
     uint32_t column_divisor;
     uint32_t entries; /* of gain and bias */
-    uint32_t gain; /* i32[entries] */
-    uint32_t bias; /* i64[entries] */
+    uint32_t gain; /* i32[entries], or f32 */
+    uint32_t bias; /* i64[entries], or f32 */
     int32_t shift;
     uint8_t rounding; /* an index of half_away, half_even, half_up */
     uint32_t y; /* the result */

@@ -19,10 +19,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.datasets.registry import check_name
+from npuc.datasets.registry import Registry
 from npuc.datasets.sample import Observation
 from npuc.errors import EvaluationDataError, UsageError
-from npuc.registries import Lenient, Registry
 
 
 class Metric(Protocol):
@@ -52,10 +51,7 @@ class MetricKind:
     """A rate of errors: of two models, the one with the smaller figure is the better."""
 
 
-METRICS: Registry[str, MetricKind] = Registry(
-    "a metric", provider="npuc.metrics.builtin", lenient=Lenient.ALL
-)
-"""By name."""
+METRICS: Registry[MetricKind] = Registry("metric", "npuc.metrics.builtin")
 
 
 @dataclass(frozen=True)
@@ -81,7 +77,6 @@ def metric(
     unit: str = "",
     proportion: bool = False,
     lower_is_better: bool = False,
-    replace: bool = False,
 ) -> Callable[[Any], Any]:
     """Register a function or a class as a metric; `lower_is_better` for rates of errors."""
 
@@ -98,8 +93,7 @@ def metric(
         words = " ".join((thing.__doc__ or "").strip().split("\n\n")[0].split())
         tasks = (task,) if isinstance(task, str) else task
         kind = MetricKind(name, make, tasks, unit, proportion, words, lower_is_better)
-        check_name(name, "metric")
-        METRICS.add([name], kind, replace=replace, module=thing.__module__)
+        METRICS.add(name, kind, thing.__module__)
         return thing
 
     return register
@@ -122,7 +116,7 @@ def parse_metric(text: str) -> Chosen:
     3
     """
     name, *parts = text.split(":")
-    kind = METRICS.named(name)
+    kind = METRICS.get(name)
     known: dict[str, Any] = (
         {option.name: option for option in fields(kind.make)} if is_dataclass(kind.make) else {}
     )

@@ -36,8 +36,8 @@ CHOICES = {
     **dict.fromkeys(
         ("wide", "transposed", "transposed_b", "subtract", "larger", "include_pad", "last", "center"), 2
     ),
-    "mode": 5,
-    "form": 3,
+    "mode": 6,
+    "form": 4,
 }
 """Fields of one byte, and how many values they have."""
 WIDTHS = (1, 2, 4, 8)

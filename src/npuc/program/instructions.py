@@ -85,7 +85,7 @@ class Result:
 
 @record
 class Stage:
-    """The output stage: y = sat(zero_point + rq(acc), lo, hi)."""
+    """The output stage: y = sat(zero_point + rq(acc), lo, hi); of bf16 and f16 a relu, lo and hi the bits of f32."""
 
     kind: int
     """Requantization: an index of double_rounding, single_rounding, single_even, pow2, float_scale."""
@@ -208,7 +208,7 @@ class Barrier(TypedInstruction):
 
 @record
 class Conv(TypedInstruction):
-    """Convolution, plain, grouped, depthwise or transposed; a fully connected layer is one of 1 x 1."""
+    """Convolution, plain, grouped, depthwise or transposed; fully connected as 1 x 1. Integers, or all bf16 or f16."""
 
     name: ClassVar[str] = "conv"
     opcode: ClassVar[int] = 8
@@ -224,7 +224,7 @@ class Conv(TypedInstruction):
     w_zero_point: int
     """Its zero point."""
     bias: Address
-    """i32[out_c], or i64 if wide; or none."""
+    """i32[out_c], or i64 if wide, or f32 of bf16 and f16; or none."""
     wide: int
     """1: 64-bit biases and sums."""
     transposed: int
@@ -540,7 +540,7 @@ class Requant(TypedInstruction):
 
 @record
 class Table(TypedInstruction):
-    """A function by table: 256 entries of y_dtype for 8 bits, 513 of i16 for 16 bits."""
+    """A function by table: 256 entries of y_dtype for 8 bits, 513 of i16 for 16 bits, 65536 by the bits of bf16 and f16."""
 
     name: ClassVar[str] = "table"
     opcode: ClassVar[int] = 23
@@ -609,6 +609,46 @@ class Minmax(TypedInstruction):
         return cls(
             Source(n[0], n[1], n[2]), n[3], Broadcast(tuple(n[4:8]), tuple(n[8:12]), tuple(n[12:16])), n[16],
             Result(n[17], n[18]), n[19], n[20],
+        )
+
+
+@record
+class Cast(TypedInstruction):
+    """Dense elements as another type: between f32, bf16 and f16, and between these and integers with a scale."""
+
+    name: ClassVar[str] = "cast"
+    opcode: ClassVar[int] = 25
+    queue: ClassVar[str] = "vector"
+    addresses: ClassVar[tuple[int, ...]] = (0, 4)
+    source: Source
+    elements: int
+    """How many."""
+    result: Result
+    scale: int
+    """Of the integers: the bits of an f32; 0 between floats."""
+    rounding: int
+    """An index of half_away, half_even, half_up."""
+    zero_point: int
+    """Of y."""
+    lo: int
+    """The least integer."""
+    hi: int
+    """The greatest integer."""
+
+    def numbers(self) -> list[Any]:
+        """Its fields behind the head in the order of the table."""
+        source = self.source
+        result = self.result
+        return [
+            source.x, source.x_dtype, source.x_zero_point, self.elements, result.y, result.y_dtype, self.scale,
+            self.rounding, self.zero_point, self.lo, self.hi,
+        ]
+
+    @classmethod
+    def of(cls, n: Sequence[Any]) -> Self:
+        """The instruction of such numbers."""
+        return cls(
+            Source(n[0], n[1], n[2]), n[3], Result(n[4], n[5]), n[6], n[7], n[8], n[9], n[10],
         )
 
 
@@ -695,7 +735,7 @@ class Reduce(TypedInstruction):
     addresses: ClassVar[tuple[int, ...]] = (0, 8, 12, 13)
     source: Source
     mode: int
-    """0 sum, 1 largest, 2 smallest, 3 place of the largest, 4 place of the smallest."""
+    """0 sum, 1 largest, 2 smallest, 3 place of the largest, 4 place of the smallest, 5 mean (bf16 and f16)."""
     last: int
     """For places: 1 the last, 0 the first."""
     outer: int
@@ -736,7 +776,7 @@ class Softmax(TypedInstruction):
     rows: int
     width: int
     form: int
-    """0 the general one, 1 TFLite's of 8 bits, 2 TFLite's of 16 bits."""
+    """0 the general one, 1 TFLite's of 8 bits, 2 TFLite's of 16 bits, 3 of bf16 and f16."""
     coarse: Address
     """256 u32; form 2: 513 i16 of exponentials; or none."""
     fine: Address
@@ -784,10 +824,11 @@ class Norm(TypedInstruction):
     rows: int
     width: int
     form: int
-    """0 the general one, 1 TFLite's L2 of 8 bits."""
+    """0 the general one, 1 TFLite's L2 of 8 bits; of bf16 and f16, 2 by the mean of squares, 3 by their sum."""
     center: int
     """1: the mean is taken away first."""
     epsilon: int
+    """Of forms 2 and 3 the bits of an f32."""
     row_modulus: int
     """Entry of gain and bias: row % row_modulus * row_factor + column / column_divisor."""
     row_factor: int
@@ -795,9 +836,9 @@ class Norm(TypedInstruction):
     entries: int
     """Of gain and bias."""
     gain: Address
-    """i32[entries]."""
+    """i32[entries], or f32."""
     bias: Address
-    """i64[entries]."""
+    """i64[entries], or f32."""
     shift: int
     rounding: int
     """An index of half_away, half_even, half_up."""
@@ -913,7 +954,7 @@ class Custom(TypedInstruction):
 
 
 INSTRUCTIONS: tuple[type[TypedInstruction], ...] = (
-    Load, Store, Barrier, Conv, Matmul, Copy, Fill, Gather, Add, Mul, Requant, Table, Minmax, MaxPool,
+    Load, Store, Barrier, Conv, Matmul, Copy, Fill, Gather, Add, Mul, Requant, Table, Minmax, Cast, MaxPool,
     AvgPool, Reduce, Softmax, Norm, Resize, Custom,
 )
 """All records of instructions, in the order of the table."""

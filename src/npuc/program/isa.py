@@ -138,7 +138,7 @@ def _u1(name: str, doc: str) -> Field:
 
 _STAGE = FieldGroup(
     "stage",
-    "The output stage: y = sat(zero_point + rq(acc), lo, hi).",
+    "The output stage: y = sat(zero_point + rq(acc), lo, hi); of bf16 and f16 a relu, lo and hi the bits of f32.",
     (
         _u1("kind", f"requantization: an index of {', '.join(KINDS)}"),
         _u4("count", "sets of parameters: 1, or one a channel"),
@@ -230,7 +230,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "conv",
         8,
         "matrix",
-        "Convolution, plain, grouped, depthwise or transposed; a fully connected layer is one of 1 x 1.",
+        "Convolution, plain, grouped, depthwise or transposed; fully connected as 1 x 1. Integers, or all bf16 or f16.",
         (
             _SOURCE,
             _SIZES,
@@ -238,7 +238,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _address("weight", "(out_c, c / groups, kernel) of w_dtype, dense; i4 two to a byte"),
             _u1("w_dtype", "its type"),
             _i4("w_zero_point", "its zero point"),
-            _address("bias", "i32[out_c], or i64 if wide; or none"),
+            _address("bias", "i32[out_c], or i64 if wide, or f32 of bf16 and f16; or none"),
             _u1("wide", "1: 64-bit biases and sums"),
             _u1("transposed", "1: transposed convolution"),
             _u4("groups", "groups"),
@@ -359,7 +359,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "table",
         23,
         "vector",
-        "A function by table: 256 entries of y_dtype for 8 bits, 513 of i16 for 16 bits.",
+        "A function by table: 256 entries of y_dtype for 8 bits, 513 of i16 for 16 bits, 65536 by the bits of bf16 and f16.",
         (
             _SOURCE,
             _u4("outer", "x is (outer, channels, inner)"),
@@ -385,6 +385,22 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         ),
     ),
     Instruction(
+        "cast",
+        25,
+        "vector",
+        "Dense elements as another type: between f32, bf16 and f16, and between these and integers with a scale.",
+        (
+            _SOURCE,
+            _u4("elements", "how many"),
+            _RESULT,
+            _i4("scale", "of the integers: the bits of an f32; 0 between floats"),
+            _u1("rounding", _ROUNDING),
+            _i4("zero_point", "of y"),
+            _i4("lo", "the least integer"),
+            _i4("hi", "the greatest integer"),
+        ),
+    ),
+    Instruction(
         "max_pool",
         28,
         "vector",
@@ -405,7 +421,10 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "Over the middle of (outer, count, inner): a sum through the output stage, the largest or the smallest, or where it is.",
         (
             _SOURCE,
-            _u1("mode", "0 sum, 1 largest, 2 smallest, 3 place of the largest, 4 place of the smallest"),
+            _u1(
+                "mode",
+                "0 sum, 1 largest, 2 smallest, 3 place of the largest, 4 place of the smallest, 5 mean (bf16 and f16)",
+            ),
             _u1("last", "for places: 1 the last, 0 the first"),
             _u4("outer", ""),
             _u4("reduced", ""),
@@ -423,7 +442,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _SOURCE,
             _u4("rows", ""),
             _u4("width", ""),
-            _u1("form", "0 the general one, 1 TFLite's of 8 bits, 2 TFLite's of 16 bits"),
+            _u1("form", "0 the general one, 1 TFLite's of 8 bits, 2 TFLite's of 16 bits, 3 of bf16 and f16"),
             _address("coarse", "256 u32; form 2: 513 i16 of exponentials; or none"),
             _address("fine", "256 u32; form 2: 513 i16 of reciprocals; or none"),
             _i4("multiplier", ""),
@@ -445,9 +464,12 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _SOURCE,
             _u4("rows", ""),
             _u4("width", ""),
-            _u1("form", "0 the general one, 1 TFLite's L2 of 8 bits"),
+            _u1(
+                "form",
+                "0 the general one, 1 TFLite's L2 of 8 bits; of bf16 and f16, 2 by the mean of squares, 3 by their sum",
+            ),
             _u1("center", "1: the mean is taken away first"),
-            Field("epsilon", "u8", ""),
+            Field("epsilon", "u8", "of forms 2 and 3 the bits of an f32"),
             _u4(
                 "row_modulus",
                 "entry of gain and bias: row % row_modulus * row_factor + column / column_divisor",
@@ -455,8 +477,8 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _u4("row_factor", ""),
             _u4("column_divisor", ""),
             _u4("entries", "of gain and bias"),
-            _address("gain", "i32[entries]"),
-            _address("bias", "i64[entries]"),
+            _address("gain", "i32[entries], or f32"),
+            _address("bias", "i64[entries], or f32"),
             _i4("shift", ""),
             _u1("rounding", _ROUNDING),
             _RESULT,

@@ -16,6 +16,7 @@ from npuc.program.instruction import TypedInstruction
 from npuc.program.instructions import (
     Add,
     AvgPool,
+    Cast,
     Conv,
     Copy,
     Custom,
@@ -111,7 +112,7 @@ class Costs:
                 return ceil_div(one.count, lanes)
             case Gather() as one:
                 return -(-one.outer * one.y_size * one.inner // lanes)
-            case Requant() as one:
+            case Requant() | Cast() as one:
                 return ceil_div(one.elements, lanes)
             case Table() as one:
                 return -(-one.outer * one.channels * one.inner // (compute.table_units or lanes))

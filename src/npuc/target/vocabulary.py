@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from npuc.errors import PluginError
-from npuc.registries import Registry
+from npuc.registries import add_once
 
 COMMON = {
     "n": "batch",
@@ -196,18 +196,19 @@ def _kinds() -> dict[str, dict[str, str]]:
     return {name: COMMON | own for name, own in kinds.items()}
 
 
-OP_KINDS: Registry[str, Mapping[str, str]] = Registry("an op kind", _kinds())
+_OP_KINDS = _kinds()
+OP_KINDS: Mapping[str, Mapping[str, str]] = MappingProxyType(_OP_KINDS)
 """Op kind to its parameters, each with its meaning."""
 
 
-def add_op_kind(name: str, parameters: Mapping[str, str] | None = None, *, replace: bool = False) -> None:
+def add_op_kind(name: str, parameters: Mapping[str, str] | None = None) -> None:
     """Let target files speak of an op kind that a plugin brings, with parameters beside the common ones."""
     wrong = next((key for key in (name, *(parameters or ())) if not key.isidentifier()), None)
     if wrong is not None:
         raise PluginError(
             f"an op kind or a parameter of one cannot be called '{wrong}'", fix="Use names like 'hard_glu'"
         )
-    OP_KINDS.add([name], COMMON | dict(parameters or {}), replace=replace)
+    add_once(_OP_KINDS, [name], COMMON | dict(parameters or {}), "an op kind")
 
 
 MACHINE = MappingProxyType(

@@ -68,6 +68,7 @@ def everything() -> Draft:
         "mul": {**dense, "b": x, **stage},
         "requant": {"elements": 50, **stage},
         "table": {"outer": 2, "channels": 2, "inner": 5, "table": table, "y_dtype": 2},
+        "cast": {"elements": 16, "y_dtype": 5, "scale": 0x3F800000},
         "minmax": {**dense, "b": x, "larger": 1, **ranges},
         "max_pool": window,
         "avg_pool": {**window, **stage, "kind": 3, "count": 9, "shift": numbers},

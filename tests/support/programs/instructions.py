@@ -8,6 +8,7 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.kernels import Requant
+from npuc.kernels.floats import BF16, F16
 from npuc.program.isa import BY_NAME, DTYPES, KINDS, NONE, QUEUES
 from npuc.program.model import Allocation, CompiledModel, NpuSubgraph, Segment, Tensor, as_stream, records
 from npuc.sim import Finding, Simulator, sanitize
@@ -15,8 +16,10 @@ from npuc.target import Target, load_target
 
 CODES = {
     np.dtype(t): DTYPES.index(n)
-    for n, t in (("i8", "i1"), ("ui8", "u1"), ("i16", "<i2"), ("i32", "<i4"), ("f32", "<f4"), ("i64", "<i8"))
-}
+    for n, t in (
+        ("i8", "i1"), ("ui8", "u1"), ("i16", "<i2"), ("i32", "<i4"), ("f32", "<f4"), ("i64", "<i8"), ("bf16", BF16), ("f16", F16),
+    )
+}  # fmt: skip
 NAMES = {kind: DTYPES[code] for kind, code in CODES.items()}
 
 

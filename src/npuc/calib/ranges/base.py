@@ -12,11 +12,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar
 
 from npuc.calib.statistics import TensorStatistics
 from npuc.errors import CalibrationDataError, UsageError
-from npuc.registries import Lenient, Registry
+
+_F = TypeVar("_F", bound=Callable[..., "Range"])
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,18 @@ class Range:
         return max(abs(self.min), abs(self.max))
 
 
-METHODS: Registry[str, Callable[..., Range]] = Registry("a range method", lenient=Lenient.ALL)
+METHODS: dict[str, Callable[..., Range]] = {}
 """Name to method."""
-method = METHODS.register
-"""Register a range method; its keyword parameters are its options."""
+
+
+def method(name: str) -> Callable[[_F], _F]:
+    """Register a range method; its keyword parameters are its options."""
+
+    def add(function: _F) -> _F:
+        METHODS[name] = function
+        return function
+
+    return add
 
 
 @dataclass(frozen=True)

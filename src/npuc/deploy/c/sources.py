@@ -11,6 +11,7 @@ _SHARED = (
     "npu_model.c", "file.c", "file_digest.c", "sha256.c", "sim_run.c", "sim_execute.c", "sim_layers.c", "sim_order.c",
     "sim_decode.c", "conv.c", "matmul.c", "gemm_portable.c", "isa.c", "threads.c", "loops.c", "eltwise.c", "pooling.c",
     "softmax.c", "table.c", "norm.c", "reduce.c", "resize.c", "sim_streams.c", "weights.c", "custom.c",
+    "sim_floats.c", "float_gemm.c", "float_rows.c", "float_vector.c",
 )  # fmt: skip
 
 HOSTED = (*_SHARED, "npu.c", "npu_jobs.c", "gemm_avx2.c", "gemm_avx512.c", "sha256_ni.c", "sim_sanitize.c")
@@ -22,11 +23,13 @@ STANDALONE = (*_SHARED, "npu_static.c")
 HEADERS = (
     "custom.h", "file_digest.h", "file_rules.h", "gemm.h", "gemm_common.h", "loops.h", "npu_hosted.h", "npu_model.h", "threads.h",
     "requant.h", "sha256.h", "sim.h", "sim_execute.h", "sim_layers.h", "sim_streams.h", "stage.h", "wide.h",
+    "sim_floats.h", "floats.h", "float_tile.h",
 )  # fmt: skip
 """Headers beside the sources; those of `include` come as a whole."""
 
 PUBLIC = (
-    "npu.h", "npu.hpp", "npu_kernel.h", "npu_static.h", "npuc/file.h", "npuc/gemm.h", "npuc/isa.h", "npuc/kernels.h",
+    "npu.h", "npu.hpp", "npu_kernel.h", "npu_static.h", "npuc/file.h", "npuc/float.h", "npuc/gemm.h", "npuc/isa.h",
+    "npuc/kernels.h",
     "npuc/kinds.h", "npuc/npuc.h", "npuc/reader.h", "npuc/sim.h", "npuc/vector.h", "npuc/weights.h",
 )  # fmt: skip
 """The headers of `include` that the runtime needs."""

@@ -16,8 +16,7 @@ from npuc.arrays import Array
 from npuc.errors import InvalidModelError, UnsupportedOpError
 from npuc.frontend.blocks import Canvas, Held
 from npuc.frontend.keras.weights import Weights
-from npuc.frontend.rules import limits
-from npuc.registries import Lenient, Registry
+from npuc.frontend.rules import Rules
 
 Outcome = Held | Sequence[Held]
 
@@ -148,17 +147,15 @@ def tensors_in(value: Any) -> Sequence[Held]:
 
 
 Rule = Callable[[Context], Outcome]
-RULES: Registry[str, Rule] = Registry(
-    "an import rule for", provider="npuc.frontend.keras.rules", lenient=Lenient.OWN
-)
+RULES: Rules[Rule] = Rules("npuc.frontend.keras.rules")
 """By class; an operation goes by `ops.` and its class."""
-rule = RULES.register
-find_rule = RULES.get
+rule = RULES.rule
+find_rule = RULES.find
 
 
 def supported() -> dict[str, str]:
     """All layers that are imported, with their limits in words."""
-    found = limits(RULES)
+    found = RULES.supported()
     found["Model"] = (
         "Functional and Sequential models as layers, to any depth; subclassed models are refused."
     )

@@ -1,0 +1,275 @@
+/* What each instruction does on bf16 and f16, by the kernels of graph mode. */
+#include <math.h>
+#include <string.h>
+
+#include "floats.h"
+#include "sim_floats.h"
+
+typedef struct job {
+    npuc_workshop *shop;
+    const npuc_record *record;
+    uint8_t *local;
+    const npuc_origin *origin;
+    int32_t threads;
+    npuc_sim_error *error;
+} job;
+
+static const uint16_t *narrow_at(const job *j, uint32_t address) { return (const uint16_t *)(const void *)(j->local + address); }
+static uint16_t *result_at(const job *j, uint32_t address) { return (uint16_t *)(void *)(j->local + address); }
+static const float *floats_at(const job *j, uint32_t address) { return (const float *)(const void *)(j->local + address); }
+
+static npuc_status no_memory(const job *j) { return npuc_sim_fail(j->error, "memory is short"), NPUC_NO_MEMORY; }
+
+static npuc_status kernel(const job *j, npuc_status status)
+{
+    if (status) npuc_sim_fail(j->error, status == NPUC_NO_MEMORY ? "memory is short" : "a parameter makes no sense");
+    return status;
+}
+
+int npuc_float_limits(int32_t lo, int32_t hi, int32_t *relu, float *limit)
+{
+    const float least = npuc_float_of((uint32_t)lo), most = npuc_float_of((uint32_t)hi);
+    *relu = lo == 0;
+    *limit = isinf(most) ? 0.0f : most;
+    return lo == 0 ? most > 0.0f : isinf(least) && least < 0.0f && isinf(most) && most > 0.0f;
+}
+
+static npuc_status conv(const job *j)
+{
+    const npuc_i_conv *r = &j->record->conv;
+    const void *prepared;
+    npuc_status status = npuc_layers_get(&j->shop->layers, r, j->local, j->origin, &prepared, j->error);
+    if (status) return status;
+    const int64_t pixels = (int64_t)r->n * r->out_h * r->out_w, row = (int64_t)r->out_c * 2;
+    uint8_t *y = j->local + r->y, *dense = y;
+    if (r->y_stride != r->out_c) dense = npuc_buffer_get(&j->shop->scratch, pixels * row);
+    if (!dense) return no_memory(j);
+    status = npuc_float_conv_run(prepared, narrow_at(j, r->x), r->n, r->h, r->w, (uint16_t *)(void *)dense, r->out_h, r->out_w, j->threads);
+    if (status) return kernel(j, status);
+    for (int64_t i = 0; dense != y && i < pixels; i++) memcpy(y + i * r->y_stride * 2, dense + i * row, (size_t)row);
+    return NPUC_OK;
+}
+
+static npuc_status matmul(const job *j)
+{
+    const npuc_i_matmul *r = &j->record->matmul;
+    int64_t *offsets = (int64_t *)(void *)npuc_buffer_get(&j->shop->tables, (int64_t)r->batch * 16);
+    if (!offsets) return no_memory(j);
+    for (int64_t i = 0; i < (int64_t)r->batch; i++) offsets[i] = i * r->a_step, offsets[r->batch + i] = i * r->b_step;
+    npuc_float_matmul mm = {.dtype = r->x_dtype,
+                            .transposed_b = r->transposed_b,
+                            .threads = j->threads,
+                            .m = r->m,
+                            .k = r->k,
+                            .n = r->cols,
+                            .batch = r->batch,
+                            .a_offset = offsets,
+                            .b_offset = offsets + r->batch};
+    npuc_float_limits(r->lo, r->hi, &mm.relu, &mm.relu_limit);
+    return kernel(j, npuc_float_matmul_run(&mm, narrow_at(j, r->x), narrow_at(j, r->b), NULL, result_at(j, r->y)));
+}
+
+static npuc_status binary(const job *j, int32_t operation, uint32_t a, uint32_t b, int32_t dtype, const uint32_t *size,
+                          const int32_t *a_stride, const int32_t *b_stride, int32_t lo, int32_t hi, uint32_t y)
+{
+    int64_t shape[4], left[4], right[4];
+    for (int i = 0; i < 4; i++) shape[i] = size[i], left[i] = a_stride[i], right[i] = b_stride[i];
+    npuc_float_binary p = {
+        .dtype = dtype, .operation = operation, .rank = 4, .threads = j->threads, .shape = shape, .a_stride = left, .b_stride = right};
+    npuc_float_limits(lo, hi, &p.relu, &p.relu_limit);
+    return kernel(j, npuc_float_binary_run(&p, narrow_at(j, a), narrow_at(j, b), result_at(j, y)));
+}
+
+/* Bytes of [low, high) of an operand that is read through strides, from its first element on. */
+static int64_t reach(const uint32_t *size, const int32_t *stride, int64_t *low)
+{
+    int64_t high = 1;
+    *low = 0;
+    for (int i = 0; i < 4; i++) {
+        const int64_t far = ((int64_t)size[i] - 1) * stride[i];
+        if (far < 0)
+            *low += far;
+        else
+            high += far;
+    }
+    return high;
+}
+
+/* In the total order of floats, which their bits have once they are made integers of that order. */
+static npuc_status minmax(const job *j)
+{
+    const npuc_i_minmax *r = &j->record->minmax;
+    int64_t shape[4], left[4], right[4], a_low, b_low, n = 1;
+    for (int i = 0; i < 4; i++) shape[i] = r->size[i], left[i] = r->a_stride[i], right[i] = r->b_stride[i], n *= r->size[i];
+    const int64_t a_high = reach(r->size, r->a_stride, &a_low), b_high = reach(r->size, r->b_stride, &b_low);
+    int16_t *keys = (int16_t *)(void *)npuc_buffer_get(&j->shop->scratch, (a_high - a_low + b_high - b_low + n) * 2);
+    if (!keys) return no_memory(j);
+    int16_t *second = keys + (a_high - a_low), *best = second + (b_high - b_low);
+    npuc_float_order(narrow_at(j, r->x) + a_low, a_high - a_low, keys);
+    npuc_float_order(narrow_at(j, r->b) + b_low, b_high - b_low, second);
+    const npuc_view a = {keys - a_low, left, NPUC_I16, 0}, b = {second - b_low, right, NPUC_I16, 0};
+    npuc_status status = npuc_minmax(&a, &b, 4, shape, r->larger, INT16_MIN, INT16_MAX, NPUC_I16, best, j->threads);
+    if (!status) status = npuc_float_order((const uint16_t *)best, n, (int16_t *)(void *)result_at(j, r->y));
+    return kernel(j, status);
+}
+
+static npuc_pool pool_of(const npuc_i_max_pool *r)
+{
+    return (npuc_pool){.n = r->n,
+                       .h = r->h,
+                       .w = r->w,
+                       .c = r->c,
+                       .out_h = r->out_h,
+                       .out_w = r->out_w,
+                       .kernel_h = r->kernel[0],
+                       .kernel_w = r->kernel[1],
+                       .stride_h = r->stride[0],
+                       .stride_w = r->stride[1],
+                       .dilation_h = r->dilation[0],
+                       .dilation_w = r->dilation[1],
+                       .pad_top = r->pad[0],
+                       .pad_left = r->pad[1]};
+}
+
+static npuc_status max_pool(const job *j)
+{
+    const npuc_i_max_pool *r = &j->record->max_pool;
+    const npuc_pool pool = pool_of(r);
+    const int64_t from = (int64_t)r->n * r->h * r->w * r->c, to = (int64_t)r->n * r->out_h * r->out_w * r->c;
+    int16_t *keys = (int16_t *)(void *)npuc_buffer_get(&j->shop->scratch, (from + to) * 2);
+    if (!keys) return no_memory(j);
+    npuc_float_order(narrow_at(j, r->x), from, keys);
+    npuc_status status = npuc_max_pool(&pool, keys, NPUC_I16, keys + from, j->threads);
+    if (!status) status = npuc_float_order((const uint16_t *)(keys + from), to, (int16_t *)(void *)result_at(j, r->y));
+    return kernel(j, status);
+}
+
+static npuc_status avg_pool(const job *j)
+{
+    const npuc_i_avg_pool *r = &j->record->avg_pool;
+    npuc_i_max_pool same; /* both begin with the operand, the sizes and the window */
+    memcpy(&same, r, offsetof(npuc_i_max_pool, y));
+    const npuc_pool pool = pool_of(&same);
+    return kernel(j, npuc_float_average_pool(&pool, narrow_at(j, r->x), r->x_dtype, r->include_pad, result_at(j, r->y), j->threads));
+}
+
+static npuc_status reduce(const job *j)
+{
+    const npuc_i_reduce *r = &j->record->reduce;
+    const int64_t n = (int64_t)r->outer * r->inner, all = n * r->reduced;
+    if (r->mode == NPUC_REDUCE_SUM || r->mode == NPUC_REDUCE_MEAN)
+        return kernel(j, npuc_float_reduce_sum(narrow_at(j, r->x), r->x_dtype, r->outer, r->reduced, r->inner, r->mode == NPUC_REDUCE_MEAN,
+                                               result_at(j, r->y), j->threads));
+    int16_t *keys = (int16_t *)(void *)npuc_buffer_get(&j->shop->scratch, (all + n) * 2);
+    if (!keys) return no_memory(j);
+    npuc_float_order(narrow_at(j, r->x), all, keys);
+    if (r->mode == NPUC_REDUCE_MAX || r->mode == NPUC_REDUCE_MIN) {
+        npuc_status status =
+            npuc_reduce_extreme(keys, NPUC_I16, r->outer, r->reduced, r->inner, r->mode == NPUC_REDUCE_MAX, keys + all, j->threads);
+        if (!status) status = npuc_float_order((const uint16_t *)(keys + all), n, (int16_t *)(void *)result_at(j, r->y));
+        return kernel(j, status);
+    }
+    int64_t *places = (int64_t *)(void *)npuc_buffer_get(&j->shop->tables, n * 8);
+    if (!places) return no_memory(j);
+    npuc_status status =
+        npuc_reduce_where(keys, NPUC_I16, r->outer, r->reduced, r->inner, r->mode == NPUC_REDUCE_ARGMAX, r->last, places, j->threads);
+    const int64_t size = npuc_sim_size(r->y_dtype);
+    for (int64_t i = 0; i < n && !status; i++) memcpy(j->local + r->y + i * size, places + i, (size_t)size); /* little-endian */
+    return kernel(j, status);
+}
+
+static npuc_status norm(const job *j)
+{
+    const npuc_i_norm *r = &j->record->norm;
+    const npuc_float_norm p = {.dtype = r->x_dtype,
+                               .center = r->center,
+                               .mean = r->form == NPUC_NORM_MEAN,
+                               .epsilon = npuc_float_of((uint32_t)r->epsilon),
+                               .rows = r->rows,
+                               .width = r->width,
+                               .row_modulus = r->row_modulus,
+                               .row_factor = r->row_factor,
+                               .column_divisor = r->column_divisor};
+    return kernel(j, npuc_float_normalize(&p, narrow_at(j, r->x), floats_at(j, r->gain), floats_at(j, r->bias), r->entries,
+                                          result_at(j, r->y), j->threads));
+}
+
+/* Between reals and integers by way of f32: q = sat(zero point + round(x / scale)), x = scale * (q - zero point). */
+static npuc_status cast(const job *j)
+{
+    const npuc_i_cast *r = &j->record->cast;
+    const float scale = npuc_float_of((uint32_t)r->scale);
+    const int from_integer = r->x_dtype <= NPUC_I16, to_integer = r->y_dtype <= NPUC_I16;
+    const void *x = j->local + r->x;
+    void *y = j->local + r->y;
+    const int64_t n = r->elements;
+    if (!from_integer && !to_integer) return kernel(j, npuc_float_cast(x, r->x_dtype, n, y, r->y_dtype, j->threads));
+    float *wide = (float *)(void *)npuc_buffer_get(&j->shop->scratch, n * 4);
+    if (!wide) return no_memory(j);
+    npuc_status status = NPUC_OK;
+    if (from_integer) {
+        if (r->y_dtype == NPUC_F32) wide = y;
+        status = npuc_dequantize(x, r->x_dtype, n, scale, r->x_zero_point, wide, j->threads);
+        if (!status && r->y_dtype != NPUC_F32) status = npuc_float_cast(wide, NPUC_F32, n, y, r->y_dtype, j->threads);
+        return kernel(j, status);
+    }
+    const float *reals = wide;
+    if (r->x_dtype == NPUC_F32)
+        reals = x;
+    else
+        status = npuc_float_cast(x, r->x_dtype, n, wide, NPUC_F32, j->threads);
+    if (!status) status = npuc_quantize(reals, n, scale, r->zero_point, r->rounding, r->lo, r->hi, r->y_dtype, y, j->threads);
+    return kernel(j, status);
+}
+
+int npuc_is_float_instruction(const npuc_record *record)
+{
+    switch (record->head.opcode) {
+    case NPUC_OP_CONV: return npuc_is_narrow(record->conv.x_dtype);
+    case NPUC_OP_MATMUL: return npuc_is_narrow(record->matmul.x_dtype);
+    case NPUC_OP_ADD: return npuc_is_narrow(record->add.x_dtype);
+    case NPUC_OP_MUL: return npuc_is_narrow(record->mul.x_dtype);
+    case NPUC_OP_TABLE: return npuc_is_narrow(record->table.x_dtype);
+    case NPUC_OP_MINMAX: return npuc_is_narrow(record->minmax.x_dtype);
+    case NPUC_OP_MAX_POOL: return npuc_is_narrow(record->max_pool.x_dtype);
+    case NPUC_OP_AVG_POOL: return npuc_is_narrow(record->avg_pool.x_dtype);
+    case NPUC_OP_REDUCE: return npuc_is_narrow(record->reduce.x_dtype);
+    case NPUC_OP_SOFTMAX: return npuc_is_narrow(record->softmax.x_dtype);
+    case NPUC_OP_NORM: return npuc_is_narrow(record->norm.x_dtype);
+    case NPUC_OP_CAST: return 1;
+    default: return 0;
+    }
+}
+
+npuc_status npuc_float_instruction(npuc_workshop *workshop, const npuc_record *record, uint8_t *local, const npuc_origin *origin,
+                                   int32_t threads, npuc_sim_error *error)
+{
+    const job work = {workshop, record, local, origin, threads, error}, *j = &work;
+    switch (record->head.opcode) {
+    case NPUC_OP_CONV: return conv(j);
+    case NPUC_OP_MATMUL: return matmul(j);
+    case NPUC_OP_ADD: {
+        const npuc_i_add *r = &record->add;
+        return binary(j, r->subtract, r->x, r->b, r->x_dtype, r->size, r->a_stride, r->b_stride, r->lo, r->hi, r->y);
+    }
+    case NPUC_OP_MUL: {
+        const npuc_i_mul *r = &record->mul;
+        return binary(j, 2, r->x, r->b, r->x_dtype, r->size, r->a_stride, r->b_stride, r->lo, r->hi, r->y);
+    }
+    case NPUC_OP_TABLE: {
+        const npuc_i_table *r = &record->table;
+        const int64_t n = (int64_t)r->outer * r->channels * r->inner;
+        return kernel(j, npuc_float_table(narrow_at(j, r->x), n, narrow_at(j, r->table), result_at(j, r->y), threads));
+    }
+    case NPUC_OP_MINMAX: return minmax(j);
+    case NPUC_OP_MAX_POOL: return max_pool(j);
+    case NPUC_OP_AVG_POOL: return avg_pool(j);
+    case NPUC_OP_REDUCE: return reduce(j);
+    case NPUC_OP_SOFTMAX: {
+        const npuc_i_softmax *r = &record->softmax;
+        return kernel(j, npuc_float_softmax(narrow_at(j, r->x), r->x_dtype, r->rows, r->width, result_at(j, r->y), threads));
+    }
+    case NPUC_OP_NORM: return norm(j);
+    default: return cast(j);
+    }
+}
