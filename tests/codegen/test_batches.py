@@ -16,7 +16,7 @@ from npuc.codegen.compile_model import CompileOptions, compile_program
 from npuc.engine import IntegerEngine
 from npuc.ir import Graph
 from npuc.quant import SCHEMES, quantize
-from npuc.schedule.rules.common import batch_rows, pictures_of, window_rows
+from npuc.schedule.rules.common import batch_rows, images_of, window_rows
 from npuc.sim import Simulator, sanitize
 from support.networks.backend import machine
 
@@ -95,7 +95,7 @@ def test_rows_of_a_batch_are_made_of_the_rows_that_are_there(
     low, high = batch_rows(rows, height, size, need)
     assert 0 <= low < high <= 4 * size
     made = []
-    for picture, count, (begin, end) in pictures_of(rows, height):
+    for picture, count, (begin, end) in images_of(rows, height):
         assert count == 1 or (begin, end) == (0, height)
         for number in range(picture, picture + count):
             made += range(number * height + begin, number * height + end)

@@ -62,7 +62,7 @@ def test_another_machine_computes_the_integers_of_the_engine(
     values = np.random.default_rng(1).uniform(-1, 1, (1, 3, 40, 28)).astype(np.float32)
     engine = IntegerEngine(graph, [given.name, wanted.name], raw=True).run({"x": values})
 
-    programs, constants = row_machine.generate(schedule, graph)
+    programs, constants = row_machine.generate(schedule)
     objects = {f"t{n}": np.zeros(int(np.prod(one.shape)), np.uint8) for n, one in enumerate(schedule.tensors)}
     by_name = {one.name: n for n, one in enumerate(schedule.tensors)}
     x, y = by_name[given.name], by_name[wanted.name]
@@ -80,7 +80,7 @@ def test_its_listing_is_its_own() -> None:
     machine = load_target("edge-1t")
     graph = integers(machine)
     (part,) = compile_program(graph, machine, CompileOptions(1)).parts
-    (lines,), _ = row_machine.generate(part.schedule, graph)
+    (lines,), _ = row_machine.generate(part.schedule)
     names = {line.split()[0] for line in lines}
     assert names == {"get", "put", "bias", "mac", "rq", "max", "add"}
     # Four convolutions of twenty rows each.

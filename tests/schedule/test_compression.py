@@ -18,7 +18,8 @@ from npuc.arrays import Array
 from npuc.errors import InputDataError
 from npuc.native import library
 from npuc.schedule.compression import StoredConstants, decode, digest, encode, encoded_size
-from npuc.schedule.layers import Layer
+from npuc.schedule.constants import Constants
+from npuc.schedule.layers import Layer, LayerOp
 from support.oracles import weight_codec as oracle
 
 
@@ -193,11 +194,21 @@ def test_the_decoder_stays_inside_its_memory(root: Path, tmp_path: Path) -> None
     assert refused == [_expected(one, size) is None for one, size in streams]
 
 
+class Stored(LayerOp):
+    """A layer that is nothing but a constant."""
+
+    def __init__(self, data: Array) -> None:
+        self.block = Constants({"weight": data})
+
+    @property
+    def shared_constants(self) -> Constants:
+        return self.block
+
+
 def test_a_block_is_kept_as_it_is_unless_that_saves_memory() -> None:
     flat, noise = np.zeros(640, np.int8), np.random.default_rng(9).integers(-128, 128, 640).astype(np.int8)
     made = {
-        name: Layer(name, "conv", (), (), lambda piece: [], constants=lambda c, d=data: {"weight": d},
-                    constant_size=lambda c, d=data: d.nbytes)
+        name: Layer(name, "conv", (), (), Stored(data))
         for name, data in (("flat", flat), ("noise", noise), ("short", flat[:60]))
     }  # fmt: skip
     stored = StoredConstants()

@@ -8,7 +8,7 @@ import numpy as np
 
 from npuc.schedule.lateness import Times, latest_issues, needed_memory
 from npuc.schedule.layers import Tensor
-from npuc.schedule.steps import Buffer, Compute, Constants, Load, Store, Work
+from npuc.schedule.steps import Buffer, Compute, ConstantSlice, Load, Store, Work
 
 TENSOR = Tensor("t", (1, 64), "i8", 1)
 
@@ -26,7 +26,7 @@ def work(needs: list[int], kinds: str, size: int = 64) -> Work:
     for need in needs:
         buffer = found.buffer(f"for {need}", size)
         buffer.touch(need)
-        found.loads.append(Load(0, buffer, 0, size, Constants(0, (0, 0)), 0, need))
+        found.loads.append(Load(0, buffer, 0, size, ConstantSlice(0, (0, 0)), 0, need))
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from npuc.schedule.layers import BLOCK
 from npuc.schedule.prefetch import place
-from npuc.schedule.steps import Buffer, Compute, Constants, Load, Work
+from npuc.schedule.steps import Buffer, Compute, ConstantSlice, Load, Work
 
 
 def test_weights_come_a_step_ahead_and_two_places_are_used_in_turn() -> None:
@@ -20,7 +20,7 @@ def test_weights_come_a_step_ahead_and_two_places_are_used_in_turn() -> None:
         work.steps.append(Compute(0, (), {}))
         for buffer in buffers:
             buffer.touch(number)
-        work.loads.append(Load(0, weights[number], 0, 2 * BLOCK, Constants(0, (0, 0)), 0, number))
+        work.loads.append(Load(0, weights[number], 0, 2 * BLOCK, ConstantSlice(0, (0, 0)), 0, number))
     addresses = place(work, 10 * BLOCK)
     assert [load.issue for load in work.loads] == [0, 0, 1]
     assert [addresses[one] // BLOCK for one in weights] == [8, 6, 8]

@@ -29,7 +29,7 @@ from npuc.program import isa
 from npuc.program.kinds_header import kinds_header, kinds_page
 from npuc.quant.config import _CHOICES
 from npuc.quant.from_target import misfit, scheme_for
-from npuc.schedule.rules.common import stage, stage_constants
+from npuc.schedule.rules.common import requantization_of
 from npuc.target import load_target, Target
 
 kind = Kind("single_floor")
@@ -49,7 +49,7 @@ op = npu.Requant.make(
 graph.block.add_op(op)
 graph.set_outputs([("y", op.y)])
 assert print_graph(parse_graph(print_graph(graph))) == print_graph(graph)
-assert stage(op, dict.fromkeys(stage_constants(op), 0), 1).kind == 5
+assert requantization_of(op).stage({}).kind == 5
 x = np.arange(-128, 128).astype(np.int8).reshape(1, 256)
 part = Part("cpu", (op,), (graph.inputs[0].value,), (op.y,))
 model = host_model(graph, part, {graph.inputs[0].value: "x", op.y: "y"})

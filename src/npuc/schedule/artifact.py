@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -25,11 +24,11 @@ from npuc.program.instructions import BY_OPCODE, Barrier
 from npuc.program.isa import HEAD, QUEUES
 from npuc.program.model import Allocation
 from npuc.schedule.decisions import Group, ScheduleDecisions
-from npuc.schedule.layers import Rows, Tensor, Tile
+from npuc.schedule.layers import LayerOp, Rows, Tensor, Tile
 from npuc.schedule.moves import Block
 from npuc.schedule.network import Network
 from npuc.schedule.scheduled import Scheduled
-from npuc.schedule.steps import Buffer, Compute, Constants, Fence, Load, Store
+from npuc.schedule.steps import Buffer, Compute, ConstantSlice, Fence, Load, Store
 from npuc.target import Target
 
 BUFFER = "buffer"
@@ -63,8 +62,8 @@ class ScheduledLayer:
     inputs: tuple[int, ...]
     """Tensors."""
     outputs: tuple[int, ...]
-    op: Any = field(default=None, compare=False, repr=False)
-    """The op of the `npu` dialect, with all of its arithmetic; None in a schedule that was read from a file."""
+    op: LayerOp | None = field(default=None, compare=False, repr=False)
+    """What it computes, with all of its arithmetic and constants; None in a schedule that was read from a file."""
 
 
 @dataclass(frozen=True)
@@ -267,7 +266,7 @@ def schedule_of(name: str, network: Network, target: Target, found: Scheduled, c
                 layer.kind,
                 tuple(tensors[tensor] for tensor in layer.inputs),
                 tuple(tensors[tensor] for tensor in layer.outputs),
-                layer.source,
+                layer.op,
             )
             for layer in network.layers
         ),
@@ -347,7 +346,7 @@ def _core(
         if isinstance(one, Fence):
             return BarrierStep(one.number, (issued(at, Barrier(one.number)),))
         tensor, block = -1, -1
-        if isinstance(one.source, Constants):
+        if isinstance(one.source, ConstantSlice):
             block = blocks[one.source.layer, one.source.channels]
         else:
             tensor = tensors[one.source]

@@ -36,7 +36,7 @@ from npuc.program.isa import COMPRESSED, MULTICAST, QUEUES, RECORD
 from npuc.program.model import Allocation
 from npuc.schedule.layers import InstructionTemplate, Place, Tensor
 from npuc.schedule.moves import Block
-from npuc.schedule.steps import Buffer, Compute, Constants, Fence, Load, Store, Work
+from npuc.schedule.steps import Buffer, Compute, ConstantSlice, Fence, Load, Store, Work
 
 _BLOCK = 64
 _QUEUE = {name: index for index, name in enumerate(QUEUES)}
@@ -251,7 +251,7 @@ class Assembler:
         if load.buffer not in self.addresses:
             return
         stored = 0
-        if isinstance(load.source, Constants):
+        if isinstance(load.source, ConstantSlice):
             key = load.source.layer, load.source.channels
             segment, base, stored = 0, self.dram.constants[key], self.dram.stored.get(key, 0)
         else:

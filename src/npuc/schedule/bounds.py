@@ -79,7 +79,7 @@ def _needed(network: Network, tiler: Tiler) -> dict[Tensor, Rows]:
         wanted = [found[tensor] for tensor in layer.outputs if tensor in found]
         if not wanted:
             continue
-        whole = layer.need is None or len(layer.outputs) > 1
+        whole = not layer.by_rows or len(layer.outputs) > 1
         rows = tiler.whole(layer) if whole else tiler.expanded(layer, wanted[0])
         found[y] = rows
         for need, tensor in zip(tiler.needs(layer, rows), layer.inputs, strict=True):

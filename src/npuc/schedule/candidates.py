@@ -65,13 +65,13 @@ def layer_key(layer: Layer, tiler: Tiler) -> str:
             [tensor.shape, tensor.order, tensor.dtype, tensor.view_of is not None, tensor.storage.shape]
             for tensor in (*layer.inputs, *layer.outputs)
         ],
-        [layer.granule, layer.channels, layer.channel_step, layer.in_place, layer.need is None, layer.sums],
+        [layer.granule, layer.channels, layer.in_place, not layer.by_rows, layer.sums],
         [layer.constant_size((0, layer.channels)), layer.scratch(whole)],
         instructions,
     ]
-    if layer.kind == "resize" and layer.need is not None:
+    if layer.kind == "resize" and layer.by_rows:
         # Its rows follow from a table, not from the fields of its instructions.
-        form.append([layer.need((row, row + 1)) for row in range(whole[1])])
+        form.append([layer.operand_rows((row, row + 1)) for row in range(whole[1])])
     return digest(form)
 
 

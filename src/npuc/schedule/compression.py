@@ -18,7 +18,7 @@ import numpy as np
 from npuc.arrays import Array
 from npuc.errors import InputDataError
 from npuc.native import library
-from npuc.schedule.layers import Layer, Rows, aligned, layout, packed
+from npuc.schedule.layers import Layer, Rows, aligned
 
 _MOST_PARTS = 16
 """`NPUC_WEIGHTS_PARTS` of native/include/npuc/weights.h."""
@@ -93,13 +93,12 @@ class StoredConstants:
 def _parts(layer: Layer, channels: Rows) -> tuple[Array, list[int]]:
     """The bytes of a block, and where each constant ends."""
     constants = layer.constants(channels)
-    places, size = layout(constants)
-    return packed(constants), [*list(places.values())[1:], size]
+    return constants.packed(), [*list(constants.places.values())[1:], constants.size]
 
 
 def digest(layers: Sequence[Layer]) -> str:
     """A hash of all constants: how far they shrink decides how long they take."""
     found = blake2b(digest_size=16)
     for layer in layers:
-        found.update(packed(layer.constants((0, layer.channels))).tobytes())
+        found.update(layer.constants((0, layer.channels)).packed().tobytes())
     return found.hexdigest()

@@ -53,6 +53,7 @@ class Grouping(Tiles):
     candidates: Candidates = field(default_factory=Candidates)
     _keys: dict[Layer, str] = field(default_factory=dict, init=False)
     _loaded: dict[Layer, int] = field(default_factory=dict, init=False)
+    _whole_costs: dict[tuple[int, bool, bool], float] = field(default_factory=dict, init=False)
 
     # Costs
 
@@ -119,6 +120,12 @@ class Grouping(Tiles):
 
     def whole_cost(self, index: int, resident_in: bool, resident_out: bool) -> float:
         """The cost of a layer that runs whole; infinite if it does not fit."""
+        key = index, resident_in, resident_out
+        if key not in self._whole_costs:
+            self._whole_costs[key] = self._whole_cost(*key)
+        return self._whole_costs[key]
+
+    def _whole_cost(self, index: int, resident_in: bool, resident_out: bool) -> float:
         if self.whole_memory(index, resident_in, resident_out) > self.capacity:
             return inf
         layer = self.network.layers[index]
@@ -228,9 +235,9 @@ class Grouping(Tiles):
                 if end < count and not self.pins.allow_cut(end, out):
                     continue
                 for start in range(end - 1, max(-1, end - 1 - max(_LONGEST, self.pins.longest)), -1):
-                    if not self.pins.allow(start, end):
-                        continue
                     if end - start > 1 and bad[end] == bad[start] and start not in self.pins.starts:
+                        continue
+                    if not self.pins.allow(start, end):
                         continue
                     possible = False
                     for into in states:
@@ -297,7 +304,7 @@ class Grouping(Tiles):
             need = float(self.whole_memory(index, False, False))
             if self.moved_cost(index) < inf:
                 continue
-            if layer.need is not None:
+            if layer.by_rows:
                 rows = layer.outputs[0].rows
                 tiles = max((count for count in (*TILES, rows) if 1 < count <= rows), default=0)
                 if tiles:

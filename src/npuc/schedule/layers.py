@@ -3,31 +3,33 @@
 A tensor of rank 4 is N x H x W x C in memory, so any range of its N x H rows is a dense block, and a layer may be asked for
 some rows of its result at a time. A tile of a layer (some rows, some output channels) is one or a few instruction
 templates: instructions whose operands are named and have no addresses yet.
+
+What a layer computes is a record, a subclass of `LayerOp`: its tensors, window, weights, requantization and so on. It prints,
+compares, and answers what the scheduler asks. A code generator for another instruction set reads its fields instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
-import numpy as np
-
-from npuc.arrays import Array, ceil_div
+from npuc.arrays import ceil_div
 from npuc.program.instruction import Place, TypedInstruction
+from npuc.schedule.constants import NO_CONSTANTS, Constants
 
 Rows = tuple[int, int]
 """A range of rows, the end excluded."""
 
-ALIGNMENT = 16
-"""Bytes that the parts of a layer's constants are aligned to."""
 BLOCK = 64
 """Bytes that tensors and blocks of constants are aligned to, in local memory and in DRAM."""
+_REMEMBERED_TILES = 1024
+"""Tiles of a layer whose instructions and operands are remembered: a search asks for the same ones over and over."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, repr=False)
 class Tensor:
     """A tensor that instructions read and write."""
 
@@ -43,6 +45,14 @@ class Tensor:
     matrices: bool = False
     """Of rank 4, but a batch of matrices: it lies in the order of its axes, as other ranks do."""
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.shape))
+        view = f" view of {self.view_of.name}" if self.view_of is not None else ""
+        return f"<{self.name} {self.dtype}[{shape}] scale {self.scale:g} zero point {self.zero_point}{view}>"
+
     @cached_property
     def storage(self) -> Tensor:
         """The tensor that has the memory."""
@@ -50,7 +60,7 @@ class Tensor:
 
     @cached_property
     def channels_last(self) -> bool:
-        """Whether it lies as pictures do."""
+        """Whether it lies as images do."""
         return len(self.shape) == 4 and not self.matrices
 
     @cached_property
@@ -64,13 +74,13 @@ class Tensor:
         return tuple(self.shape[axis] for axis in self.order)
 
     @property
-    def is_picture(self) -> bool:
-        """Whether its rows are those of one picture."""
+    def is_image(self) -> bool:
+        """Whether its rows are those of one image."""
         return self.channels_last and self.shape[0] == 1
 
     @cached_property
     def rows(self) -> int:
-        """How many rows it can be cut into: those of all pictures, or all but the last axis of what is no picture."""
+        """How many rows it can be cut into: those of all images, or all but the last axis of any other tensor."""
         return self.shape[0] * self.shape[2] if self.channels_last else prod(self.shape[:-1])
 
     @cached_property
@@ -121,7 +131,45 @@ class Tile:
     """The rows that the memory of the result begins and ends with; `rows` lies inside."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
+class LayerOp:
+    """What a layer computes: the record of its tensors and parameters, and what the scheduler asks of it.
+
+    A subclass has the fields of its kind of layer. Equal records compute the same, with the same numbers.
+    """
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether a tile may be some rows of the result; otherwise the layer has to run whole."""
+        return False
+
+    def templates(self, tile: Tile) -> Sequence[InstructionTemplate]:
+        """The instructions of a tile."""
+        raise NotImplementedError
+
+    def operand_rows(self, rows: Rows) -> tuple[Rows, ...]:
+        """The rows of each operand that some rows of the result need; asked only if `by_rows`."""
+        raise NotImplementedError
+
+    @property
+    def shared_constants(self) -> Constants:
+        """The constants of a layer all of whose tiles need the same."""
+        return NO_CONSTANTS
+
+    def constants(self, channels: Rows) -> Constants:
+        """The constants that a tile of these channels needs."""
+        return self.shared_constants
+
+    def constant_size(self, channels: Rows) -> int:
+        """Bytes of them."""
+        return self.constants(channels).size
+
+    def scratch(self, rows: Rows) -> int:
+        """Bytes of scratch memory for some rows."""
+        return 0
+
+
+@dataclass(frozen=True)
 class Layer:
     """A step of the network on the NPU."""
 
@@ -129,21 +177,12 @@ class Layer:
     kind: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    templates: Callable[[Tile], Sequence[InstructionTemplate]]
-    """The instructions of a tile."""
-    need: Callable[[Rows], tuple[Rows, ...]] | None = None
-    """The rows of the operands that some rows of the result need; None if the layer has to run whole."""
+    op: LayerOp
+    """What it computes."""
     granule: int = 1
-    """Rows are asked for in multiples of this."""
+    """Tiles have multiples of so many rows."""
     channels: int = 0
     """Output channels, if a tile may be some of them; 0 otherwise."""
-    channel_step: int = 1
-    """Tiles begin at multiples of this many channels."""
-    constants: Callable[[Rows], Mapping[str, Array]] = field(default=lambda channels: {})
-    """The constants that a tile of these channels needs, by name; they are laid out one after the other."""
-    constant_size: Callable[[Rows], int] = field(default=lambda channels: 0)
-    scratch: Callable[[Rows], int] = field(default=lambda rows: 0)
-    """Bytes of scratch memory for some rows."""
     sums: bool = False
     """Its channels are those of its only operand: a tile adds some of them to the sums of the tiles before, from slot
     `before` to slot `after`; the last tile gives the result."""
@@ -153,8 +192,38 @@ class Layer:
     """The same layer in that form, if there is one."""
     in_place: tuple[int, ...] = ()
     """Operands that the result may take the place of."""
-    source: Any = None
-    """The op."""
+    source: Any = field(default=None, compare=False, repr=False)
+    """The op of the program that it came from."""
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @cached_property
+    def by_rows(self) -> bool:
+        """Whether a tile may be some rows of the result; otherwise the layer has to run whole."""
+        return self.op.by_rows
+
+    @cached_property
+    def templates(self) -> Callable[[Tile], Sequence[InstructionTemplate]]:
+        """The instructions of a tile."""
+        return lru_cache(_REMEMBERED_TILES)(self.op.templates)
+
+    @cached_property
+    def operand_rows(self) -> Callable[[Rows], tuple[Rows, ...]]:
+        """The rows of each operand that some rows of the result need; asked only if `by_rows`."""
+        return lru_cache(_REMEMBERED_TILES)(self.op.operand_rows)
+
+    def constants(self, channels: Rows) -> Constants:
+        """The constants that a tile of these channels needs."""
+        return self.op.constants(channels)
+
+    def constant_size(self, channels: Rows) -> int:
+        """Bytes of them."""
+        return self.op.constant_size(channels)
+
+    def scratch(self, rows: Rows) -> int:
+        """Bytes of scratch memory for some rows."""
+        return self.op.scratch(rows)
 
 
 def aligned(size: int) -> int:
@@ -162,36 +231,14 @@ def aligned(size: int) -> int:
     return ceil_div(size, BLOCK) * BLOCK
 
 
-def layout(constants: Mapping[str, Array]) -> tuple[dict[str, int], int]:
-    """Where each constant lies, and the bytes of all."""
-    places, at = {}, 0
-    for name, array in constants.items():
-        places[name] = at
-        at += ceil_div(array.nbytes, ALIGNMENT) * ALIGNMENT
-    return places, at
-
-
-def packed(constants: Mapping[str, Array]) -> Array:
-    """The bytes of constants as they are laid out."""
-    places, size = layout(constants)
-    made = np.zeros(size, np.uint8)
-    for name, array in constants.items():
-        made[places[name] : places[name] + array.nbytes] = (
-            np.ascontiguousarray(array).view(np.uint8).reshape(-1)
-        )
-    return made
-
-
 __all__ = [
-    "ALIGNMENT",
     "BLOCK",
     "InstructionTemplate",
     "Layer",
+    "LayerOp",
     "Place",
     "Rows",
     "Tensor",
     "Tile",
     "aligned",
-    "layout",
-    "packed",
 ]

@@ -108,7 +108,7 @@ class CoreGrouping:
     def _by_rows(self, start: int, end: int) -> tuple[float, Group | None]:
         found: tuple[float, Group | None] = (inf, None)
         layers = self.one.network.layers[start:end]
-        if any(layer.need is None for layer in layers):
+        if any(not layer.by_rows for layer in layers):
             return found
         limit = max(layer.outputs[0].rows for layer in layers)
         counts = [self.cores * n for n in _ROUNDS if self.cores * n <= limit]

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
-from npuc.arrays import Array
 from npuc.ir import Graph, Value, dtype_of, npu, shape_of, top, value_name
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import quant_of
 from npuc.program.instructions import Conv
 from npuc.schedule.compression import StoredConstants
-from npuc.schedule.layers import InstructionTemplate, Layer, Place, Rows, Tensor, Tile, layout
+from npuc.schedule.constants import Constants
+from npuc.schedule.layers import InstructionTemplate, Layer, LayerOp, Place, Rows, Tensor, Tile
 from npuc.schedule.matrices import batches_of_matrices
 from npuc.schedule.rules import NotHere, find_rule
 from npuc.schedule.rules.common import DTYPES
+from npuc.schedule.rules.elementwise import TableOp
 from npuc.schedule.views import views_of
-
-_TILES = 1024
-"""Tiles of a layer whose instructions and operands are remembered."""
 
 
 @dataclass(frozen=True)
@@ -109,18 +107,12 @@ def build_network(
             before = layers[at]
             only = all(use.operation is op for use in op.x.uses)
             if only and before.kind in ("conv", "deconv", "matmul") and _fits_table(before, op):
-                layers[at] = _with_table(before, layer, graph.constant(op.table))
+                layers[at] = _with_table(before, layer)
                 made[op.y] = at
                 continue
         made.update(dict.fromkeys(op.results, len(layers)))
         layers.append(layer)
     assert inside
-    # A search asks for the same tiles over and over.
-    remembered = lru_cache(_TILES)
-    layers = [
-        replace(layer, templates=remembered(layer.templates), need=layer.need and remembered(layer.need))
-        for layer in layers
-    ]
     return Network(tuple(layers), tuple(map(tensor, given)), tuple(map(tensor, wanted)), tensors)
 
 
@@ -133,32 +125,54 @@ def _fits_table(layer: Layer, op: npu.Table) -> bool:
     )
 
 
-def _with_table(layer: Layer, table: Layer, entries: Array | None) -> Layer:
+@dataclass(frozen=True)
+class WithTableOp(LayerOp):
     """A layer of the matrix engine whose outputs go through a table."""
-    assert entries is not None
-    y = table.outputs[0]
 
-    def constants(channels: Rows) -> Mapping[str, Array]:
-        return {**layer.constants(channels), "table": entries}
+    computed: LayerOp
+    y: Tensor
+    table: Constants
+    """`table`, which lies behind the constants of the layer."""
 
-    def templates(tile: Tile) -> list[InstructionTemplate]:
-        places, size = layout(constants(tile.channels))
-        return [through(one, places["table"], size) for one in layer.templates(tile)]
+    @property
+    def by_rows(self) -> bool:
+        """As without the table."""
+        return self.computed.by_rows
 
-    def through(one: InstructionTemplate, place: int, size: int) -> InstructionTemplate:
-        conv = one.instruction
+    def operand_rows(self, rows: Rows) -> tuple[Rows, ...]:
+        """As without the table."""
+        return self.computed.operand_rows(rows)
+
+    def scratch(self, rows: Rows) -> int:
+        """As without the table."""
+        return self.computed.scratch(rows)
+
+    def constants(self, channels: Rows) -> Constants:
+        """Those of the layer, then the table."""
+        return Constants({**self.computed.constants(channels), **self.table})
+
+    def constant_size(self, channels: Rows) -> int:
+        """Bytes of them."""
+        return self.computed.constant_size(channels) + self.table.size
+
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """Those of the layer, with the table in each convolution."""
+        place = self.computed.constant_size(tile.channels)
+        return [self._through(template, place) for template in self.computed.templates(tile)]
+
+    def _through(self, template: InstructionTemplate, place: int) -> InstructionTemplate:
+        conv = template.instruction
         if not isinstance(conv, Conv):  # a copy that brings operands or results into order
-            return one
-        result = replace(conv.result, y_dtype=DTYPES[y.dtype])
+            return template
+        result = replace(conv.result, y_dtype=DTYPES[self.y.dtype])
         conv = replace(conv, table=Place("const", place), result=result)
-        reads = tuple(("const", 0, size) if slot == "const" else (slot, a, b) for slot, a, b in one.reads)
-        return InstructionTemplate(conv, reads, one.writes)
+        block = ("const", 0, place + self.table.size)
+        reads = tuple(block if span[0] == "const" else span for span in template.reads)
+        return InstructionTemplate(conv, reads, template.writes)
 
-    return replace(
-        layer,
-        name=y.name,
-        outputs=(y,),
-        templates=templates,
-        constants=constants,
-        constant_size=lambda channels: layout(constants(channels))[1],
-    )
+
+def _with_table(layer: Layer, table: Layer) -> Layer:
+    """A layer of the matrix engine whose outputs go through the table of the next."""
+    assert isinstance(table.op, TableOp)
+    y = table.op.y
+    return replace(layer, name=y.name, outputs=(y,), op=WithTableOp(layer.op, y, table.op.table))

@@ -349,7 +349,7 @@ def _check_fit(grouping: Grouping, group: Group, one: GroupEntry, target: str) -
             )
         return
     for at in range(group.first, group.last):
-        if layers[at].need is None or len(layers[at].outputs) != 1:
+        if not layers[at].by_rows or len(layers[at].outputs) != 1:
             raise ScheduleError(
                 f"layer '{layers[at].name}' ({layers[at].kind}) cannot be cut into tiles of rows",
                 where=_words(one),

@@ -18,7 +18,7 @@ from npuc.schedule.candidates import Candidates
 from npuc.schedule.cost import Costs
 from npuc.schedule.decisions import Decisions, ScheduleDecisions
 from npuc.schedule.grouping import DoesNotFit, Grouping, layer_by_layer
-from npuc.schedule.layers import BLOCK, Tensor, aligned, packed
+from npuc.schedule.layers import BLOCK, Tensor, aligned
 from npuc.schedule.memory import Buffer as Rectangle
 from npuc.schedule.memory import plan
 from npuc.schedule.memory_reduction import CostFunction, trimmed
@@ -28,7 +28,7 @@ from npuc.schedule.pins import NOTHING, Pins
 from npuc.schedule.prefetch import DoesNotPack, place, place_tightly
 from npuc.schedule.scheduled import Scheduled, UnplacedSchedule
 from npuc.schedule.search_space import ways_of
-from npuc.schedule.steps import Constants, Load, Work, build
+from npuc.schedule.steps import ConstantSlice, Load, Work, build
 from npuc.schedule.tiler import Choices, Tiler
 from npuc.target import Target
 
@@ -242,7 +242,7 @@ def _streamed(
     decodes = Costs(target).decoder is not None
     for work in works:
         for load in work.loads:
-            if isinstance(load, Load) and isinstance(load.source, Constants):
+            if isinstance(load, Load) and isinstance(load.source, ConstantSlice):
                 key = (load.source.layer, load.source.channels)
                 if key not in found:
                     found[key] = base
@@ -273,7 +273,7 @@ def weight_blocks(
     decodes = Costs(target).decoder is not None
     for layer, channels in order:
         stream = network.stored.stream(network.layers[layer], channels) if decodes else None
-        yield packed(network.layers[layer].constants(channels)) if stream is None else stream
+        yield network.layers[layer].constants(channels).packed() if stream is None else stream
 
 
 __all__ = ["Weights", "assembled", "fastest", "weight_blocks"]

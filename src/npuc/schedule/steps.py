@@ -39,7 +39,7 @@ class Buffer:
 
 
 @dataclass(frozen=True, eq=False)
-class Constants:
+class ConstantSlice:
     """The constants of a layer for some output channels: one block in the weights."""
 
     layer: int
@@ -84,7 +84,7 @@ class Load:
     buffer: Buffer
     offset: int
     size: int
-    source: Tensor | Constants
+    source: Tensor | ConstantSlice
     at: int
     need: int
     """The step that needs it."""
@@ -359,7 +359,7 @@ class _Builder:
         buffer = self.work.buffer(f"{layer.name}/constants{suffix}", size)
         self.work.loads.append(
             Load(
-                index, buffer, 0, size, Constants(index, channels), 0, len(self.work.steps), multicast=multicast,
+                index, buffer, 0, size, ConstantSlice(index, channels), 0, len(self.work.steps), multicast=multicast,
                 tile_number=self.tile_number,
             )
         )  # fmt: skip

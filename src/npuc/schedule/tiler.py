@@ -50,7 +50,7 @@ class Tiler:
     def row_cuts(self, layer: Layer, rows: Rows, parts: int | None = None) -> list[Rows]:
         """Ranges of rows that are made one after the other."""
         count = rows[1] - rows[0]
-        if layer.need is None or count < 2:
+        if not layer.by_rows or count < 2:
             return [rows]
         if parts is None:
             parts = min(self.choices.most, self.cycles(layer, rows) // self.choices.busy)
@@ -93,11 +93,11 @@ class Tiler:
 
     def needs(self, layer: Layer, rows: Rows) -> tuple[Rows, ...]:
         """The rows of the storage of each operand."""
-        if layer.need is None:
+        if not layer.by_rows:
             return tuple((0, tensor.storage.rows) for tensor in layer.inputs)
         return tuple(
             need if tensor.view_of is None else (0, tensor.storage.rows)
-            for need, tensor in zip(layer.need(rows), layer.inputs, strict=True)
+            for need, tensor in zip(layer.operand_rows(rows), layer.inputs, strict=True)
         )
 
     def expanded(self, layer: Layer, rows: Rows) -> Rows:

@@ -76,7 +76,7 @@ class Tiles(Lifetimes):
         rows: dict[Tensor, Rows] = {}
         for index in range(last - 1, first - 1, -1):
             layer = layers[index]
-            if layer.need is None or len(layer.outputs) != 1:
+            if not layer.by_rows or len(layer.outputs) != 1:
                 return None
             y = layer.outputs[0]
             wanted = rows.get(y)

@@ -76,10 +76,10 @@ def needs_all(net: Network) -> bool:
 def _covers(layer: Layer) -> bool:
     if layer.kind in ("slice", "split", "pad"):
         return False
-    if layer.need is None:
+    if not layer.by_rows:
         return True
     seen: list[set[int]] = [set() for _ in layer.inputs]
     for row in range(0, layer.outputs[0].rows, layer.granule):
-        for rows, (low, high) in zip(seen, layer.need((row, row + layer.granule)), strict=True):
+        for rows, (low, high) in zip(seen, layer.operand_rows((row, row + layer.granule)), strict=True):
             rows.update(range(low, high))
     return all(len(rows) >= tensor.rows for rows, tensor in zip(seen, layer.inputs, strict=True))

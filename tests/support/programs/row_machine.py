@@ -14,7 +14,7 @@ the cores, and the arithmetic of the kind `single_rounding`.
     add  a= b= y= ...                 a row of a sum
     sync                              all cores come here before any goes on
 
-The generator reads the schedule without npuc's instructions: steps, tiles, buffers, and the op of each layer.
+The generator reads the schedule without npuc's instructions: steps, tiles, buffers, and the record of what each layer computes.
 """
 
 from __future__ import annotations
@@ -26,44 +26,44 @@ from typing import Any
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.ir import Graph, npu, top
 from npuc.schedule import Schedule
 from npuc.schedule.artifact import (
     BarrierStep,
     ComputeStep,
     CoreSchedule,
     LoadStep,
-    ScheduledTensor,
     StoreStep,
 )
-from npuc.schedule.layers import Rows, Tile
+from npuc.schedule.layers import LayerOp, Rows, Tile
 from npuc.schedule.moves import Block
+from npuc.schedule.rules.elementwise import AddOp, MaxPoolOp
+from npuc.schedule.rules.linear import ConvOp
 
 # The code generator
 
 
-def generate(schedule: Schedule, graph: Graph) -> tuple[list[list[str]], dict[str, Array]]:
+def generate(schedule: Schedule) -> tuple[list[list[str]], dict[str, Array]]:
     """The program of each core, and the constants in the layout of this machine."""
     constants = {
-        f"c{number}": _constants(schedule.layers[block.layer].op, graph, block.channels, block.size)
+        f"c{number}": _constants(schedule.layers[block.layer].op, block.channels, block.size)
         for number, block in enumerate(schedule.constants)
     }
     return [list(_program(schedule, core)) for core in schedule.cores], constants
 
 
-def _constants(op: Any, graph: Graph, channels: Rows, size: int) -> Array:
+def _constants(op: LayerOp | None, channels: Rows, size: int) -> Array:
+    assert isinstance(op, ConvOp)
     part = slice(*channels) if channels[1] else slice(None)
-    weight, bias, multiplier, shift = (
-        None if value is None else graph.constant(value)
-        for value in (op.weight, op.bias, op.multiplier, op.shift)
-    )
-    assert weight is not None and multiplier is not None and shift is not None
-    biases = [] if bias is None else [bias[part].astype(np.int32)]
-    stage = [np.broadcast_to(one.reshape(-1), weight.shape[0])[part] for one in (multiplier, shift)]
-    blocks = [weight[part].transpose(2, 3, 1, 0), *biases, *(one.astype(np.int32) for one in stage)]
-    found = np.frombuffer(b"".join(np.ascontiguousarray(one).tobytes() for one in blocks), np.uint8)
-    assert found.size <= size  # the room that the schedule has for it
-    return found
+    weight, parameters = op.weights.arrays["weight"], op.weights.requantization.parameters
+    biases = [op.weights.arrays["bias"][part]] if "bias" in op.weights.arrays else []
+    stage = [
+        np.broadcast_to(parameters[name].reshape(-1), weight.shape[0])[part]
+        for name in ("multiplier", "shift")
+    ]
+    blocks = [weight[part].transpose(2, 3, 1, 0), *(array.astype(np.int32) for array in (*biases, *stage))]
+    block = np.frombuffer(b"".join(np.ascontiguousarray(array).tobytes() for array in blocks), np.uint8)
+    assert block.size <= size  # the room that the schedule has for it
+    return block
 
 
 def _program(schedule: Schedule, core: CoreSchedule) -> Iterator[str]:
@@ -82,11 +82,10 @@ def _program(schedule: Schedule, core: CoreSchedule) -> Iterator[str]:
                     word = "get" if loads else "put"
                     yield f"{word} t{step.tensor} {far + one} {near + other} {size}"
             case ComputeStep():
-                layer = schedule.layers[step.layer]
-                tensors = [schedule.tensors[number] for number in (*layer.inputs, *layer.outputs)]
+                op = schedule.layers[step.layer].op
                 at = {slot: core.buffers[number].address for slot, number in step.operands.items()}
                 assert step.tile is not None
-                yield from _RULES[type(layer.op)](layer.op, tensors, step.tile, at)
+                yield from _RULES[type(op)](op, step.tile, at)
 
 
 def _runs(block: Block | None, size: int) -> Iterator[tuple[int, int, int]]:
@@ -99,18 +98,17 @@ def _runs(block: Block | None, size: int) -> Iterator[tuple[int, int, int]]:
         yield far, near, block.size[3]
 
 
-def _conv(op: Any, tensors: Sequence[ScheduledTensor], tile: Tile, at: Mapping[str, int]) -> Iterator[str]:
-    x, y = tensors
-    assert op.kind == "single_rounding" and op.group == 1 and op.weight_zero_point == 0
+def _conv(op: ConvOp, tile: Tile, at: Mapping[str, int]) -> Iterator[str]:
+    x, y, window, requantization = op.x, op.y, op.window, op.weights.requantization
+    assert requantization.kind == "single_rounding" and op.groups == 1 and op.weights.zero_point == 0
     (_, inputs, height, width), (_, outputs, _, out_w) = x.shape, y.shape
-    kh, kw = op.weight.type.get_shape()[2:]
-    (sh, sw), (dh, dw), (up, left) = op.strides, op.dilations, op.pads[:2]
+    (kh, kw), (sh, sw), (dh, dw), (up, left) = window.kernel, window.stride, window.dilation, window.pad
     c0, c1 = tile.channels
-    out = c1 - c0
+    out, biased = c1 - c0, "bias" in op.weights.arrays
     biases = at["const"] + kh * kw * inputs * out
-    stage = biases + (4 * out if op.bias is not None else 0)
+    stage = biases + (4 * out if biased else 0)
     for row in range(*tile.rows):
-        yield f"bias at={biases if op.bias is not None else -1} out={out} width={out_w}"
+        yield f"bias at={biases if biased else -1} out={out} width={out_w}"
         for tap in range(kh):
             line = row * sh - up + tap * dh
             if 0 <= line < height:
@@ -122,32 +120,30 @@ def _conv(op: Any, tensors: Sequence[ScheduledTensor], tile: Tile, at: Mapping[s
                 )
         target = at["out0"] + (row - tile.output[0]) * out_w * outputs + c0
         yield (
-            f"rq m={stage} s={stage + 4 * out} zero={y.zero_point} lo={op.lo} hi={op.hi} y={target} "
-            f"pixel={outputs}"
+            f"rq m={stage} s={stage + 4 * out} zero={y.zero_point} lo={requantization.lo} hi={requantization.hi} "
+            f"y={target} pixel={outputs}"
         )
 
 
-def _pool(op: Any, tensors: Sequence[ScheduledTensor], tile: Tile, at: Mapping[str, int]) -> Iterator[str]:
-    x, y = tensors
-    (_, c, height, width), out_w = x.shape, y.shape[3]
+def _pool(op: MaxPoolOp, tile: Tile, at: Mapping[str, int]) -> Iterator[str]:
+    (_, c, height, width), out_w, window = op.x.shape, op.y.shape[3], op.window
     for row in range(*tile.rows):
         first = 1
-        for tap in range(op.kernel[0]):
-            line = row * op.strides[0] - op.pads[0] + tap
+        for tap in range(window.kernel[0]):
+            line = row * window.stride[0] - window.pad[0] + tap
             if 0 <= line < height:
                 address = at["in0"] + (line - tile.inputs[0][0]) * width * c
                 target = at["out0"] + (row - tile.output[0]) * out_w * c
                 yield (
-                    f"max x={address} y={target} width={width} c={c} out={out_w} kw={op.kernel[1]} "
-                    f"stride={op.strides[1]} pad={op.pads[1]} first={first}"
+                    f"max x={address} y={target} width={width} c={c} out={out_w} kw={window.kernel[1]} "
+                    f"stride={window.stride[1]} pad={window.pad[1]} first={first}"
                 )
                 first = 0
 
 
-def _add(op: Any, tensors: Sequence[ScheduledTensor], tile: Tile, at: Mapping[str, int]) -> Iterator[str]:
-    a, b, y = tensors
+def _add(op: AddOp, tile: Tile, at: Mapping[str, int]) -> Iterator[str]:
+    a, b, y, (m_a, m_b, _), (_, _, shift) = op.a, op.b, op.y, op.multiplier, op.shift
     assert op.kind == "single_rounding" and a.shape == b.shape == y.shape
-    _, m_a, _, m_b, _, _, shift = op.parameters
     size = y.shape[3] * y.shape[1]
     for row in range(*tile.rows):
         starts = [at[f"in{i}"] + (row - tile.inputs[i][0]) * size for i in range(2)]
@@ -158,7 +154,7 @@ def _add(op: Any, tensors: Sequence[ScheduledTensor], tile: Tile, at: Mapping[st
         )
 
 
-_RULES: dict[type, Callable[..., Iterator[str]]] = {npu.Conv: _conv, top.MaxPool: _pool, npu.Add: _add}
+_RULES: dict[type, Callable[..., Iterator[str]]] = {ConvOp: _conv, MaxPoolOp: _pool, AddOp: _add}
 
 # The interpreter, which knows the instructions above and nothing of schedules
 
@@ -232,12 +228,12 @@ class _Core:
     def _max(self, n: Mapping[str, int]) -> None:
         x = self._int8(n["x"], n["width"], n["c"])
         least = np.full((n["out"], n["c"]), -128)
-        found = least if n["first"] else self._int8(n["y"], n["out"], n["c"])
+        row = least if n["first"] else self._int8(n["y"], n["out"], n["c"])
         for pixel in range(n["out"]):
             low = pixel * n["stride"] - n["pad"]
             for at in range(max(low, 0), min(low + n["kw"], n["width"])):
-                found[pixel] = np.maximum(found[pixel], x[at])
-        self._write(n["y"], found)
+                row[pixel] = np.maximum(row[pixel], x[at])
+        self._write(n["y"], row)
 
     def _add(self, n: Mapping[str, int]) -> None:
         a, b = self._int8(n["a"], n["size"]) - n["za"], self._int8(n["b"], n["size"]) - n["zb"]
@@ -247,5 +243,5 @@ class _Core:
 
 def _rounded(values: Array, shift: Any) -> Array:
     """Divided by a power of two, halves upwards."""
-    found: Array = (values + (np.int64(1) << (shift - 1))) >> shift
-    return found
+    rounded: Array = (values + (np.int64(1) << (shift - 1))) >> shift
+    return rounded

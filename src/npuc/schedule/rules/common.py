@@ -1,18 +1,23 @@
-"""What rules share: element types as codes, output stages, windows of rows."""
+"""What rules share: element types as codes, requantization, windows of rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from npuc.arithmetic.dtypes import CODES, dtype_of
+from npuc.arithmetic.kinds import Kind
 from npuc.arrays import Array
+from npuc.ir import Graph
 from npuc.ir.dtypes import QuantType, quant_of
 from npuc.program.instruction import Address
 from npuc.program.instructions import Copy, Result, Second, Source, Stage
+from npuc.schedule.constants import Constants
 from npuc.schedule.layers import InstructionTemplate, Place, Rows, Tensor
 
 DTYPES = {name: code for code, name in enumerate(CODES)}
@@ -50,29 +55,72 @@ def constant(places: Mapping[str, int], name: str) -> Address:
     return Place("const", places[name]) if name in places else ABSENT
 
 
-def stage_constants(op: Any) -> dict[str, Array]:
-    """The parameters of an output stage that states its numbers as properties, as constants."""
+@dataclass(frozen=True)
+class Requantization:
+    """How the sums of a layer become elements of its result."""
+
+    kind: Kind
+    parameters: Constants
+    """`multiplier` (under a float scale, the scales) and `shift`, as far as the kind has them: one entry, or one a channel."""
+    dtype: str
+    """The element type that comes out."""
+    zero_point: int
+    lo: int
+    hi: int
+
+    @cached_property
+    def per_tensor(self) -> bool:
+        """Whether there is one entry for all channels."""
+        return all(array.size == 1 for array in self.parameters.values())
+
+    @property
+    def entries(self) -> int:
+        """Entries of the longest parameter."""
+        return max((array.size for array in self.parameters.values()), default=0)
+
+    def stage(self, places: Mapping[str, int], count: int = 1) -> Stage:
+        """The output stage of an instruction whose parameters, of so many entries, are among the constants."""
+        return Stage(
+            kind=self.kind.code,
+            count=count,
+            multiplier=constant(places, "multiplier"),
+            shift=constant(places, "shift"),
+            zero_point=self.zero_point,
+            lo=self.lo,
+            hi=self.hi,
+        )
+
+
+def requantization_of(op: Any) -> Requantization:
+    """The requantization of an op that states its numbers as properties."""
     if op.kind.has_scale:
-        return {"multiplier": np.array(op.factors, "<f4")}
+        return _requantization(op, {"multiplier": np.array(op.factors, "<f4")})
     numbers = np.array(op.parameters, np.int64)
     if not op.kind.has_multiplier:
-        return {"shift": numbers.astype("<i4")}
+        return _requantization(op, {"shift": numbers.astype("<i4")})
     if not numbers.size:  # an average under `double_rounding` divides by itself
         numbers = np.array([1 << 30, 31])
-    return {"multiplier": numbers[0::2].astype("<i4"), "shift": numbers[1::2].astype("<i4")}
-
-
-def stage(op: Any, places: Mapping[str, int], count: int) -> Stage:
-    """An output stage whose parameters are among the constants."""
-    return Stage(
-        kind=op.kind.code,
-        count=count,
-        multiplier=constant(places, "multiplier"),
-        shift=constant(places, "shift"),
-        zero_point=op.to.zero_point,
-        lo=op.lo,
-        hi=op.hi,
+    return _requantization(
+        op, {"multiplier": numbers[0::2].astype("<i4"), "shift": numbers[1::2].astype("<i4")}
     )
+
+
+def requantization_of_operands(op: Any, graph: Graph) -> Requantization:
+    """The requantization of an op whose numbers are constant operands."""
+    parameters = {}
+    for name in op.kind.parameters:
+        array = graph.constant(op.factor if name == "scale" else getattr(op, name))
+        assert array is not None
+        # An instruction has the scales where other kinds have their multipliers.
+        if name == "scale":
+            parameters["multiplier"] = array.astype("<f4")
+        else:
+            parameters[name] = array.astype("<i4")
+    return _requantization(op, parameters)
+
+
+def _requantization(op: Any, parameters: Mapping[str, Array]) -> Requantization:
+    return Requantization(op.kind, Constants(parameters), op.to.dtype.name, op.to.zero_point, op.lo, op.hi)
 
 
 def window_rows(rows: Rows, size: int, kernel: int, stride: int, dilation: int, pad: int) -> Rows:
@@ -86,36 +134,39 @@ def window_rows(rows: Rows, size: int, kernel: int, stride: int, dilation: int, 
     return low, high
 
 
-def pictures_of(rows: Rows, height: int) -> list[tuple[int, int, Rows]]:
-    """Rows of a batch as what single instructions can make: the first picture, how many, and rows of it; several pictures
-    are whole ones.
+def images_of(rows: Rows, height: int) -> list[tuple[int, int, Rows]]:
+    """Rows of a batch as single instructions can compute them: the first image, how many images, and rows of each; an
+    instruction of several images computes all their rows.
 
-    >>> pictures_of((3, 20), 4)
+    >>> images_of((3, 20), 4)
     [(0, 1, (3, 4)), (1, 4, (0, 4))]
     """
-    found = []
+    parts = []
     at, end = rows
     while at < end:
-        picture, low = divmod(at, height)
+        image, low = divmod(at, height)
         high = min(height, low + end - at)
         count = (end - at) // height if (low, high) == (0, height) else 1
-        found.append((picture, count, (low, high)))
+        parts.append((image, count, (low, high)))
         at += count * (high - low)
-    return found
+    return parts
 
 
 def batch_rows(rows: Rows, height: int, size: int, need: Callable[[Rows], Rows]) -> Rows:
-    """The rows of a batch of pictures of `size` rows that some rows of a batch of `height` need; `need` tells of one."""
-    parts = pictures_of(rows, height)
+    """The rows of a batch of images of `size` rows that some rows of a batch of images of `height` rows need.
+
+    `need` gives the rows of one image that some rows of one image need.
+    """
+    parts = images_of(rows, height)
     (first, several, begin), (last, count, end) = parts[0], parts[-1]
-    # An instruction that makes several pictures reads all rows of each.
+    # An instruction that computes several images reads all rows of each.
     low = 0 if several > 1 else need(begin)[0]
     high = size if count > 1 else need(end)[1]
     return first * size + low, (last + count - 1) * size + high
 
 
 def is_natural(tensor: Tensor) -> bool:
-    """Whether memory has the order of the logical axes: no pictures, one channel, or one pixel."""
+    """Whether memory has the order of the logical axes: no images, one channel, or one pixel."""
     if not tensor.channels_last:
         return True
     _, c, h, w = tensor.shape
@@ -132,7 +183,7 @@ def turned(
 ) -> InstructionTemplate:
     """A copy that gives the axes of a tensor another order in memory, outermost first, or brings them back.
 
-    Of a picture it may be some rows.
+    Of an image it may be some rows.
     """
     shape = list(tensor.shape)
     if rows is not None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.kinds import Kind
 from npuc.arrays import Array
 from npuc.ir import Graph, npu, top
 from npuc.program.instruction import TypedInstruction
@@ -26,151 +29,231 @@ from npuc.program.instructions import (
     Table,
     Window,
 )
-from npuc.schedule.layers import InstructionTemplate, Layer, Place, Rows, Tensor, Tile, layout
+from npuc.schedule.constants import Constants
+from npuc.schedule.layers import InstructionTemplate, Layer, LayerOp, Place, Rows, Tensor, Tile
 from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import (
     DTYPES,
     LIMITS,
+    Requantization,
     batch_rows,
     constant,
-    pictures_of,
+    images_of,
+    requantization_of,
     result,
     second,
     source,
-    stage,
-    stage_constants,
     window_rows,
 )
 
 
-@layers_as(npu.Add, npu.Sub, npu.Mul, top.Max, top.Min)
-def binary(op: Any, graph: Graph, tensor: Tensors) -> Layer:
-    """Operands are broadcast by strides; a constant operand lies among the constants."""
-    y = tensor(op.y)
-    constants: dict[str, Array] = {}
-    operands: list[tuple[str, Tensor]] = []
-    inputs: list[Tensor] = []
-    for letter, value in (("a", op.a), ("b", op.b)):
-        one = tensor(value)
-        array = graph.constant(value)
-        if array is None:
-            operands.append((f"in{len(inputs)}", one))
-            inputs.append(one)
-        else:
-            order = one.order
-            constants[letter] = np.ascontiguousarray(array.transpose(order))
-            operands.append((letter, one))
-    name = "mul" if isinstance(op, npu.Mul) else "minmax" if isinstance(op, top.Max | top.Min) else "add"
-    if name == "mul":
-        constants.update(stage_constants(op))
-    places, size = layout(constants)
-    views = [_view(one, y) for _, one in operands]
-    shape = y.memory_shape
-    groups = _collapsed(shape, [strides for strides in views])
-    if len(groups) > 4:
-        raise NotHere("its operands are broadcast along too many axes")
-    cuts = y.rows > 1 and all(_moves(one, y) or _repeats(one, y) for _, one in operands)
+@dataclass(frozen=True)
+class BinaryOp(LayerOp):
+    """Elementwise arithmetic of two operands, which are broadcast by strides."""
 
-    def at_row(one: Tensor, row: int, base: int) -> int:
-        return (row - base) * one.row_size if one.rows > 1 and _moves(one, y) else 0
+    a: Tensor
+    b: Tensor
+    y: Tensor
+    constant_operands: Constants
+    """`a` or `b`, if it is a constant."""
 
-    def need(rows: Rows) -> tuple[Rows, ...]:
-        return tuple(rows if _moves(one, y) else (0, one.rows) for one in inputs)
+    def instruction(self, a: Place, b: Place, broadcast: Broadcast, y: Result) -> TypedInstruction:
+        """The instruction of a tile."""
+        raise NotImplementedError
 
-    def templates(tile: Tile) -> list[InstructionTemplate]:
-        (r0, r1) = tile.rows if cuts else (0, 1)
+    @property
+    def shared_constants(self) -> Constants:
+        """A constant operand."""
+        return self.constant_operands
+
+    @cached_property
+    def operands(self) -> tuple[tuple[str, Tensor], ...]:
+        """Both operands, each with its slot or, of a constant, its name."""
+        second = "in1" if not self.constant_operands else "in0"
+        slots = {"a": "in0", "b": second, **{name: name for name in self.constant_operands}}
+        return (slots["a"], self.a), (slots["b"], self.b)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The operands that are no constants."""
+        return tuple(tensor for slot, tensor in self.operands if slot not in self.constant_operands)
+
+    @cached_property
+    def strides(self) -> list[list[int]]:
+        """Those of both operands along the axes of the result in memory order."""
+        return [_view(tensor, self.y) for _, tensor in self.operands]
+
+    @cached_property
+    def by_rows(self) -> bool:
+        """Where each operand has the rows of the result, or one row for all."""
+        y = self.y
+        return y.rows > 1 and all(_moves(tensor, y) or _repeats(tensor, y) for _, tensor in self.operands)
+
+    @property
+    def in_place(self) -> tuple[int, ...]:
+        """The operands that the result may take the place of."""
+        return tuple(
+            index
+            for index, tensor in enumerate(self.inputs)
+            if tensor.memory_shape == self.y.memory_shape and tensor.itemsize == self.y.itemsize
+        )
+
+    def operand_rows(self, rows: Rows) -> tuple[Rows, ...]:
+        """The same rows, or all of an operand that is broadcast."""
+        return tuple(rows if _moves(tensor, self.y) else (0, tensor.rows) for tensor in self.inputs)
+
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """One instruction."""
+        y, cuts, shape = self.y, self.by_rows, self.y.memory_shape
+        places, size = self.shared_constants.places, self.shared_constants.size
+        r0, r1 = tile.rows if cuts else (0, 1)
         offset = (r0 - tile.output[0]) * y.row_size if cuts else 0
         if cuts and not y.channels_last:
             part: tuple[int, ...] = (r1 - r0, shape[-1])
-            sizes, strides = _merged(part, [_two(one, y) for _, one in operands])
+            sizes, strides = _merged(part, [_two(tensor, y) for _, tensor in self.operands])
         else:
             # Rows of a batch lie one behind the other; an axis of one element has no stride.
             rows_of = (1, r1 - r0) if shape[1] > 1 else (r1 - r0, 1)
             part = (*rows_of, *shape[2:]) if cuts else shape
-            sizes, strides = _merged(part, views)
+            sizes, strides = _merged(part, self.strides)
         broadcast = Broadcast(_four(sizes, 1), *(_four(merged, 0) for merged in strides))
         reads: list[tuple[str, int, int]] = [("const", 0, size)] if size else []
         given = []
-        for slot, one in operands:
-            if slot in ("a", "b"):
-                rows_in = r0 if cuts and _moves(one, y) else 0
-                place = Place("const", places[slot] + rows_in * (one.row_size if one.rows > 1 else 0))
-            else:
-                index = int(slot[2:])
-                start = at_row(one, r0, tile.inputs[index][0]) if cuts else 0
-                place = Place(slot, start)
-                whole = not (cuts and one.rows > 1 and _moves(one, y))
-                reads.append((slot, start, one.size if whole else start + (r1 - r0) * one.row_size))
-            given.append((place, one))
-        made = instruction(given, broadcast, result(y, offset))
+        for slot, tensor in self.operands:
+            moves = cuts and tensor.rows > 1 and _moves(tensor, y)
+            if slot in self.constant_operands:
+                given.append(Place("const", places[slot] + (r0 * tensor.row_size if moves else 0)))
+                continue
+            start = (r0 - tile.inputs[int(slot[2:])][0]) * tensor.row_size if moves else 0
+            given.append(Place(slot, start))
+            reads.append((slot, start, start + (r1 - r0) * tensor.row_size if moves else tensor.size))
+        instruction = self.instruction(given[0], given[1], broadcast, result(y, offset))
         length = prod(part) * y.itemsize
-        return [InstructionTemplate(made, tuple(reads), (("out0", offset, offset + length),))]
+        return [InstructionTemplate(instruction, tuple(reads), (("out0", offset, offset + length),))]
 
-    def instruction(
-        given: list[tuple[Place, Tensor]], broadcast: Broadcast, made: Result
-    ) -> TypedInstruction:
-        (place_a, a), (place_b, b) = given
-        x = Source(place_a, DTYPES[a.dtype], a.zero_point)
-        if name == "minmax":
-            low, high = LIMITS[y.dtype]
-            return Minmax(x, place_b, broadcast, int(isinstance(op, top.Max)), made, low, high)
-        if name == "mul":
-            return Mul(x, second(b, place_b), broadcast, made, stage(op, places, 1))
-        left, m_a, s_a, m_b, s_b, m, s = op.parameters
-        scales = np.array(op.factors or (0.0, 0.0), "<f4").view("<i4").tolist()
+    def _first(self, place: Place) -> Source:
+        return Source(place, DTYPES[self.a.dtype], self.a.zero_point)
+
+
+@dataclass(frozen=True)
+class AddOp(BinaryOp):
+    """A sum or a difference: each operand is rescaled, the sum is too."""
+
+    kind: Kind
+    subtract: bool
+    left: int
+    """Bits that both operands are shifted up by before."""
+    multiplier: tuple[int, ...]
+    """Of the operands and of the sum; under a float scale, the bits of the scales."""
+    shift: tuple[int, ...]
+    lo: int
+    hi: int
+
+    def instruction(self, a: Place, b: Place, broadcast: Broadcast, y: Result) -> Add:
+        """The instruction of a tile."""
         return Add(
-            source=x,
-            second=second(b, place_b),
+            source=self._first(a),
+            second=second(self.b, b),
             broadcast=broadcast,
-            result=made,
-            kind=op.kind.code,
-            subtract=int(isinstance(op, npu.Sub)),
-            left=left,
-            multiplier=(*scales, 0) if op.kind.has_scale else (m_a, m_b, m),
-            shift=(s_a, s_b, s),
-            zero_point=op.to.zero_point,
-            lo=op.lo,
-            hi=op.hi,
+            result=y,
+            kind=self.kind.code,
+            subtract=int(self.subtract),
+            left=self.left,
+            multiplier=self.multiplier,
+            shift=self.shift,
+            zero_point=self.y.zero_point,
+            lo=self.lo,
+            hi=self.hi,
         )
 
-    alike = tuple(
-        index for index, one in enumerate(inputs) if one.memory_shape == shape and one.itemsize == y.itemsize
-    )
+
+@dataclass(frozen=True)
+class MulOp(BinaryOp):
+    """A product."""
+
+    requantization: Requantization
+
+    @cached_property
+    def shared_constants(self) -> Constants:
+        """A constant operand, then the requantization."""
+        return Constants({**self.constant_operands, **self.requantization.parameters})
+
+    def instruction(self, a: Place, b: Place, broadcast: Broadcast, y: Result) -> Mul:
+        """The instruction of a tile."""
+        stage = self.requantization.stage(self.shared_constants.places)
+        return Mul(self._first(a), second(self.b, b), broadcast, y, stage)
+
+
+@dataclass(frozen=True)
+class MinMaxOp(BinaryOp):
+    """The greater of two elements, or the lesser."""
+
+    greater: bool
+
+    def instruction(self, a: Place, b: Place, broadcast: Broadcast, y: Result) -> Minmax:
+        """The instruction of a tile."""
+        low, high = LIMITS[self.y.dtype]
+        return Minmax(self._first(a), b, broadcast, int(self.greater), y, low, high)
+
+
+@layers_as(npu.Add, npu.Sub, npu.Mul, top.Max, top.Min)
+def binary(op: Any, graph: Graph, tensor: Tensors) -> Layer:
+    """A constant operand lies among the constants."""
+    y = tensor(op.y)
+    constants: dict[str, Array] = {}
+    for name, value in (("a", op.a), ("b", op.b)):
+        array = graph.constant(value)
+        if array is not None:
+            constants[name] = np.ascontiguousarray(array.transpose(tensor(value).order))
+    tensors = tensor(op.a), tensor(op.b), y, Constants(constants)
+    computed: BinaryOp
+    if isinstance(op, npu.Mul):
+        computed = MulOp(*tensors, requantization_of(op))
+    elif isinstance(op, top.Max | top.Min):
+        computed = MinMaxOp(*tensors, isinstance(op, top.Max))
+    else:
+        left, m_a, s_a, m_b, s_b, m, s = op.parameters
+        scales = np.array(op.factors or (0.0, 0.0), "<f4").view("<i4").tolist()
+        multiplier = (*scales, 0) if op.kind.has_scale else (m_a, m_b, m)
+        subtract = isinstance(op, npu.Sub)
+        computed = AddOp(*tensors, op.kind, subtract, left, multiplier, (s_a, s_b, s), op.lo, op.hi)
+    if len(_merged(y.memory_shape, computed.strides)[0]) > 4:
+        raise NotHere("its operands are broadcast along too many axes")
     return Layer(
-        name=y.name, kind=op.name.split(".")[1], inputs=tuple(inputs), outputs=(y,), templates=templates,
-        need=need if cuts else None, constants=lambda channels: constants, constant_size=lambda channels: size,
-        in_place=alike, source=op,
-    )  # fmt: skip
+        y.name, op.name.split(".")[1], computed.inputs, (y,), computed, in_place=computed.in_place, source=op
+    )
 
 
-def _moves(one: Tensor, y: Tensor) -> bool:
+def _moves(operand: Tensor, y: Tensor) -> bool:
     """Whether an operand has the rows of the result, rather than one for all."""
     if not y.channels_last:
-        return one.shape == y.shape
-    return len(one.shape) == 4 and one.shape[0::2] == y.shape[0::2] and y.rows > 1
+        return operand.shape == y.shape
+    return len(operand.shape) == 4 and operand.shape[0::2] == y.shape[0::2] and y.rows > 1
 
 
-def _repeats(one: Tensor, y: Tensor) -> bool:
+def _repeats(operand: Tensor, y: Tensor) -> bool:
     """Whether an operand is the same for every row."""
     if not y.channels_last:
-        return prod(one.shape[:-1]) == 1
-    return len(one.shape) < 2 or (one.shape[-2] == 1 and (len(one.shape) < 4 or one.shape[0] == 1))
+        return prod(operand.shape[:-1]) == 1
+    return len(operand.shape) < 2 or (
+        operand.shape[-2] == 1 and (len(operand.shape) < 4 or operand.shape[0] == 1)
+    )
 
 
-def _two(one: Tensor, y: Tensor) -> list[int]:
+def _two(operand: Tensor, y: Tensor) -> list[int]:
     """The strides of an operand along rows and elements of a row."""
-    inner = 1 if one.shape and one.shape[-1] > 1 else 0
-    return [y.shape[-1] if one.shape == y.shape else 0, inner]
+    inner = 1 if operand.shape and operand.shape[-1] > 1 else 0
+    return [y.shape[-1] if operand.shape == y.shape else 0, inner]
 
 
-def _view(one: Tensor, y: Tensor) -> list[int]:
+def _view(operand: Tensor, y: Tensor) -> list[int]:
     """The strides of an operand along the axes of the result in memory order, in elements."""
     rank = len(y.shape)
     dense: dict[int, int] = {}
     step = 1
-    for axis in reversed(one.order):
-        dense[axis + rank - len(one.shape)] = step if one.shape[axis] > 1 else 0
-        step *= one.shape[axis]
+    for axis in reversed(operand.order):
+        dense[axis + rank - len(operand.shape)] = step if operand.shape[axis] > 1 else 0
+        step *= operand.shape[axis]
     return [dense.get(axis, 0) for axis in y.order]
 
 
@@ -196,55 +279,106 @@ def _merged(shape: tuple[int, ...], views: list[list[int]]) -> tuple[list[int], 
     return sizes, strides
 
 
-def _collapsed(shape: tuple[int, ...], views: list[list[int]]) -> list[int]:
-    return _merged(shape, views)[0]
-
-
 def _four(values: list[int], fill: int) -> tuple[int, ...]:
     return (*(fill,) * (4 - len(values)), *values)
 
 
-def _unary(
-    op: Any,
-    graph: Graph,
-    tensor: Tensors,
-    instruction: Callable[[Source, Result, Mapping[str, int], int], TypedInstruction],
-    constants: dict[str, Array],
-    by_row: bool = True,
-) -> Layer:
-    """A layer that works on dense elements, any rows of them at a time unless `by_row` is false.
+@dataclass(frozen=True)
+class UnaryOp(LayerOp):
+    """A layer that works on dense elements, any rows of them at a time if shapes allow."""
 
-    `instruction` makes its instruction of the operand, the result, the places of the constants and the number of elements.
-    """
-    x, y = tensor(op.x), tensor(op.y)
-    places, size = layout(constants)
-    cuts = by_row and x.rows > 1 and x.shape == y.shape
+    x: Tensor
+    y: Tensor
 
-    def templates(tile: Tile) -> list[InstructionTemplate]:
+    def instruction(self, x: Source, y: Result, places: Mapping[str, int], elements: int) -> TypedInstruction:
+        """The instruction of so many elements, with constants at `places`."""
+        raise NotImplementedError
+
+    @cached_property
+    def by_rows(self) -> bool:
+        """Where there are several."""
+        return self.x.rows > 1 and self.x.shape == self.y.shape
+
+    def operand_rows(self, rows: Rows) -> tuple[Rows, ...]:
+        """The same rows."""
+        return (rows,)
+
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """One instruction."""
+        x, y, cuts, block = self.x, self.y, self.by_rows, self.shared_constants
         r0, r1 = tile.rows if cuts else (0, 1)
         start = (r0 - tile.inputs[0][0]) * x.row_size if cuts else 0
         offset = (r0 - tile.output[0]) * y.row_size if cuts else 0
         elements = (r1 - r0) * (x.row_size if cuts else x.size) // x.itemsize
-        made = instruction(source(x, offset=start), result(y, offset), places, elements)
-        reads = (("in0", start, start + elements * x.itemsize), *((("const", 0, size),) if size else ()))
-        return [InstructionTemplate(made, reads, (("out0", offset, offset + elements * y.itemsize),))]
+        instruction = self.instruction(source(x, offset=start), result(y, offset), block.places, elements)
+        constants = (("const", 0, block.size),) if block.size else ()
+        reads = (("in0", start, start + elements * x.itemsize), *constants)
+        return [InstructionTemplate(instruction, reads, (("out0", offset, offset + elements * y.itemsize),))]
 
-    return Layer(
-        name=y.name, kind=op.name.removeprefix("npu."), inputs=(x,), outputs=(y,), templates=templates,
-        need=(lambda rows: (rows,)) if cuts else None,
-        constants=lambda channels: constants, constant_size=lambda channels: size,
-        in_place=(0,) if x.itemsize == y.itemsize else (), source=op,
-    )  # fmt: skip
+
+@dataclass(frozen=True)
+class RequantOp(UnaryOp):
+    """Another scale or type."""
+
+    requantization: Requantization
+
+    @property
+    def shared_constants(self) -> Constants:
+        """The parameters."""
+        return self.requantization.parameters
+
+    def instruction(self, x: Source, y: Result, places: Mapping[str, int], elements: int) -> Requant:
+        """The instruction of a tile."""
+        return Requant(x, elements, y, self.requantization.stage(places))
+
+
+@dataclass(frozen=True)
+class TableOp(UnaryOp):
+    """Elements looked up in a table."""
+
+    table: Constants
+    """`table`, whose entries lie in the order of the numbers that an element may be."""
+
+    @property
+    def shared_constants(self) -> Constants:
+        """The table."""
+        return self.table
+
+    def instruction(self, x: Source, y: Result, places: Mapping[str, int], elements: int) -> Table:
+        """The instruction of a tile."""
+        return Table(x, elements, 1, 1, constant(places, "table"), y)
+
+
+@dataclass(frozen=True)
+class ChannelTableOp(TableOp):
+    """Elements looked up in a table for each channel."""
+
+    channels: int
+    inner: int
+    """Elements that lie one after the other and have the same channel."""
+
+    @cached_property
+    def by_rows(self) -> bool:
+        """Of ranks 3 and 5 a row has a channel of its own."""
+        rank = len(self.x.shape)
+        return super().by_rows and rank != 3 and rank < 5
+
+    def instruction(self, x: Source, y: Result, places: Mapping[str, int], elements: int) -> Table:
+        """The instruction of a tile."""
+        count = elements // (self.channels * self.inner)
+        return Table(x, count, self.channels, self.inner, constant(places, "table"), y)
+
+
+def _unary(op: Any, computed: UnaryOp) -> Layer:
+    x, y = computed.x, computed.y
+    in_place = (0,) if x.itemsize == y.itemsize else ()
+    return Layer(y.name, op.name.removeprefix("npu."), (x,), (y,), computed, in_place=in_place, source=op)
 
 
 @layers_as(npu.Requant)
 def requant(op: npu.Requant, graph: Graph, tensor: Tensors) -> Layer:
     """Another scale or type."""
-
-    def instruction(x: Source, y: Result, places: Mapping[str, int], elements: int) -> Requant:
-        return Requant(x, elements, y, stage(op, places, 1))
-
-    return _unary(op, graph, tensor, instruction, stage_constants(op))
+    return _unary(op, RequantOp(tensor(op.x), tensor(op.y), requantization_of(op)))
 
 
 @layers_as(npu.Table)
@@ -252,11 +386,7 @@ def table(op: npu.Table, graph: Graph, tensor: Tensors) -> Layer:
     """One table."""
     entries = graph.constant(op.table)
     assert entries is not None
-
-    def instruction(x: Source, y: Result, places: Mapping[str, int], elements: int) -> Table:
-        return Table(x, elements, 1, 1, constant(places, "table"), y)
-
-    return _unary(op, graph, tensor, instruction, {"table": entries})
+    return _unary(op, TableOp(tensor(op.x), tensor(op.y), Constants({"table": entries})))
 
 
 @layers_as(npu.ChannelTable)
@@ -266,41 +396,121 @@ def channel_table(op: npu.ChannelTable, graph: Graph, tensor: Tensors) -> Layer:
     assert entries is not None
     x = tensor(op.x)
     inner = 1 if len(x.shape) == 4 else prod(x.shape[2:])
-    channels = x.shape[1]
-
-    def instruction(x: Source, y: Result, places: Mapping[str, int], elements: int) -> Table:
-        return Table(x, elements // (channels * inner), channels, inner, constant(places, "table"), y)
-
-    # Of ranks 3 and 5 a row has a channel of its own.
-    by_row = len(x.shape) != 3 and len(x.shape) < 5
-    return _unary(op, graph, tensor, instruction, {"table": entries}, by_row)
+    return _unary(op, ChannelTableOp(x, tensor(op.y), Constants({"table": entries}), x.shape[1], inner))
 
 
-@layers_as(npu.Reinterpret)
-def reinterpret(op: npu.Reinterpret, graph: Graph, tensor: Tensors) -> Layer:
-    """The same bytes: a copy."""
-    x = tensor(op.x)
-    return copied(op, x, tensor(op.y))
+@dataclass(frozen=True)
+class CopyOp(LayerOp):
+    """The bytes as they are."""
 
+    x: Tensor
+    y: Tensor
 
-def copied(op: Any, x: Tensor, y: Tensor) -> Layer:
-    """The bytes of x as they are."""
-    elements = x.size // x.itemsize
-
-    def templates(tile: Tile) -> list[InstructionTemplate]:
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """One copy."""
+        x, y = self.x, self.y
         copy = Copy(
             x=Place("in0"),
             y=Place("out0"),
             bytes=x.itemsize,
-            size=(1, 1, 1, 1, 1, elements),
+            size=(1, 1, 1, 1, 1, x.size // x.itemsize),
             x_stride=(0, 0, 0, 0, 0, 1),
             y_stride=(0, 0, 0, 0, 0, 1),
         )
         return [InstructionTemplate(copy, (("in0", 0, x.size),), (("out0", 0, y.size),))]
 
-    return Layer(
-        name=y.name, kind="copy", inputs=(x,), outputs=(y,), templates=templates, in_place=(), source=op
-    )
+
+@layers_as(npu.Reinterpret)
+def reinterpret(op: npu.Reinterpret, graph: Graph, tensor: Tensors) -> Layer:
+    """The same bytes: a copy."""
+    return copied(op, tensor(op.x), tensor(op.y))
+
+
+def copied(op: Any, x: Tensor, y: Tensor) -> Layer:
+    """The bytes of x as they are."""
+    return Layer(y.name, "copy", (x,), (y,), CopyOp(x, y), source=op)
+
+
+@dataclass(frozen=True)
+class PoolOp(LayerOp):
+    """Windows over rows and columns of images."""
+
+    x: Tensor
+    y: Tensor
+    window: Window
+
+    def instruction(self, x: Source, sizes: Sizes, window: Window, y: Result) -> TypedInstruction:
+        """The instruction of some rows; its window is padded as those rows need."""
+        raise NotImplementedError
+
+    @cached_property
+    def by_rows(self) -> bool:
+        """Where there are some to choose from."""
+        return self.x.rows > 1 and self.y.rows > 1
+
+    def operand_rows(self, rows: Rows) -> tuple[Rows, ...]:
+        """Those that the windows of the rows cover."""
+        return (batch_rows(rows, self.y.shape[2], self.x.shape[2], self._image_rows),)
+
+    def _image_rows(self, rows: Rows) -> Rows:
+        """The same for one image."""
+        window = self.window
+        return window_rows(
+            rows, self.x.shape[2], window.kernel[0], window.stride[0], window.dilation[0], window.pad[0]
+        )
+
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """An instruction for every run of whole images, and for the rows before and behind."""
+        return [self._template(tile, *part) for part in images_of(tile.rows, self.y.shape[2])]
+
+    def _template(self, tile: Tile, image: int, n: int, rows: Rows) -> InstructionTemplate:
+        x, y, window, block = self.x, self.y, self.window, self.shared_constants
+        (r0, r1), height = rows, x.shape[2]
+        a0, a1 = (0, height) if n > 1 else self._image_rows(rows)
+        start = (image * height + a0 - tile.inputs[0][0]) * x.row_size
+        offset = (image * y.shape[2] + r0 - tile.output[0]) * y.row_size
+        sizes = Sizes(n, a1 - a0, x.shape[3], x.shape[1], r1 - r0, y.shape[3])
+        pad = window.pad[0] + a0 - r0 * window.stride[0], window.pad[1]
+        padded = Window(window.kernel, window.stride, window.dilation, pad)
+        instruction = self.instruction(source(x, offset=start), sizes, padded, result(y, offset))
+        constants = (("const", 0, block.size),) if block.size else ()
+        reads = (("in0", start, start + n * (a1 - a0) * x.row_size), *constants)
+        end = offset + n * (r1 - r0) * y.row_size
+        return InstructionTemplate(instruction, reads, (("out0", offset, end),))
+
+
+@dataclass(frozen=True)
+class MaxPoolOp(PoolOp):
+    """The greatest element of each window."""
+
+    def instruction(self, x: Source, sizes: Sizes, window: Window, y: Result) -> MaxPool:
+        """The instruction of some rows."""
+        return MaxPool(x, sizes, window, y)
+
+
+@dataclass(frozen=True)
+class AvgPoolOp(PoolOp):
+    """The average of each window."""
+
+    count_include_pad: bool
+    padded: bool
+    """Whether there is any padding."""
+    requantization: Requantization
+
+    @property
+    def shared_constants(self) -> Constants:
+        """The requantization."""
+        return self.requantization.parameters
+
+    @cached_property
+    def by_rows(self) -> bool:
+        """With padding that counts, what is padding depends on where the image ends."""
+        return super().by_rows and not (self.count_include_pad and self.padded)
+
+    def instruction(self, x: Source, sizes: Sizes, window: Window, y: Result) -> AvgPool:
+        """The instruction of some rows."""
+        stage = self.requantization.stage(self.shared_constants.places, self.requantization.entries)
+        return AvgPool(x, sizes, window, int(self.count_include_pad), y, stage)
 
 
 @layers_as(npu.AvgPool, top.MaxPool)
@@ -308,46 +518,11 @@ def pool(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     """Windows over rows and columns."""
     x, y = tensor(op.x), tensor(op.y)
     if len(x.shape) != 4:
-        raise NotHere("it is not a pool over pictures")
+        raise NotHere("it is not a pool over images")
     average = isinstance(op, npu.AvgPool)
-    kernel, strides, pads = op.kernel, op.strides, op.pads
     dilations = (1, 1) if average else tuple(op.dilations)
-    constants = stage_constants(op) if average else {}
-    places, size = layout(constants)
-    channels, height, width, out_h = *x.shape[1:], y.shape[2]
-    count = max((array.size for array in constants.values()), default=0)
-
-    def of_picture(rows: Rows) -> Rows:
-        return window_rows(rows, height, kernel[0], strides[0], dilations[0], pads[0])
-
-    def need(rows: Rows) -> tuple[Rows, ...]:
-        return (batch_rows(rows, out_h, height, of_picture),)
-
-    def templates(tile: Tile) -> list[InstructionTemplate]:
-        return [one(tile, *part) for part in pictures_of(tile.rows, out_h)]
-
-    def one(tile: Tile, picture: int, n: int, rows: Rows) -> InstructionTemplate:
-        r0, r1 = rows
-        a0, a1 = (0, height) if n > 1 else of_picture(rows)
-        start = (picture * height + a0 - tile.inputs[0][0]) * x.row_size
-        offset = (picture * out_h + r0 - tile.output[0]) * y.row_size
-        wrote = n * (r1 - r0) * y.row_size
-        x_, y_ = source(x, offset=start), result(y, offset)
-        sizes = Sizes(n, a1 - a0, width, channels, r1 - r0, y.shape[3])
-        window = Window(tuple(kernel), tuple(strides), dilations, (pads[0] + a0 - r0 * strides[0], pads[1]))
-        made: TypedInstruction
-        if average:
-            made = AvgPool(x_, sizes, window, int(op.count_include_pad), y_, stage(op, places, count))
-        else:
-            made = MaxPool(x_, sizes, window, y_)
-        read = start + n * (a1 - a0) * x.row_size
-        reads = (("in0", start, read), *((("const", 0, size),) if size else ()))
-        return InstructionTemplate(made, reads, (("out0", offset, offset + wrote),))
-
-    # With padding that counts, what is padding depends on where the picture ends.
-    counted = average and op.count_include_pad and any(pads)
-    cut = need if x.rows > 1 and y.rows > 1 and not counted else None
-    return Layer(
-        name=y.name, kind="avg_pool" if average else "max_pool", inputs=(x,), outputs=(y,), templates=templates, need=cut,
-        constants=lambda channels: constants, constant_size=lambda channels: size, source=op,
-    )  # fmt: skip
+    window = Window(tuple(op.kernel), tuple(op.strides), dilations, tuple(op.pads[:2]))
+    computed: PoolOp = MaxPoolOp(x, y, window)
+    if average:
+        computed = AvgPoolOp(x, y, window, bool(op.count_include_pad), any(op.pads), requantization_of(op))
+    return Layer(y.name, "avg_pool" if average else "max_pool", (x,), (y,), computed, source=op)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -11,19 +13,96 @@ from npuc.arrays import ceil_div
 from npuc.ir import Graph, npu
 from npuc.ir.dtypes import quant_of
 from npuc.program.instructions import Sizes, Window
-from npuc.schedule.layers import InstructionTemplate, Layer, Place, Rows, Tile, aligned
+from npuc.schedule.constants import Constants
+from npuc.schedule.layers import InstructionTemplate, Layer, LayerOp, Place, Rows, Tensor, Tile, aligned
 from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import (
     batch_rows,
+    images_of,
     is_natural,
-    pictures_of,
     result,
     source,
     turned,
     window_rows,
 )
-from npuc.schedule.rules.products import matrices
-from npuc.schedule.rules.weights import PIXEL, Linear
+from npuc.schedule.rules.products import product_of_activations
+from npuc.schedule.rules.weights import PIXEL, PartialSumsOp, Weights, weights_of
+
+
+@dataclass(frozen=True)
+class WeightedOp(LayerOp):
+    """A layer with weights."""
+
+    x: Tensor
+    y: Tensor
+    weights: Weights
+
+    def constants(self, channels: Rows) -> Constants:
+        """Those of some output channels."""
+        return self.weights.constants(channels)
+
+    def constant_size(self, channels: Rows) -> int:
+        """Bytes of them."""
+        return self.weights.places(channels)[1]
+
+
+@dataclass(frozen=True)
+class ConvOp(WeightedOp):
+    """A convolution of images, or a transposed one; a depthwise one has a group for each channel."""
+
+    window: Window
+    groups: int = 1
+    transposed: bool = False
+
+    @cached_property
+    def by_rows(self) -> bool:
+        """Where there are some to choose from."""
+        return self.x.rows > 1 and self.y.rows > 1
+
+    def operand_rows(self, rows: Rows) -> tuple[Rows, ...]:
+        """Those that the windows of the rows cover."""
+        return (batch_rows(rows, self.y.shape[2], self.x.shape[2], self._image_rows),)
+
+    def _image_rows(self, rows: Rows) -> Rows:
+        """The same for one image."""
+        height, window = self.x.shape[2], self.window
+        kernel, stride, dilation, pad = window.kernel[0], window.stride[0], window.dilation[0], window.pad[0]
+        if not self.transposed:
+            return window_rows(rows, height, kernel, stride, dilation, pad)
+        low = max(ceil_div(rows[0] + pad - (kernel - 1) * dilation, stride), 0)
+        high = min((rows[1] - 1 + pad) // stride + 1, height)
+        low, high = min(low, height - 1), max(high, 1)
+        return low, max(high, low + 1)
+
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """An instruction for every run of whole images, and for the rows before and behind."""
+        return [self._template(tile, *part) for part in images_of(tile.rows, self.y.shape[2])]
+
+    def _template(self, tile: Tile, image: int, n: int, rows: Rows) -> InstructionTemplate:
+        x, y, window = self.x, self.y, self.window
+        (r0, r1), i0, height = rows, tile.inputs[0][0], x.shape[2]
+        c0, c1 = tile.channels if self.groups == 1 else (0, self.weights.arrays["weight"].shape[0])
+        a0, a1 = (0, height) if n > 1 else self._image_rows(rows)
+        top, left = window.pad
+        pad = top + r0 - a0 * window.stride[0] if self.transposed else top + a0 - r0 * window.stride[0]
+        start = (image * height + a0 - i0) * x.row_size
+        offset = (image * y.shape[2] + r0 - tile.output[0]) * y.row_size + c0 * y.itemsize
+        rows_out = r1 - r0
+        end = offset + (n * rows_out * y.shape[3] - 1) * y.shape[1] * y.itemsize + (c1 - c0) * y.itemsize
+        places, size = self.weights.places((c0, c1))
+        conv = self.weights.conv(
+            source(x, offset=start),
+            Sizes(n, a1 - a0, x.shape[3], x.shape[1], rows_out, y.shape[3]),
+            Window(window.kernel, window.stride, window.dilation, (pad, left)),
+            places,
+            c1 - c0,
+            result(y, offset),
+            y.shape[1],
+            self.groups,
+            self.transposed,
+        )
+        reads = ("in0", start, start + n * (a1 - a0) * x.row_size), ("const", 0, size)
+        return InstructionTemplate(conv, reads, (("out0", offset, end),))
 
 
 @layers_as(npu.Conv, npu.Deconv)
@@ -31,7 +110,7 @@ def convolution(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     """Rows and output channels at will; a grouped one in whole groups."""
     x, y = tensor(op.x), tensor(op.y)
     if len(x.shape) != 4:
-        raise NotHere("it is not a convolution of pictures")
+        raise NotHere("it is not a convolution of images")
     weight = graph.constant(op.weight)
     if weight is None:
         raise NotHere("its weights are computed at run time")
@@ -44,136 +123,117 @@ def convolution(op: Any, graph: Graph, tensor: Tensors) -> Layer:
             .swapaxes(1, 2)
             .reshape(groups * o, i // groups, *kernel)
         )
-    out_c, _, kh, kw = weight.shape
-    (sh, sw), (dh, dw), (top, left) = op.strides, op.dilations, op.pads[:2]
-    linear = Linear(op, graph, np.ascontiguousarray(weight))
-    height, width, out_h = x.shape[2], x.shape[3], y.shape[2]
-
-    def of_picture(rows: Rows) -> Rows:
-        if not transposed:
-            return window_rows(rows, height, kh, sh, dh, top)
-        low = max(ceil_div(rows[0] + top - (kh - 1) * dh, sh), 0)
-        high = min((rows[1] - 1 + top) // sh + 1, height)
-        low, high = min(low, height - 1), max(high, 1)
-        return low, max(high, low + 1)
-
-    def need(rows: Rows) -> tuple[Rows, ...]:
-        return (batch_rows(rows, out_h, height, of_picture),)
-
-    def templates(tile: Tile) -> list[InstructionTemplate]:
-        return [one(tile, *part) for part in pictures_of(tile.rows, out_h)]
-
-    def one(tile: Tile, picture: int, n: int, rows: Rows) -> InstructionTemplate:
-        (r0, r1), i0 = rows, tile.inputs[0][0]
-        c0, c1 = tile.channels if groups == 1 else (0, out_c)
-        a0, a1 = (0, height) if n > 1 else of_picture(rows)
-        pad = top + r0 - a0 * sh if transposed else top + a0 - r0 * sh
-        start = (picture * height + a0 - i0) * x.row_size
-        offset = (picture * out_h + r0 - tile.output[0]) * y.row_size + c0 * y.itemsize
-        rows_out = r1 - r0
-        end = offset + (n * rows_out * y.shape[3] - 1) * y.shape[1] * y.itemsize + (c1 - c0) * y.itemsize
-        places, size = linear.places((c0, c1))
-        conv = linear.conv(
-            source(x, offset=start),
-            Sizes(n, a1 - a0, width, x.shape[1], rows_out, y.shape[3]),
-            Window((kh, kw), (sh, sw), (dh, dw), (pad, left)),
-            places,
-            c1 - c0,
-            result(y, offset),
-            y.shape[1],
-            groups,
-            transposed,
-        )
-        reads = ("in0", start, start + n * (a1 - a0) * x.row_size), ("const", 0, size)
-        return InstructionTemplate(conv, reads, (("out0", offset, end),))
-
+    out_c, _, *kernel = weight.shape
+    window = Window(tuple(kernel), tuple(op.strides), tuple(op.dilations), tuple(op.pads[:2]))
+    weights = weights_of(op, graph, np.ascontiguousarray(weight))
     return Layer(
         name=y.name,
         kind="deconv" if transposed else "conv",
         inputs=(x,),
         outputs=(y,),
-        templates=templates,
-        need=need if x.rows > 1 and y.rows > 1 else None,
+        op=ConvOp(x, y, weights, window, groups, transposed),
         channels=out_c if groups == 1 else 0,
-        constants=linear.constants,
-        constant_size=linear.size,
         source=op,
     )
 
 
-@layers_as(npu.MatMul)
-def product(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
-    """With one constant matrix a 1 x 1 convolution over rows; otherwise a product of two batches of matrices."""
-    weight = graph.constant(op.weight)
-    several = weight is not None and prod(weight.shape[:-2]) != 1
-    if several and quant_of(op.weight) is None:
-        raise NotHere("each matrix of a batch has constant weights of its own")
-    if weight is None or several or graph.constant(op.x) is not None:
-        return matrices(op, graph, tensor)
-    x, y = tensor(op.x), tensor(op.y)
-    matrix = weight.reshape(weight.shape[-2:])
-    linear = Linear(op, graph, np.ascontiguousarray(matrix if op.transpose_b else matrix.T)[:, :, None, None])
-    inputs, columns = x.shape[-1], y.shape[-1]
-    count = prod(x.shape[:-1])
+@dataclass(frozen=True)
+class FullyConnectedOp(WeightedOp):
+    """A product with a constant matrix, whose rows lie one behind the other: a 1 x 1 convolution over them."""
 
-    def conv(
-        rows: int, channels: Rows, start: int, offset: int, from_: str = "in0", to: str = "out0"
+    @cached_property
+    def by_rows(self) -> bool:
+        """Where there are several."""
+        return self.x.rows > 1
+
+    def operand_rows(self, rows: Rows) -> tuple[Rows, ...]:
+        """The same rows."""
+        return (rows,)
+
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """One product."""
+        x, y = self.x, self.y
+        r0, r1 = tile.rows
+        start, offset = (r0 - tile.inputs[0][0]) * x.row_size, (r0 - tile.output[0]) * y.row_size
+        return [self.product((r1 - r0) * (self.pixels // x.rows), tile.channels, start, offset)]
+
+    @cached_property
+    def pixels(self) -> int:
+        """Rows of the matrix."""
+        return prod(self.x.shape[:-1])
+
+    def product(
+        self, pixels: int, channels: Rows, start: int, offset: int, from_: str = "in0", to: str = "out0"
     ) -> InstructionTemplate:
-        c0, c1 = channels
+        """The product of some rows of the matrix, from a byte of one slot to a byte of another."""
+        x, y, (c0, c1) = self.x, self.y, channels
+        inputs, columns = x.shape[-1], y.shape[-1]
         offset += c0 * y.itemsize
-        places, size = linear.places((c0, c1))
-        made = linear.conv(
+        places, size = self.weights.places((c0, c1))
+        conv = self.weights.conv(
             source(x, from_, start),
-            Sizes(1, rows, 1, inputs, rows, 1),
+            Sizes(1, pixels, 1, inputs, pixels, 1),
             PIXEL,
             places,
             c1 - c0,
             result(y, offset, to),
             columns,
         )
-        end = offset + ((rows - 1) * columns + c1 - c0) * y.itemsize
-        reads = ((from_, start, start + rows * inputs * x.itemsize), ("const", 0, size))
-        return InstructionTemplate(made, reads, ((to, offset, end),))
+        end = offset + ((pixels - 1) * columns + c1 - c0) * y.itemsize
+        reads = ((from_, start, start + pixels * inputs * x.itemsize), ("const", 0, size))
+        return InstructionTemplate(conv, reads, ((to, offset, end),))
 
-    def layer(templates: Any, **more: Any) -> Layer:
-        usual = {"kind": "matmul", "constants": linear.constants, "constant_size": linear.size}
-        return Layer(
-            name=y.name, inputs=(x,), outputs=(y,), templates=templates, source=op, **{**usual, **more}
-        )
 
-    if is_natural(x) and is_natural(y) and x.rows == y.rows:
-        each = count // x.rows
+@dataclass(frozen=True)
+class ReorderedFullyConnectedOp(FullyConnectedOp):
+    """The same product along the columns of images, whose channels are innermost in memory: each row of an image is brought
+    into the order of the matrix and back, in scratch memory."""
 
-        def templates(tile: Tile) -> list[InstructionTemplate]:
-            r0, r1 = tile.rows
-            start = (r0 - tile.inputs[0][0]) * x.row_size
-            return [conv((r1 - r0) * each, tile.channels, start, (r0 - tile.output[0]) * y.row_size)]
+    @cached_property
+    def by_rows(self) -> bool:
+        """Each row of one image is reordered on its own."""
+        return self.x.is_image and self.y.is_image and self.x.rows > 1
 
-        summed = (
-            layer(linear.sum_templates(x, y), **linear.sums()) if count == 1 and not linear.wide else None
-        )
-        return layer(
-            templates, need=(lambda rows: (rows,)) if x.rows > 1 else None, channels=columns, by_inputs=summed
-        )
-
-    # The products of a row of a picture are those of its channels: each row is turned on its own.
-    order = (0, 2, 1, 3)
-    cuts = x.is_picture and y.is_picture and x.rows > 1
-
-    def scratch(rows: Rows) -> int:
+    def scratch(self, rows: Rows) -> int:
+        """The operand and the result in the order of the matrix."""
         part = rows[1] - rows[0]
-        return aligned(part * x.row_size) + aligned(part * y.row_size)
+        return aligned(part * self.x.row_size) + aligned(part * self.y.row_size)
 
-    def row_by_row(tile: Tile) -> list[InstructionTemplate]:
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """A product between two copies."""
+        x, y, order = self.x, self.y, (0, 2, 1, 3)
         (r0, r1), i0 = tile.rows, tile.inputs[0][0]
         part = r1 - r0
         half = aligned(part * x.row_size)
-        rows = part if cuts else None
+        rows = part if self.by_rows else None
         start, offset = (r0 - i0) * x.row_size, (r0 - tile.output[0]) * y.row_size
         return [
             turned(x, order, Place("in0", start), Place("scratch"), rows),
-            conv(count * part // x.rows, (0, columns), 0, half, "scratch", "scratch"),
+            self.product(self.pixels * part // x.rows, (0, y.shape[-1]), 0, half, "scratch", "scratch"),
             turned(y, order, Place("scratch", half), Place("out0", offset), rows, back=True),
         ]
 
-    return layer(row_by_row, need=(lambda rows: (rows,)) if cuts else None, scratch=scratch)
+
+@layers_as(npu.MatMul)
+def product(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
+    """With one constant matrix a fully connected layer; otherwise a product of two batches of matrices."""
+    weight = graph.constant(op.weight)
+    several = weight is not None and prod(weight.shape[:-2]) != 1
+    if several and quant_of(op.weight) is None:
+        raise NotHere("each matrix of a batch has constant weights of its own")
+    if weight is None or several or graph.constant(op.x) is not None:
+        return product_of_activations(op, graph, tensor)
+    x, y = tensor(op.x), tensor(op.y)
+    matrix = weight.reshape(weight.shape[-2:])
+    matrix = np.ascontiguousarray(matrix if op.transpose_b else matrix.T)[:, :, None, None]
+    weights = weights_of(op, graph, matrix)
+    if not (is_natural(x) and is_natural(y) and x.rows == y.rows):
+        return Layer(y.name, "matmul", (x,), (y,), ReorderedFullyConnectedOp(x, y, weights), source=op)
+    dense = FullyConnectedOp(x, y, weights)
+    by_inputs = None
+    if dense.pixels == 1 and not weights.wide:
+        sums = PartialSumsOp(x, y, weights)
+        by_inputs = Layer(
+            y.name, "sums", (x,), (y,), sums, channels=sums.inputs, sums=True, sum_size=4 * sums.outputs, source=op
+        )  # fmt: skip
+    return Layer(y.name, "matmul", (x,), (y,), dense, channels=y.shape[-1], by_inputs=by_inputs, source=op)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -12,7 +13,8 @@ from npuc.arrays import Array
 from npuc.engine.handlers.movement import nearest_maps
 from npuc.ir import Graph, top
 from npuc.program.instructions import Copy, Fill, Gather
-from npuc.schedule.layers import InstructionTemplate, Layer, Place, Rows, Tensor, Tile, aligned, layout
+from npuc.schedule.constants import Constants
+from npuc.schedule.layers import InstructionTemplate, Layer, LayerOp, Place, Rows, Tensor, Tile, aligned
 from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import LIMITS, is_natural
 from npuc.schedule.rules.elementwise import copied
@@ -46,7 +48,7 @@ def copy(
         low = start + sum(min(axis[index] * (axis[0] - 1), 0) for axis in merged)
         high = start + sum(max(axis[index] * (axis[0] - 1), 0) for axis in merged) + 1
         spans.append((low * unit, high * unit))
-    made = Copy(
+    instruction = Copy(
         x=Place(source, x_start * unit),
         y=Place(target, y_start * unit),
         bytes=unit,
@@ -54,7 +56,7 @@ def copy(
         x_stride=tuple(axis[1] for axis in merged),
         y_stride=tuple(axis[2] for axis in merged),
     )
-    return InstructionTemplate(made, ((source, *spans[0]),), ((target, *spans[1]),))
+    return InstructionTemplate(instruction, ((source, *spans[0]),), ((target, *spans[1]),))
 
 
 def memory_strides(tensor: Tensor) -> list[int]:
@@ -75,19 +77,49 @@ def natural_strides(shape: tuple[int, ...]) -> list[int]:
     return strides
 
 
-def _whole(
-    op: Any,
-    x: Tensor,
-    y: Tensor,
-    templates: Callable[[], list[InstructionTemplate]],
-    scratch: int = 0,
-    kind: str | None = None,
-) -> Layer:
-    templates()  # so that what cannot be is known now
-    return Layer(
-        name=y.name, kind=kind or op.name.removeprefix("top."), inputs=(x,), outputs=(y,),
-        templates=lambda tile: templates(), scratch=lambda rows: scratch, source=op,
-    )  # fmt: skip
+_ANY_TILE = Tile((0, 0), (0, 0), (), (0, 0))
+"""For layers that run whole, whose instructions do not depend on the tile."""
+
+
+@dataclass(frozen=True)
+class StridedCopyOp(LayerOp):
+    """Each element to its place, by strides."""
+
+    x: Tensor
+    y: Tensor
+    axes: tuple[Axis, ...]
+    start: int = 0
+    """The first element of the operand."""
+
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """One copy."""
+        return [copy(self.x, list(self.axes), self.start)]
+
+
+@dataclass(frozen=True)
+class ReshapeOp(LayerOp):
+    """The same elements in logical order, from images to images of another shape, through scratch memory."""
+
+    x: Tensor
+    y: Tensor
+
+    def scratch(self, rows: Rows) -> int:
+        """All elements in logical order."""
+        return aligned(self.x.size)
+
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """A copy into logical order, and one from there."""
+        x, y = self.x, self.y
+        there = list(zip(x.shape, memory_strides(x), natural_strides(x.shape), strict=True))
+        back = list(zip(y.shape, natural_strides(y.shape), memory_strides(y), strict=True))
+        return [copy(x, there, target="scratch"), copy(x, back, source="scratch")]
+
+
+def _whole(op: Any, computed: StridedCopyOp | ReshapeOp) -> Layer:
+    """A layer that runs whole; it is an error now, and not later, if no copy can do it."""
+    computed.templates(_ANY_TILE)
+    x, y = computed.x, computed.y
+    return Layer(y.name, op.name.removeprefix("top."), (x,), (y,), computed, source=op)
 
 
 @layers_as(top.Reshape)
@@ -96,22 +128,14 @@ def reshape(op: top.Reshape, graph: Graph, tensor: Tensors) -> Layer:
     x, y = tensor(op.x), tensor(op.y)
     if is_view(x, y):
         return copied(op, x, y)
-    if len(x.shape) != 4 or len(y.shape) != 4:
-        rank4, other = (x, y) if len(x.shape) == 4 else (y, x)
-        inner, dense = memory_strides(rank4), natural_strides(rank4.shape)
-        forward = rank4 is x
-        axes = [
-            (n, a, b) if forward else (n, b, a) for n, a, b in zip(rank4.shape, inner, dense, strict=True)
-        ]
-        assert other.size == rank4.size
-        return _whole(op, x, y, lambda: [copy(x, axes)])
-
-    def templates() -> list[InstructionTemplate]:
-        there = list(zip(x.shape, memory_strides(x), natural_strides(x.shape), strict=True))
-        back = list(zip(y.shape, natural_strides(y.shape), memory_strides(y), strict=True))
-        return [copy(x, there, target="scratch"), copy(x, back, source="scratch")]
-
-    return _whole(op, x, y, templates, aligned(x.size))
+    if len(x.shape) == 4 and len(y.shape) == 4:
+        return _whole(op, ReshapeOp(x, y))
+    assert x.size == y.size
+    if len(x.shape) == 4:
+        axes = zip(x.shape, memory_strides(x), natural_strides(x.shape), strict=True)
+    else:
+        axes = zip(y.shape, natural_strides(y.shape), memory_strides(y), strict=True)
+    return _whole(op, StridedCopyOp(x, y, tuple(axes)))
 
 
 def is_view(x: Tensor, y: Tensor) -> bool:
@@ -128,7 +152,7 @@ def permute(op: top.Permute, graph: Graph, tensor: Tensors) -> Layer:
     axes = sorted(
         ((y.shape[i], strides[axis], mine[i]) for i, axis in enumerate(op.order)), key=lambda axis: -axis[2]
     )
-    return _whole(op, x, y, lambda: [copy(x, axes)])
+    return _whole(op, StridedCopyOp(x, y, tuple(axes)))
 
 
 @layers_as(top.Expand)
@@ -138,7 +162,7 @@ def expand(op: top.Expand, graph: Graph, tensor: Tensors) -> Layer:
     lead = len(y.shape) - len(x.shape)
     strides = [0] * lead + [s if n > 1 else 0 for s, n in zip(memory_strides(x), x.shape, strict=True)]
     axes = sorted(zip(y.shape, strides, memory_strides(y), strict=True), key=lambda axis: -axis[2])
-    return _whole(op, x, y, lambda: [copy(x, list(axes))])
+    return _whole(op, StridedCopyOp(x, y, tuple(axes)))
 
 
 @layers_as(top.Tile)
@@ -152,14 +176,55 @@ def tile(op: top.Tile, graph: Graph, tensor: Tensors) -> Layer:
             (op.repeats[axis], 0, mine[axis] * x.shape[axis]),
             (x.shape[axis], strides[axis], mine[axis]),
         ]
-    return _whole(op, x, y, lambda: [copy(x, axes)])
+    return _whole(op, StridedCopyOp(x, y, tuple(axes)))
+
+
+@dataclass(frozen=True)
+class SliceOp(LayerOp):
+    """Parts of the operand, each a result: where it begins along each axis, and its steps."""
+
+    x: Tensor
+    outputs: tuple[Tensor, ...]
+    parts: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+
+    @cached_property
+    def by_rows(self) -> bool:
+        """One part of an image, not upside down."""
+        x, outputs, (_, steps) = self.x, self.outputs, self.parts[0]
+        return len(outputs) == 1 and x.is_image and x.rows > 1 and outputs[0].rows > 1 and steps[2] > 0
+
+    def operand_rows(self, rows: Rows) -> tuple[Rows, ...]:
+        """From the first that is taken to the last."""
+        offset, steps = self.parts[0]
+        return ((offset[2] + rows[0] * steps[2], offset[2] + (rows[1] - 1) * steps[2] + 1),)
+
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """A copy for each part."""
+        strides = memory_strides(self.x)
+        templates = []
+        for index, (y, (begin, step)) in enumerate(zip(self.outputs, self.parts, strict=True)):
+            mine = memory_strides(y)
+            sizes, first, target = list(y.shape), list(begin), 0
+            if self.by_rows:
+                r0, r1 = tile.rows
+                sizes[2] = r1 - r0
+                first[2] += r0 * step[2] - tile.inputs[0][0]
+                target = (r0 - tile.output[0]) * mine[2]
+            start = sum(f * s for f, s in zip(first, strides, strict=True))
+            axes = sorted(
+                ((sizes[i], strides[i] * step[i], mine[i]) for i in range(len(sizes))),
+                key=lambda axis: -axis[2],
+            )
+            templates.append(copy(self.x, axes, start, target, target=f"out{index}"))
+        return templates
 
 
 @layers_as(top.Slice)
 def slice_(op: top.Slice, graph: Graph, tensor: Tensors) -> Layer:
     """A part, with steps."""
     x, y = tensor(op.x), tensor(op.y)
-    return _part(op, x, (y,), [(tuple(op.offset), tuple(op.steps))])
+    computed = SliceOp(x, (y,), ((tuple(op.offset), tuple(op.steps)),))
+    return Layer(y.name, "slice", (x,), (y,), computed, source=op)
 
 
 @layers_as(top.Split)
@@ -172,107 +237,110 @@ def split(op: top.Split, graph: Graph, tensor: Tensors) -> Layer:
     for size in op.sizes:
         parts.append((tuple(start if i == axis else 0 for i in range(rank)), (1,) * rank))
         start += size
-    return _part(op, x, outputs, parts)
+    computed = SliceOp(x, outputs, tuple(parts))
+    return Layer(outputs[0].name, "split", (x,), outputs, computed, source=op)
 
 
-def _part(
-    op: Any, x: Tensor, outputs: tuple[Tensor, ...], parts: list[tuple[tuple[int, ...], tuple[int, ...]]]
-) -> Layer:
-    strides = memory_strides(x)
-    (offset, steps), y = parts[0], outputs[0]
-    cuts = len(outputs) == 1 and x.is_picture and x.rows > 1 and y.rows > 1 and steps[2] > 0
+@dataclass(frozen=True)
+class ConcatOp(LayerOp):
+    """Operands side by side."""
 
-    def need(rows: Rows) -> tuple[Rows, ...]:
-        return ((offset[2] + rows[0] * steps[2], offset[2] + (rows[1] - 1) * steps[2] + 1),)
+    operands: tuple[tuple[str, Tensor], ...]
+    """Each operand with its slot or, of a constant, its name."""
+    y: Tensor
+    axis: int
+    constant_operands: Constants
 
-    def templates(tile: Tile) -> list[InstructionTemplate]:
-        found = []
-        for index, (one, (begin, step)) in enumerate(zip(outputs, parts, strict=True)):
-            mine = memory_strides(one)
-            sizes, first, target = list(one.shape), list(begin), 0
-            if cuts:
+    @property
+    def shared_constants(self) -> Constants:
+        """Constant operands."""
+        return self.constant_operands
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The operands that are no constants."""
+        return tuple(tensor for slot, tensor in self.operands if slot not in self.constant_operands)
+
+    @cached_property
+    def by_rows(self) -> bool:
+        """Where every operand has the rows of the result."""
+        return (
+            len(self.y.shape) == 4 and self.y.rows > 1 and self.axis in (1, 3) and not self.constant_operands
+        )
+
+    def operand_rows(self, rows: Rows) -> tuple[Rows, ...]:
+        """The same rows of each."""
+        return (rows,) * len(self.inputs)
+
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """A copy for each operand."""
+        y, mine, places = self.y, memory_strides(self.y), self.constant_operands.places
+        templates, begin = [], 0
+        for slot, tensor in self.operands:
+            strides, sizes = memory_strides(tensor), list(tensor.shape)
+            first, target = 0, begin * mine[self.axis]
+            if self.by_rows:
                 r0, r1 = tile.rows
-                sizes[2] = r1 - r0
-                first[2] += r0 * step[2] - tile.inputs[0][0]
-                target = (r0 - tile.output[0]) * mine[2]
-            start = sum(f * s for f, s in zip(first, strides, strict=True))
-            axes = sorted(
-                ((sizes[i], strides[i] * step[i], mine[i]) for i in range(len(sizes))),
-                key=lambda axis: -axis[2],
-            )
-            found.append(copy(x, axes, start, target, target=f"out{index}"))
-        return found
-
-    return Layer(
-        name=y.name, kind=op.name.removeprefix("top."), inputs=(x,), outputs=outputs, templates=templates,
-        need=need if cuts else None, source=op,
-    )  # fmt: skip
+                sizes[0], sizes[2] = 1, r1 - r0
+                first = (r0 - tile.inputs[int(slot[2:])][0]) * strides[2]
+                target += (r0 - tile.output[0]) * mine[2]
+            axes = [(sizes[i], strides[i], mine[i]) for i in y.order]
+            if slot in places:
+                templates.append(copy(tensor, axes, places[slot] // tensor.itemsize, target, source="const"))
+            else:
+                templates.append(copy(tensor, axes, first, target, source=slot))
+            begin += tensor.shape[self.axis]
+        return templates
 
 
 @layers_as(top.Concat)
 def concat(op: top.Concat, graph: Graph, tensor: Tensors) -> Layer:
     """Each operand to its place; constants too."""
     y = tensor(op.y)
-    axis = op.axis % len(y.shape)
-    mine = memory_strides(y)
     constants: dict[str, Array] = {}
-    operands: list[tuple[str, Tensor, int]] = []
-    inputs: list[Tensor] = []
-    start = 0
+    operands: list[tuple[str, Tensor]] = []
     for index, value in enumerate(op.operands):
-        one, array = tensor(value), graph.constant(value)
+        operand, array = tensor(value), graph.constant(value)
         if array is None:
-            operands.append((f"in{len(inputs)}", one, start))
-            inputs.append(one)
+            operands.append((f"in{len(operands) - len(constants)}", operand))
         else:
-            constants[f"c{index}"] = np.ascontiguousarray(array.transpose(one.order))
-            operands.append((f"c{index}", one, start))
-        start += one.shape[axis]
-    places, size = layout(constants)
-    cuts = len(y.shape) == 4 and y.rows > 1 and axis in (1, 3) and not constants
-
-    def templates(tile: Tile) -> list[InstructionTemplate]:
-        found = []
-        for slot, one, begin in operands:
-            strides, sizes = memory_strides(one), list(one.shape)
-            first, target = 0, begin * mine[axis]
-            if cuts:
-                r0, r1 = tile.rows
-                sizes[0], sizes[2] = 1, r1 - r0
-                first = (r0 - tile.inputs[int(slot[2:])][0]) * strides[2]
-                target += (r0 - tile.output[0]) * mine[2]
-            axes = [(sizes[i], strides[i], mine[i]) for i in y.order]
-            if slot in constants:
-                found.append(copy(one, axes, places[slot] // one.itemsize, target, source="const"))
-            else:
-                found.append(copy(one, axes, first, target, source=slot))
-        return found
-
-    return Layer(
-        name=y.name, kind="concat", inputs=tuple(inputs), outputs=(y,), templates=templates,
-        need=(lambda rows: (rows,) * len(inputs)) if cuts else None,
-        constants=lambda channels: constants, constant_size=lambda channels: size, source=op,
-    )  # fmt: skip
+            constants[f"c{index}"] = np.ascontiguousarray(array.transpose(operand.order))
+            operands.append((f"c{index}", operand))
+    computed = ConcatOp(tuple(operands), y, op.axis % len(y.shape), Constants(constants))
+    return Layer(y.name, "concat", computed.inputs, (y,), computed, source=op)
 
 
-@layers_as(top.ShuffleChannel)
-def shuffle(op: top.ShuffleChannel, graph: Graph, tensor: Tensors) -> Layer:
-    """Channels interleaved."""
-    x, y = tensor(op.x), tensor(op.y)
-    members = x.shape[1] // op.group
-    strides = memory_strides(x)
-    step = strides[1]
-    cuts = x.is_picture and x.rows > 1
+@dataclass(frozen=True)
+class ShuffleChannelOp(LayerOp):
+    """The channels of groups interleaved."""
 
-    def templates(tile: Tile) -> list[InstructionTemplate]:
-        r0, r1 = tile.rows if cuts else (0, 0)
-        first = (r0 - tile.inputs[0][0]) * strides[2] if cuts else 0
-        target = (r0 - tile.output[0]) * strides[2] if cuts else 0
+    x: Tensor
+    y: Tensor
+    groups: int
+
+    @cached_property
+    def by_rows(self) -> bool:
+        """Those of an image."""
+        return self.x.is_image and self.x.rows > 1
+
+    def operand_rows(self, rows: Rows) -> tuple[Rows, ...]:
+        """The same rows."""
+        return (rows,)
+
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """One copy."""
+        x, groups = self.x, self.groups
+        members, strides = x.shape[1] // groups, memory_strides(x)
+        step = strides[1]
+        first = target = 0
         sizes = list(x.shape)
-        if cuts:
+        if self.by_rows:
+            r0, r1 = tile.rows
+            first = (r0 - tile.inputs[0][0]) * strides[2]
+            target = (r0 - tile.output[0]) * strides[2]
             sizes[2] = r1 - r0
         outer = [(sizes[i], strides[i], strides[i]) for i in x.order if i != 1]
-        inner = [(members, step, step * op.group), (op.group, step * members, step)]
+        inner = [(members, step, step * groups), (groups, step * members, step)]
         axes = (
             sorted(outer, key=lambda a: -a[2]) + inner
             if len(x.shape) == 4
@@ -280,59 +348,124 @@ def shuffle(op: top.ShuffleChannel, graph: Graph, tensor: Tensors) -> Layer:
         )
         return [copy(x, axes, first, target)]
 
-    return Layer(
-        name=y.name, kind="shuffle_channel", inputs=(x,), outputs=(y,), templates=templates,
-        need=(lambda rows: (rows,)) if cuts else None, source=op,
-    )  # fmt: skip
+
+@layers_as(top.ShuffleChannel)
+def shuffle(op: top.ShuffleChannel, graph: Graph, tensor: Tensors) -> Layer:
+    """Channels interleaved."""
+    x, y = tensor(op.x), tensor(op.y)
+    return Layer(y.name, "shuffle_channel", (x,), (y,), ShuffleChannelOp(x, y, op.group), source=op)
+
+
+@dataclass(frozen=True)
+class DepthToSpaceOp(LayerOp):
+    """Channels into blocks of pixels."""
+
+    x: Tensor
+    y: Tensor
+    block: int
+    columns_first: bool
+    """Whether channels count a pixel's depth innermost (DCR), and not outermost (CRD)."""
+
+    @cached_property
+    def by_rows(self) -> bool:
+        """Those of an image, in whole blocks."""
+        return self.x.is_image and self.x.rows > 1
+
+    def operand_rows(self, rows: Rows) -> tuple[Rows, ...]:
+        """A row for each row of blocks."""
+        return ((rows[0] // self.block, rows[1] // self.block),)
+
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """One copy."""
+        (n, c, h, w), b = self.x.shape, self.block
+        depth = c // b**2
+        down, right, deep = (b * depth, depth, 1) if self.columns_first else (b, 1, b * b)
+        r0, r1 = tile.rows if self.by_rows else (0, self.y.shape[2])
+        first = (r0 // b - tile.inputs[0][0]) * w * c if self.by_rows else 0
+        target = (r0 - tile.output[0]) * w * b * depth if self.by_rows else 0
+        axes = [
+            (n, h * w * c, h * w * c), ((r1 - r0) // b, w * c, b * w * b * depth), (b, down, w * b * depth),
+            (w, c, b * depth), (b, right, depth), (depth, deep, 1),
+        ]  # fmt: skip
+        return [copy(self.x, axes, first, target)]
 
 
 @layers_as(top.DepthToSpace)
 def depth_to_space(op: top.DepthToSpace, graph: Graph, tensor: Tensors) -> Layer:
     """Channels into pixels."""
     x, y = tensor(op.x), tensor(op.y)
-    n, c, h, w = x.shape
-    b, depth = op.block, c // op.block**2
-    down, right, deep = (b * depth, depth, 1) if op.mode == "DCR" else (b, 1, b * b)
-    cuts = x.is_picture and x.rows > 1
+    computed = DepthToSpaceOp(x, y, op.block, op.mode == "DCR")
+    return Layer(y.name, "depth_to_space", (x,), (y,), computed, granule=op.block, source=op)
 
-    def templates(tile: Tile) -> list[InstructionTemplate]:
-        r0, r1 = tile.rows if cuts else (0, y.shape[2])
-        first = (r0 // b - tile.inputs[0][0]) * w * c if cuts else 0
-        target = (r0 - tile.output[0]) * w * b * depth if cuts else 0
+
+@dataclass(frozen=True)
+class SpaceToDepthOp(LayerOp):
+    """Blocks of pixels into channels."""
+
+    x: Tensor
+    y: Tensor
+    block: int
+
+    @cached_property
+    def by_rows(self) -> bool:
+        """Those of an image."""
+        return self.x.is_image and self.x.rows > 1
+
+    def operand_rows(self, rows: Rows) -> tuple[Rows, ...]:
+        """A row of blocks for each row."""
+        return ((rows[0] * self.block, rows[1] * self.block),)
+
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """One copy."""
+        (n, c, h, w), b = self.x.shape, self.block
+        r0, r1 = tile.rows if self.by_rows else (0, self.y.shape[2])
+        first = (r0 * b - tile.inputs[0][0]) * w * c if self.by_rows else 0
+        target = (r0 - tile.output[0]) * w * c * b if self.by_rows else 0
         axes = [
-            (n, h * w * c, h * w * c), ((r1 - r0) // b, w * c, b * w * b * depth), (b, down, w * b * depth),
-            (w, c, b * depth), (b, right, depth), (depth, deep, 1),
+            (n, h * w * c, h * w * c), (r1 - r0, b * w * c, b * w * c), (b, w * c, b * c),
+            (w // b, b * c, b * b * c), (b * c, 1, 1),
         ]  # fmt: skip
-        return [copy(x, axes, first, target)]
-
-    return Layer(
-        name=y.name, kind="depth_to_space", inputs=(x,), outputs=(y,), templates=templates, granule=b,
-        need=(lambda rows: ((rows[0] // b, rows[1] // b),)) if cuts else None, source=op,
-    )  # fmt: skip
+        return [copy(self.x, axes, first, target)]
 
 
 @layers_as(top.SpaceToDepth)
 def space_to_depth(op: top.SpaceToDepth, graph: Graph, tensor: Tensors) -> Layer:
     """Pixels into channels."""
     x, y = tensor(op.x), tensor(op.y)
-    n, c, h, w = x.shape
-    b = op.block
-    cuts = x.is_picture and x.rows > 1
+    return Layer(y.name, "space_to_depth", (x,), (y,), SpaceToDepthOp(x, y, op.block), source=op)
 
-    def templates(tile: Tile) -> list[InstructionTemplate]:
-        r0, r1 = tile.rows if cuts else (0, y.shape[2])
-        first = (r0 * b - tile.inputs[0][0]) * w * c if cuts else 0
-        target = (r0 - tile.output[0]) * w * c * b if cuts else 0
-        axes = [
-            (n, h * w * c, h * w * c), (r1 - r0, b * w * c, b * w * c), (b, w * c, b * c),
-            (w // b, b * c, b * b * c), (b * c, 1, 1),
-        ]  # fmt: skip
-        return [copy(x, axes, first, target)]
 
-    return Layer(
-        name=y.name, kind="space_to_depth", inputs=(x,), outputs=(y,), templates=templates,
-        need=(lambda rows: ((rows[0] * b, rows[1] * b),)) if cuts else None, source=op,
-    )  # fmt: skip
+@dataclass(frozen=True)
+class GatherOp(LayerOp):
+    """Slices along an axis, by their indices."""
+
+    x: Tensor
+    y: Tensor
+    axis: int
+    indices: Constants
+    """`index`."""
+
+    @property
+    def shared_constants(self) -> Constants:
+        """The indices."""
+        return self.indices
+
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """One gather."""
+        x, y = self.x, self.y
+        at = x.order.index(self.axis)
+        instruction = Gather(
+            x=Place("in0"),
+            y=Place("out0"),
+            index=Place("const"),
+            bytes=x.itemsize,
+            outer=prod(x.memory_shape[:at]),
+            x_size=x.shape[self.axis],
+            y_size=self.indices["index"].size,
+            inner=prod(x.memory_shape[at + 1 :]),
+        )
+        reads = (("in0", 0, x.size), ("const", 0, self.indices.size))
+        return [InstructionTemplate(instruction, reads, (("out0", 0, y.size),))]
 
 
 @layers_as(top.Gather)
@@ -343,36 +476,79 @@ def gather(op: top.Gather, graph: Graph, tensor: Tensors) -> Layer:
     if indices is None or not indices.size:
         raise NotHere("its indices are computed at run time")
     chosen = [int(index) % x.shape[axis] for index in indices.reshape(-1)]
-    strides, mine = memory_strides(x), memory_strides(y)
-    kept = [i for i in range(len(x.shape)) if i != axis]
     if indices.ndim == 0:
-        axes = [(x.shape[i], strides[i], mine[n]) for n, i in enumerate(kept)]
-        axes.sort(key=lambda one: -one[2])
-        return _whole(op, x, y, lambda: [copy(x, axes, chosen[0] * strides[axis])])
+        strides, mine = memory_strides(x), memory_strides(y)
+        kept = [i for i in range(len(x.shape)) if i != axis]
+        axes = sorted(
+            ((x.shape[i], strides[i], mine[n]) for n, i in enumerate(kept)), key=lambda axis: -axis[2]
+        )
+        return _whole(op, StridedCopyOp(x, y, tuple(axes), chosen[0] * strides[axis]))
     if indices.ndim != 1:
         raise NotHere("its indices have several axes")
-    at = x.order.index(axis)
-    table = {"index": np.array(chosen, "<i4")}
-    _, size = layout(table)
+    computed = GatherOp(x, y, axis, Constants({"index": np.array(chosen, "<i4")}))
+    return Layer(y.name, "gather", (x,), (y,), computed, source=op)
 
-    def templates(tile: Tile) -> list[InstructionTemplate]:
-        made = Gather(
-            x=Place("in0"),
-            y=Place("out0"),
-            index=Place("const"),
-            bytes=x.itemsize,
-            outer=prod(x.memory_shape[:at]),
-            x_size=x.shape[axis],
-            y_size=len(chosen),
-            inner=prod(x.memory_shape[at + 1 :]),
-        )
-        reads = (("in0", 0, x.size), ("const", 0, size))
-        return [InstructionTemplate(made, reads, (("out0", 0, y.size),))]
 
-    return Layer(
-        name=y.name, kind="gather", inputs=(x,), outputs=(y,), templates=templates,
-        constants=lambda channels: table, constant_size=lambda channels: size, source=op,
-    )  # fmt: skip
+@dataclass(frozen=True)
+class PadOp(LayerOp):
+    """A border of one value."""
+
+    x: Tensor
+    y: Tensor
+    before: tuple[int, ...]
+    """Elements in front of each axis; some may be cut away instead."""
+    value: int
+
+    @cached_property
+    def by_rows(self) -> bool:
+        """Those of an image."""
+        return self.x.is_image and self.x.rows > 1 and self.y.rows > 1
+
+    def operand_rows(self, rows: Rows) -> tuple[Rows, ...]:
+        """Those inside of the border, one at least."""
+        height, before = self.x.shape[2], self.before[2]
+        low = min(max(rows[0] - before, 0), height - 1)
+        return ((low, max(min(rows[1] - before, height), low + 1)),)
+
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """A fill, and a copy of what is inside."""
+        x, y, cuts = self.x, self.y, self.by_rows
+        strides, mine = memory_strides(x), memory_strides(y)
+        r0, r1 = tile.rows if cuts else (0, 1)
+        unit = y.itemsize
+        offset = (r0 - tile.output[0]) * y.row_size if cuts else 0
+        length = (r1 - r0) * y.row_size if cuts else y.size
+        fill = Fill(y=Place("out0", offset), bytes=unit, count=length // unit, value=self.value)
+        templates = [InstructionTemplate(fill, (), (("out0", offset, offset + length),))]
+        first, target, sizes = 0, offset // unit, []
+        for axis, low in enumerate(self.before):
+            high = low + x.shape[axis]
+            begin, end = (r0, r1) if cuts and axis == 2 else (0, y.shape[axis])
+            a, b = max(low, begin), min(high, end)
+            sizes.append(max(b - a, 0))
+            base = tile.inputs[0][0] if cuts and axis == 2 else 0
+            first += (a - low - base) * strides[axis]
+            target += (a - begin) * mine[axis]
+        if all(sizes):
+            axes = [(sizes[i], strides[i], mine[i]) for i in y.order]
+            templates.append(copy(x, axes, first, target))
+        return templates
+
+
+@layers_as(top.Pad)
+def pad(op: top.Pad, graph: Graph, tensor: Tensors) -> Layer:
+    """A border of one value, or of the tensor's own elements."""
+    x, y = tensor(op.x), tensor(op.y)
+    rank = len(x.shape)
+    before, after = tuple(op.pads[:rank]), tuple(op.pads[rank:])
+    if op.mode != "constant":
+        if rank != 4 or any(before[:2]) or any(after[:2]) or min(*before, *after) < 0:
+            raise NotHere(f"a pad of mode {op.mode} along these axes")
+        maps = [np.pad(np.arange(x.shape[i]), (before[i], after[i]), mode=op.mode) for i in (2, 3)]  # type: ignore[call-overload]
+        return _by_index(op, x, y, *maps)
+    least, most = LIMITS[x.dtype]
+    border = int(min(max(np.rint(op.value / x.scale) + x.zero_point, least), most))
+    return Layer(y.name, "pad", (x,), (y,), PadOp(x, y, before, border), source=op)
 
 
 @layers_as(top.Resize)
@@ -382,103 +558,88 @@ def nearest(op: top.Resize, graph: Graph, tensor: Tensors) -> Layer:
     if op.mode != "nearest" or len(x.shape) != 4 or x.shape[:2] != y.shape[:2]:
         raise NotHere(f"a resize of mode {op.mode} along these axes")
     maps = nearest_maps(op)
-    return _mapped(op, x, y, maps[2], maps[3])
+    return _by_index(op, x, y, maps[2], maps[3])
 
 
-@layers_as(top.Pad)
-def pad(op: top.Pad, graph: Graph, tensor: Tensors) -> Layer:
-    """A border of one value, or of the tensor's own elements."""
-    x, y = tensor(op.x), tensor(op.y)
-    rank = len(x.shape)
-    before, after = op.pads[:rank], op.pads[rank:]
-    if op.mode != "constant":
-        if rank != 4 or any(before[:2]) or any(after[:2]) or min(*before, *after) < 0:
-            raise NotHere(f"a pad of mode {op.mode} along these axes")
-        maps = [np.pad(np.arange(x.shape[i]), (before[i], after[i]), mode=op.mode) for i in (2, 3)]  # type: ignore[call-overload]
-        return _mapped(op, x, y, *maps)
-    least, most = LIMITS[x.dtype]
-    border = int(min(max(np.rint(op.value / x.scale) + x.zero_point, least), most))
-    strides, mine = memory_strides(x), memory_strides(y)
-    cuts = x.is_picture and x.rows > 1 and y.rows > 1
-
-    def need(rows: Rows) -> tuple[Rows, ...]:
-        low = min(max(rows[0] - before[2], 0), x.shape[2] - 1)
-        return ((low, max(min(rows[1] - before[2], x.shape[2]), low + 1)),)
-
-    def templates(tile: Tile) -> list[InstructionTemplate]:
-        r0, r1 = tile.rows if cuts else (0, 1)
-        unit = y.itemsize
-        offset = (r0 - tile.output[0]) * y.row_size if cuts else 0
-        length = (r1 - r0) * y.row_size if cuts else y.size
-        fill = Fill(y=Place("out0", offset), bytes=unit, count=length // unit, value=border)
-        found = [InstructionTemplate(fill, (), (("out0", offset, offset + length),))]
-        first, target, sizes = 0, offset // unit, []
-        for axis in range(rank):
-            low, high = before[axis], before[axis] + x.shape[axis]
-            top_, end = (r0, r1) if cuts and axis == 2 else (0, y.shape[axis])
-            a, b = max(low, top_), min(high, end)
-            sizes.append(max(b - a, 0))
-            base = tile.inputs[0][0] if cuts and axis == 2 else 0
-            first += (a - low - base) * strides[axis]
-            target += (a - top_) * mine[axis]
-        if all(sizes):
-            axes = [(sizes[i], strides[i], mine[i]) for i in y.order]
-            found.append(copy(x, axes, first, target))
-        return found
-
-    return Layer(
-        name=y.name,
-        kind="pad",
-        inputs=(x,),
-        outputs=(y,),
-        templates=templates,
-        need=need if cuts else None,
-        source=op,
-    )
+def _by_index(op: Any, x: Tensor, y: Tensor, rows: Array, columns: Array) -> Layer:
+    maps = Constants({"columns": columns.astype("<i4"), "rows": rows.astype("<i4")})
+    return Layer(y.name, op.name.removeprefix("top."), (x,), (y,), IndexedPixelsOp(x, y, maps), source=op)
 
 
-def _mapped(op: Any, x: Tensor, y: Tensor, rows: Array, columns: Array) -> Layer:
-    """Rows and columns taken by index."""
-    n, c, h, w = x.shape
-    cuts = x.is_picture and x.rows > 1 and y.rows > 1
-    columns_differ = columns.tolist() != list(range(w))
+@dataclass(frozen=True)
+class IndexedPixelsOp(LayerOp):
+    """Rows and columns of images, taken by index."""
 
-    def need(wanted: Rows) -> tuple[Rows, ...]:
-        part = rows[wanted[0] : wanted[1]]
+    x: Tensor
+    y: Tensor
+    maps: Constants
+    """`columns` and `rows`: the column or row of the operand for each of the result."""
+
+    @property
+    def shared_constants(self) -> Constants:
+        """The maps."""
+        return self.maps
+
+    @cached_property
+    def by_rows(self) -> bool:
+        """Those of an image."""
+        return self.x.is_image and self.x.rows > 1 and self.y.rows > 1
+
+    @cached_property
+    def rows(self) -> Array:
+        """The row of the operand for each of the result."""
+        return self.maps["rows"]
+
+    @cached_property
+    def columns_differ(self) -> bool:
+        """Whether columns are to be gathered too."""
+        return bool(self.maps["columns"].tolist() != list(range(self.x.shape[3])))
+
+    def operand_rows(self, rows: Rows) -> tuple[Rows, ...]:
+        """From the first that is taken to the last."""
+        part = self.rows[rows[0] : rows[1]]
         return ((int(part.min()), int(part.max()) + 1),)
 
-    table = {"columns": columns.astype("<i4"), "rows": rows.astype("<i4")}
-    places, size = layout(table)
+    def scratch(self, rows: Rows) -> int:
+        """The rows of the operand with the columns of the result."""
+        if not self.columns_differ:
+            return 0
+        low, high = self.operand_rows(rows)[0] if self.by_rows else (0, self.x.shape[2])
+        return aligned((high - low) * self.x.shape[0] * self.y.shape[3] * self.x.shape[1] * self.x.itemsize)
 
-    def templates(tile: Tile) -> list[InstructionTemplate]:
-        # The rows are copied one by one where their map is regular, so that the table need not depend on the tile.
-        r0, r1 = tile.rows if cuts else (0, y.shape[2])
-        a0 = need((r0, r1))[0][0] if cuts else 0
-        base = tile.inputs[0][0] if cuts else 0
-        offset = (r0 - tile.output[0]) * y.row_size if cuts else 0
-        made: list[InstructionTemplate] = []
-        a1 = need((r0, r1))[0][1] if cuts else h
-        start = (a0 - base) * x.row_size if cuts else 0
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """A gather of columns if they differ, and copies of runs of rows.
+
+        Rows are copied one by one where their map is regular, so that the table need not depend on the tile.
+        """
+        x, y, rows = self.x, self.y, self.rows
+        n, c, h, w = x.shape
+        r0, r1, a0, a1 = 0, y.shape[2], 0, h
+        start = offset = 0
+        if self.by_rows:
+            r0, r1 = tile.rows
+            ((a0, a1),) = self.operand_rows(tile.rows)
+            start = (a0 - tile.inputs[0][0]) * x.row_size
+            offset = (r0 - tile.output[0]) * y.row_size
         count = a1 - a0
         row, wide = w * c, y.shape[3] * c
-        if columns_differ:
-            slot = "scratch"
+        templates: list[InstructionTemplate] = []
+        slot, begin = "in0", start
+        if self.columns_differ:
+            slot, begin = "scratch", 0
             chosen = Gather(
                 x=Place("in0", start),
                 y=Place("scratch"),
-                index=Place("const", places["columns"]),
+                index=Place("const", self.maps.places["columns"]),
                 bytes=x.itemsize,
                 outer=n * count,
                 x_size=w,
                 y_size=y.shape[3],
                 inner=c,
             )
-            reads = ("in0", start, start + n * count * row * x.itemsize), ("const", 0, size)
+            reads = ("in0", start, start + n * count * row * x.itemsize), ("const", 0, self.maps.size)
             writes = ("scratch", 0, n * count * wide * x.itemsize)
-            made.append(InstructionTemplate(chosen, reads, (writes,)))
-            begin = 0
-        else:
-            slot, begin = "in0", start
+            templates.append(InstructionTemplate(chosen, reads, (writes,)))
         for image in range(n):
             r = r0
             while r < r1:
@@ -494,18 +655,6 @@ def _mapped(op: Any, x: Tensor, y: Tensor, rows: Array, columns: Array) -> Layer
                     axes = [(end - r, 0, wide), (wide, 1, 1)]
                 first = begin // x.itemsize + (image * count + int(rows[r]) - a0) * wide
                 target = offset // x.itemsize + (image * (r1 - r0) + r - r0) * wide
-                made.append(copy(x, axes, first, target, source=slot))
+                templates.append(copy(x, axes, first, target, source=slot))
                 r = end
-        return made
-
-    scratch_row = n * y.shape[3] * c * x.itemsize if columns_differ else 0
-
-    def scratch(wanted: Rows) -> int:
-        low, high = need(wanted)[0] if cuts else (0, h)
-        return aligned((high - low) * scratch_row)
-
-    return Layer(
-        name=y.name, kind=op.name.removeprefix("top."), inputs=(x,), outputs=(y,), templates=templates,
-        need=need if cuts else None, constants=lambda channels: table, constant_size=lambda channels: size,
-        scratch=scratch, source=op,
-    )  # fmt: skip
+        return templates

@@ -2,146 +2,206 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.ir import Graph, npu, shape_of
-from npuc.program.instructions import Matmul, Stage
-from npuc.schedule.layers import InstructionTemplate, Layer, Place, Rows, Tensor, Tile, aligned, layout
+from npuc.ir import Graph, npu
+from npuc.program.instructions import Matmul
+from npuc.schedule.constants import Constants
+from npuc.schedule.layers import InstructionTemplate, Layer, LayerOp, Place, Rows, Tensor, Tile, aligned
 from npuc.schedule.rules import NotHere, Tensors
-from npuc.schedule.rules.common import LIMITS, is_natural, result, second, source, stage, turned
-from npuc.schedule.rules.weights import Linear
+from npuc.schedule.rules.common import (
+    LIMITS,
+    Requantization,
+    is_natural,
+    requantization_of_operands,
+    result,
+    second,
+    source,
+    turned,
+)
+
+_NATURAL = (0, 1, 2, 3)
+"""The order of matrices of rank 4 in memory."""
 
 
-def matrices(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
-    """Two activations, or one and a constant, which lies among the constants; those whose matrices do not lie in natural
-    order are brought into it in scratch memory."""
-    x, b, y = tensor(op.x), tensor(op.weight), tensor(op.y)
-    if op.bias is not None:
-        raise NotHere("it is a product of two activations with a bias")
-    batch = prod(y.shape[:-2])
-    steps = []
-    for one in (x, b):
-        own = prod(one.shape[:-2])
-        if own not in (1, batch):
-            raise NotHere("its batch axes are broadcast in a way that one step cannot say")
-        steps.append(0 if own == 1 and batch > 1 else one.shape[-1] * one.shape[-2])
-    constants, count = _stage_of(op, graph)
-    left, right = graph.constant(op.x), graph.constant(op.weight)
-    inputs = tuple(one for one, array in ((x, left), (b, right)) if array is None)
-    if left is not None:
-        constants["x"] = np.ascontiguousarray(left.transpose(x.order))
-    if right is not None:  # always read whole, so it is in natural order from the start
-        constants["b"] = np.ascontiguousarray(right)
-    places, size = layout(constants)
-    from_x = ("in0", 0) if left is None else ("const", places["x"])
-    from_b = (f"in{len(inputs) - 1}", 0) if right is None else ("const", places["b"])
-    wide = x.shape[-1] * _largest(x) * _largest(b) >= 2**31
-    x_natural, b_natural, y_natural = is_natural(x), right is not None or is_natural(b), is_natural(y)
-    # Some rows of the matrices at a time: those of a picture, or of the only matrix.
-    picture = x.is_picture and y.is_picture
-    cuts = x.rows == y.rows == x.shape[-2] > 1 and (picture or (batch == 1 and not y.channels_last))
-    all_natural = x_natural and b_natural and y_natural
-    if all_natural and left is None and x.rows == y.rows == batch * y.shape[-2] > y.shape[-2]:
-        return _by_matrix(op, (x, b, y), inputs, constants, stage(op, places, count), wide)
-    natural = (0, 1, 2, 3)
+@dataclass(frozen=True)
+class ProductOp(LayerOp):
+    """The products of two batches of matrices, one of which may be constant.
 
-    def need(rows: Rows) -> tuple[Rows, ...]:
-        wanted = ((rows, left), ((0, b.rows), right))
-        return tuple(one for one, array in wanted if array is None)
+    Operands whose matrices do not lie in natural order are brought into it in scratch memory.
+    """
 
-    def sizes(part: int) -> tuple[int, int]:
+    x: Tensor
+    b: Tensor
+    y: Tensor
+    constant_operands: Constants
+    """`x` or `b`, if it is a constant."""
+    requantization: Requantization
+    transpose_b: bool
+
+    @cached_property
+    def shared_constants(self) -> Constants:
+        """The requantization, then a constant operand."""
+        return Constants({**self.requantization.parameters, **self.constant_operands})
+
+    @cached_property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The operands that are no constants."""
+        return tuple(
+            tensor for name, tensor in (("x", self.x), ("b", self.b)) if name not in self.constant_operands
+        )
+
+    @cached_property
+    def batch(self) -> int:
+        """Products."""
+        return prod(self.y.shape[:-2])
+
+    @cached_property
+    def steps(self) -> tuple[int, int]:
+        """Elements from each matrix of an operand to the next; 0 if there is one for all."""
+        x, b = (
+            0 if prod(tensor.shape[:-2]) == 1 and self.batch > 1 else tensor.shape[-1] * tensor.shape[-2]
+            for tensor in (self.x, self.b)
+        )
+        return x, b
+
+    @cached_property
+    def wide(self) -> bool:
+        """Whether sums may leave 32 bits."""
+        return self.x.shape[-1] * _largest(self.x) * _largest(self.b) >= 2**31
+
+    @cached_property
+    def natural(self) -> tuple[bool, bool, bool]:
+        """Whether the first operand, the second and the result lie in natural order.
+
+        A second operand that is a constant always does: it is read whole, and written so from the start.
+        """
+        return is_natural(self.x), "b" in self.constant_operands or is_natural(self.b), is_natural(self.y)
+
+    @cached_property
+    def by_rows(self) -> bool:
+        """Some rows of the matrices at a time: those of an image, or of the only matrix."""
+        x, y = self.x, self.y
+        images = x.is_image and y.is_image
+        return x.rows == y.rows == x.shape[-2] > 1 and (images or (self.batch == 1 and not y.channels_last))
+
+    def operand_rows(self, rows: Rows) -> tuple[Rows, ...]:
+        """The same rows of the first operand, and all of the second."""
+        needs = (("x", rows), ("b", (0, self.b.rows)))
+        return tuple(need for name, need in needs if name not in self.constant_operands)
+
+    def _sizes(self, part: int) -> tuple[int, int]:
         """Bytes of the first operand and of the result."""
-        return (part * x.row_size, part * y.row_size) if cuts else (x.size, y.size)
+        x, y = self.x, self.y
+        return (part * x.row_size, part * y.row_size) if self.by_rows else (x.size, y.size)
 
-    def places_in_scratch(part: int) -> tuple[int, int, int]:
+    def _places_in_scratch(self, part: int) -> tuple[int, int, int]:
         """Where the second operand and the result are, and the end of both; the first is at 0."""
-        x_size, y_size = sizes(part)
+        x_size, y_size = self._sizes(part)
+        x_natural, b_natural, y_natural = self.natural
         at_b = 0 if x_natural else aligned(x_size)
-        at_y = at_b + (0 if b_natural else aligned(b.size))
+        at_y = at_b + (0 if b_natural else aligned(self.b.size))
         return at_b, at_y, at_y + (0 if y_natural else aligned(y_size))
 
-    def templates(tile: Tile) -> list[InstructionTemplate]:
-        (r0, r1), i0 = tile.rows, tile.inputs[0][0] if left is None else 0
+    def scratch(self, rows: Rows) -> int:
+        """What is brought into natural order."""
+        return self._places_in_scratch(rows[1] - rows[0])[2]
+
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """The product, and copies that bring operands or the result into order."""
+        x, b, y = self.x, self.b, self.y
+        x_natural, b_natural, y_natural = self.natural
+        places = self.shared_constants.places
+        x_constant = "x" in places
+        (r0, r1), i0 = tile.rows, 0 if x_constant else tile.inputs[0][0]
         part = r1 - r0
-        rows = part if cuts else None
+        rows = part if self.by_rows else None
         offset = (r0 - tile.output[0]) * y.row_size
-        given = from_x[0], from_x[1] + (r0 - i0) * x.row_size
-        at_b, at_y, _ = places_in_scratch(part)
-        a = given if x_natural else ("scratch", 0)
-        from_second = from_b if b_natural else ("scratch", at_b)
+        from_x = ("const", places["x"]) if x_constant else ("in0", 0)
+        from_x = from_x[0], from_x[1] + (r0 - i0) * x.row_size
+        from_b = ("const", places["b"]) if "b" in places else (f"in{len(self.inputs) - 1}", 0)
+        at_b, at_y, _ = self._places_in_scratch(part)
+        first = from_x if x_natural else ("scratch", 0)
+        other = from_b if b_natural else ("scratch", at_b)
         out = ("out0", offset) if y_natural else ("scratch", at_y)
-        m = part if cuts else x.shape[-2]
-        found = []
+        m = part if self.by_rows else x.shape[-2]
+        templates = []
         if not x_natural:
-            found.append(turned(x, natural, Place(*given), Place(*a), rows))
+            templates.append(turned(x, _NATURAL, Place(*from_x), Place(*first), rows))
         if not b_natural:
-            found.append(turned(b, natural, Place(*from_b), Place(*from_second)))
+            templates.append(turned(b, _NATURAL, Place(*from_b), Place(*other)))
         product = Matmul(
-            source=source(x, *a),
-            second=second(b, Place(*from_second)),
-            batch=batch,
+            source=source(x, *first),
+            second=second(b, Place(*other)),
+            batch=self.batch,
             m=m,
             k=x.shape[-1],
             cols=y.shape[-1],
-            a_step=steps[0] // x.shape[-2] * m,
-            b_step=steps[1],
-            transposed_b=int(op.transpose_b),
-            wide=int(wide),
+            a_step=self.steps[0] // x.shape[-2] * m,
+            b_step=self.steps[1],
+            transposed_b=int(self.transpose_b),
+            wide=int(self.wide),
             result=result(y, out[1], out[0]),
-            stage=stage(op, places, count),
+            stage=self.requantization.stage(places, self.requantization.entries),
         )
-        x_size, y_size = sizes(part)
-        operands = ((a[0], a[1], a[1] + x_size), (from_second[0], from_second[1], from_second[1] + b.size))
-        reads = (*(span for span in operands if span[0] != "const"), ("const", 0, size))
-        found.append(InstructionTemplate(product, reads, ((out[0], out[1], out[1] + y_size),)))
+        x_size, y_size = self._sizes(part)
+        operands = ((first[0], first[1], first[1] + x_size), (other[0], other[1], other[1] + b.size))
+        reads = (
+            *(span for span in operands if span[0] != "const"),
+            ("const", 0, self.shared_constants.size),
+        )
+        templates.append(InstructionTemplate(product, reads, ((out[0], out[1], out[1] + y_size),)))
         if not y_natural:
-            found.append(turned(y, natural, Place(*out), Place("out0", offset), rows, back=True))
-        return found
-
-    return Layer(
-        name=y.name,
-        kind="product",
-        inputs=inputs,
-        outputs=(y,),
-        templates=templates,
-        need=need if cuts else None,
-        constants=lambda channels: constants,
-        constant_size=lambda channels: size,
-        scratch=lambda rows: places_in_scratch(rows[1] - rows[0])[2],
-        source=op,
-    )
+            templates.append(turned(y, _NATURAL, Place(*out), Place("out0", offset), rows, back=True))
+        return templates
 
 
-def _by_matrix(
-    op: npu.MatMul,
-    tensors: tuple[Tensor, Tensor, Tensor],
-    inputs: tuple[Tensor, ...],
-    constants: dict[str, Array],
-    finish: Stage,
-    wide: bool,
-) -> Layer:
-    """A batch of products whose matrices lie one behind the other: some of them at a time."""
-    x, b, y = tensors
-    places, size = layout(constants)
-    height, each = y.shape[-2], b.shape[-1] * b.shape[-2]
-    step = each if b.size > each * b.itemsize else 0
-    behind, rest = divmod(b.rows * height, y.rows)  # rows of a second operand
-    apart = step > 0 and not rest
+@dataclass(frozen=True)
+class BatchedProductOp(ProductOp):
+    """Products whose matrices lie one behind the other, all in natural order: some of them at a time."""
 
-    def need(rows: Rows) -> tuple[Rows, ...]:
+    @cached_property
+    def by_rows(self) -> bool:
+        """Whole matrices."""
+        return True
+
+    @property
+    def height(self) -> int:
+        """Rows of a matrix of the result."""
+        return self.y.shape[-2]
+
+    @cached_property
+    def step(self) -> int:
+        """Elements from a matrix of the second operand to the next; 0 if it has one for all."""
+        each = self.b.shape[-1] * self.b.shape[-2]
+        return each if self.b.size > each * self.b.itemsize else 0
+
+    def operand_rows(self, rows: Rows) -> tuple[Rows, ...]:
+        """The same rows of the first operand, and the matrices of the second that go with them."""
+        b, height = self.b, self.height
+        b_rows, rest = divmod(b.rows * height, self.y.rows)  # of a matrix of the second operand
         first, last = rows[0] // height, rows[1] // height
-        return (rows, (first * behind, last * behind) if apart else (0, b.rows))[: len(inputs)]
+        of_b = (first * b_rows, last * b_rows) if self.step > 0 and not rest else (0, b.rows)
+        return (rows, of_b)[: len(self.inputs)]
 
-    def templates(tile: Tile) -> list[InstructionTemplate]:
+    def scratch(self, rows: Rows) -> int:
+        """None: all is in order."""
+        return 0
+
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """One batch of products."""
+        x, b, y, height, step = self.x, self.b, self.y, self.height, self.step
+        places = self.shared_constants.places
         r0, r1 = tile.rows
         start, offset = (r0 - tile.inputs[0][0]) * x.row_size, (r0 - tile.output[0]) * y.row_size
         count, at = (r1 - r0) // height, r0 // height * step * b.itemsize
-        slot = "in1" if len(inputs) > 1 else "const"
-        at += -tile.inputs[1][0] * b.row_size if len(inputs) > 1 else places["b"]
+        slot = "in1" if len(self.inputs) > 1 else "const"
+        at += -tile.inputs[1][0] * b.row_size if len(self.inputs) > 1 else places["b"]
         product = Matmul(
             source=source(x, "in0", start),
             second=second(b, Place(slot, at)),
@@ -151,29 +211,45 @@ def _by_matrix(
             cols=y.shape[-1],
             a_step=height * x.shape[-1],
             b_step=step,
-            transposed_b=int(op.transpose_b),
-            wide=int(wide),
+            transposed_b=int(self.transpose_b),
+            wide=int(self.wide),
             result=result(y, offset),
-            stage=finish,
+            stage=self.requantization.stage(places, self.requantization.entries),
         )
-        reads = [("in0", start, start + (r1 - r0) * x.row_size), ("const", 0, size)]
-        if len(inputs) > 1:
-            reads.insert(1, (slot, at, at + (count if step else 1) * each * b.itemsize))
-        made = ("out0", offset, offset + (r1 - r0) * y.row_size)
-        return [InstructionTemplate(product, tuple(reads), (made,))]
+        reads = [
+            ("in0", start, start + (r1 - r0) * x.row_size),
+            ("const", 0, self.shared_constants.size),
+        ]
+        if len(self.inputs) > 1:
+            matrices = count if step else 1
+            reads.insert(1, (slot, at, at + matrices * b.shape[-1] * b.shape[-2] * b.itemsize))
+        writes = ("out0", offset, offset + (r1 - r0) * y.row_size)
+        return [InstructionTemplate(product, tuple(reads), (writes,))]
 
-    return Layer(
-        name=y.name, kind="product", inputs=inputs, outputs=(y,), templates=templates, need=need, granule=height,
-        constants=lambda channels: constants, constant_size=lambda channels: size, source=op,
-    )  # fmt: skip
+
+def product_of_activations(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
+    """Two activations, or one and a constant, which lies among the constants."""
+    x, b, y = tensor(op.x), tensor(op.weight), tensor(op.y)
+    if op.bias is not None:
+        raise NotHere("it is a product of two activations with a bias")
+    if any(prod(operand.shape[:-2]) not in (1, prod(y.shape[:-2])) for operand in (x, b)):
+        raise NotHere("its batch axes are broadcast in a way that one step cannot say")
+    left, right = graph.constant(op.x), graph.constant(op.weight)
+    constants: dict[str, Array] = {}
+    if left is not None:
+        constants["x"] = np.ascontiguousarray(left.transpose(x.order))
+    if right is not None:
+        constants["b"] = np.ascontiguousarray(right)
+    requantization = requantization_of_operands(op, graph)
+    made = ProductOp(x, b, y, Constants(constants), requantization, bool(op.transpose_b))
+    granule = 1
+    if all(made.natural) and left is None and x.rows == y.rows == made.batch * y.shape[-2] > y.shape[-2]:
+        made = BatchedProductOp(x, b, y, Constants(constants), requantization, bool(op.transpose_b))
+        granule = y.shape[-2]
+    return Layer(y.name, "product", made.inputs, (y,), made, granule=granule, source=op)
 
 
-def _largest(tensor: Any) -> int:
+def _largest(tensor: Tensor) -> int:
+    """The largest distance of an element from the zero point."""
     low, high = LIMITS[tensor.dtype]
     return int(max(high - tensor.zero_point, tensor.zero_point - low))
-
-
-def _stage_of(op: Any, graph: Graph) -> tuple[dict[str, Array], int]:
-    """The parameters of an output stage as constants, and how many entries each has."""
-    constants = Linear(op, graph, None).constants((0, shape_of(op.y)[-1]))
-    return constants, max(array.size for array in constants.values())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -14,79 +16,102 @@ from npuc.ir import Graph, npu, top
 from npuc.kernels.resampling import interpolation
 from npuc.program.instruction import TypedInstruction
 from npuc.program.instructions import Norm, Reduce, Resize, Result, Sizes, Softmax, Source, Stage
-from npuc.schedule.layers import InstructionTemplate, Layer, Place, Rows, Tensor, Tile, aligned, layout
+from npuc.schedule.constants import NO_CONSTANTS, Constants
+from npuc.schedule.layers import InstructionTemplate, Layer, LayerOp, Place, Rows, Tensor, Tile, aligned
 from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import (
     ABSENT,
+    Requantization,
     batch_rows,
     constant,
-    pictures_of,
+    images_of,
+    requantization_of,
     result,
     source,
-    stage,
-    stage_constants,
     turned,
 )
 from npuc.schedule.rules.movement import copy, memory_strides, natural_strides
 
 
-def _around(
-    op: Any,
-    x: Tensor,
-    y: Tensor,
-    order: tuple[int, ...],
-    total: int,
-    core: Callable[[Source, Result, Mapping[str, int], int], TypedInstruction],
-    constants: dict[str, Array],
-    kind: str,
-    by_row: bool = True,
-) -> Layer:
-    """A layer that wants its operand with the logical axes in `order` in memory, and gives its result so.
+@dataclass(frozen=True)
+class RowwiseOp(LayerOp):
+    """A layer that takes its operand with the logical axes in a certain order in memory, and gives its result so.
 
     Where memory has that order already, it is one instruction; otherwise copies through scratch memory stand around it.
-    Rows of the tensor that do not depend on each other (`by_row`) may come a few at a time. `core` makes the instruction of the
-    operand, the result, the places of the constants and how many of the `total` rows in that order it works on.
     """
-    places, size = layout(constants)
-    reads_const = (("const", 0, size),) if size else ()
-    same = x.order == order or _same_bytes(x, order)
-    per_row, rest = divmod(total, x.rows)
-    cuts = by_row and x.rows > 1 and not rest and x.shape == y.shape and (same or x.is_picture)
 
-    def templates(tile: Tile) -> list[InstructionTemplate]:
+    x: Tensor
+    y: Tensor
+    order: tuple[int, ...]
+    """The axes from the outermost in memory to the innermost."""
+    total: int
+    """Rows in that order: the last one or more axes are the elements of a row."""
+    independent_rows: bool
+    """Whether the rows of the tensor do not depend on each other, and may come a few at a time."""
+    tables: Constants
+
+    def instruction(self, x: Source, y: Result, places: Mapping[str, int], rows: int) -> TypedInstruction:
+        """The instruction of so many rows, with constants at `places`."""
+        raise NotImplementedError
+
+    @property
+    def shared_constants(self) -> Constants:
+        """The tables."""
+        return self.tables
+
+    @cached_property
+    def in_order(self) -> bool:
+        """Whether memory has the order."""
+        return self.x.order == self.order or _same_bytes(self.x, self.order)
+
+    @cached_property
+    def by_rows(self) -> bool:
+        """Where rows are independent and whole ones of the order."""
+        x = self.x
+        possible = self.independent_rows and x.rows > 1 and not self.total % x.rows
+        return possible and x.shape == self.y.shape and (self.in_order or x.is_image)
+
+    def operand_rows(self, rows: Rows) -> tuple[Rows, ...]:
+        """The same rows."""
+        return (rows,)
+
+    def scratch(self, rows: Rows) -> int:
+        """The operand and the result in the order of the instruction."""
+        part = rows[1] - rows[0]
+        return 0 if self.in_order else aligned(part * self.x.row_size) + aligned(part * self.y.row_size)
+
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """One instruction, perhaps between two copies."""
+        x, y, order, block = self.x, self.y, self.order, self.tables
         (r0, r1), i0 = tile.rows, tile.inputs[0][0]
         start, offset = (r0 - i0) * x.row_size, (r0 - tile.output[0]) * y.row_size
         length = (r1 - r0) * x.row_size
         half = aligned(length)
-        before, after = (("in0", start), ("out0", offset)) if same else (("scratch", 0), ("scratch", half))
+        before, after = ("in0", start), ("out0", offset)
+        if not self.in_order:
+            before, after = ("scratch", 0), ("scratch", half)
         end = after[1] + (r1 - r0) * y.row_size
-        count = per_row * (r1 - r0) if cuts else total
-        made = InstructionTemplate(
-            core(source(x, *before), result(y, after[1], after[0]), places, count),
-            ((before[0], before[1], before[1] + length), *reads_const),
+        count = self.total // x.rows * (r1 - r0) if self.by_rows else self.total
+        computation = InstructionTemplate(
+            self.instruction(source(x, *before), result(y, after[1], after[0]), block.places, count),
+            (
+                (before[0], before[1], before[1] + length),
+                *((("const", 0, block.size),) if block.size else ()),
+            ),
             ((*after, end),),
         )
-        if same:
-            return [made]
-        rows = r1 - r0 if cuts else None
+        if self.in_order:
+            return [computation]
+        rows = r1 - r0 if self.by_rows else None
         return [
             turned(x, order, Place("in0", start), Place("scratch"), rows),
-            made,
+            computation,
             turned(y, order, Place("scratch", half), Place("out0", offset), rows, back=True),
         ]
 
-    def scratch(rows: Rows) -> int:
-        part = rows[1] - rows[0]
-        return 0 if same else aligned(part * x.row_size) + aligned(part * y.row_size)
-
-    return Layer(
-        name=y.name, kind=kind, inputs=(x,), outputs=(y,), templates=templates, need=(lambda rows: (rows,)) if cuts else None,
-        constants=lambda channels: constants, constant_size=lambda channels: size, scratch=scratch, source=op,
-    )  # fmt: skip
-
 
 def _inner(x: Tensor, axis: int) -> tuple[tuple[int, ...], bool]:
-    """An order of the axes with one of them innermost, and whether the rows of a picture are apart in it."""
+    """An order of the axes with one of them innermost, and whether the rows of an image are apart in it."""
     if axis == x.order[-1]:
         return x.order, True
     rest = [i for i in ((0, 2, 1, 3) if len(x.shape) == 4 else range(len(x.shape))) if i != axis]
@@ -98,12 +123,45 @@ def _same_bytes(x: Tensor, order: tuple[int, ...]) -> bool:
     return long == [axis for axis in order if x.shape[axis] > 1]
 
 
+@dataclass(frozen=True)
+class SoftmaxOp(RowwiseOp):
+    """Softmax along the innermost axis of the order."""
+
+    kind: Kind
+    width: int
+    form: int
+    """0: by two tables of exponentials, 1 and 2: as TFLite computes it, of 8 and of 16 bits."""
+    multiplier: int
+    shift: int
+    diff_min: int
+    lo: int
+    hi: int
+
+    def instruction(self, x: Source, y: Result, places: Mapping[str, int], rows: int) -> Softmax:
+        """The instruction of so many rows."""
+        return Softmax(
+            source=x,
+            rows=rows,
+            width=self.width,
+            form=self.form,
+            coarse=constant(places, "coarse"),
+            fine=constant(places, "fine"),
+            multiplier=self.multiplier,
+            shift=self.shift,
+            diff_min=self.diff_min,
+            rounding=self.kind.row_rounding.code,
+            result=y,
+            zero_point=self.y.zero_point,
+            lo=self.lo,
+            hi=self.hi,
+        )
+
+
 @layers_as(npu.Softmax)
 def softmax(op: npu.Softmax, graph: Graph, tensor: Tensors) -> Layer:
-    """Along one axis, which is made the innermost."""
+    """Along one axis, which becomes the innermost."""
     x, y = tensor(op.x), tensor(op.y)
-    rank = len(x.shape)
-    axis = op.axis % rank
+    axis = op.axis % len(x.shape)
     order, apart = _inner(x, axis)
     multiplier, shift, left, diff_min = op.parameters
     width = x.shape[axis]
@@ -123,26 +181,50 @@ def softmax(op: npu.Softmax, graph: Graph, tensor: Tensors) -> Layer:
     else:
         form = 0
         tables = {name: array.astype("<u4") for name, array in tables.items()}
+    computed = SoftmaxOp(
+        x, y, order, x.size // x.itemsize // width, apart, Constants(tables),
+        op.kind, width, form, multiplier, left if form == 1 else shift, diff_min, op.lo, op.hi,
+    )  # fmt: skip
+    return Layer(y.name, "softmax", (x,), (y,), computed, source=op)
 
-    def core(x: Source, made: Result, places: Mapping[str, int], rows: int) -> Softmax:
-        return Softmax(
+
+@dataclass(frozen=True)
+class NormOp(RowwiseOp):
+    """A normalization of each row, then a gain and a bias for each entry of their tables."""
+
+    kind: Kind
+    width: int
+    center: bool
+    """Whether the mean is subtracted."""
+    epsilon: int
+    shift: int
+    entry: tuple[int, int, int]
+    """The entry of row r and column c, by (m, f, d): r % m * f + c // d."""
+    lo: int
+    hi: int
+
+    def instruction(self, x: Source, y: Result, places: Mapping[str, int], rows: int) -> Norm:
+        """The instruction of so many rows."""
+        return Norm(
             source=x,
             rows=rows,
-            width=width,
-            form=form,
-            coarse=constant(places, "coarse"),
-            fine=constant(places, "fine"),
-            multiplier=multiplier,
-            shift=left if form == 1 else shift,
-            diff_min=diff_min,
-            rounding=op.kind.row_rounding.code,
-            result=made,
-            zero_point=y.zero_point,
-            lo=op.lo,
-            hi=op.hi,
+            width=self.width,
+            form=0,
+            center=int(self.center),
+            epsilon=self.epsilon,
+            row_modulus=self.entry[0],
+            row_factor=self.entry[1],
+            column_divisor=self.entry[2],
+            entries=self.tables["gain"].size,
+            gain=constant(places, "gain"),
+            bias=constant(places, "bias"),
+            shift=self.shift,
+            rounding=self.kind.row_rounding.code,
+            result=y,
+            zero_point=self.y.zero_point,
+            lo=self.lo,
+            hi=self.hi,
         )
-
-    return _around(op, x, y, order, x.size // x.itemsize // width, core, tables, "softmax", apart)
 
 
 @layers_as(npu.Norm)
@@ -153,12 +235,11 @@ def norm(op: npu.Norm, graph: Graph, tensor: Tensors) -> Layer:
     gain, bias = graph.constant(op.gain), graph.constant(op.bias)
     assert gain is not None and bias is not None
     shift, epsilon, width = op.parameters
-    entries = gain.size
     axis = op.axis % rank
     natural, apart = tuple(range(rank)), True
     if op.mode in ("instance", "group"):
         if rank != 4:
-            raise NotHere(f"a norm of mode {op.mode} that is not over pictures")
+            raise NotHere(f"a norm of mode {op.mode} that is not over images")
         _, c, h, w = x.shape
         order, rows, apart = natural, x.shape[0] * op.groups, False
         by_channel = gain.size > 1
@@ -172,31 +253,136 @@ def norm(op: npu.Norm, graph: Graph, tensor: Tensors) -> Layer:
         if rank == 4:
             order, apart = _inner(x, 3) if axis == 3 else (natural, False)
         entry = (1, 0, 1) if gain.size > 1 else (1, 0, max(width, 1))
+    tables = Constants({"gain": gain.astype("<i4"), "bias": bias.astype("<i8")})
+    center = op.mode in ("layer", "instance", "group")
+    computed = NormOp(
+        x, y, order, rows, apart, tables, op.kind, width, center, epsilon, shift, entry, op.lo, op.hi
+    )
+    return Layer(y.name, "norm", (x,), (y,), computed, source=op)
 
-    def core(x: Source, made: Result, places: Mapping[str, int], rows: int) -> Norm:
-        return Norm(
-            source=x,
-            rows=rows,
-            width=width,
-            form=0,
-            center=int(op.mode in ("layer", "instance", "group")),
-            epsilon=epsilon,
-            row_modulus=entry[0],
-            row_factor=entry[1],
-            column_divisor=entry[2],
-            entries=entries,
-            gain=constant(places, "gain"),
-            bias=constant(places, "bias"),
-            shift=shift,
-            rounding=op.kind.row_rounding.code,
-            result=made,
-            zero_point=y.zero_point,
-            lo=op.lo,
-            hi=op.hi,
-        )
 
-    constants = {"gain": gain.astype("<i4"), "bias": bias.astype("<i8")}
-    return _around(op, x, y, order, rows, core, constants, "norm", apart)
+@dataclass(frozen=True)
+class ReduceOp(LayerOp):
+    """A sum, an extreme or its index over some axes.
+
+    The axes lie side by side in memory and the result comes out in the order of its own memory, or the operand is brought
+    into an order in which that holds, in scratch memory.
+    """
+
+    x: Tensor
+    y: Tensor
+    mode: int
+    """As the instruction has it: 0 a sum, 1 and 2 the greatest and the least, 3 and 4 the index of those."""
+    axes: tuple[int, ...]
+    keepdims: bool
+    select_last: bool
+    """Of several equal extremes, the index of the last."""
+    requantization: Requantization | None
+    """Of a sum."""
+
+    @property
+    def shared_constants(self) -> Constants:
+        """The requantization of a sum."""
+        return NO_CONSTANTS if self.requantization is None else self.requantization.parameters
+
+    @cached_property
+    def kept(self) -> list[int]:
+        """The axes that are left."""
+        return [axis for axis in range(len(self.x.shape)) if axis not in self.axes]
+
+    @cached_property
+    def _together(self) -> list[int]:
+        """Where the axes are in memory, but for those of one element."""
+        places = sorted(self.x.order.index(axis) for axis in self.axes)
+        return [place for place in places if self.x.memory_shape[place] > 1]
+
+    def _long(self, axes: Iterable[int]) -> list[int]:
+        """Those of some axes that are left and have several elements."""
+        return [axis for axis in axes if axis not in self.axes and self.x.shape[axis] > 1]
+
+    @cached_property
+    def _result_order(self) -> list[int]:
+        """The axes of the operand in the order of the result's memory."""
+        if not self.kept and not self.keepdims:
+            return []
+        return self._long(axis if self.keepdims else self.kept[axis] for axis in self.y.order)
+
+    @cached_property
+    def dense(self) -> bool:
+        """Whether one instruction does it, on the operand as it lies."""
+        together = self._together
+        side_by_side = not together or together == list(range(together[0], together[-1] + 1))
+        return side_by_side and self._long(self.x.order) == self._result_order
+
+    @cached_property
+    def reorders_result(self) -> bool:
+        """Whether the result has to be brought into order too."""
+        return not self.dense and self._long(self.kept) != self._result_order
+
+    @cached_property
+    def loops(self) -> tuple[int, int]:
+        """Elements outside of the axes and inside of them, in memory."""
+        x, together = self.x, self._together
+        if not self.dense:
+            return prod(x.shape[axis] for axis in self.kept), 1
+        if not together:
+            return 1, prod(x.memory_shape)
+        return prod(x.memory_shape[: together[0]]), prod(x.memory_shape[together[-1] + 1 :])
+
+    @cached_property
+    def by_rows(self) -> bool:
+        """Rows of the operand that do not meet in a sum are rows of the result."""
+        return self.dense and self.x.rows == self.y.rows > 1 and self.loops[0] % self.x.rows == 0
+
+    def operand_rows(self, rows: Rows) -> tuple[Rows, ...]:
+        """The same rows."""
+        return (rows,)
+
+    def scratch(self, rows: Rows) -> int:
+        """The operand and the result in the order of the instruction."""
+        return 0 if self.dense else aligned(self.x.size) + aligned(self.y.size)
+
+    def _instruction(self, x: Source, outer: int, y: Result) -> Reduce:
+        count = prod(self.x.shape[axis] for axis in self.axes)
+        stage = Stage(0, 0, ABSENT, ABSENT, 0, 0, 0)
+        if self.requantization is not None:
+            stage = self.requantization.stage(self.shared_constants.places)
+        return Reduce(x, self.mode, int(self.select_last), outer, count, self.loops[1], y, stage)
+
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """One instruction, perhaps between copies."""
+        x, y = self.x, self.y
+        size, outer = self.shared_constants.size, self.loops[0]
+        constants = (("const", 0, size),) if size else ()
+        if self.dense:
+            start, offset, rows = 0, 0, x.rows
+            if self.by_rows:
+                r0, rows = tile.rows[0], tile.rows[1] - tile.rows[0]
+                start, offset = (r0 - tile.inputs[0][0]) * x.row_size, (r0 - tile.output[0]) * y.row_size
+                outer = outer // x.rows * rows
+            reduction = self._instruction(source(x, "in0", start), outer, result(y, offset))
+            ends = start + rows * x.row_size, offset + (rows * y.row_size if self.by_rows else y.size)
+            reads = (("in0", start, ends[0]), *constants)
+            return [InstructionTemplate(reduction, reads, (("out0", offset, ends[1]),))]
+        order = (*self.kept, *self.axes)
+        moved = natural_strides(tuple(x.shape[axis] for axis in order))
+        there = [(x.shape[axis], memory_strides(x)[axis], moved[i]) for i, axis in enumerate(order)]
+        half = aligned(x.size)
+        slot, at = ("scratch", half) if self.reorders_result else ("out0", 0)
+        reduction = self._instruction(source(x, "scratch"), outer, result(y, at, slot))
+        templates = [
+            copy(x, there, target="scratch"),
+            InstructionTemplate(reduction, (("scratch", 0, x.size), *constants), ((slot, at, at + y.size),)),
+        ]
+        if self.reorders_result:
+            dense_y = natural_strides(tuple(x.shape[axis] for axis in self.kept))
+            by_axis = dict(zip(self.kept, dense_y, strict=True))
+            logical = list(range(len(x.shape))) if self.keepdims else self.kept
+            mine = memory_strides(y)
+            axes_y = [(y.shape[i], by_axis.get(axis, 0), mine[i]) for i, axis in enumerate(logical)]
+            back = sorted(axes_y, key=lambda axis: -axis[2])
+            templates.append(copy(y, back, half // y.itemsize, source="scratch"))
+        return templates
 
 
 @layers_as(npu.ReduceSum, top.Reduce, top.ArgReduce)
@@ -206,81 +392,18 @@ def reduce(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     rank = len(x.shape)
     named = (op.axis,) if isinstance(op, top.ArgReduce) else tuple(op.axes)
     axes = tuple(sorted(axis % rank for axis in named)) or tuple(range(rank))
+    requantization = None
     if isinstance(op, npu.ReduceSum):
-        mode, constants = 0, stage_constants(op)
+        mode, requantization = 0, requantization_of(op)
     elif isinstance(op, top.Reduce):
         if op.kind not in ("max", "min"):
             raise NotHere(f"a reduction of kind {op.kind} has no integer form")
-        mode, constants = (1 if op.kind == "max" else 2), {}
+        mode = 1 if op.kind == "max" else 2
     else:
-        mode, constants = (3 if op.max else 4), {}
-    places, size = layout(constants)
-    places_of = [x.order.index(axis) for axis in axes]
-    together = [p for p in sorted(places_of) if x.memory_shape[p] > 1]
-    dense = not together or together == list(range(together[0], together[-1] + 1))
-    kept = [axis for axis in range(rank) if axis not in axes]
-    # The result is in the memory order of what is kept; it has to be that of its own tensor.
-    made_order = [axis for axis in (x.order if dense else kept) if axis not in axes and x.shape[axis] > 1]
-    keepdims = op.keepdims
-    back = [kept[axis] if not keepdims else axis for axis in y.order] if len(kept) or keepdims else []
-    wanted_order = [axis for axis in back if axis not in axes and x.shape[axis] > 1]
-    if made_order != wanted_order:
-        dense = False
-        made_order = [axis for axis in kept if x.shape[axis] > 1]
-    count = prod(x.shape[axis] for axis in axes)
-    if dense:
-        low = together[0] if together else 0
-        high = together[-1] + 1 if together else 0
-        outer, inner = prod(x.memory_shape[:low]), prod(x.memory_shape[high:])
-        if not together:
-            outer, inner = 1, prod(x.memory_shape)
-    else:
-        order = (*kept, *axes)
-        outer, inner = prod(x.shape[a] for a in kept), 1
-    half = aligned(x.size)
-    reorder = not dense and made_order != wanted_order
-
-    finish = stage(op, places, 1) if mode == 0 else Stage(0, 0, ABSENT, ABSENT, 0, 0, 0)
-    last = int(getattr(op, "select_last", False))
-
-    # Rows of the operand that do not meet in a sum are rows of the result, and may come a few at a time.
-    by_row = dense and x.rows == y.rows > 1 and outer % x.rows == 0
-
-    def templates(tile: Tile) -> list[InstructionTemplate]:
-        consts = (("const", 0, size),) if size else ()
-        if dense:
-            start, offset, parts, part = 0, 0, x.rows, outer
-            if by_row:
-                (r0, r1), parts = tile.rows, tile.rows[1] - tile.rows[0]
-                start, offset = (r0 - tile.inputs[0][0]) * x.row_size, (r0 - tile.output[0]) * y.row_size
-                part = outer // x.rows * (r1 - r0)
-            made = Reduce(source(x, "in0", start), mode, last, part, count, inner, result(y, offset), finish)
-            ends = start + parts * x.row_size, offset + (parts * y.row_size if by_row else y.size)
-            reads = (("in0", start, ends[0]), *consts)
-            return [InstructionTemplate(made, reads, (("out0", offset, ends[1]),))]
-        moved = natural_strides(tuple(x.shape[axis] for axis in order))
-        there = [(x.shape[axis], memory_strides(x)[axis], moved[i]) for i, axis in enumerate(order)]
-        slot, at = ("scratch", half) if reorder else ("out0", 0)
-        made = Reduce(source(x, "scratch"), mode, last, outer, count, inner, result(y, at, slot), finish)
-        found = [
-            copy(x, there, target="scratch"),
-            InstructionTemplate(made, (("scratch", 0, x.size), *consts), ((slot, at, at + y.size),)),
-        ]
-        if reorder:
-            dense_y = natural_strides(tuple(x.shape[a] for a in kept))
-            by_axis = dict(zip(kept, dense_y, strict=True))
-            logical = list(range(rank)) if keepdims else kept
-            mine = memory_strides(y)
-            axes_y = [(y.shape[i], by_axis.get(axis, 0), mine[i]) for i, axis in enumerate(logical)]
-            found.append(copy(y, sorted(axes_y, key=lambda a: -a[2]), half // y.itemsize, source="scratch"))
-        return found
-
-    return Layer(
-        name=y.name, kind="reduce", inputs=(x,), outputs=(y,), templates=templates,
-        need=(lambda rows: (rows,)) if by_row else None,
-        constants=lambda channels: constants, constant_size=lambda channels: size,
-        scratch=lambda rows: 0 if dense else half + aligned(y.size), source=op,
-    )  # fmt: skip
+        mode = 3 if op.max else 4
+    last = bool(getattr(op, "select_last", False))
+    computed = ReduceOp(x, y, mode, axes, bool(op.keepdims), last, requantization)
+    return Layer(y.name, "reduce", (x,), (y,), computed, source=op)
 
 
 _WHOLE = 8 * 1024
@@ -289,80 +412,119 @@ _BLOCK = 16 * 1024
 """Bytes of the result that an instruction makes at least, where it makes some rows."""
 
 
-@layers_as(npu.ResizeBilinear)
-def resize_bilinear(op: npu.ResizeBilinear, graph: Graph, tensor: Tensors) -> Layer:
-    """Whole pictures, or blocks of rows.
+@dataclass(frozen=True)
+class ResizeOp(LayerOp):
+    """A bilinear resize of whole images, or of blocks of rows.
 
     An instruction has a table of the rows that it blends. That of a block counts from the first row that the block
     reads, so that blocks which lie alike between the rows of the operand share one.
     """
+
+    x: Tensor
+    y: Tensor
+    kind: Kind
+    bits: int
+    """Of the weights."""
+    maps: Constants
+    """`rows` and `columns`, each with three numbers for every row or column of the result: those of the operand before and
+    behind, and the weight of the second."""
+
+    @cached_property
+    def by_rows(self) -> bool:
+        """Where that is worth the tables."""
+        return self.x.size + self.y.size > _WHOLE and self.y.rows > 1
+
+    @cached_property
+    def step(self) -> int:
+        """Rows of a block. Blocks of several images would not begin where images do."""
+        return max(1, min(8, _BLOCK // self.y.row_size)) if self.x.shape[0] == 1 else 1
+
+    @cached_property
+    def _row_map(self) -> Array:
+        """Of each row of an image: the row before, the row behind, and the weight."""
+        return self.maps["rows"].reshape(3, -1)
+
+    @cached_property
+    def _tables(self) -> tuple[Constants, list[tuple[int, int, int]]]:
+        """The constants, and of each block of an image's rows: the first row that it reads, how many, and which table it
+        has."""
+        constants, tables = dict(self.maps), dict[bytes, int]()
+        blocks = []
+        for r0 in range(0, self.y.shape[2] if self.by_rows else 0, self.step):
+            low, high, weight = self._row_map[:, r0 : r0 + self.step]
+            first, last = int(low.min()), int(high.max())
+            entries = np.concatenate([low - first, high - first, weight])
+            number = tables.setdefault(entries.tobytes(), len(tables))
+            constants.setdefault(f"rows{number}", entries)
+            blocks.append((first, last - first + 1, number))
+        return Constants(constants), blocks
+
+    @property
+    def shared_constants(self) -> Constants:
+        """The maps, and those of blocks."""
+        return self._tables[0]
+
+    def operand_rows(self, rows: Rows) -> tuple[Rows, ...]:
+        """Those that the rows lie between."""
+        return (batch_rows(rows, self.y.shape[2], self.x.shape[2], self._image_rows),)
+
+    def _image_rows(self, rows: Rows) -> Rows:
+        """The same for one image."""
+        if rows == (0, self.y.shape[2]):
+            return 0, self.x.shape[2]
+        low, high, _ = self._row_map
+        return int(low[rows[0]]), int(high[rows[1] - 1]) + 1
+
+    def _resize(
+        self, images: int, rows: int, taken: int, table: str, start: int, offset: int
+    ) -> InstructionTemplate:
+        x, y, block = self.x, self.y, self.shared_constants
+        resize = Resize(
+            source=source(x, "in0", start),
+            sizes=Sizes(images, taken, x.shape[3], x.shape[1], rows, y.shape[3]),
+            rows=constant(block.places, table),
+            columns=constant(block.places, "columns"),
+            bits=self.bits,
+            rounding=self.kind.shift_rounding.code,
+            result=result(y, offset),
+        )
+        reads = ("in0", start, start + images * taken * x.row_size)
+        end = offset + images * rows * y.row_size
+        return InstructionTemplate(resize, (reads, ("const", 0, block.size)), (("out0", offset, end),))
+
+    def templates(self, tile: Tile) -> list[InstructionTemplate]:
+        """An instruction for every run of whole images, and for every block of rows before and behind."""
+        x, y, step = self.x, self.y, self.step
+        height, blocks = y.shape[2], self._tables[1]
+        templates = []
+        for image, count, (r0, r1) in images_of(tile.rows, height):
+            before = image * x.shape[2] - tile.inputs[0][0]
+            offset = (image * height + r0 - tile.output[0]) * y.row_size
+            if (r0, r1) == (0, height):
+                start = before * x.row_size
+                templates.append(self._resize(count, height, x.shape[2], "rows", start, offset))
+                continue
+            for at in range(r0, r1, step):
+                first, taken, table = blocks[at // step]
+                rows = min(at + step, height) - at
+                start, place = (before + first) * x.row_size, offset + (at - r0) * y.row_size
+                templates.append(self._resize(1, rows, taken, f"rows{table}", start, place))
+        return templates
+
+
+@layers_as(npu.ResizeBilinear)
+def resize_bilinear(op: npu.ResizeBilinear, graph: Graph, tensor: Tensors) -> Layer:
+    """Whole images, or blocks of rows."""
     x, y = tensor(op.x), tensor(op.y)
-    tables = [
+    rows, columns = (
         interpolation(
             op.kind, x.shape[axis], op.sizes[axis], op.coordinates, op.scales[axis] if op.scales else None
         )
         for axis in (2, 3)
-    ]
-    constants = {
+    )
+    maps = {
         name: np.concatenate([table.low, table.high, table.weight]).astype("<i4")
-        for name, table in zip(("rows", "columns"), tables, strict=True)
+        for name, table in (("rows", rows), ("columns", columns))
     }
-    n, c, h, w = x.shape
-    out_h = y.shape[2]
-    low, high, weight = tables[0].low, tables[0].high, tables[0].weight
-    cuts = x.size + y.size > _WHOLE and y.rows > 1
-    # Blocks of several pictures would not begin where pictures do.
-    step = max(1, min(8, _BLOCK // y.row_size)) if n == 1 else 1
-    shared: dict[bytes, int] = {}
-    blocks: list[tuple[int, int, int]] = []
-    """Of each block of a picture's rows: the first row that it reads, how many, and which table it has."""
-    for r0 in range(0, out_h if cuts else 0, step):
-        part = slice(r0, min(r0 + step, out_h))
-        first, last = int(low[part].min()), int(high[part].max())
-        entries = np.concatenate([low[part] - first, high[part] - first, weight[part]]).astype("<i4")
-        if shared.setdefault(entries.tobytes(), len(shared)) == len(shared) - 1:
-            constants.setdefault(f"rows{len(shared) - 1}", entries)
-        blocks.append((first, last - first + 1, shared[entries.tobytes()]))
-    places, size = layout(constants)
-
-    def resize(
-        pictures: int, rows: Rows, taken: int, table: str, start: int, offset: int
-    ) -> InstructionTemplate:
-        made = Resize(
-            source=source(x, "in0", start),
-            sizes=Sizes(pictures, taken, w, c, rows[1] - rows[0], y.shape[3]),
-            rows=constant(places, table),
-            columns=constant(places, "columns"),
-            bits=tables[0].bits,
-            rounding=op.kind.shift_rounding.code,
-            result=result(y, offset),
-        )
-        reads = ("in0", start, start + pictures * taken * x.row_size)
-        end = offset + pictures * (rows[1] - rows[0]) * y.row_size
-        return InstructionTemplate(made, (reads, ("const", 0, size)), (("out0", offset, end),))
-
-    def templates(tile: Tile) -> list[InstructionTemplate]:
-        found = []
-        for picture, count, (r0, r1) in pictures_of(tile.rows, out_h):
-            before = picture * h - tile.inputs[0][0]
-            offset = (picture * out_h + r0 - tile.output[0]) * y.row_size
-            if (r0, r1) == (0, out_h):
-                found.append(resize(count, (r0, r1), h, "rows", before * x.row_size, offset))
-                continue
-            for at in range(r0, r1, step):
-                first, taken, table = blocks[at // step]
-                rows = at, min(at + step, out_h)
-                place = offset + (at - r0) * y.row_size
-                found.append(resize(1, rows, taken, f"rows{table}", (before + first) * x.row_size, place))
-        return found
-
-    def need(rows: Rows) -> tuple[Rows, ...]:
-        def one(part: Rows) -> Rows:
-            return (0, h) if part == (0, out_h) else (int(low[part[0]]), int(high[part[1] - 1]) + 1)
-
-        return (batch_rows(rows, out_h, h, one),)
-
-    return Layer(
-        name=y.name, kind="resize", inputs=(x,), outputs=(y,), templates=templates, need=need if cuts else None, granule=step,
-        constants=lambda channels: constants, constant_size=lambda channels: size, source=op,
-    )  # fmt: skip
+    computed = ResizeOp(x, y, op.kind, rows.bits, Constants(maps))
+    return Layer(y.name, "resize", (x,), (y,), computed, granule=computed.step, source=op)
