@@ -7,10 +7,25 @@ from pathlib import Path
 import pytest
 
 from npuc.cli import architecture
-from npuc.cli.architecture import LEVEL_OF, Import, all_imports, imports, modules, package_of, violations
+from npuc.cli.architecture import LEVEL_OF, Import, all_imports, imports, modules, package_of
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
+
+
+def violations(found: list[Import]) -> list[str]:
+    """In words, the imports that do not lead to a lower level, and packages that are on none."""
+    wrong = []
+    for one in found:
+        importer, imported = package_of(one.importer), package_of(one.imported)
+        if not importer or importer == imported or not imported:
+            continue
+        missing = [name for name in (importer, imported) if name not in LEVEL_OF]
+        if missing:
+            wrong.append(f"{missing[0]} is on no level of npuc.cli.architecture.LEVELS ({one})")
+        elif LEVEL_OF[imported] >= LEVEL_OF[importer]:
+            wrong.append(f"{one}: level {LEVEL_OF[imported]} from level {LEVEL_OF[importer]}")
+    return wrong
 
 
 def test_every_import_leads_to_a_lower_level() -> None:

@@ -115,13 +115,6 @@ def texts(content: Any) -> dict[str, str]:
     return {k: v for k, v in content.items() if isinstance(k, str) and isinstance(v, str)}
 
 
-def origins_from(content: Any) -> Origins:
-    """From plain values, as a file has them."""
-    if not isinstance(content, Mapping):
-        return Origins()
-    return Origins(texts(content.get("nodes")), texts(content.get("readers")))
-
-
 def nearest(
     name: str, known: Iterable[str], origins: Origins, count: int = 3, cutoff: float = 0.4
 ) -> list[str]:

@@ -21,7 +21,7 @@ from npuc.program import elf, isa, layout
 from npuc.program.checks import Surroundings, check_stream
 from npuc.program.file import load_compiled, save_compiled
 from npuc.program.file_writer import make_sections
-from npuc.program.model import CompiledModel, CpuSubgraph, NpuSubgraph, Segment, Tensor, as_stream, records
+from npuc.program.model import CompiledModel, CpuSubgraph, NpuSubgraph, Segment, Tensor, records
 from npuc.program.records import Record
 from npuc.target import load_target
 from support.paths import TESTS
@@ -37,6 +37,7 @@ from support.programs.files import (
     saved,
     sealed,
 )
+from support.programs.instructions import as_stream
 
 
 def same(one: CompiledModel, other: CompiledModel) -> None:

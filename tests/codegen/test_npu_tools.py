@@ -14,9 +14,10 @@ from npuc.errors import AddressError, UnknownTensorError, UsageError
 from npuc.program.disassemble import Selection, lines, printable, select, values
 from npuc.program.file import load_compiled
 from npuc.program.isa import BY_OPCODE, NONE, QUEUES
-from npuc.program.model import CompiledModel, NpuSubgraph, as_stream, records
+from npuc.program.model import CompiledModel, NpuSubgraph, records
 from npuc.program.relocate import addresses_text, read_addresses, relocate
 from support.programs.files import SEGMENTS, random_model, saved
+from support.programs.instructions import as_stream
 
 
 def npuc(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:

@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from npuc.arithmetic.requantization import pool_parameters
+from npuc.arrays import Array
 from npuc.kernels import pooling
 from npuc.kernels.requant import Requant
 from support.kernel_strategies import EXACT, array, dtypes, kinds, output_stages, seeds, zero_points
@@ -72,6 +73,11 @@ def test_average_pool_matches_the_model(
     np.testing.assert_array_equal(y, expected)
 
 
+def whole(x: Array) -> tuple[tuple[int, int], ...]:
+    """The window of a global pool: size, stride, padding, and the size of the result."""
+    return (x.shape[1], x.shape[2]), (1, 1), (0, 0), (1, 1)
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16])
 @pytest.mark.parametrize("kind", ["double_rounding", "single_rounding", "single_even", "pow2", "float_scale"])
 def test_a_global_average_is_the_mean_within_half_a_step(kind: str, dtype: Any) -> None:
@@ -79,22 +85,22 @@ def test_a_global_average_is_the_mean_within_half_a_step(kind: str, dtype: Any) 
     p = pool_parameters(kind, 0.5, 0.5, 2000)
     limits = np.iinfo(dtype)
     rq = Requant(p.kind, p.multiplier, p.shift, p.scale, 3, lo=int(limits.min), hi=int(limits.max))
-    y = pooling.global_average_pool(x, rq, zero_point=3)
+    y = pooling.average_pool(x, *whole(x), rq, zero_point=3)
     mean = x.astype(np.float64).mean((1, 2), keepdims=True)
     # The reciprocal of `pow2` has 7 bits: an error of up to 2^-7 of the mean.
     allowed = 0.501 + (np.abs(mean - 3) / 128 if kind == "pow2" else 0)
     assert (np.abs(y - mean) <= allowed).all()
-    np.testing.assert_array_equal(pooling.global_max_pool(x), x.max((1, 2), keepdims=True))
+    np.testing.assert_array_equal(pooling.max_pool(x, *whole(x)), x.max((1, 2), keepdims=True))
 
 
 def test_sums_beyond_32_bits_stay_exact() -> None:
     x = np.full((1, 300, 300, 2), -32768, np.int16)
     x[..., 1] = 32767
     rq = unscaled(0, -32768, 32767)
-    assert pooling.global_average_pool(x, rq).ravel().tolist() == [-32768, 32767]
+    assert pooling.average_pool(x, *whole(x), rq).ravel().tolist() == [-32768, 32767]
     p = pool_parameters("single_rounding", 1.0, 1.0, 90000, bits=15)
     rq = Requant(p.kind, p.multiplier, p.shift, p.scale, 0, lo=-32768, hi=32767)
-    assert np.abs(pooling.global_average_pool(x, rq).ravel() - [-32768, 32767]).max() <= 1
+    assert np.abs(pooling.average_pool(x, *whole(x), rq).ravel() - [-32768, 32767]).max() <= 1
 
 
 def test_threads_do_not_change_the_result() -> None:

@@ -94,18 +94,6 @@ def test_bilinear_is_within_a_step_of_float(mode: str) -> None:
             assert np.abs(y[0, i, j] - wanted).max() < 0.7
 
 
-def test_nearest_takes_what_the_convention_says() -> None:
-    assert resampling.nearest_indices(3, 6).tolist() == [0, 0, 1, 1, 2, 2]
-    assert resampling.nearest_indices(4, 2, "half_pixel", "round_prefer_floor").tolist() == [0, 2]
-    assert resampling.nearest_indices(4, 2, "half_pixel", "round_prefer_ceil").tolist() == [1, 3]
-    assert resampling.nearest_indices(4, 3, "align_corners", "floor").tolist() == [0, 1, 3]
-    assert resampling.nearest_indices(4, 3, "align_corners", "ceil").tolist() == [0, 2, 3]
-    assert resampling.nearest_indices(2, 5, scale=2.5).tolist() == [0, 0, 0, 1, 1]
-    x = array(0, (2, 3, 4, 5), np.int8)
-    rows, columns = np.int64([0, 2, 2]), np.int64([3, 0])
-    np.testing.assert_array_equal(resampling.resize_nearest(x, rows, columns), x[:, rows][:, :, columns])
-
-
 def test_threads_do_not_change_the_result() -> None:
     x = array(0, (2, 30, 40, 16), np.int8)
     rows, columns = (
@@ -123,8 +111,6 @@ def test_what_cannot_be_resized_is_refused_in_words() -> None:
         resampling.interpolation("single_rounding", 3, 4, "centre")
     with pytest.raises(ValueError, match="TFLite has"):
         resampling.interpolation("double_rounding", 3, 4, "pytorch_half_pixel")
-    with pytest.raises(ValueError, match="no nearest mode"):
-        resampling.nearest_indices(3, 4, "asymmetric", "round")
     rows, columns = (
         resampling.interpolation("single_rounding", 3, 4),
         resampling.interpolation("single_rounding", 9, 4),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from npuc.arithmetic.kinds import Kind
 from npuc.arrays import Array
-from npuc.codegen.host import host_model
+from npuc.codegen.host import host_program
 from npuc.engine.integer import prepare
 from npuc.errors import CompileError, VerificationError
 from npuc.ir import Graph, Value, dtype_of, npu, shape_of, tensor_type, top
@@ -54,7 +54,7 @@ def check(op: TensorOp, graph: Graph, seed: int = 0) -> None:
     names = {value: f"v{i}" for i, value in enumerate((*part.inputs, *part.outputs))}
     operands = [given[value] if value in given else graph.constant(value) for value in op.operands]
     wanted = prepare(op, graph, 1)(operands)
-    session = session_of(host_model(graph, part, names))
+    session = session_of(host_program(graph, part, names)[0])
     found = session.run(None, {names[value]: array for value, array in given.items()})
     for one, other in zip(found, wanted, strict=True):
         assert one.dtype == other.dtype and one.shape == other.shape, op.name
@@ -277,7 +277,7 @@ def test_sums_that_pass_24_bits_and_come_back() -> None:
     given = np.full((1, channels, 1, 1), 127, np.int8)
     given[0, ::997] = 126
     wanted = int((weight.astype(np.int64) * given).sum())
-    model = host_model(graph, part_of(op, graph), {graph.inputs[0].value: "x", op.y: "y"})
+    model, _ = host_program(graph, part_of(op, graph), {graph.inputs[0].value: "x", op.y: "y"})
     assert session_of(model).run(None, {"x": given})[0].item() == wanted
     assert np.asarray(prepare(op, graph, 1)([given])[0]).item() == wanted
 
@@ -290,4 +290,4 @@ def test_an_op_without_an_exact_form_is_refused_by_name() -> None:
     made = quantize(graph, {"x": (-1.0, 1.0), "y": (0.0, 1.0)}, SCHEMES["int8"])
     softmax = next(op for op in made.ops if isinstance(op, npu.Softmax))
     with pytest.raises(CompileError, match=r"layer 'y'.*neither the NPU nor the CPU"):
-        host_model(made, part_of(softmax, made), {})
+        host_program(made, part_of(softmax, made), {})

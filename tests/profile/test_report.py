@@ -25,9 +25,10 @@ from npuc.profile.report import Report, report_of
 from npuc.profile.timeline import profile_of
 from npuc.profile.work import moved, multiplications
 from npuc.program.isa import COMPRESSED, QUEUES
-from npuc.program.model import Allocation, CompiledModel, NpuSubgraph, as_stream, records
+from npuc.program.model import Allocation, CompiledModel, NpuSubgraph, records
 from npuc.sim.cycles import CoreTimeline, simulate
 from npuc.target import load_target
+from support.programs.instructions import as_stream
 
 TARGET = load_target("edge-4t")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from npuc.errors import QuantizationError
-from npuc.ir import Graph, tensor_type, top
+from npuc.ir import Graph, shown_name, tensor_type, top
 from npuc.ir.definition import TopOp
 from npuc.quant.config import QuantizationConfig, first_and_last
 
@@ -45,6 +46,17 @@ def chosen(graph: Graph, config: QuantizationConfig) -> list[str]:
     return ["float" if s is None else f"{s.activation}/{s.weight}" for s in schemes]
 
 
+def schemes_by_name(config: QuantizationConfig, graph: Graph) -> dict[str, Any]:
+    """What every layer gets, in plain values, as `layers` of a configuration has them."""
+    scheme_of = config.resolve(graph)
+    schemes = {}
+    for op in graph.ops:
+        if isinstance(op, TopOp) and not isinstance(op, top.WeightOp):
+            scheme = scheme_of(op)
+            schemes[shown_name(op)] = "float" if scheme is None else scheme.to_dict()
+    return schemes
+
+
 def test_the_levels_override_each_other(graph: Graph) -> None:
     assert chosen(graph, QuantizationConfig()) == ["i8/i8"] * 4
     assert chosen(graph, QuantizationConfig(types={"silu": "float"}))[3] == "float"
@@ -59,10 +71,10 @@ def test_the_first_and_last_layers_with_weights(graph: Graph) -> None:
 
 
 def test_the_effective_configuration_names_every_layer(graph: Graph) -> None:
-    effective = QuantizationConfig(layers={"body": "float"}).effective(graph)
+    effective = schemes_by_name(QuantizationConfig(layers={"body": "float"}), graph)
     assert list(effective) == ["stem_out", "body_out", "head_out", "y"]
     assert effective["body_out"] == "float" and effective["stem_out"]["activation"] == "i8"
-    again = QuantizationConfig(layers=effective).effective(graph)
+    again = schemes_by_name(QuantizationConfig(layers=effective), graph)
     assert again == effective
 
 

@@ -20,7 +20,7 @@ import numpy as np
 import onnxruntime as ort
 from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import scaling
-from npuc.codegen.host import host_model
+from npuc.codegen.host import host_program
 from npuc.ir import Graph, npu, parse_graph, print_graph, tensor_type
 from npuc.ir.dtypes import QuantType
 from npuc.kernels import Requant
@@ -52,7 +52,7 @@ assert print_graph(parse_graph(print_graph(graph))) == print_graph(graph)
 assert requantization_of(op).stage({}).kind == 5
 x = np.arange(-128, 128).astype(np.int8).reshape(1, 256)
 part = Part("cpu", (op,), (graph.inputs[0].value,), (op.y,))
-model = host_model(graph, part, {graph.inputs[0].value: "x", op.y: "y"})
+model, _ = host_program(graph, part, {graph.inputs[0].value: "x", op.y: "y"})
 session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
 wanted = kind.rescaled(x, found.multiplier[0], found.shift[0])
 np.testing.assert_array_equal(session.run(None, {"x": x})[0], wanted)

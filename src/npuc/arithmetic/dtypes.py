@@ -105,9 +105,6 @@ _BY_ONNX = {dtype.onnx: dtype for dtype in DTYPES}
 F32 = _BY_NAME["f32"]
 I64 = _BY_NAME["i64"]
 BOOL = _BY_NAME["i1"]
-U8 = _BY_NAME["ui8"]
-
-
 SHORT = {dtype.short: dtype for dtype in DTYPES}
 """Element types by the names of target files."""
 

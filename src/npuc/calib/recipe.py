@@ -12,7 +12,7 @@ GetImage comes first and SetOrder last. Between them an image is height × width
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -326,7 +326,3 @@ def _shorter(image: Array, size: int) -> tuple[int, int]:
 def _check_size(name: str, height: int, width: int) -> None:
     if min(height, width) < 1 or height * width > MAX_PIXELS:
         raise PreprocessError(f"{name}: {height} x {width} is not a size for an image")
-
-
-Prepare = Callable[[Path], Any]
-"""A function from a file to the tensor, or tensors, of a sample."""

@@ -139,21 +139,6 @@ def between_packages(found: list[Import]) -> dict[str, list[str]]:
     }
 
 
-def violations(found: list[Import]) -> list[str]:
-    """In words, the imports that do not lead to a lower level, and packages that are on none."""
-    wrong = []
-    for one in found:
-        importer, imported = package_of(one.importer), package_of(one.imported)
-        if not importer or importer == imported or not imported:
-            continue
-        missing = [name for name in (importer, imported) if name not in LEVEL_OF]
-        if missing:
-            wrong.append(f"{missing[0]} is on no level of npuc.cli.architecture.LEVELS ({one})")
-        elif LEVEL_OF[imported] >= LEVEL_OF[importer]:
-            wrong.append(f"{one}: level {LEVEL_OF[imported]} from level {LEVEL_OF[importer]}")
-    return wrong
-
-
 def _summary(name: str, source: Path) -> str:
     """The first sentence of a package's docstring."""
     path = source / "npuc" / Path(*name.split("."))

@@ -14,9 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
-
-_T = TypeVar("_T")
+from typing import Any
 
 COLORS = ("auto", "always", "never")
 _STYLES = {"error": "1;31", "warning": "33", "note": "36", "header": "1", "faint": "2"}

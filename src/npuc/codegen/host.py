@@ -14,17 +14,10 @@ from npuc.partition.accelerators import ACCELERATORS, accelerated
 from npuc.partition.host import host_rule, reason_against_host
 
 
-def host_model(
-    graph: Graph, part: Part, names: Mapping[Value, str], reasons: Mapping[str, str] | None = None
-) -> bytes:
-    """The ops of a part as a model whose inputs and outputs have the names of tensors."""
-    return host_program(graph, part, names, reasons)[0]
-
-
 def host_program(
     graph: Graph, part: Part, names: Mapping[Value, str], reasons: Mapping[str, str] | None = None
 ) -> tuple[bytes, dict[Value, str]]:
-    """The same, and what the results of the ops are called in the model.
+    """The ops of a part as a model whose inputs and outputs have the names of tensors, and what results are called in it.
 
     `reasons` tells why ops are not on the NPU, for the case that the CPU cannot run them either.
     """

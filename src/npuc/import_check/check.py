@@ -41,7 +41,6 @@ class CheckReport:
     layers: tuple[Difference, ...]
     """Intermediate tensors, in the order of the original."""
     tolerance: Tolerance
-    left_out: tuple[str, ...]
     notes: tuple[str, ...] = ()
     impossible: str = ""
     """Why the original could not be run, if it could not: then nothing was compared."""
@@ -105,7 +104,7 @@ def check_import(
     try:
         original = original_of(path)(path, graph, types, options or ImportOptions(), threads)
     except OriginalError as error:
-        return CheckReport((), (), tolerance, tuple(leave_out), impossible=error.message)
+        return CheckReport((), (), tolerance, impossible=error.message)
     if original.mixed:
         tolerance = Tolerance(min(tolerance.cosine, _MIXED.cosine), min(tolerance.euclid, _MIXED.euclid))
         notes.append(
@@ -127,7 +126,7 @@ def check_import(
         try:
             reference = original.run(theirs, [*named, *group])
         except OriginalError as error:
-            return CheckReport((), (), tolerance, tuple(leave_out), impossible=error.message)
+            return CheckReport((), (), tolerance, impossible=error.message)
         ours = engine(group).run(inputs)
         layers.extend(
             _compare(name, ours[name], reference[name])
@@ -145,9 +144,7 @@ def check_import(
     unknown = [name for name in leave_out if name not in original.comparable and name not in outputs]
     if unknown:
         notes.append(f"--except names tensors that were not compared anyway: {', '.join(unknown[:8])}")
-    return CheckReport(
-        tuple(final), tuple(layers), tolerance, tuple(leave_out), tuple(notes), runtime=_runtime_of(original)
-    )
+    return CheckReport(tuple(final), tuple(layers), tolerance, tuple(notes), runtime=_runtime_of(original))
 
 
 def _runtime_of(original: Any) -> str:

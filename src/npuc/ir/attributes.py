@@ -27,8 +27,6 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute
 
-Native = bool | int | float | str | tuple["Native", ...] | dict[str, "Native"] | None
-
 
 def to_attribute(value: Any) -> Attribute:
     """The attribute that stands for a Python value.

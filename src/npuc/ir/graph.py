@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
+from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue
 from xdsl.utils.exceptions import DiagnosticException, VerifyException
 
 from npuc.errors import VerificationError
@@ -329,11 +329,4 @@ def _reason(error: BaseException) -> str:
     return " ".join((texts[-1] if texts else str(error)).split())
 
 
-def make_input(block: Block, name: str, kind: Attribute) -> BlockArgument:
-    """Append an input to a block."""
-    argument = block.insert_arg(kind, len(block.args))
-    argument.location = cast(Any, location(name))
-    return argument
-
-
-__all__ = ["Graph", "Port", "Value", "dtype_of", "make_input"]
+__all__ = ["Graph", "Port", "Value", "dtype_of"]

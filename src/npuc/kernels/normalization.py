@@ -138,12 +138,6 @@ def l2_norm_tflite(x: Array, *, zero_x: int = 0, axis: int = -1, threads: int = 
     return np.moveaxis(y, -1, axis)
 
 
-def instance_norm(x: Array, parameters: NormParameters, **options: Any) -> Array:
-    """Over height and width of an NHWC tensor; gamma and beta have an entry a channel, or one."""
-    _check_rank(x)
-    return group_norm(x, parameters, groups=int(x.shape[3]), **options)
-
-
 def group_norm(x: Array, parameters: NormParameters, *, groups: int, **options: Any) -> Array:
     """Over height, width and the channels of each group of an NHWC tensor."""
     _check_rank(x)

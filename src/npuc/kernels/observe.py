@@ -20,9 +20,6 @@ EMPTY = -(2**31)
 """The exponent of statistics that have seen no value."""
 PORTABLE = 1
 """Flag: no instructions beyond the baseline; the same bits result."""
-MAX_BOUND = 2.0**100
-"""The largest magnitude that can be counted."""
-
 _STATUS = {1: "an argument makes no sense", 2: "out of memory", 3: "not supported"}
 
 

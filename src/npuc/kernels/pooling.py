@@ -91,27 +91,6 @@ def average_pool(
     return y
 
 
-def global_average_pool(
-    x: Array, rq: Requant, *, zero_point: int = 0, dtype: Any = None, threads: int = 1
-) -> Array:
-    """The mean over height and width, which stay as 1 × 1."""
-    _check_rank(x)
-    size = (int(x.shape[1]), int(x.shape[2]))
-    return average_pool(
-        x, size, (1, 1), (0, 0), (1, 1), rq, zero_point=zero_point, dtype=dtype, threads=threads
-    )
-
-
-def global_max_pool(x: Array, *, threads: int = 1) -> Array:
-    """The largest element over height and width, which stay as 1 × 1.
-
-    >>> global_max_pool(np.int8([[[[1], [2]], [[3], [4]]]])).shape
-    (1, 1, 1, 1)
-    """
-    _check_rank(x)
-    return max_pool(x, (int(x.shape[1]), int(x.shape[2])), (1, 1), (0, 0), (1, 1), threads=threads)
-
-
 def raw_pool(x: Array, kernel: Pair, stride: Pair, pads: Pair, out: Pair, dilation: Pair) -> RawPool:
     """The windows of a pool, checked."""
     _check_rank(x)

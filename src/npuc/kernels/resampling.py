@@ -9,18 +9,16 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, floor
+from math import floor
 
 import numpy as np
 
 from npuc.arithmetic.kinds import Kind, kind_named
 from npuc.arrays import Array
 from npuc.kernels.calls import call, code, contiguous, empty
-from npuc.kernels.tape import do
 
 MODES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 """ONNX's coordinate transformations."""
-NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 BITS = 11
 """Bits of a weight of the clean algorithm; TFLite's has 10."""
 
@@ -104,48 +102,6 @@ def resize_bilinear(
     raw.keep = (rows, columns)  # the memory behind the pointers lives as long as they do
     call("npuc_resize_bilinear", "pppi", raw, x, y, threads)
     return y
-
-
-def nearest_indices(
-    size: int,
-    out: int,
-    mode: str = "asymmetric",
-    nearest: str = "floor",
-    scale: float | None = None,
-) -> Array:
-    """Which input element each output takes.
-
-    >>> nearest_indices(2, 4).tolist()
-    [0, 0, 1, 1]
-    """
-    _check_axis(size, out, mode)
-    if nearest not in NEAREST_MODES:
-        raise ValueError(f"there is no nearest mode {nearest!r}; there are {', '.join(NEAREST_MODES)}")
-    half = Fraction(1, 2)
-    roundings = {
-        "floor": floor,
-        "ceil": ceil,
-        "round_prefer_floor": lambda v: ceil(v - half),
-        "round_prefer_ceil": lambda v: floor(v + half),
-    }
-    places = [roundings[nearest](_coordinate(i, size, out, mode, scale)) for i in range(out)]
-    return np.clip(np.array(places, np.int64), 0, size - 1)
-
-
-def resize_nearest(x: Array, rows: Array, columns: Array) -> Array:
-    """Take the elements at `rows` and `columns` of an NHWC tensor.
-
-    >>> resize_nearest(np.int8([[[[1], [2]]]]), np.int64([0]), np.int64([0, 0, 1])).ravel().tolist()
-    [1, 1, 2]
-    """
-    _check_rank(x)
-    y = empty((x.shape[0], len(rows), len(columns), x.shape[3]), x.dtype)
-    do(_take, x, rows, columns, y)
-    return y
-
-
-def _take(x: Array, rows: Array, columns: Array, y: Array) -> None:
-    np.take(np.take(x, rows, axis=1), columns, axis=2, out=y, mode="clip")
 
 
 def _coordinate(i: int, size: int, out: int, mode: str, scale: float | None) -> Fraction:

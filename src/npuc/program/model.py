@@ -16,7 +16,7 @@ import numpy as np
 from npuc.arithmetic.machine import Machine
 from npuc.arrays import Array
 from npuc.errors import TargetError
-from npuc.program.isa import BY_NAME, RECORD
+from npuc.program.isa import BY_NAME
 
 SegmentKind = Literal["weights", "workspace", "io"]
 
@@ -167,8 +167,3 @@ def records(name: str, count: int) -> Array:
     made = np.zeros(count, instruction.dtype)
     made["opcode"] = instruction.opcode
     return made
-
-
-def as_stream(made: Array) -> Array:
-    """Structured instructions as rows of bytes."""
-    return made.view(np.uint8).reshape(-1, RECORD)

@@ -30,7 +30,7 @@ from npuc.arithmetic.kinds import Kind, Rounding, Scales
 from npuc.errors import QuantizationError
 from npuc.files import read_short
 from npuc.format_versions import QUANTIZATION_CONFIG
-from npuc.ir import Graph, result_names, shown_name, top
+from npuc.ir import Graph, result_names, top
 from npuc.ir.definition import TOP_OPS, TopOp
 from npuc.plain_yaml import load_yaml
 from npuc.quant.adaquant.options import AdaQuantOptions
@@ -134,16 +134,6 @@ class QuantizationConfig(BaseModel):
         _require_matches("layers", self.layers, [*names, *inputs])
         _require_matches("ladder.adaquant.layers", self.ladder.adaquant.layers, names)
         return lambda op: chosen.get(op)
-
-    def effective(self, graph: Graph) -> dict[str, Any]:
-        """What every layer got, by name, in plain values."""
-        scheme_of = self.resolve(graph)
-        found = {}
-        for op in graph.ops:
-            if isinstance(op, TopOp) and not isinstance(op, top.WeightOp):
-                scheme = scheme_of(op)
-                found[shown_name(op)] = "float" if scheme is None else scheme.to_dict()
-        return found
 
 
 def first_and_last(graph: Graph) -> tuple[str, ...]:

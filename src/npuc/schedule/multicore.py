@@ -19,7 +19,7 @@ Dynamic programming as on one core (`grouping.py`), with one state a cut: all te
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 
 from npuc.arrays import ceil_div
@@ -44,7 +44,6 @@ class CoreGrouping:
     cores: int
     rate: float
     """Bytes a cycle of the memory between groups."""
-    _costs: dict[tuple[int, int], tuple[float, Group | None]] = field(default_factory=dict)
 
     def search(self) -> Decisions:
         """The cheapest way through all layers."""

@@ -28,9 +28,6 @@ else:  # the names come from the one table of element types, which a type checke
     FloatType = Literal[FLOATS]
     ElementType = Literal[tuple(dtype.short for dtype in _TYPES)]
 
-BITS: dict[str, int] = {dtype.short: dtype.bits for dtype in _TYPES}
-"""Width of each element type."""
-
 RANGES: dict[str, tuple[int, int]] = {dtype.short: dtype.limits for dtype in _TYPES if not dtype.is_float}
 """Least and greatest value of the integer types."""
 

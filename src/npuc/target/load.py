@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from npuc.errors import FileMissingError, NpucError, TargetError, UnknownTargetError
+from npuc.errors import FileMissingError, TargetError, UnknownTargetError
 from npuc.files import existing_text
 from npuc.format_versions import TARGET_FILE
 from npuc.target.model import Target
@@ -206,14 +206,3 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         old = result.get(key)
         result[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return result
-
-
-def problems_in(name_or_path: str | Path) -> list[str]:
-    """Every problem of a target file as a line of text; none if it is valid."""
-    try:
-        load_with_files(name_or_path)
-    except TargetError as error:
-        return [str(problem) for problem in error.problems] or [error.paragraph()]
-    except NpucError as error:
-        return [error.paragraph()]
-    return []

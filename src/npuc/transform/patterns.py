@@ -60,12 +60,6 @@ def has_one_use(value: SSAValue) -> bool:
     return value.has_one_use()
 
 
-def sole_user(value: SSAValue) -> Operation | None:
-    """The only op that uses a value, once; None if there are several uses or none, or if it is a graph output."""
-    use = value.get_unique_use()
-    return None if use is None or isinstance(use.operation, ReturnOp) else use.operation
-
-
 def users(value: SSAValue) -> list[Operation]:
     """All ops that use a value (the return too), each once."""
     return list(dict.fromkeys(use.operation for use in value.uses))
@@ -129,11 +123,6 @@ def exact(graph: Graph, value: SSAValue | None) -> Array | None:
     if array is None or value is None or not dtype(value).is_float:
         return None
     return array.astype(np.float64)
-
-
-def close_to(number: float | None, expected: float, tolerance: float = 1e-4) -> bool:
-    """True if a constant found in a model is meant to be `expected` (exporters round them in many ways)."""
-    return number is not None and abs(number - expected) <= tolerance * max(1e-30, abs(expected))
 
 
 def commuted(graph: Graph, op: Operation) -> tuple[SSAValue, SSAValue] | None:
@@ -271,7 +260,6 @@ __all__ = [
     "Array",
     "GraphPattern",
     "activation_of",
-    "close_to",
     "commuted",
     "derived",
     "derived_location",
@@ -293,7 +281,6 @@ __all__ = [
     "set_properties",
     "size_of",
     "sole_producer",
-    "sole_user",
     "take_name",
     "uniform",
     "users",

@@ -27,11 +27,11 @@ from npuc.program.model import (
     NpuSubgraph,
     Segment,
     Tensor,
-    as_stream,
     records,
 )
 from npuc.target import load_target
 from support.paths import ROOT
+from support.programs.instructions import as_stream
 
 SEGMENTS = (
     Segment("weights", "weights", 4096),

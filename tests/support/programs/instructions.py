@@ -9,8 +9,8 @@ import numpy as np
 from npuc.arrays import Array
 from npuc.kernels import Requant
 from npuc.kernels.floats import BF16, F16
-from npuc.program.isa import BY_NAME, DTYPES, KINDS, NONE, QUEUES
-from npuc.program.model import Allocation, CompiledModel, NpuSubgraph, Segment, Tensor, as_stream, records
+from npuc.program.isa import BY_NAME, DTYPES, KINDS, NONE, QUEUES, RECORD
+from npuc.program.model import Allocation, CompiledModel, NpuSubgraph, Segment, Tensor, records
 from npuc.sim import Finding, Simulator, sanitize
 from npuc.target import Target, load_target
 
@@ -34,6 +34,11 @@ def machine(local: str = "64KiB", banks: int = 16, **changes: Any) -> Target:
             part = part[name]
         part[last] = value
     return Target.from_dict(data)
+
+
+def as_stream(structured: Array) -> Array:
+    """Structured instructions as rows of bytes."""
+    return structured.view(np.uint8).reshape(-1, RECORD)
 
 
 class Draft:

@@ -7,7 +7,6 @@ reshapes, so that elements are moved only where an operator needs another order 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 Order = tuple[int, ...]
 
@@ -117,12 +116,3 @@ def _groups(source: Sequence[int], target: Sequence[int]) -> list[tuple[list[int
                 j += 1
         groups.append((left, right))
     return groups
-
-
-def is_ascending(axes: Sequence[int]) -> bool:
-    """True if each axis is the next one.
-
-    >>> is_ascending((2, 3)), is_ascending((1, 3))
-    (True, False)
-    """
-    return all(b == a + 1 for a, b in pairwise(axes))

@@ -12,7 +12,6 @@ from typing import Any
 
 from npuc.errors import InvalidModelError, ResourceLimitError, UnsupportedOpError
 
-MODELS = ("Functional", "Model", "Sequential")
 MAX_LAYERS = 10_000
 
 

@@ -99,10 +99,6 @@ class Folder:
             found = Folder(entry, self.where) if hasattr(entry, "keys") else None
         return found
 
-    def is_folder(self, name: str) -> bool:
-        """True if a name is a group's."""
-        return hasattr(self._entry(name), "keys")
-
     @_guarded
     def array(self, path: str) -> Array:
         """A dataset of numbers inside, by its path."""

@@ -25,7 +25,6 @@ _F32 = np.float32
 _INPUTS, _STATE, _CELL = (20, 24), 18, 19
 _WEIGHT, _RECURRENCE, _PEEPHOLE, _BIAS, _NORM = 1, 5, (9, 10, None, 11), 12, 20
 _PROJECTION, _PROJECTION_BIAS = 16, 17
-_GATES = ("input", "forget", "cell", "output")
 _INTERMEDIATES = 5
 _GATE_SCALE = _F32(2.0**-12)
 _MOST_INTEGER_BITS = 6

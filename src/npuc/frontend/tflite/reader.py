@@ -96,11 +96,6 @@ class Operator:
     intermediates: tuple[int, ...] = ()
     """Tensors that nobody reads: their quantization is that of sums inside the operator."""
 
-    @property
-    def is_custom(self) -> bool:
-        """True for an operator that is no builtin."""
-        return self.view.number("BuiltinOptionsType") == 0 and bool(self.custom)
-
     def options(self, kind: str) -> View | None:
         """The builtin options, if they are of a kind."""
         for number, field_name, union in (

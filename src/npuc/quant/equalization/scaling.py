@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.ir import Graph, Value, result_names, top
+from npuc.ir import Graph, Value, top
 from npuc.quant.equalization.groups import Group
 
 _NEAR = 0.9
@@ -148,9 +148,3 @@ def _incoming_spread(op: Any, weight: Array, factor: Array) -> Array:
 
 def _spread(factor: Array, axis: int, rank: int) -> Array:
     return factor.reshape([-1 if i == axis else 1 for i in range(rank)])
-
-
-def group_name(group: Group) -> str:
-    """How messages speak of a group: by the layer that makes it."""
-    name: str = result_names(group.makers[0])[0]
-    return name
