@@ -78,7 +78,7 @@ def quantize_ladder(
             cheap.update(wall=time.perf_counter() - begun, cpu=time.process_time() - worked)
 
     best = run_steps(context, steps, start=context.start(), report=heard)
-    save_graph(best.made, target)
+    save_graph(best.quantized, target)
     _note(
         target,
         {

@@ -70,7 +70,7 @@ def main() -> None:
     samples = [random_inputs(graph, seed) for seed in range(arguments.samples)]
     context = QuantizationContext(graph, samples, scheme_of, threads=arguments.threads, device=device)
     made = quantized(graph)
-    start = Candidate(graph, made, CalibrationTable({}), scheme_of, context.judged(made))
+    start = Candidate(graph, made, CalibrationTable({}), scheme_of, context.validated_sqnr(made))
     watch = Stopwatch()
     learning.learn = watch
     begun = time.perf_counter()

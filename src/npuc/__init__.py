@@ -55,6 +55,8 @@ aliases.install(
         "npuc.ir.preprocess": "npuc.images.preprocess",
         "npuc.partition.inspection": "npuc.inspect.inspection",
         "npuc.quant.arithmetic": "npuc.arithmetic.requantization",
+        "npuc.quant.expression": "npuc.quant.target_encoding",
+        "npuc.quant.judging": "npuc.quant.validation",
         "npuc.quant.ladder.climb": "npuc.quant.ladder.sequence",
         "npuc.quant.ladder.workshop": "npuc.quant.ladder.context",
         "npuc.quant.mixed_precision.prices": "npuc.quant.mixed_precision.cost_model",

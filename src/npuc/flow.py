@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from npuc.compare import OutputFigures
     from npuc.compare.tensors import Tolerance
     from npuc.import_check.check import CheckReport
-    from npuc.quant.accuracy import Accuracy
+    from npuc.quant.accuracy import OutputAccuracy
     from npuc.quant.config import QuantizationConfig
-    from npuc.quant.judging import OutputJudge
     from npuc.quant.ladder.run import PipelineOptions
     from npuc.quant.report import Outcome
     from npuc.quant.scheme import Scheme
+    from npuc.quant.validation import OutputValidator
     from npuc.quant.widening import Widening
     from npuc.target import Target
 
@@ -305,7 +305,7 @@ class Quantized:
     """Whether steps of the ladder also changed weights."""
     own_arithmetic: str = ""
     """How the arithmetic of a prequantized network was kept, in words; empty if there is none or a scheme was stated."""
-    accuracy: Accuracy | None = None
+    accuracy: OutputAccuracy | None = None
     """How close the outputs are to float on calibration data; None if it was not measured."""
     crowded: tuple[str, ...] = ()
     """One sentence for each tensor whose parts differ in magnitude by more than its bits can represent."""
@@ -323,11 +323,11 @@ def quantize_network(
     """
     from npuc.quant import quantize
     from npuc.quant.config import QuantizationConfig
-    from npuc.quant.expression import Expression
     from npuc.quant.from_target import scheme_for
     from npuc.quant.own_arithmetic import own_arithmetic
     from npuc.quant.prequantized import Prequantized
-    from npuc.quant.rewritten import written_for
+    from npuc.quant.rewritten import rewrite_for
+    from npuc.quant.target_encoding import TargetEncoding
 
     if ranges is None:
         network = Prequantized(graph)
@@ -339,15 +339,15 @@ def quantize_network(
                 base = scheme_for(target).to_dict() | base
             config = (config or QuantizationConfig()).model_copy(update={"scheme": base})
             words = own.words
-        types = network.types(None if target is None else Expression(target))
+        types = network.types(None if target is None else TargetEncoding(target))
         scheme_of = schemes_of(network.graph, config, target, types)
         if target is None:
             integers = network.lower(scheme_of)
         else:
             own = own_arithmetic(network.follows_tflite, target)
-            written = written_for(network, target, scheme_of, own, may_widen=bool(words))
-            integers = written.graph
-            integers.notes = [*integers.notes, *written.notes]
+            rewritten = rewrite_for(network, target, scheme_of, own, may_widen=bool(words))
+            integers = rewritten.graph
+            integers.notes = [*integers.notes, *rewritten.notes]
         outcome = _outcome(network.graph, integers, scheme_of, target, types)
         return Quantized(integers, network.graph, scheme_of, outcome, own_arithmetic=words)
     scheme_of = schemes_of(graph, config, target)
@@ -525,7 +525,7 @@ def quantize_on_data(
         schemes: Callable[[Any], Scheme | None],
         table: CalibrationTable,
         figures: OutputFigures | None,
-        judge: OutputJudge | None,
+        validator: OutputValidator | None,
         statistics: Callable[[], Statistics],
         *,
         corrected: bool = True,
@@ -539,7 +539,7 @@ def quantize_on_data(
             _outcome(source, integers, schemes, target, configured=configured),
             corrected,
             steps_applied,
-            accuracy=accuracy_of(source, integers, schemes, figures, judge, statistics, target),
+            accuracy=accuracy_of(source, integers, schemes, figures, validator, statistics, target),
             crowded=_crowded(source, integers, table, schemes, target),
         )
         return quantized, table
@@ -559,7 +559,7 @@ def quantize_on_data(
             context.adaquant = config.ladder.adaquant
         best = run_pipeline_steps(context, ladder, cost_model, widen=widening or False, fixed=stated)
         return finished(
-            best.source, best.made, best.scheme_of, best.table, context.figures(best.made), context.judge,
+            best.source, best.quantized, best.scheme_of, best.table, context.figures(best.quantized), context.validator,
             lambda: context.statistics(best.source), steps_applied=True,
         )  # fmt: skip
     kept = Keeper(graph, source, KEPT)
@@ -584,13 +584,14 @@ def quantize_on_data(
         )
         better = fallback(graph, done, kept.first, scheme_of, methods, threads)
         if better is not None:
-            figures = done.judge.figures(better.made) if done.judge is not None else None
+            figures = done.validator.figures(better.quantized) if done.validator is not None else None
             recollect = partial(collect, better.source, kept.first, threads=threads)
             return finished(
-                better.source, better.made, better.scheme_of, better.table, figures, done.judge, recollect, steps_applied=True
+                better.source, better.quantized, better.scheme_of, better.table, figures, done.validator, recollect,
+                steps_applied=True,
             )  # fmt: skip
     return finished(
-        graph, done.graph, done.scheme_of, done.table, done.figures, done.judge, lambda: statistics,
+        graph, done.graph, done.scheme_of, done.table, done.figures, done.validator, lambda: statistics,
         corrected=done.corrected,
     )  # fmt: skip
 

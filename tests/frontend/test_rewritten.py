@@ -13,11 +13,11 @@ from npuc.flow import Quantized, compile_network, network_to_quantize, quantize_
 from npuc.ir import Graph, npu
 from npuc.ir.dtypes import QuantType, dtype_of, quant_of
 from npuc.quant.config import QuantizationConfig
-from npuc.quant.expression import Expression
 from npuc.quant.from_target import fitted
 from npuc.quant.parameters import stored_bias
 from npuc.quant.rewritten import differences
 from npuc.quant.scheme import SCHEMES
+from npuc.quant.target_encoding import TargetEncoding
 from npuc.runtime.runner import Runner
 from npuc.target import load_target
 from npuc.transform.drop_quantization import StoredConstant
@@ -96,7 +96,7 @@ def test_the_option_that_a_note_names_keeps_8_bits(tmp_path: Path) -> None:
 
 
 def test_integers_of_another_storage_are_the_same_ones() -> None:
-    nano, aries = Expression(load_target("vipnano-like")), Expression(load_target("aries-like"))
+    nano, aries = TargetEncoding(load_target("vipnano-like")), TargetEncoding(load_target("aries-like"))
     assert nano.activation(QuantType.of("i8", 0.3, -5)) == QuantType.of("ui8", 0.3, 123)
     assert nano.activation(QuantType.of("ui8", 0.3, 7)) == QuantType.of("ui8", 0.3, 7)
     # Without zero points a range from 0 has half of the steps.
@@ -109,7 +109,7 @@ def test_weights_in_the_form_of_a_target() -> None:
     integers = random.integers(60, 190, (6, 4, 3, 3)).astype(np.uint8)
     small = StoredConstant(integers, np.array([0.01], np.float32), np.array([125]), 0)
     scheme = SCHEMES["int8"]
-    signed = Expression(load_target("bm1684x-like"))
+    signed = TargetEncoding(load_target("bm1684x-like"))
     assert not signed.weights_fit(small)
     made, scales, zero = signed.weights(small, 0, scheme, None, 1.0, 0.0)
     np.testing.assert_array_equal(made, integers.astype(int) - 125)
@@ -121,7 +121,7 @@ def test_weights_in_the_form_of_a_target() -> None:
     np.testing.assert_array_equal(made[[0, 1, 3, 4, 5]], integers[[0, 1, 3, 4, 5]].astype(int) - 125)
     # A scale each channel, where there is one a tensor.
     each = StoredConstant(made, scales.astype(np.float32), np.zeros(6, np.int64), 0)
-    nano = Expression(load_target("vipnano-like"))
+    nano = TargetEncoding(load_target("vipnano-like"))
     assert not nano.weights_fit(each)
     again, one, zero = nano.weights(each, 0, scheme, None, 1.0, 0.0)
     assert again.dtype == np.uint8 and one.size == 1
@@ -142,7 +142,7 @@ def test_a_huge_bias_of_one_channel_does_not_cost_the_others() -> None:
     integers = np.random.default_rng(0).integers(-100, 101, (3, 4, 1, 1)).astype(np.int8)
     scales, bias = np.array([1e-2, 1e-2, 1e-7]), np.array([0.31, -0.77, 2.0])
     plain = stored_bias(bias / (0.02 * scales), scheme)
-    made, wide, zero = Expression.levelled((integers, scales, 0), 0, scheme, bias, 0.02, 0.03)
+    made, wide, zero = TargetEncoding.levelled((integers, scales, 0), 0, scheme, bias, 0.02, 0.03)
     better = stored_bias(bias / (0.02 * wide), scheme)
     assert zero == 0 and wide[:2].tolist() == [1e-2, 1e-2] and wide[2] > 1e-7
     np.testing.assert_array_equal(made[:2], integers[:2])

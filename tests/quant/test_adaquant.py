@@ -68,12 +68,12 @@ def learned(start: Candidate, context: QuantizationContext, options: AdaQuantOpt
 
 
 def integers(found: Candidate) -> list[list[int]]:
-    layers = integer_layers(found.source, found.made, found.scheme_of)
+    layers = integer_layers(found.source, found.quantized, found.scheme_of)
     return [layer.integers.astype(int).ravel().tolist() for layer in layers]
 
 
 def scales(found: Candidate) -> list[Array]:
-    layers = integer_layers(found.source, found.made, found.scheme_of)
+    layers = integer_layers(found.source, found.quantized, found.scheme_of)
     return [layer.scale.ravel() for layer in layers]
 
 
@@ -87,11 +87,11 @@ def test_weights_that_matter_get_finer_steps_where_rounding_finds_none(
     assert rounded is not None
     assert found.sqnr > max(start.sqnr, rounded.sqnr) + 5, (start.sqnr, rounded.sqnr, found.sqnr)
     assert (scales(found)[0][1:] < 0.6 * scales(start)[0][1:]).all()
-    assert found.sqnr == context.judged(found.made)
+    assert found.sqnr == context.validated_sqnr(found.quantized)
     assert all(-7 <= least <= most <= 7 for least, most in ((min(i), max(i)) for i in integers(found)))
-    inputs = random_inputs(found.made, 1)
-    wanted = IntegerEngine(found.made, raw=True).run(inputs)
-    got = Simulator(compile_program(found.made, load_target("edge-4t")).model).run(inputs)
+    inputs = random_inputs(found.quantized, 1)
+    wanted = IntegerEngine(found.quantized, raw=True).run(inputs)
+    got = Simulator(compile_program(found.quantized, load_target("edge-4t")).model).run(inputs)
     assert all(np.array_equal(got[name], array) for name, array in wanted.items())
 
 
@@ -102,7 +102,7 @@ def test_values_that_nobody_reads_lose_their_range() -> None:
     assert found.sqnr > start.sqnr + 3, (start.sqnr, found.sqnr)
     assert found.table["a"].max < 0.5 * start.table["a"].max and found.table["a"].method == "learned"
     assert found.table["x"] == start.table["x"]
-    before, after = integer_types(start.made)["a"], integer_types(found.made)["a"]
+    before, after = integer_types(start.quantized)["a"], integer_types(found.quantized)["a"]
     assert after.scale < 0.5 * before.scale and after.zero_point == before.zero_point
 
 
@@ -144,23 +144,25 @@ def test_an_early_output_and_a_sum_of_two_are_learned_with_powers_of_two() -> No
     context = make_context(graph, SCHEMES["pow2"])
     found = learned(context.start(), context, EAGER.model_copy(update={"iterations": 20}))
     module = TopModule(found.source)
-    student = Student(module, integer_types(found.made))
+    student = Student(module, integer_types(found.quantized))
     weights = {
-        module.refs[layer.real.operands[1]]: torch.tensor(layer.integers * layer.scale, dtype=torch.float32)
-        for layer in integer_layers(found.source, found.made, found.scheme_of)
+        module.refs[layer.float_op.operands[1]]: torch.tensor(
+            layer.integers * layer.scale, dtype=torch.float32
+        )
+        for layer in integer_layers(found.source, found.quantized, found.scheme_of)
     }
     entry = found.source.inputs[0].value
     given = {entry: student.after(entry, torch.from_numpy(context.validation_samples[0]["x"]))}
     outputs = {port.name: port.value for port in found.source.outputs}
     got = module.run(module.steps, given, outputs.values(), weights=weights, after=student.after)
-    wanted = IntegerEngine(found.made).run(context.validation_samples[0])
+    wanted = IntegerEngine(found.quantized).run(context.validation_samples[0])
     assert all(np.array_equal(got[value].numpy(), wanted[name]) for name, value in outputs.items())
 
 
 def test_sums_stay_within_narrow_accumulators(start: Candidate, monkeypatch: pytest.MonkeyPatch) -> None:
     from npuc.quant.adaquant import lowering
 
-    layers = integer_layers(start.source, start.made, start.scheme_of)
+    layers = integer_layers(start.source, start.quantized, start.scheme_of)
     most = max(largest_sum(layer.integers, layer.bias, layer.x, layer.axis) for layer in layers)
     narrow = replace(SCHEMES["int4-weights"], sum_bits=most.bit_length() + 1, wide_sum_bits=0)
     context = make_context(network(12.0, 1e-4), narrow)
@@ -217,7 +219,7 @@ def test_a_scale_that_several_blocks_share_is_left_alone() -> None:
     assert by_name[value_name(graph.outputs[1].value)] == "c"
     named = {value_name(value): value for value in origins}
     kinds = dict.fromkeys(
-        by_name, integer_types(make_context(network(1, 1), SCHEMES["int8"]).start().made)["a"]
+        by_name, integer_types(make_context(network(1, 1), SCHEMES["int8"]).start().quantized)["a"]
     )
     free = free_scales(origins, named, kinds, lambda op: SCHEMES["int8"])
     assert sorted(free) == ["c", "one"] and len(free["c"]) == 2

@@ -26,8 +26,8 @@ from npuc.quant.analysis.analyze import LEVERS
 from npuc.quant.analysis.histogram import bins, svg_histograms, text_histogram
 from npuc.quant.bias_correction import correct_biases
 from npuc.quant.config import QuantizationConfig
-from npuc.quant.judging import OutputJudge
 from npuc.quant.ladder.sequence import chosen
+from npuc.quant.validation import OutputValidator
 
 Range = tuple[float, float]
 WIDE = SCHEMES["int16"]
@@ -242,8 +242,8 @@ def test_the_suggested_file_makes_the_network_better(scheme: str | None, tmp_pat
     again, _ = quantize_on_data(
         graph, open_data(graph, data[:16]), config, widen=False, correct=False, threads=1
     )
-    judge = OutputJudge(graph, data[16:])
-    before, after = (judge.figures(one.graph).mean for one in (done, again))
+    validator = OutputValidator(graph, data[16:])
+    before, after = (validator.figures(one.graph).mean for one in (done, again))
     assert after > before + 3, (before, after)
 
 

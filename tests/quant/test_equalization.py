@@ -18,7 +18,7 @@ from npuc.quant import tuning
 from npuc.quant.config import QuantizationConfig
 from npuc.quant.equalization import apply_factors, find_groups, weight_factors
 from npuc.quant.equalization.absorption import absorb_biases
-from npuc.quant.equalization.groups import Group
+from npuc.quant.equalization.groups import EqualizationGroup
 from npuc.quant.equalization.step import Equalize, Smooth, equalized
 from npuc.quant.ladder import QuantizationContext, fallback, run_steps
 from npuc.quant.scheme import SCHEMES
@@ -67,7 +67,7 @@ def test_groups_hold_chains_and_sums_and_stop_at_the_ends() -> None:
 
 def test_any_factors_leave_the_network_as_it_was() -> None:
     graph = chain()
-    factors: dict[Group, Array] = {
+    factors: dict[EqualizationGroup, Array] = {
         group: np.exp(np.random.default_rng(i).uniform(-2, 2, group.channels))
         for i, group in enumerate(find_groups(graph))
     }
@@ -99,7 +99,7 @@ def test_the_default_helps_itself_where_one_scale_a_tensor_ruins_a_network(
         source = open_data(graph, [sample["x"] for sample in data])
         done, _ = quantize_on_data(graph, source, QuantizationConfig(scheme=scheme), threads=1)
         context = QuantizationContext(graph, samples(96)[48:], lambda op: SCHEMES[scheme])
-        return context.judged(done.graph), done.graph.notes
+        return context.validated_sqnr(done.graph), done.graph.notes
 
     helped, words = quantized("pow2")
     assert any("quick steps" in word for word in words) and any("equalized" in word for word in words)

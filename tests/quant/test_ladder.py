@@ -12,7 +12,7 @@ from npuc import lang
 from npuc.compare import OutputFigures, Slice
 from npuc.errors import MissingExtraError, QuantizationError, UsageError
 from npuc.quant.ladder import STEPS, Candidate, QuantizationContext, StepResult, run_steps
-from npuc.quant.ladder.sequence import Entry, chosen
+from npuc.quant.ladder.sequence import RegisteredStep, chosen
 from npuc.quant.scheme import SCHEMES
 
 
@@ -50,7 +50,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> None:
     for rank, (name, kind) in enumerate(
         {"worse": Worse, "idle": Idle, "better": Better, "missing": Missing}.items(), 100
     ):
-        monkeypatch.setitem(STEPS, name, Entry(name, "a test", rank, kind))
+        monkeypatch.setitem(STEPS, name, RegisteredStep(name, "a test", rank, kind))
 
 
 def test_what_helps_is_kept_and_the_rest_left_out(planted: Any) -> None:
@@ -77,39 +77,39 @@ def test_the_default_is_judged_on_samples_that_are_held_back() -> None:
     assert len(make_context.fit) == 9 and len(make_context.validation_samples) == 3
     found = make_context.start()
     assert found.sqnr > 25
-    assert found.sqnr == make_context.judged(found.made)
+    assert found.sqnr == make_context.validated_sqnr(found.quantized)
 
 
 class Lucky:
-    """A network of its own, whose gain is that of the judges' squares which a test plants."""
+    """A network of its own, whose gain is that of the squares of validation samples that a test plants."""
 
     def propose(self, best: Candidate, context: QuantizationContext) -> Candidate | None:
-        made = best.made.copy()
-        return replace(best, made=made, sqnr=context.judged(made), notes=(*best.notes, "lucky"))
+        made = best.quantized.copy()
+        return replace(best, quantized=made, sqnr=context.validated_sqnr(made), notes=(*best.notes, "lucky"))
 
 
-def judged_by(monkeypatch: pytest.MonkeyPatch, errors: list[list[float]]) -> QuantizationContext:
-    """A workshop of four judges with a signal of 100, whose networks make these errors, one after the other."""
+def context_with_errors(monkeypatch: pytest.MonkeyPatch, errors: list[list[float]]) -> QuantizationContext:
+    """A context of four validation samples with a signal of 100, whose networks have these errors, one after the other."""
     make_context = context()
     make_context.validation_samples = [*make_context.validation_samples, make_context.validation_samples[0]]
     left = iter(errors)
     monkeypatch.setattr(
-        make_context.judge,
+        make_context.validator,
         "figures",
         lambda made: OutputFigures(
             (Slice("y", "y"),), np.array([[[100.0, error]] for error in next(left)], np.float64)
         ),
     )
-    monkeypatch.setitem(STEPS, "lucky", Entry("lucky", "a test", 100, Lucky))
+    monkeypatch.setitem(STEPS, "lucky", RegisteredStep("lucky", "a test", 100, Lucky))
     return make_context
 
 
-def test_what_one_judge_gains_is_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gain_of_one_validation_sample_is_chance(monkeypatch: pytest.MonkeyPatch) -> None:
     results: list[StepResult] = []
-    make_context = judged_by(monkeypatch, [[4.0, 1.0, 1.0, 1.0], [2.0, 1.1, 1.1, 1.1]])
+    make_context = context_with_errors(monkeypatch, [[4.0, 1.0, 1.0, 1.0], [2.0, 1.1, 1.1, 1.1]])
     best = run_steps(make_context, ["lucky"], report=results.append)
     assert best.notes == () and not results[0].kept
-    # 1.2 dB on the whole: 2.1 dB with the first judge's help, -0.4 without it.
+    # 1.2 dB on the whole: 2.1 dB with the first sample, -0.4 without it.
     assert results[0].after is not None and results[0].after - results[0].before == pytest.approx(
         1.206, abs=0.01
     )
@@ -117,46 +117,46 @@ def test_what_one_judge_gains_is_chance(monkeypatch: pytest.MonkeyPatch) -> None
     assert "may be chance (± 1." in str(results[0])
 
 
-def test_what_all_judges_gain_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gain_of_all_validation_samples_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     results: list[StepResult] = []
-    make_context = judged_by(monkeypatch, [[4.0, 1.0, 2.0, 1.0], [3.6, 0.9, 1.8, 0.9]])
+    make_context = context_with_errors(monkeypatch, [[4.0, 1.0, 2.0, 1.0], [3.6, 0.9, 1.8, 0.9]])
     best = run_steps(make_context, ["lucky"], report=results.append)
     assert best.notes == ("lucky",) and results[0].kept
-    # The judges differ much, and the gain is the same for all of them.
+    # The samples differ much, and the gain is the same for all of them.
     assert results[0].standard_error == pytest.approx(0.0, abs=1e-9)
 
 
 def test_a_gain_that_a_slice_pays_for_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every judge gains in the strong slice, and one loses the weak one."""
+    """Every validation sample gains in the strong slice, and one loses the weak one."""
     results: list[StepResult] = []
     make_context = context()
     strong, weak = Slice("y", "boxes", ((1, 0, 4),)), Slice("y", "scores", ((1, 4, 8),))
     errors = iter([[[1.0, 1.0]] * 3, [[0.1, 1.0], [0.1, 1.0], [0.1, 2.0]]])
     monkeypatch.setattr(
-        make_context.judge,
+        make_context.validator,
         "figures",
         lambda made: OutputFigures(
             (strong, weak), np.array([[(100.0, e) for e in row] for row in next(errors)])
         ),
     )
-    monkeypatch.setitem(STEPS, "lucky", Entry("lucky", "a test", 100, Lucky))
+    monkeypatch.setitem(STEPS, "lucky", RegisteredStep("lucky", "a test", 100, Lucky))
     best = run_steps(make_context, ["lucky"], report=results.append)
     assert best.notes == () and not results[0].kept
     assert results[0].after is not None and results[0].after > results[0].before + 4
     assert "but the worst slice 20.00 to 16.99 dB, left out" in str(results[0])
 
 
-def test_the_doubt_is_the_spread_of_gains_over_other_judges() -> None:
+def test_the_standard_error_is_the_spread_of_gains_over_other_samples() -> None:
     rng = np.random.default_rng(5)
     make_context = context()
-    first = make_context.start().made
+    first = make_context.start().quantized
     second = first.copy()
     common = rng.gamma(2.0, 1.0, 60)
     squares = [
         np.stack([np.full(60, 100.0), common * f], axis=1)[:, None] for f in (1.0, rng.gamma(9.0, 0.1, 60))
     ]
     figures = [OutputFigures((Slice("y", "y"),), one) for one in squares]
-    make_context._judgments[first], make_context._judgments[second] = figures
+    make_context._figures[first], make_context._figures[second] = figures
     gains = []
     for _ in range(2000):
         picked = rng.integers(0, 60, 60)
@@ -171,3 +171,18 @@ def test_mistakes_are_named(planted: Any) -> None:
         chosen(["soar"])
     with pytest.raises(QuantizationError, match="too few"):
         QuantizationContext(context().original, context().samples[:1], lambda op: SCHEMES["int8"])
+
+
+def test_steps_of_plugins_may_use_the_former_names() -> None:
+    make_context = context()
+    start = make_context.start()
+    with pytest.warns(FutureWarning, match="quantized"):
+        assert start.made is start.quantized
+    copy = start.quantized.copy()
+    with pytest.warns(FutureWarning, match="quantized"):
+        changed = replace(start, made=copy, notes=("changed",))  # type: ignore[call-arg]
+    assert changed.quantized is copy and changed.table is start.table and changed.notes == ("changed",)
+    with pytest.warns(FutureWarning, match="validated_sqnr"):
+        assert make_context.judged(copy) == start.sqnr
+    with pytest.warns(FutureWarning, match="validator"):
+        assert make_context.judge is make_context.validator

@@ -19,7 +19,7 @@ from npuc.layer_costs import TargetCostModel
 from npuc.quant.adaquant.lowering import LearnedLayer, lower_learned
 from npuc.quant.ladder import Candidate, QuantizationContext, run
 from npuc.quant.ladder.goal import search_goal
-from npuc.quant.ladder.measurements import Check, Goal, Loss, Measurement, MeasurementLog
+from npuc.quant.ladder.measurements import Goal, GoalCheck, Loss, Measurement, MeasurementLog
 from npuc.quant.ladder.run import PipelineOptions, kept_samples, run_pipeline_steps
 from npuc.quant.ladder.search import first_that_meets
 from npuc.quant.layers import integer_layers
@@ -133,7 +133,7 @@ def test_mixed_precision_finds_exactly_the_layer_that_needs_it(started: Any) -> 
     assert [pick.unit.name for pick in picks if pick.unit.readers] == [_SPOILED]
     made = mixer.candidate(mixer.frontier.picks(point))
     assert best.sqnr < 15 and made.sqnr > 25
-    kinds = types(made.made)
+    kinds = types(made.quantized)
     assert kinds[_SPOILED] == "i16" and kinds["a"] == kinds["b"] == kinds["d"] == "i8"
     # Any other unit alone costs as much and gains next to nothing.
     for index, unit in enumerate(mixer.units):
@@ -148,9 +148,9 @@ def test_mixed_precision_finds_exactly_the_layer_that_needs_it(started: Any) -> 
 def test_the_step_stays_within_its_cycles(started: Any) -> None:
     make_context, best = started
     found = MixedPrecision().propose(best, make_context)
-    assert found is None or make_context.cost_model.network(found.made) <= (
+    assert found is None or make_context.cost_model.network(found.quantized) <= (
         1 + ALLOWED
-    ) * make_context.cost_model.network(best.made)
+    ) * make_context.cost_model.network(best.quantized)
     assert (
         MixedPrecision().propose(best, QuantizationContext(best.source, make_context.samples, best.scheme_of))
         is None
@@ -183,7 +183,7 @@ def test_four_bits_are_taken_where_loads_are_what_costs(started: Any) -> None:
     mixer = Mixer(best, make_context, Cheap())
     cheapest = mixer.candidate(mixer.frontier.picks(0))
     assert "i4 weights for 6 layers" in describe(mixer.frontier.picks(0))
-    assert Cheap().network(cheapest.made) < 0.7 * Cheap().network(best.made)
+    assert Cheap().network(cheapest.quantized) < 0.7 * Cheap().network(best.quantized)
 
 
 def correlated() -> tuple[QuantizationContext, Candidate]:
@@ -239,19 +239,20 @@ def test_integers_are_found_once_for_all_choices(monkeypatch: pytest.MonkeyPatch
 
 def test_steps_that_were_learned_are_kept_where_types_stay(started: Any) -> None:
     make_context, best = started
-    layers = integer_layers(best.source, best.made, best.scheme_of)
+    layers = integer_layers(best.source, best.quantized, best.scheme_of)
     learned = {
-        layer.real: replace(LearnedLayer.of(layer), scale=0.8 * layer.scale.reshape(-1)) for layer in layers
+        layer.float_op: replace(LearnedLayer.of(layer), scale=0.8 * layer.scale.reshape(-1))
+        for layer in layers
     }
     made = lower_learned(best.source, best.table, best.scheme_of, learned)
-    own = replace(best, made=made, sqnr=make_context.judged(made))
+    own = replace(best, quantized=made, sqnr=make_context.validated_sqnr(made))
     mixer = Mixer(own, make_context, Cheap())
     picks = [Pick(unit, "i16" if unit.name == _SPOILED else "own") for unit in mixer.units]
     short = [key(op) for unit in mixer.units if unit.name == "a" for op in unit.weighted]
     picks = [replace(p, weights=((short[0], "i4"),)) if p.unit.name == "a" else p for p in picks]
     found = mixer.candidate(picks)
-    before = {layer.name: layer for layer in integer_layers(own.source, own.made, own.scheme_of)}
-    after = integer_layers(found.source, found.made, found.scheme_of)
+    before = {layer.name: layer for layer in integer_layers(own.source, own.quantized, own.scheme_of)}
+    after = integer_layers(found.source, found.quantized, found.scheme_of)
     assert [layer.name for layer in after] == list(before)
     for layer in after:
         kept = layer.name not in short
@@ -280,7 +281,7 @@ def test_biases_that_were_corrected_are_kept_where_types_stay(monkeypatch: pytes
     monkeypatch.setattr(Mixer, "_corrected", lambda self, made, scheme_of: made)
     mixer = Mixer(best, make_context, Cheap())
     found = mixer.candidate([Pick(unit, "i16" if unit.name == "a" else "own") for unit in mixer.units])
-    (old, _), (new, _) = (integer_layers(one.source, one.made, one.scheme_of) for one in (best, found))
+    (old, _), (new, _) = (integer_layers(one.source, one.quantized, one.scheme_of) for one in (best, found))
     assert np.abs(old.bias).min() > 100
     np.testing.assert_allclose(new.bias * new.unit, old.bias * old.unit, atol=float(old.unit.max()))
 
@@ -288,7 +289,7 @@ def test_biases_that_were_corrected_are_kept_where_types_stay(monkeypatch: pytes
 def climb_by(
     make_context: QuantizationContext, best: Candidate, drop: float, names: list[str] | None = None
 ) -> Any:
-    goal = Goal(make_context.judged, 40.0, drop, "sqnr", " dB")
+    goal = Goal(make_context.validated_sqnr, 40.0, drop, "sqnr", " dB")
     measurements: list[Measurement] = []
     way = search_goal(
         make_context,
@@ -308,7 +309,7 @@ def test_a_climb_meets_the_drop_at_the_fewest_cycles_that_it_saw(started: Any) -
     goal, way = climb_by(make_context, best, 15.0)
     assert way.best.met and way.best.sqnr >= 25 and not way.measurements[0].met
     assert way.best.cycles == min(stop.cycles for stop in way.measurements if stop.met)
-    kinds = types(way.best.candidate.made)
+    kinds = types(way.best.candidate.quantized)
     assert [name for name in ("x", "a", "b", _SPOILED, "c", "d") if kinds.get(name) == "i16"] in (
         [_SPOILED],
         [_SPOILED, "c"],
@@ -323,11 +324,11 @@ def flattered(make_context: QuantizationContext, drop: float) -> Goal:
     """All networks seem 8 dB better where they steer than they are on what is held back."""
 
     def confirm(made: Graph) -> Loss:
-        lost = 40.0 - make_context.judged(made)
+        lost = 40.0 - make_context.validated_sqnr(made)
         return Loss(lost, (lost - 1, lost + 1))
 
     def measure(made: Graph) -> float:
-        return make_context.judged(made) + 8
+        return make_context.validated_sqnr(made) + 8
 
     return Goal(measure, 40.0, drop, "sqnr", " dB", samples=80, confirm=confirm, held_back=20)
 
@@ -335,14 +336,14 @@ def flattered(make_context: QuantizationContext, drop: float) -> Goal:
 def test_a_promise_that_is_not_kept_elsewhere_is_not_believed(started: Any) -> None:
     make_context, best = started
     goal = flattered(make_context, 10.0)
-    heard: list[Measurement | Check] = []
+    heard: list[Measurement | GoalCheck] = []
     way = search_goal(make_context, goal, make_context.cost_model, best, ["mixed"], report=heard.append)
     naive = search_goal(make_context, replace(goal, confirm=None), make_context.cost_model, best, ["mixed"])
     # By the samples that steer alone a cheaper network would do, and it loses too much on the others.
     assert naive.best.met and 40.0 - naive.best.sqnr > 10.0
     assert way.best.cycles > naive.best.cycles and 40.0 - way.best.sqnr <= 10.0
     assert not way.checks[0].met and way.checks[-1].met and way.checks[-1].measurement is way.best
-    assert [one for one in heard if isinstance(one, Check)] == list(way.checks)
+    assert [one for one in heard if isinstance(one, GoalCheck)] == list(way.checks)
     assert [one for one in heard if isinstance(one, Measurement)] == list(way.measurements)
     # No network is asked twice, and every next one promises more.
     assert len({id(check.measurement) for check in way.checks}) == len(way.checks)
@@ -402,8 +403,8 @@ def test_the_whole_climb_gives_the_same_bytes_twice() -> None:
         )
         made.append(
             (
-                str(found.made.module),
-                [found.made.weights.array(r).tobytes() for r in found.made.used_weights()],
+                str(found.quantized.module),
+                [found.quantized.weights.array(r).tobytes() for r in found.quantized.used_weights()],
             )
         )
     assert made[0] == made[1]

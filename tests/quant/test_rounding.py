@@ -65,8 +65,8 @@ def test_learned_rounding_repairs_four_bits(context: QuantizationContext, start:
     found = LearnRounding(iterations=200).propose(start, context)
     assert found is not None
     assert found.sqnr > start.sqnr + 2.5, (start.sqnr, found.sqnr)
-    assert found.sqnr == context.judged(found.made)
-    both_modes(found.made)
+    assert found.sqnr == context.validated_sqnr(found.quantized)
+    both_modes(found.quantized)
     again = LearnRounding(iterations=200).propose(start, context)
     assert again is not None and again.sqnr == found.sqnr
 
@@ -77,11 +77,11 @@ def test_gptq_repairs_four_bits(context: QuantizationContext, start: Candidate) 
     found = Gptq().propose(start, context)
     assert found is not None
     assert found.sqnr > start.sqnr + 2, (start.sqnr, found.sqnr)
-    both_modes(found.made)
+    both_modes(found.quantized)
 
 
 def test_integers_stay_inside_their_type_and_their_sums(start: Candidate) -> None:
-    made = start.made.copy()
+    made = start.quantized.copy()
     layers = integer_layers(start.source, made, start.scheme_of)
     assert [layer.name for layer in layers] == ["a", "b", "head"]
     assert replace_integers(made, layers[0], np.full(layers[0].integers.shape, 99.0))

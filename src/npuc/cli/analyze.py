@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from npuc.calib.table import CalibrationTable
     from npuc.ir import Graph
     from npuc.quant.analysis import Analysis, Hybrid
-    from npuc.quant.analysis.levels import Change
+    from npuc.quant.analysis.levels import SchemeChange
     from npuc.quant.analysis.measurements import TensorMeasure
     from npuc.quant.config import Level, QuantizationConfig
     from npuc.quant.scheme import Scheme
@@ -211,7 +211,7 @@ def _promise(hybrid: Hybrid, target: Target | None) -> str:
 def _suggested(found: Analysis, pair: _Pair, target: Target | None) -> Hybrid:
     """More bits for layers, in types that the target runs: those that it has, in layers that it then still takes."""
     from npuc.quant.analysis import suggest
-    from npuc.quant.analysis.levels import Change
+    from npuc.quant.analysis.levels import SchemeChange
     from npuc.quant.from_target import fitted, misfit
     from npuc.quant.scheme import SCHEMES
     from npuc.quant.widening import wider
@@ -220,9 +220,9 @@ def _suggested(found: Analysis, pair: _Pair, target: Target | None) -> Hybrid:
         return suggest(found.measurements)
     tried: Counter[str] = Counter()
 
-    def choose(layer: str, change: Change) -> Level | None:
+    def choose(layer: str, change: SchemeChange) -> Level | None:
         # An array that multiplies 16 bits by 16 need not multiply 8 by 16.
-        more = Change(change.old, wider(change.new))
+        more = SchemeChange(change.old, wider(change.new))
         ways = [one.level for one in (change, more) if misfit(fitted(one.new, target), target) is None]
         ways += [name for name in ("bf16", "f16") if misfit(SCHEMES[name], target) is None]
         return ways[tried[layer]] if tried[layer] < len(ways) else None
@@ -278,13 +278,13 @@ class _Pair:
     def beyond(self) -> dict[str, Level]:
         """What layers got beyond what was asked for: quantization that looks at its result gives some 16 bits."""
         from npuc.ir import result_names
-        from npuc.quant.analysis.levels import Change
+        from npuc.quant.analysis.levels import SchemeChange
 
         found: dict[str, Level] = {}
         for op in self.source.ops:
             old, new = self.asked_of(op), self.scheme_of(op)
             if old is not None and new is not None and old != new:
-                found[result_names(op)[0]] = Change(old, new).level
+                found[result_names(op)[0]] = SchemeChange(old, new).level
         return found
 
 

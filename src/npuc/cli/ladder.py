@@ -202,10 +202,10 @@ class Climbing:
         )
 
     def _say(self, printer: Printer, event: Any, goal: Goal | None) -> None:
-        from npuc.quant.ladder.measurements import Check, Measurement
+        from npuc.quant.ladder.measurements import GoalCheck, Measurement
         from npuc.quant.ladder.sequence import StepResult
 
-        if isinstance(event, Check) and goal is not None:
+        if isinstance(event, GoalCheck) and goal is not None:
             verdict = "confirmed" if event.met else "not confirmed"
             printer.say(
                 f"  {'ladder':8} {shorten(event.measurement.words, 60)}: {event.words(goal)}, {verdict} ({event.seconds:.1f} s)"

@@ -1,6 +1,6 @@
 """Block floating point (mx6, mx9) for evaluation: which operands of an op are rounded, and along which axis.
 
-Only products are computed with such numbers, so only their operands are rounded: along the axis that is summed over.
+Only products are computed with such numbers, so only their operands are rounded, along the axis that is summed over.
 """
 
 from __future__ import annotations

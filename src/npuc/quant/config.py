@@ -1,4 +1,4 @@
-"""How a network is to be quantized, at three levels: the model, a layer type, a layer.
+"""The configuration of quantization at three levels: the model, a layer type, a layer.
 
     scheme: int8
     types:
@@ -9,9 +9,9 @@
     ladder:
       adaquant: {iterations: 500}
 
-A level is the name of a scheme, `float`, or changes to the scheme of the level above. The same names serve in Python
-(`QuantizationConfig(layers={"stem": "int16"})`); `effective` writes out what every layer got. `ladder` sets how steps of
-the ladder work, where one runs.
+A level is the name of a scheme, `float`, or a mapping of changes to the scheme of the level above. Python uses the same
+names (`QuantizationConfig(layers={"stem": "int16"})`); `npuc.quant.report.effective_yaml` writes the resolved scheme of every
+layer. `ladder` holds the options of single steps of the ladder.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _CHOICES: dict[str, Sequence[Any]] = {
 
 
 class LadderConfig(BaseModel):
-    """How steps of the ladder work."""
+    """The options of single steps of the ladder."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -72,21 +72,21 @@ class LadderConfig(BaseModel):
 
 
 class QuantizationConfig(BaseModel):
-    """What a user wants; everything has a default."""
+    """The user's configuration; every field has a default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: Literal[1] = 1
-    """Of the format; a file without it has the first."""
+    """The version of the format; a file without it has version 1."""
     scheme: Level = "int8"
     types: dict[str, Level] = {}
     """By op, such as `conv` or `softmax`."""
     layers: dict[str, Level] = {}
-    """By the name of a layer, a tensor or a node of the original network; `*` and `?` match any characters. An input of the
-    network stands for the layers that read it: its own type is theirs."""
+    """By the name of a layer, a tensor or a node of the original network; `*` and `?` match any characters. The name of a
+    network input selects the layers that read it, because they determine its type."""
     ladder: LadderConfig = LadderConfig()
     widen: bool = True
-    """Whether 16 bits may be used where 8 do not serve; only where no scheme is stated."""
+    """Whether 16 bits may be used where 8 are not enough; only if no scheme is stated."""
 
     @staticmethod
     def load(path: Path | str) -> QuantizationConfig:
@@ -105,11 +105,11 @@ class QuantizationConfig(BaseModel):
             raise _invalid(error, str(path)) from error
 
     def with_layers(self, names: tuple[str, ...], level: Level) -> QuantizationConfig:
-        """The same with a level for some more layers."""
+        """A copy with a level for some more layers."""
         return self.model_copy(update={"layers": {**self.layers, **dict.fromkeys(names, level)}})
 
     def resolve(self, graph: Graph) -> Callable[[TopOp], Scheme | None]:
-        """What each layer of a graph gets; names that match nothing are errors."""
+        """The scheme of each layer of a graph; names that match nothing are errors."""
         base = _apply(None, self.scheme, "scheme")
         for name in self.types:
             if f"top.{name}" not in TOP_OPS:
@@ -175,11 +175,11 @@ def _apply(scheme: Scheme | None, level: Level, where: str) -> Scheme | None:
             )
         return SCHEMES[level]
     changes = {key: _field(key, value, where) for key, value in level.items()}
-    made = dataclasses.replace(scheme or SCHEMES["int8"], **changes)
-    wrong = contradiction(made)
+    changed = dataclasses.replace(scheme or SCHEMES["int8"], **changes)
+    wrong = contradiction(changed)
     if wrong is not None:
         raise QuantizationError(f"{where}: {wrong[0]}", fix=wrong[1])
-    return made
+    return changed
 
 
 def _field(key: str, value: Any, where: str) -> Any:
@@ -193,9 +193,9 @@ def _field(key: str, value: Any, where: str) -> Any:
         )
     choices = _CHOICES[key]
     if isinstance(choices[0], StrEnum) and isinstance(value, str):
-        found = [choice for choice in choices if value in (choice.value, choice.spelling)]
-        if found:
-            return found[0]
+        matching = [choice for choice in choices if value in (choice.value, choice.spelling)]
+        if matching:
+            return matching[0]
     elif type(value) is type(choices[0]) and value in choices:
         return value
     raise QuantizationError(f"{where}: '{key}' cannot be {value!r}", fix=f"It can be {_spelled(choices)}")
@@ -203,7 +203,7 @@ def _field(key: str, value: Any, where: str) -> Any:
 
 def _fixed_outputs(value: Any, where: str) -> tuple[FixedOutput, ...]:
     rows = value if isinstance(value, list | tuple) else [value]
-    made = []
+    outputs = []
     for row in rows:
         if not (
             isinstance(row, list | tuple)
@@ -213,12 +213,12 @@ def _fixed_outputs(value: Any, where: str) -> tuple[FixedOutput, ...]:
                 f"{where}: 'fixed_outputs' cannot hold {row!r}",
                 fix="Write each as [op, type, scale, zero point], such as [softmax, i8, 0.00390625, -128]",
             )
-        made.append((row[0], row[1], float(row[2]), row[3]))
-    return tuple(made)
+        outputs.append((row[0], row[1], float(row[2]), row[3]))
+    return tuple(outputs)
 
 
 def _spelled(choices: Sequence[Any]) -> str:
-    """Choices in words, runs of numbers as `a to b`."""
+    """Choices in words, with runs of numbers as `a to b`."""
     if len(choices) < 8 or not isinstance(choices[0], int):
         return ", ".join(str(choice) for choice in choices)
     run = f"{choices[1]} to {choices[-1]}"

@@ -1,7 +1,7 @@
-"""Tensors whose parts differ in size by more than their bits can hold, said in a sentence with what helps.
+"""Warnings about tensors whose parts differ in magnitude by more than their bits can represent, with a remedy.
 
-A concat gives its operands one scale. An operand that is much smaller than another is left a few of its 256 steps, whatever the
-layers before it did; no later layer brings back what is lost there.
+All operands of a concat share one scale. An operand that is much smaller than another gets only a few of the 256 steps,
+however accurate the layers before it are, and no later layer can restore what is lost there.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from npuc.quant.prequantized import integer_types
 from npuc.quant.scheme import Scheme
 
 LEAST_STEPS = 8.0
-"""A part that has fewer steps than this is lost: about 20 dB at best."""
+"""A part with fewer steps than this counts as lost: it has about 20 dB at best."""
 _NAMED = 4
 
 
 def crowded(
     source: Graph,
-    made: Graph,
+    quantized: Graph,
     spans: Mapping[str, tuple[float, float]],
     scheme_of: Callable[[Any], Scheme | None],
     *,
     wide: bool = True,
 ) -> tuple[str, ...]:
-    """A sentence for each concat of integers that leaves an operand too few steps.
+    """One sentence for each integer concat that leaves an operand too few steps.
 
-    `spans` are the least and largest value of tensors by name; `wide` says whether there are activations of 16 bits.
+    `spans` are the smallest and largest value of each tensor, by name; `wide` says whether 16-bit activations exist.
     """
-    types = integer_types(made)
+    types = integer_types(quantized)
     last = set(joining_ops(source, scheme_of))
-    found: list[tuple[float, str]] = []
+    sentences: list[tuple[float, str]] = []
     for op in source.ops:
         if not isinstance(op, top.Concat) or (kind := types.get(value_name(op.results[0]))) is None:
             continue
@@ -43,21 +43,23 @@ def crowded(
         small = [value for value, count in known.items() if count < LEAST_STEPS]
         if small and max(known.values()) >= LEAST_STEPS:
             large = max(known, key=lambda value: known[value])
-            found.append((min(known.values()), _sentence(op, small, large, known, spans, op in last, wide)))
-    found.sort()
-    words = [text for _, text in found[:_NAMED]]
-    if len(found) > _NAMED:
+            sentences.append(
+                (min(known.values()), _sentence(op, small, large, known, spans, op in last, wide))
+            )
+    sentences.sort()
+    words = [text for _, text in sentences[:_NAMED]]
+    if len(sentences) > _NAMED:
         words.append(
-            f"{len(found) - _NAMED} more concats leave an operand fewer than {LEAST_STEPS:.0f} steps"
+            f"{len(sentences) - _NAMED} more concats leave an operand fewer than {LEAST_STEPS:.0f} steps"
         )
     return tuple(words)
 
 
 def spans_of(ranges: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
-    """The least and largest values of a calibration table, of statistics, or of (min, max) pairs."""
+    """The smallest and largest value of each tensor, from a calibration table, statistics, or (min, max) pairs."""
     return {
-        name: (found[0], found[1]) if isinstance(found, tuple) else (found.min, found.max)
-        for name, found in ranges.items()
+        name: (span[0], span[1]) if isinstance(span, tuple) else (span.min, span.max)
+        for name, span in ranges.items()
     }
 
 
@@ -86,7 +88,7 @@ def _sentence(
     )
     names = [name, *readers]
     if wide:
-        lines = ", ".join(f"{one}: int16" for one in names)
+        lines = ", ".join(f"{layer}: int16" for layer in names)
         return f"{has} {beside}: 16 bits help, 'layers: {{{lines}}}' in the file of --config"
     return f"{has} {beside}: --keep-float {','.join(names)} computes there in float"
 

@@ -1,6 +1,6 @@
-"""Outputs whose scale and zero point a scheme fixes, whatever the data says.
+"""Outputs whose scale and zero point are fixed by the scheme, independent of the data.
 
-TFLite's integer kernels know the range of these functions, and so do the chips that follow it.
+TFLite's integer kernels, and the chips that follow TFLite, fix the output ranges of these functions.
 """
 
 from __future__ import annotations

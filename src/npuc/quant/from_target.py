@@ -1,7 +1,7 @@
-"""The scheme that a target's arithmetic prefers, and whether it can do another.
+"""The scheme that a target prefers, and whether a target supports a given scheme.
 
-A target lists what it has, the preferred first; a scheme is one choice of each. Widths, shifts, rounding, tables and
-fixed outputs are the machine's word: every scheme that is used with a target gets them.
+A target lists the formats that it supports, the preferred one first; a scheme is one choice of each. Widths, shifts,
+rounding, tables and fixed outputs are properties of the target: every scheme that is used with it is adapted to them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from npuc.target.arithmetic import Arithmetic
 
 
 def scheme_for(target: Target) -> Scheme:
-    """What a target prefers.
+    """The scheme that a target prefers.
 
     >>> from npuc.target import load_target
     >>> scheme_for(load_target("edge-4t")).requant
@@ -55,7 +55,7 @@ def scheme_for(target: Target) -> Scheme:
             f"the target '{target.name}' requantizes by shifts alone, but prefers scales that are no powers of two",
             fix=f"Put {Scales.POWER_OF_TWO} first in its formats",
         )
-    made = Scheme(
+    preferred = Scheme(
         activation=activation[0],
         activation_scales=activation[1],
         weight=weight[0],
@@ -64,7 +64,7 @@ def scheme_for(target: Target) -> Scheme:
         narrow_weights=False,
         requant=Kind(kind),
     )
-    return _bound(made, arithmetic)
+    return _bound(preferred, arithmetic)
 
 
 def misfit(scheme: Scheme, target: Target) -> str | None:
@@ -86,7 +86,7 @@ def misfit(scheme: Scheme, target: Target) -> str | None:
         ("weights", weights, scheme.weight, scheme.weight_scales),
     ):
         kinds = formats.get(storage, ())
-        # Power-of-two scales are symmetric ones, and symmetric ones are affine: what can more can less.
+        # Power-of-two scales are a special case of symmetric ones, and those of affine ones.
         able = {Scales.AFFINE: (Scales.AFFINE,), Scales.SYMMETRIC: (Scales.SYMMETRIC, Scales.AFFINE)}.get(
             scales, tuple(Scales)
         )
@@ -95,7 +95,7 @@ def misfit(scheme: Scheme, target: Target) -> str | None:
         if not set(kinds) & set(able):
             return f"it has {' and '.join(kinds)} {what} of type {storage}, not {scales} ones"
     if scheme.per_channel and "per_channel" not in arithmetic.weights.granularity:
-        return "its weights have one scale a tensor"
+        return "its weights have per-tensor scales"
     if scheme.requant not in arithmetic.requantization.kinds:
         return f"it requantizes by {' or '.join(arithmetic.requantization.kinds)}, not {scheme.requant}"
     wide = scheme.requant.multiplier_bits is None and (
@@ -108,14 +108,14 @@ def misfit(scheme: Scheme, target: Target) -> str | None:
 
 
 def has_wide_activations(target: Target | None) -> bool:
-    """Whether a machine has activations of 16 bits; any has, where none is named."""
+    """Whether a target has 16-bit activations; True if there is no target."""
     return target is None or "i16" in target.arithmetic.activations.formats
 
 
 def fitted(scheme: Scheme, target: Target) -> Scheme:
-    """A scheme within the bounds of a target, with its requantization and granularity where it lacks the scheme's own.
+    """A scheme adapted to a target: its bounds, and its requantization and granularity if it lacks those of the scheme.
 
-    What types and scales a layer has is the user's word; how numbers are rescaled and how wide they are is the machine's.
+    The user chooses the types and scales of a layer; the target determines the requantization and the widths.
     """
     if not scheme.needs_ranges:
         return scheme
@@ -132,7 +132,7 @@ def fitted(scheme: Scheme, target: Target) -> Scheme:
 
 
 def _with_weights(scheme: Scheme, arithmetic: Arithmetic) -> Scheme:
-    """Unsigned activations beside symmetric weights get affine weights where a machine has no others for them."""
+    """A scheme of unsigned activations and symmetric weights, with affine weights if the target has no symmetric ones."""
     formats = arithmetic.weights.formats
     symmetric = {"symmetric", "affine"} & set(formats.get("i8", ()))
     plain = (scheme.activation, scheme.weight, scheme.weight_scales) == ("ui8", "i8", "symmetric")
@@ -142,7 +142,7 @@ def _with_weights(scheme: Scheme, arithmetic: Arithmetic) -> Scheme:
 
 
 def _bound(scheme: Scheme, arithmetic: Arithmetic) -> Scheme:
-    """A scheme with the stricter of its own bounds and a machine's."""
+    """A scheme with the stricter of its own bounds and the target's."""
     how, bias, sums, tables = (
         arithmetic.requantization,
         arithmetic.bias,

@@ -1,10 +1,10 @@
-"""Room beyond what was seen, for tensors next to an output of which little was seen.
+"""Headroom beyond the observed range, for tensors next to an output of which few values were observed.
 
-A network with two scores and eight calibration samples shows sixteen values of its output: the largest of sixteen normal
-values lies 1.8 deviations from their mean, on average, and one value in twelve of other data lies further out at one of the
-ends. There it saturates, and no later layer mends that. So ends that come from few values go as far as those of `SEEN` would:
-with sixteen, 1.7 times as far from the mean, or three deviations. What an op cannot give (a score of a softmax above 1) gets
-no room.
+A network with two scores and eight calibration samples yields sixteen values of its output. The largest of sixteen normally
+distributed values is 1.8 standard deviations from the mean on average, and one value in twelve of other data lies beyond
+one of the ends, where it would saturate; no later layer can correct that. So a range from few values is extended to where
+the extremes of `SEEN` values would be: from sixteen values, 1.7 times as far from the mean, or three deviations. Values that
+an op cannot produce (a softmax score above 1) get no headroom.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from npuc.ir import Graph, Value, top, value_name
 from npuc.ir.top.movement import MOVERS
 
 SEEN = 500
-"""Values from which the extremes are taken for what they are."""
+"""From this number of values on, the observed extremes are used as they are."""
 MOST = 2.0
 
 _UNIT, _SIGNED = (0.0, 1.0), (-1.0, 1.0)
@@ -38,7 +38,7 @@ _LIMITS = {
 
 
 def reach(count: int) -> float:
-    """How much further the extremes of `SEEN` normal values lie from their mean than those of `count` do.
+    """How many times further the extremes of `SEEN` normal values are from their mean than those of `count` values.
 
     >>> [round(reach(count), 2) for count in (1, 16, 64, 500)]
     [2.0, 1.71, 1.29, 1.0]
@@ -49,37 +49,39 @@ def reach(count: int) -> float:
 
 
 def _extreme(count: int) -> float:
-    """About the mean of the largest of so many normal values (Blom's approximation)."""
+    """The expected largest of `count` standard normal values (Blom's approximation)."""
     return NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
 
 
 def with_room(
     graph: Graph, statistics: Statistics, table: Mapping[str, Entry], names: Collection[str]
 ) -> dict[str, Entry]:
-    """Wider entries for those of some tensors of which fewer than `SEEN` values were seen."""
-    found: dict[str, Entry] = {}
+    """Wider entries for those of the named tensors of which fewer than `SEEN` values were observed."""
+    wider: dict[str, Entry] = {}
     values = {value_name(value): value for op in graph.ops for value in op.results}
     for name in names:
-        seen, entry = statistics.get(name), table.get(name)
-        if seen is None or entry is None or not 0 < seen.count < SEEN or name not in values:
+        observed, entry = statistics.get(name), table.get(name)
+        if observed is None or entry is None or not 0 < observed.count < SEEN or name not in values:
             continue
-        found[name] = _wider(entry, seen, limits(values[name]))
-    return found
+        wider[name] = _wider(entry, observed, limits(values[name]))
+    return wider
 
 
-def _wider(entry: Entry, seen: TensorStatistics, bounds: tuple[float, float]) -> Entry:
-    # Of few values the deviation tells more than the extremes do, unless it is these that stand out.
-    more, deviations = reach(seen.count), _extreme(SEEN) * seen.deviation
-    down, up = (max(more * end, deviations) for end in (seen.mean - seen.min, seen.max - seen.mean))
-    # What was never negative stays so, as behind a relu; an entry has zero in it.
-    low = entry.min if seen.one_sided else seen.mean - down
-    high = entry.max if seen.max <= 0 else seen.mean + up
+def _wider(entry: Entry, observed: TensorStatistics, bounds: tuple[float, float]) -> Entry:
+    # For few values the standard deviation is more reliable than the extremes, unless the extremes are far out.
+    factor, deviations = reach(observed.count), _extreme(SEEN) * observed.deviation
+    down, up = (
+        max(factor * end, deviations) for end in (observed.mean - observed.min, observed.max - observed.mean)
+    )
+    # A tensor that was never negative, as after a relu, stays so; a range always contains zero.
+    low = entry.min if observed.one_sided else observed.mean - down
+    high = entry.max if observed.max <= 0 else observed.mean + up
     low, high = min(entry.min, max(low, bounds[0])), max(entry.max, min(high, bounds[1]))
     return replace(entry, min=low, max=high, threshold=max(entry.threshold, -low, high))
 
 
 def limits(value: Value) -> tuple[float, float]:
-    """What a tensor cannot leave, whatever the data is; infinite where nothing is known."""
+    """The range that a tensor cannot leave for any data; infinite if nothing is known."""
     op = value.owner
     if type(op) in _LIMITS:
         return _LIMITS[type(op)]

@@ -1,12 +1,11 @@
-"""Constants that an op puts into its result, and the range that a type needs to hold them.
+"""Constants that an op inserts into its result, and the range that a type needs to represent them.
 
-A pad, or a concat with a constant operand, keeps one type for its data and for its constants. A range that was chosen for
-the data alone, or by a method that clips, saturates the constants: 5.0 around a map within [-1, 1] becomes 1.0. So the range
-of the result is widened where its constants would be lost, and the data are made in the type that follows
-(`npuc.quant.lower`).
+A pad, or a concat with a constant operand, has one type for its data and its constants. A range chosen for the data alone, or
+by a method that clips, saturates the constants: a padding of 5.0 around a map within [-1, 1] becomes 1.0. So the range of the
+result is widened if its constants would be lost, and the data are computed in the resulting type (`npuc.quant.lower`).
 
-It is not widened where the data would be left with a few steps; that is said then, unless nothing but a maximum reads the
-constants (minus infinity around a map that is pooled).
+The range is not widened if that would leave the data only a few steps; a note says so, unless only a maximum reads the
+constants (such as minus infinity around a map that is max-pooled).
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from npuc.ir.dtypes import QuantType
 from npuc.ir.top.movement import MOVERS
 
 SOFTMAX_REACH = 20.0
-"""How far below the largest score a softmax still tells scores apart: e^-20 is 0 in 8 bits."""
+"""How far below the largest score a softmax still distinguishes scores: e^-20 is 0 in 8 bits."""
 _LOST = 30.0
 """Decibels of signal over clipping error below which constants count as lost."""
 _FEWEST = 8
 """Steps that the data must keep."""
 _DEPTH = 4
-"""How many ops behind each other are looked through."""
+"""How many consecutive ops are followed."""
 
 
 def inserted_constants(op: object, graph: Graph, depth: int = _DEPTH) -> Array | None:
-    """The constants that are in an op's result beside its data, put there by it or before ops that only move elements.
+    """The constants that an op's result contains beside its data; None if there are none.
 
-    None if there are none.
+    They are inserted by the op itself, or by an earlier one followed by ops that only move elements.
     """
     parts: list[Array] = []
     sources: list[Value] = []
@@ -52,24 +51,24 @@ def inserted_constants(op: object, graph: Graph, depth: int = _DEPTH) -> Array |
 
 
 def tensors_with_chosen_constants(graph: Graph) -> set[str]:
-    """Results that hold constants where other data say so: a range method should not clip what was seen of them."""
-    found = set()
+    """Results that contain constants at positions chosen by other data; a range method should not clip their values."""
+    names = set()
     for op in graph.ops:
         parts = (op.a, op.b) if isinstance(op, top.Where) else ()
         parts = (op.x, op.updates) if isinstance(op, top.ScatterElements | top.ScatterND) else parts
         if any(graph.constant(value) is not None for value in parts):
-            found.add(value_name(op.results[0]))
-    return found
+            names.add(value_name(op.results[0]))
+    return names
 
 
 def holds(kind: QuantType, constants: Array) -> bool:
-    """Whether a type holds constants: what clipping costs them is little beside them."""
+    """Whether a type can represent constants: the clipping error is small relative to them."""
     low, high = (kind.scale * (end - kind.zero_point) for end in kind.dtype.limits)
     return is_within(low - kind.scale / 2, high + kind.scale / 2, constants)
 
 
 def is_within(low: float, high: float, constants: Array) -> bool:
-    """Whether clipping constants to a range costs them little.
+    """Whether the error of clipping constants to a range is small relative to them.
 
     >>> is_within(-1.0, 1.0, np.array([5.0])), is_within(-1.0, 4.9, np.array([5.0]))
     (False, True)
@@ -81,7 +80,7 @@ def is_within(low: float, high: float, constants: Array) -> bool:
 
 
 def widened_range(low: float, high: float, constants: Array, steps: int) -> tuple[float, float] | None:
-    """A range that holds constants, too; None if of so many steps the old range would keep too few.
+    """A range that also contains constants; None if the old range would keep too few of the `steps`.
 
     >>> widened_range(0.0, 1.0, np.array([5.0]), 255), widened_range(0.0, 1.0, np.array([1e4]), 255)
     ((0.0, 5.0), None)
@@ -94,14 +93,14 @@ def widened_range(low: float, high: float, constants: Array, steps: int) -> tupl
 
 
 def as_read(value: Value, constants: Array, high: float) -> Array:
-    """Constants as far as those who read them can tell them apart: a softmax does not look further down than its reach."""
+    """Constants limited to what their readers can distinguish: a softmax ignores scores far below the largest one."""
     if value.first_use is not None and all(isinstance(use.operation, top.Softmax) for use in value.uses):
         return np.maximum(constants, high - SOFTMAX_REACH)
     return constants
 
 
 def is_pooled(value: Value, constants: Array, low: float) -> bool:
-    """Whether constants below a range only meet maxima: clipped, they still lose to the data."""
+    """Whether constants below a range are only read by maxima: even clipped, they are never the maximum."""
     users = [use.operation for use in value.uses]
     largest = all(
         isinstance(op, top.MaxPool)

@@ -1,7 +1,7 @@
-"""The layers with integer weights of a network, seen from both sides: the float one, and the integer one made of it.
+"""The layers with integer weights, each as a pair of its float op and its integer op.
 
-Algorithms that choose integers (learned rounding, GPTQ) read and write them here, inside what the types and the proof
-that sums fit allow.
+Algorithms that choose integers (learned rounding, GPTQ) read and write them here, within the limits of the types and of the
+accumulators.
 """
 
 from __future__ import annotations
@@ -25,62 +25,64 @@ class IntegerLayer:
     """One convolution or product with constant weights."""
 
     name: str
-    real: Any
+    float_op: Any
     """The op of the float network."""
-    made: Any
+    integer_op: Any
     """The op of the integer network."""
     weight: Array
-    """Float, in float64."""
+    """The float weights, in float64."""
     integers: Array
     scale: Array
-    """Of the weights, in the shape in which it broadcasts with them."""
+    """The scales of the weights, in a shape that broadcasts with them."""
     axis: int
-    """Of the output channels."""
+    """The axis of the output channels."""
     lowest: int
     highest: int
     x: QuantType
     bias: Array | None
-    """Integers in steps of the sums."""
+    """The integer bias, in steps of the accumulator."""
     real_bias: Array | None
     scheme: Scheme
 
     @property
     def unit(self) -> Array:
-        """What one step of the sum of each output channel is worth."""
+        """The real value of one step of the accumulator of each output channel."""
         count = self.weight.shape[self.axis]
         return self.x.scale * np.broadcast_to(self.scale.reshape(-1), (count,))
 
 
 def output_channel_axis(op: object, rank: int) -> int:
-    """Where the output channels of a layer with weights are: axis 1 of a convolution, the last axis of a product.
+    """The axis of the output channels of a layer with weights: axis 1 of a convolution, the last axis of a matmul.
 
-    A product of rank 4 looks like a map, but its channels are not axis 1.
+    A matmul of rank 4 has the shape of a feature map, but its channels are not axis 1.
     """
     return rank - 1 if isinstance(op, top.MatMul | npu.MatMul) else 1
 
 
-def integer_layers(source: Graph, made: Graph, scheme_of: Any) -> list[IntegerLayer]:
-    """The layers whose weights one op uses, and which both networks know by one name, in order."""
-    real = {result_names(op)[0]: op for op in source.ops if type(op) in _PAIRS}
-    found = []
-    for op in made.ops:
+def integer_layers(source: Graph, quantized: Graph, scheme_of: Any) -> list[IntegerLayer]:
+    """The layers of an integer network in order, if their weights are used once and the float layer has the same name."""
+    float_ops = {result_names(op)[0]: op for op in source.ops if type(op) in _PAIRS}
+    layers = []
+    for op in quantized.ops:
         if not isinstance(op, npu.Conv | npu.Deconv | npu.MatMul):
             continue
         name = result_names(op)[0]
-        twin: Any = real.get(name)
+        twin: Any = float_ops.get(name)
         if twin is None or not isinstance(op, _PAIRS[type(twin)]):
             continue
-        layer = _layer(name, twin, op, source, made, scheme_of(twin) or Scheme())
+        layer = _layer(name, twin, op, source, quantized, scheme_of(twin) or Scheme())
         if layer is not None:
-            found.append(layer)
-    return found
+            layers.append(layer)
+    return layers
 
 
-def _layer(name: str, real: Any, op: Any, source: Graph, made: Graph, scheme: Scheme) -> IntegerLayer | None:
+def _layer(
+    name: str, real: Any, op: Any, source: Graph, quantized: Graph, scheme: Scheme
+) -> IntegerLayer | None:
     place = real.b if isinstance(real, top.MatMul) else real.weight
     weight, kind = source.constant(place), quant_of(op.x)
-    integers, scale = made.constant(op.weight), made.constant(op.weight_scale)
-    bias = None if op.bias is None else made.constant(op.bias)
+    integers, scale = quantized.constant(op.weight), quantized.constant(op.weight_scale)
+    bias = None if op.bias is None else quantized.constant(op.bias)
     if weight is None or integers is None or scale is None or kind is None or op.weight_zero_point:
         return None
     if integers.shape != weight.shape or not place.has_one_use() or (op.bias is not None and bias is None):
@@ -113,10 +115,10 @@ def _layer(name: str, real: Any, op: Any, source: Graph, made: Graph, scheme: Sc
 
 
 def replace_integers(
-    made: Graph, layer: IntegerLayer, integers: Array, bias_change: Array | None = None
+    quantized: Graph, layer: IntegerLayer, integers: Array, bias_change: Array | None = None
 ) -> bool:
-    """Give a layer of an integer network other weights, and a bias moved by so many steps; False if sums may not fit."""
-    op = layer.made
+    """Replace the weights of a layer, and shift its bias by `bias_change` steps; False if the sums might not fit."""
+    op = layer.integer_op
     chosen = np.clip(np.rint(integers), layer.lowest, layer.highest)
     bias = layer.bias
     if bias is not None and bias_change is not None:
@@ -124,12 +126,12 @@ def replace_integers(
     bits = layer.scheme.sum_bits if bias is None or bias.dtype == np.int32 else layer.scheme.wide_sum_bits
     if largest_sum(chosen.astype(np.int64), bias, layer.x, layer.axis) >= 1 << (bits - 1):
         return False
-    new = made.add_weight(f"{layer.name}/weight/chosen", chosen.astype(layer.integers.dtype))
+    new = quantized.add_weight(f"{layer.name}/weight/chosen", chosen.astype(layer.integers.dtype))
     weight = top.WeightOp.of(new.ref, op.weight.type)
     op.parent.insert_op_before(weight, op)
     op.operands[list(op.operands).index(op.weight)] = weight.output
     if bias is not None and bias_change is not None:
-        moved = made.add_weight(f"{layer.name}/bias/chosen", bias)
+        moved = quantized.add_weight(f"{layer.name}/bias/chosen", bias)
         op.parent.insert_op_before(moved, op)
         op.operands[list(op.operands).index(op.bias)] = moved.output
     return True

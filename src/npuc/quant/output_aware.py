@@ -1,8 +1,8 @@
-"""Range selection by what it does to the layers that read a tensor.
+"""Range selection by the error at the outputs of the layers that read a tensor.
 
-Range methods look at a tensor alone; what counts is the output of its consumers. For each tensor, each candidate range is
-tried on a few samples: the tensor is quantized, the consumer runs in float with everything else exact, and the candidate
-with the least squared error at the consumers' outputs wins. Samples are taken one at a time, so memory does not grow.
+Range methods consider a tensor alone; what counts is the output of its consumers. For each tensor, each candidate range is
+tried on a few samples: the tensor is quantized, its consumers run in float with everything else exact, and the candidate
+with the least squared error at the consumers' outputs is chosen. Samples are processed one at a time, so memory is bounded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from npuc.kernels import eltwise
 from npuc.quant.parameters import activation_type
 from npuc.quant.scheme import Scheme
 
-_VALIDATION_SAMPLES: tuple[type[TopOp], ...] = (
+_MEASURED_CONSUMERS: tuple[type[TopOp], ...] = (
     top.Conv,
     top.Deconv,
     top.MatMul,
@@ -34,7 +34,7 @@ _VALIDATION_SAMPLES: tuple[type[TopOp], ...] = (
     top.Mul,
     top.AvgPool,
 )
-"""Consumers whose output tells more than the tensor itself."""
+"""Consumers whose output is measured, rather than the tensor itself."""
 _MAX_CONSUMERS = 3
 
 
@@ -45,7 +45,7 @@ def output_aware_entries(
     scheme_of: Callable[[Any], Scheme | None],
     threads: int = 1,
 ) -> dict[str, Entry]:
-    """For the tensors of 8-bit layers, the range that disturbs its consumers least; its method says whose it was."""
+    """For each tensor of 8-bit layers, the range with the least error at its consumers; `method` names its origin."""
     trials = []
     for value in _tensors(graph):
         name, scheme = value_name(value), _scheme_at(value, scheme_of)
@@ -62,15 +62,15 @@ def output_aware_entries(
         for trial in trials:
             if len(trial.options) > 1:
                 trial.add(values)
-    found = {}
+    entries = {}
     for trial in trials:
         name, best = value_name(trial.value), trial.best()
-        found[name] = Entry(name, max(abs(best.min), abs(best.max)), best.min, best.max, best.method)
-    return found
+        entries[name] = Entry(name, max(abs(best.min), abs(best.max)), best.min, best.max, best.method)
+    return entries
 
 
 def _scheme_at(value: Value, scheme_of: Callable[[Any], Scheme | None]) -> Scheme | None:
-    """The scheme of the layer that makes a value, or of the first that reads it."""
+    """The scheme of the layer that computes a value, or of the first that reads it."""
     layers = [value.owner] if isinstance(value.owner, TopOp) else []
     layers += [use.operation for use in value.uses if isinstance(use.operation, TopOp)]
     return next((scheme for op in layers if (scheme := scheme_of(op)) is not None), None)
@@ -82,18 +82,16 @@ def _tensors(graph: Graph) -> list[Value]:
 
 
 class _Trial:
-    """The candidates of one tensor and the errors they have made so far."""
+    """The candidate ranges of one tensor, and their errors summed over the samples so far."""
 
     def __init__(self, value: Value, options: list[Candidate], graph: Graph, scheme: Scheme) -> None:
         self.value = value
         self.options = options
-        self.types = [activation_type(one.min, one.max, scheme) for one in options]
+        self.types = [activation_type(option.min, option.max, scheme) for option in options]
         self.errors = np.zeros(len(options))
         users = [use.operation for use in value.uses]
-        validation_samples = [op for op in dict.fromkeys(users) if isinstance(op, _VALIDATION_SAMPLES)]
-        self.validation_samples = [
-            (op, single_op(op, graph, threads=1)) for op in validation_samples[:_MAX_CONSUMERS]
-        ]
+        consumers = [op for op in dict.fromkeys(users) if isinstance(op, _MEASURED_CONSUMERS)]
+        self.consumers = [(op, single_op(op, graph, threads=1)) for op in consumers[:_MAX_CONSUMERS]]
 
     def add(self, values: Mapping[str, Array]) -> None:
         """Try all candidates on one sample."""
@@ -102,9 +100,9 @@ class _Trial:
         for index, kind in enumerate(self.types):
             integers = eltwise.quantize(exact, kind.scale, kind.zero_point, kind.dtype.numpy)
             held = eltwise.dequantize(integers, kind.scale, kind.zero_point)
-            if not self.validation_samples:
+            if not self.consumers:
                 self.errors[index] += float(np.square(held - exact, dtype=np.float64).sum())
-            for op, run in self.validation_samples:
+            for op, run in self.consumers:
                 arrays = [held if v is self.value else values.get(value_name(v), held) for v in op.operands]
                 reference = values[value_name(op.results[0])]
                 power = float(np.square(reference, dtype=np.float64).sum()) or 1.0
@@ -113,5 +111,5 @@ class _Trial:
                 )
 
     def best(self) -> Candidate:
-        """The candidate of least error; of equal ones the widest."""
+        """The candidate with the least error; the widest of equal ones."""
         return self.options[int(np.argmin(self.errors))]

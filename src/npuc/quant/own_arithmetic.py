@@ -1,9 +1,9 @@
-"""Whose requantization a network that brings its own quantization gets.
+"""The requantization kind of a prequantized network.
 
-The scales of a file are half of its arithmetic; how sums are rounded to them is the other half. A TFLite file promises the
-bits of TFLite's kernels (kind `double_rounding`), a file with QuantizeLinear nodes those of ONNX Runtime's (kind
-`float_scale`). Where the target has that kind it is kept, and the results are those of the original runtime; else the
-target's own takes its place.
+The scales of a file are half of its arithmetic; how sums are rounded to them is the other half. A TFLite file implies the
+exact results of TFLite's kernels (kind `double_rounding`), a file with QuantizeLinear nodes those of ONNX Runtime (kind
+`float_scale`). If the target supports that kind it is kept, and the results equal those of the original runtime; otherwise
+the target's own kind replaces it.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _RUNTIMES = {Kind.DOUBLE_ROUNDING: "LiteRT", Kind.FLOAT_SCALE: "ONNX Runtime"}
 
 @dataclass(frozen=True)
 class OwnArithmetic:
-    """The requantization that a file's layers get."""
+    """The requantization of the layers of a prequantized file."""
 
     kind: Kind
     kept: bool
-    """Whether it is the one that the file promises."""
+    """Whether it is the kind that the file implies."""
     words: str
-    """What became of it, for a report."""
+    """The decision in words, for a report."""
     runtime: str
-    """Whose bits the file promises."""
+    """The runtime whose exact results the file implies."""
 
 
 def own_arithmetic(follows_tflite: bool, target: Target | None = None) -> OwnArithmetic:
-    """The requantization of a file's own integers, on a target or anywhere.
+    """The requantization of a prequantized file, on a target or without one.
 
     >>> from npuc.target import load_target
     >>> own_arithmetic(True, load_target("edge-4t")).kind, own_arithmetic(True, load_target("bm1684x-like")).kind
@@ -51,7 +51,7 @@ def own_arithmetic(follows_tflite: bool, target: Target | None = None) -> OwnAri
 
 
 def _general_kind(target: Target) -> Kind:
-    """The kind that a target prefers for scales that are no powers of two; `pow2` if it only shifts."""
+    """The kind that a target prefers for arbitrary scales; `pow2` if it can only shift."""
     preferred = scheme_for(target).requant
     if preferred is not Kind.POW2:
         return preferred

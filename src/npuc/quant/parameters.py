@@ -17,7 +17,7 @@ from npuc.ir.dtypes import QuantType, dtype_of
 from npuc.quant.scheme import Scheme
 
 _SMALLEST = 2.0**-40
-"""The scale of a tensor that is always zero: anything positive serves."""
+"""The scale of a tensor that is always zero; any positive value would do."""
 _FINER = (1.0, 0.5, 0.25)
 
 
@@ -33,7 +33,7 @@ def activation_type(low: float, high: float, scheme: Scheme) -> QuantType:
     low, high = min(low, 0.0), max(high, 0.0)
     least, most = _ends(dtype_of(scheme.activation), scheme.narrow_activations)
     if scheme.activation_scales == "affine":
-        # A scale that float32 holds exactly: every tool that reads it computes with the same number.
+        # The scale is a float32 value, so that every tool that reads it computes with the same number.
         scale = float(np.float32(max((high - low) / (most - least), _SMALLEST)))
         zero = int(np.clip(round_away(np.array(least - low / scale)), least, most))
         return QuantType.of(scheme.activation, scale, zero)
@@ -54,12 +54,12 @@ def quantize_weight(
     least_scale: float = 0.0,
     chosen: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Symmetric integers, and their scales: one, or one an entry of `axis`, none below `least_scale`.
+    """Symmetric integer weights and their scales, per tensor or per entry of `axis`, none below `least_scale`.
 
     The scales are those that the largest weights need, unless others are `chosen`.
 
-    A channel whose weights are almost nothing beside its bias gets a scale at which the bias fits half of its width:
-    the weights lose what the sum would not have shown.
+    A channel whose weights are tiny relative to its bias gets a larger scale, at which the bias fits half of its width; the
+    precision that its weights lose would not be visible in the sum.
     """
     real = np.asarray(weight, np.float64)
     least, most = dtype_of(scheme.weight).limits
@@ -76,7 +76,7 @@ def quantize_weight(
     else:
         scale = np.maximum(reach / most, _SMALLEST).astype(np.float32).astype(np.float64)
     if bias is not None:
-        # Also in a wider accumulator: the multiplier of a sum of more bits would need a shift that no kernel has.
+        # This holds for wider accumulators, too: the multiplier of a wider sum would need a shift that no kernel supports.
         room = 2.0 ** (min(scheme.accumulator_bits, scheme.bias_bits, 32) - 2)
         need = np.abs(np.asarray(bias, np.float64)) / (input_scale * room)
         need = (
@@ -104,7 +104,7 @@ def quantize_affine_weight(
     input_scale: float = 1.0,
     least_scale: float = 0.0,
 ) -> tuple[Array, Array, int]:
-    """Unsigned integers with a zero point, their one scale, none below `least_scale`, and the zero point.
+    """Unsigned integer weights, their per-tensor scale (not below `least_scale`), and their zero point.
 
     >>> [x.tolist() for x in quantize_affine_weight(np.array([-1.0, 0.0, 1.55]), Scheme(weight="ui8"))[:2]]
     [[0, 100, 255], [0.009999999776482582]]
@@ -123,9 +123,9 @@ def quantize_affine_weight(
 
 
 def _finer(real: Array, scale: Array, axis: int, ends: tuple[int, int]) -> Array:
-    """Power-of-two scales, halved or quartered where clipping the largest weights costs less than coarse steps do.
+    """Power-of-two scales, halved or quartered where clipping the largest weights costs less than the coarser steps.
 
-    The next power of two can be almost twice of what the largest weight needs.
+    Rounding up to a power of two can make a scale almost twice as large as the largest weight needs.
     """
     axes = tuple(i for i in range(real.ndim) if i != axis) if scale.size > 1 else None
     shape = [-1 if i == axis else 1 for i in range(real.ndim)] if scale.size > 1 else [1] * real.ndim
@@ -139,7 +139,7 @@ def _finer(real: Array, scale: Array, axis: int, ends: tuple[int, int]) -> Array
 
 
 def _rounded_up(scale: float, power: bool) -> float:
-    """A scale that is not smaller: a power of two, or one that float32 holds."""
+    """The scale rounded up to a power of two, or to a float32 value."""
     if power:
         return float(2.0 ** ceil(log2(scale) - 1e-9))
     single = np.float32(scale)
@@ -152,9 +152,9 @@ def quantize_bias(bias: Array, input_scale: float, weight_scale: Array, scheme: 
 
 
 def stored_bias(real: Array, scheme: Scheme) -> Array:
-    """Biases in steps of the sum as the integers of a scheme.
+    """Biases, given in steps of the accumulator, as the integers of a scheme.
 
-    Where a scheme keeps some bits only, all are multiples of the least power of two that lets the largest fit.
+    If the scheme limits the significant bits, all biases are multiples of the smallest power of two at which the largest fits.
 
     >>> stored_bias(np.array([1000.0, 3.0, 5.0]), Scheme(bias_significant_bits=8)).tolist()
     [1000, 0, 8]
@@ -173,7 +173,7 @@ def stored_bias(real: Array, scheme: Scheme) -> Array:
 
 
 def bias_fits(bias: Array, scheme: Scheme) -> bool:
-    """Whether integers that came from elsewhere are biases that a scheme has."""
+    """Whether given integer biases can be represented under a scheme."""
     reach = np.abs(bias.astype(np.float64)).max(initial=0.0)
     bits = scheme.wide_bias_bits if scheme.wide else scheme.bias_bits
     lowest = int(np.bitwise_or.reduce(bias.reshape(-1).astype(np.int64), initial=0))
@@ -183,7 +183,7 @@ def bias_fits(bias: Array, scheme: Scheme) -> bool:
 
 
 def largest_sum(weight: Array, bias: Array | None, x: QuantType, axis: int) -> int:
-    """The largest magnitude that a sum can reach: sum |q_w| * max |q_x - z_x| + |bias| of the worst channel."""
+    """The largest magnitude that an accumulator can reach: sum |q_w| * max |q_x - z_x| + |bias| of the worst channel."""
     least, most = x.dtype.limits
     reach = max(most - x.zero_point, x.zero_point - least)
     others = tuple(i for i in range(weight.ndim) if i != axis)

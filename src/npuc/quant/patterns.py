@@ -1,4 +1,4 @@
-"""Names of layers with wildcards, as configurations have them."""
+"""Layer names with wildcards, as in configurations."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from npuc.ir import layer_name, result_names
 
 
 def layer_names(op: Any, aliases: Mapping[str, Sequence[str]] | None = None) -> tuple[str, ...]:
-    """What a layer may be called: its own name, those of the tensors that it makes and, by `Graph.layer_aliases`, those of
-    the original nodes that are in it."""
+    """All names of a layer: its own, those of its results and, by `Graph.layer_aliases`, those of the original nodes that
+    were merged into it."""
     own = result_names(op)
     return (layer_name(op), *own, *(name for tensor in own for name in (aliases or {}).get(tensor, ())))
 
 
 def matches(pattern: str, names: Iterable[str]) -> bool:
-    """Whether one of the names is this one, or fits it; `*` and `?` match any characters.
+    """Whether one of the names equals or matches the pattern; `*` and `?` match any characters.
 
     >>> matches("head.*", ["head.conv"]), matches("a[1]", ["a[1]"])
     (True, True)

@@ -1,7 +1,7 @@
-"""Networks that bring their own quantization: scales, zero points, integer weights and biases stay as they are.
+"""Prequantized networks: their scales, zero points, integer weights and biases are kept.
 
-A quantize op gives the value that it reads its type, a dequantized constant is an integer weight, and the usual rules
-build the integer ops from those. What the model leaves float, between a dequantize and a quantize, stays float.
+A quantize op gives its operand its type, a dequantized constant is an integer weight, and the usual lowering rules build the
+integer ops from these. Ops that the model computes in float, between a dequantize and a quantize, stay float.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from npuc.errors import QuantizationError
 from npuc.ir import Graph, Value, dtype_of, npu, shown_name, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType, mlir_type, quant_of
-from npuc.quant.expression import Expression
 from npuc.quant.fixed import fixed_output
 from npuc.quant.lower import Context, SchemeOf, _is_real
 from npuc.quant.lowering.registry import NoIntegerForm
 from npuc.quant.parameters import bias_fits
 from npuc.quant.scheme import SCHEMES, Scheme
+from npuc.quant.target_encoding import TargetEncoding
 from npuc.transform import canonicalize
 from npuc.transform.drop_quantization import (
     Collapsed,
@@ -34,47 +34,47 @@ from npuc.transform.drop_quantization import (
 )
 
 STORAGE = ("i8", "ui8", "i16")
-"""The types of activations that there are kernels for."""
+"""The activation types that the kernels support."""
 _MOVED = 0.5
-"""Output steps that a bias may move its result by, where a target has fewer bits for it than the file."""
+"""By how many output steps rounding a bias may shift its result, if the target has fewer bias bits than the file."""
 _CLOSE = 1e-6
-"""How far the scale of a bias may be from that of its sum: the product of two float32 is rounded."""
+"""The tolerance between the scale of a bias and that of its accumulator: the product of two float32 is rounded."""
 
 
 def is_quantized(graph: Graph) -> bool:
-    """True if a network brings its own quantization."""
+    """Whether a network is prequantized."""
     ops = [op for op in graph.ops if isinstance(op, top.Quantize | top.Dequantize)]
     return any(parameters(graph, op) is not None for op in ops)
 
 
 class Prequantized:
-    """A quantized network, prepared: `graph` is the float network behind it, `lower` makes the integer one."""
+    """A prequantized network: `graph` is its float form, `lower` builds the integer network."""
 
     def __init__(self, graph: Graph) -> None:
         self.original: Graph = graph
         work = graph.copy()
         self.constants: dict[str, StoredConstant] = dequantize_constants(work)
         self.follows_tflite: bool = graph.arithmetic == "tflite"
-        # The quantize and dequantize ops of activations are walls for the passes: what they fuse was float. TFLite's
-        # operators are left as they are, because each has integer arithmetic of its own.
+        # Passes do not fuse across the quantize and dequantize ops of activations. TFLite's operators are not rewritten,
+        # because each has its own integer arithmetic.
         self.collapsed: Collapsed = collapse(work if self.follows_tflite else canonicalize(work), STORAGE)
         self.graph: Graph = self.collapsed.graph
 
-    def lower(self, scheme: Scheme | SchemeOf | None = None, expression: Expression | None = None) -> Graph:
-        """The integer network. Of a scheme, only the way of requantization counts; None keeps a layer float.
+    def lower(self, scheme: Scheme | SchemeOf | None = None, encoding: TargetEncoding | None = None) -> Graph:
+        """The integer network. Only the requantization of a scheme is used; None keeps a layer float.
 
-        With an `expression`, numbers that its target has not are written in those that it has.
+        With an `encoding`, types and weights that its target does not support are converted to those that it supports.
         """
         scheme = scheme or SCHEMES["int8"]
         scheme_of: SchemeOf = scheme if callable(scheme) else (lambda op, s=scheme: s)  # type: ignore[misc]
-        return _Lowering(self, scheme_of, expression).run()
+        return _Lowering(self, scheme_of, encoding).run()
 
-    def types(self, expression: Expression | None = None) -> dict[Value, QuantType]:
-        """The types of activations, as the file states them or as a target writes them."""
+    def types(self, encoding: TargetEncoding | None = None) -> dict[Value, QuantType]:
+        """The activation types, as the file states them or as converted for a target."""
         stated = self.collapsed.types
-        if expression is None:
+        if encoding is None:
             return stated
-        return {value: expression.activation(kind) for value, kind in stated.items()}
+        return {value: encoding.activation(kind) for value, kind in stated.items()}
 
     def layers(self) -> list[TopOp]:
         """The ops that compute with the file's integers."""
@@ -88,22 +88,22 @@ class Prequantized:
         ]
 
     def linear_layers(self) -> set[str]:
-        """The results of layers with weights of the file, by name."""
+        """The names of the results of layers whose weights are integers of the file."""
         return {value_name(op.results[0]) for op in self.layers() if self._weights_of(op) is not None}
 
-    def rewritten(self, expression: Expression) -> list[str]:
-        """The results of layers whose types or weights a target writes otherwise, by name."""
-        types, found = self.collapsed.types, []
+    def rewritten(self, encoding: TargetEncoding) -> list[str]:
+        """The names of the results of layers whose types or weights have to be converted for a target."""
+        types, names = self.collapsed.types, []
         for op in self.layers():
             kinds = [types[value] for value in (*op.operands, *op.results) if value in types]
             stored = self._weights_of(op)
-            moved = any(expression.activation(kind) != kind for kind in kinds)
-            if moved or (stored is not None and not expression.weights_fit(stored)):
-                found.append(value_name(op.results[0]))
-        return found
+            moved = any(encoding.activation(kind) != kind for kind in kinds)
+            if moved or (stored is not None and not encoding.weights_fit(stored)):
+                names.append(value_name(op.results[0]))
+        return names
 
     def input_type(self, name: str) -> QuantType | None:
-        """The type that an input of reals is quantized to first, if there is one."""
+        """The type that a float input is quantized to, if there is one."""
         return next(
             (self.collapsed.types.get(port.value) for port in self.graph.inputs if port.name == name), None
         )
@@ -117,11 +117,11 @@ class Prequantized:
 
 class _Lowering(Context):
     def __init__(
-        self, network: Prequantized, scheme_of: SchemeOf, expression: Expression | None = None
+        self, network: Prequantized, scheme_of: SchemeOf, encoding: TargetEncoding | None = None
     ) -> None:
         super().__init__(network.graph, {}, scheme_of)
-        self.expression = expression
-        self._made: QuantType | None = None
+        self.encoding = encoding
+        self._result_type: QuantType | None = None
         """The type of the result of the op that is being lowered."""
         self.rounding = "half_away" if network.follows_tflite else "half_even"
         self.network = network
@@ -129,7 +129,7 @@ class _Lowering(Context):
 
     def _assign_types(self) -> None:
         _require_integers(self.source, self.scheme_of)
-        self._types.update(self.network.types(self.expression))
+        self._types.update(self.network.types(self.encoding))
         for op in self.source.ops:
             if isinstance(op, top.WeightOp) or not isinstance(op, TopOp):
                 continue
@@ -141,25 +141,26 @@ class _Lowering(Context):
                 continue
             if not self._may_lower(op):
                 continue
-            wanted = self.scheme_of(op)
+            scheme = self.scheme_of(op)
             open_ends = [v for v in (*op.results, *op.operands) if _is_real(v) and not self._typed(v)]
-            if wanted is not None and open_ends:
+            if scheme is not None and open_ends:
                 self.reasons[value_name(op.results[0])] = _why_float(open_ends)
-            elif wanted is not None:
+            elif scheme is not None:
                 kind = self._types.get(op.operands[0])
-                self._scheme[op] = replace(wanted, activation=kind.dtype.name) if kind else wanted
+                self._scheme[op] = replace(scheme, activation=kind.dtype.name) if kind else scheme
                 self._scheme[op] = self._without_fixed_output(op, self._scheme[op])
                 if self._is_wide(op):
                     self._scheme[op] = replace(
-                        wanted, activation="i16", weight="i16", weight_scales=Scales.SYMMETRIC
+                        scheme, activation="i16", weight="i16", weight_scales=Scales.SYMMETRIC
                     )
 
     def _without_fixed_output(self, op: TopOp, scheme: Scheme | None) -> Scheme | None:
-        """TFLite's softmax has one scale; a target that has not that one computes it by a kind of its own."""
-        if self.expression is None or scheme is None or scheme.requant is not Kind.DOUBLE_ROUNDING:
+        """The scheme of an op whose output scale TFLite fixes (softmax): another requantization kind if the target has
+        another output scale."""
+        if self.encoding is None or scheme is None or scheme.requant is not Kind.DOUBLE_ROUNDING:
             return scheme
         fixed = fixed_output(op, scheme)
-        has_other = Kind.SINGLE_ROUNDING in self.expression.target.arithmetic.requantization.kinds
+        has_other = Kind.SINGLE_ROUNDING in self.encoding.target.arithmetic.requantization.kinds
         moved = fixed is not None and fixed != self._types[op.results[0]]
         return replace(scheme, requant=Kind.SINGLE_ROUNDING) if moved and has_other else scheme
 
@@ -167,41 +168,41 @@ class _Lowering(Context):
         return value in self._types or self.constant(value) is not None
 
     def _is_boundary(self, op: top.Quantize | top.Dequantize) -> bool:
-        """Whether plain integers become quantized ones, or the reverse, without any arithmetic."""
+        """Whether an op only reinterprets plain integers as quantized ones, or the reverse."""
         kind = self.network.collapsed.types.get(op.x if isinstance(op, top.Quantize) else op.y)
         return kind is not None and kind == parameters(self.source, op)
 
     def _cross(self, op: top.Quantize | top.Dequantize) -> bool:
-        """Integers of the network's outside are those of the inside, requantized where a target writes them otherwise."""
+        """Lower a boundary op: the integers of the interface are reinterpreted, and requantized if the target's type differs."""
         stated = parameters(self.source, op)
         assert stated is not None
         self._current = self._border
         if isinstance(op, top.Dequantize):
             to = self._types[op.y]
             if to == stated:
-                made = self.emit(npu.Reinterpret, self.real(op.x), to=to, loc=op.location).y
+                converted = self.emit(npu.Reinterpret, self.real(op.x), to=to, loc=op.location).y
             else:
                 name = self.derived(op.y, "stated")
-                made = self.emit(npu.Reinterpret, self.real(op.x), to=stated, name=name).y
-                made = self.requantized(made, to, value_name(op.y))
-            self._integer[op.y, to] = made
+                converted = self.emit(npu.Reinterpret, self.real(op.x), to=stated, name=name).y
+                converted = self.requantized(converted, to, value_name(op.y))
+            self._integer[op.y, to] = converted
         else:
-            plain, made = mlir_type(dtype_of(op.y.type)), self.integer(op.x)
+            plain, converted = mlir_type(dtype_of(op.y.type)), self.integer(op.x)
             if self._types[op.x] != stated:
-                made = self.requantized(made, stated, self.derived(op.y, "stated"))
-            self._real[op.y] = self.emit(npu.Reinterpret, made, to=plain, loc=op.location).y
+                converted = self.requantized(converted, stated, self.derived(op.y, "stated"))
+            self._real[op.y] = self.emit(npu.Reinterpret, converted, to=plain, loc=op.location).y
         return True
 
     @property
     def _border(self) -> Scheme:
-        """The scheme of what is requantized at the border, which the host does."""
+        """The scheme of requantization at the boundary, which runs on the host."""
         return SCHEMES["int8"]
 
     def _lower(self, op: TopOp, scheme: Scheme) -> bool:
         if op not in self.network.collapsed.casts:
             if isinstance(op, top.Quantize | top.Dequantize):
                 return self._cross(op)
-            self._made = self._types.get(op.results[0])
+            self._result_type = self._types.get(op.results[0])
             return super()._lower(op, scheme)
         if isinstance(op, top.Quantize):
             return True  # the other half of the pair does both
@@ -210,37 +211,37 @@ class _Lowering(Context):
         quantize = op.operands[0].owner
         assert isinstance(quantize, top.Quantize)
         source = quantize.x
-        made = None
+        integer = None
         if source in self._types:
             try:
-                made = self.requantized(self.integer(source), to, value_name(op.results[0]))
+                integer = self.requantized(self.integer(source), to, value_name(op.results[0]))
             except NoIntegerForm as error:
                 self.remarks.append(f"{value_name(op.results[0])} is requantized through reals: {error}")
-        if made is None:
+        if integer is None:
             real = self.real(source)
-            made = self.emit(npu.Quantize, real, to=to, rounding=self.rounding, loc=op.location).y
-        self._integer[op.results[0], to] = made
+            integer = self.emit(npu.Quantize, real, to=to, rounding=self.rounding, loc=op.location).y
+        self._integer[op.results[0], to] = integer
         return True
 
     def _is_wide(self, op: TopOp) -> bool:
-        return self.expression is not None and value_name(op.results[0]) in self.expression.wide
+        return self.encoding is not None and value_name(op.results[0]) in self.encoding.wide
 
     def _casts(self, op: TopOp, scheme: Scheme) -> dict[Value, QuantType]:
-        if self.expression is None or not self._is_wide(op):
+        if self.encoding is None or not self._is_wide(op):
             return {}
-        return {op.operands[0]: self.expression.wide_activation(self._types[op.operands[0]])}
+        return {op.operands[0]: self.encoding.wide_activation(self._types[op.operands[0]])}
 
     def _exact(self, value: Value) -> Value:
         return super().real(value)
 
     def real(self, value: Value) -> Value:
-        """What the model quantizes is read as the reals that its integers stand for, even if it was made as float."""
+        """A value that the model quantizes is read as its dequantized integers, even if it was computed in float."""
         if value not in self._types or self.constant(value) is not None:
             return super().real(value)
         if value not in self._read:
             name = f"{value_name(value)}/real"
-            made = self.emit(npu.Dequantize, self.integer(value), to=mlir_type("f32"), name=name).y
-            self._read[value] = made
+            dequantized = self.emit(npu.Dequantize, self.integer(value), to=mlir_type("f32"), name=name).y
+            self._read[value] = dequantized
         return self._read[value]
 
     def _own_type(self, value: Value) -> Any:
@@ -248,7 +249,7 @@ class _Lowering(Context):
             stored = self._stored(value)
             if stored is not None and stored.type is not None and stored.type.dtype.name in STORAGE:
                 kind = stored.type
-                self._types[value] = self.expression.activation(kind) if self.expression else kind
+                self._types[value] = self.encoding.activation(kind) if self.encoding else kind
         return super()._own_type(value)
 
     def _stored(self, value: Value | None) -> StoredConstant | None:
@@ -256,32 +257,32 @@ class _Lowering(Context):
         return self.network.constants.get(owner.ref) if isinstance(owner, top.WeightOp) else None
 
     def own_integers(self, value: Value) -> tuple[Array, float] | None:
-        """What the file states."""
+        """The integers and the scale that the file states."""
         stored = self._stored(value)
         if stored is None or stored.type is None:
             return None
         return stored.integers.astype(np.int64) - stored.type.zero_point, stored.type.scale
 
     def joined(self, value: Value, to: QuantType) -> Value:
-        """TFLite brings uint8 operands to the scale of the result in float32: a table does so for each of them."""
+        """TFLite rescales the uint8 operands of a concat in float32; a table per operand reproduces that."""
         own = self._types.get(value)
         follows = self.network.follows_tflite and to.dtype.name == "ui8" and self.constant(value) is None
         if not follows or own is None or own == to or (value, to) in self._integer:
             return super().joined(value, to)
         name = self.derived(value, "rescaled")
         entries = self.weight(f"{name}/table", joining_table(own, to))
-        made: Value = self.emit(npu.Table, self.integer(value), entries, to=to, name=name).y
-        return made
+        rescaled: Value = self.emit(npu.Table, self.integer(value), entries, to=to, name=name).y
+        return rescaled
 
     def quantized_weight(
         self, value: Value, axis: int, scheme: Scheme, bias: Value | None, scale: float, least: float = 0.0
     ) -> tuple[Array, Array, int]:
-        """The integers of the model, if it has some."""
-        found = self._own_weight(value, axis, scheme, bias, scale, least)
+        """The integer weights of the model, if it has them."""
+        weights = self._own_weight(value, axis, scheme, bias, scale, least)
         real = self.constant(bias)
-        if self.expression is None or real is None or self._made is None:
-            return found
-        return self.expression.levelled(found, axis, scheme, real, scale, self._made.scale)
+        if self.encoding is None or real is None or self._result_type is None:
+            return weights
+        return self.encoding.levelled(weights, axis, scheme, real, scale, self._result_type.scale)
 
     def _own_weight(
         self, value: Value, axis: int, scheme: Scheme, bias: Value | None, scale: float, least: float
@@ -290,11 +291,11 @@ class _Lowering(Context):
         if stored is None:
             return super().quantized_weight(value, axis, scheme, bias, scale, least)
         known = stored.integers.dtype.name in ("int8", "uint8", "int16", "int4")
-        anew = self.expression is not None and (
-            scheme.weight == "i16" or not self.expression.weights_fit(stored)
+        must_rewrite = self.encoding is not None and (
+            scheme.weight == "i16" or not self.encoding.weights_fit(stored)
         )
-        if self.expression is not None and known and anew and stored.integers.dtype.itemsize == 1:
-            return self.expression.weights(stored, axis, scheme, self.constant(bias), scale, least)
+        if self.encoding is not None and known and must_rewrite and stored.integers.dtype.itemsize == 1:
+            return self.encoding.weights(stored, axis, scheme, self.constant(bias), scale, least)
         if stored.scale.size > 1 and stored.axis != axis:
             raise NoIntegerForm(f"its weights have scales along axis {stored.axis}, not {axis}")
         zeros = np.unique(stored.zero_point)
@@ -305,23 +306,23 @@ class _Lowering(Context):
         return stored.integers, stored.scale.astype(np.float64).reshape(-1), int(zeros[0])
 
     def quantized_bias(self, value: Value, scale: float, weight_scale: Array, scheme: Scheme) -> Array:
-        """The integers of the model, if they are in the scale of the sum."""
+        """The integer biases of the model, if they are in the scale of the accumulator."""
         stored = self._stored(value)
         if stored is not None and stored.integers.dtype == np.int32 and not stored.zero_point.any():
             own = stored.scale.astype(np.float64).reshape(-1)
             alike = (own.size == 1 or weight_scale.size in (1, own.size)) and np.allclose(
                 own, scale * weight_scale, rtol=_CLOSE, atol=0
             )
-            fits = self.expression is None or bias_fits(stored.integers, scheme)
+            fits = self.encoding is None or bias_fits(stored.integers, scheme)
             if alike and fits:
                 return stored.integers.astype(np.int64 if scheme.wide else np.int32)
-        made = super().quantized_bias(value, scale, weight_scale, scheme)
+        rounded = super().quantized_bias(value, scale, weight_scale, scheme)
         real = self.constant(value)
-        if self.expression is not None and self._made is not None and real is not None:
-            away = np.abs(made * (scale * weight_scale) - real).max(initial=0.0) / self._made.scale
+        if self.encoding is not None and self._result_type is not None and real is not None:
+            away = np.abs(rounded * (scale * weight_scale) - real).max(initial=0.0) / self._result_type.scale
             if away > _MOVED:
                 raise NoIntegerForm(f"the bits of a bias would move its result by {away:.3g} steps")
-        return made
+        return rounded
 
 
 def _why_float(values: list[Value]) -> str:

@@ -1,4 +1,4 @@
-"""What quantization did to a network: what each layer computes with, which stayed float and why, and how large it is."""
+"""The outcome of quantization: the type that each layer computes with, which layers stayed float and why, and the size."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from npuc.quant.lowering.registry import find_rule
 from npuc.quant.scheme import SCHEMES, Scheme
 
 AS_ASKED = "as asked"
-"""Why a layer is float that a user wants so."""
+"""The reason of a layer that the user keeps in float."""
 
 
 @dataclass(frozen=True)
 class LayerOutcome:
-    """What became of one layer."""
+    """The outcome of one layer."""
 
     name: str
     """The name of its (first) result."""
     layer: str
     kind: str
     type: str
-    """What it computes with: the storage of its integers, bf16, f16, mx6, mx9, or f32 if it stayed float."""
+    """The type that it computes with: an integer type, bf16, f16, mx6, mx9, or f32 if it stayed float."""
     reason: str = ""
     """Why it is float."""
 
@@ -41,19 +41,19 @@ class LayerOutcome:
 
     @property
     def is_float(self) -> bool:
-        """Whether it stayed as it was."""
+        """Whether it stayed float."""
         return self.type == "f32"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a network."""
+    """The outcome of a network."""
 
     layers: tuple[LayerOutcome, ...]
     bytes_before: int
     bytes_after: int
     notes: tuple[str, ...] = ()
-    """What else there is to know."""
+    """Further notes for the user."""
 
     @property
     def integer(self) -> int:
@@ -61,7 +61,7 @@ class Outcome:
         return sum(layer.integer for layer in self.layers)
 
     def counts(self) -> str:
-        """How many layers compute with what, in words."""
+        """How many layers are integer, float and so on, in words."""
         kinds = Counter(
             "integer" if layer.integer else "float" if layer.is_float else layer.type for layer in self.layers
         )
@@ -82,10 +82,10 @@ def outcome(
 ) -> Outcome:
     """Compare an integer network with the float one that it was made of.
 
-    `nowhere` says of layers, by the name of their first result, why a target has them float. The reasons of all
-    float layers are noted in the integer network, too.
+    `nowhere` maps layers, by the name of their first result, to the reason why the target leaves them float. The reasons of
+    all float layers are also stored in the integer network.
     """
-    made = {
+    by_name = {
         name: value
         for op in result.ops
         for name, value in zip(result_names(op), op.results, strict=True)
@@ -97,9 +97,9 @@ def outcome(
         if not isinstance(op, TopOp) or isinstance(op, top.WeightOp) or not op.results:
             continue
         name = result_names(op)[0]
-        if name not in made or isinstance(made[name].owner, npu.Reinterpret):
+        if name not in by_name or isinstance(by_name[name].owner, npu.Reinterpret):
             continue
-        kind = _type(made[name], op.results[0])
+        kind = _type(by_name[name], op.results[0])
         reason = (reasons.get(name) or _why(op, scheme_of(op))) if kind == "f32" else ""
         layers.append(LayerOutcome(name, layer_name(op), op.name.removeprefix("top."), kind, reason))
     result.float_reasons = {layer.name: layer.reason for layer in layers if layer.is_float}
@@ -108,7 +108,7 @@ def outcome(
 
 def _type(value: Value, old: Value) -> str:
     owner = value.owner
-    # An index has no quantized type, but it may come of integers.
+    # An index has no quantized type, but may be computed from integers.
     kind = quant_of(owner.x if isinstance(owner, top.ArgReduce) else value)
     if kind is not None:
         return kind.dtype.name
@@ -133,7 +133,7 @@ def _why(op: TopOp, scheme: Scheme | None) -> str:
 
 
 def weight_bytes(graph: Graph) -> int:
-    """The bytes of the constants that a program uses; 4-bit ones are two to a byte."""
+    """The bytes of the constants that a network uses; two 4-bit ones share a byte."""
     total = 0
     refs = set()
     for op in graph.ops:
@@ -146,24 +146,24 @@ def weight_bytes(graph: Graph) -> int:
 
 
 def is_integer(graph: Graph) -> bool:
-    """True if a program was quantized: to integers, short floats or block floating point."""
+    """Whether a network was quantized, to integers, short floats or block floating point."""
     return any(isinstance(op, npu.NpuOp) for op in graph.ops)
 
 
-def effective_yaml(source: Graph, found: Outcome, scheme_of: SchemeOf, comments: Sequence[str] = ()) -> str:
-    """What every layer got, as a configuration that gives the same network again.
+def effective_yaml(source: Graph, outcome: Outcome, scheme_of: SchemeOf, comments: Sequence[str] = ()) -> str:
+    """The resolved scheme of every layer, as a configuration that reproduces the same network.
 
-    The most common scheme is the model's; a layer is listed by the name of its result.
+    The most common scheme becomes the model's; layers are listed by the names of their results.
     """
     schemes: dict[str, Scheme | None] = {}
-    lowered = {layer.name for layer in found.layers if not layer.is_float}
+    lowered = {layer.name for layer in outcome.layers if not layer.is_float}
     for op in source.ops:
         if isinstance(op, TopOp) and not isinstance(op, top.WeightOp) and op.results:
             name = result_names(op)[0]
             schemes[name] = scheme_of(op) if name in lowered else None
     common = Counter(s for s in schemes.values() if s is not None).most_common(1)
     base = common[0][0] if common else SCHEMES["int8"]
-    reasons = {layer.name: layer.reason for layer in found.layers}
+    reasons = {layer.name: layer.reason for layer in outcome.layers}
     lines = [f"# {comment}" for comment in comments]
     lines.append(_dump({"scheme": _level(base)}))
     lines.append("layers:")

@@ -1,7 +1,7 @@
-"""What it costs to write a file's numbers in the arithmetic of a target: layer by layer, in steps of the file.
+"""The error of converting a prequantized network to the arithmetic of a target, per layer, in steps of the file's types.
 
-The network runs as the file states it, bit for bit. Each layer of the other form then reads those very tensors, in its own
-types, and its result is held against the file's: the difference is that layer's alone.
+The network runs exactly as the file states it. Each layer of the converted form then reads those same tensors, in its own
+types, and its result is compared with the file's, so the difference is caused by that layer alone.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from npuc.engine.integer import prepare
 from npuc.ir import Graph, Value, dtype_of, is_static, shape_of, top, value_name
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import QuantType, quant_of
-from npuc.quant.expression import Expression
 from npuc.quant.lower import SchemeOf
 from npuc.quant.own_arithmetic import OwnArithmetic, own_arithmetic
 from npuc.quant.parameters import quantize_array
 from npuc.quant.prequantized import Prequantized
 from npuc.quant.scheme import SCHEMES
+from npuc.quant.target_encoding import TargetEncoding
 from npuc.target import Target
 
 _SHOWN = 48
-"""Characters of a layer's name in a sentence."""
+"""The longest layer name in a message, in characters."""
 _INPUTS = 2
-"""Random inputs that layers are compared on."""
+"""The number of random inputs on which layers are compared."""
 ONE_STEP = 1.0 + 1e-3
-"""A difference that counts as one step: reals are compared in float32."""
+"""The largest difference that counts as one step; values are compared in float32."""
 
 
 @dataclass(frozen=True)
-class Rewritten:
-    """How far the layers of a network are from those of the file, in steps of the file's own types."""
+class LayerDifferences:
+    """How far the layers of a converted network are from those of the file, in steps of the file's types."""
 
     steps: Mapping[str, float]
     """The largest difference of each layer, by the name of its result."""
     inputs: int
-    """Random inputs that it was measured on."""
+    """The number of random inputs on which it was measured."""
 
     @property
     def worst(self) -> tuple[str, float]:
@@ -54,7 +54,7 @@ class Rewritten:
         return [name for name, steps in self.steps.items() if steps > ONE_STEP]
 
     def words(self, runtime: str) -> str:
-        """One sentence."""
+        """The differences in one sentence."""
         name, steps = self.worst
         shown = name if len(name) <= _SHOWN else f"{name[: _SHOWN // 2]}…{name[-_SHOWN // 2 :]}"
         where = f" ('{shown}')" if steps > ONE_STEP else ""
@@ -71,51 +71,52 @@ class Rewritten:
 
 
 @dataclass(frozen=True)
-class Written:
-    """A file's network in the arithmetic of a target."""
+class RewrittenNetwork:
+    """A prequantized network in the arithmetic of a target."""
 
     graph: Graph
     notes: tuple[str, ...]
-    """What it cost."""
+    """The conversions and their errors, in sentences."""
 
 
-def written_for(
+def rewrite_for(
     network: Prequantized, target: Target, scheme_of: SchemeOf, own: OwnArithmetic, *, may_widen: bool
-) -> Written:
-    """The integer network of a file for a target, and what became of its numbers.
+) -> RewrittenNetwork:
+    """The integer network of a prequantized file for a target, with notes on the conversions.
 
-    Layers that 8 bits of the target would move by more than one step read 16 bits, if it has them and `may_widen`.
+    Layers whose results would move by more than one step with the target's 8-bit types read 16 bits instead, if the target
+    has them and `may_widen` is set.
     """
-    expression = Expression(target)
-    made = network.lower(scheme_of, expression)
-    anew = network.rewritten(expression)
-    samples = [] if own.kept and not anew else _random_samples(network)
+    encoding = TargetEncoding(target)
+    graph = network.lower(scheme_of, encoding)
+    changed = network.rewritten(encoding)
+    samples = [] if own.kept and not changed else _random_samples(network)
     if not samples:
-        return Written(made, ())
+        return RewrittenNetwork(graph, ())
     kind = own_arithmetic(network.follows_tflite)
     reference = network.lower(replace(SCHEMES["int8"], requant=kind.kind))
-    found = differences(reference, made, samples)
+    errors = differences(reference, graph, samples)
     notes = []
-    linear = network.linear_layers().intersection(anew)
-    layers = [name for name in found.beyond if name in linear]
-    wide = Expression(target, layers if may_widen else ())
+    linear = network.linear_layers().intersection(changed)
+    layers = [name for name in errors.beyond if name in linear]
+    wide = TargetEncoding(target, layers if may_widen else ())
     if wide.wide:
-        made = network.lower(scheme_of, wide)
-        before, found = found, differences(reference, made, samples)
-        count, scheme = len(wide.wide), "uint8" if expression.has_unsigned else "int8"
+        graph = network.lower(scheme_of, wide)
+        errors_before, errors = errors, differences(reference, graph, samples)
+        count, scheme = len(wide.wide), "uint8" if encoding.has_unsigned else "int8"
         notes.append(
             f"{count} layer{'s' * (count != 1)} of them read{'s' * (count == 1)} 16 bits, because the 8 bits of {target.name} "
-            f"would move {'its result' if count == 1 else 'a result'} by up to {before.worst[1]:.3g} steps; "
+            f"would move {'its result' if count == 1 else 'a result'} by up to {errors_before.worst[1]:.3g} steps; "
             f"'--scheme {scheme}' keeps 8 bits"
         )
-    if anew:
+    if changed:
         total = len(network.layers())
-        notes.insert(0, f"{len(anew)} of {total} layers are written in numbers that {target.name} has")
-    return Written(made, (*notes, found.words(kind.runtime)))
+        notes.insert(0, f"{len(changed)} of {total} layers are written in numbers that {target.name} has")
+    return RewrittenNetwork(graph, (*notes, errors.words(kind.runtime)))
 
 
 def _random_samples(network: Prequantized) -> list[dict[str, Array]]:
-    """Inputs over the whole range of their types; none if the network has inputs of unknown size."""
+    """Random inputs over the whole range of their types; none if the network has inputs of unknown size."""
     samples: list[dict[str, Array]] = []
     ports = network.original.inputs
     if not all(is_static(port.value) for port in ports):
@@ -137,43 +138,49 @@ def _random_samples(network: Prequantized) -> list[dict[str, Array]]:
 
 
 def differences(
-    reference: Graph, made: Graph, samples: Iterable[Mapping[str, Array]], threads: int = 1
-) -> Rewritten:
-    """Compare two integer forms of a network, layer by layer, on the tensors of the first."""
+    reference: Graph, rewritten: Graph, samples: Iterable[Mapping[str, Array]], threads: int = 1
+) -> LayerDifferences:
+    """Compare two integer forms of a network layer by layer, on the tensors of the first."""
     stated = {
         value_name(value): kind for value in _values(reference) if (kind := quant_of(value)) is not None
     }
-    ours = {value_name(value) for value in _values(made) if quant_of(value) is not None}
+    ours = {value_name(value) for value in _values(rewritten) if quant_of(value) is not None}
     names = [name for name in stated if name in ours]
     engine = IntegerEngine(reference, fetch=names, threads=threads)
-    steps = [(op, prepare(op, made, threads)) for op in made.ops if isinstance(op, TensorOp) and op.operands]
-    found: dict[str, float] = {}
+    steps = [
+        (op, prepare(op, rewritten, threads))
+        for op in rewritten.ops
+        if isinstance(op, TensorOp) and op.operands
+    ]
+    largest: dict[str, float] = {}
     count = 0
     for sample in samples:
         count += 1
         reals = engine.run(sample)
         values: dict[Value, Array] = {}
-        for port in made.inputs:
+        for port in rewritten.inputs:
             values[port.value] = np.asarray(sample[port.name])
         for op, run in steps:
-            given = [_operand(value, made, values, reals) for value in op.operands]
-            for value, array in zip(op.results, run(given), strict=True):
+            operands = [_operand(value, rewritten, values, reals) for value in op.operands]
+            for value, array in zip(op.results, run(operands), strict=True):
                 values[value] = array
                 name, kind = value_name(value), quant_of(value)
                 if name not in reals or kind is None:
                     continue
                 real = kind.scale * (array.astype(np.float64) - kind.zero_point)
                 error = float(np.abs(real - reals[name]).max(initial=0.0)) / stated[name].scale
-                found[name] = max(found.get(name, 0.0), error)
-    return Rewritten(found, count)
+                largest[name] = max(largest.get(name, 0.0), error)
+    return LayerDifferences(largest, count)
 
 
 def _values(graph: Graph) -> Iterable[Value]:
     return (value for op in graph.ops if not isinstance(op, top.WeightOp) for value in op.results)
 
 
-def _operand(value: Value, made: Graph, values: Mapping[Value, Array], reals: Mapping[str, Array]) -> Array:
-    constant = made.constant(value)
+def _operand(
+    value: Value, rewritten: Graph, values: Mapping[Value, Array], reals: Mapping[str, Array]
+) -> Array:
+    constant = rewritten.constant(value)
     if constant is not None:
         return constant
     name, kind = value_name(value), quant_of(value)

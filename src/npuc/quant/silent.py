@@ -1,8 +1,8 @@
-"""Ranges of tensors that were zero in all of the calibration data, from what their ops can give.
+"""Ranges of tensors that were zero in all of the calibration data, derived from their operands.
 
-A step that a mask left out in every sample (the padding of a sentence, which none of a few samples had at this place) shows
-nothing but zeros, and a range of nothing makes zeros of whatever comes there on other data. The mask itself is 0 or 1 by its
-type, and what it is multiplied by was seen: the range of the product is known without a sample.
+A tensor that a mask sets to zero in every sample (such as the padding of a sentence) has an empty range, which would turn
+all values of other data into zeros. The mask is 0 or 1 by its type, and the range of what it multiplies is known, so the
+range of the product can be derived without a sample.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Ends = tuple[float, float]
 
 
 def silent_entries(graph: Graph, table: Mapping[str, Entry]) -> dict[str, Entry]:
-    """Entries for tensors whose range in a table is nothing, and which may be something."""
-    found: dict[str, Entry] = {}
+    """Entries for tensors whose range in a table is empty, if their operands imply a larger one."""
+    entries: dict[str, Entry] = {}
 
     def ends(value: Value) -> Ends:
         name = value_name(value)
-        entry = found.get(name) or table.get(name)
+        entry = entries.get(name) or table.get(name)
         if entry is not None:
             return entry.min, entry.max
         if isinstance(value.owner, top.WeightOp):
@@ -44,12 +44,12 @@ def silent_entries(graph: Graph, table: Mapping[str, Entry]) -> dict[str, Entry]
             elif isinstance(op, MOVERS):
                 low, high = ends(op.operands[0])
             elif isinstance(op, top.Mul):
-                one, other = map(ends, op.operands)
-                products = [a * b for a in one for b in other]
+                first, second = map(ends, op.operands)
+                products = [a * b for a in first for b in second]
                 low, high = min(0.0, *products), max(0.0, *products)
             elif isinstance(op, top.Where):
-                one, other = map(ends, op.operands[1:])
-                low, high = min(0.0, one[0], other[0]), max(0.0, one[1], other[1])
+                first, second = map(ends, op.operands[1:])
+                low, high = min(0.0, first[0], second[0]), max(0.0, first[1], second[1])
             if low or high:
-                found[name] = replace(entry, min=low, max=high, threshold=max(-low, high), method=_METHOD)
-    return found
+                entries[name] = replace(entry, min=low, max=high, threshold=max(-low, high), method=_METHOD)
+    return entries

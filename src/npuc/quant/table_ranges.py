@@ -1,12 +1,12 @@
-"""Ranges of tensors that only an elementwise function reads: by the error behind the function.
+"""Ranges of tensors that only an elementwise function reads, chosen by the error at the function's result.
 
-What a silu makes of -20 and of -10 is the same to any 8-bit eye, and a hard sigmoid is flat beyond 3: a range that serves
-the operand spends its steps where the function has no use for them. The histogram of the operand tells the squared error
-at the result for any range; the ends are searched in turn.
+A silu maps -20 and -10 to the same 8-bit value, and a hard sigmoid is constant beyond 3: a range chosen for the operand spends
+steps where the function does not need them. The histogram of the operand gives the squared error at the result for any range;
+the two ends are searched in turn.
 
-What a softmax reads needs no search: a score that lies 20 below the largest of its row has the weight e^-20, which is 0 in 8
-bits. Without that limit the masks of attention, sums with -10000, leave one step for all scores. The rows are looked at one by
-one: in a text recognizer the largest score of one place may lie far below those of the others (`softmax_floors`).
+The operand of a softmax needs no search: a score 20 below the largest of its row has the weight e^-20, which is 0 in 8 bits.
+Without that limit, attention masks (sums with -10000) would leave one step for all scores. The limit is taken per row: in a
+text recognizer the largest score of one position may be far below those of the others (`softmax_floors`).
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ _ENDS = 64
 _ROUNDS = 3
 _METHOD = "table"
 _MASKED = 1000.0
-"""A row whose largest score lies this far below that of the tensor is hidden by a mask as a whole."""
+"""A row whose largest score is this far below that of the tensor is entirely masked."""
 
 
 def softmax_floors(
     graph: Graph, samples: Sequence[Mapping[str, Array]], threads: int = 1
 ) -> dict[str, float]:
-    """Of what softmaxes read, by name: the smallest of the rows' largest scores in some samples."""
+    """For each operand of a softmax, by name: the smallest of the largest scores of its rows, over some samples."""
     axes = {value_name(op.x): op.axis for op in graph.ops if isinstance(op, Softmax)}
     floors: dict[str, float] = {}
     if not axes or not samples:
         return floors
     engine = FloatEngine(graph, fetch=list(axes), threads=threads)
     for sample in samples:
-        found = engine.run(sample)
+        scores = engine.run(sample)
         for name, axis in axes.items():
-            if not found[name].size:
+            if not scores[name].size:
                 continue
-            largest = np.nan_to_num(found[name].max(axis=axis), neginf=-np.inf)
-            seen = largest[largest > largest.max() - _MASKED]
-            floors[name] = min(floors.get(name, np.inf), float(seen.min(initial=np.inf)))
+            largest = np.nan_to_num(scores[name].max(axis=axis), neginf=-np.inf)
+            visible = largest[largest > largest.max() - _MASKED]
+            floors[name] = min(floors.get(name, np.inf), float(visible.min(initial=np.inf)))
     return {name: floor for name, floor in floors.items() if np.isfinite(floor)}
 
 
@@ -67,8 +67,8 @@ def refined_entries(
 ) -> dict[str, Entry]:
     """Better ranges for the operands of functions of 8-bit affine layers, searched from those of a table.
 
-    `known` has what was found for a tensor from the same start before, and gets what is found now: the search takes its time.
-    `floors` are those of `softmax_floors`; a softmax that is not among them keeps its range.
+    `known` caches search results by tensor and initial range, because the search is slow. `floors` are those of
+    `softmax_floors`; a softmax that is not among them keeps its range.
     """
     known, floors = {} if known is None else known, floors or {}
     entries: dict[str, Entry] = {}
@@ -88,10 +88,10 @@ def refined_entries(
             continue
         old = table[name]
         if function is None:
-            seen, floor = statistics[name], floors.get(name)
+            observed, floor = statistics[name], floors.get(name)
             if floor is not None and floor - old.min > SOFTMAX_REACH:
                 entries[name] = replace(
-                    old, min=max(seen.min, floor - SOFTMAX_REACH), max=seen.max, method=_METHOD
+                    old, min=max(observed.min, floor - SOFTMAX_REACH), max=observed.max, method=_METHOD
                 )
             continue
         start = (name, (old.min, old.max))
@@ -107,7 +107,7 @@ def refined_entries(
 def best_ends(
     statistics: TensorStatistics, function: Any, low: float, high: float, levels: int = 255
 ) -> tuple[float, float]:
-    """The range of least squared error at the function's result, searched from a given one."""
+    """The range with the least squared error at the function's result, searched from a given one."""
     used = statistics.histogram > 0
     counts, centers = statistics.histogram[used].astype(np.float64), statistics.centers()[used]
     with np.errstate(all="ignore"):
@@ -126,11 +126,11 @@ def best_ends(
     for _ in range(_ROUNDS):
         before = best
         for end in np.linspace(bottom, 0.0, _ENDS, endpoint=False) if bottom < 0 else ():
-            if (found := cost(float(end), high)) < best:
-                best, low = found, float(end)
+            if (error := cost(float(end), high)) < best:
+                best, low = error, float(end)
         for end in np.linspace(top, 0.0, _ENDS, endpoint=False) if top > 0 else ():
-            if (found := cost(low, float(end))) < best:
-                best, high = found, float(end)
+            if (error := cost(low, float(end))) < best:
+                best, high = error, float(end)
         if best == before:
             break
     return low, high

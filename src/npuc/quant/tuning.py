@@ -1,15 +1,16 @@
-"""Quantization that looks at its own result: ranges, types and biases that serve the network's outputs best.
+"""Tuning: ranges, types and biases are chosen by measuring the outputs of the quantized network.
 
-No range method is best for every network: the squared error of a tensor says little where rare large values do not
-matter to the output, and clipping them is fatal where they do. So the network is quantized with the ranges of a few
-methods, `max` (no clipping) among them, and the one whose outputs are closest to float is kept. Tensors from which an output
-is reached without another layer with weights (the tail) are never clipped: the output is what is wanted. Where few values of
-one were seen, its range goes further (`npuc.quant.headroom`). Then biases are corrected, unless that makes the outputs worse;
-outputs that were joined of parts of very different sizes are joined in float; and 16 bits go to the tail and to the few
-tensors that spoil the outputs, where that is allowed and worth it (`npuc.quant.widening`).
+No range method is best for every network: the squared error of a tensor says little if rare large values do not matter to
+the output, and clipping them is fatal if they do. So the network is quantized with the ranges of a few methods, including
+`max` (no clipping), and the one whose outputs are closest to float is kept. Tensors from which an output is reached without
+another layer with weights (the tail) are never clipped, because they are the output. If few values of such a tensor were
+observed, its range is extended (`npuc.quant.headroom`). Then biases are corrected, unless that makes the outputs worse;
+outputs that concatenate parts of very different magnitudes are concatenated in float; and the tail and a few sensitive
+tensors get 16 bits, where that is allowed and worth its cost (`npuc.quant.widening`).
 
-Every network is judged by slice in every sample that is kept, the worst beside the mean (`npuc.quant.judging`). At the end the
-result is held against the plain one (`max` ranges, nothing else) on all calibration data: if it is behind there, it goes.
+Every network is measured per slice on every kept sample, by the mean and the worst (`npuc.quant.validation`). At the end the
+result is compared with the plain network (`max` ranges and nothing else) on all calibration data; if it is worse, the plain
+network is used.
 """
 
 from __future__ import annotations
@@ -29,55 +30,64 @@ from npuc.quant.bias_correction import correct_biases
 from npuc.quant.headroom import with_room
 from npuc.quant.inserted import tensors_with_chosen_constants
 from npuc.quant.joining import joining_ops, with_joins_in_float
-from npuc.quant.judging import OutputJudge, is_no_worse, slice_noise, spread
 from npuc.quant.lower import quantize
 from npuc.quant.output_aware import output_aware_entries
 from npuc.quant.prequantized import integer_types
 from npuc.quant.scheme import SCHEMES, Scheme
 from npuc.quant.silent import silent_entries
 from npuc.quant.table_ranges import refined_entries, softmax_floors
-from npuc.quant.widening import GAIN, MOST, MOST_CYCLES, Price, Widening, sensitive_tensors, widened, wider
+from npuc.quant.validation import OutputValidator, is_no_worse, slice_noise, spread
+from npuc.quant.widening import (
+    GAIN,
+    MOST,
+    MOST_CYCLES,
+    CycleChange,
+    Widening,
+    sensitive_tensors,
+    widened,
+    wider,
+)
 
 Sample = Mapping[str, Array]
 SchemeOf = Callable[[Any], Scheme | None]
 
 PLAIN = "max"
-"""The method that clips nothing: it always competes, and nothing may be worse than its ranges alone."""
+"""The method that clips nothing: it is always tried, and no result may be worse than its ranges alone."""
 METHODS = ("mse", "mean", "percentile", PLAIN)
-"""The range methods that compete. `auto`, which looks at the layers that read a tensor, has never won and is slow."""
+"""The range methods that are tried. `auto`, which considers the layers that read a tensor, was never best and is slow."""
 KEPT = 48
-"""Samples that are kept from calibration for all this, and judge."""
+"""The number of calibration samples that are kept to measure the outputs."""
 _TRIED = 8
-"""Samples that `auto` looks at."""
+"""The number of samples that `auto` uses."""
 _TOLERANCE = 0.25
-"""Decibels that a bias correction may seem to lose on the few samples that judge it."""
+"""The decibels that a bias correction may seem to lose on the few samples that are measured."""
 
 
 GOOD = 20.0
-"""Decibels of the worst slice from which 8 bits are good enough."""
+"""If the worst slice has this many decibels, 8 bits are good enough."""
 FINE = 45.0
-"""Decibels of the worst slice from which a join needs no help."""
+"""If the worst slice has this many decibels, concats are left as they are."""
 _WORTH = 0.5
-"""Decibels that 16 bits have to gain where they cost nothing."""
-_PRICED = 0.3
-"""The part of the tensors that may get 16 bits where cycles decide."""
+"""The decibels that 16 bits have to gain if they cost nothing."""
+_MOST_COUNTED = 0.3
+"""The share of tensors that may get 16 bits if cycles are counted."""
 _JOINED = "it joins parts of very different sizes to an output"
 _PROBED = 2
-"""Samples that show which tensors spoil the outputs."""
+"""The number of samples that are used to find sensitive tensors."""
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """A quantized network, what its layers got, and the ranges that it was made with."""
+    """A quantized network, the schemes of its layers, and the ranges that it was made with."""
 
     graph: Graph
     table: CalibrationTable
     scheme_of: SchemeOf
     corrected: bool = False
     figures: OutputFigures | None = None
-    """Of the outputs on the samples that were kept; None without samples, or if no output tells."""
-    judge: OutputJudge | None = None
-    """Who made them."""
+    """The figures of the outputs on the kept samples; None without samples, or if no output has a signal."""
+    validator: OutputValidator | None = None
+    """The validator that measured them."""
 
     @property
     def sqnr(self) -> float | None:
@@ -96,13 +106,13 @@ class _Trial:
 
     @property
     def worst_slice(self) -> float:
-        """In decibels, over all samples."""
-        found = self.figures.worst_slice
-        return self.figures.mean if found is None else found[1]
+        """The decibels of the worst slice over all samples."""
+        lowest = self.figures.worst_slice
+        return self.figures.mean if lowest is None else lowest[1]
 
     @property
     def words(self) -> str:
-        """Its figures."""
+        """The figures in words."""
         worst = self.figures.worst
         beside = f", at worst {worst.sqnr:.1f}" if worst is not None else ""
         return f"{self.figures.mean:.1f} dB{beside}"
@@ -121,22 +131,23 @@ def tune(
     others: Callable[[], Iterable[Sample]] = tuple,
     plain_of: SchemeOf | None = None,
 ) -> Tuned:
-    """The best integer network that the methods give; its notes say how it came about.
+    """The best integer network that the methods give; its notes say how it was chosen.
 
-    All samples judge; two thirds of them correct biases. Without samples the first method is taken. `widen` allows 16 bits, and
-    a join in float, where 8 bits do not serve: at no price if it is True. `others` gives the calibration data that was not kept:
-    the result is held against the plain one there, too, whose schemes are `plain_of` if they are others.
+    Outputs are measured on all samples; two thirds of them are used to correct biases. Without samples the first method is
+    used. `widen` allows 16 bits, and concats in float, where 8 bits are not enough; their cycles are ignored if it is True.
+    `others` returns the calibration data that was not kept, on which the result is also compared with the plain network;
+    `plain_of` are the schemes of that network, if they differ.
     """
     tuner = _Tuner(graph, statistics, samples, threads)
     widening = Widening() if widen is True else widen or None
-    if not tuner.judge.samples:
-        found = tuner.trial(methods[0], scheme_of)
-        return Tuned(found.graph, found.table, scheme_of)
+    if not tuner.validator.samples:
+        trial = tuner.trial(methods[0], scheme_of)
+        return Tuned(trial.graph, trial.table, scheme_of)
     notes: list[str] = []
     raw = tuner.race(methods, scheme_of, notes)
     best = tuner.corrected(raw) if correct else raw
     if widening is not None and best.figures.has_signal:
-        # Types are compared before biases are corrected, which takes its time: the result is corrected again.
+        # Types are compared with uncorrected biases, because correction is slow; the result is corrected afterwards.
         other = tuner.joined(raw, widening, notes) if best.worst_slice < FINE else raw
         good = other is raw and best.worst_slice >= GOOD
         other = tuner.widened(other, widening, notes, good=good) if widening.is_allowed else other
@@ -151,15 +162,15 @@ def tune(
     best.graph.float_reasons.update({result_names(op)[0]: _JOINED for op in joins})
     best.graph.notes = [*best.graph.notes, *notes]
     figures = best.figures if best.figures.has_signal else None
-    return Tuned(best.graph, best.table, best.scheme_of, bool(best.corrected), figures, tuner.judge)
+    return Tuned(best.graph, best.table, best.scheme_of, bool(best.corrected), figures, tuner.validator)
 
 
 class _Tuner:
-    """Makes integer networks of one float network and judges their outputs."""
+    """Quantizes one float network in several ways and measures their outputs."""
 
     def __init__(self, graph: Graph, statistics: Statistics, samples: Sequence[Sample], threads: int) -> None:
         self.graph, self.statistics, self.threads = graph, statistics, threads
-        self.judge = OutputJudge(graph, samples, threads)
+        self.validator = OutputValidator(graph, samples, threads)
         count = max(1, len(samples) // 3)
         self.fit = list(samples[:-count]) or list(samples)
         self._refined: dict[tuple[str, tuple[float, float]], tuple[float, float]] = {}
@@ -176,19 +187,20 @@ class _Tuner:
 
     def trial(self, method: str, scheme_of: SchemeOf) -> _Trial:
         """The network with the ranges of one method."""
-        made, table = self.lowered(method, scheme_of)
-        return _Trial(self.judge.figures(made), method, table, made, scheme_of)
+        quantized, table = self.lowered(method, scheme_of)
+        return _Trial(self.validator.figures(quantized), method, table, quantized, scheme_of)
 
     def lowered(self, method: str, scheme_of: SchemeOf) -> tuple[Graph, CalibrationTable]:
-        """The network with the ranges of one method, and these; those of `max` are what was seen, but for the tail."""
+        """The network with the ranges of one method, and the table of ranges; `max` gives the observed ranges, except in the
+        tail."""
         overrides = unclipped(self.graph, scheme_of)
         table = table_from(self.statistics, method, overrides=overrides)
         entries = {**table.entries, **silent_entries(self.graph, table)}
         if method == "auto":
-            found = output_aware_entries(
+            chosen = output_aware_entries(
                 self.graph, self.statistics, self.fit[:_TRIED], scheme_of, self.threads
             )
-            entries.update({name: entry for name, entry in found.items() if name not in overrides})
+            entries.update({name: entry for name, entry in chosen.items() if name not in overrides})
         if method != PLAIN:
             entries.update(
                 refined_entries(self.graph, self.statistics, entries, scheme_of, self._refined, self._floors)
@@ -202,21 +214,21 @@ class _Tuner:
         return quantize(self.graph, table, scheme_of), table
 
     def corrected(self, trial: _Trial) -> _Trial:
-        """The same with corrected biases, if that is no worse."""
+        """The trial with corrected biases, if that is no worse."""
         fixed = trial.graph.copy()
         names = correct_biases(self.graph, fixed, self.fit, self.threads, trial.scheme_of)
         fixed.notes = trial.graph.notes
-        after = self.judge.figures(fixed)
+        after = self.validator.figures(fixed)
         if not names or after.score < trial.figures.score - _TOLERANCE:
             return trial
         return replace(trial, figures=after, graph=fixed, corrected=len(names))
 
     def again(self, trial: _Trial, scheme_of: SchemeOf) -> _Trial:
-        """The network of the same method with other schemes."""
+        """A trial of the same method with other schemes."""
         return self.trial(trial.method, scheme_of)
 
     def joined(self, best: _Trial, widening: Widening, notes: list[str]) -> _Trial:
-        """The same, its outputs joined in float where their parts differ too much for the bits that they share."""
+        """The trial with outputs concatenated in float, if their parts differ too much for a common scale."""
         joins = joining_ops(self.graph, best.scheme_of, self.statistics)
         if not joins:
             return best
@@ -230,11 +242,11 @@ class _Tuner:
         if widening.is_allowed and not widening.is_free:
             wide = self.again(best, with_wide_tail(self.graph, best.scheme_of, widening.wide))
             near = apart.worst_slice - wide.worst_slice < GAIN <= wide.worst_slice - best.worst_slice
-            price = widening.price(best.graph, wide.graph) if near else None
-            if price is not None and price.share <= MOST_CYCLES:
+            change = widening.cycle_change(best.graph, wide.graph) if near else None
+            if change is not None and change.share <= MOST_CYCLES:
                 notes.append(
                     f"{subject} that differ too much for 8 bits, so the tail has 16: {before} {wide.worst_slice:.1f} dB, "
-                    f"for {price}"
+                    f"for {change}"
                 )
                 return wide
         notes.append(
@@ -244,19 +256,19 @@ class _Tuner:
         return apart
 
     def widened(self, best: _Trial, widening: Widening, notes: list[str], *, good: bool) -> _Trial:
-        """The same with 16 bits for the tail and for tensors that spoil the outputs, where they are worth their price.
+        """The trial with 16 bits for the tail and for sensitive tensors, where that is worth its cycles.
 
-        Outputs that are `good` have none that spoil them.
+        If the outputs are `good`, no sensitive tensors are searched.
         """
         good = good or best.worst_slice >= GOOD
         if widening.is_free:
             return best if good else self._widened_freely(best, notes)
         forms = self._wide_forms(best, widening.wide, good)
         if all(not self._changes(best.scheme_of, scheme_of) for _, scheme_of in forms):
-            # The machine has no 16 bits: what would they give?
+            # The target has no 16-bit activations: tell the user what they would gain.
             lost = [
                 form
-                for form in (self.again(best, one) for _, one in self._wide_forms(best, wider, good))
+                for form in (self.again(best, schemes) for _, schemes in self._wide_forms(best, wider, good))
                 if form.worst_slice - best.worst_slice >= GAIN
             ]
             if lost:
@@ -267,41 +279,41 @@ class _Tuner:
                 )
             return best
         tried = [(words, self.again(best, scheme_of)) for words, scheme_of in forms]
-        worth = [one for one in tried if one[1].worst_slice - best.worst_slice >= GAIN]
-        dear: tuple[str, _Trial, Price] | None = None
-        for words, trial in sorted(worth, key=lambda one: -one[1].worst_slice):
-            price = widening.price(best.graph, trial.graph)
-            if price is None:
+        worth = [(words, trial) for words, trial in tried if trial.worst_slice - best.worst_slice >= GAIN]
+        too_costly: tuple[str, _Trial, CycleChange] | None = None
+        for words, trial in sorted(worth, key=lambda pair: -pair[1].worst_slice):
+            change = widening.cycle_change(best.graph, trial.graph)
+            if change is None:
                 continue
-            if price.share <= MOST_CYCLES:
+            if change.share <= MOST_CYCLES:
                 notes.append(
                     f"16 bits for {words}: the worst slice goes from {best.worst_slice:.1f} to {trial.worst_slice:.1f} dB, "
-                    f"for {price}; --no-widen leaves them out"
+                    f"for {change}; --no-widen leaves them out"
                 )
                 return trial
-            dear = dear or (words, trial, price)
-        if dear is not None:
-            words, trial, price = dear
+            too_costly = too_costly or (words, trial, change)
+        if too_costly is not None:
+            words, trial, change = too_costly
             notes.append(
                 f"16 bits for {words} would take the worst slice from {best.worst_slice:.1f} to {trial.worst_slice:.1f} dB, but "
-                f"for {price}: they are left out. --config can ask for them"
+                f"for {change}: they are left out. --config can ask for them"
             )
         return best
 
-    def _changes(self, one: SchemeOf, other: SchemeOf) -> bool:
-        return any(one(op) != other(op) for op in self.graph.ops)
+    def _changes(self, first: SchemeOf, second: SchemeOf) -> bool:
+        return any(first(op) != second(op) for op in self.graph.ops)
 
     def _wide_forms(
         self, best: _Trial, wide: Callable[[Scheme], Scheme], good: bool
     ) -> list[tuple[str, SchemeOf]]:
-        """Schemes with 16 bits for the tail, for it and tensors that spoil the outputs, and for the worst of these alone."""
+        """Schemes with 16 bits for the tail, for the tail and sensitive tensors, and for the most sensitive tensors alone."""
         tail_of = with_wide_tail(self.graph, best.scheme_of, wide)
         forms: list[tuple[str, SchemeOf]] = [("the tail", tail_of)]
         if good:
             return forms
-        found = self._sensitive_tensors(best, most=_PRICED)
-        for count in dict.fromkeys((len(found), ceil_div(len(found), 2), ceil_div(len(found), 4))):
-            tensors = [value for unit in found[:count] for value in unit]
+        units = self._sensitive_tensors(best, most=_MOST_COUNTED)
+        for count in dict.fromkeys((len(units), ceil_div(len(units), 2), ceil_div(len(units), 4))):
+            tensors = [value for unit in units[:count] for value in unit]
             if not tensors:
                 continue
             names = _listed([value_name(value) for value in tensors])
@@ -311,8 +323,8 @@ class _Tuner:
         return forms
 
     def _sensitive_tensors(self, best: _Trial, most: float = MOST) -> list[tuple[Value, ...]]:
-        measure = slice_noise(self.graph, self.judge.slices)
-        samples = [self.judge.samples[index] for index in spread(len(self.judge.samples), _PROBED)]
+        measure = slice_noise(self.graph, self.validator.slices)
+        samples = [self.validator.samples[index] for index in spread(len(self.validator.samples), _PROBED)]
         return sensitive_tensors(
             self.graph, integer_types(best.graph), samples, GOOD, self.threads, measure, most=most
         )
@@ -321,27 +333,27 @@ class _Tuner:
         tensors = [value for unit in self._sensitive_tensors(best) for value in unit]
         if not tensors:
             return best
-        found = self.again(best, widened(best.scheme_of, tensors, wider))
-        if found.figures.score < best.figures.score + _WORTH:
+        wide = self.again(best, widened(best.scheme_of, tensors, wider))
+        if wide.figures.score < best.figures.score + _WORTH:
             return best
         names = ", ".join(value_name(value) for value in tensors)
-        notes.append(f"16 bits for what rounding hurts most ({names}): {best.words} to {found.words}")
-        return found
+        notes.append(f"16 bits for what rounding hurts most ({names}): {best.words} to {wide.words}")
+        return wide
 
     def no_worse(
         self, best: _Trial, scheme_of: SchemeOf, others: Callable[[], Iterable[Sample]], notes: list[str]
     ) -> _Trial:
-        """The same, unless the ranges of `max` and nothing else are better on the calibration data: then those."""
-        made, table = self.plain(scheme_of)
-        plain = _Trial(self.judge.figures(made), PLAIN, table, made, scheme_of)
-        found, held = self.judge.figures_of([best.graph, plain.graph], others())
-        whole, bar = best.figures.plus(found), plain.figures.plus(held)
-        if is_no_worse(whole, bar):
+        """The best trial, or the plain network (`max` ranges and nothing else) if that is better on the calibration data."""
+        quantized, table = self.plain(scheme_of)
+        plain = _Trial(self.validator.figures(quantized), PLAIN, table, quantized, scheme_of)
+        best_more, plain_more = self.validator.figures_of([best.graph, plain.graph], others())
+        best_all, plain_all = best.figures.plus(best_more), plain.figures.plus(plain_more)
+        if is_no_worse(best_all, plain_all):
             return best
-        made, table = self.plain(best.scheme_of)
-        wide = _Trial(self.judge.figures(made), PLAIN, table, made, best.scheme_of)
-        (more,) = self.judge.figures_of([wide.graph], others())
-        taken = wide if is_no_worse(wide.figures.plus(more), bar) else plain
+        quantized, table = self.plain(best.scheme_of)
+        wide = _Trial(self.validator.figures(quantized), PLAIN, table, quantized, best.scheme_of)
+        (wide_more,) = self.validator.figures_of([wide.graph], others())
+        taken = wide if is_no_worse(wide.figures.plus(wide_more), plain_all) else plain
         notes.append(
             f"the ranges of max and nothing else are closer to float on the calibration data ({taken.words}, "
             f"not {best.words}), so they are taken"
@@ -349,7 +361,7 @@ class _Tuner:
         return taken
 
     def plain(self, scheme_of: SchemeOf) -> tuple[Graph, CalibrationTable]:
-        """The network with the ranges that were seen, outputs of which little was seen with room, and nothing else."""
+        """The network with the observed ranges, with headroom for outputs of which few values were observed."""
         table = table_from(self.statistics, PLAIN)
         room = with_room(self.graph, self.statistics, table, tail(self.graph))
         silent = silent_entries(self.graph, table)
@@ -365,9 +377,10 @@ def _listed(names: Sequence[str], most: int = 4) -> str:
 def with_wide_tail(
     graph: Graph, scheme_of: SchemeOf, wide: Callable[[Scheme], Scheme] | None = None
 ) -> SchemeOf:
-    """The same schemes, but 8-bit layers from which an output is reached without another layer with weights give 16 bits.
+    """The same schemes, but with 16 bits for the 8-bit layers of the tail: from which an output is reached without another
+    layer with weights.
 
-    They are few and small, and nothing after them averages their rounding out. Without `wide`, layers of int8 alone.
+    They are few and small, and no later layer averages out their rounding. Without `wide`, only int8 layers are changed.
     """
     last = tail(graph)
 
@@ -383,9 +396,9 @@ def with_wide_tail(
 
 
 def unclipped(graph: Graph, scheme_of: SchemeOf) -> dict[str, str]:
-    """Tensors whose whole range is kept: those of 16 bits, those next to an output, and those with constants put in."""
-    whole = wide_tensors(graph, scheme_of) | tail(graph) | tensors_with_chosen_constants(graph)
-    return dict.fromkeys(whole, "max")
+    """Tensors whose full range is kept: those of 16 bits, those of the tail, and those with inserted constants."""
+    names = wide_tensors(graph, scheme_of) | tail(graph) | tensors_with_chosen_constants(graph)
+    return dict.fromkeys(names, "max")
 
 
 def wide_tensors(graph: Graph, scheme_of: SchemeOf) -> set[str]:
@@ -400,20 +413,20 @@ def wide_tensors(graph: Graph, scheme_of: SchemeOf) -> set[str]:
 
 
 def with_headroom(entry: Entry) -> Entry:
-    """Twice the range that was seen: an output of 16 bits has steps to spare, and other samples may go further."""
+    """Twice the observed range: an output of 16 bits has steps to spare, and other samples may exceed the range."""
     return replace(entry, threshold=2 * entry.threshold, min=2 * entry.min, max=2 * entry.max)
 
 
 def tail(graph: Graph) -> set[str]:
-    """Tensors from which an output is reached without another layer with weights."""
+    """The tensors from which an output is reached without another layer with weights."""
     names: set[str] = set()
     waiting: list[Value] = [port.value for port in graph.outputs]
-    seen: set[Value] = set()
+    visited: set[Value] = set()
     while waiting:
         value = waiting.pop()
-        if value in seen:
+        if value in visited:
             continue
-        seen.add(value)
+        visited.add(value)
         if dtype_of(value.type).name == "f32":
             names.add(value_name(value))
         op = value.owner

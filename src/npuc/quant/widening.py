@@ -1,9 +1,9 @@
-"""Sixteen bits where eight cost the network too much.
+"""Widening: 16 bits for tensors whose 8-bit rounding degrades the outputs too much.
 
-A few tensors can spoil a whole network: channels of very different sizes under one scale, most often near the input. What
-the rounding of each tensor alone does to the outputs is measured; the noises add up, so the worst few are known at once.
-A tensor has 16 bits if the layer that makes it and those that read it compute with them. On a machine they take time: they
-are used where the worst slice of the outputs gains 3 dB or more for at most 10 % more cycles.
+A few tensors can degrade a whole network: those whose channels differ much in magnitude under one scale, most often near the
+input. The noise that rounding each tensor alone causes at the outputs is measured; such noises add up, so the most sensitive
+tensors are known directly. A tensor has 16 bits if the layers that write and read it compute with 16 bits. On a target that
+costs cycles: it is done if the worst slice of the outputs gains 3 dB or more for at most 10 % more cycles.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from npuc.ir import Graph, Value, top, value_name
 from npuc.ir.dtypes import QuantType
 from npuc.ir.top.functions import FUNCTIONS
 from npuc.quant.from_target import fitted, misfit
-from npuc.quant.judging import Noise
 from npuc.quant.mixed_precision.cost_model import CostModel
 from npuc.quant.scheme import Scheme
+from npuc.quant.validation import Noise
 
 if TYPE_CHECKING:
     from npuc.target import Target
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 SchemeOf = Callable[[Any], Scheme | None]
 
 GAIN = 3.0
-"""Decibels of the worst slice that 16 bits, or a join in float, have to gain where they cost something."""
+"""The decibels that the worst slice has to gain by 16 bits, or by a concat in float, if they cost cycles."""
 MOST_CYCLES = 0.10
-"""Part of the cycles that 16 bits may cost more."""
+"""The share of additional cycles that 16 bits may cost."""
 _SHARE = 0.05
-"""A tensor that makes less of the noise than this part is left alone."""
+"""A tensor that causes less than this share of the noise is not widened."""
 MOST = 0.1
-"""At most this part of the tensors gets 16 bits."""
+"""The largest share of tensors that get 16 bits."""
 
 
 @dataclass(frozen=True)
-class Price:
-    """What a change takes on a machine."""
+class CycleChange:
+    """The cycles of a network on a target before and after a change."""
 
     before: int
     after: int
@@ -50,7 +50,7 @@ class Price:
 
     @property
     def share(self) -> float:
-        """How many cycles more, as a part of those before."""
+        """The additional cycles as a share of those before."""
         return self.after / max(1, self.before) - 1
 
     def __str__(self) -> str:
@@ -61,41 +61,41 @@ class Price:
 
 @dataclass(frozen=True)
 class Widening:
-    """Which form of 16 bits there is, and what it costs; without a machine, any form at no price."""
+    """The 16-bit types of a target and their cost; without a target, any type is allowed and free."""
 
     target: Target | None = None
-    prices: CostModel | None = None
+    cost_model: CostModel | None = None
     is_allowed: bool = True
-    """Whether 16 bits may be used at all; without them, outputs may still be joined in float."""
+    """Whether 16 bits may be used at all; if not, outputs may still be concatenated in float."""
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody asks for cycles."""
-        return self.prices is None
+        """Whether cycles are not counted."""
+        return self.cost_model is None
 
     @property
     def machine(self) -> str:
-        """Its name."""
+        """The name of the target."""
         return self.target.name if self.target is not None else ""
 
     def wide(self, scheme: Scheme) -> Scheme:
-        """The same scheme with activations of 16 bits, as the machine has them; the same if it has none."""
-        made = wider(scheme)
+        """The scheme with 16-bit activations of the target; unchanged if it has none."""
+        wide_scheme = wider(scheme)
         if self.target is None or not scheme.needs_ranges:
-            return made if scheme.needs_ranges else scheme
-        made = fitted(made, self.target)
-        return scheme if misfit(made, self.target) is not None else made
+            return wide_scheme if scheme.needs_ranges else scheme
+        wide_scheme = fitted(wide_scheme, self.target)
+        return scheme if misfit(wide_scheme, self.target) is not None else wide_scheme
 
-    def price(self, before: Graph, after: Graph) -> Price | None:
-        """What one network takes more than another; None if one of them does not compile."""
-        if self.prices is None:
+    def cycle_change(self, before: Graph, after: Graph) -> CycleChange | None:
+        """The change in cycles from one network to another; None if one of them does not compile."""
+        if self.cost_model is None:
             return None
-        old, new = self.prices.network(before), self.prices.network(after)
-        return None if old is None or new is None else Price(old, new, self.prices.machine)
+        old, new = self.cost_model.network(before), self.cost_model.network(after)
+        return None if old is None or new is None else CycleChange(old, new, self.cost_model.machine)
 
 
 def wider(scheme: Scheme) -> Scheme:
-    """The same scheme with activations of 16 bits."""
+    """The scheme with 16-bit activations."""
     powers = scheme.activation_scales is Scales.POWER_OF_TWO
     scales = Scales.POWER_OF_TWO if powers else Scales.SYMMETRIC
     return replace(scheme, activation="i16", activation_scales=scales)
@@ -112,10 +112,10 @@ def sensitive_tensors(
     most: float = MOST,
     share: float = _SHARE,
 ) -> list[tuple[Value, ...]]:
-    """The 8-bit tensors that have to go for the outputs to reach `goal` decibels, or those worth it, the worst first.
+    """The 8-bit tensors that need more bits for the outputs to reach `goal` decibels, the most sensitive first.
 
-    A tensor is with the operand or result of the function beside it; `measure` is what makes noise of outputs. At most the part
-    `most` of the tensors is taken, and none that makes less than the part `share` of the noise.
+    A tensor is grouped with the operand or result of an adjacent elementwise function; `measure` computes the noise of
+    outputs. At most the share `most` of the tensors is returned, and none that causes less than `share` of the noise.
     """
     units = list(
         dict.fromkeys(
@@ -139,7 +139,7 @@ def sensitive_tensors(
 
 
 def widened(scheme_of: SchemeOf, tensors: Collection[Value], wide: Callable[[Scheme], Scheme]) -> SchemeOf:
-    """The same schemes, but wide ones for the layers that make or read some tensors."""
+    """The same schemes, but with wide ones for the layers that write or read some tensors."""
     ops = {use.operation for value in tensors for use in value.uses}
     ops |= {value.owner for value in tensors}
 
@@ -151,7 +151,7 @@ def widened(scheme_of: SchemeOf, tensors: Collection[Value], wide: Callable[[Sch
 
 
 def _unit(value: Value) -> tuple[Value, ...]:
-    """A tensor; with the operand or result of the function beside it, if that is all there is between them."""
+    """A tensor, together with the operand or result of an adjacent elementwise function if nothing else reads it."""
     owner = value.owner
     if type(owner) in FUNCTIONS and owner.operands[0].has_one_use():  # type: ignore[union-attr]
         return (owner.operands[0], value)  # type: ignore[union-attr]

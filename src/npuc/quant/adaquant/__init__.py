@@ -1,7 +1,7 @@
-"""AdaQuant: scales, weights and biases are learned by gradient, block by block, on calibration samples.
+"""AdaQuant: scales, weights and biases are learned by gradient descent, block by block, on calibration samples.
 
-Ranges chosen tensor by tensor and weights rounded in steps of their largest one are a start. Here the scale of each tensor
-of activations, the scales of weights, and the weights and biases themselves move until the output of a block is that of the
-float block. Rounding passes the gradient straight through; that of a scale is LSQ's. Unlike learned rounding, which chooses
-between two neighbours, a weight may move further than a step. Scales that are powers of two stay.
+It starts from the calibrated ranges and rounded weights. The scales of activations and weights, and the weights and biases
+themselves, are optimized so that the output of a block approaches that of the float block. Rounding has a straight-through
+gradient; that of a scale is LSQ's. Unlike learned rounding, which chooses between two neighbours, a weight may move further
+than one step. Power-of-two scales are not changed.
 """

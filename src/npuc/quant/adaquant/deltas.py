@@ -1,4 +1,4 @@
-"""What AdaQuant learns: the weights, biases and weight scales of a layer, and the scale of a tensor of activations."""
+"""The parameters of AdaQuant: weights, biases and weight scales of a layer, and the scale of an activation tensor."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from npuc.quant.layers import IntegerLayer
 from npuc.quant.reconstruction.fake import fake_quantized, rounded
 
 _FURTHEST = log(32.0)
-"""How far a scale may move, as the logarithm of a factor."""
+"""The largest change of a scale, as the logarithm of a factor."""
 
 
 class LayerDelta:
-    """A layer that begins with the integers it has."""
+    """The learnable weights, bias and weight scales of a layer, starting from its current integers."""
 
     def __init__(self, layer: IntegerLayer, device: str) -> None:
         self.layer = layer
         steps = layer.weight / layer.scale
-        # Weights that a step of the ladder has rounded to another integer than the nearest begin there.
+        # Weights that an earlier step has rounded to another integer than the nearest start at that integer.
         chosen = layer.integers.astype(np.float64)
         steps = np.where(np.clip(np.rint(steps), layer.lowest, layer.highest) == chosen, steps, chosen)
         self._weight = _tensor(steps * layer.scale, device)
         self._scale = _tensor(layer.scale, device)
         self.delta = torch.zeros_like(self._weight, requires_grad=True)
-        """Of weights, in steps of the scale that they began with."""
+        """The change of the weights, in steps of the initial scale."""
         self.log_scale = torch.zeros_like(self._scale, requires_grad=True)
         self.bias: Any = None
-        """As a real number."""
-        place = layer.real.bias
+        """The bias as a real value."""
+        place = layer.float_op.bias
         if layer.bias is not None and layer.real_bias is not None and place.has_one_use():
             self.bias = _tensor(layer.bias * layer.unit, device).requires_grad_()
 
     @property
     def moves_scale(self) -> bool:
-        """Powers of two have nothing in between."""
+        """Whether the weight scales are learned; power-of-two scales are not."""
         return self.layer.scheme.weight_scales is not Scales.POWER_OF_TWO
 
     @property
     def bias_unit(self) -> float:
-        """1/256 of the range of what the layer makes."""
-        kind = quant_of(self.layer.made.results[0])
+        """1/256 of the range of the layer's result."""
+        kind = quant_of(self.layer.integer_op.results[0])
         if kind is None:
             return float(np.mean(self.layer.unit))
         least, most = kind.dtype.limits
@@ -61,19 +61,19 @@ class LayerDelta:
         return self._weight + self.delta * self._scale, scale
 
     def quantized(self) -> Any:
-        """The weights as the integers give them back."""
+        """The dequantized weights, with gradients."""
         weight, scale = self._moved()
         return rounded(weight / scale).clamp(self.layer.lowest, self.layer.highest) * scale
 
     def learned(self) -> LearnedLayer:
-        """For the integer network."""
+        """The learned layer, for the integer network."""
         with torch.no_grad():
             weight, scale = self._moved()
         bias = None if self.bias is None else _array(self.bias)
         return LearnedLayer(_array(weight), _array(scale).reshape(-1), bias)
 
     def begun(self) -> LearnedLayer:
-        """The same before it learned."""
+        """The layer before learning."""
         layer = self.layer
         bias = None if self.bias is None or layer.bias is None else layer.bias * layer.unit
         return LearnedLayer(_array(self._weight), layer.scale.reshape(-1), bias)
@@ -81,35 +81,35 @@ class LayerDelta:
 
 @dataclass(frozen=True)
 class TensorScale:
-    """The scale of a tensor of activations, and of those that have its type."""
+    """The learnable scale of an activation tensor, and of the tensors that share its type."""
 
     name: str
-    """Of the tensor whose range it is."""
+    """The name of the tensor whose range determines the scale."""
     kind: QuantType
     values: tuple[Value, ...]
-    """The first makes the type, the others have it from there."""
+    """The tensor that defines the type, then those that inherit it."""
     log_factor: Any
 
     @staticmethod
     def of(name: str, kind: QuantType, values: tuple[Value, ...], device: str) -> TensorScale:
-        """One that has not learned yet."""
+        """The initial scale."""
         return TensorScale(name, kind, values, torch.zeros((), device=device, requires_grad=True))
 
     def _factor(self) -> Any:
         return self.log_factor.clamp(-_FURTHEST, _FURTHEST).exp()
 
     def quantized(self, tensor: Any) -> Any:
-        """Reals as integers of this scale give them back."""
+        """A tensor quantized and dequantized with this scale, with gradients."""
         return fake_quantized(tensor, self.kind, self._factor() * self.kind.scale)
 
     @property
     def factor(self) -> float:
-        """What was learned."""
+        """The learned factor of the scale."""
         return float(self._factor().detach())
 
     @property
     def learned(self) -> QuantType:
-        """The type that the tensors will have."""
+        """The learned type of the tensors."""
         return QuantType.of(
             self.kind.dtype.name, float(np.float32(self.kind.scale * self.factor)), self.kind.zero_point
         )
@@ -120,5 +120,5 @@ def _tensor(array: Array, device: str) -> Any:
 
 
 def _array(tensor: Any) -> Array:
-    found: Array = tensor.detach().cpu().numpy().astype(np.float64)
-    return found
+    array: Array = tensor.detach().cpu().numpy().astype(np.float64)
+    return array

@@ -1,4 +1,4 @@
-"""Learning the scales, weights and biases of one block after the other."""
+"""Learning scales, weights and biases, block by block."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from npuc.quant.adaquant.options import AdaQuantOptions
 from npuc.quant.layers import IntegerLayer
 from npuc.quant.lowering.registry import keeps_type
 from npuc.quant.patterns import layer_names
-from npuc.quant.reconstruction.blocks import Block
+from npuc.quant.reconstruction.blocks import LayerBlock
 from npuc.quant.reconstruction.learner import Learner
 from npuc.quant.reconstruction.learning import Pace, Report, reconstruct
 from npuc.quant.reconstruction.student import Student
@@ -24,7 +24,7 @@ from npuc.quant.reconstruction.student import Student
 
 @dataclass(frozen=True)
 class Learned:
-    """What all blocks learned."""
+    """The learned parameters of all blocks."""
 
     layers: list[LayerDelta]
     scales: list[TensorScale]
@@ -42,37 +42,42 @@ def learn(
     seed: int = 0,
     report: Report = lambda done, total: None,
 ) -> Learned:
-    """Learn. `types` are those of the integer network's tensors, by name; `free` the ranges that may move (`free_scales`)."""
-    by_op = {layer.real: layer for layer in layers}
-    first = {values[0]: name for name, values in free.items()}
-    found = Learned([], [])
+    """Learn the parameters of all blocks.
 
-    def make(student: Student, block: Block) -> Learner | None:
+    `types` are the types of the integer network's tensors, by name; `free` the scales that may change (`free_scales`).
+    """
+    by_op = {layer.float_op: layer for layer in layers}
+    first = {values[0]: name for name, values in free.items()}
+    learned = Learned([], [])
+
+    def make(student: Student, block: LayerBlock) -> Learner | None:
         deltas = [LayerDelta(by_op[step.op], device) for step in block.steps if step.op in by_op]
-        made = [value for step in block.steps for value in step.results if value not in student.late]
-        names = [first.pop(value) for value in (*block.inputs, *made) if value in first]
+        results = [
+            value for step in block.steps for value in step.results if value not in student.rounded_on_read
+        ]
+        names = [first.pop(value) for value in (*block.inputs, *results) if value in first]
         scales = [TensorScale.of(name, student.types[free[name][0]], free[name], device) for name in names]
-        found.layers.extend(deltas)
-        found.scales.extend(scales)
-        return _Block(student, block, deltas, scales, options) if deltas or scales else None
+        learned.layers.extend(deltas)
+        learned.scales.extend(scales)
+        return _BlockLearner(student, block, deltas, scales, options) if deltas or scales else None
 
     pace = Pace(options.iterations, options.batch, options.dropped, seed)
-    reconstruct(source, by_op, types, samples, pace, make, device, threads, report, late=True)
-    return found
+    reconstruct(source, by_op, types, samples, pace, make, device, threads, report, round_on_read=True)
+    return learned
 
 
 def free_scales(
     origins: Mapping[Value, str], named: Mapping[str, Value], types: Mapping[str, QuantType], scheme_of: Any
 ) -> dict[str, tuple[Value, ...]]:
-    """The ranges whose scale may move, with the tensors that have their type, the one that they are of first.
+    """The ranges whose scales may be learned, each with the tensors of its type, the one that defines it first.
 
-    Those of 8-bit tensors that a layer makes, if all others of their type have it from there: what is made for a
-    concatenation is in several blocks at once. Inputs of the network keep theirs, which the outside may count on.
+    They are those of 8-bit tensors that a layer computes, if all other tensors of the type inherit it; the operands of a
+    concat share a type across blocks, and are left out. Inputs of the network keep their types, because callers rely on them.
     """
     members: dict[str, list[Value]] = {}
     for value, name in origins.items():
         members.setdefault(name, []).append(value)
-    found = {}
+    free = {}
     for name, values in members.items():
         own, kind = named.get(name), types.get(name)
         op: Any = None if own is None else own.owner
@@ -87,12 +92,12 @@ def free_scales(
             and not keeps_type(op)
             and passed_on
         ):
-            found[name] = (own, *others)
-    return found
+            free[name] = (own, *others)
+    return free
 
 
-class _Block(Learner):
-    """The scales, weights and biases of a block."""
+class _BlockLearner(Learner):
+    """Learns the scales, weights and biases of a block."""
 
     fades = True
     checked = True
@@ -100,7 +105,7 @@ class _Block(Learner):
     def __init__(
         self,
         student: Student,
-        block: Block,
+        block: LayerBlock,
         deltas: Sequence[LayerDelta],
         scales: Sequence[TensorScale],
         options: AdaQuantOptions,
@@ -114,7 +119,7 @@ class _Block(Learner):
 
     def _rated(self) -> Iterator[tuple[Any, float]]:
         for delta in self._deltas:
-            rates = self._options.rates(layer_names(delta.layer.real))
+            rates = self._options.rates(layer_names(delta.layer.float_op))
             yield delta.delta, rates.weight_rate
             if delta.moves_scale:
                 yield delta.log_scale, rates.weight_scale_rate
@@ -126,13 +131,13 @@ class _Block(Learner):
 
     def weights(self, hard: bool) -> dict[str, Any]:
         refs = self.student.module.refs
-        found = {}
+        weights = {}
         for delta in self._deltas:
-            op = delta.layer.real
-            found[refs[op.operands[1]]] = delta.quantized()
+            op = delta.layer.float_op
+            weights[refs[op.operands[1]]] = delta.quantized()
             if delta.bias is not None:
-                found[refs[op.bias]] = delta.bias
-        return found
+                weights[refs[op.bias]] = delta.bias
+        return weights
 
     def after(self, value: Value, tensor: Any) -> Any:
         scale = self._scale_of.get(value)

@@ -1,4 +1,4 @@
-"""To integers with learned weights, scales and biases; and which range the type of each tensor comes from."""
+"""Lowering with learned weights, scales and biases, and finding the range that determines the type of each tensor."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ from npuc.quant.scheme import Scheme
 
 @dataclass(frozen=True)
 class LearnedLayer:
-    """Reals that become the integers of a layer, and the scales that they become integers with."""
+    """The learned real weights and bias of a layer, and the scales with which they are quantized."""
 
     weight: Array
     scale: Array
-    """One, or one an output channel."""
+    """Per tensor, or per output channel."""
     bias: Array | None
 
     @staticmethod
     def of(layer: IntegerLayer) -> LearnedLayer:
-        """A layer as it is: the reals that its integers stand for."""
-        alone = layer.bias is not None and layer.real.bias is not None and layer.real.bias.has_one_use()
+        """The current layer: the real values of its integers."""
+        alone = (
+            layer.bias is not None and layer.float_op.bias is not None and layer.float_op.bias.has_one_use()
+        )
         bias = layer.bias * layer.unit if alone and layer.bias is not None else None
         return LearnedLayer(layer.integers.astype(np.float64) * layer.scale, layer.scale.reshape(-1), bias)
 
@@ -37,7 +39,7 @@ class LearnedLayer:
 def lower_learned(
     source: Graph, ranges: Ranges, scheme_of: SchemeOf, learned: Mapping[Any, LearnedLayer]
 ) -> Graph:
-    """The integer network of a float one, where some layers (ops of it) have learned."""
+    """The integer network of a float network in which some layers, keyed by their ops, were learned."""
     return lowered(lambda moved: _Lowering(source, ranges, scheme_of, learned, moved))
 
 
@@ -57,51 +59,51 @@ class _Lowering(Context):
     def quantized_weight(
         self, value: Value, axis: int, scheme: Scheme, bias: Value | None, scale: float, least: float = 0.0
     ) -> tuple[Array, Array, int]:
-        found = self._learned.get(value)
-        if found is None:
+        learned = self._learned.get(value)
+        if learned is None:
             return super().quantized_weight(value, axis, scheme, bias, scale, least)
         own = self._biases.get(bias, self.constant(bias))
-        return (*quantize_weight(found.weight, axis, scheme, own, scale, least, found.scale), 0)
+        return (*quantize_weight(learned.weight, axis, scheme, own, scale, least, learned.scale), 0)
 
     def quantized_bias(self, value: Value, scale: float, weight_scale: Array, scheme: Scheme) -> Array:
-        found = self._biases.get(value)
-        if found is None:
+        learned = self._biases.get(value)
+        if learned is None:
             return super().quantized_bias(value, scale, weight_scale, scheme)
-        return quantize_bias(found, scale, weight_scale, scheme)
+        return quantize_bias(learned, scale, weight_scale, scheme)
 
 
 def type_origins(source: Graph, ranges: Ranges, scheme_of: SchemeOf) -> dict[Value, str]:
-    """The name of the range that gives each tensor its type; a tensor whose type no range gives is left out."""
-    return _Origins(source, ranges, scheme_of).found()
+    """For each tensor, the name of the range that determines its type; tensors without such a range are left out."""
+    return _Origins(source, ranges, scheme_of).origins()
 
 
 class _Origins(Context):
-    """Ops that move elements and concatenations pass types on as they are, so a type tells where it was made."""
+    """Finds where types come from: ops that move elements, and concats, pass on the same type object."""
 
-    def found(self) -> dict[Value, str]:
-        self._made: list[tuple[QuantType, str]] = []
+    def origins(self) -> dict[Value, str]:
+        self._from_ranges: list[tuple[QuantType, str]] = []
         self._assign_types()
-        names = {id(kind): name for kind, name in self._made}
+        names = {id(kind): name for kind, name in self._from_ranges}
         return {value: names[id(kind)] for value, kind in self._types.items() if id(kind) in names}
 
     def _ranged(self, value: Value, scheme: Scheme) -> Any:
         kind = super()._ranged(value, scheme)
         if isinstance(kind, QuantType):
-            self._made.append((kind, value_name(value)))
+            self._from_ranges.append((kind, value_name(value)))
         return kind
 
 
-def lost(made: Graph, before: Graph) -> set[str]:
-    """The tensors of an integer network that another form of it does not make by the same op with as wide a bias."""
-    forms = _forms(made)
+def lost(quantized: Graph, before: Graph) -> set[str]:
+    """The tensors of `before` that another form of the network does not compute by the same op with the same bias type."""
+    forms = _forms(quantized)
     return {name for name, form in _forms(before).items() if forms.get(name) != form}
 
 
-def _forms(made: Graph) -> dict[str, Any]:
-    found = {}
-    for op in made.ops:
-        # Where types differ that were alike by chance, integers are rescaled in between.
+def _forms(quantized: Graph) -> dict[str, Any]:
+    forms = {}
+    for op in quantized.ops:
+        # Types that were equal by chance may differ now, which inserts requantizations: those do not count.
         if not isinstance(op, top.WeightOp | npu.Requant):
             bias = op.bias if isinstance(op, npu.Conv | npu.Deconv | npu.MatMul) else None
-            found[result_names(op)[0]] = (type(op), None if bias is None else bias.type)
-    return found
+            forms[result_names(op)[0]] = (type(op), None if bias is None else bias.type)
+    return forms

@@ -1,4 +1,4 @@
-"""How AdaQuant learns: what a user may set, for the network and for single layers.
+"""The options of AdaQuant, for the network and for single layers.
 
 adaquant:
   iterations: 500
@@ -20,7 +20,7 @@ Rate = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 
 
 class LayerRates(BaseModel):
-    """Rates of one layer that differ from those of the network."""
+    """Learning rates of one layer that differ from those of the network."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -31,28 +31,28 @@ class LayerRates(BaseModel):
 
 
 class AdaQuantOptions(BaseModel):
-    """Rates are of Adam, and fall to zero along half a cosine; a rate of 0 leaves what it is for alone."""
+    """Learning rates are those of Adam, and decay to zero along a cosine; a rate of 0 disables learning."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     weight_rate: Rate = 0.01
-    """Of weights, in their steps."""
+    """The rate of weights, in steps of their scale."""
     bias_rate: Rate = 0.01
-    """Of biases, in 1/256 of the range of what their layer makes."""
+    """The rate of biases, in 1/256 of the range of their layer's result."""
     weight_scale_rate: Rate = 0.001
-    """Of the scales of weights, relative to them."""
+    """The relative rate of weight scales."""
     activation_scale_rate: Rate = 0.001
-    """Of the scales of activations, relative to them."""
+    """The relative rate of activation scales."""
     iterations: Annotated[int, Field(ge=1, le=1_000_000)] = 100
-    """For each block."""
+    """Iterations for each block."""
     batch: Annotated[int, Field(ge=1, le=4096)] = 16
     dropped: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
-    """The part of activations that stays float while learning (QDrop)."""
+    """The share of activations that stays float while learning (QDrop)."""
     layers: dict[str, LayerRates] = {}
-    """By layer or tensor name; `*` and `?` match any characters, and the later line wins."""
+    """By layer or tensor name; `*` and `?` match any characters, and later entries take precedence."""
 
     def rates(self, names: Iterable[str]) -> AdaQuantOptions:
-        """What holds for a layer of these names."""
+        """The options of a layer with these names."""
         changes: dict[str, float] = {}
         known = tuple(names)
         for pattern, level in self.layers.items():

@@ -1,4 +1,4 @@
-"""The step of the ladder that learns scales, weights and biases."""
+"""The step `adaquant` of the ladder: learned scales, weights and biases."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from npuc.quant.prequantized import integer_types
 from npuc.words import counted
 
 _CORRECTED = 32
-"""Samples that show what biases the learned integers need."""
+"""The number of samples that are used to correct the biases of the learned integers."""
 _ON_CUDA = {"iterations": 300, "batch": 32}
-"""Where a GPU makes them cheap, and nothing else is asked for."""
+"""The defaults on a GPU, where iterations are cheap."""
 
 
 @step("adaquant", "learned scales, weights and biases, block by block (AdaQuant, LSQ); needs torch", 55)
@@ -30,8 +30,8 @@ class AdaQuant:
         self._options = options
 
     def propose(self, best: Candidate, context: QuantizationContext) -> Candidate | None:
-        """The best network, learned; an error without torch, or where the network has no form in it."""
-        layers = integer_layers(best.source, best.made, best.scheme_of)
+        """The best network with learned parameters; an error without torch, or if torch cannot run the network."""
+        layers = integer_layers(best.source, best.quantized, best.scheme_of)
         if not layers:
             return None
         require_torch("this needs PyTorch, which is not installed")
@@ -40,12 +40,12 @@ class AdaQuant:
 
         options = self._options or context.adaquant
         if context.device != "cpu":
-            asked = options.model_fields_set
-            options = options.model_copy(update={k: v for k, v in _ON_CUDA.items() if k not in asked})
-        types = integer_types(best.made)
+            explicit = options.model_fields_set
+            options = options.model_copy(update={k: v for k, v in _ON_CUDA.items() if k not in explicit})
+        types = integer_types(best.quantized)
         origins = type_origins(best.source, best.table, best.scheme_of)
         free = free_scales(origins, {value_name(v): v for v in origins}, types, best.scheme_of)
-        found = learn(
+        result = learn(
             best.source,
             layers,
             types,
@@ -56,34 +56,34 @@ class AdaQuant:
             context.threads,
             context.seed,
         )
-        table = _rescaled(best.table, {scale.name: scale.factor for scale in found.scales})
-        learned = {delta.layer.real: delta.learned() for delta in found.layers}
-        made = lower_learned(best.source, table, best.scheme_of, learned)
-        # Sums that no longer fit their accumulators: those layers stay as they were.
-        gone = lost(made, best.made)
-        tight = [delta for delta in found.layers if delta.layer.name in gone]
+        table = _rescaled(best.table, {scale.name: scale.factor for scale in result.scales})
+        learned = {delta.layer.float_op: delta.learned() for delta in result.layers}
+        quantized = lower_learned(best.source, table, best.scheme_of, learned)
+        # Layers whose sums no longer fit their accumulators keep their previous parameters.
+        gone = lost(quantized, best.quantized)
+        tight = [delta for delta in result.layers if delta.layer.name in gone]
         if tight:
-            learned.update({delta.layer.real: delta.begun() for delta in tight})
-            made = lower_learned(best.source, table, best.scheme_of, learned)
-        if lost(made, best.made):
+            learned.update({delta.layer.float_op: delta.begun() for delta in tight})
+            quantized = lower_learned(best.source, table, best.scheme_of, learned)
+        if lost(quantized, best.quantized):
             return None
-        made.verify()
-        scales = counted(len(found.scales), "tensor")
+        quantized.verify()
+        scales = counted(len(result.scales), "tensor")
         note = (
             f"learned the weights of {counted(len(layers) - len(tight), 'layer')} and the scales of {scales}"
         )
         plain = replace(
             best,
-            made=made,
+            quantized=quantized,
             table=table,
-            sqnr=context.judged(made),
+            sqnr=context.validated_sqnr(quantized),
             notes=(*best.notes, note),
         )
         return max(plain, _corrected(plain, context), key=context.score)
 
 
 def _rescaled(table: CalibrationTable, factors: Mapping[str, float]) -> CalibrationTable:
-    """The same ranges, some wider or narrower."""
+    """The table with some ranges scaled by factors."""
     entries = {
         name: _scaled(entry, factors[name]) if factors.get(name, 1.0) != 1.0 else entry
         for name, entry in table.entries.items()
@@ -101,7 +101,7 @@ def _scaled(entry: Entry, factor: float) -> Entry:
     )
 
 
-def _corrected(found: Candidate, context: QuantizationContext) -> Candidate:
-    fixed: Graph = found.made.copy()
-    correct_biases(found.source, fixed, context.fit[:_CORRECTED], context.threads, found.scheme_of)
-    return replace(found, made=fixed, sqnr=context.judged(fixed))
+def _corrected(candidate: Candidate, context: QuantizationContext) -> Candidate:
+    fixed: Graph = candidate.quantized.copy()
+    correct_biases(candidate.source, fixed, context.fit[:_CORRECTED], context.threads, candidate.scheme_of)
+    return replace(candidate, quantized=fixed, sqnr=context.validated_sqnr(fixed))

@@ -1,4 +1,4 @@
-"""Which layers hurt an integer network, and why: one module a kind of finding, each from measurements to sentences.
+"""Which layers degrade an integer network, and why: one module per kind of finding, each from measurements to sentences.
 
 >>> from npuc.quant.analysis import analyze
 >>> analyze(done.source, done.graph, "images/", done.scheme_of).findings  # doctest: +SKIP

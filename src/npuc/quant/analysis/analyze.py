@@ -1,4 +1,4 @@
-"""The analysis as a whole: data in, findings out, worst first, and what to do about them."""
+"""The analysis as a whole: from data to findings, worst first, with remedies."""
 
 from __future__ import annotations
 
@@ -47,55 +47,55 @@ LEVERS = {
     arithmetic.KIND: "another scheme or target, or 16 bits for the layers around it",
     rounding.KIND: "16 bits for a few layers: --hybrid FILE.yaml, then 'npuc quantize --config FILE.yaml'",
 }
-"""Kind of finding to what helps against all of its kind."""
+"""For each kind of finding, the general remedy."""
 _LEAST = 0.01
-"""Findings that account for less of the noise than this are not told."""
+"""Findings that account for a smaller share of the noise are not reported."""
 _STANDS_OUT = 0.05
 _CLOSE = 30.0
 """Decibels of the outputs above which labels and boxes hardly change."""
 _EXPLAINED = 0.5
-"""The part of what a tensor costs that a finding has to account for, so that no other word is needed."""
+"""The share of a tensor's noise that a finding has to account for to count as its explanation."""
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """What hurts an integer network."""
+    """The measurements of an integer network, and the findings from them."""
 
     measurements: Measurements
     findings: tuple[Finding, ...]
     """The worst first."""
     crowded: tuple[str, ...] = ()
-    """Tensors whose parts differ in size by more than their bits can hold, a sentence each."""
+    """One sentence for each tensor whose parts differ in magnitude by more than its bits can represent."""
 
     def summary(self) -> list[str]:
         """A few sentences on the network as a whole."""
-        found = self.measurements
-        if found.separate <= 0:
+        measured = self.measurements
+        if measured.separate <= 0:
             none = "Rounding disturbs no float output of this network: there is nothing to find."
             return [none, *(f"{text}." for text in self.crowded)]
-        tensors = sum(one.noise for one in found.tensors) / found.separate
+        tensors = sum(rounding.noise for rounding in measured.tensors) / measured.separate
         words = [
-            f"The outputs are {decibels(found.output_noise):.1f} dB from float; the roundings of {len(found.tensors)} "
-            f"tensors and the weights of {counted(len(found.weights), 'layer')}, tried one at a time, add up to "
-            f"{decibels(found.separate):.1f} dB. Tensors make {percent(tensors)} of that noise, weights "
+            f"The outputs are {decibels(measured.output_noise):.1f} dB from float; the roundings of {len(measured.tensors)} "
+            f"tensors and the weights of {counted(len(measured.weights), 'layer')}, tried one at a time, add up to "
+            f"{decibels(measured.separate):.1f} dB. Tensors make {percent(tensors)} of that noise, weights "
             f"{percent(1 - tensors)}."
         ]
-        costs: list[TensorMeasure | WeightMeasure] = [*found.tensors, *found.weights]
-        noises = sorted((one.noise for one in costs), reverse=True)
-        half = int(np.searchsorted(np.cumsum(noises), found.separate / 2)) + 1
+        costs: list[TensorMeasure | WeightMeasure] = [*measured.tensors, *measured.weights]
+        noises = sorted((rounding.noise for rounding in costs), reverse=True)
+        half = int(np.searchsorted(np.cumsum(noises), measured.separate / 2)) + 1
         words.append(f"Half of it comes from {half} of these {len(noises)} roundings.")
-        if decibels(found.output_noise) >= _CLOSE:
+        if decibels(measured.output_noise) >= _CLOSE:
             words.append("That is close to float: shares below are shares of little.")
         if not any(finding.severity >= _STANDS_OUT for finding in self.findings):
             words.append(
-                f"No layer stands out: the worst rounding makes {percent(noises[0] / found.separate)}. What is left is "
+                f"No layer stands out: the worst rounding makes {percent(noises[0] / measured.separate)}. What is left is "
                 "the price of the types: '--ladder round', 16 bits all over ('--scheme int16'), or more calibration data."
             )
         words += [f"{text}." for text in self.crowded]
         return words
 
     def plan(self) -> list[tuple[str, float, str]]:
-        """(kind, the part of the noise, what helps), the most promising first."""
+        """(kind of finding, share of the noise, remedy), the most promising first."""
         totals: dict[str, float] = {}
         for finding in self.findings:
             if finding.severity > 0:
@@ -104,60 +104,60 @@ class Analysis:
         return [(kind, severity, LEVERS[kind]) for kind, severity in ranked]
 
     def tensor(self, name: str) -> TensorMeasure:
-        """A tensor by its name or its layer's; `UsageError` if there is none that has integers of its own."""
-        for one in self.measurements.tensors:
-            if name in (one.name, one.layer):
-                return one
-        raise no_such_tensor(name, [one.name for one in self.measurements.tensors])
+        """A tensor by its own name or its layer's; `UsageError` if no tensor with integers of its own has that name."""
+        for tensor in self.measurements.tensors:
+            if name in (tensor.name, tensor.layer):
+                return tensor
+        raise no_such_tensor(name, [tensor.name for tensor in self.measurements.tensors])
 
     def as_json(self) -> dict[str, Any]:
         """Everything, in plain values."""
-        found = self.measurements
+        measured = self.measurements
         return {
-            "output_sqnr": decibels(found.output_noise),
-            "separate_sqnr": decibels(found.separate),
-            "samples": found.samples,
+            "output_sqnr": decibels(measured.output_noise),
+            "separate_sqnr": decibels(measured.separate),
+            "samples": measured.samples,
             "summary": self.summary(),
             "findings": [finding.as_json() for finding in self.findings],
             "plan": [{"kind": k, "severity": s, "remedy": words} for k, s, words in self.plan()],
-            "tensors": [_tensor_json(one, found) for one in found.tensors],
+            "tensors": [_tensor_json(layer, measured) for layer in measured.tensors],
             "weights": [
                 {
-                    "layer": one.name,
-                    "kind": one.kind,
-                    "share": found.share(one.noise),
-                    "share_of_shift": found.share(one.shifted),
-                    "shift": one.shift,
+                    "layer": layer.name,
+                    "kind": layer.kind,
+                    "share": measured.share(layer.noise),
+                    "share_of_shift": measured.share(layer.shifted),
+                    "shift": layer.shift,
                 }
-                for one in found.weights
+                for layer in measured.weights
             ],
         }
 
 
-def _tensor_json(one: TensorMeasure, found: Measurements) -> dict[str, Any]:
-    values = one.values
+def _tensor_json(tensor: TensorMeasure, measurements: Measurements) -> dict[str, Any]:
+    values = tensor.values
     return {
-        "name": one.name,
-        "layer": one.layer,
-        "kind": one.kind,
+        "name": tensor.name,
+        "layer": tensor.layer,
+        "kind": tensor.kind,
         "type": values.type.dtype.name,
         "range": [values.low, values.high],
         "seen": [values.statistics.min, values.statistics.max],
-        "share": found.share(one.noise),
+        "share": measurements.share(tensor.noise),
         "clipped": values.clipped,
         "clipping_part": values.clipping_part,
         "range_use": values.use,
         "entropy_bits": values.entropy,
-        "entropy": one.entropy,
+        "entropy": tensor.entropy,
         "kurtosis": values.kurtosis,
-        "accumulated": None if one.accumulated is None else asdict(one.accumulated),
-        "isolated": None if one.isolated is None else asdict(one.isolated),
+        "accumulated": None if tensor.accumulated is None else asdict(tensor.accumulated),
+        "isolated": None if tensor.isolated is None else asdict(tensor.isolated),
     }
 
 
 def analyze(
     source: Graph,
-    made: Graph,
+    quantized: Graph,
     data: Data | Source,
     scheme_of: SchemeOf | None = None,
     *,
@@ -166,20 +166,20 @@ def analyze(
     step: Callable[[], None] = lambda: None,
     wide: bool = True,
 ) -> Analysis:
-    """What hurts an integer network, and why.
+    """Measure an integer network, and find what degrades it and why.
 
-    `source` is the float network that it was made of, `scheme_of` what its layers got (without it, the default scheme);
-    `wide` says whether remedies may use activations of 16 bits.
+    `source` is the float network that it was made of, `scheme_of` the schemes of its layers (by default, the default scheme);
+    `wide` says whether remedies may use 16-bit activations.
 
     Example: `analyze(done.source, done.graph, "images/", done.scheme_of).findings[0].words`.
     """
-    if not integer_types(made):
+    if not integer_types(quantized):
         raise UsageError(
             "the network has no integers to analyse", fix="'npuc diff' compares networks of any other kind"
         )
     threads = threads or len(os.sched_getaffinity(0))
     data = data if isinstance(data, Source) else open_data(source, data)
-    # Data often comes sorted, class by class: some of all of it is kept, not its beginning.
+    # Data is often sorted by class, so samples are kept at even intervals, not from the beginning.
     every = max(1, (data.total or 0) // ((batch_size(source) or 1) * COMPARED))
     kept: list[Mapping[str, Array]] = []
     batches = count()
@@ -192,21 +192,23 @@ def analyze(
     if not kept:
         raise CalibrationDataError("there is no sample to analyse with")
     schemes = scheme_of or (lambda op: Scheme())
-    found = measure(source, made, schemes, statistics, kept, threads=threads, step=step)
+    measurements = measure(source, quantized, schemes, statistics, kept, threads=threads, step=step)
     return Analysis(
-        found, tuple(findings(found)), crowded(source, made, spans_of(statistics), schemes, wide=wide)
+        measurements,
+        tuple(findings(measurements)),
+        crowded(source, quantized, spans_of(statistics), schemes, wide=wide),
     )
 
 
-def findings(found: Measurements) -> list[Finding]:
-    """All that can be said about a network, the worst first."""
+def findings(measurements: Measurements) -> list[Finding]:
+    """All findings about a network, the worst first."""
     causes = [
         finding
         for kind in (arithmetic, clipping, outliers, resolution, weight_spread)
-        for finding in kind.find(found)
+        for finding in kind.find(measurements)
         if finding.severity >= _LEAST
     ]
-    share = {tensor.name: found.share(tensor.noise) for tensor in found.tensors}
+    share = {tensor.name: measurements.share(tensor.noise) for tensor in measurements.tensors}
     tensors = {
         finding.layer
         for finding in causes
@@ -214,13 +216,13 @@ def findings(found: Measurements) -> list[Finding]:
         and finding.severity >= _EXPLAINED * share[finding.layer]
     }
     spread = {finding.layer for finding in causes if finding.kind == weight_spread.SPREAD}
-    effects = [*rounding.find(found, tensors), *bias_shift.find(found, spread)]
-    told = [finding for finding in (*causes, *effects) if finding.severity >= _LEAST]
-    return [*sorted(told, key=lambda finding: -finding.severity), *inherited.find(found)]
+    effects = [*rounding.find(measurements, tensors), *bias_shift.find(measurements, spread)]
+    relevant = [finding for finding in (*causes, *effects) if finding.severity >= _LEAST]
+    return [*sorted(relevant, key=lambda finding: -finding.severity), *inherited.find(measurements)]
 
 
 def no_such_tensor(name: str, known: Sequence[str]) -> UsageError:
-    """The error for a name that no tensor with integers of its own has."""
+    """The error for a name that is not that of a tensor with integers of its own."""
     from difflib import get_close_matches
 
     near = get_close_matches(name, known, 3, 0.3)

@@ -1,7 +1,7 @@
-"""Layers that lose more than their types do: what roundings of tensors and weights do not explain.
+"""Layers whose error is larger than the rounding of their tensors and weights explains.
 
-An op may round on its way (an average that is taken in the steps of its operand, a table), or be bound by what a target's
-output stage can express. Such a layer is much worse by itself than its exact result, rounded, would be.
+An op may round internally (an average in the steps of its operand, a table), or be limited by the target's output stage. Such
+a layer, measured alone, is much worse than its exact result after rounding.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from npuc.quant.analysis.measurements import Measurements, TensorMeasure
 
 KIND = "arithmetic"
 _UNEXPLAINED = 0.75
-"""The part of the noise of the network, 6 dB, from which roundings are no explanation."""
+"""If more than this share of the network's noise (6 dB) is unexplained, roundings are not the cause."""
 _WORSE = 10.0
-"""Decibels that a layer by itself has to be below its exact result, rounded."""
+"""The decibels by which a layer measured alone has to be below its exact result after rounding."""
 
 
-def find(found: Measurements) -> Iterator[Finding]:
-    """The layer that loses most, if roundings do not explain the noise of the network."""
-    unexplained = 1 - found.separate / found.output_noise if found.output_noise > 0 else 0.0
-    worst = max(found.tensors, key=_lost, default=None)
+def find(measurements: Measurements) -> Iterator[Finding]:
+    """The layer with the largest internal loss, if roundings do not explain the noise of the network."""
+    unexplained = (
+        1 - measurements.separate / measurements.output_noise if measurements.output_noise > 0 else 0.0
+    )
+    worst = max(measurements.tensors, key=_lost, default=None)
     if unexplained < _UNEXPLAINED or worst is None or worst.isolated is None or _lost(worst) < _WORSE:
         return
     more = f"; {around(worst)}" if worst.wide else ""

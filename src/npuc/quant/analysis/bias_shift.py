@@ -1,6 +1,6 @@
 """Shifted means: rounded weights and biases that move the mean of an output channel, the same way for every sample.
 
-Random errors of layers cancel in part; shifts add up, and an average over a picture does not take them away.
+Random errors of layers partly cancel; shifts add up, and averaging over an image does not remove them.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from npuc.quant.analysis.measurements import Measurements
 
 KIND = "bias shift"
 _MUCH = 0.5
-"""The part of the noise of a layer's constants that the shift has to make."""
+"""The share of the noise of a layer's constants that the shift has to cause."""
 
 
-def find(found: Measurements, explained: Collection[str]) -> Iterator[Finding]:
-    """Layers whose constants move the means of their channels, other than those that are explained."""
-    for weight in found.weights:
+def find(measurements: Measurements, explained: Collection[str]) -> Iterator[Finding]:
+    """Layers whose constants shift the means of their channels, except those that are already explained."""
+    for weight in measurements.weights:
         part = weight.shifted / weight.noise if weight.noise > 0 else 0.0
         if part < _MUCH or weight.name in explained:
             continue
@@ -28,5 +28,5 @@ def find(found: Measurements, explained: Collection[str]) -> Iterator[Finding]:
             f"output's standard deviation; that is {percent(part)} of what they cost",
             "bias correction, which 'npuc quantize --data' does unless --no-tune forbids it, on more data if it was done; "
             "or 'npuc quantize --ladder round'",
-            found.share(weight.shifted),
+            measurements.share(weight.shifted),
         )

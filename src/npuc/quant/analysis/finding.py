@@ -1,4 +1,4 @@
-"""A finding: what is wrong with a layer, in a sentence, how much it costs, and what to try."""
+"""A finding: what degrades a layer, in one sentence, how much noise it causes, and a remedy."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Finding:
-    """One reason why the outputs are not those of the float network."""
+    """One cause of the difference between the outputs and those of the float network."""
 
     layer: str
-    """The tensor, by name; of weights, the result of their layer."""
+    """The name of the tensor; for weights, of the result of their layer."""
     kind: str
     words: str
     remedy: str
     """What to try, with the names of real options."""
     severity: float
-    """From 0 to 1: the part of the noise at the outputs that it accounts for."""
+    """From 0 to 1: the share of the noise at the outputs that it accounts for."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""

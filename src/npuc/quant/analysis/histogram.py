@@ -1,6 +1,6 @@
-"""The values of a tensor against the range of its type, as text and as an SVG picture without dependencies.
+"""Histograms of a tensor's values against the range of its type, as text and as a self-contained SVG drawing.
 
-Bars are on a logarithmic scale: what spoils a range is rare. Values outside the range are marked.
+Bars are on a logarithmic scale, because the values that make a range bad are rare. Values outside the range are marked.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from npuc.quant.analysis.finding import percent
 from npuc.quant.analysis.measurements import TensorMeasure
 
 _DECADES = 5.0
-"""A bar of the least length stands for this many decades below the fullest bin."""
+"""The shortest bar represents this many decades below the fullest bin."""
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 640, 220, 16, 44, 26
 
 
 @dataclass(frozen=True)
 class Bin:
-    """Some of the values."""
+    """One bin of a histogram."""
 
     low: float
     high: float
@@ -32,12 +32,14 @@ class Bin:
 
 
 def bins(tensor: TensorMeasure, count: int = 24) -> list[Bin]:
-    """The values in bins of equal width, from the least to the largest."""
-    seen = tensor.values.statistics
-    if not seen.count:
+    """The values in bins of equal width, from the smallest to the largest."""
+    observed = tensor.values.statistics
+    if not observed.count:
         return []
-    edges = np.linspace(seen.min, seen.max if seen.max > seen.min else seen.min + 1.0, count + 1)
-    counts, _ = np.histogram(seen.centers(), edges, weights=seen.histogram.astype(np.float64))
+    edges = np.linspace(
+        observed.min, observed.max if observed.max > observed.min else observed.min + 1.0, count + 1
+    )
+    counts, _ = np.histogram(observed.centers(), edges, weights=observed.histogram.astype(np.float64))
     shares = counts / max(counts.sum(), 1.0)
     low, high = tensor.values.low, tensor.values.high
     return [
@@ -47,7 +49,7 @@ def bins(tensor: TensorMeasure, count: int = 24) -> list[Bin]:
 
 
 def _length(share: float, most: float) -> float:
-    """From 0 to 1, by the logarithm."""
+    """The length of a bar from 0 to 1, on a logarithmic scale."""
     if share <= 0:
         return 0.0
     return max(0.02, 1 + math.log10(share / most) / _DECADES)
@@ -63,13 +65,13 @@ def _title(tensor: TensorMeasure) -> str:
 
 def text_histogram(tensor: TensorMeasure, width: int = 48) -> str:
     """A histogram in lines of text; `!` marks bins outside the range."""
-    found = bins(tensor)
-    most = max((one.share for one in found), default=1.0)
+    histogram = bins(tensor)
+    most = max((bin_.share for bin_ in histogram), default=1.0)
     lines = [_title(tensor)]
-    for one in found:
-        bar = ("!" if one.outside else "#") * round(width * _length(one.share, most))
-        amount = percent(one.share) if one.share else ""
-        lines.append(f"  {one.low:>11.4g} .. {one.high:>11.4g} |{bar:{width}} {amount}".rstrip())
+    for bin_ in histogram:
+        bar = ("!" if bin_.outside else "#") * round(width * _length(bin_.share, most))
+        amount = percent(bin_.share) if bin_.share else ""
+        lines.append(f"  {bin_.low:>11.4g} .. {bin_.high:>11.4g} |{bar:{width}} {amount}".rstrip())
     return "\n".join(lines)
 
 
@@ -82,19 +84,19 @@ def svg_histograms(tensors: Sequence[TensorMeasure]) -> str:
         f'<rect width="{_WIDTH}" height="{height}" fill="white"/>',
     ]
     for index, tensor in enumerate(tensors):
-        parts += _picture(tensor, index * _HEIGHT)
+        parts += _drawing(tensor, index * _HEIGHT)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _picture(tensor: TensorMeasure, top: int) -> list[str]:
-    found = bins(tensor, 80)
+def _drawing(tensor: TensorMeasure, top: int) -> list[str]:
+    histogram = bins(tensor, 80)
     title = f'<text x="{_LEFT}" y="{top + 18}">{escape(_title(tensor))}</text>'
-    if not found:
+    if not histogram:
         return [title]
-    first, last = found[0].low, found[-1].high
+    first, last = histogram[0].low, histogram[-1].high
     inner, base = _WIDTH - 2 * _LEFT, top + _HEIGHT - _BOTTOM
     tall = _HEIGHT - _TOP - _BOTTOM
-    most = max(one.share for one in found)
+    most = max(bin_.share for bin_ in histogram)
 
     def x(value: float) -> float:
         return _LEFT + inner * (min(max(value, first), last) - first) / (last - first)
@@ -104,12 +106,12 @@ def _picture(tensor: TensorMeasure, top: int) -> list[str]:
         title,
         f'<rect x="{left:.1f}" y="{top + _TOP}" width="{right - left:.1f}" height="{tall}" fill="#eef4fa"/>',
     ]
-    for one in found:
-        bar = tall * _length(one.share, most)
-        colour = "#c0392b" if one.outside else "#1f6fb2"
-        words = f"{one.low:.4g} to {one.high:.4g}: {percent(one.share)}"
+    for bin_ in histogram:
+        bar = tall * _length(bin_.share, most)
+        colour = "#c0392b" if bin_.outside else "#1f6fb2"
+        words = f"{bin_.low:.4g} to {bin_.high:.4g}: {percent(bin_.share)}"
         parts.append(
-            f'<rect x="{x(one.low):.1f}" y="{base - bar:.1f}" width="{inner / len(found) - 0.5:.1f}" '
+            f'<rect x="{x(bin_.low):.1f}" y="{base - bar:.1f}" width="{inner / len(histogram) - 0.5:.1f}" '
             f'height="{bar:.1f}" fill="{colour}"><title>{escape(words)}</title></rect>'
         )
     ends = ((first, "start"), (last, "end"))

@@ -1,7 +1,7 @@
-"""A hybrid network: more bits for the few layers that cost most, as a configuration to be read, edited and used.
+"""A hybrid network: more bits for the few layers whose rounding costs most, as a configuration file that can be edited.
 
-Tensors and weights are taken in the order of what their rounding costs at the outputs. A tensor has 16 bits only if the
-layers that make it and those that read it compute with them, so one tensor can be several lines.
+Tensors and weights are considered in the order of the noise that their rounding causes at the outputs. A tensor has 16 bits
+only if the layers that write and read it compute with 16 bits, so one tensor can take several lines.
 """
 
 from __future__ import annotations
@@ -14,46 +14,46 @@ import yaml
 
 from npuc.ir import result_names
 from npuc.quant.analysis.finding import percent
-from npuc.quant.analysis.levels import Change
+from npuc.quant.analysis.levels import SchemeChange
 from npuc.quant.analysis.measurements import Measurements, TensorMeasure, WeightMeasure, decibels
 from npuc.quant.config import Level, QuantizationConfig
 
 _SHARE = 0.05
-"""What makes less of the noise than this part is left alone."""
+"""Roundings that cause a smaller share of the noise are left as they are."""
 _MOST = 0.1
-"""At most this part of all roundings is taken out, but a few in any case."""
+"""The largest share of all roundings that get more bits, but at least `_FEW` of them."""
 _FEW = 3
 
 
 @dataclass(frozen=True)
 class Hybrid:
-    """Layers that are worth more bits."""
+    """The layers that should get more bits."""
 
     layers: Mapping[str, Level]
     reasons: Mapping[str, str]
-    """Why, for each of them."""
+    """The reason for each of them."""
     before: float
-    """Decibels of the outputs as they are."""
+    """The SQNR of the outputs now, in decibels."""
     expected: float
-    """Decibels of the outputs without the roundings that these layers would lose."""
+    """The expected SQNR of the outputs with the additional bits, in decibels."""
     refused: tuple[str, ...] = ()
-    """Layers that are worth more bits and cannot have them on the machine."""
+    """Layers that should get more bits, but cannot on the target."""
 
 
-Choose = Callable[[str, Change], Level | None]
-"""What a layer gets in place of a change: the change itself, other types that the machine runs, or None if it has none."""
+Choose = Callable[[str, SchemeChange], Level | None]
+"""The level that a layer gets for a change: the change itself, other types that the target supports, or None."""
 
 
-def suggest(found: Measurements, choose: Choose = lambda layer, change: change.level) -> Hybrid:
-    """The layers to give more bits; a rounding whose layers cannot all have what they need stays as it is."""
-    costs: list[TensorMeasure | WeightMeasure] = [*found.tensors, *found.weights]
+def suggest(measurements: Measurements, choose: Choose = lambda layer, change: change.level) -> Hybrid:
+    """The layers that should get more bits; a rounding stays as it is if not all of its layers can be changed."""
+    costs: list[TensorMeasure | WeightMeasure] = [*measurements.tensors, *measurements.weights]
     costs = sorted((cost for cost in costs if cost.wide), key=lambda cost: -cost.noise)
-    wanted: dict[str, Change] = {}
+    changes: dict[str, SchemeChange] = {}
     reasons: dict[str, list[str]] = {}
     refused: dict[str, None] = {}
     gone = 0.0
     for cost in costs[: max(_FEW, int(_MOST * len(costs)))]:
-        share = found.share(cost.noise)
+        share = measurements.share(cost.noise)
         if share < _SHARE:
             break
         cannot = [name for name, change in cost.wide.items() if choose(name, change) is None]
@@ -63,12 +63,12 @@ def suggest(found: Measurements, choose: Choose = lambda layer, change: change.l
         gone += share
         what = "its weights" if isinstance(cost, WeightMeasure) else f"'{cost.name}'"
         for name, change in cost.wide.items():
-            wanted[name] = wanted[name].also(change) if name in wanted else change
+            changes[name] = changes[name].also(change) if name in changes else change
             reasons.setdefault(name, []).append(f"rounding {what} makes {percent(share)} of the noise")
-    order = [result_names(op)[0] for op in found.source.ops if op.results]
-    chosen = {name: choose(name, wanted[name]) for name in order if name in wanted}
+    order = [result_names(op)[0] for op in measurements.source.ops if op.results]
+    chosen = {name: choose(name, changes[name]) for name in order if name in changes}
     layers: dict[str, Level] = {name: level for name, level in chosen.items() if level is not None}
-    before = decibels(found.output_noise)
+    before = decibels(measurements.output_noise)
     return Hybrid(
         layers,
         {name: "; ".join(reasons[name]) for name in layers},
@@ -80,12 +80,12 @@ def suggest(found: Measurements, choose: Choose = lambda layer, change: change.l
 
 def hybrid_yaml(
     hybrid: Hybrid,
-    found: Measurements,
+    measurements: Measurements,
     config: QuantizationConfig,
     given: Mapping[str, Level],
     comments: Sequence[str] = (),
 ) -> str:
-    """The configuration: what was asked for, what layers got beyond that (`given`), and the suggestions."""
+    """The configuration file: the user's configuration, the levels that layers have beyond it (`given`), and the suggestions."""
     lines = [f"# {comment}" for comment in comments]
     if "scheme" in config.model_fields_set:
         lines.append(_dump({"scheme": config.scheme}))
@@ -106,8 +106,8 @@ def hybrid_yaml(
         "",
         "# All tensors, by what their rounding costs at the outputs; entropy is 0 where nothing is lost:",
     ]
-    for tensor in sorted(found.tensors, key=lambda one: -one.noise):
-        share = percent(found.share(tensor.noise))
+    for tensor in sorted(measurements.tensors, key=lambda measure: -measure.noise):
+        share = percent(measurements.share(tensor.noise))
         kind = tensor.values.type.dtype.name
         lines.append(f"#   {share:>16}  entropy {tensor.entropy:.2f}  {kind:4} {_printable(tensor.name)}")
     return "\n".join(lines) + "\n"

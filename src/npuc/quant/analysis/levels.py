@@ -1,4 +1,4 @@
-"""Changes to what a layer computes with, as a user would write them in a configuration."""
+"""Changes of a layer's scheme, in the form in which they are written in a configuration."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from npuc.quant.scheme import SCHEMES, Scheme
 
 
 @dataclass(frozen=True)
-class Change:
-    """What a layer has, and what it should have."""
+class SchemeChange:
+    """The current and the proposed scheme of a layer."""
 
     old: Scheme
     new: Scheme
 
     @property
     def level(self) -> Level:
-        """What to write for the layer: the name of a scheme, or the fields that differ.
+        """The level to write for the layer: the name of a scheme, or the fields that differ.
 
-        >>> Change(SCHEMES["int8"], SCHEMES["int16"]).level
+        >>> SchemeChange(SCHEMES["int8"], SCHEMES["int16"]).level
         'int16'
-        >>> Change(SCHEMES["int8"], Scheme(weight="i16")).level
+        >>> SchemeChange(SCHEMES["int8"], Scheme(weight="i16")).level
         {'weight': 'i16'}
         """
         named = next((name for name, known in SCHEMES.items() if known == self.new), None)
         old, new = self.old.to_dict(), self.new.to_dict()
         return named or {name: value for name, value in new.items() if value != old[name]}
 
-    def also(self, other: Change) -> Change:
-        """Both changes of one layer; both start from the same scheme."""
-        return Change(
+    def also(self, other: SchemeChange) -> SchemeChange:
+        """Both changes of one layer combined; both start from the same scheme."""
+        return SchemeChange(
             self.old,
             dataclasses.replace(
                 self.new,
@@ -55,14 +55,14 @@ class Change:
 
 
 class Widened(Protocol):
-    """Something that more bits can be given to."""
+    """A tensor or weights that can get more bits."""
 
     @property
-    def wide(self) -> Mapping[str, Change]:
-        """What its layers need for that, by name."""
+    def wide(self) -> Mapping[str, SchemeChange]:
+        """The scheme changes that its layers need, by name."""
 
 
 def around(tensor: Widened) -> str:
-    """Advice to give more bits to a tensor."""
+    """The advice to give a tensor more bits."""
     layers = some([f"{name}: {change}" for name, change in tensor.wide.items()])
     return f"16 bits for the layers around it (layers: {{{layers}}}); --hybrid writes the worst to a file"

@@ -1,8 +1,8 @@
-"""What is measured of an integer network, before anyone judges it.
+"""The measurements of an integer network, on which all findings are based.
 
-Everything that a finding needs is here: the values of a tensor against the range of its type, the weights of a layer
-against their integers, and what each rounding alone costs at the outputs. Noise is error over signal, so that
-noises of independent roundings add up.
+They comprise the values of each tensor against the range of its type, the weights of each layer against their integers, and
+the noise that each rounding alone causes at the outputs. Noise is error over signal, so that the noises of independent
+roundings add up.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from npuc.calib.statistics import TensorStatistics
 from npuc.compare.layers import TensorFigures
 from npuc.ir import Graph
 from npuc.ir.dtypes import QuantType
-from npuc.quant.analysis.levels import Change
+from npuc.quant.analysis.levels import SchemeChange
 from npuc.quant.layers import IntegerLayer
 
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """The values of a tensor as its type holds them."""
+    """The values of a tensor, and how its type represents them."""
 
     type: QuantType
     statistics: TensorStatistics
-    """Of the float tensor."""
+    """The statistics of the float tensor."""
 
     @property
     def low(self) -> float:
-        """The least real that the type holds."""
+        """The smallest real value of the type."""
         return (self.type.dtype.limits[0] - self.type.zero_point) * self.type.scale
 
     @property
     def high(self) -> float:
-        """The largest real that the type holds."""
+        """The largest real value of the type."""
         return (self.type.dtype.limits[1] - self.type.zero_point) * self.type.scale
 
     @property
     def bits(self) -> int:
-        """Of the type."""
+        """The bits of the type."""
         return 8 * self.type.dtype.itemsize
 
     @cached_property
     def _bins(self) -> tuple[Array, Array, Array]:
-        """The middles of the bins that hold values, their shares, and the integers that stand for them."""
+        """The centers of the non-empty bins, their shares of the values, and their integers."""
         counts = self.statistics.histogram.astype(np.float64)
         held = counts > 0
         middles = self.statistics.centers()[held]
@@ -69,26 +69,26 @@ class Values:
 
     @cached_property
     def errors(self) -> tuple[float, float]:
-        """Mean squared error: of the values outside the range, and of those inside, which are only rounded."""
+        """The mean squared error of the values outside the range (clipped), and of those inside (rounded)."""
         middles, shares, steps = self._bins
         lost = np.square(middles - (steps - self.type.zero_point) * self.type.scale) * shares
         return float(lost[self._outside].sum()), float(lost[~self._outside].sum())
 
     @property
     def sqnr(self) -> float:
-        """Of the tensor as its type holds it, if it is exact before."""
+        """The SQNR of the exact tensor after quantization to its type."""
         power = self.statistics.square / max(self.statistics.count, 1)
         return decibels(sum(self.errors) / power) if power > 0 else math.inf
 
     @cached_property
     def clipping_part(self) -> float:
-        """The part of the error that is due to clipping."""
+        """The share of the error that is caused by clipping."""
         clipping, rounding = self.errors
         return clipping / (clipping + rounding) if clipping > 0 else 0.0
 
     @cached_property
     def entropy(self) -> float:
-        """Bits that the integers of the tensor carry, of those that the type has."""
+        """The entropy of the tensor's integers, in bits."""
         _, shares, steps = self._bins
         if not steps.size:
             return 0.0
@@ -98,14 +98,14 @@ class Values:
 
     @property
     def use(self) -> float:
-        """The part of the range that occurs; zero, which every range holds, counts as occurring."""
+        """The share of the range that the values use; zero, which every range contains, counts as used."""
         low = max(min(self.statistics.min, 0.0), self.low)
         high = min(max(self.statistics.max, 0.0), self.high)
         return max(high - low, 0.0) / (self.high - self.low)
 
     @cached_property
     def kurtosis(self) -> float:
-        """Of the values: 3 for a normal distribution, more with rare large values."""
+        """The kurtosis of the values: 3 for a normal distribution, more with rare large values."""
         middles, shares, _ = self._bins
         centred = middles - float(middles @ shares)
         variance = float(np.square(centred) @ shares)
@@ -118,11 +118,11 @@ class Values:
 
     @property
     def usual(self) -> float:
-        """The magnitude that 99.9 % of the values do not exceed."""
+        """The 99.9th percentile of the magnitudes."""
         return self.magnitude_at(0.999)
 
     def magnitude_at(self, share: float) -> float:
-        """The magnitude that this share of the values does not exceed."""
+        """The magnitude that a share of the values does not exceed."""
         counts = np.cumsum(self.statistics.magnitudes().astype(np.float64))
         if not counts.size or counts[-1] == 0:
             return 0.0
@@ -141,77 +141,77 @@ class Values:
 
 @dataclass(frozen=True, eq=False)
 class TensorMeasure:
-    """One tensor that is rounded."""
+    """The measurements of one rounded tensor."""
 
     name: str
     layer: str
     kind: str
-    """The op that makes it, or `input`."""
+    """The kind of the op that computes it, or `input`."""
     values: Values
     noise: float
-    """At the outputs, if nothing but this tensor is rounded."""
+    """The noise at the outputs if only this tensor is rounded."""
     accumulated: TensorFigures | None
     isolated: TensorFigures | None
-    wide: Mapping[str, Change]
-    """What the layers that make and read it need for it to have 16 bits, by name; empty if it has them."""
+    wide: Mapping[str, SchemeChange]
+    """The scheme changes, by layer name, with which it would have 16 bits; empty if it has them."""
     other_range: float | None = None
-    """Noise at the outputs with the whole range, if this one clips; with the usual values' range, if it has outliers."""
+    """The noise at the outputs with another range: the full range if this one clips, a narrower one if it has outliers."""
     joined: str = ""
-    """The concat whose scale it has, if it has no scale of its own."""
+    """The concat whose scale it shares, if any."""
 
     @property
     def entropy(self) -> float:
-        """From 0 to 1, the part of the bits of its type that tell nothing about the float tensor: low is precise.
+        """From 0 to 1, the share of the bits of its type that carry no information about the float tensor; low is precise.
 
-        A tensor with the SQNR s has log2(1 + s) / 2 bits that do.
+        A tensor with SQNR s (as a ratio) has log2(1 + s) / 2 informative bits.
         """
         sqnr = self.values.sqnr if self.accumulated is None else self.accumulated.sqnr
-        told = math.log2(1 + 10 ** (min(sqnr, 300.0) / 10)) / 2
-        return min(1.0, max(0.0, 1 - told / self.values.bits))
+        informative = math.log2(1 + 10 ** (min(sqnr, 300.0) / 10)) / 2
+        return min(1.0, max(0.0, 1 - informative / self.values.bits))
 
 
 @dataclass(frozen=True, eq=False)
 class WeightMeasure:
-    """The weights and the bias of one layer."""
+    """The measurements of the weights and the bias of one layer."""
 
     layer: IntegerLayer
     kind: str
-    wide: Mapping[str, Change]
-    """What the layer needs for its weights to have more bits, by its name; empty if there are no more."""
+    wide: Mapping[str, SchemeChange]
+    """The scheme change, by layer name, with which the weights would have more bits; empty if there is none."""
     random: float
-    """Noise at the outputs of the rounded weights alone, the means of the output channels kept."""
+    """The noise at the outputs of rounding the weights, with the means of the output channels kept."""
     shifted: float
-    """Noise at the outputs of nothing but the shift of those means."""
+    """The noise at the outputs of the shift of those means alone."""
     shift: float
     """The largest mean error of an output channel, in standard deviations of the layer's output."""
 
     @property
     def name(self) -> str:
-        """Of the layer's result."""
+        """The name of the layer's result."""
         return self.layer.name
 
     @property
     def noise(self) -> float:
-        """At the outputs, of all that rounding these constants does."""
+        """The noise at the outputs of rounding these constants."""
         return self.random + self.shifted
 
     @property
     def reaches(self) -> Array:
         """The largest weight of each output channel."""
         axes = tuple(i for i in range(self.layer.weight.ndim) if i != self.layer.axis)
-        found: Array = np.abs(self.layer.weight).max(axis=axes, initial=0.0)
-        return found
+        largest: Array = np.abs(self.layer.weight).max(axis=axes, initial=0.0)
+        return largest
 
 
 @dataclass(frozen=True, eq=False)
 class Measurements:
-    """All that is known about an integer network."""
+    """All measurements of an integer network."""
 
     source: Graph
     tensors: tuple[TensorMeasure, ...]
     weights: tuple[WeightMeasure, ...]
     output_noise: float
-    """Of the integer network as a whole."""
+    """The noise at the outputs of the whole integer network."""
     samples: int
 
     @cached_property
@@ -220,13 +220,13 @@ class Measurements:
         return sum(t.noise for t in self.tensors) + sum(w.noise for w in self.weights)
 
     def share(self, noise: float) -> float:
-        """The part of all noise that this one is: of the network's, or of all separate ones if they are more."""
+        """A noise as a share of the network's noise, or of the sum of all separate noises if that is larger."""
         total = max(self.separate, self.output_noise)
         return noise / total if total > 0 else 0.0
 
 
 def decibels(noise: float) -> float:
-    """The SQNR that a noise stands for.
+    """The SQNR of a noise, in decibels.
 
     >>> decibels(0.01)
     20.0

@@ -1,4 +1,4 @@
-"""Measuring an integer network: one pass for the values, one for the errors of layers, then one rounding at a time."""
+"""Measuring an integer network: one pass for the values, one for the errors of layers, then each rounding alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from npuc.ir import Graph, Value, dtype_of, layer_name, result_names, shape_of, 
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType
 from npuc.quant.analysis import clipping, outliers
-from npuc.quant.analysis.levels import Change
+from npuc.quant.analysis.levels import SchemeChange
 from npuc.quant.analysis.measurements import Measurements, TensorMeasure, Values, WeightMeasure
 from npuc.quant.layers import IntegerLayer, integer_layers, output_channel_axis
 from npuc.quant.lowering.registry import keeps_type
@@ -34,21 +34,21 @@ Sample = Mapping[str, Array]
 SchemeOf = Callable[[Any], Scheme | None]
 
 COMPARED = 16
-"""Samples that errors of layers are taken from; on every second one, roundings are tried one at a time."""
+"""The number of samples for the errors of layers; every second one is used to measure single roundings."""
 _AT_ONCE = 8
-"""Tensors that are tried with one export of the network."""
+"""The number of tensors that are measured with one export of the network."""
 _FEW = 4
-"""Samples that are too few to show a mean: then those that judge show it, too."""
+"""If fewer samples than this remain to measure means, all samples are used."""
 _FOREIGN = 2.0
-"""Weights of which half are further than so many steps from the float ones are not theirs, however they were rounded."""
+"""If half of the weights are further than this many steps from the float ones, they are those of another network."""
 _WORTH = 0.01
-"""The part of the noise from which another range is tried for a tensor."""
+"""Another range is tried for tensors that cause at least this share of the noise."""
 _LEAST_ACTIVE = 0.05
-"""A channel that its relu lets through less often than this is not shifted further."""
+"""The least share of active values of a channel, by which its shift is divided."""
 
 
 def all_channels(graph: Graph) -> dict[str, int]:
-    """The axis of the channels of every tensor: that of the layer that reads it, or what is usual for its rank."""
+    """The channel axis of every tensor: that of the layer that reads it, or the usual one for its rank."""
     known = channel_axes(graph)
     values = [value for op in graph.ops if not isinstance(op, top.WeightOp) for value in op.results]
     usual = {value_name(v): 1 if len(shape_of(v)) == 4 else -1 for v in (*graph.block.args, *values)}
@@ -57,7 +57,7 @@ def all_channels(graph: Graph) -> dict[str, int]:
 
 def measure(
     source: Graph,
-    made: Graph,
+    quantized: Graph,
     scheme_of: SchemeOf,
     statistics: Statistics,
     samples: Sequence[Sample],
@@ -65,13 +65,14 @@ def measure(
     threads: int = 1,
     step: Callable[[], None] = lambda: None,
 ) -> Measurements:
-    """Measure an integer network against the float one that it was made of; `step` is called after every rounding."""
-    types = tensor_types(made)
-    layers = integer_layers(source, made, scheme_of)
+    """Measure an integer network against its float network; `step` is called after every rounding."""
+    types = tensor_types(quantized)
+    layers = integer_layers(source, quantized, scheme_of)
     _same_network(layers)
     batches = [Batch(sample) for sample in samples[:COMPARED]]
     errors = {
-        entry.name: entry for entry in compare_layers(source, made, batches, isolated=True, threads=threads)
+        entry.name: entry
+        for entry in compare_layers(source, quantized, batches, isolated=True, threads=threads)
     }
     probe = Probe.of(source, samples[:COMPARED:2], threads)
     units = {value: unit for unit in find_units(source, types) for value in unit.values}
@@ -80,7 +81,7 @@ def measure(
     values = [
         value
         for value in rounded_tensors(source, types)
-        if (seen := statistics.tensors.get(value_name(value))) is not None and seen.count
+        if (observed := statistics.tensors.get(value_name(value))) is not None and observed.count
     ]
     for value, noise in _roundings(probe, values, types, step):
         name = value_name(value)
@@ -102,27 +103,31 @@ def measure(
         )
     weights = []
     rest = samples[1:COMPARED:2]
-    shifts = _shifts(source, made, layers, rest if len(rest) >= _FEW else samples, threads)
+    shifts = _shifts(source, quantized, layers, rest if len(rest) >= _FEW else samples, threads)
     for layer in layers:
         weights.append(_weights(probe, layer, shifts[layer.name]))
         step()
-    least = _WORTH * (sum(one.noise for one in tensors) + sum(one.noise for one in weights))
+    least = _WORTH * (
+        sum(rounding.noise for rounding in tensors) + sum(rounding.noise for rounding in weights)
+    )
     tensors = [
-        _with_other_range(one, probe, values_by_name[one.name], types) if one.noise >= least else one
-        for one in tensors
+        _with_other_range(rounding, probe, values_by_name[rounding.name], types)
+        if rounding.noise >= least
+        else rounding
+        for rounding in tensors
     ]
-    engine = IntegerEngine(made, threads=threads)
+    engine = IntegerEngine(quantized, threads=threads)
     outputs = [port.name for port in source.outputs]
-    found = [[np.asarray(values[name]) for name in outputs] for values in map(engine.run, probe.samples)]
+    rows = [[np.asarray(values[name]) for name in outputs] for values in map(engine.run, probe.samples)]
     return Measurements(
-        source, tuple(tensors), tuple(weights), probe.measure(found, probe.exact), statistics.samples
+        source, tuple(tensors), tuple(weights), probe.measure(rows, probe.exact), statistics.samples
     )
 
 
 def _roundings(
     probe: Probe, values: Sequence[Value], types: Mapping[str, QuantType], step: Callable[[], None]
 ) -> Iterator[tuple[Value, float]]:
-    """Each tensor with the noise of rounding it; a few at a time, because the network is exported for each call."""
+    """Each tensor with the noise of rounding it, in groups, because the network is exported for each group."""
     for start in range(0, len(values), _AT_ONCE):
         part = values[start : start + _AT_ONCE]
         for value, noise in zip(part, probe.tensors([_alone(value) for value in part], types), strict=True):
@@ -137,15 +142,15 @@ def _alone(value: Value) -> Unit:
 def _with_other_range(
     tensor: TensorMeasure, probe: Probe, value: Value, types: Mapping[str, QuantType]
 ) -> TensorMeasure:
-    """The same, with what another range would cost, if its range looks wrong: advice is tried before it is given."""
-    values, seen = tensor.values, tensor.values.statistics
+    """The tensor with the noise of another range, if its range looks wrong, so that advice is tried before it is given."""
+    values, observed = tensor.values, tensor.values.statistics
     scheme = next((change.old for change in tensor.wide.values()), None)
     if scheme is None:
         return tensor
     if values.clipping_part >= clipping.MOST_OF_IT:
-        low, high = seen.min, seen.max
+        low, high = observed.min, observed.max
     elif outliers.has_outliers(values):
-        low, high = max(seen.min, -values.usual), min(seen.max, values.usual)
+        low, high = max(observed.min, -values.usual), min(observed.max, values.usual)
     else:
         return tensor
     other = {**types, tensor.name: activation_type(low, high, scheme)}
@@ -155,9 +160,9 @@ def _with_other_range(
 def rounded_tensors(graph: Graph, types: Mapping[str, QuantType]) -> list[Value]:
     """The tensors of the float network that get integers of their own, in order.
 
-    What only moves elements passes on the integers that it reads, and a concat those that were made for it.
+    Ops that only move elements pass on the integers of their operand, and a concat those of its operands.
     """
-    found = []
+    rounded = []
     results = [value for op in graph.ops if not isinstance(op, top.WeightOp) for value in op.results]
     for value in (*graph.block.args, *results):
         kind = types.get(value_name(value))
@@ -171,14 +176,14 @@ def rounded_tensors(graph: Graph, types: Mapping[str, QuantType]) -> list[Value]
             ]
             if all(other == kind for other in read):
                 continue
-        found.append(value)
-    return found
+        rounded.append(value)
+    return rounded
 
 
-def _wide(graph: Graph, unit: Unit, scheme_of: SchemeOf) -> dict[str, Change]:
-    """What the layers around a tensor have to get for it to have 16 bits."""
+def _wide(graph: Graph, unit: Unit, scheme_of: SchemeOf) -> dict[str, SchemeChange]:
+    """The scheme changes of the layers around a tensor with which it would have 16 bits."""
     return {
-        result_names(op)[0]: Change(scheme, wider(scheme))
+        result_names(op)[0]: SchemeChange(scheme, wider(scheme))
         for op in graph.ops
         if op in unit.ops
         and op.results
@@ -189,7 +194,7 @@ def _wide(graph: Graph, unit: Unit, scheme_of: SchemeOf) -> dict[str, Change]:
 
 
 def _joined(value: Value, types: Mapping[str, QuantType]) -> str:
-    """The concat that a tensor is made for."""
+    """The concat whose type a tensor has, or an empty text."""
     for use in value.uses:
         if isinstance(use.operation, top.Concat):
             name = result_names(use.operation)[0]
@@ -199,7 +204,7 @@ def _joined(value: Value, types: Mapping[str, QuantType]) -> str:
 
 
 def _same_network(layers: Sequence[IntegerLayer]) -> None:
-    """An integer network that was made of other weights cannot be held against these."""
+    """Refuse an integer network that was made of other weights."""
     for layer in layers:
         steps = np.abs(rounded_weights(layer) - layer.weight) / layer.scale
         if steps.size and float(np.median(steps)) > _FOREIGN:
@@ -211,7 +216,7 @@ def _same_network(layers: Sequence[IntegerLayer]) -> None:
 
 
 def _weights(probe: Probe, layer: IntegerLayer, shift: Shift) -> WeightMeasure:
-    """What the constants of one layer cost: their random part on exact inputs, and the shift that they really make."""
+    """The noise of the constants of one layer: the random part on exact inputs, and the shift in the integer network."""
     weight, bias = _constants(layer)
     exact = layer.real_bias
     shifted = 0.0
@@ -224,8 +229,8 @@ def _weights(probe: Probe, layer: IntegerLayer, shift: Shift) -> WeightMeasure:
     more = {"i4": "i8", "i8": "i16"}.get(layer.scheme.weight)
     return WeightMeasure(
         layer,
-        layer.real.name.removeprefix("top."),
-        {} if more is None else {layer.name: Change(layer.scheme, replace(layer.scheme, weight=more))},
+        layer.float_op.name.removeprefix("top."),
+        {} if more is None else {layer.name: SchemeChange(layer.scheme, replace(layer.scheme, weight=more))},
         random,
         shifted,
         float(np.abs(shift.mean).max(initial=0.0)) / shift.deviation,
@@ -234,61 +239,61 @@ def _weights(probe: Probe, layer: IntegerLayer, shift: Shift) -> WeightMeasure:
 
 @dataclass(frozen=True, eq=False)
 class Shift:
-    """What the rounded constants of a layer do to the mean of each output channel."""
+    """The shift of the mean of each output channel that the rounded constants of a layer cause."""
 
     mean: Array
-    """On the inputs that the layer has in the integer network: bias correction was done for these."""
+    """The shift on the inputs that the layer reads in the integer network, for which biases were corrected."""
     exact: Array
-    """On exact inputs."""
+    """The shift on exact inputs."""
     active: Array
-    """How often the relu of the layer, if it has one, lets a change of the sum through."""
+    """The share of values that the relu of the layer, if it has one, passes."""
     deviation: float
-    """Of the layer's output."""
+    """The standard deviation of the layer's output."""
 
 
 def _shifts(
-    graph: Graph, made: Graph, layers: Sequence[IntegerLayer], samples: Sequence[Sample], threads: int
+    graph: Graph, quantized: Graph, layers: Sequence[IntegerLayer], samples: Sequence[Sample], threads: int
 ) -> dict[str, Shift]:
-    """Of all layers."""
-    operands = {layer.name: value_name(layer.real.operands[0]) for layer in layers}
+    """The shifts of all layers, by name."""
+    operands = {layer.name: value_name(layer.float_op.operands[0]) for layer in layers}
     inputs = {port.name for port in graph.inputs}
     fetch = {layer.name for layer in layers} | set(operands.values())
-    held = {name for op in made.ops if not isinstance(op, top.WeightOp) for name in result_names(op)}
+    held = {name for op in quantized.ops if not isinstance(op, top.WeightOp) for name in result_names(op)}
     exact = FloatEngine(graph, fetch=sorted(fetch - inputs), threads=threads)
-    ours = IntegerEngine(made, fetch=sorted(set(operands.values()) & held), threads=threads)
+    ours = IntegerEngine(quantized, fetch=sorted(set(operands.values()) & held), threads=threads)
     pairs = [
-        (single_op(twin, changed, threads), single_op(layer.real, graph, threads))
+        (single_op(twin, changed, threads), single_op(layer.float_op, graph, threads))
         for layer in layers
         for changed, twin in [_disturbed(graph, layer, *_constants(layer))]
     ]
     rows: dict[str, list[tuple[Array, Array, Array, Array]]] = {layer.name: [] for layer in layers}
     for sample in samples:
-        values, found = {**sample, **exact.run(sample)}, ours.run(sample)
+        values, integer_values = {**sample, **exact.run(sample)}, ours.run(sample)
         for layer, (changed, real) in zip(layers, pairs, strict=True):
             name = operands[layer.name]
-            rest = [np.zeros(0)] * (len(layer.real.operands) - 1)  # constants, which `single_op` has
+            rest = [np.zeros(0)] * (len(layer.float_op.operands) - 1)  # constants, which `single_op` has
             x = np.ascontiguousarray(values[name], np.float32)
-            seen = np.ascontiguousarray(found.get(name, x), np.float32)
-            want = np.asarray(values[layer.name], np.float64)
-            axis = output_channel_axis(layer.real, want.ndim)
-            others = tuple(i for i in range(want.ndim) if i != axis)
-            limit = getattr(layer.real, "relu_limit", 0.0) or np.inf
-            passed = ((want > 0) & (want < limit)) if layer.real.relu else np.ones_like(want)
-            here = changed([seen, *rest])[0].astype(np.float64) - real([seen, *rest])[0]
-            there = changed([x, *rest])[0] - want
-            means = [array.mean(axis=others) for array in (here, there, passed)]
-            rows[layer.name].append((means[0], means[1], means[2], want.var()))
-    found_means = {
+            integer_input = np.ascontiguousarray(integer_values.get(name, x), np.float32)
+            expected = np.asarray(values[layer.name], np.float64)
+            axis = output_channel_axis(layer.float_op, expected.ndim)
+            others = tuple(i for i in range(expected.ndim) if i != axis)
+            limit = getattr(layer.float_op, "relu_limit", 0.0) or np.inf
+            passed = ((expected > 0) & (expected < limit)) if layer.float_op.relu else np.ones_like(expected)
+            shift = changed([integer_input, *rest])[0].astype(np.float64) - real([integer_input, *rest])[0]
+            exact_shift = changed([x, *rest])[0] - expected
+            means = [array.mean(axis=others) for array in (shift, exact_shift, passed)]
+            rows[layer.name].append((means[0], means[1], means[2], expected.var()))
+    means_by_layer = {
         name: [np.mean(column, axis=0) for column in zip(*row, strict=True)] for name, row in rows.items()
     }
     return {
         name: Shift(mean, alone, np.maximum(active, _LEAST_ACTIVE), float(np.sqrt(variance)) or 1.0)
-        for name, (mean, alone, active, variance) in found_means.items()
+        for name, (mean, alone, active, variance) in means_by_layer.items()
     }
 
 
 def _constants(layer: IntegerLayer) -> tuple[Array, Array | None]:
-    """The reals that the integers of a layer stand for: weights and biases."""
+    """The real values of the integer weights and biases of a layer."""
     bias = None if layer.bias is None else layer.bias.astype(np.float64) * layer.unit
     return rounded_weights(layer), bias
 
@@ -297,7 +302,7 @@ def _disturbed(graph: Graph, layer: IntegerLayer, weight: Array, bias: Array | N
     """The float network with other constants in one layer, and that layer."""
     changed = graph.copy()
     twin: Any = next(
-        op for op in changed.ops if type(op) is type(layer.real) and result_names(op)[0] == layer.name
+        op for op in changed.ops if type(op) is type(layer.float_op) and result_names(op)[0] == layer.name
     )
     place = twin.b if isinstance(twin, top.MatMul) else twin.weight
     pairs = [(place, weight)] + ([(twin.bias, bias)] if bias is not None and twin.bias is not None else [])
@@ -309,8 +314,8 @@ def _disturbed(graph: Graph, layer: IntegerLayer, weight: Array, bias: Array | N
 
 
 def _noise(probe: Probe, changed: Graph) -> float:
-    """What a changed network does to the outputs."""
+    """The noise at the outputs of a changed network."""
     names = [port.name for port in changed.outputs]
     engine = FloatEngine(changed, threads=probe.threads)
-    found = [[np.asarray(values[name]) for name in names] for values in map(engine.run, probe.samples)]
-    return probe.measure(found, probe.exact)
+    rows = [[np.asarray(values[name]) for name in names] for values in map(engine.run, probe.samples)]
+    return probe.measure(rows, probe.exact)

@@ -1,4 +1,4 @@
-"""Ranges that are wide for the sake of a few: one large channel, or rare large values, and all others share what is left."""
+"""Ranges that are wide because of a few outliers: large channels, or rare large values, leave few steps for the others."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from npuc.quant.analysis.measurements import Measurements, TensorMeasure, Values
 
 CHANNELS, VALUES = "outlier channels", "outliers"
 _RATIO = 4.0
-"""Two bits: what is so many times smaller than the range is badly served by it."""
+"""Values that are this many times smaller than the range lose two bits."""
 _FEWEST = 4
-"""Channels, for some of them to be unlike the others."""
+"""The least number of channels among which outliers are searched."""
 
 
-def find(found: Measurements) -> Iterator[Finding]:
+def find(measurements: Measurements) -> Iterator[Finding]:
     """Tensors with outlier channels, or else with rare large values."""
-    for tensor in found.tensors:
-        finding = _channels(found, tensor) or _values(found, tensor)
+    for tensor in measurements.tensors:
+        finding = _channels(measurements, tensor) or _values(measurements, tensor)
         if finding is not None:
             yield finding
 
 
-def _channels(found: Measurements, tensor: TensorMeasure) -> Finding | None:
+def _channels(measurements: Measurements, tensor: TensorMeasure) -> Finding | None:
     sizes, reach = tensor.values.channels, tensor.values.reach
     alive = sizes[sizes > 0]
     if alive.size < _FEWEST or reach <= 0:
@@ -37,22 +37,22 @@ def _channels(found: Measurements, tensor: TensorMeasure) -> Finding | None:
     large = np.flatnonzero(sizes * 2 > reach)
     order = large[np.argsort(-sizes[large], kind="stable")]
     names = some([str(channel) for channel in order])
-    one = large.size == 1
-    # What a channel that is brought to the size of the others would gain.
+    is_single = large.size == 1
+    # The gain if the outlier channels had the magnitude of the others.
     gain = 1 - float(np.square(np.minimum(alive / reach, 1.0)).mean())
     left = max(0.0, tensor.values.bits - math.log2(reach / usual))
     return Finding(
         tensor.name,
         CHANNELS,
-        f"channel{'s' * (not one)} {names} of {sizes.size} reach{'es' * one} {float(sizes.max()):.4g}, the usual one "
+        f"channel{'s' * (not is_single)} {names} of {sizes.size} reach{'es' * is_single} {float(sizes.max()):.4g}, the usual one "
         f"{usual:.3g}: of {tensor.values.bits} bits, {left:.1f} are left for most channels",
         "'npuc quantize --ladder smooth', which moves the size of such channels to the weights that read them, or "
         "'--ladder equalize'; 16 bits for the layers around it otherwise",
-        found.share(tensor.noise) * (1 - tensor.values.clipping_part) * gain,
+        measurements.share(tensor.noise) * (1 - tensor.values.clipping_part) * gain,
     )
 
 
-def _values(found: Measurements, tensor: TensorMeasure) -> Finding | None:
+def _values(measurements: Measurements, tensor: TensorMeasure) -> Finding | None:
     values = tensor.values
     if not has_outliers(values):
         return None
@@ -64,7 +64,7 @@ def _values(found: Measurements, tensor: TensorMeasure) -> Finding | None:
     if tensor.other_range is None:
         remedy = f"{clip}, if the outputs allow it"
     elif tensor.other_range < tensor.noise:
-        remedy = f"{clip}; without them the tensor would make {percent(found.share(tensor.other_range))} of the noise"
+        remedy = f"{clip}; without them the tensor would make {percent(measurements.share(tensor.other_range))} of the noise"
     else:
         remedy = f"the outputs need these values, so clipping does not help: {around(tensor)}"
     return Finding(
@@ -73,7 +73,7 @@ def _values(found: Measurements, tensor: TensorMeasure) -> Finding | None:
         f"99.9 % of the values are below {usual:.3g}, but the range holds magnitudes up to {reach:.4g} "
         f"(kurtosis {values.kurtosis:.0f}): rare values take {math.log2(reach / usual):.1f} bits from the usual ones",
         remedy,
-        found.share(tensor.noise) * (1 - values.clipping_part) * (1 - (usual / reach) ** 2),
+        measurements.share(tensor.noise) * (1 - values.clipping_part) * (1 - (usual / reach) ** 2),
     )
 
 

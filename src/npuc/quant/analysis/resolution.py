@@ -12,25 +12,25 @@ from npuc.quant.analysis.measurements import Measurements, TensorMeasure
 
 KIND = "wasted bits"
 _USED = 0.45
-"""More than a bit: a power of two can be almost twice of what is needed, and a symmetric range of a relu too."""
+"""A lower use wastes more than one bit, which a power-of-two scale, or a symmetric range after a relu, may cost."""
 
 
-def find(found: Measurements) -> Iterator[Finding]:
+def find(measurements: Measurements) -> Iterator[Finding]:
     """Tensors that use little of their range."""
-    for tensor in found.tensors:
+    for tensor in measurements.tensors:
         values = tensor.values
         use = values.use
         if not 0 < use < _USED:
             continue
-        seen = values.statistics
+        observed = values.statistics
         yield Finding(
             tensor.name,
             KIND,
-            f"the values, {seen.min:.4g} to {seen.max:.4g}, use {percent(use)} of the range {values.low:.4g} to "
+            f"the values, {observed.min:.4g} to {observed.max:.4g}, use {percent(use)} of the range {values.low:.4g} to "
             f"{values.high:.4g}: {-math.log2(use):.1f} of {values.bits} bits never change, and the integers carry "
             f"{values.entropy:.1f} bits",
             _remedy(tensor),
-            found.share(tensor.noise) * (1 - values.clipping_part) * (1 - use**2),
+            measurements.share(tensor.noise) * (1 - values.clipping_part) * (1 - use**2),
         )
 
 

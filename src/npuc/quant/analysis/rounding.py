@@ -1,4 +1,4 @@
-"""Plain rounding: a tensor to which the outputs are sensitive, and no other finding says why."""
+"""Plain rounding: a tensor to which the outputs are sensitive, without another finding that explains it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from npuc.quant.analysis.measurements import Measurements
 
 KIND = "rounding"
 _WORTH = 0.05
-"""The part of the noise from which a tensor is worth a word."""
+"""The share of the noise from which a tensor is reported."""
 
 
-def find(found: Measurements, explained: Collection[str]) -> Iterator[Finding]:
-    """Tensors that cost much, other than those that are explained."""
-    for tensor in found.tensors:
-        share = found.share(tensor.noise)
+def find(measurements: Measurements, explained: Collection[str]) -> Iterator[Finding]:
+    """Tensors that cause much noise, except those that are already explained."""
+    for tensor in measurements.tensors:
+        share = measurements.share(tensor.noise)
         if share < _WORTH or tensor.name in explained or not tensor.wide:
             continue
         alone = (

@@ -1,4 +1,4 @@
-"""Weights: one scale for output channels of very different sizes, or simply too few bits for them."""
+"""Weights: one scale for output channels of very different magnitudes, or simply too few bits."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from npuc.quant.analysis.measurements import Measurements, WeightMeasure
 
 SPREAD, WEIGHTS = "weight spread", "weights"
 _RATIO = 4.0
-"""Two bits: a channel so many times smaller than the largest is badly served by its scale."""
+"""A channel that is this many times smaller than the largest loses two bits."""
 _WORTH = 0.05
-"""The part of the noise from which the rounding of weights is worth a word."""
+"""The share of the noise from which the rounding of weights is reported."""
 
 
-def find(found: Measurements) -> Iterator[Finding]:
-    """Layers whose weights differ too much under one scale, or else cost much."""
-    for weight in found.weights:
-        share = found.share(weight.random)
-        spread = _spread(weight, found.share(weight.noise))
+def find(measurements: Measurements) -> Iterator[Finding]:
+    """Layers whose weights differ too much under one scale, or whose rounding causes much noise."""
+    for weight in measurements.weights:
+        share = measurements.share(weight.random)
+        spread = _spread(weight, measurements.share(weight.noise))
         if spread is not None:
             yield spread
         elif share >= _WORTH:

@@ -1,8 +1,8 @@
-"""Bias absorption: what a relu never sees below is taken out of one bias and put into the next.
+"""Bias absorption: a constant offset before a relu is moved from one bias into the next.
 
-Where the sum before a relu is never below c on the samples, relu(x) = relu(x - c) + c. The maker's bias loses c, and
-the reader's bias gains what c gives there, so the tensor between has a smaller range. The reader has to see c
-everywhere: its padding must not be zeros.
+If the sum before a relu is never below c on the samples, relu(x) = relu(x - c) + c. The first layer's bias loses c, and the
+second layer's bias gains the effect of c there, so the tensor in between has a smaller range. The second layer must not pad
+with zeros, because the offset has to be present everywhere.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from npuc.ir import Graph, result_names, top
 from npuc.quant.equalization.groups import find_groups
 
 _SMALL = 0.02
-"""Of the range of a tensor: less is not worth it."""
+"""The least offset that is moved, as a share of the tensor's range."""
 
 
 def absorb_biases(
     graph: Graph, samples: Sequence[Mapping[str, Array]], threads: int = 1
 ) -> tuple[Graph, int]:
-    """A copy with absorbed biases, and how many layers gave some of theirs."""
+    """A copy of the network with absorbed biases, and the number of layers whose bias was reduced."""
     pairs = _pairs(graph)
     if not pairs:
         return graph, 0
@@ -44,19 +44,19 @@ def absorb_biases(
     twins = dict(zip(graph.ops, new.ops, strict=True))
     count = 0
     for (maker, reader), name in zip(pairs, names, strict=True):
-        # After the relu: a channel that is ever cut has 0 here, and nothing to give.
-        given = np.where(least[name] > _SMALL * most[name], least[name], 0.0).astype(np.float64)
-        if not given.any():
+        # The minimum after the relu: a channel that is ever cut has 0 here, and nothing to move.
+        absorbed = np.where(least[name] > _SMALL * most[name], least[name], 0.0).astype(np.float64)
+        if not absorbed.any():
             continue
-        _move(new, twins[maker], -given)
+        _move(new, twins[maker], -absorbed)
         weight = np.asarray(new.constant(twins[reader].weight), np.float64)  # type: ignore[attr-defined]
         gained = weight.sum(axis=tuple(range(2, weight.ndim)))
         if reader.group > 1:
-            by_group = given.reshape(reader.group, -1)
+            by_group = absorbed.reshape(reader.group, -1)
             outputs = weight.shape[0] // reader.group
             gained = (gained * by_group.repeat(outputs, axis=0)).sum(1)
         else:
-            gained = gained @ given
+            gained = gained @ absorbed
         _move(new, twins[reader], gained)
         count += 1
     new.verify()
@@ -64,8 +64,8 @@ def absorb_biases(
 
 
 def _pairs(graph: Graph) -> list[tuple[Any, Any]]:
-    """Convolutions with a relu that one other convolution reads, without padding."""
-    found = []
+    """Pairs of a convolution with a relu and the only convolution that reads it, without padding."""
+    pairs = []
     for group in find_groups(graph):
         if len(group.values) != 1 or len(group.readers) != 1 or len(group.makers) != 1 or group.limit < inf:
             continue
@@ -73,8 +73,8 @@ def _pairs(graph: Graph) -> list[tuple[Any, Any]]:
         if not isinstance(maker, top.Conv) or not isinstance(reader, top.Conv) or not maker.relu:
             continue
         if maker.bias is not None and reader.bias is not None and not any(reader.pads):
-            found.append((maker, reader))
-    return found
+            pairs.append((maker, reader))
+    return pairs
 
 
 def _move(graph: Graph, op: Any, change: Array) -> None:

@@ -1,8 +1,8 @@
-"""Which tensors have to be scaled together, and who can do it.
+"""Groups of tensors that have to be scaled together, and the ops that can absorb the factors.
 
-A group is a set of tensors whose channels are tied to each other: by ops that commute with a positive factor a channel,
-and by sums. Its makers can divide their output channels, its readers can multiply their input channels. A tensor that is
-an input or an output of the network, or that anything else touches, spoils its group.
+The tensors of a group are tied by ops that commute with a positive factor per channel, and by sums. Its makers can divide
+their output channels, its readers can multiply their input channels. A group is not usable if one of its tensors is an input
+or output of the network, or is used by any other op.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from npuc.ir import Graph, Value, dtype_of, shape_of, top
 from npuc.ir.definition import TopOp
 
 _COMMUTES = (top.LeakyRelu, top.MaxPool, top.AvgPool)
-"""With a positive factor a channel, where channels are axis 1."""
+"""Ops that commute with a positive factor per channel, if channels are axis 1."""
 
 
 @dataclass(eq=False)
-class Group:
-    """Tensors of one factor a channel."""
+class EqualizationGroup:
+    """Tensors that share one factor per channel."""
 
     channels: int
     axis: int
-    """Of the channels: 1 in maps, the last in matrices."""
+    """The channel axis: 1 in feature maps, the last in matrices."""
     values: list[Value] = field(default_factory=list)
     makers: list[Any] = field(default_factory=list)
     readers: list[tuple[Any, int]] = field(default_factory=list)
     """Ops, and which of their operands is a value of the group."""
     limit: float = inf
-    """What relus with a limit (relu6) leave at most: a factor would move it."""
+    """The lowest limit of its relus (relu6), which a factor would shift."""
 
 
 def channel_axis(value: Value) -> int:
-    """Where the channels of a tensor are: axis 1 of maps, the last of matrices."""
+    """The channel axis of a tensor: 1 in feature maps, the last in matrices."""
     rank = len(shape_of(value))
     return 1 if rank == 4 else rank - 1
 
 
-def find_groups(graph: Graph) -> list[Group]:
+def find_groups(graph: Graph) -> list[EqualizationGroup]:
     """The groups of a network that have makers and readers, in the order of their first tensor."""
     ties = _Ties()
-    spoiled: set[Value] = {port.value for port in (*graph.inputs, *graph.outputs)}
+    excluded: set[Value] = {port.value for port in (*graph.inputs, *graph.outputs)}
     for op in graph.ops:
         if isinstance(op, top.WeightOp):
             continue
@@ -53,24 +53,24 @@ def find_groups(graph: Graph) -> list[Group]:
         known = set(tied)
         for index, value in enumerate(op.operands):
             if value not in known and graph.constant(value) is None and not _reads(op, index, graph):
-                spoiled.add(value)
+                excluded.add(value)
         for value in op.results:
             if value not in known and not _makes(op, graph):
-                spoiled.add(value)
-    groups: dict[Value, Group] = {}
+                excluded.add(value)
+    groups: dict[Value, EqualizationGroup] = {}
     bad: set[Value] = set()
     for value in (v for op in graph.ops if not isinstance(op, top.WeightOp) for v in op.results):
         root = ties.root(value)
-        if value in spoiled or dtype_of(value.type).name != "f32" or len(shape_of(value)) < 2:
+        if value in excluded or dtype_of(value.type).name != "f32" or len(shape_of(value)) < 2:
             bad.add(root)
             continue
         axis = channel_axis(value)
-        group = groups.setdefault(root, Group(shape_of(value)[axis], axis))
+        group = groups.setdefault(root, EqualizationGroup(shape_of(value)[axis], axis))
         if shape_of(value)[axis] != group.channels or axis != group.axis:
             bad.add(root)
             continue
         _enter(group, value, graph)
-    for value in spoiled:
+    for value in excluded:
         bad.add(ties.root(value))
     return [
         group
@@ -79,7 +79,7 @@ def find_groups(graph: Graph) -> list[Group]:
     ]
 
 
-def _enter(group: Group, value: Value, graph: Graph) -> None:
+def _enter(group: EqualizationGroup, value: Value, graph: Graph) -> None:
     op: Any = value.owner
     group.values.append(value)
     if _makes(op, graph) and value not in _tied(op, graph):
@@ -114,7 +114,7 @@ def _tied(op: Any, graph: Graph) -> list[Value]:
 
 
 def _makes(op: Any, graph: Graph) -> bool:
-    """Whether an op can divide the channels of its result: it has constants that do nothing else."""
+    """Whether an op can divide the channels of its result: its constants are not used elsewhere."""
     if isinstance(op, top.Conv):
         return len(shape_of(op.y)) == 4 and _own(op.weight, graph) and _own(op.bias, graph)
     if isinstance(op, top.Deconv):
@@ -150,12 +150,12 @@ def _reads(op: Any, index: int, graph: Graph) -> bool:
 
 
 def _own(value: Value | None, graph: Graph) -> bool:
-    """True for a constant that one op uses, and for one that is absent."""
+    """Whether a value is a constant with a single use, or absent."""
     return value is None or (graph.constant(value) is not None and value.has_one_use())
 
 
 class _Ties:
-    """Values that belong together."""
+    """A union-find structure of tied values."""
 
     def __init__(self) -> None:
         self._parent: dict[Value, Value] = {}

@@ -1,4 +1,4 @@
-"""Factors of a group, and a network with them applied."""
+"""The factors of a group, and applying them to a network."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.ir import Graph, Value, top
-from npuc.quant.equalization.groups import Group
+from npuc.quant.equalization.groups import EqualizationGroup
 
 _NEAR = 0.9
-"""Of a limit: activations beyond this may meet it on other samples."""
+"""Activations above this share of a limit may reach it on other samples."""
 _MOST = 1e4
-"""No factor is larger, or smaller than its inverse: a dead channel would get an endless one."""
+"""The largest factor, and the inverse of the smallest; a dead channel would get an infinite one."""
 
 
 def outgoing(op: Any, graph: Graph) -> Array:
     """The largest weight of each output channel of a maker."""
     weight = _weight(op, graph)
     axis = _output_axis(op, weight)
-    found: Array = np.abs(weight).max(axis=tuple(i for i in range(weight.ndim) if i != axis))
-    return found
+    largest: Array = np.abs(weight).max(axis=tuple(i for i in range(weight.ndim) if i != axis))
+    return largest
 
 
 def incoming(op: Any, graph: Graph) -> Array:
@@ -32,26 +32,26 @@ def incoming(op: Any, graph: Graph) -> Array:
     if isinstance(op, top.Conv):
         size = weight.shape[1]
         by_group = np.abs(weight).reshape(op.group, -1, *weight.shape[1:])
-        found: Array = by_group.max(axis=(1, *range(3, by_group.ndim))).reshape(op.group * size)
-        return found
+        largest: Array = by_group.max(axis=(1, *range(3, by_group.ndim))).reshape(op.group * size)
+        return largest
     axis = 1 if isinstance(op, top.MatMul) and op.transpose_b else 0
     return np.asarray(np.abs(weight).max(axis=tuple(i for i in range(weight.ndim) if i != axis)))
 
 
-def weight_factors(group: Group, graph: Graph) -> Array:
-    """Cross-layer equalization: both sides get the geometric mean of their ranges."""
-    made = np.max([outgoing(op, graph) for op in group.makers], axis=0)
-    return balanced(made, read_range(group, graph), 0.5)
+def weight_factors(group: EqualizationGroup, graph: Graph) -> Array:
+    """The factors of cross-layer equalization: both sides get the geometric mean of their ranges."""
+    written = np.max([outgoing(op, graph) for op in group.makers], axis=0)
+    return balanced(written, read_range(group, graph), 0.5)
 
 
-def read_range(group: Group, graph: Graph) -> Array:
+def read_range(group: EqualizationGroup, graph: Graph) -> Array:
     """The largest weight that reads each channel."""
-    found: Array = np.max([incoming(op, graph) for op, _ in group.readers], axis=0)
-    return found
+    largest: Array = np.max([incoming(op, graph) for op, _ in group.readers], axis=0)
+    return largest
 
 
 def balanced(size: Array, weights: Array, alpha: float) -> Array:
-    """size^alpha / weights^(1 - alpha), with a geometric mean of 1 over the channels that are alive.
+    """size^alpha / weights^(1 - alpha), with a geometric mean of 1 over the channels that are not zero.
 
     >>> balanced(np.array([4.0, 1.0]), np.array([1.0, 1.0]), 0.5).tolist()
     [1.414..., 0.707...]
@@ -65,11 +65,11 @@ def balanced(size: Array, weights: Array, alpha: float) -> Array:
     return np.exp(np.clip(logs, -np.log(_MOST), np.log(_MOST)))
 
 
-def within_limit(group: Group, factor: Array, sizes: Array) -> Array:
-    """Factors that leave a limit of relus (relu6) where it is.
+def within_limit(group: EqualizationGroup, factor: Array, sizes: Array) -> Array:
+    """Factors that keep the limit of relus (relu6) valid.
 
-    A channel that meets the limit keeps its size, and the others are balanced against those; one that does not may grow
-    until it nearly would. `sizes` are the largest activations of the channels.
+    A channel that reaches the limit keeps its magnitude, and the others are balanced against those; a channel that does not
+    may grow until it nearly does. `sizes` are the largest activations of the channels.
     """
     if group.limit == inf:
         return factor
@@ -79,8 +79,8 @@ def within_limit(group: Group, factor: Array, sizes: Array) -> Array:
     return np.where(met, 1.0, np.maximum(factor, sizes / (_NEAR * group.limit)))
 
 
-def apply_factors(graph: Graph, factors: Mapping[Group, Array]) -> Graph:
-    """A copy of the network in which makers divide and readers multiply: it computes the same, where no limit is met."""
+def apply_factors(graph: Graph, factors: Mapping[EqualizationGroup, Array]) -> Graph:
+    """A copy of the network in which makers divide and readers multiply; it computes the same if no limit is reached."""
     new = graph.copy()
     twins = dict(zip(graph.ops, new.ops, strict=True))
     arrays: dict[Value, Array] = {}
@@ -108,9 +108,9 @@ def apply_factors(graph: Graph, factors: Mapping[Group, Array]) -> Graph:
             change(weight, _incoming_spread(twin, np.asarray(new.constant(weight)), factor))
     for value, array in arrays.items():
         owner: Any = value.owner
-        made = new.add_weight(f"{owner.ref}/equalized", array.astype(np.float32))
-        owner.parent.insert_op_before(made, owner)
-        value.replace_all_uses_with(made.output)
+        replacement = new.add_weight(f"{owner.ref}/equalized", array.astype(np.float32))
+        owner.parent.insert_op_before(replacement, owner)
+        value.replace_all_uses_with(replacement.output)
         owner.parent.erase_op(owner)
     new.notes = list(graph.notes)
     new.verify()
@@ -137,11 +137,11 @@ def _output_axis(op: Any, weight: Array) -> int:
 
 
 def _incoming_spread(op: Any, weight: Array, factor: Array) -> Array:
-    """A factor an input channel, in the shape of the weight."""
+    """Factors per input channel, in a shape that broadcasts with the weight."""
     if isinstance(op, top.Conv):
         size, outputs = weight.shape[1], weight.shape[0] // op.group
-        each = factor.reshape(op.group, size).repeat(outputs, axis=0)
-        return each.reshape(weight.shape[0], size, *(1,) * (weight.ndim - 2))
+        by_output = factor.reshape(op.group, size).repeat(outputs, axis=0)
+        return by_output.reshape(weight.shape[0], size, *(1,) * (weight.ndim - 2))
     axis = 1 if isinstance(op, top.MatMul) and op.transpose_b else 0
     return _spread(factor, axis, weight.ndim)
 

@@ -1,8 +1,7 @@
-"""Two steps of the ladder: cross-layer equalization, and migration from activations to the weights that read them.
+"""Two steps of the ladder: `equalize` (cross-layer equalization) and `smooth` (migration from activations to weights).
 
-Which factors serve best cannot be told from the weights: with a scale a channel, weights need no equalization and
-activations do. So a few kinds compete, on a few samples and with the ranges' method of the best network so far, and the
-winner is quantized with all care.
+The best factors cannot be derived from the weights alone: with per-channel scales, weights need no equalization, but
+activations do. So several candidates are quantized and compared on the validation samples.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from npuc.arrays import Array
 from npuc.engine import FloatEngine
 from npuc.ir import Graph, value_name
 from npuc.quant.equalization.absorption import absorb_biases
-from npuc.quant.equalization.groups import Group, find_groups
+from npuc.quant.equalization.groups import EqualizationGroup, find_groups
 from npuc.quant.equalization.scaling import apply_factors, balanced, read_range, weight_factors, within_limit
 from npuc.quant.ladder.context import Candidate, QuantizationContext, SchemeOf, carried
 from npuc.quant.ladder.sequence import step
 from npuc.words import counted
 
 _SAMPLES = 16
-"""Samples that show the sizes of activations."""
+"""The number of samples from which the magnitudes of activations are taken."""
 _ROUNDS = 20
-"""Sweeps over the groups: a chain settles in a few."""
+"""The largest number of sweeps over the groups; a chain converges in a few."""
 _SETTLED = 1e-3
 _ALPHAS = (0.3, 0.5, 0.7, 0.85)
 
@@ -40,25 +39,25 @@ class Equalize:
             return None
         sizes = activation_sizes(best.source, groups, context.fit[:_SAMPLES], context.threads)
         equal = equalized(best.source, [sizes[group] for group in groups])
-        made = context.requantized(
+        candidate = context.requantized(
             equal,
             _schemes(best, equal),
             (*best.notes, f"equalized {counted(len(groups), 'group')} of layers"),
         )
         absorbed, count = absorb_biases(equal, context.fit[:_SAMPLES], context.threads)
         if not count:
-            return made
+            return candidate
         words = f"equalized {counted(len(groups), 'group')} of layers, absorbed the biases of {count}"
         other = context.requantized(absorbed, _schemes(best, absorbed), (*best.notes, words))
-        return max(made, other, key=context.score)
+        return max(candidate, other, key=context.score)
 
 
 @step("smooth", "migration of outlier channels from activations to the weights that read them", 40)
 class Smooth:
-    """Large channels of activations are divided, and the weights that read them multiplied."""
+    """Large activation channels are divided, and the weights that read them multiplied."""
 
     def propose(self, best: Candidate, context: QuantizationContext) -> Candidate | None:
-        """The best of a few strengths."""
+        """The best of a few migration strengths."""
         groups = find_groups(best.source)
         if not groups:
             return None
@@ -80,16 +79,16 @@ def _schemes(best: Candidate, source: Graph) -> SchemeOf:
 
 
 def equalized(graph: Graph, sizes: Sequence[Array]) -> Graph:
-    """The network with equal ranges of weights on both sides of every group, as far as chains and limits allow.
+    """The network with equal weight ranges on both sides of every group, as far as chains and limits allow.
 
-    `sizes` are the largest activations of each channel, a group.
+    `sizes` are the largest activations of each channel, per group.
     """
     new, now = graph, list(sizes)
     for _ in range(_ROUNDS):
         moved = 0.0
-        # Every second group at a time: neighbours share weights, and would move them twice.
+        # Every second group at a time: neighbours share weights, which would otherwise be scaled twice.
         for part in (0, 1):
-            chosen: dict[Group, Array] = {}
+            chosen: dict[EqualizationGroup, Array] = {}
             for index, group in enumerate(find_groups(new)):
                 if index % 2 == part:
                     chosen[group] = within_limit(group, weight_factors(group, new), now[index])
@@ -102,18 +101,18 @@ def equalized(graph: Graph, sizes: Sequence[Array]) -> Graph:
 
 
 def activation_sizes(
-    graph: Graph, groups: Sequence[Group], samples: Sequence[Mapping[str, Array]], threads: int
-) -> dict[Group, Array]:
+    graph: Graph, groups: Sequence[EqualizationGroup], samples: Sequence[Mapping[str, Array]], threads: int
+) -> dict[EqualizationGroup, Array]:
     """The largest magnitude of each channel over all tensors of a group."""
     named = {group: [value_name(value) for value in group.values if value_name(value)] for group in groups}
     fetch = list(dict.fromkeys(name for names in named.values() for name in names))
     engine = FloatEngine(graph, fetch=fetch, threads=threads)
-    found = {group: np.zeros(group.channels) for group in groups}
+    sizes = {group: np.zeros(group.channels) for group in groups}
     for sample in samples:
         values = engine.run(sample)
         for group, names in named.items():
             for name in names:
                 array = np.abs(np.asarray(values[name], np.float64))
                 axes = tuple(i for i in range(array.ndim) if i != group.axis)
-                found[group] = np.maximum(found[group], array.max(axis=axes))
-    return found
+                sizes[group] = np.maximum(sizes[group], array.max(axis=axes))
+    return sizes

@@ -1,6 +1,6 @@
-"""GPTQ: weights are rounded one input after the other, and what each rounding does to the sum is made up by the rest.
+"""GPTQ: weights are rounded one input after the other, and the remaining weights compensate each rounding error.
 
-The inputs of a layer are correlated, so the error of one weight can be taken back by the others. How much by which
-follows from the second moments of the inputs (the Hessian of the squared error), which a few samples show. It needs no
-gradients; a layer takes as long as inverting a matrix of its inputs. Depthwise convolutions have too few inputs for it.
+The inputs of a layer are correlated, so the error of one weight can be compensated by the others. By how much follows from
+the second moments of the inputs (the Hessian of the squared error), which a few samples provide. It needs no gradients; a
+layer takes as long as inverting a matrix of the size of its inputs. Depthwise convolutions have too few inputs for it.
 """

@@ -1,4 +1,4 @@
-"""Layers as the matrices that the algorithm knows: what a layer reads, and its weights to and fro."""
+"""Layers in the matrix form of the algorithm: the inputs of a layer, and its weights to a matrix and back."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from npuc.quant.gptq.solve import rounded_together
 from npuc.quant.layers import IntegerLayer
 
 _LEAST_INPUTS = 32
-"""A sum of fewer inputs has too little to make up for an error with."""
+"""A sum of fewer inputs has too few weights to compensate errors."""
 _MOST_INPUTS = 8192
 """The square of this many numbers is 512 MiB."""
 _ROWS = 4096
-"""Positions that one sample contributes at most, evenly spread."""
+"""The largest number of positions of one sample that are used, evenly spread."""
 
 
 def is_dense(layer: IntegerLayer) -> bool:
-    """Whether the algorithm is for it: a dense convolution or product, of enough inputs and not too many."""
-    real = layer.real
+    """Whether the algorithm applies: a dense convolution or matmul with enough inputs, but not too many."""
+    real = layer.float_op
     if isinstance(real, top.Deconv) or (isinstance(real, top.Conv) and real.group != 1):
         return False
     inputs = layer.weight.size // layer.weight.shape[layer.axis]
@@ -31,14 +31,14 @@ def is_dense(layer: IntegerLayer) -> bool:
 
 
 def rounded(layer: IntegerLayer, moments: Array) -> Array:
-    """The weights of a layer as integers that are rounded together, for inputs with these second moments."""
+    """The weights of a layer rounded together, given the second moments of its inputs."""
     matrix = _matrix(layer, layer.weight)
     scale = _matrix(layer, np.broadcast_to(layer.scale, layer.weight.shape))[:, :1]
     return _back(layer, rounded_together(matrix, scale, moments, layer.lowest, layer.highest))
 
 
 def _matrix(layer: IntegerLayer, weight: Array) -> Array:
-    """Outputs x inputs."""
+    """The weights as a matrix of outputs x inputs."""
     return np.moveaxis(weight, layer.axis, 0).reshape(weight.shape[layer.axis], -1)
 
 
@@ -49,24 +49,24 @@ def _back(layer: IntegerLayer, matrix: Array) -> Array:
 
 
 def second_moments(
-    made: Graph, layers: Sequence[IntegerLayer], samples: Sequence[Mapping[str, Array]], threads: int
+    quantized: Graph, layers: Sequence[IntegerLayer], samples: Sequence[Mapping[str, Array]], threads: int
 ) -> dict[str, Array]:
-    """Sums of x x^T over the positions of the samples, for what each layer reads in the integer network."""
-    names = {layer.name: value_name(layer.made.x) for layer in layers}
-    engine = IntegerEngine(made, fetch=list(dict.fromkeys(names.values())), threads=threads, raw=True)
-    found: dict[str, Array] = {}
+    """For the input x of each layer in the integer network, the sum of x x^T over the positions of the samples."""
+    names = {layer.name: value_name(layer.integer_op.x) for layer in layers}
+    engine = IntegerEngine(quantized, fetch=list(dict.fromkeys(names.values())), threads=threads, raw=True)
+    moments: dict[str, Array] = {}
     for sample in samples:
         values = engine.run(sample)
         for layer in layers:
             integers = np.asarray(values[names[layer.name]], np.float32)
             rows = _rows(layer, integers - np.float32(layer.x.zero_point))
-            found[layer.name] = found.get(layer.name, 0.0) + rows.T @ rows
-    return found
+            moments[layer.name] = moments.get(layer.name, 0.0) + rows.T @ rows
+    return moments
 
 
 def _rows(layer: IntegerLayer, x: Array) -> Array:
-    """The inputs of every sum (or of some, evenly spread), a row each, in the order of the weights."""
-    real = layer.real
+    """The inputs of every sum (or of some, evenly spread) as rows, in the order of the weights."""
+    real = layer.float_op
     if isinstance(real, top.MatMul):
         rows = x.reshape(-1, x.shape[-1])
         return rows[:: max(1, len(rows) // _ROWS)]

@@ -7,13 +7,13 @@ import numpy as np
 from npuc.arrays import Array
 
 _BLOCK = 128
-"""Columns whose errors are passed on to the later ones at once."""
+"""The number of columns whose errors are propagated to later columns together."""
 _DAMPING = 0.01
-"""Of the mean of the Hessian's diagonal, added to it."""
+"""The share of the mean of the Hessian's diagonal that is added to the diagonal."""
 
 
 def rounded_together(weight: Array, scale: Array, hessian: Array, lowest: int, highest: int) -> Array:
-    """Integers for `weight` (rows x columns) under a scale a row, for inputs with these second moments."""
+    """Integers for `weight` (rows x columns) with per-row scales, given the second moments of the inputs."""
     rows, columns = weight.shape
     work = weight.astype(np.float64).copy()
     steps = np.broadcast_to(scale, (rows, 1)).astype(np.float64)
@@ -22,7 +22,7 @@ def rounded_together(weight: Array, scale: Array, hessian: Array, lowest: int, h
     h[dead, dead] = 1.0
     work[:, dead] = np.rint(work[:, dead] / steps) * steps
     h[np.diag_indices(columns)] += _DAMPING * float(np.mean(np.diag(h)))
-    # The rows of the inverse's upper Cholesky factor say how later columns make up for an earlier one.
+    # The rows of the inverse's upper Cholesky factor tell how later columns compensate the error of an earlier one.
     factor = np.linalg.cholesky(np.linalg.inv(h)).T
     chosen = np.zeros_like(work)
     for begin in range(0, columns, _BLOCK):

@@ -1,4 +1,4 @@
-"""The step of the ladder: layer after layer, with the inputs that the integer network so far gives them."""
+"""The step `gptq` of the ladder, with the inputs that the layers read in the integer network."""
 
 from __future__ import annotations
 
@@ -20,14 +20,20 @@ class Gptq:
 
     def propose(self, best: Candidate, context: QuantizationContext) -> Candidate | None:
         """The best network with weights rounded together."""
-        made = best.made.copy()
-        layers = [layer for layer in integer_layers(best.source, made, best.scheme_of) if is_dense(layer)]
+        quantized = best.quantized.copy()
+        layers = [
+            layer for layer in integer_layers(best.source, quantized, best.scheme_of) if is_dense(layer)
+        ]
         if not layers:
             return None
-        moments = second_moments(made, layers, context.fit[:_SAMPLES], context.threads)
-        count = sum(replace_integers(made, layer, rounded(layer, moments[layer.name])) for layer in layers)
-        # The biases were right for the integers before.
-        correct_biases(best.source, made, context.fit[:_SAMPLES], context.threads, best.scheme_of)
-        made.verify()
+        moments = second_moments(quantized, layers, context.fit[:_SAMPLES], context.threads)
+        count = sum(
+            replace_integers(quantized, layer, rounded(layer, moments[layer.name])) for layer in layers
+        )
+        # The biases were corrected for the previous integers.
+        correct_biases(best.source, quantized, context.fit[:_SAMPLES], context.threads, best.scheme_of)
+        quantized.verify()
         note = f"rounded the weights of {counted(count, 'layer')} together"
-        return replace(best, made=made, sqnr=context.judged(made), notes=(*best.notes, note))
+        return replace(
+            best, quantized=quantized, sqnr=context.validated_sqnr(quantized), notes=(*best.notes, note)
+        )

@@ -1,7 +1,7 @@
-"""The ladder: algorithms that lose less accuracy, in the order of what they yield for their time.
+"""The ladder: a pipeline of quantization algorithms, ordered by the accuracy that they gain for their run time.
 
-Each step proposes a network made of the best one so far; it is kept only if its outputs are closer to float on samples
-that no step has seen. A step is a class in a folder of its own under `quant/`, registered with `@step`.
+Each step proposes a network based on the best one so far; the proposal is kept only if its outputs are closer to float on
+validation samples, from which no step learns. A step is a class in its own folder under `quant/`, registered with `@step`.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
-"""What all steps share: the float network, its samples, how integers are made of it, and how they are judged.
+"""The context that all steps share: the float network, its samples, how it is quantized, and how results are validated.
 
-The samples are split once. Steps fit on `fit`; `validation_samples` are held back, and decide. A step that changes the float
-network (without changing what it computes) has it calibrated and quantized anew with `requantized`; a step that changes the
-integer network does so on a copy, and has it judged with `judged`.
+The samples are split once: steps learn from `fit`, and `validation_samples` are held back to decide whether a step is kept.
+A step that changes the float network (without changing what it computes) calibrates and quantizes it again with
+`requantized`; a step that changes the integer network works on a copy, and measures it with `validated_sqnr`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from npuc.errors import QuantizationError
 from npuc.ir import Graph, result_names
 from npuc.quant.adaquant.options import AdaQuantOptions
 from npuc.quant.bias_correction import correct_biases
-from npuc.quant.judging import OutputJudge
 from npuc.quant.lower import quantize
 from npuc.quant.scheme import Scheme
 from npuc.quant.tuning import METHODS, tune
+from npuc.quant.validation import OutputValidator
 
 if TYPE_CHECKING:
     from npuc.quant.mixed_precision.cost_model import CostModel
@@ -36,108 +36,133 @@ if TYPE_CHECKING:
 Sample = Mapping[str, Array]
 SchemeOf = Callable[[Any], Scheme | None]
 
-_JUDGED = 4
-"""One sample of so many is held back."""
+_VALIDATION_SHARE = 4
+"""One of this many samples is held back for validation."""
 _MAX_VALIDATION_SAMPLES = 64
 _CORRECTED = 32
-"""Samples that correct biases."""
+"""The number of samples that are used to correct biases."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Candidate:
-    """An integer network, and the float one that it was made of: a form of the original that computes the same."""
+    """A proposed integer network, and the float network that it was made of, which computes the same as the original."""
 
     source: Graph
-    made: Graph
+    quantized: Graph
     table: CalibrationTable
     scheme_of: SchemeOf
     sqnr: float
-    """Of the outputs on the validation samples, in decibels: the mean of their slices."""
+    """The mean over the slices of the outputs on the validation samples, in decibels."""
     notes: tuple[str, ...] = ()
-    """What the steps did, a line each."""
+    """What the steps did, one line per step."""
+
+    def __init__(
+        self,
+        source: Graph,
+        quantized: Graph,
+        table: CalibrationTable,
+        scheme_of: SchemeOf,
+        sqnr: float,
+        notes: tuple[str, ...] = (),
+        *,
+        made: Graph | None = None,
+    ) -> None:
+        """`made` is the former name of `quantized`: steps of plugins write `replace(best, made=...)`."""
+        if made is not None:
+            warnings.warn("Candidate.made is now Candidate.quantized", FutureWarning, stacklevel=3)
+            quantized = made
+        fields = {"source": source, "quantized": quantized, "table": table, "scheme_of": scheme_of}
+        for name, value in {**fields, "sqnr": sqnr, "notes": notes}.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def made(self) -> Graph:
+        """The former name of `quantized`, for the steps of plugins."""
+        warnings.warn("Candidate.made is now Candidate.quantized", FutureWarning, stacklevel=2)
+        return self.quantized
 
 
 @dataclass
 class QuantizationContext:
-    """One float network on its way to integers."""
+    """One float network to be quantized, with its samples and options."""
 
     original: Graph
     samples: Sequence[Sample]
     scheme_of: SchemeOf
-    """Of the layers of the original."""
+    """The schemes of the layers of the original."""
     methods: Sequence[str] = METHODS
     threads: int = 1
     device: str = "cpu"
-    """Where torch computes, for the steps that need it."""
+    """The torch device of the steps that need torch."""
     seed: int = 0
     target: Target | None = None
     cost_model: CostModel | None = None
-    """What a machine asks for layers, for the steps that trade accuracy for time."""
+    """The cost model of the target, for the steps that trade accuracy for cycles."""
     adaquant: AdaQuantOptions = field(default_factory=AdaQuantOptions)
-    """How the step of this name learns."""
+    """The options of the step of this name."""
     fit: list[Sample] = field(init=False)
     validation_samples: list[Sample] = field(init=False)
-    judge: OutputJudge = field(init=False)
-    _judgments: WeakKeyDictionary[Graph, OutputFigures] = field(init=False, default_factory=WeakKeyDictionary)
+    validator: OutputValidator = field(init=False)
+    _figures: WeakKeyDictionary[Graph, OutputFigures] = field(init=False, default_factory=WeakKeyDictionary)
 
     def __post_init__(self) -> None:
         if len(self.samples) < 2:
             raise QuantizationError(
-                f"{len(self.samples)} sample is too few: some fit, others judge",
+                f"{len(self.samples)} sample is too few: some are learned from, others validate",
                 fix="Give 32 samples or more",
             )
-        count = min(_MAX_VALIDATION_SAMPLES, max(1, len(self.samples) // _JUDGED))
+        count = min(_MAX_VALIDATION_SAMPLES, max(1, len(self.samples) // _VALIDATION_SHARE))
         self.fit, self.validation_samples = list(self.samples[:-count]), list(self.samples[-count:])
-        self.judge = OutputJudge(self.original, self.validation_samples, self.threads)
+        self.validator = OutputValidator(self.original, self.validation_samples, self.threads)
 
-    def judged(self, made: Graph) -> float:
-        """How close the outputs of an integer network are to float, in decibels: the mean of their slices."""
-        self._judgments[made] = self.judge.figures(made)
-        return self._judgments[made].mean
+    def validated_sqnr(self, quantized: Graph) -> float:
+        """The SQNR of an integer network on the validation samples: the mean over the slices of its outputs, in decibels."""
+        self._figures[quantized] = self.validator.figures(quantized)
+        return self._figures[quantized].mean
 
-    def figures(self, made: Graph) -> OutputFigures:
-        """The same by slice and by judge."""
-        if made not in self._judgments:
-            self._judgments[made] = self.judge.figures(made)
-        return self._judgments[made]
+    def figures(self, quantized: Graph) -> OutputFigures:
+        """The figures of an integer network on the validation samples, per slice and per sample."""
+        if quantized not in self._figures:
+            self._figures[quantized] = self.validator.figures(quantized)
+        return self._figures[quantized]
 
     def worst(self, candidate: Candidate) -> float:
         """The worst slice of the worst validation sample, in decibels."""
-        found = self.figures(candidate.made).worst
-        return candidate.sqnr if found is None else found.sqnr
+        worst = self.figures(candidate.quantized).worst
+        return candidate.sqnr if worst is None else worst.sqnr
 
     def score(self, candidate: Candidate) -> float:
-        """What candidates are compared by: the middle between the mean and the worst."""
+        """The score that candidates are compared by: halfway between the mean and the worst."""
         return (candidate.sqnr + self.worst(candidate)) / 2
 
-    def standard_error(self, one: Graph, other: Graph) -> float:
-        """The standard error of what one network gains over another, in decibels: how far the choice of samples matters.
+    def standard_error(self, candidate: Graph, baseline: Graph) -> float:
+        """The standard error of a candidate's gain over a baseline, in decibels: how much it depends on the choice of samples.
 
-        Validation samples are left out in turn (the jackknife), the same for both: what they have in common does not count.
+        It is a jackknife estimate: each validation sample is left out in turn, for both networks.
         """
         if len(self.validation_samples) < 2:
             return 0.0
-        gains = self._without_each(one) - self._without_each(other)
+        gains = self._without_each(candidate) - self._without_each(baseline)
         return float(np.sqrt((len(gains) - 1) * np.var(gains)))
 
-    def _without_each(self, made: Graph) -> Array:
-        found = self.figures(made)
-        count = len(found.squares)
+    def _without_each(self, quantized: Graph) -> Array:
+        figures = self.figures(quantized)
+        count = len(figures.squares)
         return np.array(
-            [found.of_samples([i for i in range(count) if i != out]).mean for out in range(count)]
+            [figures.of_samples([i for i in range(count) if i != out]).mean for out in range(count)]
         )
 
     def statistics(self, source: Graph) -> Statistics:
-        """Of every tensor of a form of the network, over the samples that may be looked at."""
+        """The statistics of every tensor of a float network over the samples in `fit`."""
         return collect(source, self.fit, threads=self.threads)
 
     def start(self) -> Candidate:
-        """The original with the default: ranges by the best method, corrected biases."""
+        """The original network quantized by default: ranges by the best method, corrected biases."""
         return self.requantized(self.original, self.scheme_of, ())
 
     def requantized(self, source: Graph, scheme_of: SchemeOf, notes: tuple[str, ...]) -> Candidate:
-        """Another float form, or other schemes, calibrated and quantized with the default."""
-        found = tune(
+        """Another form of the float network, or other schemes, calibrated and quantized by default."""
+        tuned = tune(
             source,
             self.statistics(source),
             self.fit,
@@ -146,29 +171,42 @@ class QuantizationContext:
             widen=False,
             threads=self.threads,
         )
-        return Candidate(source, found.graph, found.table, found.scheme_of, self.judged(found.graph), notes)
+        return Candidate(
+            source, tuned.graph, tuned.table, tuned.scheme_of, self.validated_sqnr(tuned.graph), notes
+        )
 
     def from_table(
         self, source: Graph, table: CalibrationTable, scheme_of: SchemeOf, notes: tuple[str, ...]
     ) -> Candidate:
-        """The integer network of given ranges, with corrected biases unless those make it worse."""
-        made = quantize(source, table, scheme_of)
-        plain = Candidate(source, made, table, scheme_of, self.judged(made), notes)
-        fixed = made.copy()
-        fixed.notes = list(made.notes)
+        """The integer network with given ranges, with corrected biases unless they make it worse."""
+        quantized = quantize(source, table, scheme_of)
+        plain = Candidate(source, quantized, table, scheme_of, self.validated_sqnr(quantized), notes)
+        fixed = quantized.copy()
+        fixed.notes = list(quantized.notes)
         if not correct_biases(source, fixed, self.fit[:_CORRECTED], self.threads, scheme_of):
             return plain
-        return max(plain, replace(plain, made=fixed, sqnr=self.judged(fixed)), key=self.score)
+        return max(plain, replace(plain, quantized=fixed, sqnr=self.validated_sqnr(fixed)), key=self.score)
 
     @property
     def judges(self) -> list[Sample]:
-        """The old name of `validation_samples`, for the steps of plugins."""
+        """The former name of `validation_samples`, for the steps of plugins."""
         warnings.warn("judges is now validation_samples", FutureWarning, stacklevel=2)
         return self.validation_samples
 
+    @property
+    def judge(self) -> OutputValidator:
+        """The former name of `validator`, for the steps of plugins."""
+        warnings.warn("judge is now validator", FutureWarning, stacklevel=2)
+        return self.validator
+
+    def judged(self, quantized: Graph) -> float:
+        """The former name of `validated_sqnr`, for the steps of plugins."""
+        warnings.warn("judged is now validated_sqnr", FutureWarning, stacklevel=2)
+        return self.validated_sqnr(quantized)
+
 
 def carried(scheme_of: SchemeOf, old: Graph, new: Graph) -> SchemeOf:
-    """The schemes of a network for another form of it, whose layers have the same names."""
+    """The schemes of a network, for another form of it whose layers have the same names."""
     by_name = {result_names(op): scheme_of(op) for op in old.ops}
     by_op = {op: by_name.get(result_names(op)) for op in new.ops}
     return by_op.get

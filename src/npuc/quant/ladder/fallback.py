@@ -1,8 +1,8 @@
-"""The quick steps of the ladder, unasked, where one scale for all channels spoils a network.
+"""The fallback: the quick steps of the ladder, run by default if per-tensor scales degrade a network too much.
 
-With a scale each channel, ranges and biases are nearly always enough. With one scale a tensor, channels of very different
-sizes leave the small ones few steps, and a network can lose its meaning; making the channels alike is a matter of
-seconds. A network that is poor for another reason is left to `npuc analyze` and the ladder.
+With per-channel scales, ranges and biases are nearly always enough. With per-tensor scales, channels of small magnitude get
+few steps beside large ones, and a network can become useless; equalizing the channels takes seconds. A network that is
+inaccurate for another reason is left to `npuc analyze` and the ladder.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from npuc.transform.eliminate_dead_code import drop_unused_weights
 
 STEPS = ("equalize", "smooth", "ranges")
 _LEAST_SAMPLES = 8
-"""Fewer say too little about which network is better."""
+"""Fewer samples are not enough to tell which network is better."""
 
 
 def needs_fallback(graph: Graph, tuned: Tuned, samples: Sequence[Sample]) -> bool:
-    """Whether the outputs are far from float, and weights with one scale a tensor may be why."""
-    found = None if tuned.figures is None else tuned.figures.worst_slice
-    if found is None or found[1] >= GOOD or len(samples) < _LEAST_SAMPLES:
+    """Whether the outputs are far from float, and weights with per-tensor scales may be the cause."""
+    worst = None if tuned.figures is None else tuned.figures.worst_slice
+    if worst is None or worst[1] >= GOOD or len(samples) < _LEAST_SAMPLES:
         return False
     layers = integer_layers(graph, tuned.graph, tuned.scheme_of)
     return any(not layer.scheme.per_channel for layer in layers)
@@ -38,15 +38,15 @@ def fallback(
     methods: Sequence[str],
     threads: int = 1,
 ) -> Candidate | None:
-    """The network after the quick steps; None if they are of no use to it. Its notes say what was done."""
+    """The network after the quick steps, with notes on what was done; None if they do not improve it."""
     context = QuantizationContext(graph, samples, scheme_of, methods, threads)
-    start = Candidate(graph, tuned.graph, tuned.table, tuned.scheme_of, context.judged(tuned.graph))
+    start = Candidate(graph, tuned.graph, tuned.table, tuned.scheme_of, context.validated_sqnr(tuned.graph))
     best = run_steps(context, STEPS, start=start)
     if best is start:
         return None
-    drop_unused_weights(best.made)
+    drop_unused_weights(best.quantized)
     gain = (
         f"per-tensor scales left {start.sqnr:.1f} dB; with the quick steps of the ladder {best.sqnr:.1f} dB"
     )
-    best.made.notes = list(dict.fromkeys([*best.made.notes, gain, *best.notes]))
+    best.quantized.notes = list(dict.fromkeys([*best.quantized.notes, gain, *best.notes]))
     return best

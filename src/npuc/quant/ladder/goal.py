@@ -1,9 +1,9 @@
-"""Climbing to an accuracy: no further than the metric asks, and by the way that costs the fewest cycles.
+"""Quantization to an accuracy goal: the network with the fewest cycles whose metric drops no more than allowed.
 
-The steps that cost no cycles come first, each until the drop is met. Then types are mixed: the points of the frontier are
-measured for the cheapest that meets it (above the network so far if it does not, below it if it does), and what
-that point gives to single units is taken back where the metric does not mind. Of all networks that meet the drop, the one
-with the fewest cycles wins, if it meets the drop on the samples that are held back too; if not, the next that promises more.
+Steps that cost no cycles run first, until the goal is met. Then mixed precision: points of the frontier are measured to find
+the cheapest one that meets the goal (more expensive than the network so far if that misses the goal, cheaper if it meets it),
+and wider types that the metric does not need are removed again. Of all networks that meet the goal, the one with the fewest
+cycles is chosen if it also meets the goal on the held-back samples; if not, the next better one is checked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from npuc.errors import QuantizationError
 from npuc.quant.ladder.context import Candidate, QuantizationContext
-from npuc.quant.ladder.measurements import Check, Goal, GoalResult, Measurement, MeasurementLog
+from npuc.quant.ladder.measurements import Goal, GoalCheck, GoalResult, Measurement, MeasurementLog
 from npuc.quant.ladder.search import TypeSearch
 from npuc.quant.ladder.sequence import attempt, chosen
 from npuc.quant.mixed_precision.cost_model import CostModel
@@ -28,14 +28,14 @@ def search_goal(
     start: Candidate,
     names: Sequence[str] | None = None,
     *,
-    report: Callable[[Measurement | Check], None] = lambda measurement: None,
+    report: Callable[[Measurement | GoalCheck], None] = lambda measurement: None,
     passed: Callable[[str], None] = lambda text: None,
     points: int = 0,
 ) -> GoalResult:
-    """The network of the fewest cycles that loses no more than the goal allows.
+    """The network with the fewest cycles that loses no more than the goal allows.
 
-    `report` hears of every network that is measured or checked, `passed` of steps that gave none; `points` more of the
-    frontier are measured for a picture of it. A goal that is out of reach is a `QuantizationError`.
+    `report` is called for every network that is measured or checked, `passed` for steps that proposed none. `points` further
+    points of the frontier are measured for a plot. A goal that is out of reach raises a `QuantizationError`.
     """
     log = MeasurementLog(goal, cost_model, report)
     entries = chosen(names)
@@ -44,14 +44,14 @@ def search_goal(
         if entry.name == MIXED or log.is_good(now):
             continue
         begun = time.perf_counter()
-        step_result, found = attempt(entry, now.candidate, context)
-        if found is None:
+        step_result, proposed = attempt(entry, now.candidate, context)
+        if proposed is None:
             passed(str(step_result))
         else:
-            now = log.measured(entry.name, found, begun)
+            now = log.measured(entry.name, proposed, begun)
     search = None
     if any(entry.name == MIXED for entry in entries):
-        log.is_good(now)  # which says where to search
+        log.is_good(now)  # the check decides where to search
         search = TypeSearch(log, now, context)
         search.cheapest()
         if points:
@@ -68,12 +68,18 @@ def _out_of_reach(log: MeasurementLog, steps: Sequence[str]) -> QuantizationErro
     goal, measurements = log.goal, log.measurements
     best = min(
         measurements,
-        key=lambda measurement: (not log.may_be_good(measurement), measurement.lost, measurement.price),
+        key=lambda measurement: (
+            not log.may_be_good(measurement),
+            measurement.lost,
+            measurement.cycles_or_inf,
+        ),
     )
     levers = ["Allow more", "calibrate with more and more typical samples"]
     held = ""
     if log.checks:
-        check = min(log.checks, key=lambda one: (one.loss.value, one.measurement.price))
+        check = min(
+            log.checks, key=lambda candidate: (candidate.loss.value, candidate.measurement.cycles_or_inf)
+        )
         best = check.measurement
         held = (
             f" on the {goal.samples} samples that steer, and {goal.shown(check.loss.value)} ± "

@@ -1,7 +1,7 @@
-"""The way to an accuracy: what may be lost, the networks that were measured, and what held-back samples say of them.
+"""The search for an accuracy goal: the goal, the networks measured so far, and their checks on held-back samples.
 
-Labelled samples are in two parts. One steers: all networks are measured on it, and the best figures among many flatter. The
-other is held back: the network that would be the result has to keep its promise there too.
+The labelled samples are split in two. All networks are measured on the first part, which steers the search; the best of many
+measurements is too optimistic. So a network is accepted only if it also meets the goal on the second part, which is held back.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ POINTS = " points"
 
 @dataclass(frozen=True)
 class Loss:
-    """What a network loses against float, on the same samples."""
+    """The loss of a network against float, on the same samples."""
 
     value: float
     interval: tuple[float, float]
-    """Where it is, with 95 % confidence, on all samples of this kind."""
+    """The 95 % confidence interval of the loss on samples of this kind."""
 
     @property
     def spread(self) -> float:
-        """The larger of the ways to the ends of the interval."""
+        """The larger distance from the value to an end of the interval."""
         low, high = self.interval
         return max(high - self.value, self.value - low)
 
@@ -39,31 +39,32 @@ class Goal:
     """How much of a metric may be lost."""
 
     measure: Callable[[Graph], float]
-    """The figure of an integer network on the samples that steer."""
+    """Computes the metric of an integer network on the steering samples."""
     exact: float
-    """That of the float network."""
+    """The metric of the float network."""
     drop: float
     metric: str = "the metric"
     unit: str = ""
     lower_is_better: bool = False
     samples: int = 0
-    """That steer."""
+    """The number of steering samples."""
     confirm: Callable[[Graph], Loss] | None = None
-    """What an integer network loses on the samples that are held back; None if there are none."""
+    """Computes the loss of an integer network on the held-back samples; None if there are none."""
     held_back: int = 0
+    """The number of held-back samples."""
     grain: float = 0.0
-    """What one of these is in the figure, where it is a share of samples."""
+    """The change of the metric by one held-back sample, if the metric is a share of samples."""
 
     def lost(self, figure: float) -> float:
-        """What a figure is worse than float."""
+        """By how much a figure is worse than float."""
         return (figure - self.exact if self.lower_is_better else self.exact - figure) + 0.0
 
     def shown(self, value: float, sign: str = "") -> str:
-        """A figure, or a difference, in as many digits as it needs."""
+        """A figure or a difference as text."""
         return f"{value:{sign}.2f}" if self.unit == POINTS else f"{value:{sign}.5g}"
 
     def allows(self, lost: float) -> bool:
-        """Whether so much may be lost; sums of rounded shares may."""
+        """Whether a loss is allowed, with a tolerance for rounding."""
         return lost <= self.drop + 1e-9
 
     def met_by(self, figure: float) -> bool:
@@ -71,18 +72,18 @@ class Goal:
         return self.allows(self.lost(figure))
 
     def confirmed_by(self, lost: float) -> bool:
-        """Whether so much may be lost on the samples that are held back: the drop, rounded up to whole samples.
+        """Whether a loss is allowed on the held-back samples: the allowed drop is rounded up to whole samples.
 
-        >>> Goal(lambda made: 0.0, 90.0, 0.4, grain=0.5).confirmed_by(0.5)
+        >>> Goal(lambda network: 0.0, 90.0, 0.4, grain=0.5).confirmed_by(0.5)
         True
         """
-        whole = self.grain * ceil(self.drop / self.grain - 1e-9) if self.grain else self.drop
-        return lost <= whole + 1e-9
+        allowed = self.grain * ceil(self.drop / self.grain - 1e-9) if self.grain else self.drop
+        return lost <= allowed + 1e-9
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """A network that was measured on the way."""
+    """The metric and the cycles of one network."""
 
     words: str
     figure: float
@@ -95,18 +96,18 @@ class Measurement:
 
     @property
     def sqnr(self) -> float:
-        """Of its outputs, in decibels."""
+        """The SQNR of its outputs, in decibels."""
         return self.candidate.sqnr
 
     @property
-    def price(self) -> float:
-        """Cycles, for comparison."""
+    def cycles_or_inf(self) -> float:
+        """The cycles as a sort key; infinite if the network does not compile."""
         return float("inf") if self.cycles is None else float(self.cycles)
 
 
 @dataclass(frozen=True)
-class Check:
-    """A network that met the goal, on the samples that are held back."""
+class GoalCheck:
+    """The check of a network that met the goal, on the held-back samples."""
 
     measurement: Measurement
     loss: Loss
@@ -114,7 +115,7 @@ class Check:
     seconds: float
 
     def words(self, goal: Goal) -> str:
-        """Both losses, and how sure the second is."""
+        """Both losses in words, with the confidence of the second."""
         return (
             f"drop {goal.shown(self.measurement.lost)}{goal.unit} (steering, {goal.samples} samples), "
             f"{goal.shown(self.loss.value)} ± {goal.shown(self.loss.spread)} on {goal.held_back} held-back samples"
@@ -123,33 +124,33 @@ class Check:
 
 @dataclass(frozen=True)
 class GoalResult:
-    """The way that was taken."""
+    """The chosen network, and all measurements and checks of the search."""
 
     best: Measurement
     measurements: tuple[Measurement, ...]
-    checks: tuple[Check, ...] = ()
-    """Of the networks that were asked to keep their promise, in order; the best is among them."""
+    checks: tuple[GoalCheck, ...] = ()
+    """The checks in order, including that of the chosen network."""
 
-    def check_of(self, measurement: Measurement) -> Check | None:
-        """What the samples that are held back say of a network, if they were asked."""
+    def check_of(self, measurement: Measurement) -> GoalCheck | None:
+        """The check of a network, if there was one."""
         return next((check for check in self.checks if check.measurement is measurement), None)
 
 
 class MeasurementLog:
-    """The networks that were measured, in order."""
+    """The measurements and checks of a search, in order."""
 
     def __init__(
-        self, goal: Goal, cost_model: CostModel, report: Callable[[Measurement | Check], None]
+        self, goal: Goal, cost_model: CostModel, report: Callable[[Measurement | GoalCheck], None]
     ) -> None:
         self.goal, self.cost_model, self.report = goal, cost_model, report
         self.measurements: list[Measurement] = []
-        self.checks: list[Check] = []
+        self.checks: list[GoalCheck] = []
 
     def measured(self, words: str, candidate: Candidate, begun: float | None = None) -> Measurement:
         """Measure a network."""
         begun = time.perf_counter() if begun is None else begun
-        figure, cycles = self.goal.measure(candidate.made), self.cost_model.network(candidate.made)
-        # Types that the compiler has no instructions for are of no use, unless the network is not for this machine at all.
+        figure, cycles = self.goal.measure(candidate.quantized), self.cost_model.network(candidate.quantized)
+        # A network that does not compile cannot meet the goal, unless the first network did not compile either.
         runs = cycles is not None or not self.measurements or self.measurements[0].cycles is None
         measurement = Measurement(
             words,
@@ -165,32 +166,38 @@ class MeasurementLog:
         return measurement
 
     def is_good(self, measurement: Measurement) -> bool:
-        """Whether a network meets the goal where it steers, and on the samples that are held back; asks them once."""
+        """Whether a network meets the goal on the steering and on the held-back samples; it is checked once."""
         if not measurement.met or self.goal.confirm is None:
             return measurement.met
         known = self._checked(measurement)
         if known is None:
             begun = time.perf_counter()
-            loss = self.goal.confirm(measurement.candidate.made)
-            known = Check(measurement, loss, self.goal.confirmed_by(loss.value), time.perf_counter() - begun)
+            loss = self.goal.confirm(measurement.candidate.quantized)
+            known = GoalCheck(
+                measurement, loss, self.goal.confirmed_by(loss.value), time.perf_counter() - begun
+            )
             self.checks.append(known)
             self.report(known)
         return known.met
 
     def may_be_good(self, measurement: Measurement) -> bool:
-        """Whether a network meets the goal where it steers, and nothing is known against it."""
+        """Whether a network meets the goal on the steering samples, and no check has failed."""
         known = self._checked(measurement)
         return measurement.met and (known is None or known.met)
 
     def best(self) -> Measurement | None:
-        """The network of the fewest cycles that is good; after one that is not, those that promise more."""
+        """The network with the fewest cycles that meets the goal on all samples.
+
+        After a failed check, only networks with a smaller loss or a higher SQNR are checked.
+        """
         failed: list[Measurement] = []
         for measurement in sorted(
-            (one for one in self.measurements if one.met), key=lambda one: (one.price, one.lost)
+            (earlier for earlier in self.measurements if earlier.met),
+            key=lambda earlier: (earlier.cycles_or_inf, earlier.lost),
         ):
-            asked = self._checked(measurement) is not None
-            if not asked and any(
-                measurement.lost >= one.lost and measurement.sqnr <= one.sqnr for one in failed
+            is_checked = self._checked(measurement) is not None
+            if not is_checked and any(
+                measurement.lost >= earlier.lost and measurement.sqnr <= earlier.sqnr for earlier in failed
             ):
                 continue
             if self.is_good(measurement):
@@ -198,5 +205,5 @@ class MeasurementLog:
             failed.append(measurement)
         return None
 
-    def _checked(self, measurement: Measurement) -> Check | None:
+    def _checked(self, measurement: Measurement) -> GoalCheck | None:
         return next((check for check in self.checks if check.measurement is measurement), None)

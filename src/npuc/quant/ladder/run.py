@@ -1,4 +1,4 @@
-"""The ladder as a whole: what is asked of it, the samples that it gets, and the climb."""
+"""Running the ladder: its options, its samples, and the sequence of steps or the search for a goal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from npuc.errors import UsageError
 from npuc.ir import Graph
 from npuc.quant.ladder.context import Candidate, QuantizationContext
 from npuc.quant.ladder.goal import MIXED, search_goal
-from npuc.quant.ladder.measurements import Check, Goal, GoalResult, Measurement
+from npuc.quant.ladder.measurements import Goal, GoalCheck, GoalResult, Measurement
 from npuc.quant.ladder.sequence import StepResult, chosen, run_steps
 from npuc.quant.mixed_precision.cost_model import CostModel
 from npuc.quant.tuning import tune
@@ -26,26 +26,26 @@ from npuc.words import counted
 
 MOST_SAMPLES = 512
 MOST_BYTES = 1 << 30
-"""Of all samples together, which stay in memory."""
+"""The limit of all samples together, which stay in memory."""
 
 
 @dataclass(frozen=True)
 class PipelineOptions:
-    """Which steps, where, and how far."""
+    """The steps to run, the device, and an optional accuracy goal."""
 
     steps: tuple[str, ...] | None = None
-    """By name; None: all, but types are not mixed where a scheme was asked for."""
+    """The names of the steps; None for all, but without mixed precision if a scheme was stated."""
     device: str = "cpu"
     goal: Goal | None = None
-    """Run steps until a metric is met."""
+    """Run steps until this accuracy goal is met."""
     points: int = 0
-    """Points of the frontier that are measured besides, for a picture of it."""
-    report: Callable[[StepResult | Measurement | Check | str], None] = lambda event: None
+    """The number of further points of the frontier that are measured for a plot."""
+    report: Callable[[StepResult | Measurement | GoalCheck | str], None] = lambda event: None
     finished: Callable[[GoalResult], None] = lambda result: None
 
     @staticmethod
     def names(text: str) -> tuple[str, ...] | None:
-        """The steps that a text asks for: `all`, or names with commas between; None is all."""
+        """The steps in a text: `all`, `default`, or names separated by commas; None means all."""
         names = tuple(part.strip() for part in text.split(",") if part.strip())
         if not names:
             raise UsageError("no step is named", fix=f"Ask for all, default or some of {_known()}")
@@ -69,20 +69,20 @@ def kept_samples(
     warn: Callable[[str], None] | None = None,
     step: Callable[[], None] | None = None,
 ) -> list[Mapping[str, Array]]:
-    """The first samples of a source, as many as are of use and fit."""
+    """The first samples of a source, up to a limit of number and memory."""
     note = warn or (lambda text: None)
-    found: list[Mapping[str, Array]] = []
+    samples: list[Mapping[str, Array]] = []
     held = 0
     for batch in Feeder(graph, source, strict, note, step or (lambda: None)).batches():
         inputs = {name: np.array(array) for name, array in batch.inputs.items()}
         held += sum(array.nbytes for array in inputs.values())
-        if len(found) == MOST_SAMPLES or (found and held > MOST_BYTES):
+        if len(samples) == MOST_SAMPLES or (samples and held > MOST_BYTES):
             note(
-                f"the first {counted(len(found), 'sample', 'serves', 'serve')} the ladder: more would not fit or help"
+                f"the first {counted(len(samples), 'sample', 'serves', 'serve')} the ladder: more would not fit or help"
             )
             break
-        found.append(inputs)
-    return found
+        samples.append(inputs)
+    return samples
 
 
 def run_pipeline_steps(
@@ -93,10 +93,10 @@ def run_pipeline_steps(
     widen: Widening | bool,
     fixed: bool,
 ) -> Candidate:
-    """The default, then step by step as far as is asked; all that was done is in the notes of the network.
+    """Quantize by default, then run the steps; the notes of the network say what was done.
 
-    `widen` is the default's; `fixed` types, those of a scheme that was asked for, are not mixed unless that is asked for
-    too, by name or by a goal.
+    `widen` is passed to the default quantization. If the types are `fixed`, because a scheme was stated, mixed precision runs
+    only if it is named or if there is a goal.
     """
     first = tune(
         context.original,
@@ -107,8 +107,8 @@ def run_pipeline_steps(
         widen=widen,
         threads=context.threads,
     )
-    judged = context.judged(first.graph)
-    best = start = Candidate(context.original, first.graph, first.table, first.scheme_of, judged)
+    sqnr = context.validated_sqnr(first.graph)
+    best = start = Candidate(context.original, first.graph, first.table, first.scheme_of, sqnr)
     names = pipeline_options.steps or [
         entry.name
         for entry in chosen()
@@ -130,9 +130,9 @@ def run_pipeline_steps(
         )
         pipeline_options.finished(log)
         best = log.best.candidate
-    drop_unused_weights(best.made)
-    best.made.float_reasons = {**first.graph.float_reasons, **best.made.float_reasons}
-    best.made.notes = list(dict.fromkeys([*first.graph.notes, *best.made.notes, *best.notes]))
+    drop_unused_weights(best.quantized)
+    best.quantized.float_reasons = {**first.graph.float_reasons, **best.quantized.float_reasons}
+    best.quantized.notes = list(dict.fromkeys([*first.graph.notes, *best.quantized.notes, *best.notes]))
     return best
 
 

@@ -1,7 +1,7 @@
-"""The search for types along the frontier of noise and cycles, by the metric that is the goal.
+"""The search for types along the frontier of noise and cycles, by the metric of the goal.
 
-A metric is rough and each look at it takes time, so few points are measured: from the cheap end in steps that double, then
-by halves. What the point that is found gives to single units is taken back where the metric does not mind.
+A metric is coarse and slow to measure, so few points are measured: from the cheap end in steps that double, then by bisection.
+Wider types of single units are then removed again where the metric does not need them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from npuc.quant.mixed_precision.frontier import Option
 from npuc.quant.mixed_precision.mixing import Mixer, Pick, describe
 
 _APART = 0.5
-"""Decibels between the points of the frontier that are looked at."""
+"""The distance in decibels between the points of the frontier that are considered."""
 _STRIDE = 0.02
-"""Part of the network's cycles that the search goes further at first."""
+"""The first step of the search, as a share of the network's cycles."""
 _TAKEN_BACK = 8
-"""Units that are tried without what they were given, at most."""
+"""The largest number of units whose wider types are tried without."""
 _SAVING = 0.01
-"""Part of the cycles that a cheaper network has to save to be worth its noise."""
+"""The share of cycles that a cheaper network has to save to be worth its noise."""
 
 
 class TypeSearch:
@@ -36,18 +36,18 @@ class TypeSearch:
         self._tried: dict[int, Measurement] = {}
 
     def cheapest(self) -> None:
-        """Look for the cheapest point that meets the goal: below the network so far if that is good, else above."""
-        whole, own = self._mixer.frontier, self._mixer.base_cost
-        found = first_that_meets(
+        """Search the cheapest point that meets the goal: cheaper than the network so far if that meets it, else above."""
+        frontier, own = self._mixer.frontier, self._mixer.base_cost
+        cheapest = first_that_meets(
             self._places(),
-            lambda place: float(whole.cost[place]) / own,
+            lambda place: float(frontier.cost[place]) / own,
             lambda place: self._log.may_be_good(self._measurement(place)),
         )
-        if found is not None:
-            self._take_back(whole.options(found), self._measurement(found))
+        if cheapest is not None:
+            self._take_back(frontier.options(cheapest), self._measurement(cheapest))
 
     def beyond(self) -> Iterator[Measurement]:
-        """Points that are quieter than all that were measured, ever further away."""
+        """Points with less noise than all that were measured, at growing distances."""
         places = self._places()
         index = 1 + max((places.index(place) for place in self._tried if place in places), default=-1)
         stride = 1
@@ -58,20 +58,22 @@ class TypeSearch:
             index, stride = min(index + stride, len(places) - 1), 2 * stride
 
     def more(self, points: int) -> None:
-        """Measure points for a picture; what runs on the CPU is far to the right of all else."""
-        whole, own = self._mixer.frontier, self._mixer.base_cost
+        """Measure points for a plot, except those that cost ten times as much because layers run on the CPU."""
+        frontier, own = self._mixer.frontier, self._mixer.base_cost
         near = [
-            place for place in _apart(np.arange(len(whole)), whole.noise) if whole.cost[place] <= 10 * own
+            place
+            for place in _apart(np.arange(len(frontier)), frontier.noise)
+            if frontier.cost[place] <= 10 * own
         ]
         for index in sorted({int(i) for i in np.linspace(0, len(near) - 1, points)}) if near else ():
             self._measurement(near[index])
 
     def _places(self) -> list[int]:
-        """The points that are worth a look."""
-        whole, own = self._mixer.frontier, self._mixer.base_cost
+        """The points that are worth measuring."""
+        frontier, own = self._mixer.frontier, self._mixer.base_cost
         good = self._log.may_be_good(self._base)
-        worth = whole.cost < -_SAVING * own if good else whole.cost >= -_SAVING * own
-        return _apart(np.flatnonzero(worth), whole.noise)
+        worth = frontier.cost < -_SAVING * own if good else frontier.cost >= -_SAVING * own
+        return _apart(np.flatnonzero(worth), frontier.noise)
 
     def _measurement(self, point: int) -> Measurement:
         if point not in self._tried:
@@ -85,25 +87,27 @@ class TypeSearch:
         return self._tried[point]
 
     def _take_back(self, options: Sequence[Option], best: Measurement) -> None:
-        """Units that do not need what they were given give it back, those that cost most first."""
+        """Try to give units their own types back, those with the highest cost first."""
         picks: list[Pick] = [option.pick for option in options]
-        dear = sorted((i for i, one in enumerate(options) if one.cost > 0), key=lambda i: -options[i].cost)
-        for index in dear[:_TAKEN_BACK]:
+        by_cost = sorted(
+            (i for i, candidate in enumerate(options) if candidate.cost > 0), key=lambda i: -options[i].cost
+        )
+        for index in by_cost[:_TAKEN_BACK]:
             fewer = list(picks)
             fewer[index] = Pick(picks[index].unit, "own")
             begun = time.perf_counter()
             words = f"without {picks[index].unit.name}"
-            found = self._log.measured(words, self._mixer.candidate(fewer), begun)
-            if found.met and found.price < best.price:
-                picks, best = fewer, found
+            measurement = self._log.measured(words, self._mixer.candidate(fewer), begun)
+            if measurement.met and measurement.cycles_or_inf < best.cycles_or_inf:
+                picks, best = fewer, measurement
 
 
 def first_that_meets(
     places: Sequence[int], cost: Callable[[int], float], met: Callable[[int], bool]
 ) -> int | None:
-    """The first place that meets the goal, were they all in order: by steps that double, then by halves.
+    """The first place that meets the goal, assuming that all later ones do: by steps that double, then by bisection.
 
-    A metric is rough, and the cheap end is where the answer should be: so the search starts there.
+    The search starts at the cheap end, because the metric is coarse and the answer should be there.
     """
     low, high, reach = 0, len(places), _STRIDE
     while low < high:
@@ -119,11 +123,11 @@ def first_that_meets(
 
 
 def _apart(points: Array, noise: Array) -> list[int]:
-    """Points that differ by more than chance, both ends included."""
-    found: list[int] = []
+    """Points whose noise differs by at least `_APART` decibels, including both ends."""
+    kept: list[int] = []
     for point in points:
-        if not found or noise[point] <= noise[found[-1]] * 10 ** (-_APART / 10):
-            found.append(int(point))
-    if len(points) and found[-1] != points[-1]:
-        found.append(int(points[-1]))
-    return found
+        if not kept or noise[point] <= noise[kept[-1]] * 10 ** (-_APART / 10):
+            kept.append(int(point))
+    if len(points) and kept[-1] != points[-1]:
+        kept.append(int(points[-1]))
+    return kept

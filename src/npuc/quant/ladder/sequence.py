@@ -1,8 +1,8 @@
-"""Steps one after the other, each kept only if it helps.
+"""Steps run in sequence, each kept only if it improves the network.
 
-A gain counts if it is larger than its standard error over the validation samples: what one or two of them make is chance.
-The gain is that of the mean over the slices of the outputs; the worst slice of the worst validation sample may not lose more
-than a decibel for it.
+The gain is that of the mean over the slices of the outputs. It has to be larger than its standard error over the validation
+samples, so that one or two of them do not decide; and the worst slice of the worst validation sample may not lose more than
+a decibel.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from npuc.quant.ladder.context import Candidate, QuantizationContext
 from npuc.registries import add_once
 
 WORTH = 0.05
-"""Decibels that a step has to gain at least: less is of no use."""
+"""The smallest gain of a step that counts, in decibels."""
 LOSS = 1.0
-"""Decibels that the worst slice of the worst validation sample may lose for a gain of the mean."""
+"""The decibels that the worst slice of the worst validation sample may lose if the mean gains."""
 
 
 class Step(Protocol):
-    """One algorithm."""
+    """An algorithm of the ladder."""
 
     def propose(self, best: Candidate, context: QuantizationContext) -> Candidate | None:
-        """A network that may be better than the best so far; None if there is nothing here for it to do."""
+        """A network that may be better than the best so far; None if the algorithm does not apply."""
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A step as it is registered."""
+class RegisteredStep:
+    """A step as registered."""
 
     name: str
     words: str
@@ -40,17 +40,17 @@ class Entry:
     make: Callable[[], Step]
 
 
-STEPS: dict[str, Entry] = {}
-"""By name. Importing `npuc.quant.ladder.steps` fills it."""
+STEPS: dict[str, RegisteredStep] = {}
+"""The registered steps by name; importing `npuc.quant.ladder.steps` adds npuc's own."""
 
 _StepT = TypeVar("_StepT", bound=Callable[[], Step])
 
 
 def step(name: str, words: str, rank: int) -> Callable[[_StepT], _StepT]:
-    """Class decorator: an algorithm of the ladder, what it does in a few words, and its place."""
+    """Class decorator that registers a step: its name, a short description, and its rank in the order."""
 
     def register(cls: _StepT) -> _StepT:
-        add_once(STEPS, [name], Entry(name, words, rank, cls), "a step of the ladder")
+        add_once(STEPS, [name], RegisteredStep(name, words, rank, cls), "a step of the ladder")
         return cls
 
     return register
@@ -58,24 +58,24 @@ def step(name: str, words: str, rank: int) -> Callable[[_StepT], _StepT]:
 
 @dataclass(frozen=True)
 class StepResult:
-    """What became of one step."""
+    """The result of one step."""
 
     name: str
     before: float
     after: float | None
-    """None if there was nothing to do."""
+    """None if the step did not apply."""
     kept: bool
     seconds: float
     reason: str = ""
-    """Why it could not be taken, if it could not."""
+    """Why the step could not run, if it could not."""
     standard_error: float = 0.0
     """The standard error of the gain over the validation samples, in decibels."""
     worst: tuple[float, float] | None = None
     """The worst slice of the worst validation sample before and after."""
 
     @property
-    def spoils(self) -> bool:
-        """Whether the worst slice pays for the gain of the others."""
+    def loses_worst_slice(self) -> bool:
+        """Whether the worst slice loses too much for the gain of the mean."""
         return self.worst is not None and self.worst[1] < self.worst[0] - LOSS
 
     def __str__(self) -> str:
@@ -83,21 +83,21 @@ class StepResult:
             return f"{self.name}: {f'left out: {self.reason}' if self.reason else 'nothing to do'}"
         chance = f"may be chance (± {self.standard_error:.2f}), left out"
         gained = self.after - self.before >= WORTH
-        if gained and self.spoils and self.worst is not None:
+        if gained and self.loses_worst_slice and self.worst is not None:
             chance = f"but the worst slice {self.worst[0]:.2f} to {self.worst[1]:.2f} dB, left out"
         verdict = "kept" if self.kept else chance if gained else "no gain, left out"
         return f"{self.name}: {self.before:.2f} to {self.after:.2f} dB, {verdict} ({self.seconds:.1f} s)"
 
 
-def chosen(names: Sequence[str] | None = None) -> list[Entry]:
+def chosen(names: Sequence[str] | None = None) -> list[RegisteredStep]:
     """The steps of these names, or all, in the order in which they run."""
     import npuc.quant.ladder.steps  # noqa: F401
 
     for name in names or ():
         if name not in STEPS:
             raise UsageError(f"there is no step '{name}'", fix=f"The steps are {', '.join(STEPS)}")
-    found = STEPS.values() if names is None else [STEPS[name] for name in names]
-    return sorted(found, key=lambda entry: entry.rank)
+    selected = STEPS.values() if names is None else [STEPS[name] for name in names]
+    return sorted(selected, key=lambda entry: entry.rank)
 
 
 def run_steps(
@@ -107,31 +107,36 @@ def run_steps(
     start: Candidate | None = None,
     report: Callable[[StepResult], None] = lambda step_result: None,
 ) -> Candidate:
-    """The best network that the steps lead to, from the default or from `start`; `report` hears of each."""
+    """The best network after the steps, from the default or from `start`; `report` is called with each result."""
     best = start or context.start()
     for entry in chosen(names):
-        step_result, found = attempt(entry, best, context)
+        step_result, proposed = attempt(entry, best, context)
         report(step_result)
-        best = found or best
+        best = proposed or best
     return best
 
 
 def attempt(
-    entry: Entry, best: Candidate, context: QuantizationContext
+    entry: RegisteredStep, best: Candidate, context: QuantizationContext
 ) -> tuple[StepResult, Candidate | None]:
-    """What becomes of a step, and its network if that is better by more than chance."""
+    """The result of one step, and its network if it is significantly better."""
     begun = time.perf_counter()
     reason, standard_error, kept = "", 0.0, False
     try:
-        found = entry.make().propose(best, context)
+        proposed = entry.make().propose(best, context)
     except (MissingExtraError, EngineError) as error:
-        found, reason = None, error.paragraph()
-    if found is not None:
-        gain, standard_error = found.sqnr - best.sqnr, context.standard_error(found.made, best.made)
-        kept = gain >= WORTH and gain >= standard_error and context.worst(found) >= context.worst(best) - LOSS
-    after = None if found is None else found.sqnr
-    worst = None if found is None else (context.worst(best), context.worst(found))
+        proposed, reason = None, error.paragraph()
+    if proposed is not None:
+        gain, standard_error = (
+            proposed.sqnr - best.sqnr,
+            context.standard_error(proposed.quantized, best.quantized),
+        )
+        kept = (
+            gain >= WORTH and gain >= standard_error and context.worst(proposed) >= context.worst(best) - LOSS
+        )
+    after = None if proposed is None else proposed.sqnr
+    worst = None if proposed is None else (context.worst(best), context.worst(proposed))
     step_result = StepResult(
         entry.name, best.sqnr, after, kept, time.perf_counter() - begun, reason, standard_error, worst
     )
-    return step_result, found if kept else None
+    return step_result, proposed if kept else None

@@ -1,4 +1,4 @@
-"""The steps that there are; importing this registers them."""
+"""Registers npuc's own steps by importing them."""
 
 import npuc.quant.adaquant.step
 import npuc.quant.equalization.step

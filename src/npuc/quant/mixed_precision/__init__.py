@@ -1,5 +1,5 @@
-"""Mixed precision, chosen: each tensor and each layer's weights get the type that the network needs there, and no more.
+"""Mixed precision: each tensor and each layer's weights get the type that the network needs there.
 
-What a type costs in accuracy is measured, unit by unit (`sensitivity`); what it costs in time is the compiler's word
-(`cycles`); an exact solver gives every combination that no other beats in both (`frontier`).
+The noise of each type is measured unit by unit (`sensitivity`), its cycles come from the compiler's cost model
+(`cost_model`), and an exact solver computes the Pareto frontier of noise and cycles (`frontier`).
 """

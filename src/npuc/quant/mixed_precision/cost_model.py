@@ -1,4 +1,4 @@
-"""What a machine asks for layers and networks, as the choice of types needs it. `npuc.layer_costs` has the compiler's."""
+"""The interface of cost models: the cycles of layers and networks on a target. `npuc.layer_costs` implements it."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from npuc.ir import Graph
 
 @dataclass(frozen=True)
 class LayerCost:
-    """What one layer takes."""
+    """The cost of one layer."""
 
     engine: float
-    """Cycles of the engine that is longer at work for it."""
+    """The cycles of its busier engine."""
     load: float = 0.0
-    """Cycles of its constants on the way from DRAM."""
+    """The cycles to load its constants from DRAM."""
 
 
 class CostModel(Protocol):
-    """What layers and networks cost on a machine."""
+    """The cost of layers and networks on a target."""
 
     @property
     def machine(self) -> str:
-        """Its name."""
+        """The name of the target."""
 
     def layers(self, graph: Graph) -> Mapping[str, LayerCost]:
-        """What every layer of an integer network takes, by the name of its first result."""
+        """The cost of every layer of an integer network, by the name of its first result."""
 
     def network(self, graph: Graph) -> int | None:
-        """The cycles of a whole integer network; None if it cannot run there."""
+        """The cycles of a whole integer network; None if it does not compile for the target."""
 
     def requant(self, elements: int) -> float:
-        """What bringing a tensor to another type takes."""
+        """The cycles to requantize a tensor to another type."""
 
     def switch(self) -> float:
-        """What leaving the NPU for the CPU and coming back takes."""
+        """The cycles to switch from the NPU to the CPU and back."""
 
 
 def exposed(layers: Mapping[str, LayerCost]) -> float:
-    """The part of the loads that work cannot hide, were they spread at will.
+    """The share of the loads that computation cannot hide, if loads and computation overlap freely.
 
     >>> exposed({"a": LayerCost(30, 100), "b": LayerCost(45)})
     0.25
     """
-    load = sum(one.load for one in layers.values())
-    work = sum(one.engine for one in layers.values())
+    load = sum(cost.load for cost in layers.values())
+    work = sum(cost.engine for cost in layers.values())
     return max(0.0, 1.0 - work / load) if load else 0.0

@@ -1,4 +1,4 @@
-"""Accuracy over cycles as a picture: every network that was measured, and those that none beats joined by a line."""
+"""A plot of accuracy over cycles: every measured network, with the Pareto-optimal ones joined by a line."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from math import floor, log10
 from typing import Any
 from xml.sax.saxutils import escape
 
-from npuc.quant.ladder.measurements import Check, Goal, GoalResult, Measurement
+from npuc.quant.ladder.measurements import Goal, GoalCheck, GoalResult, Measurement
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM, _RIGHT = 640, 360, 72, 44, 48, 20
 _BEST, _OTHER, _WON = "#1f6fb2", "#9bb7cf", "#d9822b"
 
 
 def frontier_data(result: GoalResult, goal: Goal, machine: str) -> dict[str, Any]:
-    """The same as plain values."""
+    """The data of the plot as plain values."""
     on = {id(measurement) for measurement in best_measurements(result, goal)}
     return {
         "metric": goal.metric,
@@ -40,8 +40,8 @@ def frontier_data(result: GoalResult, goal: Goal, machine: str) -> dict[str, Any
     }
 
 
-def _held_back(check: Check | None) -> dict[str, Any] | None:
-    """What the samples that are held back say of a network, if they were asked."""
+def _held_back(check: GoalCheck | None) -> dict[str, Any] | None:
+    """The check on the held-back samples as plain values, if there was one."""
     if check is None:
         return None
     low, high = check.loss.interval
@@ -49,20 +49,22 @@ def _held_back(check: Check | None) -> dict[str, Any] | None:
 
 
 def best_measurements(result: GoalResult, goal: Goal) -> list[Measurement]:
-    """The networks that no other beats in both, by rising cycles."""
-    found: list[Measurement] = []
+    """The Pareto-optimal networks, by rising cycles."""
+    undominated: list[Measurement] = []
     for measurement in sorted(
-        (s for s in result.measurements if s.cycles is not None), key=lambda s: (s.price, s.lost)
+        (s for s in result.measurements if s.cycles is not None), key=lambda s: (s.cycles_or_inf, s.lost)
     ):
-        if not found or measurement.lost < found[-1].lost:
-            found.append(measurement)
-    return found
+        if not undominated or measurement.lost < undominated[-1].lost:
+            undominated.append(measurement)
+    return undominated
 
 
 def frontier_svg(result: GoalResult, goal: Goal, machine: str) -> str:
     """An SVG document."""
     measurements = [measurement for measurement in result.measurements if measurement.cycles is not None]
-    across = _Axis.over([measurement.price for measurement in measurements], _LEFT, _WIDTH - _RIGHT, steep=20)
+    across = _Axis.over(
+        [measurement.cycles_or_inf for measurement in measurements], _LEFT, _WIDTH - _RIGHT, steep=20
+    )
     edge = goal.exact + goal.drop if goal.lower_is_better else goal.exact - goal.drop
     up = _Axis.over(
         [goal.exact, edge, *(measurement.figure for measurement in measurements)], _HEIGHT - _BOTTOM, _TOP
@@ -93,14 +95,16 @@ def frontier_svg(result: GoalResult, goal: Goal, machine: str) -> str:
             f'fill="#666">{words} {value:.4g}</text>'
         )
     best = best_measurements(result, goal)
-    line = " ".join(f"{across(measurement.price):.1f},{up(measurement.figure):.1f}" for measurement in best)
+    line = " ".join(
+        f"{across(measurement.cycles_or_inf):.1f},{up(measurement.figure):.1f}" for measurement in best
+    )
     parts.append(f'<polyline points="{line}" fill="none" stroke="{_BEST}" stroke-width="1.4"/>')
     for measurement in measurements:
         won = measurement is result.best
-        colour = _WON if won else _BEST if any(measurement is one for one in best) else _OTHER
+        colour = _WON if won else _BEST if any(measurement is other for other in best) else _OTHER
         words = f"{measurement.words}: {measurement.figure:.4g}, {measurement.cycles:,} cycles, {measurement.sqnr:.1f} dB"
         parts.append(
-            f'<circle cx="{across(measurement.price):.1f}" cy="{up(measurement.figure):.1f}" r="{5 if won else 3.2}" '
+            f'<circle cx="{across(measurement.cycles_or_inf):.1f}" cy="{up(measurement.figure):.1f}" r="{5 if won else 3.2}" '
             f'fill="{colour}"><title>{escape(words)}</title></circle>'
         )
     parts.append(
@@ -112,7 +116,7 @@ def frontier_svg(result: GoalResult, goal: Goal, machine: str) -> str:
 
 
 class _Axis:
-    """Values to places; logarithmic where they spread over more than `steep` times."""
+    """Maps values to positions; logarithmic if the largest is more than `steep` times the smallest."""
 
     def __init__(self, low: float, high: float, start: float, end: float, log: bool) -> None:
         self._low, self._high, self._start, self._end, self._log = low, high, start, end, log
@@ -141,5 +145,5 @@ class _Axis:
         size = 10.0 ** floor(log10(rough))
         step = next(size * k for k in (1, 2, 5, 10) if size * k >= rough)
         first = floor(self._low / step) + 1
-        found = [round(step * k, 12) for k in range(first, first + 12)]
-        return [value for value in found if value <= self._high]
+        multiples = [round(step * k, 12) for k in range(first, first + 12)]
+        return [value for value in multiples if value <= self._high]

@@ -1,8 +1,11 @@
-"""The integer program: one option for each unit, so that noise and cost are the least; all answers at once.
+"""The Pareto frontier of choosing one option for each unit, with the least total noise and cost.
 
-Noises add up, and so do costs. Unit after unit is joined to the combinations of those before it, and combinations that
-another one beats in both are dropped: none of them can be part of an answer. What remains at the end is the whole
-frontier, exact (Nemhauser and Ullmann). Should it ever grow beyond bounds, it is thinned and says so.
+Noises add up, and so do costs. The units are added one by one to the combinations of those before, and combinations that are
+worse than another in both are dropped, because they cannot be part of an optimum (Nemhauser and Ullmann). The result is the
+exact frontier. If it grows beyond a limit, it is thinned, and `exact` is False.
+
+Example: two units with the options (noise 4, cost 1) or (1, 3), and (2, 1) or (1, 9), give the points (6, 2), (3, 4) and
+(2, 12); the combination (5, 10) is dropped, because (3, 4) is better in both.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import numpy as np
 from npuc.arrays import Array
 
 MOST = 100_000
-"""Combinations that are kept from unit to unit."""
+"""The largest number of combinations that are kept."""
 
 
 @dataclass(frozen=True)
@@ -26,33 +29,33 @@ class Option:
     noise: float
     cost: float
     pick: Any = None
-    """What it stands for."""
+    """The choice that the option represents."""
 
 
 @dataclass(frozen=True)
 class Frontier:
-    """The best combinations by rising cost and falling noise."""
+    """The Pareto-optimal combinations, by rising cost and falling noise."""
 
     noise: Array
     cost: Array
     exact: bool
     units: tuple[tuple[Option, ...], ...]
     _stages: tuple[tuple[Array, Array], ...]
-    """For each unit, and each combination after it: the combination before, and the option."""
+    """For each unit and each combination after it: the combination before it, and the option."""
 
     def __len__(self) -> int:
         return len(self.cost)
 
     def options(self, point: int) -> list[Option]:
         """The option of every unit in a combination."""
-        found: list[Option] = []
+        options: list[Option] = []
         for unit, (before, option) in zip(reversed(self.units), reversed(self._stages), strict=True):
-            found.append(unit[int(option[point])])
+            options.append(unit[int(option[point])])
             point = int(before[point])
-        return found[::-1]
+        return options[::-1]
 
     def picks(self, point: int) -> list[Any]:
-        """What the options stand for."""
+        """The choices of all units in a combination."""
         return [option.pick for option in self.options(point)]
 
     def cheapest(self, noise: float) -> int | None:
@@ -61,16 +64,16 @@ class Frontier:
         return int(good[0]) if good.size else None
 
     def quietest(self, cost: float) -> int | None:
-        """The combination of least noise with at most this cost; None if there is none."""
+        """The combination with the least noise and at most this cost; None if there is none."""
         good = np.flatnonzero(self.cost <= cost)
         return int(good[-1]) if good.size else None
 
 
 def frontier(units: Sequence[Sequence[Option]], most: int = MOST) -> Frontier:
-    """All combinations that no other beats.
+    """The Pareto-optimal combinations of the options of all units.
 
-    >>> found = frontier([[Option(4, 1), Option(1, 3)], [Option(2, 1), Option(1, 9)]])
-    >>> list(found.cost), list(found.noise)
+    >>> best = frontier([[Option(4, 1), Option(1, 3)], [Option(2, 1), Option(1, 9)]])
+    >>> list(best.cost), list(best.noise)
     ([2.0, 4.0, 12.0], [6.0, 3.0, 2.0])
     """
     noise, cost = np.zeros(1), np.zeros(1)
@@ -91,10 +94,10 @@ def frontier(units: Sequence[Sequence[Option]], most: int = MOST) -> Frontier:
 
 
 def pareto(noise: Array, cost: Array) -> Array:
-    """The indices of the points that no other beats, by rising cost; of equal points the first."""
+    """The indices of the Pareto-optimal points, by rising cost; the first of equal points."""
     order = np.lexsort((noise, cost))
     least = np.minimum.accumulate(noise[order])
     better = np.ones(len(order), bool)
     better[1:] = noise[order][1:] < least[:-1]
-    found: Array = order[better]
-    return found
+    undominated: Array = order[better]
+    return undominated

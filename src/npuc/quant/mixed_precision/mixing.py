@@ -1,7 +1,7 @@
-"""From a network to its frontier of types, and from a point of the frontier back to a network.
+"""From a network to its frontier of types, and from a point of the frontier to a quantized network.
 
-A network is lowered once under each variant, all layers alike, for what its layers cost; the noise of each unit is
-measured once. Every point of the frontier is then a choice of variants, which makes an integer network of its own.
+A network is lowered once with each variant for all layers, to get the costs of the layers; the noise of each unit is measured
+once. A point of the frontier is then a choice of one variant per unit, from which an integer network is built.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from npuc.quant.mixed_precision.variants import (
 from npuc.quant.scheme import Scheme
 
 _PROBED = 16
-"""Samples that show the noise of a unit, evenly spread: rare values that are clipped make much of it."""
+"""The number of samples for measuring noise, evenly spread, because rare clipped values cause much of it."""
 _CORRECTED = 32
 _ROOM = 2.0
-"""Ranges of 16 bits are so many times what was seen: a bit of them is nothing, a value that is clipped may be much."""
+"""The factor by which 16-bit ranges exceed the observed ones: a bit of resolution matters less than a clipped value."""
 _FINE = _ROOM**2 * 2.0**-16
-"""What is left of the noise with 8 more bits."""
+"""The share of the noise that remains with 8 more bits."""
 
 
 @dataclass(frozen=True)
 class Pick:
-    """What one unit is given: its tensors and, by name, the weights of the layers that read them."""
+    """The choice for one unit: the type of its tensors and, by name, of the weights of the layers that read them."""
 
     unit: Unit
     activation: str
@@ -64,24 +64,24 @@ class Pick:
 
 
 class Mixer:
-    """The choice of types for one network."""
+    """Chooses types for one network."""
 
     def __init__(self, best: Candidate, context: QuantizationContext, cost_model: CostModel) -> None:
         self.best, self.context, self.cost_model = best, context, cost_model
         self._schemes = {op: best.scheme_of(op) for op in best.source.ops}
-        self._types = tensor_types(best.made)
+        self._types = tensor_types(best.quantized)
         self._rerounding = Rerounding(best, context)
         self.units = find_units(best.source, self._types)
         self._float = SHORT if self._computes_short() else FLOAT
-        variants = [variant for variant in (*VARIANTS, self._float) if self._asked(variant)]
+        variants = [variant for variant in (*VARIANTS, self._float) if self._is_used(variant)]
         self._layer_cost = {variant: cost_model.layers(self._lowered(variant)) for variant in variants}
         own = self._layer_cost[OWN]
         self._exposed = exposed(own)
-        self.base_cost = sum(map(self._price, own.values()))
+        self.base_cost = sum(map(self._cycles, own.values()))
 
-    # What it costs
+    # Costs
 
-    def _asked(self, variant: Variant) -> bool:
+    def _is_used(self, variant: Variant) -> bool:
         return variant == OWN or any(self._may(op, variant) for unit in self.units for op in unit.readers)
 
     def _may(self, op: Any, variant: Variant) -> bool:
@@ -91,36 +91,37 @@ class Mixer:
         return variant == OWN or is_possible(scheme, variant, self.context.target)
 
     def _computes_short(self) -> bool:
-        """Whether the machine has bf16, and the compiler programs for it."""
-        return self._asked(SHORT) and self.cost_model.network(self._lowered(SHORT)) is not None
+        """Whether the target has bf16, and the compiler supports it there."""
+        return self._is_used(SHORT) and self.cost_model.network(self._lowered(SHORT)) is not None
 
     def _lowered(self, variant: Variant) -> Graph:
-        """The network with all layers of a variant."""
+        """The network with one variant for all layers."""
         if variant == OWN:
-            return self.best.made
+            return self.best.quantized
         target = self.context.target
         return quantize(
             self.best.source, self.best.table, lambda op: scheme_as(self._schemes[op], variant, target)
         )
 
-    def _price(self, layer_cost: LayerCost) -> float:
+    def _cycles(self, layer_cost: LayerCost) -> float:
         return layer_cost.engine + self._exposed * layer_cost.load
 
     def _extra(self, op: Any, variant: Variant) -> float:
-        """What a variant of one layer costs more."""
+        """The additional cycles of a variant of one layer."""
         name = key(op)
         now, then = self._layer_cost[OWN].get(name), self._layer_cost[variant].get(name)
-        return 0.0 if now is None or then is None else self._price(then) - self._price(now)
+        return 0.0 if now is None or then is None else self._cycles(then) - self._cycles(now)
 
-    # What it loses
+    # Noise
 
     @cached_property
     def frontier(self) -> Frontier:
-        """All choices that no other beats; costs are cycles more than now, noises are error over signal."""
+        """The Pareto-optimal choices; costs are additional cycles, noises are error over signal."""
         probe = Probe.of(self.best.source, _spread(self.context.fit, _PROBED), self.context.threads)
         noise = probe.tensors(self.units, self._types)
         layers = {
-            layer.name: layer for layer in integer_layers(self.best.source, self.best.made, self._schemes.get)
+            layer.name: layer
+            for layer in integer_layers(self.best.source, self.best.quantized, self._schemes.get)
         }
         shorter = [self._with(op, layers.get(key(op)), "i4") for unit in self.units for op in unit.weighted]
         self._rerounding.integers(layer for layer in shorter if layer is not None)
@@ -137,17 +138,17 @@ class Mixer:
     def _weight_noise(self, op: Any, layer: IntegerLayer, probe: Probe) -> dict[str, float]:
         """The noise of the weights of a layer, by their type."""
         own = probe.weights(op, rounded_weights(layer))
-        found = {"own": own, "i16": own * _FINE}
+        noise = {"own": own, "i16": own * _FINE}
         if (longer := self._with(op, layer, "i8")) is not None:
-            found["i8"] = probe.weights(op, rounded_weights(longer))
+            noise["i8"] = probe.weights(op, rounded_weights(longer))
         if (shorter := self._with(op, layer, "i4")) is not None:
             forms = [shorter]
             forms += [replace(shorter, integers=i) for i in self._rerounding.integers(forms).values()]
-            found["i4"] = min(probe.weights(op, rounded_weights(form)) for form in forms)
-        return found
+            noise["i4"] = min(probe.weights(op, rounded_weights(form)) for form in forms)
+        return noise
 
     def _with(self, op: Any, layer: IntegerLayer | None, weight: str) -> IntegerLayer | None:
-        """A layer with other weights; None if it cannot have them, or if their fewer bits save no time."""
+        """A layer with another weight type; None if it is not possible, or if fewer bits save no cycles."""
         able = [v for v in self._layer_cost if v.weight == weight and self._may(op, v)]
         saves = any(self._extra(op, v) < self._extra(op, self._like(v)) for v in able)
         if layer is None or not able or not (saves or weight == "i8"):
@@ -156,15 +157,15 @@ class Mixer:
         return None if scheme is None else with_scheme(layer, scheme)
 
     def _like(self, variant: Variant) -> Variant:
-        """The variant with the same activations and the network's own weights: its own, if all have these already."""
-        found = Variant(variant.activation)
-        return found if found in self._layer_cost else OWN
+        """The variant with the same activations and the network's own weights, or `OWN` if there is none."""
+        alike = Variant(variant.activation)
+        return alike if alike in self._layer_cost else OWN
 
     def _options(
         self, unit: Unit, tensors: float, weights: Mapping[str, Mapping[str, float]]
     ) -> list[Option]:
-        """What one unit can be given."""
-        found: list[Option] = []
+        """The options of one unit."""
+        options: list[Option] = []
         wide = bool(unit.narrow) and self._able(unit, WIDE)
         for activation, left in (("own", 1.0), *((("i16", _FINE),) if wide else ())):
             rows = [
@@ -179,48 +180,48 @@ class Mixer:
             others = [op for op in unit.readers if key(op) not in weights]
             start = sum(self._extra(op, WIDE) for op in others) if activation == "i16" else 0.0
             start += self._back(unit) if activation == "i16" else 0.0
-            # The best of the weights of its readers first: their number is small.
+            # First the frontier of the weights of its readers, which are few.
             best = frontier([row for row in rows if row])
             for point in range(len(best)):
                 changed = tuple(pick for pick in best.picks(point) if pick[1] != "own")
                 pick = Pick(unit, activation, changed)
-                found.append(
+                options.append(
                     Option(left * tensors + float(best.noise[point]), start + float(best.cost[point]), pick)
                 )
         if self._able(unit, self._float):
-            way = self.cost_model.switch() if self._float == FLOAT else 0.0
-            cost = way + sum(self._extra(op, self._float) for op in unit.ops)
-            found.append(Option(0.0, cost, Pick(unit, "float")))
-        return found
+            switching = self.cost_model.switch() if self._float == FLOAT else 0.0
+            cost = switching + sum(self._extra(op, self._float) for op in unit.ops)
+            options.append(Option(0.0, cost, Pick(unit, "float")))
+        return options
 
     def _able(self, unit: Unit, variant: Variant) -> bool:
         ops = [op for op in unit.ops if self._schemes.get(op) is not None]
         return variant in self._layer_cost and bool(ops) and all(self._may(op, variant) for op in ops)
 
     def _back(self, unit: Unit) -> float:
-        """What the readers' results cost on their way to layers of 8 bits."""
+        """The cycles to requantize the readers' results for layers of 8 bits."""
         results = [value for op in unit.readers for value in op.results if value not in unit.values]
         narrow = [
             v for v in results if (k := self._types.get(value_name(v))) is not None and k.dtype.itemsize == 1
         ]
         return sum(self.cost_model.requant(prod(shape_of(value))) for value in narrow)
 
-    # The way back
+    # From a choice to a network
 
     @cached_property
-    def _whole(self) -> CalibrationTable:
-        seen = table_from(self.context.statistics(self.best.source), "max")
+    def _full_ranges(self) -> CalibrationTable:
+        observed = table_from(self.context.statistics(self.best.source), "max")
         return CalibrationTable(
             {
                 name: replace(
                     entry, threshold=_ROOM * entry.threshold, min=_ROOM * entry.min, max=_ROOM * entry.max
                 )
-                for name, entry in seen.entries.items()
+                for name, entry in observed.entries.items()
             }
         )
 
     def candidate(self, picks: Sequence[Pick]) -> Candidate:
-        """The integer network of a choice, with the integers that the layers had where they still fit."""
+        """The integer network of a choice, which keeps the integers of layers where they still fit."""
         chosen = [pick for pick in picks if not pick.is_own]
         if not chosen:
             return self.best
@@ -229,7 +230,11 @@ class Mixer:
         for pick in chosen:
             if pick.activation == "i16":
                 names = [value_name(value) for value in pick.unit.values]
-                entries |= {name: self._whole.entries[name] for name in names if name in self._whole.entries}
+                entries |= {
+                    name: self._full_ranges.entries[name]
+                    for name in names
+                    if name in self._full_ranges.entries
+                }
         table = CalibrationTable(entries, self.best.table.comments, self.best.table.notes)
         plain = self._kept(quantize(self.best.source, table, scheme_of), table, scheme_of)
         plain.verify()
@@ -242,71 +247,80 @@ class Mixer:
             forms.append((self._corrected(together, scheme_of), f"{words}; {count} rounded together"))
         tried = [
             Candidate(
-                self.best.source, made, table, scheme_of, self.context.judged(made), (*self.best.notes, note)
+                self.best.source,
+                quantized,
+                table,
+                scheme_of,
+                self.context.validated_sqnr(quantized),
+                (*self.best.notes, note),
             )
-            for made, note in forms
+            for quantized, note in forms
         ]
         return max(tried, key=self.context.score)
 
-    def _corrected(self, made: Graph, scheme_of: SchemeOf) -> Graph:
-        fixed = made.copy()
+    def _corrected(self, quantized: Graph, scheme_of: SchemeOf) -> Graph:
+        fixed = quantized.copy()
         correct_biases(
             self.best.source, fixed, self.context.fit[:_CORRECTED], self.context.threads, scheme_of
         )
-        fixed.notes = made.notes
+        fixed.notes = quantized.notes
         return fixed
 
-    def _round_together(self, made: Graph, scheme_of: SchemeOf) -> int:
-        """Round the weights anew that have got 4 bits; how many layers have."""
+    def _round_together(self, quantized: Graph, scheme_of: SchemeOf) -> int:
+        """Round the weights that now have 4 bits together (GPTQ); returns the number of layers."""
         changed = [
             layer
-            for layer in integer_layers(self.best.source, made, scheme_of)
+            for layer in integer_layers(self.best.source, quantized, scheme_of)
             if layer.scheme.weight == "i4" and self._scheme_before(layer).weight != "i4"
         ]
-        found = self._rerounding.integers(changed)
+        integers = self._rerounding.integers(changed)
         return sum(
-            replace_integers(made, layer, found[layer.name]) for layer in changed if layer.name in found
+            replace_integers(quantized, layer, integers[layer.name])
+            for layer in changed
+            if layer.name in integers
         )
 
     def _scheme_before(self, layer: IntegerLayer) -> Scheme:
-        return self._schemes.get(layer.real) or Scheme()
+        return self._schemes.get(layer.float_op) or Scheme()
 
     def _scheme_of(self, chosen: Sequence[Pick]) -> SchemeOf:
         wide = {op for pick in chosen if pick.activation == "i16" for op in pick.unit.ops}
-        real = {op for pick in chosen if pick.activation == "float" for op in pick.unit.ops}
+        kept_float = {op for pick in chosen if pick.activation == "float" for op in pick.unit.ops}
         weights = {name: weight for pick in chosen for name, weight in pick.weights}
-        found: dict[Any, Any] = {}
+        schemes: dict[Any, Any] = {}
         for op, scheme in self._schemes.items():
             activation: Any = "i16" if op in wide else "own"
             weight: Any = weights.get(key(op), "own") if op.results else "own"
-            variant = self._float if op in real else Variant(activation, weight)
-            found[op] = scheme if variant == OWN else scheme_as(scheme, variant, self.context.target)
-        return found.get
+            variant = self._float if op in kept_float else Variant(activation, weight)
+            schemes[op] = scheme if variant == OWN else scheme_as(scheme, variant, self.context.target)
+        return schemes.get
 
-    def _kept(self, made: Graph, table: CalibrationTable, scheme_of: SchemeOf) -> Graph:
-        """The network of a choice, with the integers, steps and biases chosen with care where weights keep their type."""
+    def _kept(self, quantized: Graph, table: CalibrationTable, scheme_of: SchemeOf) -> Graph:
+        """The network of a choice, with the tuned integers, scales and biases kept where weights keep their type."""
         source = self.best.source
-        before = {layer.name: layer for layer in integer_layers(source, self.best.made, self._schemes.get)}
+        before = {
+            layer.name: layer for layer in integer_layers(source, self.best.quantized, self._schemes.get)
+        }
         own = {
-            layer.real: LearnedLayer.of(old)
-            for layer in integer_layers(source, made, scheme_of)
+            layer.float_op: LearnedLayer.of(old)
+            for layer in integer_layers(source, quantized, scheme_of)
             if (old := before.get(layer.name)) is not None
             and old.scheme.weight == layer.scheme.weight
             and old.scale.shape == layer.scale.shape
         }
         while own:
-            found = lower_learned(source, table, scheme_of, own)
-            gone = lost(found, made)
+            lowered = lower_learned(source, table, scheme_of, own)
+            gone = lost(lowered, quantized)
             if not gone:
-                return found
-            # Sums that do not fit where inputs have more bits.
+                return lowered
+            # With wider inputs, the sums of some layers do not fit: those are quantized again.
             fewer = {op: layer for op, layer in own.items() if key(op) not in gone}
             own = fewer if len(fewer) < len(own) else {}
-        return made
+        return quantized
 
 
 def _spread(samples: Sequence[Sample], count: int) -> list[Sample]:
-    """Some samples, evenly spread."""
+    """`count` samples, evenly spread."""
     return [samples[index] for index in sorted({int(i) for i in np.linspace(0, len(samples) - 1, count)})]
 
 

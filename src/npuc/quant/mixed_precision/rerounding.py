@@ -1,8 +1,8 @@
 """Weights of fewer bits, rounded together (GPTQ) for the layers that get them.
 
-The nearest of sixteen values is far away, and the errors of the inputs of a layer can make up for each other. What a
-layer reads hardly depends on the types of the others, so its inputs are looked at once, in the network before the choice,
-and integers are kept for all choices that give it the same steps.
+With only sixteen values the rounding errors are large, and the errors of the weights of a layer can compensate each other. The
+inputs of a layer hardly depend on the types of the others, so they are measured once, in the network before the choice, and
+the integers are cached for all choices that give the layer the same scale.
 """
 
 from __future__ import annotations
@@ -20,28 +20,30 @@ _SAMPLES = 32
 
 
 class Rerounding:
-    """The weights of one network, rounded together for types that its layers may get."""
+    """Rounds the weights of one network together, for the types that its layers may get."""
 
     def __init__(self, best: Candidate, context: QuantizationContext) -> None:
-        self._best, self._shop = best, context
+        self._best, self._context = best, context
         self._before = {
             layer.name: layer
-            for layer in integer_layers(best.source, best.made, best.scheme_of)
+            for layer in integer_layers(best.source, best.quantized, best.scheme_of)
             if is_dense(layer)
         }
-        self._found: dict[tuple[str, str, bytes], Array] = {}
+        self._integers: dict[tuple[str, str, bytes], Array] = {}
 
     def integers(self, layers: Iterable[IntegerLayer]) -> dict[str, Array]:
-        """By name, for layers as they are to be; those that this is not for are left out."""
+        """The integers of layers with their new types, by name; layers that GPTQ does not support are left out."""
         able = [layer for layer in layers if layer.name in self._before]
-        new = [layer for layer in able if _key(layer) not in self._found]
+        new = [layer for layer in able if _key(layer) not in self._integers]
         if new:
-            # One pass over the samples for all of them; the moments are large, and not kept.
+            # One pass over the samples for all of them; the moments are large and not cached.
             read = [self._before[name] for name in dict.fromkeys(layer.name for layer in new)]
-            moments = second_moments(self._best.made, read, self._shop.fit[:_SAMPLES], self._shop.threads)
+            moments = second_moments(
+                self._best.quantized, read, self._context.fit[:_SAMPLES], self._context.threads
+            )
             for layer in new:
-                self._found[_key(layer)] = rounded(layer, moments[layer.name]).astype(np.int32)
-        return {layer.name: self._found[_key(layer)] for layer in able}
+                self._integers[_key(layer)] = rounded(layer, moments[layer.name]).astype(np.int32)
+        return {layer.name: self._integers[_key(layer)] for layer in able}
 
 
 def _key(layer: IntegerLayer) -> tuple[str, str, bytes]:

@@ -1,7 +1,7 @@
-"""What each rounding alone does to the outputs, measured: error over signal, the mean of the outputs' slices.
+"""The noise that each rounding alone causes at the outputs: error over signal, as the mean over the slices.
 
-Tensors are rounded to the types that they have in the integer network, weights to the integers that they have there or
-would have with fewer bits, all else is float. Roundings are independent of each other, so their noises add up.
+Tensors are rounded to their types in the integer network, weights to their integers there or to those with fewer bits;
+everything else is float. Roundings are independent of each other, so their noises add up.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from npuc.engine import FloatEngine
 from npuc.engine.rounded import output_noise
 from npuc.ir import Graph, Value, npu, top, value_name
 from npuc.ir.dtypes import QuantType, dtype_of, quant_of
-from npuc.quant.judging import Noise, slice_noise
 from npuc.quant.layers import IntegerLayer
 from npuc.quant.mixed_precision.units import Unit, key
 from npuc.quant.parameters import quantize_weight
 from npuc.quant.prequantized import integer_types
 from npuc.quant.scheme import Scheme
+from npuc.quant.validation import Noise, slice_noise
 
 Sample = Mapping[str, Array]
 
 
-def tensor_types(made: Graph) -> dict[str, QuantType]:
-    """The type of every tensor of the float network in the integer one; of a float tensor, that which it is read in."""
-    found = {
+def tensor_types(quantized: Graph) -> dict[str, QuantType]:
+    """The integer type of every tensor of the float network; for a tensor that stays float, the type in which it is read."""
+    types = {
         value_name(op.x): kind
-        for op in made.ops
+        for op in quantized.ops
         if isinstance(op, npu.Quantize) and (kind := quant_of(op.y)) is not None
     }
-    return found | integer_types(made)
+    return types | integer_types(quantized)
 
 
 @dataclass(frozen=True)
 class Probe:
-    """A float network with the samples that it is disturbed on."""
+    """Measures the noise of single roundings in a float network, on some samples."""
 
     graph: Graph
     samples: Sequence[Sample]
     exact: Sequence[Sequence[Array]]
     threads: int = 1
     measure: Noise = field(init=False, repr=False)
-    """Error over signal of outputs against the exact ones, by slice."""
+    """Computes the noise of outputs against the exact ones, per slice."""
 
     def __post_init__(self) -> None:
         names = [port.name for port in self.graph.outputs]
@@ -56,18 +56,18 @@ class Probe:
 
     @staticmethod
     def of(graph: Graph, samples: Sequence[Sample], threads: int = 1) -> Probe:
-        """Run the network undisturbed."""
+        """A probe with the exact outputs of the network."""
         return Probe(graph, samples, _outputs(graph, samples, threads), threads)
 
     def tensors(self, units: Sequence[Unit], types: Mapping[str, QuantType]) -> list[float]:
-        """The noise of the 8-bit tensors of each unit."""
+        """The noise of rounding the 8-bit tensors of each unit."""
         ports = {port.value: port.name for port in self.graph.inputs}
         ends = {port.value: index for index, port in enumerate(self.graph.outputs)}
         sets = [
             [value_name(value) for value in unit.narrow if value not in ports and value not in ends]
             for unit in units
         ]
-        found = []
+        noises = []
         for unit, inner in zip(
             units,
             output_noise(self.graph, sets, types, self.samples, self.threads, self.measure),
@@ -80,8 +80,8 @@ class Probe:
                     noise += self._input(ports[value], kind)
                 if value in ends:
                     noise += self._output(ends[value], kind)
-            found.append(noise)
-        return found
+            noises.append(noise)
+        return noises
 
     def _input(self, name: str, kind: QuantType) -> float:
         changed = [{**sample, name: _rounded(sample[name], kind)} for sample in self.samples]
@@ -94,9 +94,9 @@ class Probe:
         return self.measure(changed, self.exact)
 
     def weights(self, op: Any, weight: Array) -> float:
-        """The noise of other weights of one layer."""
+        """The noise of replacing the weights of one layer."""
         changed = self.graph.copy()
-        twin = next(one for one in changed.ops if type(one) is type(op) and key(one) == key(op))
+        twin = next(layer for layer in changed.ops if type(layer) is type(op) and key(layer) == key(op))
         place: Value = twin.b if isinstance(twin, top.MatMul) else twin.weight  # type: ignore[attr-defined]
         new = changed.add_weight(f"{key(op)}/probed", weight.astype(np.float32))
         twin.parent.insert_op_before(new, twin)  # type: ignore[union-attr]
@@ -105,12 +105,12 @@ class Probe:
 
 
 def rounded_weights(layer: IntegerLayer) -> Array:
-    """The reals that the integers of a layer stand for."""
+    """The real values of the integer weights of a layer."""
     return np.asarray(layer.integers.astype(np.float64) * layer.scale)
 
 
 def with_scheme(layer: IntegerLayer, scheme: Scheme) -> IntegerLayer:
-    """A layer as it would be with another scheme: the nearest integers."""
+    """A layer under another scheme, with weights rounded to nearest."""
     integers, scale = quantize_weight(layer.weight, layer.axis, scheme, layer.real_bias, layer.x.scale)
     shape = [-1 if axis == layer.axis and scale.size > 1 else 1 for axis in range(layer.weight.ndim)]
     least, most = dtype_of(scheme.weight).limits
@@ -133,5 +133,5 @@ def _outputs(graph: Graph, samples: Sequence[Sample], threads: int) -> list[list
 def _rounded(array: Array, kind: QuantType) -> Array:
     low, high = kind.dtype.limits
     steps = np.clip(np.rint(array.astype(np.float64) / kind.scale) + kind.zero_point, low, high)
-    found: Array = ((steps - kind.zero_point) * kind.scale).astype(array.dtype)
-    return found
+    rounded: Array = ((steps - kind.zero_point) * kind.scale).astype(array.dtype)
+    return rounded

@@ -1,9 +1,9 @@
-"""Units: tensors that have one type, and the layers that read them.
+"""Units: sets of tensors that share one type, with the layers that read them.
 
-An op that only moves elements keeps the type of its operand, a concat brings all its operands to one, and a function such as
-silu is of use in 16 bits only with 16 bits on both sides: such tensors change together. A tensor has 16 bits if the
-layers that make it and those that read it compute with them; what that costs is paid by the readers, whose products take
-longer. So a unit is a set of tensors with its readers, and each layer with weights is in exactly one.
+An op that only moves elements keeps the type of its operand, a concat has one type for all operands, and a function such as
+silu benefits from 16 bits only with 16 bits on both sides: such tensors change together. A tensor has 16 bits if the layers
+that write and read it compute with 16 bits; the readers pay for it, because their products take longer. So a unit is a set of
+tensors with its readers, and each layer with weights belongs to exactly one unit.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from npuc.quant.lowering.registry import keeps_type
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """Tensors of one type."""
+    """A set of tensors that share one type."""
 
     values: tuple[Value, ...]
     narrow: tuple[Value, ...]
-    """Those of them that have 8 bits now."""
+    """The tensors that have 8 bits now."""
     readers: tuple[TopOp, ...]
     makers: tuple[TopOp, ...]
     weighted: tuple[TopOp, ...]
@@ -33,12 +33,12 @@ class Unit:
 
     @property
     def name(self) -> str:
-        """Of its first tensor."""
+        """The name of its first tensor."""
         return value_name(self.values[0])
 
     @property
     def ops(self) -> set[Any]:
-        """The layers that touch its tensors."""
+        """The layers that write or read its tensors."""
         return {*self.readers, *self.makers}
 
 
@@ -67,8 +67,8 @@ def find_units(graph: Graph, types: Mapping[str, QuantType]) -> list[Unit]:
     for value in (*graph.block.args, *inner):
         if _is_tensor(value):
             members.setdefault(find(value), []).append(value)
-    found = [_unit(graph, values, types) for values in members.values()]
-    return [unit for unit in found if unit.narrow or unit.weighted]
+    units = [_unit(graph, values, types) for values in members.values()]
+    return [unit for unit in units if unit.narrow or unit.weighted]
 
 
 def _unit(graph: Graph, values: list[Value], types: Mapping[str, QuantType]) -> Unit:
@@ -101,5 +101,5 @@ def _is_tensor(value: Value) -> bool:
 
 
 def key(op: Any) -> str:
-    """What a layer is called in both networks: the name of its first result."""
+    """The name of a layer in both networks: that of its first result."""
     return result_names(op)[0]

@@ -1,4 +1,4 @@
-"""What a layer may compute with instead of its own types, where the target allows it."""
+"""Variants: the types that a layer may use instead of its own, if the target supports them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from npuc.target import Target
 
 @dataclass(frozen=True, order=True)
 class Variant:
-    """Types of activations and of weights; `own` are those that the network has."""
+    """The types of activations and weights; `own` keeps those of the network."""
 
     activation: Literal["own", "i16", "float"] = "own"
     weight: Literal["own", "i4", "i8", "i16", "bf16"] = "own"
 
 
 OWN, WIDE, FLOAT, SHORT = Variant(), Variant("i16"), Variant("float"), Variant("float", "bf16")
-"""Float is what the CPU computes; a short float is for machines that have it."""
+"""FLOAT runs on the CPU; SHORT is for targets with short floats."""
 VARIANTS = (
     OWN,
     WIDE,
@@ -31,28 +31,28 @@ VARIANTS = (
     Variant("i16", "i8"),
     Variant("i16", "i16"),
 )
-"""Weights of 16 bits are for products of 16-bit tensors: no machine is slower with both than with one."""
+"""16-bit weights are only combined with 16-bit activations: no target is slower with both than with one."""
 
 
 def scheme_as(scheme: Scheme | None, variant: Variant, target: Target | None) -> Scheme | None:
-    """The scheme of a layer under a variant; None is float."""
+    """The scheme of a layer under a variant; None for float."""
     if scheme is None or not scheme.needs_ranges:
         return scheme
     if variant.activation == "float":
         return SCHEMES["bf16"] if variant.weight == "bf16" else None
-    made = wider(scheme) if variant.activation == "i16" else scheme
+    changed = wider(scheme) if variant.activation == "i16" else scheme
     if variant.weight != "own":
-        made = replace(made, weight=variant.weight)
-    return fitted(made, target) if target is not None else made
+        changed = replace(changed, weight=variant.weight)
+    return fitted(changed, target) if target is not None else changed
 
 
 def is_possible(scheme: Scheme, variant: Variant, target: Target | None) -> bool:
-    """Whether a scheme can be changed so, and the result differs from it."""
-    made = scheme_as(scheme, variant, target)
-    if made is None:
+    """Whether a variant changes a scheme, and the target supports the result."""
+    changed = scheme_as(scheme, variant, target)
+    if changed is None:
         return True
-    if made == scheme or contradiction(made) is not None:
+    if changed == scheme or contradiction(changed) is not None:
         return False
-    if made.is_float:
-        return target is not None and misfit(made, target) is None
-    return target is None or misfit(made, target) is None
+    if changed.is_float:
+        return target is not None and misfit(changed, target) is None
+    return target is None or misfit(changed, target) is None

@@ -1,5 +1,5 @@
-"""Output-aware ranges: for each tensor, the range whose rounding alone disturbs the network's outputs least.
+"""Output-aware ranges: for each tensor, the range whose rounding alone causes the least noise at the network's outputs.
 
-A range that is best for a tensor need not be best for what comes of it: rare large values may not matter, or matter
-alone. With scales that are powers of two the choice is coarse, and a wrong one costs a bit.
+The best range for a tensor itself is not always the best for the outputs: rare large values may not matter, or be all that
+matters. With power-of-two scales the choice is coarse, and a wrong one costs a bit.
 """

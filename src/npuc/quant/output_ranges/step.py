@@ -1,4 +1,4 @@
-"""The step of the ladder that chooses ranges by the outputs."""
+"""The step `ranges` of the ladder: ranges chosen by the outputs."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from npuc.calib.table import CalibrationTable, Entry
 from npuc.engine.rounded import output_noise
 from npuc.ir import Graph, value_name
 from npuc.ir.dtypes import QuantType
-from npuc.quant.judging import slice_noise
 from npuc.quant.ladder.context import Candidate, QuantizationContext
 from npuc.quant.ladder.sequence import step
 from npuc.quant.parameters import activation_type
 from npuc.quant.prequantized import integer_types
 from npuc.quant.scheme import Scheme
+from npuc.quant.validation import slice_noise
 from npuc.words import counted
 
 _SAMPLES = 2
 _NARROWER = (0.8, 0.64, 0.5)
 _HALVED = (0.5, 0.25)
-"""Parts of a range, the next one tried where the one before was better. Powers of two have no steps between."""
+"""Factors of a range; the next is tried if the one before was better. Power-of-two ranges can only be halved."""
 _BETTER = 0.98
-"""Of the noise: less of a gain may be chance."""
+"""A narrower range has to reduce the noise to this share; a smaller gain may be chance."""
 
 
 @step("ranges", "the range of each tensor by what its rounding does to the outputs", 45)
 class OutputRanges:
-    """Narrower ranges where the outputs gain by them."""
+    """Narrower ranges where they improve the outputs."""
 
     def propose(self, best: Candidate, context: QuantizationContext) -> Candidate | None:
         """The same float network, with some ranges narrower."""
-        types = integer_types(best.made)
+        types = integer_types(best.quantized)
         schemes = _schemes(best.source, best.scheme_of)
         names = [
             name
@@ -52,13 +52,13 @@ class OutputRanges:
 
 
 def _schemes(graph: Graph, scheme_of: Any) -> dict[str, Scheme]:
-    """The scheme of the layer that makes each tensor."""
-    found = {}
+    """The scheme of the layer that computes each tensor."""
+    schemes = {}
     for op in graph.ops:
         scheme = scheme_of(op)
         if scheme is not None:
-            found.update({value_name(value): scheme for value in op.results})
-    return found
+            schemes.update({value_name(value): scheme for value in op.results})
+    return schemes
 
 
 def _narrowed(
@@ -69,10 +69,10 @@ def _narrowed(
 ) -> dict[str, Entry]:
     samples = context.fit[:_SAMPLES]
     names = list(schemes)
-    measure = slice_noise(best.source, context.judge.slices)
+    measure = slice_noise(best.source, context.validator.slices)
     before = output_noise(best.source, [[n] for n in names], types, samples, context.threads, measure)
     noise = dict(zip(names, before, strict=True))
-    found: dict[str, Entry] = {}
+    narrowed: dict[str, Entry] = {}
     pow2 = {name for name in names if schemes[name].activation_scales is Scales.POWER_OF_TWO}
     for round_ in range(len(_NARROWER)):
         trial: dict[str, tuple[Entry, QuantType]] = {}
@@ -88,11 +88,11 @@ def _narrowed(
         names = []
         for name, value in zip(kinds, after, strict=True):
             if value < _BETTER * noise[name]:
-                noise[name], found[name] = value, trial[name][0]
+                noise[name], narrowed[name] = value, trial[name][0]
                 names.append(name)
         if not names:
             break
-    return found
+    return narrowed
 
 
 def _scaled(entry: Entry, part: float) -> Entry:

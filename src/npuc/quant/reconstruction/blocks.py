@@ -1,4 +1,4 @@
-"""The network as a sequence of blocks: a few layers with weights each, cut where as little as possible crosses."""
+"""The network as a sequence of blocks of a few layers with weights, cut where the fewest values cross."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from npuc.ir import Value
 
 MOST_LAYERS = 4
-"""Layers with weights in a block, where a residual does not hold more together."""
+"""The number of layers with weights after which a block ends, even if several values cross."""
 
 
 @dataclass(frozen=True)
-class Block:
-    """Consecutive steps, what they take from before and what later ones take from them."""
+class LayerBlock:
+    """Consecutive steps, the values that they read from earlier blocks, and those that later blocks read."""
 
     steps: tuple[Any, ...]
     inputs: tuple[Value, ...]
@@ -27,16 +27,18 @@ class Block:
         return [value for value in self.outputs if value not in read]
 
 
-def cut_blocks(steps: Sequence[Any], weighted: Collection[Any], wanted: Collection[Value]) -> list[Block]:
-    """Blocks that end where one value crosses, or where they hold enough layers.
+def cut_blocks(
+    steps: Sequence[Any], weighted: Collection[Any], outputs: Collection[Value]
+) -> list[LayerBlock]:
+    """Blocks that end where a single value crosses, or where they have enough layers.
 
-    `weighted` are the ops whose weights are learned, `wanted` the values that have to outlive the last step.
+    `weighted` are the ops whose weights are learned, `outputs` the values that are needed after the last step.
     """
-    last: dict[Value, int] = {value: len(steps) for value in wanted}
+    last: dict[Value, int] = {value: len(steps) for value in outputs}
     for index, step in enumerate(steps):
         for value in step.needs:
             last[value] = max(last.get(value, 0), index)
-    blocks: list[Block] = []
+    blocks: list[LayerBlock] = []
     live: set[Value] = set()
     begin, layers = 0, 0
     for index, step in enumerate(steps):
@@ -51,9 +53,9 @@ def cut_blocks(steps: Sequence[Any], weighted: Collection[Any], wanted: Collecti
     return blocks
 
 
-def _block(steps: Sequence[Any], begin: int, end: int, last: dict[Value, int]) -> Block:
+def _block(steps: Sequence[Any], begin: int, end: int, last: dict[Value, int]) -> LayerBlock:
     part = tuple(steps[begin:end])
-    made = {value for step in part for value in step.results}
-    inputs = dict.fromkeys(value for step in part for value in step.needs if value not in made)
+    results = {value for step in part for value in step.results}
+    inputs = dict.fromkeys(value for step in part for value in step.needs if value not in results)
     outputs = [value for step in part for value in step.results if last.get(value, -1) >= end]
-    return Block(part, tuple(inputs), tuple(outputs))
+    return LayerBlock(part, tuple(inputs), tuple(outputs))

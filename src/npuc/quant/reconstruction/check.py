@@ -1,4 +1,4 @@
-"""Whether what a block has learned serves the network: the outputs of a block are not what counts in the end."""
+"""Checks whether what a block has learned improves the outputs of the network, not only those of the block."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Sequence
 
 import torch
 
-from npuc.quant.reconstruction.blocks import Block
+from npuc.quant.reconstruction.blocks import LayerBlock
 from npuc.quant.reconstruction.learner import Learner
 from npuc.quant.reconstruction.student import Cache, Student
 
 
-class Check:
-    """How far the outputs of the network are from float, if the blocks from one on are as their learners have them now.
+class OutputCheck:
+    """The distance of the network's outputs from float, with the current parameters of the blocks from one on.
 
-    That is measured on the samples from `begin` on.
+    It is measured on the samples from `begin` on.
     """
 
     def __init__(
         self,
         student: Student,
-        blocks: Sequence[Block],
+        blocks: Sequence[LayerBlock],
         learners: Sequence[Learner | None],
         inputs: Cache,
         begin: int,
@@ -29,25 +29,25 @@ class Check:
         self._student, self._blocks, self._learners = student, blocks, learners
         self._begin, self._batch = begin, batch
         self._inputs = inputs
-        made = {value for block in blocks for value in block.outputs}
-        self._outputs = [port.value for port in student.module.graph.outputs if port.value in made]
+        block_outputs = {value for block in blocks for value in block.outputs}
+        self._outputs = [port.value for port in student.module.graph.outputs if port.value in block_outputs]
         self._goals: list[Cache] = []
 
     def error(self, begin: int, rough: Cache) -> float:
-        """The squared error of all outputs that these blocks make, each relative to its size."""
+        """The squared error of all outputs of these blocks, each relative to its magnitude."""
         with torch.no_grad():
             if not self._goals:
                 self._goals = self._ends(0, self._inputs, exact=True)
-            found = self._ends(begin, rough, exact=False)
+            outputs = self._ends(begin, rough, exact=False)
         total = 0.0
-        for value in found[0]:
+        for value in outputs[0]:
             goal = torch.cat([part[value] for part in self._goals])
-            lost = torch.cat([part[value] for part in found]) - goal
+            lost = torch.cat([part[value] for part in outputs]) - goal
             total += float(lost.square().mean() / goal.square().mean().clamp(min=1e-12))
         return total
 
     def _ends(self, begin: int, cache: Cache, *, exact: bool) -> list[Cache]:
-        """The outputs, a batch of samples each."""
+        """The outputs, one entry per batch."""
         count = next(iter(cache.values())).shape[0]
         first = self._learners[begin]
         after = None if exact else self._student.after if first is None else first.after
@@ -59,8 +59,8 @@ class Check:
         for at in range(self._begin, count, self._batch):
             values = {value: tensor[at : at + self._batch] for value, tensor in cache.items()}
             for block, weights in parts:
-                given = {value: values[value] for value in block.inputs if value in values}
-                values |= self._student.run(block, self._student.entered(given, after), weights, after)
-            made = [value for value in self._outputs if value in values]
-            ends.append({value: values[value] for value in made if values[value].is_floating_point()})
+                inputs = {value: values[value] for value in block.inputs if value in values}
+                values |= self._student.run(block, self._student.entered(inputs, after), weights, after)
+            available = [value for value in self._outputs if value in values]
+            ends.append({value: values[value] for value in available if values[value].is_floating_point()})
         return ends

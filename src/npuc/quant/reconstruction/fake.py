@@ -1,4 +1,4 @@
-"""Fake quantization in torch: reals as the integers of a type would give them back, with gradients."""
+"""Fake quantization in torch: quantize and dequantize with gradients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npuc.ir.dtypes import QuantType
 
 
 class _Round(torch.autograd.Function):  # type: ignore[misc]
-    """Rounding whose gradient is that of the identity."""
+    """Rounding with a straight-through gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
@@ -22,7 +22,7 @@ class _Round(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _HalfUp(_Round):
-    """The same, with ties towards positive infinity."""
+    """Rounding with ties towards positive infinity, with a straight-through gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
@@ -30,15 +30,15 @@ class _HalfUp(_Round):
 
 
 def rounded(x: Any) -> Any:
-    """The nearest integers; the gradient passes straight through."""
+    """The nearest integers, with a straight-through gradient."""
     return _Round.apply(x)
 
 
 def fake_quantized(x: Any, kind: QuantType, scale: Any = None) -> Any:
-    """Reals as a type holds them; another `scale` than the type's may be a tensor, which then has a gradient (LSQ).
+    """A tensor quantized to a type and dequantized; `scale` overrides the type's, and may be a tensor with a gradient (LSQ).
 
-    Ties go up, as in the output stages of most machines: where scales are powers of two, half of all sums of two
-    tensors may be ties, and what is done with them is a bias.
+    Ties are rounded up, as in the output stages of most targets: with power-of-two scales, half of all sums of two tensors
+    may be ties, and rounding them differently would be a bias.
     """
     step = kind.scale if scale is None else scale
     least, most = kind.dtype.limits

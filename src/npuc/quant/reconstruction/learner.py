@@ -1,4 +1,4 @@
-"""What a block learns, as the loop over blocks sees it."""
+"""The interface of what is learned in a block."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from typing import Any
 
 from npuc.ir import Value
 from npuc.ir.dtypes import QuantType
-from npuc.quant.reconstruction.blocks import Block
+from npuc.quant.reconstruction.blocks import LayerBlock
 from npuc.quant.reconstruction.student import Student
 
 
 class Learner(ABC):
-    """What is learned in one block."""
+    """The learnable parameters of one block."""
 
     fades = False
-    """Whether rates fall to zero along half a cosine."""
+    """Whether learning rates decay to zero along a cosine."""
     checked = False
-    """Whether what was learned is dropped where it brings the outputs of the network no closer to float."""
+    """Whether the learned parameters are discarded if they do not bring the outputs of the network closer to float."""
 
-    def __init__(self, student: Student, block: Block) -> None:
+    def __init__(self, student: Student, block: LayerBlock) -> None:
         self.student, self.block = student, block
 
     @abstractmethod
     def groups(self) -> list[dict[str, Any]]:
-        """The parameters, with their rates, as an optimizer of torch wants them."""
+        """The parameter groups with their learning rates, for a torch optimizer."""
 
     @abstractmethod
     def weights(self, hard: bool) -> dict[str, Any]:
-        """What the layers compute with, by the names of the weights: while learning, or as it will be."""
+        """The constants of the layers by name: soft while learning, or `hard` as in the integer network."""
 
     def after(self, value: Value, tensor: Any) -> Any:
-        """A value as the integer network will have it."""
+        """A value quantized as in the integer network."""
         return self.student.after(value, tensor)
 
     def loss(self, error: Any, iteration: int) -> Any:
-        """What is to be small, of the error of the block's outputs."""
+        """The loss to minimize, given the error of the block's outputs."""
         return error
 
     @property
     def changed(self) -> dict[Value, QuantType]:
-        """Types that some values have got."""
+        """The learned types of values."""
         return {}

@@ -1,4 +1,4 @@
-"""Learning one block after the other, whatever it is that is learned."""
+"""The loop over blocks: each learns its parameters, then its outputs become the inputs of later blocks."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from npuc.engine.torch import TopModule
 from npuc.errors import EngineError
 from npuc.ir import Graph
 from npuc.ir.dtypes import QuantType
-from npuc.quant.reconstruction.blocks import Block, cut_blocks
-from npuc.quant.reconstruction.check import Check
+from npuc.quant.reconstruction.blocks import LayerBlock, cut_blocks
+from npuc.quant.reconstruction.check import OutputCheck
 from npuc.quant.reconstruction.learner import Learner
 from npuc.quant.reconstruction.student import Cache, Student, extend
 
 Report = Callable[[int, int], None]
 _CHECKED = 4
-"""One sample of so many is held back where learners are checked."""
+"""One of this many samples is held back to check learners."""
 _ALIKE = 1e-2
-"""The part of their size that results of the same sample may be apart."""
+"""The tolerance, relative to the magnitude, between results of the same sample."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How long blocks learn, and from how much at once."""
+    """The number of iterations and the batch size of learning."""
 
     iterations: int = 400
-    """For each block."""
+    """Iterations for each block."""
     batch: int = 16
     dropped: float = 0.5
-    """The part of activations that stays float while learning (QDrop)."""
+    """The share of activations that stays float while learning (QDrop)."""
     seed: int = 0
 
 
@@ -47,17 +47,18 @@ def reconstruct(
     types: Mapping[str, QuantType],
     samples: Sequence[Mapping[str, Array]],
     pace: Pace,
-    make: Callable[[Student, Block], Learner | None],
+    make: Callable[[Student, LayerBlock], Learner | None],
     device: str = "cpu",
     threads: int = 1,
     report: Report = lambda done, total: None,
     *,
-    late: bool = False,
+    round_on_read: bool = False,
 ) -> None:
-    """Have every block learn what `make` says, None for nothing.
+    """Let every block learn the parameters that `make` returns; None means that the block learns nothing.
 
-    `weighted` are the ops with weights to learn, `types` those of the integer network's tensors, by name. The outputs of a
-    block are rounded by it, or with `late` by the blocks that read them, so that it shows there what a scale does.
+    `weighted` are the ops with weights to learn, `types` the types of the integer network's tensors, by name. The outputs of
+    a block are rounded by the block itself, or with `round_on_read` by the blocks that read them, so that the effect of a
+    learned scale is measured there.
     """
     torch.set_num_threads(threads)
     generator = torch.Generator(device).manual_seed(pace.seed)
@@ -71,20 +72,20 @@ def reconstruct(
     }
     _require_rows(module, inputs)
     student = Student(module, types)
-    if late:
-        student.late = frozenset(value for block in blocks for value in block.passed_on)
+    if round_on_read:
+        student.rounded_on_read = frozenset(value for block in blocks for value in block.passed_on)
     learners = [make(student, block) for block in blocks]
     real: Cache = dict(inputs)
     rough: Cache = {value: student.after(value, tensor) for value, tensor in inputs.items()}
-    # What is learned is checked on samples that it was not learned from, if there are enough.
+    # Learned parameters are checked on samples from which they were not learned, if there are enough.
     count = next(iter(inputs.values())).shape[0]
     checked = any(learner is not None and learner.checked for learner in learners)
     held = count // _CHECKED if checked else 0
-    check = Check(student, blocks, learners, inputs, count - held if held else 0, pace.batch)
+    check = OutputCheck(student, blocks, learners, inputs, count - held if held else 0, pace.batch)
     with activity("learning, block by block", len(blocks)) as step:
         for index, (block, learner) in enumerate(zip(blocks, learners, strict=True)):
             with torch.no_grad():
-                extend(real, student.whole(block, real, pace.batch))
+                extend(real, student.run_all(block, real, pace.batch))
             if learner is not None:
                 _learn(
                     learner, rough, real, count - held, pace, generator, partial(check.error, index, rough)
@@ -92,7 +93,7 @@ def reconstruct(
                 student.types.update(learner.changed)
             with torch.no_grad():
                 weights = None if learner is None else learner.weights(hard=True)
-                extend(rough, student.whole(block, rough, pace.batch, weights, student.after))
+                extend(rough, student.run_all(block, rough, pace.batch, weights, student.after))
             needed = {value for later in blocks[index + 1 :] for value in later.inputs}
             for cache in (real, rough):
                 for value in [value for value in cache if value not in needed]:
@@ -102,16 +103,16 @@ def reconstruct(
 
 
 def _require_rows(module: TopModule, inputs: Cache) -> None:
-    """Samples are taken in any number along the first axis: what becomes of one must not depend on those beside it."""
+    """Refuse a network in which the result of a sample depends on others along the first axis, because batches are mixed."""
     outputs = [port.value for port in module.graph.outputs if port.value not in module.refs]
     try:
         with torch.no_grad():
-            one, two = (
+            single, pair = (
                 module.run(module.steps, {value: t[:rows] for value, t in inputs.items()}, outputs)
                 for rows in (1, 2)
             )
         apart = len({t.shape[0] for t in inputs.values()}) == 1 and all(
-            one[value].shape[0] == 1 and _alike(one[value][0], two[value][0]) for value in outputs
+            single[value].shape[0] == 1 and _alike(single[value][0], pair[value][0]) for value in outputs
         )
     except (RuntimeError, IndexError):
         apart = False
@@ -123,12 +124,12 @@ def _require_rows(module: TopModule, inputs: Cache) -> None:
         )
 
 
-def _alike(one: Any, other: Any) -> bool:
-    """Whether two tensors are the same but for sums in another order; classes may differ, of two as likely."""
-    if one.shape != other.shape or not one.is_floating_point() or not one.numel():
-        return bool(one.shape == other.shape)
-    one, other = one.nan_to_num(), other.nan_to_num()
-    return bool((one - other).abs().max() <= _ALIKE * one.abs().max())
+def _alike(first: Any, second: Any) -> bool:
+    """Whether two tensors are equal up to the order of sums; integer results are only compared by shape."""
+    if first.shape != second.shape or not first.is_floating_point() or not first.numel():
+        return bool(first.shape == second.shape)
+    first, second = first.nan_to_num(), second.nan_to_num()
+    return bool((first - second).abs().max() <= _ALIKE * first.abs().max())
 
 
 def _learn(
@@ -140,7 +141,7 @@ def _learn(
     generator: Any,
     error_at_end: Callable[[], float],
 ) -> None:
-    """Have a block learn from the first samples, as many as `count` says."""
+    """Let a block learn from the first `count` samples."""
     student, block = learner.student, learner.block
     goals = {value: real[value] for value in block.outputs if real[value].is_floating_point()}
     sizes = {value: float(goal.square().mean().clamp(min=1e-12)) for value, goal in goals.items()}
@@ -159,12 +160,12 @@ def _learn(
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * part
         chosen = torch.randint(0, count, (min(pace.batch, count),), generator=generator, device=device)
-        mine = {value: rough[value][chosen] for value in block.inputs if value in rough}
-        given = _mixed(student.entered(mine, learner.after), real, chosen, pace.dropped, generator)
+        rounded = {value: rough[value][chosen] for value in block.inputs if value in rough}
+        inputs = _mixed(student.entered(rounded, learner.after), real, chosen, pace.dropped, generator)
         noisy = student.noisy(learner.after, pace.dropped, generator)
-        found = student.run(block, given, learner.weights(hard=False), noisy)
+        outputs = student.run(block, inputs, learner.weights(hard=False), noisy)
         error = sum(
-            (found[value] - goal[chosen]).square().mean() / sizes[value] for value, goal in goals.items()
+            (outputs[value] - goal[chosen]).square().mean() / sizes[value] for value, goal in goals.items()
         )
         optimizer.zero_grad()
         learner.loss(error, iteration).backward()
@@ -176,12 +177,12 @@ def _learn(
 
 
 def _mixed(rough: Cache, real: Cache, chosen: Any, part: float, generator: Any) -> Cache:
-    """Inputs of a block: mostly as the integer network has them, some elements as float has them."""
-    found = {}
+    """The inputs of a block from the integer network, with a random share of elements from the float network."""
+    mixed = {}
     for value, tensor in rough.items():
         if not tensor.is_floating_point():
-            found[value] = tensor
+            mixed[value] = tensor
             continue
         keep = torch.rand(tensor.shape, generator=generator, device=tensor.device) < part
-        found[value] = torch.where(keep, real[value][chosen], tensor)
-    return found
+        mixed[value] = torch.where(keep, real[value][chosen], tensor)
+    return mixed

@@ -1,4 +1,4 @@
-"""The float network with the integer network's roundings in between, and the values that it has so far."""
+"""The student: the float network with the roundings of the integer network inserted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from npuc.engine.torch import After, TopModule
 from npuc.ir import Value, value_name
 from npuc.ir.dtypes import QuantType
-from npuc.quant.reconstruction.blocks import Block
+from npuc.quant.reconstruction.blocks import LayerBlock
 from npuc.quant.reconstruction.fake import fake_quantized
 
 Cache = dict[Value, Any]
@@ -18,14 +18,14 @@ Cache = dict[Value, Any]
 
 
 class Student:
-    """A network that rounds every value as its integer form does."""
+    """A network that quantizes every value as its integer form does."""
 
     def __init__(self, module: TopModule, types: Mapping[str, QuantType]) -> None:
         self.module = module
         self.types: dict[Value, QuantType] = {}
-        """Of the values that the integer network has; a learner may give some others."""
-        self.late: frozenset[Value] = frozenset()
-        """Values that are rounded where a block reads them, not where one makes them."""
+        """The types of values in the integer network; learners may change some."""
+        self.rounded_on_read: frozenset[Value] = frozenset()
+        """Values that are rounded by the blocks that read them, not by the block that computes them."""
         for step in module.steps:
             for value in step.results:
                 if (kind := types.get(value_name(value))) is not None:
@@ -36,12 +36,12 @@ class Student:
                 self.types[port.value] = kind
 
     def after(self, value: Value, tensor: Any) -> Any:
-        """A value as the integer network has it."""
+        """A value quantized as in the integer network."""
         kind = self.types.get(value)
         return tensor if kind is None else fake_quantized(tensor, kind)
 
     def noisy(self, after: After, part: float, generator: Any) -> After:
-        """What `after` does, but for a random part of the elements, which stay as they are (QDrop)."""
+        """`after` applied to all but a random share of the elements, which stay float (QDrop)."""
 
         def apply(value: Value, tensor: Any) -> Any:
             if value not in self.types:
@@ -52,24 +52,24 @@ class Student:
         return apply
 
     def entered(self, cache: Cache, after: After | None) -> Cache:
-        """Values as a block reads them."""
+        """The values as a block reads them: those that are rounded on read are quantized."""
         if after is None:
             return cache
-        return {value: after(value, t) if value in self.late else t for value, t in cache.items()}
+        return {value: after(value, t) if value in self.rounded_on_read else t for value, t in cache.items()}
 
-    def run(self, block: Block, given: Cache, weights: Any = None, after: After | None = None) -> Cache:
-        """The outputs of a block for what it reads."""
+    def run(self, block: LayerBlock, inputs: Cache, weights: Any = None, after: After | None = None) -> Cache:
+        """The outputs of a block for given inputs."""
 
         def apply(value: Value, tensor: Any) -> Any:
-            return tensor if after is None or value in self.late else after(value, tensor)
+            return tensor if after is None or value in self.rounded_on_read else after(value, tensor)
 
-        found: Cache = self.module.run(block.steps, given, block.outputs, weights=weights, after=apply)
-        return found
+        outputs: Cache = self.module.run(block.steps, inputs, block.outputs, weights=weights, after=apply)
+        return outputs
 
-    def whole(
-        self, block: Block, cache: Cache, batch: int, weights: Any = None, after: After | None = None
+    def run_all(
+        self, block: LayerBlock, cache: Cache, batch: int, weights: Any = None, after: After | None = None
     ) -> list[Cache]:
-        """A block over all samples, a batch at a time."""
+        """Run a block over all samples, one batch at a time."""
         known = {value: cache[value] for value in block.inputs if value in cache}
         count = next(iter(known.values())).shape[0]
         parts = [{value: t[at : at + batch] for value, t in known.items()} for at in range(0, count, batch)]
@@ -77,6 +77,6 @@ class Student:
 
 
 def extend(cache: Cache, parts: Sequence[Cache]) -> None:
-    """Add what a block gave, a batch each."""
+    """Add the outputs of a block, given per batch, to the cache."""
     for value in parts[0]:
         cache[value] = torch.cat([part[value].detach() for part in parts])

@@ -1,4 +1,4 @@
-"""Learning the roundings of one block after the other."""
+"""Learning roundings, block by block."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npuc.arrays import Array
 from npuc.ir import Graph
 from npuc.ir.dtypes import QuantType
 from npuc.quant.layers import IntegerLayer
-from npuc.quant.reconstruction.blocks import Block
+from npuc.quant.reconstruction.blocks import LayerBlock
 from npuc.quant.reconstruction.learner import Learner
 from npuc.quant.reconstruction.learning import Pace, Report, reconstruct
 from npuc.quant.reconstruction.student import Student
@@ -21,16 +21,16 @@ from npuc.quant.rounding.soft import SoftRounding
 
 @dataclass(frozen=True)
 class LearningOptions(Pace):
-    """How long and how fast; rates are of Adam."""
+    """The options of learned rounding; rates are those of Adam."""
 
     weight_rate: float = 3e-2
-    """Of the roundings."""
+    """The learning rate of the roundings."""
     bias_rate: float = 1e-4
-    """Of biases, relative to the size of a block's biases; 0 leaves them."""
+    """The learning rate of biases, relative to the magnitude of a block's biases; 0 keeps them."""
     decided: float = 0.01
-    """The weight of the term that drives roundings to 0 or 1."""
+    """The weight of the regularization term that drives roundings to 0 or 1."""
     warm: float = 0.2
-    """The part of the iterations before that term begins."""
+    """The share of the iterations before that term is used."""
 
 
 def learn(
@@ -43,24 +43,24 @@ def learn(
     threads: int = 1,
     report: Report = lambda done, total: None,
 ) -> list[SoftRounding]:
-    """The learned roundings of the layers. `types` are those of the integer network's tensors, by name."""
-    by_op = {layer.real: layer for layer in layers}
+    """The learned roundings of the layers. `types` are the types of the integer network's tensors, by name."""
+    by_op = {layer.float_op: layer for layer in layers}
     learned: list[SoftRounding] = []
 
-    def make(student: Student, block: Block) -> Learner | None:
-        mine = [SoftRounding(by_op[step.op], device) for step in block.steps if step.op in by_op]
-        learned.extend(mine)
-        return _Roundings(student, block, mine, options) if mine else None
+    def make(student: Student, block: LayerBlock) -> Learner | None:
+        roundings = [SoftRounding(by_op[step.op], device) for step in block.steps if step.op in by_op]
+        learned.extend(roundings)
+        return _Roundings(student, block, roundings, options) if roundings else None
 
     reconstruct(source, by_op, types, samples, options, make, device, threads, report)
     return learned
 
 
 class _Roundings(Learner):
-    """The roundings and the biases of a block."""
+    """Learns the roundings and the biases of a block."""
 
     def __init__(
-        self, student: Student, block: Block, mine: Sequence[SoftRounding], options: LearningOptions
+        self, student: Student, block: LayerBlock, mine: Sequence[SoftRounding], options: LearningOptions
     ) -> None:
         super().__init__(student, block)
         self._mine, self._options = mine, options
@@ -79,21 +79,21 @@ class _Roundings(Learner):
 
     def weights(self, hard: bool) -> dict[str, Any]:
         refs = self.student.module.refs
-        found = {}
+        weights = {}
         for rounding in self._mine:
-            op = rounding.layer.real
+            op = rounding.layer.float_op
             place = op.b if hasattr(op, "b") else op.weight
-            found[refs[place]] = rounding.hard() if hard else rounding.soft()
+            weights[refs[place]] = rounding.hard() if hard else rounding.soft()
             if rounding.bias is not None and op.bias is not None:
-                found[refs[op.bias]] = rounding.bias
-        return found
+                weights[refs[op.bias]] = rounding.bias
+        return weights
 
     def loss(self, error: Any, iteration: int) -> Any:
         options = self._options
         warm = int(options.warm * options.iterations)
         if iteration < warm:
             return error
-        # From forgiving to strict, as the roundings settle.
+        # The term becomes sharper as the roundings converge.
         progress = (iteration - warm) / max(1, options.iterations - warm)
         sharpness = 2 + 18 * 0.5 * (1 + np.cos(progress * np.pi))
         undecided = sum(r.undecided(sharpness) for r in self._mine) / self._count

@@ -1,4 +1,4 @@
-"""Weights by roundings that can be learned."""
+"""Soft rounding: weights with learnable roundings (AdaRound)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import torch
 from npuc.quant.layers import IntegerLayer
 
 _STRETCH = 1.1, -0.1
-"""The sigmoid is stretched beyond 0 and 1, so that roundings reach both (AdaRound)."""
+"""The sigmoid is stretched beyond 0 and 1, so that roundings can reach both."""
 
 
 class SoftRounding(torch.nn.Module):  # type: ignore[misc]
-    """The weights of a layer: rounded down, plus something learned between 0 and 1."""
+    """The weights of a layer: rounded down, plus a learned value between 0 and 1."""
 
     def __init__(self, layer: IntegerLayer, device: str) -> None:
         super().__init__()
         self.layer = layer
         scale = torch.tensor(np.broadcast_to(layer.scale, layer.weight.shape).copy(), dtype=torch.float32)
         ratio = layer.weight / layer.scale
-        # Weights that clipping has moved more than a step away stay where they are.
+        # Weights that are clipped by more than one step keep their clipped value.
         below = np.clip(np.floor(ratio), layer.lowest, layer.highest - 1)
         rest = np.clip(ratio - below, 0.01, 0.99)
         high, low = _STRETCH
@@ -34,7 +34,7 @@ class SoftRounding(torch.nn.Module):  # type: ignore[misc]
             self.bias = torch.nn.Parameter(torch.tensor(layer.real_bias, dtype=torch.float32, device=device))
 
     def part(self) -> Any:
-        """What is added to each weight that was rounded down."""
+        """The learned value between 0 and 1 that is added to each rounded-down weight."""
         high, low = _STRETCH
         return (torch.sigmoid(self.alpha) * (high - low) + low).clamp(0, 1)
 
@@ -43,7 +43,7 @@ class SoftRounding(torch.nn.Module):  # type: ignore[misc]
         return (self.below + self.part()) * self.scale
 
     def hard(self) -> Any:
-        """The weights as they will be."""
+        """The weights of the integer network."""
         return (self.below + (self.part() >= 0.5).float()) * self.scale
 
     def integers(self) -> Any:
@@ -51,12 +51,12 @@ class SoftRounding(torch.nn.Module):  # type: ignore[misc]
         return (self.below + (self.part() >= 0.5).float()).detach().cpu().numpy().astype(np.float64)
 
     def bias_change(self) -> Any:
-        """How many steps of the sum the bias has moved."""
+        """The change of the bias, in steps of the accumulator."""
         layer = self.layer
         if self.bias is None or layer.bias is None:
             return None
         return self.bias.detach().cpu().numpy().astype(np.float64) / layer.unit - layer.bias
 
     def undecided(self, sharpness: float) -> Any:
-        """How far the roundings are from 0 and 1."""
+        """The regularization term: how far the roundings are from 0 and 1."""
         return (1 - (2 * self.part() - 1).abs().pow(sharpness)).sum()

@@ -1,4 +1,4 @@
-"""The step of the ladder that learns roundings."""
+"""The step `round` of the ladder: learned rounding."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from npuc.quant.prequantized import integer_types
 from npuc.words import counted
 
 _CORRECTED = 32
-"""Samples that show what biases the chosen integers need."""
+"""The number of samples that are used to correct the biases of the chosen integers."""
 _ON_CUDA = 1000
-"""Iterations a block where a GPU makes them cheap."""
+"""Iterations per block on a GPU, where they are cheap."""
 
 
 @step("round", "learned rounding of weights, block by block (AdaRound, QDrop); needs torch", 60)
 class LearnRounding:
-    """Roundings of all weights, and biases."""
+    """Learns the roundings of all weights, and the biases."""
 
     def __init__(self, iterations: int | None = None) -> None:
         self._iterations = iterations
 
     def propose(self, best: Candidate, context: QuantizationContext) -> Candidate | None:
-        """The best network with learned integers; an error without torch, or where the network has no form in it."""
-        made = best.made.copy()
-        layers = integer_layers(best.source, made, best.scheme_of)
+        """The best network with learned roundings; an error without torch, or if torch cannot run the network."""
+        quantized = best.quantized.copy()
+        layers = integer_layers(best.source, quantized, best.scheme_of)
         if not layers:
             return None
         require_torch("this needs PyTorch, which is not installed")
@@ -39,20 +39,20 @@ class LearnRounding:
             options = replace(options, iterations=_ON_CUDA, batch=32)
         if self._iterations:
             options = replace(options, iterations=self._iterations)
-        found = learn(
+        learned = learn(
             best.source,
             layers,
-            integer_types(best.made),
+            integer_types(best.quantized),
             context.fit,
             options,
             context.device,
             context.threads,
         )
-        count = sum(replace_integers(made, r.layer, r.integers(), r.bias_change()) for r in found)
-        made.verify()
+        count = sum(replace_integers(quantized, r.layer, r.integers(), r.bias_change()) for r in learned)
+        quantized.verify()
         notes = (*best.notes, f"learned the rounding of {counted(count, 'layer')}")
-        plain = replace(best, made=made, sqnr=context.judged(made), notes=notes)
-        fixed = made.copy()
+        plain = replace(best, quantized=quantized, sqnr=context.validated_sqnr(quantized), notes=notes)
+        fixed = quantized.copy()
         correct_biases(best.source, fixed, context.fit[:_CORRECTED], context.threads, best.scheme_of)
-        other = replace(plain, made=fixed, sqnr=context.judged(fixed))
+        other = replace(plain, quantized=fixed, sqnr=context.validated_sqnr(fixed))
         return max(plain, other, key=context.score)

@@ -18,8 +18,8 @@ from npuc.quant import tuning
 from npuc.quant.accuracy import _unsteady
 from npuc.quant.analysis import analyze
 from npuc.quant.config import QuantizationConfig
-from npuc.quant.judging import OutputJudge
 from npuc.quant.prequantized import integer_types
+from npuc.quant.validation import OutputValidator
 from npuc.sim import run
 from npuc.target import load_target
 from support.networks.detector import data, detector
@@ -179,7 +179,7 @@ def test_the_default_is_never_worse_than_plain_ranges_on_the_calibration_data(
     from npuc.quant import SCHEMES, quantize
 
     plain = quantize(graph, calibrate(graph, samples, "max", threads=1), SCHEMES["int8"])
-    mine, bar = (OutputJudge(graph, samples).figures(made) for made in (done.graph, plain))
+    mine, bar = (OutputValidator(graph, samples).figures(made) for made in (done.graph, plain))
     assert mine.worst is not None and bar.worst is not None
     assert mine.mean >= bar.mean - 0.1 and mine.worst.sqnr >= bar.worst.sqnr - 0.1, (mine.worst, bar.worst)
     assert any(

@@ -1,15 +1,15 @@
-"""The numbers of a file that brings its own quantization, in the arithmetic of a target.
+"""The types and weights of a prequantized file, converted to the arithmetic of a target.
 
-A TFLite file has int8 or uint8 activations with zero points, and weights with a scale each channel, or with a zero point. A
-target may have none of these, and then every layer would run on the CPU. Here each type of an activation, and the weights of
-each layer, are written in what the target has, from the most exact form to the least:
+A TFLite file has int8 or uint8 activations with zero points, and weights with per-channel scales or with a zero point. If the
+target supports none of these, every layer would run on the CPU. So each activation type, and the weights of each layer, are
+converted to a form that the target supports, from the most exact to the least exact:
 
     i8, zero point -5          as   u8, zero point 123          the same integers, moved by 128: exact
-    u8 weights around 121      as   i8, zero point 0            exact where all differences fit, else rounded anew
-    a scale each channel       as   one scale                   rounded anew
-    any scale                  as   the next power of two       rounded anew, at most one old step away
+    u8 weights around 121      as   i8, zero point 0            exact where all differences fit, else rounded again
+    per-channel scales         as   a per-tensor scale          rounded again
+    any scale                  as   the next power of two       rounded again, at most one old step away
 
-`npuc.quant.prequantized` requantizes where a network meets its surroundings, whose integers stay those of the file.
+The inputs and outputs of the network keep the integers of the file; `npuc.quant.prequantized` requantizes there.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from npuc.transform.drop_quantization import StoredConstant
 
 _STORED = ("i8", "ui8", "i16", "i4")
 _COARSEST = 2.01
-"""A step of 8 bits may become so many times as coarse; beyond it 16 bits are taken, if there are some."""
+"""The factor by which an 8-bit step may become coarser; beyond it 16 bits are used, if the target has them."""
 
 
-class Expression:
-    """How a target writes the numbers of a file."""
+class TargetEncoding:
+    """Converts the types and weights of a file to those of a target."""
 
     def __init__(self, target: Target, wide: Collection[str] = ()) -> None:
         self.target = target
         self.wide = frozenset(wide) if self._has_wide(target) else frozenset()
-        """Layers, by the name of their result, that read 16 bits and have weights of 16 bits."""
+        """Layers, by the names of their results, that read 16 bits and have 16-bit weights."""
         self._activations: Any = target.arithmetic.activations.formats
         self._weights: Any = target.arithmetic.weights.formats
         self._per_channel = "per_channel" in target.arithmetic.weights.granularity
@@ -53,18 +53,18 @@ class Expression:
 
     @staticmethod
     def _has_wide(target: Target) -> bool:
-        """Whether a machine multiplies 16 bits by 16 bits, with a wider accumulator."""
+        """Whether a target multiplies 16 bits by 16 bits, with a wider accumulator."""
         arithmetic = target.arithmetic
         formats = (arithmetic.activations.formats, arithmetic.weights.formats)
         rate = target.compute.array.rate("i16", "i16")
         return (
-            all("i16" in one for one in formats)
+            all("i16" in types for types in formats)
             and rate is not None
             and bool(arithmetic.accumulator.wide_bits)
         )
 
     def wide_activation(self, kind: QuantType) -> QuantType:
-        """16 bits that stand for a type of 8: exactly, or in steps of a power of two far below its own."""
+        """A 16-bit type for an 8-bit one: with the same steps, or with a power-of-two step that is much smaller."""
         least, most = kind.dtype.limits
         reach = kind.scale * max(most - kind.zero_point, kind.zero_point - least)
         if {"symmetric", "affine"} & set(self._activations.get("i16", ())):
@@ -72,7 +72,7 @@ class Expression:
         return QuantType.of("i16", self._scales("i16", reach)[-1], 0)
 
     def activation(self, kind: QuantType) -> QuantType:
-        """A type of the target that stands for a type of the file, which itself is taken if the target has it."""
+        """The type of the target for a type of the file; the same type if the target supports it."""
         if kind.dtype.name not in _STORED or activation_misfit(kind, self.target) is None:
             return kind
         least, most = kind.dtype.limits
@@ -82,23 +82,23 @@ class Expression:
                 return QuantType.of(other, kind.scale, kind.zero_point + moved)
         reach = kind.scale * max(most - kind.zero_point, kind.zero_point - least)
         storages = ["i8", "i16"] if kind.dtype.itemsize == 1 else ["i16"]
-        found = [
+        candidates = [
             QuantType.of(storage, scale, 0) for storage in storages for scale in self._scales(storage, reach)
         ]
-        fine = [candidate for candidate in found if candidate.scale <= _COARSEST * kind.scale]
-        return next(iter((*fine, *found)), kind)
+        fine = [candidate for candidate in candidates if candidate.scale <= _COARSEST * kind.scale]
+        return next(iter((*fine, *candidates)), kind)
 
     def _scales(self, storage: str, reach: float) -> list[float]:
         """The symmetric scales of a storage type that cover a range, the finest first."""
         kinds = self._activations.get(storage, ())
         most = dtype_of(storage).limits[1]
-        found = [float(np.float32(reach / most))] if {"symmetric", "affine"} & set(kinds) else []
-        return found + (
+        scales = [float(np.float32(reach / most))] if {"symmetric", "affine"} & set(kinds) else []
+        return scales + (
             [2.0 ** ceil(log2(reach / (most + 1)) - 1e-9)] if Scales.POWER_OF_TWO in kinds else []
         )
 
     def weights_fit(self, stored: StoredConstant) -> bool:
-        """Whether the target has weights as a file states them."""
+        """Whether the target supports weights as the file states them."""
         kinds = self._weights.get(dtype_of(stored.integers.dtype).short, ())
         powers = kinds and set(kinds) == {Scales.POWER_OF_TWO}
         return bool(
@@ -117,14 +117,14 @@ class Expression:
         scale: float,
         least: float,
     ) -> tuple[Array, Array, int]:
-        """Integers, scales and zero point of weights in a form that the target has; of 16 bits if the scheme says so."""
+        """Integers, scales and zero point of weights in a form that the target supports; 16 bits if the scheme says so."""
         shape = [-1 if i == stored.axis else 1 for i in range(stored.integers.ndim)]
         zeros = stored.zero_point.reshape(shape if stored.zero_point.size > 1 else ())
         steps = stored.integers.astype(np.int64) - zeros
         scales = stored.scale.astype(np.float64).reshape(-1)
-        one = scales.size == 1
+        is_per_tensor = scales.size == 1
         if scheme.weight == "i16":
-            if {"symmetric", "affine"} & set(self._weights["i16"]) and (one or self._per_channel):
+            if {"symmetric", "affine"} & set(self._weights["i16"]) and (is_per_tensor or self._per_channel):
                 return steps.astype(np.int16), scales, 0
             form = replace(
                 scheme,
@@ -132,7 +132,7 @@ class Expression:
                 if Scales.POWER_OF_TWO in self._weights["i16"]
                 else Scales.SYMMETRIC,
             )
-            real = steps * scales.reshape(shape if not one else ())
+            real = steps * scales.reshape(shape if not is_per_tensor else ())
             return (
                 *quantize_weight(
                     real, axis, replace(form, per_channel=self._per_channel), bias, scale, least
@@ -141,16 +141,16 @@ class Expression:
             )
         affine = "affine" in self._weights.get("u8", ())
         symmetric = bool({"symmetric", "affine"} & set(self._weights.get("i8", ())))
-        if symmetric and (one or self._per_channel):
+        if symmetric and (is_per_tensor or self._per_channel):
             reach = np.abs(steps).max(axis=tuple(i for i in range(steps.ndim) if i != axis), initial=0)
             if reach.max(initial=0) <= 127:
                 return steps.astype(np.int8), scales, 0
             if self._per_channel:
                 return self._signed(steps, np.broadcast_to(scales, reach.shape), reach, axis)
-        if affine and one and steps.max(initial=0) - steps.min(initial=0) <= 255:
+        if affine and is_per_tensor and steps.max(initial=0) - steps.min(initial=0) <= 255:
             zero = int(-steps.min(initial=0))
             return (steps + zero).astype(np.uint8), scales, zero
-        real = steps * scales.reshape(shape if not one else ())
+        real = steps * scales.reshape(shape if not is_per_tensor else ())
         if affine:
             form = replace(scheme, weight="ui8", weight_scales=Scales.AFFINE, per_channel=False)
             return quantize_affine_weight(real, form, bias, scale, least)
@@ -164,22 +164,23 @@ class Expression:
 
     @staticmethod
     def levelled(
-        found: tuple[Array, Array, int],
+        weights: tuple[Array, Array, int],
         axis: int,
         scheme: Scheme,
         bias: Array,
         x_scale: float,
         y_scale: float,
     ) -> tuple[Array, Array, int]:
-        """Weights whose biases fit the bits of a bias: channels whose bias is huge in steps of its sum get a coarser scale.
+        """Weights rescaled so that the biases fit their bits: a channel with a huge bias in steps of its accumulator gets a
+        coarser scale.
 
-        All biases of a layer are multiples of one unit. A channel with tiny weights beside its bias would make that unit so
-        large that it costs other channels more than a quarter of an output step; a coarser scale costs it next to nothing.
+        All biases of a layer are multiples of one unit. A channel whose weights are tiny relative to its bias would make that
+        unit so large that other channels lose more than a quarter of an output step; a coarser scale costs it almost nothing.
         """
-        integers, scales, zero = found
+        integers, scales, zero = weights
         kept = 2.0 ** (scheme.bias_significant_bits - 1) - 1
         if not scheme.bias_significant_bits or scales.size == 1 or zero:
-            return found
+            return weights
         sums = np.abs(np.asarray(bias, np.float64).reshape(-1)) / (x_scale * scales)
         coarsest = float((x_scale * scales / y_scale).max())
         most = kept * 2.0 ** max(0, floor(log2(0.5 / coarsest)))
@@ -188,7 +189,7 @@ class Expression:
         return np.rint(integers / spread).astype(integers.dtype), np.where(wide > scales, wide, scales), 0
 
     def _signed(self, steps: Array, scales: Array, reach: Array, axis: int) -> tuple[Array, Array, int]:
-        """Differences to a zero point as 8 bits with a sign: the channels that do not fit get a coarser scale."""
+        """Differences to a zero point as signed 8 bits; the channels that do not fit get a coarser scale."""
         factor = np.maximum(reach / 127.0, 1.0)
         wide = (scales * factor).astype(np.float32).astype(np.float64)
         spread = (wide / scales).reshape([-1 if i == axis else 1 for i in range(steps.ndim)])
