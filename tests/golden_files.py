@@ -32,7 +32,7 @@ from npuc.debug.compiled import CompiledLayers
 from npuc.debug.dump import DumpWriter
 from npuc.evaluate.journal import open_journal
 from npuc.flow import compile_network, quantize_network
-from npuc.ir import Graph, result_names, top
+from npuc.ir import Graph, result_names, save_graph, top
 from npuc.program.file import save_compiled
 from npuc.program.model import CompiledModel, NpuSubgraph
 from npuc.quant.config import QuantizationConfig
@@ -68,16 +68,20 @@ def image() -> Array:
     return np.linspace(-1, 1, 192, dtype=np.float32).reshape(1, 3, 8, 8)
 
 
-def compilation(target: Target) -> Compilation:
-    """The network, compiled, with `softmax` as floats on the CPU."""
+def integer_network(target: Target) -> Graph:
+    """The network with integers, but for `softmax`, which stays float."""
     graph = network()
     ranges = {port.name: (-1.0, 1.0) for port in graph.inputs}
     for op in graph.ops:
         if not isinstance(op, top.WeightOp):
             ranges |= dict.fromkeys(result_names(op), (-4.0, 4.0))
     config = QuantizationConfig(layers={"softmax": "float"})
-    integers = quantize_network(graph, ranges, config, target).graph
-    return compile_network(integers, target, CompileOptions(2), "golden")
+    return quantize_network(graph, ranges, config, target).graph
+
+
+def compilation(target: Target) -> Compilation:
+    """The network, compiled, with `softmax` as floats on the CPU."""
+    return compile_network(integer_network(target), target, CompileOptions(2), "golden")
 
 
 @cache
@@ -99,6 +103,10 @@ def results(model: CompiledModel) -> dict[str, Array]:
 def _target(path: Path) -> None:
     data = {"version": versions.TARGET_FILE.version, **load_target("edge-1t").to_dict(), "name": "golden"}
     path.write_text(yaml.safe_dump(data, sort_keys=False))
+
+
+def _network(path: Path) -> None:
+    save_graph(integer_network(load_target(TARGET)), path)
 
 
 def _program(path: Path) -> None:
@@ -182,6 +190,7 @@ def _journal(path: Path) -> None:
 
 FILES: dict[str, tuple[versions.Format, Callable[[Path], None]]] = {
     "target-v{}.yaml": (versions.TARGET_FILE, _target),
+    "network-v{}.mlir": (versions.PROGRAM_TEXT, _network),
     "program-v{}.npu": (versions.NPU_FILE, _program),
     "results-of-program-v{}.npz": (versions.NPU_FILE, _results),
     "schedule-v{}.yaml": (versions.SCHEDULE_FILE, _schedule),

@@ -22,8 +22,10 @@ from npuc.calib.statistics import load_statistics
 from npuc.calib.table import load_table
 from npuc.codegen.encode import encode_schedule
 from npuc.debug.dump import Dump
+from npuc.engine.integer import IntegerEngine
 from npuc.errors import NpucError
 from npuc.evaluate.journal import open_journal
+from npuc.ir import load_graph, print_graph
 from npuc.program import layout
 from npuc.program.debug_info import read_debug_info
 from npuc.program.file import load_compiled, section_list
@@ -36,6 +38,7 @@ from npuc.schedule.schedule_file import ScheduleFile, resolve
 from npuc.target import Target, load_target
 from npuc.tensors import TensorFile, write_npz
 
+VERSION_ATTRIBUTE = ", top.version = 1 : i64"
 FINGERPRINT = "0xef41ba0883e0ecb2"
 """Of the golden target, which is that of the preset edge-1t."""
 
@@ -55,6 +58,24 @@ def test_every_format_has_golden_files_of_its_version() -> None:
     inside = {versions.DEBUG_SECTION.name}  # it is in the compiled model
     only_written = {versions.SAMPLE.name}
     assert covered | inside | only_written == {kind.name for kind in versions.FORMATS}
+
+
+@golden("network-v*.mlir")
+def test_a_program_as_text(path: Path, tmp_path: Path) -> None:
+    graph = load_graph(path)
+    assert [port.name for port in graph.inputs] == ["image"] and graph.used_weights()
+    found = IntegerEngine(graph, ["stem"], raw=True).run({"image": golden_files.image()})["stem"]
+    wanted = IntegerEngine(
+        golden_files.integer_network(load_target(golden_files.TARGET)), ["stem"], raw=True
+    ).run({"image": golden_files.image()})["stem"]
+    np.testing.assert_array_equal(found, wanted)
+    # Text of before there was a version: the same without the attribute.
+    text = path.read_text()
+    assert text.count(VERSION_ATTRIBUTE) == 1
+    (tmp_path / path.name).write_text(text.replace(VERSION_ATTRIBUTE, ""))
+    shutil.copy(path.with_suffix(".safetensors"), tmp_path)
+    without = print_graph(load_graph(tmp_path / path.name))
+    assert without == print_graph(graph).replace(VERSION_ATTRIBUTE, "")
 
 
 @golden("program-v*.npu")
@@ -201,6 +222,7 @@ def _dump(path: Path) -> Any:
 
 YAML = ("version: 1", "version: 2\nunheard_of: 1")
 LATER: dict[str, Callable[[Path], Any]] = {
+    "program of version 2": _text("network-v1.mlir", "= 1 : i64}", "= 2 : i64}", load_graph),
     "compiled model of version 3, and this npuc reads version 2": _npu,
     "target of version 2": _text("target-v1.yaml", *YAML, load_target),
     "listing of a schedule of version 2": _text(

@@ -192,7 +192,7 @@ static const char *find_tables(npuc_file *f, const elf *e, const npuc_elf_sectio
 static const char *check_file_header(npuc_file *f)
 {
     const npuc_file_header *h = f->header;
-    if (h->version != NPUC_FILE_VERSION) return "it is of another version of the format";
+    if (h->version < NPUC_FILE_OLDEST || h->version > NPUC_FILE_VERSION) return "it is of another version of the format";
     if (h->isa != NPUC_ISA_VERSION || h->record != NPUC_RECORD) return "it is of another version of the instruction set";
     if (!h->cores || !h->local_bytes || h->local_bytes >= NPUC_NONE || h->shared_bytes > NPUC_FILE_LARGEST)
         return "the machine in its header is not possible";

@@ -73,6 +73,7 @@ Update npuc, or write the file again with this one.
 _AGAIN = "compile the model again with this one"
 
 NPU_FILE = Format("compiled model", 2, "`version` of `.npu.header`", oldest=2, remedy=_AGAIN)
+PROGRAM_TEXT = Format("program", 1, "`top.version` of the module, 1 if absent")
 DEBUG_SECTION = Format("section .npu.debug", 1, "`version` of its JSON", remedy=_AGAIN)
 TARGET_FILE = Format("target", 1, "`version:`, 1 if absent")
 QUANTIZATION_CONFIG = Format("quantization configuration", 1, "`version:`, 1 if absent")
@@ -86,6 +87,7 @@ SAMPLE = Format("sample for a board", 1, "`version` of `sample.json`")
 JOURNAL = Format("journal of an evaluation", 1, "first line", remedy="give --resume another file")
 
 FORMATS = (
+    PROGRAM_TEXT,
     NPU_FILE,
     DEBUG_SECTION,
     TARGET_FILE,

@@ -17,19 +17,21 @@ import pytest
 
 from npuc.arrays import Array
 from npuc.errors import FileFormatError, FileMissingError, InternalError, InvalidModelError, WrongTargetError
+from npuc.format_versions import NPU_FILE
 from npuc.program import elf, isa, layout
 from npuc.program.checks import Surroundings, check_stream
-from npuc.program.file import load_compiled, save_compiled
+from npuc.program.file import load_compiled, save_compiled, section_list
 from npuc.program.file_writer import make_sections
 from npuc.program.model import CompiledModel, CpuSubgraph, NpuSubgraph, Segment, Tensor, records
 from npuc.program.records import Record
 from npuc.target import load_target
-from support.paths import TESTS
+from support.paths import ROOT, TESTS
 from support.programs.files import (
     LAYERS,
     SEGMENTS,
     TENSORS,
     as_bytes,
+    build_driver,
     good,
     parse,
     random_model,
@@ -536,3 +538,27 @@ def test_an_empty_model_of_the_cpu_is_refused(tmp_path: Path) -> None:
     broken = replace(model, subgraphs=(*model.subgraphs[:2], replace(cpu, model=b""), model.subgraphs[3]))
     with pytest.raises(InternalError, match="is empty"):
         save_compiled(broken, tmp_path / "m.npu")
+
+
+def test_the_c_reader_takes_every_version_from_the_oldest_to_its_own(tmp_path: Path) -> None:
+    newest = layout.VERSION + 2
+    shutil.copytree(ROOT / "native/include", tmp_path / "include")
+    header = tmp_path / "include/npuc/file.h"
+    text, count = re.subn(r"(#define NPUC_FILE_VERSION) \d+", rf"\1 {newest}", header.read_text())
+    assert count == 1
+    header.write_text(text)
+    later = build_driver(tmp_path, f"-I{tmp_path / 'include'}")
+
+    file = saved(tmp_path / "a.npu")
+    offset = next(first for name, first, _ in section_list(file) if name == ".npu.header")
+
+    def of_version(version: int) -> bytes:
+        data = bytearray(file.read_bytes())
+        data[offset : offset + 4] = version.to_bytes(4, "little")
+        return sealed(data)
+
+    refused = "it is of another version of the format"
+    oldest = NPU_FILE.oldest
+    verdicts = read_in_c(later, [of_version(version) for version in range(oldest - 1, newest + 2)])
+    assert verdicts[0] == verdicts[-1] == refused
+    assert set(verdicts[1:-1]) == {"ok"} and len(verdicts) == newest - oldest + 3

@@ -9,7 +9,8 @@
 
 #include <stdint.h>
 
-#define NPUC_FILE_VERSION 2
+#define NPUC_FILE_VERSION 2 /* the newest that is read */
+#define NPUC_FILE_OLDEST 2 /* the oldest */
 #define NPUC_FILE_ALIGNMENT 64 /* of segments and tensors */
 #define NPUC_FILE_PAGE 4096 /* of the weights in the file */
 #define NPUC_FILE_AXES 8

@@ -1,7 +1,7 @@
 """Programs as text: `model.mlir` with its weights beside it in `model.safetensors`.
 
 The text is MLIR in generic form with locations, so any MLIR tool reads it. The attribute `top.weights` of the module
-names the weight file, which must lie in the same folder.
+names the weight file, which must lie in the same folder; `top.version` is the version of the format.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from xdsl.context import Context
 from xdsl.dialects import builtin, func
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.ir import Dialect
 from xdsl.parser import Parser
 from xdsl.parser.generic_parser import ParserState
@@ -24,6 +24,7 @@ from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind, StringLit
 
 from npuc.errors import NpucError, ParseError, VerificationError, WeightFileError
 from npuc.files import existing_file, final_place, write_atomically
+from npuc.format_versions import PROGRAM_TEXT
 from npuc.ir import top as _top  # noqa: F401  (registers the ops)
 from npuc.ir.definition import TOP_OPS
 from npuc.ir.dtypes import OpaqueType, QuantType, dtype_of
@@ -32,6 +33,7 @@ from npuc.ir.npu import NPU_OPS
 from npuc.ir.weights import WeightStore, load_safetensors, save_safetensors
 
 _WEIGHTS = "top.weights"
+_VERSION = "top.version"
 _MAX_TEXT = 1 << 30
 _MAY_DEFINE = re.compile(r"[#!][\w$.-]+\s*(?:=|//)")
 _TOKEN = re.compile(
@@ -125,15 +127,13 @@ def save_graph(graph: Graph, path: Path | str) -> tuple[Path, Path]:
     asked, path = Path(path), final_place(path)
     weights = path.with_suffix(".safetensors")
     module = graph.module
-    old = module.attributes.get(_WEIGHTS)
+    before = dict(module.attributes)
     module.attributes[_WEIGHTS] = StringAttr(weights.name)
+    module.attributes[_VERSION] = IntegerAttr(PROGRAM_TEXT.version, i64)
     try:
         text = print_graph(graph)
     finally:
-        if old is None:
-            del module.attributes[_WEIGHTS]
-        else:
-            module.attributes[_WEIGHTS] = old
+        module.attributes = before
     with write_atomically(path) as out:
         out.write(text.encode())
         # The text is on the disk before the weights get their name: a full disk leaves both files as they were.
@@ -152,6 +152,9 @@ def load_graph(path: Path | str) -> Graph:
     except UnicodeDecodeError as error:
         raise ParseError("is not text", where=str(path), fix="An .mlir file was expected") from error
     graph = parse_graph(text, name=path.name)
+    version = graph.module.attributes.get(_VERSION)
+    stated = version.value.data if isinstance(version, IntegerAttr) else version
+    PROGRAM_TEXT.check(stated, str(path), ParseError)
     entry = graph.module.attributes.get(_WEIGHTS)
     if isinstance(entry, StringAttr):
         name = entry.data

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from npuc.format_versions import NPU_FILE
 from npuc.program import checksums, elf, layout
 from npuc.program.checks import rules
 from npuc.program.isa import ROUNDINGS
@@ -49,7 +50,8 @@ def file_header() -> str:
     """The text of native/include/npuc/file.h."""
     lines = [
         _TOP,
-        f"#define NPUC_FILE_VERSION {layout.VERSION}",
+        f"#define NPUC_FILE_VERSION {layout.VERSION} /* the newest that is read */",
+        f"#define NPUC_FILE_OLDEST {NPU_FILE.oldest} /* the oldest */",
         f"#define NPUC_FILE_ALIGNMENT {layout.ALIGNMENT} /* of segments and tensors */",
         f"#define NPUC_FILE_PAGE {layout.PAGE} /* of the weights in the file */",
         f"#define NPUC_FILE_AXES {layout.MOST_AXES}",

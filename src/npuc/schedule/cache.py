@@ -1,10 +1,10 @@
 """What searches found, kept under the user's cache folder: an unchanged network is not searched again.
 
 There are two kinds of entries. A *schedule* is named by a hash of all that a search looks at: the layers (not their weights),
-the machine, the options, and the code of the scheduler. It holds decisions, not instructions, in the form of a schedule file
-with numbers for names, and is checked like one. *Candidates* of a machine (`candidates.py`) serve where a network has
-changed: what was found out about the layers that have not. Entries carry a version and a checksum, and appear whole or not at
-all; what is damaged, of another version, or does not fit is passed over.
+the machine, the options, and the code of the scheduler with what it rests on. It holds decisions, not instructions, in the form
+of a schedule file with numbers for names, and is checked like one. *Candidates* of a machine (`candidates.py`) serve where a
+network has changed: what was found out about the layers that have not. Entries carry a version and a checksum, and appear whole
+or not at all; what is damaged, of another version, or does not fit is passed over.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from npuc import __version__
+from npuc import __version__, native
 from npuc.errors import OutputError, ScheduleError
 from npuc.files import write_atomically
 from npuc.format_versions import SCHEDULE_CACHE
@@ -138,14 +138,20 @@ def _head(content: bytes) -> bytes:
     return f"npuc cache, version {SCHEDULE_CACHE.version}, {sha256(content).hexdigest()}".encode()
 
 
+_DECIDING = ("arithmetic", "program", "schedule", "sim")
+"""The packages that a schedule depends on; the cycle simulator and the memory planner are in the native library."""
+
+
 @cache
 def code() -> str:
-    """A hash of the code that decides: what another scheduler found is not what this one finds."""
-    found = sha256(__version__.encode())
+    """A hash of the code that decides on a schedule: another scheduler, instruction set or simulator finds another one."""
+    code_hash = sha256(__version__.encode())
     package = Path(__file__).parent.parent
-    for path in sorted(package.glob("schedule/**/*.py")):
-        found.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return found.hexdigest()
+    sources = (path for folder in _DECIDING for path in package.glob(f"{folder}/**/*.py"))
+    for path in sorted(sources):
+        code_hash.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
+    code_hash.update(native.find().read_bytes())
+    return code_hash.hexdigest()
 
 
 def key_of(network: Network, target: Target, options: Mapping[str, Any]) -> str:
