@@ -39,13 +39,11 @@ def test_the_default_is_what_it_was(npuc: Any, here: Path) -> None:
 
 def test_a_stated_scheme_is_not_mixed_unless_that_is_asked_for(npuc: Any, here: Path) -> None:
     from npuc.cli.ladder import Climbing
-    from npuc.quant.ladder.sequence import STEPS, chosen
+    from npuc.quant.ladder.sequence import STEPS
+    from npuc.registries import isolated
 
-    chosen()
-    asked = dict(STEPS)
-    try:
-        for name in set(STEPS) - {"equalize", "mixed"}:
-            del STEPS[name]
+    with isolated():
+        STEPS.remove(*(set(STEPS) - {"equalize", "mixed"}))
         assert Climbing("all").asked
         line = (
             "quantize",
@@ -61,8 +59,6 @@ def test_a_stated_scheme_is_not_mixed_unless_that_is_asked_for(npuc: Any, here: 
         )
         assert "mixed" not in npuc(*line, "--ladder", "all").out
         assert "mixed" in npuc(*line, "--ladder", "mixed").out
-    finally:
-        STEPS.update(asked)
 
 
 def test_an_accuracy_is_reached_at_the_fewest_cycles(npuc: Any, here: Path) -> None:

@@ -38,13 +38,13 @@ def test_every_rule_of_every_importer_has_a_row(rows: dict[tuple[str, str], tupl
     from npuc.frontend.caffe.registry import supported as caffe
     from npuc.frontend.darknet.registry import supported as darknet
     from npuc.frontend.keras.registry import supported as keras
-    from npuc.frontend.onnx.registry import rules as onnx_rules
+    from npuc.frontend.onnx.registry import RULES as onnx_rules
     from npuc.frontend.tensorflow.registry import supported as tensorflow
-    from npuc.frontend.tflite.registry import rules as tflite_rules
+    from npuc.frontend.tflite.registry import RULES as tflite_rules
     from npuc.frontend.torch.registry import supported as torch
 
-    expected = {("ONNX", ":".join(filter(None, key))) for key in onnx_rules()}
-    expected |= {("TensorFlow Lite", name) for name in tflite_rules()}
+    expected = {("ONNX", ":".join(filter(None, key))) for key in onnx_rules}
+    expected |= {("TensorFlow Lite", name) for name in tflite_rules}
     for title, names in (
         ("PyTorch", torch()), ("TensorFlow", tensorflow()), ("Keras", keras()), ("Caffe", caffe()), ("Darknet", darknet()),
     ):  # fmt: skip

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from npuc.datasets.data import DATASETS
-from npuc.metrics.measuring import METRICS
+from npuc.registries import isolated
 
 
 @pytest.fixture(autouse=True)
-def registries(monkeypatch: pytest.MonkeyPatch) -> None:
-    for registry in (DATASETS, METRICS):
-        registry.names()
-        monkeypatch.setattr(registry, "_things", dict(registry._things))
+def registries() -> Iterator[None]:
+    with isolated():
+        yield

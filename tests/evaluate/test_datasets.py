@@ -310,7 +310,7 @@ def test_what_is_no_data_set(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no data set 'imagnet'"):
         find_dataset(Place(tmp_path), "imagnet")
     for name in ("arrays", "cifar", "coco", "folders", "list", "masks", "voc", "yolo"):
-        assert name in DATASETS.names()
+        assert name in DATASETS
         with pytest.raises(NpucError):
             find_dataset(Place(tmp_path), name).open(Place(tmp_path))
 

@@ -162,6 +162,6 @@ def test_a_program_brings_a_metric() -> None:
         return float(np.max(seen.outputs["y"]))
 
     assert _figure("largest", [_seen([[1, 5]]), _seen([[3, 2]])]) == {"largest": 4.0}
-    assert METRICS.get("largest").words == "The largest output."
+    assert METRICS["largest"].words == "The largest output."
     with pytest.raises(UsageError, match="cannot be the name"):
         metric("a,b")(largest)

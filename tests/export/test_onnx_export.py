@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 
 from npuc.export.onnx import embed, model, to_onnx
-from npuc.export.onnx.registry import rules
+from npuc.export.onnx.registry import RULES
 from npuc.ir import Graph, top
 from npuc.ir.definition import TOP_OPS, TopOp
 from support.graphs import Array, assert_close, build, evaluate, random_inputs
@@ -769,7 +769,7 @@ def test_rules_are_valid_for_newer_opsets(opset: int, monkeypatch: pytest.Monkey
 
 
 def test_every_op_has_a_rule_and_a_case() -> None:
-    assert {kind.name for kind in rules()} == set(TOP_OPS)
+    assert {kind.name for kind in RULES} == set(TOP_OPS)
     covered = {op.name for item in CASES for op in item.graph().ops}
     assert set(TOP_OPS) - covered == {"top.onnx"}
 

@@ -20,12 +20,12 @@ from npuc.errors import (
 )
 from npuc.flow import import_model, input_names
 from npuc.frontend.caffe import CaffeContext, import_caffe, rule, supported
-from npuc.frontend.caffe.registry import RULES
 from npuc.frontend.caffe.text import parse, written
 from npuc.frontend.caffe.wire import _encode, _field, decode, encode_model
 from npuc.frontend.options import ImportOptions
 from npuc.ir import layer_name, shape_of, top
 from npuc.kernels import custom
+from npuc.registries import isolated
 from support.networks.caffe import judged, layer, net, run, sample
 
 RNG = np.random.default_rng(11)
@@ -257,10 +257,8 @@ def test_the_first_form_pads_with_a_layer(tmp_path: Path) -> None:
 
 @pytest.fixture
 def own_rules() -> Iterator[None]:
-    before = dict(RULES.all())
-    yield
-    RULES.table.clear()
-    RULES.table.update(before)
+    with isolated():
+        yield
 
 
 PYTHON = """layer { name: "mine" type: "Python" bottom: "r" top: "m"
@@ -298,10 +296,9 @@ def test_a_user_may_register_a_rule(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("own_rules")
 def test_a_layer_of_ones_own_may_be_computed_in_python(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """A rule that states the shape keeps what follows in `top`; a kernel computes the op."""
-    monkeypatch.setattr(custom, "_KERNELS", dict(custom._KERNELS))
 
     @rule("Python:Double")
     def double(ctx: CaffeContext) -> Any:

@@ -182,7 +182,7 @@ def test_what_a_kernel_raises_is_told(plugin: None) -> None:
 
     graph = gated((1, 3, 8, 8))
     compiled = flow.compile_network(quantized(graph, "int8"), load_target("edge-4t")).model
-    del kernels.KERNELS["hard_glu"]
+    kernels.KERNELS.remove("hard_glu")
     kernels.register("hard_glu", fails)
     with pytest.raises(
         SimulationError, match=r"the kernel 'hard_glu' refuses its operands.*ValueError: of no use"

@@ -172,7 +172,8 @@ def test_a_plugin_that_leaves_or_misses_a_file(folder: Path, capsys: Any) -> Non
         loading._LOADED.clear()
         from npuc.frontend.onnx import registry
 
-        registry._RULES.pop(("com.example", "HardGlu"), None)
+        if ("com.example", "HardGlu") in registry.RULES:
+            registry.RULES.remove(("com.example", "HardGlu"))
         plugin = folder / f"leaves{len(words)}.py"
         plugin.write_text(
             "from npuc.plugins.api import onnx_rule\n\n"
@@ -182,10 +183,9 @@ def test_a_plugin_that_leaves_or_misses_a_file(folder: Path, capsys: Any) -> Non
         assert run_command(["import", "model.onnx", "--plugin", str(plugin)]) == 2
         told = capsys.readouterr().err
         assert "error[E603]" in told and f"line 5 of {plugin.name}" in told and words in told
-        for key in [
-            key for key, rule in registry._RULES.items() if rule.__module__.startswith("npuc_plugin")
-        ]:
-            del registry._RULES[key]
+        registry.RULES.remove(
+            *(key for key, rule in registry.RULES.items() if rule.__module__.startswith("npuc_plugin"))
+        )
 
 
 def test_what_a_plugin_says_on_purpose_is_no_fault(folder: Path, capsys: Any) -> None:

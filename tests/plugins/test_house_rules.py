@@ -67,4 +67,4 @@ def test_a_data_set_and_a_metric_are_found_by_name(tmp_path: Path) -> None:
     record = made.observe(Observation("a", {"y": np.array([1, 2, 2, 2])}, None))
     assert record == 0.75
     assert made.measure([0.75, 0.25], [None, None], np.ones((1, 2)))["saturation"] == [0.5]
-    assert "saturation" in METRICS.names() and METRICS.get("saturation").lower_is_better
+    assert METRICS["saturation"].lower_is_better

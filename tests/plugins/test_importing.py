@@ -294,13 +294,13 @@ def test_a_format_that_is_there_already_is_refused() -> None:
 
 
 def test_what_a_format_fails_with_is_a_fault_of_its_plugin(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Path,
 ) -> None:
     from npuc.frontend.sniff import RECOGNIZERS
 
     tiny.write_text("tinynet 1\ninput x 1 8\nscale half\n")
     with pytest.raises(PluginFaultError, match=r"line 48 of tiny_format\.py, in layers: ValueError"):
         flow.import_model(tiny)
-    monkeypatch.setitem(RECOGNIZERS, "tinynet", ("looks tiny", lambda path, head: head.no_such_thing))
+    RECOGNIZERS.add(["tinynet"], ("looks tiny", lambda path, head: head.no_such_thing), replace=True)
     with pytest.raises(PluginError, match="what recognises the format 'tinynet' failed: AttributeError"):
         flow.import_model(tiny)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from npuc.errors import MissingExtraError, QuantizationError, UsageError
 from npuc.quant.ladder import STEPS, Candidate, QuantizationContext, StepResult, run_steps
 from npuc.quant.ladder.sequence import RegisteredStep, chosen
 from npuc.quant.scheme import SCHEMES
+from npuc.registries import isolated
 
 
 def context() -> QuantizationContext:
@@ -45,12 +47,18 @@ class Missing:
         raise MissingExtraError("this needs PyTorch", fix="pip install it")
 
 
+@pytest.fixture(autouse=True)
+def own_steps() -> Iterator[None]:
+    with isolated():
+        yield
+
+
 @pytest.fixture
-def planted(monkeypatch: pytest.MonkeyPatch) -> None:
+def planted() -> None:
     for rank, (name, kind) in enumerate(
         {"worse": Worse, "idle": Idle, "better": Better, "missing": Missing}.items(), 100
     ):
-        monkeypatch.setitem(STEPS, name, RegisteredStep(name, "a test", rank, kind))
+        STEPS.add([name], RegisteredStep(name, "a test", rank, kind))
 
 
 def test_what_helps_is_kept_and_the_rest_left_out(planted: Any) -> None:
@@ -100,7 +108,7 @@ def context_with_errors(monkeypatch: pytest.MonkeyPatch, errors: list[list[float
             (Slice("y", "y"),), np.array([[[100.0, error]] for error in next(left)], np.float64)
         ),
     )
-    monkeypatch.setitem(STEPS, "lucky", RegisteredStep("lucky", "a test", 100, Lucky))
+    STEPS.add(["lucky"], RegisteredStep("lucky", "a test", 100, Lucky))
     return make_context
 
 
@@ -139,7 +147,7 @@ def test_a_gain_that_a_slice_pays_for_is_left_out(monkeypatch: pytest.MonkeyPatc
             (strong, weak), np.array([[(100.0, e) for e in row] for row in next(errors)])
         ),
     )
-    monkeypatch.setitem(STEPS, "lucky", RegisteredStep("lucky", "a test", 100, Lucky))
+    STEPS.add(["lucky"], RegisteredStep("lucky", "a test", 100, Lucky))
     best = run_steps(make_context, ["lucky"], report=results.append)
     assert best.notes == () and not results[0].kept
     assert results[0].after is not None and results[0].after > results[0].before + 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +11,8 @@ import pytest
 from npuc.arrays import Array
 from npuc.errors import DeviceError, UnknownDeviceError, UsageError, WrongTargetError
 from npuc.program.model import CompiledModel
+from npuc.registries import isolated
 from npuc.runtime import Device, Runner, SimulatedDevice, device_names, open_device, register_device
-from npuc.runtime import device as devices
 from npuc.sim import Simulator
 
 
@@ -55,8 +55,9 @@ class Part:
 
 
 @pytest.fixture(autouse=True)
-def registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "_registered", dict(devices._registered))
+def registry() -> Iterator[None]:
+    with isolated():
+        yield
 
 
 def test_a_driver(integers: CompiledModel, model: CompiledModel, images: Array, expected: Array) -> None:

@@ -66,7 +66,7 @@ def _plain(registry: Any) -> dict[str, tuple[Any, str]]:
     """A registry of functions by name, or by domain and name."""
     return {
         name if isinstance(name, str) else ":".join(filter(None, name)): (rule, _words(rule))
-        for name, rule in registry.rules().items()
+        for name, rule in registry.RULES.items()
     }
 
 
@@ -74,14 +74,14 @@ def _described(registry: Any) -> dict[str, tuple[Any, str]]:
     """A registry that tells its limits, with functions (or none, for what is built in) by name."""
     found = {}
     for name, words in registry.supported().items():
-        rule = registry.find_rule(name) if hasattr(registry, "find_rule") else registry.RULES.find(name)
+        rule = registry.find_rule(name) if hasattr(registry, "find_rule") else registry.RULES.get(name)
         found[name] = rule, words or ("" if rule is None else _words(rule))
     return found
 
 
 def _tensorflow(registry: Any) -> dict[str, tuple[Any, str]]:
     """The same, where what shapes a graph (calls, loops, variables) has a registry of its own."""
-    structures = import_module("npuc.frontend.tensorflow.walker").structures()
+    structures = import_module("npuc.frontend.tensorflow.walker").STRUCTURES
     return {
         name: (rule or structures.get(name), words) for name, (rule, words) in _described(registry).items()
     }

@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from npuc.datasets.registry import Registry
+from npuc.datasets.registry import check_name
 from npuc.datasets.sample import Entry, Loaded
 from npuc.errors import EvaluationDataError, FileFormatError, FileMissingError
 from npuc.files import existing_file
+from npuc.registries import Lenient, Registry
 
 _MAX_TEXT = 64 << 20
 
@@ -58,17 +59,22 @@ class DataSetKind:
     words: str
 
 
-DATASETS: Registry[DataSetKind] = Registry("data set", "npuc.datasets.formats")
+DATASETS: Registry[str, DataSetKind] = Registry(
+    "a data set", provider="npuc.datasets.formats", lenient=Lenient.ALL
+)
+"""By name."""
 
 
 def dataset(
-    name: str, *, matches: Callable[[Place], bool] = lambda place: False
+    name: str, *, matches: Callable[[Place], bool] = lambda place: False, replace: bool = False
 ) -> Callable[[Callable[[Place], DataSet]], Callable[[Place], DataSet]]:
     """Register a function as a data set."""
 
     def register(function: Callable[[Place], DataSet]) -> Callable[[Place], DataSet]:
         words = " ".join((function.__doc__ or "").strip().split("\n\n")[0].split())
-        DATASETS.add(name, DataSetKind(name, function, matches, words), function.__module__)
+        check_name(name, "data set")
+        kind = DataSetKind(name, function, matches, words)
+        DATASETS.add([name], kind, replace=replace, module=function.__module__)
         return function
 
     return register
@@ -77,7 +83,7 @@ def dataset(
 def find_dataset(place: Place, name: str | None = None) -> DataSetKind:
     """The data set of a name or, without one, the first that a place looks like."""
     if name is not None:
-        return DATASETS.get(name)
+        return DATASETS.named(name)
     if not place.path.exists():
         raise FileMissingError(
             "does not exist", where=str(place.path), fix="Give --data the path of a data set"
@@ -88,7 +94,7 @@ def find_dataset(place: Place, name: str | None = None) -> DataSetKind:
     raise EvaluationDataError(
         "looks like no data set that is known",
         where=str(place.path),
-        fix=f"Name it by --dataset; there are: {', '.join(DATASETS.names())} (docs/evaluation.md has their layouts)",
+        fix=f"Name it by --dataset; there are: {', '.join(sorted(DATASETS))} (docs/evaluation.md has their layouts)",
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from npuc import plugins
 from npuc.calib.sources import choose
 from npuc.datasets.data import DATASETS, Place, find_dataset
+from npuc.datasets.registry import origin
 from npuc.datasets.sample import Entry
 from npuc.errors import EvaluationDataError, UsageError
 from npuc.evaluate.cluster import run_on_cluster
@@ -91,7 +92,7 @@ def evaluate(
             postprocess=postprocess,
             skip_unreadable=skip_unreadable,
             plugins=tuple(plugin.source for plugin in plugins.loaded()),
-            origins=(DATASETS.origin(kind.name), *(METRICS.origin(metric.kind.name) for metric in chosen)),
+            origins=(origin(DATASETS, kind.name), *(origin(METRICS, metric.kind.name) for metric in chosen)),
         )
         work = Work(plan)
         for text in (*work.notes, *(work.remarks(entries[0]) if entries else ())):

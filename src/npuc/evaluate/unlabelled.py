@@ -19,7 +19,7 @@ _OWN = "npuc.datasets.formats."
 def plugin_dataset(place: Place) -> str | None:
     """The data set of a plugin that a place looks like; those of npuc itself are read as calibration data is."""
     for name, kind in DATASETS.items():
-        if not DATASETS.origin(name).module.startswith(_OWN) and kind.matches(place):
+        if not DATASETS.owner(name).startswith(_OWN) and kind.matches(place):
             return name
     return None
 

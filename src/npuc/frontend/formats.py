@@ -17,7 +17,7 @@ from npuc.errors import FileFormatError, InvalidModelError, NpucError, PluginErr
 from npuc.files import existing_model
 from npuc.frontend.sniff import RECOGNIZERS, Recognizer, describe_content
 from npuc.plugin_code import fault_of
-from npuc.registries import add_once, taken
+from npuc.registries import Registry
 
 _LOG = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Format:
     """The order of the axes of a picture, unless the user says otherwise."""
 
 
-FORMATS: dict[str, Format] = {
+_OWN = {
     "onnx": Format(
         "an ONNX model",
         "npuc.frontend.onnx:import_onnx",
@@ -98,15 +98,19 @@ FORMATS: dict[str, Format] = {
         "npuc.frontend.torch:torchscript_inputs",
     ),
 }
+_RESERVED = ("mlir", "npu", "other")
+"""Kinds of files that are no foreign models."""
+FORMATS: Registry[str, Format] = Registry("a format", _OWN)
 """By the kind that `describe_content` tells."""
 
 
-def add_format(kind: str, form: Format, recognises: Recognizer) -> None:
+def add_format(kind: str, form: Format, recognises: Recognizer, *, replace: bool = False) -> None:
     """Register a format that a plugin reads; `recognises` tells a file of it by its path and first bytes."""
-    if kind in ("mlir", "npu", "other"):
-        raise taken(f"a format '{kind}'", form)
-    add_once(FORMATS, [kind], form, "a format")
-    RECOGNIZERS[kind] = (f"looks like {form.words}", recognises)
+    if kind in _RESERVED:
+        raise PluginError(f"there is a format '{kind}' already, of npuc", fix="Give yours a name of its own")
+    FORMATS.add([kind], form, replace=replace)
+    recognizer = (f"looks like {form.words}", recognises)
+    RECOGNIZERS.add([kind], recognizer, replace=replace, module=FORMATS.owner(kind))
 
 
 def foreign(path: Path | str) -> tuple[Path, Format]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from npuc.archives import AGAIN_FIX, open_zip
 from npuc.errors import FileFormatError, PluginError
 from npuc.plugin_code import fault_of
+from npuc.registries import Registry
 
 _HEAD = 64 << 10
 _MAX_MEMBERS = 1 << 14
@@ -58,7 +59,7 @@ _TEXT_KINDS = {"looks like a Darknet .cfg file": "darknet", "looks like a Caffe 
 
 
 Recognizer = Callable[[Path, bytes], bool]
-RECOGNIZERS: dict[str, tuple[str, Recognizer]] = {}
+RECOGNIZERS: Registry[str, tuple[str, Recognizer]] = Registry("a recognizer of the format")
 """By the kind of a format that a plugin brings: what a file of it looks like, and who tells, by the path and the first bytes
 (none of a folder). They are asked first."""
 

@@ -18,24 +18,18 @@ from npuc.ir.graph import Graph
 from npuc.ir.names import describe
 from npuc.ir.top import Onnx
 from npuc.plugin_code import fault_of
-from npuc.registries import add_once
+from npuc.registries import Registry
 
 Claim = Callable[[Onnx, Graph], TopOp | None]
 """The op that stands for a custom op, made of its operands and `onnx_attributes`; or None to leave it."""
 
-CLAIMS: dict[tuple[str, str], Claim] = {}
+CLAIMS: Registry[tuple[str, str], Claim] = Registry("a claim on the custom op")
 """By domain and name."""
 
 
-def claims(domain: str, *op_types: str) -> Callable[[Claim], Claim]:
+def claims(domain: str, *op_types: str, replace: bool = False) -> Callable[[Claim], Claim]:
     """Register what stands for the custom ops of a domain and some names."""
-
-    def register(function: Claim) -> Claim:
-        keys = [(domain, op_type) for op_type in op_types]
-        add_once(CLAIMS, keys, function, "a claim on the custom op")
-        return function
-
-    return register
+    return CLAIMS.register(*((domain, op_type) for op_type in op_types), replace=replace)
 
 
 def is_claimed(op: Any) -> bool:

@@ -56,11 +56,11 @@ from npuc.arithmetic.kinds import Kind
 from npuc.ir.attributes import to_attribute, to_native
 from npuc.ir.dtypes import is_static, shape_of
 from npuc.ir.names import describe, location
-from npuc.registries import add_once
+from npuc.registries import Registry
 
 Tensor = BaseAttr(TensorType)
 
-TOP_OPS: dict[str, type[TopOp]] = {}
+TOP_OPS: Registry[str, type[TopOp]] = Registry("an op")
 """Every op of the `top` dialect by its name, filled by `top_op`."""
 
 _REQUIRED: Any = object()
@@ -327,7 +327,7 @@ def top_op(cls: type[_TopOpT]) -> type[_TopOpT]:
     return define_op(cls, TOP_OPS)
 
 
-def define_op(cls: type[_TensorOpT], registry: dict[str, Any]) -> type[_TensorOpT]:
+def define_op(cls: type[_TensorOpT], registry: Registry[str, Any]) -> type[_TensorOpT]:
     """Make an op of a class that states operands, properties and results, and register it by its name."""
     defaults: dict[str, Any] = {}
     converters: dict[str, Callable[[Any], Attribute]] = {}
@@ -357,7 +357,7 @@ def define_op(cls: type[_TensorOpT], registry: dict[str, Any]) -> type[_TensorOp
     cls.DEFAULTS = defaults
     cls.CONVERTERS = converters
     cls.DEFAULT_ATTRIBUTES = {key: converters[key](value) for key, value in defaults.items()}
-    add_once(registry, [cls.name], cls, "an op")
+    registry.add([cls.name], cls, module=cls.__module__)
     return cls
 
 

@@ -30,11 +30,11 @@ from xdsl.utils.exceptions import ArgSpecParseError
 from npuc.errors import NpucError, PassError, PipelineError, VerificationError
 from npuc.ir.graph import Graph
 from npuc.plugin_code import fault_of
-from npuc.registries import add_once, fill
+from npuc.registries import Registry
 
 _LOG = logging.getLogger(__name__)
 
-PASSES: dict[str, type[Pass]] = {}
+PASSES: Registry[str, type[Pass]] = Registry("a pass", table="passes")
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,12 @@ _PassT = TypeVar("_PassT", bound=type[Pass])
 
 def register_pass(cls: _PassT) -> _PassT:
     """Class decorator that makes a pass available to pipelines under its `name`."""
-    add_once(PASSES, [cls.name], cls, "a pass")
+    PASSES.add([cls.name], cls)
     return cls
 
 
 def parse_passes(pipeline: str) -> list[Pass]:
     """The passes of a pipeline such as `fold-constants{limit=1024},fuse-relu`."""
-    fill("passes")
     found: list[Pass] = []
     try:
         specs = list(parse_pipeline(pipeline))

@@ -10,25 +10,20 @@ from typing import TYPE_CHECKING
 
 from npuc.errors import NpucError, VerificationError
 from npuc.plugin_code import fault_of
-from npuc.registries import add_once
+from npuc.registries import Registry
 
 if TYPE_CHECKING:
     from npuc.ir.graph import Graph
 
 Verifier = Callable[["Graph"], Iterable[str]]
 
-VERIFIERS: dict[str, Verifier] = {}
+VERIFIERS: Registry[str, Verifier] = Registry("a verifier rule")
 """By name, in the order of registration."""
 
 
-def verifier(name: str) -> Callable[[Verifier], Verifier]:
+def verifier(name: str, *, replace: bool = False) -> Callable[[Verifier], Verifier]:
     """Register a rule; a sentence that it yields is an error, and names the layer."""
-
-    def register(function: Verifier) -> Verifier:
-        add_once(VERIFIERS, [name], function, "a verifier rule")
-        return function
-
-    return register
+    return VERIFIERS.register(name, replace=replace)
 
 
 def ask_verifiers(graph: Graph) -> None:

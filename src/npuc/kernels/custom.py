@@ -15,34 +15,38 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from npuc.arrays import Array
-from npuc.registries import fill
+from npuc.registries import Lenient, Registry, fill
 
 Kernel = Callable[[Sequence[Array], Mapping[str, Any]], Sequence[Array]]
 """From the operands and the attributes of a node to its results."""
 
-_KERNELS: dict[tuple[str, str], Kernel] = {}
-_FAMILIES: dict[str, Callable[[str], Kernel | None]] = {}
+KERNELS: Registry[tuple[str, str], Kernel] = Registry("a kernel of the custom op", lenient=Lenient.ALL)
+"""By domain and op."""
+FAMILIES: Registry[str, Callable[[str], Kernel | None]] = Registry(
+    "a family of kernels of the domain", lenient=Lenient.ALL
+)
+"""By domain."""
 _KNOWN = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "org.pytorch.aten")
 _OWN = "com.microsoft"
 
 
-def register_kernel(domain: str, op_type: str, kernel: Kernel) -> None:
-    """Compute the ops of a name by a function; a later one takes the place of an earlier one."""
-    _KERNELS[domain, op_type] = kernel
+def register_kernel(domain: str, op_type: str, kernel: Kernel, *, replace: bool = False) -> None:
+    """Compute the ops of a name by a function."""
+    KERNELS.add([(domain, op_type)], kernel, replace=replace)
 
 
-def register_family(domain: str, find: Callable[[str], Kernel | None]) -> None:
+def register_family(domain: str, find: Callable[[str], Kernel | None], *, replace: bool = False) -> None:
     """Compute the ops of a whole domain: `find` gives the kernel of an op, or None."""
-    _FAMILIES[domain] = find
+    FAMILIES.add([domain], find, replace=replace)
 
 
 def kernel_of(domain: str, op_type: str) -> Kernel | None:
     """The kernel of a custom op, or None."""
-    kernel = _KERNELS.get((domain, op_type))
+    kernel = KERNELS.get((domain, op_type))
     if kernel is None:
         fill(f"kernels of {domain}")
-    if kernel is None and domain in _FAMILIES:
-        kernel = _FAMILIES[domain](op_type)
+    if kernel is None and domain in FAMILIES:
+        kernel = FAMILIES[domain](op_type)
     return kernel
 
 

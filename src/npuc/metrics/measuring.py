@@ -19,9 +19,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.datasets.registry import Registry
+from npuc.datasets.registry import check_name
 from npuc.datasets.sample import Observation
 from npuc.errors import EvaluationDataError, UsageError
+from npuc.registries import Lenient, Registry
 
 
 class Metric(Protocol):
@@ -51,7 +52,10 @@ class MetricKind:
     """A rate of errors: of two models, the one with the smaller figure is the better."""
 
 
-METRICS: Registry[MetricKind] = Registry("metric", "npuc.metrics.builtin")
+METRICS: Registry[str, MetricKind] = Registry(
+    "a metric", provider="npuc.metrics.builtin", lenient=Lenient.ALL
+)
+"""By name."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,7 @@ def metric(
     unit: str = "",
     proportion: bool = False,
     lower_is_better: bool = False,
+    replace: bool = False,
 ) -> Callable[[Any], Any]:
     """Register a function or a class as a metric; `lower_is_better` for rates of errors."""
 
@@ -93,7 +98,8 @@ def metric(
         words = " ".join((thing.__doc__ or "").strip().split("\n\n")[0].split())
         tasks = (task,) if isinstance(task, str) else task
         kind = MetricKind(name, make, tasks, unit, proportion, words, lower_is_better)
-        METRICS.add(name, kind, thing.__module__)
+        check_name(name, "metric")
+        METRICS.add([name], kind, replace=replace, module=thing.__module__)
         return thing
 
     return register
@@ -116,7 +122,7 @@ def parse_metric(text: str) -> Chosen:
     3
     """
     name, *parts = text.split(":")
-    kind = METRICS.get(name)
+    kind = METRICS.named(name)
     known: dict[str, Any] = (
         {option.name: option for option in fields(kind.make)} if is_dataclass(kind.make) else {}
     )

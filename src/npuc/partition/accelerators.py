@@ -24,7 +24,7 @@ from npuc.ir import Graph, dtype_of, shape_of, shown_name
 from npuc.ir.definition import TensorOp
 from npuc.kernels.custom import Kernel, register_family
 from npuc.plugin_code import fault_of
-from npuc.registries import add_once
+from npuc.registries import Registry
 from npuc.target import Target
 
 DOMAIN = "npuc.accelerator"
@@ -44,11 +44,11 @@ class Accelerator:
     """The results of what was compiled, of arrays of logical shapes; integers stay integers."""
 
 
-ACCELERATORS: dict[str, Accelerator] = {}
+ACCELERATORS: Registry[str, Accelerator] = Registry("an accelerator")
 """By name, in the order in which they are asked."""
 
 
-def add_accelerator(accelerator: Accelerator) -> None:
+def add_accelerator(accelerator: Accelerator, *, replace: bool = False) -> None:
     """Register an accelerator."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", accelerator.name) or accelerator.name in (
         "npu",
@@ -60,7 +60,7 @@ def add_accelerator(accelerator: Accelerator) -> None:
             f"an accelerator cannot be called '{accelerator.name}'",
             fix="Names are small letters, digits and underscores; npu, cpu, convert and host are npuc's own",
         )
-    add_once(ACCELERATORS, [accelerator.name], accelerator, "an accelerator")
+    ACCELERATORS.add([accelerator.name], accelerator, replace=replace)
 
 
 def claimant(op: TensorOp, graph: Graph, target: Target) -> str | None:

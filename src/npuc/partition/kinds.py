@@ -10,9 +10,12 @@ from typing import Any
 from npuc.ir import Graph, dtype_of, is_static, npu, shape_of, top
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import quant_of
+from npuc.registries import Lenient, Registry
 from npuc.target import OP_KINDS
 
 Parameters = dict[str, Any]
+Describer = Callable[[Any, Graph], tuple[str, Parameters]]
+"""From an op to its kind and the parameters of that kind."""
 _AXES = {5: "ncdhw", 4: "nchw", 3: "nch", 2: "nc", 1: "c", 0: ""}
 
 
@@ -235,7 +238,7 @@ def _norm(op: npu.Norm, graph: Graph) -> tuple[str, Parameters]:
     return f"{op.mode}_norm", {"group": op.groups, "axis": op.axis % rank}
 
 
-def _plain(name: str, **own: str) -> Callable[[Any, Graph], tuple[str, Parameters]]:
+def _plain(name: str, **own: str) -> Describer:
     """A kind whose parameters are properties of the op."""
     return lambda op, graph: (name, {key: getattr(op, field) for key, field in own.items()})
 
@@ -302,16 +305,12 @@ _KINDS: dict[type[TensorOp], Callable[[Any, Graph], tuple[str, Parameters]]] = {
 }
 
 
-def describes(*classes: type[TensorOp]) -> Callable[[Any], Any]:
-    """Register what describes ops of some classes: `(op, graph) -> (op kind, parameters)`."""
-
-    def register(function: Any) -> Any:
-        _KINDS.update(dict.fromkeys(classes, function))
-        return function
-
-    return register
+KINDS: Registry[type[TensorOp], Describer] = Registry("a kind of the op", _KINDS, lenient=Lenient.ALL)
+"""Op class to what describes ops of it."""
+describes = KINDS.register
+"""Register what describes ops of some classes: `(op, graph) -> (op kind, parameters)`."""
 
 
-def _find(op: TensorOp) -> Callable[[Any, Graph], tuple[str, Parameters]]:
+def _find(op: TensorOp) -> Describer:
     """What describes an op; most ops of one operand, and of two, have the name of their kind."""
-    return _KINDS.get(type(op)) or _plain(op.name.split(".", 1)[1])
+    return KINDS.get(type(op)) or _plain(op.name.split(".", 1)[1])

@@ -1,22 +1,21 @@
 """What a plugin registers things with, in one place: `from npuc.plugins.api import ...` stays valid from release to release.
 
 docs/plugins.md has an example of each; `dataset`, `metric` and what they need are here too, and so are `torch_forward` and the
-`rule` of every other importer, as `torch_rule`, `tensorflow_rule`, `keras_rule`, `caffe_rule` and `darknet_rule`. npuc's own
-rules are registered first, so that a name that is taken is refused here, as a fault of the plugin, and not later.
+`rule` of every other importer, as `torch_rule`, `tensorflow_rule`, `keras_rule`, `caffe_rule` and `darknet_rule`. A name
+that is taken is refused, as a fault of the plugin, unless `replace=True` says that this is meant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 from npuc.arithmetic.requantization import quantize_multiplier, round_away
 from npuc.arrays import Array
 from npuc.frontend.formats import Format, add_format
-from npuc.frontend.onnx import registry as onnx_registry
+from npuc.frontend.onnx.registry import rule as onnx_rule
 from npuc.frontend.onnx.subgraphs import onnx_pattern, onnx_subgraph
-from npuc.frontend.tflite import registry as tflite_registry
+from npuc.frontend.tflite.registry import rule as tflite_rule
 from npuc.ir import Graph, Value, dtype_of, npu, shape_of, tensor_type, top
 from npuc.ir.claims import claims
 from npuc.ir.definition import (
@@ -45,30 +44,9 @@ from npuc.partition.kinds import describes
 from npuc.plugins.ops import custom_instruction, float_forward, kernel
 from npuc.program.custom_kernels import KernelCall
 from npuc.quant.ladder import step
-from npuc.quant.lowering import registry as lowering_registry
-from npuc.quant.lowering.registry import NoIntegerForm
+from npuc.quant.lowering.registry import NoIntegerForm, lowers
 from npuc.schedule.rules.custom import custom_layer
 from npuc.target.vocabulary import add_op_kind
-
-
-def onnx_rule(*op_types: str, domain: str = "") -> Callable[[onnx_registry.Rule], onnx_registry.Rule]:
-    """Register an import rule for ONNX operators of a domain: a function of a `NodeContext` that returns the results."""
-    onnx_registry.rules()
-    return onnx_registry.rule(*op_types, domain=domain)
-
-
-def tflite_rule(*names: str) -> Callable[[tflite_registry.Rule], tflite_registry.Rule]:
-    """Register an import rule for TFLite operators; a custom operator goes by its custom code."""
-    tflite_registry.rules()
-    return tflite_registry.rule(*names)
-
-
-def lowers(*ops: type[TopOp], **how: Any) -> Callable[[lowering_registry.Rule], lowering_registry.Rule]:
-    """Register how `top` ops become integers: a function of the op and a `Context` that returns the value of its result."""
-    nothing: Any = None
-    lowering_registry.find_rule(nothing)
-    return lowering_registry.lowers(*ops, **how)
-
 
 _LATE = {
     **dict.fromkeys(("DataSet", "dataset"), "npuc.datasets.data"),

@@ -18,50 +18,49 @@ from typing import Any
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.engine.handlers import Step, find_handler, handles
+from npuc.engine.handlers import Step, handles
 from npuc.engine.handlers.layout import inward, outward
 from npuc.export.onnx.emitter import Emitter
-from npuc.export.onnx.registry import exports, rules
+from npuc.export.onnx.registry import exports
 from npuc.ir import Graph, dtype_of, shape_of
 from npuc.ir.definition import TopOp
 from npuc.ir.npu import NpuOp
 from npuc.kernels.custom import Kernel, register_family, register_kernel
-from npuc.partition.host import host_rule, on_host
+from npuc.partition.host import on_host
 from npuc.program import custom_kernels as kernels
 from npuc.schedule.layers import Layer
-from npuc.schedule.rules import Tensors, layers_as, load_rules
+from npuc.schedule.rules import Tensors, layers_as
 from npuc.schedule.rules.custom import custom_layer
 
 _FLOAT = "npuc.plugin"
 _INTEGER = "npuc.kernel"
 
 
-def float_forward(op: type[TopOp]) -> Callable[[Kernel], Kernel]:
+def float_forward(op: type[TopOp], *, replace: bool = False) -> Callable[[Kernel], Kernel]:
     """Decorate what computes an op on reals: `(operands, properties) -> results`, NumPy arrays.
 
     The float engine calls it, and so do CPU subgraphs. `npuc export onnx` writes a node of the domain `npuc.plugin`.
     """
-    rules()
 
     def register(function: Kernel) -> Kernel:
-        @exports(op)
+        @exports(op, replace=replace)
         def rule(layer_op: Any, emit: Emitter) -> None:
             outputs = [emit.name(value) for value in layer_op.results]
             emit.node(op.name, list(layer_op.operands), outputs, layer_op.native_properties(), domain=_FLOAT)
 
-        register_kernel(_FLOAT, op.name, function)
+        register_kernel(_FLOAT, op.name, function, replace=replace)
         return function
 
     return register
 
 
 def kernel(
-    name: str, c_source: str | Path = ""
+    name: str, c_source: str | Path = "", *, replace: bool = False
 ) -> Callable[[Callable[[kernels.KernelCall], None]], Callable[[kernels.KernelCall], None]]:
     """Decorate the kernel of a custom instruction; `c_source` is the same in C, as text or as a file."""
 
     def register(function: Callable[[kernels.KernelCall], None]) -> Callable[[kernels.KernelCall], None]:
-        kernels.register(name, function, c_source)
+        kernels.register(name, function, c_source, replace=replace)
         return function
 
     return register
@@ -77,6 +76,7 @@ def custom_instruction(
     result: str = "y",
     work: float = 1,
     by_row: bool = False,
+    replace: bool = False,
 ) -> None:
     """Let a kernel compute an op of the `npu` dialect, wherever the op runs.
 
@@ -123,18 +123,9 @@ def custom_instruction(
             inputs.append(fixed.view(np.uint8).reshape(-1))
         emit.node(kernel, inputs, [emit.name(value)], attributes, domain=_INTEGER)
 
-    _load_built_in()
-    handles(op)(step)
-    layers_as(op)(layer)
-    on_host(op)(host)
-
-
-def _load_built_in() -> None:
-    """Have npuc's own rules registered first, so that what is taken is found here and not later."""
-    nothing: Any = None
-    find_handler(nothing)
-    host_rule(nothing)
-    load_rules()
+    handles(op, replace=replace)(step)
+    layers_as(op, replace=replace)(layer)
+    on_host(op, replace=replace)(host)
 
 
 def _whole(

@@ -23,6 +23,7 @@ from npuc.native import library
 from npuc.plugin_code import fault_of
 from npuc.program.isa import BY_NAME, KERNEL_NAME, KERNEL_PARAMETERS
 from npuc.program.model import CompiledModel, NpuSubgraph
+from npuc.registries import Registry
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Kernel:
         return re.sub(r"[^0-9A-Za-z_]", "_", self.name)
 
 
-KERNELS: dict[str, Kernel] = {}
+KERNELS: Registry[str, Kernel] = Registry("a kernel")
 """By name."""
 
 
@@ -72,17 +73,17 @@ _ALIVE: list[Any] = []
 _FAILED = threading.local()
 
 
-def register(name: str, function: Callable[[KernelCall], None], c_source: str | Path = "") -> None:
+def register(
+    name: str, function: Callable[[KernelCall], None], c_source: str | Path = "", *, replace: bool = False
+) -> None:
     """Give the custom instruction of a name its meaning, in Python, and in C as text or as the path of a file."""
     if not re.fullmatch(rf"[0-9A-Za-z_.\-]{{1,{KERNEL_NAME - 1}}}", name):
         raise PluginError(
             f"'{name}' cannot be the name of a kernel",
             fix=f"Names have up to {KERNEL_NAME - 1} letters, digits, underscores, dots and dashes",
         )
-    if name in KERNELS:
-        raise PluginError(
-            f"there is a kernel '{name}' already", fix="Begin the name with that of your plugin"
-        )
+    if not replace:
+        KERNELS.require_free(name)
     try:
         source = c_source.read_text() if isinstance(c_source, Path) else c_source
     except OSError as error:
@@ -98,7 +99,7 @@ def register(name: str, function: Callable[[KernelCall], None], c_source: str | 
     if status:
         raise PluginError(f"the kernel '{name}' is one too many: the simulator holds 64")
     _ALIVE.append(callback)  # the core keeps the address for good
-    KERNELS[name] = kernel
+    KERNELS.add([name], kernel, replace=replace)
 
 
 def run(

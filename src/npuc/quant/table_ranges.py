@@ -73,7 +73,7 @@ def refined_entries(
     known, floors = {} if known is None else known, floors or {}
     entries: dict[str, Entry] = {}
     for op in graph.ops:
-        function = FUNCTIONS.get(type(op))  # type: ignore[arg-type]
+        function = FUNCTIONS.get(type(op))
         if function is None and not isinstance(op, Softmax):
             continue
         x, scheme = op.operands[0], scheme_of(op)  # type: ignore[arg-type]

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points
-from threading import Lock
 from typing import Protocol, runtime_checkable
 
 from npuc.arrays import Array
 from npuc.errors import DeviceError, UnknownDeviceError, UsageError
 from npuc.program.model import CompiledModel
+from npuc.registries import Lenient, Registry
 
 GROUP = "npuc.devices"
 """The group of entry points that packages with drivers use."""
@@ -53,12 +53,12 @@ class Device(Protocol):
 
 Factory = Callable[[], Device]
 
-_registered: dict[str, Factory] = {}
-_lock = Lock()
+DEVICES: Registry[str, Factory] = Registry("a device", provider="npuc.runtime.simulated", lenient=Lenient.ALL)
+"""By name."""
 
 
-def register_device(name: str, factory: Factory) -> None:
-    """Make a device known by a name; a name that is registered again stands for the new one.
+def register_device(name: str, factory: Factory, *, replace: bool = False) -> None:
+    """Make a device known by a name; `replace` if the name may stand for another one already.
 
     >>> from npuc.runtime import SimulatedDevice
     >>> register_device("slow", lambda: SimulatedDevice(timing=True))
@@ -67,15 +67,12 @@ def register_device(name: str, factory: Factory) -> None:
     """
     if not name:
         raise UsageError("a device needs a name")
-    with _lock:
-        _registered[name] = factory
+    DEVICES.add([name], factory, replace=replace)
 
 
 def device_names() -> list[str]:
     """All devices that can be asked for by name."""
-    with _lock:
-        known = set(_registered)
-    return sorted(known | {point.name for point in entry_points(group=GROUP)})
+    return sorted(set(DEVICES) | {point.name for point in entry_points(group=GROUP)})
 
 
 def open_device(device: str | Device) -> Device:
@@ -87,8 +84,7 @@ def open_device(device: str | Device) -> Device:
                 fix="Give one of either kind; npuc.runtime.Pool takes several",
             )
         return device
-    with _lock:
-        factory = _registered.get(device)
+    factory = DEVICES.get(device)
     if factory is None:
         factory = _from_package(device)
     try:

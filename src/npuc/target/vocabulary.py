@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from npuc.errors import PluginError
-from npuc.registries import add_once
+from npuc.registries import Registry
 
 COMMON = {
     "n": "batch",
@@ -196,19 +196,18 @@ def _kinds() -> dict[str, dict[str, str]]:
     return {name: COMMON | own for name, own in kinds.items()}
 
 
-_OP_KINDS = _kinds()
-OP_KINDS: Mapping[str, Mapping[str, str]] = MappingProxyType(_OP_KINDS)
+OP_KINDS: Registry[str, Mapping[str, str]] = Registry("an op kind", _kinds())
 """Op kind to its parameters, each with its meaning."""
 
 
-def add_op_kind(name: str, parameters: Mapping[str, str] | None = None) -> None:
+def add_op_kind(name: str, parameters: Mapping[str, str] | None = None, *, replace: bool = False) -> None:
     """Let target files speak of an op kind that a plugin brings, with parameters beside the common ones."""
     wrong = next((key for key in (name, *(parameters or ())) if not key.isidentifier()), None)
     if wrong is not None:
         raise PluginError(
             f"an op kind or a parameter of one cannot be called '{wrong}'", fix="Use names like 'hard_glu'"
         )
-    add_once(_OP_KINDS, [name], COMMON | dict(parameters or {}), "an op kind")
+    OP_KINDS.add([name], COMMON | dict(parameters or {}), replace=replace)
 
 
 MACHINE = MappingProxyType(

@@ -12,12 +12,11 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Any
 
 from npuc.calib.statistics import TensorStatistics
 from npuc.errors import CalibrationDataError, UsageError
-
-_F = TypeVar("_F", bound=Callable[..., "Range"])
+from npuc.registries import Lenient, Registry
 
 
 @dataclass(frozen=True)
@@ -33,18 +32,10 @@ class Range:
         return max(abs(self.min), abs(self.max))
 
 
-METHODS: dict[str, Callable[..., Range]] = {}
+METHODS: Registry[str, Callable[..., Range]] = Registry("a range method", lenient=Lenient.ALL)
 """Name to method."""
-
-
-def method(name: str) -> Callable[[_F], _F]:
-    """Register a range method; its keyword parameters are its options."""
-
-    def add(function: _F) -> _F:
-        METHODS[name] = function
-        return function
-
-    return add
+method = METHODS.register
+"""Register a range method; its keyword parameters are its options."""
 
 
 @dataclass(frozen=True)

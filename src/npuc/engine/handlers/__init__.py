@@ -6,25 +6,32 @@ A handler is called once an op, when the engine is built; what it returns is cal
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
+from dataclasses import dataclass
 from typing import Any
 
 from npuc.arrays import Array
 from npuc.ir import Graph
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import element_of, is_narrow_float, quant_of
-from npuc.registries import add_once
+from npuc.registries import Registry
 
 Step = Callable[[list[Array]], list[Array]]
 Handler = Callable[[Any, Graph, int], Step]
 
-_HANDLERS: dict[type[TensorOp], Handler] = {}
-_ONLY_INTEGER: set[type[TensorOp]] = set()
-_FLOATS: dict[type[TensorOp], Callable[[Any], bool]] = {}
-_RECORDABLE: set[type[TensorOp]] = set()
-_IN_PLACE: set[type[TensorOp]] = set()
+
+@dataclass(frozen=True)
+class Entry:
+    """A handler, and what its steps are like."""
+
+    handler: Handler
+    only_integer: bool = False
+    floats: Callable[[Any], bool] | None = None
+    recordable: bool = False
+    in_place: bool = False
+
+
+HANDLERS: Registry[type[TensorOp], Entry] = Registry("what graph mode runs the op", provider=__name__)
+"""By the class of op."""
 
 
 def handles(
@@ -33,6 +40,7 @@ def handles(
     floats: Callable[[Any], bool] | None = None,
     recordable: bool = False,
     in_place: bool = False,
+    replace: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Register a handler.
 
@@ -43,35 +51,24 @@ def handles(
     """
 
     def register(function: Handler) -> Handler:
-        add_once(_HANDLERS, ops, function, "what graph mode runs the op")
-        for op in ops:
-            if only_integer:
-                _ONLY_INTEGER.add(op)
-            if floats is not None:
-                _FLOATS[op] = floats
-            if recordable:
-                _RECORDABLE.add(op)
-            if in_place:
-                _IN_PLACE.add(op)
+        HANDLERS.add(ops, Entry(function, only_integer, floats, recordable, in_place), replace=replace)
         return function
 
     return register
 
 
-@cache
-def _load() -> None:
-    for module in sorted(iter_modules(__path__), key=lambda m: m.name):
-        import_module(f"{__name__}.{module.name}")
-
-
 def find_handler(op: TensorOp) -> Handler | None:
     """The handler for an op, or None if ONNX Runtime has to run it."""
-    _load()
-    if type(op) in _ONLY_INTEGER and quant_of(op.operands[0]) is None:
-        floats = _FLOATS.get(type(op))
-        if floats is None or not is_narrow_float(element_of(op.operands[0])) or not floats(op):
-            return None
-    return _HANDLERS.get(type(op))
+    entry = _entry(op)
+    return None if entry is None else entry.handler
+
+
+def _entry(op: TensorOp) -> Entry | None:
+    entry = HANDLERS.get(type(op))
+    if entry is None or not entry.only_integer or quant_of(op.operands[0]) is not None:
+        return entry
+    served = entry.floats is not None and is_narrow_float(element_of(op.operands[0])) and entry.floats(op)
+    return entry if served else None
 
 
 def always(op: Any) -> bool:
@@ -81,10 +78,11 @@ def always(op: Any) -> bool:
 
 def is_recordable(op: TensorOp) -> bool:
     """True if the op's step can be recorded on a tape."""
-    _load()
-    return type(op) in _RECORDABLE and find_handler(op) is not None
+    entry = _entry(op)
+    return entry is not None and entry.recordable
 
 
 def reads_in_place(op: TensorOp) -> bool:
     """True if the op's recorded step can read an input of the program where it is."""
-    return is_recordable(op) and type(op) in _IN_PLACE
+    entry = _entry(op)
+    return entry is not None and entry.recordable and entry.in_place

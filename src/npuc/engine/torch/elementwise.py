@@ -32,7 +32,8 @@ def _plain(function: Callable[[Any], Any]) -> Callable[..., Any]:
     return lambda op, x: function(x)
 
 
-HANDLERS.update({TOP_OPS[f"top.{name}"]: _plain(function) for name, function in _PLAIN.items()})
+for _name, _function in _PLAIN.items():
+    HANDLERS.add([TOP_OPS[f"top.{_name}"]], _plain(_function))
 
 _COMPARE = {
     "equal": torch.eq,
@@ -170,4 +171,5 @@ def _by_formula(formula: Formula) -> Callable[..., Any]:
 
 
 for _kind, _record in FUNCTIONS.items():
-    HANDLERS.setdefault(_kind, _by_formula(_record.formula))
+    if _kind not in HANDLERS:
+        HANDLERS.add([_kind], _by_formula(_record.formula))

@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from npuc.registries import add_once
+from npuc.registries import Registry
 
 Handler = Callable[..., Any]
-HANDLERS: dict[type[Any], Handler] = {}
+HANDLERS: Registry[type[Any], Handler] = Registry("a torch form of the op")
 """From the class of an op to `(op, *operands) -> tensor or tuple of tensors`; an absent operand is None."""
 
 
-def handles(*kinds: type[Any]) -> Callable[[Handler], Handler]:
-    """Decorator: this function computes these ops."""
-
-    def register(function: Handler) -> Handler:
-        add_once(HANDLERS, kinds, function, "a torch form of the op")
-        return function
-
-    return register
+handles = HANDLERS.register
+"""Decorator: this function computes these ops."""
 
 
 def fused(op: Any, y: Any) -> Any:

@@ -16,34 +16,22 @@ from npuc.errors import ExportError
 from npuc.export.onnx.emitter import Emitter
 from npuc.ir import layer_name
 from npuc.ir.definition import TopOp
-from npuc.registries import add_once
+from npuc.registries import Registry
 
 Rule = Callable[[Any, Emitter], None]
 _RuleT = TypeVar("_RuleT", bound=Callable[..., None])
 
-_RULES: dict[type[TopOp], Rule] = {}
+RULES: Registry[type[TopOp], Rule] = Registry("an ONNX form of the op", provider="npuc.export.onnx.rules")
+"""By the class of op."""
 
 
-def exports(*kinds: type[TopOp]) -> Callable[[_RuleT], _RuleT]:
-    """Decorator that makes a function the export rule of some ops."""
-
-    def register(rule: _RuleT) -> _RuleT:
-        add_once(_RULES, kinds, rule, "an ONNX form of the op")
-        return rule
-
-    return register
-
-
-def rules() -> dict[type[TopOp], Rule]:
-    """All rules, by the class of op."""
-    from npuc.export.onnx import rules as _rules  # noqa: F401  (registers them)
-
-    return _RULES
+exports = RULES.register
+"""Decorator that makes a function the export rule of some ops."""
 
 
 def rule_for(op: Any) -> Rule:
     """The rule of an op."""
-    rule = rules().get(type(op))
+    rule = RULES.get(type(op))
     if rule is None:
         raise ExportError(
             f"{op.name} '{layer_name(op)}' has no form in ONNX",

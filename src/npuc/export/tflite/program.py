@@ -12,7 +12,7 @@ from npuc.errors import ExportError
 from npuc.export.tflite.emitter import Emitter, quantization
 from npuc.export.tflite.layout import CHANNELS_LAST, Order, arranged, natural
 from npuc.export.tflite.model import Model, Tensor
-from npuc.export.tflite.registry import SCHEME, NoForm, rules
+from npuc.export.tflite.registry import RULES, SCHEME, NoForm
 from npuc.ir import (
     Graph,
     Value,
@@ -61,12 +61,11 @@ class _Program:
     def run(self) -> Model:
         """Inputs, ops in order, outputs."""
         self._inputs()
-        known = rules()
         for op in self.graph.ops:
             if isinstance(op, top.WeightOp) or op in self.skipped:
                 continue
             self.emit.begin(value_name(op.results[0]) if op.results else op.name)
-            rule = known.get(type(op))  # type: ignore[arg-type]
+            rule = RULES.get(type(op))
             try:
                 if rule is None:
                     raise NoForm("it has no form in TFLite")

@@ -10,13 +10,10 @@ A rule lives in a module of `rules/`; it raises `NoForm` with the reason where T
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from npuc.ir.definition import TensorOp
-from npuc.registries import add_once
+from npuc.registries import Registry
 
 if TYPE_CHECKING:
     from npuc.export.tflite.emitter import Emitter
@@ -24,7 +21,12 @@ if TYPE_CHECKING:
 Rule = Callable[[Any, "Emitter"], None]
 _RuleT = TypeVar("_RuleT", bound=Callable[..., None])
 
-_RULES: dict[type[TensorOp], Rule] = {}
+RULES: Registry[type[TensorOp], Rule] = Registry(
+    "a TFLite form of the op", provider="npuc.export.tflite.rules"
+)
+"""By the class of op."""
+exports = RULES.register
+"""Decorator that makes a function the export rule of some ops."""
 
 SCHEME = "quantize it with --scheme tflite (or tflite-int16)"
 """The usual way out."""
@@ -36,22 +38,3 @@ class NoForm(Exception):
     def __init__(self, reason: str, fix: str = "") -> None:
         super().__init__(reason)
         self.fix = fix
-
-
-def exports(*kinds: type[TensorOp]) -> Callable[[_RuleT], _RuleT]:
-    """Decorator that makes a function the export rule of some ops."""
-
-    def register(rule: _RuleT) -> _RuleT:
-        add_once(_RULES, kinds, rule, "a TFLite form of the op")
-        return rule
-
-    return register
-
-
-@cache
-def rules() -> dict[type[TensorOp], Rule]:
-    """All rules, by the class of op."""
-    package = import_module("npuc.export.tflite.rules")
-    for module in sorted(iter_modules(package.__path__), key=lambda m: m.name):
-        import_module(f"{package.__name__}.{module.name}")
-    return _RULES

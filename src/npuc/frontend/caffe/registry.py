@@ -16,8 +16,9 @@ from npuc.frontend.caffe.message import Message
 from npuc.frontend.layered.context import Context, Scope
 from npuc.frontend.layered.network import Layer, Shape
 from npuc.frontend.layered.registry import Rule
-from npuc.frontend.rules import Rules
+from npuc.frontend.rules import limits
 from npuc.ir import Value
+from npuc.registries import Lenient, Registry
 
 
 class CaffeContext(Context):
@@ -46,6 +47,13 @@ class CaffeContext(Context):
         return self.literal(self.array(index, shape, role), f"blob{index}")
 
 
-RULES: Rules[Rule[CaffeContext]] = Rules("npuc.frontend.caffe.rules")
-rule = RULES.rule
-supported = RULES.supported
+RULES: Registry[str, Rule[CaffeContext]] = Registry(
+    "an import rule for", provider="npuc.frontend.caffe.rules", lenient=Lenient.OWN
+)
+"""By type of layer."""
+rule = RULES.register
+
+
+def supported() -> dict[str, str]:
+    """All layers that are imported, with their limits in words."""
+    return limits(RULES)

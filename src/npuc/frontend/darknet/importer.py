@@ -41,7 +41,7 @@ def imported(source: Source, options: ImportOptions) -> Graph:
         graph.notes.append(heads)
     left = source.weights.left
     if left:
-        unknown = [layer.name for layer in source.network.layers if RULES.find(layer.kind) is None]
+        unknown = [layer.name for layer in source.network.layers if layer.kind not in RULES]
         if unknown:
             raise UnsupportedOpError(
                 f"the layer '{unknown[0]}' has no form in npuc, and {left} numbers of the weights are left over: it cannot "

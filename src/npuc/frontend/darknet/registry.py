@@ -8,8 +8,9 @@ from npuc.frontend.darknet.weights import Weights
 from npuc.frontend.layered.context import Context, Scope
 from npuc.frontend.layered.network import Layer, Shape
 from npuc.frontend.layered.registry import Rule
-from npuc.frontend.rules import Rules
+from npuc.frontend.rules import limits
 from npuc.ir import Value
+from npuc.registries import Lenient, Registry
 
 
 class DarknetContext(Context):
@@ -32,6 +33,13 @@ class DarknetContext(Context):
         return self.literal(self.array(shape, role), role)
 
 
-RULES: Rules[Rule[DarknetContext]] = Rules("npuc.frontend.darknet.rules")
-rule = RULES.rule
-supported = RULES.supported
+RULES: Registry[str, Rule[DarknetContext]] = Registry(
+    "an import rule for", provider="npuc.frontend.darknet.rules", lenient=Lenient.OWN
+)
+"""By type of layer."""
+rule = RULES.register
+
+
+def supported() -> dict[str, str]:
+    """All layers that are imported, with their limits in words."""
+    return limits(RULES)

@@ -16,7 +16,8 @@ from npuc.arrays import Array
 from npuc.errors import InvalidModelError, UnsupportedOpError
 from npuc.frontend.blocks import Canvas, Held
 from npuc.frontend.keras.weights import Weights
-from npuc.frontend.rules import Rules
+from npuc.frontend.rules import limits
+from npuc.registries import Lenient, Registry
 
 Outcome = Held | Sequence[Held]
 
@@ -147,15 +148,17 @@ def tensors_in(value: Any) -> Sequence[Held]:
 
 
 Rule = Callable[[Context], Outcome]
-RULES: Rules[Rule] = Rules("npuc.frontend.keras.rules")
+RULES: Registry[str, Rule] = Registry(
+    "an import rule for", provider="npuc.frontend.keras.rules", lenient=Lenient.OWN
+)
 """By class; an operation goes by `ops.` and its class."""
-rule = RULES.rule
-find_rule = RULES.find
+rule = RULES.register
+find_rule = RULES.get
 
 
 def supported() -> dict[str, str]:
     """All layers that are imported, with their limits in words."""
-    found = RULES.supported()
+    found = limits(RULES)
     found["Model"] = (
         "Functional and Sequential models as layers, to any depth; subclassed models are refused."
     )

@@ -17,7 +17,6 @@ from npuc.frontend.layered.network import Network, cut, known_shape
 from npuc.frontend.layered.registry import ContextT, Rule
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.ports import input_constant
-from npuc.frontend.rules import Rules
 from npuc.frontend.support import MAX_ELEMENTS, check_names, erase_dead
 from npuc.ir import Graph, Value, dtype_of, is_static, shape_of, tensor_type
 from npuc.ir.definition import ShapeError
@@ -29,7 +28,7 @@ Attributes = Mapping[str, Any]
 def build(
     network: Network,
     options: ImportOptions,
-    rules: Rules[Rule[ContextT]],
+    rules: Mapping[str, Rule[ContextT]],
     context: Callable[[Any, Scope], ContextT],
     domain: str,
     describe: Callable[[ContextT], tuple[list[Value], Attributes]],
@@ -89,12 +88,12 @@ def build(
 
 def _translated(
     ctx: ContextT,
-    rules: Rules[Rule[ContextT]],
+    rules: Mapping[str, Rule[ContextT]],
     domain: str,
     describe: Callable[[ContextT], tuple[list[Value], Attributes]],
     unknown: list[str],
 ) -> list[Value]:
-    rule = rules.find(ctx.layer.kind)
+    rule = rules.get(ctx.layer.kind)
     last = ctx.scope.graph.block.last_op
     try:
         if rule is None:

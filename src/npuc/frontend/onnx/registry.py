@@ -12,35 +12,23 @@ from typing import Any
 import numpy as np
 
 from npuc.frontend.onnx.scope import NodeContext
-from npuc.frontend.rules import load_rules
 from npuc.ir import Value
-from npuc.registries import add_once
+from npuc.registries import Registry
 
 Outcome = Value | np.ndarray[Any, Any]
 Rule = Callable[[NodeContext], Outcome | Sequence[Outcome]]
 
-_PACKAGE = "npuc.frontend.onnx.rules"
-_RULES: dict[tuple[str, str], Rule] = {}
+RULES: Registry[tuple[str, str], Rule] = Registry(
+    "an import rule for the ONNX operator", provider="npuc.frontend.onnx.rules"
+)
+"""By domain and operator."""
 
 
-def rule(*op_types: str, domain: str = "") -> Callable[[Rule], Rule]:
+def rule(*op_types: str, domain: str = "", replace: bool = False) -> Callable[[Rule], Rule]:
     """Register a rule for one or more operators."""
-
-    def register(function: Rule) -> Rule:
-        keys = [(domain, op_type) for op_type in op_types]
-        add_once(_RULES, keys, function, "an import rule for the ONNX operator")
-        return function
-
-    return register
+    return RULES.register(*((domain, op_type) for op_type in op_types), replace=replace)
 
 
 def find_rule(domain: str, op_type: str) -> Rule | None:
     """The rule for an operator, or None."""
-    load_rules(_PACKAGE)
-    return _RULES.get((domain, op_type))
-
-
-def rules() -> dict[tuple[str, str], Rule]:
-    """All rules."""
-    load_rules(_PACKAGE)
-    return dict(_RULES)
+    return RULES.get((domain, op_type))

@@ -33,7 +33,7 @@ from npuc.frontend.tensorflow.meaning import DEAD, Dead, Meaning, tensor
 from npuc.frontend.tensorflow.model import Model, read_model
 from npuc.frontend.tensorflow.registry import Context, find_rule
 from npuc.frontend.tensorflow.tensors import STRING, element_type
-from npuc.frontend.tensorflow.walker import structures
+from npuc.frontend.tensorflow.walker import STRUCTURES
 from npuc.ir import DType, Graph, Weight, tensor_type
 from npuc.ir.definition import ShapeError
 from npuc.words import counted
@@ -232,7 +232,7 @@ class _Importer:
 
     def _outputs(self, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
         full = body.name(node)
-        structural = structures().get(node.op)
+        structural = STRUCTURES.get(node.op)
         if structural is not None:
             outputs = structural(self, body, node, inputs)
             held = [item for item in outputs if isinstance(item, Held)]

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from npuc.arrays import Array
 from npuc.errors import InvalidModelError, UnsupportedOpError
 from npuc.frontend.blocks import Canvas, Held
-from npuc.frontend.rules import Rules
+from npuc.frontend.rules import limits
 from npuc.frontend.tensorflow.graph import Node
-from npuc.frontend.tensorflow.walker import structures
+from npuc.frontend.tensorflow.walker import STRUCTURES
+from npuc.registries import Lenient, Registry
 
 Outcome = Held | Array | Sequence[Held | Array]
 
@@ -82,12 +83,15 @@ class Context:
 
 
 Rule = Callable[[Context], Outcome]
-RULES: Rules[Rule] = Rules("npuc.frontend.tensorflow.rules")
-rule = RULES.rule
-find_rule = RULES.find
+RULES: Registry[str, Rule] = Registry(
+    "an import rule for", provider="npuc.frontend.tensorflow.rules", lenient=Lenient.OWN
+)
+"""By op."""
+rule = RULES.register
+find_rule = RULES.get
 
 
 def supported() -> dict[str, str]:
     """All ops that are imported, with their limits in words."""
-    found = {name: " ".join((function.__doc__ or "").split()) for name, function in structures().items()}
-    return dict(sorted({**RULES.supported(), **found}.items()))
+    found = {name: " ".join((function.__doc__ or "").split()) for name, function in STRUCTURES.items()}
+    return dict(sorted({**limits(RULES), **found}.items()))

@@ -6,8 +6,6 @@ Such a function gets the importer, the body that the node is in, the node, and w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
-from importlib import import_module
 from typing import Protocol
 
 from npuc.frontend.blocks import Canvas
@@ -15,6 +13,7 @@ from npuc.frontend.tensorflow.body import Body
 from npuc.frontend.tensorflow.graph import Function, Node
 from npuc.frontend.tensorflow.meaning import Meaning
 from npuc.ir import Weight
+from npuc.registries import Lenient, Registry
 
 
 class Walker(Protocol):
@@ -36,26 +35,10 @@ class Walker(Protocol):
 
 
 Structure = Callable[[Walker, Body, Node, Sequence[Meaning]], Sequence[Meaning]]
-_STRUCTURE: dict[str, Structure] = {}
-
-
-def structure(*names: str) -> Callable[[Structure], Structure]:
-    """Register a function for one or more ops."""
-
-    def register(function: Structure) -> Structure:
-        _STRUCTURE.update(dict.fromkeys(names, function))
-        return function
-
-    return register
-
-
-@cache
-def _load() -> None:
-    for name in ("structure", "lists"):
-        import_module(f"npuc.frontend.tensorflow.{name}")
-
-
-def structures() -> dict[str, Structure]:
-    """All of them."""
-    _load()
-    return _STRUCTURE
+STRUCTURES: Registry[str, Structure] = Registry(
+    "a form of the node",
+    provider=("npuc.frontend.tensorflow.structure", "npuc.frontend.tensorflow.lists"),
+    lenient=Lenient.ALL,
+)
+"""By op."""
+structure = STRUCTURES.register

@@ -44,9 +44,11 @@ def custom_op(
         made.register_fake(shape or function)
         domain, _, op_type = name.partition("::")
         from npuc.frontend.torch.kernels import overload_kernel
-        from npuc.kernels.custom import register_kernel
+        from npuc.kernels.custom import KERNELS
 
-        register_kernel(domain, op_type, overload_kernel(made._opoverload))
+        # torch takes a second definition, of a cell that is run again, for the new one.
+        kernel = overload_kernel(made._opoverload)
+        KERNELS.add([(domain, op_type)], kernel, replace=True, module=function.__module__)
         op: Callable[..., Any] = made
         return op
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from npuc.frontend.rules import load_rules
-from npuc.registries import add_once
+from npuc.registries import Registry
 
 if TYPE_CHECKING:
     from npuc.frontend.torch.scope import Context
@@ -30,19 +29,19 @@ class Entry:
     """Whether torch shall leave the op whole where it could decompose it."""
 
 
-_PACKAGE = "npuc.frontend.torch.rules"
-_RULES: dict[str, Entry] = {}
+RULES: Registry[str, Entry] = Registry("an import rule for the op", provider="npuc.frontend.torch.rules")
+"""By ATen op, without its overload."""
 
 
 class NoTopForm(Exception):
     """A node in a form that no Top op has; the text says why. It stays as a custom op."""
 
 
-def rule(*names: str, limits: str = "", keep: bool = True) -> Callable[[Rule], Rule]:
+def rule(*names: str, limits: str = "", keep: bool = True, replace: bool = False) -> Callable[[Rule], Rule]:
     """Register a rule for ops, without their overloads; `limits` are the words of the table in `docs/`."""
 
     def register(function: Rule) -> Rule:
-        add_once(_RULES, names, Entry(function, limits, keep), "an import rule for the op")
+        RULES.add(names, Entry(function, limits, keep), replace=replace)
         return function
 
     return register
@@ -50,18 +49,15 @@ def rule(*names: str, limits: str = "", keep: bool = True) -> Callable[[Rule], R
 
 def find_rule(name: str) -> Rule | None:
     """The rule for an op, or None."""
-    load_rules(_PACKAGE)
-    entry = _RULES.get(name)
+    entry = RULES.get(name)
     return None if entry is None else entry.rule
 
 
 def kept() -> frozenset[str]:
     """The ops that torch shall not decompose."""
-    load_rules(_PACKAGE)
-    return frozenset(name for name, entry in _RULES.items() if entry.keep)
+    return frozenset(name for name, entry in RULES.items() if entry.keep)
 
 
 def supported() -> dict[str, str]:
     """Every op with a rule, and the words of its limits."""
-    load_rules(_PACKAGE)
-    return {name: _RULES[name].limits for name in sorted(_RULES)}
+    return {name: RULES[name].limits for name in sorted(RULES)}

@@ -14,8 +14,9 @@ from xdsl.ir import Attribute
 from npuc.arithmetic.kinds import Kind
 from npuc.ir.definition import TensorOp, define_op, element_type, integer, requantization, require
 from npuc.ir.dtypes import QuantType, quant_of
+from npuc.registries import Registry
 
-NPU_OPS: dict[str, type[NpuOp]] = {}
+NPU_OPS: Registry[str, type[NpuOp]] = Registry("an op")
 """Every op of the `npu` dialect by its name, filled by `npu_op`."""
 
 

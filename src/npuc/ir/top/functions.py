@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 
 from npuc.arithmetic.functions import Formula, Function
 from npuc.ir.definition import TopOp, top_op
+from npuc.registries import Registry
 
-FUNCTIONS: dict[type[TopOp], Function] = {}
+FUNCTIONS: Registry[type[TopOp], Function] = Registry("a function of the op")
 """Every op that is a function of one value, with the record of that function; filled by `function`."""
 
 _TopOpT = TypeVar("_TopOpT", bound=TopOp)
@@ -29,7 +30,7 @@ def function(formula: Formula, **facts: Any) -> Callable[[type[_TopOpT]], type[_
 
     def define(cls: type[_TopOpT]) -> type[_TopOpT]:
         op = top_op(cls)
-        FUNCTIONS[op] = Function(formula, **facts)
+        FUNCTIONS.add([op], Function(formula, **facts), module=op.__module__)
         return op
 
     return define

@@ -10,29 +10,39 @@ nodes of ONNX Runtime would not be exact. Ops on plain numbers have the export r
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
+from dataclasses import dataclass
 from typing import Any
 
 from npuc.export.onnx.emitter import Emitter
 from npuc.ir import Graph, npu
 from npuc.ir.definition import TensorOp, TopOp
 from npuc.ir.dtypes import quant_of
-from npuc.registries import add_once
+from npuc.registries import Registry
 
 Rule = Callable[[Any, Emitter], None]
 Objection = Callable[[Any, Graph], str | None]
 
-_RULES: dict[type[TensorOp], tuple[Rule, Objection]] = {}
-_AS_EXPORTED: set[type[TensorOp]] = set()
+
+@dataclass(frozen=True)
+class Entry:
+    """How the CPU runs ops of a class."""
+
+    rule: Rule | None
+    """None if the export rule serves integers as it does reals."""
+    objection: Objection = lambda op, graph: None
 
 
-def on_host(*ops: type[TensorOp], objection: Objection = lambda op, graph: None) -> Callable[[Rule], Rule]:
+RULES: Registry[type[TensorOp], Entry] = Registry("a rule for the CPU of the op", provider=__name__)
+"""By the class of op."""
+
+
+def on_host(
+    *ops: type[TensorOp], objection: Objection = lambda op, graph: None, replace: bool = False
+) -> Callable[[Rule], Rule]:
     """Register a rule; `objection` gives the reason why an op of the class has no exact form, or None."""
 
     def register(rule: Rule) -> Rule:
-        add_once(_RULES, ops, (rule, objection), "a rule for the CPU of the op")
+        RULES.add(ops, Entry(rule, objection), replace=replace)
         return rule
 
     return register
@@ -40,33 +50,25 @@ def on_host(*ops: type[TensorOp], objection: Objection = lambda op, graph: None)
 
 def same_on_host(*ops: type[TensorOp]) -> None:
     """State that the export rules of some `top` ops serve integers as they do reals."""
-    _AS_EXPORTED.update(ops)
-
-
-@cache
-def _load() -> None:
-    for module in sorted(iter_modules(__path__), key=lambda m: m.name):
-        import_module(f"{__name__}.{module.name}")
+    RULES.add(ops, Entry(None))
 
 
 def host_rule(op: TensorOp) -> Rule | None:
     """The rule of an op on integers or short floats; None if its export rule serves."""
-    _load()
     if isinstance(op, TopOp) and quant_of(op.operands[0] if op.operands else op.results[0]) is None:
         return None
-    found = _RULES.get(type(op))
-    return None if found is None else found[0]
+    entry = RULES.get(type(op))
+    return None if entry is None else entry.rule
 
 
 def reason_against_host(op: TensorOp, graph: Graph) -> str | None:
     """Why ONNX Runtime cannot run an op to the bit; None if it can."""
-    _load()
     plain = not any(quant_of(value) is not None for value in (*op.operands, *op.results))
     if isinstance(op, TopOp) and plain:
         return None
-    if isinstance(op, npu.Quantize | npu.Dequantize) or type(op) in _AS_EXPORTED:
+    if isinstance(op, npu.Quantize | npu.Dequantize):
         return None
-    found = _RULES.get(type(op))
-    if found is None:
+    entry = RULES.get(type(op))
+    if entry is None:
         return "its integer algorithm has no exact form in ONNX"
-    return found[1](op, graph)
+    return entry.objection(op, graph)

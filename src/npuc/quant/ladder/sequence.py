@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from npuc.errors import EngineError, MissingExtraError, UsageError
 from npuc.quant.ladder.context import Candidate, QuantizationContext
-from npuc.registries import add_once
+from npuc.registries import Registry
 
 WORTH = 0.05
 """The smallest gain of a step that counts, in decibels."""
@@ -40,17 +40,17 @@ class RegisteredStep:
     make: Callable[[], Step]
 
 
-STEPS: dict[str, RegisteredStep] = {}
-"""The registered steps by name; importing `npuc.quant.ladder.steps` adds npuc's own."""
+STEPS: Registry[str, RegisteredStep] = Registry("a step of the ladder", provider="npuc.quant.ladder.steps")
+"""The registered steps by name."""
 
 _StepT = TypeVar("_StepT", bound=Callable[[], Step])
 
 
-def step(name: str, words: str, rank: int) -> Callable[[_StepT], _StepT]:
+def step(name: str, words: str, rank: int, *, replace: bool = False) -> Callable[[_StepT], _StepT]:
     """Class decorator that registers a step: its name, a short description, and its rank in the order."""
 
     def register(cls: _StepT) -> _StepT:
-        add_once(STEPS, [name], RegisteredStep(name, words, rank, cls), "a step of the ladder")
+        STEPS.add([name], RegisteredStep(name, words, rank, cls), replace=replace)
         return cls
 
     return register
@@ -91,8 +91,6 @@ class StepResult:
 
 def chosen(names: Sequence[str] | None = None) -> list[RegisteredStep]:
     """The steps of these names, or all, in the order in which they run."""
-    import npuc.quant.ladder.steps  # noqa: F401
-
     for name in names or ():
         if name not in STEPS:
             raise UsageError(f"there is no step '{name}'", fix=f"The steps are {', '.join(STEPS)}")

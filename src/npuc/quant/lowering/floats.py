@@ -52,13 +52,13 @@ def move(op: TopOp, context: Context) -> list[Value]:
 @lowers_float(top.MaxPool)
 def max_pool(op: top.MaxPool, context: Context) -> list[Value]:
     """Two spatial axes have a kernel."""
-    return move(op, context) if len(op.kernel) == 2 else widened(op, context)  # type: ignore[return-value]
+    return move(op, context) if len(op.kernel) == 2 else widened(op, context)
 
 
 @lowers_float(top.Resize)
 def resize(op: top.Resize, context: Context) -> list[Value]:
     """Nearest neighbours are copied."""
-    return move(op, context) if op.mode == "nearest" else widened(op, context)  # type: ignore[return-value]
+    return move(op, context) if op.mode == "nearest" else widened(op, context)
 
 
 @lowers_float(top.Concat)
