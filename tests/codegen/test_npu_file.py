@@ -226,6 +226,8 @@ def crafted(section: str, row: int, field: str, value: Any) -> bytes:
 
 
 _TEXT, _LAST = ".npu.text.0.0", ".npu.text.3.0"
+_ROWS = {name: row for row, name in enumerate(each.name for each in isa.INSTRUCTIONS if each.queue != "any")}
+"""Where the first stream has an instruction: it begins with one of each."""
 _BIG = (1 << 64) - 1
 CRAFTED: list[tuple[str, int, str, Any]] = [
     (".npu.header", 0, "version", layout.VERSION + 1),
@@ -319,12 +321,12 @@ CRAFTED: list[tuple[str, int, str, Any]] = [
     (_TEXT, 0, "far_stride", {0: -(1 << 63)}),
     (_TEXT, 0, "near_stride", {1: -(1 << 31)}),
     (_TEXT, 0, "near_stride", {1: (1 << 31) - 1}),
-    (_TEXT, 2, "x_dtype", 9),
-    (_TEXT, 2, "kind", 5),
-    (_TEXT, 2, "wide", 2),
-    (_TEXT, 2, "weight", 1 << 30),
-    (_TEXT, 4, "bytes", 3),
-    (_TEXT, 15, "rounding", 3),
+    (_TEXT, _ROWS["conv"], "x_dtype", 9),
+    (_TEXT, _ROWS["conv"], "kind", 5),
+    (_TEXT, _ROWS["conv"], "wide", 2),
+    (_TEXT, _ROWS["conv"], "weight", 1 << 30),
+    (_TEXT, _ROWS["copy"], "bytes", 3),
+    (_TEXT, _ROWS["softmax"], "rounding", 3),
     (_TEXT, 20, "number", 2),
     (_TEXT, 24, "number", 1),
 ]  # fmt: skip
