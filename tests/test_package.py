@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -58,6 +59,28 @@ def test_old_names_of_modules_are_imported_with_a_warning() -> None:
     told = "import warnings; warnings.simplefilter('error'); import npuc.codegen.file"
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=False)
     assert "FutureWarning: npuc.codegen.file is now npuc.program.file" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "former", "now"),
+    [
+        ("calib.ranges", "Candidate", "RangeCandidate"),
+        ("compare", "Figures", "OutputFigures"),
+        ("compare", "judge", "measure_outputs"),
+        ("compare.layers", "Figures", "TensorFigures"),
+        ("compare.layers", "Meter", "ErrorMeter"),
+        ("compare.tensors", "Statistics", "TensorSummary"),
+        ("compare.tensors", "statistics", "summarize"),
+        ("layer_costs", "Pricing", "TargetCostModel"),
+        ("quant.accuracy", "Accuracy", "OutputAccuracy"),
+        ("quant.ladder", "Workshop", "QuantizationContext"),
+        ("quant.validation", "OutputJudge", "OutputValidator"),
+    ],
+)
+def test_former_names_work_with_a_warning(module: str, former: str, now: str) -> None:
+    owner = import_module(f"npuc.{module}")
+    with pytest.warns(FutureWarning, match=f"{former} is now {now}"):
+        assert getattr(owner, former) is getattr(owner, now)
 
 
 def test_a_module_that_never_was_is_not_found() -> None:

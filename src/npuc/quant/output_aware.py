@@ -14,7 +14,7 @@ import numpy as np
 
 from npuc.arithmetic.kinds import Scales
 from npuc.arrays import Array
-from npuc.calib.ranges.choice import CANDIDATES, POWER_CANDIDATES, Candidate, candidates
+from npuc.calib.ranges.choice import CANDIDATES, POWER_CANDIDATES, RangeCandidate, candidates
 from npuc.calib.statistics import TensorStatistics
 from npuc.calib.table import Entry
 from npuc.engine import ALL_TENSORS, FloatEngine
@@ -84,7 +84,7 @@ def _tensors(graph: Graph) -> list[Value]:
 class _Trial:
     """The candidate ranges of one tensor, and their errors summed over the samples so far."""
 
-    def __init__(self, value: Value, options: list[Candidate], graph: Graph, scheme: Scheme) -> None:
+    def __init__(self, value: Value, options: list[RangeCandidate], graph: Graph, scheme: Scheme) -> None:
         self.value = value
         self.options = options
         self.types = [activation_type(option.min, option.max, scheme) for option in options]
@@ -110,6 +110,6 @@ class _Trial:
                     float(np.square(run(arrays)[0] - reference, dtype=np.float64).sum()) / power
                 )
 
-    def best(self) -> Candidate:
+    def best(self) -> RangeCandidate:
         """The candidate with the least error; the widest of equal ones."""
         return self.options[int(np.argmin(self.errors))]

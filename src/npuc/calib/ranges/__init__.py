@@ -1,5 +1,7 @@
 """Range methods, one small module each; importing this package registers them all."""
 
+from typing import Any
+
 from npuc.calib.ranges import (
     analytic,
     averages,
@@ -11,16 +13,17 @@ from npuc.calib.ranges import (
     square_error,
 )
 from npuc.calib.ranges.base import METHODS, MethodSpec, Range, find_range, options_of, parse_method
-from npuc.calib.ranges.choice import CANDIDATES, POWER_CANDIDATES, Candidate, candidates
+from npuc.calib.ranges.choice import CANDIDATES, POWER_CANDIDATES, RangeCandidate, candidates
 from npuc.calib.ranges.error import mean_square_error
+from npuc.registries import renamed
 
 __all__ = [
     "CANDIDATES",
     "METHODS",
     "POWER_CANDIDATES",
-    "Candidate",
     "MethodSpec",
     "Range",
+    "RangeCandidate",
     "analytic",
     "averages",
     "candidates",
@@ -35,3 +38,7 @@ __all__ = [
     "quantiles",
     "square_error",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return renamed(__name__, name, {"Candidate": RangeCandidate})

@@ -30,7 +30,7 @@ POWER_CANDIDATES = ("pow2", "pow2-min-diff")
 """Those for power-of-two schemes."""
 
 
-class Candidate(NamedTuple):
+class RangeCandidate(NamedTuple):
     """The range that one method proposes."""
 
     method: str
@@ -43,9 +43,9 @@ def candidates(
     bits: int = 8,
     symmetric: bool = True,
     methods: Sequence[str] = CANDIDATES,
-) -> list[Candidate]:
+) -> list[RangeCandidate]:
     """The distinct ranges that methods propose for a tensor, widest first."""
-    distinct: list[Candidate] = []
+    distinct: list[RangeCandidate] = []
     for name in methods:
         proposed = find_range(statistics, name, bits, symmetric)
         tolerance = 1e-3 * (proposed.max - proposed.min)
@@ -53,7 +53,7 @@ def candidates(
             abs(proposed.min - other.min) <= tolerance and abs(proposed.max - other.max) <= tolerance
             for other in distinct
         ):
-            distinct.append(Candidate(name, proposed.min, proposed.max))
+            distinct.append(RangeCandidate(name, proposed.min, proposed.max))
     return sorted(distinct, key=lambda other: other.min - other.max)
 
 
