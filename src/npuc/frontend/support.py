@@ -74,20 +74,41 @@ def check_names(
 
 
 class Names:
-    """Names that have been given, each once; the first asker gets a name as it is."""
+    """Names that have been given, each once; the first asker gets a name as it is.
+
+    >>> names = Names()
+    >>> [names.unique("x") for _ in range(3)]
+    ['x', 'x.1', 'x.2']
+    """
 
     def __init__(self) -> None:
-        self._next: dict[str, int] = {}
+        self._taken: dict[str, str] = {}
+        """In the order in which they were given, each with the name that was asked for."""
+        self._numbers: dict[str, int] = {}
+        """The last number that a name got; all below it are taken."""
 
     def unique(self, name: str) -> str:
         """The name, or the name with the first number that is free."""
-        base, number = name, self._next.get(name, 0)
-        while name in self._next:
+        base, number = name, self._numbers.get(name, 0)
+        while name in self._taken:
             number += 1
             name = f"{base}.{number}"
-        self._next[base] = number
-        self._next.setdefault(name, 0)
+        if number:
+            self._numbers[base] = number
+        self._taken[name] = base
         return name
+
+    def mark(self) -> int:
+        """A point to `rewind` to."""
+        return len(self._taken)
+
+    def rewind(self, mark: int, keep: Iterable[str] = ()) -> None:
+        """Free the names that were given since `mark`, but for some."""
+        while len(self._taken) > mark:
+            _, base = self._taken.popitem()
+            self._numbers.pop(base, None)
+        for name in keep:
+            self._taken.setdefault(name, name)
 
 
 def one_line(text: str) -> str:

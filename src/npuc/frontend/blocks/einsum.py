@@ -7,11 +7,11 @@ from math import prod
 
 from npuc.errors import InvalidModelError, UnsupportedOpError
 from npuc.frontend.blocks.arithmetic import matmul, reduce
-from npuc.frontend.blocks.canvas import Canvas, Held
 from npuc.frontend.blocks.movement import reshape, transpose
+from npuc.frontend.layout import ChannelsLastBuilder, LayoutTensor
 
 
-def _letters(c: Canvas, equation: str, tensors: Sequence[Held]) -> tuple[list[str], str]:
+def _letters(c: ChannelsLastBuilder, equation: str, tensors: Sequence[LayoutTensor]) -> tuple[list[str], str]:
     """Letters for every axis of the operands and of the result; an ellipsis becomes capital letters."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
@@ -33,7 +33,7 @@ def _letters(c: Canvas, equation: str, tensors: Sequence[Held]) -> tuple[list[st
     return full, right.replace("...", "".join(spare[:most]))
 
 
-def einsum(c: Canvas, equation: str, tensors: Sequence[Held]) -> Held:
+def einsum(c: ChannelsLastBuilder, equation: str, tensors: Sequence[LayoutTensor]) -> LayoutTensor:
     """`equation` as NumPy writes it, of one or two operands, every letter once in each.
 
     Letters of both operands that stay are batches, letters of both that go are summed over.
@@ -65,7 +65,7 @@ def einsum(c: Canvas, equation: str, tensors: Sequence[Held]) -> Held:
     rows = [letter for letter in left if letter not in right]
     columns = [letter for letter in right if letter not in left]
 
-    def arranged(x: Held, term: str, order: list[str], shape: Sequence[int]) -> Held:
+    def arranged(x: LayoutTensor, term: str, order: list[str], shape: Sequence[int]) -> LayoutTensor:
         places = [term.index(letter) for letter in order]
         return reshape(c, transpose(c, x, places) if places != sorted(places) else x, shape)
 

@@ -7,15 +7,15 @@ from math import prod
 from typing import Any
 
 from npuc.errors import InvalidModelError, ResourceLimitError, UnsupportedOpError
-from npuc.frontend.blocks.canvas import Canvas, Held, to_last, to_second
 from npuc.frontend.indexing import index_spans
+from npuc.frontend.layout import ChannelsLastBuilder, LayoutTensor, to_last, to_second
 from npuc.ir import Value, shape_of, top
 from npuc.ir.definition import normal_axis
 
 _MOST_PARTS = 1 << 13
 
 
-def whole_shape(c: Canvas, size: int, wanted: Sequence[int]) -> tuple[int, ...]:
+def whole_shape(c: ChannelsLastBuilder, size: int, wanted: Sequence[int]) -> tuple[int, ...]:
     """A shape in which -1 is what is left."""
     shape = tuple(wanted)
     if shape.count(-1) > 1 or min(shape, default=0) < -1:
@@ -28,32 +28,32 @@ def whole_shape(c: Canvas, size: int, wanted: Sequence[int]) -> tuple[int, ...]:
     return shape
 
 
-def reshape(c: Canvas, x: Held, wanted: Sequence[int]) -> Held:
+def reshape(c: ChannelsLastBuilder, x: LayoutTensor, wanted: Sequence[int]) -> LayoutTensor:
     """x under another shape; -1 is what is left."""
     shape = whole_shape(c, prod(x.shape), wanted)
     if x.array is not None and prod(shape) == x.array.size:
         return c.constant(x.array.reshape(shape), x.name)
     if x.is_turned and shape == x.shape:
-        return Held(c.value(x, True), True)
-    return Held(c.emit(top.Reshape, c.value(x), shape=shape).y)
+        return LayoutTensor(c.value(x, True), True)
+    return LayoutTensor(c.emit(top.Reshape, c.value(x), shape=shape).y)
 
 
-def transpose(c: Canvas, x: Held, order: Sequence[int]) -> Held:
+def transpose(c: ChannelsLastBuilder, x: LayoutTensor, order: Sequence[int]) -> LayoutTensor:
     """Axes reordered; a turn between the two layouts is none at all."""
     order = tuple(order)
     if 3 <= x.rank <= 5:
         if x.is_turned and order == to_second(x.rank):
-            return Held(c.value(x, True))
+            return LayoutTensor(c.value(x, True))
         if not x.is_turned and x.array is None and order == to_last(x.rank):
-            return Held(c.value(x), True)
-    return Held(c.emit(top.Permute, c.value(x), order=order).y)
+            return LayoutTensor(c.value(x), True)
+    return LayoutTensor(c.emit(top.Permute, c.value(x), order=order).y)
 
 
-def _arranged(x: Held, entries: Sequence[Any]) -> tuple[Any, ...]:
+def _arranged(x: LayoutTensor, entries: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(entries[axis] for axis in to_second(x.rank)) if x.is_turned else tuple(entries)
 
 
-def concat(c: Canvas, tensors: Sequence[Held], axis: int) -> Held:
+def concat(c: ChannelsLastBuilder, tensors: Sequence[LayoutTensor], axis: int) -> LayoutTensor:
     """Tensors end to end."""
     if not tensors:
         raise InvalidModelError(f"'{c.first}' joins no tensors")
@@ -62,16 +62,16 @@ def concat(c: Canvas, tensors: Sequence[Held], axis: int) -> Held:
     second = rank >= 3 and any(x.is_turned for x in tensors)
     values = [c.value(x, second) for x in tensors]
     place = to_second(rank).index(axis) if second else axis
-    return Held(c.emit(top.Concat, values, axis=place).y, second)
+    return LayoutTensor(c.emit(top.Concat, values, axis=place).y, second)
 
 
-def split(c: Canvas, x: Held, axis: int, sizes: Sequence[int]) -> list[Held]:
+def split(c: ChannelsLastBuilder, x: LayoutTensor, axis: int, sizes: Sequence[int]) -> list[LayoutTensor]:
     """x cut along an axis."""
     axis = normal_axis(axis, x.rank)
     second = x.is_turned
     place = to_second(x.rank).index(axis) if second else axis
     op = c.emit(top.Split, c.value(x, second), axis=place, sizes=tuple(sizes))
-    return [Held(value, second) for value in op.results]
+    return [LayoutTensor(value, second) for value in op.results]
 
 
 def equal_parts(what: str, size: int, count: int) -> tuple[int, ...]:
@@ -81,7 +81,7 @@ def equal_parts(what: str, size: int, count: int) -> tuple[int, ...]:
     return (size // count,) * count if count else ()
 
 
-def stack(c: Canvas, tensors: Sequence[Held], axis: int) -> Held:
+def stack(c: ChannelsLastBuilder, tensors: Sequence[LayoutTensor], axis: int) -> LayoutTensor:
     """Tensors of one shape along a new axis."""
     if not tensors:
         raise InvalidModelError(f"'{c.first}' joins no tensors")
@@ -92,7 +92,7 @@ def stack(c: Canvas, tensors: Sequence[Held], axis: int) -> Held:
     return parts[0] if len(parts) == 1 else concat(c, parts, axis)
 
 
-def unstack(c: Canvas, x: Held, axis: int) -> list[Held]:
+def unstack(c: ChannelsLastBuilder, x: LayoutTensor, axis: int) -> list[LayoutTensor]:
     """The entries of an axis, each without it."""
     axis = normal_axis(axis, x.rank)
     rest = x.shape[:axis] + x.shape[axis + 1 :]
@@ -101,8 +101,12 @@ def unstack(c: Canvas, x: Held, axis: int) -> list[Held]:
 
 
 def cut(
-    c: Canvas, x: Held, begins: Sequence[int], counts: Sequence[int], steps: Sequence[int] | None = None
-) -> Held:
+    c: ChannelsLastBuilder,
+    x: LayoutTensor,
+    begins: Sequence[int],
+    counts: Sequence[int],
+    steps: Sequence[int] | None = None,
+) -> LayoutTensor:
     """`counts` entries an axis from `begins` on."""
     steps = steps if steps is not None else (1,) * x.rank
     if not len(begins) == len(counts) == len(steps) == x.rank:
@@ -114,27 +118,29 @@ def cut(
         steps=_arranged(x, steps),
         shape=_arranged(x, counts),
     ).y
-    return Held(made, x.is_turned)
+    return LayoutTensor(made, x.is_turned)
 
 
-def indexed(c: Canvas, x: Held, entries: Sequence[Any]) -> Held:
+def indexed(c: ChannelsLastBuilder, x: LayoutTensor, entries: Sequence[Any]) -> LayoutTensor:
     """x[entries], as Python writes it: slices, integers, None and an ellipsis."""
     begins, steps, counts, result = index_spans(f"'{c.first}'", x.shape, entries)
     sliced = x if (counts == list(x.shape) and set(steps) <= {1}) else cut(c, x, begins, counts, steps)
     return sliced if result == counts else reshape(c, sliced, result)
 
 
-def pad(c: Canvas, x: Held, pairs: Sequence[tuple[int, int]], **properties: Any) -> Held:
+def pad(
+    c: ChannelsLastBuilder, x: LayoutTensor, pairs: Sequence[tuple[int, int]], **properties: Any
+) -> LayoutTensor:
     """A border, in pairs for each axis; negative pads crop."""
     if len(pairs) != x.rank:
         raise InvalidModelError(f"'{c.first}' pads {len(pairs)} axes of rank {x.rank}")
     begins = _arranged(x, [before for before, _ in pairs])
     ends = _arranged(x, [after for _, after in pairs])
     made = c.emit(top.Pad, c.value(x, x.is_turned), pads=(*begins, *ends), **properties).y
-    return Held(made, x.is_turned)
+    return LayoutTensor(made, x.is_turned)
 
 
-def mirrored(c: Canvas, x: Held, pairs: Sequence[tuple[int, int]]) -> Held:
+def mirrored(c: ChannelsLastBuilder, x: LayoutTensor, pairs: Sequence[tuple[int, int]]) -> LayoutTensor:
     """A border that mirrors what is inside, with the edge."""
     for axis, (before, after) in enumerate(pairs):
         size = x.shape[axis]
@@ -147,7 +153,9 @@ def mirrored(c: Canvas, x: Held, pairs: Sequence[tuple[int, int]]) -> Held:
     return x
 
 
-def _backwards(c: Canvas, x: Held, axis: int, first: int, count: int) -> Held | None:
+def _backwards(
+    c: ChannelsLastBuilder, x: LayoutTensor, axis: int, first: int, count: int
+) -> LayoutTensor | None:
     if not count:
         return None
     begins = [first if i == axis else 0 for i in range(x.rank)]
@@ -155,32 +163,34 @@ def _backwards(c: Canvas, x: Held, axis: int, first: int, count: int) -> Held | 
     return cut(c, x, begins, [count if i == axis else n for i, n in enumerate(x.shape)], steps)
 
 
-def reverse(c: Canvas, x: Held, axes: Sequence[int]) -> Held:
+def reverse(c: ChannelsLastBuilder, x: LayoutTensor, axes: Sequence[int]) -> LayoutTensor:
     """Some axes backwards."""
     back = {normal_axis(axis, x.rank) for axis in axes}
     begins = [max(n - 1, 0) if axis in back else 0 for axis, n in enumerate(x.shape)]
     return cut(c, x, begins, x.shape, [-1 if axis in back else 1 for axis in range(x.rank)])
 
 
-def tile(c: Canvas, x: Held, repeats: Sequence[int]) -> Held:
+def tile(c: ChannelsLastBuilder, x: LayoutTensor, repeats: Sequence[int]) -> LayoutTensor:
     """x repeated along each axis."""
     if len(repeats) != x.rank:
         raise InvalidModelError(f"'{c.first}' repeats {len(repeats)} axes of rank {x.rank}")
-    return Held(c.emit(top.Tile, c.value(x, x.is_turned), repeats=_arranged(x, repeats)).y, x.is_turned)
+    return LayoutTensor(
+        c.emit(top.Tile, c.value(x, x.is_turned), repeats=_arranged(x, repeats)).y, x.is_turned
+    )
 
 
 def resize(
-    c: Canvas,
-    x: Held,
+    c: ChannelsLastBuilder,
+    x: LayoutTensor,
     size: Sequence[int],
     mode: str,
     coordinates: str = "half_pixel",
     rounding: str = "round_prefer_floor",
     channels_first: bool = False,
     **properties: Any,
-) -> Held:
+) -> LayoutTensor:
     """A picture of another height and width."""
-    value = c.picture(x, channels_first)
+    value = c.image(x, channels_first)
     batch, channels, *old = shape_of(value)
     if len(old) != len(size) or min(size) < 1:
         raise InvalidModelError(f"'{c.first}' resizes {len(old)} axes to {list(size)}")
@@ -202,7 +212,7 @@ def resize(
     return c.framed(made, channels_first)
 
 
-def repeated(c: Canvas, x: Held, axis: int, count: int) -> Held:
+def repeated(c: ChannelsLastBuilder, x: LayoutTensor, axis: int, count: int) -> LayoutTensor:
     """Each entry of an axis `count` times, one after the other."""
     if count == 1:
         return x
@@ -214,10 +224,12 @@ def repeated(c: Canvas, x: Held, axis: int, count: int) -> Held:
     value: Value = c.emit(top.Expand, c.value(reshape(c, x, shape)), shape=tuple(spread)).y
     final = list(x.shape)
     final[axis] *= count
-    return Held(c.emit(top.Reshape, value, shape=tuple(final)).y)
+    return LayoutTensor(c.emit(top.Reshape, value, shape=tuple(final)).y)
 
 
-def space_to_batch(c: Canvas, x: Held, blocks: Sequence[int], pairs: Sequence[tuple[int, int]]) -> Held:
+def space_to_batch(
+    c: ChannelsLastBuilder, x: LayoutTensor, blocks: Sequence[int], pairs: Sequence[tuple[int, int]]
+) -> LayoutTensor:
     """Pixels of every block position become pictures of their own."""
     spatial = len(blocks)
     if len(pairs) != spatial or x.rank < spatial + 1 or min(blocks, default=0) < 1:
@@ -235,10 +247,12 @@ def space_to_batch(c: Canvas, x: Held, blocks: Sequence[int], pairs: Sequence[tu
     places, cells = range(2, 2 * spatial + 1, 2), range(1, 2 * spatial, 2)
     order = (*places, 0, *cells, *range(2 * spatial + 1, 2 * spatial + 1 + len(tail)))
     value = c.emit(top.Permute, value, order=order).y
-    return Held(c.emit(top.Reshape, value, shape=(shape[0] * prod(blocks), *inner[::2], *tail)).y)
+    return LayoutTensor(c.emit(top.Reshape, value, shape=(shape[0] * prod(blocks), *inner[::2], *tail)).y)
 
 
-def batch_to_space(c: Canvas, x: Held, blocks: Sequence[int], pairs: Sequence[tuple[int, int]]) -> Held:
+def batch_to_space(
+    c: ChannelsLastBuilder, x: LayoutTensor, blocks: Sequence[int], pairs: Sequence[tuple[int, int]]
+) -> LayoutTensor:
     """The reverse, with a crop."""
     spatial, shape = len(blocks), x.shape
     if len(pairs) != spatial or x.rank < spatial + 1 or min(blocks, default=0) < 1:
@@ -251,7 +265,7 @@ def batch_to_space(c: Canvas, x: Held, blocks: Sequence[int], pairs: Sequence[tu
     order = (spatial, *between, *range(2 * spatial + 1, 2 * spatial + 1 + len(tail)))
     value = c.emit(top.Permute, value, order=order).y
     whole = (batch, *(n * b for n, b in zip(shape[1:], blocks, strict=False)), *tail)
-    made = Held(c.emit(top.Reshape, value, shape=whole).y)
+    made = LayoutTensor(c.emit(top.Reshape, value, shape=whole).y)
     if not any(side for pair in pairs for side in pair):
         return made
     return pad(c, made, [(0, 0), *((-a, -b) for a, b in pairs), *[(0, 0)] * len(tail)])

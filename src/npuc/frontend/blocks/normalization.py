@@ -6,27 +6,27 @@ import numpy as np
 
 from npuc.errors import InvalidModelError
 from npuc.frontend.blocks.arithmetic import binary, reduce, scaled, unary
-from npuc.frontend.blocks.canvas import Canvas, Held
 from npuc.frontend.blocks.movement import reshape
+from npuc.frontend.layout import ChannelsLastBuilder, LayoutTensor
 from npuc.ir import top
 from npuc.ir.definition import normal_axis
 
 
-def spread(c: Canvas, x: Held, axis: int, rank: int) -> Held:
+def spread(c: ChannelsLastBuilder, x: LayoutTensor, axis: int, rank: int) -> LayoutTensor:
     """One number an entry of an axis, so that it broadcasts."""
     return reshape(c, x, [x.shape[0] if i == axis else 1 for i in range(rank)])
 
 
 def batch_norm(
-    c: Canvas,
-    x: Held,
-    scale: Held,
-    bias: Held,
-    mean: Held,
-    variance: Held,
+    c: ChannelsLastBuilder,
+    x: LayoutTensor,
+    scale: LayoutTensor,
+    bias: LayoutTensor,
+    mean: LayoutTensor,
+    variance: LayoutTensor,
     epsilon: float,
     axis: int = -1,
-) -> Held:
+) -> LayoutTensor:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias along an axis."""
     axis = normal_axis(axis, x.rank)
     channels = x.shape[axis]
@@ -46,10 +46,10 @@ def batch_norm(
         grown = binary(c, top.Mul, centred, spread(c, factor, axis, x.rank))
         return binary(c, top.Add, grown, spread(c, bias, axis, x.rank))
     made = c.emit(top.BatchNorm, value, *(c.value(p) for p in parameters), epsilon=epsilon).y
-    return Held(made, second)
+    return LayoutTensor(made, second)
 
 
-def moments(c: Canvas, x: Held, axes: list[int]) -> tuple[Held, Held]:
+def moments(c: ChannelsLastBuilder, x: LayoutTensor, axes: list[int]) -> tuple[LayoutTensor, LayoutTensor]:
     """What is left of x without its mean, and its variance, over some axes."""
     centred = binary(c, top.Sub, x, reduce(c, x, "mean", axes, keepdims=True))
     variance = reduce(c, binary(c, top.Mul, centred, centred), "mean", axes, keepdims=True)
@@ -57,8 +57,13 @@ def moments(c: Canvas, x: Held, axes: list[int]) -> tuple[Held, Held]:
 
 
 def layer_norm(
-    c: Canvas, x: Held, scale: Held | None, bias: Held | None, epsilon: float, axes: list[int]
-) -> Held:
+    c: ChannelsLastBuilder,
+    x: LayoutTensor,
+    scale: LayoutTensor | None,
+    bias: LayoutTensor | None,
+    epsilon: float,
+    axes: list[int],
+) -> LayoutTensor:
     """Zero mean and unit variance over some axes; scale and bias have their shape."""
     axes = sorted(normal_axis(axis, x.rank) for axis in axes)
     if axes == list(range(x.rank - len(axes), x.rank)):
@@ -70,7 +75,7 @@ def layer_norm(
             axis=axes[0],
             epsilon=epsilon,
         ).y
-        return Held(made)
+        return LayoutTensor(made)
     centred, variance = moments(c, x, axes)
     shape = [n if axis in axes else 1 for axis, n in enumerate(x.shape)]
     result = binary(c, top.Mul, centred, unary(c, scaled(c, variance, 1.0, epsilon), top.Rsqrt))
@@ -79,6 +84,6 @@ def layer_norm(
     return result if bias is None else binary(c, top.Add, result, reshape(c, bias, shape))
 
 
-def filled(c: Canvas, given: Held | None, channels: int, value: float) -> Held:
+def filled(c: ChannelsLastBuilder, given: LayoutTensor | None, channels: int, value: float) -> LayoutTensor:
     """A parameter, or what stands for it if a layer has none."""
     return given if given is not None else c.constant(np.full(channels, value, np.float32))

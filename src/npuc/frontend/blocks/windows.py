@@ -9,7 +9,7 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.errors import InvalidModelError
-from npuc.frontend.blocks.canvas import Canvas, Held
+from npuc.frontend.layout import ChannelsLastBuilder, LayoutTensor
 from npuc.ir import Value, shape_of, top
 from npuc.ir.top.window import same_pads
 
@@ -17,7 +17,7 @@ Pairs = Sequence[tuple[int, int]]
 
 
 def pads_of(
-    c: Canvas,
+    c: ChannelsLastBuilder,
     padding: str | Pairs,
     size: Sequence[int],
     kernel: Sequence[int],
@@ -38,14 +38,14 @@ def pads_of(
     return (0,) * (2 * len(size))
 
 
-def _weights(c: Canvas, kernel: Held, order: Sequence[int]) -> Value:
+def _weights(c: ChannelsLastBuilder, kernel: LayoutTensor, order: Sequence[int]) -> Value:
     if kernel.array is not None:
         turned = np.ascontiguousarray(kernel.array.transpose(order))
         return c.value(c.constant(turned, kernel.name))
     return c.emit(top.Permute, c.value(kernel), order=tuple(order)).y
 
 
-def _check(c: Canvas, x: Held, kernel: Held, *lists: Sequence[int]) -> int:
+def _check(c: ChannelsLastBuilder, x: LayoutTensor, kernel: LayoutTensor, *lists: Sequence[int]) -> int:
     """The number of spatial axes."""
     if not 3 <= x.rank <= 5 or kernel.rank != x.rank:
         raise InvalidModelError(f"'{c.first}' convolves rank {x.rank} with a kernel of rank {kernel.rank}")
@@ -55,19 +55,19 @@ def _check(c: Canvas, x: Held, kernel: Held, *lists: Sequence[int]) -> int:
 
 
 def convolution(
-    c: Canvas,
-    x: Held,
-    kernel: Held,
-    bias: Held | None,
+    c: ChannelsLastBuilder,
+    x: LayoutTensor,
+    kernel: LayoutTensor,
+    bias: LayoutTensor | None,
     *,
     strides: Sequence[int],
     padding: str | Pairs,
     dilations: Sequence[int],
     channels_first: bool = False,
-) -> Held:
+) -> LayoutTensor:
     """The kernel is spatial axes x input channels (of a group) x output channels."""
     spatial = _check(c, x, kernel, strides, dilations)
-    value = c.picture(x, channels_first)
+    value = c.image(x, channels_first)
     channels, *size = shape_of(value)[1:]
     inputs = kernel.shape[-2]
     if inputs < 1 or channels % inputs:
@@ -88,19 +88,19 @@ def convolution(
 
 
 def depthwise(
-    c: Canvas,
-    x: Held,
-    kernel: Held,
-    bias: Held | None,
+    c: ChannelsLastBuilder,
+    x: LayoutTensor,
+    kernel: LayoutTensor,
+    bias: LayoutTensor | None,
     *,
     strides: Sequence[int],
     padding: str | Pairs,
     dilations: Sequence[int],
     channels_first: bool = False,
-) -> Held:
+) -> LayoutTensor:
     """The kernel is spatial axes x channels x outputs a channel."""
     spatial = _check(c, x, kernel, strides, dilations)
-    value = c.picture(x, channels_first)
+    value = c.image(x, channels_first)
     channels, *size = shape_of(value)[1:]
     *window, inputs, each = kernel.shape
     if inputs != channels:
@@ -127,23 +127,23 @@ def depthwise(
 
 
 def transposed(
-    c: Canvas,
-    x: Held,
-    kernel: Held,
-    bias: Held | None,
+    c: ChannelsLastBuilder,
+    x: LayoutTensor,
+    kernel: LayoutTensor,
+    bias: LayoutTensor | None,
     *,
     strides: Sequence[int],
     padding: str | Pairs,
     dilations: Sequence[int],
     size: Sequence[int],
     channels_first: bool = False,
-) -> Held:
+) -> LayoutTensor:
     """The kernel is spatial axes x output channels x input channels; `size` is that of the result.
 
     It is the gradient of a convolution from `size` to the size of x, whose padding it undoes.
     """
     spatial = _check(c, x, kernel, strides, dilations)
-    value = c.picture(x, channels_first)
+    value = c.image(x, channels_first)
     inputs, *given = shape_of(value)[1:]
     if inputs % kernel.shape[-1]:
         raise InvalidModelError(f"'{c.first}' has {inputs} channels for a kernel of {kernel.shape[-1]}")
@@ -174,19 +174,19 @@ def transposed(
 
 
 def pool(
-    c: Canvas,
-    x: Held,
+    c: ChannelsLastBuilder,
+    x: LayoutTensor,
     kind: Any,
     *,
     window: Sequence[int],
     strides: Sequence[int],
     padding: str | Pairs,
     channels_first: bool = False,
-) -> Held:
+) -> LayoutTensor:
     """The largest value or the mean of each window; the mean is over real positions."""
     if len(window) != x.rank - 2 or len(strides) != x.rank - 2 or not 3 <= x.rank <= 5:
         raise InvalidModelError(f"'{c.first}' pools rank {x.rank} with a window of {len(window)} axes")
-    value = c.picture(x, channels_first)
+    value = c.image(x, channels_first)
     ones = (1,) * len(window)
     pads = pads_of(c, padding, shape_of(value)[2:], window, strides, ones)
     made = c.emit(kind, value, kernel=tuple(window), strides=tuple(strides), pads=pads, dilations=ones)

@@ -5,36 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from npuc.frontend.blocks import Canvas, Held
 from npuc.frontend.blocks import arithmetic as a
 from npuc.frontend.blocks.movement import split
 from npuc.frontend.keras.registry import Context, find_rule
+from npuc.frontend.layout import ChannelsLastBuilder, LayoutTensor
 from npuc.ir import top
 
-Function = Callable[[Canvas, Held], Held]
+Function = Callable[[ChannelsLastBuilder, LayoutTensor], LayoutTensor]
 
 
 def _plain(kind: Any, **properties: Any) -> Function:
     return lambda c, x: a.unary(c, x, kind, **properties)
 
 
-def _glu(c: Canvas, x: Held) -> Held:
+def _glu(c: ChannelsLastBuilder, x: LayoutTensor) -> LayoutTensor:
     half = x.shape[-1] // 2
     left, right = split(c, x, -1, (half, half))
     return a.binary(c, top.Mul, left, a.unary(c, right, top.Sigmoid))
 
 
-def _shrink(c: Canvas, x: Held) -> Held:
+def _shrink(c: ChannelsLastBuilder, x: LayoutTensor) -> LayoutTensor:
     """x minus x clipped: what soft_shrink leaves."""
     return a.binary(c, top.Sub, x, a.unary(c, x, top.Clip, min=-0.5, max=0.5))
 
 
-def _hard_shrink(c: Canvas, x: Held) -> Held:
+def _hard_shrink(c: ChannelsLastBuilder, x: LayoutTensor) -> LayoutTensor:
     large = a.binary(c, top.Compare, a.unary(c, x, top.Abs), c.number(0.5, x), mode="greater")
     return a.where(c, large, x, c.number(0.0, x))
 
 
-def _squareplus(c: Canvas, x: Held) -> Held:
+def _squareplus(c: ChannelsLastBuilder, x: LayoutTensor) -> LayoutTensor:
     root = a.unary(c, a.scaled(c, a.binary(c, top.Mul, x, x), 1.0, 4.0), top.Sqrt)
     return a.scaled(c, a.binary(c, top.Add, x, root), 0.5)
 
@@ -90,7 +90,7 @@ def named(ctx: Context, setting: Any) -> tuple[str, dict[str, Any]]:
     raise ctx.wrong(f"its activation is {str(setting)[:60]}")
 
 
-def activated(ctx: Context, x: Held, setting: Any) -> Held:
+def activated(ctx: Context, x: LayoutTensor, setting: Any) -> LayoutTensor:
     """x behind an activation."""
     name, config = named(ctx, setting)
     if name == "hard_sigmoid":
@@ -101,7 +101,7 @@ def activated(ctx: Context, x: Held, setting: Any) -> Held:
     rule = find_rule(name)
     if rule is not None and config and name in ("ReLU", "LeakyReLU", "ELU", "Softmax", "ThresholdedReLU"):
         made = rule(Context(ctx.name, name, config, [x], {}, ctx.weights, ctx.c, ctx.version))
-        assert isinstance(made, Held)
+        assert isinstance(made, LayoutTensor)
         return made
     raise ctx.refuse(
         f"its activation '{name[:60]}' is not one of Keras' own, and its code is not in the file",

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from npuc.frontend.blocks import Held
-from npuc.frontend.blocks.escape import emit_onnx
 from npuc.frontend.keras.registry import Context, tensors_in
+from npuc.frontend.layout import LayoutTensor
 from npuc.ir import DYNAMIC, tensor_type
 
 DOMAIN = "npuc.keras"
 
 
-def custom(ctx: Context, stated: tuple[int, ...] | None) -> list[Held]:
+def custom(ctx: Context, stated: tuple[int, ...] | None) -> list[LayoutTensor]:
     """A custom op: operands are the layer's inputs, then its weights; the shape is known where the file states it."""
     operands = [ctx.c.value(x) for x in tensors_in([ctx.arguments, ctx.keywords])]
     if not operands:
@@ -27,8 +26,8 @@ def custom(ctx: Context, stated: tuple[int, ...] | None) -> list[Held]:
         ]
     kinds = [tensor_type(shape, "f32")]
     reason = f"npuc has no form of Keras' {ctx.kind}"
-    (value,) = emit_onnx(ctx.c, ctx.kind, operands, kinds, reason, _plain(ctx), DOMAIN)
-    return [Held(value)]
+    (value,) = ctx.c.onnx(ctx.kind, operands, kinds, reason, _plain(ctx), domain=DOMAIN)
+    return [LayoutTensor(value)]
 
 
 def _plain(ctx: Context) -> dict[str, Any]:

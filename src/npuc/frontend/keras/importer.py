@@ -17,7 +17,6 @@ from npuc.errors import (
     UnknownTensorError,
     UnsupportedOpError,
 )
-from npuc.frontend.blocks import Absent, Canvas, Held
 from npuc.frontend.keras.archive import Archive, open_archive
 from npuc.frontend.keras.config import MAX_LAYERS, Call, Layer, Network, Ref, is_model, read_network
 from npuc.frontend.keras.custom import custom
@@ -25,6 +24,7 @@ from npuc.frontend.keras.inputs import declared_shape, input_type
 from npuc.frontend.keras.masks import Masks
 from npuc.frontend.keras.registry import Context, find_rule, tensors_in
 from npuc.frontend.keras.weights import Weights
+from npuc.frontend.layout import Absent, ChannelsLastBuilder, LayoutTensor
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.ports import check_inputs, input_constant, input_shape
 from npuc.frontend.support import Names, check_names, erase_dead, guarded
@@ -49,9 +49,9 @@ class _Level:
     weights: Weights
     prefix: str = ""
     depth: int = 0
-    given: dict[str, Held] = field(default_factory=dict)
+    given: dict[str, LayoutTensor] = field(default_factory=dict)
     """What its input layers mean."""
-    found: dict[tuple[str, int], list[Held]] = field(default_factory=dict)
+    found: dict[tuple[str, int], list[LayoutTensor]] = field(default_factory=dict)
 
 
 class _Importer:
@@ -59,7 +59,7 @@ class _Importer:
         self.archive = archive
         self.options = options
         self.network = read_network(archive.config)
-        self.known: dict[str, Held] = {}
+        self.known: dict[str, LayoutTensor] = {}
         """Everything that was made, by the names that users know."""
         self.notes: list[str] = []
         self.unknown: list[str] = []
@@ -67,8 +67,8 @@ class _Importer:
         self.inner: dict[int, Network] = {}
         """Models that are layers, by their description: one may be called often."""
         self.masks = Masks()
-        self.canvas = Canvas(Graph.empty([]))
-        self.begins: dict[str, Held] = {}
+        self.builder = ChannelsLastBuilder(Graph.empty([]))
+        self.begins: dict[str, LayoutTensor] = {}
         names = Names()
         for ref in (*self.network.inputs, *self.network.outputs):
             if ref.layer not in self.network.layers:
@@ -79,7 +79,7 @@ class _Importer:
 
     # Ports
 
-    def _before(self) -> Mapping[str, Held]:
+    def _before(self) -> Mapping[str, LayoutTensor]:
         """The tensors of the whole network: the shapes of those at which a user cuts."""
         own = {ref.layer for ref in self.network.inputs}
         shapes = {name: shape for name, shape in self.options.input_shapes.items() if name in own}
@@ -88,7 +88,9 @@ class _Importer:
         whole.run()
         return whole.known
 
-    def _types(self, names: Sequence[str], before: Mapping[str, Held]) -> list[tuple[tuple[int, ...], DType]]:
+    def _types(
+        self, names: Sequence[str], before: Mapping[str, LayoutTensor]
+    ) -> list[tuple[tuple[int, ...], DType]]:
         found = []
         for name in names:
             asked = self.options.input_shapes.get(name)
@@ -124,10 +126,10 @@ class _Importer:
             [(name, tensor_type(shape, dtype)) for name, (shape, dtype) in zip(names, types, strict=True)],
             preprocess={name: item.to_dict() for name, item in self.options.preprocess.items()},
         )
-        self.canvas = Canvas(graph)
+        self.builder = ChannelsLastBuilder(graph)
         for port in graph.inputs:
-            self.canvas.names.unique(port.name)
-            self.begins[port.name] = Held(port.value, name=port.name)
+            self.builder.scope.unique(port.name)
+            self.begins[port.name] = LayoutTensor(port.value, name=port.name)
         level = _Level(self.network, self.archive.weights)
         outputs = []
         for name in wanted:
@@ -138,11 +140,11 @@ class _Importer:
                     raise UnknownTensorError(
                         f"--outputs: '{name}' is not made between the inputs and the outputs"
                     )
-                outputs.append((name, self.canvas.value(self.known[name])))
+                outputs.append((name, self.builder.value(self.known[name])))
             else:
                 self._walk(level, [ref])
-                outputs.append((name, self.canvas.value(self._tensor(level, ref))))
-        self.canvas.finish([], [])
+                outputs.append((name, self.builder.value(self._tensor(level, ref))))
+        self.builder.finish_layer([], [])
         graph.set_outputs(outputs)
         erase_dead(graph)
         if self.unknown:
@@ -156,7 +158,7 @@ class _Importer:
 
     # The walk
 
-    def _tensor(self, level: _Level, ref: Ref) -> Held:
+    def _tensor(self, level: _Level, ref: Ref) -> LayoutTensor:
         found = level.found[(ref.layer, ref.call)]
         if not 0 <= ref.tensor < len(found):
             raise InvalidModelError(f"the layer '{level.prefix}{ref.layer}' has no output {ref.tensor}")
@@ -190,7 +192,7 @@ class _Importer:
             open_.discard(key)
             stack.pop()
 
-    def _called(self, level: _Level, layer: Layer, call: Call, full: str) -> list[Held]:
+    def _called(self, level: _Level, layer: Layer, call: Call, full: str) -> list[LayoutTensor]:
         self.calls += 1
         if self.calls > MAX_LAYERS:
             raise ResourceLimitError(
@@ -223,25 +225,30 @@ class _Importer:
             return {key: self._meant(level, item) for key, item in value.items()}
         return value
 
-    def _fixed(self, layer: Layer) -> Held:
+    def _fixed(self, layer: Layer) -> LayoutTensor:
         """An input that is no input of the import: a constant, or cut off."""
         if layer.name not in self.options.constants:
             return Absent(layer.name)
         shape = self.options.input_shapes.get(layer.name, declared_shape(layer))
         text = self.options.constants[layer.name]
-        return self.canvas.constant(input_constant(layer.name, text, shape, input_type(layer)), layer.name)
+        return self.builder.constant(input_constant(layer.name, text, shape, input_type(layer)), layer.name)
 
     def _inner(
         self, level: _Level, layer: Layer, arguments: list[Any], weights: Weights, full: str
-    ) -> list[Held]:
+    ) -> list[LayoutTensor]:
         """A model that is a layer."""
         return self._model(
             layer.config["description"], list(tensors_in(arguments)), weights, full, level.depth
         )
 
     def _model(
-        self, description: Mapping[str, Any], tensors: list[Held], weights: Weights, full: str, depth: int
-    ) -> list[Held]:
+        self,
+        description: Mapping[str, Any],
+        tensors: list[LayoutTensor],
+        weights: Weights,
+        full: str,
+        depth: int,
+    ) -> list[LayoutTensor]:
         if depth >= _DEPTH:
             raise ResourceLimitError(f"models are nested more than {_DEPTH} deep")
         if id(description) not in self.inner:
@@ -257,11 +264,11 @@ class _Importer:
         return [self._tensor(inner, ref) for ref in network.outputs]
 
     def wrapped(
-        self, description: Mapping[str, Any], tensors: list[Held], weights: Weights, full: str
-    ) -> list[Held]:
+        self, description: Mapping[str, Any], tensors: list[LayoutTensor], weights: Weights, full: str
+    ) -> list[LayoutTensor]:
         """The outputs of a layer or model that another layer wraps."""
-        self.canvas.first = full
-        self.canvas.finish([], [], full)
+        self.builder.first = full
+        self.builder.finish_layer([], [], full)
         if full.count("//") >= _DEPTH:
             raise ResourceLimitError(f"layers are wrapped more than {_DEPTH} deep")
         if is_model(description):
@@ -272,7 +279,7 @@ class _Importer:
                 raise InvalidModelError(f"the layer that '{full}' wraps has no class")
             name = f"{full}//{config.get('name', kind)}"
             made = self.translated(kind.rpartition(">")[2], config, list(tensors), {}, weights, name)
-        self.canvas.first = full
+        self.builder.first = full
         return made
 
     def translated(
@@ -284,9 +291,9 @@ class _Importer:
         weights: Weights,
         full: str,
         stated: tuple[int, ...] | None = None,
-    ) -> list[Held]:
+    ) -> list[LayoutTensor]:
         """The outputs of a layer."""
-        self.canvas.first = full
+        self.builder.first = full
         context = Context(
             full,
             kind,
@@ -294,7 +301,7 @@ class _Importer:
             arguments,
             keywords,
             weights,
-            self.canvas,
+            self.builder,
             self.archive.version,
             self.notes,
             self.wrapped,
@@ -305,7 +312,7 @@ class _Importer:
         try:
             if translate is None:
                 self.unknown.append(context.label)
-                made: list[Held] = custom(context, stated)
+                made: list[LayoutTensor] = custom(context, stated)
             else:
                 outcome = translate(context)
                 made = list(outcome) if isinstance(outcome, list | tuple) else [outcome]  # type: ignore[list-item]
@@ -315,7 +322,7 @@ class _Importer:
             # What a rule trips over is something in the layer that no valid model has.
             words = next(iter(str(error).splitlines()), type(error).__name__)[:200]
             raise InvalidModelError(f"{context.label}: it is malformed ({words})") from error
-        self.canvas.finish(made, [_tensor_name(full, index) for index in range(len(made))], full)
+        self.builder.finish_layer(made, [_tensor_name(full, index) for index in range(len(made))], full)
         self.masks.note(context, made)
         return made
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npuc.frontend.blocks import Held
 from npuc.frontend.keras.registry import Context, tensors_in
+from npuc.frontend.layout import LayoutTensor
 
 _LISTENERS = (
     "LSTM",
@@ -53,7 +53,7 @@ class Masks:
     """The tensors that have one."""
 
     def __init__(self) -> None:
-        self._masked: dict[int, Held] = {}
+        self._masked: dict[int, LayoutTensor] = {}
 
     def _is_masked(self, ctx: Context) -> bool:
         return any(id(x) in self._masked for x in tensors_in([ctx.arguments, ctx.keywords]))
@@ -67,7 +67,7 @@ class Masks:
                 "Build the model without the mask (mask_zero=False) and copy its weights, or cut before it with --outputs",
             )
 
-    def note(self, ctx: Context, made: Sequence[Held]) -> None:
+    def note(self, ctx: Context, made: Sequence[LayoutTensor]) -> None:
         """Remember the masks that a layer makes or hands on."""
         makes = ctx.kind == "Masking" or (ctx.kind == "Embedding" and ctx.config.get("mask_zero") is True)
         if makes or (ctx.kind in _PASSERS and self._is_masked(ctx)):

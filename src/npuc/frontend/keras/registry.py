@@ -14,17 +14,17 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.errors import InvalidModelError, UnsupportedOpError
-from npuc.frontend.blocks import Canvas, Held
 from npuc.frontend.keras.weights import Weights
+from npuc.frontend.layout import ChannelsLastBuilder, LayoutTensor
 from npuc.frontend.rules import limits
 from npuc.registries import Lenient, Registry
 
-Outcome = Held | Sequence[Held]
+Outcome = LayoutTensor | Sequence[LayoutTensor]
 
 
 @dataclass
 class Context:
-    """What a rule sees: the layer, its operands, its weights, and the canvas."""
+    """What a rule sees: the layer, its operands, its weights, and the builder."""
 
     name: str
     kind: str
@@ -32,10 +32,10 @@ class Context:
     arguments: list[Any]
     keywords: dict[str, Any]
     weights: Weights
-    c: Canvas
+    c: ChannelsLastBuilder
     version: tuple[int, ...]
     notes: list[str] = field(default_factory=list)
-    inner: Callable[[Any, list[Held], Weights, str], list[Held]] | None = None
+    inner: Callable[[Any, list[LayoutTensor], Weights, str], list[LayoutTensor]] | None = None
     """Translates a layer that this one wraps: its description, its inputs, its weights, its name."""
 
     @property
@@ -54,11 +54,11 @@ class Context:
     # Operands
 
     @property
-    def inputs(self) -> list[Held]:
+    def inputs(self) -> list[LayoutTensor]:
         """All tensors among the arguments, in order."""
         return list(tensors_in(self.arguments))
 
-    def x(self, index: int = 0) -> Held:
+    def x(self, index: int = 0) -> LayoutTensor:
         """Tensor `index` of the arguments."""
         found = self.inputs
         if index >= len(found):
@@ -71,7 +71,7 @@ class Context:
             return self.keywords[name]
         return self.arguments[position] if position < len(self.arguments) else default
 
-    def wrapped(self, description: Any, tensors: list[Held], weights: Weights) -> list[Held]:
+    def wrapped(self, description: Any, tensors: list[LayoutTensor], weights: Weights) -> list[LayoutTensor]:
         """The outputs of a layer that this one wraps."""
         if self.inner is None or not isinstance(description, dict):
             raise self.wrong("it does not say which layer it wraps")
@@ -134,14 +134,14 @@ class Context:
             raise self.wrong(f"it has {len(found)} weights in the file, not {words}")
         return [array.astype(np.float32) if array.dtype.kind == "f" else array for array in found]
 
-    def weight(self, array: Array, title: str) -> Held:
+    def weight(self, array: Array, title: str) -> LayoutTensor:
         """A weight as a tensor."""
         return self.c.constant(array, f"{self.name}/{title}")
 
 
-def tensors_in(value: Any) -> Sequence[Held]:
+def tensors_in(value: Any) -> Sequence[LayoutTensor]:
     """All tensors in a nest of lists and dictionaries."""
-    if isinstance(value, Held):
+    if isinstance(value, LayoutTensor):
         return [value]
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     return [held for item in inner for held in tensors_in(item)]

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from npuc.errors import InvalidModelError, NpucError, ResourceLimitError
-from npuc.frontend.layered.context import Context, NoForm, Scope
+from npuc.frontend.layered.context import NoForm, Scope
 from npuc.frontend.layered.network import Network, cut, known_shape
 from npuc.frontend.layered.registry import ContextT, Rule
 from npuc.frontend.options import ImportOptions
@@ -54,13 +54,11 @@ def build(
     scope = Scope(graph)
     for port in graph.inputs:
         scope.values[port.name] = port.value
-        scope.names.unique(port.name)
+        scope.unique(port.name)
     for name, text in part.constants.items():
         shape = known_shape(name, options.input_shapes.get(name) or network.inputs[name])
         array = input_constant(name, text, shape, dtype_of("f32"))
-        op = graph.add_weight(scope.names.unique(name), array)
-        graph.block.add_op(op)
-        scope.values[name] = op.output
+        scope.values[name] = scope.store(array, name)
     unknown: list[str] = []
     for layer in part.layers:
         ctx = context(layer, scope)
@@ -94,14 +92,14 @@ def _translated(
     unknown: list[str],
 ) -> list[Value]:
     rule = rules.get(ctx.layer.kind)
-    last = ctx.scope.graph.block.last_op
+    mark = ctx.scope.mark()
     try:
         if rule is None:
             raise NoForm("no rule is registered for it")
         outcome = rule(ctx)
         return [outcome] if isinstance(outcome, Value) else list(outcome)
     except NoForm as error:
-        _rewind(ctx, last)
+        ctx.builder.give_up(mark)
         unknown.append(f"{ctx.layer.label}: {error}")
         return _custom(ctx, domain, describe, str(error))
     except ShapeError as error:
@@ -112,14 +110,6 @@ def _translated(
         # What a rule trips over is something in the layer that no valid model has.
         words = next(iter(str(error).splitlines()), type(error).__name__)[:200]
         raise ctx.invalid(f"it is malformed ({words})") from error
-
-
-def _rewind(ctx: Context, last: Any) -> None:
-    """Take back what a rule emitted before it gave up."""
-    block = ctx.scope.graph.block
-    while block.last_op is not None and block.last_op is not last:
-        block.erase_op(block.last_op)
-    ctx.emitted.clear()
 
 
 def _custom(

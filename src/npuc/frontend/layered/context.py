@@ -9,44 +9,24 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.errors import InvalidModelError
+from npuc.frontend.builder import Builder, LayerBuilder
 from npuc.frontend.layered.network import Layer, Shape
-from npuc.frontend.onnx_op import onnx_op
-from npuc.frontend.support import Names
-from npuc.ir import Graph, Value, is_static, location, shape_of, top
+from npuc.ir import Graph, Value, is_static, shape_of, top
 from npuc.ir.definition import TopOp
 
 _OpT = TypeVar("_OpT", bound=TopOp)
-# The versions in which ONNX's operators are emitted.
-_VERSIONS = {
-    "Concat": 13,
-    "Gather": 13,
-    "GatherND": 13,
-    "MaxRoiPool": 1,
-    "Min": 13,
-    "Mul": 14,
-    "NonMaxSuppression": 11,
-    "ReduceMin": 18,
-    "Reshape": 14,
-    "Shape": 15,
-    "Slice": 13,
-    "Sub": 14,
-    "TopK": 11,
-    "Cast": 13,
-    "Unsqueeze": 13,
-}
 
 
 class NoForm(Exception):
     """This layer has no form in `top` or ONNX; the text says why. It becomes a custom op."""
 
 
-class Scope:
+class Scope(Builder):
     """Tensors and what they mean; `graph` is where ops are appended."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+        super().__init__(graph)
         self.values: dict[str, Value] = {}
-        self.names = Names()
 
 
 class Context:
@@ -55,7 +35,9 @@ class Context:
     def __init__(self, layer: Layer, scope: Scope) -> None:
         self.layer = layer
         self.scope = scope
-        self.emitted: list[TopOp] = []
+        self.builder = LayerBuilder(
+            scope, layer.outputs[0] if layer.outputs else layer.name, layer=layer.name
+        )
 
     @property
     def count(self) -> int:
@@ -100,18 +82,11 @@ class Context:
 
     def emit_op(self, op_class: type[_OpT], /, *operands: Any, **properties: Any) -> _OpT:
         """Append an op of several results."""
-        op = op_class.make(*operands, **properties)
-        self.scope.graph.block.add_op(op)
-        self.emitted.append(op)
-        return op
+        return self.builder.emit(op_class, *operands, **properties)
 
     def literal(self, array: Array, name: str = "constant") -> Value:
         """A constant; rank and type are those of the array."""
-        op = self.scope.graph.add_weight(
-            self.scope.names.unique(f"{self.layer.name}/{name}"), np.require(array, requirements=["A", "C"])
-        )
-        self.scope.graph.block.add_op(op)
-        return op.output
+        return self.scope.store(np.require(array, requirements=["A", "C"]), f"{self.layer.name}/{name}")
 
     def number(self, value: float) -> Value:
         """A float32 scalar."""
@@ -144,22 +119,10 @@ class Context:
         **attributes: Any,
     ) -> list[Value]:
         """An op of ONNX, or of another domain, that runs on the CPU; its results may leave dimensions open."""
-        version = _VERSIONS[op_type] if not domain else 1
-        op = onnx_op(
-            op_type, operands, types, version=version, domain=domain, reason=reason, attributes=attributes
-        )
-        self.scope.graph.block.add_op(op)
-        self.emitted.append(op)
-        return list(op.results)
+        # Shapes as the set of operators has them that the others here are of.
+        version = 15 if op_type == "Shape" and not domain else None
+        return self.builder.onnx(op_type, operands, types, reason, attributes, domain=domain, version=version)
 
     def named(self, results: Sequence[Value]) -> None:
         """Give every emitted op the names of the tensors that its results are."""
-        wanted = {id(value): name for value, name in zip(results, self.layer.outputs, strict=False)}
-        first = self.layer.outputs[0] if self.layer.outputs else self.layer.name
-        for op in self.emitted:
-            kind = op.name.removeprefix("top.")
-            names = [
-                self.scope.names.unique(wanted.pop(id(value), "") or f"{first}/{kind}")
-                for value in op.results
-            ]
-            op.location = location(names, self.layer.name)  # type: ignore[assignment]
+        self.builder.finish(dict(zip(results, self.layer.outputs, strict=False)))

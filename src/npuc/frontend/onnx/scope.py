@@ -7,22 +7,20 @@ names.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from npuc.errors import InvalidModelError
+from npuc.frontend.builder import Builder, LayerBuilder
 from npuc.frontend.onnx.node import Node, NoTopForm
 from npuc.frontend.onnx.reader import Source
-from npuc.ir import DType, Graph, Value, Weight, dtype_of, is_static, location, shape_of
-from npuc.ir.definition import TopOp
-from npuc.ir.top import WeightOp
+from npuc.ir import DType, Graph, Value, Weight, dtype_of, is_static, shape_of
 
 Meaning = Value | Weight
-_OpT = TypeVar("_OpT", bound=TopOp)
 
 
-class Scope:
+class Scope(Builder):
     """Names and what they mean; `graph` is where ops are appended."""
 
     def __init__(
@@ -33,15 +31,11 @@ class Scope:
         parent: Scope | None = None,
         prefix: str = "",
     ) -> None:
-        self.graph = graph
+        super().__init__(graph, parent, prefix)
         self.source = source
         self.opsets = opsets
         self.parent = parent
-        self.prefix = prefix
         self.meanings: dict[str, Meaning] = {}
-        self.taken: dict[str, None] = parent.taken if parent else {}
-        self.materialized: dict[int, Value] = parent.materialized if parent else {}
-        self._kept: list[Weight] = parent._kept if parent else []
 
     def child(self, prefix: str) -> Scope:
         """A scope for a subgraph; its result names start with `prefix`."""
@@ -68,57 +62,20 @@ class Scope:
         """Give a name its meaning."""
         self.meanings[name] = meaning
 
-    def unique(self, name: str) -> str:
-        """A name that no value has yet; the first asker gets it as it is."""
-        base = name = self.prefix + name
-        number = 1
-        while name in self.taken:
-            name = f"{base}.{number}"
-            number += 1
-        self.taken[name] = None
-        return name
-
-    def mark(self) -> tuple[Any, int]:
-        """A point to `rewind` to: what is appended after it can be taken back."""
-        return self.graph.block.last_op, len(self.taken)
-
-    def rewind(self, mark: tuple[Any, int]) -> None:
-        """Erase the ops appended since `mark` (constants stay: they are shared) and free their names."""
-        last, names = mark
-        op = self.graph.block.last_op
-        kept: list[str] = []
-        while op is not None and op is not last:
-            previous = op.prev_op
-            if isinstance(op, WeightOp):
-                kept.append(op.ref)
-            else:
-                self.graph.block.erase_op(op, safe_erase=False)
-            op = previous
-        while len(self.taken) > names:
-            self.taken.popitem()
-        self.taken.update(dict.fromkeys(kept))
-
     def value(self, meaning: Meaning, name: str = "constant") -> Value:
         """The IR value of a meaning; a constant becomes a `top.weight`."""
-        if not isinstance(meaning, Weight):
-            return meaning
-        # Keyed by identity: the weight is kept alive in `_kept`, so that its id stays its own.
-        key = id(meaning)
-        if key not in self.materialized:
-            op = self.graph.add_weight(self.unique(name), meaning)
-            self.graph.block.add_op(op)
-            self.materialized[key] = op.output
-            self._kept.append(meaning)
-        return self.materialized[key]
+        return self.store_for(meaning, meaning, name) if isinstance(meaning, Weight) else meaning
 
 
-class NodeContext:
+class NodeContext(LayerBuilder):
     """What a rule sees: its node, its operands, and how to emit ops."""
 
+    scope: Scope
+
     def __init__(self, node: Node, scope: Scope) -> None:
+        first = next((name for name in node.outputs if name), node.op_type)
+        super().__init__(scope, first, scope.prefix + node.proto.name if node.proto.name else None)
         self.node = node
-        self.scope = scope
-        self.emitted: list[TopOp] = []
 
     @property
     def opset(self) -> int:
@@ -192,32 +149,10 @@ class NodeContext:
             raise InvalidModelError(f"{self.node.label}: its {what} is not a list of integers")
         return tuple(int(x) for x in array.reshape(-1))
 
-    def emit(self, op_class: type[_OpT], /, *operands: Any, **properties: Any) -> _OpT:
-        """Append an op; its results get names when the rule returns."""
-        op = op_class.make(*operands, **properties)
-        self.scope.graph.block.add_op(op)
-        self.emitted.append(op)
-        return op
-
-    def literal(self, array: np.ndarray[Any, Any], what: str) -> Value:
-        """A constant that the rule made itself, as a value."""
-        out = next((name for name in self.node.outputs if name), self.node.op_type)
-        op = self.scope.graph.add_weight(self.scope.unique(f"{out}/{what}"), array)
-        self.scope.graph.block.add_op(op)
-        return op.output
-
     def name_results(self, results: list[Meaning]) -> None:
         """Give every emitted op the names of the outputs that its results are."""
-        wanted = {id(value): name for value, name in zip(results, self.node.outputs, strict=False) if name}
-        layer = self.node.proto.name or None
-        first = next((name for name in self.node.outputs if name), self.node.op_type)
-        for op in self.emitted:
-            names = []
-            for value in op.results:
-                name = wanted.pop(id(value), None)
-                kind = op.name.removeprefix("top.")
-                names.append(self.scope.unique(name if name is not None else f"{first}/{kind}"))
-            op.location = location(names, self.scope.prefix + layer if layer else None)  # type: ignore[assignment]
+        pairs = zip(results, self.node.outputs, strict=False)
+        self.finish({value: name for value, name in pairs if name and not isinstance(value, Weight)})
 
 
 __all__ = ["Meaning", "NodeContext", "Scope"]

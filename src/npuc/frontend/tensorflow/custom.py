@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from npuc.errors import NpucError
-from npuc.frontend.blocks import Canvas, Held
-from npuc.frontend.blocks.escape import emit_onnx
+from npuc.frontend.layout import ChannelsLastBuilder, LayoutTensor
 from npuc.frontend.tensorflow.graph import Node
 from npuc.frontend.tensorflow.tensors import element_type, read_shape
 from npuc.frontend.tensorflow.wire import Message, as_float, signed
@@ -16,21 +15,22 @@ from npuc.ir import DYNAMIC, tensor_type
 DOMAIN = "npuc.tensorflow"
 
 
-def custom(c: Canvas, node: Node, tensors: Sequence[Held], count: int) -> list[Held]:
+def custom(
+    c: ChannelsLastBuilder, node: Node, tensors: Sequence[LayoutTensor], count: int
+) -> list[LayoutTensor]:
     """A custom op with the node's plain attributes; shapes are known where the file states them."""
-    values = emit_onnx(
-        c,
+    values = c.onnx(
         node.op,
         [c.value(x) for x in tensors],
         [_type(node, tensors, index) for index in range(count)],
         f"npuc has no form of TensorFlow's {node.op}",
         _attributes(node),
-        DOMAIN,
+        domain=DOMAIN,
     )
-    return [Held(value) for value in values]
+    return [LayoutTensor(value) for value in values]
 
 
-def _type(node: Node, tensors: Sequence[Held], index: int) -> Any:
+def _type(node: Node, tensors: Sequence[LayoutTensor], index: int) -> Any:
     code = next((code for key in ("T", "dtype", "DstT", "out_type") if (code := node.type_code(key))), 0)
     dtype = element_type(code, node.label) if code else tensors[0].dtype
     stated = node.attributes.get("_output_shapes")

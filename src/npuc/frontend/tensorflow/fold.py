@@ -10,7 +10,7 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.errors import NpucError
-from npuc.frontend.blocks import Canvas, Held
+from npuc.frontend.layout import ChannelsLastBuilder, LayoutTensor
 from npuc.frontend.tensorflow.graph import Node
 from npuc.frontend.tensorflow.registry import Context, find_rule
 from npuc.ir import Graph
@@ -103,7 +103,9 @@ _FOLDERS: dict[str, Callable[[Node, list[Array]], Array]] = {
 }
 
 
-def folded(node: Node, tensors: Sequence[Held], name: str, effort: Effort) -> list[Held] | None:
+def folded(
+    node: Node, tensors: Sequence[LayoutTensor], name: str, effort: Effort
+) -> list[LayoutTensor] | None:
     """The outputs of a node of constants; None if it has to stay a node."""
     if not tensors or any(x.weight is None for x in tensors):
         return None
@@ -123,11 +125,11 @@ def folded(node: Node, tensors: Sequence[Held], name: str, effort: Effort) -> li
     return _run(node, tensors, name, effort)
 
 
-def _constant(array: Array, name: str) -> Held:
-    return Canvas(Graph.empty([])).constant(array, name)
+def _constant(array: Array, name: str) -> LayoutTensor:
+    return ChannelsLastBuilder(Graph.empty([])).constant(array, name)
 
 
-def _run(node: Node, tensors: Sequence[Held], name: str, effort: Effort) -> list[Held] | None:
+def _run(node: Node, tensors: Sequence[LayoutTensor], name: str, effort: Effort) -> list[LayoutTensor] | None:
     """The rule's own ops, run by the float engine."""
     from npuc.engine import FloatEngine
 
@@ -135,24 +137,27 @@ def _run(node: Node, tensors: Sequence[Held], name: str, effort: Effort) -> list
     if translate is None:
         return None
     part = Graph.empty([])
-    canvas = Canvas(part)
-    canvas.first = name
-    outcome = translate(Context(node, tensors, canvas))
+    builder = ChannelsLastBuilder(part)
+    builder.first = name
+    outcome = translate(Context(node, tensors, builder))
     several = list(outcome) if isinstance(outcome, list | tuple) else [outcome]
-    made = [item if isinstance(item, Held) else canvas.constant(np.asarray(item), name) for item in several]
+    made = [
+        item if isinstance(item, LayoutTensor) else builder.constant(np.asarray(item), name)
+        for item in several
+    ]
     if any(not x.is_static or prod(x.shape) * x.dtype.itemsize > _LIMIT for x in made):
         return None
     if not effort.allows(_RUN + 4 * sum(prod(x.shape) * x.dtype.itemsize for x in made)):
         return None
     pending = [index for index, x in enumerate(made) if x.weight is None]
     if pending:
-        ports = [(str(index), canvas.value(made[index])) for index in pending]
-        canvas.finish([], [])
+        ports = [(str(index), builder.value(made[index])) for index in pending]
+        builder.finish_layer([], [])
         part.set_outputs(ports)
         try:
             found = FloatEngine(part, threads=1).run({})
         except NpucError:  # an index beyond its axis, say: whoever runs the network will be told
             return None
         for index in pending:
-            made[index] = canvas.constant(np.asarray(found[str(index)]), name)
+            made[index] = builder.constant(np.asarray(found[str(index)]), name)
     return made

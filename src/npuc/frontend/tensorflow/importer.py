@@ -21,7 +21,7 @@ from npuc.errors import (
     UnsupportedTypeError,
     UsageError,
 )
-from npuc.frontend.blocks import Absent, Canvas, Held
+from npuc.frontend.layout import Absent, ChannelsLastBuilder, LayoutTensor
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.ports import check_inputs, input_constant, input_shape
 from npuc.frontend.support import check_names, erase_dead, guarded
@@ -74,14 +74,14 @@ class _Importer:
     def __init__(self, model: Model, options: ImportOptions) -> None:
         self.model = model
         self.options = options
-        self.known: dict[str, Held] = {}
+        self.known: dict[str, LayoutTensor] = {}
         """Everything that was made, by the names that users know."""
         self.notes: list[str] = list(model.notes)
         self.unknown: list[str] = []
         self.effort = Effort()
-        self.begins: dict[str, dict[int, Held]] = {}
+        self.begins: dict[str, dict[int, LayoutTensor]] = {}
         """Where the network begins: outputs of nodes."""
-        self.canvas = Canvas(Graph.empty([]))
+        self.builder = ChannelsLastBuilder(Graph.empty([]))
 
     # Ports
 
@@ -108,7 +108,7 @@ class _Importer:
     def _placeholders(self) -> list[str]:
         return [node.name for node in self.model.graph.nodes.values() if node.op.startswith("Placeholder")]
 
-    def _known_before(self) -> Mapping[str, Held]:
+    def _known_before(self) -> Mapping[str, LayoutTensor]:
         """The tensors of the whole network: what shapes those have at which a user cuts, and which are in functions."""
         shapes = {n: s for n, s in self.options.input_shapes.items() if self._is_placeholder(n)}
         whole = _Importer(self.model, replace(self.options, inputs=(), outputs=(), input_shapes=shapes))
@@ -119,7 +119,9 @@ class _Importer:
                 return {}
         return whole.known
 
-    def _types(self, names: Sequence[str], before: Mapping[str, Held]) -> list[tuple[tuple[int, ...], DType]]:
+    def _types(
+        self, names: Sequence[str], before: Mapping[str, LayoutTensor]
+    ) -> list[tuple[tuple[int, ...], DType]]:
         found = []
         for name in names:
             asked = self.options.input_shapes.get(name)
@@ -178,14 +180,14 @@ class _Importer:
             [(name, tensor_type(shape, dtype)) for name, (shape, dtype) in zip(names, types, strict=True)],
             preprocess={name: item.to_dict() for name, item in self.options.preprocess.items()},
         )
-        self.canvas = Canvas(graph)
+        self.builder = ChannelsLastBuilder(graph)
         for port in graph.inputs:
-            self.canvas.names.unique(port.name)
+            self.builder.scope.unique(port.name)
             node, index = self._key(port.name)
-            self.begins.setdefault(node, {})[index] = Held(port.value, name=port.name)
+            self.begins.setdefault(node, {})[index] = LayoutTensor(port.value, name=port.name)
         body = Body(self.model.graph.nodes, self.evaluate, Budget(frozenset(self.begins)))
-        outputs = [(name, self.canvas.value(self._end(body, name))) for name in ends]
-        self.canvas.finish([], [])
+        outputs = [(name, self.builder.value(self._end(body, name))) for name in ends]
+        self.builder.finish_layer([], [])
         graph.set_outputs(outputs)
         erase_dead(graph)
         if self.unknown:
@@ -197,7 +199,7 @@ class _Importer:
         graph.notes += self.notes
         return graph
 
-    def _end(self, body: Body, name: str) -> Held:
+    def _end(self, body: Body, name: str) -> LayoutTensor:
         node, index = self._key(name)
         if node not in body.nodes:
             body.walk(f"{port.tensor}" for port in self.model.outputs)
@@ -216,7 +218,7 @@ class _Importer:
         if cut:
             return [cut.get(index, DEAD) for index in range(max(cut) + 1)]
         inputs = body.inputs(node)
-        self.canvas.first = full
+        self.builder.first = full
         try:
             outputs = self._outputs(body, node, inputs)
         except ShapeError as error:
@@ -226,7 +228,7 @@ class _Importer:
             words = next(iter(str(error).splitlines()), type(error).__name__)[:200]
             raise InvalidModelError(f"{node.label}: it is malformed ({words})") from error
         for index, meaning in enumerate(outputs):
-            if isinstance(meaning, Held):
+            if isinstance(meaning, LayoutTensor):
                 self.known.setdefault(f"{full}:{index}" if index else full, meaning)
         return outputs
 
@@ -235,9 +237,9 @@ class _Importer:
         structural = STRUCTURES.get(node.op)
         if structural is not None:
             outputs = structural(self, body, node, inputs)
-            held = [item for item in outputs if isinstance(item, Held)]
-            self.canvas.first = full
-            self.canvas.finish(held, [f"{full}:{i}" if i else full for i in range(len(held))], full)
+            held = [item for item in outputs if isinstance(item, LayoutTensor)]
+            self.builder.first = full
+            self.builder.finish_layer(held, [f"{full}:{i}" if i else full for i in range(len(held))], full)
             return outputs
         if any(isinstance(item, Dead) for item in inputs):
             return [DEAD]
@@ -249,16 +251,16 @@ class _Importer:
         if translate is None:
             made = self._custom(body, node, tensors)
         else:
-            outcome = translate(Context(node, tensors, self.canvas))
+            outcome = translate(Context(node, tensors, self.builder))
             several = list(outcome) if isinstance(outcome, list | tuple) else [outcome]
             made = [
-                self.canvas.constant(np.asarray(item), full) if not isinstance(item, Held) else item
+                self.builder.constant(np.asarray(item), full) if not isinstance(item, LayoutTensor) else item
                 for item in several
             ]
-        self.canvas.finish(made, [f"{full}:{i}" if i else full for i in range(len(made))], full)
+        self.builder.finish_layer(made, [f"{full}:{i}" if i else full for i in range(len(made))], full)
         return made
 
-    def _custom(self, body: Body, node: Node, tensors: Sequence[Held]) -> list[Held]:
+    def _custom(self, body: Body, node: Node, tensors: Sequence[LayoutTensor]) -> list[LayoutTensor]:
         if not tensors:
             raise UnsupportedOpError(
                 f"{node.label} is not among those that npuc imports, and makes its result from nothing",
@@ -275,7 +277,7 @@ class _Importer:
             return found
 
         used = body.budget.once("outputs", body.nodes, highest)
-        return custom(self.canvas, node, tensors, used.get(node.name, 0) + 1)
+        return custom(self.builder, node, tensors, used.get(node.name, 0) + 1)
 
     # What nodes ask for (`npuc.frontend.tensorflow.walker.Walker`)
 
@@ -286,7 +288,7 @@ class _Importer:
             if name in self.options.constants:
                 shape = self.options.input_shapes.get(name, node.shape("shape"))
                 array = input_constant(name, self.options.constants[name], shape, node.dtype("dtype"))
-                return self.canvas.constant(array, name)
+                return self.builder.constant(array, name)
         return Absent(port)
 
     def variable(self, node: Node) -> Weight:

@@ -8,8 +8,8 @@ from math import prod
 import numpy as np
 
 from npuc.errors import InvalidModelError, ResourceLimitError, UnsupportedOpError
-from npuc.frontend.blocks import Held
 from npuc.frontend.blocks.movement import concat, stack, unstack
+from npuc.frontend.layout import LayoutTensor
 from npuc.frontend.tensorflow.body import Body
 from npuc.frontend.tensorflow.graph import Node
 from npuc.frontend.tensorflow.meaning import Items, Meaning, tensor
@@ -39,7 +39,7 @@ def _whole(node: Node, meaning: Meaning, what: str) -> list[int]:
 
 
 def _shape(node: Node, meaning: Meaning) -> tuple[int, ...] | None:
-    array = meaning.array if isinstance(meaning, Held) else None
+    array = meaning.array if isinstance(meaning, LayoutTensor) else None
     if array is None or not array.ndim or (array.size and array.min() < 0):
         return None
     return tuple(int(n) for n in array)
@@ -51,7 +51,7 @@ def _place(node: Node, items: Items, index: int) -> int:
     return index
 
 
-def _item(walker: Walker, node: Node, items: Items, index: int) -> Held:
+def _item(walker: Walker, node: Node, items: Items, index: int) -> LayoutTensor:
     item = items.items[_place(node, items, index)]
     if item is None:
         if items.shape is None:
@@ -59,14 +59,14 @@ def _item(walker: Walker, node: Node, items: Items, index: int) -> Held:
         # An entry that nobody wrote is zeros.
         if prod(items.shape) > _MOST_ZEROS:
             raise ResourceLimitError(f"{node.label}: an entry of zeros has the shape {list(items.shape)}")
-        return walker.canvas.constant(np.zeros(items.shape, items.dtype))
+        return walker.builder.constant(np.zeros(items.shape, items.dtype))
     return item
 
 
-def _all(walker: Walker, node: Node, items: Items, places: Sequence[int]) -> list[Held]:
+def _all(walker: Walker, node: Node, items: Items, places: Sequence[int]) -> list[LayoutTensor]:
     """Several entries; those that nobody wrote are one constant."""
-    found: list[Held] = []
-    zeros: Held | None = None
+    found: list[LayoutTensor] = []
+    zeros: LayoutTensor | None = None
     for place in places:
         item = items.items[_place(node, items, place)]
         if item is None:
@@ -75,7 +75,7 @@ def _all(walker: Walker, node: Node, items: Items, places: Sequence[int]) -> lis
     return found
 
 
-def _put(body: Body, node: Node, items: Items, put: Mapping[int, Held]) -> Items:
+def _put(body: Body, node: Node, items: Items, put: Mapping[int, LayoutTensor]) -> Items:
     """The list with other entries at some places."""
     body.budget.spend(node, len(items.items) // _COPIED)
     entries = list(items.items)
@@ -105,7 +105,7 @@ def _reserve(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) 
 def _from_tensor(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
     """The entries of the first axis."""
     x = tensor(node, inputs[0], 0)
-    entries = unstack(walker.canvas, x, 0)
+    entries = unstack(walker.builder, x, 0)
     return [Items(tuple(entries), x.shape[1:], _numpy(node, "element_dtype"))]
 
 
@@ -140,13 +140,13 @@ def _stack(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) ->
     items = _list(node, inputs[0])
     if items.shape is None:
         items = Items(items.items, _shape(node, inputs[1]) if len(inputs) > 1 else None, items.dtype)
-    return [stack(walker.canvas, _all(walker, node, items, range(len(items.items))), 0)]
+    return [stack(walker.builder, _all(walker, node, items, range(len(items.items))), 0)]
 
 
 @structure("TensorListLength")
 def _length(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
     """Known now."""
-    return [walker.canvas.constant(np.array(len(_list(node, inputs[0]).items), np.int32))]
+    return [walker.builder.constant(np.array(len(_list(node, inputs[0]).items), np.int32))]
 
 
 @structure("TensorListElementShape")
@@ -155,7 +155,7 @@ def _element_shape(walker: Walker, body: Body, node: Node, inputs: Sequence[Mean
     items = _list(node, inputs[0])
     shape = items.shape if items.shape is not None else (-1,)
     wide = node.type_code("shape_type", 3) == 9
-    return [walker.canvas.constant(np.array(shape, np.int64 if wide else np.int32))]
+    return [walker.builder.constant(np.array(shape, np.int64 if wide else np.int32))]
 
 
 @structure("TensorArrayV3")
@@ -178,7 +178,7 @@ def _scatter(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) 
     places = _whole(node, inputs[1], "indices")
     if len(places) != x.shape[0]:
         raise InvalidModelError(f"{node.label}: {len(places)} places for {x.shape[0]} entries")
-    entries = unstack(walker.canvas, x, 0)
+    entries = unstack(walker.builder, x, 0)
     return [_put(body, node, items, dict(zip(places, entries, strict=True)))]
 
 
@@ -201,7 +201,7 @@ def _array_gather(walker: Walker, body: Body, node: Node, inputs: Sequence[Meani
     """Entries at constant places, along a new first axis."""
     items = _list(node, inputs[2])
     places = _whole(node, inputs[1], "indices")
-    return [stack(walker.canvas, _all(walker, node, items, places), 0)]
+    return [stack(walker.builder, _all(walker, node, items, places), 0)]
 
 
 @structure("TensorArrayConcatV3")
@@ -210,10 +210,10 @@ def _array_concat(walker: Walker, body: Body, node: Node, inputs: Sequence[Meani
     items = _list(node, inputs[1])
     entries = _all(walker, node, items, range(len(items.items)))
     lengths = np.array([entry.shape[0] for entry in entries], np.int64)
-    return [concat(walker.canvas, entries, 0), walker.canvas.constant(lengths)]
+    return [concat(walker.builder, entries, 0), walker.builder.constant(lengths)]
 
 
 @structure("TensorArraySizeV3")
 def _array_size(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
     """Known now."""
-    return [walker.canvas.constant(np.array(len(_list(node, inputs[1]).items), np.int32))]
+    return [walker.builder.constant(np.array(len(_list(node, inputs[1]).items), np.int32))]

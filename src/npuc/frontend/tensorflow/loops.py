@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from npuc.errors import InvalidModelError, UnsupportedOpError
-from npuc.frontend.blocks import Held
+from npuc.frontend.layout import LayoutTensor
 from npuc.frontend.tensorflow.body import Body
 from npuc.frontend.tensorflow.graph import Node, readers_of
 from npuc.frontend.tensorflow.meaning import Meaning
@@ -100,7 +100,7 @@ def _run(body: Body, frame: str, condition: Node, node: Node) -> Mapping[str, Me
 
 def decided(meaning: Meaning, node: Node) -> bool:
     """A condition that is known."""
-    array = meaning.array if isinstance(meaning, Held) else None
+    array = meaning.array if isinstance(meaning, LayoutTensor) else None
     if array is None or array.size != 1:
         raise UnsupportedOpError(
             f"{node.label} has no form in npuc: its condition is computed at run time",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from npuc.errors import UnsupportedOpError
-from npuc.frontend.blocks import Held
+from npuc.frontend.layout import LayoutTensor
 from npuc.frontend.tensorflow.graph import Node
 
 
@@ -24,7 +24,7 @@ class Variable:
 class Items:
     """A list of tensors of one shape; None where nothing was put yet."""
 
-    items: tuple[Held | None, ...]
+    items: tuple[LayoutTensor | None, ...]
     shape: tuple[int, ...] | None = None
     dtype: str = "f32"
 
@@ -42,12 +42,12 @@ class Dead:
 
 
 DEAD = Dead()
-Meaning = Held | Variable | Items | Text | Dead
+Meaning = LayoutTensor | Variable | Items | Text | Dead
 
 
-def tensor(node: Node, meaning: Meaning, index: int) -> Held:
+def tensor(node: Node, meaning: Meaning, index: int) -> LayoutTensor:
     """A meaning that has to be a tensor."""
-    if isinstance(meaning, Held):
+    if isinstance(meaning, LayoutTensor):
         return meaning
     words = {Variable: "a variable", Items: "a list of tensors", Text: "text", Dead: "nothing"}[type(meaning)]
     raise UnsupportedOpError(

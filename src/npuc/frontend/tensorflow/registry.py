@@ -10,22 +10,22 @@ from collections.abc import Callable, Sequence
 
 from npuc.arrays import Array
 from npuc.errors import InvalidModelError, UnsupportedOpError
-from npuc.frontend.blocks import Canvas, Held
+from npuc.frontend.layout import ChannelsLastBuilder, LayoutTensor
 from npuc.frontend.rules import limits
 from npuc.frontend.tensorflow.graph import Node
 from npuc.frontend.tensorflow.walker import STRUCTURES
 from npuc.registries import Lenient, Registry
 
-Outcome = Held | Array | Sequence[Held | Array]
+Outcome = LayoutTensor | Array | Sequence[LayoutTensor | Array]
 
 
 class Context:
-    """What a rule sees: its node, its operands, and the canvas."""
+    """What a rule sees: its node, its operands, and the builder."""
 
-    def __init__(self, node: Node, inputs: Sequence[Held], canvas: Canvas) -> None:
+    def __init__(self, node: Node, inputs: Sequence[LayoutTensor], builder: ChannelsLastBuilder) -> None:
         self.node = node
         self.inputs = inputs
-        self.c = canvas
+        self.c = builder
 
     @property
     def channels_first(self) -> bool:
@@ -47,7 +47,7 @@ class Context:
         """True if input `index` is given."""
         return index < len(self.inputs)
 
-    def x(self, index: int = 0) -> Held:
+    def x(self, index: int = 0) -> LayoutTensor:
         """Input `index`."""
         if index >= len(self.inputs):
             raise self.wrong(f"input {index} is missing")

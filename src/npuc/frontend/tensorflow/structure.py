@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from npuc.errors import InvalidModelError
-from npuc.frontend.blocks import Held
+from npuc.frontend.layout import LayoutTensor
 from npuc.frontend.tensorflow.body import Body
 from npuc.frontend.tensorflow.graph import Node
 from npuc.frontend.tensorflow.loops import decided, leave
@@ -28,7 +28,7 @@ def _const(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) ->
     """Numbers; text only where nothing but text is made of it."""
     if node.type_code("dtype") == STRING:
         return [Text(tuple(node.strings()))]
-    return [Held(weight=node.tensor(), name=body.name(node))]
+    return [LayoutTensor(weight=node.tensor(), name=body.name(node))]
 
 
 @structure("Placeholder", "PlaceholderV2", "PlaceholderWithDefault")
@@ -51,7 +51,7 @@ def _read(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> 
         return [DEAD]
     if not isinstance(given, Variable):
         return [tensor(node, given, 0)]
-    return [Held(weight=walker.variable(given.node), name=given.node.name)]
+    return [LayoutTensor(weight=walker.variable(given.node), name=given.node.name)]
 
 
 @structure("ResourceGather")
@@ -60,9 +60,9 @@ def _resource_gather(walker: Walker, body: Body, node: Node, inputs: Sequence[Me
     (table,) = _read(walker, body, node, inputs[:1])
     if isinstance(table, Dead) or isinstance(inputs[1], Dead):
         return [DEAD]
-    c = walker.canvas
+    c = walker.builder
     rows = c.emit(top.Gather, c.value(tensor(node, table, 0)), c.value(tensor(node, inputs[1], 1)), axis=0).y
-    return [Held(rows)]
+    return [LayoutTensor(rows)]
 
 
 @structure(
@@ -106,7 +106,7 @@ def _merge(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) ->
     if not taken:
         return [DEAD, DEAD]
     index, item = taken[0]
-    return [item, walker.canvas.constant(np.array(index, np.int32))]
+    return [item, walker.builder.constant(np.array(index, np.int32))]
 
 
 @structure("Exit", "RefExit")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from npuc.frontend.blocks import Canvas
+from npuc.frontend.layout import ChannelsLastBuilder
 from npuc.frontend.tensorflow.body import Body
 from npuc.frontend.tensorflow.graph import Function, Node
 from npuc.frontend.tensorflow.meaning import Meaning
@@ -19,7 +19,7 @@ from npuc.registries import Lenient, Registry
 class Walker(Protocol):
     """What the importer offers to these nodes."""
 
-    canvas: Canvas
+    builder: ChannelsLastBuilder
 
     def placeholder(self, body: Body, node: Node) -> Meaning:
         """An input, or the constant that a user gives it."""

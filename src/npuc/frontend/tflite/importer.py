@@ -20,6 +20,7 @@ from npuc.errors import (
     UnsupportedOpError,
     UsageError,
 )
+from npuc.frontend.layout import LayoutTensor
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.ports import (
     check_inputs,
@@ -30,7 +31,6 @@ from npuc.frontend.ports import (
     possible_shape,
 )
 from npuc.frontend.support import MAX_ELEMENTS, check_names, erase_dead, guarded
-from npuc.frontend.tflite.layout import Laid
 from npuc.frontend.tflite.reader import Model, Operator, Tensor, read
 from npuc.frontend.tflite.registry import find_rule
 from npuc.frontend.tflite.scope import ACTIVATIONS, Context, Scope
@@ -102,7 +102,7 @@ class _Importer:
         scope = Scope(graph, self.main, weights)
         for index, port in zip(self.begins, graph.inputs, strict=True):
             scope.unique(port.name)
-            scope.define(index, Laid(port.value))
+            scope.define(index, port.value)
         for op in operators:
             self._guarded(op, scope)
         outputs = []
@@ -194,11 +194,7 @@ class _Importer:
         if self._folded(context, translate):
             return
         outcome = translate(context)
-        several = (
-            list(outcome)
-            if isinstance(outcome, list | tuple) and not isinstance(outcome, Laid)
-            else [outcome]
-        )
+        several = list(outcome) if isinstance(outcome, list | tuple) else [outcome]
         results: list[Value | None] = []
         for index, item in zip(op.outputs, several, strict=False):
             results.append(self._define(context, index, item))
@@ -242,17 +238,15 @@ class _Importer:
             _check_type(context, tensor, dtype_of(array.dtype).name)
             context.scope.weights[index] = Weight.of(array)
             return None
-        laid = item if isinstance(item, Laid) else Laid(item)
-        if is_static(laid.value) and prod(shape_of(laid.value)) > MAX_ELEMENTS:
-            raise ResourceLimitError(
-                f"{context.label}: its result has the shape {list(shape_of(laid.value))}"
-            )
-        if tensor.is_quantized and dtype_of(laid.value.type).name == "f32":
+        ((nchw, value),) = item.values.items() if isinstance(item, LayoutTensor) else [(False, item)]
+        if is_static(value) and prod(shape_of(value)) > MAX_ELEMENTS:
+            raise ResourceLimitError(f"{context.label}: its result has the shape {list(shape_of(value))}")
+        if tensor.is_quantized and dtype_of(value.type).name == "f32":
             assert tensor.quantization is not None
-            laid = laid._replace(value=context.quantized(laid.value, tensor.quantization, tensor.dtype))
-        _check_type(context, tensor, dtype_of(laid.value.type).name)
-        context.scope.define(index, laid)
-        return laid.value
+            value = context.quantized(value, tensor.quantization, tensor.dtype)
+        _check_type(context, tensor, dtype_of(value.type).name)
+        context.scope.define(index, value, nchw)
+        return value
 
     def _folded(self, context: Context, translate: Any) -> bool:
         """Compute an operator whose inputs are all constant."""
@@ -265,11 +259,7 @@ class _Importer:
         part = Graph.empty([])
         inner = Context(op, Scope(part, self.main, scope.weights))
         outcome = translate(inner)
-        several = (
-            list(outcome)
-            if isinstance(outcome, list | tuple) and not isinstance(outcome, Laid)
-            else [outcome]
-        )
+        several = list(outcome) if isinstance(outcome, list | tuple) else [outcome]
         if len(several) < len(op.outputs):
             raise InvalidModelError(f"{context.label}: it has {len(several)} outputs, not {len(op.outputs)}")
         results = [self._define(inner, i, item) for i, item in zip(op.outputs, several, strict=False)]

@@ -14,7 +14,6 @@ import numpy as np
 from npuc.arithmetic.requantization import quantize_multiplier
 from npuc.arrays import Array
 from npuc.errors import InvalidModelError, UnsupportedOpError
-from npuc.frontend.onnx_op import onnx_op
 from npuc.frontend.tflite.lstm_step import Gate, Layer, Multiplier, Norm, Projection, step
 from npuc.frontend.tflite.reader import Tensor
 from npuc.frontend.tflite.scope import Context
@@ -55,28 +54,25 @@ class _Reader:
         # A variable begins with its zero point.
         start = np.full((layer.batch, layer.outputs), self._quantization(ctx.tensor(_STATE))[1], np.int8)
         cells = np.zeros((layer.batch, 1, layer.cells), np.int64)
-        op = onnx_op(
+        y, *_ = ctx.onnx(
             "Scan",
-            [ctx.literal(start, f"{ctx.first}/state"), ctx.literal(cells, f"{ctx.first}/cells"), x],
+            [ctx.literal(start, "state"), ctx.literal(cells, "cells"), x],
             # ONNX Runtime wants the last states named, though nobody reads them.
             [tensor_type(shape, "i8"), tensor_type(start.shape, "i8"), tensor_type(cells.shape, "i64")],
-            order=[2, 0, 1],
-            version=16,
-            reason=_REASON,
-            attributes={
+            _REASON,
+            {
                 "body": step(layer),
                 "num_scan_inputs": 1,
                 "scan_input_axes": [axis],
                 "scan_output_axes": [axis],
             },
+            order=[2, 0, 1],
+            version=16,
             captures={
                 name: ctx.scope.shared(array, f"{ctx.first}/{name}")
                 for name, array in layer.captured().items()
             },
         )
-        ctx.scope.graph.block.add_op(op)
-        ctx.emitted.append(op)
-        y: Value = op.results[0]
         return y
 
     # What is refused

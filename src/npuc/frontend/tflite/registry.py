@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from npuc.frontend.tflite.layout import Laid
+from npuc.frontend.layout import LayoutTensor
 from npuc.frontend.tflite.scope import Context
 from npuc.ir import Value
 from npuc.registries import Registry
 
-Outcome = Value | Laid | np.ndarray[Any, Any]
+Outcome = Value | LayoutTensor | np.ndarray[Any, Any]
 Rule = Callable[[Context], Outcome | Sequence[Outcome]]
 
 RULES: Registry[str, Rule] = Registry(

@@ -1,111 +1,79 @@
 """What tensors mean while a model is imported, and what a rule sees of it.
 
-A tensor means a constant or a value, in one or both layouts (`npuc.frontend.tflite.layout`). One that the model
+A tensor means a constant or a value, in one or both layouts (`npuc.frontend.layout`). One that the model
 quantizes is held as its integers; `real` gives the reals that they stand for, with the model's own scale.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 import numpy as np
 
 from npuc.arrays import Array
 from npuc.errors import InvalidModelError, UnsupportedOpError
-from npuc.frontend.support import Names
-from npuc.frontend.tflite.layout import TO_NCHW, TO_PLAIN, Laid
+from npuc.frontend.builder import LayerBuilder
+from npuc.frontend.layout import LayoutBuilder, LayoutTensor, axis_in, to_second
 from npuc.frontend.tflite.reader import Operator, Quantization, Subgraph, Tensor
 from npuc.frontend.tflite.view import View
-from npuc.ir import DType, Graph, Value, Weight, dtype_of, is_static, location, shape_of, top
-from npuc.ir.definition import TopOp
+from npuc.ir import DType, Graph, Value, Weight, dtype_of, top
 
 ACTIVATIONS = ("i8", "ui8", "i16")
 """Element types whose integers stand for reals in activations."""
-_OpT = TypeVar("_OpT", bound=TopOp)
+DEPENDS_ON_DATA = "the number of its results depends on data"
+"""Why an operator stays ONNX."""
 
 
-@dataclass
-class Meaning:
-    """A tensor under way: its value by layout (the key is `nchw`), and the reals behind it."""
-
-    values: dict[bool, Value] = field(default_factory=dict)
-    reals: dict[bool, Value] = field(default_factory=dict)
-
-
-class Scope:
+class Scope(LayoutBuilder):
     """Tensors and what they mean; `graph` is where ops are appended."""
 
+    LAYOUTS = ("nhwc", "nchw")
+
     def __init__(self, graph: Graph, subgraph: Subgraph, weights: dict[int, Weight]) -> None:
-        self.graph = graph
+        super().__init__(graph)
         self.tensors = subgraph.tensors
         self.weights = weights
         """The constants: those of the file, and those that were computed from them."""
-        self.meanings: dict[int, Meaning] = {}
-        self._literals: dict[Any, Value] = {}
-        self.names = Names()
+        self.meanings: dict[int, LayoutTensor] = {}
+        self._reals: dict[tuple[int, bool], Value] = {}
+        """The reals behind quantized tensors, by layout."""
 
-    def unique(self, name: str) -> str:
-        """A name that no value has yet."""
-        return self.names.unique(name)
-
-    def append(self, op: TopOp, name: str) -> Value:
-        """Append an op of one result under a name."""
-        op.location = location(self.unique(name))  # type: ignore[assignment]
-        self.graph.block.add_op(op)
-        return op.results[0]
-
-    def literal(self, array: Array, name: str) -> Value:
-        """A constant of the importer's own."""
-        op = self.graph.add_weight(self.unique(name), array)
-        self.graph.block.add_op(op)
-        return op.output
-
-    def define(self, index: int, laid: Laid) -> None:
+    def define(self, index: int, value: Value, nchw: bool = False) -> None:
         """Give a tensor its value."""
-        self.meanings[index] = Meaning({laid.nchw: laid.value})
+        self.meanings[index] = LayoutTensor(value, nchw, name=self.tensors[index].name)
+        for nchw in (False, True):
+            self._reals.pop((index, nchw), None)
 
     def is_defined(self, index: int) -> bool:
         """True if a tensor has a value or is constant."""
         return index in self.meanings or index in self.weights
 
+    def meaning(self, index: int) -> LayoutTensor:
+        """What a tensor that is defined means."""
+        if index not in self.meanings:
+            self.meanings[index] = LayoutTensor(weight=self.weights[index], name=self.tensors[index].name)
+        return self.meanings[index]
+
     def value(self, index: int, nchw: bool = False) -> Value:
         """A tensor in a layout."""
-        name = self.tensors[index].name
-        meaning = self.meanings.setdefault(index, Meaning())
-        if nchw not in meaning.values:
-            weight = self.weights.get(index)
-            if weight is not None:
-                held = weight.array().transpose(TO_NCHW) if nchw else weight
-                op = self.graph.add_weight(self.unique(name), held)
-                self.graph.block.add_op(op)
-                meaning.values[nchw] = op.output
-            else:
-                meaning.values[nchw] = self._turned(meaning.values[not nchw], nchw, name)
-        return meaning.values[nchw]
-
-    def _turned(self, value: Value, nchw: bool, name: str) -> Value:
-        order = TO_NCHW if nchw else TO_PLAIN
-        return self.append(top.Permute.make(value, order=order), f"{name}/{'nchw' if nchw else 'nhwc'}")
+        return self.value_of(self.meaning(index), nchw)
 
     def real(self, index: int, nchw: bool = False) -> Value:
         """The reals behind a quantized activation or constant."""
         tensor = self.tensors[index]
-        meaning = self.meanings.setdefault(index, Meaning())
-        if nchw not in meaning.reals:
+        if (index, nchw) not in self._reals:
             assert tensor.quantization is not None
             axis = tensor.quantization.axis
             if nchw and not tensor.quantization.per_tensor:
-                axis = TO_PLAIN[axis]
-            made = self.dequantized(self.value(index, nchw), tensor.quantization, axis, tensor.name)
-            meaning.reals[nchw] = made
-        return meaning.reals[nchw]
+                axis = axis_in(axis, nchw)
+            real = self.dequantized(self.value(index, nchw), tensor.quantization, axis, tensor.name)
+            self._reals[index, nchw] = real
+        return self._reals[index, nchw]
 
     def dequantized(self, value: Value, given: Quantization, axis: int, name: str) -> Value:
         """Integers as reals."""
         scale, zero = self.parameters(given, dtype_of(value.type), name)
-        return self.append(top.Dequantize.make(value, scale, zero, axis=axis), f"{name}/real")
+        return self.append(top.Dequantize.make(value, scale, zero, axis=axis), f"{name}/real").y
 
     def parameters(self, given: Quantization, dtype: DType, name: str) -> tuple[Value, Value]:
         """Scale and zero point as constants, for integers of a type."""
@@ -116,24 +84,16 @@ class Scope:
         scale = self.shared(given.scale.reshape(shape), f"{name}/scale")
         return scale, self.shared(given.zero_point.astype(dtype.numpy).reshape(shape), f"{name}/zero_point")
 
-    def shared(self, array: Array, name: str) -> Value:
-        """A constant of the importer's own, once for all tensors that have the same."""
-        key = array.dtype, array.shape, array.tobytes()
-        if key not in self._literals:
-            self._literals[key] = self.literal(array, name)
-        return self._literals[key]
 
-
-class Context:
+class Context(LayerBuilder):
     """What a rule sees: its operator, its operands, and how to emit ops."""
 
+    scope: Scope
+
     def __init__(self, op: Operator, scope: Scope) -> None:
+        super().__init__(scope, scope.tensors[op.outputs[0]].name if op.outputs else "")
         self.op = op
-        self.scope = scope
-        self.emitted: list[TopOp] = []
-        first = scope.tensors[op.outputs[0]].name if op.outputs else ""
-        self.label = f"the operator {op.name} that makes '{first}'"
-        self.first = first
+        self.label = f"the operator {op.name} that makes '{self.first}'"
 
     # The operator
 
@@ -222,15 +182,10 @@ class Context:
 
     def shape(self, index: int) -> tuple[int, ...]:
         """The shape of input `index` in TFLite's order."""
-        number = self._defined(index)
-        if number in self.scope.weights:
-            return self.scope.weights[number].shape
-        values = self.scope.meanings[number].values
-        value = values[False] if False in values else values[True]
-        if not is_static(value):
+        meaning = self.scope.meaning(self._defined(index))
+        if not meaning.is_static:
             raise self.refuse(f"the shape of its input '{self.tensor(index).name}' depends on data")
-        shape = shape_of(value)
-        return shape if False in values else tuple(shape[axis] for axis in TO_PLAIN)
+        return meaning.shape
 
     def rank(self, index: int) -> int:
         """The number of axes of input `index`."""
@@ -238,17 +193,13 @@ class Context:
 
     def dtype(self, index: int) -> DType:
         """The element type of input `index` as it is held."""
-        number = self._defined(index)
-        weight = self.scope.weights.get(number)
-        if weight is not None:
-            return weight.dtype
-        return dtype_of(next(iter(self.scope.meanings[number].values.values())).type)
+        return self.scope.meaning(self._defined(index)).dtype
 
     def turned(self, *indices: int) -> bool:
         """True if one of these inputs (all, without any) is held with its channels second."""
         chosen = indices or range(len(self.op.inputs))
         found = (self.scope.meanings.get(self.number_of(i)) for i in chosen if self.has(i))
-        return any(meaning is not None and True in meaning.values for meaning in found)
+        return any(meaning is not None and self.scope.is_turned(meaning) for meaning in found)
 
     def value(self, index: int, nchw: bool = False) -> Value:
         """Input `index` as it is held: integers where it is quantized."""
@@ -268,21 +219,15 @@ class Context:
         number = self._defined(index)
         self.shape(index)
         tensor = self.scope.tensors[number]
-        if not tensor.is_quantized or not self._holds_integers(number):
+        if not tensor.is_quantized or self.scope.meaning(number).dtype.is_float:
             return self.scope.value(number, nchw)
         if number in self.scope.weights and not self.is_integer:
             # Only the weights are quantized: the network is a float one.
             real = self.real_array(index)
             assert real is not None
-            return self.literal(real.transpose(TO_NCHW) if nchw else real, f"{tensor.name}/real")
+            laid = real.transpose(to_second(real.ndim)) if nchw else real
+            return self.scope.store(laid, f"{tensor.name}/real")
         return self.scope.real(number, nchw)
-
-    def _holds_integers(self, number: int) -> bool:
-        weight = self.scope.weights.get(number)
-        dtype = (
-            weight.dtype if weight else dtype_of(next(iter(self.scope.meanings[number].values.values())).type)
-        )
-        return not dtype.is_float
 
     def constant(self, index: int, change: Callable[[Array], Array], axis: int | None = None) -> Value:
         """Constant input `index`, rearranged by `change`, as reals; `axis` is where its scales lie then."""
@@ -292,8 +237,8 @@ class Context:
         if given is None or array.dtype.kind == "f" or not self.is_integer:
             real = self.real_array(index)
             assert real is not None
-            return self.literal(np.ascontiguousarray(change(real)), tensor.name)
-        integers = self.literal(np.ascontiguousarray(change(array)), tensor.name)
+            return self.scope.store(np.ascontiguousarray(change(real)), tensor.name)
+        integers = self.scope.store(np.ascontiguousarray(change(array)), tensor.name)
         return self.scope.dequantized(integers, given, axis if axis is not None else given.axis, tensor.name)
 
     def reals(self, value: Value, index: int) -> Value:
@@ -313,20 +258,9 @@ class Context:
 
     # Results
 
-    def emit(self, op_class: type[_OpT], /, *operands: Any, **properties: Any) -> _OpT:
-        """Append an op; its results get names when the rule returns."""
-        op = op_class.make(*operands, **properties)
-        self.scope.graph.block.add_op(op)
-        self.emitted.append(op)
-        return op
-
-    def literal(self, array: Array, name: str) -> Value:
-        """A constant that the rule made itself."""
-        return self.scope.literal(array, name)
-
     def number(self, value: float, like: Value) -> Value:
         """A scalar constant of the type of another value."""
-        return self.literal(np.array(value, dtype_of(like.type).numpy), f"{self.first}/constant")
+        return self.literal(np.array(value, dtype_of(like.type).numpy), "constant")
 
     def quantized(self, value: Value, given: Quantization, dtype: DType) -> Value:
         """Reals as integers."""
@@ -337,15 +271,10 @@ class Context:
 
     def named(self, results: Sequence[Value | None]) -> None:
         """Give every emitted op the names of the outputs that its results are."""
-        wanted = {
-            id(value): self.scope.tensors[index].name
-            for value, index in zip(results, self.op.outputs, strict=False)
-            if value is not None
-        }
-        for op in self.emitted:
-            names = []
-            for value in op.results:
-                name = wanted.pop(id(value), None)
-                kind = op.name.removeprefix("top.")
-                names.append(self.scope.unique(name if name is not None else f"{self.first}/{kind}"))
-            op.location = location(names)  # type: ignore[assignment]
+        self.finish(
+            {
+                value: self.scope.tensors[index].name
+                for value, index in zip(results, self.op.outputs, strict=False)
+                if value is not None
+            }
+        )

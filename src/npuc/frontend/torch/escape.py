@@ -6,35 +6,14 @@ Where ONNX has the op, it is ONNX's. Any other is an op of a domain of its own: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from npuc.frontend.onnx_op import onnx_op
 from npuc.frontend.torch.scope import Context
 from npuc.ir import Value
 
 DOMAIN = "npuc.torch"
-
-
-def emit_onnx(
-    ctx: Context,
-    op_type: str,
-    operands: Sequence[Value],
-    types: Sequence[Any],
-    *,
-    version: int,
-    domain: str = "",
-    reason: str = "",
-    attributes: dict[str, Any] | None = None,
-) -> list[Value]:
-    """One ONNX node with results of the types given, which may leave dimensions open."""
-    op = onnx_op(
-        op_type, operands, types, version=version, domain=domain, reason=reason, attributes=attributes
-    )
-    ctx.append(op)
-    return list(op.results)
 
 
 def emit_custom(ctx: Context, reason: str) -> list[Value]:
@@ -61,16 +40,8 @@ def emit_custom(ctx: Context, reason: str) -> list[Value]:
         attributes["operands"] = places
     if overload not in ("default", ""):
         attributes["overload"] = overload
-    return emit_onnx(
-        ctx,
-        name or ctx.op,
-        operands,
-        ctx.result_types,
-        version=1,
-        domain=DOMAIN if namespace in ("aten", "prims", ctx.op) else namespace,
-        reason=reason,
-        attributes=attributes,
-    )
+    domain = DOMAIN if namespace in ("aten", "prims", ctx.op) else namespace
+    return ctx.onnx(name or ctx.op, operands, ctx.result_types, reason, attributes, domain=domain)
 
 
 def _any_value(ctx: Context, node: Any) -> Value:

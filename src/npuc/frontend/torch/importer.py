@@ -80,7 +80,7 @@ class _Importer:
         scope.meanings.update(self.program.constants)
         scope.meanings.update(fixed)
         for node, port in zip(begins, graph.inputs, strict=True):
-            scope.names.unique(port.name)
+            scope.unique(port.name)
             scope.meanings[node] = port.value
         for node in self.nodes:
             if node in needed and node not in scope.meanings:
@@ -165,7 +165,7 @@ class _Importer:
         folded = self._folded(context)
         if folded is not None:
             return folded
-        last = context.scope.graph.block.last_op
+        mark = context.scope.mark()
         translate = find_rule(context.op)
         several = isinstance(context.node.meta.get("val"), tuple | list)
         try:
@@ -173,8 +173,7 @@ class _Importer:
                 raise NoTopForm("the top dialect has no such op")
             outcome = translate(context)
         except NoTopForm as error:
-            context.scope.forget(last)
-            context.emitted.clear()
+            context.give_up(mark)
             outcome = emit_custom(context, str(error))
             outcome = outcome if several else outcome[0]
         results = list(outcome) if isinstance(outcome, list | tuple) else [outcome]

@@ -6,66 +6,49 @@ A node means a value, a real tensor where it is constant, or a tuple of those.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 
 from npuc.arrays import Array
 from npuc.errors import InvalidModelError
-from npuc.frontend.support import Names
+from npuc.frontend.builder import Builder, LayerBuilder
 from npuc.frontend.torch.convert import dtype_from, shape_from, to_array, to_weight, type_from
 from npuc.frontend.torch.registry import NoTopForm
-from npuc.ir import DYNAMIC, DType, Graph, Value, dtype_of, is_static, location, shape_of, top
-from npuc.ir.definition import TopOp
-
-_OpT = TypeVar("_OpT", bound=TopOp)
+from npuc.ir import DYNAMIC, DType, Graph, Value, dtype_of, is_static, shape_of, top
 
 
-class Scope:
+class Scope(Builder):
     """What nodes mean; `graph` is where ops are appended."""
 
     def __init__(self, graph: Graph, tensor_names: dict[Any, str], weight_names: dict[int, str]) -> None:
-        self.graph = graph
+        super().__init__(graph)
         self.tensor_names = tensor_names
         self.weight_names = weight_names
         """The path of a parameter or buffer by the identity of its tensor."""
         self.meanings: dict[Any, Any] = {}
-        self.names = Names()
         self.masked: set[Any] = set()
         """Nodes whose infinities became numbers (see `masks`)."""
-        self._stored: dict[int, Value] = {}
-        self._alive: list[Any] = []
 
     def constant(self, tensor: Any, name: str) -> Value:
         """A real tensor as a value: tied weights are stored once."""
-        key = id(tensor)
-        if key not in self._stored:
-            self._alive.append(tensor)
-            name = self.weight_names.get(key, name)
-            op = self.graph.add_weight(self.names.unique(name), to_weight(tensor))
-            self.graph.block.add_op(op)
-            self._stored[key] = op.output
-        return self._stored[key]
-
-    def forget(self, last: Any) -> None:
-        """Take back the ops after `last`, but for weights."""
-        op = self.graph.block.last_op
-        while op is not None and op is not last:
-            previous = op.prev_op
-            if not isinstance(op, top.WeightOp):
-                self.graph.block.erase_op(op, safe_erase=False)
-            op = previous
+        value = self.stored(tensor)
+        if value is None:
+            name = self.weight_names.get(id(tensor), name)
+            value = self.store_for(tensor, to_weight(tensor), name)
+        return value
 
 
-class Context:
+class Context(LayerBuilder):
     """One node on its way into the graph."""
+
+    scope: Scope
 
     def __init__(self, node: Any, scope: Scope) -> None:
         self.node = node
-        self.scope = scope
         self.name = scope.tensor_names.get(node, node.name)
-        self.emitted: list[TopOp] = []
+        super().__init__(scope, self.name, layer=self.name)
         packet = getattr(node.target, "overloadpacket", None)
         self.op = str(packet) if packet is not None else str(getattr(node.target, "__name__", node.target))
         self.label = f"the layer '{self.name}' ({self.op})"
@@ -237,23 +220,6 @@ class Context:
         several = self.result if isinstance(self.result, tuple | list) else [self.result]
         return [type_from(item, self.label) for item in several if isinstance(item, torch.Tensor)]
 
-    def emit(self, op_class: type[_OpT], /, *operands: Any, **properties: Any) -> _OpT:
-        """Append an op; its results get names when the rule returns."""
-        op = op_class.make(*operands, **properties)
-        self.append(op)
-        return op
-
-    def append(self, op: TopOp) -> None:
-        """Append an op that is made already."""
-        self.scope.graph.block.add_op(op)
-        self.emitted.append(op)
-
-    def literal(self, array: Array, what: str) -> Value:
-        """A constant that the rule made itself."""
-        op = self.scope.graph.add_weight(self.scope.names.unique(f"{self.name}/{what}"), array)
-        self.scope.graph.block.add_op(op)
-        return op.output
-
     def cast(self, value: Value, dtype: DType) -> Value:
         """A value in another type."""
         if dtype_of(value.type) == dtype:
@@ -274,17 +240,14 @@ class Context:
 
     def named(self, results: Sequence[Any]) -> None:
         """Give every emitted op its names: the node's to what the rule returned, made-up ones to the rest."""
-        wanted: dict[int, str] = {}
+        names: dict[Value, str] = {}
         for index, value in enumerate(results):
             if isinstance(value, Value):
-                wanted.setdefault(id(value), self.name if index == 0 else f"{self.name}.{index}")
-        for op in self.emitted:
-            names = []
-            for value in op.results:
-                kind = op.name.removeprefix("top.")
-                name = wanted.pop(id(value), None)
-                names.append(self.scope.names.unique(name if name is not None else f"{self.name}/{kind}"))
-            op.location = location(names, self.name if names[0] != self.name else None)  # type: ignore[assignment]
+                names.setdefault(value, self.name if index == 0 else f"{self.name}.{index}")
+        self.finish(names)
+
+    def _layer_of(self, names: Sequence[str]) -> str | None:
+        return self.name if names[0] != self.name else None
 
 
 __all__ = ["Context", "Scope"]

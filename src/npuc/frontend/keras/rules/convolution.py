@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from npuc.frontend.blocks import Held
 from npuc.frontend.blocks import arithmetic as a
 from npuc.frontend.blocks import movement as m
 from npuc.frontend.blocks.windows import convolution, depthwise, pool, transposed
 from npuc.frontend.keras.activations import activated
 from npuc.frontend.keras.registry import Context, Outcome, rule
+from npuc.frontend.layout import LayoutTensor
 from npuc.ir import top
 
 
@@ -32,7 +32,7 @@ def _window(ctx: Context) -> dict[str, Any]:
     }
 
 
-def _weights(ctx: Context, *titles: str) -> tuple[list[Held], Held | None]:
+def _weights(ctx: Context, *titles: str) -> tuple[list[LayoutTensor], LayoutTensor | None]:
     has_bias = ctx.flag("use_bias", True)
     found = ctx.arrays(len(titles) + has_bias)
     held = [ctx.weight(array, title) for array, title in zip(found, titles, strict=False)]
@@ -148,7 +148,7 @@ def _pairs(ctx: Context, name: str, count: int) -> list[tuple[int, int]]:
     return [(pair[0], pair[1]) for pair in pairs]
 
 
-def _bordered(ctx: Context, pairs: Sequence[tuple[int, int]]) -> Held:
+def _bordered(ctx: Context, pairs: Sequence[tuple[int, int]]) -> LayoutTensor:
     none = (0, 0)
     every = [none, none, *pairs] if ctx.channels_first else [none, *pairs, none]
     return m.pad(ctx.c, ctx.x(), every)
@@ -189,7 +189,7 @@ def up_sampling(ctx: Context) -> Outcome:
     return _resized(ctx, size, str(ctx.get("interpolation", "nearest")))
 
 
-def _resized(ctx: Context, size: Sequence[int], how: str) -> Held:
+def _resized(ctx: Context, size: Sequence[int], how: str) -> LayoutTensor:
     if how == "bilinear":
         return m.resize(ctx.c, ctx.x(), size, "linear", channels_first=ctx.channels_first)
     if how == "nearest":

@@ -6,12 +6,12 @@ from math import prod
 
 import numpy as np
 
-from npuc.frontend.blocks import Held
 from npuc.frontend.blocks import arithmetic as a
 from npuc.frontend.blocks import movement as m
 from npuc.frontend.blocks.einsum import einsum
 from npuc.frontend.keras.activations import activated
 from npuc.frontend.keras.registry import Context, Outcome, rule
+from npuc.frontend.layout import LayoutTensor
 from npuc.ir import top
 
 
@@ -78,7 +78,7 @@ def embedding(ctx: Context) -> Outcome:
     indices = ctx.x()
     if indices.dtype.is_float:
         indices = a.cast(ctx.c, indices, "i32")
-    return Held(
+    return LayoutTensor(
         ctx.c.emit(top.Gather, ctx.c.value(ctx.weight(table, "embeddings")), ctx.c.value(indices), axis=0).y
     )
 
@@ -120,7 +120,7 @@ def repeat_vector(ctx: Context) -> Outcome:
     x = ctx.x()
     batch, features = x.shape
     value = ctx.c.value(m.reshape(ctx.c, x, (batch, 1, features)))
-    return Held(ctx.c.emit(top.Expand, value, shape=(batch, ctx.integer("n"), features)).y)
+    return LayoutTensor(ctx.c.emit(top.Expand, value, shape=(batch, ctx.integer("n"), features)).y)
 
 
 @rule("Rescaling")

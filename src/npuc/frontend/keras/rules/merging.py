@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from npuc.frontend.blocks import Held
 from npuc.frontend.blocks import arithmetic as a
 from npuc.frontend.blocks import movement as m
 from npuc.frontend.blocks.einsum import einsum
 from npuc.frontend.keras.registry import Context, Outcome, rule
+from npuc.frontend.layout import LayoutTensor
 from npuc.ir import top
 from npuc.ir.definition import normal_axis
 
@@ -72,7 +72,7 @@ def dot(ctx: Context) -> Outcome:
     return made if rest else m.reshape(ctx.c, made, (made.shape[0], 1))
 
 
-def _heads(ctx: Context, x: Held, kernel: Any, bias: Any, title: str) -> Held:
+def _heads(ctx: Context, x: LayoutTensor, kernel: Any, bias: Any, title: str) -> LayoutTensor:
     """A projection to batch x heads x steps x size."""
     features, heads, size = kernel.shape
     flat = ctx.weight(kernel.reshape(features, heads * size), f"{title}/kernel")
@@ -82,13 +82,13 @@ def _heads(ctx: Context, x: Held, kernel: Any, bias: Any, title: str) -> Held:
     return m.transpose(ctx.c, m.reshape(ctx.c, made, (batch, steps, heads, size)), (0, 2, 1, 3))
 
 
-def _additive(ctx: Context, mask: Held) -> Held:
+def _additive(ctx: Context, mask: LayoutTensor) -> LayoutTensor:
     """Where a mask is false, a number that a softmax makes nothing of."""
     kept = a.cast(ctx.c, mask, "f32")
     return a.scaled(ctx.c, kept, 1e9, -1e9)
 
 
-def _causal(ctx: Context, queries: int, keys: int) -> Held:
+def _causal(ctx: Context, queries: int, keys: int) -> LayoutTensor:
     allowed = np.tril(np.ones((queries, keys), bool))
     return ctx.weight(np.where(allowed, 0.0, -1e9).astype(np.float32), "causal_mask")
 
@@ -100,7 +100,7 @@ def multi_head_attention(ctx: Context) -> Outcome:
     value = ctx.keyword("value", 1)
     key = ctx.keyword("key", 2) or value
     mask = ctx.keyword("attention_mask", 6 if ctx.version >= (3,) else 3)
-    if not isinstance(value, Held) or not isinstance(key, Held):
+    if not isinstance(value, LayoutTensor) or not isinstance(key, LayoutTensor):
         raise ctx.wrong("it has no value")
     if any(x.rank != 3 for x in (query, value, key)) or ctx.get("attention_axes") not in (None, [1]):
         raise ctx.refuse("it works on more than sequences")
@@ -122,7 +122,7 @@ def multi_head_attention(ctx: Context) -> Outcome:
         for i, x in enumerate((query, key, value))
     )
     added = None
-    if isinstance(mask, Held):
+    if isinstance(mask, LayoutTensor):
         full = mask if mask.rank == 4 else m.reshape(ctx.c, mask, (mask.shape[0], 1, *mask.shape[1:]))
         added = _additive(ctx, full)
     if ctx.keywords.get("use_causal_mask"):
@@ -138,7 +138,9 @@ def multi_head_attention(ctx: Context) -> Outcome:
     ).y
     batch, steps = query.shape[:2]
     heads, size = kernels[3].shape[0], kernels[3].shape[1]
-    joined = m.reshape(ctx.c, m.transpose(ctx.c, Held(made), (0, 2, 1, 3)), (batch, steps, heads * size))
+    joined = m.reshape(
+        ctx.c, m.transpose(ctx.c, LayoutTensor(made), (0, 2, 1, 3)), (batch, steps, heads * size)
+    )
     kernel = ctx.weight(kernels[3].reshape(heads * size, -1), "output/kernel")
     bias = None if biases[3] is None else ctx.weight(biases[3].reshape(-1), "output/bias")
     return a.matmul(ctx.c, joined, kernel, bias)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from npuc.frontend.blocks import Held
 from npuc.frontend.blocks import arithmetic as a
 from npuc.frontend.blocks.normalization import batch_norm, filled, layer_norm
 from npuc.frontend.keras.registry import Context, Outcome, rule
+from npuc.frontend.layout import LayoutTensor
 from npuc.ir import shape_of, top
 from npuc.ir.definition import normal_axis
 
@@ -21,7 +21,7 @@ def _axes(ctx: Context, default: int = -1) -> list[int]:
     return [normal_axis(axis, ctx.x().rank) for axis in listed]
 
 
-def _affine(ctx: Context, more: int = 0) -> tuple[Held | None, Held | None, list[np.ndarray]]:
+def _affine(ctx: Context, more: int = 0) -> tuple[LayoutTensor | None, LayoutTensor | None, list[np.ndarray]]:
     """Scale and bias, where the layer has them, and what weights follow."""
     scale, center = ctx.flag("scale", True), ctx.flag("center", True)
     found = ctx.arrays(scale + center + more)
@@ -67,7 +67,9 @@ def rms_normalization(ctx: Context) -> Outcome:
         raise ctx.refuse("it does not normalize over the last axis")
     scale = ctx.c.value(ctx.weight(gamma, "scale"))
     epsilon = ctx.number("epsilon", 1e-6)
-    return Held(ctx.c.emit(top.RMSNorm, ctx.c.value(ctx.x()), scale, None, axis=-1, epsilon=epsilon).y)
+    return LayoutTensor(
+        ctx.c.emit(top.RMSNorm, ctx.c.value(ctx.x()), scale, None, axis=-1, epsilon=epsilon).y
+    )
 
 
 @rule("GroupNormalization")
@@ -92,7 +94,7 @@ def group_normalization(ctx: Context) -> Outcome:
         groups=channels if groups == -1 else groups,
         epsilon=ctx.number("epsilon", 1e-3),
     ).y
-    return Held(made, second)
+    return LayoutTensor(made, second)
 
 
 @rule("UnitNormalization")
@@ -161,4 +163,4 @@ def prelu(ctx: Context) -> Outcome:
     if alpha.ndim != x.rank - 1:
         raise ctx.wrong(f"slopes of rank {alpha.ndim} for an input of rank {x.rank}")
     (value, slope), second = a.together(ctx.c, x, ctx.weight(alpha[None], "alpha"))
-    return Held(ctx.c.emit(top.PRelu, value, slope).y, second)
+    return LayoutTensor(ctx.c.emit(top.PRelu, value, slope).y, second)

@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from npuc.frontend.blocks import Held
 from npuc.frontend.blocks import arithmetic as a
 from npuc.frontend.blocks import movement as m
 from npuc.frontend.blocks.einsum import einsum
 from npuc.frontend.keras.activations import FUNCTIONS
 from npuc.frontend.keras.registry import Context, Outcome, rule
+from npuc.frontend.layout import LayoutTensor
 from npuc.ir import top
 from npuc.ir.definition import normal_axis
 
 
-def _operand(ctx: Context, value: Any, like: Held | None) -> Held:
-    if isinstance(value, Held):
+def _operand(ctx: Context, value: Any, like: LayoutTensor | None) -> LayoutTensor:
+    if isinstance(value, LayoutTensor):
         return value
     if isinstance(value, bool | int | float) or (isinstance(value, list) and not _has_tensor(value)):
         dtype = like.dtype.numpy if like is not None else np.float32
@@ -27,20 +27,22 @@ def _operand(ctx: Context, value: Any, like: Held | None) -> Held:
 
 
 def _has_tensor(value: Any) -> bool:
-    return isinstance(value, Held) or (isinstance(value, list) and any(_has_tensor(item) for item in value))
+    return isinstance(value, LayoutTensor) or (
+        isinstance(value, list) and any(_has_tensor(item) for item in value)
+    )
 
 
-def _pair(ctx: Context) -> tuple[Held, Held]:
+def _pair(ctx: Context) -> tuple[LayoutTensor, LayoutTensor]:
     """Two operands, of which one may be a number."""
     first = ctx.keyword("x1", 0, ctx.keywords.get("x"))
     second = ctx.keyword("x2", 1, ctx.keywords.get("y"))
     if isinstance(first, list) and second is None and len(first) == 2:
         first, second = first
-    like = first if isinstance(first, Held) else second if isinstance(second, Held) else None
+    like = first if isinstance(first, LayoutTensor) else second if isinstance(second, LayoutTensor) else None
     return _operand(ctx, first, like), _operand(ctx, second, like)
 
 
-_BINARY: dict[str, Callable[[Any, Held, Held], Held]] = {
+_BINARY: dict[str, Callable[[Any, LayoutTensor, LayoutTensor], LayoutTensor]] = {
     "Add": lambda c, x, y: a.binary(c, top.Add, x, y),
     "Subtract": lambda c, x, y: a.binary(c, top.Sub, x, y),
     "Multiply": lambda c, x, y: a.binary(c, top.Mul, x, y),

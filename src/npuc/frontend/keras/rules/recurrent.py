@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.frontend.blocks import Held
 from npuc.frontend.blocks import arithmetic as a
 from npuc.frontend.blocks import movement as m
 from npuc.frontend.keras.activations import hard_sigmoid_slope, named
 from npuc.frontend.keras.registry import Context, Outcome, rule
 from npuc.frontend.keras.weights import Weights
+from npuc.frontend.layout import LayoutTensor
 from npuc.ir import top
 
 _ACTIVATIONS = {
@@ -54,7 +54,13 @@ def _gates(array: Array, kind: str, units: int) -> Array:
 
 
 def _layer(
-    ctx: Context, config: Any, kind: str, weights: Weights, x: Held, states: list[Held], back: bool
+    ctx: Context,
+    config: Any,
+    kind: str,
+    weights: Weights,
+    x: LayoutTensor,
+    states: list[LayoutTensor],
+    back: bool,
 ) -> Any:
     """The op of one direction: the whole sequence, and the last states."""
     inner = Context(
@@ -96,21 +102,21 @@ def _layer(
     )
 
 
-def _results(ctx: Context, op: Any, sequences: bool) -> tuple[Held, list[Held]]:
+def _results(ctx: Context, op: Any, sequences: bool) -> tuple[LayoutTensor, list[LayoutTensor]]:
     """What the layer gives, in the order of time, and its last states."""
     c = ctx.c
     states = []
     for part in op.parts[1:]:
-        _, batch, units = Held(part).shape
-        states.append(Held(c.emit(top.Reshape, part, shape=(batch, units)).y))
+        _, batch, units = LayoutTensor(part).shape
+        states.append(LayoutTensor(c.emit(top.Reshape, part, shape=(batch, units)).y))
     if not sequences:
         return states[0], states
-    steps, _, batch, units = Held(op.parts[0]).shape
-    whole = Held(c.emit(top.Reshape, op.parts[0], shape=(steps, batch, units)).y)
+    steps, _, batch, units = LayoutTensor(op.parts[0]).shape
+    whole = LayoutTensor(c.emit(top.Reshape, op.parts[0], shape=(steps, batch, units)).y)
     return m.transpose(c, whole, (1, 0, 2)), states
 
 
-def _sequence(ctx: Context) -> tuple[Held, list[Held]]:
+def _sequence(ctx: Context) -> tuple[LayoutTensor, list[LayoutTensor]]:
     """The input, and the states that a model gives."""
     x, *states = ctx.inputs
     states += [x for x in _given(ctx.keywords.get("initial_state"))]
@@ -121,9 +127,9 @@ def _sequence(ctx: Context) -> tuple[Held, list[Held]]:
     return x, states
 
 
-def _given(value: Any) -> list[Held]:
+def _given(value: Any) -> list[LayoutTensor]:
     listed = value if isinstance(value, list) else [value]
-    return [item for item in listed if isinstance(item, Held)]
+    return [item for item in listed if isinstance(item, LayoutTensor)]
 
 
 @rule("LSTM", "GRU", "SimpleRNN", "CuDNNLSTM", "CuDNNGRU")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from npuc.frontend.blocks import Held
 from npuc.frontend.blocks.windows import Pairs, convolution, depthwise, pool, transposed
+from npuc.frontend.layout import LayoutTensor
 from npuc.frontend.tensorflow.registry import Context, Outcome, rule
 from npuc.ir import top
 
@@ -35,7 +35,7 @@ def _padding(ctx: Context, rank: int) -> str | Pairs:
     return pairs[2:] if ctx.channels_first else pairs[1:-1]
 
 
-def _window(ctx: Context, x: Held) -> dict[str, Any]:
+def _window(ctx: Context, x: LayoutTensor) -> dict[str, Any]:
     return {
         "strides": _spatial(ctx, "strides", x.rank),
         "padding": _padding(ctx, x.rank),

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from npuc.frontend.blocks import Canvas, Held
 from npuc.frontend.blocks import arithmetic as a
+from npuc.frontend.layout import ChannelsLastBuilder, LayoutTensor
 from npuc.frontend.tensorflow.registry import Context, Outcome, rule
 from npuc.ir import top
 
@@ -83,7 +83,9 @@ def shifted(ctx: Context) -> Outcome:
     return a.scaled(ctx.c, a.unary(ctx.c, x, top.Erf), -1.0, 1.0)
 
 
-def _binary(name: str, function: Callable[[Canvas, Held, Held], Held]) -> None:
+def _binary(
+    name: str, function: Callable[[ChannelsLastBuilder, LayoutTensor, LayoutTensor], LayoutTensor]
+) -> None:
     def translate(ctx: Context) -> Outcome:
         """Broadcasts."""
         return function(ctx.c, ctx.x(0), ctx.x(1))
@@ -91,18 +93,20 @@ def _binary(name: str, function: Callable[[Canvas, Held, Held], Held]) -> None:
     rule(name)(translate)
 
 
-def _plain(kind: Any, **properties: Any) -> Callable[[Canvas, Held, Held], Held]:
+def _plain(
+    kind: Any, **properties: Any
+) -> Callable[[ChannelsLastBuilder, LayoutTensor, LayoutTensor], LayoutTensor]:
     return lambda c, x, y: a.binary(c, kind, x, y, **properties)
 
 
-def _no_nan(c: Canvas, x: Held, y: Held) -> Held:
+def _no_nan(c: ChannelsLastBuilder, x: LayoutTensor, y: LayoutTensor) -> LayoutTensor:
     zero = c.number(0, y)
     return a.where(
         c, a.binary(c, top.Compare, y, zero, mode="equal"), c.number(0, x), a.binary(c, top.Div, x, y)
     )
 
 
-def _floor_mod(c: Canvas, x: Held, y: Held) -> Held:
+def _floor_mod(c: ChannelsLastBuilder, x: LayoutTensor, y: LayoutTensor) -> LayoutTensor:
     if not x.dtype.is_float:
         return a.binary(c, top.Mod, x, y)
     return a.binary(c, top.Sub, x, a.binary(c, top.Mul, a.floor_div(c, x, y), y))
@@ -153,7 +157,7 @@ def select(ctx: Context) -> Outcome:
     condition, x, y = ctx.x(0), ctx.x(1), ctx.x(2)
     if ctx.node.op == "Select" and condition.rank == 1 and x.rank > 1:
         shape = (condition.shape[0], *(1,) * (x.rank - 1))
-        condition = Held(ctx.c.emit(top.Reshape, ctx.c.value(condition), shape=shape).y)
+        condition = LayoutTensor(ctx.c.emit(top.Reshape, ctx.c.value(condition), shape=shape).y)
     return a.where(ctx.c, condition, x, y)
 
 
@@ -182,7 +186,7 @@ def filled_like(ctx: Context) -> Outcome:
     """The shape of x, known now."""
     value = 0 if ctx.node.op == "ZerosLike" else 1
     one = ctx.c.constant(np.full((1,) * ctx.x().rank, value, ctx.x().dtype.numpy))
-    return Held(ctx.c.emit(top.Expand, ctx.c.value(one), shape=ctx.x().shape).y)
+    return LayoutTensor(ctx.c.emit(top.Expand, ctx.c.value(one), shape=ctx.x().shape).y)
 
 
 @rule("IsNan", "IsInf", "IsFinite")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from npuc.frontend.blocks import Held
 from npuc.frontend.blocks.arithmetic import cast
-from npuc.frontend.blocks.escape import emit_onnx
 from npuc.frontend.blocks.movement import reshape
+from npuc.frontend.layout import LayoutTensor
 from npuc.frontend.tensorflow.registry import Context, Outcome, rule
 from npuc.ir import DYNAMIC, tensor_type
 
@@ -18,9 +17,9 @@ _OPEN = "the number of its results depends on data"
 def where(ctx: Context) -> Outcome:
     """On the CPU: the number of results depends on data."""
     c, x = ctx.c, ctx.x()
-    (found,) = emit_onnx(c, "NonZero", [c.value(x)], [tensor_type((x.rank, DYNAMIC), "i64")], _OPEN)
+    (found,) = c.onnx("NonZero", [c.value(x)], [tensor_type((x.rank, DYNAMIC), "i64")], _OPEN)
     kinds = [tensor_type((DYNAMIC, x.rank), "i64")]
-    return Held(emit_onnx(c, "Transpose", [found], kinds, _OPEN, {"perm": [1, 0]})[0])
+    return LayoutTensor(c.onnx("Transpose", [found], kinds, _OPEN, {"perm": [1, 0]})[0])
 
 
 @rule("NonMaxSuppressionV3")
@@ -31,11 +30,11 @@ def non_max_suppression(ctx: Context) -> Outcome:
     scores = reshape(c, ctx.x(1), (1, 1, *ctx.x(1).shape))
     most = cast(c, ctx.x(2), "i64")
     operands = [c.value(x) for x in (boxes, scores, most, ctx.x(3), ctx.x(4))]
-    (found,) = emit_onnx(c, "NonMaxSuppression", operands, [tensor_type((DYNAMIC, 3), "i64")], _OPEN)
+    (found,) = c.onnx("NonMaxSuppression", operands, [tensor_type((DYNAMIC, 3), "i64")], _OPEN)
     column = c.value(c.constant(np.array(2, np.int64)))
     kinds = [tensor_type((DYNAMIC,), "i64")]
-    (indices,) = emit_onnx(c, "Gather", [found, column], kinds, _OPEN, {"axis": 1})
-    return Held(emit_onnx(c, "Cast", [indices], [tensor_type((DYNAMIC,), "i32")], _OPEN, {"to": 6})[0])
+    (indices,) = c.onnx("Gather", [found, column], kinds, _OPEN, {"axis": 1})
+    return LayoutTensor(c.onnx("Cast", [indices], [tensor_type((DYNAMIC,), "i32")], _OPEN, {"to": 6})[0])
 
 
 @rule("ReverseSequence")
@@ -49,4 +48,4 @@ def reverse_sequence(ctx: Context) -> Outcome:
     kinds = [tensor_type(x.shape, x.dtype)]
     attributes = {"batch_axis": batch, "time_axis": time}
     reason = "the top dialect has no such op"
-    return Held(emit_onnx(c, "ReverseSequence", [c.value(x), lengths], kinds, reason, attributes)[0])
+    return LayoutTensor(c.onnx("ReverseSequence", [c.value(x), lengths], kinds, reason, attributes)[0])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from npuc.frontend.blocks import Held
 from npuc.frontend.blocks.arithmetic import matmul
 from npuc.frontend.blocks.einsum import einsum
+from npuc.frontend.layout import LayoutTensor
 from npuc.frontend.tensorflow.registry import Context, Outcome, rule
 
 
@@ -25,5 +25,5 @@ def product(ctx: Context) -> Outcome:
 @rule("Einsum")
 def einsum_(ctx: Context) -> Outcome:
     """One or two operands, every letter once in each, an ellipsis for batch axes."""
-    made: Held = einsum(ctx.c, ctx.node.text("equation"), list(ctx.inputs))
+    made: LayoutTensor = einsum(ctx.c, ctx.node.text("equation"), list(ctx.inputs))
     return made

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from npuc.frontend.blocks import Held
 from npuc.frontend.blocks import movement as m
 from npuc.frontend.blocks.arithmetic import cast, where
+from npuc.frontend.layout import LayoutTensor
 from npuc.frontend.tensorflow.registry import Context, Outcome, rule
 from npuc.ir import top
 from npuc.ir.definition import broadcast, normal_axis
@@ -137,7 +137,7 @@ def broadcast_to(ctx: Context) -> Outcome:
     shape = ctx.integers(1, "shape")
     if broadcast(ctx.x().shape, shape) != tuple(shape):
         raise ctx.wrong(f"{list(ctx.x().shape)} does not broadcast to {list(shape)}")
-    return Held(ctx.c.emit(top.Expand, ctx.c.value(ctx.x()), shape=shape).y)
+    return LayoutTensor(ctx.c.emit(top.Expand, ctx.c.value(ctx.x()), shape=shape).y)
 
 
 @rule("ReverseV2")
@@ -166,7 +166,7 @@ def mirror_pad(ctx: Context) -> Outcome:
 def depth(ctx: Context) -> Outcome:
     """NHWC or NCHW."""
     block = ctx.node.integer("block_size")
-    value = ctx.c.picture(ctx.x(), ctx.channels_first)
+    value = ctx.c.image(ctx.x(), ctx.channels_first)
     if ctx.node.op == "SpaceToDepth":
         return ctx.c.framed(ctx.c.emit(top.SpaceToDepth, value, block=block).y, ctx.channels_first)
     return ctx.c.framed(ctx.c.emit(top.DepthToSpace, value, block=block, mode="DCR").y, ctx.channels_first)
@@ -201,14 +201,14 @@ def gather(ctx: Context) -> Outcome:
     if ctx.node.integer("batch_dims"):
         raise ctx.refuse("it has batch dimensions")
     axis = normal_axis(ctx.integer(2, "axis") if ctx.has(2) else 0, ctx.x().rank)
-    return Held(ctx.c.emit(top.Gather, ctx.c.value(ctx.x(0)), ctx.c.value(ctx.x(1)), axis=axis).y)
+    return LayoutTensor(ctx.c.emit(top.Gather, ctx.c.value(ctx.x(0)), ctx.c.value(ctx.x(1)), axis=axis).y)
 
 
 @rule("GatherNd")
 def gather_nd(ctx: Context) -> Outcome:
     """Any index tuples."""
     indices = cast(ctx.c, ctx.x(1), "i64")
-    return Held(ctx.c.emit(top.GatherND, ctx.c.value(ctx.x(0)), ctx.c.value(indices)).y)
+    return LayoutTensor(ctx.c.emit(top.GatherND, ctx.c.value(ctx.x(0)), ctx.c.value(indices)).y)
 
 
 @rule("ScatterNd")
@@ -219,7 +219,7 @@ def scatter_nd(ctx: Context) -> Outcome:
         raise ctx.refuse(f"its result has the shape {list(shape)}")
     zeros = ctx.c.constant(np.zeros(shape, ctx.x(1).dtype.numpy))
     places = ctx.c.value(cast(ctx.c, ctx.x(0), "i64"))
-    return Held(
+    return LayoutTensor(
         ctx.c.emit(top.ScatterND, ctx.c.value(zeros), places, ctx.c.value(ctx.x(1)), reduction="add").y
     )
 
@@ -248,7 +248,7 @@ def fill(ctx: Context) -> Outcome:
     if min(wanted, default=0) < 0:
         raise ctx.wrong(f"the shape {list(wanted)} is not valid")
     value = m.reshape(ctx.c, ctx.x(1), (1,) * len(wanted))
-    return Held(ctx.c.emit(top.Expand, ctx.c.value(value), shape=wanted).y)
+    return LayoutTensor(ctx.c.emit(top.Expand, ctx.c.value(value), shape=wanted).y)
 
 
 @rule("Range")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from npuc.frontend.blocks import Held
 from npuc.frontend.blocks import arithmetic as a
 from npuc.frontend.blocks.normalization import batch_norm
+from npuc.frontend.layout import LayoutTensor
 from npuc.frontend.tensorflow.registry import Context, Outcome, rule
 from npuc.ir import top
 
@@ -33,13 +33,13 @@ def lrn(ctx: Context) -> Outcome:
     size = 2 * ctx.node.integer("depth_radius", 5) + 1
     made = ctx.c.emit(
         top.LRN,
-        ctx.c.picture(ctx.x()),
+        ctx.c.image(ctx.x()),
         size=size,
         alpha=ctx.node.real("alpha", 1.0) * size,
         beta=ctx.node.real("beta", 0.5),
         bias=ctx.node.real("bias", 1.0),
     ).y
-    return Held(made, True)
+    return LayoutTensor(made, True)
 
 
 @rule("L2Loss")

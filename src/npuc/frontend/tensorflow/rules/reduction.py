@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from npuc.frontend.blocks import Held
 from npuc.frontend.blocks import arithmetic as a
 from npuc.frontend.blocks.movement import reshape
+from npuc.frontend.layout import LayoutTensor
 from npuc.frontend.tensorflow.registry import Context, Outcome, rule
 from npuc.ir import top
 from npuc.ir.definition import normal_axis
@@ -55,7 +55,7 @@ def top_k(ctx: Context) -> Outcome:
     """A constant k, along the last axis."""
     k = ctx.integer(1, "k") if ctx.node.op == "TopKV2" else ctx.node.integer("k")
     op = ctx.c.emit(top.TopK, ctx.c.value(ctx.x(0)), k=k, axis=ctx.x(0).rank - 1)
-    return [Held(op.parts[0]), a.cast(ctx.c, Held(op.parts[1]), "i32")]
+    return [LayoutTensor(op.parts[0]), a.cast(ctx.c, LayoutTensor(op.parts[1]), "i32")]
 
 
 @rule("Cumsum")
@@ -64,7 +64,7 @@ def cumsum(ctx: Context) -> Outcome:
     axis = normal_axis(ctx.integer(1, "axis"), ctx.x(0).rank)
     exclusive, reverse = ctx.node.flag("exclusive"), ctx.node.flag("reverse")
     made = ctx.c.emit(top.CumSum, ctx.c.value(ctx.x(0)), axis=axis, exclusive=exclusive, reverse=reverse)
-    return Held(made.y)
+    return LayoutTensor(made.y)
 
 
 @rule("OneHot")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from npuc.frontend.tflite.layout import Laid, axis_in
+from npuc.frontend.layout import LayoutTensor, axis_in
 from npuc.frontend.tflite.registry import Outcome, rule
 from npuc.frontend.tflite.rules.elementwise import plain, together, unary
 from npuc.frontend.tflite.scope import Context
@@ -39,15 +39,15 @@ unary("GELU", _gelu)
 def prelu(ctx: Context) -> Outcome:
     """A slope that broadcasts to x; in pictures it is one a channel, so that those come second."""
     (x, slope), nchw = together(ctx, 0, 1, nchw=ctx.rank(0) == 4)
-    return Laid(ctx.emit(top.PRelu, x, slope).y, nchw)
+    return LayoutTensor(ctx.emit(top.PRelu, x, slope).y, nchw)
 
 
 def _along_last(kind: Any, ctx: Context, beta: float = 1.0) -> Outcome:
     nchw = ctx.turned(0)
     x = ctx.real(0, nchw)
     if beta != 1.0:
-        x = ctx.emit(top.Mul, x, ctx.literal(np.array(beta, np.float32), f"{ctx.first}/beta")).y
-    return Laid(ctx.emit(kind, x, axis=axis_in(ctx.rank(0) - 1, nchw)).y, nchw)
+        x = ctx.emit(top.Mul, x, ctx.literal(np.array(beta, np.float32), "beta")).y
+    return LayoutTensor(ctx.emit(kind, x, axis=axis_in(ctx.rank(0) - 1, nchw)).y, nchw)
 
 
 @rule("SOFTMAX")
@@ -68,7 +68,7 @@ def l2_normalization(ctx: Context) -> Outcome:
     nchw = ctx.turned(0)
     axis = axis_in(ctx.rank(0) - 1, nchw)
     epsilon = 0.0 if ctx.is_integer else 1e-3
-    return Laid(ctx.emit(top.L2Norm, ctx.real(0, nchw), axis=axis, epsilon=epsilon).y, nchw)
+    return LayoutTensor(ctx.emit(top.L2Norm, ctx.real(0, nchw), axis=axis, epsilon=epsilon).y, nchw)
 
 
 @rule("LOCAL_RESPONSE_NORMALIZATION")
@@ -84,4 +84,4 @@ def local_response_normalization(ctx: Context) -> Outcome:
         beta=float(options.number("Beta")),
         bias=float(options.number("Bias")),
     ).y
-    return Laid(made, True)
+    return LayoutTensor(made, True)

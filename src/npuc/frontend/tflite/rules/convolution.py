@@ -8,8 +8,8 @@ import numpy as np
 from tflite import Padding
 
 from npuc.errors import InvalidModelError
+from npuc.frontend.layout import LayoutTensor
 from npuc.frontend.tflite.activation import activated, fused_relu
-from npuc.frontend.tflite.layout import Laid
 from npuc.frontend.tflite.registry import Outcome, rule
 from npuc.frontend.tflite.scope import Context
 from npuc.frontend.tflite.view import View
@@ -57,10 +57,10 @@ def bias(ctx: Context, index: int, x: int, weight: int, channels: int) -> Value 
         scale = np.broadcast_to((given.scale * scales.scale).astype(np.float32), (channels,))
     name = ctx.tensor(index).name
     if array.dtype == np.int64 and array.size and (array.min() < _INT32.min or array.max() > _INT32.max):
-        return ctx.literal((array.astype(np.float64) * scale).astype(np.float32), f"{name}/real")
-    integers = ctx.literal(array.astype(np.int32), name)
-    zero = ctx.literal(np.zeros(channels, np.int32), f"{name}/zero_point")
-    return ctx.emit(top.Dequantize, integers, ctx.literal(scale, f"{name}/scale"), zero, axis=0).y
+        return ctx.scope.store((array.astype(np.float64) * scale).astype(np.float32), f"{name}/real")
+    integers = ctx.scope.store(array.astype(np.int32), name)
+    zero = ctx.scope.store(np.zeros(channels, np.int32), f"{name}/zero_point")
+    return ctx.emit(top.Dequantize, integers, ctx.scope.store(scale, f"{name}/scale"), zero, axis=0).y
 
 
 def _weights(ctx: Context, index: int, order: tuple[int, ...], axis: int) -> Value:
@@ -96,7 +96,7 @@ def conv(ctx: Context) -> Outcome:
         group=channels // inputs,
         **fused_relu(options),
     ).y
-    return Laid(activated(ctx, made, options, fuses=True), True)
+    return LayoutTensor(activated(ctx, made, options, fuses=True), True)
 
 
 @rule("DEPTHWISE_CONV_2D")
@@ -119,7 +119,7 @@ def depthwise_conv(ctx: Context) -> Outcome:
         group=ctx.shape(0)[3],
         **fused_relu(options),
     ).y
-    return Laid(activated(ctx, made, options, fuses=True), True)
+    return LayoutTensor(activated(ctx, made, options, fuses=True), True)
 
 
 @rule("TRANSPOSE_CONV")
@@ -149,7 +149,7 @@ def transpose_conv(ctx: Context) -> Outcome:
         output_padding=tuple(more),
         **fused_relu(options),
     ).y
-    return Laid(activated(ctx, made, options, fuses=True), True)
+    return LayoutTensor(activated(ctx, made, options, fuses=True), True)
 
 
 @rule("CONV_3D")
@@ -193,7 +193,7 @@ def average_pool(ctx: Context) -> Outcome:
     """The mean of the real positions of a window."""
     options = ctx.needed("Pool2DOptions")
     made = ctx.emit(top.AvgPool, ctx.real(0, nchw=True), **_window(ctx, options)).y
-    return Laid(activated(ctx, made, options), True)
+    return LayoutTensor(activated(ctx, made, options), True)
 
 
 @rule("MAX_POOL_2D")
@@ -201,7 +201,7 @@ def max_pool(ctx: Context) -> Outcome:
     """The largest value of a window."""
     options = ctx.needed("Pool2DOptions")
     made = ctx.emit(top.MaxPool, ctx.real(0, nchw=True), **_window(ctx, options)).y
-    return Laid(activated(ctx, made, options), True)
+    return LayoutTensor(activated(ctx, made, options), True)
 
 
 @rule("L2_POOL_2D")
@@ -210,4 +210,4 @@ def l2_pool(ctx: Context) -> Outcome:
     options = ctx.needed("Pool2DOptions")
     x = ctx.real(0, nchw=True)
     mean = ctx.emit(top.AvgPool, ctx.emit(top.Mul, x, x).y, **_window(ctx, options)).y
-    return Laid(activated(ctx, ctx.emit(top.Sqrt, mean).y, options), True)
+    return LayoutTensor(activated(ctx, ctx.emit(top.Sqrt, mean).y, options), True)

@@ -12,9 +12,8 @@ import numpy as np
 from flatbuffers import flexbuffers
 
 from npuc.errors import InvalidModelError
-from npuc.frontend.tflite.escape import emit_onnx
 from npuc.frontend.tflite.registry import Outcome, rule
-from npuc.frontend.tflite.scope import Context
+from npuc.frontend.tflite.scope import DEPENDS_ON_DATA, Context
 from npuc.frontend.tflite.view import guarded
 from npuc.ir import DYNAMIC, Value, shape_of, tensor_type, top
 
@@ -46,7 +45,7 @@ class _Options:
 
 
 def _constant(ctx: Context, value: Any, dtype: Any = np.int64) -> Value:
-    return ctx.literal(np.array(value, dtype), f"{ctx.first}/constant")
+    return ctx.literal(np.array(value, dtype), "constant")
 
 
 def _part(ctx: Context, value: Value, begin: int, count: int) -> Value:
@@ -88,22 +87,21 @@ def _suppressed(ctx: Context, boxes: Value, scores: Value, most: int, options: _
         _constant(ctx, [options.number("nms_iou_threshold")], np.float32),
         _constant(ctx, [least], np.float32),
     ]
-    return emit_onnx(ctx, "NonMaxSuppression", operands, [tensor_type((DYNAMIC, 3), "i64")])[0]
+    return ctx.onnx("NonMaxSuppression", operands, [tensor_type((DYNAMIC, 3), "i64")], DEPENDS_ON_DATA)[0]
 
 
 def _filled(ctx: Context, rows: Value, most: int, dtype: str, fill: float) -> Value:
     """Rows of a number that depends on data, with `most` more behind them."""
     width = shape_of(rows)[1:]
-    more = ctx.literal(
-        np.full((most, *width), fill, np.float32 if dtype == "f32" else np.int64), f"{ctx.first}/none"
-    )
-    return emit_onnx(ctx, "Concat", [rows, more], [tensor_type((DYNAMIC, *width), dtype)], axis=0)[0]
+    more = ctx.literal(np.full((most, *width), fill, np.float32 if dtype == "f32" else np.int64), "none")
+    types = [tensor_type((DYNAMIC, *width), dtype)]
+    return ctx.onnx("Concat", [rows, more], types, DEPENDS_ON_DATA, {"axis": 0})[0]
 
 
 def _first(ctx: Context, rows: Value, most: int, dtype: str) -> Value:
     width = shape_of(rows)[1:]
     operands = [rows, _constant(ctx, [0]), _constant(ctx, [most]), _constant(ctx, [0])]
-    return emit_onnx(ctx, "Slice", operands, [tensor_type((most, *width), dtype)])[0]
+    return ctx.onnx("Slice", operands, [tensor_type((most, *width), dtype)], DEPENDS_ON_DATA)[0]
 
 
 def _column(ctx: Context, rows: Value, index: int) -> Value:
@@ -112,7 +110,7 @@ def _column(ctx: Context, rows: Value, index: int) -> Value:
 
 def _count(ctx: Context, rows: Value, most: int) -> Value:
     """The number of rows, at most `most`, as one float."""
-    (shape,) = emit_onnx(ctx, "Shape", [rows], [tensor_type((2,), "i64")])
+    (shape,) = ctx.onnx("Shape", [rows], [tensor_type((2,), "i64")], DEPENDS_ON_DATA)
     number = ctx.emit(top.Cast, _part(ctx, shape, 0, 1), to="f32").y
     return ctx.emit(top.Min, number, _constant(ctx, [most], np.float32)).y
 
@@ -181,17 +179,17 @@ def _by_class(
     """Suppression class by class, then the best of all."""
     turned = ctx.emit(top.Permute, scores, order=(0, 2, 1)).y
     found = _suppressed(ctx, boxes, turned, options.count("detections_per_class", 100), options)
-    values = emit_onnx(ctx, "GatherND", [turned, found], [tensor_type((DYNAMIC,), "f32")])[0]
+    values = ctx.onnx("GatherND", [turned, found], [tensor_type((DYNAMIC,), "f32")], DEPENDS_ON_DATA)[0]
     filled = _filled(ctx, values, most, "f32", -1.0)
-    best, places = emit_onnx(
-        ctx,
+    best, places = ctx.onnx(
         "TopK",
         [filled, _constant(ctx, [most])],
         [tensor_type((most,), "f32"), tensor_type((most,), "i64")],
+        DEPENDS_ON_DATA,
     )
     # An index beyond the rows that were found leads to a row of zeros behind them.
     rows = _filled(ctx, found, most, "i64", 0)
     spread = ctx.emit(top.Reshape, places, shape=(most, 1)).y
-    chosen = emit_onnx(ctx, "GatherND", [rows, spread], [tensor_type((most, 3), "i64")])[0]
+    chosen = ctx.onnx("GatherND", [rows, spread], [tensor_type((most, 3), "i64")], DEPENDS_ON_DATA)[0]
     kinds = ctx.emit(top.Cast, _column(ctx, chosen, 1), to="f32").y
     return _column(ctx, chosen, 2), kinds, best, _count(ctx, found, most)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from npuc.errors import InvalidModelError
+from npuc.frontend.layout import LayoutTensor, to_second
 from npuc.frontend.tflite.activation import activated, fused_relu
-from npuc.frontend.tflite.layout import TO_NCHW, Laid
 from npuc.frontend.tflite.registry import Outcome, rule
 from npuc.frontend.tflite.scope import Context
 from npuc.ir import Value, dtype_of, shape_of, top
@@ -29,9 +29,9 @@ def _operand(ctx: Context, index: int, nchw: bool) -> Value:
         return ctx.real(index, nchw=True)
     full = (1,) * (4 - len(shape)) + shape
     if ctx.weight(index) is not None:
-        return ctx.constant(index, lambda array: array.reshape(full).transpose(TO_NCHW))
+        return ctx.constant(index, lambda array: array.reshape(full).transpose(to_second(4)))
     value = ctx.emit(top.Reshape, ctx.value(index), shape=full).y
-    return ctx.reals(ctx.emit(top.Permute, value, order=TO_NCHW).y, index)
+    return ctx.reals(ctx.emit(top.Permute, value, order=to_second(4)).y, index)
 
 
 def _arithmetic(name: str, kind: type[TopOp], options: str, fuses: bool) -> None:
@@ -40,7 +40,7 @@ def _arithmetic(name: str, kind: type[TopOp], options: str, fuses: bool) -> None
         (a, b), nchw = together(ctx, 0, 1)
         properties = fused_relu(chosen) if fuses and dtype_of(a.type).is_float else {}
         made = ctx.emit(kind, a, b, **properties).results[0]
-        return Laid(activated(ctx, made, chosen, fuses=bool(properties)), nchw)
+        return LayoutTensor(activated(ctx, made, chosen, fuses=bool(properties)), nchw)
 
     rule(name)(translate)
 
@@ -54,7 +54,7 @@ _arithmetic("DIV", top.Div, "DivOptions", False)
 def _binary(name: str, function: Callable[[Context, Value, Value], Value]) -> None:
     def translate(ctx: Context) -> Outcome:
         (a, b), nchw = together(ctx, 0, 1)
-        return Laid(function(ctx, a, b), nchw)
+        return LayoutTensor(function(ctx, a, b), nchw)
 
     rule(name)(translate)
 
@@ -109,7 +109,7 @@ def add_n(ctx: Context) -> Outcome:
     total = values[0]
     for value in values[1:]:
         total = ctx.emit(top.Add, total, value).y
-    return Laid(total, nchw)
+    return LayoutTensor(total, nchw)
 
 
 @rule("SELECT", "SELECT_V2")
@@ -120,7 +120,7 @@ def select(ctx: Context) -> Outcome:
         condition = ctx.emit(top.Reshape, ctx.value(0), shape=shape).y
         return ctx.emit(top.Where, condition, ctx.real(1), ctx.real(2)).y
     (condition, a, b), nchw = together(ctx, 0, 1, 2)
-    return Laid(ctx.emit(top.Where, condition, a, b).y, nchw)
+    return LayoutTensor(ctx.emit(top.Where, condition, a, b).y, nchw)
 
 
 def unary(name: str, function: Callable[[Context, Value], Value]) -> None:
@@ -128,7 +128,7 @@ def unary(name: str, function: Callable[[Context, Value], Value]) -> None:
 
     def translate(ctx: Context) -> Outcome:
         nchw = ctx.turned(0)
-        return Laid(function(ctx, ctx.real(0, nchw)), nchw)
+        return LayoutTensor(function(ctx, ctx.real(0, nchw)), nchw)
 
     rule(name)(translate)
 
@@ -165,7 +165,7 @@ def cast(ctx: Context) -> Outcome:
     value = ctx.value(0, nchw)
     if dtype_of(value.type).name == to:
         shape = shape_of(value)
-        return Laid(ctx.emit(top.Reshape, value, shape=shape).y, nchw)
+        return LayoutTensor(ctx.emit(top.Reshape, value, shape=shape).y, nchw)
     if ctx.output().is_quantized and to == "f32":
         raise InvalidModelError(f"{ctx.label}: a float result cannot be quantized")
-    return Laid(ctx.emit(top.Cast, value, to=to).y, nchw)
+    return LayoutTensor(ctx.emit(top.Cast, value, to=to).y, nchw)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from npuc.errors import InvalidModelError
-from npuc.frontend.tflite.escape import emit_onnx
 from npuc.frontend.tflite.registry import Outcome, rule
-from npuc.frontend.tflite.scope import Context
+from npuc.frontend.tflite.scope import DEPENDS_ON_DATA, Context
 from npuc.ir import DYNAMIC, dtype_of, shape_of, tensor_type, top
 
 
@@ -21,7 +20,7 @@ def reverse_sequence(ctx: Context) -> Outcome:
     x = ctx.emit(top.Permute, ctx.value(0), order=order).y
     kind = tensor_type(shape_of(x), dtype_of(x.type))
     reason = "the top dialect has no such op"
-    (y,) = emit_onnx(ctx, "ReverseSequence", [x, lengths], [kind], reason, batch_axis=0, time_axis=1)
+    (y,) = ctx.onnx("ReverseSequence", [x, lengths], [kind], reason, {"batch_axis": 0, "time_axis": 1})
     return ctx.emit(top.Permute, y, order=[order.index(axis) for axis in range(rank)]).y
 
 
@@ -29,5 +28,6 @@ def reverse_sequence(ctx: Context) -> Outcome:
 def where(ctx: Context) -> Outcome:
     """The places of what is not zero, one a row."""
     rank = ctx.rank(0)
-    (found,) = emit_onnx(ctx, "NonZero", [ctx.value(0)], [tensor_type((rank, DYNAMIC), "i64")])
-    return emit_onnx(ctx, "Transpose", [found], [tensor_type((DYNAMIC, rank), "i64")], perm=[1, 0])[0]
+    places = ctx.onnx("NonZero", [ctx.value(0)], [tensor_type((rank, DYNAMIC), "i64")], DEPENDS_ON_DATA)
+    turned = [tensor_type((DYNAMIC, rank), "i64")]
+    return ctx.onnx("Transpose", places, turned, DEPENDS_ON_DATA, {"perm": [1, 0]})[0]

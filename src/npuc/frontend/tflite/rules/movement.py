@@ -11,8 +11,8 @@ from tflite import MirrorPadMode
 
 from npuc.errors import InvalidModelError
 from npuc.frontend.indexing import index_spans
+from npuc.frontend.layout import LayoutTensor, arranged, axis_in, to_last, to_second
 from npuc.frontend.tflite.activation import activated
-from npuc.frontend.tflite.layout import TO_NCHW, TO_PLAIN, Laid, arranged, axis_in
 from npuc.frontend.tflite.registry import Outcome, rule
 from npuc.frontend.tflite.scope import Context
 from npuc.ir import Value, dtype_of, shape_of, top
@@ -71,10 +71,10 @@ def expand_dims(ctx: Context) -> Outcome:
 def transpose(ctx: Context) -> Outcome:
     """Axes reordered; a turn between the two layouts is none at all."""
     order = ctx.integers(1, "order")
-    if ctx.turned(0) and order == TO_NCHW:
-        return Laid(ctx.value(0, nchw=True))
-    if not ctx.turned(0) and order == TO_PLAIN and ctx.rank(0) == 4:
-        return Laid(ctx.value(0), True)
+    if ctx.turned(0) and order == to_second(4):
+        return LayoutTensor(ctx.value(0, nchw=True))
+    if not ctx.turned(0) and order == to_last(4) and ctx.rank(0) == 4:
+        return LayoutTensor(ctx.value(0), True)
     return ctx.emit(top.Permute, ctx.value(0), order=order).y
 
 
@@ -92,7 +92,7 @@ def concatenation(ctx: Context) -> Outcome:
     same = not mixed and len({_parameters(tensor) for tensor in types}) == 1
     values = [ctx.value(i, nchw) if same else ctx.real(i, nchw) for i in count]
     made = ctx.emit(top.Concat, values, axis=axis_in(axis, nchw)).y
-    return Laid(activated(ctx, made, options), nchw)
+    return LayoutTensor(activated(ctx, made, options), nchw)
 
 
 def _parameters(tensor: Any) -> tuple[Any, ...]:
@@ -129,7 +129,7 @@ def split_v(ctx: Context) -> list[Outcome]:
 def _parts(ctx: Context, index: int, axis: int, sizes: tuple[int, ...]) -> list[Outcome]:
     nchw = ctx.turned(index)
     op = ctx.emit(top.Split, ctx.value(index, nchw), axis=axis_in(axis, nchw), sizes=sizes)
-    return [Laid(value, nchw) for value in op.results]
+    return [LayoutTensor(value, nchw) for value in op.results]
 
 
 @rule("PACK")
@@ -167,7 +167,7 @@ def slice_(ctx: Context) -> Outcome:
     return _sliced(ctx, begins, (1,) * len(shape), counts)
 
 
-def _sliced(ctx: Context, begins: Sequence[int], steps: Sequence[int], counts: Sequence[int]) -> Laid:
+def _sliced(ctx: Context, begins: Sequence[int], steps: Sequence[int], counts: Sequence[int]) -> LayoutTensor:
     nchw = ctx.turned(0)
     made = ctx.emit(
         top.Slice,
@@ -176,7 +176,7 @@ def _sliced(ctx: Context, begins: Sequence[int], steps: Sequence[int], counts: S
         steps=arranged(steps, nchw),
         shape=arranged(counts, nchw),
     ).y
-    return Laid(made, nchw)
+    return LayoutTensor(made, nchw)
 
 
 _MASKS = ("BeginMask", "EndMask", "EllipsisMask", "NewAxisMask", "ShrinkAxisMask")
@@ -212,9 +212,9 @@ def strided_slice(ctx: Context) -> Outcome:
     sliced = _sliced(ctx, begins, steps, counts)
     if result == counts:
         return sliced
-    value = sliced.value
-    if sliced.nchw:
-        value = ctx.emit(top.Permute, value, order=TO_PLAIN).y
+    ((nchw, value),) = sliced.values.items()
+    if nchw:
+        value = ctx.emit(top.Permute, value, order=to_last(4)).y
     return ctx.emit(top.Reshape, value, shape=tuple(result)).y
 
 
@@ -225,7 +225,7 @@ def tile(ctx: Context) -> Outcome:
     repeats = ctx.integers(1, "multiples")
     if len(repeats) != ctx.rank(0):
         raise InvalidModelError(f"{ctx.label}: {len(repeats)} multiples for rank {ctx.rank(0)}")
-    return Laid(ctx.emit(top.Tile, ctx.value(0, nchw), repeats=arranged(repeats, nchw)).y, nchw)
+    return LayoutTensor(ctx.emit(top.Tile, ctx.value(0, nchw), repeats=arranged(repeats, nchw)).y, nchw)
 
 
 @rule("BROADCAST_TO")
@@ -254,11 +254,11 @@ def _pads(ctx: Context) -> tuple[list[int], list[int]]:
     return [int(n) for n in table[:, 0]], [int(n) for n in table[:, 1]]
 
 
-def padded(ctx: Context, begins: Sequence[int], ends: Sequence[int], **properties: Any) -> Laid:
+def padded(ctx: Context, begins: Sequence[int], ends: Sequence[int], **properties: Any) -> LayoutTensor:
     """Input 0 with a border, quantized as it was."""
     nchw = ctx.turned(0)
     pads = (*arranged(begins, nchw), *arranged(ends, nchw))
-    return Laid(ctx.as_input(ctx.emit(top.Pad, ctx.real(0, nchw), pads=pads, **properties).y), nchw)
+    return LayoutTensor(ctx.as_input(ctx.emit(top.Pad, ctx.real(0, nchw), pads=pads, **properties).y), nchw)
 
 
 @rule("PAD")
@@ -314,14 +314,14 @@ def _mirrored(ctx: Context, value: Value, axis: int, first: int, count: int) -> 
 def space_to_depth(ctx: Context) -> Outcome:
     """Blocks of pixels into channels."""
     block = int(ctx.needed("SpaceToDepthOptions").number("BlockSize"))
-    return Laid(ctx.emit(top.SpaceToDepth, ctx.value(0, nchw=True), block=block).y, True)
+    return LayoutTensor(ctx.emit(top.SpaceToDepth, ctx.value(0, nchw=True), block=block).y, True)
 
 
 @rule("DEPTH_TO_SPACE")
 def depth_to_space(ctx: Context) -> Outcome:
     """Channels into blocks of pixels."""
     block = int(ctx.needed("DepthToSpaceOptions").number("BlockSize"))
-    return Laid(ctx.emit(top.DepthToSpace, ctx.value(0, nchw=True), block=block, mode="DCR").y, True)
+    return LayoutTensor(ctx.emit(top.DepthToSpace, ctx.value(0, nchw=True), block=block, mode="DCR").y, True)
 
 
 @rule("SPACE_TO_BATCH_ND")
@@ -404,7 +404,7 @@ def scatter_nd(ctx: Context) -> Outcome:
     updates = ctx.real(1)
     if min(shape, default=0) < 0 or prod(shape) > 1 << 24:
         raise ctx.refuse(f"its result has the shape {list(shape)}")
-    zeros = ctx.literal(np.zeros(shape, dtype_of(updates.type).numpy), f"{ctx.first}/zeros")
+    zeros = ctx.literal(np.zeros(shape, dtype_of(updates.type).numpy), "zeros")
     return ctx.emit(top.ScatterND, zeros, _wide(ctx, 0), updates, reduction="add").y
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from npuc.frontend.tflite.layout import Laid
+from npuc.frontend.layout import LayoutTensor
 from npuc.frontend.tflite.registry import Outcome, rule
 from npuc.frontend.tflite.scope import Context
 from npuc.ir import dtype_of, top
@@ -19,10 +19,10 @@ def dequantize(ctx: Context) -> Outcome:
     nchw = ctx.turned(0)
     x, given = ctx.value(0, nchw), ctx.tensor(0).quantization
     if dtype_of(x.type).is_float:
-        return Laid(ctx.emit(top.Cast, x, to="f32").y, nchw)
+        return LayoutTensor(ctx.emit(top.Cast, x, to="f32").y, nchw)
     if given is None or not given.per_tensor:
         raise ctx.refuse("its input has no scale, or one a channel")
-    return Laid(
+    return LayoutTensor(
         ctx.emit(top.Dequantize, x, *ctx.scope.parameters(given, dtype_of(x.type), ctx.first)).y, nchw
     )
 
@@ -31,7 +31,7 @@ def dequantize(ctx: Context) -> Outcome:
 def quantize(ctx: Context) -> Outcome:
     """Reals, or integers of another scale; the importer quantizes what a rule returns."""
     nchw = ctx.turned(0)
-    return Laid(ctx.real(0, nchw), nchw)
+    return LayoutTensor(ctx.real(0, nchw), nchw)
 
 
 @rule("DENSIFY")

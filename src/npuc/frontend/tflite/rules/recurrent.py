@@ -72,13 +72,13 @@ def lstm(ctx: Context) -> Outcome:
     peephole = None
     if any(ctx.has(index) for index in (9, 10, 11)):
         rows = [_matrix(ctx, index, "peephole weights") for index in (9, 11, 10)]
-        peephole = ctx.literal(np.concatenate(rows)[None], f"{ctx.first}/peephole")
+        peephole = ctx.literal(np.concatenate(rows)[None], "peephole")
     made = ctx.emit(
         top.LSTM,
         _sequence(ctx, options),
-        ctx.literal(weight[None], f"{ctx.first}/weight"),
-        ctx.literal(recurrence[None], f"{ctx.first}/recurrence"),
-        ctx.literal(np.concatenate([bias, np.zeros_like(bias)])[None], f"{ctx.first}/bias"),
+        ctx.literal(weight[None], "weight"),
+        ctx.literal(recurrence[None], "recurrence"),
+        ctx.literal(np.concatenate([bias, np.zeros_like(bias)])[None], "bias"),
         None,
         None,
         None,
@@ -100,9 +100,9 @@ def rnn(ctx: Context) -> Outcome:
     made = ctx.emit(
         top.RNN,
         _sequence(ctx, options),
-        ctx.literal(weight[None], f"{ctx.first}/weight"),
-        ctx.literal(recurrence[None], f"{ctx.first}/recurrence"),
-        ctx.literal(np.concatenate([bias, np.zeros_like(bias)])[None], f"{ctx.first}/bias"),
+        ctx.literal(weight[None], "weight"),
+        ctx.literal(recurrence[None], "recurrence"),
+        ctx.literal(np.concatenate([bias, np.zeros_like(bias)])[None], "bias"),
         None,
         None,
         hidden=recurrence.shape[1],

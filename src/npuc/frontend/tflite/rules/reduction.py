@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from npuc.errors import InvalidModelError
-from npuc.frontend.tflite.layout import Laid, axis_in
+from npuc.frontend.layout import LayoutTensor, axis_in
 from npuc.frontend.tflite.registry import Outcome, rule
 from npuc.frontend.tflite.scope import Context
 from npuc.ir import Value, dtype_of, top
 from npuc.ir.definition import normal_axis
 
 
-def _reduced(ctx: Context, kind: str, x: Value | None = None) -> Laid:
+def _reduced(ctx: Context, kind: str, x: Value | None = None) -> LayoutTensor:
     options = ctx.needed("ReducerOptions")
     rank = ctx.rank(0)
     axes = sorted({normal_axis(axis, rank) for axis in ctx.integers(1, "axes")})
@@ -28,7 +28,7 @@ def _reduced(ctx: Context, kind: str, x: Value | None = None) -> Laid:
     made = ctx.emit(
         top.Reduce, value, kind=kind, axes=sorted(axis_in(axis, nchw) for axis in axes), keepdims=keeps
     ).y
-    return Laid(made, nchw and keeps)
+    return LayoutTensor(made, nchw and keeps)
 
 
 def _reduction(name: str, kind: str) -> None:
@@ -45,7 +45,7 @@ _reduction("REDUCE_PROD", "prod")
 def _truth(name: str, kind: str) -> None:
     def translate(ctx: Context) -> Outcome:
         numbers = ctx.emit(top.Cast, ctx.value(0), to="i32").y
-        return ctx.emit(top.Cast, _reduced(ctx, kind, numbers).value, to="i1").y
+        return ctx.emit(top.Cast, _reduced(ctx, kind, numbers).values[False], to="i1").y
 
     rule(name)(translate)
 
@@ -99,9 +99,7 @@ def one_hot(ctx: Context) -> Outcome:
     indices = ctx.emit(top.Reshape, ctx.value(0), shape=shape).y
     places = np.arange(depth).astype(dtype_of(indices.type).numpy)
     spread = [depth if i == axis else 1 for i in range(len(shape))]
-    hot = ctx.emit(
-        top.Compare, indices, ctx.literal(places.reshape(spread), f"{ctx.first}/places"), mode="equal"
-    ).y
+    hot = ctx.emit(top.Compare, indices, ctx.literal(places.reshape(spread), "places"), mode="equal").y
     return ctx.emit(top.Where, hot, ctx.real(2), ctx.real(3)).y
 
 
@@ -130,7 +128,7 @@ def fill(ctx: Context) -> Outcome:
 @rule("ZEROS_LIKE")
 def zeros_like(ctx: Context) -> Outcome:
     """Zeros of the shape of x."""
-    value = ctx.literal(np.zeros((1,) * ctx.rank(0), ctx.output().dtype.numpy), f"{ctx.first}/zero")
+    value = ctx.literal(np.zeros((1,) * ctx.rank(0), ctx.output().dtype.numpy), "zero")
     return ctx.emit(top.Expand, value, shape=ctx.shape(0)).y
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npuc.errors import InvalidModelError
-from npuc.frontend.tflite.layout import Laid
+from npuc.frontend.layout import LayoutTensor
 from npuc.frontend.tflite.registry import Outcome, rule
 from npuc.frontend.tflite.scope import Context
 from npuc.frontend.tflite.view import View
@@ -32,7 +32,7 @@ def resize_bilinear(ctx: Context) -> Outcome:
     made = ctx.emit(
         top.Resize, ctx.real(0, nchw=True), sizes=_sizes(ctx), mode="linear", coordinates=coordinates
     ).y
-    return Laid(ctx.as_input(made), True)
+    return LayoutTensor(ctx.as_input(made), True)
 
 
 @rule("RESIZE_NEAREST_NEIGHBOR")
@@ -48,4 +48,4 @@ def resize_nearest(ctx: Context) -> Outcome:
         coordinates=coordinates,
         rounding=rounding,
     ).y
-    return Laid(ctx.as_input(made), True)
+    return LayoutTensor(ctx.as_input(made), True)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from npuc.frontend.torch.escape import emit_onnx
 from npuc.frontend.torch.registry import NoTopForm, Outcome, rule
 from npuc.frontend.torch.scope import Context
 from npuc.ir import DYNAMIC, Value, dtype_of, shape_of, tensor_type, top
@@ -207,20 +206,8 @@ def one_hot(ctx: Context) -> Outcome:
 def nonzero(ctx: Context) -> Outcome:
     """Where x is not 0, a row each."""
     rank = ctx.rank("self")
-    flat = emit_onnx(
-        ctx,
-        "NonZero",
-        [ctx.value("self")],
-        [tensor_type((rank, DYNAMIC), "i64")],
-        version=13,
-        reason="the number of its results depends on data",
-    )
-    return emit_onnx(
-        ctx,
-        "Transpose",
-        flat,
-        [tensor_type((DYNAMIC, rank), "i64")],
-        version=13,
-        reason="the shape of its operand depends on data",
-        attributes={"perm": [1, 0]},
-    )[0]
+    many = "the number of its results depends on data"
+    flat = ctx.onnx("NonZero", [ctx.value("self")], [tensor_type((rank, DYNAMIC), "i64")], many)
+    turned = [tensor_type((DYNAMIC, rank), "i64")]
+    reason = "the shape of its operand depends on data"
+    return ctx.onnx("Transpose", flat, turned, reason, {"perm": [1, 0]})[0]
