@@ -174,8 +174,12 @@ def _main_ops(walk: _Walk, name: str, others: Collection[str]) -> set[type[TopOp
     if any(_bare(op.name) == _bare(name) for op in found):
         theirs = {_bare(other) for other in others} - {_bare(name)}
         found = {op for op in found if _bare(op.name) not in theirs}
-    choices = (found.difference(*_BESIDE), *(found & walk.near & beside for beside in _BESIDE))
-    return next(filter(None, choices), walk.near & {top.Onnx})
+    choices = (
+        found.difference(*_BESIDE),
+        walk.near & {top.Onnx},
+        *(found & walk.near & beside for beside in _BESIDE),
+    )
+    return next(filter(None, choices), set())
 
 
 def _bare(name: str) -> str:
