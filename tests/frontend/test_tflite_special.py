@@ -17,7 +17,7 @@ from npuc.engine import FloatEngine
 from npuc.errors import FileFormatError, InvalidModelError, UnsupportedOpError
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.tflite import import_tflite
-from npuc.frontend.tflite.registry import rules
+from npuc.frontend.tflite.registry import RULES
 from support.networks.tflite import Net, Writer, assert_close
 
 RNG = np.random.default_rng(0)
@@ -330,7 +330,7 @@ def test_the_page_lists_every_operator(root: Any) -> None:
     listed = set(
         text.split("<!-- operators -->")[1].replace("`", " ").replace(",", " ").replace(".", " ").split()
     )
-    assert listed == set(rules())
+    assert listed == set(RULES)
 
 
 def test_a_state_in_variables_is_refused_with_the_cut_that_makes_it_an_input_and_an_output() -> None:
