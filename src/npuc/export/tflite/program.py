@@ -6,13 +6,15 @@ Inputs and outputs have the program's own names in the signature. All layers wit
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from npuc.errors import ExportError
 from npuc.export.tflite.emitter import Emitter, quantization
 from npuc.export.tflite.layout import CHANNELS_LAST, Order, arranged, natural
-from npuc.export.tflite.model import Model, Tensor
+from npuc.export.tflite.model import Model, Tensor, serialize
 from npuc.export.tflite.registry import RULES, SCHEME, NoForm
+from npuc.files import write_atomically
 from npuc.ir import (
     Graph,
     Value,
@@ -46,6 +48,15 @@ class Options:
 def to_tflite(graph: Graph, options: Options | None = None) -> Model:
     """The program as a TFLite model; `ExportError` if a layer has no form there."""
     return _Program(graph, options or Options()).run()
+
+
+def export_tflite(graph: Graph, path: Path | str, options: Options | None = None) -> Model:
+    """Write a program as `path`; returns what was written."""
+    model = to_tflite(graph, options)
+    data = serialize(model)
+    with write_atomically(path) as out:
+        out.write(data)
+    return model
 
 
 class _Program:

@@ -1,10 +1,30 @@
-"""`top.onnx`: the node as it was, with the names that its inputs have now."""
+"""What ONNX has a node or an initializer for: weights, quantization, and nodes that were kept as they came."""
 
 from npuc.export.onnx.emitter import Emitter
 from npuc.export.onnx.registry import exports
 from npuc.export.onnx.subgraphs import rename_captures
-from npuc.ir import top
+from npuc.ir import dtype_of, top
 from npuc.ir.onnx_attributes import decode_attribute
+
+
+@exports(top.WeightOp)
+def weight(op: top.WeightOp, emit: Emitter) -> None:
+    """An initializer."""
+    if not emit.bound(op.output):
+        emit.bind(op.output, emit.weight(op.ref))
+
+
+@exports(top.Quantize)
+def quantize(op: top.Quantize, emit: Emitter) -> None:
+    """QuantizeLinear; its zero point gives the type, or an attribute does."""
+    kind = dtype_of(op.to).onnx if op.zero_point is None else None
+    emit("QuantizeLinear", op.x, op.scale, op.zero_point, to=op.y, axis=op.axis, output_dtype=kind)
+
+
+@exports(top.Dequantize)
+def dequantize(op: top.Dequantize, emit: Emitter) -> None:
+    """DequantizeLinear."""
+    emit("DequantizeLinear", op.x, op.scale, op.zero_point, to=op.y, axis=op.axis)
 
 
 @exports(top.Onnx)
