@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from npuc.quant.accuracy import OutputAccuracy
     from npuc.quant.config import QuantizationConfig
     from npuc.quant.ladder.run import PipelineOptions
+    from npuc.quant.layer_schemes import LayerSchemes
     from npuc.quant.report import Outcome
     from npuc.quant.scheme import Scheme
     from npuc.quant.validation import OutputValidator
@@ -296,7 +297,7 @@ class Quantized:
     graph: Graph
     source: Graph
     """The float network with the same names."""
-    scheme_of: Callable[[Any], Any]
+    scheme_of: LayerSchemes
     """The scheme of each layer of `source`; None for a layer that stays float."""
     outcome: Outcome
     corrected: bool = False
@@ -362,7 +363,7 @@ def _crowded(
     graph: Graph,
     integers: Graph,
     ranges: Mapping[str, Any],
-    scheme_of: Callable[[Any], Scheme | None],
+    scheme_of: LayerSchemes,
     target: Target | None,
 ) -> tuple[str, ...]:
     """One sentence for each tensor whose parts differ in magnitude by more than its bits can represent."""
@@ -375,7 +376,7 @@ def _crowded(
 def _outcome(
     source: Graph,
     integers: Graph,
-    scheme_of: Callable[[Any], Any],
+    scheme_of: LayerSchemes,
     target: Target | None,
     types: Mapping[Any, Any] | None = None,
     configured: Collection[str] = (),
@@ -396,6 +397,8 @@ def _outcome(
     if target is not None:
         kept = to_keep_float(source, target, types)
         reasons |= {result_names(op)[0]: fit.reason for op, fit in kept.items()}
+    for line in str(scheme_of).splitlines():
+        _LOG.info("scheme %s", line)
     return outcome(source, integers, scheme_of, reasons)
 
 
@@ -404,7 +407,7 @@ def schemes_of(
     config: QuantizationConfig | None = None,
     target: Target | None = None,
     types: Mapping[Any, Any] | None = None,
-) -> Callable[[Any], Scheme | None]:
+) -> LayerSchemes:
     """The scheme of each layer, or None for float; `QuantizationError` if the target cannot run a configured scheme.
 
     `types` are the tensor types of a prequantized model.
@@ -412,6 +415,7 @@ def schemes_of(
     from npuc.partition import to_keep_float
     from npuc.quant.config import QuantizationConfig
     from npuc.quant.from_target import fitted, misfit, scheme_for
+    from npuc.quant.layer_schemes import LayerSchemes
 
     if target is not None and (config is None or "scheme" not in config.model_fields_set):
         base = scheme_for(target).to_dict()
@@ -422,7 +426,7 @@ def schemes_of(
     nowhere = to_keep_float(graph, target, types)
     schemes: dict[Any, Scheme | None] = {}
     for op in graph.ops:
-        scheme = configured(op) if op not in nowhere else None  # type: ignore[arg-type]
+        scheme = configured(op) if op not in nowhere else None
         schemes[op] = scheme = None if scheme is None else fitted(scheme, target)
         reason = None if scheme is None else misfit(scheme, target)
         if reason is not None:
@@ -430,7 +434,7 @@ def schemes_of(
                 f"layer '{shown_name(op)}' asks for what the target '{target.name}' does not have: {reason}",
                 fix=f"'npuc targets show {target.name}' shows what it has",
             )
-    return schemes.get
+    return LayerSchemes(schemes)
 
 
 def needs_ranges(
@@ -444,7 +448,7 @@ def needs_ranges(
 def ranges_from(
     graph: Graph,
     source: Source,
-    scheme_of: Callable[[Any], Scheme | None],
+    scheme_of: LayerSchemes,
     method: str | None = None,
     *,
     threads: int | None = None,
@@ -522,7 +526,7 @@ def quantize_on_data(
     def finished(
         source: Graph,
         integers: Graph,
-        schemes: Callable[[Any], Scheme | None],
+        schemes: LayerSchemes,
         table: CalibrationTable,
         figures: OutputFigures | None,
         validator: OutputValidator | None,

@@ -24,7 +24,7 @@ from npuc.errors import UsageError
 from npuc.words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
     from npuc.calib.table import CalibrationTable
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from npuc.quant.analysis.levels import SchemeChange
     from npuc.quant.analysis.measurements import TensorMeasure
     from npuc.quant.config import Level, QuantizationConfig
-    from npuc.quant.scheme import Scheme
+    from npuc.quant.layer_schemes import LayerSchemes
     from npuc.target import Target
 
 _PICTURES = 6
@@ -261,8 +261,8 @@ class _Pair:
     source: Graph
     made: Graph
     config: QuantizationConfig
-    asked_of: Callable[[Any], Scheme | None]
-    scheme_of: Callable[[Any], Scheme | None]
+    asked_of: LayerSchemes
+    scheme_of: LayerSchemes
     """What its layers really got."""
     table: CalibrationTable | None = None
     """The ranges, if they are known."""

@@ -16,6 +16,7 @@ from npuc.compare import LOST, OutputFigures, Slice
 from npuc.errors import NpucError
 from npuc.ir import Graph, result_names, value_name
 from npuc.quant.from_target import fitted, has_wide_activations, misfit
+from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.lower import quantize
 from npuc.quant.prequantized import integer_types
 from npuc.quant.scheme import SCHEMES, Scheme
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     return renamed(__name__, name, {"Accuracy": OutputAccuracy})
 
-
-SchemeOf = Callable[[Any], Scheme | None]
 
 _SAMPLES = 8
 _NAMED = 4
@@ -82,7 +81,7 @@ class OutputAccuracy:
 def accuracy_of(
     graph: Graph,
     quantized: Graph,
-    scheme_of: SchemeOf,
+    scheme_of: LayerSchemes,
     figures: OutputFigures | None,
     validator: OutputValidator | None,
     statistics: Callable[[], Statistics],
@@ -136,12 +135,12 @@ def _named(part: Slice) -> str:
 class _Search:
     graph: Graph
     quantized: Graph
-    scheme_of: SchemeOf
+    scheme_of: LayerSchemes
     validator: OutputValidator
     statistics: Statistics
     target: Target | None
 
-    def worst(self, scheme_of: SchemeOf) -> float | None:
+    def worst(self, scheme_of: LayerSchemes) -> float | None:
         """The decibels of the worst slice with other schemes and unclipped ranges; None if that network cannot be built."""
         try:
             candidate = quantize(self.graph, table_from(self.statistics, "max"), scheme_of)
@@ -165,8 +164,7 @@ def _remedy(search: _Search) -> str:
             tried.append(f"--scheme {name} gives {decibels:.1f} dB")
     layers = _sensitive_layers(search)
     if layers:
-        kept_float = set(layers)
-        decibels = search.worst(lambda op: None if op in kept_float else search.scheme_of(op))
+        decibels = search.worst(search.scheme_of.as_float(layers))
         names = ",".join(result_names(op)[0] for op in layers)
         if decibels is not None and decibels >= LOST:
             return f"--keep-float {names} gives all slices {decibels:.1f} dB or more, with these layers on the CPU"
@@ -176,13 +174,13 @@ def _remedy(search: _Search) -> str:
     return f"no remedy that was tried reaches {LOST:.0f} dB{known}; 'npuc analyze' says which layers hurt"
 
 
-def _all_as(scheme: Scheme, search: _Search) -> SchemeOf | None:
+def _all_as(scheme: Scheme, search: _Search) -> LayerSchemes | None:
     """The given scheme for all layers that are not float; None if the target does not support it."""
     if search.target is not None:
         scheme = fitted(scheme, search.target)
         if misfit(scheme, search.target) is not None:
             return None
-    return lambda op: None if search.scheme_of(op) is None else scheme
+    return search.scheme_of.changed(lambda op, before: scheme)
 
 
 def _sensitive_layers(search: _Search) -> Sequence[Any]:

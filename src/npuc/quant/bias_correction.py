@@ -21,8 +21,8 @@ from npuc.ir import Graph, Value, dtype_of, npu, result_names, top
 from npuc.ir.definition import TensorOp, TopOp
 from npuc.ir.dtypes import quant_of
 from npuc.kernels import ConvPlan, MatMulPlan
+from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.layers import output_channel_axis
-from npuc.quant.lower import SchemeOf
 from npuc.quant.parameters import largest_sum, stored_bias
 from npuc.quant.scheme import Scheme
 
@@ -34,7 +34,7 @@ def correct_biases(
     quantized: Graph,
     samples: Sequence[Mapping[str, Array]],
     threads: int = 1,
-    scheme_of: SchemeOf | None = None,
+    scheme_of: LayerSchemes | None = None,
 ) -> list[str]:
     """Correct the biases of an integer network in place; returns the names of the results of the corrected layers.
 

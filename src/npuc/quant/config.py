@@ -17,7 +17,7 @@ layer. `ladder` holds the options of single steps of the ladder.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
@@ -34,6 +34,7 @@ from npuc.ir import Graph, result_names, top
 from npuc.ir.definition import TOP_OPS, TopOp
 from npuc.plain_yaml import load_yaml
 from npuc.quant.adaquant.options import AdaQuantOptions
+from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.patterns import layer_names, matches
 from npuc.quant.possible import contradiction
 from npuc.quant.scheme import BLOCKS, FLOATS, SCHEMES, FixedOutput, Scheme
@@ -108,14 +109,14 @@ class QuantizationConfig(BaseModel):
         """A copy with a level for some more layers."""
         return self.model_copy(update={"layers": {**self.layers, **dict.fromkeys(names, level)}})
 
-    def resolve(self, graph: Graph) -> Callable[[TopOp], Scheme | None]:
+    def resolve(self, graph: Graph) -> LayerSchemes:
         """The scheme of each layer of a graph; names that match nothing are errors."""
         base = _apply(None, self.scheme, "scheme")
         for name in self.types:
             if f"top.{name}" not in TOP_OPS:
                 near = get_close_matches(name, [kind.removeprefix("top.") for kind in TOP_OPS], 3)
                 raise QuantizationError(f"types: there is no op '{name}'", fix=_suggest(near))
-        chosen: dict[TopOp, Scheme | None] = {}
+        chosen: dict[Any, Scheme | None] = {}
         layers = [op for op in graph.ops if isinstance(op, TopOp) and not isinstance(op, top.WeightOp)]
         aliases = graph.layer_aliases()
         called = {op: layer_names(op, aliases) for op in layers}
@@ -133,7 +134,7 @@ class QuantizationConfig(BaseModel):
         inputs = [port.name for port in graph.inputs]
         _require_matches("layers", self.layers, [*names, *inputs])
         _require_matches("ladder.adaquant.layers", self.ladder.adaquant.layers, names)
-        return lambda op: chosen.get(op)
+        return LayerSchemes(chosen)
 
 
 def first_and_last(graph: Graph) -> tuple[str, ...]:

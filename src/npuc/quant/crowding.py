@@ -6,14 +6,14 @@ however accurate the layers before it are, and no later layer can restore what i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from npuc.ir import Graph, Value, result_names, top, value_name
 from npuc.ir.dtypes import QuantType
 from npuc.quant.joining import joining_ops
+from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.prequantized import integer_types
-from npuc.quant.scheme import Scheme
 
 LEAST_STEPS = 8.0
 """A part with fewer steps than this counts as lost: it has about 20 dB at best."""
@@ -24,7 +24,7 @@ def crowded(
     source: Graph,
     quantized: Graph,
     spans: Mapping[str, tuple[float, float]],
-    scheme_of: Callable[[Any], Scheme | None],
+    scheme_of: LayerSchemes,
     *,
     wide: bool = True,
 ) -> tuple[str, ...]:

@@ -6,14 +6,12 @@ not share a scale: each leaves the NPU with its own scale, and they are concaten
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from npuc.calib.statistics import TensorStatistics
 from npuc.ir import Graph, Value, top, value_name
-from npuc.quant.scheme import Scheme
-
-SchemeOf = Callable[[Any], Scheme | None]
+from npuc.quant.layer_schemes import LayerSchemes
 
 APART = 4.0
 """Parts whose magnitudes differ by this factor or more: the smaller ones lose two bits."""
@@ -21,7 +19,7 @@ _MOVES = (top.Reshape, top.Permute, top.Slice)
 
 
 def joining_ops(
-    graph: Graph, scheme_of: SchemeOf, statistics: Mapping[str, TensorStatistics] | None = None
+    graph: Graph, scheme_of: LayerSchemes, statistics: Mapping[str, TensorStatistics] | None = None
 ) -> list[Any]:
     """The concats that build an output of parts of different magnitudes, and the ops that only move their results, in order.
 
@@ -56,7 +54,6 @@ def _differ(op: Any, statistics: Mapping[str, TensorStatistics] | None) -> bool:
     return len(known) > 1 and max(known) >= APART * min(known)
 
 
-def with_joins_in_float(scheme_of: SchemeOf, joins: Collection[Any]) -> SchemeOf:
+def with_joins_in_float(scheme_of: LayerSchemes, joins: Collection[Any]) -> LayerSchemes:
     """The same schemes, but with some ops kept float."""
-    kept_float = set(joins)
-    return lambda op: None if op in kept_float else scheme_of(op)
+    return scheme_of.as_float(joins)

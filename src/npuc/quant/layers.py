@@ -14,6 +14,7 @@ import numpy as np
 from npuc.arrays import Array
 from npuc.ir import Graph, npu, result_names, top
 from npuc.ir.dtypes import QuantType, dtype_of, quant_of
+from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.parameters import largest_sum, stored_bias
 from npuc.quant.scheme import Scheme
 
@@ -59,7 +60,7 @@ def output_channel_axis(op: object, rank: int) -> int:
     return rank - 1 if isinstance(op, top.MatMul | npu.MatMul) else 1
 
 
-def integer_layers(source: Graph, quantized: Graph, scheme_of: Any) -> list[IntegerLayer]:
+def integer_layers(source: Graph, quantized: Graph, scheme_of: LayerSchemes) -> list[IntegerLayer]:
     """The layers of an integer network in order, if their weights are used once and the float layer has the same name."""
     float_ops = {result_names(op)[0]: op for op in source.ops if type(op) in _PAIRS}
     layers = []

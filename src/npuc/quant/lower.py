@@ -25,6 +25,7 @@ from npuc.kernels.blocks import block_round
 from npuc.quant.blocks import block_axes
 from npuc.quant.fixed import fixed_output
 from npuc.quant.inserted import as_read, holds, inserted_constants, is_pooled, is_within, widened_range
+from npuc.quant.layer_schemes import LayerSchemes, SchemeOf
 from npuc.quant.lowering.registry import (
     NoIntegerForm,
     find_float_rule,
@@ -67,18 +68,16 @@ Positions = dict[Value, int]
 """By how many bits the scale of a value is coarser than its range says."""
 _ATTEMPTS = 8
 """How often positions are moved before layers stay float."""
-SchemeOf = Callable[[TopOp], Scheme | None]
 
 
-def quantize(graph: Graph, ranges: Ranges, scheme: Scheme | SchemeOf | None = None) -> Graph:
+def quantize(graph: Graph, ranges: Ranges, scheme: Scheme | LayerSchemes | SchemeOf | None = None) -> Graph:
     """The integer network of a canonical float one.
 
-    `ranges` maps tensor names to (min, max), or is a calibration table. `scheme` is one for all layers, or a function
-    of a layer that returns its scheme, None to keep it float.
+    `ranges` maps tensor names to (min, max), or is a calibration table. `scheme` is one for all layers, the schemes of all
+    layers, or a function of a layer that returns its scheme, None to keep it float.
     """
-    scheme = scheme or SCHEMES["int8"]
-    scheme_of: SchemeOf = scheme if callable(scheme) else (lambda op, s=scheme: s)  # type: ignore[misc]
-    return lowered(lambda moved: Context(graph, ranges, scheme_of, moved))
+    schemes = LayerSchemes.of(graph, scheme)
+    return lowered(lambda moved: Context(graph, ranges, schemes, moved))
 
 
 def lowered(begin: Callable[[Positions], Context]) -> Graph:
@@ -105,7 +104,7 @@ class Context:
     """How ties are rounded where reals become integers."""
 
     def __init__(
-        self, graph: Graph, ranges: Ranges, scheme_of: SchemeOf, moved: Positions | None = None
+        self, graph: Graph, ranges: Ranges, scheme_of: LayerSchemes, moved: Positions | None = None
     ) -> None:
         self.moved: Positions = moved or {}
         self.too_fine: Positions = {}

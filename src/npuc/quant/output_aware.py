@@ -7,8 +7,7 @@ with the least squared error at the consumers' outputs is chosen. Samples are pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from npuc.engine.single import single_op
 from npuc.ir import Graph, Value, dtype_of, is_static, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.kernels import eltwise
+from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.parameters import activation_type
 from npuc.quant.scheme import Scheme
 
@@ -42,7 +42,7 @@ def output_aware_entries(
     graph: Graph,
     statistics: Mapping[str, TensorStatistics],
     samples: Iterable[Mapping[str, Array]],
-    scheme_of: Callable[[Any], Scheme | None],
+    scheme_of: LayerSchemes,
     threads: int = 1,
 ) -> dict[str, Entry]:
     """For each tensor of 8-bit layers, the range with the least error at its consumers; `method` names its origin."""
@@ -69,7 +69,7 @@ def output_aware_entries(
     return entries
 
 
-def _scheme_at(value: Value, scheme_of: Callable[[Any], Scheme | None]) -> Scheme | None:
+def _scheme_at(value: Value, scheme_of: LayerSchemes) -> Scheme | None:
     """The scheme of the layer that computes a value, or of the first that reads it."""
     layers = [value.owner] if isinstance(value.owner, TopOp) else []
     layers += [use.operation for use in value.uses if isinstance(use.operation, TopOp)]

@@ -19,7 +19,8 @@ from npuc.ir import Graph, Value, dtype_of, npu, shown_name, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType, mlir_type, quant_of
 from npuc.quant.fixed import fixed_output
-from npuc.quant.lower import Context, SchemeOf, _is_real
+from npuc.quant.layer_schemes import LayerSchemes, SchemeOf
+from npuc.quant.lower import Context, _is_real
 from npuc.quant.lowering.registry import NoIntegerForm
 from npuc.quant.parameters import bias_fits
 from npuc.quant.scheme import SCHEMES, Scheme
@@ -60,14 +61,14 @@ class Prequantized:
         self.collapsed: Collapsed = collapse(work if self.follows_tflite else canonicalize(work), STORAGE)
         self.graph: Graph = self.collapsed.graph
 
-    def lower(self, scheme: Scheme | SchemeOf | None = None, encoding: TargetEncoding | None = None) -> Graph:
+    def lower(
+        self, scheme: Scheme | LayerSchemes | SchemeOf | None = None, encoding: TargetEncoding | None = None
+    ) -> Graph:
         """The integer network. Only the requantization of a scheme is used; None keeps a layer float.
 
         With an `encoding`, types and weights that its target does not support are converted to those that it supports.
         """
-        scheme = scheme or SCHEMES["int8"]
-        scheme_of: SchemeOf = scheme if callable(scheme) else (lambda op, s=scheme: s)  # type: ignore[misc]
-        return _Lowering(self, scheme_of, encoding).run()
+        return _Lowering(self, LayerSchemes.of(self.graph, scheme), encoding).run()
 
     def types(self, encoding: TargetEncoding | None = None) -> dict[Value, QuantType]:
         """The activation types, as the file states them or as converted for a target."""
@@ -117,7 +118,7 @@ class Prequantized:
 
 class _Lowering(Context):
     def __init__(
-        self, network: Prequantized, scheme_of: SchemeOf, encoding: TargetEncoding | None = None
+        self, network: Prequantized, scheme_of: LayerSchemes, encoding: TargetEncoding | None = None
     ) -> None:
         super().__init__(network.graph, {}, scheme_of)
         self.encoding = encoding
@@ -336,7 +337,7 @@ def _why_float(values: list[Value]) -> str:
     return "the model keeps it float"
 
 
-def _require_integers(graph: Graph, scheme_of: SchemeOf) -> None:
+def _require_integers(graph: Graph, scheme_of: LayerSchemes) -> None:
     for op in graph.ops:
         scheme = scheme_of(op) if isinstance(op, TopOp) else None
         if scheme is not None and not scheme.needs_ranges:

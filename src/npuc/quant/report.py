@@ -13,7 +13,7 @@ import yaml
 from npuc.ir import Graph, Value, dtype_of, layer_name, npu, result_names, shape_of, top
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import element_of, is_narrow_float, quant_of
-from npuc.quant.lower import SchemeOf
+from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.lowering.registry import find_rule
 from npuc.quant.scheme import SCHEMES, Scheme
 
@@ -78,7 +78,7 @@ class Outcome:
 
 
 def outcome(
-    source: Graph, result: Graph, scheme_of: SchemeOf, nowhere: Mapping[str, str] | None = None
+    source: Graph, result: Graph, scheme_of: LayerSchemes, nowhere: Mapping[str, str] | None = None
 ) -> Outcome:
     """Compare an integer network with the float one that it was made of.
 
@@ -150,7 +150,9 @@ def is_integer(graph: Graph) -> bool:
     return any(isinstance(op, npu.NpuOp) for op in graph.ops)
 
 
-def effective_yaml(source: Graph, outcome: Outcome, scheme_of: SchemeOf, comments: Sequence[str] = ()) -> str:
+def effective_yaml(
+    source: Graph, outcome: Outcome, scheme_of: LayerSchemes, comments: Sequence[str] = ()
+) -> str:
     """The resolved scheme of every layer, as a configuration that reproduces the same network.
 
     The most common scheme becomes the model's; layers are listed by the names of their results.

@@ -18,7 +18,7 @@ from npuc.engine.integer import prepare
 from npuc.ir import Graph, Value, dtype_of, is_static, shape_of, top, value_name
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import QuantType, quant_of
-from npuc.quant.lower import SchemeOf
+from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.own_arithmetic import OwnArithmetic, own_arithmetic
 from npuc.quant.parameters import quantize_array
 from npuc.quant.prequantized import Prequantized
@@ -80,7 +80,7 @@ class RewrittenNetwork:
 
 
 def rewrite_for(
-    network: Prequantized, target: Target, scheme_of: SchemeOf, own: OwnArithmetic, *, may_widen: bool
+    network: Prequantized, target: Target, scheme_of: LayerSchemes, own: OwnArithmetic, *, may_widen: bool
 ) -> RewrittenNetwork:
     """The integer network of a prequantized file for a target, with notes on the conversions.
 

@@ -6,7 +6,7 @@ ones; `SCHEMES["int8"]` is the default.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any
 
@@ -78,6 +78,52 @@ class Scheme:
     def to_dict(self) -> dict[str, Any]:
         """All fields as plain values, for files."""
         return asdict(self) | {field: str(getattr(self, field)) for field in _NAMED}
+
+    @property
+    def words(self) -> str:
+        """The scheme in a line: types, scales, granularity, requantization, and what else is not as usual.
+
+        >>> Scheme(weight="i4", max_shift=31).words
+        'i8 affine activations, i4 symmetric weights per channel, single_rounding with 31-bit multipliers, max_shift 31'
+        >>> Scheme(activation="bf16", weight="bf16").words
+        'bf16 activations and weights'
+        """
+        if not self.needs_ranges:
+            return f"{self.activation} activations and weights"
+        said = {
+            "activation",
+            "activation_scales",
+            "weight",
+            "weight_scales",
+            "per_channel",
+            "requant",
+            "multiplier_bits",
+        }
+        bits = self.requant.multiplier_bits or self.multiplier_bits
+        how = (
+            f"{self.requant} with {bits}-bit multipliers"
+            if self.requant.has_multiplier
+            else str(self.requant)
+        )
+        usual = Scheme()
+        others = [
+            f"{field.name} {getattr(self, field.name)}"
+            for field in fields(self)
+            if field.name not in said and getattr(self, field.name) != getattr(usual, field.name)
+        ]
+        return ", ".join(
+            [
+                f"{self.activation} {self.activation_scales} activations",
+                f"{self.weight} {self.weight_scales} weights per {'channel' if self.per_channel else 'tensor'}",
+                how,
+                *others,
+            ]
+        )
+
+    def __str__(self) -> str:
+        """Its name, if it is one of `SCHEMES`, and what it is."""
+        name = next((name for name, scheme in SCHEMES.items() if scheme == self), "")
+        return f"{name}: {self.words}" if name else self.words
 
     @property
     def wide(self) -> bool:

@@ -25,7 +25,7 @@ from npuc.ir import Graph, value_name
 from npuc.ir.top import Softmax
 from npuc.ir.top.functions import FUNCTIONS
 from npuc.quant.inserted import SOFTMAX_REACH
-from npuc.quant.lower import SchemeOf
+from npuc.quant.layer_schemes import LayerSchemes
 
 _ENDS = 64
 _ROUNDS = 3
@@ -61,7 +61,7 @@ def refined_entries(
     graph: Graph,
     statistics: Statistics,
     table: Mapping[str, Entry],
-    scheme_of: SchemeOf,
+    scheme_of: LayerSchemes,
     known: dict[tuple[str, Ends], Ends] | None = None,
     floors: Mapping[str, float] | None = None,
 ) -> dict[str, Entry]:
@@ -76,9 +76,9 @@ def refined_entries(
         function = FUNCTIONS.get(type(op))
         if function is None and not isinstance(op, Softmax):
             continue
-        x, scheme = op.operands[0], scheme_of(op)  # type: ignore[arg-type]
+        x, scheme = op.operands[0], scheme_of(op)
         owner = x.owner
-        before = scheme_of(owner) if hasattr(owner, "operands") else scheme  # type: ignore[arg-type]
+        before = scheme_of(owner) if hasattr(owner, "operands") else scheme
         name = value_name(x)
         eight = [
             s is not None and s.activation != "i16" and s.activation_scales == "affine"

@@ -30,6 +30,7 @@ from npuc.quant.bias_correction import correct_biases
 from npuc.quant.headroom import with_room
 from npuc.quant.inserted import tensors_with_chosen_constants
 from npuc.quant.joining import joining_ops, with_joins_in_float
+from npuc.quant.layer_schemes import LayerSchemes, SchemeOf
 from npuc.quant.lower import quantize
 from npuc.quant.output_aware import output_aware_entries
 from npuc.quant.prequantized import integer_types
@@ -49,7 +50,6 @@ from npuc.quant.widening import (
 )
 
 Sample = Mapping[str, Array]
-SchemeOf = Callable[[Any], Scheme | None]
 
 PLAIN = "max"
 """The method that clips nothing: it is always tried, and no result may be worse than its ranges alone."""
@@ -82,7 +82,7 @@ class Tuned:
 
     graph: Graph
     table: CalibrationTable
-    scheme_of: SchemeOf
+    scheme_of: LayerSchemes
     corrected: bool = False
     figures: OutputFigures | None = None
     """The figures of the outputs on the kept samples; None without samples, or if no output has a signal."""
@@ -101,7 +101,7 @@ class _Trial:
     method: str
     table: CalibrationTable
     graph: Graph
-    scheme_of: SchemeOf
+    scheme_of: LayerSchemes
     corrected: int = 0
 
     @property
@@ -122,14 +122,14 @@ def tune(
     graph: Graph,
     statistics: Statistics,
     samples: Sequence[Sample],
-    scheme_of: SchemeOf,
+    scheme_of: LayerSchemes | SchemeOf,
     methods: Sequence[str] = METHODS,
     *,
     correct: bool = True,
     widen: Widening | bool = True,
     threads: int = 1,
     others: Callable[[], Iterable[Sample]] = tuple,
-    plain_of: SchemeOf | None = None,
+    plain_of: LayerSchemes | None = None,
 ) -> Tuned:
     """The best integer network that the methods give; its notes say how it was chosen.
 
@@ -138,6 +138,7 @@ def tune(
     `others` returns the calibration data that was not kept, on which the result is also compared with the plain network;
     `plain_of` are the schemes of that network, if they differ.
     """
+    scheme_of = LayerSchemes.of(graph, scheme_of)
     tuner = _Tuner(graph, statistics, samples, threads)
     widening = Widening() if widen is True else widen or None
     if not tuner.validator.samples:
@@ -176,7 +177,7 @@ class _Tuner:
         self._refined: dict[tuple[str, tuple[float, float]], tuple[float, float]] = {}
         self._floors = softmax_floors(graph, samples[:_TRIED], threads)
 
-    def race(self, methods: Sequence[str], scheme_of: SchemeOf, notes: list[str]) -> _Trial:
+    def race(self, methods: Sequence[str], scheme_of: LayerSchemes, notes: list[str]) -> _Trial:
         """The network of the best method."""
         trials = [self.trial(method, scheme_of) for method in methods]
         best = max(trials, key=lambda trial: trial.figures.score)
@@ -185,12 +186,12 @@ class _Tuner:
             notes.append(f"ranges by {best.method}: its outputs are closest to float ({figures})")
         return best
 
-    def trial(self, method: str, scheme_of: SchemeOf) -> _Trial:
+    def trial(self, method: str, scheme_of: LayerSchemes) -> _Trial:
         """The network with the ranges of one method."""
         quantized, table = self.lowered(method, scheme_of)
         return _Trial(self.validator.figures(quantized), method, table, quantized, scheme_of)
 
-    def lowered(self, method: str, scheme_of: SchemeOf) -> tuple[Graph, CalibrationTable]:
+    def lowered(self, method: str, scheme_of: LayerSchemes) -> tuple[Graph, CalibrationTable]:
         """The network with the ranges of one method, and the table of ranges; `max` gives the observed ranges, except in the
         tail."""
         overrides = unclipped(self.graph, scheme_of)
@@ -223,7 +224,7 @@ class _Tuner:
             return trial
         return replace(trial, figures=after, graph=fixed, corrected=len(names))
 
-    def again(self, trial: _Trial, scheme_of: SchemeOf) -> _Trial:
+    def again(self, trial: _Trial, scheme_of: LayerSchemes) -> _Trial:
         """A trial of the same method with other schemes."""
         return self.trial(trial.method, scheme_of)
 
@@ -300,15 +301,15 @@ class _Tuner:
             )
         return best
 
-    def _changes(self, first: SchemeOf, second: SchemeOf) -> bool:
+    def _changes(self, first: LayerSchemes, second: LayerSchemes) -> bool:
         return any(first(op) != second(op) for op in self.graph.ops)
 
     def _wide_forms(
         self, best: _Trial, wide: Callable[[Scheme], Scheme], good: bool
-    ) -> list[tuple[str, SchemeOf]]:
+    ) -> list[tuple[str, LayerSchemes]]:
         """Schemes with 16 bits for the tail, for the tail and sensitive tensors, and for the most sensitive tensors alone."""
         tail_of = with_wide_tail(self.graph, best.scheme_of, wide)
-        forms: list[tuple[str, SchemeOf]] = [("the tail", tail_of)]
+        forms: list[tuple[str, LayerSchemes]] = [("the tail", tail_of)]
         if good:
             return forms
         units = self._sensitive_tensors(best, most=_MOST_COUNTED)
@@ -341,7 +342,7 @@ class _Tuner:
         return wide
 
     def no_worse(
-        self, best: _Trial, scheme_of: SchemeOf, others: Callable[[], Iterable[Sample]], notes: list[str]
+        self, best: _Trial, scheme_of: LayerSchemes, others: Callable[[], Iterable[Sample]], notes: list[str]
     ) -> _Trial:
         """The best trial, or the plain network (`max` ranges and nothing else) if that is better on the calibration data."""
         quantized, table = self.plain(scheme_of)
@@ -360,7 +361,7 @@ class _Tuner:
         )
         return taken
 
-    def plain(self, scheme_of: SchemeOf) -> tuple[Graph, CalibrationTable]:
+    def plain(self, scheme_of: LayerSchemes) -> tuple[Graph, CalibrationTable]:
         """The network with the observed ranges, with headroom for outputs of which few values were observed."""
         table = table_from(self.statistics, PLAIN)
         room = with_room(self.graph, self.statistics, table, tail(self.graph))
@@ -375,8 +376,8 @@ def _listed(names: Sequence[str], most: int = 4) -> str:
 
 
 def with_wide_tail(
-    graph: Graph, scheme_of: SchemeOf, wide: Callable[[Scheme], Scheme] | None = None
-) -> SchemeOf:
+    graph: Graph, scheme_of: LayerSchemes, wide: Callable[[Scheme], Scheme] | None = None
+) -> LayerSchemes:
     """The same schemes, but with 16 bits for the 8-bit layers of the tail: from which an output is reached without another
     layer with weights.
 
@@ -384,24 +385,23 @@ def with_wide_tail(
     """
     last = tail(graph)
 
-    def choose(op: Any) -> Scheme | None:
-        scheme = scheme_of(op)
-        if scheme is None or not op.results or result_names(op)[0] not in last:
+    def choose(op: Any, scheme: Scheme) -> Scheme:
+        if not op.results or result_names(op)[0] not in last:
             return scheme
         if wide is None:
             return wider(scheme) if scheme == SCHEMES["int8"] else scheme
         return wide(scheme) if scheme.activation in ("i8", "ui8") else scheme
 
-    return choose
+    return scheme_of.changed(choose)
 
 
-def unclipped(graph: Graph, scheme_of: SchemeOf) -> dict[str, str]:
+def unclipped(graph: Graph, scheme_of: LayerSchemes) -> dict[str, str]:
     """Tensors whose full range is kept: those of 16 bits, those of the tail, and those with inserted constants."""
     names = wide_tensors(graph, scheme_of) | tail(graph) | tensors_with_chosen_constants(graph)
     return dict.fromkeys(names, "max")
 
 
-def wide_tensors(graph: Graph, scheme_of: SchemeOf) -> set[str]:
+def wide_tensors(graph: Graph, scheme_of: LayerSchemes) -> set[str]:
     """The tensors that get 16 bits."""
     return {
         name

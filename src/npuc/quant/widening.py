@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from npuc.ir import Graph, Value, top, value_name
 from npuc.ir.dtypes import QuantType
 from npuc.ir.top.functions import FUNCTIONS
 from npuc.quant.from_target import fitted, misfit
+from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.mixed_precision.cost_model import CostModel
 from npuc.quant.scheme import Scheme
 from npuc.quant.validation import Noise
@@ -28,7 +29,6 @@ from npuc.quant.validation import Noise
 if TYPE_CHECKING:
     from npuc.target import Target
 
-SchemeOf = Callable[[Any], Scheme | None]
 
 GAIN = 3.0
 """The decibels that the worst slice has to gain by 16 bits, or by a concat in float, if they cost cycles."""
@@ -138,16 +138,13 @@ def sensitive_tensors(
     return chosen
 
 
-def widened(scheme_of: SchemeOf, tensors: Collection[Value], wide: Callable[[Scheme], Scheme]) -> SchemeOf:
+def widened(
+    scheme_of: LayerSchemes, tensors: Collection[Value], wide: Callable[[Scheme], Scheme]
+) -> LayerSchemes:
     """The same schemes, but with wide ones for the layers that write or read some tensors."""
     ops = {use.operation for value in tensors for use in value.uses}
     ops |= {value.owner for value in tensors}
-
-    def choose(op: Any) -> Scheme | None:
-        scheme = scheme_of(op)
-        return wide(scheme) if scheme is not None and op in ops else scheme
-
-    return choose
+    return scheme_of.changed(lambda op, scheme: wide(scheme) if op in ops else scheme)
 
 
 def _unit(value: Value) -> tuple[Value, ...]:

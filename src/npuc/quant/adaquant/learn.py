@@ -13,6 +13,7 @@ from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType
 from npuc.quant.adaquant.deltas import LayerDelta, TensorScale
 from npuc.quant.adaquant.options import AdaQuantOptions
+from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.layers import IntegerLayer
 from npuc.quant.lowering.registry import keeps_type
 from npuc.quant.patterns import layer_names
@@ -67,7 +68,10 @@ def learn(
 
 
 def free_scales(
-    origins: Mapping[Value, str], named: Mapping[str, Value], types: Mapping[str, QuantType], scheme_of: Any
+    origins: Mapping[Value, str],
+    named: Mapping[str, Value],
+    types: Mapping[str, QuantType],
+    scheme_of: LayerSchemes,
 ) -> dict[str, tuple[Value, ...]]:
     """The ranges whose scales may be learned, each with the tensors of its type, the one that defines it first.
 

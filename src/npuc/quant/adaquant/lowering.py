@@ -11,8 +11,9 @@ import numpy as np
 from npuc.arrays import Array
 from npuc.ir import Graph, Value, npu, result_names, top, value_name
 from npuc.ir.dtypes import QuantType
+from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.layers import IntegerLayer
-from npuc.quant.lower import Context, Positions, Ranges, SchemeOf, lowered
+from npuc.quant.lower import Context, Positions, Ranges, lowered
 from npuc.quant.parameters import quantize_bias, quantize_weight
 from npuc.quant.scheme import Scheme
 
@@ -37,7 +38,7 @@ class LearnedLayer:
 
 
 def lower_learned(
-    source: Graph, ranges: Ranges, scheme_of: SchemeOf, learned: Mapping[Any, LearnedLayer]
+    source: Graph, ranges: Ranges, scheme_of: LayerSchemes, learned: Mapping[Any, LearnedLayer]
 ) -> Graph:
     """The integer network of a float network in which some layers, keyed by their ops, were learned."""
     return lowered(lambda moved: _Lowering(source, ranges, scheme_of, learned, moved))
@@ -48,7 +49,7 @@ class _Lowering(Context):
         self,
         source: Graph,
         ranges: Ranges,
-        scheme_of: SchemeOf,
+        scheme_of: LayerSchemes,
         learned: Mapping[Any, LearnedLayer],
         moved: Positions,
     ) -> None:
@@ -72,7 +73,7 @@ class _Lowering(Context):
         return quantize_bias(learned, scale, weight_scale, scheme)
 
 
-def type_origins(source: Graph, ranges: Ranges, scheme_of: SchemeOf) -> dict[Value, str]:
+def type_origins(source: Graph, ranges: Ranges, scheme_of: LayerSchemes) -> dict[Value, str]:
     """For each tensor, the name of the range that determines its type; tensors without such a range are left out."""
     return _Origins(source, ranges, scheme_of).origins()
 

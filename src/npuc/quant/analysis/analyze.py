@@ -30,11 +30,9 @@ from npuc.quant.analysis.finding import Finding, percent
 from npuc.quant.analysis.measurements import Measurements, TensorMeasure, WeightMeasure, decibels
 from npuc.quant.analysis.measuring import COMPARED, all_channels, measure
 from npuc.quant.crowding import crowded, spans_of
+from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.prequantized import integer_types
-from npuc.quant.scheme import Scheme
 from npuc.words import counted
-
-SchemeOf = Callable[[Any], Scheme | None]
 
 LEVERS = {
     clipping.KIND: "wider ranges or 16 bits, see each layer; calibration on more typical data",
@@ -159,7 +157,7 @@ def analyze(
     source: Graph,
     quantized: Graph,
     data: Data | Source,
-    scheme_of: SchemeOf | None = None,
+    scheme_of: LayerSchemes | None = None,
     *,
     threads: int | None = None,
     warn: Callable[[str], None] | None = None,
@@ -191,7 +189,7 @@ def analyze(
     statistics = collect(source, data, channels=all_channels(source), threads=threads, warn=warn, seen=keep)
     if not kept:
         raise CalibrationDataError("there is no sample to analyse with")
-    schemes = scheme_of or (lambda op: Scheme())
+    schemes = LayerSchemes.of(source, scheme_of)
     measurements = measure(source, quantized, schemes, statistics, kept, threads=threads, step=step)
     return Analysis(
         measurements,

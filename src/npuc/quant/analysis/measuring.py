@@ -22,16 +22,15 @@ from npuc.ir.dtypes import QuantType
 from npuc.quant.analysis import clipping, outliers
 from npuc.quant.analysis.levels import SchemeChange
 from npuc.quant.analysis.measurements import Measurements, TensorMeasure, Values, WeightMeasure
+from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.layers import IntegerLayer, integer_layers, output_channel_axis
 from npuc.quant.lowering.registry import keeps_type
 from npuc.quant.mixed_precision.sensitivity import Probe, rounded_weights, tensor_types
 from npuc.quant.mixed_precision.units import Unit, find_units
 from npuc.quant.parameters import activation_type
-from npuc.quant.scheme import Scheme
 from npuc.quant.widening import wider
 
 Sample = Mapping[str, Array]
-SchemeOf = Callable[[Any], Scheme | None]
 
 COMPARED = 16
 """The number of samples for the errors of layers; every second one is used to measure single roundings."""
@@ -58,7 +57,7 @@ def all_channels(graph: Graph) -> dict[str, int]:
 def measure(
     source: Graph,
     quantized: Graph,
-    scheme_of: SchemeOf,
+    scheme_of: LayerSchemes,
     statistics: Statistics,
     samples: Sequence[Sample],
     *,
@@ -180,7 +179,7 @@ def rounded_tensors(graph: Graph, types: Mapping[str, QuantType]) -> list[Value]
     return rounded
 
 
-def _wide(graph: Graph, unit: Unit, scheme_of: SchemeOf) -> dict[str, SchemeChange]:
+def _wide(graph: Graph, unit: Unit, scheme_of: LayerSchemes) -> dict[str, SchemeChange]:
     """The scheme changes of the layers around a tensor with which it would have 16 bits."""
     return {
         result_names(op)[0]: SchemeChange(scheme, wider(scheme))

@@ -16,8 +16,9 @@ from npuc.ir import Graph, value_name
 from npuc.quant.equalization.absorption import absorb_biases
 from npuc.quant.equalization.groups import EqualizationGroup, find_groups
 from npuc.quant.equalization.scaling import apply_factors, balanced, read_range, weight_factors, within_limit
-from npuc.quant.ladder.context import Candidate, QuantizationContext, SchemeOf, carried
+from npuc.quant.ladder.context import Candidate, QuantizationContext, carried
 from npuc.quant.ladder.sequence import step
+from npuc.quant.layer_schemes import LayerSchemes
 from npuc.words import counted
 
 _SAMPLES = 16
@@ -74,7 +75,7 @@ class Smooth:
         return max(trials, key=context.score)
 
 
-def _schemes(best: Candidate, source: Graph) -> SchemeOf:
+def _schemes(best: Candidate, source: Graph) -> LayerSchemes:
     return carried(best.scheme_of, best.source, source)
 
 

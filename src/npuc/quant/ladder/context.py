@@ -8,9 +8,9 @@ A step that changes the float network (without changing what it computes) calibr
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -24,8 +24,8 @@ from npuc.errors import QuantizationError
 from npuc.ir import Graph, result_names
 from npuc.quant.adaquant.options import AdaQuantOptions
 from npuc.quant.bias_correction import correct_biases
+from npuc.quant.layer_schemes import LayerSchemes, SchemeOf
 from npuc.quant.lower import quantize
-from npuc.quant.scheme import Scheme
 from npuc.quant.tuning import METHODS, tune
 from npuc.quant.validation import OutputValidator
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from npuc.target import Target
 
 Sample = Mapping[str, Array]
-SchemeOf = Callable[[Any], Scheme | None]
 
 _VALIDATION_SHARE = 4
 """One of this many samples is held back for validation."""
@@ -50,7 +49,7 @@ class Candidate:
     source: Graph
     quantized: Graph
     table: CalibrationTable
-    scheme_of: SchemeOf
+    scheme_of: LayerSchemes
     sqnr: float
     """The mean over the slices of the outputs on the validation samples, in decibels."""
     notes: tuple[str, ...] = ()
@@ -61,7 +60,7 @@ class Candidate:
         source: Graph,
         quantized: Graph,
         table: CalibrationTable,
-        scheme_of: SchemeOf,
+        scheme_of: LayerSchemes | SchemeOf,
         sqnr: float,
         notes: tuple[str, ...] = (),
         *,
@@ -71,7 +70,8 @@ class Candidate:
         if made is not None:
             warnings.warn("Candidate.made is now Candidate.quantized", FutureWarning, stacklevel=3)
             quantized = made
-        fields = {"source": source, "quantized": quantized, "table": table, "scheme_of": scheme_of}
+        schemes = LayerSchemes.of(source, scheme_of)
+        fields = {"source": source, "quantized": quantized, "table": table, "scheme_of": schemes}
         for name, value in {**fields, "sqnr": sqnr, "notes": notes}.items():
             object.__setattr__(self, name, value)
 
@@ -88,8 +88,8 @@ class QuantizationContext:
 
     original: Graph
     samples: Sequence[Sample]
-    scheme_of: SchemeOf
-    """The schemes of the layers of the original."""
+    scheme_of: LayerSchemes
+    """The schemes of the layers of the original; a function of an op is accepted, too."""
     methods: Sequence[str] = METHODS
     threads: int = 1
     device: str = "cpu"
@@ -111,6 +111,7 @@ class QuantizationContext:
                 f"{len(self.samples)} sample is too few: some are learned from, others validate",
                 fix="Give 32 samples or more",
             )
+        self.scheme_of = LayerSchemes.of(self.original, self.scheme_of)
         count = min(_MAX_VALIDATION_SAMPLES, max(1, len(self.samples) // _VALIDATION_SHARE))
         self.fit, self.validation_samples = list(self.samples[:-count]), list(self.samples[-count:])
         self.validator = OutputValidator(self.original, self.validation_samples, self.threads)
@@ -160,7 +161,9 @@ class QuantizationContext:
         """The original network quantized by default: ranges by the best method, corrected biases."""
         return self.requantized(self.original, self.scheme_of, ())
 
-    def requantized(self, source: Graph, scheme_of: SchemeOf, notes: tuple[str, ...]) -> Candidate:
+    def requantized(
+        self, source: Graph, scheme_of: LayerSchemes | SchemeOf, notes: tuple[str, ...]
+    ) -> Candidate:
         """Another form of the float network, or other schemes, calibrated and quantized by default."""
         tuned = tune(
             source,
@@ -176,9 +179,14 @@ class QuantizationContext:
         )
 
     def from_table(
-        self, source: Graph, table: CalibrationTable, scheme_of: SchemeOf, notes: tuple[str, ...]
+        self,
+        source: Graph,
+        table: CalibrationTable,
+        scheme_of: LayerSchemes | SchemeOf,
+        notes: tuple[str, ...],
     ) -> Candidate:
         """The integer network with given ranges, with corrected biases unless they make it worse."""
+        scheme_of = LayerSchemes.of(source, scheme_of)
         quantized = quantize(source, table, scheme_of)
         plain = Candidate(source, quantized, table, scheme_of, self.validated_sqnr(quantized), notes)
         fixed = quantized.copy()
@@ -205,8 +213,7 @@ class QuantizationContext:
         return self.validated_sqnr(quantized)
 
 
-def carried(scheme_of: SchemeOf, old: Graph, new: Graph) -> SchemeOf:
+def carried(scheme_of: LayerSchemes, old: Graph, new: Graph) -> LayerSchemes:
     """The schemes of a network, for another form of it whose layers have the same names."""
     by_name = {result_names(op): scheme_of(op) for op in old.ops}
-    by_op = {op: by_name.get(result_names(op)) for op in new.ops}
-    return by_op.get
+    return LayerSchemes({op: by_name.get(result_names(op)) for op in new.ops})

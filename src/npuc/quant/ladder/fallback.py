@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from npuc.ir import Graph
-from npuc.quant.ladder.context import Candidate, QuantizationContext, Sample, SchemeOf
+from npuc.quant.ladder.context import Candidate, QuantizationContext, Sample
 from npuc.quant.ladder.sequence import run_steps
+from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.layers import integer_layers
 from npuc.quant.tuning import GOOD, Tuned
 from npuc.transform.eliminate_dead_code import drop_unused_weights
@@ -34,7 +35,7 @@ def fallback(
     graph: Graph,
     tuned: Tuned,
     samples: Sequence[Sample],
-    scheme_of: SchemeOf,
+    scheme_of: LayerSchemes,
     methods: Sequence[str],
     threads: int = 1,
 ) -> Candidate | None:

@@ -20,7 +20,8 @@ from npuc.calib.table import CalibrationTable
 from npuc.ir import Graph, shape_of, value_name
 from npuc.quant.adaquant.lowering import LearnedLayer, lost, lower_learned
 from npuc.quant.bias_correction import correct_biases
-from npuc.quant.ladder.context import Candidate, QuantizationContext, Sample, SchemeOf
+from npuc.quant.ladder.context import Candidate, QuantizationContext, Sample
+from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.layers import IntegerLayer, integer_layers, replace_integers
 from npuc.quant.lower import quantize
 from npuc.quant.mixed_precision.cost_model import CostModel, LayerCost, exposed
@@ -68,7 +69,7 @@ class Mixer:
 
     def __init__(self, best: Candidate, context: QuantizationContext, cost_model: CostModel) -> None:
         self.best, self.context, self.cost_model = best, context, cost_model
-        self._schemes = {op: best.scheme_of(op) for op in best.source.ops}
+        self._schemes = best.scheme_of
         self._types = tensor_types(best.quantized)
         self._rerounding = Rerounding(best, context)
         self.units = find_units(best.source, self._types)
@@ -85,7 +86,7 @@ class Mixer:
         return variant == OWN or any(self._may(op, variant) for unit in self.units for op in unit.readers)
 
     def _may(self, op: Any, variant: Variant) -> bool:
-        scheme = self._schemes.get(op)
+        scheme = self._schemes(op)
         if scheme is None or not scheme.needs_ranges:
             return False
         return variant == OWN or is_possible(scheme, variant, self.context.target)
@@ -99,9 +100,8 @@ class Mixer:
         if variant == OWN:
             return self.best.quantized
         target = self.context.target
-        return quantize(
-            self.best.source, self.best.table, lambda op: scheme_as(self._schemes[op], variant, target)
-        )
+        schemes = self._schemes.changed(lambda op, scheme: scheme_as(scheme, variant, target))
+        return quantize(self.best.source, self.best.table, schemes)
 
     def _cycles(self, layer_cost: LayerCost) -> float:
         return layer_cost.engine + self._exposed * layer_cost.load
@@ -121,7 +121,7 @@ class Mixer:
         noise = probe.tensors(self.units, self._types)
         layers = {
             layer.name: layer
-            for layer in integer_layers(self.best.source, self.best.quantized, self._schemes.get)
+            for layer in integer_layers(self.best.source, self.best.quantized, self._schemes)
         }
         shorter = [self._with(op, layers.get(key(op)), "i4") for unit in self.units for op in unit.weighted]
         self._rerounding.integers(layer for layer in shorter if layer is not None)
@@ -195,7 +195,7 @@ class Mixer:
         return options
 
     def _able(self, unit: Unit, variant: Variant) -> bool:
-        ops = [op for op in unit.ops if self._schemes.get(op) is not None]
+        ops = [op for op in unit.ops if self._schemes(op) is not None]
         return variant in self._layer_cost and bool(ops) and all(self._may(op, variant) for op in ops)
 
     def _back(self, unit: Unit) -> float:
@@ -258,7 +258,7 @@ class Mixer:
         ]
         return max(tried, key=self.context.score)
 
-    def _corrected(self, quantized: Graph, scheme_of: SchemeOf) -> Graph:
+    def _corrected(self, quantized: Graph, scheme_of: LayerSchemes) -> Graph:
         fixed = quantized.copy()
         correct_biases(
             self.best.source, fixed, self.context.fit[:_CORRECTED], self.context.threads, scheme_of
@@ -266,7 +266,7 @@ class Mixer:
         fixed.notes = quantized.notes
         return fixed
 
-    def _round_together(self, quantized: Graph, scheme_of: SchemeOf) -> int:
+    def _round_together(self, quantized: Graph, scheme_of: LayerSchemes) -> int:
         """Round the weights that now have 4 bits together (GPTQ); returns the number of layers."""
         changed = [
             layer
@@ -281,26 +281,24 @@ class Mixer:
         )
 
     def _scheme_before(self, layer: IntegerLayer) -> Scheme:
-        return self._schemes.get(layer.float_op) or Scheme()
+        return self._schemes(layer.float_op) or Scheme()
 
-    def _scheme_of(self, chosen: Sequence[Pick]) -> SchemeOf:
+    def _scheme_of(self, chosen: Sequence[Pick]) -> LayerSchemes:
         wide = {op for pick in chosen if pick.activation == "i16" for op in pick.unit.ops}
         kept_float = {op for pick in chosen if pick.activation == "float" for op in pick.unit.ops}
         weights = {name: weight for pick in chosen for name, weight in pick.weights}
         schemes: dict[Any, Any] = {}
-        for op, scheme in self._schemes.items():
+        for op, scheme in self._schemes.by_op.items():
             activation: Any = "i16" if op in wide else "own"
             weight: Any = weights.get(key(op), "own") if op.results else "own"
             variant = self._float if op in kept_float else Variant(activation, weight)
             schemes[op] = scheme if variant == OWN else scheme_as(scheme, variant, self.context.target)
-        return schemes.get
+        return LayerSchemes(schemes)
 
-    def _kept(self, quantized: Graph, table: CalibrationTable, scheme_of: SchemeOf) -> Graph:
+    def _kept(self, quantized: Graph, table: CalibrationTable, scheme_of: LayerSchemes) -> Graph:
         """The network of a choice, with the tuned integers, scales and biases kept where weights keep their type."""
         source = self.best.source
-        before = {
-            layer.name: layer for layer in integer_layers(source, self.best.quantized, self._schemes.get)
-        }
+        before = {layer.name: layer for layer in integer_layers(source, self.best.quantized, self._schemes)}
         own = {
             layer.float_op: LearnedLayer.of(old)
             for layer in integer_layers(source, quantized, scheme_of)
