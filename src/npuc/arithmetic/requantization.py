@@ -76,6 +76,15 @@ class AddScaling:
     scale_b: float = 0.0
 
 
+def is_power_of_two(scale: float) -> bool:
+    """Whether a positive number is 2 to a whole power.
+
+    >>> is_power_of_two(0.125), is_power_of_two(0.3)
+    (True, False)
+    """
+    return math.frexp(scale)[0] == 0.5
+
+
 def round_away(values: Any) -> Any:
     """Round to the nearest integer, ties away from zero; the result stays float64.
 

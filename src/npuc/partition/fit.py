@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import frexp
 from typing import Any, Literal
 
 import numpy as np
 
 from npuc.arithmetic.kinds import Kind, Scales
+from npuc.arithmetic.requantization import is_power_of_two
 from npuc.ir import Graph, dtype_of, is_static, npu, result_names, top
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import QuantType, is_narrow_float, mlir_type, quant_of
@@ -254,7 +254,7 @@ def activation_misfit(kind: QuantType, target: Target) -> Obstacle | None:
         return Obstacle.of(Rule.ACTIVATION_TYPE, target=target.name, dtype=name)
     if kind.zero_point != 0 and "affine" not in scales:
         return Obstacle.of(Rule.ZERO_POINT, target=target.name, dtype=name, zero_point=kind.zero_point)
-    if set(scales) == {Scales.POWER_OF_TWO} and frexp(kind.scale)[0] != 0.5:
+    if set(scales) == {Scales.POWER_OF_TWO} and not is_power_of_two(kind.scale):
         return Obstacle.of(Rule.POWER_OF_TWO, target=target.name, scale=kind.scale)
     return None
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from math import frexp, isfinite
+from math import isfinite
 
 from npuc.arithmetic.kinds import Kind, Scales
+from npuc.arithmetic.requantization import is_power_of_two
 from npuc.ir.definition import TOP_OPS
 from npuc.ir.dtypes import dtype_of
 from npuc.quant.lowering.registry import may_keep_type
@@ -94,7 +95,7 @@ def _of_fixed_outputs(scheme: Scheme) -> tuple[str, str] | None:
         least, most = dtype_of(storage).limits
         if not least <= zero_point <= most:
             return f"{where}: its zero point {zero_point} is outside {least} to {most}", "Correct it"
-        if scheme.requant is Kind.POW2 and frexp(scale)[0] != 0.5:
+        if scheme.requant is Kind.POW2 and not is_power_of_two(scale):
             return (
                 f"{where}: its scale {scale:g} is no power of two, and this requantization only shifts",
                 "Choose another requant",

@@ -20,11 +20,12 @@ from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType, mlir_type, quant_of
 from npuc.quant.fixed import fixed_output
 from npuc.quant.layer_schemes import LayerSchemes, SchemeOf
-from npuc.quant.lower import Context, _is_real
+from npuc.quant.lower import LoweringContext
 from npuc.quant.lowering.registry import NoIntegerForm
 from npuc.quant.parameters import bias_fits
 from npuc.quant.scheme import SCHEMES, Scheme
 from npuc.quant.target_encoding import TargetEncoding
+from npuc.quant.type_assignment import is_real
 from npuc.transform import canonicalize
 from npuc.transform.drop_quantization import (
     Collapsed,
@@ -116,7 +117,7 @@ class Prequantized:
         return self.constants.get(owner.ref) if isinstance(owner, top.WeightOp) else None
 
 
-class _Lowering(Context):
+class _Lowering(LoweringContext):
     def __init__(
         self, network: Prequantized, scheme_of: LayerSchemes, encoding: TargetEncoding | None = None
     ) -> None:
@@ -143,7 +144,7 @@ class _Lowering(Context):
             if not self._may_lower(op):
                 continue
             scheme = self.scheme_of(op)
-            open_ends = [v for v in (*op.results, *op.operands) if _is_real(v) and not self._typed(v)]
+            open_ends = [v for v in (*op.results, *op.operands) if is_real(v) and not self._typed(v)]
             if scheme is not None and open_ends:
                 self.reasons[value_name(op.results[0])] = _why_float(open_ends)
             elif scheme is not None:

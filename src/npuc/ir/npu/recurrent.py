@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from xdsl.ir import Attribute
 
+from npuc.arithmetic.requantization import is_power_of_two
 from npuc.ir.definition import (
     AttrSizedOperandSegments,
     boolean,
@@ -113,7 +114,7 @@ class LSTM(Recurrent):
             "a cell state is i16 with zero point 0",
         )
         assert isinstance(kind, QuantType)
-        require(frexp(kind.scale)[0] == 0.5 and 2.0**-15 <= kind.scale <= 1, "a cell's scale is 2^-15 to 1")
+        require(is_power_of_two(kind.scale) and 2.0**-15 <= kind.scale <= 1, "a cell's scale is 2^-15 to 1")
         require(shape_of(self.cell_tanh) == (513,), "tables have 513 entries")
         if self.initial_c is not None:
             require(

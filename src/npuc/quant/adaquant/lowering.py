@@ -13,9 +13,10 @@ from npuc.ir import Graph, Value, npu, result_names, top, value_name
 from npuc.ir.dtypes import QuantType
 from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.layers import IntegerLayer
-from npuc.quant.lower import Context, Positions, Ranges, lowered
+from npuc.quant.lower import LoweringContext, lowered
 from npuc.quant.parameters import quantize_bias, quantize_weight
 from npuc.quant.scheme import Scheme
+from npuc.quant.type_assignment import Positions, Ranges
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def lower_learned(
     return lowered(lambda moved: _Lowering(source, ranges, scheme_of, learned, moved))
 
 
-class _Lowering(Context):
+class _Lowering(LoweringContext):
     def __init__(
         self,
         source: Graph,
@@ -78,7 +79,7 @@ def type_origins(source: Graph, ranges: Ranges, scheme_of: LayerSchemes) -> dict
     return _Origins(source, ranges, scheme_of).origins()
 
 
-class _Origins(Context):
+class _Origins(LoweringContext):
     """Finds where types come from: ops that move elements, and concats, pass on the same type object."""
 
     def origins(self) -> dict[Value, str]:

@@ -11,8 +11,9 @@ from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import AddScaling, Scaling, add_parameters, mul_parameters
 from npuc.ir import Value, npu, top
 from npuc.ir.npu import NpuOp
-from npuc.quant.lower import Context, flat, require_multipliers
+from npuc.quant.lower import LoweringContext
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
+from npuc.quant.lowering.scaling import flat, require_multipliers
 from npuc.quant.parameters import output_limits
 
 
@@ -25,7 +26,7 @@ def _add_properties(found: AddScaling) -> dict[str, Any]:
 
 
 @lowers(top.Add, top.Sub)
-def add(op: Any, context: Context) -> Value:
+def add(op: Any, context: LoweringContext) -> Value:
     """One rounding, or TFLite's three."""
     scheme, y = context.scheme(op), context.type_of(op.y)
     a, b = context.integer(op.a), context.integer(op.b)
@@ -51,7 +52,7 @@ def add(op: Any, context: Context) -> Value:
 
 
 @lowers(top.Mul)
-def mul(op: top.Mul, context: Context) -> Value:
+def mul(op: top.Mul, context: LoweringContext) -> Value:
     """The product of integers is exact; one rounding."""
     scheme, y = context.scheme(op), context.type_of(op.y)
     a, b = context.integer(op.a), context.integer(op.b)
@@ -69,7 +70,7 @@ def mul(op: top.Mul, context: Context) -> Value:
 
 
 @lowers(top.Max, top.Min)
-def choose(op: Any, context: Context) -> Value:
+def choose(op: Any, context: LoweringContext) -> Value:
     """Both operands in the type of the result: the larger integer stands for the larger real."""
     to = context.type_of(op.y)
     a, b = context.joined(op.a, to), context.joined(op.b, to)

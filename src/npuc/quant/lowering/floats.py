@@ -15,12 +15,12 @@ from npuc.ir.definition import TopOp
 from npuc.ir.top.functions import FUNCTIONS
 from npuc.ir.top.movement import MOVERS
 from npuc.kernels.floats import BF16
-from npuc.quant.lower import Context
+from npuc.quant.lower import LoweringContext
 from npuc.quant.lowering.registry import lowers_float
 
 
 @lowers_float(TopOp)
-def widened(op: TopOp, context: Context) -> list[Value]:
+def widened(op: TopOp, context: LoweringContext) -> list[Value]:
     """The op in float32 between casts."""
     to = context.type_of(op.results[0])
     wide = type(op).create(
@@ -43,26 +43,26 @@ def _properties(op: Any) -> dict[str, Any]:
 
 
 @lowers_float(*MOVERS, top.Pad)
-def move(op: TopOp, context: Context) -> list[Value]:
+def move(op: TopOp, context: LoweringContext) -> list[Value]:
     """The same op on other elements."""
     x = context.short(op.operands[0], context.type_of(op.results[0]))
     return list(context.emit(type(op), x, loc=op.location, **_properties(op)).results)
 
 
 @lowers_float(top.MaxPool)
-def max_pool(op: top.MaxPool, context: Context) -> list[Value]:
+def max_pool(op: top.MaxPool, context: LoweringContext) -> list[Value]:
     """Two spatial axes have a kernel."""
     return move(op, context) if len(op.kernel) == 2 else widened(op, context)
 
 
 @lowers_float(top.Resize)
-def resize(op: top.Resize, context: Context) -> list[Value]:
+def resize(op: top.Resize, context: LoweringContext) -> list[Value]:
     """Nearest neighbours are copied."""
     return move(op, context) if op.mode == "nearest" else widened(op, context)
 
 
 @lowers_float(top.Concat)
-def concat(op: top.Concat, context: Context) -> Value:
+def concat(op: top.Concat, context: LoweringContext) -> Value:
     """All operands in the type of the result."""
     to = context.type_of(op.results[0])
     values = [context.short(value, to) for value in op.inputs]
@@ -78,7 +78,7 @@ _LINEAR: dict[type[TopOp], type[npu.FloatOp]] = {
 
 
 @lowers_float(*_LINEAR)
-def linear(op: Any, context: Context) -> Value | list[Value]:
+def linear(op: Any, context: LoweringContext) -> Value | list[Value]:
     """Convolutions need constant weights and two spatial axes; products may be of two activations."""
     to = context.type_of(op.results[0])
     constant = context.constant(op.operands[1])
@@ -107,7 +107,7 @@ _BINARY: dict[type[TopOp], type[npu.FloatOp]] = {
 
 
 @lowers_float(*_BINARY)
-def binary(op: Any, context: Context) -> Value:
+def binary(op: Any, context: LoweringContext) -> Value:
     """Both operands in the type of the result."""
     to = context.type_of(op.y)
     a, b = (context.short(value, to) for value in (op.a, op.b))
@@ -116,7 +116,7 @@ def binary(op: Any, context: Context) -> Value:
 
 
 @lowers_float(top.AvgPool)
-def avg_pool(op: top.AvgPool, context: Context) -> Value | list[Value]:
+def avg_pool(op: top.AvgPool, context: LoweringContext) -> Value | list[Value]:
     """Two spatial axes have a kernel."""
     if len(op.kernel) != 2 or len(shape_of(op.x)) != 4:
         return widened(op, context)
@@ -215,7 +215,7 @@ def choose(op: Any, context: Context) -> Value:
 
 
 @lowers_float(*FUNCTIONS)
-def table(op: TopOp, context: Context) -> Value:
+def table(op: TopOp, context: LoweringContext) -> Value:
     """An entry for each of the 65536 values."""
     to = context.type_of(op.results[0])
     dtype = dtype_of(to).numpy

@@ -13,7 +13,7 @@ from npuc.arithmetic.tflite import narrowed, product, rounded_scaling
 from npuc.arrays import Array
 from npuc.ir import Value, dtype_of, npu, shape_of, top, value_name
 from npuc.ir.dtypes import QuantType
-from npuc.quant.lower import Context
+from npuc.quant.lower import LoweringContext
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
 from npuc.quant.parameters import bias_fits, largest_sum, output_limits
 from npuc.quant.scheme import Scheme
@@ -25,7 +25,7 @@ def sum_kind(scheme: Scheme) -> str:
 
 
 def output_stage(
-    context: Context, name: str, factors: Array, scheme: Scheme, width: int = 0
+    context: LoweringContext, name: str, factors: Array, scheme: Scheme, width: int = 0
 ) -> list[Value | None]:
     """The constants (multiplier, shift, factor) that scale accumulators by real `factors`.
 
@@ -64,7 +64,7 @@ def require_scaled_room(largest: int, factors: Array) -> None:
 
 def _linear(
     op: Any,
-    context: Context,
+    context: LoweringContext,
     kind: type[npu.OutputStage],
     axis: int,
     scheme: Scheme,
@@ -117,7 +117,7 @@ def _linear(
 
 
 @lowers(top.Conv)
-def conv(op: top.Conv, context: Context) -> Value:
+def conv(op: top.Conv, context: LoweringContext) -> Value:
     """Convolution."""
     if len(op.strides) != 2:
         raise NoIntegerForm(f"it has {len(op.strides)} spatial axes, not 2")
@@ -126,7 +126,7 @@ def conv(op: top.Conv, context: Context) -> Value:
 
 
 @lowers(top.Deconv)
-def deconv(op: top.Deconv, context: Context) -> Value:
+def deconv(op: top.Deconv, context: LoweringContext) -> Value:
     """Transposed convolution."""
     if len(op.strides) != 2:
         raise NoIntegerForm(f"it has {len(op.strides)} spatial axes, not 2")
@@ -139,7 +139,7 @@ def deconv(op: top.Deconv, context: Context) -> Value:
 
 
 @lowers(top.MatMul)
-def matmul(op: top.MatMul, context: Context) -> Value:
+def matmul(op: top.MatMul, context: LoweringContext) -> Value:
     """With a constant matrix, or of two activations."""
     weight = context.constant(op.b)
     if weight is not None and weight.ndim == 2:

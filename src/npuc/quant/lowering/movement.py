@@ -7,12 +7,12 @@ from typing import Any
 from npuc.ir import Value, shape_of, top
 from npuc.ir.definition import TopOp
 from npuc.ir.top.movement import MOVERS
-from npuc.quant.lower import Context
+from npuc.quant.lower import LoweringContext
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
 from npuc.quant.lowering.rows import bilinear
 
 
-def _moved(op: Any, context: Context) -> list[Value]:
+def _moved(op: Any, context: LoweringContext) -> list[Value]:
     properties = {key: op.properties[key] for key in op.CONVERTERS if key in op.properties}
     return list(
         context.emit(type(op), context.integer(op.operands[0]), loc=op.location, **properties).results
@@ -20,13 +20,13 @@ def _moved(op: Any, context: Context) -> list[Value]:
 
 
 @lowers(*MOVERS, same_type=True)
-def move(op: TopOp, context: Context) -> list[Value]:
+def move(op: TopOp, context: LoweringContext) -> list[Value]:
     """The same op on integers."""
     return _moved(op, context)
 
 
 @lowers(top.MaxPool, same_type=True)
-def max_pool(op: top.MaxPool, context: Context) -> list[Value]:
+def max_pool(op: top.MaxPool, context: LoweringContext) -> list[Value]:
     """The largest integer stands for the largest real."""
     if len(op.kernel) != 2:
         raise NoIntegerForm(f"it has {len(op.kernel)} spatial axes, not 2")
@@ -34,13 +34,13 @@ def max_pool(op: top.MaxPool, context: Context) -> list[Value]:
 
 
 @lowers(top.Pad, same_type=True)
-def pad(op: top.Pad, context: Context) -> list[Value]:
+def pad(op: top.Pad, context: LoweringContext) -> list[Value]:
     """The border holds the integer that stands for the pad value."""
     return _moved(op, context)
 
 
 @lowers(top.Gather, same_type=True)
-def gather(op: top.Gather, context: Context) -> Value:
+def gather(op: top.Gather, context: LoweringContext) -> Value:
     """Integers chosen by constant indices."""
     indices = context.constant(op.indices)
     if indices is None:
@@ -55,7 +55,7 @@ def gather(op: top.Gather, context: Context) -> Value:
 
 
 @lowers(top.Resize, same_type=True)
-def resize(op: top.Resize, context: Context) -> list[Value]:
+def resize(op: top.Resize, context: LoweringContext) -> list[Value]:
     """Nearest neighbours are copied, bilinear ones blended; the type stays."""
     if op.mode == "nearest":
         return _moved(op, context)
@@ -65,7 +65,7 @@ def resize(op: top.Resize, context: Context) -> list[Value]:
 
 
 @lowers(top.Concat)
-def concat(op: top.Concat, context: Context) -> Value:
+def concat(op: top.Concat, context: LoweringContext) -> Value:
     """All operands in the type of the result."""
     to = context.type_of(op.results[0])
     values = [context.joined(value, to) for value in op.inputs]

@@ -8,14 +8,15 @@ from typing import Any
 from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import pool_parameters
 from npuc.ir import Value, npu, shape_of, top, value_name
-from npuc.quant.lower import Context, flat, require_multipliers
+from npuc.quant.lower import LoweringContext
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
 from npuc.quant.lowering.rows import mean
+from npuc.quant.lowering.scaling import flat, require_multipliers
 from npuc.quant.parameters import output_limits
 
 
 @lowers(top.AvgPool)
-def avg_pool(op: top.AvgPool, context: Context) -> Value:
+def avg_pool(op: top.AvgPool, context: LoweringContext) -> Value:
     """The sum of a window times 1 / count, with a multiplier for every count that occurs."""
     scheme, x, y = context.scheme(op), context.type_of(op.x), context.type_of(op.y)
     if len(op.kernel) != 2 or set(op.dilations) != {1}:
@@ -36,7 +37,7 @@ def avg_pool(op: top.AvgPool, context: Context) -> Value:
     return _pooled(op, context, y, found.kind, limits, loc=op.location, **flat(found))
 
 
-def _of_one_type(op: top.AvgPool, context: Context) -> Value:
+def _of_one_type(op: top.AvgPool, context: LoweringContext) -> Value:
     """Kind `double_rounding` has no multiplier: a window over the whole input is a mean, others keep the type of their input.
 
     The input in the type of the result, whose range is narrower, would lose its large values.
@@ -57,7 +58,7 @@ def _partial(op: top.AvgPool) -> bool:
 
 
 def _pooled(
-    op: top.AvgPool, context: Context, to: Any, kind: str, limits: tuple[int, int], **properties: Any
+    op: top.AvgPool, context: LoweringContext, to: Any, kind: str, limits: tuple[int, int], **properties: Any
 ) -> Value:
     made: Value = context.emit(
         npu.AvgPool,

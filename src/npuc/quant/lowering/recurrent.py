@@ -23,10 +23,11 @@ from npuc.kernels.recurrent import (
     has_room,
     recurrent_parameters,
 )
-from npuc.quant.lower import Context
+from npuc.quant.lower import LoweringContext
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
 from npuc.quant.parameters import activation_type, output_limits, quantize_weight
 from npuc.quant.scheme import Scheme
+from npuc.quant.type_assignment import TypeAssignment
 
 _USUAL: dict[type[TopOp], tuple[str, ...]] = {
     top.LSTM: ("sigmoid", "tanh", "tanh"),
@@ -36,7 +37,7 @@ _LEAST_REACH = 8.0
 """A tanh is 1 to 16 bits from there on: a cell has at least this range, if it can reach it at all."""
 
 
-def result_types(op: Any, context: Context) -> list[QuantType | None]:
+def result_types(op: Any, context: TypeAssignment) -> list[QuantType | None]:
     """One type for all outputs, and that of the cell."""
     scheme = context.scheme(op)
     seen = [context.ends(value, scheme) for value in (*op.results[:2], op.initial_h) if value is not None]
@@ -48,7 +49,7 @@ def result_types(op: Any, context: Context) -> list[QuantType | None]:
     return [hidden, hidden, cell_type(op, context, scheme)]
 
 
-def cell_type(op: top.LSTM, context: Context, scheme: Scheme) -> QuantType:
+def cell_type(op: top.LSTM, context: TypeAssignment, scheme: Scheme) -> QuantType:
     """i16 with a scale of 2^-f, f as large as the cell's range allows.
 
     A step adds at most 1 to a cell, so it cannot leave initial + steps. Where that is much, twice what was seen at the
@@ -66,7 +67,7 @@ def _reach(ends: tuple[float, float] | None) -> float:
 
 
 @lowers(top.LSTM, top.GRU, types=result_types)
-def recurrent(op: top.LSTM | top.GRU, context: Context) -> list[Value]:
+def recurrent(op: top.LSTM | top.GRU, context: LoweringContext) -> list[Value]:
     """All directions; weights with a scale a row or one for all."""
     _require_usual(op, context)
     x, h = context.type_of(op.x), context.type_of(op.results[0])
@@ -119,7 +120,7 @@ def recurrent(op: top.LSTM | top.GRU, context: Context) -> list[Value]:
 
 
 def _layers(
-    op: top.LSTM | top.GRU, context: Context, x: QuantType, h: QuantType, cell: QuantType | None
+    op: top.LSTM | top.GRU, context: LoweringContext, x: QuantType, h: QuantType, cell: QuantType | None
 ) -> list[tuple[RecurrentParameters, Array, Array]]:
     """For each direction its integers, and its weights as they are stored."""
     kind, scheme = ("lstm" if isinstance(op, top.LSTM) else "gru"), context.scheme(op)
@@ -153,7 +154,7 @@ def _layers(
     return found
 
 
-def _constant(value: Value, context: Context) -> Array:
+def _constant(value: Value, context: LoweringContext) -> Array:
     array = context.constant(value)
     if array is None:
         raise NoIntegerForm("its weights are computed at run time")
@@ -162,7 +163,7 @@ def _constant(value: Value, context: Context) -> Array:
     return array.astype(np.float64)
 
 
-def _state(value: Value | None, to: QuantType, context: Context) -> Value | None:
+def _state(value: Value | None, to: QuantType, context: LoweringContext) -> Value | None:
     """An initial state in the type of the states; zero is none."""
     if value is None:
         return None
@@ -170,7 +171,7 @@ def _state(value: Value | None, to: QuantType, context: Context) -> Value | None
     return None if array is not None and not array.any() else context.integer(value, to)
 
 
-def _require_usual(op: top.LSTM | top.GRU, context: Context) -> None:
+def _require_usual(op: top.LSTM | top.GRU, context: LoweringContext) -> None:
     """No more than the arithmetic has."""
     if context.scheme(op).wide_table_entries < 513:
         raise NoIntegerForm("its gates need tables of 513 entries")
@@ -191,7 +192,7 @@ def _require_usual(op: top.LSTM | top.GRU, context: Context) -> None:
             raise NoIntegerForm("it has peepholes")
 
 
-def _require_types(op: top.LSTM | top.GRU, context: Context, x: QuantType, h: QuantType) -> None:
+def _require_types(op: top.LSTM | top.GRU, context: LoweringContext, x: QuantType, h: QuantType) -> None:
     if any(kind.dtype.name == "i16" and kind.zero_point for kind in (x, h)):
         raise NoIntegerForm("its tensors of 16 bits have a zero point")
     wanted = [h, h, *([cell_like(context.type_of(op.results[2]))] if isinstance(op, top.LSTM) else [])]

@@ -1,6 +1,6 @@
 """Lowering rules by op: `@lowers(top.Conv)` above a function is all it takes to add one.
 
-A rule gets the op and a `Context` and returns the value that stands for the op's result: integers of the type that
+A rule gets the op and a `LoweringContext` and returns the value that stands for the op's result: integers of the type that
 `context.type_of(result)` says. It raises `NoIntegerForm` with the reason where it cannot, and the op stays float.
 """
 
@@ -16,10 +16,11 @@ from npuc.registries import Registry
 
 if TYPE_CHECKING:
     from npuc.ir.dtypes import QuantType
-    from npuc.quant.lower import Context
+    from npuc.quant.lower import LoweringContext
+    from npuc.quant.type_assignment import TypeAssignment
 
-Rule = Callable[[Any, "Context"], Value | list[Value]]
-Types = Callable[[Any, "Context"], list["QuantType | None"]]
+Rule = Callable[[Any, "LoweringContext"], Value | list[Value]]
+Types = Callable[[Any, "TypeAssignment"], list["QuantType | None"]]
 
 
 class NoIntegerForm(Exception):

@@ -14,13 +14,14 @@ from npuc.ir import Value, npu, shape_of, top, value_name
 from npuc.ir.definition import normal_axis
 from npuc.kernels.normalization import norm_parameters
 from npuc.kernels.softmax import check_width, softmax_parameters
-from npuc.quant.lower import Context, flat, require_multipliers
+from npuc.quant.lower import LoweringContext
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
+from npuc.quant.lowering.scaling import flat, require_multipliers
 from npuc.quant.parameters import output_limits
 
 
 @lowers(top.Softmax)
-def softmax(op: top.Softmax, context: Context) -> Value:
+def softmax(op: top.Softmax, context: LoweringContext) -> Value:
     """Exponentials by table, one division."""
     x, y = context.type_of(op.x), context.type_of(op.y)
     kind = context.scheme(op).requant
@@ -51,7 +52,7 @@ def softmax(op: top.Softmax, context: Context) -> Value:
     return made
 
 
-def _affine(op: Any, context: Context) -> tuple[Any, Any]:
+def _affine(op: Any, context: LoweringContext) -> tuple[Any, Any]:
     values = []
     for value, neutral in ((op.scale, 1.0), (op.bias, 0.0)):
         array = context.constant(value)
@@ -62,7 +63,7 @@ def _affine(op: Any, context: Context) -> tuple[Any, Any]:
 
 
 def _norm(
-    op: Any, context: Context, mode: str, width: int, gamma: Any, beta: Any, **properties: Any
+    op: Any, context: LoweringContext, mode: str, width: int, gamma: Any, beta: Any, **properties: Any
 ) -> Value:
     x, y = context.type_of(op.x), context.type_of(op.y)
     kind = context.scheme(op).requant
@@ -90,7 +91,7 @@ def _norm(
 
 
 @lowers(top.LayerNorm, top.RMSNorm)
-def over_last_axes(op: Any, context: Context) -> Value:
+def over_last_axes(op: Any, context: LoweringContext) -> Value:
     """Rows are the axes from `axis` on."""
     shape = shape_of(op.x)
     axis = normal_axis(op.axis, len(shape))
@@ -100,7 +101,7 @@ def over_last_axes(op: Any, context: Context) -> Value:
 
 
 @lowers(top.InstanceNorm, top.GroupNorm)
-def over_space(op: Any, context: Context) -> Value:
+def over_space(op: Any, context: LoweringContext) -> Value:
     """Rows are the pixels of a channel, or of the channels of a group."""
     shape = shape_of(op.x)
     if len(shape) != 4:
@@ -112,7 +113,7 @@ def over_space(op: Any, context: Context) -> Value:
 
 
 @lowers(top.L2Norm)
-def l2_norm(op: top.L2Norm, context: Context) -> Value:
+def l2_norm(op: top.L2Norm, context: LoweringContext) -> Value:
     """An RMS norm with a gamma of 1 / sqrt(width)."""
     if op.epsilon > 1e-6:
         raise NoIntegerForm(f"its lower bound of {op.epsilon:g} has no integer form")
@@ -125,14 +126,14 @@ def _compares(op: top.Reduce) -> bool:
     return op.kind in ("max", "min")
 
 
-def _extreme(op: top.Reduce, context: Context) -> Value:
+def _extreme(op: top.Reduce, context: LoweringContext) -> Value:
     x, properties = context.integer(op.x), {"kind": op.kind, "axes": op.axes, "keepdims": op.keepdims}
     made: Value = context.emit(top.Reduce, x, loc=op.location, **properties).y
     return made
 
 
 @lowers(top.Reduce, same_type=_compares)
-def reduce(op: top.Reduce, context: Context) -> Value:
+def reduce(op: top.Reduce, context: LoweringContext) -> Value:
     """Sums and means; the largest and smallest, whose type stays; other reductions stay float."""
     if _compares(op):
         return _extreme(op, context)
@@ -148,7 +149,7 @@ def reduce(op: top.Reduce, context: Context) -> Value:
     return _summed(op, context, found, op.axes, op.keepdims)
 
 
-def mean(op: Any, context: Context, axes: Sequence[int], keepdims: bool) -> Value:
+def mean(op: Any, context: LoweringContext, axes: Sequence[int], keepdims: bool) -> Value:
     """The mean of an op's operand `x` over some axes as its result `y`: a sum whose multiplier divides."""
     scheme, x, y = context.scheme(op), context.type_of(op.x), context.type_of(op.y)
     shape = shape_of(op.x)
@@ -161,7 +162,7 @@ def mean(op: Any, context: Context, axes: Sequence[int], keepdims: bool) -> Valu
     return _summed(op, context, found, axes, keepdims)
 
 
-def _summed(op: Any, context: Context, found: Any, axes: Sequence[int], keepdims: bool) -> Value:
+def _summed(op: Any, context: LoweringContext, found: Any, axes: Sequence[int], keepdims: bool) -> Value:
     x, y = context.type_of(op.x), context.type_of(op.y)
     require_multipliers(found, 2.0 ** (8 * x.dtype.itemsize) * x.scale / y.scale)
     lo, hi = output_limits(y, narrow=context.scheme(op).narrow_activations)
@@ -181,7 +182,7 @@ def _summed(op: Any, context: Context, found: Any, axes: Sequence[int], keepdims
 
 
 @lowers(top.ArgReduce, types=lambda op, context: [None])
-def where(op: top.ArgReduce, context: Context) -> Value:
+def where(op: top.ArgReduce, context: LoweringContext) -> Value:
     """Integers compare as the reals that they stand for."""
     if not context.is_integer(op.x):
         raise NoIntegerForm("what it compares is float")
@@ -197,7 +198,7 @@ def where(op: top.ArgReduce, context: Context) -> Value:
     return made
 
 
-def bilinear(op: top.Resize, context: Context) -> Value:
+def bilinear(op: top.Resize, context: LoweringContext) -> Value:
     """Linear interpolation of height and width."""
     shape = shape_of(op.x)
     blends = len(shape) == 4 and op.sizes[:2] == shape[:2] and not op.antialias and not op.exclude_outside

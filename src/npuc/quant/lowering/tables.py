@@ -13,8 +13,9 @@ from npuc.ir import Value, npu, shape_of, top, value_name
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import QuantType
 from npuc.ir.top.functions import FUNCTIONS, function_of
-from npuc.quant.lower import Context, flat
+from npuc.quant.lower import LoweringContext
 from npuc.quant.lowering.registry import NoIntegerForm, lowers
+from npuc.quant.lowering.scaling import flat
 from npuc.quant.parameters import quantize_array
 
 
@@ -24,12 +25,12 @@ def _require_entries(there: int, needed: int) -> None:
 
 
 @lowers(*(kind for kind in FUNCTIONS if kind not in (top.SiLU, top.Relu, top.Clip)))
-def table(op: TopOp, context: Context) -> Value:
+def table(op: TopOp, context: LoweringContext) -> Value:
     """One entry for each 8-bit value; 513 for 16 bits, interpolated between."""
     return _table(op, context)
 
 
-def _table(op: TopOp, context: Context) -> Value:
+def _table(op: TopOp, context: LoweringContext) -> Value:
     x, y = context.type_of(op.operands[0]), context.type_of(op.results[0])
     scheme = context.scheme(op)
     least, most = x.dtype.limits
@@ -66,7 +67,7 @@ def _table(op: TopOp, context: Context) -> Value:
 
 
 @lowers(top.Relu, top.Clip)
-def bounded(op: Any, context: Context) -> Value:
+def bounded(op: Any, context: LoweringContext) -> Value:
     """A table; under `double_rounding`, where TFLite has no such function, a change of scale between two limits."""
     x, y = context.type_of(op.x), context.type_of(op.y)
     own = isinstance(op, top.Relu) and op.limit in (0.0, 6.0) and x.dtype.itemsize == 1
@@ -94,7 +95,7 @@ def bounded(op: Any, context: Context) -> Value:
 
 
 @lowers(top.SiLU)
-def silu(op: top.SiLU, context: Context) -> Value:
+def silu(op: top.SiLU, context: LoweringContext) -> Value:
     """A table; under `double_rounding` of 8 bits a sigmoid and a product, which is what TFLite has."""
     x, y = context.type_of(op.x), context.type_of(op.y)
     if context.scheme(op).requant is not Kind.DOUBLE_ROUNDING or x.dtype.itemsize != 1 or x.dtype != y.dtype:
@@ -118,7 +119,7 @@ def silu(op: top.SiLU, context: Context) -> Value:
 
 
 @lowers(top.PRelu)
-def prelu(op: top.PRelu, context: Context) -> Value:
+def prelu(op: top.PRelu, context: LoweringContext) -> Value:
     """A table for each channel, by its slope."""
     x, y = context.type_of(op.x), context.type_of(op.y)
     slope = context.constant(op.slope)

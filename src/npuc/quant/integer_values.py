@@ -1,0 +1,253 @@
+"""The values of a float network in the integer one: as integers of some type, as short floats, as reals.
+
+A value is made in a form when a rule first asks for it, and kept: two layers that read it share it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from npuc.arithmetic.kinds import Kind
+from npuc.arithmetic.requantization import is_power_of_two, requant_parameters
+from npuc.arrays import Array
+from npuc.ir import Graph, Value, dtype_of, npu, tensor_type, top, value_name
+from npuc.ir.definition import TensorOp
+from npuc.ir.dtypes import QuantType, mlir_type, quant_of
+from npuc.kernels.blocks import block_round
+from npuc.quant.layer_schemes import LayerSchemes
+from npuc.quant.lowering.registry import (
+    NoIntegerForm,
+)
+from npuc.quant.lowering.scaling import flat, require_multipliers
+from npuc.quant.parameters import (
+    activation_type,
+    output_limits,
+    quantize_affine_weight,
+    quantize_array,
+    quantize_bias,
+    quantize_weight,
+)
+from npuc.quant.scheme import SCHEMES, Scheme
+from npuc.quant.type_assignment import Positions, Ranges, TypeAssignment, is_real
+
+
+class IntegerValues(TypeAssignment):
+    """What lowering rules see of the new network: the old values in the forms that they ask for, and new ops."""
+
+    rounding = "half_away"
+    """How ties are rounded where reals become integers."""
+
+    def __init__(
+        self, graph: Graph, ranges: Ranges, scheme_of: LayerSchemes, moved: Positions | None = None
+    ) -> None:
+        super().__init__(graph, ranges, scheme_of, moved)
+        inputs = [(port.name, port.type) for port in graph.inputs]
+        preprocess = {port.name: port.preprocess for port in graph.inputs if port.preprocess}
+        self.graph = Graph.empty(inputs, graph.weights.copy(), preprocess)
+        self.graph.origins = graph.origins
+        self._real: dict[Value, Value] = dict(zip(graph.block.args, self.graph.block.args, strict=True))
+        self._integer: dict[tuple[Value, Any], Value] = {}
+        self._shared: dict[Any, Value] = {}
+        """Values of the new graph that several rules use, by what they are."""
+        self._given: Counter[str] = Counter()
+        self._current = SCHEMES["int8"]
+        """The scheme of the op that is being lowered."""
+        self._views: dict[Value, QuantType] = {}
+        """Types of operands of the op that is being lowered, where its scheme cannot work with their own."""
+
+    def is_integer(self, value: Value) -> bool:
+        """Whether an old value was made as integers, not quantized from reals."""
+        made = self._integer.get((value, self._types[value])) if value in self._types else None
+        return made is not None and not isinstance(made.owner, npu.Quantize)
+
+    def type_of(self, value: Value) -> Any:
+        """The type of elements that a value of the old graph has: a `QuantType`, or bf16 or f16."""
+        return self._views.get(value) or self._own_type(value)
+
+    def own_integers(self, value: Value) -> tuple[Array, float] | None:
+        """The integers, less their zero point, and the one scale of a constant that the model quantized; else None."""
+        return None
+
+    def quantized_weight(
+        self, value: Value, axis: int, scheme: Scheme, bias: Value | None, scale: float, least: float = 0.0
+    ) -> tuple[Array, Array, int]:
+        """A constant operand as integers, their scales (one, or one an entry of `axis`) and their zero point.
+
+        `scale` is that of the other operand; no scale of the weights is to be below `least`.
+        """
+        array = self.constant(value)
+        if array is None:
+            raise NoIntegerForm("its weights are computed at run time")
+        if not np.isfinite(array).all():
+            raise NoIntegerForm("its weights are not all finite")
+        if scheme.weight_scales == "affine":
+            return quantize_affine_weight(array, scheme, self.constant(bias), scale, least)
+        return (*quantize_weight(array, axis, scheme, self.constant(bias), scale, least), 0)
+
+    def quantized_bias(self, value: Value, scale: float, weight_scale: Array, scheme: Scheme) -> Array:
+        """A constant bias as integers of the scale of the sum, one or one a channel."""
+        array = self.constant(value)
+        if array is None:
+            raise NoIntegerForm("its bias is computed at run time")
+        if not np.isfinite(array).all():
+            raise NoIntegerForm("its bias is not all finite")
+        return quantize_bias(array, scale, weight_scale, scheme)
+
+    def weight(self, name: str, array: np.ndarray[Any, Any], to: QuantType | None = None) -> Value:
+        """A new constant, under a quantized type if one is given."""
+        op = self.graph.add_weight(name, array)
+        if to is not None:
+            op = top.WeightOp.of(op.ref, tensor_type(array.shape, to))
+        self.graph.block.add_op(op)
+        return op.output
+
+    def emit(self, op_class: type[TensorOp], /, *operands: Any, **properties: Any) -> Any:
+        """Append an op to the new graph."""
+        op = op_class.make(*operands, **properties)
+        self.graph.block.add_op(op)
+        return op
+
+    def integer(self, value: Value, to: QuantType | None = None) -> Value:
+        """An old value as integers: of its own type, or requantized to another."""
+        own = self._own_type(value)
+        to = to or self._views.get(value) or own
+        if not isinstance(to, QuantType):
+            return self.short(value, to)
+        if (value, to) in self._integer:
+            return self._integer[value, to]
+        array = self.constant(value)
+        if array is not None:
+            scheme = self._current
+            integers = quantize_array(array, to, scheme.constant_rounding, narrow=scheme.narrow_activations)
+            made = self.weight(f"{value_name(value)}/quantized", integers, to)
+        elif (value, own) in self._integer and isinstance(own, QuantType):
+            made = self.requantized(self._integer[value, own], to, self.derived(value, "requantized"))
+        else:
+            name = self.derived(value, "quantized")
+            made = self.emit(npu.Quantize, self._exact(value), to=to, rounding=self.rounding, name=name).y
+            if self._current.narrow_activations and to.dtype.limits[0] < 0:
+                made = self.requantized(made, to, self.derived(value, "narrowed"))
+        self._integer[value, to] = made
+        return made
+
+    def short(self, value: Value, to: Any) -> Value:
+        """An old value as bf16 or f16."""
+        if (value, to) in self._integer:
+            return self._integer[value, to]
+        array, kind = self.constant(value), dtype_of(to)
+        if array is not None:
+            with np.errstate(over="ignore"):
+                rounded = array.astype(np.float32).astype(kind.numpy)
+            if not np.isfinite(rounded).all():
+                raise NoIntegerForm(
+                    f"{kind.name} does not hold all values of the constant '{value_name(value)}'"
+                )
+            made = self.weight(f"{value_name(value)}/{kind.name}", rounded)
+        else:
+            made = self.emit(npu.Cast, self.real(value), to=to, name=self.derived(value, kind.name)).y
+        self._integer[value, to] = made
+        return made
+
+    def widened(self, value: Value, to: Any) -> Value:
+        """An old value as float32 that bf16 or f16 holds; constants, and what is not float32, as they are."""
+        if self.constant(value) is not None or not is_real(value):
+            return self.real(value)
+        if self._types.get(value) == to and (value, to) in self._integer and value not in self._real:
+            return self.real(value)
+        if (value, "wide", to) not in self._shared:
+            name = self.derived(value, "rounded")
+            wide = mlir_type("f32")
+            self._shared[value, "wide", to] = self.emit(npu.Cast, self.short(value, to), to=wide, name=name).y
+        return self._shared[value, "wide", to]
+
+    def shared_weight(self, name: str, array: Array) -> Value:
+        """A constant that equal ones share."""
+        key = (name, array.tobytes())
+        if key not in self._shared:
+            self._given[name] += 1
+            count = self._given[name] - 1
+            self._shared[key] = self.weight(f"{name}.{count}" if count else name, array)
+        return self._shared[key]
+
+    def joined(self, value: Value, to: QuantType) -> Value:
+        """An operand of a concatenation in the type of the result."""
+        return self.integer(value, to)
+
+    def derived(self, value: Value, what: str) -> str:
+        """A name for another form of an old value, given once."""
+        name = f"{value_name(value)}/{what}"
+        self._given[name] += 1
+        return name if self._given[name] == 1 else f"{name}.{self._given[name] - 1}"
+
+    def requantized(self, value: Value, to: QuantType, name: str) -> Value:
+        """An integer value of the new graph under another type."""
+        source = quant_of(value)
+        assert source is not None
+        kind = self._current.requant
+        if kind is Kind.POW2 and not is_power_of_two(source.scale / to.scale):
+            kind = Kind.SINGLE_ROUNDING
+        try:
+            found = requant_parameters(kind, source.scale, to.scale, **self._current.stage)
+        except ValueError as error:
+            raise NoIntegerForm(str(error)) from error
+        require_multipliers(found, 2.0 ** (8 * source.dtype.itemsize) * source.scale / to.scale)
+        parameters = flat(found)
+        lo, hi = output_limits(to, narrow=self._current.narrow_activations)
+        made: Value = self.emit(npu.Requant, value, to=to, kind=kind, lo=lo, hi=hi, name=name, **parameters).y
+        return made
+
+    def _own_type(self, value: Value) -> Any:
+        if value in self._types:
+            return self._types[value]
+        array = self.constant(value)
+        if array is None:
+            raise NoIntegerForm(f"its operand '{value_name(value)}' has no quantized type")
+        if self._current.is_float:
+            return self._ranged(value, self._current)
+        low, high = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
+        self._types[value] = activation_type(low, high, self._current)
+        return self._types[value]
+
+    def _exact(self, value: Value) -> Value:
+        """An old value as the reals that it is quantized from."""
+        return self.real(value)
+
+    def real(self, value: Value) -> Value:
+        """An old value as real numbers (or whatever plain type it had)."""
+        if value not in self._real:
+            array = self.constant(value)
+            if array is not None:
+                owner = value.owner
+                assert isinstance(owner, top.WeightOp)
+                copy = top.WeightOp.of(owner.ref, owner.output.type)
+                self.graph.block.add_op(copy)
+                self._real[value] = copy.output
+            else:
+                own = self._types[value]
+                made, name = self._integer[value, own], f"{value_name(value)}/real"
+                kind = npu.Dequantize if isinstance(own, QuantType) else npu.Cast
+                self._real[value] = self.emit(kind, made, to=mlir_type("f32"), name=name).y
+        return self._real[value]
+
+    def _block_rounded(self, value: Value, axis: int, kind: str) -> Value:
+        """An old value as the reals that block floating point holds."""
+        key = (value, axis, kind)
+        if key not in self._shared:
+            array = self.constant(value)
+            if array is not None:
+                rounded = block_round(array, axis, kind)
+                made = self.weight(f"{value_name(value)}/{kind}.{axis}", rounded)
+            else:
+                made = self.emit(
+                    npu.BlockRound,
+                    self.real(value),
+                    to=mlir_type("f32"),
+                    axis=axis,
+                    format=kind,
+                    name=self.derived(value, kind),
+                ).y
+            self._shared[key] = made
+        return self._shared[key]

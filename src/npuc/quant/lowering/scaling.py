@@ -1,0 +1,22 @@
+"""The parameters of an output stage as properties of an op."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npuc.arithmetic.requantization import Scaling
+from npuc.quant.lowering.registry import NoIntegerForm
+
+
+def flat(scaling: Scaling) -> dict[str, Any]:
+    """A scaling as the properties of an op: (multiplier, shift) pairs, shifts, or factors."""
+    if scaling.scale is not None:
+        return {"factors": scaling.scale.tolist()}
+    columns = [column.tolist() for column in (scaling.multiplier, scaling.shift) if column is not None]
+    return {"parameters": [number for row in zip(*columns, strict=True) for number in row]}
+
+
+def require_multipliers(found: Scaling, largest: float) -> None:
+    """Refuse multipliers that the largest shift made 0, if the output could be more than half a step."""
+    if largest >= 0.5 and found.multiplier is not None and not found.multiplier.all():
+        raise NoIntegerForm("the shift that its multiplier needs is above the largest that there is")
