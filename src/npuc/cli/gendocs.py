@@ -116,6 +116,28 @@ def _ops() -> Iterator[str]:
             default = f" = `{op.DEFAULTS[key]!r}`" if key in op.DEFAULTS else ""
             yield f"- property `{key}`: {kind}{default}"
         yield f"- results: {', '.join(results)}\n"
+    yield from _op_parts()
+
+
+def _op_parts() -> Iterator[str]:
+    from dataclasses import astuple
+
+    from npuc.inspect.op_parts import OPS, parts_of
+
+    yield "## Where the parts of each op are\n"
+    yield (
+        "The functions that give each op of both dialects its forms, `module.function`. A new activation needs none of them:\n"
+        "its record ([CONTRIBUTING](../CONTRIBUTING.md#add-an-op-in-one-sitting)) serves all.\n"
+    )
+    yield (
+        "| op | formula (`ir/top`) | integers (`quant/lowering`) | graph mode (`engine/handlers`) | NPU layer (`schedule/rules`) "
+        "| integers on the CPU (`partition/host`) | ONNX (`export/onnx/rules`) | TFLite (`export/tflite/rules`) |"
+    )
+    yield "|---|---|---|---|---|---|---|---|"
+    for kind in OPS.values():
+        name, *parts = astuple(parts_of(kind))
+        yield f"| `{name}` | {' | '.join(f'`{part}`' if part else '–' for part in parts)} |"
+    yield ""
 
 
 def _arity(kind: Any) -> str:

@@ -128,7 +128,7 @@ def avg_pool(op: top.AvgPool, context: LoweringContext) -> Value | list[Value]:
 
 
 @lowers_float(top.Softmax)
-def softmax(op: top.Softmax, context: Context) -> Value:
+def softmax(op: top.Softmax, context: LoweringContext) -> Value:
     """Along any axis."""
     to = context.type_of(op.y)
     made: Value = context.emit(
@@ -137,7 +137,7 @@ def softmax(op: top.Softmax, context: Context) -> Value:
     return made
 
 
-def _norm(op: Any, context: Context, mode: str, **properties: Any) -> Value | list[Value]:
+def _norm(op: Any, context: LoweringContext, mode: str, **properties: Any) -> Value | list[Value]:
     """A normalization whose gain and bias are constants, or absent."""
     to, name = context.type_of(op.y), value_name(op.y)
     entries = []
@@ -169,13 +169,13 @@ def _norm(op: Any, context: Context, mode: str, **properties: Any) -> Value | li
 
 
 @lowers_float(top.LayerNorm, top.RMSNorm)
-def over_last_axes(op: Any, context: Context) -> Value | list[Value]:
+def over_last_axes(op: Any, context: LoweringContext) -> Value | list[Value]:
     """Rows are the axes from `axis` on."""
     return _norm(op, context, "layer" if isinstance(op, top.LayerNorm) else "rms", axis=op.axis)
 
 
 @lowers_float(top.InstanceNorm, top.GroupNorm)
-def over_space(op: Any, context: Context) -> Value | list[Value]:
+def over_space(op: Any, context: LoweringContext) -> Value | list[Value]:
     """Rows are the pixels of a channel, or of the channels of a group."""
     shape = shape_of(op.x)
     if len(shape) != 4:
@@ -185,13 +185,13 @@ def over_space(op: Any, context: Context) -> Value | list[Value]:
 
 
 @lowers_float(top.L2Norm)
-def l2_norm(op: top.L2Norm, context: Context) -> Value | list[Value]:
+def l2_norm(op: top.L2Norm, context: LoweringContext) -> Value | list[Value]:
     """By the root of the sum of squares."""
     return _norm(op, context, "l2", axis=op.axis)
 
 
 @lowers_float(top.Reduce)
-def reduce(op: top.Reduce, context: Context) -> Value | list[Value]:
+def reduce(op: top.Reduce, context: LoweringContext) -> Value | list[Value]:
     """Sums, means and extremes."""
     if op.kind in ("max", "min"):
         return move(op, context)
@@ -205,7 +205,7 @@ def reduce(op: top.Reduce, context: Context) -> Value | list[Value]:
 
 
 @lowers_float(top.Max, top.Min)
-def choose(op: Any, context: Context) -> Value:
+def choose(op: Any, context: LoweringContext) -> Value:
     """Both operands in the type of the result."""
     to = context.type_of(op.y)
     made: Value = context.emit(
