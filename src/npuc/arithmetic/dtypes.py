@@ -49,8 +49,8 @@ class DType:
     @property
     def bits(self) -> int:
         """Width of a number; sub-byte types have less than they take in memory."""
-        found = re.search(r"[0-9]+", self.name)
-        return int(found[0]) if found else 8 * self.itemsize
+        digits = re.search(r"[0-9]+", self.name)
+        return int(digits[0]) if digits else 8 * self.itemsize
 
     @property
     def itemsize(self) -> int:

@@ -199,8 +199,8 @@ class Kind(_Named):
         """
         arrays = np.broadcast_arrays(acc, multiplier, shift, np.asarray(scale, np.float32))
         rows = zip(*(array.ravel().tolist() for array in arrays[:3]), arrays[3].ravel(), strict=True)
-        found = [self.formula(*row) for row in rows]
-        return np.array(found, np.int64).reshape(arrays[0].shape)
+        rescaled = [self.formula(*row) for row in rows]
+        return np.array(rescaled, np.int64).reshape(arrays[0].shape)
 
 
 def shifted(x: int, shift: int, rounding: Rounding) -> int:

@@ -59,10 +59,10 @@ def narrow_multiplier(multiplier: int, shift: int) -> tuple[int, int]:
     return narrow, shift - 16
 
 
-def narrowed(found: Scaling) -> Scaling:
+def narrowed(wide: Scaling) -> Scaling:
     """The scaling of 64-bit sums for the one of 32-bit sums; kind `single_rounding`."""
-    assert found.multiplier is not None and found.shift is not None
-    pairs = [narrow_multiplier(int(m), int(s)) for m, s in zip(found.multiplier, found.shift, strict=True)]
+    assert wide.multiplier is not None and wide.shift is not None
+    pairs = [narrow_multiplier(int(m), int(s)) for m, s in zip(wide.multiplier, wide.shift, strict=True)]
     if min(shift for _, shift in pairs) < 0:
         raise ValueError("the multiplier is too large for a sum of 64 bits")
     columns = np.array(pairs, np.int32).reshape(-1, 2).T
@@ -97,7 +97,7 @@ def rounded_multipliers(reals: Array, steps: int = 256) -> list[tuple[int, int]]
             for real, (m, shift) in zip(reals, pairs, strict=True)
         ]
     halves = np.arange(steps) + 0.5
-    found = []
+    multipliers = []
     for begin in range(0, len(pairs), _CHUNK):
         some = pairs[begin : begin + _CHUNK]
         with np.errstate(all="ignore"):  # factors without a multiplier
@@ -112,7 +112,7 @@ def rounded_multipliers(reals: Array, steps: int = 256) -> list[tuple[int, int]]
             most = np.where(reached & (firsts > 1), halves * scales / (firsts - 1), np.inf)
         for row, (nearest, shift) in enumerate(some):
             if not 0 < nearest < 1 << 31:
-                found.append((nearest, shift))
+                multipliers.append((nearest, shift))
                 continue
             tight_low = np.flatnonzero(least[row] > least[row].max() - 1e-3)
             tight_high = np.flatnonzero(most[row] < most[row].min() + 1e-3)
@@ -125,8 +125,8 @@ def rounded_multipliers(reals: Array, steps: int = 256) -> list[tuple[int, int]]
             )
             best = min(max(nearest, low), high, (1 << 31) - 1)
             fits = low <= best and abs(best - nearest) <= _NEARBY
-            found.append((best if fits else nearest, shift))
-    return found
+            multipliers.append((best if fits else nearest, shift))
+    return multipliers
 
 
 def rounded_scaling(real: Array, width: int) -> Scaling:
@@ -216,11 +216,11 @@ def _leaky_relu(x: Quantized, y: Quantized, alpha: float) -> Array | None:
 
 
 def _relu(x: Quantized, y: Quantized, limit: float) -> Array | None:
-    found = _saturated(rescale(_codes(x), *_scaled(x, y)), y)
+    unbounded = _saturated(rescale(_codes(x), *_scaled(x, y)), y)
     most = y.dtype.limits[1]
     if limit > 0:
         most = min(most, y.zero_point + int(round_away(_F(limit) / _F(y.scale))))
-    return np.clip(found, y.zero_point, most).astype(y.dtype.numpy)
+    return np.clip(unbounded, y.zero_point, most).astype(y.dtype.numpy)
 
 
 def _half_doubling_high(a: Array, b: Any) -> Array:

@@ -35,22 +35,22 @@ class Arena:
         size = prod(shape) * dtype.itemsize
         buffer = self._buffer(ceil_div(size, _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT)
         start = -buffer.ctypes.data % _ALIGNMENT
-        made: Array = buffer[start : start + size].view(dtype).reshape(shape)
-        return made
+        array: Array = buffer[start : start + size].view(dtype).reshape(shape)
+        return array
 
     def _buffer(self, size: int) -> Array:
         fitting = [buffer for buffer in self._free if buffer.size >= size]
         if fitting:
-            found = min(fitting, key=lambda buffer: buffer.size)
+            smallest = min(fitting, key=lambda buffer: buffer.size)
             # Not one that is far too large: a later tensor may need all of it.
-            if found.size <= 4 * size:
-                self._free = [buffer for buffer in self._free if buffer is not found]
-                self._users[id(found)] = 0
-                return found
-        made = np.empty(size, np.uint8)
-        self._buffers[id(made)] = made
-        self._users[id(made)] = 0
-        return made
+            if smallest.size <= 4 * size:
+                self._free = [buffer for buffer in self._free if buffer is not smallest]
+                self._users[id(smallest)] = 0
+                return smallest
+        fresh = np.empty(size, np.uint8)
+        self._buffers[id(fresh)] = fresh
+        self._users[id(fresh)] = 0
+        return fresh
 
     def use(self, array: Array) -> None:
         """One more array shows the memory behind this one."""

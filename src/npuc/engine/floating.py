@@ -130,8 +130,8 @@ class FloatEngine:
             raise
         except Exception as error:
             raise EngineError(f"ONNX Runtime failed: {_first_line(error)}") from error
-        found = dict(zip(self._wanted, values, strict=True))
-        return {name: found[source] for name, source in self._results.items()}
+        fetched = dict(zip(self._wanted, values, strict=True))
+        return {name: fetched[source] for name, source in self._results.items()}
 
     def stream(self, batches: Iterable[Mapping[str, Array] | Array]) -> Iterator[dict[str, Array]]:
         """The results of each set of inputs in turn; only one set of results is held here at a time."""

@@ -125,9 +125,9 @@ class IntegerEngine:
 
     def _traced(self, held: dict[int, Array]) -> Iterator[tuple[TensorOp, list[Array]]]:
         for op, step in zip(self._ops, self._steps, strict=True):
-            made = step.function([held[value] for value in step.operands])
-            held.update(zip(step.results, made, strict=True))
-            yield op, made
+            arrays = step.function([held[value] for value in step.operands])
+            held.update(zip(step.results, arrays, strict=True))
+            yield op, arrays
             for value in step.dying:
                 held.pop(value, None)
 

@@ -63,9 +63,9 @@ class Program:
         for index, step in enumerate(steps):
             known = self._stand_ins.keys() | self.arrays.keys() if step.in_place else self.arrays.keys()
             recorded = step.recordable and all(value in known for value in step.operands)
-            made = self._record(step, arena) if recorded else [self._start(step, arena)]
-            self._calls += made
-            self._owners += [index] * len(made)
+            calls = self._record(step, arena) if recorded else [self._start(step, arena)]
+            self._calls += calls
+            self._owners += [index] * len(calls)
             for value in step.results:
                 if value in self.arrays:
                     arena.use(self.arrays[value])
@@ -79,8 +79,8 @@ class Program:
     def _record(self, step: Step, arena: Arena) -> list[Call]:
         cells = {self._stand_ins[value].ctypes.data: cell for value, cell in self._cells.items()}
         with recording(Tape(arena.new, cells)) as tape:
-            made = step.function([self._array(value) for value in step.operands])
-        self.arrays.update(zip(step.results, made, strict=True))
+            results = step.function([self._array(value) for value in step.operands])
+        self.arrays.update(zip(step.results, results, strict=True))
         self._kept.append(tape.kept)
         return tape.calls
 
@@ -92,13 +92,13 @@ class Program:
         arrays, slots = self.arrays, self.slots
         for value, place in zip(step.results, step.places, strict=True):
             if place is not None:
-                made = arena.new(*place)
-                arrays[value] = made.transpose(0, 3, 1, 2) if made.ndim == 4 else made
+                buffer = arena.new(*place)
+                arrays[value] = buffer.transpose(0, 3, 1, 2) if buffer.ndim == 4 else buffer
         dying = [value for value in step.dying if value not in arrays]
 
         def run() -> None:
-            made = step.function([arrays[v] if v in arrays else slots[v] for v in step.operands])
-            for value, array in zip(step.results, made, strict=True):
+            results = step.function([arrays[v] if v in arrays else slots[v] for v in step.operands])
+            for value, array in zip(step.results, results, strict=True):
                 if value in arrays:
                     copy(arrays[value], array)
                 else:

@@ -45,9 +45,9 @@ def output_noise(
         options = session_options(threads, optimize=False)
         held = attach_weights(exported, options)
         session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        found = [session.run(outputs, dict(sample)) for sample in samples]
+        results = [session.run(outputs, dict(sample)) for sample in samples]
         del session, held
-        return found
+        return results
 
     exact = run(exported.proto)
     for chosen in sets:
@@ -57,15 +57,15 @@ def output_noise(
 
 def _rounding(model: ModelProto, types: Mapping[str, QuantType]) -> ModelProto:
     """The same model with tensors rounded on their way to those that read them."""
-    made = ModelProto()
-    made.CopyFrom(model)
+    changed = ModelProto()
+    changed.CopyFrom(model)
     nodes: list[NodeProto] = []
     own = _unused(model)
     for name, kind in types.items():
         scale = numpy_helper.from_array(np.array(kind.scale, np.float32), f"{own}{name}/scale")
         zero = numpy_helper.from_array(np.array(kind.zero_point, kind.dtype.numpy), f"{own}{name}/zero_point")
-        made.graph.initializer.extend([scale, zero])
-    for node in made.graph.node:
+        changed.graph.initializer.extend([scale, zero])
+    for node in changed.graph.node:
         for place, name in enumerate(node.input):
             if name in types:
                 node.input[place] = f"{own}{name}/rounded"
@@ -76,9 +76,9 @@ def _rounding(model: ModelProto, types: Mapping[str, QuantType]) -> ModelProto:
                 steps, rounded = f"{own}{name}/steps", f"{own}{name}/rounded"
                 nodes.append(helper.make_node("QuantizeLinear", [name, *ends], [steps]))
                 nodes.append(helper.make_node("DequantizeLinear", [steps, *ends], [rounded]))
-    del made.graph.node[:]
-    made.graph.node.extend(nodes)
-    return made
+    del changed.graph.node[:]
+    changed.graph.node.extend(nodes)
+    return changed
 
 
 def _unused(model: ModelProto) -> str:
@@ -91,7 +91,7 @@ def _unused(model: ModelProto) -> str:
     return own
 
 
-def relative_noise(found: Sequence[Sequence[Array]], exact: Sequence[Sequence[Array]]) -> float:
+def relative_noise(results: Sequence[Sequence[Array]], exact: Sequence[Sequence[Array]]) -> float:
     """Error over signal of outputs, sample by sample, the mean of the outputs."""
     ratios = []
     for index in range(len(exact[0]) if exact else 0):
@@ -99,7 +99,7 @@ def relative_noise(found: Sequence[Sequence[Array]], exact: Sequence[Sequence[Ar
             continue
         pairs = [
             (got[index].astype(np.float64), want[index].astype(np.float64))
-            for got, want in zip(found, exact, strict=True)
+            for got, want in zip(results, exact, strict=True)
         ]
         signal = sum(float(np.square(want).sum()) for _, want in pairs)
         error = sum(float(np.square(got - want).sum()) for got, want in pairs)

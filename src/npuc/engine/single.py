@@ -44,7 +44,7 @@ def single_op(op: TopOp, graph: Graph, threads: int) -> Step:
     places = [i for i, value in enumerate(op.operands) if graph.constant(value) is None]
 
     def run(arrays: list[Array]) -> list[Array]:
-        found = engine.run({name: arrays[i] for (name, _), i in zip(inputs, places, strict=True)})
-        return [found[name] for name in names]
+        results = engine.run({name: arrays[i] for (name, _), i in zip(inputs, places, strict=True)})
+        return [results[name] for name in names]
 
     return run

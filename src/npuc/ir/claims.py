@@ -42,28 +42,28 @@ def claim(op: Any, graph: Graph) -> TopOp | None:
     if not is_claimed(op):
         return None
     try:
-        made = CLAIMS[op.domain, op.op_type](op, graph)
+        claimed = CLAIMS[op.domain, op.op_type](op, graph)
     except NpucError:
         raise
     except Exception as error:
         raise fault_of(error) or PluginFaultError(
             f"{describe(op)}: the plugin that claims '{op.domain}:{op.op_type}' fails: {type(error).__name__}: {error}"
         ) from error
-    if made is None:
+    if claimed is None:
         return None
-    if len(made.results) != len(op.results):
+    if len(claimed.results) != len(op.results):
         raise PluginFaultError(
-            f"{describe(op)}: the plugin that claims '{op.domain}:{op.op_type}' gives {len(made.results)} results, not "
+            f"{describe(op)}: the plugin that claims '{op.domain}:{op.op_type}' gives {len(claimed.results)} results, not "
             f"{len(op.results)}"
         )
-    for old, new in zip(op.results, made.results, strict=True):
+    for old, new in zip(op.results, claimed.results, strict=True):
         if is_static(old) and old.type != new.type:
             raise PluginFaultError(
                 f"{describe(op)}: it makes {old.type}, and the op of the plugin that claims it {new.type}"
             )
-    made.location = op.location
-    Rewriter.insert_op(made, InsertPoint.before(op))
-    for old, new in zip(op.results, made.results, strict=True):
+    claimed.location = op.location
+    Rewriter.insert_op(claimed, InsertPoint.before(op))
+    for old, new in zip(op.results, claimed.results, strict=True):
         old.replace_all_uses_with(new)
     graph.block.erase_op(op)
-    return made
+    return claimed

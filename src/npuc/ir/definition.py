@@ -283,13 +283,13 @@ class TensorOp(IRDLOperation, ABC):
 
     def native_properties(self) -> dict[str, Any]:
         """All properties as Python values, defaults filled in, in the order of definition."""
-        found = {}
+        native = {}
         for key in self.get_irdl_definition().properties:
             if key in self.properties:
-                found[key] = to_native(self.properties[key])
+                native[key] = to_native(self.properties[key])
             elif key in self.DEFAULTS:
-                found[key] = self.DEFAULTS[key]
-        return found
+                native[key] = self.DEFAULTS[key]
+        return native
 
 
 class TopOp(TensorOp):

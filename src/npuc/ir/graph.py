@@ -181,9 +181,9 @@ class Graph:
 
     def find(self, name: str) -> SSAValue | None:
         """The value of a name: a result or input name first, then the (first) result of a layer or an original node."""
-        found = self._find(name)
-        if found is not None or not (node := self.origins.nodes.get(name)):
-            return found
+        value = self._find(name)
+        if value is not None or not (node := self.origins.nodes.get(name)):
+            return value
         return self._find(node)
 
     def _find(self, name: str) -> SSAValue | None:
@@ -209,12 +209,12 @@ class Graph:
         for op in self.ops:
             if not isinstance(op, WeightOp):
                 values += [(value, value_name(value) or op.name) for value in op.results]
-        seen: dict[str, int] = {}
-        found: dict[SSAValue, str] = {}
+        times: dict[str, int] = {}
+        distinct: dict[SSAValue, str] = {}
         for value, name in values:
-            seen[name] = seen.get(name, 0) + 1
-            found[value] = name if seen[name] == 1 else f"{name}#{seen[name]}"
-        return found
+            times[name] = times.get(name, 0) + 1
+            distinct[value] = name if times[name] == 1 else f"{name}#{times[name]}"
+        return distinct
 
     def used_weights(self) -> list[str]:
         """Names of the weights that ops refer to, in order of first use."""
@@ -226,8 +226,8 @@ class Graph:
         return Origins(self._pairs(_NODES), self._pairs(_READERS))
 
     @origins.setter
-    def origins(self, found: Origins) -> None:
-        for key, table in ((_NODES, found.nodes), (_READERS, found.readers)):
+    def origins(self, origins: Origins) -> None:
+        for key, table in ((_NODES, origins.nodes), (_READERS, origins.readers)):
             self.module.attributes.pop(key, None)
             if table:
                 words = [StringAttr(word) for pair in table.items() for word in pair]
@@ -260,8 +260,8 @@ class Graph:
     @property
     def arithmetic(self) -> str:
         """Whose integer arithmetic a network that brings its own quantization promises: "tflite", or "" for ONNX's."""
-        found = self.module.attributes.get(_ARITHMETIC)
-        return found.data if isinstance(found, StringAttr) else ""
+        stated = self.module.attributes.get(_ARITHMETIC)
+        return stated.data if isinstance(stated, StringAttr) else ""
 
     @arithmetic.setter
     def arithmetic(self, name: str) -> None:

@@ -69,7 +69,7 @@ def register_pass(cls: _PassT) -> _PassT:
 
 def parse_passes(pipeline: str) -> list[Pass]:
     """The passes of a pipeline such as `fold-constants{limit=1024},fuse-relu`."""
-    found: list[Pass] = []
+    passes: list[Pass] = []
     try:
         specs = list(parse_pipeline(pipeline))
     except (ArgSpecParseError, ValueError) as error:
@@ -91,11 +91,11 @@ def parse_passes(pipeline: str) -> list[Pass]:
         kind = PASSES[spec.name]
         try:
             # Reading options means resolving the annotations of the pass: not where there are none.
-            found.append(kind.from_spec(spec) if spec.parameters or dataclasses.fields(kind) else kind())
+            passes.append(kind.from_spec(spec) if spec.parameters or dataclasses.fields(kind) else kind())
         except (ValueError, TypeError) as error:
             options = ", ".join(field.name for field in dataclasses.fields(kind)) or "none"
             raise PipelineError(f"pass '{spec.name}': {error}", fix=f"Its options are: {options}") from error
-    return found
+    return passes
 
 
 def run_pipeline(
@@ -178,11 +178,13 @@ class _ByKind(RewritePattern):
 
     def find(self, kind: type[Operation]) -> list[RewritePattern]:
         """The patterns for a kind of op."""
-        found = self._found.get(kind)
-        if found is None:
-            found = [pattern for pattern, kinds in self._patterns if kinds is None or issubclass(kind, kinds)]
-            self._found[kind] = found
-        return found
+        patterns = self._found.get(kind)
+        if patterns is None:
+            patterns = [
+                pattern for pattern, kinds in self._patterns if kinds is None or issubclass(kind, kinds)
+            ]
+            self._found[kind] = patterns
+        return patterns
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         """The first pattern that matches."""

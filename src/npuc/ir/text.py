@@ -124,7 +124,7 @@ def _check_aliases(text: str, name: str) -> None:
 
 def save_graph(graph: Graph, path: Path | str) -> tuple[Path, Path]:
     """Write `path` and the weights beside it; returns both paths."""
-    asked, path = Path(path), final_place(path)
+    given, path = Path(path), final_place(path)
     weights = path.with_suffix(".safetensors")
     module = graph.module
     before = dict(module.attributes)
@@ -139,7 +139,7 @@ def save_graph(graph: Graph, path: Path | str) -> tuple[Path, Path]:
         # The text is on the disk before the weights get their name: a full disk leaves both files as they were.
         out.flush()
         save_safetensors(weights, graph.weights, graph.used_weights())
-    return asked, weights
+    return given, weights
 
 
 def load_graph(path: Path | str) -> Graph:

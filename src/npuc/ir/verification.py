@@ -30,12 +30,12 @@ def ask_verifiers(graph: Graph) -> None:
     """Raise `VerificationError` for the first thing that a rule finds."""
     for name, rule in VERIFIERS.items():
         try:
-            found = next(iter(rule(graph)), None)
+            problem = next(iter(rule(graph)), None)
         except NpucError:
             raise
         except Exception as error:
             raise fault_of(error) or VerificationError(
                 f"the verifier rule '{name}' failed: {type(error).__name__}: {error}"
             ) from error
-        if found is not None:
-            raise VerificationError(f"{found} (verifier rule '{name}')")
+        if problem is not None:
+            raise VerificationError(f"{problem} (verifier rule '{name}')")

@@ -234,10 +234,10 @@ def dtype_of_storage(code: str) -> DType | None:
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of JSON, in which every key is there once."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    unique = dict(pairs)
+    if len(unique) != len(pairs):
         raise ValueError("an entry is there twice")
-    return found
+    return unique
 
 
 def load_safetensors(path: Path) -> WeightStore:

@@ -55,10 +55,10 @@ class Requant:
         if self.scale is not None and not (np.isfinite(self.scale).all() and self.scale.min() >= 0):
             raise ValueError("a scale is negative or not finite")
 
-    def _set(self, name: str, dtype: Any, wanted: bool) -> None:
+    def _set(self, name: str, dtype: Any, used: bool) -> None:
         """Make a parameter a dense array of its own type; the dataclass is frozen for everybody else."""
         given = getattr(self, name)
-        if not wanted:
+        if not used:
             object.__setattr__(self, name, None)
             return
         if given is None:

@@ -65,12 +65,12 @@ def softmax_parameters(
         return SoftmaxParameters(
             kind, source, target, multiplier, shift, tables=tables, zero_point=zero_point
         )
-    wanted = _DOUBLE_OUTPUTS.get((source, target))
-    if wanted is None:
+    defined = _DOUBLE_OUTPUTS.get((source, target))
+    if defined is None:
         raise ValueError(f"TFLite has no softmax from {source} to {target}")
-    if (scale_y, zero_point) != wanted:
+    if (scale_y, zero_point) != defined:
         raise ValueError(
-            f"a softmax of kind {kind} to {target} has scale {wanted[0]:g} and zero point {wanted[1]}, "
+            f"a softmax of kind {kind} to {target} has scale {defined[0]:g} and zero point {defined[1]}, "
             f"not {scale_y:g} and {zero_point}"
         )
     if source == "int16":

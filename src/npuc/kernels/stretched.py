@@ -41,13 +41,13 @@ class StretchedSession:
             if kernel is not None:
                 values.update(self._computed(nodes[0], kernel, values))
                 continue
-            made = [name for node in nodes for name in node.output if name]
+            produced = [name for node in nodes for name in node.output if name]
             later = self._read_after(index) | set(names)
-            wanted = [name for name in made if name in later]
-            session, inputs = self._session(index, nodes, wanted, values)
-            if wanted:
-                found = session.run(wanted, {name: values[name] for name in inputs})
-                values.update(zip(wanted, found, strict=True))
+            fetched = [name for name in produced if name in later]
+            session, inputs = self._session(index, nodes, fetched, values)
+            if fetched:
+                arrays = session.run(fetched, {name: values[name] for name in inputs})
+                values.update(zip(fetched, arrays, strict=True))
         return [values[name] if name in values else self._array(name) for name in names]
 
     def _array(self, name: str) -> Array:
@@ -58,7 +58,9 @@ class StretchedSession:
 
     def _computed(self, node: NodeProto, kernel: Kernel, values: Mapping[str, Array]) -> dict[str, Array]:
         given = [values[name] if name in values else self._array(name) for name in node.input if name]
-        attributes = {one.name: _plain(helper.get_attribute_value(one)) for one in node.attribute}
+        attributes = {
+            attribute.name: _plain(helper.get_attribute_value(attribute)) for attribute in node.attribute
+        }
         try:
             results = kernel(given, attributes)
         except Exception as error:
@@ -71,16 +73,20 @@ class StretchedSession:
                 f"the kernel of '{node.domain}:{node.op_type}' gave {len(results)} results, not {len(node.output)}"
             )
         return {
-            name: np.asarray(one, order="C") for name, one in zip(node.output, results, strict=False) if name
+            name: np.asarray(result, order="C")
+            for name, result in zip(node.output, results, strict=False)
+            if name
         }
 
     def _session(
-        self, index: int, nodes: Sequence[NodeProto], wanted: Sequence[str], values: Mapping[str, Array]
+        self, index: int, nodes: Sequence[NodeProto], fetched: Sequence[str], values: Mapping[str, Array]
     ) -> tuple[Any, list[str]]:
         """The session of a stretch; the types of its inputs are those of the first values that come."""
         if index not in self._sessions:
-            made = {name for node in nodes for name in node.output}
-            read = dict.fromkeys(name for node in nodes for name in _reads(node) if name and name not in made)
+            produced = {name for node in nodes for name in node.output}
+            read = dict.fromkeys(
+                name for node in nodes for name in _reads(node) if name and name not in produced
+            )
             inputs = [name for name in read if name not in self._weights]
             infos = [
                 helper.make_tensor_value_info(
@@ -92,7 +98,7 @@ class StretchedSession:
                 nodes,
                 f"stretch{index}",
                 infos,
-                [onnx.ValueInfoProto(name=name) for name in wanted],
+                [onnx.ValueInfoProto(name=name) for name in fetched],
                 [self._weights[name] for name in read if name in self._weights],
             )
             part = helper.make_model(graph, opset_imports=self._model.opset_import)
@@ -102,8 +108,8 @@ class StretchedSession:
                 part.SerializeToString(), self._options, providers=["CPUExecutionProvider"]
             )
             self._sessions[index] = (session, inputs)
-        found: tuple[Any, list[str]] = self._sessions[index]
-        return found
+        opened: tuple[Any, list[str]] = self._sessions[index]
+        return opened
 
 
 def _reads(node: NodeProto) -> list[str]:

@@ -68,9 +68,9 @@ def contiguous(array: Array) -> Array:
     tape = current()
     if tape is None or array.flags.c_contiguous:
         return np.asarray(array, order="C")  # ascontiguousarray would give a scalar an axis
-    made = tape.new(array.shape, array.dtype)
-    copy(made, array)
-    return made
+    dense = tape.new(array.shape, array.dtype)
+    copy(dense, array)
+    return dense
 
 
 def copy(to: Array, source: Array) -> None:

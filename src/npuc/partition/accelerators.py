@@ -121,7 +121,9 @@ def _kernel(name: str) -> Kernel | None:
         return None
 
     def compute(arrays: Sequence[Array], attributes: Mapping[str, Any]) -> list[Array]:
-        return list(accelerator.run(arrays[0].tobytes(), [np.ascontiguousarray(one) for one in arrays[1:]]))
+        return list(
+            accelerator.run(arrays[0].tobytes(), [np.ascontiguousarray(array) for array in arrays[1:]])
+        )
 
     return compute
 

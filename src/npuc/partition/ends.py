@@ -32,15 +32,15 @@ def sides(graph: Graph, ops: Sequence[TensorOp]) -> dict[str, Side]:
     for op in reversed(ops):
         if _integer(op) or any(use.operation in ahead for value in op.results for use in value.uses):
             ahead.add(op)
-    found: dict[str, Side] = {}
+    side_of: dict[str, Side] = {}
     for op in ops:
         if _integer(op) or isinstance(op, npu.Quantize | npu.Dequantize):
             continue
         if op not in behind and op in ahead:
-            found[result_names(op)[0]] = "before"
+            side_of[result_names(op)[0]] = "before"
         elif op in behind and op not in ahead:
-            found[result_names(op)[0]] = "after"
-    return found
+            side_of[result_names(op)[0]] = "after"
+    return side_of
 
 
 def words_for(ops: Iterable[TensorOp]) -> str:

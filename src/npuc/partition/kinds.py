@@ -61,13 +61,13 @@ def describe(op: TensorOp, graph: Graph, bits: tuple[int, int] = (8, 8)) -> Desc
 
 def _common(op: Any, bits: int) -> Parameters:
     x, y = shape_of(op.operands[0]), shape_of(op.results[0])
-    found: Parameters = {"rank": len(x), "activation_bits": _bits(op.operands[0], bits)}
+    parameters: Parameters = {"rank": len(x), "activation_bits": _bits(op.operands[0], bits)}
     for prefix, shape in (("i", x), ("o", y)):
         sizes = dict(zip(_AXES.get(len(shape), "nchw"), shape, strict=False))
         for axis in "nchw":
             name = "n" if (prefix, axis) == ("i", "n") else f"{prefix}{axis}"
-            found[name] = sizes.get(axis, 1)
-    return found
+            parameters[name] = sizes.get(axis, 1)
+    return parameters
 
 
 def _bits(value: Any, otherwise: int) -> int:
@@ -97,15 +97,17 @@ def _window(op: Any, kernel: Sequence[int], dilations: Sequence[int]) -> Paramet
     """Kernel, strides, dilations and pads; the last two spatial axes are height and width."""
     spatial = len(kernel)
     names = {1: "h", 2: "hw", 3: "dhw"}.get(spatial, "hw")
-    found: Parameters = dict.fromkeys(("kw", "sw", "dw"), 1) | dict.fromkeys(("pad_left", "pad_right"), 0)
+    parameters: Parameters = dict.fromkeys(("kw", "sw", "dw"), 1) | dict.fromkeys(
+        ("pad_left", "pad_right"), 0
+    )
     before = {"d": "pad_front", "h": "pad_top", "w": "pad_left"}
     after = {"d": "pad_back", "h": "pad_bottom", "w": "pad_right"}
     for axis, name in enumerate(names):
-        found |= {f"k{name}": kernel[axis], f"s{name}": op.strides[axis], f"d{name}": dilations[axis]}
-        found |= {before[name]: op.pads[axis], after[name]: op.pads[axis + spatial]}
+        parameters |= {f"k{name}": kernel[axis], f"s{name}": op.strides[axis], f"d{name}": dilations[axis]}
+        parameters |= {before[name]: op.pads[axis], after[name]: op.pads[axis + spatial]}
     if spatial == 3:
-        found |= {"id": shape_of(op.operands[0])[2], "od": shape_of(op.results[0])[2]}
-    return found
+        parameters |= {"id": shape_of(op.operands[0])[2], "od": shape_of(op.results[0])[2]}
+    return parameters
 
 
 def _conv(op: Any, graph: Graph) -> tuple[str, Parameters]:
@@ -113,13 +115,16 @@ def _conv(op: Any, graph: Graph) -> tuple[str, Parameters]:
     transposed = hasattr(op, "output_padding")
     channels = shape_of(op.x)[1]
     each = channels // op.group
-    found = _window(op, weight[2:], op.dilations) | {"group": op.group}
+    parameters = _window(op, weight[2:], op.dilations) | {"group": op.group}
     if transposed:
         padding = (*op.output_padding, 0, 0)
-        found |= {"output_padding_h": padding[-2 if len(weight) == 3 else 0], "output_padding_w": padding[1]}
+        parameters |= {
+            "output_padding_h": padding[-2 if len(weight) == 3 else 0],
+            "output_padding_w": padding[1],
+        }
     kind = "deconv" if transposed else "conv"
     kind = f"depthwise_{kind}" if op.group > 1 and each == 1 else kind
-    return (f"{kind}3d" if len(weight) == 5 else kind), found
+    return (f"{kind}3d" if len(weight) == 5 else kind), parameters
 
 
 def _matmul(op: Any, graph: Graph) -> tuple[str, Parameters]:
@@ -139,16 +144,16 @@ def _pool(op: Any, graph: Graph) -> tuple[str, Parameters]:
     dilations = getattr(op, "dilations", (1,) * len(op.kernel))
     kind = "max_pool" if isinstance(op, top.MaxPool) else "avg_pool"
     include = int(getattr(op, "count_include_pad", False))
-    found = _window(op, op.kernel, dilations) | {"count_include_pad": include}
-    return (f"{kind}3d" if len(op.kernel) == 3 else kind), found
+    parameters = _window(op, op.kernel, dilations) | {"count_include_pad": include}
+    return (f"{kind}3d" if len(op.kernel) == 3 else kind), parameters
 
 
 def _axis(name: str) -> Callable[[Any, Graph], tuple[str, Parameters]]:
-    def found(op: Any, graph: Graph) -> tuple[str, Parameters]:
+    def describe_axis(op: Any, graph: Graph) -> tuple[str, Parameters]:
         rank = len(shape_of(op.operands[0]))
         return name, {"axis": op.axis % rank if rank else 0}
 
-    return found
+    return describe_axis
 
 
 def _resize(op: Any, graph: Graph) -> tuple[str, Parameters]:
@@ -182,8 +187,8 @@ def _pad(op: top.Pad, graph: Graph) -> tuple[str, Parameters]:
 
 
 def _by_axis(prefix: str, values: Sequence[int], rank: int, otherwise: int) -> Parameters:
-    found = dict(zip(_AXES.get(rank, "nchw"), values, strict=False))
-    return {f"{prefix}_{axis}": found.get(axis, otherwise) for axis in "nchw"}
+    by_letter = dict(zip(_AXES.get(rank, "nchw"), values, strict=False))
+    return {f"{prefix}_{axis}": by_letter.get(axis, otherwise) for axis in "nchw"}
 
 
 def _slice(op: top.Slice, graph: Graph) -> tuple[str, Parameters]:
@@ -223,8 +228,8 @@ def _sum_or_mean(op: npu.ReduceSum) -> str:
 
 def _recurrent(op: Any, graph: Graph) -> tuple[str, Parameters]:
     recurrence = shape_of(op.recurrence)
-    found = {"hidden": recurrence[-1], "steps": shape_of(op.x)[0], "directions": recurrence[0]}
-    return op.name.split(".")[1], found
+    parameters = {"hidden": recurrence[-1], "steps": shape_of(op.x)[0], "directions": recurrence[0]}
+    return op.name.split(".")[1], parameters
 
 
 def _attention(op: Any, graph: Graph) -> tuple[str, Parameters]:

@@ -20,15 +20,15 @@ def parse_devices(texts: Sequence[str]) -> dict[str, str]:
     >>> parse_devices(["conv1=cpu", "head*=npu"])
     {'conv1': 'cpu', 'head*': 'npu'}
     """
-    found = {}
+    devices = {}
     for text in texts:
         name, separator, device = text.rpartition("=")
         if not separator or not name:
             raise UsageError(
                 f"--device '{text}' is not LAYER=cpu or LAYER=npu", fix="Write it like --device conv1=cpu"
             )
-        found[name] = device
-    return found
+        devices[name] = device
+    return devices
 
 
 def placed(
@@ -46,7 +46,7 @@ def placed(
     names = {op: {*result_names(op), layer_name(op)} - {""} for op in ops}
     for op in ops:
         names[op].update(name for tensor in result_names(op) for name in aliases.get(tensor, ()))
-    found: dict[Any, str] = {}
+    device_of: dict[Any, str] = {}
     for pattern, device in overrides.items():
         _check_device(pattern, device)
         matches = [op for op in ops if pattern in names[op]]
@@ -54,8 +54,8 @@ def placed(
             matches = [op for op in ops if _matching(names[op], pattern)]
         if not matches and strict:
             raise _unknown(pattern, device, set().union(*names.values()))
-        found.update(dict.fromkeys(matches, device))
-    return found
+        device_of.update(dict.fromkeys(matches, device))
+    return device_of
 
 
 def check_devices(names: Collection[str], overrides: Mapping[str, str]) -> None:

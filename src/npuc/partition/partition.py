@@ -83,12 +83,12 @@ def partition(
     obstacles: dict[str, Obstacle] = {}
     fits: dict[str, Fit] = {}
     device: dict[Any, Device] = {}
-    asked = placed(ops, overrides or {}, aliases=graph.layer_aliases() if overrides else None)
+    overridden = placed(ops, overrides or {}, aliases=graph.layer_aliases() if overrides else None)
     for op in ops:
         if isinstance(op, npu.Quantize | npu.Dequantize):
             device[op] = "convert"
             continue
-        taker = None if op in asked else claimant(op, graph, target)
+        taker = None if op in overridden else claimant(op, graph, target)
         if taker is not None:
             device[op] = taker
             obstacles[result_names(op)[0]] = Obstacle.of(Rule.ACCELERATOR, accelerator=taker)
@@ -96,11 +96,11 @@ def partition(
         name, fit = result_names(op)[0], fit_of(op, graph, target)
         fits[name] = fit
         device[op] = "npu" if fit else "cpu"
-        if asked.get(op) == "npu" and not fit:
+        if overridden.get(op) == "npu" and not fit:
             raise CompileError(
                 f"it cannot run on the NPU as asked: {fit.reason}", where=_where(op), fix=fit.lever or None
             )
-        if asked.get(op) == "cpu":
+        if overridden.get(op) == "cpu":
             against = reason_against_host(op, graph)
             if against is not None:
                 raise CompileError(
@@ -111,7 +111,7 @@ def partition(
             device[op], obstacles[name] = "cpu", Obstacle.of(Rule.AS_ASKED)
         elif fit.obstacle is not None:
             obstacles[name] = fit.obstacle
-    fixed = set(asked)
+    fixed = set(overridden)
     while island_threshold > 0:
         given = _islands(graph, _parts(graph, ops, device), device, fixed, target, island_threshold)
         if not given:
@@ -120,7 +120,7 @@ def partition(
             device[op], obstacles[result_names(op)[0]] = "cpu", obstacle
     parts = _parts(graph, ops, device)
     _LOG.info(
-        "partition for %s: %s", target.name, ", ".join(f"{len(one.ops)} on {one.device}" for one in parts)
+        "partition for %s: %s", target.name, ", ".join(f"{len(part.ops)} on {part.device}" for part in parts)
     )
     for name, obstacle in obstacles.items():
         _LOG.debug("%s is not on the NPU: %s", name, obstacle.reason)
@@ -143,14 +143,14 @@ def _parts(graph: Graph, ops: list[TensorOp], device: Mapping[Any, Device]) -> l
     groups: dict[tuple[int, Device], list[TensorOp]] = {}
     for op in ops:
         groups.setdefault((level[op], device[op]), []).append(op)
-    wanted = {port.value for port in graph.outputs}
+    outputs = {port.value for port in graph.outputs}
     return [
-        _part(graph, kind, tuple(members), wanted)
+        _part(graph, kind, tuple(members), outputs)
         for (_, kind), members in sorted(groups.items(), key=lambda item: item[0])
     ]
 
 
-def _part(graph: Graph, device: Device, ops: tuple[TensorOp, ...], wanted: set[Value]) -> Part:
+def _part(graph: Graph, device: Device, ops: tuple[TensorOp, ...], graph_outputs: set[Value]) -> Part:
     inside = set(ops)
     inputs: dict[Value, None] = {}
     outputs: dict[Value, None] = {}
@@ -162,7 +162,7 @@ def _part(graph: Graph, device: Device, ops: tuple[TensorOp, ...], wanted: set[V
             # A conversion always writes a tensor, even if the next one is beside it.
             if (
                 device == "convert"
-                or value in wanted
+                or value in graph_outputs
                 or any(use.operation not in inside for use in value.uses)
             ):
                 outputs[value] = None

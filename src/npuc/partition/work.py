@@ -78,16 +78,16 @@ def host_seconds(op: TensorOp) -> float:
     moved = sum(map(bytes_of, (*op.operands, *op.results))) / HOST_BYTES
     if isinstance(op, _MOVERS):
         return HOST_NODE + moved
-    made = sum(prod(shape_of(value)) for value in op.results if is_static(value))
-    return HOST_NODE + moved + made / HOST_ELEMENTS + macs(op) / HOST_MACS
+    elements = sum(prod(shape_of(value)) for value in op.results if is_static(value))
+    return HOST_NODE + moved + elements / HOST_ELEMENTS + macs(op) / HOST_MACS
 
 
 def worth_of(
     graph: Graph, ops: Sequence[TensorOp], inputs: Sequence[Value], outputs: Sequence[Value], target: Target
 ) -> Worth:
     """What a subgraph saves and costs."""
-    found = bounds(build_network(graph, ops, inputs, outputs), target)
+    least = bounds(build_network(graph, ops, inputs, outputs), target)
     clock = float(target.compute.clock)
     rate = float(target.memory.dram.bandwidth.bytes_per_cycle(target.compute.clock))
-    engines = (max(found.matrix, found.vector) / target.compute.cores + START * len(ops)) / clock
-    return Worth(sum(map(host_seconds, ops)), engines, found.bytes / rate / clock + LAUNCH)
+    engines = (max(least.matrix, least.vector) / target.compute.cores + START * len(ops)) / clock
+    return Worth(sum(map(host_seconds, ops)), engines, least.bytes / rate / clock + LAUNCH)

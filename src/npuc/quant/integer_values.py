@@ -60,8 +60,8 @@ class IntegerValues(TypeAssignment):
 
     def is_integer(self, value: Value) -> bool:
         """Whether an old value was made as integers, not quantized from reals."""
-        made = self._integer.get((value, self._types[value])) if value in self._types else None
-        return made is not None and not isinstance(made.owner, npu.Quantize)
+        integers = self._integer.get((value, self._types[value])) if value in self._types else None
+        return integers is not None and not isinstance(integers.owner, npu.Quantize)
 
     def type_of(self, value: Value) -> Any:
         """The type of elements that a value of the old graph has: a `QuantType`, or bf16 or f16."""
@@ -122,16 +122,18 @@ class IntegerValues(TypeAssignment):
         if array is not None:
             scheme = self._current
             integers = quantize_array(array, to, scheme.constant_rounding, narrow=scheme.narrow_activations)
-            made = self.weight(f"{value_name(value)}/quantized", integers, to)
+            quantized = self.weight(f"{value_name(value)}/quantized", integers, to)
         elif (value, own) in self._integer and isinstance(own, QuantType):
-            made = self.requantized(self._integer[value, own], to, self.derived(value, "requantized"))
+            quantized = self.requantized(self._integer[value, own], to, self.derived(value, "requantized"))
         else:
             name = self.derived(value, "quantized")
-            made = self.emit(npu.Quantize, self._exact(value), to=to, rounding=self.rounding, name=name).y
+            quantized = self.emit(
+                npu.Quantize, self._exact(value), to=to, rounding=self.rounding, name=name
+            ).y
             if self._current.narrow_activations and to.dtype.limits[0] < 0:
-                made = self.requantized(made, to, self.derived(value, "narrowed"))
-        self._integer[value, to] = made
-        return made
+                quantized = self.requantized(quantized, to, self.derived(value, "narrowed"))
+        self._integer[value, to] = quantized
+        return quantized
 
     def short(self, value: Value, to: Any) -> Value:
         """An old value as bf16 or f16."""
@@ -145,11 +147,11 @@ class IntegerValues(TypeAssignment):
                 raise NoIntegerForm(
                     f"{kind.name} does not hold all values of the constant '{value_name(value)}'"
                 )
-            made = self.weight(f"{value_name(value)}/{kind.name}", rounded)
+            cast = self.weight(f"{value_name(value)}/{kind.name}", rounded)
         else:
-            made = self.emit(npu.Cast, self.real(value), to=to, name=self.derived(value, kind.name)).y
-        self._integer[value, to] = made
-        return made
+            cast = self.emit(npu.Cast, self.real(value), to=to, name=self.derived(value, kind.name)).y
+        self._integer[value, to] = cast
+        return cast
 
     def widened(self, value: Value, to: Any) -> Value:
         """An old value as float32 that bf16 or f16 holds; constants, and what is not float32, as they are."""
@@ -190,14 +192,16 @@ class IntegerValues(TypeAssignment):
         if kind is Kind.POW2 and not is_power_of_two(source.scale / to.scale):
             kind = Kind.SINGLE_ROUNDING
         try:
-            found = requant_parameters(kind, source.scale, to.scale, **self._current.stage)
+            scaling = requant_parameters(kind, source.scale, to.scale, **self._current.stage)
         except ValueError as error:
             raise NoIntegerForm(str(error)) from error
-        require_multipliers(found, 2.0 ** (8 * source.dtype.itemsize) * source.scale / to.scale)
-        parameters = flat(found)
+        require_multipliers(scaling, 2.0 ** (8 * source.dtype.itemsize) * source.scale / to.scale)
+        parameters = flat(scaling)
         lo, hi = output_limits(to, narrow=self._current.narrow_activations)
-        made: Value = self.emit(npu.Requant, value, to=to, kind=kind, lo=lo, hi=hi, name=name, **parameters).y
-        return made
+        rescaled: Value = self.emit(
+            npu.Requant, value, to=to, kind=kind, lo=lo, hi=hi, name=name, **parameters
+        ).y
+        return rescaled
 
     def _own_type(self, value: Value) -> Any:
         if value in self._types:
@@ -227,9 +231,9 @@ class IntegerValues(TypeAssignment):
                 self._real[value] = copy.output
             else:
                 own = self._types[value]
-                made, name = self._integer[value, own], f"{value_name(value)}/real"
+                integers, name = self._integer[value, own], f"{value_name(value)}/real"
                 kind = npu.Dequantize if isinstance(own, QuantType) else npu.Cast
-                self._real[value] = self.emit(kind, made, to=mlir_type("f32"), name=name).y
+                self._real[value] = self.emit(kind, integers, to=mlir_type("f32"), name=name).y
         return self._real[value]
 
     def _block_rounded(self, value: Value, axis: int, kind: str) -> Value:
@@ -239,9 +243,9 @@ class IntegerValues(TypeAssignment):
             array = self.constant(value)
             if array is not None:
                 rounded = block_round(array, axis, kind)
-                made = self.weight(f"{value_name(value)}/{kind}.{axis}", rounded)
+                in_blocks = self.weight(f"{value_name(value)}/{kind}.{axis}", rounded)
             else:
-                made = self.emit(
+                in_blocks = self.emit(
                     npu.BlockRound,
                     self.real(value),
                     to=mlir_type("f32"),
@@ -249,5 +253,5 @@ class IntegerValues(TypeAssignment):
                     format=kind,
                     name=self.derived(value, kind),
                 ).y
-            self._shared[key] = made
+            self._shared[key] = in_blocks
         return self._shared[key]

@@ -53,9 +53,9 @@ def lowered(begin: Callable[[Positions], LoweringContext]) -> Graph:
     moved: Positions = {}
     for _ in range(_ATTEMPTS):
         context = begin(dict(moved))
-        made = context.run()
+        integers = context.run()
         if not context.too_fine:
-            return made
+            return integers
         for value, bits in context.too_fine.items():
             moved[value] = moved.get(value, 0) + bits
     return begin(dict(moved)).run()
@@ -95,21 +95,21 @@ class LoweringContext(IntegerValues):
         self._views = self._casts(op, scheme)
         mark = self.graph.block.last_op
         try:
-            made = rule(op, self)
+            outcome = rule(op, self)
         except NoIntegerForm as error:
             self._rewind(mark)
             self.reasons[value_name(op.results[0])] = str(error)
             if isinstance(error.__cause__, ShiftTooSmall) and fixed_output(op, scheme) is None:
                 self.too_fine[op.results[0]] = error.__cause__.bits
             return False
-        values = made if isinstance(made, list) else [made]
+        values = outcome if isinstance(outcome, list) else [outcome]
         for old, new in zip(op.results, values, strict=True):
-            found = element_of(new)
-            if not isinstance(found, QuantType) and not is_narrow_float(found):
+            kind = element_of(new)
+            if not isinstance(kind, QuantType) and not is_narrow_float(kind):
                 self._real[old] = new
                 continue
-            assert found == self._types[old], f"{op.name}: {found} instead of {self._types[old]}"
-            self._integer[old, found] = new
+            assert kind == self._types[old], f"{op.name}: {kind} instead of {self._types[old]}"
+            self._integer[old, kind] = new
         return True
 
     def _casts(self, op: TopOp, scheme: Scheme) -> dict[Value, QuantType]:
@@ -118,21 +118,21 @@ class LoweringContext(IntegerValues):
             return {}
         if keeps_type(op):
             return {op.operands[0]: self._types[op.results[0]]}
-        found = {}
+        views = {}
         for value in op.operands:
             own = self._types.get(value)
             if own is None or self.constant(value) is not None:
                 continue
             if not isinstance(own, QuantType):
-                found[value] = self._ranged(value, scheme)
+                views[value] = self._ranged(value, scheme)
                 continue
             width = dtype_of(scheme.activation).itemsize
             shifts = scheme.requant is Kind.POW2 and not is_power_of_two(own.scale)
             wide = own.dtype.itemsize > width
             narrow = own.dtype.itemsize < width and not isinstance(op, _MIXES)
             if shifts or wide or narrow:
-                found[value] = self._ranged(value, scheme)
-        return found
+                views[value] = self._ranged(value, scheme)
+        return views
 
     def _rewind(self, mark: Any) -> None:
         """Take back the ops after `mark` that nothing was recorded for."""

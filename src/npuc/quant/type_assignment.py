@@ -238,11 +238,11 @@ class TypeAssignment:
         return widened_range(*ends, constants, most - least) or ends
 
 
-def _ends(found: tuple[float, float] | Calibrated, scheme: Scheme) -> tuple[float, float]:
-    if isinstance(found, tuple):
-        return found[0], found[1]
+def _ends(range_: tuple[float, float] | Calibrated, scheme: Scheme) -> tuple[float, float]:
+    if isinstance(range_, tuple):
+        return range_[0], range_[1]
     affine = scheme.activation_scales == "affine"
-    return (found.min, found.max) if affine else (-found.threshold, found.threshold)
+    return (range_.min, range_.max) if affine else (-range_.threshold, range_.threshold)
 
 
 def _computes_with_floats(op: TopOp) -> bool:

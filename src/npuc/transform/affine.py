@@ -57,10 +57,10 @@ def affine_of(graph: Graph, op: Operation | None) -> Affine | None:
     """The op as an affine function of its one operand that is not constant; None if it is not one."""
     if not isinstance(op, Scale | Neg | Mul | Add | Sub | Div) or not is_float(op.results[0]):
         return None
-    found = _parts(graph, op)
-    if found is None:
+    parts = _parts(graph, op)
+    if parts is None:
         return None
-    x, factor, offset = found
+    x, factor, offset = parts
     if shape_of(x) != shape_of(op.results[0]) or max(factor.size, offset.size) > _LARGEST:
         return None
     if not (np.isfinite(factor).all() and np.isfinite(offset).all()):
@@ -78,10 +78,10 @@ def _parts(graph: Graph, op: Operation) -> tuple[SSAValue, Array, Array] | None:
                 return None
             shape = (-1,) + (1,) * (len(shape_of(op.x)) - 2)
             return op.x, factor.reshape(shape), offset.reshape(shape)
-    found = commuted(graph, op)
-    if found is None:
+    operands = commuted(graph, op)
+    if operands is None:
         return None
-    x, value = found
+    x, value = operands
     if _elements(shape_of(value)) > _LARGEST:
         return None
     constant = exact(graph, value)

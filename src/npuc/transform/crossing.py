@@ -138,10 +138,10 @@ class Permutation(Movement):
 
     def spread(self, values: Sequence[int]) -> tuple[int, ...]:
         """Values per target axis as values per source axis."""
-        found = [0] * len(self.order)
+        by_source = [0] * len(self.order)
         for value, axis in zip(values, self.order, strict=True):
-            found[axis] = value
-        return tuple(found)
+            by_source[axis] = value
+        return tuple(by_source)
 
     def renumbered(self, op: TopOp) -> tuple[dict[str, Any], list[Movement | None]] | None:
         """Axes and lists of one entry an axis."""
@@ -270,20 +270,20 @@ class _Region:
         # The scale and zero point of a quantization are parameters, not tensors that move.
         count = 1 if isinstance(op, Quantize | Dequantize) else len(op.operands)
         for index, value in enumerate(op.operands[:count]):
-            found = self.moved.get(value)
-            if found is None and isinstance(value, OpResult):
+            move = self.moved.get(value)
+            if move is None and isinstance(value, OpResult):
                 if isinstance(value.op, WeightOp):
                     constants.append(index)
                     continue
-                found = kind.of(value.op)
-                if found is not None:
+                move = kind.of(value.op)
+                if move is not None:
                     entries.append(value.op)
-            if found is None:
+            if move is None:
                 foreign.append(value)
-            elif movement is not None and found != movement:
+            elif movement is not None and move != movement:
                 return False
             else:
-                movement = found
+                movement = move
         if movement is None or not all(is_static(value) for value in (*op.operands, *op.results)):
             return False
         partners = {value: _partner(value, movement) for value in foreign}
@@ -313,10 +313,10 @@ class _Region:
             if not movement.elementwise(shape_of(op.results[0])):
                 return None
         else:
-            found = movement.renumbered(op)
-            if found is None:
+            renumbered = movement.renumbered(op)
+            if renumbered is None:
                 return None
-            changed, results = found
+            changed, results = renumbered
         arrays: dict[int, Array] = {}
         for index in constants:
             array = graph.constant(op.operands[index])

@@ -86,7 +86,7 @@ class DropQuantization(Pass):
 
 def dequantize_constants(graph: Graph) -> dict[str, StoredConstant]:
     """Make float constants of dequantized ones, in place; by the new name, the integers that they were."""
-    found: dict[str, StoredConstant] = {}
+    stored: dict[str, StoredConstant] = {}
     for op in list(graph.ops):
         if not isinstance(op, top.Dequantize) or dtype_of(op.y.type).name != "f32":
             continue
@@ -105,8 +105,8 @@ def dequantize_constants(graph: Graph) -> dict[str, StoredConstant]:
         graph.block.insert_op_before(weight, op)
         op.y.replace_all_uses_with(weight.output)
         graph.block.erase_op(op)
-        found[weight.ref] = StoredConstant(integers, scale, zero.astype(np.int64), axis)
-    return found
+        stored[weight.ref] = StoredConstant(integers, scale, zero.astype(np.int64), axis)
+    return stored
 
 
 def parameters(graph: Graph, op: top.Quantize | top.Dequantize) -> QuantType | None:
@@ -155,7 +155,7 @@ class _Collapse:
     def _real_inputs(self) -> dict[SSAValue, QuantType]:
         """Inputs that are read as quantized reals of one type and as nothing else."""
         kinds = {value: self._read_as(value) for value in self.source.block.args}
-        return {value: next(iter(found)) for value, found in kinds.items() if len(found) == 1}
+        return {value: next(iter(types)) for value, types in kinds.items() if len(types) == 1}
 
     def _hold_inputs(self, keep: Collection[str]) -> None:
         """Inputs that are integers of one type, perhaps moved first, stand for reals from the start."""
@@ -172,7 +172,7 @@ class _Collapse:
     def _read_as(self, value: SSAValue) -> set[QuantType]:
         """The types that integers are dequantized with; none if anything else is done with them."""
         kinds: set[QuantType] = set()
-        stack, seen = [value], {value}
+        stack, visited = [value], {value}
         while stack:
             for use in stack.pop().uses:
                 op = use.operation
@@ -182,8 +182,8 @@ class _Collapse:
                         return set()
                     kinds.add(kind)
                 elif isinstance(op, _MOVERS) and len(op.operands) == 1:
-                    stack.extend(result for result in op.results if result not in seen)
-                    seen.update(op.results)
+                    stack.extend(result for result in op.results if result not in visited)
+                    visited.update(op.results)
                 else:
                     return set()
         return kinds
@@ -269,8 +269,8 @@ class _Collapse:
             pair = top.Dequantize.make(
                 integers, owner.scale, owner.zero_point, name=name, layer=layer_name(op)
             )
-            self.stays[real, kind] = made = self._add(pair)
-            self.out.types[made] = kind
+            self.stays[real, kind] = again = self._add(pair)
+            self.out.types[again] = kind
             self.out.casts.update((owner, pair))
         return self.stays[real, kind]
 

@@ -37,11 +37,11 @@ class EliminateCommonSubexpressions(Pass):
 
     def run(self, graph: Graph) -> None:
         """One walk from the start: operands are unified before their users."""
-        seen: dict[Hashable, Operation] = {}
+        first_of: dict[Hashable, Operation] = {}
         for op in list(graph.ops):
             if not isinstance(op, TopOp) or not is_deterministic(op):
                 continue
-            first = seen.setdefault(self._key(graph, op), op)
+            first = first_of.setdefault(self._key(graph, op), op)
             if first is op:
                 continue
             if isinstance(op, WeightOp) and any(

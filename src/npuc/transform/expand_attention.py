@@ -36,10 +36,10 @@ class ExpandAttention(GraphPattern):
             scaled = Mul.make(query, factor, loc=derived_location(op, "scaled"))
             query = insert(rewriter, scaled).y
         scores = MatMul.make(query, op.key, None, transpose_b=True, loc=derived_location(op, "scores"))
-        found = insert(rewriter, scores).y
+        logits = insert(rewriter, scores).y
         if op.mask is not None:
-            found = insert(rewriter, Add.make(found, op.mask, loc=derived_location(op, "masked"))).y
-        weights = insert(rewriter, Softmax.make(found, axis=-1, loc=derived_location(op, "weights"))).y
+            logits = insert(rewriter, Add.make(logits, op.mask, loc=derived_location(op, "masked"))).y
+        weights = insert(rewriter, Softmax.make(logits, axis=-1, loc=derived_location(op, "weights"))).y
         replace(rewriter, op, MatMul.make(weights, op.value, None))
 
 

@@ -48,13 +48,13 @@ class FoldConstants(Pass):
 
     def run(self, graph: Graph) -> None:
         """Collect in order, evaluate together; if that fails, evaluate one by one and leave what cannot be."""
-        found = self._constant_ops(graph)
-        if not found:
+        ops = self._constant_ops(graph)
+        if not ops:
             return
         try:
-            self._fold(graph, found)
+            self._fold(graph, ops)
         except NpucError:
-            for op in found:
+            for op in ops:
                 # An operand that could not be folded is no weight: its users stay too.
                 if all(isinstance(value.owner, WeightOp) for value in op.operands):
                     with suppress(NpucError):
@@ -63,7 +63,7 @@ class FoldConstants(Pass):
 
     def _constant_ops(self, graph: Graph) -> list[TopOp]:
         constant: set[SSAValue] = set()
-        found: list[TopOp] = []
+        ops: list[TopOp] = []
         left = _ALLOWED
         for op in graph.ops:
             if isinstance(op, WeightOp):
@@ -76,9 +76,9 @@ class FoldConstants(Pass):
                 and _nbytes(op.results) <= left
             ):
                 constant.update(op.results)
-                found.append(op)
+                ops.append(op)
                 left -= _nbytes(op.results)
-        return found
+        return ops
 
     def _may_fold(self, op: TopOp) -> bool:
         if isinstance(op, Dequantize) or not op.results or not is_deterministic(op):
@@ -90,14 +90,14 @@ class FoldConstants(Pass):
 
     def _fold(self, graph: Graph, ops: Sequence[TopOp]) -> None:
         inside = set(ops)
-        wanted = [
+        read_outside = [
             value
             for op in ops
             for value in op.results
             if any(use.operation not in inside for use in value.uses)
         ]
-        arrays = _evaluate(graph, ops, wanted)
-        for value, array in zip(wanted, arrays, strict=True):
+        arrays = _evaluate(graph, ops, read_outside)
+        for value, array in zip(read_outside, arrays, strict=True):
             owner = value.owner
             assert isinstance(owner, Operation)
             name = value_name(value)
@@ -114,7 +114,9 @@ def _nbytes(values: Sequence[SSAValue]) -> int:
     return sum(size_of(value) * dtype_of(value.type).itemsize for value in values)
 
 
-def _evaluate(graph: Graph, ops: Sequence[TopOp], wanted: Sequence[SSAValue]) -> list[np.ndarray[Any, Any]]:
+def _evaluate(
+    graph: Graph, ops: Sequence[TopOp], results_read: Sequence[SSAValue]
+) -> list[np.ndarray[Any, Any]]:
     """Run ops on constants in the float engine."""
     from npuc.engine import FloatEngine
 
@@ -129,11 +131,11 @@ def _evaluate(graph: Graph, ops: Sequence[TopOp], wanted: Sequence[SSAValue]) ->
                 part.block.add_op(weight)
                 copies[value] = weight.results[0]
         part.block.add_op(op.clone(copies))
-    outputs = [(f"folded.{index}", copies[value]) for index, value in enumerate(wanted)]
+    outputs = [(f"folded.{index}", copies[value]) for index, value in enumerate(results_read)]
     part.set_outputs(outputs)
     results = FloatEngine(part, threads=1).run({})
     arrays = []
-    for (name, value), old in zip(outputs, wanted, strict=True):
+    for (name, value), old in zip(outputs, results_read, strict=True):
         array = np.asarray(results[name])
         expected = dtype_of(old.type).numpy
         if array.shape != tuple(value.type.get_shape()) or array.dtype != expected:  # type: ignore[attr-defined]

@@ -92,7 +92,9 @@ class IntoProducer(GraphPattern):
     @rewrites
     def match_and_rewrite(self, op: Spelled, rewriter: PatternRewriter) -> None:
         """The op before has no other use, and its parameters are constants."""
-        before = next((found for value in op.operands if (found := linear_before(value)) is not None), None)
+        before = next(
+            (producer for value in op.operands if (producer := linear_before(value)) is not None), None
+        )
         affine = affine_of(self.graph, op) if before is not None else None
         if affine is None or before is None or affine.x is not before.results[0]:
             return

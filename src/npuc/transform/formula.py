@@ -120,8 +120,8 @@ class Sum:
     @cached_property
     def atoms(self) -> tuple[Hashable, ...]:
         """What it is made of, each once; functions before variables, because they say more about a graph."""
-        found = dict.fromkeys(atom for monomial in self.terms for atom, _ in monomial)
-        return tuple(sorted(found, key=lambda atom: isinstance(atom, Variable)))
+        atoms = dict.fromkeys(atom for monomial in self.terms for atom, _ in monomial)
+        return tuple(sorted(atoms, key=lambda atom: isinstance(atom, Variable)))
 
     @cached_property
     def profile(self) -> Counter[tuple[float, ...]]:
@@ -257,6 +257,6 @@ def sqrt(value: Operand) -> Sum:
     return as_sum(value) ** 0.5
 
 
-def is_close(found: float, expected: float, tolerance: float) -> bool:
+def is_close(number: float, expected: float, tolerance: float) -> bool:
     """True if a constant is meant to be another: exporters round them."""
-    return math.isclose(found, expected, rel_tol=tolerance, abs_tol=1e-12)
+    return math.isclose(number, expected, rel_tol=tolerance, abs_tol=1e-12)

@@ -49,27 +49,27 @@ class FusePreprocess(Pass):
             if port.preprocess is None or not dtype_of(port.type).is_float:
                 ports.append((port.name, port.type, port.preprocess))
                 continue
-            wanted = Preprocess.from_dict(port.preprocess)
-            wanted.check(shape_of(port.value))
-            given = self._given(port, wanted)
-            shape = _relaid(shape_of(port.value), wanted.layout, given.layout)
+            stated = Preprocess.from_dict(port.preprocess)
+            stated.check(shape_of(port.value))
+            given = self._given(port, stated)
+            shape = _relaid(shape_of(port.value), stated.layout, given.layout)
             ports.append((port.name, tensor_type(shape, "ui8"), given.geometry().to_dict()))
-            plans.append((port, wanted))
+            plans.append((port, stated))
         floats = {port.name: port.type for port, _ in plans}
         graph.set_inputs(ports)
-        for port, wanted in plans:
-            _insert(graph, port, wanted, self._given(port, wanted), dtype_of(floats[port.name]).name)
+        for port, stated in plans:
+            _insert(graph, port, stated, self._given(port, stated), dtype_of(floats[port.name]).name)
 
-    def _given(self, port: Port, wanted: Preprocess) -> Preprocess:
+    def _given(self, port: Port, stated: Preprocess) -> Preprocess:
         """The preprocessing for the pixels that will be given."""
-        pixel_format, layout = self.pixel_format or wanted.pixel_format, self.layout or wanted.layout
-        if pixel_format not in (wanted.pixel_format, _SWAPPED.get(wanted.pixel_format)):
+        pixel_format, layout = self.pixel_format or stated.pixel_format, self.layout or stated.layout
+        if pixel_format not in (stated.pixel_format, _SWAPPED.get(stated.pixel_format)):
             raise PreprocessError(
-                f"pixels in {pixel_format} format cannot become {wanted.pixel_format} inside the network",
+                f"pixels in {pixel_format} format cannot become {stated.pixel_format} inside the network",
                 where=f"input '{port.name}'",
-                fix=f"Give {wanted.pixel_format} pixels",
+                fix=f"Give {stated.pixel_format} pixels",
             )
-        return Preprocess.from_dict({**wanted.to_dict(), "pixel_format": pixel_format, "layout": layout})
+        return Preprocess.from_dict({**stated.to_dict(), "pixel_format": pixel_format, "layout": layout})
 
 
 def _relaid(shape: tuple[int, ...], old: str, new: str) -> tuple[int, ...]:
@@ -79,7 +79,7 @@ def _relaid(shape: tuple[int, ...], old: str, new: str) -> tuple[int, ...]:
     return (*lead, b, c, a) if new == "nhwc" else (*lead, c, a, b)
 
 
-def _insert(graph: Graph, port: Port, wanted: Preprocess, given: Preprocess, to: str) -> None:
+def _insert(graph: Graph, port: Port, stated: Preprocess, given: Preprocess, to: str) -> None:
     argument = port.value
     users = [use for use in argument.uses]
     first = graph.block.first_op
@@ -97,18 +97,18 @@ def _insert(graph: Graph, port: Port, wanted: Preprocess, given: Preprocess, to:
 
     value = add(Cast.make(argument, to=to, **named("cast")))
     rank = len(shape_of(value))
-    channel = rank - 3 if wanted.layout == "nchw" else rank - 1
-    if given.layout != wanted.layout:
+    channel = rank - 3 if stated.layout == "nchw" else rank - 1
+    if given.layout != stated.layout:
         lead = tuple(range(rank - 3))
-        order = (rank - 1, rank - 3, rank - 2) if wanted.layout == "nchw" else (rank - 2, rank - 1, rank - 3)
-        value = add(Permute.make(value, order=(*lead, *order), **named(wanted.layout)))
-    if given.pixel_format != wanted.pixel_format:
+        order = (rank - 1, rank - 3, rank - 2) if stated.layout == "nchw" else (rank - 2, rank - 1, rank - 3)
+        value = add(Permute.make(value, order=(*lead, *order), **named(stated.layout)))
+    if given.pixel_format != stated.pixel_format:
         shape = shape_of(value)
         offset, steps = [0] * rank, [1] * rank
         offset[channel], steps[channel] = shape[channel] - 1, -1
-        value = add(Slice.make(value, offset=offset, steps=steps, shape=shape, **named(wanted.pixel_format)))
-    if wanted.has_arithmetic:
-        mean, factor = (np.asarray(values, np.float64) for values in wanted.arithmetic())
+        value = add(Slice.make(value, offset=offset, steps=steps, shape=shape, **named(stated.pixel_format)))
+    if stated.has_arithmetic:
+        mean, factor = (np.asarray(values, np.float64) for values in stated.arithmetic())
         bias = -mean * factor
         op: TopOp
         if rank == 4 and channel == 1:

@@ -51,10 +51,10 @@ class ExtremumToClip(GraphPattern):
     @rewrites
     def match_and_rewrite(self, op: Max | Min, rewriter: PatternRewriter) -> None:
         """The constant is one number."""
-        found = scalar_operand(self.graph, op)
-        if found is None or not is_float(op.y) or math.isnan(found[1]):
+        operand = scalar_operand(self.graph, op)
+        if operand is None or not is_float(op.y) or math.isnan(operand[1]):
             return
-        x, number = found
+        x, number = operand
         low, high = (number, math.inf) if isinstance(op, Max) else (-math.inf, number)
         replace(rewriter, op, Clip.make(x, min=low, max=high))
 

@@ -90,9 +90,9 @@ class Matcher:
             return None
         self.tolerance = max(tolerance, self.precision)
         start = Match(self.graph, self.root, {}, {}, frozenset({self.root}))
-        for found in self._formula(formula, self.root.results[0], start):
-            if found.is_closed():
-                return found
+        for match in self._formula(formula, self.root.results[0], start):
+            if match.is_closed():
+                return match
         return None
 
     # The formula against the graph: generators, because there may be several ways to assign atoms.
@@ -117,28 +117,28 @@ class Matcher:
         for value in actual.atoms:
             if value not in chosen.values() and actual.use_of(value) == use:
                 assert isinstance(value, SSAValue)
-                for found in self._atom(atom, value, state):
-                    yield from self._assign(formula, actual, index + 1, {**chosen, atom: value}, found)
+                for match in self._atom(atom, value, state):
+                    yield from self._assign(formula, actual, index + 1, {**chosen, atom: value}, match)
 
     def _coefficients(
         self, formula: Sum, actual: Sum, chosen: dict[Any, Any], state: Match
     ) -> Iterator[Match]:
         for monomial, expected in formula.terms.items():
             number = actual.terms.get(frozenset((chosen[atom], power) for atom, power in monomial))
-            found = None if number is None else self._number(expected, number, state)
-            if found is None:
+            match = None if number is None else self._number(expected, number, state)
+            if match is None:
                 return
-            state = found
+            state = match
         yield state
 
-    def _number(self, expected: Any, found: Any, state: Match) -> Match | None:
+    def _number(self, expected: Any, number: Any, state: Match) -> Match | None:
         if isinstance(expected, Parameter):
             if expected not in state.numbers:
-                return replace(state, numbers={**state.numbers, expected: found})
+                return replace(state, numbers={**state.numbers, expected: number})
             expected = state.numbers[expected]
-        if isinstance(expected, float | int) and isinstance(found, float | int):
-            return state if is_close(float(found), float(expected), self.tolerance) else None
-        return state if expected == found else None
+        if isinstance(expected, float | int) and isinstance(number, float | int):
+            return state if is_close(float(number), float(expected), self.tolerance) else None
+        return state if expected == number else None
 
     def _atom(self, atom: Any, value: SSAValue, state: Match) -> Iterator[Match]:
         if atom in state.atoms:
@@ -175,8 +175,8 @@ class Matcher:
         if not formulas:
             yield state
             return
-        for found in self._formula(formulas[0], subjects[0], state):
-            yield from self._arguments(formulas[1:], subjects[1:], found)
+        for match in self._formula(formulas[0], subjects[0], state):
+            yield from self._arguments(formulas[1:], subjects[1:], match)
 
     # The graph as a formula.
 
@@ -403,8 +403,8 @@ class FormulaPattern(GraphPattern):
             return
         matcher = Matcher(self.graph, op)
         for rule in rules:
-            found = matcher.match(rule.formula, rule.tolerance)
-            new = rule.build(found) if found is not None else None
+            match = matcher.match(rule.formula, rule.tolerance)
+            new = rule.build(match) if match is not None else None
             if new is None:
                 continue
             ops = [new] if isinstance(new, TopOp) else list(new)

@@ -136,10 +136,10 @@ def commuted(graph: Graph, op: Operation) -> tuple[SSAValue, SSAValue] | None:
 
 def scalar_operand(graph: Graph, op: Operation) -> tuple[SSAValue, float] | None:
     """(other operand, number) of a commutative binary op with a constant that is one number and changes no shape."""
-    found = commuted(graph, op)
-    if found is None:
+    operands = commuted(graph, op)
+    if operands is None:
         return None
-    other, constant = found
+    other, constant = operands
     number = uniform(graph, constant)
     if number is None or not is_static(other) or shape_of(other) != shape_of(op.results[0]):
         return None

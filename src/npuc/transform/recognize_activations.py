@@ -43,53 +43,53 @@ def relu(value: Operand) -> Call:
 def becomes(kind: type[TopOp], **properties: Any) -> Build:
     """The op of x, with properties that are numbers or found by parameters."""
 
-    def build(found: Match) -> TopOp | None:
+    def build(match: Match) -> TopOp | None:
         values = {
-            key: found[value] if isinstance(value, Parameter) else value for key, value in properties.items()
+            key: match[value] if isinstance(value, Parameter) else value for key, value in properties.items()
         }
-        return kind.make(found[x], **values)
+        return kind.make(match[x], **values)
 
     return build
 
 
 def where(condition: Callable[[Match], bool], build: Build) -> Build:
     """A further condition on what was found."""
-    return lambda found: build(found) if condition(found) else None
+    return lambda match: build(match) if condition(match) else None
 
 
-def _hard_sigmoid(found: Match) -> TopOp | None:
+def _hard_sigmoid(match: Match) -> TopOp | None:
     """s * clip(a * x + b, 0, high) where s * high is 1."""
-    scale = found[s]
-    if not is_close(scale * found[high], 1.0, 1e-5) or scale <= 0 or found[a] == 0:
+    scale = match[s]
+    if not is_close(scale * match[high], 1.0, 1e-5) or scale <= 0 or match[a] == 0:
         return None
-    return top.HardSigmoid.make(found[x], alpha=scale * found[a], beta=scale * found[b])
+    return top.HardSigmoid.make(match[x], alpha=scale * match[a], beta=scale * match[b])
 
 
-def _prelu(found: Match) -> TopOp | None:
-    return top.PRelu.make(found[x], found[slope])
+def _prelu(match: Match) -> TopOp | None:
+    return top.PRelu.make(match[x], match[slope])
 
 
-def _prelu_of_negative(found: Match) -> Sequence[TopOp] | None:
+def _prelu_of_negative(match: Match) -> Sequence[TopOp] | None:
     """The slope with its sign changed, as one more constant."""
-    values = found.graph.constant(found[slope])
+    values = match.graph.constant(match[slope])
     if values is None:
         return None
-    weight = found.graph.add_weight(f"{value_name(found[slope])}/negative", -values)
-    return weight, top.PRelu.make(found[x], weight.output)
+    weight = match.graph.add_weight(f"{value_name(match[slope])}/negative", -values)
+    return weight, top.PRelu.make(match[x], weight.output)
 
 
-def _selu(found: Match) -> TopOp | None:
+def _selu(match: Match) -> TopOp | None:
     """c * x above zero, a * e^x - a below it."""
-    if not is_close(found[a], -found[b], 1e-5) or found[c] == 0:
+    if not is_close(match[a], -match[b], 1e-5) or match[c] == 0:
         return None
-    return top.Selu.make(found[x], alpha=found[a] / found[c], gamma=found[c])
+    return top.Selu.make(match[x], alpha=match[a] / match[c], gamma=match[c])
 
 
-def _celu(found: Match) -> TopOp | None:
+def _celu(match: Match) -> TopOp | None:
     """s * elu(x / s); with s = 1 it is elu itself."""
-    if isinstance(found.root, top.Elu):
+    if isinstance(match.root, top.Elu):
         return None
-    return top.Celu.make(found[x], alpha=found[s]) if is_close(found[s] * found[a], 1.0, 1e-5) else None
+    return top.Celu.make(match[x], alpha=match[s]) if is_close(match[s] * match[a], 1.0, 1e-5) else None
 
 
 RULES = (
@@ -116,8 +116,8 @@ RULES = (
     Rule(as_sum(if_positive(x, x, 0.0)), becomes(top.Relu)),
     Rule(as_sum(x * positive(x)), becomes(top.Relu)),
     Rule(as_sum(if_positive(x, x, a * x)), becomes(top.LeakyRelu, alpha=a)),
-    Rule(as_sum(maximum(x, a * x)), where(lambda found: 0 <= found[a] <= 1, becomes(top.LeakyRelu, alpha=a))),
-    Rule(as_sum(relu(x) + a * relu(-x)), lambda found: top.LeakyRelu.make(found[x], alpha=-found[a])),
+    Rule(as_sum(maximum(x, a * x)), where(lambda match: 0 <= match[a] <= 1, becomes(top.LeakyRelu, alpha=a))),
+    Rule(as_sum(relu(x) + a * relu(-x)), lambda match: top.LeakyRelu.make(match[x], alpha=-match[a])),
     Rule(as_sum(if_positive(x, x, slope * x)), _prelu),
     Rule(as_sum(relu(x) - slope * relu(-x)), _prelu),
     Rule(as_sum(relu(x) + slope * relu(-x)), _prelu_of_negative),
@@ -125,11 +125,11 @@ RULES = (
     Rule(as_sum(relu(x) + 0.5 * slope * (x - absolute(x))), _prelu),
     Rule(
         as_sum(if_positive(x, x, a * exp(x) + b)),
-        where(lambda found: is_close(found[a], -found[b], 1e-5), becomes(top.Elu, alpha=a)),
+        where(lambda match: is_close(match[a], -match[b], 1e-5), becomes(top.Elu, alpha=a)),
     ),
     Rule(as_sum(if_positive(x, c * x, a * exp(x) + b)), _selu),
     Rule(as_sum(s * elu(a * x, alpha=1.0)), _celu),
-    Rule(as_sum(1 / sqrt(x)), where(lambda found: not isinstance(found.root, top.Rsqrt), becomes(top.Rsqrt))),
+    Rule(as_sum(1 / sqrt(x)), where(lambda match: not isinstance(match.root, top.Rsqrt), becomes(top.Rsqrt))),
 )
 
 

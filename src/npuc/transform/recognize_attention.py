@@ -95,11 +95,11 @@ class ToAttention(GraphPattern):
                 return None
             ((atom, power),) = monomial
             assert isinstance(atom, SSAValue)
-            found = sole_producer(atom, top.MatMul)
+            matmul = sole_producer(atom, top.MatMul)
             if power != 1:
                 return None
-            if product is None and found is not None:
-                product, factor = found, number
+            if product is None and matmul is not None:
+                product, factor = matmul, number
             elif mask is None and number == 1:
                 mask = atom
             else:

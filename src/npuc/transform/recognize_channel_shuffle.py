@@ -27,18 +27,20 @@ class ToShuffleChannel(GraphPattern):
     @rewrites
     def match_and_rewrite(self, op: Reshape, rewriter: PatternRewriter) -> None:
         """Two factors of the channels change places."""
-        found = Rearrangement.ending_in(op)
-        if found is None or len(shape_of(found.x)) < 3:
+        rearrangement = Rearrangement.ending_in(op)
+        if rearrangement is None or len(shape_of(rearrangement.x)) < 3:
             return
-        batch, channels, *space = shape_of(found.x)
-        for group in sorted({n for n in found.split if 1 < n < channels and channels % n == 0}):
-            if not found.is_permute((batch, group, channels // group, prod(space)), (0, 2, 1, 3)):
+        batch, channels, *space = shape_of(rearrangement.x)
+        for group in sorted({n for n in rearrangement.split if 1 < n < channels and channels % n == 0}):
+            if not rearrangement.is_permute((batch, group, channels // group, prod(space)), (0, 2, 1, 3)):
                 continue
-            if shape_of(found.x) == found.shape:
-                replace(rewriter, op, ShuffleChannel.make(found.x, group=group))
+            if shape_of(rearrangement.x) == rearrangement.shape:
+                replace(rewriter, op, ShuffleChannel.make(rearrangement.x, group=group))
             elif len(space) == 2:
-                shuffled = ShuffleChannel.make(found.x, group=group, loc=derived_location(op, "shuffled"))
-                replace(rewriter, op, Reshape.make(insert(rewriter, shuffled).y, shape=found.shape))
+                shuffled = ShuffleChannel.make(
+                    rearrangement.x, group=group, loc=derived_location(op, "shuffled")
+                )
+                replace(rewriter, op, Reshape.make(insert(rewriter, shuffled).y, shape=rearrangement.shape))
             return
 
 

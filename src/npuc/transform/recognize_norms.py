@@ -100,31 +100,31 @@ class Norm:
 
     def readings(self) -> list[Norm]:
         """Layer norm over the axes from 2 on and instance norm are the same: their parameters decide."""
-        found = [self]
+        readings = [self]
         if self.scale is None and self.bias is None and self.first_axis == 2:
             rest = {"epsilon": self.properties["epsilon"]}
             if self.kind is top.LayerNorm:
-                found.append(Norm(top.InstanceNorm, self.x, rest))
+                readings.append(Norm(top.InstanceNorm, self.x, rest))
             elif self.kind is top.InstanceNorm:
-                found.append(Norm(top.LayerNorm, self.x, {**rest, "axis": 2 - len(shape_of(self.x))}))
-        return found
+                readings.append(Norm(top.LayerNorm, self.x, {**rest, "axis": 2 - len(shape_of(self.x))}))
+        return readings
 
 
 def _norm(kind: type[TopOp], scale: Variable | None = None, bias: Variable | None = None) -> Build:
     """The norm over the axes found, with the parameters found."""
 
-    def build(found: Match) -> Sequence[TopOp] | None:
-        shape = shape_of(found[x])
-        first = len(shape) - len(found[axes])
-        if not found[axes] or found[axes] != tuple(range(first, len(shape))) or found[epsilon] < 0:
+    def build(match: Match) -> Sequence[TopOp] | None:
+        shape = shape_of(match[x])
+        first = len(shape) - len(match[axes])
+        if not match[axes] or match[axes] != tuple(range(first, len(shape))) or match[epsilon] < 0:
             return None
         if kind is top.LayerNorm and first == 2 and len(shape) >= 4:
-            bare = Norm(top.InstanceNorm, found[x], {"epsilon": found[epsilon]})
+            bare = Norm(top.InstanceNorm, match[x], {"epsilon": match[epsilon]})
         else:
-            bare = Norm(kind, found[x], {"epsilon": found[epsilon], "axis": first - len(shape)})
+            bare = Norm(kind, match[x], {"epsilon": match[epsilon], "axis": first - len(shape)})
         parameters = {"scale": scale, "bias": bias}
-        chosen = {key: found[value] for key, value in parameters.items() if value is not None}
-        return _with_parameters(found.graph, bare, chosen, found.root)
+        chosen = {key: match[value] for key, value in parameters.items() if value is not None}
+        return _with_parameters(match.graph, bare, chosen, match.root)
 
     return build
 
@@ -132,11 +132,11 @@ def _norm(kind: type[TopOp], scale: Variable | None = None, bias: Variable | Non
 def _l2_norm(root: bool = False, bounded: bool = True) -> Build:
     """The L2 norm along the one axis found; where the square is bounded, epsilon is the root of that bound."""
 
-    def build(found: Match) -> TopOp | None:
-        bound = found[epsilon] if bounded else 0.0
-        if len(found[axes]) != 1 or bound < 0:
+    def build(match: Match) -> TopOp | None:
+        bound = match[epsilon] if bounded else 0.0
+        if len(match[axes]) != 1 or bound < 0:
             return None
-        return top.L2Norm.make(found[x], axis=found[axes][0], epsilon=math.sqrt(bound) if root else bound)
+        return top.L2Norm.make(match[x], axis=match[axes][0], epsilon=math.sqrt(bound) if root else bound)
 
     return build
 
@@ -225,9 +225,9 @@ def _made(
 
 def _sole_norm(value: SSAValue) -> AffineNorm | None:
     for kind in (top.LayerNorm, top.RMSNorm, top.InstanceNorm, top.GroupNorm):
-        found = sole_producer(value, kind)
-        if found is not None:
-            return found
+        norm = sole_producer(value, kind)
+        if norm is not None:
+            return norm
     return None
 
 

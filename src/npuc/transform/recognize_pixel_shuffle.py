@@ -41,33 +41,39 @@ class ReshapesToShuffle(GraphPattern):
     @rewrites
     def match_and_rewrite(self, op: Reshape, rewriter: PatternRewriter) -> None:
         """Height and width grow or shrink by one factor."""
-        found = Rearrangement.ending_in(op)
-        if found is None or len(found.shape) != 4 or len(shape_of(found.x)) != 4:
+        rearrangement = Rearrangement.ending_in(op)
+        if rearrangement is None or len(rearrangement.shape) != 4 or len(shape_of(rearrangement.x)) != 4:
             return
-        (n, c, h, w), (m, d, u, v) = shape_of(found.x), found.shape
-        if n != m or 0 in found.shape:
+        (n, c, h, w), (m, d, u, v) = shape_of(rearrangement.x), rearrangement.shape
+        if n != m or 0 in rearrangement.shape:
             return
         if u > h and (u % h, v, c) == (0, w * (u // h), d * (u // h) ** 2):
-            self._to_space(found, op, u // h, rewriter)
+            self._to_space(rearrangement, op, u // h, rewriter)
         elif u < h and (h % u, w, d) == (0, v * (h // u), c * (h // u) ** 2):
-            self._to_depth(found, op, h // u, rewriter)
+            self._to_depth(rearrangement, op, h // u, rewriter)
 
-    def _to_space(self, found: Rearrangement, op: Reshape, block: int, rewriter: PatternRewriter) -> None:
-        n, _, h, w = shape_of(found.x)
-        channels = found.shape[1]
-        if found.is_permute((n, channels, block, block, h, w), (0, 1, 4, 2, 5, 3)):
-            replace(rewriter, op, DepthToSpace.make(found.x, block=block, mode="CRD"))
-        elif found.is_permute((n, block, block, channels, h, w), (0, 3, 4, 1, 5, 2)):
-            replace(rewriter, op, DepthToSpace.make(found.x, block=block, mode="DCR"))
+    def _to_space(
+        self, rearrangement: Rearrangement, op: Reshape, block: int, rewriter: PatternRewriter
+    ) -> None:
+        n, _, h, w = shape_of(rearrangement.x)
+        channels = rearrangement.shape[1]
+        if rearrangement.is_permute((n, channels, block, block, h, w), (0, 1, 4, 2, 5, 3)):
+            replace(rewriter, op, DepthToSpace.make(rearrangement.x, block=block, mode="CRD"))
+        elif rearrangement.is_permute((n, block, block, channels, h, w), (0, 3, 4, 1, 5, 2)):
+            replace(rewriter, op, DepthToSpace.make(rearrangement.x, block=block, mode="DCR"))
 
-    def _to_depth(self, found: Rearrangement, op: Reshape, block: int, rewriter: PatternRewriter) -> None:
-        n, channels, h, w = shape_of(found.x)
+    def _to_depth(
+        self, rearrangement: Rearrangement, op: Reshape, block: int, rewriter: PatternRewriter
+    ) -> None:
+        n, channels, h, w = shape_of(rearrangement.x)
         split = (n, channels, h // block, block, w // block, block)
-        if found.is_permute(split, (0, 3, 5, 1, 2, 4)):
-            replace(rewriter, op, SpaceToDepth.make(found.x, block=block))
-        elif found.is_permute(split, (0, 1, 3, 5, 2, 4)):
+        if rearrangement.is_permute(split, (0, 3, 5, 1, 2, 4)):
+            replace(rewriter, op, SpaceToDepth.make(rearrangement.x, block=block))
+        elif rearrangement.is_permute(split, (0, 1, 3, 5, 2, 4)):
             # Channel outermost (torch's pixel_unshuffle): the op, and its channels interleaved.
-            outermost = SpaceToDepth.make(found.x, block=block, loc=derived_location(op, "space_to_depth"))
+            outermost = SpaceToDepth.make(
+                rearrangement.x, block=block, loc=derived_location(op, "space_to_depth")
+            )
             replace(rewriter, op, ShuffleChannel.make(insert(rewriter, outermost).y, group=block**2))
 
 
@@ -83,9 +89,9 @@ class SlicesToDepth(GraphPattern):
         if normal_axis(op.axis, 4) != 1:
             return
         inside: set[Operation] = {op}
-        found = [_block_of(value, block, inside) for value in op.inputs]
-        sources = {part[0] for part in found if part is not None}
-        order = [part[1] for part in found if part is not None]
+        blocks = [_block_of(value, block, inside) for value in op.inputs]
+        sources = {part[0] for part in blocks if part is not None}
+        order = [part[1] for part in blocks if part is not None]
         if len(sources) != 1 or sorted(order) != list(range(block**2)):
             return
         slices = inside - {op}

@@ -36,11 +36,11 @@ e, e_below_one = exp(x), exp(x - maximum(x, axes=axes))
 
 def _along(kind: type[TopOp]) -> Build:
     """The op along the one axis found."""
-    return lambda found: kind.make(found[x], axis=found[axes][0]) if len(found[axes]) == 1 else None
+    return lambda match: kind.make(match[x], axis=match[axes][0]) if len(match[axes]) == 1 else None
 
 
-def _log_softmax(found: Match) -> TopOp:
-    return top.LogSoftmax.make(found[x], axis=found[axis])
+def _log_softmax(match: Match) -> TopOp:
+    return top.LogSoftmax.make(match[x], axis=match[axis])
 
 
 RULES = (

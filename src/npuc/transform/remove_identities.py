@@ -120,8 +120,8 @@ def _shuffle(graph: Graph, op: ShuffleChannel) -> SSAValue | None:
 
 
 def _neutral(graph: Graph, op: Add | Mul) -> SSAValue | None:
-    found = scalar_operand(graph, op) if is_float(op.y) else None
-    return found[0] if found is not None and found[1] == (0 if isinstance(op, Add) else 1) else None
+    operand = scalar_operand(graph, op) if is_float(op.y) else None
+    return operand[0] if operand is not None and operand[1] == (0 if isinstance(op, Add) else 1) else None
 
 
 def _neutral_second(graph: Graph, op: Sub | Div) -> SSAValue | None:

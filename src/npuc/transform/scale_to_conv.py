@@ -22,20 +22,20 @@ from npuc.transform.patterns import GraphPattern, insert_weight, replace
 
 
 class AsConvolution(GraphPattern):
-    """scale(x) → conv(x), for pictures"""
+    """scale(x) → conv(x), for images"""
 
     @rewrites
     def match_and_rewrite(self, op: Scale, rewriter: PatternRewriter) -> None:
-        """Of a picture, with constant factors."""
+        """Of an image, with constant factors."""
         scale, bias = self.graph.constant(op.scale), self.graph.constant(op.bias)
         shape = shape_of(op.x)
         if scale is None or bias is None or len(shape) != 4:
             return
         weight = np.ascontiguousarray(scale).reshape(shape[1], 1, 1, 1)
-        made = insert_weight(self.graph, rewriter, f"{result_names(op)[0]}/weight", weight)
+        kernel = insert_weight(self.graph, rewriter, f"{result_names(op)[0]}/weight", weight)
         conv = Conv.make(
             op.x,
-            made,
+            kernel,
             op.bias,
             strides=(1, 1),
             pads=(0, 0, 0, 0),

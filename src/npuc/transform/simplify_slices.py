@@ -225,11 +225,11 @@ def _only_axis(op: Slice) -> int | None:
 
 
 def _running(sizes: Sequence[int]) -> list[int]:
-    found, total = [], 0
+    starts, total = [], 0
     for size in sizes:
-        found.append(total)
+        starts.append(total)
         total += size
-    return found
+    return starts
 
 
 def _after(value: SSAValue) -> InsertPoint:

@@ -44,8 +44,8 @@ def flat_stage(op: Any) -> Requant:
 
 
 def _constants(op: Any, graph: Graph) -> tuple[Requant, Array | None]:
-    found = [graph.constant(value) for value in (op.multiplier, op.shift, op.factor)]
-    return _stage(op, *found), graph.constant(op.bias)
+    stage = [graph.constant(value) for value in (op.multiplier, op.shift, op.factor)]
+    return _stage(op, *stage), graph.constant(op.bias)
 
 
 def _weights(op: Any, graph: Graph) -> Array | None:

@@ -33,12 +33,12 @@ def recurrent(op: npu.LSTM | npu.GRU, graph: Graph, threads: int) -> Step:
     shapes = [shape_of(part) for part in op.parts]
 
     def run(arrays: list[Array]) -> list[Array]:
-        made = []
+        directions = []
         for index, layer in enumerate(layers):
             states = [None if place is None else arrays[place][index] for place in places]
             backwards = reverse or index == 1
-            made.append(run_recurrent(arrays[0], layer, *states, reverse=backwards, **options))
-        return [_joined([part[i] for part in made], shape) for i, shape in enumerate(shapes)]
+            directions.append(run_recurrent(arrays[0], layer, *states, reverse=backwards, **options))
+        return [_joined([part[i] for part in directions], shape) for i, shape in enumerate(shapes)]
 
     return run
 

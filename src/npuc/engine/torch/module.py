@@ -38,10 +38,10 @@ class Step:
     @property
     def needs(self) -> list[Value]:
         """The values that it takes."""
-        found: list[Value] = []
+        values: list[Value] = []
         for operand in self.operands:
-            found += operand if isinstance(operand, list) else [] if operand is None else [operand]
-        return found
+            values += operand if isinstance(operand, list) else [] if operand is None else [operand]
+        return values
 
 
 After = Callable[[Value, Any], Any]
@@ -96,21 +96,21 @@ class TopModule(torch.nn.Module):  # type: ignore[name-defined,misc]
     def forward(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs by name."""
         values = {port.value: inputs[port.name] for port in self.graph.inputs}
-        wanted = [port.value for port in self.graph.outputs]
-        found = self.run(self.steps, values, wanted)
-        return {port.name: found[port.value] for port in self.graph.outputs}
+        outputs = [port.value for port in self.graph.outputs]
+        known = self.run(self.steps, values, outputs)
+        return {port.name: known[port.value] for port in self.graph.outputs}
 
     def run(
         self,
         steps: Sequence[Step],
         values: Mapping[Value, Any],
-        wanted: Iterable[Value],
+        fetched: Iterable[Value],
         *,
         weights: Mapping[str, Any] | None = None,
         after: After | None = None,
     ) -> dict[Value, Any]:
         """Execute steps on known values; only what is wanted, or still needed, is kept."""
-        keep = set(wanted)
+        keep = set(fetched)
         last = {value: index for index, step in enumerate(steps) for value in step.needs}
         known = dict(values)
         weights = weights or {}
@@ -129,11 +129,11 @@ class TopModule(torch.nn.Module):  # type: ignore[name-defined,misc]
                 for operand in step.operands
             ]
             try:
-                made = step.handler(step.op, *operands)
+                outcome = step.handler(step.op, *operands)
             except NotImplementedError as error:
                 raise EngineError(f"{describe(step.op)} has no form in torch: {error}") from error
             for value, result in zip(
-                step.results, made if len(step.results) > 1 else (_only(made),), strict=True
+                step.results, outcome if len(step.results) > 1 else (_only(outcome),), strict=True
             ):
                 known[value] = result if after is None else after(value, result)
             for value in step.needs:
@@ -142,8 +142,8 @@ class TopModule(torch.nn.Module):  # type: ignore[name-defined,misc]
         return {value: tensor(value) for value in keep}
 
 
-def _only(made: Any) -> Any:
-    return made[0] if isinstance(made, tuple) else made
+def _only(outcome: Any) -> Any:
+    return outcome[0] if isinstance(outcome, tuple) else outcome
 
 
 def _operand(value: Any) -> Any:
@@ -171,10 +171,10 @@ class TorchEngine:
             port.value: torch.from_numpy(np.ascontiguousarray(inputs[port.name])).to(self._device)
             for port in self._graph.inputs
         }
-        wanted = {port.name: port.value for port in self._graph.outputs} | self._fetched
+        fetched = {port.name: port.value for port in self._graph.outputs} | self._fetched
         with torch.no_grad():
-            found = self._module.run(self._module.steps, values, wanted.values())
-        return {name: found[value].cpu().numpy() for name, value in wanted.items()}
+            tensors = self._module.run(self._module.steps, values, fetched.values())
+        return {name: tensors[value].cpu().numpy() for name, value in fetched.items()}
 
 
 __all__ = ["After", "Step", "TopModule", "TorchEngine"]

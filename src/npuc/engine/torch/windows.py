@@ -55,14 +55,14 @@ def _windows(op: Any, x: Any, begin: Any, end: Any, fill: float) -> list[Any]:
     padded = F.pad(x, _border(begin, end), value=fill)
     missing = [max(0, want - have) for want, have in zip(reach, padded.shape[2:], strict=True)]
     padded = F.pad(padded, _border([0] * len(missing), missing), value=fill)
-    found = []
+    windows = []
     for position in product(*(range(kernel) for kernel in op.kernel)):
         index: list[Any] = [slice(None), slice(None)]
         for at, size, stride, dilation in zip(position, sizes, op.strides, op.dilations, strict=True):
             start = at * dilation
             index.append(slice(start, start + (size - 1) * stride + 1, stride))
-        found.append(padded[tuple(index)])
-    return found
+        windows.append(padded[tuple(index)])
+    return windows
 
 
 @handles(top.MaxPool)

@@ -58,7 +58,7 @@ def npu_op(cls: type[_NpuOpT]) -> type[_NpuOpT]:
 
 def quantized(value: Any) -> QuantType:
     """The quantized type of an operand; `ShapeError` if its elements are plain."""
-    found = quant_of(value)
-    require(found is not None, f"an operand of type {value.type} is not quantized")
-    assert found is not None
-    return found
+    kind = quant_of(value)
+    require(kind is not None, f"an operand of type {value.type} is not quantized")
+    assert kind is not None
+    return kind

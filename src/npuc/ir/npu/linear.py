@@ -58,7 +58,7 @@ class Linear(OutputStage):
     def check_constants(self, constant: Callable[[SSAValue | None], Any]) -> None:
         """The values of the constants are in their ranges; a bias and weights may be any."""
         given = [constant(value) for value in (self.multiplier, self.shift, self.factor)]
-        multipliers, shifts, factors = ([] if found is None else found.tolist() for found in given)
+        multipliers, shifts, factors = ([] if array is None else array.tolist() for array in given)
         require_multipliers(multipliers if self.kind.has_multiplier else ())
         require_shifts(self.kind, shifts if self.kind.has_shift else ())
         require_factors(factors)

@@ -82,8 +82,8 @@ class Recurrent(NpuOp):
             require(shape_of(value) == (513,), "tables have 513 entries")
         require(len(self.parameters) == self.PARAMETERS, f"{self.name} has {self.PARAMETERS} parameters")
         if self.initial_h is not None:
-            wanted = tensor_type((directions, x[1], hidden), self.to)
-            require(self.initial_h.type == wanted, "the initial state does not fit")
+            state_type = tensor_type((directions, x[1], hidden), self.to)
+            require(self.initial_h.type == state_type, "the initial state does not fit")
 
 
 @npu_op

@@ -65,10 +65,10 @@ class Softmax(Parametric):
     def check_constants(self, constant: Callable[[SSAValue | None], Any]) -> None:
         """A table of exponentials begins at one, 2^30, and goes down from there."""
         for table in (self.coarse, self.fine) if self.kind is not Kind.DOUBLE_ROUNDING else ():
-            found = constant(table)
-            if found is not None:
-                require(int(found[0]) == 1 << 30, "a table of exponentials does not begin at one")
-                require_between("table entry", found.tolist(), 0, 1 << 30)
+            entries = constant(table)
+            if entries is not None:
+                require(int(entries[0]) == 1 << 30, "a table of exponentials does not begin at one")
+                require_between("table entry", entries.tolist(), 0, 1 << 30)
 
 
 @npu_op

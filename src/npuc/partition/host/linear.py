@@ -51,8 +51,8 @@ def parts_of(costs: Array) -> Iterator[tuple[int, int]]:
 
 
 def _weights(op: Any, graph: Graph) -> Array | None:
-    found = graph.constant(op.weight)
-    return None if found is None else found.astype(np.int64) - op.weight_zero_point
+    weights = graph.constant(op.weight)
+    return None if weights is None else weights.astype(np.int64) - op.weight_zero_point
 
 
 def _by_input(op: Any, weight: Array) -> Array:
@@ -73,7 +73,7 @@ def _too_long(op: Any, graph: Graph) -> str | None:
     if weight is None:
         return "its weights are computed at run time"
     if weight.ndim != 4:
-        return "it is not a convolution of pictures"
+        return "it is not a convolution of images"
     largest = min(reach(op.x), 256)
     worst = max(int(_costs(op, part, largest).max(initial=0)) for _, part in weight_halves(weight))
     return None if worst < EXACT else "the sum over one input channel is too long to be exact in float32"

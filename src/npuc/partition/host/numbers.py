@@ -34,10 +34,10 @@ class Scaling:
     def shaped(self, *shape: int) -> Scaling:
         """The same with parameters of several entries under another shape."""
 
-        def one(array: Array | None) -> Array | None:
+        def reshaped(array: Array | None) -> Array | None:
             return array if array is None or array.size == 1 else array.reshape(shape)
 
-        return Scaling(self.kind, one(self.multiplier), one(self.shift), one(self.factor))
+        return Scaling(self.kind, reshaped(self.multiplier), reshaped(self.shift), reshaped(self.factor))
 
 
 def number(value: int | Array) -> Array:

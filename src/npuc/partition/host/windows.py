@@ -37,11 +37,11 @@ def _ends(op: Any, dilations: tuple[int, ...] = (1, 1)) -> list[int]:
     return [*op.pads[:2], *after]
 
 
-def _not_pictures(op: Any, graph: Graph) -> str | None:
-    return None if len(op.kernel) == 2 else "it is not a pool over pictures"
+def _not_images(op: Any, graph: Graph) -> str | None:
+    return None if len(op.kernel) == 2 else "it is not a pool over images"
 
 
-@on_host(top.MaxPool, objection=_not_pictures)
+@on_host(top.MaxPool, objection=_not_images)
 def max_pool(op: top.MaxPool, emit: Emitter) -> None:
     """MaxPool in float32, which holds 16-bit integers; a border that never wins is laid around first."""
     pads = _ends(op, op.dilations)
@@ -56,7 +56,7 @@ def max_pool(op: top.MaxPool, emit: Emitter) -> None:
 
 def _too_large(op: npu.AvgPool, graph: Graph) -> str | None:
     if len(op.kernel) != 2:
-        return "it is not a pool over pictures"
+        return "it is not a pool over images"
     too_large = op.kernel[0] * op.kernel[1] * 512 >= EXACT
     return "its windows are too large for sums that are exact in float32" if too_large else None
 
@@ -80,8 +80,8 @@ def avg_pool(op: npu.AvgPool, emit: Emitter) -> None:
     ones = np.ones((1, 1, *op.kernel), np.float32)
     total: str | None = None
     for factor, part, _ in halves(emit, x, 65536 if kind.dtype.itemsize == 2 else 256):
-        pictures = emit("Reshape", part, emit.ints(n * c, 1, h, w))
-        sums = emit.cast(emit("Conv", pictures, ones, pads=_ends(op), strides=op.strides), I64)
+        images = emit("Reshape", part, emit.ints(n * c, 1, h, w))
+        sums = emit.cast(emit("Conv", images, ones, pads=_ends(op), strides=op.strides), I64)
         sums = emit("Mul", sums, number(factor)) if factor > 1 else sums
         total = sums if total is None else emit("Add", total, sums)
     assert total is not None

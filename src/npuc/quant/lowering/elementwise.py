@@ -17,11 +17,11 @@ from npuc.quant.lowering.scaling import flat, require_multipliers
 from npuc.quant.parameters import output_limits
 
 
-def _add_properties(found: AddScaling) -> dict[str, Any]:
-    integers = (found.left, found.multiplier_a, found.shift_a, found.multiplier_b, found.shift_b)
+def _add_properties(scaling: AddScaling) -> dict[str, Any]:
+    integers = (scaling.left, scaling.multiplier_a, scaling.shift_a, scaling.multiplier_b, scaling.shift_b)
     return {
-        "parameters": (*integers, found.multiplier, found.shift),
-        "factors": (found.scale_a, found.scale_b) if found.kind.has_scale else (),
+        "parameters": (*integers, scaling.multiplier, scaling.shift),
+        "factors": (scaling.scale_a, scaling.scale_b) if scaling.kind.has_scale else (),
     }
 
 
@@ -33,22 +33,22 @@ def add(op: Any, context: LoweringContext) -> Value:
     types = context.type_of(op.a), context.type_of(op.b)
     width = 8 * max(t.dtype.itemsize for t in types)
     try:
-        found = add_parameters(
+        scaling = add_parameters(
             scheme.requant, types[0].scale, types[1].scale, y.scale, width=width, **scheme.stage
         )
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
-    if found.kind.multiplier_bits is None and not (found.multiplier_a or found.multiplier_b):
+    if scaling.kind.multiplier_bits is None and not (scaling.multiplier_a or scaling.multiplier_b):
         largest = 2.0**width * max(t.scale for t in types) / y.scale
-        require_multipliers(Scaling(found.kind, np.zeros(1, np.int32)), largest)
-    if scheme.requant is Kind.DOUBLE_ROUNDING and found.shift < 31:
+        require_multipliers(Scaling(scaling.kind, np.zeros(1, np.int32)), largest)
+    if scheme.requant is Kind.DOUBLE_ROUNDING and scaling.shift < 31:
         raise NoIntegerForm("its result is too fine: TFLite only scales sums down")
     kind: type[NpuOp] = npu.Add if isinstance(op, top.Add) else npu.Sub
     lo, hi = output_limits(y, op.relu, op.relu_limit, narrow=scheme.narrow_activations)
-    made: Value = context.emit(
-        kind, a, b, to=y, kind=scheme.requant, lo=lo, hi=hi, loc=op.location, **_add_properties(found)
+    total: Value = context.emit(
+        kind, a, b, to=y, kind=scheme.requant, lo=lo, hi=hi, loc=op.location, **_add_properties(scaling)
     ).y
-    return made
+    return total
 
 
 @lowers(top.Mul)
@@ -58,15 +58,15 @@ def mul(op: top.Mul, context: LoweringContext) -> Value:
     a, b = context.integer(op.a), context.integer(op.b)
     types = context.type_of(op.a), context.type_of(op.b)
     try:
-        found = mul_parameters(scheme.requant, types[0].scale, types[1].scale, y.scale, **scheme.stage)
+        scaling = mul_parameters(scheme.requant, types[0].scale, types[1].scale, y.scale, **scheme.stage)
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
-    require_multipliers(found, prod(t.scale * 2.0 ** (8 * t.dtype.itemsize) for t in types) / y.scale)
+    require_multipliers(scaling, prod(t.scale * 2.0 ** (8 * t.dtype.itemsize) for t in types) / y.scale)
     lo, hi = output_limits(y, op.relu, op.relu_limit, narrow=scheme.narrow_activations)
-    made: Value = context.emit(
-        npu.Mul, a, b, to=y, kind=scheme.requant, lo=lo, hi=hi, loc=op.location, **flat(found)
+    product: Value = context.emit(
+        npu.Mul, a, b, to=y, kind=scheme.requant, lo=lo, hi=hi, loc=op.location, **flat(scaling)
     ).y
-    return made
+    return product
 
 
 @lowers(top.Max, top.Min)
@@ -74,5 +74,5 @@ def choose(op: Any, context: LoweringContext) -> Value:
     """Both operands in the type of the result: the larger integer stands for the larger real."""
     to = context.type_of(op.y)
     a, b = context.joined(op.a, to), context.joined(op.b, to)
-    made: Value = context.emit(type(op), a, b, loc=op.location).y
-    return made
+    extremum: Value = context.emit(type(op), a, b, loc=op.location).y
+    return extremum

@@ -32,10 +32,10 @@ def widened(op: TopOp, context: LoweringContext) -> list[Value]:
     )
     context.graph.block.add_op(wide)
     rounded = [
-        context.emit(npu.Cast, made, to=to, name=value_name(old), layer=layer_name(op))
-        for old, made in zip(op.results, wide.results, strict=True)
+        context.emit(npu.Cast, new, to=to, name=value_name(old), layer=layer_name(op))
+        for old, new in zip(op.results, wide.results, strict=True)
     ]
-    return [made.y for made in rounded]
+    return [cast_op.y for cast_op in rounded]
 
 
 def _properties(op: Any) -> dict[str, Any]:
@@ -66,8 +66,8 @@ def concat(op: top.Concat, context: LoweringContext) -> Value:
     """All operands in the type of the result."""
     to = context.type_of(op.results[0])
     values = [context.short(value, to) for value in op.inputs]
-    made: Value = context.emit(top.Concat, values, axis=op.axis, loc=op.location).y
-    return made
+    joined: Value = context.emit(top.Concat, values, axis=op.axis, loc=op.location).y
+    return joined
 
 
 _LINEAR: dict[type[TopOp], type[npu.FloatOp]] = {
@@ -87,7 +87,7 @@ def linear(op: Any, context: LoweringContext) -> Value | list[Value]:
     biased = op.bias is None or context.constant(op.bias) is not None
     if not (fixed and flat and biased):
         return widened(op, context)
-    made: Value = context.emit(
+    sums: Value = context.emit(
         _LINEAR[type(op)],
         context.short(op.operands[0], to),
         context.short(op.operands[1], to),
@@ -96,7 +96,7 @@ def linear(op: Any, context: LoweringContext) -> Value | list[Value]:
         loc=op.location,
         **_properties(op),
     ).y
-    return made
+    return sums
 
 
 _BINARY: dict[type[TopOp], type[npu.FloatOp]] = {
@@ -111,8 +111,8 @@ def binary(op: Any, context: LoweringContext) -> Value:
     """Both operands in the type of the result."""
     to = context.type_of(op.y)
     a, b = (context.short(value, to) for value in (op.a, op.b))
-    made: Value = context.emit(_BINARY[type(op)], a, b, to=to, loc=op.location, **_properties(op)).y
-    return made
+    result: Value = context.emit(_BINARY[type(op)], a, b, to=to, loc=op.location, **_properties(op)).y
+    return result
 
 
 @lowers_float(top.AvgPool)
@@ -121,10 +121,10 @@ def avg_pool(op: top.AvgPool, context: LoweringContext) -> Value | list[Value]:
     if len(op.kernel) != 2 or len(shape_of(op.x)) != 4:
         return widened(op, context)
     to = context.type_of(op.y)
-    made: Value = context.emit(
+    pooled: Value = context.emit(
         npu.FloatAvgPool, context.short(op.x, to), to=to, loc=op.location, **_properties(op)
     ).y
-    return made
+    return pooled
 
 
 @lowers_float(top.Softmax)
@@ -223,7 +223,7 @@ def table(op: TopOp, context: LoweringContext) -> Value:
         x = np.arange(1 << 16, dtype=np.uint16).view(dtype).astype(np.float64)
         entries = round_once(FUNCTIONS[type(op)].on_floats(op, x), dtype)
     shared = f"{op.name.removeprefix('top.')}/{dtype_of(to).name}"
-    made: Value = context.emit(
+    looked_up: Value = context.emit(
         npu.FloatTable,
         context.short(op.operands[0], to),
         context.shared_weight(f"{shared}/table", entries),
@@ -231,7 +231,7 @@ def table(op: TopOp, context: LoweringContext) -> Value:
         function=op.name.removeprefix("top."),
         loc=op.location,
     ).y
-    return made
+    return looked_up
 
 
 def round_once(x: Array, dtype: Any) -> Array:

@@ -33,14 +33,14 @@ def output_stage(
     """
     try:
         if width:
-            found = rounded_scaling(factors, width)
+            stage = rounded_scaling(factors, width)
         else:
-            found = scaling(scheme.requant, factors, **scheme.stage)
+            stage = scaling(scheme.requant, factors, **scheme.stage)
             if sum_kind(scheme) != scheme.requant:
-                found = narrowed(found)
+                stage = narrowed(stage)
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
-    columns = {"multiplier": found.multiplier, "shift": found.shift, "factor": found.scale}
+    columns = {"multiplier": stage.multiplier, "shift": stage.shift, "factor": stage.scale}
     return [None if c is None else context.weight(f"{name}/{what}", c) for what, c in columns.items()]
 
 
@@ -98,7 +98,7 @@ def _linear(
         require_scaled_room(worst, factors)
     stage = output_stage(context, name, factors, scheme, 8 * y.dtype.itemsize if rounds_once else 0)
     lo, hi = output_limits(y, op.relu, op.relu_limit, narrow=scheme.narrow_activations)
-    made: Value = context.emit(
+    result: Value = context.emit(
         kind,
         context.integer(source),
         context.weight(f"{name}/weight", integers),
@@ -113,7 +113,7 @@ def _linear(
         loc=op.location,
         **properties,
     ).y
-    return made
+    return result
 
 
 @lowers(top.Conv)
@@ -160,7 +160,7 @@ def matmul(op: top.MatMul, context: LoweringContext) -> Value:
         require_scaled_room(reach[0] * reach[1] * inner, np.array([scale / y.scale]))
     stage = output_stage(context, name, np.array([scale / y.scale]), scheme)
     lo, hi = output_limits(y, op.relu, op.relu_limit, narrow=scheme.narrow_activations)
-    made: Value = context.emit(
+    result: Value = context.emit(
         npu.MatMul,
         a,
         b,
@@ -174,4 +174,4 @@ def matmul(op: top.MatMul, context: LoweringContext) -> Value:
         loc=op.location,
         transpose_b=op.transpose_b,
     ).y
-    return made
+    return result

@@ -48,10 +48,10 @@ def gather(op: top.Gather, context: LoweringContext) -> Value:
     size = shape_of(op.x)[op.axis]
     if indices.size and not -size <= indices.min() <= indices.max() < size:
         raise NoIntegerForm(f"an index is not in -{size}..{size - 1}")
-    made: Value = context.emit(
+    gathered: Value = context.emit(
         top.Gather, context.integer(op.x), context.real(op.indices), axis=op.axis, loc=op.location
     ).y
-    return made
+    return gathered
 
 
 @lowers(top.Resize, same_type=True)
@@ -69,5 +69,5 @@ def concat(op: top.Concat, context: LoweringContext) -> Value:
     """All operands in the type of the result."""
     to = context.type_of(op.results[0])
     values = [context.joined(value, to) for value in op.inputs]
-    made: Value = context.emit(top.Concat, values, axis=op.axis, loc=op.location).y
-    return made
+    joined: Value = context.emit(top.Concat, values, axis=op.axis, loc=op.location).y
+    return joined

@@ -29,12 +29,12 @@ def avg_pool(op: top.AvgPool, context: LoweringContext) -> Value:
         raise NoIntegerForm(f"a padded window of {count} positions has too many counts")
     try:
         width = 8 * max(x.dtype.itemsize, y.dtype.itemsize)
-        found = pool_parameters(scheme.requant, x.scale, y.scale, counts, width=width, **scheme.stage)
+        scaling = pool_parameters(scheme.requant, x.scale, y.scale, counts, width=width, **scheme.stage)
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
-    require_multipliers(found, 2.0**width * x.scale / y.scale)
+    require_multipliers(scaling, 2.0**width * x.scale / y.scale)
     limits = output_limits(y, narrow=scheme.narrow_activations)
-    return _pooled(op, context, y, found.kind, limits, loc=op.location, **flat(found))
+    return _pooled(op, context, y, scaling.kind, limits, loc=op.location, **flat(scaling))
 
 
 def _of_one_type(op: top.AvgPool, context: LoweringContext) -> Value:
@@ -60,7 +60,7 @@ def _partial(op: top.AvgPool) -> bool:
 def _pooled(
     op: top.AvgPool, context: LoweringContext, to: Any, kind: str, limits: tuple[int, int], **properties: Any
 ) -> Value:
-    made: Value = context.emit(
+    pooled: Value = context.emit(
         npu.AvgPool,
         context.integer(op.x),
         to=to,
@@ -74,4 +74,4 @@ def _pooled(
         count_include_pad=op.count_include_pad,
         **properties,
     ).y
-    return made
+    return pooled

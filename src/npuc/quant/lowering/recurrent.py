@@ -40,8 +40,8 @@ _LEAST_REACH = 8.0
 def result_types(op: Any, context: TypeAssignment) -> list[QuantType | None]:
     """One type for all outputs, and that of the cell."""
     scheme = context.scheme(op)
-    seen = [context.ends(value, scheme) for value in (*op.results[:2], op.initial_h) if value is not None]
-    ends = [pair for pair in seen if pair is not None] or [(-1.0, 1.0)]
+    known = [context.ends(value, scheme) for value in (*op.results[:2], op.initial_h) if value is not None]
+    ends = [pair for pair in known if pair is not None] or [(-1.0, 1.0)]
     low, high = min(low for low, _ in ends), max(high for _, high in ends)
     hidden = activation_type(low, high, scheme)
     if not isinstance(op, top.LSTM):
@@ -104,19 +104,19 @@ def recurrent(op: top.LSTM | top.GRU, context: LoweringContext) -> list[Value]:
     if isinstance(op, top.LSTM):
         assert cell is not None
         operands += [table("cell_tanh"), _state(op.initial_c, cell, context)]
-        made = context.emit(npu.LSTM, *operands, cell=cell, parameters=parameters, **properties)
+        layer_op = context.emit(npu.LSTM, *operands, cell=cell, parameters=parameters, **properties)
     else:
         behind = [layer.bias_h for layer, _, _ in layers if layer.bias_h is not None]
         operands.append(stacked("bias_h", behind) if behind else None)
         parameters += [first.state_multiplier, first.state_shift]
-        made = context.emit(
+        layer_op = context.emit(
             npu.GRU,
             *operands,
             parameters=parameters,
             linear_before_reset=op.linear_before_reset,
             **properties,
         )
-    return list(made.results)
+    return list(layer_op.results)
 
 
 def _layers(
@@ -129,7 +129,7 @@ def _layers(
     weights, recurrences = (_constant(value, context) for value in (op.weight, op.recurrence))
     rows = weights.shape[1]
     biases = np.zeros((len(weights), 2 * rows)) if op.bias is None else _constant(op.bias, context)
-    found = []
+    layers = []
     for w, r, b in zip(weights, recurrences, biases, strict=True):
         w, r, bias_w, bias_r = (from_onnx_order(a, kind) for a in (w, r, b[:rows], b[rows:]))
         integer_w, scale_w = quantize_weight(w, 0, scheme, np.abs(bias_w) + np.abs(bias_r), x.scale)
@@ -150,8 +150,8 @@ def _layers(
             )
         except ValueError as error:
             raise NoIntegerForm(str(error)) from error
-        found.append((layer, integer_w, integer_r))
-    return found
+        layers.append((layer, integer_w, integer_r))
+    return layers
 
 
 def _constant(value: Value, context: LoweringContext) -> Array:
@@ -195,8 +195,8 @@ def _require_usual(op: top.LSTM | top.GRU, context: LoweringContext) -> None:
 def _require_types(op: top.LSTM | top.GRU, context: LoweringContext, x: QuantType, h: QuantType) -> None:
     if any(kind.dtype.name == "i16" and kind.zero_point for kind in (x, h)):
         raise NoIntegerForm("its tensors of 16 bits have a zero point")
-    wanted = [h, h, *([cell_like(context.type_of(op.results[2]))] if isinstance(op, top.LSTM) else [])]
-    if [context.type_of(value) for value in op.results] != wanted:
+    expected = [h, h, *([cell_like(context.type_of(op.results[2]))] if isinstance(op, top.LSTM) else [])]
+    if [context.type_of(value) for value in op.results] != expected:
         raise NoIntegerForm("the types of its results do not fit together")
     if isinstance(op, top.GRU) and op.initial_h is not None:
         reach = _reach(context.ends(op.initial_h, context.scheme(op)))

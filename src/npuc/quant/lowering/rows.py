@@ -27,17 +27,17 @@ def softmax(op: top.Softmax, context: LoweringContext) -> Value:
     kind = context.scheme(op).requant
     try:
         check_width(kind, x.dtype.numpy.name, shape_of(op.x)[normal_axis(op.axis, len(shape_of(op.x)))])
-        found = softmax_parameters(kind, x.scale, y.scale, y.zero_point, x.dtype.numpy, y.dtype.numpy)
+        constants = softmax_parameters(kind, x.scale, y.scale, y.zero_point, x.dtype.numpy, y.dtype.numpy)
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
     name = value_name(op.y)
     element = np.int16 if kind is Kind.DOUBLE_ROUNDING else np.uint32
     tables = [
         context.weight(f"{name}/{what}", np.array(table, element)) if table else None
-        for what, table in zip(("coarse", "fine"), found.tables, strict=True)
+        for what, table in zip(("coarse", "fine"), constants.tables, strict=True)
     ]
     lo, hi = output_limits(y, narrow=context.scheme(op).narrow_activations)
-    made: Value = context.emit(
+    probabilities: Value = context.emit(
         npu.Softmax,
         context.integer(op.x),
         *tables,
@@ -46,10 +46,10 @@ def softmax(op: top.Softmax, context: LoweringContext) -> Value:
         lo=lo,
         hi=hi,
         axis=op.axis,
-        parameters=(found.multiplier, found.shift, found.left, found.diff_min),
+        parameters=(constants.multiplier, constants.shift, constants.left, constants.diff_min),
         loc=op.location,
     ).y
-    return made
+    return probabilities
 
 
 def _affine(op: Any, context: LoweringContext) -> tuple[Any, Any]:
@@ -68,26 +68,26 @@ def _norm(
     x, y = context.type_of(op.x), context.type_of(op.y)
     kind = context.scheme(op).requant
     try:
-        found = norm_parameters(kind, x.scale, y.scale, gamma, beta, width, op.epsilon)
+        constants = norm_parameters(kind, x.scale, y.scale, gamma, beta, width, op.epsilon)
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
     name = value_name(op.y)
     lo, hi = output_limits(y, narrow=context.scheme(op).narrow_activations)
-    made: Value = context.emit(
+    normalized: Value = context.emit(
         npu.Norm,
         context.integer(op.x),
-        context.weight(f"{name}/gain", found.gain),
-        context.weight(f"{name}/bias", found.bias),
+        context.weight(f"{name}/gain", constants.gain),
+        context.weight(f"{name}/bias", constants.bias),
         to=y,
         kind=kind,
         lo=lo,
         hi=hi,
         mode=mode,
-        parameters=(found.shift, found.epsilon, width),
+        parameters=(constants.shift, constants.epsilon, width),
         loc=op.location,
         **properties,
     ).y
-    return made
+    return normalized
 
 
 @lowers(top.LayerNorm, top.RMSNorm)
@@ -128,8 +128,8 @@ def _compares(op: top.Reduce) -> bool:
 
 def _extreme(op: top.Reduce, context: LoweringContext) -> Value:
     x, properties = context.integer(op.x), {"kind": op.kind, "axes": op.axes, "keepdims": op.keepdims}
-    made: Value = context.emit(top.Reduce, x, loc=op.location, **properties).y
-    return made
+    extremum: Value = context.emit(top.Reduce, x, loc=op.location, **properties).y
+    return extremum
 
 
 @lowers(top.Reduce, same_type=_compares)
@@ -143,10 +143,10 @@ def reduce(op: top.Reduce, context: LoweringContext) -> Value:
         return mean(op, context, op.axes, op.keepdims)
     scheme, x, y = context.scheme(op), context.type_of(op.x), context.type_of(op.y)
     try:
-        found = requant_parameters(scheme.requant, x.scale, y.scale, **scheme.stage)
+        scaling = requant_parameters(scheme.requant, x.scale, y.scale, **scheme.stage)
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
-    return _summed(op, context, found, op.axes, op.keepdims)
+    return _summed(op, context, scaling, op.axes, op.keepdims)
 
 
 def mean(op: Any, context: LoweringContext, axes: Sequence[int], keepdims: bool) -> Value:
@@ -156,29 +156,29 @@ def mean(op: Any, context: LoweringContext, axes: Sequence[int], keepdims: bool)
     count = prod(shape[normal_axis(axis, len(shape))] for axis in axes)
     width = 8 * max(x.dtype.itemsize, y.dtype.itemsize)
     try:
-        found = mean_parameters(scheme.requant, x.scale, y.scale, count, width=width, **scheme.stage)
+        scaling = mean_parameters(scheme.requant, x.scale, y.scale, count, width=width, **scheme.stage)
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
-    return _summed(op, context, found, axes, keepdims)
+    return _summed(op, context, scaling, axes, keepdims)
 
 
-def _summed(op: Any, context: LoweringContext, found: Any, axes: Sequence[int], keepdims: bool) -> Value:
+def _summed(op: Any, context: LoweringContext, scaling: Any, axes: Sequence[int], keepdims: bool) -> Value:
     x, y = context.type_of(op.x), context.type_of(op.y)
-    require_multipliers(found, 2.0 ** (8 * x.dtype.itemsize) * x.scale / y.scale)
+    require_multipliers(scaling, 2.0 ** (8 * x.dtype.itemsize) * x.scale / y.scale)
     lo, hi = output_limits(y, narrow=context.scheme(op).narrow_activations)
-    made: Value = context.emit(
+    total: Value = context.emit(
         npu.ReduceSum,
         context.integer(op.x),
         to=y,
-        kind=found.kind,
+        kind=scaling.kind,
         lo=lo,
         hi=hi,
         axes=tuple(axes),
         keepdims=keepdims,
         loc=op.location,
-        **flat(found),
+        **flat(scaling),
     ).y
-    return made
+    return total
 
 
 @lowers(top.ArgReduce, types=lambda op, context: [None])
@@ -186,7 +186,7 @@ def where(op: top.ArgReduce, context: LoweringContext) -> Value:
     """Integers compare as the reals that they stand for."""
     if not context.is_integer(op.x):
         raise NoIntegerForm("what it compares is float")
-    made: Value = context.emit(
+    indices: Value = context.emit(
         top.ArgReduce,
         context.integer(op.x),
         max=op.max,
@@ -195,7 +195,7 @@ def where(op: top.ArgReduce, context: LoweringContext) -> Value:
         select_last=op.select_last,
         loc=op.location,
     ).y
-    return made
+    return indices
 
 
 def bilinear(op: top.Resize, context: LoweringContext) -> Value:
@@ -220,7 +220,7 @@ def bilinear(op: top.Resize, context: LoweringContext) -> Value:
             if min(op.sizes[2:]) == 1:
                 raise NoIntegerForm("it shrinks to one pixel by a rule that TFLite does not have")
             coordinates = "half_pixel"
-    made: Value = context.emit(
+    resized: Value = context.emit(
         npu.ResizeBilinear,
         context.integer(op.x),
         to=context.type_of(op.y),
@@ -230,4 +230,4 @@ def bilinear(op: top.Resize, context: LoweringContext) -> Value:
         coordinates=coordinates,
         loc=op.location,
     ).y
-    return made
+    return resized

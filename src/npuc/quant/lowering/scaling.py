@@ -16,7 +16,7 @@ def flat(scaling: Scaling) -> dict[str, Any]:
     return {"parameters": [number for row in zip(*columns, strict=True) for number in row]}
 
 
-def require_multipliers(found: Scaling, largest: float) -> None:
+def require_multipliers(scaling: Scaling, largest: float) -> None:
     """Refuse multipliers that the largest shift made 0, if the output could be more than half a step."""
-    if largest >= 0.5 and found.multiplier is not None and not found.multiplier.all():
+    if largest >= 0.5 and scaling.multiplier is not None and not scaling.multiplier.all():
         raise NoIntegerForm("the shift that its multiplier needs is above the largest that there is")

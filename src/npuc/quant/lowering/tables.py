@@ -54,7 +54,7 @@ def _table(op: TopOp, context: LoweringContext) -> Value:
         real = np.nan_to_num(real, nan=0.0, posinf=3e38, neginf=-3e38)
         entries = quantize_array(real, y, narrow=scheme.narrow_activations)
     name = value_name(op.results[0])
-    made: Value = context.emit(
+    looked_up: Value = context.emit(
         npu.Table,
         context.integer(op.operands[0]),
         context.weight(f"{name}/table", entries),
@@ -63,7 +63,7 @@ def _table(op: TopOp, context: LoweringContext) -> Value:
         constants=constants,
         loc=op.location,
     ).y
-    return made
+    return looked_up
 
 
 @lowers(top.Relu, top.Clip)
@@ -78,10 +78,10 @@ def bounded(op: Any, context: LoweringContext) -> Value:
     steps = round_away(np.clip(np.array([low, high]) / y.scale, -1e9, 1e9))
     ends = np.clip(steps + y.zero_point, least, most)
     try:
-        found = requant_parameters(Kind.DOUBLE_ROUNDING, x.scale, y.scale)
+        scaling = requant_parameters(Kind.DOUBLE_ROUNDING, x.scale, y.scale)
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
-    made: Value = context.emit(
+    clipped: Value = context.emit(
         npu.Requant,
         context.integer(op.x),
         to=y,
@@ -89,9 +89,9 @@ def bounded(op: Any, context: LoweringContext) -> Value:
         lo=int(ends[0]),
         hi=int(max(ends)),
         loc=op.location,
-        **flat(found),
+        **flat(scaling),
     ).y
-    return made
+    return clipped
 
 
 @lowers(top.SiLU)
@@ -104,18 +104,26 @@ def silu(op: top.SiLU, context: LoweringContext) -> Value:
     entries = function_table("sigmoid", (), x, gate)
     assert entries is not None
     name, source = f"{value_name(op.y)}/sigmoid", context.integer(op.x)
-    made = context.emit(
+    sigmoid = context.emit(
         npu.Table, source, context.weight(f"{name}/table", entries), to=gate, function="sigmoid", name=name
     ).y
     try:
-        found = mul_parameters(Kind.DOUBLE_ROUNDING, x.scale, gate.scale, y.scale)
+        scaling = mul_parameters(Kind.DOUBLE_ROUNDING, x.scale, gate.scale, y.scale)
     except ValueError as error:
         raise NoIntegerForm(str(error)) from error
     lo, hi = y.dtype.limits
-    out: Value = context.emit(
-        npu.Mul, source, made, to=y, kind=Kind.DOUBLE_ROUNDING, lo=lo, hi=hi, loc=op.location, **flat(found)
+    product: Value = context.emit(
+        npu.Mul,
+        source,
+        sigmoid,
+        to=y,
+        kind=Kind.DOUBLE_ROUNDING,
+        lo=lo,
+        hi=hi,
+        loc=op.location,
+        **flat(scaling),
     ).y
-    return out
+    return product
 
 
 @lowers(top.PRelu)
@@ -149,7 +157,7 @@ def prelu(op: top.PRelu, context: LoweringContext) -> Value:
     else:
         reals = np.where(real >= 0, real, slopes * real)
         entries = quantize_array(reals, y, narrow=scheme.narrow_activations)
-    made: Value = context.emit(
+    looked_up: Value = context.emit(
         npu.ChannelTable,
         context.integer(op.x),
         context.weight(f"{value_name(op.y)}/table", entries),
@@ -157,4 +165,4 @@ def prelu(op: top.PRelu, context: LoweringContext) -> Value:
         loc=op.location,
         **stated,
     ).y
-    return made
+    return looked_up
