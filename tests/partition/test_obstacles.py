@@ -11,31 +11,31 @@ from string import Formatter
 import npuc
 from npuc.inspect.inspection import inspect_graph
 from npuc.ir import top
-from npuc.partition import Rule
+from npuc.partition import ObstacleRule
 from npuc.target import load_target
 from support.graphs import build
 
 SOURCES = Path(npuc.__file__).parent
 
 
-def uses() -> Iterator[tuple[Rule, ast.Call]]:
+def uses() -> Iterator[tuple[ObstacleRule, ast.Call]]:
     """Every rule that the sources make an obstacle of, with the call."""
     for path in SOURCES.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and node.args and ast.unparse(node.func) in ("Obstacle.of", "_no"):
                 for part in ast.walk(node.args[0]):
-                    if isinstance(part, ast.Attribute) and ast.unparse(part.value) == "Rule":
-                        yield Rule[part.attr], node
+                    if isinstance(part, ast.Attribute) and ast.unparse(part.value) == "ObstacleRule":
+                        yield ObstacleRule[part.attr], node
 
 
-def named(rule: Rule) -> set[str]:
+def named(rule: ObstacleRule) -> set[str]:
     """The facts that the words of a rule name."""
     return {name for text in (rule.reason, rule.lever) for _, name, _, _ in Formatter().parse(text) if name}
 
 
 def test_every_rule_is_used_and_has_a_key_of_its_own() -> None:
-    assert {rule for rule, _ in uses()} == set(Rule)
-    assert len({rule.key for rule in Rule}) == len(Rule)
+    assert {rule for rule, _ in uses()} == set(ObstacleRule)
+    assert len({rule.key for rule in ObstacleRule}) == len(ObstacleRule)
 
 
 def test_every_use_brings_the_facts_that_the_words_name() -> None:
@@ -45,7 +45,7 @@ def test_every_use_brings_the_facts_that_the_words_name() -> None:
 
 
 def test_reasons_have_no_full_stop_and_levers_are_requests() -> None:
-    for rule in Rule:
+    for rule in ObstacleRule:
         assert not rule.reason.endswith(".") and not rule.lever.endswith(".")
 
 

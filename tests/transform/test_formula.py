@@ -6,13 +6,13 @@ import pytest
 
 from npuc.ir import Value
 from npuc.ir.definition import TopOp
-from npuc.transform.formula import Function, Parameter, Sum, Variable, as_sum, sqrt
+from npuc.transform.formula import FunctionSymbol, Parameter, Sum, Variable, as_sum, sqrt
 from npuc.transform.matching import Match, Matcher
 from support.passes import Arithmetic, spelled
 
 x, y = Variable("x"), Variable("y")
 a, b = Parameter("a"), Parameter("b")
-tanh = Function("tanh")
+tanh = FunctionSymbol("tanh")
 
 
 def match(formula: Sum, spelling: object) -> Match | None:

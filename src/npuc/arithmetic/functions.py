@@ -1,12 +1,12 @@
 """Real functions of one value: what an activation is, said once for everything that computes it.
 
-A `Function` is the record of one: its formula, where it is defined, whether it is continuous, and what ONNX and TFLite call
+A `RealFunction` is the record of one: its formula, where it is defined, whether it is continuous, and what ONNX and TFLite call
 it. The op that stands for the function has the record (`npuc.ir.top.functions`); tables for integers and for short floats,
 the torch engine, importers and exporters read it there.
 
 Formulas are written for an array namespace `xp`, which is `numpy` or `torch`, and use what both have under one name:
 
-    >>> leaky = Function(lambda op, x, xp: xp.where(x >= 0, x, 0.1 * x))
+    >>> leaky = RealFunction(lambda op, x, xp: xp.where(x >= 0, x, 0.1 * x))
     >>> leaky(None, np.array([-1.0, 2.0])).tolist()
     [-0.1, 2.0]
 """
@@ -29,7 +29,7 @@ Domain = Callable[[Array], Array]
 
 
 @dataclass(frozen=True)
-class Function:
+class RealFunction:
     """What is known of a real function of one value."""
 
     formula: Formula

@@ -18,7 +18,7 @@ from npuc.arithmetic.kinds import KINDS, MAX_SHIFT, MIN_SHIFT, Kind, Rounding, k
 from npuc.arrays import Array
 
 __all__ = [
-    "KINDS", "MAX_SHIFT", "MIN_SHIFT", "RECIPROCAL_BITS", "AddScaling", "Scaling", "ShiftTooSmall", "Stage",
+    "KINDS", "MAX_SHIFT", "MIN_SHIFT", "RECIPROCAL_BITS", "AddScaling", "Scaling", "ShiftTooSmall", "StageLimits",
     "add_parameters", "conv_parameters", "mean_parameters", "mul_parameters", "pool_parameters", "power_of_two",
     "quantize_multiplier", "requant_parameters", "round_away", "round_constants", "scaling",
 ]  # fmt: skip
@@ -37,7 +37,7 @@ class ShiftTooSmall(ValueError):
         """By how many bits the position of the result has to move for the shift to be there."""
 
 
-class Stage(TypedDict, total=False):
+class StageLimits(TypedDict, total=False):
     """What binds the parameters of an output stage: the bits of a multiplier, and the shifts that there are."""
 
     bits: int
@@ -164,7 +164,7 @@ def power_of_two(real: float, what: str = "scale") -> int:
 def scaling(
     kind: str,
     real: float | Sequence[float] | Array,
-    **stage: Unpack[Stage],
+    **stage: Unpack[StageLimits],
 ) -> Scaling:
     """The parameters of the output stage for real multipliers, one or one a channel.
 
@@ -200,7 +200,7 @@ def conv_parameters(
     scale_x: float,
     scale_w: float | Sequence[float] | Array,
     scale_y: float,
-    **stage: Unpack[Stage],
+    **stage: Unpack[StageLimits],
 ) -> Scaling:
     """Convolution, matmul and their kin: M = s_x * s_w[c] / s_y.
 
@@ -217,7 +217,7 @@ def mul_parameters(
     scale_a: float,
     scale_b: float,
     scale_y: float,
-    **stage: Unpack[Stage],
+    **stage: Unpack[StageLimits],
 ) -> Scaling:
     """Multiplication: M = s_a * s_b / s_y, under `double_rounding` computed in float32, as TFLite does.
 
@@ -236,7 +236,7 @@ def requant_parameters(
     kind: str,
     scale_x: float,
     scale_y: float,
-    **stage: Unpack[Stage],
+    **stage: Unpack[StageLimits],
 ) -> Scaling:
     """A change of scale: M = s_x / s_y.
 
@@ -254,7 +254,7 @@ def pool_parameters(
     counts: int | Sequence[int],
     *,
     width: int = 8,
-    **stage: Unpack[Stage],
+    **stage: Unpack[StageLimits],
 ) -> Scaling:
     """Average pool and mean of activations of `width` (8 or 16) bits: M = s_x / (s_y * count), one entry a count.
 
@@ -293,7 +293,7 @@ def mean_parameters(
     count: int,
     *,
     width: int = 8,
-    **stage: Unpack[Stage],
+    **stage: Unpack[StageLimits],
 ) -> Scaling:
     """The mean of `count` elements as a sum: M = s_x / (s_y * count).
 
@@ -320,7 +320,7 @@ def add_parameters(
     scale_y: float,
     *,
     width: int = 8,
-    **stage: Unpack[Stage],
+    **stage: Unpack[StageLimits],
 ) -> AddScaling:
     """Addition and subtraction of activations of `width` (8 or 16) bits.
 
@@ -365,7 +365,7 @@ def add_parameters(
     )
 
 
-def _check_shifts(shifts: Sequence[int], stage: Stage) -> None:
+def _check_shifts(shifts: Sequence[int], stage: StageLimits) -> None:
     least, most = stage.get("min_shift", MIN_SHIFT), stage.get("max_shift", MAX_SHIFT)
     for shift in shifts:
         if not least <= shift <= most:

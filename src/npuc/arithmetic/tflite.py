@@ -24,7 +24,7 @@ _CHUNK = 1024
 """Factors that are worked on at once."""
 
 
-class Quantized(Protocol):
+class QuantizedType(Protocol):
     """Integers that stand for real = scale * (q - zero_point): what this module needs of a quantized type."""
 
     @property
@@ -158,12 +158,12 @@ def _round_shift(values: Array, bits: int) -> Array:
     return np.asarray((values >> bits) + (rest > threshold))
 
 
-def _codes(x: Quantized) -> Array:
+def _codes(x: QuantizedType) -> Array:
     least, most = x.dtype.limits
     return np.arange(least, most + 1, dtype=np.int64) - x.zero_point
 
 
-def _saturated(steps: Array, y: Quantized) -> Array:
+def _saturated(steps: Array, y: QuantizedType) -> Array:
     least, most = y.dtype.limits
     held: Array = np.clip(steps + y.zero_point, least, most)
     return held.astype(y.dtype.numpy)
@@ -193,7 +193,7 @@ _REAL: dict[str, Callable[[Array], Array]] = {
 """Functions whose table LiteRT fills in float32."""
 
 
-def _from_real(function: Callable[[Array], Array], x: Quantized, y: Quantized) -> Array:
+def _from_real(function: Callable[[Array], Array], x: QuantizedType, y: QuantizedType) -> Array:
     real = _F(x.scale) * _codes(x).astype(_F)
     with np.errstate(over="ignore"):
         steps = np.minimum(function(real) * (_F(1) / _F(y.scale)), 1e9)
@@ -203,19 +203,19 @@ def _from_real(function: Callable[[Array], Array], x: Quantized, y: Quantized) -
 # Tables of integer formulas
 
 
-def _scaled(x: Quantized, y: Quantized, factor: float = 1.0) -> tuple[int, int]:
+def _scaled(x: QuantizedType, y: QuantizedType, factor: float = 1.0) -> tuple[int, int]:
     scale = _F(x.scale) if factor == 1.0 else _F(x.scale) * _F(factor)
     return quantize_multiplier(float(scale / _F(y.scale)))
 
 
-def _leaky_relu(x: Quantized, y: Quantized, alpha: float) -> Array | None:
+def _leaky_relu(x: QuantizedType, y: QuantizedType, alpha: float) -> Array | None:
     if alpha <= 0:
         return None
     q = _codes(x)
     return _saturated(np.where(q >= 0, rescale(q, *_scaled(x, y)), rescale(q, *_scaled(x, y, alpha))), y)
 
 
-def _relu(x: Quantized, y: Quantized, limit: float) -> Array | None:
+def _relu(x: QuantizedType, y: QuantizedType, limit: float) -> Array | None:
     unbounded = _saturated(rescale(_codes(x), *_scaled(x, y)), y)
     most = y.dtype.limits[1]
     if limit > 0:
@@ -237,7 +237,7 @@ def _short_multiplier(real: float) -> tuple[int, int]:
     return narrow, 31 - shift
 
 
-def _hard_swish(x: Quantized, y: Quantized) -> Array | None:
+def _hard_swish(x: QuantizedType, y: QuantizedType) -> Array | None:
     fine = _F(1 / 128) * _F(x.scale)
     multiplier, exponent = _short_multiplier(float(fine / _F(y.scale)))
     gate, gate_exponent = _short_multiplier(float(fine / _F(3 / 32768)))
@@ -260,7 +260,7 @@ def _hard_swish(x: Quantized, y: Quantized) -> Array | None:
     return _saturated(_round_shift(product_, -exponent), y)
 
 
-def _sqrt(x: Quantized, y: Quantized) -> Array:
+def _sqrt(x: QuantizedType, y: QuantizedType) -> Array:
     """In float32, and cut off to whole steps where other kernels round; a negative value counts as 0."""
     real = _F(x.scale) * np.maximum(_codes(x), 0).astype(_F)
     return _saturated(np.trunc(np.sqrt(real) / _F(y.scale)).astype(np.int64), y)
@@ -274,7 +274,9 @@ _INTEGER: dict[str, Callable[..., Array | None]] = {
 }
 
 
-def function_table(function: str, constants: tuple[float, ...], x: Quantized, y: Quantized) -> Array | None:
+def function_table(
+    function: str, constants: tuple[float, ...], x: QuantizedType, y: QuantizedType
+) -> Array | None:
     """The 256 entries that TFLite's own kernel computes for 8-bit values; None if it has no such kernel."""
     if x.dtype != y.dtype or x.dtype.itemsize != 1:
         return None
@@ -287,7 +289,7 @@ def function_table(function: str, constants: tuple[float, ...], x: Quantized, y:
         return None
 
 
-def joining_table(x: Quantized, y: Quantized) -> Array:
+def joining_table(x: QuantizedType, y: QuantizedType) -> Array:
     """TFLite's CONCATENATION of uint8 values: an operand of another scale than the result's."""
     scale = _F(x.scale) * (_F(1) / _F(y.scale))
     codes = np.arange(256).astype(_F)
@@ -295,7 +297,7 @@ def joining_table(x: Quantized, y: Quantized) -> Array:
     return _saturated(round_away(steps).astype(np.int64), y)
 
 
-def prelu_table(slopes: Array, slope_scale: float, x: Quantized, y: Quantized) -> Array:
+def prelu_table(slopes: Array, slope_scale: float, x: QuantizedType, y: QuantizedType) -> Array:
     """TFLite's PRELU of 8-bit values: 256 entries for each integer slope."""
     q = _codes(x)
     above = rescale(q, *quantize_multiplier(float(_F(x.scale) / _F(y.scale))))

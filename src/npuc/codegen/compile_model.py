@@ -14,7 +14,7 @@ from npuc.codegen.outputs import check_outputs, check_shape, with_own_outputs
 from npuc.errors import CompileError, ScheduleError
 from npuc.ir import Graph, Value, npu, value_name
 from npuc.partition import ISLAND_THRESHOLD, Part, Partition, partition
-from npuc.partition.obstacles import Obstacle, Rule
+from npuc.partition.obstacles import Obstacle, ObstacleRule
 from npuc.partition.work import host_seconds
 from npuc.program.model import CompiledModel, Conversion, CpuSubgraph, HostConversion, NpuSubgraph, Segment
 from npuc.program.model import Tensor as FileTensor
@@ -126,7 +126,7 @@ def compile_program(
         )
     usable = min(whole, options.local_memory or whole, options.schedule.least_local_memory or whole)
     placement = Placement(graph, target, dict(options.devices), options.schedule.by_inputs, usable)
-    known = dict.fromkeys(copies, Obstacle.of(Rule.OUTPUT_COPY))
+    known = dict.fromkeys(copies, Obstacle.of(ObstacleRule.OUTPUT_COPY))
     while True:
         parted = partition(graph, target, placement.devices, options.island_threshold)
         parted = parted.with_obstacles({**known, **placement.too_large})

@@ -14,7 +14,7 @@ from typing import Any
 from npuc.errors import CompileError
 from npuc.ir import Graph, shape_of, top, value_name
 from npuc.partition.host import reason_against_host
-from npuc.partition.obstacles import Obstacle, Rule
+from npuc.partition.obstacles import Obstacle, ObstacleRule
 from npuc.partition.overrides import placed
 from npuc.schedule.grouping import DoesNotFit
 from npuc.target import Target
@@ -49,11 +49,11 @@ class Placement:
         facts = {"target": self.target.name, "needed": failure.bytes, "whole": whole}
         if failure.bytes <= whole and self.usable < whole:
             raise CompileError(
-                Obstacle.of(Rule.MEMORY_LIMIT, **facts, allowed=self.usable).reason,
+                Obstacle.of(ObstacleRule.MEMORY_LIMIT, **facts, allowed=self.usable).reason,
                 where=f"layer '{layer}'",
                 fix=f"Allow more, or put the layer on the CPU with --device '{layer}=cpu'",
             ) from failure
-        obstacle = Obstacle.of(Rule.LOCAL_MEMORY, **facts, allowed=whole)
+        obstacle = Obstacle.of(ObstacleRule.LOCAL_MEMORY, **facts, allowed=whole)
         against_host = reason_against_host(failure.layer.source, self.graph)
         if against_host is not None:
             raise self._nowhere(layer, failure, obstacle, against_host) from failure

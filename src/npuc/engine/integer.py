@@ -19,7 +19,7 @@ from npuc.arrays import Array
 from npuc.engine.floating import ALL_TENSORS
 from npuc.engine.handlers import find_handler, is_recordable, reads_in_place
 from npuc.engine.inputs import checked_inputs, expected_inputs
-from npuc.engine.program import Program, Step
+from npuc.engine.program import ProgramStep, RecordedProgram
 from npuc.engine.single import single_op
 from npuc.errors import VerificationError
 from npuc.ir import Graph, Value, dtype_of, shape_of, top, value_name
@@ -63,7 +63,7 @@ class IntegerEngine:
         dying = self._lifetimes(ops)
         self._ops = ops
         self._steps = [
-            Step(
+            ProgramStep(
                 name=f"{op.name} '{value_name(op.results[0])}'" if op.results else op.name,
                 function=prepare(op, graph, threads),
                 recordable=record and is_recordable(op),
@@ -77,12 +77,12 @@ class IntegerEngine:
         ]
         self._idle = [self._laid_out()]
 
-    def _laid_out(self) -> Program:
+    def _laid_out(self) -> RecordedProgram:
         inputs = {
             self._values[port.value]: (shape_of(port.value), np.dtype(dtype_of(port.type).numpy))
             for port in self.graph.inputs
         }
-        return Program(self._steps, self._constants, inputs)
+        return RecordedProgram(self._steps, self._constants, inputs)
 
     def _find(self, name: str) -> Value:
         value = self.graph.find(name)
@@ -132,7 +132,7 @@ class IntegerEngine:
                 held.pop(value, None)
 
     @contextmanager
-    def _program(self) -> Iterator[Program]:
+    def _program(self) -> Iterator[RecordedProgram]:
         """A program that no other thread is running."""
         try:
             program = self._idle.pop()
@@ -150,7 +150,7 @@ class IntegerEngine:
             self._values[port.value]: np.asarray(checked[port.name], order="C") for port in self.graph.inputs
         }
 
-    def _shown(self, value: Value, program: Program) -> Array:
+    def _shown(self, value: Value, program: RecordedProgram) -> Array:
         index = self._values[value]
         array = program.value(index)
         kind = quant_of(value)

@@ -23,7 +23,7 @@ from npuc.kernels.tape import Call, Tape, copy, recording
 
 
 @dataclass(frozen=True)
-class Step:
+class ProgramStep:
     """One op: what it does to arrays, and which values it reads and makes."""
 
     name: str
@@ -39,12 +39,12 @@ class Step:
     """Values that nothing after this step needs."""
 
 
-class Program:
+class RecordedProgram:
     """Steps in memory of their own; one run at a time."""
 
     def __init__(
         self,
-        steps: Sequence[Step],
+        steps: Sequence[ProgramStep],
         constants: Mapping[int, Array],
         inputs: Mapping[int, tuple[tuple[int, ...], np.dtype[Any]]],
     ) -> None:
@@ -76,7 +76,7 @@ class Program:
         self.memory = arena.size
         """Bytes of the tensors."""
 
-    def _record(self, step: Step, arena: Arena) -> list[Call]:
+    def _record(self, step: ProgramStep, arena: Arena) -> list[Call]:
         cells = {self._stand_ins[value].ctypes.data: cell for value, cell in self._cells.items()}
         with recording(Tape(arena.new, cells)) as tape:
             results = step.function([self._array(value) for value in step.operands])
@@ -87,7 +87,7 @@ class Program:
     def _array(self, value: int) -> Array:
         return self.arrays[value] if value in self.arrays else self._stand_ins[value]
 
-    def _start(self, step: Step, arena: Arena) -> Call:
+    def _start(self, step: ProgramStep, arena: Arena) -> Call:
         """A call that runs a step on whatever its operands are then."""
         arrays, slots = self.arrays, self.slots
         for value, place in zip(step.results, step.places, strict=True):

@@ -20,7 +20,7 @@ from npuc.ir import Graph, dtype_of, is_static, npu, result_names, top
 from npuc.ir.definition import TensorOp
 from npuc.ir.dtypes import QuantType, is_narrow_float, mlir_type, quant_of
 from npuc.partition.kinds import describe
-from npuc.partition.obstacles import Obstacle, Rule
+from npuc.partition.obstacles import Obstacle, ObstacleRule
 from npuc.partition.overrides import placed
 from npuc.schedule.network import reason_against
 from npuc.target import OP_KINDS, Support, Target, support
@@ -71,7 +71,7 @@ class Fit:
         return self.how != "no"
 
 
-def _no(rule: Rule, runs_as: str = "", **facts: Any) -> Fit:
+def _no(rule: ObstacleRule, runs_as: str = "", **facts: Any) -> Fit:
     return Fit("no", runs_as, Obstacle.of(rule, **facts))
 
 
@@ -88,7 +88,7 @@ def fit_of(op: TensorOp, graph: Graph, target: Target) -> Fit:
         return limits
     reason = reason_against(op, graph)
     if reason is not None:
-        return _no(Rule.INSTRUCTION_FORM, limits.runs_as, words=reason)
+        return _no(ObstacleRule.INSTRUCTION_FORM, limits.runs_as, words=reason)
     return limits
 
 
@@ -97,11 +97,11 @@ def limit_fit(op: TensorOp, graph: Graph, target: Target, bits: tuple[int, int] 
     described = describe(op, graph, bits)
     if described is None:
         is_open = not all(is_static(value) for value in (*op.operands, *op.results))
-        return _no(Rule.OPEN_SHAPES if is_open else Rule.NO_OPERANDS)
+        return _no(ObstacleRule.OPEN_SHAPES if is_open else ObstacleRule.NO_OPERANDS)
     if not described.known:
         if target.limits.ops == "all":
             return Fit("native", described.kind)
-        return _no(Rule.OP_KIND, described.kind, target=target.name, kind=described.kind)
+        return _no(ObstacleRule.OP_KIND, described.kind, target=target.name, kind=described.kind)
     answer = support(target, described.kind, described.parameters)
     if answer:
         return Fit("rewrite" if answer.verdict == "rewrite" else "native", answer.runs_as)
@@ -135,7 +135,7 @@ def nowhere_as_integers(
     if not isinstance(op, _NO_HOST_FORM) and not (isinstance(op, top.Resize) and op.mode != "nearest"):
         return None
     if isinstance(op, NO_INSTRUCTION):
-        return _no(Rule.NO_INSTRUCTION, operator=op.name.removeprefix("top.").upper())
+        return _no(ObstacleRule.NO_INSTRUCTION, operator=op.name.removeprefix("top.").upper())
     if isinstance(op, top.Attention):
         inner = support(target, "softmax", _plain("softmax", {}))
         if not inner:
@@ -176,21 +176,21 @@ def _without_integers(op: TensorOp, graph: Graph, target: Target) -> Fit | None:
     """An op that does not compute with integers, and why not as far as that is known."""
     if isinstance(op, top.Onnx):
         if op.reason:
-            return _no(Rule.KEPT_ONNX, operator=op.op_type, noted=op.reason)
-        return _no(Rule.ONNX_OPERATOR, operator=op.op_type)
+            return _no(ObstacleRule.KEPT_ONNX, operator=op.op_type, noted=op.reason)
+        return _no(ObstacleRule.ONNX_OPERATOR, operator=op.op_type)
     values = [*op.operands, *op.results]
     short = [dtype for value in values if is_narrow_float(mlir_type(dtype := dtype_of(value.type)))]
     if short:
-        return _no(Rule.FLOAT_TYPE, dtype=short[0].name)
+        return _no(ObstacleRule.FLOAT_TYPE, dtype=short[0].name)
     if isinstance(op, npu.BlockRound):
-        return _no(Rule.BLOCK_FLOAT)
+        return _no(ObstacleRule.BLOCK_FLOAT)
     if any(quant_of(value) is not None for value in values):
         return None
     noted = graph.float_reasons.get(result_names(op)[0])
     nowhere = nowhere_as_integers(op, graph, target)
     if nowhere is not None and noted in (None, nowhere.reason):
         return nowhere
-    return _no(Rule.REAL_NUMBERS) if noted is None else _no(Rule.STAYED_FLOAT, noted=noted)
+    return _no(ObstacleRule.REAL_NUMBERS) if noted is None else _no(ObstacleRule.STAYED_FLOAT, noted=noted)
 
 
 def _numbers(op: Any, graph: Graph, target: Target) -> Obstacle | None:
@@ -210,7 +210,9 @@ def _numbers(op: Any, graph: Graph, target: Target) -> Obstacle | None:
         eight, tables = dtype_of(op.x.type).itemsize == 1, target.arithmetic.tables
         allowed, entries = (tables.entries_8bit, 256) if eight else (tables.entries_16bit, 513)
         if allowed < entries:
-            return Obstacle.of(Rule.TABLE_ENTRIES, target=target.name, entries=entries, allowed=allowed)
+            return Obstacle.of(
+                ObstacleRule.TABLE_ENTRIES, target=target.name, entries=entries, allowed=allowed
+            )
     return None
 
 
@@ -223,12 +225,14 @@ def _output_stage(op: Any, graph: Graph, target: Target) -> Obstacle | None:
     )
     if op.kind not in stage.kinds and not alike:
         allowed = " or ".join(stage.kinds)
-        return Obstacle.of(Rule.REQUANTIZATION, target=target.name, kind=str(op.kind), allowed=allowed)
+        return Obstacle.of(
+            ObstacleRule.REQUANTIZATION, target=target.name, kind=str(op.kind), allowed=allowed
+        )
     if op.kind.multiplier_bits is None:
         largest = _largest_multiplier(op, graph)
         if largest >= 1 << stage.multiplier_bits:
             return Obstacle.of(
-                Rule.MULTIPLIER_BITS,
+                ObstacleRule.MULTIPLIER_BITS,
                 target=target.name,
                 bits=largest.bit_length(),
                 allowed=stage.multiplier_bits,
@@ -251,11 +255,13 @@ def activation_misfit(kind: QuantType, target: Target) -> Obstacle | None:
     name = kind.dtype.short
     scales = formats.get(name, ())
     if not scales:
-        return Obstacle.of(Rule.ACTIVATION_TYPE, target=target.name, dtype=name)
+        return Obstacle.of(ObstacleRule.ACTIVATION_TYPE, target=target.name, dtype=name)
     if kind.zero_point != 0 and "affine" not in scales:
-        return Obstacle.of(Rule.ZERO_POINT, target=target.name, dtype=name, zero_point=kind.zero_point)
+        return Obstacle.of(
+            ObstacleRule.ZERO_POINT, target=target.name, dtype=name, zero_point=kind.zero_point
+        )
     if set(scales) == {Scales.POWER_OF_TWO} and not is_power_of_two(kind.scale):
-        return Obstacle.of(Rule.POWER_OF_TWO, target=target.name, scale=kind.scale)
+        return Obstacle.of(ObstacleRule.POWER_OF_TWO, target=target.name, scale=kind.scale)
     return None
 
 
@@ -264,12 +270,12 @@ def _weights(op: Any, target: Target) -> Obstacle | None:
     x, w = dtype_of(op.x.type).short, dtype_of(op.weight.type).short
     formats: Any = target.arithmetic.weights.formats
     if quant_of(op.weight) is None and w not in formats:
-        return Obstacle.of(Rule.WEIGHT_TYPE, target=target.name, dtype=w)
+        return Obstacle.of(ObstacleRule.WEIGHT_TYPE, target=target.name, dtype=w)
     if array.rate(x, w) is None:
-        return Obstacle.of(Rule.PRODUCT, target=target.name, activation=x, weight=w)
+        return Obstacle.of(ObstacleRule.PRODUCT, target=target.name, activation=x, weight=w)
     several = op.weight_scale is not None and prod_of(op.weight_scale) > 1
     if several and "per_channel" not in target.arithmetic.weights.granularity:
-        return Obstacle.of(Rule.GRANULARITY, target=target.name)
+        return Obstacle.of(ObstacleRule.GRANULARITY, target=target.name)
     return None
 
 
@@ -290,11 +296,11 @@ def _of_limits(answer: Support, target: Target) -> Obstacle:
     path = failure.rule.split(".")
     if path[1] == "rules":
         require = str(target.limits.rules[failure.op][path[-1]].require)
-        return Obstacle.of(Rule.LIMIT, **facts, require=require)
+        return Obstacle.of(ObstacleRule.LIMIT, **facts, require=require)
     allowed = target.limits.fused.get(failure.op) if path[1] == "fused" else None
     if allowed:
-        return Obstacle.of(Rule.FUSED, **facts, allowed=" or ".join(allowed))
+        return Obstacle.of(ObstacleRule.FUSED, **facts, allowed=" or ".join(allowed))
     other = _INSTEAD.get(failure.op)
     if other is not None and support(target, other, {}):
-        return Obstacle.of(Rule.FUNCTION, **facts, instead=_CALLED.get(other, other))
-    return Obstacle.of(Rule.FIELD, **facts)
+        return Obstacle.of(ObstacleRule.FUNCTION, **facts, instead=_CALLED.get(other, other))
+    return Obstacle.of(ObstacleRule.FIELD, **facts)

@@ -4,7 +4,7 @@ An `Obstacle` is what every question about a device is answered with (`npuc.part
 that finds no room while it is scheduled). Its `reason` and its `lever`, what would change the answer, are made here and nowhere
 else: reports, errors and compiled files print them, and `to_dict` is for tools.
 
-    >>> wide = Obstacle.of(Rule.MULTIPLIER_BITS, target="edge-4t", bits=31, allowed=15)
+    >>> wide = Obstacle.of(ObstacleRule.MULTIPLIER_BITS, target="edge-4t", bits=31, allowed=15)
     >>> wide.reason
     'its multipliers have 31 bits, and those of edge-4t 15'
     >>> wide.to_dict()
@@ -21,7 +21,7 @@ from typing import Any
 _QUANTIZE_FOR = "Quantize the float network for this machine: npuc quantize --target {target}"
 
 
-class Rule(Enum):
+class ObstacleRule(Enum):
     """What can stand against an op: its key, the reason, and the lever where one is known; both name facts in braces."""
 
     # The op has no integers.
@@ -120,12 +120,12 @@ class Rule(Enum):
 class Obstacle:
     """What stands against an op on the NPU."""
 
-    rule: Rule
+    rule: ObstacleRule
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What the rule's words name: numbers and names."""
 
     @staticmethod
-    def of(rule: Rule, **facts: Any) -> Obstacle:
+    def of(rule: ObstacleRule, **facts: Any) -> Obstacle:
         """An obstacle by its rule and the facts that the rule's words name."""
         return Obstacle(rule, facts)
 

@@ -18,7 +18,7 @@ from npuc.partition.accelerators import claimant
 from npuc.partition.ends import Side, sides
 from npuc.partition.fit import Fit, fit_of
 from npuc.partition.host import reason_against_host
-from npuc.partition.obstacles import Obstacle, Rule
+from npuc.partition.obstacles import Obstacle, ObstacleRule
 from npuc.partition.overrides import placed
 from npuc.partition.work import worth_of
 from npuc.target import Target
@@ -91,7 +91,7 @@ def partition(
         taker = None if op in overridden else claimant(op, graph, target)
         if taker is not None:
             device[op] = taker
-            obstacles[result_names(op)[0]] = Obstacle.of(Rule.ACCELERATOR, accelerator=taker)
+            obstacles[result_names(op)[0]] = Obstacle.of(ObstacleRule.ACCELERATOR, accelerator=taker)
             continue
         name, fit = result_names(op)[0], fit_of(op, graph, target)
         fits[name] = fit
@@ -108,7 +108,7 @@ def partition(
                     where=_where(op),
                     fix=f"Keep it float when the network is quantized: npuc quantize --keep-float '{name}'",
                 )
-            device[op], obstacles[name] = "cpu", Obstacle.of(Rule.AS_ASKED)
+            device[op], obstacles[name] = "cpu", Obstacle.of(ObstacleRule.AS_ASKED)
         elif fit.obstacle is not None:
             obstacles[name] = fit.obstacle
     fixed = set(overridden)
@@ -187,7 +187,7 @@ def _islands(
         worth = worth_of(graph, part.ops, part.inputs, part.outputs, target)
         if not worth.pays(threshold):
             saved = max(worth.host - worth.engines, 0.0)
-            obstacle = Obstacle.of(Rule.SMALL_SUBGRAPH, saved=saved * 1e6, moving=worth.moving * 1e6)
+            obstacle = Obstacle.of(ObstacleRule.SMALL_SUBGRAPH, saved=saved * 1e6, moving=worth.moving * 1e6)
             given.update(dict.fromkeys(part.ops, obstacle))
     return given
 

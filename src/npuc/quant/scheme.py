@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from npuc.arithmetic.kinds import Kind, Rounding, Scales
-from npuc.arithmetic.requantization import Stage
+from npuc.arithmetic.requantization import StageLimits
 
 FLOATS = ("bf16", "f16")
 """Short floats: both operands of a product are of one of them."""
@@ -158,7 +158,7 @@ class Scheme:
         return self.wide_sum_bits if self.wide else self.sum_bits
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> StageLimits:
         """What the parameters of an output stage are bound by."""
         return {"bits": self.multiplier_bits, "max_shift": self.max_shift, "min_shift": self.min_shift}
 

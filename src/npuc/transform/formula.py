@@ -81,9 +81,11 @@ class Sum:
         return product
 
     def __pow__(self, exponent: float) -> Sum:
-        """The power, where it is a product again; a sum of several terms is raised as a `Group`."""
+        """The power, where it is a product again; a sum of several terms is raised as a `FormulaGroup`."""
         raised = self.power(exponent)
-        return raised if raised is not None else Sum({frozenset({(Group(self), float(exponent))}): 1.0})
+        return (
+            raised if raised is not None else Sum({frozenset({(FormulaGroup(self), float(exponent))}): 1.0})
+        )
 
     def power(self, exponent: float) -> Sum | None:
         """The power as a product of powers; None if it is not one that is true for every sign of the factors."""
@@ -206,7 +208,7 @@ class Variable(_Atom):
 
 
 @dataclass(frozen=True, eq=False)
-class Call(_Atom):
+class FunctionCall(_Atom):
     """A function of formulas: the value of one op. Written once and used twice, it is the same value in both places."""
 
     function: str
@@ -215,7 +217,7 @@ class Call(_Atom):
 
 
 @dataclass(frozen=True, eq=False)
-class Group(_Atom):
+class FormulaGroup(_Atom):
     """A formula that is one value in the graph because it is used twice, or raised to a power."""
 
     formula: Sum
@@ -233,23 +235,23 @@ def as_sum(value: Operand) -> Sum:
     return Sum({ONE: value if isinstance(value, Parameter) else float(value)})
 
 
-def shared(formula: Operand) -> Group:
+def shared(formula: Operand) -> FormulaGroup:
     """A part of a formula that is used several times, as one value.
 
     >>> d = shared(Variable("x") - Variable("mean"))
     """
-    return Group(as_sum(formula))
+    return FormulaGroup(as_sum(formula))
 
 
 @dataclass(frozen=True)
-class Function:
+class FunctionSymbol:
     """The name of an op (or of one of `matching`'s views of ops), to be called in formulas."""
 
     name: str
 
-    def __call__(self, *arguments: Operand, **options: Any) -> Call:
+    def __call__(self, *arguments: Operand, **options: Any) -> FunctionCall:
         """Its value for formulas, with options that its op has as properties."""
-        return Call(self.name, tuple(as_sum(argument) for argument in arguments), options)
+        return FunctionCall(self.name, tuple(as_sum(argument) for argument in arguments), options)
 
 
 def sqrt(value: Operand) -> Sum:

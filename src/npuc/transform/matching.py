@@ -19,7 +19,7 @@ from npuc.ir.definition import TOP_OPS, TopOp
 from npuc.ir.dtypes import dtype_of, shape_of
 from npuc.ir.graph import Graph
 from npuc.ir.passes import PatternRewriter
-from npuc.transform.formula import ONE, Call, Group, Number, Parameter, Sum, Variable, is_close
+from npuc.transform.formula import ONE, FormulaGroup, FunctionCall, Number, Parameter, Sum, Variable, is_close
 from npuc.transform.patterns import GraphPattern, has_relu, insert, is_float, producer, uniform
 from npuc.transform.patterns import replace as replace_op
 
@@ -32,7 +32,7 @@ _PRECISION = {"f16": 2e-3, "bf16": 1e-2}
 
 
 @dataclass(frozen=True)
-class View:
+class OpReading:
     """An op read as a function of its operands."""
 
     function: str
@@ -52,7 +52,7 @@ class Match:
     inside: frozenset[Operation]
 
     @overload
-    def __getitem__(self, key: Variable | Call | Group) -> SSAValue: ...
+    def __getitem__(self, key: Variable | FunctionCall | FormulaGroup) -> SSAValue: ...
 
     @overload
     def __getitem__(self, key: Parameter) -> Any: ...
@@ -148,12 +148,12 @@ class Matcher:
         bound = replace(state, atoms={**state.atoms, atom: value})
         if isinstance(atom, Variable):
             yield bound
-        elif isinstance(atom, Group):
+        elif isinstance(atom, FormulaGroup):
             yield from self._formula(atom.formula, value, bound)
-        elif isinstance(atom, Call):
+        elif isinstance(atom, FunctionCall):
             yield from self._call(atom, value, bound)
 
-    def _call(self, call: Call, value: SSAValue, state: Match) -> Iterator[Match]:
+    def _call(self, call: FunctionCall, value: SSAValue, state: Match) -> Iterator[Match]:
         view = view_of(self.graph, value)
         if view is None or view.function != call.function or len(view.arguments) != len(call.arguments):
             return
@@ -256,7 +256,7 @@ class Matcher:
 _COMMUTATIVE = ("max", "min")
 
 
-def view_of(graph: Graph, value: SSAValue) -> View | None:
+def view_of(graph: Graph, value: SSAValue) -> OpReading | None:
     """A value as a function: the name of its op and its properties, with these spellings made one.
 
     - `clip{min, max}`: relu (also fused into arithmetic), clip, max and min with a number
@@ -269,32 +269,34 @@ def view_of(graph: Graph, value: SSAValue) -> View | None:
         return None
     match op:
         case top.Relu():
-            return View("clip", (op.x,), {"min": 0.0, "max": op.limit if op.limit > 0 else math.inf}, (op,))
+            return OpReading(
+                "clip", (op.x,), {"min": 0.0, "max": op.limit if op.limit > 0 else math.inf}, (op,)
+            )
         case top.Add() | top.Sub() | top.Mul() if op.relu:
-            return View(
+            return OpReading(
                 "clip", (op,), {"min": 0.0, "max": op.relu_limit if op.relu_limit > 0 else math.inf}, (op,)
             )
         case top.Max() | top.Min() | top.Clip():
             return _bounds(graph, op)
         case top.Reduce():
             axes = tuple(sorted(axis % len(shape_of(op.x)) for axis in op.axes))
-            return View(op.kind, (op.x,), {"axes": axes}, (op,)) if op.keepdims else None
+            return OpReading(op.kind, (op.x,), {"axes": axes}, (op,)) if op.keepdims else None
         case top.AvgPool():
             spatial = shape_of(op.x)[2:]
             if op.kernel != spatial or any(op.pads):
                 return None
-            return View("mean", (op.x,), {"axes": tuple(range(2, 2 + len(spatial)))}, (op,))
+            return OpReading("mean", (op.x,), {"axes": tuple(range(2, 2 + len(spatial)))}, (op,))
         case top.Where():
             return _choice(graph, op)
         case top.Cast():
             sign = _sign(graph, op.x)
             if sign is None or not is_float(op.y) or not sign[1]:
-                return View("cast", (op.x,), {"to": op.to}, (op,))
-            return View("positive", (sign[0],), {}, (op, sign[2]))
-    return View(op.name.removeprefix("top."), tuple(op.operands), op.native_properties(), (op,))
+                return OpReading("cast", (op.x,), {"to": op.to}, (op,))
+            return OpReading("positive", (sign[0],), {}, (op, sign[2]))
+    return OpReading(op.name.removeprefix("top."), tuple(op.operands), op.native_properties(), (op,))
 
 
-def _bounds(graph: Graph, op: TopOp) -> View:
+def _bounds(graph: Graph, op: TopOp) -> OpReading:
     """Nested max, min and clip with numbers as one clip."""
     low, high, ops = -math.inf, math.inf, list[Operation]()
     value: SSAValue = op.results[0]
@@ -317,8 +319,8 @@ def _bounds(graph: Graph, op: TopOp) -> View:
         ops.append(inner)
         value = following
     if not ops:
-        return View(op.name.removeprefix("top."), tuple(op.operands), {}, (op,))
-    return View("clip", (value,), {"min": low, "max": high}, tuple(ops))
+        return OpReading(op.name.removeprefix("top."), tuple(op.operands), {}, (op,))
+    return OpReading("clip", (value,), {"min": low, "max": high}, tuple(ops))
 
 
 def _sign(graph: Graph, value: SSAValue) -> tuple[SSAValue, bool, Operation] | None:
@@ -333,13 +335,13 @@ def _sign(graph: Graph, value: SSAValue) -> tuple[SSAValue, bool, Operation] | N
     return None
 
 
-def _choice(graph: Graph, op: top.Where) -> View | None:
+def _choice(graph: Graph, op: top.Where) -> OpReading | None:
     sign = _sign(graph, op.condition)
     if sign is None:
         return None
     x, positive, compare = sign
     branches = (op.a, op.b) if positive else (op.b, op.a)
-    return View("if_positive", (x, *branches), {}, (op, compare))
+    return OpReading("if_positive", (x, *branches), {}, (op, compare))
 
 
 # From a match to a rewrite.
@@ -348,7 +350,7 @@ Build = Callable[[Match], TopOp | Sequence[TopOp] | None]
 
 
 @dataclass(frozen=True)
-class Rule:
+class FormulaRule:
     """A formula, and the op (or ops, the last of them) that computes it; None where the match turns out not to fit."""
 
     formula: Sum
@@ -361,7 +363,7 @@ class Rule:
         kinds: tuple[type[TopOp], ...] = () if self.formula.bare is not None else _ARITHMETIC
         if self.formula.is_affine:
             for atom in self.formula.atoms:
-                if isinstance(atom, Call):
+                if isinstance(atom, FunctionCall):
                     kinds += _VIEWED.get(atom.function) or (TOP_OPS[f"top.{atom.function}"],)
         return kinds
 
@@ -388,10 +390,10 @@ _VIEWED: dict[str, tuple[type[TopOp], ...]] = {
 class FormulaPattern(GraphPattern):
     """Puts the op of the first rule whose formula an op computes in its place."""
 
-    rules: Sequence[Rule]
+    rules: Sequence[FormulaRule]
 
     def __post_init__(self) -> None:
-        self._by_root: dict[type, list[Rule]] = {}
+        self._by_root: dict[type, list[FormulaRule]] = {}
         for rule in self.rules:
             for kind in dict.fromkeys(rule.roots):
                 self._by_root.setdefault(kind, []).append(rule)
@@ -417,4 +419,4 @@ class FormulaPattern(GraphPattern):
                 unused.erase()  # so that its operands do not count it among their users
 
 
-__all__ = ["FormulaPattern", "Match", "Matcher", "Number", "Rule", "View", "view_of"]
+__all__ = ["FormulaPattern", "FormulaRule", "Match", "Matcher", "Number", "OpReading", "view_of"]

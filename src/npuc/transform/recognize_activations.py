@@ -19,23 +19,41 @@ from npuc.ir.definition import TopOp
 from npuc.ir.graph import Graph
 from npuc.ir.names import value_name
 from npuc.ir.passes import Pass, apply_patterns, register_pass
-from npuc.transform.formula import Call, Function, Operand, Parameter, Variable, as_sum, is_close, sqrt
-from npuc.transform.matching import Build, FormulaPattern, Match, Rule
+from npuc.transform.formula import (
+    FunctionCall,
+    FunctionSymbol,
+    Operand,
+    Parameter,
+    Variable,
+    as_sum,
+    is_close,
+    sqrt,
+)
+from npuc.transform.matching import Build, FormulaPattern, FormulaRule, Match
 
 x, slope = Variable("x"), Variable("slope")
 a, b, c, s = Parameter("a"), Parameter("b"), Parameter("c"), Parameter("s")
 high = Parameter("high")
 
-absolute, exp, log, erf = Function("abs"), Function("exp"), Function("log"), Function("erf")
-sigmoid, tanh, softplus = Function("sigmoid"), Function("tanh"), Function("softplus")
-clip, hard_sigmoid, elu = Function("clip"), Function("hard_sigmoid"), Function("elu")
-maximum, if_positive, positive = Function("max"), Function("if_positive"), Function("positive")
+absolute, exp, log, erf = (
+    FunctionSymbol("abs"),
+    FunctionSymbol("exp"),
+    FunctionSymbol("log"),
+    FunctionSymbol("erf"),
+)
+sigmoid, tanh, softplus = FunctionSymbol("sigmoid"), FunctionSymbol("tanh"), FunctionSymbol("softplus")
+clip, hard_sigmoid, elu = FunctionSymbol("clip"), FunctionSymbol("hard_sigmoid"), FunctionSymbol("elu")
+maximum, if_positive, positive = (
+    FunctionSymbol("max"),
+    FunctionSymbol("if_positive"),
+    FunctionSymbol("positive"),
+)
 
 ROUNDED = 1e-3
 """Tolerance for irrational constants, which models state with a few digits."""
 
 
-def relu(value: Operand) -> Call:
+def relu(value: Operand) -> FunctionCall:
     """max(value, 0)"""
     return clip(value, min=0.0, max=math.inf)
 
@@ -94,42 +112,46 @@ def _celu(match: Match) -> TopOp | None:
 
 RULES = (
     # Sigmoid and its relatives
-    Rule(as_sum(1 / (1 + exp(-x))), becomes(top.Sigmoid)),
-    Rule(as_sum(x / (1 + exp(-x))), becomes(top.SiLU)),
-    Rule(as_sum(x * sigmoid(x)), becomes(top.SiLU)),
-    Rule(as_sum(log(1 + exp(x))), becomes(top.Softplus)),
-    Rule(as_sum(x * tanh(softplus(x))), becomes(top.Mish)),
-    Rule(as_sum(x / (1 + absolute(x))), becomes(top.Softsign)),
+    FormulaRule(as_sum(1 / (1 + exp(-x))), becomes(top.Sigmoid)),
+    FormulaRule(as_sum(x / (1 + exp(-x))), becomes(top.SiLU)),
+    FormulaRule(as_sum(x * sigmoid(x)), becomes(top.SiLU)),
+    FormulaRule(as_sum(log(1 + exp(x))), becomes(top.Softplus)),
+    FormulaRule(as_sum(x * tanh(softplus(x))), becomes(top.Mish)),
+    FormulaRule(as_sum(x / (1 + absolute(x))), becomes(top.Softsign)),
     # Hard sigmoid: clip(x + 3, 0, 6) / 6, or clip(alpha * x + beta, 0, 1)
-    Rule(as_sum(s * clip(a * x + b, min=0.0, max=high)), _hard_sigmoid),
-    Rule(as_sum(x * clip(x + 3, min=0.0, max=6.0) / 6), becomes(top.HardSwish)),
-    Rule(as_sum(x * clip(x / 6 + 0.5, min=0.0, max=1.0)), becomes(top.HardSwish)),
-    Rule(as_sum(x * hard_sigmoid(x, alpha=1 / 6, beta=0.5)), becomes(top.HardSwish)),
+    FormulaRule(as_sum(s * clip(a * x + b, min=0.0, max=high)), _hard_sigmoid),
+    FormulaRule(as_sum(x * clip(x + 3, min=0.0, max=6.0) / 6), becomes(top.HardSwish)),
+    FormulaRule(as_sum(x * clip(x / 6 + 0.5, min=0.0, max=1.0)), becomes(top.HardSwish)),
+    FormulaRule(as_sum(x * hard_sigmoid(x, alpha=1 / 6, beta=0.5)), becomes(top.HardSwish)),
     # GELU
-    Rule(as_sum(0.5 * x * (1 + erf(x / math.sqrt(2)))), becomes(top.Gelu), ROUNDED),
-    Rule(
+    FormulaRule(as_sum(0.5 * x * (1 + erf(x / math.sqrt(2)))), becomes(top.Gelu), ROUNDED),
+    FormulaRule(
         as_sum(0.5 * x * (1 + tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))),
         becomes(top.Gelu, tanh=True),
         ROUNDED,
     ),
     # Relu and its relatives
-    Rule(as_sum(if_positive(x, x, 0.0)), becomes(top.Relu)),
-    Rule(as_sum(x * positive(x)), becomes(top.Relu)),
-    Rule(as_sum(if_positive(x, x, a * x)), becomes(top.LeakyRelu, alpha=a)),
-    Rule(as_sum(maximum(x, a * x)), where(lambda match: 0 <= match[a] <= 1, becomes(top.LeakyRelu, alpha=a))),
-    Rule(as_sum(relu(x) + a * relu(-x)), lambda match: top.LeakyRelu.make(match[x], alpha=-match[a])),
-    Rule(as_sum(if_positive(x, x, slope * x)), _prelu),
-    Rule(as_sum(relu(x) - slope * relu(-x)), _prelu),
-    Rule(as_sum(relu(x) + slope * relu(-x)), _prelu_of_negative),
-    Rule(as_sum(relu(x) + slope * clip(x, min=-math.inf, max=0.0)), _prelu),
-    Rule(as_sum(relu(x) + 0.5 * slope * (x - absolute(x))), _prelu),
-    Rule(
+    FormulaRule(as_sum(if_positive(x, x, 0.0)), becomes(top.Relu)),
+    FormulaRule(as_sum(x * positive(x)), becomes(top.Relu)),
+    FormulaRule(as_sum(if_positive(x, x, a * x)), becomes(top.LeakyRelu, alpha=a)),
+    FormulaRule(
+        as_sum(maximum(x, a * x)), where(lambda match: 0 <= match[a] <= 1, becomes(top.LeakyRelu, alpha=a))
+    ),
+    FormulaRule(as_sum(relu(x) + a * relu(-x)), lambda match: top.LeakyRelu.make(match[x], alpha=-match[a])),
+    FormulaRule(as_sum(if_positive(x, x, slope * x)), _prelu),
+    FormulaRule(as_sum(relu(x) - slope * relu(-x)), _prelu),
+    FormulaRule(as_sum(relu(x) + slope * relu(-x)), _prelu_of_negative),
+    FormulaRule(as_sum(relu(x) + slope * clip(x, min=-math.inf, max=0.0)), _prelu),
+    FormulaRule(as_sum(relu(x) + 0.5 * slope * (x - absolute(x))), _prelu),
+    FormulaRule(
         as_sum(if_positive(x, x, a * exp(x) + b)),
         where(lambda match: is_close(match[a], -match[b], 1e-5), becomes(top.Elu, alpha=a)),
     ),
-    Rule(as_sum(if_positive(x, c * x, a * exp(x) + b)), _selu),
-    Rule(as_sum(s * elu(a * x, alpha=1.0)), _celu),
-    Rule(as_sum(1 / sqrt(x)), where(lambda match: not isinstance(match.root, top.Rsqrt), becomes(top.Rsqrt))),
+    FormulaRule(as_sum(if_positive(x, c * x, a * exp(x) + b)), _selu),
+    FormulaRule(as_sum(s * elu(a * x, alpha=1.0)), _celu),
+    FormulaRule(
+        as_sum(1 / sqrt(x)), where(lambda match: not isinstance(match.root, top.Rsqrt), becomes(top.Rsqrt))
+    ),
 )
 
 

@@ -27,8 +27,8 @@ from npuc.ir.dtypes import dtype_of, shape_of
 from npuc.ir.graph import Graph
 from npuc.ir.passes import Pass, PatternRewriter, apply_patterns, register_pass, rewrites
 from npuc.ir.top.normalization import AffineNorm
-from npuc.transform.formula import Function, Parameter, Variable, as_sum, is_close, shared, sqrt
-from npuc.transform.matching import Build, FormulaPattern, Match, Rule
+from npuc.transform.formula import FunctionSymbol, Parameter, Variable, as_sum, is_close, shared, sqrt
+from npuc.transform.matching import Build, FormulaPattern, FormulaRule, Match
 from npuc.transform.patterns import (
     GraphPattern,
     derived,
@@ -44,8 +44,8 @@ from npuc.transform.patterns import (
 
 x, scale, bias = Variable("x"), Variable("scale"), Variable("bias")
 axes, epsilon = Parameter("axes"), Parameter("epsilon")
-mean, total, norm = Function("mean"), Function("sum"), Function("l2")
-sum_square, clip = Function("sum_square"), Function("clip")
+mean, total, norm = FunctionSymbol("mean"), FunctionSymbol("sum"), FunctionSymbol("l2")
+sum_square, clip = FunctionSymbol("sum_square"), FunctionSymbol("clip")
 
 m = mean(x, axes=axes)
 d = shared(x - m)
@@ -63,7 +63,7 @@ scaled_inverse = shared(scale / deviation)
 
 
 @dataclass(frozen=True)
-class Norm:
+class NormReading:
     """A norm that is still to be made."""
 
     kind: type[TopOp]
@@ -73,7 +73,7 @@ class Norm:
     bias: SSAValue | None = None
 
     @staticmethod
-    def of(graph: Graph, op: AffineNorm) -> Norm:
+    def of(graph: Graph, op: AffineNorm) -> NormReading:
         """An op as a norm; a scale of ones and a bias of zeros are none."""
         keep = {
             key: value
@@ -82,7 +82,7 @@ class Norm:
         }
         scale = None if uniform(graph, op.scale) == 1 else op.scale
         bias = None if uniform(graph, op.bias) == 0 else op.bias
-        return Norm(type(op), op.x, keep, scale, bias)
+        return NormReading(type(op), op.x, keep, scale, bias)
 
     def make(self) -> TopOp:
         """The op."""
@@ -98,15 +98,17 @@ class Norm:
         """The first normalized axis."""
         return normal_axis(self.properties.get("axis", 2), len(shape_of(self.x)))
 
-    def readings(self) -> list[Norm]:
+    def readings(self) -> list[NormReading]:
         """Layer norm over the axes from 2 on and instance norm are the same: their parameters decide."""
         readings = [self]
         if self.scale is None and self.bias is None and self.first_axis == 2:
             rest = {"epsilon": self.properties["epsilon"]}
             if self.kind is top.LayerNorm:
-                readings.append(Norm(top.InstanceNorm, self.x, rest))
+                readings.append(NormReading(top.InstanceNorm, self.x, rest))
             elif self.kind is top.InstanceNorm:
-                readings.append(Norm(top.LayerNorm, self.x, {**rest, "axis": 2 - len(shape_of(self.x))}))
+                readings.append(
+                    NormReading(top.LayerNorm, self.x, {**rest, "axis": 2 - len(shape_of(self.x))})
+                )
         return readings
 
 
@@ -119,9 +121,9 @@ def _norm(kind: type[TopOp], scale: Variable | None = None, bias: Variable | Non
         if not match[axes] or match[axes] != tuple(range(first, len(shape))) or match[epsilon] < 0:
             return None
         if kind is top.LayerNorm and first == 2 and len(shape) >= 4:
-            bare = Norm(top.InstanceNorm, match[x], {"epsilon": match[epsilon]})
+            bare = NormReading(top.InstanceNorm, match[x], {"epsilon": match[epsilon]})
         else:
-            bare = Norm(kind, match[x], {"epsilon": match[epsilon], "axis": first - len(shape)})
+            bare = NormReading(kind, match[x], {"epsilon": match[epsilon], "axis": first - len(shape)})
         parameters = {"scale": scale, "bias": bias}
         chosen = {key: match[value] for key, value in parameters.items() if value is not None}
         return _with_parameters(match.graph, bare, chosen, match.root)
@@ -146,24 +148,27 @@ AT_LEAST_EPSILON = {"min": epsilon, "max": math.inf}
 
 RULES = (
     # Zero mean, unit variance
-    Rule(as_sum(d / deviation), _norm(top.LayerNorm)),
-    Rule(as_sum(d * scale / deviation), _norm(top.LayerNorm, scale)),
-    *(Rule(as_sum((x - m) / each), _norm(top.LayerNorm)) for each in deviations),
-    *(Rule(as_sum((x - m) * scale / each), _norm(top.LayerNorm, scale)) for each in deviations),
+    FormulaRule(as_sum(d / deviation), _norm(top.LayerNorm)),
+    FormulaRule(as_sum(d * scale / deviation), _norm(top.LayerNorm, scale)),
+    *(FormulaRule(as_sum((x - m) / each), _norm(top.LayerNorm)) for each in deviations),
+    *(FormulaRule(as_sum((x - m) * scale / each), _norm(top.LayerNorm, scale)) for each in deviations),
     # TensorFlow's batch normalization with the moments of the input
-    Rule(as_sum(x * inverse - m * inverse), _norm(top.LayerNorm)),
-    Rule(as_sum(x * inverse - m * inverse + bias), _norm(top.LayerNorm, bias=bias)),
-    Rule(as_sum(x * scaled_inverse - m * scaled_inverse), _norm(top.LayerNorm, scale)),
-    Rule(as_sum(x * scaled_inverse - m * scaled_inverse + bias), _norm(top.LayerNorm, scale, bias)),
+    FormulaRule(as_sum(x * inverse - m * inverse), _norm(top.LayerNorm)),
+    FormulaRule(as_sum(x * inverse - m * inverse + bias), _norm(top.LayerNorm, bias=bias)),
+    FormulaRule(as_sum(x * scaled_inverse - m * scaled_inverse), _norm(top.LayerNorm, scale)),
+    FormulaRule(as_sum(x * scaled_inverse - m * scaled_inverse + bias), _norm(top.LayerNorm, scale, bias)),
     # Unit root mean square
-    Rule(as_sum(x / root_mean_square), _norm(top.RMSNorm)),
-    Rule(as_sum(x * scale / root_mean_square), _norm(top.RMSNorm, scale)),
+    FormulaRule(as_sum(x / root_mean_square), _norm(top.RMSNorm)),
+    FormulaRule(as_sum(x * scale / root_mean_square), _norm(top.RMSNorm, scale)),
     # Unit length
-    Rule(as_sum(x / clip(norm(x, axes=axes), **AT_LEAST_EPSILON)), _l2_norm()),
-    *(Rule(as_sum(x / clip(sqrt(square), **AT_LEAST_EPSILON)), _l2_norm()) for square in SQUARES),
-    *(Rule(as_sum(x / sqrt(clip(square, **AT_LEAST_EPSILON))), _l2_norm(root=True)) for square in SQUARES),
-    Rule(as_sum(x / norm(x, axes=axes)), _l2_norm(bounded=False)),
-    *(Rule(as_sum(x / sqrt(square)), _l2_norm(bounded=False)) for square in SQUARES),
+    FormulaRule(as_sum(x / clip(norm(x, axes=axes), **AT_LEAST_EPSILON)), _l2_norm()),
+    *(FormulaRule(as_sum(x / clip(sqrt(square), **AT_LEAST_EPSILON)), _l2_norm()) for square in SQUARES),
+    *(
+        FormulaRule(as_sum(x / sqrt(clip(square, **AT_LEAST_EPSILON))), _l2_norm(root=True))
+        for square in SQUARES
+    ),
+    FormulaRule(as_sum(x / norm(x, axes=axes)), _l2_norm(bounded=False)),
+    *(FormulaRule(as_sum(x / sqrt(square)), _l2_norm(bounded=False)) for square in SQUARES),
 )
 
 
@@ -192,7 +197,7 @@ def _per_channel(graph: Graph, value: SSAValue, shape: tuple[int, ...]) -> np.nd
 
 
 def _with_parameters(
-    graph: Graph, bare: Norm, parameters: dict[str, SSAValue], root: TopOp
+    graph: Graph, bare: NormReading, parameters: dict[str, SSAValue], root: TopOp
 ) -> Sequence[TopOp] | None:
     """A norm with more parameters, after the constants that it needs; None if they do not fit it."""
     shape = shape_of(bare.x)
@@ -209,7 +214,10 @@ def _with_parameters(
 
 
 def _made(
-    graph: Graph, norm: Norm, parameters: dict[str, SSAValue | np.ndarray[Any, Any] | None], root: TopOp
+    graph: Graph,
+    norm: NormReading,
+    parameters: dict[str, SSAValue | np.ndarray[Any, Any] | None],
+    root: TopOp,
 ) -> Sequence[TopOp]:
     """The norm with these parameters, after new constants for those that are arrays."""
     weights: list[TopOp] = []
@@ -267,7 +275,7 @@ class AbsorbParameter(GraphPattern):
             before = _sole_norm(value)
             if before is None or shape_of(value) != shape_of(op.y):
                 continue
-            norm = Norm.of(self.graph, before)
+            norm = NormReading.of(self.graph, before)
             if norm.bias is not None or (key == "scale" and norm.scale is not None):
                 continue
             if key == "bias" and norm.kind is top.RMSNorm:
@@ -288,7 +296,7 @@ class NormBetweenReshapes(GraphPattern):
         before = sole_producer(inner.x, top.Reshape) if inner is not None else None
         if inner is None or before is None or not is_float(op.y):
             return
-        norm = Norm.of(self.graph, inner)
+        norm = NormReading.of(self.graph, inner)
         if before.x.type == op.y.type:
             new = (
                 self._with_channels_kept(norm, before.x)
@@ -300,13 +308,13 @@ class NormBetweenReshapes(GraphPattern):
         if new is not None:
             _finish(rewriter, op, new)
 
-    def _with_channels_kept(self, inner: Norm, value: SSAValue) -> Sequence[TopOp] | None:
+    def _with_channels_kept(self, inner: NormReading, value: SSAValue) -> Sequence[TopOp] | None:
         """Only spatial axes are reshaped, and those are all alike to the norm."""
         if inner.is_trailing or shape_of(value)[:2] != shape_of(inner.x)[:2] or len(shape_of(value)) < 3:
             return None
         return [dataclasses.replace(inner, x=value).make()]
 
-    def _grouped(self, inner: Norm, value: SSAValue, op: top.Reshape) -> Sequence[TopOp] | None:
+    def _grouped(self, inner: NormReading, value: SSAValue, op: top.Reshape) -> Sequence[TopOp] | None:
         """Each group of channels is one channel inside: its parameters hold for all channels of the group.
 
         If the last shape is not that of the value, the value is reshaped to it first.
@@ -331,12 +339,14 @@ class NormBetweenReshapes(GraphPattern):
             first = [top.Reshape.make(value, shape=shape, loc=derived_location(op, "channels"))]
             value = first[0].results[0]
         epsilon = norm.properties["epsilon"]
-        outer = Norm(top.GroupNorm, value, {"epsilon": epsilon, "groups": groups})
+        outer = NormReading(top.GroupNorm, value, {"epsilon": epsilon, "groups": groups})
         if groups == shape[1]:
-            outer = Norm(top.InstanceNorm, value, {"epsilon": epsilon})
+            outer = NormReading(top.InstanceNorm, value, {"epsilon": epsilon})
         return [*first, *_made(self.graph, outer, parameters, op)]
 
-    def _over_other_axes(self, inner: Norm, value: SSAValue, op: top.Reshape) -> Sequence[TopOp] | None:
+    def _over_other_axes(
+        self, inner: NormReading, value: SSAValue, op: top.Reshape
+    ) -> Sequence[TopOp] | None:
         """The normalized axes are the last ones inside; as many elements must be the last axes outside."""
         if not inner.is_trailing:
             return None
@@ -356,7 +366,7 @@ class NormBetweenReshapes(GraphPattern):
             if array is None:
                 return None
             parameters[key] = array.reshape(shape[first:])
-        outer = Norm(inner.kind, value, {**inner.properties, "axis": first - len(shape)})
+        outer = NormReading(inner.kind, value, {**inner.properties, "axis": first - len(shape)})
         return _made(self.graph, outer, parameters, op)
 
 

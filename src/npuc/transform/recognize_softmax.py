@@ -21,14 +21,14 @@ from npuc.ir.definition import TopOp, normal_axis
 from npuc.ir.dtypes import shape_of
 from npuc.ir.graph import Graph
 from npuc.ir.passes import Pass, PatternRewriter, apply_patterns, register_pass, rewrites
-from npuc.transform.formula import Function, Parameter, Variable, as_sum, shared
-from npuc.transform.matching import Build, FormulaPattern, Match, Rule
+from npuc.transform.formula import FunctionSymbol, Parameter, Variable, as_sum, shared
+from npuc.transform.matching import Build, FormulaPattern, FormulaRule, Match
 from npuc.transform.patterns import GraphPattern, replace, sole_producer
 
 x = Variable("x")
 axis, axes = Parameter("axis"), Parameter("axes")
-exp, log, softmax = Function("exp"), Function("log"), Function("softmax")
-total, maximum, log_sum_exp = Function("sum"), Function("max"), Function("log_sum_exp")
+exp, log, softmax = FunctionSymbol("exp"), FunctionSymbol("log"), FunctionSymbol("softmax")
+total, maximum, log_sum_exp = FunctionSymbol("sum"), FunctionSymbol("max"), FunctionSymbol("log_sum_exp")
 
 d = shared(x - maximum(x, axes=axes))
 e, e_below_one = exp(x), exp(x - maximum(x, axes=axes))
@@ -45,12 +45,12 @@ def _log_softmax(match: Match) -> TopOp:
 
 RULES = (
     # With the maximum subtracted first: without it, x would be the difference.
-    Rule(as_sum(e_below_one / total(e_below_one, axes=axes)), _along(top.Softmax)),
-    Rule(as_sum(e / total(e, axes=axes)), _along(top.Softmax)),
-    Rule(as_sum(log(softmax(x, axis=axis))), _log_softmax),
-    Rule(as_sum(x - log_sum_exp(x, axes=axes)), _along(top.LogSoftmax)),
-    Rule(as_sum(d - log(total(exp(d), axes=axes))), _along(top.LogSoftmax)),
-    Rule(as_sum(x - log(total(exp(x), axes=axes))), _along(top.LogSoftmax)),
+    FormulaRule(as_sum(e_below_one / total(e_below_one, axes=axes)), _along(top.Softmax)),
+    FormulaRule(as_sum(e / total(e, axes=axes)), _along(top.Softmax)),
+    FormulaRule(as_sum(log(softmax(x, axis=axis))), _log_softmax),
+    FormulaRule(as_sum(x - log_sum_exp(x, axes=axes)), _along(top.LogSoftmax)),
+    FormulaRule(as_sum(d - log(total(exp(d), axes=axes))), _along(top.LogSoftmax)),
+    FormulaRule(as_sum(x - log(total(exp(x), axes=axes))), _along(top.LogSoftmax)),
 )
 
 

@@ -37,7 +37,7 @@ from npuc.transform.patterns import (
 
 
 @dataclass(frozen=True)
-class View:
+class SliceView:
     """A value as a cut of another: every `steps`-th element from `offset`, `shape` of them."""
 
     source: SSAValue
@@ -45,7 +45,7 @@ class View:
     steps: tuple[int, ...]
     shape: tuple[int, ...]
 
-    def joins(self, other: View, axis: int) -> bool:
+    def joins(self, other: SliceView, axis: int) -> bool:
         """True if `other` begins on `axis` where this one ends, and they agree on all other axes."""
         if self.source is not other.source or self.steps != other.steps:
             return False
@@ -57,26 +57,26 @@ class View:
                 return False
         return True
 
-    def joined(self, other: View, axis: int) -> View:
+    def joined(self, other: SliceView, axis: int) -> SliceView:
         """Both together."""
         shape = list(self.shape)
         shape[axis] += other.shape[axis]
-        return View(self.source, self.offset, self.steps, tuple(shape))
+        return SliceView(self.source, self.offset, self.steps, tuple(shape))
 
 
-def view_of(value: SSAValue) -> View | None:
+def view_of(value: SSAValue) -> SliceView | None:
     """The value as a cut, if a slice or split computes it."""
     if (cut := producer(value, Slice)) is not None:
         # The step of an axis with one element means nothing; 1 lets neighbours join.
         steps = tuple(1 if n == 1 else step for step, n in zip(cut.steps, cut.shape, strict=True))
-        return View(cut.x, cut.offset, steps, cut.shape)
+        return SliceView(cut.x, cut.offset, steps, cut.shape)
     if (split := producer(value, Split)) is not None:
         assert isinstance(value, OpResult)
         rank = len(shape_of(split.x))
         axis = normal_axis(split.axis, rank)
         offset = [0] * rank
         offset[axis] = sum(split.sizes[: value.index])
-        return View(split.x, tuple(offset), (1,) * rank, shape_of(value))
+        return SliceView(split.x, tuple(offset), (1,) * rank, shape_of(value))
     return None
 
 
@@ -146,7 +146,7 @@ class JoinViews(GraphPattern):
         if not op.inputs:
             return
         axis = normal_axis(op.axis, len(shape_of(op.y)))
-        runs: list[tuple[View | None, SSAValue]] = []
+        runs: list[tuple[SliceView | None, SSAValue]] = []
         for value in op.inputs:
             view, last = view_of(value), runs[-1][0] if runs else None
             if view is not None and last is not None and last.joins(view, axis):

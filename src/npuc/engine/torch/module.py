@@ -27,7 +27,7 @@ from npuc.program.inputs import named_inputs  # noqa: E402
 
 
 @dataclass(frozen=True)
-class Step:
+class TorchStep:
     """One op: its function, and where its operands come from. An operand may be absent (None) or several (a list)."""
 
     op: Any
@@ -54,7 +54,7 @@ class TopModule(torch.nn.Module):  # type: ignore[name-defined,misc]
     def __init__(self, graph: Graph) -> None:
         super().__init__()
         self.graph = graph
-        self.steps: list[Step] = []
+        self.steps: list[TorchStep] = []
         self.refs: dict[Value, str] = {}
         """Which weight a value is."""
         self._keys: dict[str, str] = {}
@@ -71,7 +71,7 @@ class TopModule(torch.nn.Module):  # type: ignore[name-defined,misc]
                 )
             names = [key for key, _ in op.get_irdl_definition().operands]  # type: ignore[attr-defined]
             given = tuple(_operand(getattr(op, key)) for key in names)
-            self.steps.append(Step(op, handler, given, tuple(op.results)))
+            self.steps.append(TorchStep(op, handler, given, tuple(op.results)))
 
     def _hold(self, ref: str, array: Array) -> None:
         tensor = torch.from_numpy(np.array(array)) if array.dtype.kind != "V" else None
@@ -102,7 +102,7 @@ class TopModule(torch.nn.Module):  # type: ignore[name-defined,misc]
 
     def run(
         self,
-        steps: Sequence[Step],
+        steps: Sequence[TorchStep],
         values: Mapping[Value, Any],
         fetched: Iterable[Value],
         *,
@@ -177,4 +177,4 @@ class TorchEngine:
         return {name: tensors[value].cpu().numpy() for name, value in fetched.items()}
 
 
-__all__ = ["After", "Step", "TopModule", "TorchEngine"]
+__all__ = ["After", "TopModule", "TorchEngine", "TorchStep"]

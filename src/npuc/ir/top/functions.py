@@ -15,22 +15,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from npuc.arithmetic.functions import Formula, Function
+from npuc.arithmetic.functions import Formula, RealFunction
 from npuc.ir.definition import TopOp, top_op
 from npuc.registries import Registry
 
-FUNCTIONS: Registry[type[TopOp], Function] = Registry("a function of the op")
+FUNCTIONS: Registry[type[TopOp], RealFunction] = Registry("a function of the op")
 """Every op that is a function of one value, with the record of that function; filled by `function`."""
 
 _TopOpT = TypeVar("_TopOpT", bound=TopOp)
 
 
 def function(formula: Formula, **facts: Any) -> Callable[[type[_TopOpT]], type[_TopOpT]]:
-    """Class decorator: a `top` op that computes a formula; `facts` are further fields of `Function`."""
+    """Class decorator: a `top` op that computes a formula; `facts` are further fields of `RealFunction`."""
 
     def define(cls: type[_TopOpT]) -> type[_TopOpT]:
         op = top_op(cls)
-        FUNCTIONS.add([op], Function(formula, **facts), module=op.__module__)
+        FUNCTIONS.add([op], RealFunction(formula, **facts), module=op.__module__)
         return op
 
     return define

@@ -17,7 +17,7 @@ from npuc.export.onnx.emitter import Emitter
 from npuc.ir import Graph, npu, shape_of
 from npuc.ir.dtypes import quant_of
 from npuc.partition.host import on_host
-from npuc.partition.host.numbers import F32, F64, I64, Scaling, finished, integers, number, reach
+from npuc.partition.host.numbers import F32, F64, I64, HostScaling, finished, integers, number, reach
 
 EXACT = 1 << 24
 
@@ -128,8 +128,8 @@ def _channels(op: Any, weight: Array, begin: int, end: int) -> Array:
     return np.ascontiguousarray(grouped[:, begin:end]).reshape(-1, *weight.shape[1:])
 
 
-def _scaling(op: Any, graph: Graph) -> Scaling:
-    return Scaling(op.kind, *(graph.constant(value) for value in (op.multiplier, op.shift, op.factor)))
+def _scaling(op: Any, graph: Graph) -> HostScaling:
+    return HostScaling(op.kind, *(graph.constant(value) for value in (op.multiplier, op.shift, op.factor)))
 
 
 @on_host(npu.MatMul)

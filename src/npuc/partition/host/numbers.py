@@ -23,7 +23,7 @@ F64 = dtype_of("f64")
 
 
 @dataclass(frozen=True)
-class Scaling:
+class HostScaling:
     """The parameters of a requantization; arrays that broadcast over the accumulator."""
 
     kind: Kind
@@ -31,13 +31,13 @@ class Scaling:
     shift: Array | None = None
     factor: Array | None = None
 
-    def shaped(self, *shape: int) -> Scaling:
+    def shaped(self, *shape: int) -> HostScaling:
         """The same with parameters of several entries under another shape."""
 
         def reshaped(array: Array | None) -> Array | None:
             return array if array is None or array.size == 1 else array.reshape(shape)
 
-        return Scaling(self.kind, reshaped(self.multiplier), reshaped(self.shift), reshaped(self.factor))
+        return HostScaling(self.kind, reshaped(self.multiplier), reshaped(self.shift), reshaped(self.factor))
 
 
 def number(value: int | Array) -> Array:
@@ -164,7 +164,7 @@ def rounded(emit: Emitter, reals: str) -> str:
     return emit.cast(emit("Round", clipped), I64)
 
 
-def rescaled(emit: Emitter, x: str, by: Scaling, bound: int) -> str:
+def rescaled(emit: Emitter, x: str, by: HostScaling, bound: int) -> str:
     """rq(x) for |x| <= bound."""
     if by.kind.has_scale:
         assert by.factor is not None
@@ -190,16 +190,16 @@ def stored(emit: Emitter, x: str, to: Value, lo: int, hi: int, zero_point: int) 
     emit.cast(emit("Clip", emit.cast(x, F64), *limits), dtype_of(to.type), to=to)
 
 
-def finished(emit: Emitter, x: str, op: Any, by: Scaling, bound: int) -> None:
+def finished(emit: Emitter, x: str, op: Any, by: HostScaling, bound: int) -> None:
     """The output stage of an op: its accumulator, of at most `bound`, to its result `y`."""
     stored(emit, rescaled(emit, x, by, bound), op.y, op.lo, op.hi, op.to.zero_point)
 
 
-def scaling_of(op: Any) -> Scaling:
+def scaling_of(op: Any) -> HostScaling:
     """The parameters of an op that states its numbers as properties."""
     numbers = np.array(op.parameters, np.int64)
     if op.kind.has_scale:
-        return Scaling(op.kind, factor=np.array(op.factors, np.float32))
+        return HostScaling(op.kind, factor=np.array(op.factors, np.float32))
     if not op.kind.has_multiplier:
-        return Scaling(op.kind, shift=numbers)
-    return Scaling(op.kind, numbers[0::2], numbers[1::2])
+        return HostScaling(op.kind, shift=numbers)
+    return HostScaling(op.kind, numbers[0::2], numbers[1::2])

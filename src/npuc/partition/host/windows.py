@@ -17,7 +17,7 @@ from npuc.partition.host.linear import EXACT, halves
 from npuc.partition.host.numbers import (
     F32,
     I64,
-    Scaling,
+    HostScaling,
     finished,
     integers,
     number,
@@ -93,7 +93,7 @@ def avg_pool(op: npu.AvgPool, emit: Emitter) -> None:
     entries = next(array.size for array in (by.factor, by.shift) if array is not None)
     if entries > 1:
         place = count - 1
-        by = Scaling(
+        by = HostScaling(
             by.kind, *(None if p is None else p[place] for p in (by.multiplier, by.shift, by.factor))
         )
     finished(emit, total, op, by, whole * reach(op.x))
