@@ -179,7 +179,7 @@ def _apply(scheme: Scheme | None, level: Level, where: str) -> Scheme | None:
     changed = dataclasses.replace(scheme or SCHEMES["int8"], **changes)
     wrong = contradiction(changed)
     if wrong is not None:
-        raise QuantizationError(f"{where}: {wrong[0]}", fix=wrong[1])
+        raise QuantizationError(f"{where}: {wrong.what}", fix=wrong.fix)
     return changed
 
 

@@ -104,7 +104,7 @@ def misfit(scheme: Scheme, target: Target) -> str | None:
     if wide:
         return f"its multipliers have {arithmetic.requantization.multiplier_bits} bits, not {scheme.multiplier_bits}"
     wrong = contradiction(scheme)
-    return None if wrong is None else wrong[0]
+    return None if wrong is None else wrong.what
 
 
 def has_wide_activations(target: Target | None) -> bool:
