@@ -32,7 +32,7 @@ from npuc.schedule.bounds import bounds
 from npuc.schedule.cost import START
 from npuc.schedule.network import Network, build_network
 from npuc.schedule.tiler import Tiler
-from npuc.sim.cycles import CoreTimeline, SubgraphTimeline, costs, play
+from npuc.sim.cycles import CoreTimeline, SubgraphTimeline, costs, simulate_streams
 from npuc.target import Target, load_target
 
 LOAD, STORE, MATRIX, VECTOR = range(len(QUEUES))
@@ -346,7 +346,7 @@ def account_of(compiled: CompiledModel, graph: Any, target: Target) -> list[Acco
     subgraphs = [subgraph for subgraph in compiled.subgraphs if isinstance(subgraph, NpuSubgraph)]
     for part, subgraph in zip(parts, subgraphs, strict=True):
         needed = matrix_work(build_network(graph, part.ops, part.inputs, part.outputs), target)
-        went = play(target, subgraph.streams, subgraph.name, compiled.layers)
+        went = simulate_streams(target, subgraph.streams, subgraph.name, compiled.layers)
         found += gaps(subgraph.streams, went, target, compiled.layers, needed)
     return found
 
@@ -410,7 +410,7 @@ def describe(name: str, target: Target, level: int, top: int) -> None:
             print(f"  {cycles:9d} {100 * cycles / account.total:5.1f}%  {layer}: {words}")
     for subgraph in compiled.subgraphs:
         if isinstance(subgraph, NpuSubgraph) and len(subgraph.streams) == 1:
-            went = play(target, subgraph.streams, subgraph.name, compiled.layers)
+            went = simulate_streams(target, subgraph.streams, subgraph.name, compiled.layers)
             found = channel(subgraph.streams[0], went.cores[0], subgraph, target, compiled.layers)
             words = sorted(found.idle.items(), key=lambda item: -item[1])[:top]
             print(

@@ -119,7 +119,7 @@ def _results(path: Path) -> None:
 
 def _schedule(path: Path) -> None:
     found = {
-        part.name: (part.scheduled.settled, [layer.name for layer in part.network.layers])
+        part.name: (part.scheduled.schedule_decisions, [layer.name for layer in part.network.layers])
         for part in compiled().parts
     }
     path.write_text(describe(found, "golden"))
@@ -132,7 +132,7 @@ def _listing(path: Path) -> None:
 def _cache_entry(path: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         kept = Cache(Path(folder))
-        kept.write(KEY, compiled().parts[0].scheduled.settled)
+        kept.write(KEY, compiled().parts[0].scheduled.schedule_decisions)
         shutil.copy(next(Path(folder).glob("schedules/*/*.json")), path)
 
 

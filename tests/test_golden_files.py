@@ -115,8 +115,10 @@ def test_a_schedule_gives_the_same_program_again(path: Path) -> None:
     file = ScheduleFile.load(path)
     made = golden_files.compiled()
     (part,) = made.parts
-    settled = resolve(file.for_subgraph(part.name), part.network, load_target(golden_files.TARGET)).settled
-    assert settled == part.scheduled.settled
+    schedule_decisions = resolve(
+        file.for_subgraph(part.name), part.network, load_target(golden_files.TARGET)
+    ).schedule_decisions
+    assert schedule_decisions == part.scheduled.schedule_decisions
 
 
 @golden("schedule-listing-v*.txt")
@@ -138,7 +140,7 @@ def test_a_cache_entry_is_used(path: Path, tmp_path: Path) -> None:
     entry.parent.mkdir(parents=True)
     shutil.copy(path, entry)
     found = Cache(tmp_path).read(golden_files.KEY, part.network, load_target(golden_files.TARGET))
-    assert found == part.scheduled.settled
+    assert found == part.scheduled.schedule_decisions
 
 
 @golden("cache-candidates-v*.json")

@@ -76,7 +76,7 @@ def test_a_batch_that_does_not_fit_is_cut_and_not_given_to_the_cpu() -> None:
     done = compile_program(made, machine(6 << 10))
     assert not done.partition.reasons
     (part,) = done.parts
-    assert max(group.tiles for group in part.scheduled.settled.decisions.groups) > 8
+    assert max(group.tiles for group in part.scheduled.schedule_decisions.decisions.groups) > 8
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)

@@ -316,15 +316,15 @@ def test_a_cache_that_cannot_be_written_is_no_error(digits: Graph, tmp_path: Pat
 
 def test_many_writers_of_one_entry_do_not_disturb_each_other(digits: Graph, tmp_path: Path) -> None:
     cache = Cache(tmp_path)
-    settled = compile_network(digits, TARGET).parts[0].scheduled.settled
+    schedule_decisions = compile_network(digits, TARGET).parts[0].scheduled.schedule_decisions
     network = compile_network(digits, TARGET).parts[0].network
-    cache.write("ab", settled)
+    cache.write("ab", schedule_decisions)
     wrong: list[object] = []
 
     def work() -> None:
         for _ in range(30):
-            cache.write("ab", settled)
-            if cache.read("ab", network, TARGET) != settled:
+            cache.write("ab", schedule_decisions)
+            if cache.read("ab", network, TARGET) != schedule_decisions:
                 wrong.append(1)
 
     threads = [Thread(target=work) for _ in range(4)]

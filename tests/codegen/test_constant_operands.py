@@ -106,7 +106,7 @@ def test_products_and_sums_with_constants_are_cut_into_rows(name: str, level: in
     done = check(maker(lang.relu(x), x), local=local, level=level)
     on_npu(done)
     (part,) = done.parts
-    assert max(group.tiles for group in part.scheduled.settled.decisions.groups) > 1
+    assert max(group.tiles for group in part.scheduled.schedule_decisions.decisions.groups) > 1
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_memory_shrinks_until_tiles_are_one_row() -> None:
             done = check(made, machine(size << 10), level)
             assert done is not None
             for part in done.parts:
-                for group in part.scheduled.settled.decisions.groups:
+                for group in part.scheduled.schedule_decisions.decisions.groups:
                     rows = part.network.layers[group.last - 1].outputs[0].rows
                     if group.tiles > rows // 2 > 1:
                         finest.add((level, part.network.layers[group.last - 1].kind))

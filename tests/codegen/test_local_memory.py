@@ -97,7 +97,10 @@ def same(done: Compilation, other: Compilation) -> bool:
 
 def text_of(done: Compilation) -> str:
     return describe(
-        {p.name: (p.scheduled.settled, [layer.name for layer in p.network.layers]) for p in done.parts},
+        {
+            p.name: (p.scheduled.schedule_decisions, [layer.name for layer in p.network.layers])
+            for p in done.parts
+        },
         "edge-4t",
     )
 
@@ -105,7 +108,7 @@ def text_of(done: Compilation) -> str:
 def test_a_program_takes_less_memory_than_there_is_and_no_more_cycles(convolutions: Graph) -> None:
     early = compile_program(convolutions, TARGET, CompileOptions(0))
     done = compile_program(convolutions, TARGET)
-    late = done.parts[0].scheduled.settled.late
+    late = done.parts[0].scheduled.schedule_decisions.late
     assert late is not None and used(done) <= late.memory < used(early) // 2
     plain = ScheduleFile.model_validate(
         {"subgraphs": {"npu1": {**entry(done), "late": None}}}
@@ -169,9 +172,11 @@ def test_limits_that_cannot_be_are_refused(convolutions: Graph) -> None:
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_a_fully_connected_layer_that_does_not_fit_adds_up_in_parts(connected: Graph, level: int) -> None:
     whole = compile_program(connected, TARGET, CompileOptions(level))
-    assert not any(group.by_inputs for group in whole.parts[0].scheduled.settled.decisions.groups)
+    assert not any(group.by_inputs for group in whole.parts[0].scheduled.schedule_decisions.decisions.groups)
     done = compile_program(connected, TARGET, CompileOptions(level, local_memory=6 << 10))
-    groups = [group for group in done.parts[0].scheduled.settled.decisions.groups if group.by_inputs]
+    groups = [
+        group for group in done.parts[0].scheduled.schedule_decisions.decisions.groups if group.by_inputs
+    ]
     assert len(groups) == 1 and not done.too_large
     check(connected, done)
 
@@ -183,7 +188,7 @@ def test_the_parts_can_be_asked_for(connected: Graph, tmp_path: Path) -> None:
     )
     done = compile_program(connected, TARGET, CompileOptions(schedule=asked))
     layers = done.parts[0].network.layers
-    group = next(one for one in done.parts[0].scheduled.settled.decisions.groups if one.by_inputs)
+    group = next(one for one in done.parts[0].scheduled.schedule_decisions.decisions.groups if one.by_inputs)
     assert layers[group.first].sums and layers[group.first].name == "d"
     check(connected, done)
     (tmp_path / "schedule.yaml").write_text(text_of(done))

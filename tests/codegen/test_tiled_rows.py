@@ -61,7 +61,9 @@ def test_a_large_resize_and_argmax_are_cut(
     done = same_bits(graph, 20 << 10, level=level)
     assert not done.too_large
     assert [part.device for part in done.partition.parts if part.device != "convert"] == ["npu"]
-    tiles = [group.tiles for part in done.parts for group in part.scheduled.settled.decisions.groups]
+    tiles = [
+        group.tiles for part in done.parts for group in part.scheduled.schedule_decisions.decisions.groups
+    ]
     assert max(tiles) > 1
 
 

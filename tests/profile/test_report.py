@@ -199,7 +199,7 @@ def test_groups_of_several_subgraphs(root: Path) -> None:
     done = compile_network(graph, TARGET, CompileOptions(1, devices={"pool": "cpu"}, island_threshold=0))
     found = profile(done.model, host=False)
     assert [one["subgraph"] for one in found["groups"]] == [
-        part.name for part in done.parts for _ in part.scheduled.settled.decisions.groups
+        part.name for part in done.parts for _ in part.scheduled.schedule_decisions.decisions.groups
     ]
     names = [layer.name for part in done.parts for layer in part.network.layers]
     assert [name for one in found["groups"] for name in one["layers"]] == names == list(done.model.layers)

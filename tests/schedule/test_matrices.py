@@ -97,8 +97,10 @@ def test_matrices_are_shared_out_among_cores() -> None:
     _, _, y = attention(130, 6, 32)
     done = check(machine(256 << 10, 3, 512 << 10), y=y)
     assert len(done.parts[0].scheduled.streams) == 3
-    settled = done.parts[0].scheduled.settled.decisions
-    of_products = [g for g in settled.groups if done.parts[0].network.layers[g.first].kind == "product"]
+    schedule_decisions = done.parts[0].scheduled.schedule_decisions.decisions
+    of_products = [
+        g for g in schedule_decisions.groups if done.parts[0].network.layers[g.first].kind == "product"
+    ]
     assert any(group.tiles > 1 and not group.alone for group in of_products)
 
 

@@ -78,7 +78,10 @@ def pinned(**fields: Any) -> ScheduleFile:
 
 def text_of(done: Compilation, target: str) -> str:
     return describe(
-        {p.name: (p.scheduled.settled, [layer.name for layer in p.network.layers]) for p in done.parts},
+        {
+            p.name: (p.scheduled.schedule_decisions, [layer.name for layer in p.network.layers])
+            for p in done.parts
+        },
         target,
     )
 
@@ -90,7 +93,7 @@ def file_of(done: Compilation, folder: Path) -> bytes:
 
 def groups_of(done: Compilation) -> list[tuple[list[str], int]]:
     names = [layer.name for layer in done.parts[0].network.layers]
-    groups = done.parts[0].scheduled.settled.decisions.groups
+    groups = done.parts[0].scheduled.schedule_decisions.decisions.groups
     return [(names[group.first : group.last], group.tiles) for group in groups]
 
 
@@ -121,7 +124,7 @@ def test_a_schedule_on_several_cores_gives_the_same_bytes(digits: Graph, tmp_pat
     again = compile_program(
         digits, target, CompileOptions(2, schedule=load(text_of(first, "server-32t"), tmp_path))
     )
-    assert again.parts[0].scheduled.settled == first.parts[0].scheduled.settled
+    assert again.parts[0].scheduled.schedule_decisions == first.parts[0].scheduled.schedule_decisions
     assert len(again.parts[0].scheduled.streams) == 4
 
 
@@ -142,7 +145,7 @@ def test_pinned_groups_are_made_and_the_rest_is_searched_for(digits: Graph) -> N
 def test_several_layers_of_one_tile_run_whole_and_keep_what_is_between_them(digits: Graph) -> None:
     one = {"layers": ["stem/relu", "block1/depthwise/relu"], "resident_results": False}
     done = compile_program(digits, load_target("edge-4t"), CompileOptions(schedule=pinned(groups=[one])))
-    decisions = done.parts[0].scheduled.settled.decisions
+    decisions = done.parts[0].scheduled.schedule_decisions.decisions
     assert [group.tiles for group in decisions.groups[:2]] == [1, 1]
     assert decisions.resident[:2] == (True, False)
 
@@ -164,11 +167,11 @@ def test_weights_that_are_streamed_are_loaded_for_every_tile(digits: Graph) -> N
 
 def test_choices_and_memory_are_followed(digits: Graph) -> None:
     schedule = pinned(choices={"chunk": 2048, "most": 1}, memory=1 << 16, far=3)
-    settled = compile_program(
+    schedule_decisions = compile_program(
         digits, load_target("edge-4t"), CompileOptions(schedule=schedule)
-    ).parts[0].scheduled.settled  # fmt: skip
-    assert settled.choices == replace(Choices(), chunk=2048, most=1)
-    assert (settled.memory, settled.decisions.far) == (1 << 16, 3)
+    ).parts[0].scheduled.schedule_decisions  # fmt: skip
+    assert schedule_decisions.choices == replace(Choices(), chunk=2048, most=1)
+    assert (schedule_decisions.memory, schedule_decisions.decisions.spill_distance) == (1 << 16, 3)
 
 
 def test_choices_are_part_of_what_is_written(digits: Graph, tmp_path: Path) -> None:
@@ -198,7 +201,7 @@ def test_the_halo_has_a_limit(chain: Graph) -> None:
     def overlap(schedule: ScheduleFile) -> float:
         part = compile_program(chain, target, CompileOptions(1, schedule=schedule)).parts[0]
         meter = Grouping(part.network, Tiler(Costs(target)), 1 << 20, pins=Pins(max_halo=0.0))
-        groups = part.scheduled.settled.decisions.groups
+        groups = part.scheduled.schedule_decisions.decisions.groups
         return max(meter.overlap(group.first, group.last, group.tiles) for group in groups if group.tiles > 1)
 
     free = overlap(ScheduleFile())
@@ -278,4 +281,4 @@ def test_a_written_schedule_can_be_read_by_a_person(digits: Graph) -> None:
 def test_an_empty_file_fixes_nothing(digits: Graph) -> None:
     network = compile_program(digits, load_target("edge-4t")).parts[0].network
     wanted = resolve(ScheduleFile().for_subgraph("npu1"), network, load_target("edge-4t"))
-    assert not wanted.fixed and wanted.settled is None
+    assert not wanted.fixed and wanted.schedule_decisions is None

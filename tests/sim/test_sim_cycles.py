@@ -12,7 +12,7 @@ from npuc.program.instruction import decode
 from npuc.program.isa import BY_OPCODE, COMPRESSED, NONE
 from npuc.schedule.cost import Costs
 from npuc.sim import costs
-from npuc.sim.cycles import SubgraphTimeline, play
+from npuc.sim.cycles import SubgraphTimeline, simulate_streams
 from npuc.target import Target
 from support.programs.every_instruction import everything
 from support.programs.instructions import Draft, machine
@@ -22,7 +22,7 @@ LATENCY = 200  # of edge-4t, which moves 16 bytes a cycle in bursts of 64
 
 
 def played(d: Draft) -> SubgraphTimeline:
-    return play(d.target, [np.array(stream) for stream in d.streams])
+    return simulate_streams(d.target, [np.array(stream) for stream in d.streams])
 
 
 def cost(name: str, target: Target | None = None, **fields: Any) -> int:

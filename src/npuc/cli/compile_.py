@@ -165,7 +165,7 @@ def command(args: CompileCommand) -> None:
         )
     text = describe(
         {
-            part.name: (part.scheduled.settled, [layer.name for layer in part.network.layers])
+            part.name: (part.scheduled.schedule_decisions, [layer.name for layer in part.network.layers])
             for part in done.parts
         },
         machine.name,
@@ -310,12 +310,12 @@ def _subgraphs(done: Compilation) -> list[dict[str, Any]]:
                 name: done.partition.levers[name] for name in names if name in done.partition.levers
             }
         if subgraph.name in parts:
-            settled = parts[subgraph.name].scheduled.settled
+            schedule_decisions = parts[subgraph.name].scheduled.schedule_decisions
             one |= {
-                "groups": len(settled.decisions.groups),
-                "tiles": sum(group.tiles for group in settled.decisions.groups),
-                "cores": settled.cores,
-                "choices": asdict(settled.choices),
+                "groups": len(schedule_decisions.decisions.groups),
+                "tiles": sum(group.tiles for group in schedule_decisions.decisions.groups),
+                "cores": schedule_decisions.cores,
+                "choices": asdict(schedule_decisions.choices),
                 "cached": parts[subgraph.name].cached,
             }
         found.append(one)

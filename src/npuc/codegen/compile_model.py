@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from npuc import __version__
+from npuc.aliases import renamed_keywords
 from npuc.codegen.debug_notes import Subgraph, debug_notes
 from npuc.codegen.encode import encode_schedule
 from npuc.codegen.memory_fallback import Placement
@@ -37,7 +38,7 @@ class CompileOptions:
     """What a user may ask for."""
 
     level: int = 2
-    """0 runs layer by layer, 1 forms groups, 2 and 3 try several ways and keep the fastest."""
+    """0 runs layer by layer, 1 forms groups, 2 and 3 try more points of the search space and keep the fastest."""
     devices: Mapping[str, str] = field(default_factory=dict)
     """Layers, or patterns of names, that are to run on `npu` or `cpu`."""
     island_threshold: float = ISLAND_THRESHOLD
@@ -83,6 +84,7 @@ class Compilation:
     """Layers that are on the CPU because they do not fit local memory, with what they need."""
 
 
+@renamed_keywords(judge="cost_function")
 def compile_model(
     graph: Graph,
     target: Target,
@@ -90,25 +92,26 @@ def compile_model(
     level: int = 2,
     name: str = "model",
     cores: int | None = None,
-    judge: CostFunction | None = None,
+    cost_function: CostFunction | None = None,
     devices: Mapping[str, str] | None = None,
 ) -> CompiledModel:
     """Compile an Npu program for a machine.
 
-    `level` 0 runs layer by layer, 1 forms groups, 2 and 3 try several ways and keep the one that `judge` (by default the
-    cycle simulator) finds fastest. `cores` uses fewer than the machine has. `devices` puts layers on `cpu` or `npu`; a
-    layer that does not fit local memory, however it is cut, goes to the CPU.
+    `level` 0 runs layer by layer, 1 forms groups, 2 and 3 try more points of the search space and keep the one that
+    `cost_function` (by default the cycle simulator) finds fastest. `cores` uses fewer than the machine has.
+    `devices` puts layers on `cpu` or `npu`; a layer that does not fit local memory, however it is cut, goes to the CPU.
     """
     options = CompileOptions(level, devices or {}, cores=cores)
-    return compile_program(graph, target, options, name, judge).model
+    return compile_program(graph, target, options, name, cost_function).model
 
 
+@renamed_keywords(judge="cost_function")
 def compile_program(
     graph: Graph,
     target: Target,
     options: CompileOptions | None = None,
     name: str = "model",
-    judge: CostFunction | None = None,
+    cost_function: CostFunction | None = None,
 ) -> Compilation:
     """Compile an Npu program for a machine, and tell how.
 
@@ -131,13 +134,13 @@ def compile_program(
         parted = partition(graph, target, placement.devices, options.island_threshold)
         parted = parted.with_obstacles({**known, **placement.too_large})
         try:
-            return _compile(graph, target, parted, placement, options, name, judge)
+            return _compile(graph, target, parted, placement, options, name, cost_function)
         except DoesNotFit as failure:
             placement.give_way(failure)
         except _UnknownName as unknown:
             # A schedule that was written has the names of a partition without the layers that do not fit.
             plain = replace(options, level=0, schedule=ScheduleFile(), cache=None)
-            too_large = compile_program(graph, target, plain, name, judge).too_large
+            too_large = compile_program(graph, target, plain, name, cost_function).too_large
             if too_large.keys() <= placement.too_large.keys():
                 raise unknown.error from None
             placement.leave_to_cpu(too_large)
@@ -158,7 +161,7 @@ def _compile(
     placement: Placement,
     options: CompileOptions,
     name: str,
-    judge: CostFunction | None,
+    cost_function: CostFunction | None,
 ) -> Compilation:
     titles = [f"{part.device}{number}" for number, part in enumerate(parted.parts)]
     networks = {
@@ -211,7 +214,7 @@ def _compile(
         if part.device == "npu":
             network = networks[title]
             made, npu_part = _npu(
-                network, part, target, places, weights, at, options, len(layers), title, judge
+                network, part, target, places, weights, at, options, len(layers), title, cost_function
             )
             noted.append(Subgraph(part, network, len(layers), npu_part.scheduled.written))
             layers += [layer.name for layer in network.layers]
@@ -311,7 +314,7 @@ def _npu(
     options: CompileOptions,
     first_layer: int,
     title: str,
-    judge: CostFunction | None,
+    cost_function: CostFunction | None,
 ) -> tuple[NpuSubgraph, NpuPart]:
     where: dict[Tensor, tuple[int, int]] = {}
     for value, tensor in zip((*part.inputs, *part.outputs), (*network.inputs, *network.outputs), strict=True):
@@ -325,7 +328,7 @@ def _npu(
         options.schedule.for_subgraph(title),
         options.cache,
         options.local_memory,
-        judge,
+        cost_function,
     )
     done = schedule(network, target, wanted)
     blocks = [(block.layer, block.channels) for block in done.constants]

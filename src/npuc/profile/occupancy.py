@@ -24,12 +24,12 @@ class Box:
     end: int
 
 
-def boxes(subgraph: NpuSubgraph, played: SubgraphTimeline, begins: int = 0) -> list[Box]:
+def boxes(subgraph: NpuSubgraph, subgraph_timeline: SubgraphTimeline, begins: int = 0) -> list[Box]:
     """The allocations of a subgraph in cycles: from the issue of the first instruction that may touch one to the end of
     the last."""
     found = []
     for one in subgraph.allocations:
-        times = played.cores[one.core]
+        times = subgraph_timeline.cores[one.core]
         if not times.end.size:
             continue
         first, last = (min(max(at, 0), times.end.size - 1) for at in (one.first, one.last))

@@ -62,8 +62,8 @@ def _pictures(compiled: CompiledModel, timeline: Timeline) -> dict[str, Any]:
     lanes: dict[tuple[int, int], dict[str, Any]] = {}
     memory: list[list[Any]] = []
     begins = 0
-    for subgraph, played in zip(npu, timeline.subgraphs, strict=True):
-        for core, (stream, times) in enumerate(zip(subgraph.streams, played.cores, strict=True)):
+    for subgraph, subgraph_timeline in zip(npu, timeline.subgraphs, strict=True):
+        for core, (stream, times) in enumerate(zip(subgraph.streams, subgraph_timeline.cores, strict=True)):
             known = heads(stream)
             for number, queue in enumerate(QUEUES):
                 empty = {"core": core, "queue": queue, "start": [], "end": [], "layer": [], "op": []}
@@ -74,9 +74,9 @@ def _pictures(compiled: CompiledModel, timeline: Timeline) -> dict[str, Any]:
                     lane[key] += (values + begins if key in ("start", "end") else values).tolist()
         memory += [
             [one.core, one.start, one.end, one.address, one.size, one.name]
-            for one in boxes(subgraph, played, begins)
+            for one in boxes(subgraph, subgraph_timeline, begins)
         ]
-        begins += played.total
+        begins += subgraph_timeline.total
     return {
         "cycles": timeline.total,
         "lanes": [lanes[key] for key in sorted(lanes)],

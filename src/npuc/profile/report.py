@@ -209,8 +209,8 @@ def report_of(compiled: CompiledModel, timeline: Timeline, host: Sequence[HostTi
         local=int(target.memory.local.size),
     )
     layers = [Figures(name) for name in compiled.layers]
-    for subgraph, played in zip(npu, timeline.subgraphs, strict=True):
-        _add_subgraph(layers, subgraph, played, target)
+    for subgraph, subgraph_timeline in zip(npu, timeline.subgraphs, strict=True):
+        _add_subgraph(layers, subgraph, subgraph_timeline, target)
     total = Figures(compiled.name)
     for layer in layers:
         total.add(layer)
@@ -229,12 +229,12 @@ def _group(number: int, planned: PlannedGroup, layers: list[Figures]) -> Group:
 
 
 def _add_subgraph(
-    layers: list[Figures], subgraph: NpuSubgraph, played: SubgraphTimeline, target: Target
+    layers: list[Figures], subgraph: NpuSubgraph, subgraph_timeline: SubgraphTimeline, target: Target
 ) -> None:
     count, cores = len(layers), len(subgraph.streams)
-    for core, (stream, times) in enumerate(zip(subgraph.streams, played.cores, strict=True)):
+    for core, (stream, times) in enumerate(zip(subgraph.streams, subgraph_timeline.cores, strict=True)):
         known = heads(stream)
-        charged = charge(known, times, played.total, count) / cores
+        charged = charge(known, times, subgraph_timeline.total, count) / cores
         macs, ideal = multiplications(stream, target, count)
         sizes = moved(stream, core, count)
         spent = np.where(known["opcode"] == BY_NAME["barrier"].opcode, 0, times.end - times.start)

@@ -91,8 +91,8 @@ def profile_of(compiled: CompiledModel, timeline: Timeline) -> Profile:
     layers = [LayerTime(name) for name in compiled.layers]
     busy = np.zeros(len(QUEUES), np.int64)
     begins = 0
-    for subgraph, played in zip(npu, timeline.subgraphs, strict=True):
-        for core, (stream, times) in enumerate(zip(subgraph.streams, played.cores, strict=True)):
+    for subgraph, subgraph_timeline in zip(npu, timeline.subgraphs, strict=True):
+        for core, (stream, times) in enumerate(zip(subgraph.streams, subgraph_timeline.cores, strict=True)):
             records = heads(stream)
             spent = times.end - times.start
             works = records["opcode"] != BY_NAME["barrier"].opcode
@@ -104,7 +104,7 @@ def profile_of(compiled: CompiledModel, timeline: Timeline) -> Profile:
                 for number in np.flatnonzero(sums):
                     setattr(layers[number], key, getattr(layers[number], key) + int(sums[number]))
             _add_spans(layers, records, times, begins, works)
-        begins += played.total
+        begins += subgraph_timeline.total
     total = max(1, timeline.total * max(1, cores))
     found.busy = {queue: float(busy[number] / total) for number, queue in enumerate(QUEUES)}
     found.layers = layers
@@ -167,8 +167,8 @@ def _events(compiled: CompiledModel, timeline: Timeline, clock: int) -> Iterator
             thread = _thread(core, number)
             yield {"ph": "M", "name": "thread_name", "pid": core + 1, "tid": thread, "args": {"name": queue}}
     begins = 0
-    for subgraph, played in zip(npu, timeline.subgraphs, strict=True):
-        for core, (stream, times) in enumerate(zip(subgraph.streams, played.cores, strict=True)):
+    for subgraph, subgraph_timeline in zip(npu, timeline.subgraphs, strict=True):
+        for core, (stream, times) in enumerate(zip(subgraph.streams, subgraph_timeline.cores, strict=True)):
             records = heads(stream)
             for at, record in enumerate(records):
                 start, end = int(times.start[at]), int(times.end[at])
@@ -190,7 +190,7 @@ def _events(compiled: CompiledModel, timeline: Timeline, clock: int) -> Iterator
                         "subgraph": subgraph.name,
                     },
                 }
-        begins += played.total
+        begins += subgraph_timeline.total
 
 
 def _thread(core: int, queue: int) -> int:

@@ -9,7 +9,7 @@ from itertools import count
 from npuc.arrays import Array
 from npuc.program.model import CompiledModel, NpuSubgraph
 from npuc.runtime.device import register_device
-from npuc.sim.cycles import play
+from npuc.sim.cycles import simulate_streams
 from npuc.sim.functional import Simulator
 
 Fault = Callable[[int], None]
@@ -88,7 +88,9 @@ class SimulatedModel:
         if index not in self._cycles:
             subgraph = self._simulator.compiled.subgraphs[index]
             assert isinstance(subgraph, NpuSubgraph)
-            self._cycles[index] = play(self._simulator.machine, subgraph.streams, subgraph.name).total
+            self._cycles[index] = simulate_streams(
+                self._simulator.machine, subgraph.streams, subgraph.name
+            ).total
         return self._cycles[index]
 
 

@@ -212,7 +212,7 @@ class Schedule:
     layers: tuple[ScheduledLayer, ...]
     constants: tuple[ConstantBlock, ...]
     """In the order in which they are streamed."""
-    settled: ScheduleDecisions
+    schedule_decisions: ScheduleDecisions
     """The decisions: groups, tiles and the like."""
     cores: tuple[CoreSchedule, ...]
     search: Scheduled | None = field(default=None, compare=False, repr=False)
@@ -223,7 +223,7 @@ class Schedule:
     @property
     def groups(self) -> tuple[Group, ...]:
         """Groups of layers in order."""
-        return self.settled.decisions.groups
+        return self.schedule_decisions.decisions.groups
 
     @cached_property
     def memory(self) -> int:
@@ -280,7 +280,7 @@ def schedule_of(name: str, network: Network, target: Target, found: Scheduled, c
             )
             for (layer, channels), offset in dram.constants.items()
         ),
-        settled=found.settled,
+        schedule_decisions=found.schedule_decisions,
         cores=tuple(_core(found, core, tensors, blocks) for core in range(len(found.works))),
         search=found,
         cached=cached,

@@ -67,7 +67,7 @@ class Cache:
         try:
             entry = SubgraphEntry.model_validate_json(self._read(self._schedule(key)))
             names = [str(number) for number in range(len(network.layers))]
-            return resolve(entry, network, target, target.compute.cores, names).settled
+            return resolve(entry, network, target, target.compute.cores, names).schedule_decisions
         except (OSError, ValidationError, ScheduleError, RecursionError):
             return None
 

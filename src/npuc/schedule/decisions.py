@@ -46,7 +46,7 @@ class Decisions:
     groups: tuple[Group, ...]
     resident: tuple[bool, ...]
     """For the cut behind each group but the last."""
-    far: int = 0
+    spill_distance: int = 0
     """Tensors that are needed more than this many layers later go to DRAM in between; 0: none do for that reason."""
 
     @cached_property
@@ -84,5 +84,5 @@ class ScheduleDecisions:
     """Cores that share the work."""
     local_memory: int = 0
     """Bytes of local memory that may be used; 0: all that the machine has."""
-    late: PrefetchPolicy | None = None
+    prefetch: PrefetchPolicy | None = None
     """None: loads come as early as there is room for them."""

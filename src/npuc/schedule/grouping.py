@@ -79,7 +79,7 @@ class Grouping(Tiles):
             if (
                 not resident_in
                 or self.made[layer.inputs[0].storage] < 0
-                or self.is_far(layer.inputs[0].storage, index)
+                or self.is_spilled(layer.inputs[0].storage, index)
             ):
                 held = set(layer.outputs)  # the operand comes with the weights
                 low, high = self.tiler.channel_cuts(layer)[0]
@@ -104,12 +104,12 @@ class Grouping(Tiles):
                 if storage in seen or self.made[storage] in inside:
                     continue
                 seen.add(storage)
-                if not resident_in or self.made[storage] < 0 or self.is_far(storage, first):
+                if not resident_in or self.made[storage] < 0 or self.is_spilled(storage, first):
                     loads += storage.size
         stores = 0
         for index in inside:
             for tensor in self.network.layers[index].outputs:
-                stays = tensor not in self.results and resident_out and not self.is_far(tensor, last)
+                stays = tensor not in self.results and resident_out and not self.is_spilled(tensor, last)
                 if self.last_use[tensor] >= last and not stays:
                     stores += tensor.size
         return loads, stores
@@ -266,7 +266,7 @@ class Grouping(Tiles):
             state = (start, into)
         groups.reverse()
         resident.reverse()
-        return Decisions(tuple(groups), tuple(resident[1:]), self.far)
+        return Decisions(tuple(groups), tuple(resident[1:]), self.spill_distance)
 
     def _least(self) -> list[float]:
         """For each layer, what all before it cost at least."""

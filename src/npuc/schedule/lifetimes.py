@@ -14,7 +14,7 @@ class Lifetimes:
     """Those of the tensors of a network; a tensor is named by its storage."""
 
     network: Network
-    far: int = field(default=0, kw_only=True)
+    spill_distance: int = field(default=0, kw_only=True)
     """A tensor that no layer touches for more layers than this waits in DRAM; 0: none does."""
     _on_chip: dict[int, list[Tensor]] = field(default_factory=dict, init=False)
 
@@ -63,16 +63,16 @@ class Lifetimes:
                 cuts[cut].append(tensor)
         return cuts
 
-    def is_far(self, tensor: Tensor, cut: int) -> bool:
+    def is_spilled(self, tensor: Tensor, cut: int) -> bool:
         """Whether a tensor that crosses a cut is in DRAM there because it is not needed soon."""
-        if not self.far:
+        if not self.spill_distance:
             return False
         following = next((use for use in self.uses.get(tensor, ()) if use >= cut), cut)
         previous = max([self.made[tensor], *(use for use in self.uses.get(tensor, ()) if use < cut)])
-        return following - previous > self.far
+        return following - previous > self.spill_distance
 
     def on_chip(self, cut: int) -> list[Tensor]:
         """What is in local memory at a cut whose tensors stay there."""
         if cut not in self._on_chip:
-            self._on_chip[cut] = [tensor for tensor in self.crossing[cut] if not self.is_far(tensor, cut)]
+            self._on_chip[cut] = [tensor for tensor in self.crossing[cut] if not self.is_spilled(tensor, cut)]
         return self._on_chip[cut]

@@ -87,20 +87,21 @@ def diff(before: Schedule, after: Schedule, context: int = 2) -> list[str]:
 
 
 def _lines(schedule: Schedule) -> Iterator[str]:
-    settled, decisions = schedule.settled, schedule.settled.decisions
+    chosen = schedule.schedule_decisions
+    decisions = chosen.decisions
     yield f"{_FIRST} {SCHEDULE_LISTING.version}"
     yield (
         f"schedule {_text(schedule.name)} target={_text(schedule.target)} fingerprint={schedule.fingerprint} "
         f"first_layer={schedule.first_layer} workspace={schedule.workspace}"
     )
-    choices = " ".join(f"{one.name}={getattr(settled.choices, one.name)}" for one in fields(Choices))
+    choices = " ".join(f"{one.name}={getattr(chosen.choices, one.name)}" for one in fields(Choices))
     yield (
-        f"decisions memory={settled.memory} cores={settled.cores} local_memory={settled.local_memory} "
-        f"far={decisions.far} {choices}"
+        f"decisions memory={chosen.memory} cores={chosen.cores} local_memory={chosen.local_memory} "
+        f"far={decisions.spill_distance} {choices}"
     )
-    if settled.late is not None:
-        late = settled.late
-        yield f"prefetch memory={late.memory} margin={late.margin!r} placing={late.placing}"
+    if chosen.prefetch is not None:
+        policy = chosen.prefetch
+        yield f"prefetch memory={policy.memory} margin={policy.margin!r} placing={policy.placing}"
     for number, tensor in enumerate(schedule.tensors):
         yield _tensor_line(number, tensor)
     for number, layer in enumerate(schedule.layers):
@@ -136,7 +137,7 @@ def _lines(schedule: Schedule) -> Iterator[str]:
 def _comment(schedule: Schedule, step: Step) -> str:
     if isinstance(step, BarrierStep):
         return "all cores"
-    group = schedule.settled.decisions.group_of[step.layer]
+    group = schedule.schedule_decisions.decisions.group_of[step.layer]
     return f"group {group}: {_text(schedule.layers[step.layer].name)[1:-1]}"
 
 
@@ -318,9 +319,9 @@ class _Reader:
     """What the lines so far say."""
 
     head: dict[str, Any] = field(default_factory=dict)
-    settled: dict[str, Any] = field(default_factory=dict)
+    schedule_decisions: dict[str, Any] = field(default_factory=dict)
     choices: dict[str, int] = field(default_factory=dict)
-    far: int = 0
+    spill_distance: int = 0
     tensors: list[ScheduledTensor] = field(default_factory=list)
     layers: list[ScheduledLayer] = field(default_factory=list)
     constants: list[ConstantBlock] = field(default_factory=list)
@@ -353,15 +354,15 @@ class _Reader:
         """All of it, with every number that stands for something checked."""
         self._end_of_step()
         resident = tuple(self.resident[:-1])
-        decisions = Decisions(tuple(self.groups), resident, self.far)
+        decisions = Decisions(tuple(self.groups), resident, self.spill_distance)
         cores = tuple(CoreSchedule(tuple(buffers), tuple(steps)) for buffers, steps in self.cores)
-        settled = ScheduleDecisions(decisions, Choices(**self.choices), **self.settled)
+        schedule_decisions = ScheduleDecisions(decisions, Choices(**self.choices), **self.schedule_decisions)
         made = Schedule(
             **self.head,
             tensors=tuple(self.tensors),
             layers=tuple(self.layers),
             constants=tuple(self.constants),
-            settled=settled,
+            schedule_decisions=schedule_decisions,
             cores=cores,
         )
         for layer in made.layers:
@@ -394,13 +395,15 @@ class _Reader:
         }
 
     def _decisions(self, words: _Words) -> None:
-        self.far = words.take("far", _int)
-        self.settled |= {name: words.take(name, _int) for name in ("memory", "cores", "local_memory")}
+        self.spill_distance = words.take("far", _int)
+        self.schedule_decisions |= {
+            name: words.take(name, _int) for name in ("memory", "cores", "local_memory")
+        }
         self.choices = {one.name: words.take(one.name, _int) for one in fields(Choices)}
 
     def _prefetch(self, words: _Words) -> None:
         placing: Any = words.take("placing", str)
-        self.settled["late"] = PrefetchPolicy(
+        self.schedule_decisions["prefetch"] = PrefetchPolicy(
             words.take("memory", _int), words.take("margin", float), placing
         )
 

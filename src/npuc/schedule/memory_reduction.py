@@ -1,10 +1,9 @@
-"""The same program faster and in less local memory: loads just in time, apart from the banks at work, or packed closely.
+"""Memory reduction: the same program, as fast or faster, in less local memory.
 
-A schedule is made with loads as early as there is room for them, which takes all memory there is. Once it is played, it is
-known how late every load may come (`npuc.schedule.lateness`). A few ways to place objects for these lifetimes are written and
-played: first in all memory, where the fastest is looked for, then in less, from the least on, where the first that is
-about as fast is taken. Which one it was is a decision of the schedule like others, so that it can be stated in a file and made
-again.
+The first schedule issues each load as early as memory has room for it, which takes all the memory there is. The cycle simulator
+then tells how late each load may be issued (`npuc.schedule.load_deadlines`). With these shorter lifetimes, a few prefetch
+policies are tried: first with all memory, to find the fastest program, then with less, in ascending order, until one is about
+as fast. The policy that was taken is a decision of the schedule like the others: a schedule file can state it.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from npuc.errors import CompileError
 from npuc.schedule.assemble import Spans
 from npuc.schedule.cost import Costs
 from npuc.schedule.decisions import Placing, PrefetchPolicy
-from npuc.schedule.lateness import Times, latest_issues, needed_memory
 from npuc.schedule.layers import BLOCK
+from npuc.schedule.load_deadlines import Times, latest_issues, needed_memory
 from npuc.schedule.prefetch import DoesNotPack, place, place_just_in_time
 from npuc.schedule.scheduled import Scheduled
 from npuc.target import Target
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from npuc.sim.cycles import CoreTimeline, SubgraphTimeline
 
 CostFunction = Callable[[Sequence[Array]], "SubgraphTimeline"]
-"""How the streams of a subgraph go."""
+"""From the instruction streams of a subgraph to its timeline, whose cycles are the cost."""
 
 PRICE = 0.03
 """The part of its cycles that a program may lose if it saved all memory; for a part of the memory, that part of it."""
@@ -49,43 +48,47 @@ _GAIN = 0.98
 """The part of the memory of a program that the next one has to be below to be worth a try."""
 
 
-def trimmed(
-    done: Scheduled, target: Target, play: CostFunction, played: SubgraphTimeline, limit: float
+def reduce_memory(
+    done: Scheduled, target: Target, cost_function: CostFunction, timeline: SubgraphTimeline, limit: float
 ) -> tuple[int, Scheduled]:
     """The fastest program in the least memory that takes no more than `limit` cycles; and its cycles."""
-    timing = _Timing(done, target, played)
-    best = played.total, done
-    for late in timing.in_all():
-        found = timing.tried(late, play)
+    timing = _Timing(done, target, timeline)
+    best = timeline.total, done
+    for policy in timing.in_all():
+        found = timing.tried(policy, cost_function)
         if found is not None and found[0] < best[0]:
             best = found
-    price = 0.0 if done.settled.local_memory else PRICE  # who sets a limit has said what memory is worth
-    for late in timing.in_less(best[1].memory):
-        found = timing.tried(late, play)
-        saved = 1 - late.memory / best[1].memory
+    price = (
+        0.0 if done.schedule_decisions.local_memory else PRICE
+    )  # who sets a limit has said what memory is worth
+    for policy in timing.in_less(best[1].memory):
+        found = timing.tried(policy, cost_function)
+        saved = 1 - policy.memory / best[1].memory
         if found is not None and found[0] <= min(limit, best[0] * (1 + price * saved)):
             return found
     return best
 
 
-def repeated(done: Scheduled, late: PrefetchPolicy, target: Target, play: CostFunction) -> Scheduled:
-    """What `trimmed` once found for the same schedule."""
+def repeated(
+    done: Scheduled, policy: PrefetchPolicy, target: Target, cost_function: CostFunction
+) -> Scheduled:
+    """What `reduce_memory` once found for the same schedule."""
     try:
-        return _Timing(done, target, play(done.streams)).write(late)
+        return _Timing(done, target, cost_function(done.streams)).write(policy)
     except DoesNotPack as error:
         raise CompileError(
-            f"with loads just in time, the objects do not fit into {late.memory} bytes of local memory",
-            fix="Leave `late` out of the schedule",
+            f"with loads just in time, the objects do not fit into {policy.memory} bytes of local memory",
+            fix="Leave `policy` out of the schedule",
         ) from error
 
 
 class _Timing:
-    """A program, and how it went."""
+    """A program with its timeline."""
 
-    def __init__(self, done: Scheduled, target: Target, played: SubgraphTimeline) -> None:
-        self.done, self.cycles = done, played.total
+    def __init__(self, done: Scheduled, target: Target, timeline: SubgraphTimeline) -> None:
+        self.done, self.cycles = done, timeline.total
         self.bank = ceil_div(int(target.memory.local.size), target.memory.local.banks)
-        cores = zip(done.spans, done.streams, played.cores, strict=True)
+        cores = zip(done.spans, done.streams, timeline.cores, strict=True)
         self.times = [_times(*core, target) for core in cores]
         self._issues: dict[float, list[list[int]]] = {}
 
@@ -98,13 +101,13 @@ class _Timing:
         return self._issues[margin]
 
     def in_all(self) -> Iterator[PrefetchPolicy]:
-        """The ways in all memory."""
-        memory = self.done.settled.local_memory or self.done.unplaced.local
+        """The prefetch policies with all memory."""
+        memory = self.done.schedule_decisions.local_memory or self.done.unplaced.local
         for placing, margin in _IN_ALL:
             yield PrefetchPolicy(memory, margin, placing)
 
     def in_less(self, memory: int) -> list[PrefetchPolicy]:
-        """Those in less than that, the least first."""
+        """Those with less than that, the least first."""
         found = []
         for placing, margin, factor in _IN_LESS:
             pairs = zip(self.done.works, self.issues(margin), strict=True)
@@ -112,25 +115,25 @@ class _Timing:
             wanted = int(need * factor) // BLOCK * BLOCK
             if wanted <= memory * _GAIN:
                 found.append(PrefetchPolicy(wanted, margin, placing))
-        return sorted(found, key=lambda late: late.memory)
+        return sorted(found, key=lambda policy: policy.memory)
 
-    def tried(self, late: PrefetchPolicy, play: CostFunction) -> tuple[int, Scheduled] | None:
-        """The cycles of a way and the program, if there is one."""
+    def tried(self, policy: PrefetchPolicy, cost_function: CostFunction) -> tuple[int, Scheduled] | None:
+        """The cycles of the program under a policy and the program, if its objects fit."""
         try:
-            found = self.write(late)
+            found = self.write(policy)
         except DoesNotPack:
             return None
-        return play(found.streams).total, found
+        return cost_function(found.streams).total, found
 
-    def write(self, late: PrefetchPolicy) -> Scheduled:
+    def write(self, policy: PrefetchPolicy) -> Scheduled:
         """The program with loads just in time."""
-        pairs = zip(self.done.works, self.issues(late.margin), strict=True)
-        if late.placing == "packed":
-            addresses = [place_just_in_time(work, late.memory, issues) for work, issues in pairs]
+        pairs = zip(self.done.works, self.issues(policy.margin), strict=True)
+        if policy.placing == "packed":
+            addresses = [place_just_in_time(work, policy.memory, issues) for work, issues in pairs]
         else:
-            bank = self.bank if late.placing == "apart" else 0
-            addresses = [place(work, late.memory, issues, bank) for work, issues in pairs]
-        return self.done.unplaced.write(addresses, late)
+            bank = self.bank if policy.placing == "apart" else 0
+            addresses = [place(work, policy.memory, issues, bank) for work, issues in pairs]
+        return self.done.unplaced.write(addresses, policy)
 
 
 def _times(spans: Spans, stream: Array, core: CoreTimeline, target: Target) -> Times:

@@ -42,7 +42,7 @@ class Pins:
         """Whether what crosses a cut may be in that place."""
         return self.cuts.get(cut, resident) == resident
 
-    def complete(self, layers: int, far: int) -> Decisions | None:
+    def complete(self, layers: int, spill_distance: int) -> Decisions | None:
         """All decisions, if nothing is left open."""
         at = 0
         for group in self.groups:
@@ -52,7 +52,7 @@ class Pins:
         cuts = [group.last for group in self.groups[:-1]]
         if at != layers or any(cut not in self.cuts for cut in cuts):
             return None
-        return Decisions(self.groups, tuple(self.cuts[cut] for cut in cuts), far)
+        return Decisions(self.groups, tuple(self.cuts[cut] for cut in cuts), spill_distance)
 
 
 NOTHING = Pins()

@@ -179,7 +179,7 @@ class Wanted:
 
     fixed: Mapping[str, Any]
     """Arguments of `npuc.schedule.search.assembled` that are not searched for."""
-    settled: ScheduleDecisions | None = None
+    schedule_decisions: ScheduleDecisions | None = None
     """Everything, if nothing is left open."""
 
 
@@ -260,17 +260,17 @@ def resolve(
         count = 1
     decisions = pins.complete(len(names), entry.far or 0)
     if decisions is not None and entry.memory is not None and count is not None:
-        late = PrefetchPolicy(**entry.late.model_dump()) if entry.late is not None else None
+        prefetch = PrefetchPolicy(**entry.late.model_dump()) if entry.late is not None else None
         capped = 0 if local == whole else local
         return Wanted(
-            {}, ScheduleDecisions(decisions, choices or Choices(), entry.memory, count, capped, late)
+            {}, ScheduleDecisions(decisions, choices or Choices(), entry.memory, count, capped, prefetch)
         )
     if entry.late is not None:
         raise ScheduleError(
             "late: it holds for one program, so the schedule has to state everything else too",
             fix="Leave `late` out: the search finds its own",
         )
-    fixed = {"choices": choices, "memory": entry.memory, "far": entry.far, "cores": count}
+    fixed = {"choices": choices, "memory": entry.memory, "spill_distance": entry.far, "cores": count}
     if local < (local_memory or whole):
         fixed["local_memory"] = local
     found: dict[str, Any] = {key: value for key, value in fixed.items() if value is not None}
@@ -279,12 +279,12 @@ def resolve(
     return Wanted(found)
 
 
-def describe(settled: Mapping[str, tuple[ScheduleDecisions, Sequence[str]]], target: str) -> str:
+def describe(schedule_decisions: Mapping[str, tuple[ScheduleDecisions, Sequence[str]]], target: str) -> str:
     """The file that gives the same schedule again: subgraph to what was found and the names of its layers."""
     made = {
         "version": SCHEDULE_FILE.version,
         "target": target,
-        "subgraphs": {name: entry_of(found, names) for name, (found, names) in settled.items()},
+        "subgraphs": {name: entry_of(found, names) for name, (found, names) in schedule_decisions.items()},
     }
     return yaml.dump(
         made, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True
@@ -312,8 +312,8 @@ def entry_of(found: ScheduleDecisions, names: Sequence[str]) -> dict[str, Any]:
         "memory": found.memory,
         "cores": found.cores,
         "choices": asdict(found.choices),
-        "far": decisions.far,
-        **({"late": asdict(found.late)} if found.late is not None else {}),
+        "far": decisions.spill_distance,
+        **({"late": asdict(found.prefetch)} if found.prefetch is not None else {}),
         "groups": groups,
     }
 

@@ -16,7 +16,7 @@ from npuc.schedule.steps import Buffer, Compute, Work
 class UnplacedSchedule:
     """All of a program but when loads are issued and where objects lie in local memory."""
 
-    settled: ScheduleDecisions
+    schedule_decisions: ScheduleDecisions
     works: tuple[Work, ...]
     """What each core does."""
     names: Sequence[str]
@@ -28,7 +28,7 @@ class UnplacedSchedule:
     """What the assembler remembers from one writing to the next."""
 
     def write(
-        self, addresses: Sequence[Mapping[Buffer, int]], late: PrefetchPolicy | None = None
+        self, addresses: Sequence[Mapping[Buffer, int]], prefetch: PrefetchPolicy | None = None
     ) -> Scheduled:
         """The program with its objects at these addresses, one map a core, and loads issued as they are in the works."""
         names = list(self.names)
@@ -38,7 +38,7 @@ class UnplacedSchedule:
         ]
         streams = tuple(a.assemble(work) for a, work in zip(cores, self.works, strict=True))
         return Scheduled(
-            replace(self.settled, late=late),
+            replace(self.schedule_decisions, prefetch=prefetch),
             self.works,
             streams,
             tuple(one for core, a in enumerate(cores) for one in a.allocations(core)),
@@ -55,7 +55,7 @@ class UnplacedSchedule:
 class Scheduled:
     """One way to run a network: decided, placed, and assembled."""
 
-    settled: ScheduleDecisions
+    schedule_decisions: ScheduleDecisions
     works: tuple[Work, ...]
     """What each core does."""
     streams: tuple[Array, ...]

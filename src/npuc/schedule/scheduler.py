@@ -71,10 +71,10 @@ def schedule(network: Network, target: Target, options: ScheduleOptions) -> Sche
 
 
 def _simulated(target: Target) -> CostFunction:
-    from npuc.sim.cycles import SubgraphTimeline, play
+    from npuc.sim.cycles import SubgraphTimeline, simulate_streams
 
     def cost(streams: Sequence[Array]) -> SubgraphTimeline:
-        return play(target, streams)
+        return simulate_streams(target, streams)
 
     return cost
 
@@ -88,12 +88,16 @@ def _scheduled(
     wanted = resolve(entry, network, target, cores, local_memory=options.local_memory)
     base = network, target, at.tensors, at.workspace, at.weights, options.level, at.layer
 
-    def stated(settled: ScheduleDecisions) -> Scheduled:
-        done = partial(assembled, *base)(settled=settled)
-        return done if settled.late is None else repeated(done, settled.late, target, cost)
+    def stated(schedule_decisions: ScheduleDecisions) -> Scheduled:
+        done = partial(assembled, *base)(schedule_decisions=schedule_decisions)
+        return (
+            done
+            if schedule_decisions.prefetch is None
+            else repeated(done, schedule_decisions.prefetch, target, cost)
+        )
 
-    if wanted.settled is not None:
-        return stated(wanted.settled), False
+    if wanted.schedule_decisions is not None:
+        return stated(wanted.schedule_decisions), False
     pinned = wanted.fixed.keys() - {"local_memory"}
     if pinned and options.level == 0:
         raise ScheduleError("-O0 runs layer by layer, so there is nothing to pin", fix="Use -O1 or higher")
@@ -118,7 +122,7 @@ def _scheduled(
         if not pinned:
             raise
         raise ScheduleError(f"with what the schedule fixes, {error}", where=f"subgraph '{title}'") from error
-    groups = done.settled.decisions.groups
+    groups = done.schedule_decisions.decisions.groups
     _LOG.info(
         "schedule of %s: %d layers in %d groups at -O%d, searched for %.2f s",
         title, len(network.layers), len(groups), options.level, time.perf_counter() - start,
@@ -127,6 +131,6 @@ def _scheduled(
         names = [layer.name for layer in network.layers[group.first : group.last]]
         _LOG.debug("group of %d tiles: %s", group.tiles, ", ".join(names))
     if options.cache is not None:
-        options.cache.write(key, done.settled)
+        options.cache.write(key, done.schedule_decisions)
         options.cache.add_candidates(target, candidates)
     return done, False

@@ -21,13 +21,13 @@ from npuc.schedule.grouping import DoesNotFit, Grouping, layer_by_layer
 from npuc.schedule.layers import BLOCK, Tensor, aligned
 from npuc.schedule.memory import Buffer as Rectangle
 from npuc.schedule.memory import plan
-from npuc.schedule.memory_reduction import CostFunction, trimmed
+from npuc.schedule.memory_reduction import CostFunction, reduce_memory
 from npuc.schedule.multicore import CoreGrouping, homes
 from npuc.schedule.network import Network
 from npuc.schedule.pins import NOTHING, Pins
 from npuc.schedule.prefetch import DoesNotPack, place, place_tightly
 from npuc.schedule.scheduled import Scheduled, UnplacedSchedule
-from npuc.schedule.search_space import ways_of
+from npuc.schedule.search_space import search_space
 from npuc.schedule.steps import ConstantSlice, Load, Work, build
 from npuc.schedule.tiler import Choices, Tiler
 from npuc.target import Target
@@ -69,9 +69,9 @@ def assembled(
     first_layer: int = 0,
     choices: Choices | None = None,
     transfer_weight: float = 1.0,
-    far: int = 0,
+    spill_distance: int = 0,
     pins: Pins = NOTHING,
-    settled: ScheduleDecisions | None = None,
+    schedule_decisions: ScheduleDecisions | None = None,
     cores: int = 1,
     memory: int | None = None,
     candidates: Candidates | None = None,
@@ -79,21 +79,21 @@ def assembled(
 ) -> Scheduled:
     """Decide, place and assemble; `places` says where inputs and outputs are in DRAM.
 
-    With `settled`, nothing is decided: it is what an earlier search found, or what a user states in full. `memory` is
+    With `schedule_decisions`, nothing is decided: it is what an earlier search found, or what a user states in full. `memory` is
     what groups are planned with, if that is not to be tried out; `candidates` are known from earlier searches;
     `local_memory` are the bytes of local memory that may be used, if not all.
     """
     choices = choices or Choices()
     whole = int(target.memory.local.size)
-    if settled is not None:
-        local_memory = settled.local_memory
+    if schedule_decisions is not None:
+        local_memory = schedule_decisions.local_memory
     local = min(local_memory or whole, whole)
     failure: Exception | None = None
     rooms = [int(local * margin) for margin in _MARGINS] if memory is None else [memory]
-    if settled is not None:
-        rooms, cores = [settled.memory], settled.cores
+    if schedule_decisions is not None:
+        rooms, cores = [schedule_decisions.memory], schedule_decisions.cores
     ways = list(product((place, place_tightly), rooms))
-    if settled is None and memory is None:
+    if schedule_decisions is None and memory is None:
         ways += product((place, place_tightly), [local])
     # Where no part of memory packs with loads that run ahead, they come when they are needed. All of it is the last resort
     # of a layer that needs nearly all.
@@ -102,8 +102,8 @@ def assembled(
         if room <= too_small:
             continue
         fitted = replace(choices, chunk=min(choices.chunk, room // 8))
-        if settled is not None:
-            fitted, far = settled.choices, settled.decisions.far
+        if schedule_decisions is not None:
+            fitted, spill_distance = schedule_decisions.choices, schedule_decisions.decisions.spill_distance
         grouping = Grouping(
             network,
             Tiler(Costs(target), fitted),
@@ -111,11 +111,11 @@ def assembled(
             transfer_weight,
             pins,
             candidates or Candidates(),
-            far=far,
+            spill_distance=spill_distance,
         )
         try:
-            if settled is not None:
-                decisions = settled.decisions
+            if schedule_decisions is not None:
+                decisions = schedule_decisions.decisions
             elif cores > 1:
                 decisions = CoreGrouping(grouping, cores, _between(target)).search()
             else:
@@ -163,7 +163,7 @@ def fastest(
     level: int,
     first_layer: int,
     cores: int | None,
-    play: CostFunction,
+    cost_function: CostFunction,
     fixed: Mapping[str, Any] | None = None,
     candidates: Candidates | None = None,
     local_memory: int | None = None,
@@ -177,9 +177,9 @@ def fastest(
     count = min(cores or target.compute.cores, target.compute.cores)
     fixed = {"local_memory": local_memory, **(fixed or {})}
     local = fixed["local_memory"] or int(target.memory.local.size)
-    found: list[_Tried] = []
+    found: list[_Trial] = []
     failure: Exception | None = None
-    for least, way in ways_of(level, count, network, local, fixed):
+    for lowest, point in search_space(level, count, network, local, fixed):
         try:
             done = assembled(
                 network,
@@ -189,40 +189,42 @@ def fastest(
                 weights_base,
                 first_layer=first_layer,
                 candidates=candidates,
-                **way,
+                **point,
             )
         except (DoesNotFit, CompileError) as error:
             failure = failure or error
             continue
         if level == 0:
             return done
-        found.append(_Tried(least, way["level"], done, play(done.streams)))
+        found.append(_Trial(lowest, point["level"], done, cost_function(done.streams)))
     if not found:
         assert failure is not None
         raise failure
-    return _least_memory(found, level, target, play)
+    return _least_memory(found, level, target, cost_function)
 
 
 @dataclass(frozen=True)
-class _Tried:
+class _Trial:
     """A way that was tried."""
 
-    least: int
+    lowest: int
     """The lowest level that tries it."""
     level: int
     done: Scheduled
-    played: SubgraphTimeline
+    timeline: SubgraphTimeline
 
 
-def _least_memory(found: Sequence[_Tried], level: int, target: Target, play: CostFunction) -> Scheduled:
+def _least_memory(
+    found: Sequence[_Trial], level: int, target: Target, cost_function: CostFunction
+) -> Scheduled:
     """The fastest way in the least memory; that of each lower level is among those to choose from."""
-    by_layers = min((one.played.total for one in found if one.level == 0), default=inf)
+    by_layers = min((one.timeline.total for one in found if one.level == 0), default=inf)
     chosen: dict[int, tuple[int, Scheduled]] = {}
     for upto in range(1, level + 1):
-        tried = [(one.played.total, number) for number, one in enumerate(found) if one.least <= upto]
+        tried = [(one.timeline.total, number) for number, one in enumerate(found) if one.lowest <= upto]
         if tried and (number := min(tried)[1]) not in chosen:
             one = found[number]
-            chosen[number] = trimmed(one.done, target, play, one.played, by_layers)
+            chosen[number] = reduce_memory(one.done, target, cost_function, one.timeline, by_layers)
     return min(chosen.values(), key=lambda result: result[0])[1]
 
 

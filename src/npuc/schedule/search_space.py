@@ -1,4 +1,4 @@
-"""The ways to schedule a network that each level of optimization tries."""
+"""The search space of schedules: the points that each level of optimization tries."""
 
 from __future__ import annotations
 
@@ -11,53 +11,68 @@ from npuc.schedule.layers import Tensor
 from npuc.schedule.network import Network
 from npuc.schedule.tiler import Choices
 
-Way = Mapping[str, Any]
+SearchPoint = Mapping[str, Any]
 """Arguments of `npuc.schedule.search.assembled`."""
 
 
-def ways_of(level: int, cores: int, network: Network, local: int, fixed: Way) -> list[tuple[int, Way]]:
-    """The ways that a level tries, each with the lowest level that does; `fixed` arguments are in all of them.
+def search_space(
+    level: int, cores: int, network: Network, local: int, fixed: SearchPoint
+) -> list[tuple[int, SearchPoint]]:
+    """The points that a level tries, each with the lowest level that does; `fixed` arguments are in all of them.
 
     Those that come to the same for this network in `local` bytes of local memory are there once.
     """
     usual = Choices()
-    ways: list[tuple[int, Way]] = [
+    points: list[tuple[int, SearchPoint]] = [
         *([(1, {"level": 1, "cores": cores})] if cores > 1 else []),
         (1, {"level": 1}),
         (0 if level == 0 else 2, {"level": 0}),
-        (2, {"level": 1, "far": 8}),
+        (2, {"level": 1, "spill_distance": 8}),
         (2, {"level": 1, "transfer_weight": 0.4}),
         (2, {"level": 1, "choices": replace(usual, chunk=usual.chunk // 2)}),
     ]
-    for far in (0, 5, 12):
+    for spill_distance in (0, 5, 12):
         for weight in (0.4, 1.0, 2.5):
             for chunk, busy in ((160 * 1024, 1500), (48 * 1024, 800)):
                 choices = replace(usual, chunk=chunk, busy=busy)
-                ways.append((3, {"level": 1, "far": far, "transfer_weight": weight, "choices": choices}))
+                points.append(
+                    (
+                        3,
+                        {
+                            "level": 1,
+                            "spill_distance": spill_distance,
+                            "transfer_weight": weight,
+                            "choices": choices,
+                        },
+                    )
+                )
     # Groups that are planned with all memory may not pack; a limit is to be made the most of all the same.
-    ways.append((1 if level and fixed.get("local_memory") else 3, {"level": 1, "memory": local}))
-    tried = [(least, {**way, **fixed}) for least, way in ways if least <= level]
+    points.append((1 if level and fixed.get("local_memory") else 3, {"level": 1, "memory": local}))
+    tried = [(lowest, {**point, **fixed}) for lowest, point in points if lowest <= level]
     if "pins" in fixed:
-        tried = [(least, way) for least, way in tried if way["level"] > 0]
+        tried = [(lowest, point) for lowest, point in tried if point["level"] > 0]
     gap = _longest_wait(network)
-    first: dict[Any, tuple[int, Way]] = {}
-    for least, way in tried:
-        first.setdefault(_effect(way, gap, local), (least, way))
+    first: dict[Any, tuple[int, SearchPoint]] = {}
+    for lowest, point in tried:
+        first.setdefault(_effect(point, gap, local), (lowest, point))
     return list(first.values())
 
 
-def _effect(way: Way, gap: int, local: int) -> Any:
-    """What of a way makes a difference: no tensor may wait long enough to be far, and blocks of constants may be as small as
-    local memory wants them anyway."""
-    choices = way.get("choices") or Choices()
-    far = way.get("far", 0)
+def _effect(point: SearchPoint, gap: int, local: int) -> Any:
+    """What of a point makes a difference.
+
+    A spill distance matters only if some tensor waits longer; blocks of constants may be as small as local memory needs them
+    anyway.
+    """
+    choices = point.get("choices") or Choices()
+    spill_distance = point.get("spill_distance", 0)
     return (
-        way["level"],
-        way.get("cores", 1),
-        way.get("transfer_weight", 1.0),
-        far if gap > far else 0,
-        replace(choices, chunk=min(choices.chunk, way.get("memory", local) // 8)),
-        way.get("memory"),
+        point["level"],
+        point.get("cores", 1),
+        point.get("transfer_weight", 1.0),
+        spill_distance if gap > spill_distance else 0,
+        replace(choices, chunk=min(choices.chunk, point.get("memory", local) // 8)),
+        point.get("memory"),
     )
 
 

@@ -227,7 +227,7 @@ class _Builder:
         stays = number < len(self.decisions.resident) and self.decisions.resident[number]
         for tensor in list(self.whole):
             later = any(use >= cut for use in self.grouping.uses.get(tensor, ()))
-            if not (stays and later) or self.grouping.is_far(tensor, cut):
+            if not (stays and later) or self.grouping.is_spilled(tensor, cut):
                 del self.whole[tensor]
 
     def _needed_in_dram(self, tensor: Tensor) -> bool:
@@ -246,7 +246,7 @@ class _Builder:
             return True
         for number in range(first, last):
             cut = self.decisions.groups[number].last
-            if not self.decisions.resident[number] or self.grouping.is_far(tensor, cut):
+            if not self.decisions.resident[number] or self.grouping.is_spilled(tensor, cut):
                 return False
         return True
 
@@ -443,7 +443,7 @@ class _Builder:
         for index in range(group.first, group.last):
             for tensor in layers[index].outputs:
                 crosses = any(use >= group.last for use in self.grouping.uses.get(tensor, ()))
-                if crosses and resident_out and not self.grouping.is_far(tensor, group.last):
+                if crosses and resident_out and not self.grouping.is_spilled(tensor, group.last):
                     kept[tensor] = self.work.buffer(tensor.name, tensor.size, (0, tensor.rows))
                     done[tensor] = 0
         share = range(group.tiles)

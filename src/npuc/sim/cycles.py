@@ -49,14 +49,14 @@ def simulate(compiled: CompiledModel) -> Timeline:
     """Play a compiled model on its target."""
     machine = compiled.machine
     found = tuple(
-        play(machine, subgraph.streams, subgraph.name, compiled.layers)
+        simulate_streams(machine, subgraph.streams, subgraph.name, compiled.layers)
         for subgraph in compiled.subgraphs
         if isinstance(subgraph, NpuSubgraph)
     )
     return Timeline(sum(subgraph.total for subgraph in found), found)
 
 
-def play(
+def simulate_streams(
     target: Machine | HasMachine, streams: Sequence[Array], name: str = "program", layers: Sequence[str] = ()
 ) -> SubgraphTimeline:
     """Play streams, one a core."""

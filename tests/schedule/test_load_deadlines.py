@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from npuc.schedule.lateness import Times, latest_issues, needed_memory
 from npuc.schedule.layers import Tensor
+from npuc.schedule.load_deadlines import Times, latest_issues, needed_memory
 from npuc.schedule.steps import Buffer, Compute, ConstantSlice, Load, Store, Work
 
 TENSOR = Tensor("t", (1, 64), "i8", 1)

@@ -1,4 +1,4 @@
-"""How late loads may be issued: what comes just in time takes local memory for the shortest time.
+"""Deadlines of loads: the latest step at which each may be issued. Data that comes just in time takes the least local memory.
 
 The timeline of a program tells when every transfer moved its data and when every step began. From the last load to the first,
 each is put off until its data would arrive as the step that needs it begins, but before the data of the load behind it, and
@@ -19,7 +19,7 @@ from npuc.schedule.steps import Buffer, Fence, Load, Store, Work
 
 @dataclass(frozen=True)
 class Times:
-    """Cycles of a core's work, as they went."""
+    """Cycles of a core's work, as the simulator has them."""
 
     steps: Array
     """Begin and end of each step, (steps, 2)."""
