@@ -17,7 +17,7 @@ from npuc.arrays import Array
 from npuc.errors import OriginalError
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.ports import input_constant
-from npuc.frontend.tensorflow.model import Model, read_model
+from npuc.frontend.tensorflow.model import TensorflowModel, read_model
 from npuc.ir import Graph, dtype_of, result_names, shape_of
 
 
@@ -129,12 +129,12 @@ class TensorFlowOriginal:
         except Exception as error:
             raise _failed(path, "load", error) from error
 
-    def _nodes(self, model: Model, graph: Graph, input_types: Mapping[str, Any]) -> list[str]:
+    def _nodes(self, model: TensorflowModel, graph: Graph, input_types: Mapping[str, Any]) -> list[str]:
         outputs = {port.name for port in graph.outputs}
         plain = {name for name, shape in self._shapes.items() if len(shape) < 3 or len(set(shape[1:])) > 1}
         return [n for n in model.graph.nodes if n in plain and n not in outputs and n not in input_types]
 
-    def _load(self, model: Model) -> None:
+    def _load(self, model: TensorflowModel) -> None:
         """Load either kind as a graph of TensorFlow 1, whose loader does not depend on the version of Python objects."""
         v1 = self._tf.compat.v1
         graph = self._tf.Graph()

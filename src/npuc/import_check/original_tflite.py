@@ -13,7 +13,7 @@ from npuc.arrays import Array
 from npuc.errors import OriginalError
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.ports import input_constant
-from npuc.frontend.tflite.reader import Model, read
+from npuc.frontend.tflite.reader import TfliteModel, read
 from npuc.ir import Graph, result_names, shape_of
 
 
@@ -110,7 +110,7 @@ class LiteRtOriginal:
         return turned if turned.shape == shape else array
 
 
-def _mixed(model: Model) -> int:
+def _mixed(model: TfliteModel) -> int:
     tensors = model.main.tensors
     count = 0
     for op in model.main.operators:
@@ -120,7 +120,7 @@ def _mixed(model: Model) -> int:
     return count
 
 
-def _ports(model: Model) -> tuple[dict[str, int], dict[str, int]]:
+def _ports(model: TfliteModel) -> tuple[dict[str, int], dict[str, int]]:
     inputs, outputs = model.port_names
     return dict(zip(inputs, model.main.inputs, strict=True)), dict(
         zip(outputs, model.main.outputs, strict=True)

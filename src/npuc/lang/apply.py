@@ -11,7 +11,7 @@ from npuc.errors import NetworkError
 from npuc.ir import dtype_of, tensor_type
 from npuc.ir.definition import TOP_OPS, ShapeError
 from npuc.ir.top import Onnx
-from npuc.lang.tensor import Node, Operand, Tensor, constant
+from npuc.lang.tensor import NetworkNode, Operand, Tensor, constant
 
 ShapeFunction = Callable[..., Sequence[tuple[Sequence[int], str]]]
 """From the tensors that a custom op takes to the shape and type of each of its results."""
@@ -34,7 +34,7 @@ def apply(kind: str, name: str, operands: Sequence[Any], properties: Mapping[str
         op.check()
     except (ShapeError, TypeError, ValueError, AttributeError, KeyError) as error:
         raise NetworkError(f"{error}", where=where, fix=_fix(given)) from error
-    node = Node("op", name, op=op, operands=tuple(_flat(given)))
+    node = NetworkNode("op", name, op=op, operands=tuple(_flat(given)))
     return tuple(Tensor(value, node, index) for index, value in enumerate(op.results))
 
 
@@ -81,7 +81,7 @@ def custom(
             }.items()
         },
     )
-    node = Node("op", name, op=op, operands=tuple(tensors))
+    node = NetworkNode("op", name, op=op, operands=tuple(tensors))
     return tuple(Tensor(value, node, index) for index, value in enumerate(op.results))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from npuc.errors import NetworkError
 from npuc.frontend.support import Names
 from npuc.ir import Graph, Value, location
-from npuc.lang.tensor import Node, Tensor
+from npuc.lang.tensor import NetworkNode, Tensor
 
 
 def build(outputs: Mapping[str, Tensor]) -> Graph:
@@ -48,13 +48,13 @@ def build(outputs: Mapping[str, Tensor]) -> Graph:
     return graph
 
 
-def _holder(node: Node) -> Graph:
+def _holder(node: NetworkNode) -> Graph:
     assert node.holder is not None
     return node.holder
 
 
-def _needed(outputs: Any) -> list[Node]:
-    found: set[Node] = set()
+def _needed(outputs: Any) -> list[NetworkNode]:
+    found: set[NetworkNode] = set()
     waiting = [tensor.node for tensor in outputs]
     while waiting:
         node = waiting.pop()
@@ -64,12 +64,12 @@ def _needed(outputs: Any) -> list[Node]:
     return sorted(found, key=lambda node: node.order)
 
 
-def _names(nodes: list[Node], outputs: Mapping[str, Tensor]) -> dict[Node, list[str]]:
+def _names(nodes: list[NetworkNode], outputs: Mapping[str, Tensor]) -> dict[NetworkNode, list[str]]:
     """A name for every result; an output that nobody named otherwise is called as the output is."""
-    by_output: dict[tuple[Node, int], str] = {}
+    by_output: dict[tuple[NetworkNode, int], str] = {}
     for name, tensor in outputs.items():
         by_output.setdefault((tensor.node, tensor.index), name)
-    given: dict[str, Node] = {}
+    given: dict[str, NetworkNode] = {}
     for node in nodes:
         if node.name and given.setdefault(node.name, node) is not node:
             raise NetworkError(
@@ -79,7 +79,7 @@ def _names(nodes: list[Node], outputs: Mapping[str, Tensor]) -> dict[Node, list[
     for name in given:
         free.unique(name)
     counts: dict[str, int] = {}
-    found: dict[Node, list[str]] = {}
+    found: dict[NetworkNode, list[str]] = {}
     for node in nodes:
         number = len(node.op.results) if node.kind == "op" else 1
         base = node.name

@@ -22,7 +22,7 @@ _ORDER = itertools.count()
 
 
 @dataclass(frozen=True, eq=False)
-class Node:
+class NetworkNode:
     """What makes tensors: an op and the tensors that it takes. An input and a constant have no op."""
 
     kind: Literal["input", "constant", "op"]
@@ -42,7 +42,7 @@ class Tensor:
     """A tensor of known shape and type; arithmetic works as in NumPy."""
 
     value: Value
-    node: Node
+    node: NetworkNode
     index: int = 0
 
     @property
@@ -131,7 +131,7 @@ def input(
     if preprocess is not None:
         preprocess.check(sizes)
     holder = Graph.empty([(name, tensor_type(sizes, dtype_of(dtype)))])
-    return Tensor(holder.block.args[0], Node("input", name, preprocess=preprocess, holder=holder))
+    return Tensor(holder.block.args[0], NetworkNode("input", name, preprocess=preprocess, holder=holder))
 
 
 def constant(
@@ -158,7 +158,7 @@ def constant(
     array = np.ascontiguousarray(array).reshape(array.shape)
     array.flags.writeable = False
     holder = Graph.empty([(name, tensor_type(array.shape, dtype_of(array.dtype)))])
-    made = Tensor(holder.block.args[0], Node("constant", name, data=array, holder=holder))
+    made = Tensor(holder.block.args[0], NetworkNode("constant", name, data=array, holder=holder))
     if scale is None:
         return made
     scales, zeros = _parameters(scale, zero_point, array.dtype)

@@ -16,7 +16,7 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.errors import InvalidModelError
-from npuc.frontend.caffe.message import Message
+from npuc.frontend.caffe.message import CaffeMessage
 from npuc.frontend.layered.network import Shape
 from npuc.frontend.layered.random_weights import SEED, RandomWeights
 
@@ -26,7 +26,7 @@ _RAW = {0: "<f8", 1: "<f4", 2: "<f2"}
 class Blobs:
     """Blobs of layers by name; `found` is None where there is no file."""
 
-    def __init__(self, found: Mapping[str, tuple[Message, ...]] | None, file: Path | None) -> None:
+    def __init__(self, found: Mapping[str, tuple[CaffeMessage, ...]] | None, file: Path | None) -> None:
         self.found = found
         self.file = file
         self.made: dict[str, dict[int, Array]] = {}
@@ -78,7 +78,7 @@ class Blobs:
         return self._random_weights.make(rng, shape, role)
 
 
-def _numbers(blob: Message, what: str) -> Array:
+def _numbers(blob: CaffeMessage, what: str) -> Array:
     """What a blob holds, as it is in the file."""
     for name, dtype in (("data", "<f4"), ("double_data", "<f8")):
         given: list[Any] = list(blob.fields.get(name, ()))

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from npuc.frontend.caffe.reader import Source, read
+from npuc.frontend.caffe.reader import CaffeSource, read
 from npuc.frontend.caffe.registry import RULES, CaffeContext
 from npuc.frontend.caffe.text import written
 from npuc.frontend.layered.build import build
@@ -24,7 +24,7 @@ def import_caffe(path: Path | str, options: ImportOptions | None = None) -> Grap
     return guarded(path, lambda: imported(read(path, options), options))
 
 
-def imported(source: Source, options: ImportOptions) -> Graph:
+def imported(source: CaffeSource, options: ImportOptions) -> Graph:
     """Import a model that has been read."""
     context = partial(CaffeContext, blobs=source.blobs)
     graph = build(source.network, options, RULES, context, DOMAIN, _kept)

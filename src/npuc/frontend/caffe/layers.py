@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npuc.errors import InvalidModelError, ResourceLimitError
-from npuc.frontend.caffe.message import Message
+from npuc.frontend.caffe.message import CaffeMessage
 
 _MAX_LAYERS = 1 << 13
 _V1 = {
@@ -86,11 +86,11 @@ class RawLayer:
     kind: str
     bottoms: tuple[str, ...]
     tops: tuple[str, ...]
-    message: Message
+    message: CaffeMessage
     """Parameters under their names of the last generation."""
 
 
-def layers_of(net: Message) -> list[RawLayer]:
+def layers_of(net: CaffeMessage) -> list[RawLayer]:
     """All layers of a network that take part in a test run."""
     old, new = net.messages("layers"), net.messages("layer")
     if len(old) + len(new) > _MAX_LAYERS:
@@ -105,9 +105,9 @@ def layers_of(net: Message) -> list[RawLayer]:
     ]
 
 
-def blobs_of(net: Message) -> dict[str, tuple[Message, ...]]:
+def blobs_of(net: CaffeMessage) -> dict[str, tuple[CaffeMessage, ...]]:
     """The blobs of all layers by name, whatever the layers are."""
-    found: dict[str, tuple[Message, ...]] = {}
+    found: dict[str, tuple[CaffeMessage, ...]] = {}
     for message in (*net.messages("layers"), *net.messages("layer")):
         inner = message.message("layer")
         name = inner.string("name") or message.string("name")
@@ -115,17 +115,17 @@ def blobs_of(net: Message) -> dict[str, tuple[Message, ...]]:
     return found
 
 
-def _modern(message: Message, number: int, old: bool) -> RawLayer:
+def _modern(message: CaffeMessage, number: int, old: bool) -> RawLayer:
     inner = message.message("layer") if old and message.has("layer") else None
     name = (inner or message).string("name") or f"layer {number}"
-    message = Message(message.fields, f"the layer '{name}'")
+    message = CaffeMessage(message.fields, f"the layer '{name}'")
     bottoms, tops = message.strings("bottom"), message.strings("top")
     if inner is not None:
         written = inner.string("type")
         kind = _V0.get(written, written)
         group, names = _V0_PARAMETERS.get(written, ("", {}))
         given = {names[key]: values for key, values in inner.fields.items() if key in names}
-        message = Message({group: [Message(given)]} if group else {}, message.label)
+        message = CaffeMessage({group: [CaffeMessage(given)]} if group else {}, message.label)
     elif old:
         value = message.fields.get("type", [""])[-1]
         kind = _V1.get(str(value), str(value))
@@ -140,14 +140,14 @@ def _modern(message: Message, number: int, old: bool) -> RawLayer:
     return RawLayer(name, kind, bottoms, tops, message)
 
 
-def _takes_part(message: Message, state: Message) -> bool:
+def _takes_part(message: CaffeMessage, state: CaffeMessage) -> bool:
     include, exclude = message.messages("include"), message.messages("exclude")
     if include:
         return any(_meets(rule, state) for rule in include)
     return not any(_meets(rule, state) for rule in exclude)
 
 
-def _meets(rule: Message, state: Message) -> bool:
+def _meets(rule: CaffeMessage, state: CaffeMessage) -> bool:
     """True if a test run meets a rule; level and stages are those that the network states."""
     level, stages = state.int("level"), set(state.strings("stage"))
     phase: Any = rule.enum("phase", ("TRAIN", "TEST"), "TEST")

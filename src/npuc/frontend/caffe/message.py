@@ -1,6 +1,6 @@
 """A message of Caffe's model files, whether it came as text or as protobuf: fields by name, checked when they are read.
 
-Enumerations are their names, nested messages are `Message`, and the numbers of a blob are bytes of the file.
+Enumerations are their names, nested messages are `CaffeMessage`, and the numbers of a blob are bytes of the file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Name(str):
 
 
 @dataclass(frozen=True)
-class Message:
+class CaffeMessage:
     """Fields by name, each a list of what was given for it."""
 
     fields: Mapping[str, Sequence[Any]] = field(default_factory=dict)
@@ -104,20 +104,20 @@ class Message:
             raise self._bad(name, "a text")
         return tuple(str(value) for value in found)
 
-    def messages(self, name: str) -> tuple[Message, ...]:
+    def messages(self, name: str) -> tuple[CaffeMessage, ...]:
         """A list of messages."""
         found = self.fields.get(name, ())
-        if not all(isinstance(value, Message) for value in found):
+        if not all(isinstance(value, CaffeMessage) for value in found):
             raise self._bad(name, "a message { ... }")
-        return tuple(Message(value.fields, self.label) for value in found)
+        return tuple(CaffeMessage(value.fields, self.label) for value in found)
 
-    def message(self, name: str) -> Message:
+    def message(self, name: str) -> CaffeMessage:
         """A message; one without fields if it is not given. Given twice, the later fields go on top."""
         found = self.messages(name)
         if len(found) < 2:
-            return found[0] if found else Message({}, self.label)
+            return found[0] if found else CaffeMessage({}, self.label)
         merged: dict[str, list[Any]] = {}
         for one in found:
             for key, values in one.fields.items():
                 merged.setdefault(key, []).extend(values)
-        return Message(merged, self.label)
+        return CaffeMessage(merged, self.label)

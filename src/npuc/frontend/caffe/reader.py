@@ -15,10 +15,10 @@ from npuc.errors import InvalidModelError, NpucError
 from npuc.files import existing_file
 from npuc.frontend.caffe.blobs import Blobs
 from npuc.frontend.caffe.layers import SOURCES, RawLayer, blobs_of, layers_of
-from npuc.frontend.caffe.message import Message
+from npuc.frontend.caffe.message import CaffeMessage
 from npuc.frontend.caffe.text import parse_file
 from npuc.frontend.caffe.wire import decode
-from npuc.frontend.layered.network import Layer, Network, Shape
+from npuc.frontend.layered.network import LayeredNetwork, NetworkLayer, Shape
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.sniff import describe_content
 from npuc.frontend.support import Names
@@ -35,11 +35,11 @@ class Maker:
 
 
 @dataclass(frozen=True)
-class Source:
+class CaffeSource:
     """A model that has been read."""
 
-    net: Message
-    network: Network
+    net: CaffeMessage
+    network: LayeredNetwork
     blobs: Blobs
     makers: dict[str, Maker]
     """What other programs know tensors by."""
@@ -48,14 +48,14 @@ class Source:
     """What to tell the user of a network that needs weights and has none."""
 
 
-def read(path: Path, options: ImportOptions) -> Source:
+def read(path: Path, options: ImportOptions) -> CaffeSource:
     """Read a `.prototxt` or a `.caffemodel`, with the other one if it is named or lies beside it."""
     net, binary, notes = _parts(path, options)
     found = None if binary is None else blobs_of(binary[0])
     blobs = Blobs(found, None if binary is None else binary[1])
     network, makers = _network(net)
     without = f"the weights are random: there is no {path.stem}.caffemodel beside {path.name}, and --weights was not given"
-    return Source(net, network, blobs, makers, tuple(notes), without)
+    return CaffeSource(net, network, blobs, makers, tuple(notes), without)
 
 
 def declared_inputs(path: Path, options: ImportOptions) -> dict[str, DType]:
@@ -66,7 +66,9 @@ def declared_inputs(path: Path, options: ImportOptions) -> dict[str, DType]:
     return {name: dtype_of("f32") for name in network.inputs if name in used or name in network.outputs}
 
 
-def _parts(path: Path, options: ImportOptions) -> tuple[Message, tuple[Message, Path] | None, list[str]]:
+def _parts(
+    path: Path, options: ImportOptions
+) -> tuple[CaffeMessage, tuple[CaffeMessage, Path] | None, list[str]]:
     """What says the layers, what has the weights and where, and what the user should know."""
     if _is_text(path):
         weights = options.weights or path.with_suffix(".caffemodel")
@@ -82,7 +84,7 @@ def _parts(path: Path, options: ImportOptions) -> tuple[Message, tuple[Message, 
     return binary, (binary, path), []
 
 
-def _decoded(path: Path) -> Message:
+def _decoded(path: Path) -> CaffeMessage:
     try:
         return decode(memoryview(MappedFile(path).buffer))
     except NpucError as error:
@@ -94,7 +96,7 @@ def _is_text(path: Path) -> bool:
     return describe_content(path).kind == "caffe"
 
 
-def _shapes(net: Message, layers: list[RawLayer]) -> dict[str, Shape | None]:
+def _shapes(net: CaffeMessage, layers: list[RawLayer]) -> dict[str, Shape | None]:
     names = net.strings("input")
     shapes = [shape.ints("dim") for shape in net.messages("input_shape")]
     dims = net.ints("input_dim")
@@ -118,7 +120,7 @@ def _shapes(net: Message, layers: list[RawLayer]) -> dict[str, Shape | None]:
     return found
 
 
-def _network(net: Message) -> tuple[Network, dict[str, Maker]]:
+def _network(net: CaffeMessage) -> tuple[LayeredNetwork, dict[str, Maker]]:
     everything = layers_of(net)
     inputs = _shapes(net, everything)
     layers = [layer for layer in everything if layer.kind not in SOURCES]
@@ -132,7 +134,7 @@ def _network(net: Message) -> tuple[Network, dict[str, Maker]]:
     # An input that a layer overwrites keeps its name; the versions after it are known by their layers.
     current = {name: name for name in inputs}
     makers: dict[str, Maker] = {}
-    made: list[Layer] = []
+    made: list[NetworkLayer] = []
     for layer in layers:
         takes = []
         for blob in layer.bottoms:
@@ -155,7 +157,7 @@ def _network(net: Message) -> tuple[Network, dict[str, Maker]]:
             gives.append(name)
         if gives:
             aliases.setdefault(layer.name, gives[0])
-        made.append(Layer(layer.name, layer.kind, tuple(takes), tuple(gives), layer))
+        made.append(NetworkLayer(layer.name, layer.kind, tuple(takes), tuple(gives), layer))
     used = {name for layer in made for name in layer.inputs}
     outputs = tuple(name for layer in made for name in layer.outputs if name not in used)
-    return Network(tuple(made), inputs, outputs, aliases), makers
+    return LayeredNetwork(tuple(made), inputs, outputs, aliases), makers

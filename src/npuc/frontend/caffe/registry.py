@@ -12,24 +12,24 @@ from __future__ import annotations
 from npuc.arrays import Array
 from npuc.frontend.caffe.blobs import Blobs
 from npuc.frontend.caffe.layers import RawLayer
-from npuc.frontend.caffe.message import Message
-from npuc.frontend.layered.context import Context, Scope
-from npuc.frontend.layered.network import Layer, Shape
+from npuc.frontend.caffe.message import CaffeMessage
+from npuc.frontend.layered.context import LayerContext, LayerScope
+from npuc.frontend.layered.network import NetworkLayer, Shape
 from npuc.frontend.layered.registry import Rule
 from npuc.frontend.rules import limits
 from npuc.ir import Value
 from npuc.registries import Lenient, Registry
 
 
-class CaffeContext(Context):
+class CaffeContext(LayerContext):
     """What a rule sees: its layer, the parameters of it, its blobs."""
 
-    def __init__(self, layer: Layer, scope: Scope, blobs: Blobs) -> None:
+    def __init__(self, layer: NetworkLayer, scope: LayerScope, blobs: Blobs) -> None:
         super().__init__(layer, scope)
         self.raw: RawLayer = layer.data
         self.blobs = blobs
 
-    def parameters(self, name: str) -> Message:
+    def parameters(self, name: str) -> CaffeMessage:
         """The message of parameters of a name, like `convolution_param`."""
         return self.raw.message.message(name)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from npuc.errors import FileFormatError, ResourceLimitError
-from npuc.frontend.caffe.message import Message, Name
+from npuc.frontend.caffe.message import CaffeMessage, Name
 
 _MAX_BYTES = 16 << 20
 _MAX_FIELDS = 1 << 17
@@ -53,7 +53,7 @@ class _Parser:
                 self.kind, self.token = str(match.lastgroup), match.group()
                 return
 
-    def message(self, close: str, depth: int) -> Message:
+    def message(self, close: str, depth: int) -> CaffeMessage:
         if depth > _MAX_DEPTH:
             raise self.bad(f"messages are nested more than {_MAX_DEPTH} deep")
         found: dict[str, list[Any]] = {}
@@ -71,7 +71,7 @@ class _Parser:
             found.setdefault(name, []).extend(values)
             while self.kind == "mark" and self.token in ",;":
                 self.next()
-        return Message(found)
+        return CaffeMessage(found)
 
     def listed(self, depth: int) -> list[Any]:
         self.next()
@@ -126,12 +126,12 @@ def _number(token: str) -> int | float:
     return float(bare) if any(c in bare for c in ".e") or len(bare) > 20 else int(bare)
 
 
-def parse(data: bytes) -> Message:
+def parse(data: bytes) -> CaffeMessage:
     """The message that a text says."""
     return _Parser(data.decode(errors="replace")).message("", 0)
 
 
-def parse_file(path: Path) -> Message:
+def parse_file(path: Path) -> CaffeMessage:
     """The message that a file says."""
     size = path.stat().st_size
     if size > _MAX_BYTES:
@@ -139,12 +139,12 @@ def parse_file(path: Path) -> Message:
     return parse(path.read_bytes())
 
 
-def written(message: Message, leave_out: tuple[str, ...] = (), indent: str = "") -> str:
+def written(message: CaffeMessage, leave_out: tuple[str, ...] = (), indent: str = "") -> str:
     """A message as text, without some fields; what `parse` reads."""
     lines = []
     for name, values in message.fields.items():
         for value in values if name not in leave_out else ():
-            if isinstance(value, Message):
+            if isinstance(value, CaffeMessage):
                 lines.append(f"{indent}{name} {{\n{written(value, leave_out, indent + '  ')}{indent}}}\n")
             else:
                 lines.append(f"{indent}{name}: {_written(name, value)}\n")

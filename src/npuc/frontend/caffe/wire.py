@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from npuc.errors import FileFormatError, ResourceLimitError
-from npuc.frontend.caffe.message import Message, Name
+from npuc.frontend.caffe.message import CaffeMessage, Name
 from npuc.frontend.caffe.schema import ENUMS, MESSAGES, Field
 
 _MAX_FIELDS = 1 << 17
@@ -24,7 +24,7 @@ def _bad(reason: str) -> FileFormatError:
     return FileFormatError(f"is not a valid Caffe model: {reason}", fix="Download or save it again")
 
 
-class _Reader:
+class _WireReader:
     def __init__(self, buffer: memoryview) -> None:
         self.buffer = buffer
         self.fields = 0
@@ -41,7 +41,7 @@ class _Reader:
                 return value, at
             shift += 7
 
-    def message(self, at: int, end: int, kind: str, depth: int) -> Message:
+    def message(self, at: int, end: int, kind: str, depth: int) -> CaffeMessage:
         if depth > _MAX_DEPTH:
             raise _bad(f"its messages are nested more than {_MAX_DEPTH} deep")
         known = MESSAGES[kind]
@@ -67,7 +67,7 @@ class _Reader:
             if field is not None:
                 found.setdefault(field.name, []).extend(self.values(field, wire, value, at, after, depth))
             at = after
-        return Message(found)
+        return CaffeMessage(found)
 
     def values(self, field: Field, wire: int, value: int, at: int, after: int, depth: int) -> list[Any]:
         kind = field.kind
@@ -116,9 +116,9 @@ def _number(kind: str, value: int) -> Any:
     return value - 2**64 if value >= 2**63 else value
 
 
-def decode(buffer: memoryview) -> Message:
+def decode(buffer: memoryview) -> CaffeMessage:
     """A serialized `NetParameter`."""
-    return _Reader(buffer).message(0, len(buffer), "Net", 0)
+    return _WireReader(buffer).message(0, len(buffer), "Net", 0)
 
 
 def encode_model(blobs: Mapping[str, Sequence[np.ndarray[Any, Any]]]) -> bytes:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from npuc.frontend.darknet.reader import HEADS, Source
-from npuc.frontend.layered.network import Layer
+from npuc.frontend.darknet.reader import HEADS, DarknetSource
+from npuc.frontend.layered.network import NetworkLayer
 from npuc.ir import Graph, is_static, shape_of
 
 
-def advice(source: Source, graph: Graph) -> str:
+def advice(source: DarknetSource, graph: Graph) -> str:
     """One sentence; empty if no head was cut off."""
     outputs = {port.name: shape_of(port.value) for port in graph.outputs if is_static(port.value)}
     heads = [
@@ -24,7 +24,7 @@ def advice(source: Source, graph: Graph) -> str:
     return f"{words}; --add-postprocess {option} makes detections of them" if option else words
 
 
-def _option(heads: list[Layer]) -> str:
+def _option(heads: list[NetworkLayer]) -> str:
     kinds = {layer.kind for layer in heads}
     if kinds == {"region"} and len(heads) == 1:
         return f"yolov2:anchors={_anchors(heads[0])}"
@@ -37,7 +37,7 @@ def _option(heads: list[Layer]) -> str:
     return f"yolov4:anchors={anchors},scale_xy={'/'.join(f'{scale:g}' for scale in scales)}"
 
 
-def _anchors(head: Layer) -> str:
+def _anchors(head: NetworkLayer) -> str:
     numbers = head.data.floats("anchors")
     pairs = [f"{w:g}x{h:g}" for w, h in zip(numbers[::2], numbers[1::2], strict=False)]
     chosen = head.data.ints("mask") if head.kind == "yolo" else ()

@@ -8,7 +8,7 @@ from typing import Any
 
 from npuc.errors import UnsupportedOpError
 from npuc.frontend.darknet.advice import advice
-from npuc.frontend.darknet.reader import INPUT, Source, read
+from npuc.frontend.darknet.reader import INPUT, DarknetSource, read
 from npuc.frontend.darknet.registry import RULES, DarknetContext
 from npuc.frontend.layered.build import build
 from npuc.frontend.options import ImportOptions
@@ -26,7 +26,7 @@ def import_darknet(path: Path | str, options: ImportOptions | None = None) -> Gr
     return guarded(path, lambda: imported(read(path, options), options))
 
 
-def imported(source: Source, options: ImportOptions) -> Graph:
+def imported(source: DarknetSource, options: ImportOptions) -> Graph:
     """Import a model that has been read."""
     context = partial(DarknetContext, weights=source.weights, net=source.net)
     if options.inputs or options.outputs:

@@ -13,8 +13,8 @@ from pathlib import Path
 from npuc.errors import InvalidModelError
 from npuc.files import existing_file
 from npuc.frontend.darknet.cfg import Section, parse_file
-from npuc.frontend.darknet.weights import Weights
-from npuc.frontend.layered.network import Layer, Network, Shape
+from npuc.frontend.darknet.weights import DarknetWeights
+from npuc.frontend.layered.network import LayeredNetwork, NetworkLayer, Shape
 from npuc.frontend.options import ImportOptions
 from npuc.ir import DType, dtype_of
 
@@ -34,27 +34,27 @@ _LONG = {
 
 
 @dataclass(frozen=True)
-class Source:
+class DarknetSource:
     """A model that has been read."""
 
     net: Section
     sections: tuple[Section, ...]
-    network: Network
-    weights: Weights
+    network: LayeredNetwork
+    weights: DarknetWeights
     without_weights: str
     """What to tell the user of a network that needs weights and has none."""
 
 
-def read(path: Path, options: ImportOptions) -> Source:
+def read(path: Path, options: ImportOptions) -> DarknetSource:
     """Read a `.cfg`, with the weights that are named or lie beside it."""
     net, sections = parse_file(path)
     file = options.weights or path.with_suffix(".weights")
     given = options.weights is not None or file.is_file()
-    weights = Weights(existing_file(file) if given else None)
+    weights = DarknetWeights(existing_file(file) if given else None)
     without = (
         f"the weights are random: there is no {file.name} beside {path.name}, and --weights was not given"
     )
-    return Source(net, tuple(sections), _network(net, sections), weights, without)
+    return DarknetSource(net, tuple(sections), _network(net, sections), weights, without)
 
 
 def declared_inputs(path: Path, options: ImportOptions) -> dict[str, DType]:
@@ -91,9 +91,9 @@ def _sources(section: Section, index: int) -> list[int]:
     return found if section.kind == "route" else [*before, *found]
 
 
-def _network(net: Section, sections: list[Section]) -> Network:
+def _network(net: Section, sections: list[Section]) -> LayeredNetwork:
     names: list[str] = []
-    layers: list[Layer] = []
+    layers: list[NetworkLayer] = []
     heads: list[str] = []
     for index, section in enumerate(sections):
         kind = _LONG.get(section.kind, section.kind)
@@ -103,7 +103,7 @@ def _network(net: Section, sections: list[Section]) -> Network:
             continue
         name = tensor_name(index, kind)
         names.append(name)
-        layers.append(Layer(name, kind, tuple(sources), (name,), section))
+        layers.append(NetworkLayer(name, kind, tuple(sources), (name,), section))
         if kind in HEADS:
             heads.append(sources[0])
     if not layers:
@@ -111,4 +111,4 @@ def _network(net: Section, sections: list[Section]) -> Network:
     used = {name for layer in layers for name in layer.inputs}
     last = [layer.outputs[0] for layer in layers if layer.kind not in HEADS and layer.outputs[0] not in used]
     outputs = tuple(dict.fromkeys([*heads, *last]))
-    return Network(tuple(layers), {INPUT: _shape(net)}, outputs, {})
+    return LayeredNetwork(tuple(layers), {INPUT: _shape(net)}, outputs, {})

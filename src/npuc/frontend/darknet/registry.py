@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from npuc.arrays import Array
 from npuc.frontend.darknet.cfg import Section
-from npuc.frontend.darknet.weights import Weights
-from npuc.frontend.layered.context import Context, Scope
-from npuc.frontend.layered.network import Layer, Shape
+from npuc.frontend.darknet.weights import DarknetWeights
+from npuc.frontend.layered.context import LayerContext, LayerScope
+from npuc.frontend.layered.network import NetworkLayer, Shape
 from npuc.frontend.layered.registry import Rule
 from npuc.frontend.rules import limits
 from npuc.ir import Value
 from npuc.registries import Lenient, Registry
 
 
-class DarknetContext(Context):
+class DarknetContext(LayerContext):
     """What a rule sees: its section of the .cfg, and the weights that come next."""
 
-    def __init__(self, layer: Layer, scope: Scope, weights: Weights, net: Section) -> None:
+    def __init__(self, layer: NetworkLayer, scope: LayerScope, weights: DarknetWeights, net: Section) -> None:
         super().__init__(layer, scope)
         self.section: Section = layer.data
         self.net = net

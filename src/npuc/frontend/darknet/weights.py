@@ -20,7 +20,7 @@ from npuc.frontend.layered.random_weights import SEED, RandomWeights
 from npuc.ir import MappedFile
 
 
-class Weights:
+class DarknetWeights:
     """Numbers in the order of the file; random ones where there is none."""
 
     def __init__(self, path: Path | None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from npuc.frontend.blocks import arithmetic as a
 from npuc.frontend.blocks.movement import split
-from npuc.frontend.keras.registry import Context, find_rule
+from npuc.frontend.keras.registry import KerasContext, find_rule
 from npuc.frontend.layout import ChannelsLastBuilder, LayoutTensor
 from npuc.ir import top
 
@@ -75,7 +75,7 @@ def hard_sigmoid_slope(version: tuple[int, ...]) -> float:
     return 1 / 6 if version >= (3,) else 0.2
 
 
-def named(ctx: Context, setting: Any) -> tuple[str, dict[str, Any]]:
+def named(ctx: KerasContext, setting: Any) -> tuple[str, dict[str, Any]]:
     """The name of a function, and settings if it is a layer."""
     if setting is None:
         return "linear", {}
@@ -90,7 +90,7 @@ def named(ctx: Context, setting: Any) -> tuple[str, dict[str, Any]]:
     raise ctx.wrong(f"its activation is {str(setting)[:60]}")
 
 
-def activated(ctx: Context, x: LayoutTensor, setting: Any) -> LayoutTensor:
+def activated(ctx: KerasContext, x: LayoutTensor, setting: Any) -> LayoutTensor:
     """x behind an activation."""
     name, config = named(ctx, setting)
     if name == "hard_sigmoid":
@@ -100,7 +100,7 @@ def activated(ctx: Context, x: LayoutTensor, setting: Any) -> LayoutTensor:
         return function(ctx.c, x)
     rule = find_rule(name)
     if rule is not None and config and name in ("ReLU", "LeakyReLU", "ELU", "Softmax", "ThresholdedReLU"):
-        made = rule(Context(ctx.name, name, config, [x], {}, ctx.weights, ctx.c, ctx.version))
+        made = rule(KerasContext(ctx.name, name, config, [x], {}, ctx.weights, ctx.c, ctx.version))
         assert isinstance(made, LayoutTensor)
         return made
     raise ctx.refuse(

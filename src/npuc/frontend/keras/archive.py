@@ -17,7 +17,7 @@ from npuc.archives import AGAIN_FIX, open_zip, read_member
 from npuc.errors import FileFormatError, NpucError, ResourceLimitError
 from npuc.files import existing_file
 from npuc.frontend.keras.hdf5 import Folder, damaged, open_hdf5
-from npuc.frontend.keras.weights import ArchiveWeights, LegacyWeights, Weights
+from npuc.frontend.keras.weights import ArchiveWeights, KerasWeights, LegacyWeights
 from npuc.frontend.support import bounded_json
 
 _CONFIG = 64 << 20
@@ -34,7 +34,7 @@ class Archive:
     config: dict[str, Any]
     version: tuple[int, ...]
     """Of the Keras that wrote it."""
-    weights: Weights
+    weights: KerasWeights
 
 
 def open_archive(path: Path | str, weights: Path | None = None) -> Archive:
@@ -55,7 +55,7 @@ def open_archive(path: Path | str, weights: Path | None = None) -> Archive:
         raise damaged(str(path), error) from error
 
 
-def _weights(folder: Folder) -> Weights:
+def _weights(folder: Folder) -> KerasWeights:
     model = folder.folder("model_weights")
     if model is not None:
         return LegacyWeights.of(model)

@@ -35,7 +35,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Layer:
+class KerasLayer:
     """One layer, and its uses."""
 
     name: str
@@ -52,7 +52,7 @@ class Layer:
 class Network:
     """Layers by name, and where the network begins and ends."""
 
-    layers: dict[str, Layer]
+    layers: dict[str, KerasLayer]
     inputs: list[Ref]
     outputs: list[Ref]
     shapes: dict[tuple[str, int, int], tuple[int, ...]] = field(default_factory=dict)
@@ -120,8 +120,8 @@ def _is_new(item: Mapping[str, Any]) -> bool:
     return isinstance(nodes, list) and any(isinstance(node, dict) and "args" in node for node in nodes)
 
 
-def _layers(entries: list[dict[str, Any]], calls: list[list[Call]]) -> dict[str, Layer]:
-    found: dict[str, Layer] = {}
+def _layers(entries: list[dict[str, Any]], calls: list[list[Call]]) -> dict[str, KerasLayer]:
+    found: dict[str, KerasLayer] = {}
     counts: dict[str, int] = {}
     for index, (item, own) in enumerate(zip(entries, calls, strict=True)):
         name, kind = _name(item, index), _kind(item)
@@ -134,7 +134,7 @@ def _layers(entries: list[dict[str, Any]], calls: list[list[Call]]) -> dict[str,
         config = item["config"] if isinstance(item["config"], dict) else {"layers": item["config"]}
         if is_model(item):
             config, kind = {"description": item}, "Model"
-        found[name] = Layer(name, kind, config, own, number, class_name)
+        found[name] = KerasLayer(name, kind, config, own, number, class_name)
     return found
 
 
@@ -175,7 +175,7 @@ def _joined(entries: list[dict[str, Any]], config: Mapping[str, Any]) -> Network
     return Network(layers, _ports(config.get("input_layers")), outputs, shapes)
 
 
-def _external(ref: Ref, layers: Mapping[str, Layer]) -> Ref:
+def _external(ref: Ref, layers: Mapping[str, KerasLayer]) -> Ref:
     """Keras 3 counts the calls of a Functional model from 1 where it names the outputs of the model around."""
     layer = layers.get(ref.layer)
     if layer is None or layer.kind != "Model" or layer.class_name == "Sequential":

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from npuc.frontend.keras.registry import Context, tensors_in
+from npuc.frontend.keras.registry import KerasContext, tensors_in
 from npuc.frontend.layout import LayoutTensor
 from npuc.ir import DYNAMIC, tensor_type
 
 DOMAIN = "npuc.keras"
 
 
-def custom(ctx: Context, stated: tuple[int, ...] | None) -> list[LayoutTensor]:
+def custom(ctx: KerasContext, stated: tuple[int, ...] | None) -> list[LayoutTensor]:
     """A custom op: operands are the layer's inputs, then its weights; the shape is known where the file states it."""
     operands = [ctx.c.value(x) for x in tensors_in([ctx.arguments, ctx.keywords])]
     if not operands:
@@ -30,7 +30,7 @@ def custom(ctx: Context, stated: tuple[int, ...] | None) -> list[LayoutTensor]:
     return [LayoutTensor(value)]
 
 
-def _plain(ctx: Context) -> dict[str, Any]:
+def _plain(ctx: KerasContext) -> dict[str, Any]:
     """The settings that an attribute can hold."""
     found: dict[str, Any] = {}
     for name, value in ctx.config.items():

@@ -18,12 +18,12 @@ from npuc.errors import (
     UnsupportedOpError,
 )
 from npuc.frontend.keras.archive import Archive, open_archive
-from npuc.frontend.keras.config import MAX_LAYERS, Call, Layer, Network, Ref, is_model, read_network
+from npuc.frontend.keras.config import MAX_LAYERS, Call, KerasLayer, Network, Ref, is_model, read_network
 from npuc.frontend.keras.custom import custom
 from npuc.frontend.keras.inputs import declared_shape, input_type
 from npuc.frontend.keras.masks import Masks
-from npuc.frontend.keras.registry import Context, find_rule, tensors_in
-from npuc.frontend.keras.weights import Weights
+from npuc.frontend.keras.registry import KerasContext, find_rule, tensors_in
+from npuc.frontend.keras.weights import KerasWeights
 from npuc.frontend.layout import Absent, ChannelsLastBuilder, LayoutTensor
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.ports import check_inputs, input_constant, input_shape
@@ -38,7 +38,7 @@ _DEPTH = 32
 def import_keras(path: Path | str, options: ImportOptions | None = None) -> Graph:
     """Import a `.keras` or `.h5` model; the result is verified, not yet canonical."""
     options = options or ImportOptions()
-    return guarded(path, lambda: _Importer(open_archive(path, options.weights), options).run())
+    return guarded(path, lambda: _KerasImporter(open_archive(path, options.weights), options).run())
 
 
 @dataclass
@@ -46,7 +46,7 @@ class _Level:
     """A network under way: the model itself, or one that is a layer of another."""
 
     network: Network
-    weights: Weights
+    weights: KerasWeights
     prefix: str = ""
     depth: int = 0
     given: dict[str, LayoutTensor] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class _Level:
     found: dict[tuple[str, int], list[LayoutTensor]] = field(default_factory=dict)
 
 
-class _Importer:
+class _KerasImporter:
     def __init__(self, archive: Archive, options: ImportOptions) -> None:
         self.archive = archive
         self.options = options
@@ -84,7 +84,7 @@ class _Importer:
         own = {ref.layer for ref in self.network.inputs}
         shapes = {name: shape for name, shape in self.options.input_shapes.items() if name in own}
         plain = replace(self.options, inputs=(), outputs=(), input_shapes=shapes, preprocess={})
-        whole = _Importer(self.archive, plain)
+        whole = _KerasImporter(self.archive, plain)
         whole.run()
         return whole.known
 
@@ -192,7 +192,7 @@ class _Importer:
             open_.discard(key)
             stack.pop()
 
-    def _called(self, level: _Level, layer: Layer, call: Call, full: str) -> list[LayoutTensor]:
+    def _called(self, level: _Level, layer: KerasLayer, call: Call, full: str) -> list[LayoutTensor]:
         self.calls += 1
         if self.calls > MAX_LAYERS:
             raise ResourceLimitError(
@@ -225,7 +225,7 @@ class _Importer:
             return {key: self._meant(level, item) for key, item in value.items()}
         return value
 
-    def _fixed(self, layer: Layer) -> LayoutTensor:
+    def _fixed(self, layer: KerasLayer) -> LayoutTensor:
         """An input that is no input of the import: a constant, or cut off."""
         if layer.name not in self.options.constants:
             return Absent(layer.name)
@@ -234,7 +234,7 @@ class _Importer:
         return self.builder.constant(input_constant(layer.name, text, shape, input_type(layer)), layer.name)
 
     def _inner(
-        self, level: _Level, layer: Layer, arguments: list[Any], weights: Weights, full: str
+        self, level: _Level, layer: KerasLayer, arguments: list[Any], weights: KerasWeights, full: str
     ) -> list[LayoutTensor]:
         """A model that is a layer."""
         return self._model(
@@ -245,7 +245,7 @@ class _Importer:
         self,
         description: Mapping[str, Any],
         tensors: list[LayoutTensor],
-        weights: Weights,
+        weights: KerasWeights,
         full: str,
         depth: int,
     ) -> list[LayoutTensor]:
@@ -264,7 +264,7 @@ class _Importer:
         return [self._tensor(inner, ref) for ref in network.outputs]
 
     def wrapped(
-        self, description: Mapping[str, Any], tensors: list[LayoutTensor], weights: Weights, full: str
+        self, description: Mapping[str, Any], tensors: list[LayoutTensor], weights: KerasWeights, full: str
     ) -> list[LayoutTensor]:
         """The outputs of a layer or model that another layer wraps."""
         self.builder.first = full
@@ -288,13 +288,13 @@ class _Importer:
         config: Mapping[str, Any],
         arguments: list[Any],
         keywords: dict[str, Any],
-        weights: Weights,
+        weights: KerasWeights,
         full: str,
         stated: tuple[int, ...] | None = None,
     ) -> list[LayoutTensor]:
         """The outputs of a layer."""
         self.builder.first = full
-        context = Context(
+        context = KerasContext(
             full,
             kind,
             config,
@@ -327,7 +327,7 @@ class _Importer:
         return made
 
 
-def check_code(context: Context) -> None:
+def check_code(context: KerasContext) -> None:
     """A layer must not bring code along."""
     if context.kind == "Lambda" or _has_lambda(context.config):
         raise UnsupportedOpError(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from npuc.errors import UnsupportedOpError
 from npuc.frontend.keras.archive import open_archive
-from npuc.frontend.keras.config import Layer, read_network
+from npuc.frontend.keras.config import KerasLayer, read_network
 from npuc.frontend.options import ImportOptions
 from npuc.ir import DType, dtype_of
 
@@ -32,7 +32,7 @@ def declared_inputs(path: Path, options: ImportOptions) -> dict[str, DType]:
     return {layer.name: input_type(layer) for layer in layers if layer.name not in options.constants}
 
 
-def input_type(layer: Layer) -> DType:
+def input_type(layer: KerasLayer) -> DType:
     """The element type of an input layer."""
     stated = layer.config.get("dtype")
     if isinstance(stated, dict):  # a policy
@@ -49,7 +49,7 @@ def input_type(layer: Layer) -> DType:
     return dtype_of(_TYPES[stated])
 
 
-def declared_shape(layer: Layer) -> tuple[int, ...] | None:
+def declared_shape(layer: KerasLayer) -> tuple[int, ...] | None:
     """The shape of an input layer, -1 where a size is open; None if the file does not state one."""
     shape = layer.config.get("batch_shape") or layer.config.get("batch_input_shape")
     if (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npuc.frontend.keras.registry import Context, tensors_in
+from npuc.frontend.keras.registry import KerasContext, tensors_in
 from npuc.frontend.layout import LayoutTensor
 
 _LISTENERS = (
@@ -55,10 +55,10 @@ class Masks:
     def __init__(self) -> None:
         self._masked: dict[int, LayoutTensor] = {}
 
-    def _is_masked(self, ctx: Context) -> bool:
+    def _is_masked(self, ctx: KerasContext) -> bool:
         return any(id(x) in self._masked for x in tensors_in([ctx.arguments, ctx.keywords]))
 
-    def check(self, ctx: Context) -> None:
+    def check(self, ctx: KerasContext) -> None:
         """Refuse a layer that would skip steps."""
         if ctx.kind in _LISTENERS and self._is_masked(ctx):
             raise ctx.refuse(
@@ -67,7 +67,7 @@ class Masks:
                 "Build the model without the mask (mask_zero=False) and copy its weights, or cut before it with --outputs",
             )
 
-    def note(self, ctx: Context, made: Sequence[LayoutTensor]) -> None:
+    def note(self, ctx: KerasContext, made: Sequence[LayoutTensor]) -> None:
         """Remember the masks that a layer makes or hands on."""
         makes = ctx.kind == "Masking" or (ctx.kind == "Embedding" and ctx.config.get("mask_zero") is True)
         if makes or (ctx.kind in _PASSERS and self._is_masked(ctx)):

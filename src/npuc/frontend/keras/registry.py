@@ -1,6 +1,6 @@
 """Import rules by layer: `@rule("Conv2D")` above a function is all it takes to add one.
 
-A rule gets a `Context` and returns the layer's outputs. Its docstring says what it takes, and is what `supported()` tells
+A rule gets a `KerasContext` and returns the layer's outputs. Its docstring says what it takes, and is what `supported()` tells
 users of its limits.
 """
 
@@ -14,16 +14,16 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.errors import InvalidModelError, UnsupportedOpError
-from npuc.frontend.keras.weights import Weights
+from npuc.frontend.keras.weights import KerasWeights
 from npuc.frontend.layout import ChannelsLastBuilder, LayoutTensor
 from npuc.frontend.rules import limits
-from npuc.registries import Lenient, Registry
+from npuc.registries import Lenient, Registry, renamed
 
 Outcome = LayoutTensor | Sequence[LayoutTensor]
 
 
 @dataclass
-class Context:
+class KerasContext:
     """What a rule sees: the layer, its operands, its weights, and the builder."""
 
     name: str
@@ -31,11 +31,11 @@ class Context:
     config: Mapping[str, Any]
     arguments: list[Any]
     keywords: dict[str, Any]
-    weights: Weights
+    weights: KerasWeights
     c: ChannelsLastBuilder
     version: tuple[int, ...]
     notes: list[str] = field(default_factory=list)
-    inner: Callable[[Any, list[LayoutTensor], Weights, str], list[LayoutTensor]] | None = None
+    inner: Callable[[Any, list[LayoutTensor], KerasWeights, str], list[LayoutTensor]] | None = None
     """Translates a layer that this one wraps: its description, its inputs, its weights, its name."""
 
     @property
@@ -71,7 +71,9 @@ class Context:
             return self.keywords[name]
         return self.arguments[position] if position < len(self.arguments) else default
 
-    def wrapped(self, description: Any, tensors: list[LayoutTensor], weights: Weights) -> list[LayoutTensor]:
+    def wrapped(
+        self, description: Any, tensors: list[LayoutTensor], weights: KerasWeights
+    ) -> list[LayoutTensor]:
         """The outputs of a layer that this one wraps."""
         if self.inner is None or not isinstance(description, dict):
             raise self.wrong("it does not say which layer it wraps")
@@ -126,7 +128,7 @@ class Context:
 
     # Weights
 
-    def arrays(self, *counts: int, of: Weights | None = None) -> list[Array]:
+    def arrays(self, *counts: int, of: KerasWeights | None = None) -> list[Array]:
         """Its weights, as many as one of these numbers."""
         found = (of or self.weights).arrays()
         if len(found) not in counts:
@@ -147,7 +149,7 @@ def tensors_in(value: Any) -> Sequence[LayoutTensor]:
     return [held for item in inner for held in tensors_in(item)]
 
 
-Rule = Callable[[Context], Outcome]
+Rule = Callable[[KerasContext], Outcome]
 RULES: Registry[str, Rule] = Registry(
     "an import rule for", provider="npuc.frontend.keras.rules", lenient=Lenient.OWN
 )
@@ -165,3 +167,7 @@ def supported() -> dict[str, str]:
     found["InputLayer"] = "An open batch is taken as 1 unless --input-shape says otherwise."
     found["Lambda"] = "Refused: code in a file is never run."
     return dict(sorted(found.items()))
+
+
+def __getattr__(name: str) -> Any:
+    return renamed(__name__, name, {"Context": KerasContext})

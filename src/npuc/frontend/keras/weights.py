@@ -18,22 +18,22 @@ from npuc.frontend.keras.hdf5 import Folder
 _LAYERS = ("layers", "_layer_checkpoint_dependencies", "layer_checkpoint_dependencies")
 
 
-class Weights(Protocol):
+class KerasWeights(Protocol):
     """The weights of a layer, of a model, or of a part of one."""
 
     def arrays(self) -> list[Array]:
         """Its own variables in order."""
         ...
 
-    def part(self, *names: str) -> Weights:
+    def part(self, *names: str) -> KerasWeights:
         """The weights of a part, by one of the names that it may have; all of them, where parts have no names."""
         ...
 
-    def two(self, first: str, second: str) -> tuple[Weights, Weights]:
+    def two(self, first: str, second: str) -> tuple[KerasWeights, KerasWeights]:
         """The weights of two parts of one kind."""
         ...
 
-    def layer(self, name: str, kind: str, number: int) -> Weights:
+    def layer(self, name: str, kind: str, number: int) -> KerasWeights:
         """The weights of a layer of a model: by its name, or as layer `number` of its class."""
         ...
 

@@ -12,8 +12,8 @@ from math import prod
 from typing import Any
 
 from npuc.errors import InvalidModelError, NpucError, ResourceLimitError
-from npuc.frontend.layered.context import NoForm, Scope
-from npuc.frontend.layered.network import Network, cut, known_shape
+from npuc.frontend.layered.context import LayerScope, NoForm
+from npuc.frontend.layered.network import LayeredNetwork, cut, known_shape
 from npuc.frontend.layered.registry import ContextT, Rule
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.ports import input_constant
@@ -26,10 +26,10 @@ Attributes = Mapping[str, Any]
 
 
 def build(
-    network: Network,
+    network: LayeredNetwork,
     options: ImportOptions,
     rules: Mapping[str, Rule[ContextT]],
-    context: Callable[[Any, Scope], ContextT],
+    context: Callable[[Any, LayerScope], ContextT],
     domain: str,
     describe: Callable[[ContextT], tuple[list[Value], Attributes]],
 ) -> Graph:
@@ -51,7 +51,7 @@ def build(
         [(name, tensor_type(shape, "f32")) for name, shape in part.inputs.items()],
         preprocess={name: item.to_dict() for name, item in options.preprocess.items()},
     )
-    scope = Scope(graph)
+    scope = LayerScope(graph)
     for port in graph.inputs:
         scope.values[port.name] = port.value
         scope.unique(port.name)

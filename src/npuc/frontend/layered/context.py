@@ -10,7 +10,7 @@ import numpy as np
 from npuc.arrays import Array
 from npuc.errors import InvalidModelError
 from npuc.frontend.builder import Builder, LayerBuilder
-from npuc.frontend.layered.network import Layer, Shape
+from npuc.frontend.layered.network import NetworkLayer, Shape
 from npuc.ir import Graph, Value, is_static, shape_of, top
 from npuc.ir.definition import TopOp
 
@@ -21,7 +21,7 @@ class NoForm(Exception):
     """This layer has no form in `top` or ONNX; the text says why. It becomes a custom op."""
 
 
-class Scope(Builder):
+class LayerScope(Builder):
     """Tensors and what they mean; `graph` is where ops are appended."""
 
     def __init__(self, graph: Graph) -> None:
@@ -29,10 +29,10 @@ class Scope(Builder):
         self.values: dict[str, Value] = {}
 
 
-class Context:
+class LayerContext:
     """A layer, its operands, and the ops that its rule emits."""
 
-    def __init__(self, layer: Layer, scope: Scope) -> None:
+    def __init__(self, layer: NetworkLayer, scope: LayerScope) -> None:
         self.layer = layer
         self.scope = scope
         self.builder = LayerBuilder(

@@ -19,7 +19,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Layer:
+class NetworkLayer:
     """One layer: what it is called, what kind it is, and the tensors that it takes and makes."""
 
     name: str
@@ -36,10 +36,10 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Network:
+class LayeredNetwork:
     """Layers in order, with the inputs (their shapes, None where the file does not say) and the outputs."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[NetworkLayer, ...]
     inputs: Mapping[str, Shape | None]
     outputs: tuple[str, ...]
     aliases: Mapping[str, str]
@@ -57,14 +57,14 @@ class Network:
 class Part:
     """What an import takes of a network."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[NetworkLayer, ...]
     inputs: dict[str, Shape]
     constants: dict[str, str]
     outputs: tuple[tuple[str, str], ...]
     """The user's name and the tensor."""
 
 
-def cut(network: Network, options: ImportOptions) -> Part:
+def cut(network: LayeredNetwork, options: ImportOptions) -> Part:
     """The layers between the asked inputs and outputs; every asked name exists."""
     check_names(options.outputs, network.names, "--outputs")
     check_names(options.constants, network.inputs, "--constant")
@@ -97,7 +97,7 @@ def known_shape(name: str, shape: Shape | None) -> Shape:
     return possible_shape(name, shape)
 
 
-def _needed(network: Network, given: set[str], wanted: list[str]) -> tuple[Layer, ...]:
+def _needed(network: LayeredNetwork, given: set[str], wanted: list[str]) -> tuple[NetworkLayer, ...]:
     makers = {name: index for index, layer in enumerate(network.layers) for name in layer.outputs}
     keep: set[int] = set()
     seen: set[str] = set()

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from npuc.frontend.layered.context import Context
+from npuc.frontend.layered.context import LayerContext
 from npuc.ir import Value
 
-ContextT = TypeVar("ContextT", bound=Context)
+ContextT = TypeVar("ContextT", bound=LayerContext)
 Outcome = Value | Sequence[Value]
 Rule = Callable[[ContextT], Outcome]

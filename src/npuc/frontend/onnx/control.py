@@ -13,11 +13,11 @@ import onnx
 
 from npuc.errors import InvalidModelError
 from npuc.frontend.onnx.node import NoTopForm
-from npuc.frontend.onnx.scope import Meaning, NodeContext, Scope
+from npuc.frontend.onnx.scope import Meaning, NodeContext, OnnxScope
 from npuc.ir import Value, Weight, is_static, shape_of, top
 from npuc.ir.definition import normal_axis
 
-RunBody = Callable[[onnx.GraphProto, Scope], None]
+RunBody = Callable[[onnx.GraphProto, OnnxScope], None]
 _MAX_NODES = 50_000
 """An unrolled loop may become this many nodes; a larger one is not unrolled."""
 

@@ -15,9 +15,9 @@ from onnx.defs import OpSchema, get_schema
 from npuc.errors import InvalidModelError, UnsupportedTypeError
 from npuc.frontend.onnx.fold import MAX_OPSET
 from npuc.frontend.onnx.lifting import lift_constants
-from npuc.frontend.onnx.node import Node
+from npuc.frontend.onnx.node import OnnxNode
 from npuc.frontend.onnx.reader import element_type
-from npuc.frontend.onnx.scope import Meaning, Scope
+from npuc.frontend.onnx.scope import Meaning, OnnxScope
 from npuc.frontend.onnx.upgrade import upgrade, upgrade_graph
 from npuc.frontend.onnx.validity import infer_outputs
 from npuc.ir import DYNAMIC, Value, Weight, dtype_of, location, shape_of, tensor_type, top
@@ -143,7 +143,7 @@ def _is_known(kind: TypeProto) -> bool:
 
 
 def emit_onnx(
-    scope: Scope, node: Node, reason: str, declared: Callable[[str], TypeProto | None]
+    scope: OnnxScope, node: OnnxNode, reason: str, declared: Callable[[str], TypeProto | None]
 ) -> dict[str, Value]:
     """Append a `top.onnx` op for a node; returns its outputs by name."""
     proto, constants = upgrade(node)

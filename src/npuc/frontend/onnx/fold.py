@@ -16,7 +16,7 @@ from onnx import TensorProto, TypeProto, helper, numpy_helper
 
 from npuc.arrays import Array
 from npuc.errors import InvalidModelError
-from npuc.frontend.onnx.node import Node
+from npuc.frontend.onnx.node import OnnxNode
 from npuc.frontend.onnx.reader import element_type
 from npuc.frontend.onnx.validity import infer_outputs
 from npuc.ir import dtype_of
@@ -136,23 +136,23 @@ _KEPT = {"DequantizeLinear"}
 """Says how a weight is quantized, which its value would not."""
 
 
-def _axes(node: Node, inputs: list[Array], since: int) -> tuple[int, ...] | None:
+def _axes(node: OnnxNode, inputs: list[Array], since: int) -> tuple[int, ...] | None:
     if node.opset < since:
         axes: tuple[int, ...] | None = node.ints("axes", None)
         return axes
     return tuple(int(i) for i in inputs[1]) if len(inputs) > 1 else None
 
 
-def _unsqueeze(node: Node, inputs: list[Array]) -> Array | None:
+def _unsqueeze(node: OnnxNode, inputs: list[Array]) -> Array | None:
     axes = _axes(node, inputs, 13)
     return None if axes is None else np.expand_dims(inputs[0], axes)
 
 
-def _squeeze(node: Node, inputs: list[Array]) -> Array:
+def _squeeze(node: OnnxNode, inputs: list[Array]) -> Array:
     return np.squeeze(inputs[0], _axes(node, inputs, 13))
 
 
-def _slice(node: Node, inputs: list[Array]) -> Array | None:
+def _slice(node: OnnxNode, inputs: list[Array]) -> Array | None:
     if node.opset < 10 or len(inputs) < 3:
         return None
     x = inputs[0]
@@ -167,7 +167,7 @@ def _slice(node: Node, inputs: list[Array]) -> Array | None:
     return x[tuple(index)]
 
 
-def _cast(node: Node, inputs: list[Array]) -> Array | None:
+def _cast(node: OnnxNode, inputs: list[Array]) -> Array | None:
     to = element_type(node.int("to"), node.label).numpy
     simple = (inputs[0].dtype.kind in "iub" and to.kind in "iuf") or (
         inputs[0].dtype.kind == "f" and to.kind == "f"
@@ -175,8 +175,8 @@ def _cast(node: Node, inputs: list[Array]) -> Array | None:
     return inputs[0].astype(to) if simple and to.itemsize >= 4 else None
 
 
-def _same(function: Callable[[Array, Array], Array]) -> Callable[[Node, list[Array]], Array | None]:
-    def fold(node: Node, inputs: list[Array]) -> Array | None:
+def _same(function: Callable[[Array, Array], Array]) -> Callable[[OnnxNode, list[Array]], Array | None]:
+    def fold(node: OnnxNode, inputs: list[Array]) -> Array | None:
         if node.opset < 7 or len(inputs) != 2 or inputs[0].dtype != inputs[1].dtype:
             return None
         return function(inputs[0], inputs[1])
@@ -191,7 +191,7 @@ def _divide(a: Array, b: Array) -> Array:
     return quotient.astype(a.dtype)
 
 
-def _reduce_prod(node: Node, inputs: list[Array]) -> Array | None:
+def _reduce_prod(node: OnnxNode, inputs: list[Array]) -> Array | None:
     axes = _axes(node, inputs, 18)
     if node.flag("noop_with_empty_axes"):
         return None
@@ -200,7 +200,7 @@ def _reduce_prod(node: Node, inputs: list[Array]) -> Array | None:
     return product
 
 
-def _reshape(node: Node, inputs: list[Array]) -> Array | None:
+def _reshape(node: OnnxNode, inputs: list[Array]) -> Array | None:
     if len(inputs) < 2 or node.flag("allowzero"):
         return None
     shape = [inputs[0].shape[i] if n == 0 else int(n) for i, n in enumerate(inputs[1])]
@@ -208,7 +208,7 @@ def _reshape(node: Node, inputs: list[Array]) -> Array | None:
     return reshaped
 
 
-_FOLDERS: dict[str, Callable[[Node, list[Array]], Array | None]] = {
+_FOLDERS: dict[str, Callable[[OnnxNode, list[Array]], Array | None]] = {
     "Identity": lambda node, inputs: inputs[0],
     "Gather": lambda node, inputs: np.take(inputs[0], inputs[1], axis=node.int("axis", 0)),
     "Concat": lambda node, inputs: np.concatenate(inputs, axis=node.int("axis")),
@@ -236,12 +236,12 @@ _FOLDERS: dict[str, Callable[[Node, list[Array]], Array | None]] = {
 }
 
 
-def foldable(node: Node) -> bool:
+def foldable(node: OnnxNode) -> bool:
     """True if the node gives the same result whenever it runs."""
     return node.domain == "" and node.op_type not in _RANDOM | _CONTROL | _KEPT
 
 
-def fold(node: Node, inputs: list[Array | None]) -> list[Array] | None:
+def fold(node: OnnxNode, inputs: list[Array | None]) -> list[Array] | None:
     """The results of a node on constants (None is an input left out), or None if it cannot be evaluated here."""
     if sum(array.size for array in inputs if array is not None) > LIMIT:
         return None
@@ -258,7 +258,7 @@ def fold(node: Node, inputs: list[Array | None]) -> list[Array] | None:
     return _run(node, inputs)
 
 
-def _is_bounded(node: Node, inputs: list[Array | None]) -> bool:
+def _is_bounded(node: OnnxNode, inputs: list[Array | None]) -> bool:
     """True if the node is well-formed, and its results are known to be small before they are computed."""
     types: dict[str, TypeProto] = {}
     data: dict[str, TensorProto] = {}
@@ -282,7 +282,7 @@ def _is_bounded(node: Node, inputs: list[Array | None]) -> bool:
     return True
 
 
-def _run(node: Node, inputs: list[Array | None]) -> list[Array] | None:
+def _run(node: OnnxNode, inputs: list[Array | None]) -> list[Array] | None:
     import onnxruntime
 
     if node.op_type not in _PLAIN or not 7 <= node.opset <= MAX_OPSET or not _is_bounded(node, inputs):

@@ -13,14 +13,14 @@ from onnx import inliner
 
 from npuc.errors import InvalidModelError, ResourceLimitError
 from npuc.frontend.onnx.escape import type_proto
-from npuc.frontend.onnx.node import Node
-from npuc.frontend.onnx.reader import Source
-from npuc.frontend.onnx.scope import Scope
+from npuc.frontend.onnx.node import OnnxNode
+from npuc.frontend.onnx.reader import OnnxSource
+from npuc.frontend.onnx.scope import OnnxScope
 
 _MAX_NODES = 1_000_000
 
 
-def inline_functions(source: Source) -> None:
+def inline_functions(source: OnnxSource) -> None:
     """Replace the calls of a model's own functions by their bodies; one that calls itself is refused."""
     model = source.model
     if not model.functions:
@@ -75,7 +75,7 @@ def _check_expansion(model: onnx.ModelProto) -> None:
         raise ResourceLimitError(f"its functions expand to {total} nodes, the limit is {_MAX_NODES}")
 
 
-def bound_nodes(body: onnx.FunctionProto, call: Node) -> list[onnx.NodeProto]:
+def bound_nodes(body: onnx.FunctionProto, call: OnnxNode) -> list[onnx.NodeProto]:
     """The nodes of a function body with the attributes of a call filled in."""
     attributes = {attribute.name: attribute for attribute in body.attribute_proto}
     attributes.update(call.attributes)
@@ -100,7 +100,7 @@ def _bind(proto: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]) 
     return bound
 
 
-def function_body(schema: Any, node: Node, scope: Scope) -> onnx.FunctionProto | None:
+def function_body(schema: Any, node: OnnxNode, scope: OnnxScope) -> onnx.FunctionProto | None:
     """The body that ONNX's schema gives for a node (it may depend on the types of its inputs), or None."""
     body = onnx.FunctionProto()
     if schema.has_function:

@@ -30,10 +30,10 @@ from npuc.frontend.onnx.control import CONTROL
 from npuc.frontend.onnx.escape import emit_onnx, schema_of, to_type, type_proto
 from npuc.frontend.onnx.fold import MAX_OPSET, fold, foldable
 from npuc.frontend.onnx.functions import bound_nodes, function_body, inline_functions
-from npuc.frontend.onnx.node import Node, NoTopForm
-from npuc.frontend.onnx.reader import Source, element_type, read, shape_flag
+from npuc.frontend.onnx.node import NoTopForm, OnnxNode
+from npuc.frontend.onnx.reader import OnnxSource, element_type, read, shape_flag
 from npuc.frontend.onnx.registry import find_rule
-from npuc.frontend.onnx.scope import Meaning, NodeContext, Scope
+from npuc.frontend.onnx.scope import Meaning, NodeContext, OnnxScope
 from npuc.frontend.onnx.structure import cut, sorted_nodes
 from npuc.frontend.onnx.subgraphs import join_subgraphs
 from npuc.frontend.onnx.validity import check_node, check_types, infer_outputs
@@ -54,11 +54,11 @@ _MAX_UNROLLED = 50_000
 def import_onnx(source: Path | str | bytes | onnx.ModelProto, options: ImportOptions | None = None) -> Graph:
     """Import an ONNX model from a path, its bytes, or a message; the result is verified, not yet canonical."""
     where = str(source) if isinstance(source, Path | str) else None
-    return guarded(where, lambda: _Importer(read(source), options or ImportOptions()).run())
+    return guarded(where, lambda: _OnnxImporter(read(source), options or ImportOptions()).run())
 
 
-class _Importer:
-    def __init__(self, source: Source, options: ImportOptions) -> None:
+class _OnnxImporter:
+    def __init__(self, source: OnnxSource, options: ImportOptions) -> None:
         self.options = options
         self.source = source
         self.opsets = _opsets(source.model)
@@ -114,7 +114,7 @@ class _Importer:
                 raise UnknownTensorError(f"there is no input '{name}' to preprocess")
         graph = Graph.empty(types, preprocess=preprocess)
         graph.notes += [*notes, *self.notes]
-        scope = Scope(graph, self.source, self.opsets)
+        scope = OnnxScope(graph, self.source, self.opsets)
         scope.meanings.update(constants)
         for port in graph.inputs:
             scope.define(port.name, port.value)
@@ -213,7 +213,7 @@ class _Importer:
         shapes = {name: shape for name, shape in self.options.input_shapes.items() if name in own}
         try:
             whole = ImportOptions(shapes, outputs=tuple(names), constants=self.options.constants)
-            prefix = _Importer(self.source, whole).run()
+            prefix = _OnnxImporter(self.source, whole).run()
             return {port.name: type_proto(port.value) for port in prefix.outputs}
         except NpucError:
             found = {name: self.declared(name) for name in names}
@@ -246,15 +246,15 @@ class _Importer:
             types.update({name: stated[name] for name in node.output if name in stated and name not in types})
         return types
 
-    def _nodes(self, nodes: list[onnx.NodeProto], scope: Scope) -> None:
+    def _nodes(self, nodes: list[onnx.NodeProto], scope: OnnxScope) -> None:
         for proto in nodes:
             domain = "" if proto.domain == "ai.onnx" else proto.domain
             opset = self.opsets.get(domain)
             if opset is None:
                 raise OpsetError(
-                    f"{Node.of(proto, 0).label} is of the domain '{domain}', which the model does not import"
+                    f"{OnnxNode.of(proto, 0).label} is of the domain '{domain}', which the model does not import"
                 )
-            node = Node.of(proto, opset)
+            node = OnnxNode.of(proto, opset)
             schema = schema_of(proto.op_type, domain, opset)
             if schema is not None:
                 check_node(proto, schema, opset, node.label)
@@ -268,7 +268,7 @@ class _Importer:
                 words = next(iter(str(error).splitlines()), type(error).__name__)[:200]
                 raise InvalidModelError(f"{node.label}: it is malformed ({words})") from error
 
-    def _node(self, node: Node, scope: Scope) -> None:
+    def _node(self, node: OnnxNode, scope: OnnxScope) -> None:
         if node.domain == "" and node.op_type == "Constant":
             return scope.define(node.outputs[0], self._constant(node))
         if self._folded(node, scope):
@@ -297,7 +297,7 @@ class _Importer:
                 scope.define(name, meaning)
         return None
 
-    def _translated(self, node: Node, scope: Scope) -> list[Meaning]:
+    def _translated(self, node: OnnxNode, scope: OnnxScope) -> list[Meaning]:
         ctx = NodeContext(node, scope)
         control = CONTROL.get(node.op_type) if node.domain == "" else None
         results: list[Meaning]
@@ -313,7 +313,7 @@ class _Importer:
         ctx.name_results(results)
         return results
 
-    def _subgraph(self, graph: onnx.GraphProto, scope: Scope) -> None:
+    def _subgraph(self, graph: onnx.GraphProto, scope: OnnxScope) -> None:
         self.depth += 1
         self.unrolled += len(graph.node) + 1
         if self.unrolled > _MAX_UNROLLED:
@@ -327,7 +327,7 @@ class _Importer:
         finally:
             self.depth -= 1
 
-    def _constant(self, node: Node) -> Weight:
+    def _constant(self, node: OnnxNode) -> Weight:
         if node.has("value"):
             return self.source.weight(node.tensor("value"))
         if node.has("sparse_value"):
@@ -349,7 +349,7 @@ class _Importer:
             return Weight(dtype_of("string"), texts.shape, texts)
         raise InvalidModelError(f"{node.label}: it has no value")
 
-    def _folded(self, node: Node, scope: Scope) -> bool:
+    def _folded(self, node: OnnxNode, scope: OnnxScope) -> bool:
         """Evaluate a node whose inputs are all constant."""
         if not node.inputs or not foldable(node):
             return False
@@ -369,7 +369,7 @@ class _Importer:
                 scope.define(name, Weight.of(array))
         return True
 
-    def _expanded(self, node: Node, scope: Scope) -> bool:
+    def _expanded(self, node: OnnxNode, scope: OnnxScope) -> bool:
         """Replace an operator that ONNX Runtime is too old for by its function body, where ONNX gives one."""
         if node.domain not in ("", "ai.onnx.preview"):
             return False
@@ -406,7 +406,7 @@ def _as_meaning(item: Any) -> Meaning:
     return meaning
 
 
-def _check_size(node: Node, meaning: Meaning) -> None:
+def _check_size(node: OnnxNode, meaning: Meaning) -> None:
     if not isinstance(meaning, Weight) and is_static(meaning) and prod(shape_of(meaning)) > MAX_ELEMENTS:
         raise ResourceLimitError(f"{node.label}: its result has the shape {list(shape_of(meaning))}")
 
@@ -432,7 +432,7 @@ def _opsets(model: onnx.ModelProto) -> dict[str, int]:
     return found
 
 
-def _dense(source: Source, sparse: onnx.SparseTensorProto) -> Weight:
+def _dense(source: OnnxSource, sparse: onnx.SparseTensorProto) -> Weight:
     values = source.weight(sparse.values).array().reshape(-1)
     indices = source.weight(sparse.indices).array()
     shape = tuple(sparse.dims)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import onnx
 
-from npuc.frontend.onnx.reader import Source
+from npuc.frontend.onnx.reader import OnnxSource
 from npuc.ir import Weight
 
 SMALL = 64
@@ -19,7 +19,7 @@ SMALL = 64
 
 def lift_constants(
     graph: onnx.GraphProto,
-    source: Source,
+    source: OnnxSource,
     define: Callable[[str, Weight], str],
     renamed: dict[str, str] | None = None,
 ) -> None:

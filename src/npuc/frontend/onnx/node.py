@@ -29,7 +29,7 @@ class NoTopForm(Exception):
 
 
 @dataclass
-class Node:
+class OnnxNode:
     """One ONNX node: what it computes, from what, under which names."""
 
     proto: onnx.NodeProto
@@ -40,11 +40,11 @@ class Node:
     attributes: dict[str, AttributeProto] = field(default_factory=dict)
 
     @staticmethod
-    def of(proto: onnx.NodeProto, opset: int) -> Node:
+    def of(proto: onnx.NodeProto, opset: int) -> OnnxNode:
         """Wrap a message."""
         name = proto.name or next((o for o in proto.output if o), "")
         attributes = {attribute.name: attribute for attribute in proto.attribute}
-        return Node(proto, opset, f"{proto.op_type} node '{name}'", attributes)
+        return OnnxNode(proto, opset, f"{proto.op_type} node '{name}'", attributes)
 
     @property
     def op_type(self) -> str:

@@ -1,6 +1,6 @@
 """From a file to a checked `ModelProto` and its constant tensors, without copying weights.
 
-`Source` knows where tensors live: in the message, in the model file itself, or in external data beside it. Paths that
+`OnnxSource` knows where tensors live: in the message, in the model file itself, or in external data beside it. Paths that
 leave the model's folder are refused.
 """
 
@@ -24,7 +24,7 @@ from npuc.ir import DType, FileSlice, MappedFile, Weight, dtype_of
 _PACKED = {"ui4", "i4", "f4E2M1FN", "ui2", "i2"}
 
 
-class Source:
+class OnnxSource:
     """A decoded model and the files that its tensors lie in."""
 
     def __init__(self, model: onnx.ModelProto, path: Path | None, file: MappedFile | None) -> None:
@@ -172,17 +172,17 @@ def declared_inputs(path: Path, options: ImportOptions) -> dict[str, DType]:
     return {entry.name: dtype_of(entry.type.tensor_type.elem_type or 1) for entry in entries}
 
 
-def read(source: Path | str | bytes | onnx.ModelProto) -> Source:
+def read(source: Path | str | bytes | onnx.ModelProto) -> OnnxSource:
     """Decode a model from a path, its bytes, or a message."""
     if isinstance(source, onnx.ModelProto):
         check_text(source)
-        return Source(source, None, None)
+        return OnnxSource(source, None, None)
     if isinstance(source, bytes):
-        return Source(parse(source), None, None)
+        return OnnxSource(parse(source), None, None)
     path = existing_file(source)
     try:
         file = MappedFile(path)
-        return Source(parse(wire.strip(file.buffer)), path, file)
+        return OnnxSource(parse(wire.strip(file.buffer)), path, file)
     except NpucError as error:
         error.where = error.where or str(path)
         raise

@@ -13,22 +13,22 @@ import numpy as np
 
 from npuc.errors import InvalidModelError
 from npuc.frontend.builder import Builder, LayerBuilder
-from npuc.frontend.onnx.node import Node, NoTopForm
-from npuc.frontend.onnx.reader import Source
+from npuc.frontend.onnx.node import NoTopForm, OnnxNode
+from npuc.frontend.onnx.reader import OnnxSource
 from npuc.ir import DType, Graph, Value, Weight, dtype_of, is_static, shape_of
 
 Meaning = Value | Weight
 
 
-class Scope(Builder):
+class OnnxScope(Builder):
     """Names and what they mean; `graph` is where ops are appended."""
 
     def __init__(
         self,
         graph: Graph,
-        source: Source,
+        source: OnnxSource,
         opsets: dict[str, int],
-        parent: Scope | None = None,
+        parent: OnnxScope | None = None,
         prefix: str = "",
     ) -> None:
         super().__init__(graph, parent, prefix)
@@ -37,13 +37,13 @@ class Scope(Builder):
         self.parent = parent
         self.meanings: dict[str, Meaning] = {}
 
-    def child(self, prefix: str) -> Scope:
+    def child(self, prefix: str) -> OnnxScope:
         """A scope for a subgraph; its result names start with `prefix`."""
-        return Scope(self.graph, self.source, self.opsets, self, self.prefix + prefix)
+        return OnnxScope(self.graph, self.source, self.opsets, self, self.prefix + prefix)
 
     def lookup(self, name: str) -> Meaning | None:
         """What a name means here, or None."""
-        scope: Scope | None = self
+        scope: OnnxScope | None = self
         while scope is not None:
             found = scope.meanings.get(name)
             if found is not None:
@@ -70,9 +70,9 @@ class Scope(Builder):
 class NodeContext(LayerBuilder):
     """What a rule sees: its node, its operands, and how to emit ops."""
 
-    scope: Scope
+    scope: OnnxScope
 
-    def __init__(self, node: Node, scope: Scope) -> None:
+    def __init__(self, node: OnnxNode, scope: OnnxScope) -> None:
         first = next((name for name in node.outputs if name), node.op_type)
         super().__init__(scope, first, scope.prefix + node.proto.name if node.proto.name else None)
         self.node = node
@@ -155,4 +155,4 @@ class NodeContext(LayerBuilder):
         self.finish({value: name for value, name in pairs if name and not isinstance(value, Weight)})
 
 
-__all__ = ["Meaning", "NodeContext", "Scope"]
+__all__ = ["Meaning", "NodeContext", "OnnxScope"]

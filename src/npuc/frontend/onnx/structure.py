@@ -12,7 +12,7 @@ import onnx
 
 from npuc.errors import InvalidModelError
 from npuc.frontend.onnx.escape import captured_names
-from npuc.frontend.onnx.node import Node
+from npuc.frontend.onnx.node import OnnxNode
 
 
 def uses(node: onnx.NodeProto) -> list[str]:
@@ -25,7 +25,7 @@ def uses(node: onnx.NodeProto) -> list[str]:
 
 
 def _label(node: onnx.NodeProto) -> str:
-    return Node.of(node, 0).label
+    return OnnxNode.of(node, 0).label
 
 
 def sorted_nodes(graph: onnx.GraphProto, outer: Iterable[str] = ()) -> list[onnx.NodeProto]:

@@ -15,7 +15,7 @@ import onnx
 
 from npuc.arrays import Array
 from npuc.errors import InvalidModelError
-from npuc.frontend.onnx.node import Node
+from npuc.frontend.onnx.node import OnnxNode
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ _MAX_DEPTH = 16
 _LEGACY_ATTRIBUTES = {"consumed_inputs", "broadcast", "is_test", "spatial"}
 
 
-def upgrade(node: Node) -> tuple[onnx.NodeProto, dict[int, Array]]:
+def upgrade(node: OnnxNode) -> tuple[onnx.NodeProto, dict[int, Array]]:
     """The node in recent spelling, and the constants that are new inputs of it by position."""
     proto = onnx.NodeProto()
     proto.CopyFrom(node.proto)
@@ -112,7 +112,7 @@ def upgrade_graph(graph: onnx.GraphProto, opset: int, depth: int = 0) -> None:
         raise InvalidModelError(f"its graphs are nested more than {_MAX_DEPTH} deep")
     nodes: list[onnx.NodeProto] = []
     for index, old in enumerate(graph.node):
-        node = Node.of(old, opset)
+        node = OnnxNode.of(old, opset)
         proto, constants = upgrade(node) if node.domain == "" else (old, {})
         for position, array in constants.items():
             name = f"{next(iter(old.output), 'node')}/{index}/input{position}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from npuc.errors import InvalidModelError, ResourceLimitError
-from npuc.frontend.tensorflow.graph import MAX_NAME, Node
+from npuc.frontend.tensorflow.graph import MAX_NAME, TensorflowNode
 from npuc.frontend.tensorflow.meaning import DEAD, Dead, Meaning
 
 _T = TypeVar("_T")
@@ -37,7 +37,7 @@ _SEVERAL["FusedBatchNormV2"] = _SEVERAL["FusedBatchNorm"]
 _SEVERAL["FusedBatchNormV3"] = (*_SEVERAL["FusedBatchNorm"], "reserve_space_3")
 """The outputs of ops that have several by different names: a function refers to them by those."""
 
-Evaluate = Callable[["Body", Node], Sequence[Meaning]]
+Evaluate = Callable[["Body", TensorflowNode], Sequence[Meaning]]
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Budget:
     looks: int = 0
     tables: dict[tuple[str, int], Any] = field(default_factory=dict)
 
-    def spend(self, node: Node, steps: int = 1) -> None:
+    def spend(self, node: TensorflowNode, steps: int = 1) -> None:
         """One more; a call costs as much as a few nodes."""
         self.steps += steps
         if self.steps > MAX_STEPS:
@@ -60,7 +60,12 @@ class Budget:
                 fix="Cut the network before the loop with --outputs",
             )
 
-    def once(self, what: str, nodes: Mapping[str, Node], make: Callable[[Mapping[str, Node]], _T]) -> _T:
+    def once(
+        self,
+        what: str,
+        nodes: Mapping[str, TensorflowNode],
+        make: Callable[[Mapping[str, TensorflowNode]], _T],
+    ) -> _T:
         """What is made of the nodes of a function, made once however often it is called; the model holds the nodes."""
         key = what, id(nodes)
         if key not in self.tables:
@@ -68,7 +73,7 @@ class Budget:
         found: _T = self.tables[key]
         return found
 
-    def look(self, node: Node) -> None:
+    def look(self, node: TensorflowNode) -> None:
         """Look at a node without walking it."""
         self.looks += 1
         if self.looks > MAX_LOOKS:
@@ -82,7 +87,7 @@ class Budget:
 class Body:
     """Nodes, and what those that were walked mean."""
 
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, TensorflowNode]
     evaluate: Evaluate
     budget: Budget
     prefix: str = ""
@@ -98,7 +103,7 @@ class Body:
     loops: dict[str, Mapping[str, Meaning]] = field(default_factory=dict)
     """What the variables of loops that have run mean in the end, by frame."""
 
-    def name(self, node: Node) -> str:
+    def name(self, node: TensorflowNode) -> str:
         """The name of a node in the whole network."""
         return f"{self.prefix}{node.name}{self.suffix}"
 
@@ -163,7 +168,7 @@ class Body:
             open_.discard(name)
             stack.pop()
 
-    def inputs(self, node: Node) -> list[Meaning]:
+    def inputs(self, node: TensorflowNode) -> list[Meaning]:
         """What the inputs of a node mean, which were walked before it."""
         found = [self._known(item) for item in self.needs(node)]
         return [
@@ -171,14 +176,18 @@ class Body:
             for item, known in zip(self.needs(node), found, strict=True)
         ]
 
-    def needs(self, node: Node) -> Sequence[str]:
+    def needs(self, node: TensorflowNode) -> Sequence[str]:
         """The tensors that have to be known before a node is evaluated; loops see to their own."""
         if node.op in ("Exit", "RefExit") or self.name(node) in self.budget.stops:
             return ()
         return node.data_inputs
 
     def inner(
-        self, nodes: Mapping[str, Node], prefix: str, arguments: Mapping[str, Meaning], caller: Node
+        self,
+        nodes: Mapping[str, TensorflowNode],
+        prefix: str,
+        arguments: Mapping[str, Meaning],
+        caller: TensorflowNode,
     ) -> Body:
         """The body of a function that is called."""
         if self.depth >= MAX_DEPTH:
@@ -196,7 +205,9 @@ class Body:
             depth=self.depth + 1,
         )
 
-    def turn(self, members: frozenset[str], given: Mapping[str, Meaning], suffix: str, caller: Node) -> Body:
+    def turn(
+        self, members: frozenset[str], given: Mapping[str, Meaning], suffix: str, caller: TensorflowNode
+    ) -> Body:
         """One turn of a loop."""
         if self.depth >= MAX_DEPTH:
             raise InvalidModelError(f"{caller.label}: loops are nested more than {MAX_DEPTH} deep")

@@ -13,7 +13,7 @@ from pathlib import Path
 from npuc.errors import FileMissingError, InvalidModelError, NpucError
 from npuc.frontend.tensorflow.crc32c import crc32c, unmasked
 from npuc.frontend.tensorflow.tensors import element_type, read_shape
-from npuc.frontend.tensorflow.wire import Message, Meter, bad, signed, varint
+from npuc.frontend.tensorflow.wire import Meter, WireMessage, bad, signed, varint
 from npuc.ir import Weight
 from npuc.ir.weights import FileSlice, MappedFile
 
@@ -93,7 +93,7 @@ class Bundle:
         return self._shards[number]
 
 
-def _table(file: MappedFile) -> Iterator[tuple[bytes, Message]]:
+def _table(file: MappedFile) -> Iterator[tuple[bytes, WireMessage]]:
     """Keys and values in order."""
     if file.size < _FOOTER or int.from_bytes(file.buffer[file.size - 8 :], "little") != _MAGIC:
         raise bad("its index of variables has no footer: it is cut short, or something else")
@@ -112,7 +112,7 @@ def _table(file: MappedFile) -> Iterator[tuple[bytes, Message]]:
         yield from _block(file, inner, length, meter)
 
 
-def _block(file: MappedFile, offset: int, size: int, meter: Meter) -> Iterator[tuple[bytes, Message]]:
+def _block(file: MappedFile, offset: int, size: int, meter: Meter) -> Iterator[tuple[bytes, WireMessage]]:
     """The entries of a block: keys share a prefix with the one before."""
     end = offset + size
     if size < 4 or end + 5 > file.size:
@@ -136,5 +136,5 @@ def _block(file: MappedFile, offset: int, size: int, meter: Meter) -> Iterator[t
         meter.spend(1 + (shared >> 6))
         key = key[:shared] + bytes(file.buffer[at : at + more])
         at += more
-        yield key, Message(file, at, at + length, meter)
+        yield key, WireMessage(file, at, at + length, meter)
         at += length

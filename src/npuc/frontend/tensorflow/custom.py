@@ -7,16 +7,16 @@ from typing import Any
 
 from npuc.errors import NpucError
 from npuc.frontend.layout import ChannelsLastBuilder, LayoutTensor
-from npuc.frontend.tensorflow.graph import Node
+from npuc.frontend.tensorflow.graph import TensorflowNode
 from npuc.frontend.tensorflow.tensors import element_type, read_shape
-from npuc.frontend.tensorflow.wire import Message, as_float, signed
+from npuc.frontend.tensorflow.wire import WireMessage, as_float, signed
 from npuc.ir import DYNAMIC, tensor_type
 
 DOMAIN = "npuc.tensorflow"
 
 
 def custom(
-    c: ChannelsLastBuilder, node: Node, tensors: Sequence[LayoutTensor], count: int
+    c: ChannelsLastBuilder, node: TensorflowNode, tensors: Sequence[LayoutTensor], count: int
 ) -> list[LayoutTensor]:
     """A custom op with the node's plain attributes; shapes are known where the file states them."""
     values = c.onnx(
@@ -30,7 +30,7 @@ def custom(
     return [LayoutTensor(value) for value in values]
 
 
-def _type(node: Node, tensors: Sequence[LayoutTensor], index: int) -> Any:
+def _type(node: TensorflowNode, tensors: Sequence[LayoutTensor], index: int) -> Any:
     code = next((code for key in ("T", "dtype", "DstT", "out_type") if (code := node.type_code(key))), 0)
     dtype = element_type(code, node.label) if code else tensors[0].dtype
     stated = node.attributes.get("_output_shapes")
@@ -40,7 +40,7 @@ def _type(node: Node, tensors: Sequence[LayoutTensor], index: int) -> Any:
     return tensor_type(None if shape is None else [DYNAMIC if n == -1 else n for n in shape], dtype)
 
 
-def _attributes(node: Node) -> dict[str, Any]:
+def _attributes(node: TensorflowNode) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, message in node.attributes.items():
         if name.startswith("_"):
@@ -55,7 +55,7 @@ def _attributes(node: Node) -> dict[str, Any]:
     return found
 
 
-def _plain(number: int, value: int | Message) -> Any:
+def _plain(number: int, value: int | WireMessage) -> Any:
     if isinstance(value, int):
         return signed(value) if number == 3 else as_float(value) if number == 4 else value
     if number == 2 and value.size <= 4096:

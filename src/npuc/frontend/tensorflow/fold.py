@@ -11,8 +11,8 @@ import numpy as np
 from npuc.arrays import Array
 from npuc.errors import NpucError
 from npuc.frontend.layout import ChannelsLastBuilder, LayoutTensor
-from npuc.frontend.tensorflow.graph import Node
-from npuc.frontend.tensorflow.registry import Context, find_rule
+from npuc.frontend.tensorflow.graph import TensorflowNode
+from npuc.frontend.tensorflow.registry import TensorflowContext, find_rule
 from npuc.ir import Graph
 
 _LIMIT = 1 << 24
@@ -34,17 +34,17 @@ class Effort:
         return self.spent <= _MAX_EFFORT
 
 
-def _concat(node: Node, x: list[Array]) -> Array:
+def _concat(node: TensorflowNode, x: list[Array]) -> Array:
     return np.concatenate(x[:-1], axis=int(x[-1]))
 
 
-def _gather(node: Node, x: list[Array]) -> Array:
+def _gather(node: TensorflowNode, x: list[Array]) -> Array:
     if node.integer("batch_dims"):
         raise ValueError("batches")
     return np.asarray(np.take(x[0], x[1], axis=int(x[2]) if len(x) > 2 else 0))
 
 
-def _binary(function: Callable[[Array, Array], Array]) -> Callable[[Node, list[Array]], Array]:
+def _binary(function: Callable[[Array, Array], Array]) -> Callable[[TensorflowNode, list[Array]], Array]:
     return lambda node, x: np.asarray(function(x[0], x[1]))
 
 
@@ -55,11 +55,11 @@ def _floor_divide(a: Array, b: Array) -> Array:
     return quotient
 
 
-def _cast(node: Node, x: list[Array]) -> Array:
+def _cast(node: TensorflowNode, x: list[Array]) -> Array:
     return x[0].astype(node.dtype("DstT").numpy)
 
 
-_FOLDERS: dict[str, Callable[[Node, list[Array]], Array]] = {
+_FOLDERS: dict[str, Callable[[TensorflowNode, list[Array]], Array]] = {
     "Add": _binary(np.add),
     "AddV2": _binary(np.add),
     "Sub": _binary(np.subtract),
@@ -104,7 +104,7 @@ _FOLDERS: dict[str, Callable[[Node, list[Array]], Array]] = {
 
 
 def folded(
-    node: Node, tensors: Sequence[LayoutTensor], name: str, effort: Effort
+    node: TensorflowNode, tensors: Sequence[LayoutTensor], name: str, effort: Effort
 ) -> list[LayoutTensor] | None:
     """The outputs of a node of constants; None if it has to stay a node."""
     if not tensors or any(x.weight is None for x in tensors):
@@ -129,7 +129,9 @@ def _constant(array: Array, name: str) -> LayoutTensor:
     return ChannelsLastBuilder(Graph.empty([])).constant(array, name)
 
 
-def _run(node: Node, tensors: Sequence[LayoutTensor], name: str, effort: Effort) -> list[LayoutTensor] | None:
+def _run(
+    node: TensorflowNode, tensors: Sequence[LayoutTensor], name: str, effort: Effort
+) -> list[LayoutTensor] | None:
     """The rule's own ops, run by the float engine."""
     from npuc.engine import FloatEngine
 
@@ -139,7 +141,7 @@ def _run(node: Node, tensors: Sequence[LayoutTensor], name: str, effort: Effort)
     part = Graph.empty([])
     builder = ChannelsLastBuilder(part)
     builder.first = name
-    outcome = translate(Context(node, tensors, builder))
+    outcome = translate(TensorflowContext(node, tensors, builder))
     several = list(outcome) if isinstance(outcome, list | tuple) else [outcome]
     made = [
         item if isinstance(item, LayoutTensor) else builder.constant(np.asarray(item), name)

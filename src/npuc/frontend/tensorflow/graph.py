@@ -11,7 +11,7 @@ from itertools import islice
 
 from npuc.errors import InvalidModelError, ResourceLimitError
 from npuc.frontend.tensorflow.tensors import Shape, element_type, read_shape, read_strings, read_tensor
-from npuc.frontend.tensorflow.wire import Message, as_float, bad, signed
+from npuc.frontend.tensorflow.wire import WireMessage, as_float, bad, signed
 from npuc.ir import DType, Weight
 
 MAX_NODES = 1 << 16
@@ -21,13 +21,13 @@ MAX_NAME = 1 << 11
 
 
 @dataclass(frozen=True)
-class Node:
+class TensorflowNode:
     """A `NodeDef`. Inputs are `name`, `name:1` or, in functions, `name:output:1`; `^name` only orders."""
 
     name: str
     op: str
     inputs: tuple[str, ...]
-    attributes: Mapping[str, Message] = field(repr=False)
+    attributes: Mapping[str, WireMessage] = field(repr=False)
 
     @property
     def label(self) -> str:
@@ -86,7 +86,7 @@ class Node:
         listed = self._list(name)
         return 0 if listed is None else sum(1 for _ in listed.varints(6))
 
-    def _list(self, name: str) -> Message | None:
+    def _list(self, name: str) -> WireMessage | None:
         message = self.attributes.get(name)
         return None if message is None else message.part(1)
 
@@ -98,7 +98,7 @@ class Node:
         """A constant of strings."""
         return read_strings(self._tensor(name))
 
-    def _tensor(self, name: str) -> Message:
+    def _tensor(self, name: str) -> WireMessage:
         message = self.attributes.get(name)
         found = None if message is None else message.part(8)
         if found is None:
@@ -116,11 +116,11 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Function:
+class GraphFunction:
     """A `FunctionDef`: its nodes, the names of its arguments, and what its results are."""
 
     name: str
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, TensorflowNode]
     arguments: tuple[str, ...]
     results: tuple[tuple[str, str], ...]
     """Names, and the tensors that they are."""
@@ -130,52 +130,52 @@ class Function:
 class GraphDef:
     """All nodes by name, in the order of the file, and the functions."""
 
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, TensorflowNode]
     functions: Functions
 
 
-def readers_of(nodes: Mapping[str, Node]) -> dict[str, list[Node]]:
+def readers_of(nodes: Mapping[str, TensorflowNode]) -> dict[str, list[TensorflowNode]]:
     """The nodes that read something of each node, in the order of the file."""
-    found: dict[str, list[Node]] = {}
+    found: dict[str, list[TensorflowNode]] = {}
     for node in nodes.values():
         for name in dict.fromkeys(item.partition(":")[0] for item in node.data_inputs):
             found.setdefault(name, []).append(node)
     return found
 
 
-def _text(message: Message | None, what: str) -> str:
+def _text(message: WireMessage | None, what: str) -> str:
     if message is None:
         raise bad(f"{what} has no name")
     return message.text
 
 
-def entries(message: Message, number: int) -> dict[str, Message]:
+def entries(message: WireMessage, number: int) -> dict[str, WireMessage]:
     """A map from names to messages, as protobuf keeps one."""
     return _map(message.parts(number))
 
 
-def _map(parts: Iterable[Message]) -> dict[str, Message]:
+def _map(parts: Iterable[WireMessage]) -> dict[str, WireMessage]:
     found = {}
     for entry in parts:
         key, value = None, None
         for at, item in entry.fields():
-            if isinstance(item, Message):
+            if isinstance(item, WireMessage):
                 key, value = (item, value) if at == 1 else (key, item) if at == 2 else (key, value)
         if key is not None:
             found[key.text] = value if value is not None else _nothing(entry)
     return found
 
 
-def _nothing(message: Message) -> Message:
-    return Message(message.file, message.end, message.end, message.meter)
+def _nothing(message: WireMessage) -> WireMessage:
+    return WireMessage(message.file, message.end, message.end, message.meter)
 
 
-def _node(message: Message) -> Node:
+def _node(message: WireMessage) -> TensorflowNode:
     name = op = None
     inputs = []
     attributes = []
     for number, value in message.fields():
-        if not isinstance(value, Message):
+        if not isinstance(value, WireMessage):
             continue
         if number == 1:
             name = value
@@ -188,14 +188,14 @@ def _node(message: Message) -> Node:
     title = _text(name, "a node")
     if len(title) > MAX_NAME:
         raise ResourceLimitError(f"the name of the node '{title[:60]}...' has {len(title)} letters")
-    return Node(title, _text(op, "a node"), tuple(inputs), _map(attributes))
+    return TensorflowNode(title, _text(op, "a node"), tuple(inputs), _map(attributes))
 
 
-def _nodes(message: Message, number: int) -> dict[str, Node]:
+def _nodes(message: WireMessage, number: int) -> dict[str, TensorflowNode]:
     parts = list(islice(message.parts(number), MAX_NODES + 1))
     if len(parts) > MAX_NODES:
         raise ResourceLimitError(f"the graph has more than {MAX_NODES} nodes")
-    found: dict[str, Node] = {}
+    found: dict[str, TensorflowNode] = {}
     for part in parts:
         node = _node(part)
         if node.name in found:
@@ -207,23 +207,23 @@ def _nodes(message: Message, number: int) -> dict[str, Node]:
 class Functions:
     """The functions of a file by name; one is decoded when it is asked for, for a file has many that nothing calls."""
 
-    def __init__(self, parts: Iterable[Message] = ()) -> None:
-        self._parts: dict[str, tuple[Message, Message]] = {}
-        self._found: dict[str, Function] = {}
+    def __init__(self, parts: Iterable[WireMessage] = ()) -> None:
+        self._parts: dict[str, tuple[WireMessage, WireMessage]] = {}
+        self._found: dict[str, GraphFunction] = {}
         for part in parts:
             signature = part.part(1)
             if signature is None:
                 raise bad("a function has no signature")
             self._parts[_text(signature.part(1), "a function")] = part, signature
 
-    def get(self, name: str) -> Function | None:
+    def get(self, name: str) -> GraphFunction | None:
         """A function, or None."""
         if name not in self._found and name in self._parts:
             self._found[name] = _function(name, *self._parts[name])
         return self._found.get(name)
 
 
-def _function(name: str, message: Message, signature: Message) -> Function:
+def _function(name: str, message: WireMessage, signature: WireMessage) -> GraphFunction:
     parts = list(islice(signature.parts(2), MAX_ARGUMENTS + 1))
     if len(parts) > MAX_ARGUMENTS:
         raise ResourceLimitError(f"the function '{name[:60]}' has more than {MAX_ARGUMENTS} arguments")
@@ -233,10 +233,10 @@ def _function(name: str, message: Message, signature: Message) -> Function:
     if any(output not in returned for output in outputs):
         raise InvalidModelError(f"the function '{name}' does not say what its results are")
     results = tuple((output, returned[output]) for output in outputs)
-    return Function(name, _nodes(message, 3), arguments, results)
+    return GraphFunction(name, _nodes(message, 3), arguments, results)
 
 
-def read_graph(message: Message) -> GraphDef:
+def read_graph(message: WireMessage) -> GraphDef:
     """Decode a `GraphDef`."""
     library = message.part(2)
     return GraphDef(_nodes(message, 1), Functions(library.parts(1) if library is not None else ()))

@@ -28,10 +28,10 @@ from npuc.frontend.support import check_names, erase_dead, guarded
 from npuc.frontend.tensorflow.body import Body, Budget
 from npuc.frontend.tensorflow.custom import custom
 from npuc.frontend.tensorflow.fold import Effort, folded
-from npuc.frontend.tensorflow.graph import Function, Node, readers_of
+from npuc.frontend.tensorflow.graph import GraphFunction, TensorflowNode, readers_of
 from npuc.frontend.tensorflow.meaning import DEAD, Dead, Meaning, tensor
-from npuc.frontend.tensorflow.model import Model, read_model
-from npuc.frontend.tensorflow.registry import Context, find_rule
+from npuc.frontend.tensorflow.model import TensorflowModel, read_model
+from npuc.frontend.tensorflow.registry import TensorflowContext, find_rule
 from npuc.frontend.tensorflow.tensors import STRING, element_type
 from npuc.frontend.tensorflow.walker import STRUCTURES
 from npuc.ir import DType, Graph, Weight, tensor_type
@@ -41,7 +41,7 @@ from npuc.words import counted
 
 def import_tensorflow(path: Path | str, options: ImportOptions | None = None) -> Graph:
     """Import a frozen graph or a SavedModel folder; the result is verified, not yet canonical."""
-    return guarded(path, lambda: _Importer(read_model(path), options or ImportOptions()).run())
+    return guarded(path, lambda: _TensorflowImporter(read_model(path), options or ImportOptions()).run())
 
 
 def declared_inputs(path: Path, options: ImportOptions) -> dict[str, DType]:
@@ -56,22 +56,22 @@ def declared_inputs(path: Path, options: ImportOptions) -> dict[str, DType]:
     return found
 
 
-def _tensor_of(model: Model, name: str) -> str:
+def _tensor_of(model: TensorflowModel, name: str) -> str:
     """The tensor behind a user's name."""
     return model.tensors.get(name, name)
 
 
-def _type_code(model: Model, tensor_name: str) -> int:
+def _type_code(model: TensorflowModel, tensor_name: str) -> int:
     node = model.graph.nodes.get(tensor_name.partition(":")[0])
     if node is None:
         return 1
     return next((code for key in ("dtype", "T", "DstT") if (code := node.type_code(key))), 1)
 
 
-class _Importer:
+class _TensorflowImporter:
     """One walk over a model."""
 
-    def __init__(self, model: Model, options: ImportOptions) -> None:
+    def __init__(self, model: TensorflowModel, options: ImportOptions) -> None:
         self.model = model
         self.options = options
         self.known: dict[str, LayoutTensor] = {}
@@ -111,7 +111,9 @@ class _Importer:
     def _known_before(self) -> Mapping[str, LayoutTensor]:
         """The tensors of the whole network: what shapes those have at which a user cuts, and which are in functions."""
         shapes = {n: s for n, s in self.options.input_shapes.items() if self._is_placeholder(n)}
-        whole = _Importer(self.model, replace(self.options, inputs=(), outputs=(), input_shapes=shapes))
+        whole = _TensorflowImporter(
+            self.model, replace(self.options, inputs=(), outputs=(), input_shapes=shapes)
+        )
         try:
             whole.run()
         except NpucError:
@@ -137,7 +139,7 @@ class _Importer:
                 found.append((input_shape(name, None, asked, self.notes), element_type(code, f"'{name}'")))
         return found
 
-    def _textual(self, name: str, node: Node) -> UnsupportedTypeError:
+    def _textual(self, name: str, node: TensorflowNode) -> UnsupportedTypeError:
         """The error for an input of text, with the tensors behind which the numbers begin."""
         edge: dict[str, None] = {}
         readers = readers_of(self.model.graph.nodes)
@@ -211,7 +213,7 @@ class _Importer:
         meaning = body.meaning(f"{node}:{index}" if index else node)
         return tensor(body.nodes[node], meaning, index)
 
-    def evaluate(self, body: Body, node: Node) -> Sequence[Meaning]:
+    def evaluate(self, body: Body, node: TensorflowNode) -> Sequence[Meaning]:
         """What a node means, once its inputs are known."""
         full = body.name(node)
         cut = self.begins.get(full)
@@ -232,7 +234,7 @@ class _Importer:
                 self.known.setdefault(f"{full}:{index}" if index else full, meaning)
         return outputs
 
-    def _outputs(self, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+    def _outputs(self, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
         full = body.name(node)
         structural = STRUCTURES.get(node.op)
         if structural is not None:
@@ -251,7 +253,7 @@ class _Importer:
         if translate is None:
             made = self._custom(body, node, tensors)
         else:
-            outcome = translate(Context(node, tensors, self.builder))
+            outcome = translate(TensorflowContext(node, tensors, self.builder))
             several = list(outcome) if isinstance(outcome, list | tuple) else [outcome]
             made = [
                 self.builder.constant(np.asarray(item), full) if not isinstance(item, LayoutTensor) else item
@@ -260,7 +262,9 @@ class _Importer:
         self.builder.finish_layer(made, [f"{full}:{i}" if i else full for i in range(len(made))], full)
         return made
 
-    def _custom(self, body: Body, node: Node, tensors: Sequence[LayoutTensor]) -> list[LayoutTensor]:
+    def _custom(
+        self, body: Body, node: TensorflowNode, tensors: Sequence[LayoutTensor]
+    ) -> list[LayoutTensor]:
         if not tensors:
             raise UnsupportedOpError(
                 f"{node.label} is not among those that npuc imports, and makes its result from nothing",
@@ -268,7 +272,7 @@ class _Importer:
             )
         self.unknown.append(node.label)
 
-        def highest(nodes: Mapping[str, Node]) -> dict[str, int]:
+        def highest(nodes: Mapping[str, TensorflowNode]) -> dict[str, int]:
             found: dict[str, int] = {}
             for other in nodes.values():
                 for item in other.data_inputs:
@@ -281,7 +285,7 @@ class _Importer:
 
     # What nodes ask for (`npuc.frontend.tensorflow.walker.Walker`)
 
-    def placeholder(self, body: Body, node: Node) -> Meaning:
+    def placeholder(self, body: Body, node: TensorflowNode) -> Meaning:
         """The constant that a user gives an input."""
         port = self.model.titles.get(node.name, node.name)
         for name in (port, node.name):
@@ -291,11 +295,11 @@ class _Importer:
                 return self.builder.constant(array, name)
         return Absent(port)
 
-    def variable(self, node: Node) -> Weight:
+    def variable(self, node: TensorflowNode) -> Weight:
         """The value of a variable."""
         return self.model.variable(node)
 
-    def called(self, name: str, node: Node) -> Function:
+    def called(self, name: str, node: TensorflowNode) -> GraphFunction:
         """A function."""
         function = self.model.graph.functions.get(name)
         if function is None:

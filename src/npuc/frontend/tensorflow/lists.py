@@ -11,7 +11,7 @@ from npuc.errors import InvalidModelError, ResourceLimitError, UnsupportedOpErro
 from npuc.frontend.blocks.movement import concat, stack, unstack
 from npuc.frontend.layout import LayoutTensor
 from npuc.frontend.tensorflow.body import Body
-from npuc.frontend.tensorflow.graph import Node
+from npuc.frontend.tensorflow.graph import TensorflowNode
 from npuc.frontend.tensorflow.meaning import Items, Meaning, tensor
 from npuc.frontend.tensorflow.tensors import element_type
 from npuc.frontend.tensorflow.walker import Walker, structure
@@ -22,13 +22,13 @@ _COPIED = 256
 """Entries of a list that cost as much as a node when they are copied."""
 
 
-def _list(node: Node, meaning: Meaning) -> Items:
+def _list(node: TensorflowNode, meaning: Meaning) -> Items:
     if not isinstance(meaning, Items):
         raise InvalidModelError(f"{node.label}: its input is no list of tensors")
     return meaning
 
 
-def _whole(node: Node, meaning: Meaning, what: str) -> list[int]:
+def _whole(node: TensorflowNode, meaning: Meaning, what: str) -> list[int]:
     array = tensor(node, meaning, 1).array
     if array is None or array.dtype.kind not in "iu" or array.size > _MOST:
         raise UnsupportedOpError(
@@ -38,20 +38,20 @@ def _whole(node: Node, meaning: Meaning, what: str) -> list[int]:
     return [int(n) for n in array.reshape(-1)]
 
 
-def _shape(node: Node, meaning: Meaning) -> tuple[int, ...] | None:
+def _shape(node: TensorflowNode, meaning: Meaning) -> tuple[int, ...] | None:
     array = meaning.array if isinstance(meaning, LayoutTensor) else None
     if array is None or not array.ndim or (array.size and array.min() < 0):
         return None
     return tuple(int(n) for n in array)
 
 
-def _place(node: Node, items: Items, index: int) -> int:
+def _place(node: TensorflowNode, items: Items, index: int) -> int:
     if not 0 <= index < len(items.items):
         raise InvalidModelError(f"{node.label}: entry {index} of a list of {len(items.items)}")
     return index
 
 
-def _item(walker: Walker, node: Node, items: Items, index: int) -> LayoutTensor:
+def _item(walker: Walker, node: TensorflowNode, items: Items, index: int) -> LayoutTensor:
     item = items.items[_place(node, items, index)]
     if item is None:
         if items.shape is None:
@@ -63,7 +63,7 @@ def _item(walker: Walker, node: Node, items: Items, index: int) -> LayoutTensor:
     return item
 
 
-def _all(walker: Walker, node: Node, items: Items, places: Sequence[int]) -> list[LayoutTensor]:
+def _all(walker: Walker, node: TensorflowNode, items: Items, places: Sequence[int]) -> list[LayoutTensor]:
     """Several entries; those that nobody wrote are one constant."""
     found: list[LayoutTensor] = []
     zeros: LayoutTensor | None = None
@@ -75,7 +75,7 @@ def _all(walker: Walker, node: Node, items: Items, places: Sequence[int]) -> lis
     return found
 
 
-def _put(body: Body, node: Node, items: Items, put: Mapping[int, LayoutTensor]) -> Items:
+def _put(body: Body, node: TensorflowNode, items: Items, put: Mapping[int, LayoutTensor]) -> Items:
     """The list with other entries at some places."""
     body.budget.spend(node, len(items.items) // _COPIED)
     entries = list(items.items)
@@ -84,25 +84,29 @@ def _put(body: Body, node: Node, items: Items, put: Mapping[int, LayoutTensor]) 
     return Items(tuple(entries), items.shape, items.dtype)
 
 
-def _numpy(node: Node, attribute: str) -> str:
+def _numpy(node: TensorflowNode, attribute: str) -> str:
     return str(element_type(node.type_code(attribute, 1), node.label).numpy)
 
 
-def _reserved(node: Node, count: int, shape: tuple[int, ...] | None, attribute: str) -> Items:
+def _reserved(node: TensorflowNode, count: int, shape: tuple[int, ...] | None, attribute: str) -> Items:
     if not 0 <= count <= _MOST:
         raise InvalidModelError(f"{node.label}: a list of {count} tensors")
     return Items((None,) * count, shape, _numpy(node, attribute))
 
 
 @structure("TensorListReserve", "EmptyTensorList")
-def _reserve(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _reserve(
+    walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]
+) -> Sequence[Meaning]:
     """A list of a constant length."""
     count = _whole(node, inputs[1], "length")[0] if node.op == "TensorListReserve" else 0
     return [_reserved(node, count, _shape(node, inputs[0]), "element_dtype")]
 
 
 @structure("TensorListFromTensor")
-def _from_tensor(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _from_tensor(
+    walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]
+) -> Sequence[Meaning]:
     """The entries of the first axis."""
     x = tensor(node, inputs[0], 0)
     entries = unstack(walker.builder, x, 0)
@@ -110,14 +114,14 @@ def _from_tensor(walker: Walker, body: Body, node: Node, inputs: Sequence[Meanin
 
 
 @structure("TensorListGetItem")
-def _get(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _get(walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
     """An entry of a constant number."""
     items = _list(node, inputs[0])
     return [_item(walker, node, items, _whole(node, inputs[1], "index")[0])]
 
 
 @structure("TensorListSetItem")
-def _set(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _set(walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
     """An entry of a constant number."""
     items = _list(node, inputs[0])
     index = _whole(node, inputs[1], "index")[0]
@@ -125,7 +129,7 @@ def _set(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> S
 
 
 @structure("TensorListPushBack")
-def _push(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _push(walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
     """One entry more."""
     items = _list(node, inputs[0])
     if len(items.items) >= _MOST:
@@ -135,7 +139,7 @@ def _push(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> 
 
 
 @structure("TensorListStack")
-def _stack(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _stack(walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
     """All entries along a new first axis."""
     items = _list(node, inputs[0])
     if items.shape is None:
@@ -144,13 +148,15 @@ def _stack(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) ->
 
 
 @structure("TensorListLength")
-def _length(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _length(walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
     """Known now."""
     return [walker.builder.constant(np.array(len(_list(node, inputs[0]).items), np.int32))]
 
 
 @structure("TensorListElementShape")
-def _element_shape(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _element_shape(
+    walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]
+) -> Sequence[Meaning]:
     """Known now."""
     items = _list(node, inputs[0])
     shape = items.shape if items.shape is not None else (-1,)
@@ -159,7 +165,7 @@ def _element_shape(walker: Walker, body: Body, node: Node, inputs: Sequence[Mean
 
 
 @structure("TensorArrayV3")
-def _array(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _array(walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
     """A list of a constant length; the flow carries what is in it."""
     if not inputs:
         raise InvalidModelError(f"{node.label} has no size")
@@ -171,7 +177,9 @@ def _array(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) ->
 
 
 @structure("TensorArrayScatterV3")
-def _scatter(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _scatter(
+    walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]
+) -> Sequence[Meaning]:
     """The entries of the first axis, at constant places."""
     items = _list(node, inputs[3])
     x = tensor(node, inputs[2], 2)
@@ -183,13 +191,17 @@ def _scatter(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) 
 
 
 @structure("TensorArrayReadV3")
-def _array_read(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _array_read(
+    walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]
+) -> Sequence[Meaning]:
     """An entry of a constant number."""
     return [_item(walker, node, _list(node, inputs[2]), _whole(node, inputs[1], "index")[0])]
 
 
 @structure("TensorArrayWriteV3")
-def _array_write(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _array_write(
+    walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]
+) -> Sequence[Meaning]:
     """An entry of a constant number."""
     items = _list(node, inputs[3])
     index = _whole(node, inputs[1], "index")[0]
@@ -197,7 +209,9 @@ def _array_write(walker: Walker, body: Body, node: Node, inputs: Sequence[Meanin
 
 
 @structure("TensorArrayGatherV3")
-def _array_gather(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _array_gather(
+    walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]
+) -> Sequence[Meaning]:
     """Entries at constant places, along a new first axis."""
     items = _list(node, inputs[2])
     places = _whole(node, inputs[1], "indices")
@@ -205,7 +219,9 @@ def _array_gather(walker: Walker, body: Body, node: Node, inputs: Sequence[Meani
 
 
 @structure("TensorArrayConcatV3")
-def _array_concat(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _array_concat(
+    walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]
+) -> Sequence[Meaning]:
     """All entries end to end."""
     items = _list(node, inputs[1])
     entries = _all(walker, node, items, range(len(items.items)))
@@ -214,6 +230,8 @@ def _array_concat(walker: Walker, body: Body, node: Node, inputs: Sequence[Meani
 
 
 @structure("TensorArraySizeV3")
-def _array_size(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _array_size(
+    walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]
+) -> Sequence[Meaning]:
     """Known now."""
     return [walker.builder.constant(np.array(len(_list(node, inputs[1]).items), np.int32))]

@@ -11,19 +11,21 @@ from collections.abc import Mapping
 from npuc.errors import InvalidModelError, UnsupportedOpError
 from npuc.frontend.layout import LayoutTensor
 from npuc.frontend.tensorflow.body import Body
-from npuc.frontend.tensorflow.graph import Node, readers_of
+from npuc.frontend.tensorflow.graph import TensorflowNode, readers_of
 from npuc.frontend.tensorflow.meaning import Meaning
 
 _MERGE, _ENTER, _NEXT = ("Merge", "RefMerge"), ("Enter", "RefEnter"), ("NextIteration", "RefNextIteration")
 _SWITCH, EXIT = ("Switch", "RefSwitch"), ("Exit", "RefExit")
 
 
-def _maker(nodes: Mapping[str, Node], tensor: str, *ops: str) -> Node | None:
+def _maker(nodes: Mapping[str, TensorflowNode], tensor: str, *ops: str) -> TensorflowNode | None:
     node = nodes.get(tensor.partition(":")[0])
     return node if node is not None and node.op in ops else None
 
 
-def _parts(nodes: Mapping[str, Node], merge: Node) -> tuple[Node, Node] | None:
+def _parts(
+    nodes: Mapping[str, TensorflowNode], merge: TensorflowNode
+) -> tuple[TensorflowNode, TensorflowNode] | None:
     """The Enter and the NextIteration that a Merge of a loop joins."""
     if len(merge.data_inputs) != 2:
         return None
@@ -32,7 +34,9 @@ def _parts(nodes: Mapping[str, Node], merge: Node) -> tuple[Node, Node] | None:
     return None if enter is None or following is None else (enter, following)
 
 
-def _of_exit(nodes: Mapping[str, Node], leave: Node) -> tuple[Node, Node] | None:
+def _of_exit(
+    nodes: Mapping[str, TensorflowNode], leave: TensorflowNode
+) -> tuple[TensorflowNode, TensorflowNode] | None:
     """The Merge whose value an Exit hands on, and the condition."""
     switch = _maker(nodes, leave.data_inputs[0], *_SWITCH) if leave.data_inputs else None
     if switch is None or len(switch.data_inputs) != 2:
@@ -42,7 +46,9 @@ def _of_exit(nodes: Mapping[str, Node], leave: Node) -> tuple[Node, Node] | None
     return None if merge is None or condition is None else (merge, condition)
 
 
-def _members(body: Body, merges: Mapping[str, tuple[Node, Node]], leaving: Node) -> frozenset[str]:
+def _members(
+    body: Body, merges: Mapping[str, tuple[TensorflowNode, TensorflowNode]], leaving: TensorflowNode
+) -> frozenset[str]:
     """The nodes that a loop variable reaches, up to the exits of the loop."""
     nodes, readers = body.nodes, body.budget.once("readers", body.nodes, readers_of)
     found: set[str] = set(merges)
@@ -61,7 +67,7 @@ def _members(body: Body, merges: Mapping[str, tuple[Node, Node]], leaving: Node)
     return frozenset(found)
 
 
-def leave(body: Body, node: Node) -> Meaning:
+def leave(body: Body, node: TensorflowNode) -> Meaning:
     """What an Exit means: the loop is written out when the first of its exits is asked for."""
     nodes = body.nodes
     left = _of_exit(nodes, node)
@@ -74,9 +80,11 @@ def leave(body: Body, node: Node) -> Meaning:
     return body.loops[frame][left[0].name]
 
 
-def _frames(nodes: Mapping[str, Node]) -> dict[str, dict[str, tuple[Node, Node]]]:
+def _frames(
+    nodes: Mapping[str, TensorflowNode],
+) -> dict[str, dict[str, tuple[TensorflowNode, TensorflowNode]]]:
     """The variables of all loops, by frame: Merge nodes, and the Enter and the NextIteration that each joins."""
-    found: dict[str, dict[str, tuple[Node, Node]]] = {}
+    found: dict[str, dict[str, tuple[TensorflowNode, TensorflowNode]]] = {}
     for node in nodes.values():
         parts = _parts(nodes, node) if node.op in _MERGE else None
         if parts is not None:
@@ -84,7 +92,7 @@ def _frames(nodes: Mapping[str, Node]) -> dict[str, dict[str, tuple[Node, Node]]
     return found
 
 
-def _run(body: Body, frame: str, condition: Node, node: Node) -> Mapping[str, Meaning]:
+def _run(body: Body, frame: str, condition: TensorflowNode, node: TensorflowNode) -> Mapping[str, Meaning]:
     merges = body.budget.once("frames", body.nodes, _frames)[frame]
     members = _members(body, merges, node)
     state = {name: body.meaning(enter.data_inputs[0]) for name, (enter, _) in merges.items()}
@@ -98,7 +106,7 @@ def _run(body: Body, frame: str, condition: Node, node: Node) -> Mapping[str, Me
         count += 1
 
 
-def decided(meaning: Meaning, node: Node) -> bool:
+def decided(meaning: Meaning, node: TensorflowNode) -> bool:
     """A condition that is known."""
     array = meaning.array if isinstance(meaning, LayoutTensor) else None
     if array is None or array.size != 1:

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 from npuc.errors import UnsupportedOpError
 from npuc.frontend.layout import LayoutTensor
-from npuc.frontend.tensorflow.graph import Node
+from npuc.frontend.tensorflow.graph import TensorflowNode
 
 
 @dataclass(frozen=True)
 class Variable:
     """A variable, by the node that names it."""
 
-    node: Node
+    node: TensorflowNode
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ DEAD = Dead()
 Meaning = LayoutTensor | Variable | Items | Text | Dead
 
 
-def tensor(node: Node, meaning: Meaning, index: int) -> LayoutTensor:
+def tensor(node: TensorflowNode, meaning: Meaning, index: int) -> LayoutTensor:
     """A meaning that has to be a tensor."""
     if isinstance(meaning, LayoutTensor):
         return meaning

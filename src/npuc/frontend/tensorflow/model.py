@@ -15,8 +15,8 @@ from pathlib import Path
 from npuc.errors import FileMissingError, InvalidModelError, NpucError
 from npuc.files import existing_file
 from npuc.frontend.tensorflow.bundle import Bundle
-from npuc.frontend.tensorflow.graph import MAX_NODES, GraphDef, Node, entries, read_graph
-from npuc.frontend.tensorflow.wire import Message, bad
+from npuc.frontend.tensorflow.graph import MAX_NODES, GraphDef, TensorflowNode, entries, read_graph
+from npuc.frontend.tensorflow.wire import WireMessage, bad
 from npuc.ir import Weight
 from npuc.ir.weights import MappedFile
 
@@ -34,7 +34,7 @@ class Port:
 
 
 @dataclass
-class Model:
+class TensorflowModel:
     """A graph, and what it takes and gives."""
 
     path: Path
@@ -92,7 +92,7 @@ class Model:
         """The user's names of the nodes that inputs come from."""
         return {port.tensor.partition(":")[0]: port.name for port in reversed(self.inputs)}
 
-    def variable(self, node: Node) -> Weight:
+    def variable(self, node: TensorflowNode) -> Weight:
         """The value of a variable."""
         names = [self._keys.get(node.name), node.text("shared_name"), node.name]
         for key in filter(None, names):
@@ -103,7 +103,7 @@ class Model:
         )
 
 
-def _source(nodes: Mapping[str, Node], tensor: str) -> tuple[Node | None, int]:
+def _source(nodes: Mapping[str, TensorflowNode], tensor: str) -> tuple[TensorflowNode | None, int]:
     """The node behind a tensor, through identities, and which of its outputs it is."""
     for _ in range(64):
         name, _, rest = tensor.partition(":")
@@ -116,7 +116,7 @@ def _source(nodes: Mapping[str, Node], tensor: str) -> tuple[Node | None, int]:
 
 
 def _assigned(
-    wanted: Iterable[Node], nodes: Mapping[str, Node], given: Mapping[str, str]
+    wanted: Iterable[TensorflowNode], nodes: Mapping[str, TensorflowNode], given: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     """Variables and the keys that nodes assign to them; `given` are the arguments of the function around."""
     texts: dict[str, list[str]] = {}
@@ -136,7 +136,7 @@ def _assigned(
             yield variable.partition(":")[0], keys[index]
 
 
-def read_model(path: Path | str, signature: str = "") -> Model:
+def read_model(path: Path | str, signature: str = "") -> TensorflowModel:
     """Open a frozen graph, or a SavedModel by its folder or its `saved_model.pb`."""
     path = Path(path)
     if path.is_dir():
@@ -147,7 +147,7 @@ def read_model(path: Path | str, signature: str = "") -> Model:
             )
     path = existing_file(path)
     try:
-        whole = Message.whole(MappedFile(path))
+        whole = WireMessage.whole(MappedFile(path))
         if is_saved_model(whole):
             return _saved(path, whole, signature)
         return _frozen(path, read_graph(whole))
@@ -156,14 +156,14 @@ def read_model(path: Path | str, signature: str = "") -> Model:
         raise
 
 
-def is_saved_model(whole: Message) -> bool:
+def is_saved_model(whole: WireMessage) -> bool:
     """A SavedModel begins with the number of its schema, a graph with a node."""
     for number, value in whole.fields():
-        return (number == 1 and isinstance(value, int)) or (number == 2 and isinstance(value, Message))
+        return (number == 1 and isinstance(value, int)) or (number == 2 and isinstance(value, WireMessage))
     return False
 
 
-def _frozen(path: Path, graph: GraphDef) -> Model:
+def _frozen(path: Path, graph: GraphDef) -> TensorflowModel:
     if not graph.nodes:
         raise bad("it has no nodes")
     read = {name.lstrip("^").partition(":")[0] for node in graph.nodes.values() for name in node.inputs}
@@ -173,10 +173,10 @@ def _frozen(path: Path, graph: GraphDef) -> Model:
         for node in graph.nodes.values()
         if node.name not in read and node.op not in _UNREAD
     ]
-    return Model(path, graph, tuple(inputs), tuple(ends))
+    return TensorflowModel(path, graph, tuple(inputs), tuple(ends))
 
 
-def _saved(path: Path, whole: Message, signature: str) -> Model:
+def _saved(path: Path, whole: WireMessage, signature: str) -> TensorflowModel:
     graphs = list(whole.parts(2))
     chosen = next((g for g in graphs if "serve" in _tags(g)), graphs[0] if graphs else None)
     body = None if chosen is None else chosen.part(2)
@@ -195,7 +195,7 @@ def _saved(path: Path, whole: Message, signature: str) -> Model:
         )
     saver = chosen.part(3)
     restore = None if saver is None else saver.part(3)
-    model = Model(
+    model = TensorflowModel(
         path,
         read_graph(body),
         _ports(found[name], 1),
@@ -209,12 +209,12 @@ def _saved(path: Path, whole: Message, signature: str) -> Model:
     return model
 
 
-def _tags(graph: Message) -> list[str]:
+def _tags(graph: WireMessage) -> list[str]:
     info = graph.part(1)
     return [] if info is None else [tag.text for tag in info.parts(4)]
 
 
-def _ports(signature: Message, number: int) -> tuple[Port, ...]:
+def _ports(signature: WireMessage, number: int) -> tuple[Port, ...]:
     ports = []
     for name, info in sorted(entries(signature, number).items()):
         tensor = info.part(1)

@@ -1,28 +1,31 @@
 """Import rules by op: `@rule("Conv2D")` above a function is all it takes to add one.
 
-A rule gets a `Context` and returns the op's outputs in order: tensors, or arrays where an output is constant. Its
+A rule gets a `TensorflowContext` and returns the op's outputs in order: tensors, or arrays where an output is constant. Its
 docstring says what it takes, and is what `supported()` tells users of its limits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from npuc.arrays import Array
 from npuc.errors import InvalidModelError, UnsupportedOpError
 from npuc.frontend.layout import ChannelsLastBuilder, LayoutTensor
 from npuc.frontend.rules import limits
-from npuc.frontend.tensorflow.graph import Node
+from npuc.frontend.tensorflow.graph import TensorflowNode
 from npuc.frontend.tensorflow.walker import STRUCTURES
-from npuc.registries import Lenient, Registry
+from npuc.registries import Lenient, Registry, renamed
 
 Outcome = LayoutTensor | Array | Sequence[LayoutTensor | Array]
 
 
-class Context:
+class TensorflowContext:
     """What a rule sees: its node, its operands, and the builder."""
 
-    def __init__(self, node: Node, inputs: Sequence[LayoutTensor], builder: ChannelsLastBuilder) -> None:
+    def __init__(
+        self, node: TensorflowNode, inputs: Sequence[LayoutTensor], builder: ChannelsLastBuilder
+    ) -> None:
         self.node = node
         self.inputs = inputs
         self.c = builder
@@ -82,7 +85,7 @@ class Context:
         return [(int(a), int(b)) for a, b in array]
 
 
-Rule = Callable[[Context], Outcome]
+Rule = Callable[[TensorflowContext], Outcome]
 RULES: Registry[str, Rule] = Registry(
     "an import rule for", provider="npuc.frontend.tensorflow.rules", lenient=Lenient.OWN
 )
@@ -95,3 +98,7 @@ def supported() -> dict[str, str]:
     """All ops that are imported, with their limits in words."""
     found = {name: " ".join((function.__doc__ or "").split()) for name, function in STRUCTURES.items()}
     return dict(sorted({**limits(RULES), **found}.items()))
+
+
+def __getattr__(name: str) -> Any:
+    return renamed(__name__, name, {"Context": TensorflowContext})

@@ -13,7 +13,7 @@ import numpy as np
 from npuc.errors import InvalidModelError
 from npuc.frontend.layout import LayoutTensor
 from npuc.frontend.tensorflow.body import Body
-from npuc.frontend.tensorflow.graph import Node
+from npuc.frontend.tensorflow.graph import TensorflowNode
 from npuc.frontend.tensorflow.loops import decided, leave
 from npuc.frontend.tensorflow.meaning import DEAD, Dead, Meaning, Text, Variable, tensor
 from npuc.frontend.tensorflow.tensors import STRING
@@ -24,7 +24,7 @@ from npuc.ir import top
 
 
 @structure("Const")
-def _const(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _const(walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
     """Numbers; text only where nothing but text is made of it."""
     if node.type_code("dtype") == STRING:
         return [Text(tuple(node.strings()))]
@@ -32,19 +32,23 @@ def _const(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) ->
 
 
 @structure("Placeholder", "PlaceholderV2", "PlaceholderWithDefault")
-def _placeholder(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _placeholder(
+    walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]
+) -> Sequence[Meaning]:
     """An input of the network; one with a default is that constant, unless --inputs names it."""
     return [inputs[0]] if inputs else [walker.placeholder(body, node)]
 
 
 @structure("VarHandleOp", "VariableV2", "Variable")
-def _variable(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _variable(
+    walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]
+) -> Sequence[Meaning]:
     """A variable, with its value from the checkpoint of a SavedModel."""
     return [Variable(node)]
 
 
 @structure("ReadVariableOp")
-def _read(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _read(walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
     """The value of a variable, as the checkpoint has it."""
     (given,) = inputs[:1]
     if isinstance(given, Dead):
@@ -55,7 +59,9 @@ def _read(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> 
 
 
 @structure("ResourceGather")
-def _resource_gather(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _resource_gather(
+    walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]
+) -> Sequence[Meaning]:
     """Rows of a variable, as an embedding reads them."""
     (table,) = _read(walker, body, node, inputs[:1])
     if isinstance(table, Dead) or isinstance(inputs[1], Dead):
@@ -80,7 +86,7 @@ def _resource_gather(walker: Walker, body: Body, node: Node, inputs: Sequence[Me
     "RefNextIteration",
     "RefIdentity",
 )
-def _same(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _same(walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
     """What comes in goes out."""
     if node.op == "Identity" and inputs and isinstance(inputs[0], Variable):
         return _read(walker, body, node, inputs)
@@ -91,7 +97,7 @@ def _same(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> 
 
 
 @structure("Switch", "RefSwitch")
-def _switch(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _switch(walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
     """One of two ways; the condition must be constant."""
     data, condition = inputs[:2]
     if isinstance(data, Dead) or isinstance(condition, Dead):
@@ -100,7 +106,7 @@ def _switch(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -
 
 
 @structure("Merge", "RefMerge")
-def _merge(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _merge(walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
     """The way that was taken."""
     taken = [(index, item) for index, item in enumerate(inputs) if not isinstance(item, Dead)]
     if not taken:
@@ -110,13 +116,18 @@ def _merge(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) ->
 
 
 @structure("Exit", "RefExit")
-def _exit(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _exit(walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
     """A loop whose number of turns is known at import, written out."""
     return [leave(body, node)]
 
 
 def _call(
-    walker: Walker, body: Body, node: Node, name: str, arguments: Sequence[Meaning], suffix: str = ""
+    walker: Walker,
+    body: Body,
+    node: TensorflowNode,
+    name: str,
+    arguments: Sequence[Meaning],
+    suffix: str = "",
 ) -> list[Meaning]:
     function = walker.called(name, node)
     if len(arguments) != len(function.arguments):
@@ -133,20 +144,22 @@ def _call(
 
 
 @structure("PartitionedCall", "StatefulPartitionedCall")
-def _partitioned(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _partitioned(
+    walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]
+) -> Sequence[Meaning]:
     """A function, written out where it is called."""
     return _call(walker, body, node, node.function("f"), inputs)
 
 
 @structure("If", "StatelessIf")
-def _if(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _if(walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
     """One of two functions; the condition must be constant."""
     name = "then_branch" if decided(inputs[0], node) else "else_branch"
     return _call(walker, body, node, node.function(name), inputs[1:])
 
 
 @structure("While", "StatelessWhile")
-def _while(walker: Walker, body: Body, node: Node, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
+def _while(walker: Walker, body: Body, node: TensorflowNode, inputs: Sequence[Meaning]) -> Sequence[Meaning]:
     """A loop whose number of turns is known at import, written out."""
     state, count = list(inputs), 0
     while decided(_call(walker, body, node, node.function("cond"), state, f"[{count}]")[0], node):

@@ -9,7 +9,7 @@ import numpy as np
 from npuc.arrays import Array
 from npuc.errors import InvalidModelError, ResourceLimitError, UnsupportedTypeError
 from npuc.frontend.support import MAX_ELEMENTS
-from npuc.frontend.tensorflow.wire import Message, signed
+from npuc.frontend.tensorflow.wire import WireMessage, signed
 from npuc.ir import DType, Weight, dtype_of
 from npuc.ir.weights import FileSlice
 
@@ -57,7 +57,7 @@ def element_type(code: int, what: str) -> DType:
     return dtype_of(name)
 
 
-def read_shape(message: Message | None) -> Shape:
+def read_shape(message: WireMessage | None) -> Shape:
     """A `TensorShapeProto`; an absent one is unknown."""
     if message is None or message.number(3):
         return None
@@ -71,7 +71,7 @@ def read_shape(message: Message | None) -> Shape:
 _VALUES = {5: "<f4", 6: "<f8", 7: "", 10: "", 11: "", 13: "", 16: "", 17: ""}
 
 
-def _values(message: Message, dtype: DType) -> Array:
+def _values(message: WireMessage, dtype: DType) -> Array:
     for field, layout in _VALUES.items():
         if layout:
             pieces = []
@@ -79,7 +79,7 @@ def _values(message: Message, dtype: DType) -> Array:
                 if number == field:
                     size = int(layout[-1])
                     pieces.append(
-                        value.data if isinstance(value, Message) else value.to_bytes(size, "little")
+                        value.data if isinstance(value, WireMessage) else value.to_bytes(size, "little")
                     )
             data = b"".join(pieces)
             if data:
@@ -98,7 +98,7 @@ def _values(message: Message, dtype: DType) -> Array:
     return np.zeros(1, dtype.numpy)
 
 
-def read_tensor(message: Message, what: str) -> Weight:
+def read_tensor(message: WireMessage, what: str) -> Weight:
     """A constant of numbers."""
     dtype = element_type(message.number(1), what)
     shape = read_shape(message.part(2)) or ()
@@ -123,6 +123,6 @@ def read_tensor(message: Message, what: str) -> Weight:
     return Weight.of(flat[:count].reshape(shape))
 
 
-def read_strings(message: Message) -> list[str]:
+def read_strings(message: WireMessage) -> list[str]:
     """The values of a constant of strings."""
     return [part.data.decode("utf-8", "replace") for part in message.parts(8)]

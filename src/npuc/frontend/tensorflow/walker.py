@@ -10,7 +10,7 @@ from typing import Protocol
 
 from npuc.frontend.layout import ChannelsLastBuilder
 from npuc.frontend.tensorflow.body import Body
-from npuc.frontend.tensorflow.graph import Function, Node
+from npuc.frontend.tensorflow.graph import GraphFunction, TensorflowNode
 from npuc.frontend.tensorflow.meaning import Meaning
 from npuc.ir import Weight
 from npuc.registries import Lenient, Registry
@@ -21,20 +21,20 @@ class Walker(Protocol):
 
     builder: ChannelsLastBuilder
 
-    def placeholder(self, body: Body, node: Node) -> Meaning:
+    def placeholder(self, body: Body, node: TensorflowNode) -> Meaning:
         """An input, or the constant that a user gives it."""
         ...
 
-    def variable(self, node: Node) -> Weight:
+    def variable(self, node: TensorflowNode) -> Weight:
         """The value of a variable."""
         ...
 
-    def called(self, name: str, node: Node) -> Function:
+    def called(self, name: str, node: TensorflowNode) -> GraphFunction:
         """A function."""
         ...
 
 
-Structure = Callable[[Walker, Body, Node, Sequence[Meaning]], Sequence[Meaning]]
+Structure = Callable[[Walker, Body, TensorflowNode, Sequence[Meaning]], Sequence[Meaning]]
 STRUCTURES: Registry[str, Structure] = Registry(
     "a form of the node",
     provider=("npuc.frontend.tensorflow.structure", "npuc.frontend.tensorflow.lists"),

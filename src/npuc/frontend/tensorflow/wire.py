@@ -38,7 +38,7 @@ class Meter:
 
 
 @dataclass(slots=True)
-class Message:
+class WireMessage:
     """A part of a file that is a message, or the bytes of a string. It is never changed, and not frozen: that is slow."""
 
     file: MappedFile
@@ -47,9 +47,9 @@ class Message:
     meter: Meter
 
     @staticmethod
-    def whole(file: MappedFile) -> Message:
+    def whole(file: MappedFile) -> WireMessage:
         """All of a file."""
-        return Message(file, 0, file.size, Meter())
+        return WireMessage(file, 0, file.size, Meter())
 
     @property
     def size(self) -> int:
@@ -72,7 +72,7 @@ class Message:
         except UnicodeDecodeError as error:
             raise bad("a name is not text") from error
 
-    def fields(self) -> Iterator[tuple[int, int | Message]]:
+    def fields(self) -> Iterator[tuple[int, int | WireMessage]]:
         """Field numbers with integers (also for fixed-size fields: their bits) or parts."""
         file, meter = self.file, self.meter
         buffer, at, end = file.buffer, self.begin, self.end
@@ -103,18 +103,18 @@ class Message:
             if size > end - at:
                 raise bad(f"a part of {size} bytes is cut off")
             if wire == 2:
-                yield number, Message(file, at, at + size, meter)
+                yield number, WireMessage(file, at, at + size, meter)
             else:
                 yield number, int.from_bytes(buffer[at : at + size], "little")
             at += size
 
-    def parts(self, number: int) -> Iterator[Message]:
+    def parts(self, number: int) -> Iterator[WireMessage]:
         """The length-delimited fields of a number."""
         for found, value in self.fields():
-            if found == number and isinstance(value, Message):
+            if found == number and isinstance(value, WireMessage):
                 yield value
 
-    def part(self, number: int) -> Message | None:
+    def part(self, number: int) -> WireMessage | None:
         """The last length-delimited field of a number, which is the one that counts."""
         return max(self.parts(number), key=lambda part: part.begin, default=None)
 

@@ -6,24 +6,26 @@ from typing import Any
 
 from tflite import ActivationFunctionType as Fused
 
-from npuc.frontend.tflite.scope import Context
-from npuc.frontend.tflite.view import View
+from npuc.frontend.tflite.scope import TfliteContext
+from npuc.frontend.tflite.view import FlatbufferView
 from npuc.ir import Value, top
 
 _RELU = {Fused.RELU: 0.0, Fused.RELU6: 6.0}
 
 
-def fused_relu(options: View | None) -> dict[str, Any]:
+def fused_relu(options: FlatbufferView | None) -> dict[str, Any]:
     """The properties of an op with a fused relu; none for other activations."""
     code = _code(options)
     return {"relu": True, "relu_limit": _RELU[code]} if code in _RELU else {}
 
 
-def _code(options: View | None) -> int:
+def _code(options: FlatbufferView | None) -> int:
     return int(options.number("FusedActivationFunction")) if options is not None else 0
 
 
-def activated(ctx: Context, value: Value, options: View | None, *, fuses: bool = False) -> Value:
+def activated(
+    ctx: TfliteContext, value: Value, options: FlatbufferView | None, *, fuses: bool = False
+) -> Value:
     """The value behind its fused activation; `fuses` says that a relu is a property of the op already.
 
     An integer kernel clamps what it has quantized, so that the activation stands behind a quantize op of its own.

@@ -31,9 +31,9 @@ from npuc.frontend.ports import (
     possible_shape,
 )
 from npuc.frontend.support import MAX_ELEMENTS, check_names, erase_dead, guarded
-from npuc.frontend.tflite.reader import Model, Operator, Tensor, read
+from npuc.frontend.tflite.reader import TfliteModel, TfliteOperator, TfliteTensor, read
 from npuc.frontend.tflite.registry import find_rule
-from npuc.frontend.tflite.scope import ACTIVATIONS, Context, Scope
+from npuc.frontend.tflite.scope import ACTIVATIONS, TfliteContext, TfliteScope
 from npuc.ir import Graph, Value, Weight, dtype_of, is_static, shape_of, tensor_type
 from npuc.ir.definition import ShapeError
 
@@ -45,11 +45,11 @@ _FOLDED = 1 << 24
 def import_tflite(source: Path | str | bytes, options: ImportOptions | None = None) -> Graph:
     """Import a TensorFlow Lite model from a path or its bytes; the result is verified, not yet canonical."""
     where = str(source) if isinstance(source, Path | str) else None
-    return guarded(where, lambda: _Importer(read(source), options or ImportOptions()).run())
+    return guarded(where, lambda: _TfliteImporter(read(source), options or ImportOptions()).run())
 
 
-class _Importer:
-    def __init__(self, model: Model, options: ImportOptions) -> None:
+class _TfliteImporter:
+    def __init__(self, model: TfliteModel, options: ImportOptions) -> None:
         self.model = model
         self.main = model.main
         self.tensors = model.main.tensors
@@ -99,7 +99,7 @@ class _Importer:
             for name, index in zip(names, self.begins, strict=True)
             if self.tensors[index].is_open and index not in self.shapes
         ]
-        scope = Scope(graph, self.main, weights)
+        scope = TfliteScope(graph, self.main, weights)
         for index, port in zip(self.begins, graph.inputs, strict=True):
             scope.unique(port.name)
             scope.define(index, port.value)
@@ -116,7 +116,7 @@ class _Importer:
             graph.arithmetic = "tflite"
         return graph
 
-    def _needed(self) -> list[Operator]:
+    def _needed(self) -> list[TfliteOperator]:
         """The operators between the inputs and the outputs, in the order of the file."""
         makers: dict[int, int] = {}
         for position, op in enumerate(self.main.operators):
@@ -158,8 +158,8 @@ class _Importer:
     def _preprocess(self) -> dict[str, Any]:
         return {name: item.to_dict() for name, item in self.options.preprocess.items()}
 
-    def _guarded(self, op: Operator, scope: Scope) -> None:
-        context = Context(op, scope)
+    def _guarded(self, op: TfliteOperator, scope: TfliteScope) -> None:
+        context = TfliteContext(op, scope)
         try:
             self._operator(context)
         except ShapeError as error:
@@ -173,7 +173,7 @@ class _Importer:
             words = next(iter(str(error).splitlines()), type(error).__name__)[:200]
             raise InvalidModelError(f"{context.label}: it is malformed ({words})") from error
 
-    def _refuse_shape(self, op: Operator, words: str) -> None:
+    def _refuse_shape(self, op: TfliteOperator, words: str) -> None:
         """Where the user chose a shape, that is at fault rather than the model."""
         for index, shape in self.shapes.items():
             raise UsageError(
@@ -181,7 +181,7 @@ class _Importer:
                 fix=f"In the model the shape is {','.join(map(str, self.tensors[index].shape))}",
             )
 
-    def _operator(self, context: Context) -> None:
+    def _operator(self, context: TfliteContext) -> None:
         op = context.op
         translate = find_rule(op.name)
         if translate is None:
@@ -202,7 +202,7 @@ class _Importer:
             raise InvalidModelError(f"{context.label}: it has {len(several)} outputs, not {len(op.outputs)}")
         context.named(results)
 
-    def _cut_before(self, context: Context) -> str:
+    def _cut_before(self, context: TfliteContext) -> str:
         """The options that end the network at what an operator reads."""
         known = {*context.scope.weights, *self.begins, -1}
         read = [index for index in context.op.inputs if index not in known]
@@ -230,7 +230,7 @@ class _Importer:
     def _name(self, index: int) -> str:
         return self.ports.get(index, self.tensors[index].name)
 
-    def _define(self, context: Context, index: int, item: Any) -> Value | None:
+    def _define(self, context: TfliteContext, index: int, item: Any) -> Value | None:
         """Record an output: an array is a constant, reals of a quantized tensor are quantized."""
         tensor = self.tensors[index]
         if isinstance(item, np.ndarray | np.generic):
@@ -248,7 +248,7 @@ class _Importer:
         context.scope.define(index, value, nchw)
         return value
 
-    def _folded(self, context: Context, translate: Any) -> bool:
+    def _folded(self, context: TfliteContext, translate: Any) -> bool:
         """Compute an operator whose inputs are all constant."""
         op, scope = context.op, context.scope
         given = [scope.weights.get(index) for index in op.inputs if index >= 0]
@@ -257,7 +257,7 @@ class _Importer:
         if sum(weight.nbytes for weight in given if weight is not None) > _FOLDED:
             return False
         part = Graph.empty([])
-        inner = Context(op, Scope(part, self.main, scope.weights))
+        inner = TfliteContext(op, TfliteScope(part, self.main, scope.weights))
         outcome = translate(inner)
         several = list(outcome) if isinstance(outcome, list | tuple) else [outcome]
         if len(several) < len(op.outputs):
@@ -282,7 +282,7 @@ class _Importer:
         return True
 
 
-def _check_type(context: Context, tensor: Tensor, found: str) -> None:
+def _check_type(context: TfliteContext, tensor: TfliteTensor, found: str) -> None:
     if tensor.dtype.name != found:
         raise InvalidModelError(
             f"{context.label}: the tensor '{tensor.name}' is declared as {tensor.type_name}, but it would be {found}"

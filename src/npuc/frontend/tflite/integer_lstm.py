@@ -14,10 +14,10 @@ import numpy as np
 from npuc.arithmetic.requantization import quantize_multiplier
 from npuc.arrays import Array
 from npuc.errors import InvalidModelError, UnsupportedOpError
-from npuc.frontend.tflite.lstm_step import Gate, Layer, Multiplier, Norm, Projection, step
-from npuc.frontend.tflite.reader import Tensor
-from npuc.frontend.tflite.scope import Context
-from npuc.frontend.tflite.view import View
+from npuc.frontend.tflite.lstm_step import Gate, LstmLayer, Multiplier, Norm, Projection, step
+from npuc.frontend.tflite.reader import TfliteTensor
+from npuc.frontend.tflite.scope import TfliteContext
+from npuc.frontend.tflite.view import FlatbufferView
 from npuc.ir import Value, tensor_type
 
 _F32 = np.float32
@@ -31,13 +31,13 @@ _GUARD = _F32(10000)
 _REASON = "the NPU has no instruction for LSTM"
 
 
-def integer_lstm(ctx: Context, options: View) -> Value:
+def integer_lstm(ctx: TfliteContext, options: FlatbufferView) -> Value:
     """The whole sequence of outputs, int8."""
-    return _Reader(ctx, options).run()
+    return _LstmReader(ctx, options).run()
 
 
-class _Reader:
-    def __init__(self, ctx: Context, options: View) -> None:
+class _LstmReader:
+    def __init__(self, ctx: TfliteContext, options: FlatbufferView) -> None:
         self.ctx = ctx
         self.options = options
         self.time_major = bool(options.number("TimeMajor"))
@@ -105,7 +105,7 @@ class _Reader:
 
     # The layer
 
-    def _layer(self) -> Layer:
+    def _layer(self) -> LstmLayer:
         ctx = self.ctx
         if ctx.rank(0) != 3:
             raise self._invalid(f"its input has rank {ctx.rank(0)}, not 3")
@@ -133,7 +133,7 @@ class _Reader:
         projection = self._projection(hidden, zero)
         # LiteRT takes the zero point away where a projection follows, and adds it where none does.
         zero = zero if projection is None else -zero
-        return Layer(gates, batch, 15 + cell_scale, clip, _multiplier(_F32(real)), zero, projection)
+        return LstmLayer(gates, batch, 15 + cell_scale, clip, _multiplier(_F32(real)), zero, projection)
 
     def _require_all_or_none(self) -> None:
         ctx, coupled = self.ctx, not self.ctx.has(_WEIGHT)
@@ -258,7 +258,7 @@ class _Reader:
 
     # Tensors
 
-    def _intermediate(self, index: int) -> Tensor:
+    def _intermediate(self, index: int) -> TfliteTensor:
         return self.ctx.scope.tensors[self.ctx.op.intermediates[index]]
 
     def _shape(self, index: int) -> tuple[int, ...]:
@@ -275,7 +275,7 @@ class _Reader:
     def _scale(self, index: int) -> Any:
         return self._quantization(self.ctx.tensor(index))[0]
 
-    def _quantization(self, tensor: Tensor) -> tuple[Any, int]:
+    def _quantization(self, tensor: TfliteTensor) -> tuple[Any, int]:
         """The scale (float32) and the zero point of a tensor."""
         given = tensor.quantization
         if given is None:

@@ -1,6 +1,6 @@
 """One step of TFLite's integer LSTM as an ONNX graph, the body of a `Scan` over the steps: docs/arithmetic-recurrent.md.
 
-`Layer` holds the integers of a layer; `step` writes the graph. All of it is exact: sums of products are float32 or
+`LstmLayer` holds the integers of a layer; `step` writes the graph. All of it is exact: sums of products are float32 or
 float64 below 2^24 or 2^53, the rest is int64. Arrays of the size of a layer are not in the graph but captured from
 outside under the names of `Layer.captured`.
 """
@@ -68,7 +68,7 @@ class Projection:
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class LstmLayer:
     """A layer: gates in the order input, forget, cell, output, the first left out where it is 1 - forget."""
 
     gates: tuple[Gate, ...]
@@ -260,7 +260,7 @@ def _power(shift: Array) -> Array:
     return np.asarray(np.int64(1) << np.maximum(shift, 0))
 
 
-def step(layer: Layer) -> GraphProto:
+def step(layer: LstmLayer) -> GraphProto:
     """The body of the `Scan`: state (int8) and cell (int64, with an axis of 1 in the middle), input; state, cell, output."""
     n, gates, batch, cells = _Nodes(), layer.gates, layer.batch, layer.cells
     weights = np.concatenate([gate.weight for gate in gates])

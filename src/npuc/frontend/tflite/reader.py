@@ -1,7 +1,7 @@
 """From a file to plain tables of tensors and operators, every index and size checked, no weight copied.
 
-The schema is that of the `tflite` package; `View` guards its accessors. After `read`, nothing in the file is followed
-any more but the options of operators, and those through a `View` too.
+The schema is that of the `tflite` package; `FlatbufferView` guards its accessors. After `read`, nothing in the file is followed
+any more but the options of operators, and those through a `FlatbufferView` too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from npuc.files import existing_file
 from npuc.frontend.options import ImportOptions
 from npuc.frontend.support import MAX_ELEMENTS, Names
 from npuc.frontend.tflite.sparse import densify
-from npuc.frontend.tflite.view import View, damaged, guarded
+from npuc.frontend.tflite.view import FlatbufferView, damaged, guarded
 from npuc.ir import DType, FileSlice, MappedFile, Weight, dtype_of
 
 MAGIC = b"TFL3"
@@ -41,7 +41,7 @@ _MAX_RANK = 16
 
 
 @dataclass(frozen=True)
-class Quantization:
+class TfliteQuantization:
     """real = scale * (q - zero_point): one of each, or one an entry of `axis`."""
 
     scale: Array
@@ -55,14 +55,14 @@ class Quantization:
 
 
 @dataclass(frozen=True)
-class Tensor:
+class TfliteTensor:
     """A tensor as the file declares it."""
 
     index: int
     name: str
     shape: tuple[int, ...]
     type_name: str
-    quantization: Quantization | None
+    quantization: TfliteQuantization | None
     weight: Weight | None
     """Its value, if it is constant."""
     is_variable: bool = False
@@ -85,18 +85,18 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Operator:
+class TfliteOperator:
     """One operator: its name, the tensors it reads (-1: left out) and makes, and its options."""
 
     name: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    view: View
+    view: FlatbufferView
     custom: bytes = b""
     intermediates: tuple[int, ...] = ()
     """Tensors that nobody reads: their quantization is that of sums inside the operator."""
 
-    def options(self, kind: str) -> View | None:
+    def options(self, kind: str) -> FlatbufferView | None:
         """The builtin options, if they are of a kind."""
         for number, field_name, union in (
             ("BuiltinOptionsType", "BuiltinOptions", tflite.BuiltinOptions),
@@ -109,20 +109,20 @@ class Operator:
 
 
 @dataclass(frozen=True)
-class Subgraph:
+class TfliteSubgraph:
     """Tensors, operators in order, inputs and outputs by index."""
 
-    tensors: tuple[Tensor, ...]
-    operators: tuple[Operator, ...]
+    tensors: tuple[TfliteTensor, ...]
+    operators: tuple[TfliteOperator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Model:
+class TfliteModel:
     """A model: its main subgraph, and the names that its first signature gives inputs and outputs."""
 
-    main: Subgraph
+    main: TfliteSubgraph
     input_names: dict[int, str] = field(default_factory=dict)
     output_names: dict[int, str] = field(default_factory=dict)
 
@@ -144,7 +144,7 @@ class Model:
         return names(self.main.inputs, self.input_names), names(self.main.outputs, self.output_names)
 
 
-class _Reader:
+class _TfliteReader:
     def __init__(self, data: Any, file: MappedFile | None) -> None:
         self.data = data
         self.file = file
@@ -152,10 +152,10 @@ class _Reader:
             raise damaged("it does not begin like one")
         with guarded("its root"):
             root = tflite.Model.GetRootAs(data, 0)
-        self.model = View(root, "its root")
+        self.model = FlatbufferView(root, "its root")
         self.places = [self._place(view) for view in self.model.views("Buffers", "buffer")]
 
-    def run(self) -> Model:
+    def run(self) -> TfliteModel:
         codes = [self._operator_name(view) for view in self.model.views("OperatorCodes", "operator code")]
         subgraphs = self.model.views("Subgraphs", "subgraph")
         if not subgraphs:
@@ -170,9 +170,9 @@ class _Reader:
                 for entry in signature.views(kind, "signature entry"):
                     found[int(entry.number("TensorIndex"))] = entry.text("Name")
             break
-        return Model(main, inputs, outputs)
+        return TfliteModel(main, inputs, outputs)
 
-    def _place(self, view: View) -> tuple[int, int]:
+    def _place(self, view: FlatbufferView) -> tuple[int, int]:
         """Offset and length of a buffer; files beyond 2 GB have it after the flatbuffer."""
         offset, size = view.number("Offset"), view.number("Size")
         if offset > 1:
@@ -181,12 +181,12 @@ class _Reader:
             return int(offset), int(size)
         return view.place(_DATA_SLOT)
 
-    def _operator_name(self, view: View) -> tuple[str, str]:
+    def _operator_name(self, view: FlatbufferView) -> tuple[str, str]:
         number = max(view.number("BuiltinCode"), view.number("DeprecatedBuiltinCode"))
         name = OPERATORS.get(number, f"operator {number}")
         return name, view.text("CustomCode") if name == "CUSTOM" else ""
 
-    def _subgraph(self, view: View, codes: list[tuple[str, str]]) -> Subgraph:
+    def _subgraph(self, view: FlatbufferView, codes: list[tuple[str, str]]) -> TfliteSubgraph:
         names = Names()
         tensors = []
         for index, entry in enumerate(view.views("Tensors", "tensor")):
@@ -199,7 +199,7 @@ class _Reader:
             name, custom = codes[code]
             options = entry.numbers("CustomOptions").tobytes() if name == "CUSTOM" else b""
             operators.append(
-                Operator(
+                TfliteOperator(
                     custom or name,
                     self._indices(entry, "Inputs", len(tensors), optional=True),
                     self._indices(entry, "Outputs", len(tensors)),
@@ -210,16 +210,18 @@ class _Reader:
             )
         inputs = self._indices(view, "Inputs", len(tensors))
         outputs = self._indices(view, "Outputs", len(tensors))
-        return Subgraph(tuple(tensors), tuple(operators), inputs, outputs)
+        return TfliteSubgraph(tuple(tensors), tuple(operators), inputs, outputs)
 
-    def _indices(self, view: View, name: str, count: int, optional: bool = False) -> tuple[int, ...]:
+    def _indices(
+        self, view: FlatbufferView, name: str, count: int, optional: bool = False
+    ) -> tuple[int, ...]:
         found = view.integers(name)
         low = -1 if optional else 0
         if any(not low <= index < count for index in found):
             raise damaged(f"{view.what} names a tensor that is not among its {count}")
         return found
 
-    def _tensor(self, view: View, index: int, name: str) -> Tensor:
+    def _tensor(self, view: FlatbufferView, index: int, name: str) -> TfliteTensor:
         shape = view.integers("Shape")
         if len(shape) > _MAX_RANK or min(shape, default=0) < 0 or prod(shape) > MAX_ELEMENTS:
             raise InvalidModelError(f"the tensor '{name}' has the impossible shape {list(shape[:_MAX_RANK])}")
@@ -235,11 +237,13 @@ class _Reader:
         if place[1] and type_name in _TYPES:
             weight = self._weight(name, dtype_of(_TYPES[type_name]), shape, place, sparsity)
         is_open = view.integers("ShapeSignature")[:1] == (-1,) and shape[:1] == (1,)
-        return Tensor(
+        return TfliteTensor(
             index, name, shape, type_name, quantization, weight, bool(view.number("IsVariable")), is_open
         )
 
-    def _quantization(self, view: View, name: str, shape: tuple[int, ...]) -> Quantization | None:
+    def _quantization(
+        self, view: FlatbufferView, name: str, shape: tuple[int, ...]
+    ) -> TfliteQuantization | None:
         given = view.view("Quantization")
         if given is None:
             return None
@@ -262,10 +266,15 @@ class _Reader:
             raise InvalidModelError(f"the tensor '{name}' of shape {list(shape)} has {scale.size} scales")
         if not scale.any():
             return None
-        return Quantization(scale, zero, axis)
+        return TfliteQuantization(scale, zero, axis)
 
     def _weight(
-        self, name: str, dtype: DType, shape: tuple[int, ...], place: tuple[int, int], sparsity: View | None
+        self,
+        name: str,
+        dtype: DType,
+        shape: tuple[int, ...],
+        place: tuple[int, int],
+        sparsity: FlatbufferView | None,
     ) -> Weight:
         offset, length = place
         if sparsity is not None:
@@ -305,14 +314,14 @@ def declared_inputs(path: Path, options: ImportOptions) -> dict[str, DType]:
     return {name: model.main.tensors[i].dtype for name, i in inputs if name not in options.constants}
 
 
-def read(source: Path | str | bytes) -> Model:
+def read(source: Path | str | bytes) -> TfliteModel:
     """Decode a model from a path or its bytes."""
     if isinstance(source, bytes):
-        return _Reader(source, None).run()
+        return _TfliteReader(source, None).run()
     path = existing_file(source)
     try:
         file = MappedFile(path)
-        return _Reader(file.buffer, file).run()
+        return _TfliteReader(file.buffer, file).run()
     except NpucError as error:
         error.where = error.where or str(path)
         raise

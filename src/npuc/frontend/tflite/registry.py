@@ -1,6 +1,6 @@
 """Import rules by operator: `@rule("CONV_2D")` above a function is all it takes to add one.
 
-A rule gets a `Context` and returns the operator's outputs in order: values (with a layout where they are pictures), or
+A rule gets a `TfliteContext` and returns the operator's outputs in order: values (with a layout where they are pictures), or
 arrays where an output is constant. Outputs that the model quantizes are quantized by the importer, so a rule deals in
 reals unless it only moves elements.
 """
@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from npuc.frontend.layout import LayoutTensor
-from npuc.frontend.tflite.scope import Context
+from npuc.frontend.tflite.scope import TfliteContext
 from npuc.ir import Value
 from npuc.registries import Registry
 
 Outcome = Value | LayoutTensor | np.ndarray[Any, Any]
-Rule = Callable[[Context], Outcome | Sequence[Outcome]]
+Rule = Callable[[TfliteContext], Outcome | Sequence[Outcome]]
 
 RULES: Registry[str, Rule] = Registry(
     "an import rule for the TFLite operator", provider="npuc.frontend.tflite.rules"

@@ -7,6 +7,7 @@ quantizes is held as its integers; `real` gives the reals that they stand for, w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +15,10 @@ from npuc.arrays import Array
 from npuc.errors import InvalidModelError, UnsupportedOpError
 from npuc.frontend.builder import LayerBuilder
 from npuc.frontend.layout import LayoutBuilder, LayoutTensor, axis_in, to_second
-from npuc.frontend.tflite.reader import Operator, Quantization, Subgraph, Tensor
-from npuc.frontend.tflite.view import View
+from npuc.frontend.tflite.reader import TfliteOperator, TfliteQuantization, TfliteSubgraph, TfliteTensor
+from npuc.frontend.tflite.view import FlatbufferView
 from npuc.ir import DType, Graph, Value, Weight, dtype_of, top
+from npuc.registries import renamed
 
 ACTIVATIONS = ("i8", "ui8", "i16")
 """Element types whose integers stand for reals in activations."""
@@ -24,12 +26,12 @@ DEPENDS_ON_DATA = "the number of its results depends on data"
 """Why an operator stays ONNX."""
 
 
-class Scope(LayoutBuilder):
+class TfliteScope(LayoutBuilder):
     """Tensors and what they mean; `graph` is where ops are appended."""
 
     LAYOUTS = ("nhwc", "nchw")
 
-    def __init__(self, graph: Graph, subgraph: Subgraph, weights: dict[int, Weight]) -> None:
+    def __init__(self, graph: Graph, subgraph: TfliteSubgraph, weights: dict[int, Weight]) -> None:
         super().__init__(graph)
         self.tensors = subgraph.tensors
         self.weights = weights
@@ -70,12 +72,12 @@ class Scope(LayoutBuilder):
             self._reals[index, nchw] = real
         return self._reals[index, nchw]
 
-    def dequantized(self, value: Value, given: Quantization, axis: int, name: str) -> Value:
+    def dequantized(self, value: Value, given: TfliteQuantization, axis: int, name: str) -> Value:
         """Integers as reals."""
         scale, zero = self.parameters(given, dtype_of(value.type), name)
         return self.append(top.Dequantize.make(value, scale, zero, axis=axis), f"{name}/real").y
 
-    def parameters(self, given: Quantization, dtype: DType, name: str) -> tuple[Value, Value]:
+    def parameters(self, given: TfliteQuantization, dtype: DType, name: str) -> tuple[Value, Value]:
         """Scale and zero point as constants, for integers of a type."""
         least, most = dtype.limits
         if ((given.zero_point < least) | (given.zero_point > most)).any():
@@ -85,23 +87,23 @@ class Scope(LayoutBuilder):
         return scale, self.shared(given.zero_point.astype(dtype.numpy).reshape(shape), f"{name}/zero_point")
 
 
-class Context(LayerBuilder):
+class TfliteContext(LayerBuilder):
     """What a rule sees: its operator, its operands, and how to emit ops."""
 
-    scope: Scope
+    scope: TfliteScope
 
-    def __init__(self, op: Operator, scope: Scope) -> None:
+    def __init__(self, op: TfliteOperator, scope: TfliteScope) -> None:
         super().__init__(scope, scope.tensors[op.outputs[0]].name if op.outputs else "")
         self.op = op
         self.label = f"the operator {op.name} that makes '{self.first}'"
 
     # The operator
 
-    def options(self, kind: str) -> View | None:
+    def options(self, kind: str) -> FlatbufferView | None:
         """Its options, if it has those of a kind."""
         return self.op.options(kind)
 
-    def needed(self, kind: str) -> View:
+    def needed(self, kind: str) -> FlatbufferView:
         """Its options, which it cannot do without."""
         found = self.options(kind)
         if found is None:
@@ -126,11 +128,11 @@ class Context(LayerBuilder):
             raise InvalidModelError(f"{self.label}: input {index} is missing")
         return self.op.inputs[index]
 
-    def tensor(self, index: int) -> Tensor:
+    def tensor(self, index: int) -> TfliteTensor:
         """Input `index` as the file declares it."""
         return self.scope.tensors[self.number_of(index)]
 
-    def output(self, index: int = 0) -> Tensor:
+    def output(self, index: int = 0) -> TfliteTensor:
         """Output `index` as the file declares it."""
         if index >= len(self.op.outputs):
             raise InvalidModelError(f"{self.label}: output {index} is missing")
@@ -262,7 +264,7 @@ class Context(LayerBuilder):
         """A scalar constant of the type of another value."""
         return self.literal(np.array(value, dtype_of(like.type).numpy), "constant")
 
-    def quantized(self, value: Value, given: Quantization, dtype: DType) -> Value:
+    def quantized(self, value: Value, given: TfliteQuantization, dtype: DType) -> Value:
         """Reals as integers."""
         if not given.per_tensor or dtype.name not in ACTIVATIONS:
             raise self.refuse(f"its result '{self.first}' is quantized per channel or to {dtype.name}")
@@ -278,3 +280,7 @@ class Context(LayerBuilder):
                 if value is not None
             }
         )
+
+
+def __getattr__(name: str) -> Any:
+    return renamed(__name__, name, {"Context": TfliteContext})

@@ -13,13 +13,13 @@ import tflite
 
 from npuc.arrays import Array
 from npuc.errors import InvalidModelError, ResourceLimitError
-from npuc.frontend.tflite.view import View
+from npuc.frontend.tflite.view import FlatbufferView
 
 _MAX_DENSE = 1 << 28
 _VECTORS = {1: "Int32Vector", 2: "Uint16Vector", 3: "Uint8Vector"}
 
 
-def densify(values: Array, shape: tuple[int, ...], sparsity: View, name: str) -> Array:
+def densify(values: Array, shape: tuple[int, ...], sparsity: FlatbufferView, name: str) -> Array:
     """The dense tensor of a shape behind the stored values."""
 
     def require(condition: bool, what: str) -> None:
@@ -80,7 +80,7 @@ def densify(values: Array, shape: tuple[int, ...], sparsity: View, name: str) ->
     return dense
 
 
-def _numbers(dim: View, name: str) -> Array:
+def _numbers(dim: FlatbufferView, name: str) -> Array:
     kind = _VECTORS.get(dim.number(f"{name}Type"))
     found = dim.union(name, getattr(tflite, kind)) if kind else None
     return np.zeros(0, np.int64) if found is None else found.numbers("Values").astype(np.int64)

@@ -1,6 +1,6 @@
 """A table of the flatbuffer, read with care: every offset is checked before it is followed.
 
-The generated accessors of the schema package follow whatever the file says. A `View` checks the vtable of its table
+The generated accessors of the schema package follow whatever the file says. A `FlatbufferView` checks the vtable of its table
 when it is made; offsets to vectors, strings and other tables are unsigned, so they only ever lead forward, and where
 they lead beyond the file the read fails. All that becomes one error.
 """
@@ -37,7 +37,7 @@ def guarded(what: str) -> Iterator[None]:
         raise damaged(f"{what} leads out of the file") from error
 
 
-class View:
+class FlatbufferView:
     """One table; `what` is how messages speak of it."""
 
     def __init__(self, table: Any, what: str) -> None:
@@ -81,22 +81,22 @@ class View:
         """A vector of integers."""
         return tuple(int(n) for n in self.numbers(name))
 
-    def view(self, name: str) -> View | None:
+    def view(self, name: str) -> FlatbufferView | None:
         """Another table, or None if it is absent."""
         with guarded(self.what):
             found = getattr(self.table, name)()
-        return None if found is None else View(found, self.what)
+        return None if found is None else FlatbufferView(found, self.what)
 
-    def views(self, name: str, what: str) -> list[View]:
+    def views(self, name: str, what: str) -> list[FlatbufferView]:
         """A vector of tables."""
         with guarded(self.what):
             count = getattr(self.table, f"{name}Length")()
             if not 0 <= count <= min(_MAX_ENTRIES, len(self.table._tab.Bytes) // 4):
                 raise ValueError("count")
             found = [getattr(self.table, name)(index) for index in range(count)]
-        return [View(table, f"{what} {index}") for index, table in enumerate(found)]
+        return [FlatbufferView(table, f"{what} {index}") for index, table in enumerate(found)]
 
-    def union(self, name: str, kind: Any) -> View | None:
+    def union(self, name: str, kind: Any) -> FlatbufferView | None:
         """The table of a union, as the generated class `kind`; None if it is absent."""
         with guarded(self.what):
             found = getattr(self.table, name)()
@@ -104,7 +104,7 @@ class View:
                 return None
             table = kind()
             table.Init(found.Bytes, found.Pos)
-        return View(table, self.what)
+        return FlatbufferView(table, self.what)
 
     def place(self, slot: int) -> tuple[int, int]:
         """Where the bytes of a vector lie in the file: offset and length; (0, 0) if it is absent."""

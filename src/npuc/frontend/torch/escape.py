@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from npuc.frontend.torch.scope import Context
+from npuc.frontend.torch.scope import TorchContext
 from npuc.ir import Value
 
 DOMAIN = "npuc.torch"
 
 
-def emit_custom(ctx: Context, reason: str) -> list[Value]:
+def emit_custom(ctx: TorchContext, reason: str) -> list[Value]:
     """Any node as an op of its own domain: tensors are operands, all else attributes.
 
     The attribute `operands` has the argument that each operand belongs to, in order.
@@ -44,7 +44,7 @@ def emit_custom(ctx: Context, reason: str) -> list[Value]:
     return ctx.onnx(name or ctx.op, operands, ctx.result_types, reason, attributes, domain=domain)
 
 
-def _any_value(ctx: Context, node: Any) -> Value:
+def _any_value(ctx: TorchContext, node: Any) -> Value:
     found = ctx.meaning(node)
     return found if isinstance(found, Value) else ctx.value(node)
 

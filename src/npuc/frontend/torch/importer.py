@@ -23,7 +23,7 @@ from npuc.frontend.torch.escape import emit_custom
 from npuc.frontend.torch.masks import mark_masked
 from npuc.frontend.torch.names import op_name, tensor_names
 from npuc.frontend.torch.registry import NoTopForm, find_rule
-from npuc.frontend.torch.scope import Context, Scope
+from npuc.frontend.torch.scope import TorchContext, TorchScope
 from npuc.frontend.torch.sources import Program
 from npuc.ir import DYNAMIC, Graph, Value, dtype_of
 from npuc.ir.definition import ShapeError
@@ -35,10 +35,10 @@ _RANDOM = ("rand", "randn", "randint", "bernoulli", "normal", "uniform", "multin
 
 def import_program(load: Callable[[], Program], options: ImportOptions, where: str | None) -> Graph:
     """Import what `load` gives; every error says where."""
-    return guarded(where, lambda: _Importer(load(), options).run())
+    return guarded(where, lambda: _TorchImporter(load(), options).run())
 
 
-class _Importer:
+class _TorchImporter:
     def __init__(self, program: Program, options: ImportOptions) -> None:
         self.program = program
         self.options = options
@@ -74,7 +74,7 @@ class _Importer:
         preprocess = {name: item.to_dict() for name, item in options.preprocess.items()}
         graph = Graph.empty(types, preprocess=preprocess)
         graph.notes.extend(self.program.notes)
-        scope = Scope(
+        scope = TorchScope(
             graph, self.names, {id(self.program.constants[n]): p for n, p in self.program.owners.items()}
         )
         scope.meanings.update(self.program.constants)
@@ -139,15 +139,15 @@ class _Importer:
             stack.extend(node.all_input_nodes)
         return found
 
-    def _guarded(self, node: Any, scope: Scope) -> None:
-        context: Context | None = None
+    def _guarded(self, node: Any, scope: TorchScope) -> None:
+        context: TorchContext | None = None
         try:
             if node.op != "call_function":
                 raise InvalidModelError(f"'{node.name}' is a node of the kind {node.op}")
             if node.target is operator.getitem:
                 scope.meanings[node] = scope.meanings[node.args[0]][node.args[1]]
                 return
-            context = Context(node, scope)
+            context = TorchContext(node, scope)
             scope.meanings[node] = self._translated(context)
         except ShapeError as error:
             raise InvalidModelError(f"{context.label if context else node.name}: {error}") from error
@@ -157,7 +157,7 @@ class _Importer:
             label = context.label if context else f"the layer '{node.name}'"
             raise InvalidModelError(f"{label}: it is malformed ({words})") from error
 
-    def _translated(self, context: Context) -> Any:
+    def _translated(self, context: TorchContext) -> Any:
         if op_name(context.node) in ("item", "local_scalar_dense"):
             (number,) = (context.scope.meanings.get(node) for node in context.node.all_input_nodes)
             if isinstance(number, torch.Tensor):
@@ -182,7 +182,7 @@ class _Importer:
         self._check(context, results)
         return tuple(results) if several else results[0]
 
-    def _check(self, context: Context, results: list[Any]) -> None:
+    def _check(self, context: TorchContext, results: list[Any]) -> None:
         """Every result has the type that torch says it has."""
         val = context.node.meta.get("val")
         expected = list(val) if isinstance(val, tuple | list) else [val]
@@ -195,7 +195,7 @@ class _Importer:
                         f"{context.label}: it would be {made.type}, and torch says {right}"
                     )
 
-    def _folded(self, context: Context) -> Any:
+    def _folded(self, context: TorchContext) -> Any:
         """The value of a node whose operands are all constant; None if it is not, or is too large."""
         node = context.node
         if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace not in (

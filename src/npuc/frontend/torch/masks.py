@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from npuc.frontend.torch.names import op_name
-from npuc.frontend.torch.scope import Context
+from npuc.frontend.torch.scope import TorchContext
 
 HIDDEN = -1e4
 """What hides a score: e^-10000 is 0 in any float type."""
@@ -44,7 +44,7 @@ def feeds_softmax(node: Any) -> bool:
     return bool(node.users)
 
 
-def hides(ctx: Context, name: str) -> bool:
+def hides(ctx: TorchContext, name: str) -> bool:
     """True if an operand is constant, lower than any score somewhere, and hides it from a softmax."""
     if name not in ctx.args or not ctx.is_constant(name):
         return False
@@ -52,7 +52,7 @@ def hides(ctx: Context, name: str) -> bool:
     return array.size > 0 and float(array.min()) < HIDDEN and feeds_softmax(ctx.node)
 
 
-def mark_masked(ctx: Context) -> None:
+def mark_masked(ctx: TorchContext) -> None:
     """Give a tensor with another mask than the original's, and what only moves it, a name of its own."""
     node, masked = ctx.node, ctx.scope.masked
     if node in masked or (op_name(node) in _PASSING and not masked.isdisjoint(node.all_input_nodes)):

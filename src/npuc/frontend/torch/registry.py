@@ -1,6 +1,6 @@
 """Import rules by ATen op: `@rule("aten.conv2d", limits="...")` above a function is all it takes to add one.
 
-A rule gets a `Context` and returns the node's results: values, or constants. An op with a rule is kept whole when torch
+A rule gets a `TorchContext` and returns the node's results: values, or constants. An op with a rule is kept whole when torch
 decomposes a program; any other is decomposed into simpler ones, as far as torch knows how.
 """
 
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from npuc.registries import Registry
 
 if TYPE_CHECKING:
-    from npuc.frontend.torch.scope import Context
+    from npuc.frontend.torch.scope import TorchContext
 
 Outcome = Any
-Rule = Callable[["Context"], Outcome | Sequence[Outcome]]
+Rule = Callable[["TorchContext"], Outcome | Sequence[Outcome]]
 
 
 @dataclass(frozen=True)
-class Entry:
+class TorchRule:
     """A rule, and what it does not do."""
 
     rule: Rule
@@ -29,7 +29,7 @@ class Entry:
     """Whether torch shall leave the op whole where it could decompose it."""
 
 
-RULES: Registry[str, Entry] = Registry("an import rule for the op", provider="npuc.frontend.torch.rules")
+RULES: Registry[str, TorchRule] = Registry("an import rule for the op", provider="npuc.frontend.torch.rules")
 """By ATen op, without its overload."""
 
 
@@ -41,7 +41,7 @@ def rule(*names: str, limits: str = "", keep: bool = True, replace: bool = False
     """Register a rule for ops, without their overloads; `limits` are the words of the table in `docs/`."""
 
     def register(function: Rule) -> Rule:
-        RULES.add(names, Entry(function, limits, keep), replace=replace)
+        RULES.add(names, TorchRule(function, limits, keep), replace=replace)
         return function
 
     return register

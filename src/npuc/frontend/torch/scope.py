@@ -17,9 +17,10 @@ from npuc.frontend.builder import Builder, LayerBuilder
 from npuc.frontend.torch.convert import dtype_from, shape_from, to_array, to_weight, type_from
 from npuc.frontend.torch.registry import NoTopForm
 from npuc.ir import DYNAMIC, DType, Graph, Value, dtype_of, is_static, shape_of, top
+from npuc.registries import renamed
 
 
-class Scope(Builder):
+class TorchScope(Builder):
     """What nodes mean; `graph` is where ops are appended."""
 
     def __init__(self, graph: Graph, tensor_names: dict[Any, str], weight_names: dict[int, str]) -> None:
@@ -40,12 +41,12 @@ class Scope(Builder):
         return value
 
 
-class Context(LayerBuilder):
+class TorchContext(LayerBuilder):
     """One node on its way into the graph."""
 
-    scope: Scope
+    scope: TorchScope
 
-    def __init__(self, node: Any, scope: Scope) -> None:
+    def __init__(self, node: Any, scope: TorchScope) -> None:
         self.node = node
         self.name = scope.tensor_names.get(node, node.name)
         super().__init__(scope, self.name, layer=self.name)
@@ -250,4 +251,8 @@ class Context(LayerBuilder):
         return self.name if names[0] != self.name else None
 
 
-__all__ = ["Context", "Scope"]
+def __getattr__(name: str) -> Any:
+    return renamed(__name__, name, {"Context": TorchContext})
+
+
+__all__ = ["TorchContext", "TorchScope"]

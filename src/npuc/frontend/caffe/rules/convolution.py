@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from math import prod
 
-from npuc.frontend.caffe.message import Message
+from npuc.frontend.caffe.message import CaffeMessage
 from npuc.frontend.caffe.registry import CaffeContext, rule
 from npuc.frontend.layered.context import NoForm
 from npuc.ir import Value, top
 
 
-def spatial(ctx: CaffeContext, given: Message, name: str, rank: int, default: int | None) -> tuple[int, ...]:
+def spatial(
+    ctx: CaffeContext, given: CaffeMessage, name: str, rank: int, default: int | None
+) -> tuple[int, ...]:
     """One number a spatial axis: `NAME_h` and `NAME_w`, or `NAME` once or for each."""
     short = name.removesuffix("_size")
     if given.has(f"{short}_h") or given.has(f"{short}_w"):

@@ -7,7 +7,7 @@ from math import sqrt
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.frontend.caffe.message import Message
+from npuc.frontend.caffe.message import CaffeMessage
 from npuc.frontend.caffe.registry import CaffeContext, rule
 from npuc.frontend.layered.context import NoForm
 from npuc.ir import DYNAMIC, Value, shape_of, tensor_type, top
@@ -18,7 +18,7 @@ _MOST = 1 << 22
 _MANY = 256
 
 
-def _sizes(ctx: CaffeContext, given: Message) -> list[tuple[float, float]]:
+def _sizes(ctx: CaffeContext, given: CaffeMessage) -> list[tuple[float, float]]:
     """Width and height of the boxes of one pixel, in Caffe's order."""
     least, most = given.floats("min_size"), given.floats("max_size")
     if max(len(least), len(given.floats("aspect_ratio"))) > _MANY:
@@ -40,7 +40,7 @@ def _sizes(ctx: CaffeContext, given: Message) -> list[tuple[float, float]]:
     return found
 
 
-def _pair(given: Message, name: str) -> tuple[float, float]:
+def _pair(given: CaffeMessage, name: str) -> tuple[float, float]:
     """Height and width."""
     both = given.float(name) if given.has(name) else 0.0
     suffix = name.replace("_size", "")
@@ -77,7 +77,7 @@ def prior_box(ctx: CaffeContext) -> Value:
     return ctx.literal(table.astype(np.float32), "boxes")
 
 
-def _decoded(ctx: CaffeContext, given: Message, loc: Value) -> Value:
+def _decoded(ctx: CaffeContext, given: CaffeMessage, loc: Value) -> Value:
     """Offsets of ... x boxes x 4 to boxes: left, top, right, bottom."""
     count = shape_of(loc)[-2]
     table = ctx.reshape(ctx.value(2), (2, count, 4))
@@ -114,7 +114,7 @@ def _kept(ctx: CaffeContext, scores: Value, rows: Value, most: int) -> tuple[Val
     return scores, rows
 
 
-def _detections(ctx: CaffeContext, given: Message, boxes: Value, conf: Value, labels: Array) -> Value:
+def _detections(ctx: CaffeContext, given: CaffeMessage, boxes: Value, conf: Value, labels: Array) -> Value:
     """Rows of picture, label, score and box, for boxes of (1 or classes) x n x 4 and scores of classes x n."""
     classes, count = shape_of(conf)
     suppress = given.message("nms_param")

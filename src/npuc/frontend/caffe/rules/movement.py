@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 from math import prod
 
-from npuc.frontend.caffe.message import Message
+from npuc.frontend.caffe.message import CaffeMessage
 from npuc.frontend.caffe.registry import CaffeContext, rule
 from npuc.ir import Value, top
 
 
-def _axis(ctx: CaffeContext, given: Message, old: str) -> int:
+def _axis(ctx: CaffeContext, given: CaffeMessage, old: str) -> int:
     return ctx.axis(given.int("axis", given.int(old, 1)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.frontend.caffe.message import Message
+from npuc.frontend.caffe.message import CaffeMessage
 from npuc.frontend.caffe.registry import CaffeContext, rule
 from npuc.frontend.layered.context import NoForm
 from npuc.ir import Value, shape_of, top
@@ -46,7 +46,9 @@ def old_batch_norm(ctx: CaffeContext) -> Value:
     return _normalized(ctx, parts, epsilon)
 
 
-def _spread(ctx: CaffeContext, given: Message, own: tuple[int, ...] | None) -> tuple[tuple[int, ...], int]:
+def _spread(
+    ctx: CaffeContext, given: CaffeMessage, own: tuple[int, ...] | None
+) -> tuple[tuple[int, ...], int]:
     """The shape of a factor or summand, and the axis of x where it begins."""
     x = ctx.shape()
     axis = ctx.axis(given.int("axis", 1), end=True)

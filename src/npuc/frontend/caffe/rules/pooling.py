@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from npuc.arrays import ceil_div
-from npuc.frontend.caffe.message import Message
+from npuc.frontend.caffe.message import CaffeMessage
 from npuc.frontend.caffe.registry import CaffeContext, rule
 from npuc.frontend.caffe.rules.convolution import spatial
 from npuc.frontend.layered.context import NoForm
 from npuc.ir import Value, shape_of, top
 
 
-def _rounds_up(given: Message) -> bool:
+def _rounds_up(given: CaffeMessage) -> bool:
     """Caffe rounds sizes up; forks say otherwise in two ways."""
     if given.has("ceil_mode"):
         return given.bool("ceil_mode")

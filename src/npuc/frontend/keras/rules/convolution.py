@@ -9,12 +9,12 @@ from npuc.frontend.blocks import arithmetic as a
 from npuc.frontend.blocks import movement as m
 from npuc.frontend.blocks.windows import convolution, depthwise, pool, transposed
 from npuc.frontend.keras.activations import activated
-from npuc.frontend.keras.registry import Context, Outcome, rule
+from npuc.frontend.keras.registry import KerasContext, Outcome, rule
 from npuc.frontend.layout import LayoutTensor
 from npuc.ir import top
 
 
-def _axes(ctx: Context) -> int:
+def _axes(ctx: KerasContext) -> int:
     """The number of spatial axes, which the class names."""
     digit = next((char for char in ctx.kind if char in "123"), "2")
     if ctx.x().rank != int(digit) + 2:
@@ -22,7 +22,7 @@ def _axes(ctx: Context) -> int:
     return int(digit)
 
 
-def _window(ctx: Context) -> dict[str, Any]:
+def _window(ctx: KerasContext) -> dict[str, Any]:
     count = _axes(ctx)
     return {
         "strides": ctx.integers("strides", count, 1),
@@ -32,7 +32,7 @@ def _window(ctx: Context) -> dict[str, Any]:
     }
 
 
-def _weights(ctx: Context, *titles: str) -> tuple[list[LayoutTensor], LayoutTensor | None]:
+def _weights(ctx: KerasContext, *titles: str) -> tuple[list[LayoutTensor], LayoutTensor | None]:
     has_bias = ctx.flag("use_bias", True)
     found = ctx.arrays(len(titles) + has_bias)
     held = [ctx.weight(array, title) for array, title in zip(found, titles, strict=False)]
@@ -40,21 +40,21 @@ def _weights(ctx: Context, *titles: str) -> tuple[list[LayoutTensor], LayoutTens
 
 
 @rule("Conv1D", "Conv2D", "Conv3D")
-def conv(ctx: Context) -> Outcome:
+def conv(ctx: KerasContext) -> Outcome:
     """Either data format, valid, same or (Conv1D) causal padding, groups, dilations."""
     (kernel,), bias = _weights(ctx, "kernel")
     return activated(ctx, convolution(ctx.c, ctx.x(), kernel, bias, **_window(ctx)), ctx.get("activation"))
 
 
 @rule("DepthwiseConv1D", "DepthwiseConv2D")
-def depthwise_conv(ctx: Context) -> Outcome:
+def depthwise_conv(ctx: KerasContext) -> Outcome:
     """Either data format, valid or same padding, dilations."""
     (kernel,), bias = _weights(ctx, "depthwise_kernel")
     return activated(ctx, depthwise(ctx.c, ctx.x(), kernel, bias, **_window(ctx)), ctx.get("activation"))
 
 
 @rule("SeparableConv1D", "SeparableConv2D")
-def separable_conv(ctx: Context) -> Outcome:
+def separable_conv(ctx: KerasContext) -> Outcome:
     """A depthwise convolution, then one of 1 x 1."""
     (first, second), bias = _weights(ctx, "depthwise_kernel", "pointwise_kernel")
     window = _window(ctx)
@@ -74,7 +74,7 @@ def separable_conv(ctx: Context) -> Outcome:
 
 
 @rule("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")
-def conv_transpose(ctx: Context) -> Outcome:
+def conv_transpose(ctx: KerasContext) -> Outcome:
     """Either data format, valid or same padding, output padding, dilations."""
     (kernel,), bias = _weights(ctx, "kernel")
     count, window = _axes(ctx), _window(ctx)
@@ -103,7 +103,7 @@ def conv_transpose(ctx: Context) -> Outcome:
     "AveragePooling2D",
     "AveragePooling3D",
 )
-def pooled(ctx: Context) -> Outcome:
+def pooled(ctx: KerasContext) -> Outcome:
     """Either data format, valid or same padding; a mean is over real positions."""
     count = _axes(ctx)
     window = ctx.integers("pool_size" if ctx.get("pool_size") is not None else "pool_length", count, 2)
@@ -122,7 +122,7 @@ def pooled(ctx: Context) -> Outcome:
 
 
 @rule(*(f"Global{kind}Pooling{n}D" for kind in ("Average", "Max") for n in (1, 2, 3)))
-def global_pool(ctx: Context) -> Outcome:
+def global_pool(ctx: KerasContext) -> Outcome:
     """Either data format."""
     count = _axes(ctx)
     first = 2 if ctx.channels_first else 1
@@ -130,7 +130,7 @@ def global_pool(ctx: Context) -> Outcome:
     return a.reduce(ctx.c, ctx.x(), kind, range(first, first + count), ctx.flag("keepdims", False))
 
 
-def _pairs(ctx: Context, name: str, count: int) -> list[tuple[int, int]]:
+def _pairs(ctx: KerasContext, name: str, count: int) -> list[tuple[int, int]]:
     """A setting of one number, one an axis, or a pair an axis."""
     found = ctx.get(name, 1)
     if isinstance(found, int) and not isinstance(found, bool):
@@ -148,20 +148,20 @@ def _pairs(ctx: Context, name: str, count: int) -> list[tuple[int, int]]:
     return [(pair[0], pair[1]) for pair in pairs]
 
 
-def _bordered(ctx: Context, pairs: Sequence[tuple[int, int]]) -> LayoutTensor:
+def _bordered(ctx: KerasContext, pairs: Sequence[tuple[int, int]]) -> LayoutTensor:
     none = (0, 0)
     every = [none, none, *pairs] if ctx.channels_first else [none, *pairs, none]
     return m.pad(ctx.c, ctx.x(), every)
 
 
 @rule("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D")
-def zero_padding(ctx: Context) -> Outcome:
+def zero_padding(ctx: KerasContext) -> Outcome:
     """Either data format."""
     return _bordered(ctx, _pairs(ctx, "padding", _axes(ctx)))
 
 
 @rule("Cropping1D", "Cropping2D", "Cropping3D")
-def cropping(ctx: Context) -> Outcome:
+def cropping(ctx: KerasContext) -> Outcome:
     """Either data format."""
     x, first = ctx.x(), 2 if ctx.channels_first else 1
     begins, counts = [0] * x.rank, list(x.shape)
@@ -171,7 +171,7 @@ def cropping(ctx: Context) -> Outcome:
 
 
 @rule("UpSampling1D", "UpSampling3D")
-def repeat_pixels(ctx: Context) -> Outcome:
+def repeat_pixels(ctx: KerasContext) -> Outcome:
     """Whole factors."""
     count, x = _axes(ctx), ctx.x()
     first = 2 if ctx.channels_first else 1
@@ -181,7 +181,7 @@ def repeat_pixels(ctx: Context) -> Outcome:
 
 
 @rule("UpSampling2D")
-def up_sampling(ctx: Context) -> Outcome:
+def up_sampling(ctx: KerasContext) -> Outcome:
     """Whole factors; nearest or bilinear."""
     shape = ctx.x().shape
     old = shape[2:] if ctx.channels_first else shape[1:-1]
@@ -189,7 +189,7 @@ def up_sampling(ctx: Context) -> Outcome:
     return _resized(ctx, size, str(ctx.get("interpolation", "nearest")))
 
 
-def _resized(ctx: Context, size: Sequence[int], how: str) -> LayoutTensor:
+def _resized(ctx: KerasContext, size: Sequence[int], how: str) -> LayoutTensor:
     if how == "bilinear":
         return m.resize(ctx.c, ctx.x(), size, "linear", channels_first=ctx.channels_first)
     if how == "nearest":
@@ -215,7 +215,7 @@ def _resized(ctx: Context, size: Sequence[int], how: str) -> LayoutTensor:
 
 
 @rule("Resizing")
-def resizing(ctx: Context) -> Outcome:
+def resizing(ctx: KerasContext) -> Outcome:
     """Nearest, bilinear or (enlarging) bicubic, without keeping the aspect ratio."""
     if ctx.flag("crop_to_aspect_ratio", False) or ctx.flag("pad_to_aspect_ratio", False):
         raise ctx.refuse("it crops or pads to keep the aspect ratio")
@@ -229,7 +229,7 @@ def resizing(ctx: Context) -> Outcome:
 
 
 @rule("CenterCrop")
-def center_crop(ctx: Context) -> Outcome:
+def center_crop(ctx: KerasContext) -> Outcome:
     """Not larger than the picture."""
     x, first = ctx.x(), 2 if ctx.channels_first else 1
     begins, counts = [0] * x.rank, list(x.shape)

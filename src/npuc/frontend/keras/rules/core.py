@@ -10,7 +10,7 @@ from npuc.frontend.blocks import arithmetic as a
 from npuc.frontend.blocks import movement as m
 from npuc.frontend.blocks.einsum import einsum
 from npuc.frontend.keras.activations import activated
-from npuc.frontend.keras.registry import Context, Outcome, rule
+from npuc.frontend.keras.registry import KerasContext, Outcome, rule
 from npuc.frontend.layout import LayoutTensor
 from npuc.ir import top
 
@@ -34,13 +34,13 @@ from npuc.ir import top
     "RandomWidth",
     "Identity",
 )
-def nothing(ctx: Context) -> Outcome:
+def nothing(ctx: KerasContext) -> Outcome:
     """Does nothing at inference."""
     return ctx.x()
 
 
 @rule("Masking")
-def masking(ctx: Context) -> Outcome:
+def masking(ctx: KerasContext) -> Outcome:
     """Zeroes masked steps; refused where a later layer would skip them."""
     x = ctx.x()
     same = a.binary(ctx.c, top.Compare, x, ctx.c.number(ctx.number("mask_value", 0.0), x), mode="equal")
@@ -50,7 +50,7 @@ def masking(ctx: Context) -> Outcome:
 
 
 @rule("Dense")
-def dense(ctx: Context) -> Outcome:
+def dense(ctx: KerasContext) -> Outcome:
     """Any rank from 2 on."""
     kernel, *bias = ctx.arrays(*((2,) if ctx.flag("use_bias", True) else (1,)))
     x = ctx.x()
@@ -62,7 +62,7 @@ def dense(ctx: Context) -> Outcome:
 
 
 @rule("EinsumDense")
-def einsum_dense(ctx: Context) -> Outcome:
+def einsum_dense(ctx: KerasContext) -> Outcome:
     """Equations in which every letter stands once a tensor."""
     kernel, *bias = ctx.arrays(*((2,) if ctx.get("bias_axes") else (1,)))
     made = einsum(ctx.c, str(ctx.get("equation", "")), [ctx.x(), ctx.weight(kernel, "kernel")])
@@ -72,7 +72,7 @@ def einsum_dense(ctx: Context) -> Outcome:
 
 
 @rule("Embedding")
-def embedding(ctx: Context) -> Outcome:
+def embedding(ctx: KerasContext) -> Outcome:
     """Rows of a table; mask_zero only where nothing listens to the mask."""
     (table,) = ctx.arrays(1)
     indices = ctx.x()
@@ -84,13 +84,13 @@ def embedding(ctx: Context) -> Outcome:
 
 
 @rule("Activation")
-def activation(ctx: Context) -> Outcome:
+def activation(ctx: KerasContext) -> Outcome:
     """Keras' own functions."""
     return activated(ctx, ctx.x(), ctx.get("activation"))
 
 
 @rule("Flatten")
-def flatten(ctx: Context) -> Outcome:
+def flatten(ctx: KerasContext) -> Outcome:
     """Either data format."""
     x = ctx.x()
     if ctx.channels_first and x.rank > 2:
@@ -99,7 +99,7 @@ def flatten(ctx: Context) -> Outcome:
 
 
 @rule("Reshape")
-def reshape(ctx: Context) -> Outcome:
+def reshape(ctx: KerasContext) -> Outcome:
     """One size may be -1."""
     wanted = ctx.get("target_shape", [])
     if not isinstance(wanted, list) or len(wanted) > 32:
@@ -108,14 +108,14 @@ def reshape(ctx: Context) -> Outcome:
 
 
 @rule("Permute")
-def permute(ctx: Context) -> Outcome:
+def permute(ctx: KerasContext) -> Outcome:
     """Any order of the axes behind the batch."""
     dims = ctx.integers("dims", ctx.x().rank - 1)
     return m.transpose(ctx.c, ctx.x(), (0, *dims))
 
 
 @rule("RepeatVector")
-def repeat_vector(ctx: Context) -> Outcome:
+def repeat_vector(ctx: KerasContext) -> Outcome:
     """Any number of times."""
     x = ctx.x()
     batch, features = x.shape
@@ -124,7 +124,7 @@ def repeat_vector(ctx: Context) -> Outcome:
 
 
 @rule("Rescaling")
-def rescaling(ctx: Context) -> Outcome:
+def rescaling(ctx: KerasContext) -> Outcome:
     """One factor and offset, or one for each channel."""
     x = ctx.x()
     if not x.dtype.is_float:
@@ -140,7 +140,7 @@ def rescaling(ctx: Context) -> Outcome:
 
 
 @rule("Normalization")
-def normalization(ctx: Context) -> Outcome:
+def normalization(ctx: KerasContext) -> Outcome:
     """With a mean and a variance in the file, along one axis or over all."""
     axes = ctx.get("axis", -1)
     x = ctx.x()

@@ -9,7 +9,7 @@ import numpy as np
 from npuc.frontend.blocks import arithmetic as a
 from npuc.frontend.blocks import movement as m
 from npuc.frontend.blocks.einsum import einsum
-from npuc.frontend.keras.registry import Context, Outcome, rule
+from npuc.frontend.keras.registry import KerasContext, Outcome, rule
 from npuc.frontend.layout import LayoutTensor
 from npuc.ir import top
 from npuc.ir.definition import normal_axis
@@ -24,25 +24,25 @@ _KINDS: dict[str, Any] = {
 
 
 @rule(*_KINDS)
-def merge(ctx: Context) -> Outcome:
+def merge(ctx: KerasContext) -> Outcome:
     """Any number of inputs; they broadcast."""
     return a.folded(ctx.c, _KINDS[ctx.kind], ctx.inputs)
 
 
 @rule("Average")
-def average(ctx: Context) -> Outcome:
+def average(ctx: KerasContext) -> Outcome:
     """Any number of inputs; they broadcast."""
     return a.scaled(ctx.c, a.folded(ctx.c, top.Add, ctx.inputs), 1 / len(ctx.inputs))
 
 
 @rule("Concatenate")
-def concatenate(ctx: Context) -> Outcome:
+def concatenate(ctx: KerasContext) -> Outcome:
     """Along any axis."""
     return m.concat(ctx.c, ctx.inputs, ctx.integer("axis", -1))
 
 
 @rule("Merge")
-def merge_old(ctx: Context) -> Outcome:
+def merge_old(ctx: KerasContext) -> Outcome:
     """Keras 1: sum, mul, max, ave or concat."""
     mode = ctx.get("mode", "sum")
     if mode == "concat":
@@ -55,7 +55,7 @@ def merge_old(ctx: Context) -> Outcome:
 
 
 @rule("Dot")
-def dot(ctx: Context) -> Outcome:
+def dot(ctx: KerasContext) -> Outcome:
     """Along one axis of each input, normalized or not."""
     x, y = ctx.x(0), ctx.x(1)
     first, second = (
@@ -72,7 +72,7 @@ def dot(ctx: Context) -> Outcome:
     return made if rest else m.reshape(ctx.c, made, (made.shape[0], 1))
 
 
-def _heads(ctx: Context, x: LayoutTensor, kernel: Any, bias: Any, title: str) -> LayoutTensor:
+def _heads(ctx: KerasContext, x: LayoutTensor, kernel: Any, bias: Any, title: str) -> LayoutTensor:
     """A projection to batch x heads x steps x size."""
     features, heads, size = kernel.shape
     flat = ctx.weight(kernel.reshape(features, heads * size), f"{title}/kernel")
@@ -82,19 +82,19 @@ def _heads(ctx: Context, x: LayoutTensor, kernel: Any, bias: Any, title: str) ->
     return m.transpose(ctx.c, m.reshape(ctx.c, made, (batch, steps, heads, size)), (0, 2, 1, 3))
 
 
-def _additive(ctx: Context, mask: LayoutTensor) -> LayoutTensor:
+def _additive(ctx: KerasContext, mask: LayoutTensor) -> LayoutTensor:
     """Where a mask is false, a number that a softmax makes nothing of."""
     kept = a.cast(ctx.c, mask, "f32")
     return a.scaled(ctx.c, kept, 1e9, -1e9)
 
 
-def _causal(ctx: Context, queries: int, keys: int) -> LayoutTensor:
+def _causal(ctx: KerasContext, queries: int, keys: int) -> LayoutTensor:
     allowed = np.tril(np.ones((queries, keys), bool))
     return ctx.weight(np.where(allowed, 0.0, -1e9).astype(np.float32), "causal_mask")
 
 
 @rule("MultiHeadAttention")
-def multi_head_attention(ctx: Context) -> Outcome:
+def multi_head_attention(ctx: KerasContext) -> Outcome:
     """Sequences (rank 3), attention along the steps, with an attention mask or a causal one; scores are not returned."""
     query = ctx.x(0)
     value = ctx.keyword("value", 1)
@@ -147,7 +147,7 @@ def multi_head_attention(ctx: Context) -> Outcome:
 
 
 @rule("Attention", "AdditiveAttention")
-def attention(ctx: Context) -> Outcome:
+def attention(ctx: KerasContext) -> Outcome:
     """Query, value and key; causal or not; scores are not returned."""
     tensors = ctx.inputs
     if len(tensors) not in (2, 3) or ctx.keywords.get("return_attention_scores"):

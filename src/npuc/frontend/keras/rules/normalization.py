@@ -6,13 +6,13 @@ import numpy as np
 
 from npuc.frontend.blocks import arithmetic as a
 from npuc.frontend.blocks.normalization import batch_norm, filled, layer_norm
-from npuc.frontend.keras.registry import Context, Outcome, rule
+from npuc.frontend.keras.registry import KerasContext, Outcome, rule
 from npuc.frontend.layout import LayoutTensor
 from npuc.ir import shape_of, top
 from npuc.ir.definition import normal_axis
 
 
-def _axes(ctx: Context, default: int = -1) -> list[int]:
+def _axes(ctx: KerasContext, default: int = -1) -> list[int]:
     """One axis or several."""
     found = ctx.get("axis", default)
     listed = found if isinstance(found, list) else [found]
@@ -21,7 +21,9 @@ def _axes(ctx: Context, default: int = -1) -> list[int]:
     return [normal_axis(axis, ctx.x().rank) for axis in listed]
 
 
-def _affine(ctx: Context, more: int = 0) -> tuple[LayoutTensor | None, LayoutTensor | None, list[np.ndarray]]:
+def _affine(
+    ctx: KerasContext, more: int = 0
+) -> tuple[LayoutTensor | None, LayoutTensor | None, list[np.ndarray]]:
     """Scale and bias, where the layer has them, and what weights follow."""
     scale, center = ctx.flag("scale", True), ctx.flag("center", True)
     found = ctx.arrays(scale + center + more)
@@ -31,7 +33,7 @@ def _affine(ctx: Context, more: int = 0) -> tuple[LayoutTensor | None, LayoutTen
 
 
 @rule("BatchNormalization", "SyncBatchNormalization")
-def batch_normalization(ctx: Context) -> Outcome:
+def batch_normalization(ctx: KerasContext) -> Outcome:
     """With the running mean and variance, along one axis."""
     axes = _axes(ctx)
     if len(axes) != 1:
@@ -51,7 +53,7 @@ def batch_normalization(ctx: Context) -> Outcome:
 
 
 @rule("LayerNormalization")
-def layer_normalization(ctx: Context) -> Outcome:
+def layer_normalization(ctx: KerasContext) -> Outcome:
     """Over any axes."""
     if ctx.get("rms_scaling", False):
         return rms_normalization(ctx)
@@ -60,7 +62,7 @@ def layer_normalization(ctx: Context) -> Outcome:
 
 
 @rule("RMSNormalization")
-def rms_normalization(ctx: Context) -> Outcome:
+def rms_normalization(ctx: KerasContext) -> Outcome:
     """Over the last axis."""
     (gamma,) = ctx.arrays(1)
     if _axes(ctx) != [ctx.x().rank - 1]:
@@ -73,7 +75,7 @@ def rms_normalization(ctx: Context) -> Outcome:
 
 
 @rule("GroupNormalization")
-def group_normalization(ctx: Context) -> Outcome:
+def group_normalization(ctx: KerasContext) -> Outcome:
     """Channels last or second, any number of groups."""
     axes = _axes(ctx)
     x = ctx.x()
@@ -98,7 +100,7 @@ def group_normalization(ctx: Context) -> Outcome:
 
 
 @rule("UnitNormalization")
-def unit_normalization(ctx: Context) -> Outcome:
+def unit_normalization(ctx: KerasContext) -> Outcome:
     """Along one axis."""
     axes = _axes(ctx)
     if len(axes) != 1:
@@ -107,7 +109,7 @@ def unit_normalization(ctx: Context) -> Outcome:
 
 
 @rule("ReLU")
-def relu(ctx: Context) -> Outcome:
+def relu(ctx: KerasContext) -> Outcome:
     """An upper limit, a slope below and a threshold."""
     c, x = ctx.c, ctx.x()
     slope, threshold = ctx.number("negative_slope", 0.0), ctx.number("threshold", 0.0)
@@ -123,7 +125,7 @@ def relu(ctx: Context) -> Outcome:
 
 
 @rule("LeakyReLU")
-def leaky_relu(ctx: Context) -> Outcome:
+def leaky_relu(ctx: KerasContext) -> Outcome:
     """Any slope."""
     name = "negative_slope" if ctx.get("negative_slope") is not None else "alpha"
     alpha = ctx.get(name, 0.3)
@@ -135,19 +137,19 @@ def leaky_relu(ctx: Context) -> Outcome:
 
 
 @rule("ELU")
-def elu(ctx: Context) -> Outcome:
+def elu(ctx: KerasContext) -> Outcome:
     """Any alpha."""
     return a.unary(ctx.c, ctx.x(), top.Elu, alpha=ctx.number("alpha", 1.0))
 
 
 @rule("ThresholdedReLU")
-def thresholded(ctx: Context) -> Outcome:
+def thresholded(ctx: KerasContext) -> Outcome:
     """Any threshold."""
     return a.unary(ctx.c, ctx.x(), top.ThresholdedRelu, alpha=ctx.number("theta", 1.0))
 
 
 @rule("Softmax")
-def softmax(ctx: Context) -> Outcome:
+def softmax(ctx: KerasContext) -> Outcome:
     """Along one axis, without a mask."""
     axes = _axes(ctx)
     if len(axes) != 1 or len(ctx.inputs) != 1:
@@ -156,7 +158,7 @@ def softmax(ctx: Context) -> Outcome:
 
 
 @rule("PReLU")
-def prelu(ctx: Context) -> Outcome:
+def prelu(ctx: KerasContext) -> Outcome:
     """Slopes for each element, or shared along axes."""
     (alpha,) = ctx.arrays(1)
     x = ctx.x()

@@ -11,13 +11,13 @@ from npuc.frontend.blocks import arithmetic as a
 from npuc.frontend.blocks import movement as m
 from npuc.frontend.blocks.einsum import einsum
 from npuc.frontend.keras.activations import FUNCTIONS
-from npuc.frontend.keras.registry import Context, Outcome, rule
+from npuc.frontend.keras.registry import KerasContext, Outcome, rule
 from npuc.frontend.layout import LayoutTensor
 from npuc.ir import top
 from npuc.ir.definition import normal_axis
 
 
-def _operand(ctx: Context, value: Any, like: LayoutTensor | None) -> LayoutTensor:
+def _operand(ctx: KerasContext, value: Any, like: LayoutTensor | None) -> LayoutTensor:
     if isinstance(value, LayoutTensor):
         return value
     if isinstance(value, bool | int | float) or (isinstance(value, list) and not _has_tensor(value)):
@@ -32,7 +32,7 @@ def _has_tensor(value: Any) -> bool:
     )
 
 
-def _pair(ctx: Context) -> tuple[LayoutTensor, LayoutTensor]:
+def _pair(ctx: KerasContext) -> tuple[LayoutTensor, LayoutTensor]:
     """Two operands, of which one may be a number."""
     first = ctx.keyword("x1", 0, ctx.keywords.get("x"))
     second = ctx.keyword("x2", 1, ctx.keywords.get("y"))
@@ -56,7 +56,7 @@ _BINARY: dict[str, Callable[[Any, LayoutTensor, LayoutTensor], LayoutTensor]] = 
 
 
 @rule(*(f"ops.{name}" for name in _BINARY))
-def binary(ctx: Context) -> Outcome:
+def binary(ctx: KerasContext) -> Outcome:
     """Two operands, of which one may be a number; they broadcast."""
     return _BINARY[ctx.kind.removeprefix("ops.")](ctx.c, *_pair(ctx))
 
@@ -86,7 +86,7 @@ _UNARY: dict[str, Any] = {
 
 
 @rule(*(f"ops.{name}" for name in _UNARY))
-def unary(ctx: Context) -> Outcome:
+def unary(ctx: KerasContext) -> Outcome:
     """One operand."""
     return a.unary(ctx.c, ctx.x(), _UNARY[ctx.kind.removeprefix("ops.")])
 
@@ -101,7 +101,7 @@ def unary(ctx: Context) -> Outcome:
     "ops.HardSigmoid",
     "ops.Square",
 )
-def function(ctx: Context) -> Outcome:
+def function(ctx: KerasContext) -> Outcome:
     """One operand; settings as the operation has them."""
     c, x, name = ctx.c, ctx.x(), ctx.kind.removeprefix("ops.")
     if name == "Square":
@@ -115,13 +115,13 @@ def function(ctx: Context) -> Outcome:
     return FUNCTIONS[{"Relu6": "relu6", "Elu": "elu", "Selu": "selu", "HardSilu": "hard_silu"}[name]](c, x)
 
 
-def _setting(ctx: Context, name: str, position: int, default: Any = None) -> Any:
+def _setting(ctx: KerasContext, name: str, position: int, default: Any = None) -> Any:
     """A setting that is in the configuration or among the arguments."""
     found = ctx.config.get(name)
     return found if found is not None else ctx.keyword(name, position, default)
 
 
-def _axes(ctx: Context) -> list[int]:
+def _axes(ctx: KerasContext) -> list[int]:
     found = _setting(ctx, "axis", 1)
     return list(range(ctx.x().rank)) if found is None else found if isinstance(found, list) else [found]
 
@@ -130,21 +130,21 @@ _REDUCTIONS = {"Mean": "mean", "Sum": "sum", "Max": "max", "Min": "min", "Prod":
 
 
 @rule(*(f"ops.{name}" for name in _REDUCTIONS))
-def reduction(ctx: Context) -> Outcome:
+def reduction(ctx: KerasContext) -> Outcome:
     """Over any axes."""
     kind = _REDUCTIONS[ctx.kind.removeprefix("ops.")]
     return a.reduce(ctx.c, ctx.x(), kind, _axes(ctx), bool(_setting(ctx, "keepdims", 2, False)))
 
 
 @rule("ops.Softmax", "ops.LogSoftmax")
-def softmax(ctx: Context) -> Outcome:
+def softmax(ctx: KerasContext) -> Outcome:
     """Along one axis."""
     axis = _setting(ctx, "axis", 1, -1)
     return a.along(ctx.c, ctx.x(), top.Softmax if ctx.kind == "ops.Softmax" else top.LogSoftmax, axis)
 
 
 @rule("ops.Reshape")
-def reshape(ctx: Context) -> Outcome:
+def reshape(ctx: KerasContext) -> Outcome:
     """The batch, if it is left open, is what it is."""
     wanted = _setting(ctx, "newshape", 1) or _setting(ctx, "shape", 1)
     if not isinstance(wanted, list):
@@ -153,26 +153,26 @@ def reshape(ctx: Context) -> Outcome:
 
 
 @rule("ops.Transpose")
-def transpose(ctx: Context) -> Outcome:
+def transpose(ctx: KerasContext) -> Outcome:
     """Any order."""
     axes = _setting(ctx, "axes", 1) or list(range(ctx.x().rank))[::-1]
     return m.transpose(ctx.c, ctx.x(), axes)
 
 
 @rule("ops.Concatenate")
-def concatenate(ctx: Context) -> Outcome:
+def concatenate(ctx: KerasContext) -> Outcome:
     """Any axis."""
     return m.concat(ctx.c, ctx.inputs, int(_setting(ctx, "axis", 1, 0)))
 
 
 @rule("ops.Stack")
-def stack(ctx: Context) -> Outcome:
+def stack(ctx: KerasContext) -> Outcome:
     """Any axis."""
     return m.stack(ctx.c, ctx.inputs, int(_setting(ctx, "axis", 1, 0)))
 
 
 @rule("ops.ExpandDims")
-def expand_dims(ctx: Context) -> Outcome:
+def expand_dims(ctx: KerasContext) -> Outcome:
     """One axis."""
     shape = list(ctx.x().shape)
     shape.insert(normal_axis(int(_setting(ctx, "axis", 1)), len(shape) + 1), 1)
@@ -180,7 +180,7 @@ def expand_dims(ctx: Context) -> Outcome:
 
 
 @rule("ops.Squeeze")
-def squeeze(ctx: Context) -> Outcome:
+def squeeze(ctx: KerasContext) -> Outcome:
     """One axis, or all of size 1."""
     x, axis = ctx.x(), _setting(ctx, "axis", 1)
     listed = axis if isinstance(axis, list) else [axis]
@@ -193,14 +193,14 @@ def squeeze(ctx: Context) -> Outcome:
 
 
 @rule("ops.GetItem")
-def get_item(ctx: Context) -> Outcome:
+def get_item(ctx: KerasContext) -> Outcome:
     """Slices, numbers, None and an ellipsis."""
     keys = ctx.keyword("key", 1)
     listed = keys if isinstance(keys, list) else [keys]
     return m.indexed(ctx.c, ctx.x(), [_key(ctx, key) for key in listed])
 
 
-def _key(ctx: Context, key: Any) -> Any:
+def _key(ctx: KerasContext, key: Any) -> Any:
     if isinstance(key, dict) and key.get("class_name") in ("slice", "__slice__"):
         config = key.get("config")
         if isinstance(config, dict):
@@ -210,14 +210,14 @@ def _key(ctx: Context, key: Any) -> Any:
     return _whole(ctx, key)
 
 
-def _whole(ctx: Context, value: Any) -> int | None:
+def _whole(ctx: KerasContext, value: Any) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
     raise ctx.refuse(f"it takes {str(value)[:60]}")
 
 
 @rule("ops.Einsum")
-def einsum_(ctx: Context) -> Outcome:
+def einsum_(ctx: KerasContext) -> Outcome:
     """Every letter once in each operand."""
     return einsum(ctx.c, str(_setting(ctx, "subscripts", 0)), ctx.inputs)
 
@@ -249,7 +249,7 @@ _TF_UNARY: dict[str, Any] = {
 
 
 @rule("TFOpLambda")
-def tf_operation(ctx: Context) -> Outcome:
+def tf_operation(ctx: KerasContext) -> Outcome:
     """Functions of TensorFlow that Keras 2 wrote down by name: arithmetic, relu, relu6, softmax, reshape, mean, concat."""
     name = str(ctx.get("function", ""))
     if name in _TF:

@@ -10,8 +10,8 @@ from npuc.arrays import Array
 from npuc.frontend.blocks import arithmetic as a
 from npuc.frontend.blocks import movement as m
 from npuc.frontend.keras.activations import hard_sigmoid_slope, named
-from npuc.frontend.keras.registry import Context, Outcome, rule
-from npuc.frontend.keras.weights import Weights
+from npuc.frontend.keras.registry import KerasContext, Outcome, rule
+from npuc.frontend.keras.weights import KerasWeights
 from npuc.frontend.layout import LayoutTensor
 from npuc.ir import top
 
@@ -27,7 +27,7 @@ _ACTIVATIONS = {
 _OPS: dict[str, tuple[Any, int]] = {"SimpleRNN": (top.RNN, 1), "GRU": (top.GRU, 3), "LSTM": (top.LSTM, 4)}
 
 
-def _activations(ctx: Context, *settings: Any) -> dict[str, Any]:
+def _activations(ctx: KerasContext, *settings: Any) -> dict[str, Any]:
     found = []
     for setting in settings:
         name, _ = named(ctx, setting)
@@ -54,16 +54,16 @@ def _gates(array: Array, kind: str, units: int) -> Array:
 
 
 def _layer(
-    ctx: Context,
+    ctx: KerasContext,
     config: Any,
     kind: str,
-    weights: Weights,
+    weights: KerasWeights,
     x: LayoutTensor,
     states: list[LayoutTensor],
     back: bool,
 ) -> Any:
     """The op of one direction: the whole sequence, and the last states."""
-    inner = Context(
+    inner = KerasContext(
         ctx.name, kind, config, ctx.arguments, ctx.keywords, weights, ctx.c, ctx.version, ctx.notes
     )
     op_class, gates = _OPS[kind]
@@ -102,7 +102,7 @@ def _layer(
     )
 
 
-def _results(ctx: Context, op: Any, sequences: bool) -> tuple[LayoutTensor, list[LayoutTensor]]:
+def _results(ctx: KerasContext, op: Any, sequences: bool) -> tuple[LayoutTensor, list[LayoutTensor]]:
     """What the layer gives, in the order of time, and its last states."""
     c = ctx.c
     states = []
@@ -116,7 +116,7 @@ def _results(ctx: Context, op: Any, sequences: bool) -> tuple[LayoutTensor, list
     return m.transpose(c, whole, (1, 0, 2)), states
 
 
-def _sequence(ctx: Context) -> tuple[LayoutTensor, list[LayoutTensor]]:
+def _sequence(ctx: KerasContext) -> tuple[LayoutTensor, list[LayoutTensor]]:
     """The input, and the states that a model gives."""
     x, *states = ctx.inputs
     states += [x for x in _given(ctx.keywords.get("initial_state"))]
@@ -133,7 +133,7 @@ def _given(value: Any) -> list[LayoutTensor]:
 
 
 @rule("LSTM", "GRU", "SimpleRNN", "CuDNNLSTM", "CuDNNGRU")
-def recurrent(ctx: Context) -> Outcome:
+def recurrent(ctx: KerasContext) -> Outcome:
     """Sequences or last steps, states in and out, backwards, unrolled or not; a state is not kept between runs."""
     if ctx.kind.startswith("CuDNN"):
         raise ctx.refuse(
@@ -152,13 +152,13 @@ def recurrent(ctx: Context) -> Outcome:
 
 
 @rule("Bidirectional")
-def bidirectional(ctx: Context) -> Outcome:
+def bidirectional(ctx: KerasContext) -> Outcome:
     """LSTM, GRU or SimpleRNN both ways, merged by concat, sum, mul or ave, or not at all."""
     described = ctx.get("layer")
     if not isinstance(described, dict) or described.get("class_name") not in _OPS:
         raise ctx.refuse("it does not wrap an LSTM, GRU or SimpleRNN")
     kind, config = described["class_name"], described["config"]
-    inner = Context(
+    inner = KerasContext(
         ctx.name, kind, config, ctx.arguments, ctx.keywords, ctx.weights, ctx.c, ctx.version, ctx.notes
     )
     x, states = _sequence(ctx)
@@ -184,7 +184,7 @@ def bidirectional(ctx: Context) -> Outcome:
 
 
 @rule("TimeDistributed")
-def time_distributed(ctx: Context) -> Outcome:
+def time_distributed(ctx: KerasContext) -> Outcome:
     """Any layer or model of one input, over all steps at once."""
     x = ctx.x()
     if x.rank < 3:

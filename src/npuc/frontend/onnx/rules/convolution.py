@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from npuc.errors import InvalidModelError
-from npuc.frontend.onnx.node import Node, NoTopForm
+from npuc.frontend.onnx.node import NoTopForm, OnnxNode
 from npuc.frontend.onnx.registry import Outcome, rule
 from npuc.frontend.onnx.scope import NodeContext
 from npuc.ir import shape_of, top
@@ -13,7 +13,7 @@ from npuc.ir.top.window import same_pads
 
 
 def _explicit_pads(
-    node: Node,
+    node: OnnxNode,
     size: tuple[int, ...],
     kernel: tuple[int, ...],
     strides: tuple[int, ...],
@@ -40,7 +40,7 @@ def _spatial(ctx: NodeContext) -> tuple[int, ...]:
     return shape[2:]
 
 
-def _check_sizes(node: Node, rank: int, *lists: tuple[int, ...]) -> None:
+def _check_sizes(node: OnnxNode, rank: int, *lists: tuple[int, ...]) -> None:
     for values in lists:
         if len(values) != rank or min(values) < 1:
             raise InvalidModelError(f"{node.label}: {list(values)} does not describe {rank} spatial axes")

@@ -7,11 +7,11 @@ from typing import Any
 
 from npuc.frontend.blocks.windows import Pairs, convolution, depthwise, pool, transposed
 from npuc.frontend.layout import LayoutTensor
-from npuc.frontend.tensorflow.registry import Context, Outcome, rule
+from npuc.frontend.tensorflow.registry import Outcome, TensorflowContext, rule
 from npuc.ir import top
 
 
-def _spatial(ctx: Context, name: str, rank: int) -> tuple[int, ...]:
+def _spatial(ctx: TensorflowContext, name: str, rank: int) -> tuple[int, ...]:
     """The entries of an attribute that belong to spatial axes; those of batch and channels must be 1."""
     numbers = ctx.node.integers(name) or (1,) * rank
     if len(numbers) != rank:
@@ -24,7 +24,7 @@ def _spatial(ctx: Context, name: str, rank: int) -> tuple[int, ...]:
     return inner
 
 
-def _padding(ctx: Context, rank: int) -> str | Pairs:
+def _padding(ctx: TensorflowContext, rank: int) -> str | Pairs:
     padding = ctx.node.text("padding")
     if padding != "EXPLICIT":
         return padding
@@ -35,7 +35,7 @@ def _padding(ctx: Context, rank: int) -> str | Pairs:
     return pairs[2:] if ctx.channels_first else pairs[1:-1]
 
 
-def _window(ctx: Context, x: LayoutTensor) -> dict[str, Any]:
+def _window(ctx: TensorflowContext, x: LayoutTensor) -> dict[str, Any]:
     return {
         "strides": _spatial(ctx, "strides", x.rank),
         "padding": _padding(ctx, x.rank),
@@ -45,19 +45,19 @@ def _window(ctx: Context, x: LayoutTensor) -> dict[str, Any]:
 
 
 @rule("Conv2D", "Conv3D")
-def conv(ctx: Context) -> Outcome:
+def conv(ctx: TensorflowContext) -> Outcome:
     """NHWC or NCHW, SAME, VALID or explicit padding, groups, dilations."""
     return convolution(ctx.c, ctx.x(0), ctx.x(1), None, **_window(ctx, ctx.x(0)))
 
 
 @rule("DepthwiseConv2dNative")
-def depthwise_conv(ctx: Context) -> Outcome:
+def depthwise_conv(ctx: TensorflowContext) -> Outcome:
     """NHWC or NCHW, SAME, VALID or explicit padding, dilations."""
     return depthwise(ctx.c, ctx.x(0), ctx.x(1), None, **_window(ctx, ctx.x(0)))
 
 
 @rule("Conv2DBackpropInput", "Conv3DBackpropInputV2")
-def conv_transpose(ctx: Context) -> Outcome:
+def conv_transpose(ctx: TensorflowContext) -> Outcome:
     """size of the result (constant), kernel, x: a transposed convolution."""
     x = ctx.x(2)
     size = ctx.integers(0, "size")
@@ -69,7 +69,7 @@ def conv_transpose(ctx: Context) -> Outcome:
 
 
 @rule("MaxPool", "MaxPool3D", "AvgPool", "AvgPool3D")
-def pooled(ctx: Context) -> Outcome:
+def pooled(ctx: TensorflowContext) -> Outcome:
     """NHWC or NCHW, SAME, VALID or (MaxPool) explicit padding; a mean is over real positions."""
     x = ctx.x(0)
     kind = top.MaxPool if ctx.node.op.startswith("Max") else top.AvgPool
@@ -85,7 +85,7 @@ def pooled(ctx: Context) -> Outcome:
 
 
 @rule("MaxPoolV2")
-def max_pool_v2(ctx: Context) -> Outcome:
+def max_pool_v2(ctx: TensorflowContext) -> Outcome:
     """As MaxPool, with a constant window and strides as inputs."""
     x = ctx.x(0)
     window, strides = ctx.integers(1, "window"), ctx.integers(2, "strides")

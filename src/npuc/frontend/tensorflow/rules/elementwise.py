@@ -9,12 +9,12 @@ import numpy as np
 
 from npuc.frontend.blocks import arithmetic as a
 from npuc.frontend.layout import ChannelsLastBuilder, LayoutTensor
-from npuc.frontend.tensorflow.registry import Context, Outcome, rule
+from npuc.frontend.tensorflow.registry import Outcome, TensorflowContext, rule
 from npuc.ir import top
 
 
 def _unary(name: str, kind: Any, **properties: Any) -> None:
-    def translate(ctx: Context) -> Outcome:
+    def translate(ctx: TensorflowContext) -> Outcome:
         """One op."""
         return a.unary(ctx.c, ctx.x(), kind, **properties)
 
@@ -61,19 +61,19 @@ _unary("Relu6", top.Relu, limit=6.0)
 
 
 @rule("LeakyRelu")
-def leaky_relu(ctx: Context) -> Outcome:
+def leaky_relu(ctx: TensorflowContext) -> Outcome:
     """Any slope."""
     return a.unary(ctx.c, ctx.x(), top.LeakyRelu, alpha=ctx.node.real("alpha", 0.2))
 
 
 @rule("Square")
-def square(ctx: Context) -> Outcome:
+def square(ctx: TensorflowContext) -> Outcome:
     """x * x"""
     return a.binary(ctx.c, top.Mul, ctx.x(), ctx.x())
 
 
 @rule("Log1p", "Expm1", "Erfc")
-def shifted(ctx: Context) -> Outcome:
+def shifted(ctx: TensorflowContext) -> Outcome:
     """log(1 + x), e^x - 1, 1 - erf(x): without the care for small x that the original takes."""
     x = ctx.x()
     if ctx.node.op == "Log1p":
@@ -86,7 +86,7 @@ def shifted(ctx: Context) -> Outcome:
 def _binary(
     name: str, function: Callable[[ChannelsLastBuilder, LayoutTensor, LayoutTensor], LayoutTensor]
 ) -> None:
-    def translate(ctx: Context) -> Outcome:
+    def translate(ctx: TensorflowContext) -> Outcome:
         """Broadcasts."""
         return function(ctx.c, ctx.x(0), ctx.x(1))
 
@@ -140,19 +140,19 @@ for _name, _function in {
 
 
 @rule("AddN")
-def add_n(ctx: Context) -> Outcome:
+def add_n(ctx: TensorflowContext) -> Outcome:
     """Any number of operands."""
     return a.folded(ctx.c, top.Add, ctx.inputs)
 
 
 @rule("BiasAdd", "BiasAddV1")
-def bias_add(ctx: Context) -> Outcome:
+def bias_add(ctx: TensorflowContext) -> Outcome:
     """NHWC or NCHW."""
     return a.add_channels(ctx.c, ctx.x(0), ctx.x(1), ctx.channels_first)
 
 
 @rule("Select", "SelectV2")
-def select(ctx: Context) -> Outcome:
+def select(ctx: TensorflowContext) -> Outcome:
     """The older form takes a condition for each entry of the first axis."""
     condition, x, y = ctx.x(0), ctx.x(1), ctx.x(2)
     if ctx.node.op == "Select" and condition.rank == 1 and x.rank > 1:
@@ -162,7 +162,7 @@ def select(ctx: Context) -> Outcome:
 
 
 @rule("ClipByValue")
-def clip(ctx: Context) -> Outcome:
+def clip(ctx: TensorflowContext) -> Outcome:
     """Bounds as tensors or constants."""
     low, high = ctx.x(1), ctx.x(2)
     if low.array is not None and high.array is not None and low.array.size == high.array.size == 1:
@@ -172,7 +172,7 @@ def clip(ctx: Context) -> Outcome:
 
 
 @rule("Cast", "Bitcast")
-def cast(ctx: Context) -> Outcome:
+def cast(ctx: TensorflowContext) -> Outcome:
     """To any element type that npuc knows; a Bitcast only to its own."""
     name = "DstT" if ctx.node.op == "Cast" else "type"
     to = ctx.node.dtype(name).name
@@ -182,7 +182,7 @@ def cast(ctx: Context) -> Outcome:
 
 
 @rule("ZerosLike", "OnesLike")
-def filled_like(ctx: Context) -> Outcome:
+def filled_like(ctx: TensorflowContext) -> Outcome:
     """The shape of x, known now."""
     value = 0 if ctx.node.op == "ZerosLike" else 1
     one = ctx.c.constant(np.full((1,) * ctx.x().rank, value, ctx.x().dtype.numpy))
@@ -190,7 +190,7 @@ def filled_like(ctx: Context) -> Outcome:
 
 
 @rule("IsNan", "IsInf", "IsFinite")
-def finite(ctx: Context) -> Outcome:
+def finite(ctx: TensorflowContext) -> Outcome:
     """By comparisons: a value that is not itself is no number."""
     c, x = ctx.c, ctx.x()
     if ctx.node.op == "IsNan":

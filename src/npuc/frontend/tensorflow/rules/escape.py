@@ -7,14 +7,14 @@ import numpy as np
 from npuc.frontend.blocks.arithmetic import cast
 from npuc.frontend.blocks.movement import reshape
 from npuc.frontend.layout import LayoutTensor
-from npuc.frontend.tensorflow.registry import Context, Outcome, rule
+from npuc.frontend.tensorflow.registry import Outcome, TensorflowContext, rule
 from npuc.ir import DYNAMIC, tensor_type
 
 _OPEN = "the number of its results depends on data"
 
 
 @rule("Where")
-def where(ctx: Context) -> Outcome:
+def where(ctx: TensorflowContext) -> Outcome:
     """On the CPU: the number of results depends on data."""
     c, x = ctx.c, ctx.x()
     (found,) = c.onnx("NonZero", [c.value(x)], [tensor_type((x.rank, DYNAMIC), "i64")], _OPEN)
@@ -23,7 +23,7 @@ def where(ctx: Context) -> Outcome:
 
 
 @rule("NonMaxSuppressionV3")
-def non_max_suppression(ctx: Context) -> Outcome:
+def non_max_suppression(ctx: TensorflowContext) -> Outcome:
     """On the CPU: the number of results depends on data."""
     c = ctx.c
     boxes = reshape(c, ctx.x(0), (1, *ctx.x(0).shape))
@@ -38,7 +38,7 @@ def non_max_suppression(ctx: Context) -> Outcome:
 
 
 @rule("ReverseSequence")
-def reverse_sequence(ctx: Context) -> Outcome:
+def reverse_sequence(ctx: TensorflowContext) -> Outcome:
     """On the CPU; batch and time are the first two axes."""
     batch, time = ctx.node.integer("batch_dim"), ctx.node.integer("seq_dim")
     if {batch, time} != {0, 1}:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from npuc.frontend.blocks.arithmetic import matmul
 from npuc.frontend.blocks.einsum import einsum
 from npuc.frontend.layout import LayoutTensor
-from npuc.frontend.tensorflow.registry import Context, Outcome, rule
+from npuc.frontend.tensorflow.registry import Outcome, TensorflowContext, rule
 
 
 @rule("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
-def product(ctx: Context) -> Outcome:
+def product(ctx: TensorflowContext) -> Outcome:
     """Either operand may be transposed; batches broadcast."""
     plain = ctx.node.op == "MatMul"
     first, second = ("transpose_a", "transpose_b") if plain else ("adj_x", "adj_y")
@@ -23,7 +23,7 @@ def product(ctx: Context) -> Outcome:
 
 
 @rule("Einsum")
-def einsum_(ctx: Context) -> Outcome:
+def einsum_(ctx: TensorflowContext) -> Outcome:
     """One or two operands, every letter once in each, an ellipsis for batch axes."""
     made: LayoutTensor = einsum(ctx.c, ctx.node.text("equation"), list(ctx.inputs))
     return made

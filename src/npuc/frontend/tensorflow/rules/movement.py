@@ -10,19 +10,19 @@ import numpy as np
 from npuc.frontend.blocks import movement as m
 from npuc.frontend.blocks.arithmetic import cast, where
 from npuc.frontend.layout import LayoutTensor
-from npuc.frontend.tensorflow.registry import Context, Outcome, rule
+from npuc.frontend.tensorflow.registry import Outcome, TensorflowContext, rule
 from npuc.ir import top
 from npuc.ir.definition import broadcast, normal_axis
 
 
 @rule("Reshape")
-def reshape(ctx: Context) -> Outcome:
+def reshape(ctx: TensorflowContext) -> Outcome:
     """The shape must be constant; -1 is what is left."""
     return m.reshape(ctx.c, ctx.x(0), ctx.integers(1, "shape"))
 
 
 @rule("Squeeze")
-def squeeze(ctx: Context) -> Outcome:
+def squeeze(ctx: TensorflowContext) -> Outcome:
     """Axes of size 1 removed: those given, or all."""
     x = ctx.x()
     axes = ctx.node.integers("squeeze_dims") or ctx.node.integers("axis")
@@ -33,7 +33,7 @@ def squeeze(ctx: Context) -> Outcome:
 
 
 @rule("ExpandDims")
-def expand_dims(ctx: Context) -> Outcome:
+def expand_dims(ctx: TensorflowContext) -> Outcome:
     """The axis must be constant."""
     shape = list(ctx.x().shape)
     shape.insert(normal_axis(ctx.integer(1, "axis"), len(shape) + 1), 1)
@@ -41,25 +41,25 @@ def expand_dims(ctx: Context) -> Outcome:
 
 
 @rule("Transpose")
-def transpose(ctx: Context) -> Outcome:
+def transpose(ctx: TensorflowContext) -> Outcome:
     """The order must be constant."""
     return m.transpose(ctx.c, ctx.x(0), ctx.integers(1, "order"))
 
 
 @rule("ConcatV2")
-def concat(ctx: Context) -> Outcome:
+def concat(ctx: TensorflowContext) -> Outcome:
     """The axis must be constant."""
     return m.concat(ctx.c, ctx.inputs[:-1], ctx.integer(len(ctx.inputs) - 1, "axis"))
 
 
 @rule("Concat")
-def concat_old(ctx: Context) -> Outcome:
+def concat_old(ctx: TensorflowContext) -> Outcome:
     """The axis must be constant."""
     return m.concat(ctx.c, ctx.inputs[1:], ctx.integer(0, "axis"))
 
 
 @rule("Split")
-def split(ctx: Context) -> Outcome:
+def split(ctx: TensorflowContext) -> Outcome:
     """Equal parts along a constant axis."""
     x, count = ctx.x(1), ctx.node.integer("num_split")
     axis = normal_axis(ctx.integer(0, "axis"), x.rank)
@@ -69,7 +69,7 @@ def split(ctx: Context) -> Outcome:
 
 
 @rule("SplitV")
-def split_v(ctx: Context) -> Outcome:
+def split_v(ctx: TensorflowContext) -> Outcome:
     """Constant sizes, of which one may be -1, along a constant axis."""
     x, sizes = ctx.x(0), ctx.integers(1, "sizes")
     axis = normal_axis(ctx.integer(2, "axis"), x.rank)
@@ -79,19 +79,19 @@ def split_v(ctx: Context) -> Outcome:
 
 
 @rule("Pack")
-def pack(ctx: Context) -> Outcome:
+def pack(ctx: TensorflowContext) -> Outcome:
     """A new axis anywhere."""
     return m.stack(ctx.c, ctx.inputs, ctx.node.integer("axis"))
 
 
 @rule("Unpack")
-def unpack(ctx: Context) -> Outcome:
+def unpack(ctx: TensorflowContext) -> Outcome:
     """Any axis."""
     return m.unstack(ctx.c, ctx.x(), ctx.node.integer("axis"))
 
 
 @rule("Slice")
-def slice_(ctx: Context) -> Outcome:
+def slice_(ctx: TensorflowContext) -> Outcome:
     """Constant begins and sizes; a size of -1 is all that follows."""
     x, begins, sizes = ctx.x(0), ctx.integers(1, "begin"), ctx.integers(2, "size")
     if not len(begins) == len(sizes) == x.rank:
@@ -101,7 +101,7 @@ def slice_(ctx: Context) -> Outcome:
 
 
 @rule("StridedSlice")
-def strided_slice(ctx: Context) -> Outcome:
+def strided_slice(ctx: TensorflowContext) -> Outcome:
     """Constant begins, ends and strides, with all masks of Python's slices."""
     given = [ctx.integers(i, what) for i, what in ((1, "begin"), (2, "end"), (3, "strides"))]
     if len({len(entries) for entries in given}) != 1:
@@ -126,13 +126,13 @@ def strided_slice(ctx: Context) -> Outcome:
 
 
 @rule("Tile")
-def tile(ctx: Context) -> Outcome:
+def tile(ctx: TensorflowContext) -> Outcome:
     """Constant multiples."""
     return m.tile(ctx.c, ctx.x(0), ctx.integers(1, "multiples"))
 
 
 @rule("BroadcastTo")
-def broadcast_to(ctx: Context) -> Outcome:
+def broadcast_to(ctx: TensorflowContext) -> Outcome:
     """A constant shape."""
     shape = ctx.integers(1, "shape")
     if broadcast(ctx.x().shape, shape) != tuple(shape):
@@ -141,20 +141,20 @@ def broadcast_to(ctx: Context) -> Outcome:
 
 
 @rule("ReverseV2")
-def reverse(ctx: Context) -> Outcome:
+def reverse(ctx: TensorflowContext) -> Outcome:
     """Constant axes."""
     return m.reverse(ctx.c, ctx.x(0), ctx.integers(1, "axes"))
 
 
 @rule("Pad", "PadV2")
-def pad(ctx: Context) -> Outcome:
+def pad(ctx: TensorflowContext) -> Outcome:
     """Constant paddings; PadV2 with a constant value."""
     value = float(ctx.known(2, "value").reshape(())) if ctx.has(2) else 0.0
     return m.pad(ctx.c, ctx.x(0), ctx.pairs(1, "padding"), value=value)
 
 
 @rule("MirrorPad")
-def mirror_pad(ctx: Context) -> Outcome:
+def mirror_pad(ctx: TensorflowContext) -> Outcome:
     """Constant paddings; REFLECT or SYMMETRIC."""
     pairs = ctx.pairs(1, "padding")
     if ctx.node.text("mode") == "REFLECT":
@@ -163,7 +163,7 @@ def mirror_pad(ctx: Context) -> Outcome:
 
 
 @rule("SpaceToDepth", "DepthToSpace")
-def depth(ctx: Context) -> Outcome:
+def depth(ctx: TensorflowContext) -> Outcome:
     """NHWC or NCHW."""
     block = ctx.node.integer("block_size")
     value = ctx.c.image(ctx.x(), ctx.channels_first)
@@ -173,7 +173,7 @@ def depth(ctx: Context) -> Outcome:
 
 
 @rule("MatrixBandPart")
-def band(ctx: Context) -> Outcome:
+def band(ctx: TensorflowContext) -> Outcome:
     """Constant numbers of diagonals."""
     x, lower, upper = ctx.x(0), ctx.integer(1, "lower"), ctx.integer(2, "upper")
     if x.rank < 2 or prod(x.shape[-2:]) > 1 << 24:
@@ -184,19 +184,19 @@ def band(ctx: Context) -> Outcome:
 
 
 @rule("SpaceToBatchND")
-def space_to_batch(ctx: Context) -> Outcome:
+def space_to_batch(ctx: TensorflowContext) -> Outcome:
     """Constant blocks and paddings."""
     return m.space_to_batch(ctx.c, ctx.x(0), ctx.integers(1, "blocks"), ctx.pairs(2, "padding"))
 
 
 @rule("BatchToSpaceND")
-def batch_to_space(ctx: Context) -> Outcome:
+def batch_to_space(ctx: TensorflowContext) -> Outcome:
     """Constant blocks and crops."""
     return m.batch_to_space(ctx.c, ctx.x(0), ctx.integers(1, "blocks"), ctx.pairs(2, "crops"))
 
 
 @rule("Gather", "GatherV2")
-def gather(ctx: Context) -> Outcome:
+def gather(ctx: TensorflowContext) -> Outcome:
     """A constant axis, no batch dimensions but 0."""
     if ctx.node.integer("batch_dims"):
         raise ctx.refuse("it has batch dimensions")
@@ -205,14 +205,14 @@ def gather(ctx: Context) -> Outcome:
 
 
 @rule("GatherNd")
-def gather_nd(ctx: Context) -> Outcome:
+def gather_nd(ctx: TensorflowContext) -> Outcome:
     """Any index tuples."""
     indices = cast(ctx.c, ctx.x(1), "i64")
     return LayoutTensor(ctx.c.emit(top.GatherND, ctx.c.value(ctx.x(0)), ctx.c.value(indices)).y)
 
 
 @rule("ScatterNd")
-def scatter_nd(ctx: Context) -> Outcome:
+def scatter_nd(ctx: TensorflowContext) -> Outcome:
     """A constant shape."""
     shape = ctx.integers(2, "shape")
     if min(shape, default=0) < 0 or prod(shape) > 1 << 24:
@@ -224,25 +224,25 @@ def scatter_nd(ctx: Context) -> Outcome:
     )
 
 
-def _shape_type(ctx: Context) -> Any:
+def _shape_type(ctx: TensorflowContext) -> Any:
     return np.int64 if ctx.node.type_code("out_type", 3) == 9 else np.int32
 
 
 @rule("Shape", "ShapeN")
-def shape(ctx: Context) -> Outcome:
+def shape(ctx: TensorflowContext) -> Outcome:
     """Known now."""
     return [np.array(x.shape, _shape_type(ctx)) for x in ctx.inputs]
 
 
 @rule("Rank", "Size")
-def rank(ctx: Context) -> Outcome:
+def rank(ctx: TensorflowContext) -> Outcome:
     """Known now."""
     number = ctx.x().rank if ctx.node.op == "Rank" else prod(ctx.x().shape)
     return np.array(number, _shape_type(ctx))
 
 
 @rule("Fill")
-def fill(ctx: Context) -> Outcome:
+def fill(ctx: TensorflowContext) -> Outcome:
     """A constant shape."""
     wanted = ctx.integers(0, "shape")
     if min(wanted, default=0) < 0:
@@ -252,7 +252,7 @@ def fill(ctx: Context) -> Outcome:
 
 
 @rule("Range")
-def range_(ctx: Context) -> Outcome:
+def range_(ctx: TensorflowContext) -> Outcome:
     """All constant."""
     start, limit, delta = (
         ctx.known(i, what).reshape(()) for i, what in enumerate(("start", "limit", "delta"))
@@ -266,7 +266,7 @@ def range_(ctx: Context) -> Outcome:
 
 
 @rule("BroadcastArgs")
-def broadcast_args(ctx: Context) -> Outcome:
+def broadcast_args(ctx: TensorflowContext) -> Outcome:
     """Constant shapes."""
     shapes = ctx.integers(0, "shape"), ctx.integers(1, "shape")
     return np.array(np.broadcast_shapes(*shapes), ctx.x().dtype.numpy)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from npuc.frontend.blocks import arithmetic as a
 from npuc.frontend.blocks.normalization import batch_norm
 from npuc.frontend.layout import LayoutTensor
-from npuc.frontend.tensorflow.registry import Context, Outcome, rule
+from npuc.frontend.tensorflow.registry import Outcome, TensorflowContext, rule
 from npuc.ir import top
 
 
 @rule("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
-def fused_batch_norm(ctx: Context) -> Outcome:
+def fused_batch_norm(ctx: TensorflowContext) -> Outcome:
     """Inference only: with the running mean and variance, not those of the batch."""
     if ctx.node.flag("is_training", True):
         raise ctx.refuse("it is in training mode, and normalizes by the batch")
@@ -22,13 +22,13 @@ def fused_batch_norm(ctx: Context) -> Outcome:
 
 
 @rule("Softmax", "LogSoftmax")
-def softmax(ctx: Context) -> Outcome:
+def softmax(ctx: TensorflowContext) -> Outcome:
     """Along the last axis."""
     return a.along(ctx.c, ctx.x(), top.Softmax if ctx.node.op == "Softmax" else top.LogSoftmax)
 
 
 @rule("LRN")
-def lrn(ctx: Context) -> Outcome:
+def lrn(ctx: TensorflowContext) -> Outcome:
     """Over a window of channels, which are last."""
     size = 2 * ctx.node.integer("depth_radius", 5) + 1
     made = ctx.c.emit(
@@ -43,7 +43,7 @@ def lrn(ctx: Context) -> Outcome:
 
 
 @rule("L2Loss")
-def l2_loss(ctx: Context) -> Outcome:
+def l2_loss(ctx: TensorflowContext) -> Outcome:
     """Half the sum of squares."""
     total = a.reduce(ctx.c, ctx.x(), "sum_square", range(ctx.x().rank))
     return a.scaled(ctx.c, total, 0.5)

@@ -7,17 +7,17 @@ import numpy as np
 from npuc.frontend.blocks import arithmetic as a
 from npuc.frontend.blocks.movement import reshape
 from npuc.frontend.layout import LayoutTensor
-from npuc.frontend.tensorflow.registry import Context, Outcome, rule
+from npuc.frontend.tensorflow.registry import Outcome, TensorflowContext, rule
 from npuc.ir import top
 from npuc.ir.definition import normal_axis
 
 
-def _keeps(ctx: Context) -> bool:
+def _keeps(ctx: TensorflowContext) -> bool:
     return ctx.node.flag("keep_dims") or ctx.node.flag("keepdims")
 
 
 def _reduction(name: str, kind: str) -> None:
-    def translate(ctx: Context) -> Outcome:
+    def translate(ctx: TensorflowContext) -> Outcome:
         """Constant axes."""
         return a.reduce(ctx.c, ctx.x(0), kind, ctx.integers(1, "axes"), _keeps(ctx))
 
@@ -36,14 +36,14 @@ for _name, _kind in {
 
 
 @rule("Any", "All")
-def truth(ctx: Context) -> Outcome:
+def truth(ctx: TensorflowContext) -> Outcome:
     """Constant axes."""
     kind = "max" if ctx.node.op == "Any" else "min"
     return a.truth(ctx.c, ctx.x(0), kind, ctx.integers(1, "axes"), _keeps(ctx))
 
 
 @rule("ArgMax", "ArgMin")
-def arg(ctx: Context) -> Outcome:
+def arg(ctx: TensorflowContext) -> Outcome:
     """A constant axis; the first of equal values."""
     axis = ctx.integer(1, "axis") if ctx.has(1) else 0
     to = "i32" if ctx.node.type_code("output_type", 9) == 3 else "i64"
@@ -51,7 +51,7 @@ def arg(ctx: Context) -> Outcome:
 
 
 @rule("TopKV2", "TopK")
-def top_k(ctx: Context) -> Outcome:
+def top_k(ctx: TensorflowContext) -> Outcome:
     """A constant k, along the last axis."""
     k = ctx.integer(1, "k") if ctx.node.op == "TopKV2" else ctx.node.integer("k")
     op = ctx.c.emit(top.TopK, ctx.c.value(ctx.x(0)), k=k, axis=ctx.x(0).rank - 1)
@@ -59,7 +59,7 @@ def top_k(ctx: Context) -> Outcome:
 
 
 @rule("Cumsum")
-def cumsum(ctx: Context) -> Outcome:
+def cumsum(ctx: TensorflowContext) -> Outcome:
     """A constant axis."""
     axis = normal_axis(ctx.integer(1, "axis"), ctx.x(0).rank)
     exclusive, reverse = ctx.node.flag("exclusive"), ctx.node.flag("reverse")
@@ -68,7 +68,7 @@ def cumsum(ctx: Context) -> Outcome:
 
 
 @rule("OneHot")
-def one_hot(ctx: Context) -> Outcome:
+def one_hot(ctx: TensorflowContext) -> Outcome:
     """A constant depth; an index outside gives no hot entry."""
     depth = ctx.integer(1, "depth")
     if not 0 <= depth <= 1 << 20:

@@ -9,7 +9,7 @@ import numpy as np
 from npuc.frontend.layout import LayoutTensor, axis_in
 from npuc.frontend.tflite.registry import Outcome, rule
 from npuc.frontend.tflite.rules.elementwise import plain, together, unary
-from npuc.frontend.tflite.scope import Context
+from npuc.frontend.tflite.scope import TfliteContext
 from npuc.ir import Value, top
 
 unary("RELU", plain(top.Relu))
@@ -22,11 +22,11 @@ unary("HARD_SWISH", plain(top.HardSwish))
 unary("ELU", plain(top.Elu))
 
 
-def _leaky_relu(ctx: Context, x: Value) -> Value:
+def _leaky_relu(ctx: TfliteContext, x: Value) -> Value:
     return ctx.emit(top.LeakyRelu, x, alpha=float(ctx.needed("LeakyReluOptions").number("Alpha"))).y
 
 
-def _gelu(ctx: Context, x: Value) -> Value:
+def _gelu(ctx: TfliteContext, x: Value) -> Value:
     options = ctx.options("GeluOptions")
     return ctx.emit(top.Gelu, x, tanh=options is not None and bool(options.number("Approximate"))).y
 
@@ -36,13 +36,13 @@ unary("GELU", _gelu)
 
 
 @rule("PRELU")
-def prelu(ctx: Context) -> Outcome:
+def prelu(ctx: TfliteContext) -> Outcome:
     """A slope that broadcasts to x; in pictures it is one a channel, so that those come second."""
     (x, slope), nchw = together(ctx, 0, 1, nchw=ctx.rank(0) == 4)
     return LayoutTensor(ctx.emit(top.PRelu, x, slope).y, nchw)
 
 
-def _along_last(kind: Any, ctx: Context, beta: float = 1.0) -> Outcome:
+def _along_last(kind: Any, ctx: TfliteContext, beta: float = 1.0) -> Outcome:
     nchw = ctx.turned(0)
     x = ctx.real(0, nchw)
     if beta != 1.0:
@@ -51,19 +51,19 @@ def _along_last(kind: Any, ctx: Context, beta: float = 1.0) -> Outcome:
 
 
 @rule("SOFTMAX")
-def softmax(ctx: Context) -> Outcome:
+def softmax(ctx: TfliteContext) -> Outcome:
     """Along the last axis, of beta * x."""
     return _along_last(top.Softmax, ctx, float(ctx.needed("SoftmaxOptions").number("Beta")))
 
 
 @rule("LOG_SOFTMAX")
-def log_softmax(ctx: Context) -> Outcome:
+def log_softmax(ctx: TfliteContext) -> Outcome:
     """Along the last axis."""
     return _along_last(top.LogSoftmax, ctx)
 
 
 @rule("L2_NORMALIZATION")
-def l2_normalization(ctx: Context) -> Outcome:
+def l2_normalization(ctx: TfliteContext) -> Outcome:
     """Along the last axis; the float kernel bounds the sum of squares from below by 1e-6, the integer one does not."""
     nchw = ctx.turned(0)
     axis = axis_in(ctx.rank(0) - 1, nchw)
@@ -72,7 +72,7 @@ def l2_normalization(ctx: Context) -> Outcome:
 
 
 @rule("LOCAL_RESPONSE_NORMALIZATION")
-def local_response_normalization(ctx: Context) -> Outcome:
+def local_response_normalization(ctx: TfliteContext) -> Outcome:
     """Over a window of channels; TFLite's alpha is not divided by the size."""
     options = ctx.needed("LocalResponseNormalizationOptions")
     size = 2 * int(options.number("Radius")) + 1

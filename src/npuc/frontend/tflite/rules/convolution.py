@@ -11,8 +11,8 @@ from npuc.errors import InvalidModelError
 from npuc.frontend.layout import LayoutTensor
 from npuc.frontend.tflite.activation import activated, fused_relu
 from npuc.frontend.tflite.registry import Outcome, rule
-from npuc.frontend.tflite.scope import Context
-from npuc.frontend.tflite.view import View
+from npuc.frontend.tflite.scope import TfliteContext
+from npuc.frontend.tflite.view import FlatbufferView
 from npuc.ir import Value, top
 from npuc.ir.top.window import same_pads
 
@@ -20,7 +20,7 @@ _INT32 = np.iinfo(np.int32)
 
 
 def _pads(
-    options: View,
+    options: FlatbufferView,
     size: tuple[int, ...],
     kernel: tuple[int, ...],
     strides: tuple[int, ...],
@@ -32,14 +32,14 @@ def _pads(
     return (0,) * (2 * len(size))
 
 
-def _check(ctx: Context, rank: int, *lists: tuple[int, ...]) -> None:
+def _check(ctx: TfliteContext, rank: int, *lists: tuple[int, ...]) -> None:
     if ctx.rank(0) != rank:
         raise InvalidModelError(f"{ctx.label}: its input has rank {ctx.rank(0)}, not {rank}")
     if any(n < 1 for numbers in lists for n in numbers):
         raise InvalidModelError(f"{ctx.label}: it has a stride, a dilation or a window below 1")
 
 
-def bias(ctx: Context, index: int, x: int, weight: int, channels: int) -> Value | None:
+def bias(ctx: TfliteContext, index: int, x: int, weight: int, channels: int) -> Value | None:
     """The bias: integers in the scale of the sum if the layer is quantized, whatever scale they are declared with."""
     if not ctx.has(index):
         return None
@@ -63,7 +63,7 @@ def bias(ctx: Context, index: int, x: int, weight: int, channels: int) -> Value 
     return ctx.emit(top.Dequantize, integers, ctx.scope.store(scale, f"{name}/scale"), zero, axis=0).y
 
 
-def _weights(ctx: Context, index: int, order: tuple[int, ...], axis: int) -> Value:
+def _weights(ctx: TfliteContext, index: int, order: tuple[int, ...], axis: int) -> Value:
     if len(ctx.shape(index)) != len(order):
         raise InvalidModelError(
             f"{ctx.label}: its weights have rank {len(ctx.shape(index))}, not {len(order)}"
@@ -74,7 +74,7 @@ def _weights(ctx: Context, index: int, order: tuple[int, ...], axis: int) -> Val
 
 
 @rule("CONV_2D")
-def conv(ctx: Context) -> Outcome:
+def conv(ctx: TfliteContext) -> Outcome:
     """Weights are output channels x height x width x input channels (of a group)."""
     options = ctx.needed("Conv2DOptions")
     strides = (options.number("StrideH"), options.number("StrideW"))
@@ -100,7 +100,7 @@ def conv(ctx: Context) -> Outcome:
 
 
 @rule("DEPTHWISE_CONV_2D")
-def depthwise_conv(ctx: Context) -> Outcome:
+def depthwise_conv(ctx: TfliteContext) -> Outcome:
     """Weights are 1 x height x width x output channels; each input channel makes a few of them."""
     options = ctx.needed("DepthwiseConv2DOptions")
     strides = (options.number("StrideH"), options.number("StrideW"))
@@ -123,7 +123,7 @@ def depthwise_conv(ctx: Context) -> Outcome:
 
 
 @rule("TRANSPOSE_CONV")
-def transpose_conv(ctx: Context) -> Outcome:
+def transpose_conv(ctx: TfliteContext) -> Outcome:
     """output shape, weights (output channels x height x width x input channels), x, bias."""
     options = ctx.needed("TransposeConvOptions")
     strides = (options.number("StrideH"), options.number("StrideW"))
@@ -153,7 +153,7 @@ def transpose_conv(ctx: Context) -> Outcome:
 
 
 @rule("CONV_3D")
-def conv_3d(ctx: Context) -> Outcome:
+def conv_3d(ctx: TfliteContext) -> Outcome:
     """Weights are depth x height x width x input channels x output channels."""
     options = ctx.needed("Conv3DOptions")
     strides = tuple(options.number(f"Stride{axis}") for axis in "DHW")
@@ -176,7 +176,7 @@ def conv_3d(ctx: Context) -> Outcome:
     return ctx.emit(top.Permute, activated(ctx, made, options, fuses=True), order=(0, 2, 3, 4, 1)).y
 
 
-def _window(ctx: Context, options: View) -> dict[str, Any]:
+def _window(ctx: TfliteContext, options: FlatbufferView) -> dict[str, Any]:
     kernel = (options.number("FilterHeight"), options.number("FilterWidth"))
     strides = (options.number("StrideH"), options.number("StrideW"))
     _check(ctx, 4, strides, kernel)
@@ -189,7 +189,7 @@ def _window(ctx: Context, options: View) -> dict[str, Any]:
 
 
 @rule("AVERAGE_POOL_2D")
-def average_pool(ctx: Context) -> Outcome:
+def average_pool(ctx: TfliteContext) -> Outcome:
     """The mean of the real positions of a window."""
     options = ctx.needed("Pool2DOptions")
     made = ctx.emit(top.AvgPool, ctx.real(0, nchw=True), **_window(ctx, options)).y
@@ -197,7 +197,7 @@ def average_pool(ctx: Context) -> Outcome:
 
 
 @rule("MAX_POOL_2D")
-def max_pool(ctx: Context) -> Outcome:
+def max_pool(ctx: TfliteContext) -> Outcome:
     """The largest value of a window."""
     options = ctx.needed("Pool2DOptions")
     made = ctx.emit(top.MaxPool, ctx.real(0, nchw=True), **_window(ctx, options)).y
@@ -205,7 +205,7 @@ def max_pool(ctx: Context) -> Outcome:
 
 
 @rule("L2_POOL_2D")
-def l2_pool(ctx: Context) -> Outcome:
+def l2_pool(ctx: TfliteContext) -> Outcome:
     """The root of the mean of squares."""
     options = ctx.needed("Pool2DOptions")
     x = ctx.real(0, nchw=True)

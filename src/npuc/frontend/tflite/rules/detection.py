@@ -13,7 +13,7 @@ from flatbuffers import flexbuffers
 
 from npuc.errors import InvalidModelError
 from npuc.frontend.tflite.registry import Outcome, rule
-from npuc.frontend.tflite.scope import DEPENDS_ON_DATA, Context
+from npuc.frontend.tflite.scope import DEPENDS_ON_DATA, TfliteContext
 from npuc.frontend.tflite.view import guarded
 from npuc.ir import DYNAMIC, Value, shape_of, tensor_type, top
 
@@ -23,7 +23,7 @@ _MOST = 1 << 16
 class _Options:
     """The operator's flexbuffer."""
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: TfliteContext) -> None:
         with guarded(f"the options of {ctx.label}"):
             found = flexbuffers.GetRoot(bytearray(ctx.op.custom)).AsMap
             self._values: dict[str, Any] = {
@@ -44,18 +44,18 @@ class _Options:
         return value
 
 
-def _constant(ctx: Context, value: Any, dtype: Any = np.int64) -> Value:
+def _constant(ctx: TfliteContext, value: Any, dtype: Any = np.int64) -> Value:
     return ctx.literal(np.array(value, dtype), "constant")
 
 
-def _part(ctx: Context, value: Value, begin: int, count: int) -> Value:
+def _part(ctx: TfliteContext, value: Value, begin: int, count: int) -> Value:
     """Entries of the last axis."""
     shape = shape_of(value)
     offset = (*(0,) * (len(shape) - 1), begin)
     return ctx.emit(top.Slice, value, offset=offset, steps=(1,) * len(shape), shape=(*shape[:-1], count)).y
 
 
-def _decoded(ctx: Context, options: _Options) -> Value:
+def _decoded(ctx: TfliteContext, options: _Options) -> Value:
     """1 x N x 4 boxes: top, left, bottom, right."""
     encoded, anchors = ctx.real(0), ctx.real(2)
     centres, halves = [], []
@@ -76,7 +76,7 @@ def _decoded(ctx: Context, options: _Options) -> Value:
     return ctx.emit(top.Concat, corners, axis=2).y
 
 
-def _suppressed(ctx: Context, boxes: Value, scores: Value, most: int, options: _Options) -> Value:
+def _suppressed(ctx: TfliteContext, boxes: Value, scores: Value, most: int, options: _Options) -> Value:
     """Rows of (batch, class, box), for scores of 1 x classes x N."""
     # TFLite keeps a score that equals the threshold, ONNX drops it.
     least = np.nextafter(np.float32(options.number("nms_score_threshold")), np.float32(-np.inf))
@@ -90,7 +90,7 @@ def _suppressed(ctx: Context, boxes: Value, scores: Value, most: int, options: _
     return ctx.onnx("NonMaxSuppression", operands, [tensor_type((DYNAMIC, 3), "i64")], DEPENDS_ON_DATA)[0]
 
 
-def _filled(ctx: Context, rows: Value, most: int, dtype: str, fill: float) -> Value:
+def _filled(ctx: TfliteContext, rows: Value, most: int, dtype: str, fill: float) -> Value:
     """Rows of a number that depends on data, with `most` more behind them."""
     width = shape_of(rows)[1:]
     more = ctx.literal(np.full((most, *width), fill, np.float32 if dtype == "f32" else np.int64), "none")
@@ -98,17 +98,17 @@ def _filled(ctx: Context, rows: Value, most: int, dtype: str, fill: float) -> Va
     return ctx.onnx("Concat", [rows, more], types, DEPENDS_ON_DATA, {"axis": 0})[0]
 
 
-def _first(ctx: Context, rows: Value, most: int, dtype: str) -> Value:
+def _first(ctx: TfliteContext, rows: Value, most: int, dtype: str) -> Value:
     width = shape_of(rows)[1:]
     operands = [rows, _constant(ctx, [0]), _constant(ctx, [most]), _constant(ctx, [0])]
     return ctx.onnx("Slice", operands, [tensor_type((most, *width), dtype)], DEPENDS_ON_DATA)[0]
 
 
-def _column(ctx: Context, rows: Value, index: int) -> Value:
+def _column(ctx: TfliteContext, rows: Value, index: int) -> Value:
     return ctx.emit(top.Reshape, _part(ctx, rows, index, 1), shape=(shape_of(rows)[0],)).y
 
 
-def _count(ctx: Context, rows: Value, most: int) -> Value:
+def _count(ctx: TfliteContext, rows: Value, most: int) -> Value:
     """The number of rows, at most `most`, as one float."""
     (shape,) = ctx.onnx("Shape", [rows], [tensor_type((2,), "i64")], DEPENDS_ON_DATA)
     number = ctx.emit(top.Cast, _part(ctx, shape, 0, 1), to="f32").y
@@ -116,7 +116,7 @@ def _count(ctx: Context, rows: Value, most: int) -> Value:
 
 
 @rule("TFLite_Detection_PostProcess")
-def detection_post_process(ctx: Context) -> list[Outcome]:
+def detection_post_process(ctx: TfliteContext) -> list[Outcome]:
     """Box encodings, class scores and anchors to boxes, classes, scores and their number."""
     options = _Options(ctx)
     most = options.count("max_detections")
@@ -151,7 +151,7 @@ def detection_post_process(ctx: Context) -> list[Outcome]:
 
 
 def _at_once(
-    ctx: Context, boxes: Value, scores: Value, most: int, classes: int, options: _Options
+    ctx: TfliteContext, boxes: Value, scores: Value, most: int, classes: int, options: _Options
 ) -> tuple[Value, Value, Value, Value]:
     """Suppression by the best score of a box, whatever its class."""
     each = min(options.count("max_classes_per_detection"), classes)
@@ -174,7 +174,7 @@ def _at_once(
 
 
 def _by_class(
-    ctx: Context, boxes: Value, scores: Value, most: int, options: _Options
+    ctx: TfliteContext, boxes: Value, scores: Value, most: int, options: _Options
 ) -> tuple[Value, Value, Value, Value]:
     """Suppression class by class, then the best of all."""
     turned = ctx.emit(top.Permute, scores, order=(0, 2, 1)).y

@@ -9,19 +9,19 @@ from npuc.errors import InvalidModelError
 from npuc.frontend.layout import LayoutTensor, to_second
 from npuc.frontend.tflite.activation import activated, fused_relu
 from npuc.frontend.tflite.registry import Outcome, rule
-from npuc.frontend.tflite.scope import Context
+from npuc.frontend.tflite.scope import TfliteContext
 from npuc.ir import Value, dtype_of, shape_of, top
 from npuc.ir.definition import TopOp
 
 
-def together(ctx: Context, *indices: int, nchw: bool | None = None) -> tuple[list[Value], bool]:
+def together(ctx: TfliteContext, *indices: int, nchw: bool | None = None) -> tuple[list[Value], bool]:
     """Operands that broadcast together, in one layout, by default one that they have; whether channels are second."""
     if nchw is None:
         nchw = ctx.turned(*indices) and max(ctx.rank(index) for index in indices) == 4
     return [_operand(ctx, index, nchw) for index in indices], nchw
 
 
-def _operand(ctx: Context, index: int, nchw: bool) -> Value:
+def _operand(ctx: TfliteContext, index: int, nchw: bool) -> Value:
     shape = ctx.shape(index)
     if not nchw or not shape:
         return ctx.real(index)
@@ -35,7 +35,7 @@ def _operand(ctx: Context, index: int, nchw: bool) -> Value:
 
 
 def _arithmetic(name: str, kind: type[TopOp], options: str, fuses: bool) -> None:
-    def translate(ctx: Context) -> Outcome:
+    def translate(ctx: TfliteContext) -> Outcome:
         chosen = ctx.options(options)
         (a, b), nchw = together(ctx, 0, 1)
         properties = fused_relu(chosen) if fuses and dtype_of(a.type).is_float else {}
@@ -51,38 +51,38 @@ _arithmetic("MUL", top.Mul, "MulOptions", True)
 _arithmetic("DIV", top.Div, "DivOptions", False)
 
 
-def _binary(name: str, function: Callable[[Context, Value, Value], Value]) -> None:
-    def translate(ctx: Context) -> Outcome:
+def _binary(name: str, function: Callable[[TfliteContext, Value, Value], Value]) -> None:
+    def translate(ctx: TfliteContext) -> Outcome:
         (a, b), nchw = together(ctx, 0, 1)
         return LayoutTensor(function(ctx, a, b), nchw)
 
     rule(name)(translate)
 
 
-def _plain(kind: Any, **properties: Any) -> Callable[[Context, Value, Value], Value]:
+def _plain(kind: Any, **properties: Any) -> Callable[[TfliteContext, Value, Value], Value]:
     return lambda ctx, a, b: ctx.emit(kind, a, b, **properties).results[0]
 
 
-def _floor_div(ctx: Context, a: Value, b: Value) -> Value:
+def _floor_div(ctx: TfliteContext, a: Value, b: Value) -> Value:
     if dtype_of(a.type).is_float:
         return ctx.emit(top.Floor, ctx.emit(top.Div, a, b).y).y
     rest = ctx.emit(top.Mod, a, b).y
     return ctx.emit(top.Div, ctx.emit(top.Sub, a, rest).y, b).y
 
 
-def _floor_mod(ctx: Context, a: Value, b: Value) -> Value:
+def _floor_mod(ctx: TfliteContext, a: Value, b: Value) -> Value:
     if not dtype_of(a.type).is_float:
         return ctx.emit(top.Mod, a, b).y
     whole = ctx.emit(top.Mul, _floor_div(ctx, a, b), b).y
     return ctx.emit(top.Sub, a, whole).y
 
 
-def _squared_difference(ctx: Context, a: Value, b: Value) -> Value:
+def _squared_difference(ctx: TfliteContext, a: Value, b: Value) -> Value:
     difference = ctx.emit(top.Sub, a, b).y
     return ctx.emit(top.Mul, difference, difference).y
 
 
-def _not_equal(ctx: Context, a: Value, b: Value) -> Value:
+def _not_equal(ctx: TfliteContext, a: Value, b: Value) -> Value:
     return ctx.emit(top.Not, ctx.emit(top.Compare, a, b, mode="equal").y).y
 
 
@@ -103,7 +103,7 @@ _binary("LOGICAL_OR", _plain(top.Logical, mode="or"))
 
 
 @rule("ADD_N")
-def add_n(ctx: Context) -> Outcome:
+def add_n(ctx: TfliteContext) -> Outcome:
     """The sum of all operands."""
     values, nchw = together(ctx, *range(len(ctx.op.inputs)))
     total = values[0]
@@ -113,7 +113,7 @@ def add_n(ctx: Context) -> Outcome:
 
 
 @rule("SELECT", "SELECT_V2")
-def select(ctx: Context) -> Outcome:
+def select(ctx: TfliteContext) -> Outcome:
     """condition ? a : b; the older form takes a condition for each entry of the first axis."""
     if ctx.op.name == "SELECT" and ctx.rank(0) == 1 and ctx.rank(1) > 1:
         shape = (ctx.shape(0)[0], *(1,) * (ctx.rank(1) - 1))
@@ -123,17 +123,17 @@ def select(ctx: Context) -> Outcome:
     return LayoutTensor(ctx.emit(top.Where, condition, a, b).y, nchw)
 
 
-def unary(name: str, function: Callable[[Context, Value], Value]) -> None:
+def unary(name: str, function: Callable[[TfliteContext, Value], Value]) -> None:
     """Register a function of one operand."""
 
-    def translate(ctx: Context) -> Outcome:
+    def translate(ctx: TfliteContext) -> Outcome:
         nchw = ctx.turned(0)
         return LayoutTensor(function(ctx, ctx.real(0, nchw)), nchw)
 
     rule(name)(translate)
 
 
-def plain(kind: Any, **properties: Any) -> Callable[[Context, Value], Value]:
+def plain(kind: Any, **properties: Any) -> Callable[[TfliteContext, Value], Value]:
     """A function of one operand that is one op."""
     return lambda ctx, x: ctx.emit(kind, x, **properties).results[0]
 
@@ -158,7 +158,7 @@ unary("SQUARE", lambda ctx, x: ctx.emit(top.Mul, x, x).y)
 
 
 @rule("CAST")
-def cast(ctx: Context) -> Outcome:
+def cast(ctx: TfliteContext) -> Outcome:
     """To the type of the output; quantized integers are cast as the integers that they are."""
     nchw = ctx.turned(0)
     to = ctx.output().dtype.name

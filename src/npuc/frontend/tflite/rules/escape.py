@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from npuc.errors import InvalidModelError
 from npuc.frontend.tflite.registry import Outcome, rule
-from npuc.frontend.tflite.scope import DEPENDS_ON_DATA, Context
+from npuc.frontend.tflite.scope import DEPENDS_ON_DATA, TfliteContext
 from npuc.ir import DYNAMIC, dtype_of, shape_of, tensor_type, top
 
 
 @rule("REVERSE_SEQUENCE")
-def reverse_sequence(ctx: Context) -> Outcome:
+def reverse_sequence(ctx: TfliteContext) -> Outcome:
     """x, lengths: the first entries of each sequence backwards."""
     options = ctx.needed("ReverseSequenceOptions")
     batch, steps, rank = int(options.number("BatchDim")), int(options.number("SeqDim")), ctx.rank(0)
@@ -25,7 +25,7 @@ def reverse_sequence(ctx: Context) -> Outcome:
 
 
 @rule("WHERE")
-def where(ctx: Context) -> Outcome:
+def where(ctx: TfliteContext) -> Outcome:
     """The places of what is not zero, one a row."""
     rank = ctx.rank(0)
     places = ctx.onnx("NonZero", [ctx.value(0)], [tensor_type((rank, DYNAMIC), "i64")], DEPENDS_ON_DATA)

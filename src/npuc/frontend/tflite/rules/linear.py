@@ -10,12 +10,12 @@ from npuc.errors import InvalidModelError
 from npuc.frontend.tflite.activation import activated, fused_relu
 from npuc.frontend.tflite.registry import Outcome, rule
 from npuc.frontend.tflite.rules.convolution import bias
-from npuc.frontend.tflite.scope import Context
+from npuc.frontend.tflite.scope import TfliteContext
 from npuc.ir import top
 
 
 @rule("FULLY_CONNECTED")
-def fully_connected(ctx: Context) -> Outcome:
+def fully_connected(ctx: TfliteContext) -> Outcome:
     """Weights are outputs x inputs; x is flattened to rows of inputs, unless it keeps its axes."""
     options = ctx.options("FullyConnectedOptions")
     if options is not None and options.number("WeightsFormat") != Format.DEFAULT:
@@ -41,7 +41,7 @@ def fully_connected(ctx: Context) -> Outcome:
 
 
 @rule("BATCH_MATMUL")
-def batch_matmul(ctx: Context) -> Outcome:
+def batch_matmul(ctx: TfliteContext) -> Outcome:
     """Either operand may be transposed."""
     options = ctx.options("BatchMatMulOptions")
     a, b = ctx.real(0), ctx.real(1)

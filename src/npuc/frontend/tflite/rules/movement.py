@@ -14,18 +14,18 @@ from npuc.frontend.indexing import index_spans
 from npuc.frontend.layout import LayoutTensor, arranged, axis_in, to_last, to_second
 from npuc.frontend.tflite.activation import activated
 from npuc.frontend.tflite.registry import Outcome, rule
-from npuc.frontend.tflite.scope import Context
+from npuc.frontend.tflite.scope import TfliteContext
 from npuc.ir import Value, dtype_of, shape_of, top
 from npuc.ir.definition import broadcast, normal_axis
 
 
-def reshaped(ctx: Context, index: int, shape: Sequence[int]) -> Value:
+def reshaped(ctx: TfliteContext, index: int, shape: Sequence[int]) -> Value:
     """Input `index` under another shape."""
     return ctx.emit(top.Reshape, ctx.value(index), shape=tuple(shape)).y
 
 
 @rule("RESHAPE")
-def reshape(ctx: Context) -> Outcome:
+def reshape(ctx: TfliteContext) -> Outcome:
     """The shape is an input or an option; -1 is what is left."""
     options = ctx.options("ReshapeOptions")
     array = ctx.array(1) if ctx.has(1) else None
@@ -47,7 +47,7 @@ def reshape(ctx: Context) -> Outcome:
 
 
 @rule("SQUEEZE")
-def squeeze(ctx: Context) -> Outcome:
+def squeeze(ctx: TfliteContext) -> Outcome:
     """Axes of size 1 removed: those given, or all."""
     options = ctx.options("SqueezeOptions")
     shape = ctx.shape(0)
@@ -59,7 +59,7 @@ def squeeze(ctx: Context) -> Outcome:
 
 
 @rule("EXPAND_DIMS")
-def expand_dims(ctx: Context) -> Outcome:
+def expand_dims(ctx: TfliteContext) -> Outcome:
     """An axis of size 1 added."""
     shape = list(ctx.shape(0))
     (axis,) = ctx.integers(1, "axis")
@@ -68,7 +68,7 @@ def expand_dims(ctx: Context) -> Outcome:
 
 
 @rule("TRANSPOSE")
-def transpose(ctx: Context) -> Outcome:
+def transpose(ctx: TfliteContext) -> Outcome:
     """Axes reordered; a turn between the two layouts is none at all."""
     order = ctx.integers(1, "order")
     if ctx.turned(0) and order == to_second(4):
@@ -79,7 +79,7 @@ def transpose(ctx: Context) -> Outcome:
 
 
 @rule("CONCATENATION")
-def concatenation(ctx: Context) -> Outcome:
+def concatenation(ctx: TfliteContext) -> Outcome:
     """Tensors end to end; where their scales differ from the result's, as reals."""
     options = ctx.needed("ConcatenationOptions")
     rank = ctx.rank(0)
@@ -103,7 +103,7 @@ def _parameters(tensor: Any) -> tuple[Any, ...]:
 
 
 @rule("SPLIT")
-def split(ctx: Context) -> list[Outcome]:
+def split(ctx: TfliteContext) -> list[Outcome]:
     """axis, x: equal parts."""
     count = int(ctx.needed("SplitOptions").number("NumSplits"))
     shape = ctx.shape(1)
@@ -114,7 +114,7 @@ def split(ctx: Context) -> list[Outcome]:
 
 
 @rule("SPLIT_V")
-def split_v(ctx: Context) -> list[Outcome]:
+def split_v(ctx: TfliteContext) -> list[Outcome]:
     """x, sizes, axis; a size of -1 is what is left."""
     shape = ctx.shape(0)
     axis = normal_axis(ctx.integers(2, "axis")[0], len(shape))
@@ -126,14 +126,14 @@ def split_v(ctx: Context) -> list[Outcome]:
     return _parts(ctx, 0, axis, sizes)
 
 
-def _parts(ctx: Context, index: int, axis: int, sizes: tuple[int, ...]) -> list[Outcome]:
+def _parts(ctx: TfliteContext, index: int, axis: int, sizes: tuple[int, ...]) -> list[Outcome]:
     nchw = ctx.turned(index)
     op = ctx.emit(top.Split, ctx.value(index, nchw), axis=axis_in(axis, nchw), sizes=sizes)
     return [LayoutTensor(value, nchw) for value in op.results]
 
 
 @rule("PACK")
-def pack(ctx: Context) -> Outcome:
+def pack(ctx: TfliteContext) -> Outcome:
     """Tensors of one shape stacked along a new axis."""
     shape = list(ctx.shape(0))
     axis = normal_axis(int(ctx.needed("PackOptions").number("Axis")), len(shape) + 1)
@@ -143,7 +143,7 @@ def pack(ctx: Context) -> Outcome:
 
 
 @rule("UNPACK")
-def unpack(ctx: Context) -> list[Outcome]:
+def unpack(ctx: TfliteContext) -> list[Outcome]:
     """The entries of an axis, each without it."""
     shape = ctx.shape(0)
     axis = normal_axis(int(ctx.needed("UnpackOptions").number("Axis")), len(shape))
@@ -155,7 +155,7 @@ def unpack(ctx: Context) -> list[Outcome]:
 
 
 @rule("SLICE")
-def slice_(ctx: Context) -> Outcome:
+def slice_(ctx: TfliteContext) -> Outcome:
     """x, begins, sizes; a size of -1 is all that follows."""
     shape = ctx.shape(0)
     begins, sizes = ctx.integers(1, "begin"), ctx.integers(2, "size")
@@ -167,7 +167,9 @@ def slice_(ctx: Context) -> Outcome:
     return _sliced(ctx, begins, (1,) * len(shape), counts)
 
 
-def _sliced(ctx: Context, begins: Sequence[int], steps: Sequence[int], counts: Sequence[int]) -> LayoutTensor:
+def _sliced(
+    ctx: TfliteContext, begins: Sequence[int], steps: Sequence[int], counts: Sequence[int]
+) -> LayoutTensor:
     nchw = ctx.turned(0)
     made = ctx.emit(
         top.Slice,
@@ -183,7 +185,7 @@ _MASKS = ("BeginMask", "EndMask", "EllipsisMask", "NewAxisMask", "ShrinkAxisMask
 
 
 @rule("STRIDED_SLICE")
-def strided_slice(ctx: Context) -> Outcome:
+def strided_slice(ctx: TfliteContext) -> Outcome:
     """x, begins, ends, steps, with the masks of Python's slices."""
     options = ctx.needed("StridedSliceOptions")
     shape = ctx.shape(0)
@@ -219,7 +221,7 @@ def strided_slice(ctx: Context) -> Outcome:
 
 
 @rule("TILE")
-def tile(ctx: Context) -> Outcome:
+def tile(ctx: TfliteContext) -> Outcome:
     """Repeats an axis."""
     nchw = ctx.turned(0)
     repeats = ctx.integers(1, "multiples")
@@ -229,7 +231,7 @@ def tile(ctx: Context) -> Outcome:
 
 
 @rule("BROADCAST_TO")
-def broadcast_to(ctx: Context) -> Outcome:
+def broadcast_to(ctx: TfliteContext) -> Outcome:
     """x under a larger shape."""
     shape = ctx.integers(1, "shape")
     if broadcast(ctx.shape(0), shape) != tuple(shape):
@@ -238,7 +240,7 @@ def broadcast_to(ctx: Context) -> Outcome:
 
 
 @rule("REVERSE_V2")
-def reverse(ctx: Context) -> Outcome:
+def reverse(ctx: TfliteContext) -> Outcome:
     """Some axes backwards."""
     shape = ctx.shape(0)
     axes = {normal_axis(axis, len(shape)) for axis in ctx.integers(1, "axes")}
@@ -246,7 +248,7 @@ def reverse(ctx: Context) -> Outcome:
     return _sliced(ctx, begins, [-1 if axis in axes else 1 for axis in range(len(shape))], shape)
 
 
-def _pads(ctx: Context) -> tuple[list[int], list[int]]:
+def _pads(ctx: TfliteContext) -> tuple[list[int], list[int]]:
     rank = ctx.rank(0)
     table = ctx.known(1, "padding")
     if table.shape != (rank, 2) or table.dtype.kind != "i" or (table.size and table.min() < 0):
@@ -254,7 +256,7 @@ def _pads(ctx: Context) -> tuple[list[int], list[int]]:
     return [int(n) for n in table[:, 0]], [int(n) for n in table[:, 1]]
 
 
-def padded(ctx: Context, begins: Sequence[int], ends: Sequence[int], **properties: Any) -> LayoutTensor:
+def padded(ctx: TfliteContext, begins: Sequence[int], ends: Sequence[int], **properties: Any) -> LayoutTensor:
     """Input 0 with a border, quantized as it was."""
     nchw = ctx.turned(0)
     pads = (*arranged(begins, nchw), *arranged(ends, nchw))
@@ -262,13 +264,13 @@ def padded(ctx: Context, begins: Sequence[int], ends: Sequence[int], **propertie
 
 
 @rule("PAD")
-def pad(ctx: Context) -> Outcome:
+def pad(ctx: TfliteContext) -> Outcome:
     """A border of zeros."""
     return padded(ctx, *_pads(ctx))
 
 
 @rule("PADV2")
-def pad_v2(ctx: Context) -> Outcome:
+def pad_v2(ctx: TfliteContext) -> Outcome:
     """A border of a given value."""
     if ctx.known(2, "pad value").size != 1:
         raise InvalidModelError(f"{ctx.label}: its pad value is not one number")
@@ -278,7 +280,7 @@ def pad_v2(ctx: Context) -> Outcome:
 
 
 @rule("MIRROR_PAD")
-def mirror_pad(ctx: Context) -> Outcome:
+def mirror_pad(ctx: TfliteContext) -> Outcome:
     """A border that mirrors what is inside, without (reflect) or with (symmetric) the edge."""
     begins, ends = _pads(ctx)
     if ctx.needed("MirrorPadOptions").number("Mode") == MirrorPadMode.REFLECT:
@@ -299,7 +301,7 @@ def mirror_pad(ctx: Context) -> Outcome:
     return value
 
 
-def _mirrored(ctx: Context, value: Value, axis: int, first: int, count: int) -> Value | None:
+def _mirrored(ctx: TfliteContext, value: Value, axis: int, first: int, count: int) -> Value | None:
     """`count` entries of an axis, from `first` backwards."""
     if not count:
         return None
@@ -311,21 +313,21 @@ def _mirrored(ctx: Context, value: Value, axis: int, first: int, count: int) -> 
 
 
 @rule("SPACE_TO_DEPTH")
-def space_to_depth(ctx: Context) -> Outcome:
+def space_to_depth(ctx: TfliteContext) -> Outcome:
     """Blocks of pixels into channels."""
     block = int(ctx.needed("SpaceToDepthOptions").number("BlockSize"))
     return LayoutTensor(ctx.emit(top.SpaceToDepth, ctx.value(0, nchw=True), block=block).y, True)
 
 
 @rule("DEPTH_TO_SPACE")
-def depth_to_space(ctx: Context) -> Outcome:
+def depth_to_space(ctx: TfliteContext) -> Outcome:
     """Channels into blocks of pixels."""
     block = int(ctx.needed("DepthToSpaceOptions").number("BlockSize"))
     return LayoutTensor(ctx.emit(top.DepthToSpace, ctx.value(0, nchw=True), block=block, mode="DCR").y, True)
 
 
 @rule("SPACE_TO_BATCH_ND")
-def space_to_batch(ctx: Context) -> Outcome:
+def space_to_batch(ctx: TfliteContext) -> Outcome:
     """Pixels of every block position become pictures of their own."""
     blocks = ctx.integers(1, "blocks")
     table = ctx.known(2, "padding")
@@ -351,7 +353,7 @@ def space_to_batch(ctx: Context) -> Outcome:
 
 
 @rule("BATCH_TO_SPACE_ND")
-def batch_to_space(ctx: Context) -> Outcome:
+def batch_to_space(ctx: TfliteContext) -> Outcome:
     """The reverse, with a crop."""
     blocks = ctx.integers(1, "blocks")
     table = ctx.known(2, "crops")
@@ -376,7 +378,7 @@ def batch_to_space(ctx: Context) -> Outcome:
 
 
 @rule("GATHER")
-def gather(ctx: Context) -> Outcome:
+def gather(ctx: TfliteContext) -> Outcome:
     """Slices of x along an axis, chosen by indices."""
     options = ctx.options("GatherOptions")
     axis = normal_axis(int(options.number("Axis")) if options else 0, ctx.rank(0))
@@ -386,19 +388,19 @@ def gather(ctx: Context) -> Outcome:
 
 
 @rule("EMBEDDING_LOOKUP")
-def embedding_lookup(ctx: Context) -> Outcome:
+def embedding_lookup(ctx: TfliteContext) -> Outcome:
     """ids, table: rows of the table."""
     return ctx.as_input(ctx.emit(top.Gather, ctx.real(1), ctx.value(0), axis=0).y, 1)
 
 
 @rule("GATHER_ND")
-def gather_nd(ctx: Context) -> Outcome:
+def gather_nd(ctx: TfliteContext) -> Outcome:
     """Slices of x chosen by index tuples."""
     return ctx.as_input(ctx.emit(top.GatherND, ctx.real(0), _wide(ctx, 1)).y)
 
 
 @rule("SCATTER_ND")
-def scatter_nd(ctx: Context) -> Outcome:
+def scatter_nd(ctx: TfliteContext) -> Outcome:
     """indices, updates, shape: zeros with the updates added at their places."""
     shape = ctx.integers(2, "shape")
     updates = ctx.real(1)
@@ -408,6 +410,6 @@ def scatter_nd(ctx: Context) -> Outcome:
     return ctx.emit(top.ScatterND, zeros, _wide(ctx, 0), updates, reduction="add").y
 
 
-def _wide(ctx: Context, index: int) -> Value:
+def _wide(ctx: TfliteContext, index: int) -> Value:
     value = ctx.value(index)
     return value if dtype_of(value.type).name == "i64" else ctx.emit(top.Cast, value, to="i64").y

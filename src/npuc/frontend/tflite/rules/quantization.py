@@ -6,12 +6,12 @@ import numpy as np
 
 from npuc.frontend.layout import LayoutTensor
 from npuc.frontend.tflite.registry import Outcome, rule
-from npuc.frontend.tflite.scope import Context
+from npuc.frontend.tflite.scope import TfliteContext
 from npuc.ir import dtype_of, top
 
 
 @rule("DEQUANTIZE")
-def dequantize(ctx: Context) -> Outcome:
+def dequantize(ctx: TfliteContext) -> Outcome:
     """Integers or halves to float; of a constant, now."""
     array = ctx.real_array(0)
     if array is not None:
@@ -28,13 +28,13 @@ def dequantize(ctx: Context) -> Outcome:
 
 
 @rule("QUANTIZE")
-def quantize(ctx: Context) -> Outcome:
+def quantize(ctx: TfliteContext) -> Outcome:
     """Reals, or integers of another scale; the importer quantizes what a rule returns."""
     nchw = ctx.turned(0)
     return LayoutTensor(ctx.real(0, nchw), nchw)
 
 
 @rule("DENSIFY")
-def densify(ctx: Context) -> Outcome:
+def densify(ctx: TfliteContext) -> Outcome:
     """Sparse constants are dense from the start."""
     return ctx.known(0, "value")

@@ -13,12 +13,12 @@ from npuc.arrays import Array
 from npuc.errors import InvalidModelError
 from npuc.frontend.tflite.integer_lstm import integer_lstm
 from npuc.frontend.tflite.registry import Outcome, rule
-from npuc.frontend.tflite.scope import Context
-from npuc.frontend.tflite.view import View
+from npuc.frontend.tflite.scope import TfliteContext
+from npuc.frontend.tflite.view import FlatbufferView
 from npuc.ir import Value, shape_of, top
 
 
-def _sequence(ctx: Context, options: View) -> Value:
+def _sequence(ctx: TfliteContext, options: FlatbufferView) -> Value:
     """The input as time x batch x features."""
     if ctx.rank(0) != 3:
         raise InvalidModelError(f"{ctx.label}: its input has rank {ctx.rank(0)}, not 3")
@@ -28,20 +28,20 @@ def _sequence(ctx: Context, options: View) -> Value:
     return x if options.number("TimeMajor") else ctx.emit(top.Permute, x, order=(1, 0, 2)).y
 
 
-def _unfolded(ctx: Context, whole: Value, options: View) -> Value:
+def _unfolded(ctx: TfliteContext, whole: Value, options: FlatbufferView) -> Value:
     """The results of every step, in the order of the input."""
     steps, _, batch, hidden = shape_of(whole)
     y = ctx.emit(top.Reshape, whole, shape=(steps, batch, hidden)).y
     return y if options.number("TimeMajor") else ctx.emit(top.Permute, y, order=(1, 0, 2)).y
 
 
-def _require_zero_state(ctx: Context, *indices: int) -> None:
+def _require_zero_state(ctx: TfliteContext, *indices: int) -> None:
     for index in indices:
         if ctx.has(index) and not ctx.tensor(index).is_variable:
             raise ctx.refuse(f"it begins with the state '{ctx.tensor(index).name}'")
 
 
-def _matrix(ctx: Context, index: int, what: str) -> Array:
+def _matrix(ctx: TfliteContext, index: int, what: str) -> Array:
     ctx.known(index, what)
     found = ctx.real_array(index)
     assert found is not None
@@ -49,7 +49,7 @@ def _matrix(ctx: Context, index: int, what: str) -> Array:
 
 
 @rule("UNIDIRECTIONAL_SEQUENCE_LSTM")
-def lstm(ctx: Context) -> Outcome:
+def lstm(ctx: TfliteContext) -> Outcome:
     """Gates are input, forget, cell, output; the IR has input, output, forget, cell."""
     options = ctx.needed("UnidirectionalSequenceLSTMOptions")
     if options.number("FusedActivationFunction") != Fused.TANH:
@@ -89,7 +89,7 @@ def lstm(ctx: Context) -> Outcome:
 
 
 @rule("UNIDIRECTIONAL_SEQUENCE_RNN")
-def rnn(ctx: Context) -> Outcome:
+def rnn(ctx: TfliteContext) -> Outcome:
     """y = f(W x + R y + b)"""
     options = ctx.needed("SequenceRNNOptions")
     activation = {Fused.TANH: "Tanh", Fused.RELU: "Relu"}.get(int(options.number("FusedActivationFunction")))

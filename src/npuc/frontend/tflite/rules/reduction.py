@@ -9,12 +9,12 @@ import numpy as np
 from npuc.errors import InvalidModelError
 from npuc.frontend.layout import LayoutTensor, axis_in
 from npuc.frontend.tflite.registry import Outcome, rule
-from npuc.frontend.tflite.scope import Context
+from npuc.frontend.tflite.scope import TfliteContext
 from npuc.ir import Value, dtype_of, top
 from npuc.ir.definition import normal_axis
 
 
-def _reduced(ctx: Context, kind: str, x: Value | None = None) -> LayoutTensor:
+def _reduced(ctx: TfliteContext, kind: str, x: Value | None = None) -> LayoutTensor:
     options = ctx.needed("ReducerOptions")
     rank = ctx.rank(0)
     axes = sorted({normal_axis(axis, rank) for axis in ctx.integers(1, "axes")})
@@ -43,7 +43,7 @@ _reduction("REDUCE_PROD", "prod")
 
 
 def _truth(name: str, kind: str) -> None:
-    def translate(ctx: Context) -> Outcome:
+    def translate(ctx: TfliteContext) -> Outcome:
         numbers = ctx.emit(top.Cast, ctx.value(0), to="i32").y
         return ctx.emit(top.Cast, _reduced(ctx, kind, numbers).values[False], to="i1").y
 
@@ -54,13 +54,13 @@ _truth("REDUCE_ANY", "max")
 _truth("REDUCE_ALL", "min")
 
 
-def _as_output(ctx: Context, value: Value, index: int = 0) -> Value:
+def _as_output(ctx: TfliteContext, value: Value, index: int = 0) -> Value:
     to = ctx.output(index).dtype.name
     return value if dtype_of(value.type).name == to else ctx.emit(top.Cast, value, to=to).y
 
 
 @rule("ARG_MAX", "ARG_MIN")
-def arg(ctx: Context) -> Outcome:
+def arg(ctx: TfliteContext) -> Outcome:
     """x, axis: the first index of the extreme value."""
     axis = normal_axis(ctx.integers(1, "axis")[0], ctx.rank(0))
     made = ctx.emit(top.ArgReduce, ctx.real(0), max=ctx.op.name == "ARG_MAX", axis=axis, keepdims=False).y
@@ -68,7 +68,7 @@ def arg(ctx: Context) -> Outcome:
 
 
 @rule("TOPK_V2")
-def top_k(ctx: Context) -> list[Outcome]:
+def top_k(ctx: TfliteContext) -> list[Outcome]:
     """x, k: the largest values along the last axis, and their indices."""
     (k,) = ctx.integers(1, "k")
     op = ctx.emit(top.TopK, ctx.real(0), k=k, axis=ctx.rank(0) - 1)
@@ -76,7 +76,7 @@ def top_k(ctx: Context) -> list[Outcome]:
 
 
 @rule("CUMSUM")
-def cumsum(ctx: Context) -> Outcome:
+def cumsum(ctx: TfliteContext) -> Outcome:
     """Running sums along an axis."""
     options = ctx.options("CumsumOptions")
     axis = normal_axis(ctx.integers(1, "axis")[0], ctx.rank(0))
@@ -87,7 +87,7 @@ def cumsum(ctx: Context) -> Outcome:
 
 
 @rule("ONE_HOT")
-def one_hot(ctx: Context) -> Outcome:
+def one_hot(ctx: TfliteContext) -> Outcome:
     """indices, depth, on value, off value; an index outside the depth gives no hot entry."""
     options = ctx.options("OneHotOptions")
     (depth,) = ctx.integers(1, "depth")
@@ -104,19 +104,19 @@ def one_hot(ctx: Context) -> Outcome:
 
 
 @rule("SHAPE")
-def shape(ctx: Context) -> Outcome:
+def shape(ctx: TfliteContext) -> Outcome:
     """Known now."""
     return np.array(ctx.shape(0), ctx.output().dtype.numpy)
 
 
 @rule("RANK")
-def rank(ctx: Context) -> Outcome:
+def rank(ctx: TfliteContext) -> Outcome:
     """Known now."""
     return np.array(ctx.rank(0), ctx.output().dtype.numpy)
 
 
 @rule("FILL")
-def fill(ctx: Context) -> Outcome:
+def fill(ctx: TfliteContext) -> Outcome:
     """shape, value."""
     wanted = ctx.integers(0, "shape")
     if min(wanted, default=0) < 0:
@@ -126,14 +126,14 @@ def fill(ctx: Context) -> Outcome:
 
 
 @rule("ZEROS_LIKE")
-def zeros_like(ctx: Context) -> Outcome:
+def zeros_like(ctx: TfliteContext) -> Outcome:
     """Zeros of the shape of x."""
     value = ctx.literal(np.zeros((1,) * ctx.rank(0), ctx.output().dtype.numpy), "zero")
     return ctx.emit(top.Expand, value, shape=ctx.shape(0)).y
 
 
 @rule("RANGE")
-def range_(ctx: Context) -> Outcome:
+def range_(ctx: TfliteContext) -> Outcome:
     """start, limit, delta: all constant."""
     start, limit, delta = (
         ctx.known(i, what).reshape(()) for i, what in enumerate(("start", "limit", "delta"))
@@ -148,7 +148,7 @@ def range_(ctx: Context) -> Outcome:
 
 
 @rule("BROADCAST_ARGS")
-def broadcast_args(ctx: Context) -> Outcome:
+def broadcast_args(ctx: TfliteContext) -> Outcome:
     """The common shape of two shapes."""
     shapes = ctx.integers(0, "shape"), ctx.integers(1, "shape")
     return np.array(np.broadcast_shapes(*shapes), ctx.output().dtype.numpy)

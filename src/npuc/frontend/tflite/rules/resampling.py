@@ -5,12 +5,12 @@ from __future__ import annotations
 from npuc.errors import InvalidModelError
 from npuc.frontend.layout import LayoutTensor
 from npuc.frontend.tflite.registry import Outcome, rule
-from npuc.frontend.tflite.scope import Context
-from npuc.frontend.tflite.view import View
+from npuc.frontend.tflite.scope import TfliteContext
+from npuc.frontend.tflite.view import FlatbufferView
 from npuc.ir import top
 
 
-def _sizes(ctx: Context) -> tuple[int, ...]:
+def _sizes(ctx: TfliteContext) -> tuple[int, ...]:
     wanted = ctx.integers(1, "size")
     if ctx.rank(0) != 4 or len(wanted) != 2 or min(wanted) < 1:
         raise InvalidModelError(f"{ctx.label}: it does not resize the height and width of a picture")
@@ -18,7 +18,7 @@ def _sizes(ctx: Context) -> tuple[int, ...]:
     return (batch, channels, *wanted)
 
 
-def _coordinates(ctx: Context, options: View) -> str:
+def _coordinates(ctx: TfliteContext, options: FlatbufferView) -> str:
     corners, centres = bool(options.number("AlignCorners")), bool(options.number("HalfPixelCenters"))
     if corners and centres:
         raise ctx.refuse("it aligns both corners and centres of pixels")
@@ -26,7 +26,7 @@ def _coordinates(ctx: Context, options: View) -> str:
 
 
 @rule("RESIZE_BILINEAR")
-def resize_bilinear(ctx: Context) -> Outcome:
+def resize_bilinear(ctx: TfliteContext) -> Outcome:
     """Linear interpolation; the result keeps the scale of its input."""
     coordinates = _coordinates(ctx, ctx.needed("ResizeBilinearOptions"))
     made = ctx.emit(
@@ -36,7 +36,7 @@ def resize_bilinear(ctx: Context) -> Outcome:
 
 
 @rule("RESIZE_NEAREST_NEIGHBOR")
-def resize_nearest(ctx: Context) -> Outcome:
+def resize_nearest(ctx: TfliteContext) -> Outcome:
     """The nearest pixel: below, or rounded where corners or centres are aligned."""
     coordinates = _coordinates(ctx, ctx.needed("ResizeNearestNeighborOptions"))
     rounding = "floor" if coordinates == "asymmetric" else "round_prefer_ceil"

@@ -6,7 +6,7 @@ import numpy as np
 
 from npuc.frontend.torch.masks import HIDDEN, limited
 from npuc.frontend.torch.registry import NoTopForm, Outcome, rule
-from npuc.frontend.torch.scope import Context
+from npuc.frontend.torch.scope import TorchContext
 from npuc.ir import DType, Value, dtype_of, shape_of, top
 from npuc.ir.definition import broadcast
 
@@ -15,7 +15,7 @@ from npuc.ir.definition import broadcast
     "aten.scaled_dot_product_attention",
     limits="inference only (no dropout); boolean and causal masks become sums with -10000",
 )
-def attention(ctx: Context) -> Outcome:
+def attention(ctx: TorchContext) -> Outcome:
     """batch x heads x length x width; fewer axes are filled up in front, keys of grouped queries repeated."""
     dtype = ctx.result_dtype
     rank = ctx.rank("query")
@@ -36,24 +36,24 @@ def attention(ctx: Context) -> Outcome:
     return ctx.reshape(y, ctx.result_shape)
 
 
-def _four(ctx: Context, x: Value) -> Value:
+def _four(ctx: TorchContext, x: Value) -> Value:
     shape = shape_of(x)
     return ctx.reshape(x, (*(1,) * (4 - len(shape)), *shape))
 
 
-def _widened(ctx: Context, x: Value, leading: tuple[int, ...]) -> Value:
+def _widened(ctx: TorchContext, x: Value, leading: tuple[int, ...]) -> Value:
     shape = shape_of(x)
     return x if shape[:2] == leading else ctx.emit(top.Expand, x, shape=(*leading, *shape[2:])).y
 
 
-def _repeated(ctx: Context, x: Value, repeat: int) -> Value:
+def _repeated(ctx: TorchContext, x: Value, repeat: int) -> Value:
     batch, heads, length, width = shape_of(x)
     wide = ctx.reshape(x, (batch, heads, 1, length, width))
     wide = ctx.emit(top.Expand, wide, shape=(batch, heads, repeat, length, width)).y
     return ctx.reshape(wide, (batch, heads * repeat, length, width))
 
 
-def _mask(ctx: Context, rows: int, columns: int, dtype: DType) -> Value | None:
+def _mask(ctx: TorchContext, rows: int, columns: int, dtype: DType) -> Value | None:
     if ctx.flag("is_causal"):
         allowed = np.tril(np.ones((rows, columns), bool))
         return ctx.literal(np.where(allowed, 0.0, HIDDEN).astype(np.float32), "causal_mask")

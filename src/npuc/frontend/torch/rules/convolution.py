@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from npuc.frontend.torch.registry import NoTopForm, Outcome, rule
-from npuc.frontend.torch.scope import Context
+from npuc.frontend.torch.scope import TorchContext
 from npuc.ir import Value, dtype_of, shape_of, top
 from npuc.ir.top.window import same_pads
 
 
-def _batched(ctx: Context, x: Value, rank: int) -> Value:
+def _batched(ctx: TorchContext, x: Value, rank: int) -> Value:
     """An input without a batch axis gets one."""
     return x if len(shape_of(x)) == rank else ctx.reshape(x, (1, *shape_of(x)))
 
 
 @rule("aten.conv1d", "aten.conv2d", "aten.conv3d", "aten.convolution", "aten._convolution")
-def conv(ctx: Context) -> Outcome:
+def conv(ctx: TorchContext) -> Outcome:
     """One to three spatial axes, grouped, dilated, transposed; pads may be 'same' or 'valid'."""
     f32 = dtype_of("f32")
     weight = ctx.value("weight", f32)
@@ -42,7 +42,7 @@ def conv(ctx: Context) -> Outcome:
 
 
 def _transposed(
-    ctx: Context, x: Value, weight: Value, bias: Value | None, output_padding: tuple[int, ...]
+    ctx: TorchContext, x: Value, weight: Value, bias: Value | None, output_padding: tuple[int, ...]
 ) -> Value:
     spatial = len(shape_of(weight)) - 2
     strides, dilations = ctx.ints("stride", spatial), ctx.ints("dilation", spatial)
@@ -62,7 +62,7 @@ def _transposed(
 
 
 @rule("aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d")
-def conv_transpose(ctx: Context) -> Outcome:
+def conv_transpose(ctx: TorchContext) -> Outcome:
     """The weight is inputs x outputs / groups x kernel."""
     f32 = dtype_of("f32")
     weight = ctx.value("weight", f32)
@@ -73,7 +73,7 @@ def conv_transpose(ctx: Context) -> Outcome:
 
 
 @rule("aten.im2col", limits="as a convolution with one-hot weights, if the kernel has up to 64 positions")
-def im2col(ctx: Context) -> Outcome:
+def im2col(ctx: TorchContext) -> Outcome:
     """Patches as columns (nn.Unfold): a depthwise convolution that picks each position of the window."""
     x = ctx.value("self")
     if len(shape_of(x)) != 4:

@@ -8,7 +8,7 @@ import numpy as np
 
 from npuc.frontend.torch.masks import HIDDEN, hides, limited
 from npuc.frontend.torch.registry import NoTopForm, Outcome, rule
-from npuc.frontend.torch.scope import Context
+from npuc.frontend.torch.scope import TorchContext
 from npuc.ir import DType, Value, dtype_of, shape_of, top
 
 _UNARY: dict[str, Any] = {
@@ -21,7 +21,7 @@ _UNARY: dict[str, Any] = {
 
 
 @rule(*(f"aten.{name}" for name in _UNARY))
-def unary(ctx: Context) -> Outcome:
+def unary(ctx: TorchContext) -> Outcome:
     """One value, one result; integers go through float where the function needs it."""
     dtype = ctx.result_dtype
     name = ctx.op.removeprefix("aten.")
@@ -33,7 +33,7 @@ def unary(ctx: Context) -> Outcome:
 
 
 @rule("aten.trunc", "aten.fix")
-def trunc(ctx: Context) -> Outcome:
+def trunc(ctx: TorchContext) -> Outcome:
     """Towards zero."""
     x = ctx.value("self")
     down = ctx.emit(top.Floor, ctx.emit(top.Abs, x).y).y
@@ -41,19 +41,19 @@ def trunc(ctx: Context) -> Outcome:
 
 
 @rule("aten.frac")
-def frac(ctx: Context) -> Outcome:
+def frac(ctx: TorchContext) -> Outcome:
     """What trunc leaves."""
     return ctx.emit(top.Sub, ctx.value("self"), trunc(ctx)).y
 
 
 @rule("aten.square")
-def square(ctx: Context) -> Outcome:
+def square(ctx: TorchContext) -> Outcome:
     """x * x"""
     x = ctx.value("self", ctx.result_dtype)
     return ctx.emit(top.Mul, x, x).y
 
 
-def _scaled(ctx: Context, name: str, dtype: DType) -> Value:
+def _scaled(ctx: TorchContext, name: str, dtype: DType) -> Value:
     """The second operand of a sum, times alpha."""
     alpha = ctx.args.get("alpha", 1)
     if isinstance(ctx.meaning(name), int | float) and not isinstance(ctx.meaning(name), bool):
@@ -63,7 +63,7 @@ def _scaled(ctx: Context, name: str, dtype: DType) -> Value:
 
 
 @rule("aten.add")
-def add(ctx: Context) -> Outcome:
+def add(ctx: TorchContext) -> Outcome:
     """self + alpha * other"""
     dtype = ctx.result_dtype
     if dtype.name == "i1":
@@ -76,21 +76,21 @@ def add(ctx: Context) -> Outcome:
 
 
 @rule("aten.sub")
-def sub(ctx: Context) -> Outcome:
+def sub(ctx: TorchContext) -> Outcome:
     """self - alpha * other"""
     dtype = ctx.result_dtype
     return ctx.emit(top.Sub, ctx.value("self", dtype), _scaled(ctx, "other", dtype)).y
 
 
 @rule("aten.rsub")
-def rsub(ctx: Context) -> Outcome:
+def rsub(ctx: TorchContext) -> Outcome:
     """other - alpha * self"""
     dtype = ctx.result_dtype
     return ctx.emit(top.Sub, ctx.value("other", dtype), _scaled(ctx, "self", dtype)).y
 
 
 @rule("aten.mul")
-def mul(ctx: Context) -> Outcome:
+def mul(ctx: TorchContext) -> Outcome:
     """A product; of booleans, both."""
     dtype = ctx.result_dtype
     if dtype.name == "i1":
@@ -98,7 +98,7 @@ def mul(ctx: Context) -> Outcome:
     return ctx.emit(top.Mul, ctx.value("self", dtype), ctx.value("other", dtype)).y
 
 
-def _floored(ctx: Context, a: Value, b: Value) -> Value:
+def _floored(ctx: TorchContext, a: Value, b: Value) -> Value:
     """Division that rounds down; integers by way of the remainder, which has the sign of b."""
     if dtype_of(a.type).is_float:
         return ctx.emit(top.Floor, ctx.emit(top.Div, a, b).y).y
@@ -107,7 +107,7 @@ def _floored(ctx: Context, a: Value, b: Value) -> Value:
 
 
 @rule("aten.div", "aten.true_divide", "aten.divide", "aten.floor_divide")
-def div(ctx: Context) -> Outcome:
+def div(ctx: TorchContext) -> Outcome:
     """True division, or rounded."""
     dtype = ctx.result_dtype
     mode = "floor" if ctx.op == "aten.floor_divide" else ctx.args.get("rounding_mode")
@@ -121,7 +121,7 @@ def div(ctx: Context) -> Outcome:
 
 
 @rule("aten.remainder", "aten.fmod")
-def remainder(ctx: Context) -> Outcome:
+def remainder(ctx: TorchContext) -> Outcome:
     """With the sign of the divisor, or of the dividend."""
     dtype = ctx.result_dtype
     a, b = ctx.value("self", dtype), ctx.value("other", dtype)
@@ -134,14 +134,14 @@ def remainder(ctx: Context) -> Outcome:
 
 
 @rule("aten.maximum", "aten.minimum", "aten.fmax", "aten.fmin", limits="fmax and fmin: as without NaN")
-def extremum(ctx: Context) -> Outcome:
+def extremum(ctx: TorchContext) -> Outcome:
     """Of two tensors."""
     kind = top.Max if "max" in ctx.op else top.Min
     return ctx.emit(kind, ctx.value("self", ctx.result_dtype), ctx.value("other", ctx.result_dtype)).y
 
 
 @rule("aten.pow")
-def power(ctx: Context) -> Outcome:
+def power(ctx: TorchContext) -> Outcome:
     """A square is a product."""
     dtype = ctx.result_dtype
     exponent = ctx.meaning("exponent")
@@ -157,14 +157,14 @@ def power(ctx: Context) -> Outcome:
 
 
 @rule("aten.hypot")
-def hypot(ctx: Context) -> Outcome:
+def hypot(ctx: TorchContext) -> Outcome:
     """sqrt(a^2 + b^2)"""
     a, b = ctx.value("self", ctx.result_dtype), ctx.value("other", ctx.result_dtype)
     return ctx.emit(top.Sqrt, ctx.emit(top.Add, ctx.emit(top.Mul, a, a).y, ctx.emit(top.Mul, b, b).y).y).y
 
 
 @rule("aten.atan2", limits="not at the origin")
-def atan2(ctx: Context) -> Outcome:
+def atan2(ctx: TorchContext) -> Outcome:
     """atan(y / x), turned by pi to the side of y where x is negative."""
     f32 = dtype_of("f32")
     y, x = ctx.value("self", f32), ctx.value("other", f32)
@@ -176,7 +176,7 @@ def atan2(ctx: Context) -> Outcome:
 
 
 @rule("aten.exp2", "aten.expm1", "aten.log1p", "aten.log2", "aten.log10")
-def exponential(ctx: Context) -> Outcome:
+def exponential(ctx: TorchContext) -> Outcome:
     """By way of exp and log."""
     x, f32 = ctx.value("self", ctx.result_dtype), dtype_of("f32")
     name = ctx.op.removeprefix("aten.")
@@ -191,7 +191,7 @@ def exponential(ctx: Context) -> Outcome:
 
 
 @rule("aten.addcmul", "aten.addcdiv")
-def fused_sum(ctx: Context) -> Outcome:
+def fused_sum(ctx: TorchContext) -> Outcome:
     """self + value * tensor1 * tensor2, or divided by tensor2"""
     dtype = ctx.result_dtype
     kind = top.Mul if ctx.op == "aten.addcmul" else top.Div
@@ -202,7 +202,7 @@ def fused_sum(ctx: Context) -> Outcome:
 
 
 @rule("aten.lerp")
-def lerp(ctx: Context) -> Outcome:
+def lerp(ctx: TorchContext) -> Outcome:
     """self + weight * (end - self)"""
     dtype = ctx.result_dtype
     x = ctx.value("self", dtype)
@@ -215,7 +215,7 @@ _COMPARE = {
 }  # fmt: skip
 
 
-def _common(ctx: Context) -> DType:
+def _common(ctx: TorchContext) -> DType:
     """The type in which two operands are compared."""
     a, b = ctx.dtype("self"), ctx.dtype("other")
     if a == b:
@@ -228,7 +228,7 @@ def _common(ctx: Context) -> DType:
 
 
 @rule(*(f"aten.{name}" for name in _COMPARE))
-def compare(ctx: Context) -> Outcome:
+def compare(ctx: TorchContext) -> Outcome:
     """Booleans."""
     name = ctx.op.removeprefix("aten.")
     dtype = _common(ctx)
@@ -247,7 +247,7 @@ _BITWISE = {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor"}
     *(f"aten.{name}" for name in _BITWISE),
     limits="bitwise: on booleans",
 )
-def logical(ctx: Context) -> Outcome:
+def logical(ctx: TorchContext) -> Outcome:
     """On booleans."""
     boolean = dtype_of("i1")
     name = ctx.op.removeprefix("aten.")
@@ -258,14 +258,14 @@ def logical(ctx: Context) -> Outcome:
 
 
 @rule("aten.logical_not", "aten.bitwise_not", limits="bitwise: on booleans")
-def negation(ctx: Context) -> Outcome:
+def negation(ctx: TorchContext) -> Outcome:
     """On booleans."""
     if ctx.op == "aten.bitwise_not" and ctx.result_dtype.name != "i1":
         raise NoTopForm("it works on the bits of integers")
     return ctx.emit(top.Not, ctx.value("self", dtype_of("i1"))).y
 
 
-def _chosen(ctx: Context, mask: str, yes: str, no: str) -> Value:
+def _chosen(ctx: TorchContext, mask: str, yes: str, no: str) -> Value:
     """yes where the mask is set, else no; a constant mask before a softmax is a sum."""
     dtype, boolean = ctx.result_dtype, dtype_of("i1")
     for shown, hidden, sense in ((no, yes, True), (yes, no, False)):
@@ -281,7 +281,7 @@ def _chosen(ctx: Context, mask: str, yes: str, no: str) -> Value:
 
 
 @rule("aten.where", limits="with one argument: on the CPU, for how many depends on data")
-def where(ctx: Context) -> Outcome:
+def where(ctx: TorchContext) -> Outcome:
     """A choice."""
     if not ctx.has("self"):
         raise NoTopForm("the number of its results depends on data")
@@ -289,13 +289,13 @@ def where(ctx: Context) -> Outcome:
 
 
 @rule("aten.masked_fill")
-def masked_fill(ctx: Context) -> Outcome:
+def masked_fill(ctx: TorchContext) -> Outcome:
     """A value where the mask is set."""
     return _chosen(ctx, "mask", "value", "self")
 
 
 @rule("aten.isnan", "aten.isinf", "aten.isfinite")
-def classify(ctx: Context) -> Outcome:
+def classify(ctx: TorchContext) -> Outcome:
     """By comparisons."""
     x, f32 = ctx.value("self", dtype_of("f32")), dtype_of("f32")
     if ctx.op == "aten.isnan":
@@ -314,7 +314,7 @@ def classify(ctx: Context) -> Outcome:
     "aten.float",
     limits="all floats are float32",
 )
-def convert(ctx: Context) -> Outcome:
+def convert(ctx: TorchContext) -> Outcome:
     """Another type; floats of any width are one."""
     name = "self" if "self" in ctx.args else "a"
     x = ctx.value(name)
@@ -331,7 +331,7 @@ def convert(ctx: Context) -> Outcome:
     "aten.feature_dropout", "aten.alpha_dropout", "aten._conj", "aten.resolve_conj", "aten.resolve_neg", "aten.real",
     "aten.fill", "aten.copy", keep=False,
 )  # fmt: skip
-def identity(ctx: Context) -> Outcome:
+def identity(ctx: TorchContext) -> Outcome:
     """The same values; dropout does nothing in inference."""
     shape = ctx.result_shape
     if ctx.op == "aten.fill":
@@ -349,7 +349,7 @@ def identity(ctx: Context) -> Outcome:
     "aten.empty_like", "aten.new_empty", "aten.full", "aten.zeros", "aten.ones", "aten.empty", "aten.scalar_tensor",
     limits="empty tensors are zeros", keep=False,
 )  # fmt: skip
-def full(ctx: Context) -> Outcome:
+def full(ctx: TorchContext) -> Outcome:
     """A constant of the shape of the result."""
     name = ctx.op.removeprefix("aten.")
     number = 1 if "ones" in name else 0

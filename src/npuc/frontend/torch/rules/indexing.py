@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from npuc.frontend.torch.registry import NoTopForm, Outcome, rule
-from npuc.frontend.torch.scope import Context
+from npuc.frontend.torch.scope import TorchContext
 from npuc.ir import DYNAMIC, Value, dtype_of, shape_of, tensor_type, top
 
 _I64 = dtype_of("i64")
 
 
 @rule("aten.embedding", "aten.index_select", limits="as a gather")
-def embedding(ctx: Context) -> Outcome:
+def embedding(ctx: TorchContext) -> Outcome:
     """Rows of a table."""
     if ctx.op == "aten.embedding":
         return ctx.emit(top.Gather, ctx.value("weight"), ctx.value("indices", _I64), axis=0).y
@@ -23,13 +23,13 @@ def embedding(ctx: Context) -> Outcome:
 
 
 @rule("aten.gather")
-def gather(ctx: Context) -> Outcome:
+def gather(ctx: TorchContext) -> Outcome:
     """Elements along an axis."""
     x, index = ctx.value("self"), ctx.value("index", _I64)
     return ctx.emit(top.GatherElements, x, index, axis=ctx.axis("dim", len(shape_of(x)))).y
 
 
-def _indices(ctx: Context) -> dict[int, object]:
+def _indices(ctx: TorchContext) -> dict[int, object]:
     """The index tensors of x[...] by axis; booleans pick an unknown number of elements."""
     found = {}
     for axis, item in enumerate(ctx.args["indices"]):
@@ -41,7 +41,7 @@ def _indices(ctx: Context) -> dict[int, object]:
 
 
 @rule("aten.index", "aten._unsafe_index", limits="integer indices on one axis, or on neighbouring ones")
-def index(ctx: Context) -> Outcome:
+def index(ctx: TorchContext) -> Outcome:
     """x[i], x[:, i], x[i, j]: a gather, or a gather of tuples."""
     picks = _indices(ctx)
     x = ctx.value("self")
@@ -53,7 +53,7 @@ def index(ctx: Context) -> Outcome:
     return _by_tuples(ctx, x, axes, [picks[axis] for axis in axes])
 
 
-def _by_tuples(ctx: Context, x: Value, axes: Sequence[int], items: Sequence[object]) -> Value:
+def _by_tuples(ctx: TorchContext, x: Value, axes: Sequence[int], items: Sequence[object]) -> Value:
     """The indexed axes as one, and one index into it."""
     shape = shape_of(x)
     sizes = [shape[axis] for axis in axes]
@@ -74,7 +74,7 @@ def _by_tuples(ctx: Context, x: Value, axes: Sequence[int], items: Sequence[obje
 
 
 @rule("aten.index_put", "aten._unsafe_index_put", limits="integer indices for the first axes")
-def index_put(ctx: Context) -> Outcome:
+def index_put(ctx: TorchContext) -> Outcome:
     """x with slices replaced, or added to."""
     picks = _indices(ctx)
     if list(picks) != list(range(len(picks))):
@@ -100,7 +100,7 @@ _REDUCE = {"add": "add", "multiply": "mul", "sum": "add", "prod": "mul", "amax":
 
 
 @rule("aten.scatter", "aten.scatter_add", "aten.scatter_reduce", limits="mean: not; the own values take part")
-def scatter(ctx: Context) -> Outcome:
+def scatter(ctx: TorchContext) -> Outcome:
     """x with elements replaced, or combined."""
     x, places = ctx.value("self"), ctx.value("index", _I64)
     shape = shape_of(places)
@@ -125,7 +125,7 @@ def scatter(ctx: Context) -> Outcome:
     ).y
 
 
-def _put(ctx: Context, axis: int, begin: int, part: Value) -> Value:
+def _put(ctx: TorchContext, axis: int, begin: int, part: Value) -> Value:
     """x with a stretch along an axis replaced: what is before, the part, what is after."""
     x = ctx.value("self")
     shape = list(shape_of(x))
@@ -142,7 +142,7 @@ def _put(ctx: Context, axis: int, begin: int, part: Value) -> Value:
 
 
 @rule("aten.slice_scatter", limits="steps other than 1 through a scatter")
-def slice_scatter(ctx: Context) -> Outcome:
+def slice_scatter(ctx: TorchContext) -> Outcome:
     """x with a slice replaced (x[a:b] = y)."""
     shape = ctx.shape("self")
     axis = ctx.axis("dim", len(shape))
@@ -161,7 +161,7 @@ def slice_scatter(ctx: Context) -> Outcome:
 
 
 @rule("aten.select_scatter")
-def select_scatter(ctx: Context) -> Outcome:
+def select_scatter(ctx: TorchContext) -> Outcome:
     """x with one entry replaced (x[i] = y)."""
     shape = ctx.shape("self")
     axis = ctx.axis("dim", len(shape))
@@ -171,7 +171,7 @@ def select_scatter(ctx: Context) -> Outcome:
 
 
 @rule("aten.topk")
-def topk(ctx: Context) -> Sequence[Outcome]:
+def topk(ctx: TorchContext) -> Sequence[Outcome]:
     """The largest, or smallest, and where they are."""
     op = ctx.emit(
         top.TopK,
@@ -185,7 +185,7 @@ def topk(ctx: Context) -> Sequence[Outcome]:
 
 
 @rule("aten.sort", "aten.argsort", limits="as a top-k of all; equal values may come in another order")
-def sort(ctx: Context) -> Outcome:
+def sort(ctx: TorchContext) -> Outcome:
     """All of them, in order."""
     shape = ctx.shape("self")
     axis = ctx.axis("dim", len(shape))
@@ -196,14 +196,14 @@ def sort(ctx: Context) -> Outcome:
 
 
 @rule("aten.one_hot", keep=False)
-def one_hot(ctx: Context) -> Outcome:
+def one_hot(ctx: TorchContext) -> Outcome:
     """A new axis with one 1."""
     values = ctx.literal(np.array([0, 1], np.int64), "values")
     return ctx.emit(top.OneHot, ctx.value("self", _I64), values, depth=ctx.integer("num_classes"), axis=-1).y
 
 
 @rule("aten.nonzero", limits="on the CPU; how many depends on data")
-def nonzero(ctx: Context) -> Outcome:
+def nonzero(ctx: TorchContext) -> Outcome:
     """Where x is not 0, a row each."""
     rank = ctx.rank("self")
     many = "the number of its results depends on data"

@@ -5,11 +5,13 @@ from __future__ import annotations
 from math import prod
 
 from npuc.frontend.torch.registry import NoTopForm, Outcome, rule
-from npuc.frontend.torch.scope import Context
+from npuc.frontend.torch.scope import TorchContext
 from npuc.ir import DType, Value, shape_of, top
 
 
-def _product(ctx: Context, a: Value, b: Value, bias: Value | None = None, transpose_b: bool = False) -> Value:
+def _product(
+    ctx: TorchContext, a: Value, b: Value, bias: Value | None = None, transpose_b: bool = False
+) -> Value:
     """Any ranks: one of 1 is a row on the left and a column on the right."""
     left, right = shape_of(a), shape_of(b)
     if len(left) >= 2 and len(right) >= 2 and bias is None and not transpose_b:
@@ -29,7 +31,7 @@ def _product(ctx: Context, a: Value, b: Value, bias: Value | None = None, transp
     return ctx.reshape(y, shape)
 
 
-def _turned(ctx: Context, a: Value, b: Value, rank: int) -> Value:
+def _turned(ctx: TorchContext, a: Value, b: Value, rank: int) -> Value:
     """A constant times a value, as the value's transpose times a weight: (b^T a^T)^T."""
     b = ctx.reshape(b, (*(1,) * (rank - len(shape_of(b))), *shape_of(b)))
     swap = (*range(rank - 2), rank - 1, rank - 2)
@@ -37,7 +39,7 @@ def _turned(ctx: Context, a: Value, b: Value, rank: int) -> Value:
 
 
 @rule("aten.linear")
-def linear(ctx: Context) -> Outcome:
+def linear(ctx: TorchContext) -> Outcome:
     """Weights are outputs x inputs."""
     dtype = ctx.result_dtype
     return _product(
@@ -46,7 +48,7 @@ def linear(ctx: Context) -> Outcome:
 
 
 @rule("aten.matmul", "aten.mm", "aten.bmm", "aten.mv", "aten.dot", "aten.vdot", "aten.linalg_vecdot")
-def matmul(ctx: Context) -> Outcome:
+def matmul(ctx: TorchContext) -> Outcome:
     """A plain product."""
     dtype = ctx.result_dtype
     names = [key for key in ("self", "other", "mat2", "vec", "tensor") if key in ctx.args]
@@ -54,12 +56,12 @@ def matmul(ctx: Context) -> Outcome:
     return _product(ctx, a, b)
 
 
-def _times(ctx: Context, value: Value, factor: float, dtype: DType) -> Value:
+def _times(ctx: TorchContext, value: Value, factor: float, dtype: DType) -> Value:
     return value if factor == 1 else ctx.emit(top.Mul, value, ctx.value(factor, dtype)).y
 
 
 @rule("aten.addmm", "aten.baddbmm", "aten.addbmm", "aten.addmv")
-def addmm(ctx: Context) -> Outcome:
+def addmm(ctx: TorchContext) -> Outcome:
     """beta * self + alpha * a @ b"""
     dtype = ctx.result_dtype
     names = [key for key in ("mat1", "mat2", "batch1", "batch2", "mat", "vec") if key in ctx.args]
@@ -77,7 +79,7 @@ def addmm(ctx: Context) -> Outcome:
 
 
 @rule("aten.ger", "aten.outer")
-def outer(ctx: Context) -> Outcome:
+def outer(ctx: TorchContext) -> Outcome:
     """Every element with every other."""
     dtype = ctx.result_dtype
     rows = ctx.reshape(ctx.value("self", dtype), (*ctx.shape("self"), 1))
@@ -85,7 +87,7 @@ def outer(ctx: Context) -> Outcome:
 
 
 @rule("aten.bilinear")
-def bilinear(ctx: Context) -> Outcome:
+def bilinear(ctx: TorchContext) -> Outcome:
     """x1^T W x2 for every output: a product with the weight laid flat, then a sum over x2."""
     dtype = ctx.result_dtype
     first, second = ctx.value("input1", dtype), ctx.value("input2", dtype)
@@ -100,7 +102,7 @@ def bilinear(ctx: Context) -> Outcome:
 
 
 @rule("aten.cdist", limits="of order 1 or 2")
-def cdist(ctx: Context) -> Outcome:
+def cdist(ctx: TorchContext) -> Outcome:
     """The distance of every row from every other."""
     dtype, order = ctx.result_dtype, ctx.number("p")
     if order not in (1.0, 2.0):

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from npuc.frontend.torch.registry import NoTopForm, Outcome, rule
-from npuc.frontend.torch.scope import Context
+from npuc.frontend.torch.scope import TorchContext
 from npuc.ir import Value, shape_of, top
 
 
-def sliced(ctx: Context, x: Value, axis: int, begin: int, count: int, step: int = 1) -> Value:
+def sliced(ctx: TorchContext, x: Value, axis: int, begin: int, count: int, step: int = 1) -> Value:
     """Some entries along an axis."""
     shape = list(shape_of(x))
     if begin == 0 and count == shape[axis] and step == 1:
@@ -25,7 +25,7 @@ def sliced(ctx: Context, x: Value, axis: int, begin: int, count: int, step: int 
     "aten.view", "aten.reshape", "aten._unsafe_view", "aten.unsqueeze", "aten.squeeze", "aten.flatten", "aten.unflatten",
     "aten.view_as", "aten.reshape_as", "aten.view_copy", "aten.unsqueeze_copy", "aten.squeeze_copy",
 )  # fmt: skip
-def reshape(ctx: Context) -> Outcome:
+def reshape(ctx: TorchContext) -> Outcome:
     """Another shape."""
     if ctx.result_dtype != ctx.dtype("self"):
         raise NoTopForm("it reads the bytes as another type")
@@ -33,13 +33,13 @@ def reshape(ctx: Context) -> Outcome:
 
 
 @rule("aten.permute", "aten.permute_copy")
-def permute(ctx: Context) -> Outcome:
+def permute(ctx: TorchContext) -> Outcome:
     """Axes reordered."""
     rank = ctx.rank("self")
     return ctx.permute(ctx.value("self"), [axis % rank for axis in ctx.ints("dims")])
 
 
-def _swapped(ctx: Context, a: int, b: int) -> Value:
+def _swapped(ctx: TorchContext, a: int, b: int) -> Value:
     order = list(range(ctx.rank("self")))
     if order:
         order[a], order[b] = order[b], order[a]
@@ -47,20 +47,20 @@ def _swapped(ctx: Context, a: int, b: int) -> Value:
 
 
 @rule("aten.transpose", "aten.swapaxes", "aten.transpose_copy")
-def transpose(ctx: Context) -> Outcome:
+def transpose(ctx: TorchContext) -> Outcome:
     """Two axes swapped."""
     names = ("dim0", "dim1") if "dim0" in ctx.args else ("axis0", "axis1")
     return _swapped(ctx, ctx.integer(names[0]), ctx.integer(names[1]))
 
 
 @rule("aten.t", "aten.mT", "aten.numpy_T", "aten.t_copy")
-def transposed(ctx: Context) -> Outcome:
+def transposed(ctx: TorchContext) -> Outcome:
     """The last two axes swapped."""
     return _swapped(ctx, -1, -2) if ctx.rank("self") >= 2 else ctx.value("self")
 
 
 @rule("aten.movedim")
-def movedim(ctx: Context) -> Outcome:
+def movedim(ctx: TorchContext) -> Outcome:
     """Axes moved to other places."""
     rank = ctx.rank("self")
     source = [axis % rank for axis in ctx.ints("source")]
@@ -71,14 +71,14 @@ def movedim(ctx: Context) -> Outcome:
 
 
 @rule("aten.expand", "aten.expand_as", "aten.broadcast_to", "aten.expand_copy")
-def expand(ctx: Context) -> Outcome:
+def expand(ctx: TorchContext) -> Outcome:
     """Broadcast."""
     x, shape = ctx.value("self"), ctx.result_shape
     return x if shape_of(x) == shape else ctx.emit(top.Expand, x, shape=shape).y
 
 
 @rule("aten.repeat", "aten.tile")
-def repeat(ctx: Context) -> Outcome:
+def repeat(ctx: TorchContext) -> Outcome:
     """The whole tensor again and again."""
     x = ctx.value("self")
     times = ctx.ints("repeats" if "repeats" in ctx.args else "dims")
@@ -89,7 +89,7 @@ def repeat(ctx: Context) -> Outcome:
 
 
 @rule("aten.repeat_interleave", limits="a fixed number of repeats")
-def repeat_interleave(ctx: Context) -> Outcome:
+def repeat_interleave(ctx: TorchContext) -> Outcome:
     """Every entry again and again."""
     if not isinstance(ctx.args.get("repeats"), int) or not ctx.has("dim"):
         raise NoTopForm("its repeats are a tensor")
@@ -102,7 +102,7 @@ def repeat_interleave(ctx: Context) -> Outcome:
 
 
 @rule("aten.cat", "aten.concat", "aten.concatenate")
-def cat(ctx: Context) -> Outcome:
+def cat(ctx: TorchContext) -> Outcome:
     """End to end; empty tensors of rank 1 do not count."""
     given = [item for item in ctx.args["tensors"] if 0 not in ctx.shape(item)]
     if not given:
@@ -113,7 +113,7 @@ def cat(ctx: Context) -> Outcome:
 
 
 @rule("aten.stack")
-def stack(ctx: Context) -> Outcome:
+def stack(ctx: TorchContext) -> Outcome:
     """Along a new axis."""
     parts = ctx.values("tensors", ctx.result_dtype)
     shape = shape_of(parts[0])
@@ -126,7 +126,7 @@ def stack(ctx: Context) -> Outcome:
     "aten.split", "aten.split_with_sizes", "aten.chunk", "aten.tensor_split", "aten.split_copy",
     "aten.split_with_sizes_copy", "aten.unsafe_split", "aten.unsafe_chunk",
 )  # fmt: skip
-def split(ctx: Context) -> Sequence[Outcome]:
+def split(ctx: TorchContext) -> Sequence[Outcome]:
     """Pieces along an axis."""
     x = ctx.value("self")
     axis = ctx.axis("dim", len(shape_of(x)))
@@ -137,7 +137,7 @@ def split(ctx: Context) -> Sequence[Outcome]:
 
 
 @rule("aten.unbind", "aten.unbind_copy")
-def unbind(ctx: Context) -> Sequence[Outcome]:
+def unbind(ctx: TorchContext) -> Sequence[Outcome]:
     """One piece an entry, without the axis."""
     x = ctx.value("self")
     shape = shape_of(x)
@@ -150,7 +150,7 @@ def unbind(ctx: Context) -> Sequence[Outcome]:
 
 
 @rule("aten.slice", "aten.narrow", "aten.slice_copy")
-def slice_(ctx: Context) -> Outcome:
+def slice_(ctx: TorchContext) -> Outcome:
     """From here to there, by steps."""
     x = ctx.value("self")
     shape = shape_of(x)
@@ -164,7 +164,7 @@ def slice_(ctx: Context) -> Outcome:
 
 
 @rule("aten.select", "aten.select_copy")
-def select(ctx: Context) -> Outcome:
+def select(ctx: TorchContext) -> Outcome:
     """One entry, without the axis."""
     x = ctx.value("self")
     shape = shape_of(x)
@@ -174,7 +174,7 @@ def select(ctx: Context) -> Outcome:
 
 
 @rule("aten.flip")
-def flip(ctx: Context) -> Outcome:
+def flip(ctx: TorchContext) -> Outcome:
     """Backwards along axes."""
     x = ctx.value("self")
     shape = shape_of(x)
@@ -185,7 +185,7 @@ def flip(ctx: Context) -> Outcome:
 
 
 @rule("aten.roll")
-def roll(ctx: Context) -> Outcome:
+def roll(ctx: TorchContext) -> Outcome:
     """Shifted in a circle: the end comes to the front."""
     x = ctx.value("self")
     shape = shape_of(x)
@@ -204,7 +204,7 @@ def roll(ctx: Context) -> Outcome:
 
 
 @rule("aten.unfold", limits="windows that overlap are cut one by one, up to 256")
-def unfold(ctx: Context) -> Outcome:
+def unfold(ctx: TorchContext) -> Outcome:
     """Windows along an axis, as a new last axis."""
     x = ctx.value("self")
     shape = shape_of(x)
@@ -236,33 +236,33 @@ def _pads(given: Sequence[int], rank: int) -> list[int]:
 
 
 @rule("aten.constant_pad_nd", "aten.pad")
-def pad(ctx: Context) -> Outcome:
+def pad(ctx: TorchContext) -> Outcome:
     """A border; negative pads crop."""
     mode = _MODES[ctx.text("mode")] if "mode" in ctx.args else "constant"
     value = ctx.number("value") if ctx.has("value") else 0.0
     return _padded(ctx, mode, value)
 
 
-def _padded(ctx: Context, mode: str, value: float = 0.0) -> Value:
+def _padded(ctx: TorchContext, mode: str, value: float = 0.0) -> Value:
     x = ctx.value("self")
     pads = _pads(ctx.ints("pad" if "pad" in ctx.args else "padding"), len(shape_of(x)))
     return ctx.emit(top.Pad, x, pads=pads, mode=mode, value=value).y if any(pads) else x
 
 
 @rule(*(f"aten.reflection_pad{n}d" for n in (1, 2, 3)))
-def reflection_pad(ctx: Context) -> Outcome:
+def reflection_pad(ctx: TorchContext) -> Outcome:
     """Mirrored at the edge."""
     return _padded(ctx, "reflect")
 
 
 @rule(*(f"aten.replication_pad{n}d" for n in (1, 2, 3)))
-def replication_pad(ctx: Context) -> Outcome:
+def replication_pad(ctx: TorchContext) -> Outcome:
     """The edge goes on."""
     return _padded(ctx, "edge")
 
 
 @rule("aten.pixel_shuffle", limits="one picture axis order, N x C x H x W")
-def pixel_shuffle(ctx: Context) -> Outcome:
+def pixel_shuffle(ctx: TorchContext) -> Outcome:
     """Channels into pixels."""
     x = ctx.value("self")
     shape = shape_of(x)
@@ -272,7 +272,7 @@ def pixel_shuffle(ctx: Context) -> Outcome:
 
 
 @rule("aten.pixel_unshuffle")
-def pixel_unshuffle(ctx: Context) -> Outcome:
+def pixel_unshuffle(ctx: TorchContext) -> Outcome:
     """Pixels into channels: channel first, then the place in the block."""
     x, block = ctx.value("self"), ctx.integer("downscale_factor")
     shape = shape_of(x)
@@ -284,13 +284,13 @@ def pixel_unshuffle(ctx: Context) -> Outcome:
 
 
 @rule("aten.channel_shuffle", "aten.native_channel_shuffle")
-def channel_shuffle(ctx: Context) -> Outcome:
+def channel_shuffle(ctx: TorchContext) -> Outcome:
     """Channels interleaved between groups."""
     return ctx.emit(top.ShuffleChannel, ctx.value("self"), group=ctx.integer("groups")).y
 
 
 @rule("aten.tril", "aten.triu", limits="of tensors that are not constant: by a mask")
-def triangle(ctx: Context) -> Outcome:
+def triangle(ctx: TorchContext) -> Outcome:
     """Zero above or below a diagonal."""
     x = ctx.value("self")
     rows, columns = shape_of(x)[-2:]
@@ -300,7 +300,7 @@ def triangle(ctx: Context) -> Outcome:
 
 
 @rule("aten.meshgrid", "aten.broadcast_tensors")
-def meshgrid(ctx: Context) -> Sequence[Outcome]:
+def meshgrid(ctx: TorchContext) -> Sequence[Outcome]:
     """Tensors spread to one shape."""
     values = ctx.values("tensors")
     shape = ctx.result_shape
@@ -318,7 +318,7 @@ def meshgrid(ctx: Context) -> Sequence[Outcome]:
 
 
 @rule("aten.diagonal", "aten.diagonal_copy")
-def diagonal(ctx: Context) -> Outcome:
+def diagonal(ctx: TorchContext) -> Outcome:
     """The elements of a diagonal, as the last axis."""
     rank = ctx.rank("self")
     first, second, offset = ctx.axis("dim1", rank), ctx.axis("dim2", rank), ctx.integer("offset")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from npuc.frontend.torch.registry import NoTopForm, Outcome, rule
-from npuc.frontend.torch.scope import Context
+from npuc.frontend.torch.scope import TorchContext
 from npuc.ir import Value, dtype_of, shape_of, top
 
 
-def _channel(ctx: Context, name: str, number: float, channels: int) -> Value:
+def _channel(ctx: TorchContext, name: str, number: float, channels: int) -> Value:
     found = ctx.optional(name, dtype_of("f32"))
     return found if found is not None else ctx.literal(np.full(channels, number, np.float32), name)
 
@@ -19,7 +19,7 @@ def _channel(ctx: Context, name: str, number: float, channels: int) -> Value:
     "aten._batch_norm_impl_index", "aten._native_batch_norm_legit", "aten.cudnn_batch_norm",
     limits="with stored statistics",
 )  # fmt: skip
-def batch_norm(ctx: Context) -> Outcome:
+def batch_norm(ctx: TorchContext) -> Outcome:
     """With the statistics of training; without any, those of the batch, which is instance norm for one picture."""
     several = isinstance(ctx.result, tuple | list)
     x = ctx.value("input", dtype_of("f32"))
@@ -38,7 +38,7 @@ def batch_norm(ctx: Context) -> Outcome:
 
 
 @rule("aten.instance_norm", limits="with stored statistics it is batch norm")
-def instance_norm(ctx: Context) -> Outcome:
+def instance_norm(ctx: TorchContext) -> Outcome:
     """A picture and a channel at a time."""
     x = ctx.value("input")
     if not ctx.flag("use_input_stats"):
@@ -50,7 +50,7 @@ def instance_norm(ctx: Context) -> Outcome:
 
 
 @rule("aten.layer_norm", "aten.native_layer_norm")
-def layer_norm(ctx: Context) -> Outcome:
+def layer_norm(ctx: TorchContext) -> Outcome:
     """Over the last axes."""
     f32 = dtype_of("f32")
     axis = -len(ctx.ints("normalized_shape"))
@@ -66,7 +66,7 @@ def layer_norm(ctx: Context) -> Outcome:
 
 
 @rule("aten.rms_norm")
-def rms_norm(ctx: Context) -> Outcome:
+def rms_norm(ctx: TorchContext) -> Outcome:
     """Over the last axes; without an epsilon, torch takes the smallest step of the type."""
     f32 = dtype_of("f32")
     epsilon = ctx.number("eps") if ctx.has("eps") else float(np.finfo(np.float32).eps)
@@ -81,7 +81,7 @@ def rms_norm(ctx: Context) -> Outcome:
 
 
 @rule("aten.group_norm", "aten.native_group_norm")
-def group_norm(ctx: Context) -> Outcome:
+def group_norm(ctx: TorchContext) -> Outcome:
     """Channels in groups."""
     f32 = dtype_of("f32")
     groups = ctx.integer("num_groups" if "num_groups" in ctx.args else "group")
@@ -98,7 +98,7 @@ def group_norm(ctx: Context) -> Outcome:
 
 
 @rule("aten.local_response_norm", keep=False)
-def local_response_norm(ctx: Context) -> Outcome:
+def local_response_norm(ctx: TorchContext) -> Outcome:
     """Over neighbouring channels."""
     return ctx.emit(
         top.LRN,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from npuc.frontend.torch.registry import NoTopForm, Outcome, rule
-from npuc.frontend.torch.scope import Context
+from npuc.frontend.torch.scope import TorchContext
 from npuc.ir import Value, shape_of, top
 
 
-def _window(ctx: Context, spatial: int) -> dict[str, object]:
+def _window(ctx: TorchContext, spatial: int) -> dict[str, object]:
     kernel = ctx.ints("kernel_size", spatial)
     strides = ctx.ints("stride", spatial) or kernel
     dilations = ctx.ints("dilation", spatial) if ctx.has("dilation") else (1,) * spatial
@@ -20,7 +20,7 @@ def _window(ctx: Context, spatial: int) -> dict[str, object]:
     }
 
 
-def _batched(ctx: Context, spatial: int) -> Value:
+def _batched(ctx: TorchContext, spatial: int) -> Value:
     x = ctx.value("self")
     return x if len(shape_of(x)) == spatial + 2 else ctx.reshape(x, (1, *shape_of(x)))
 
@@ -34,7 +34,7 @@ def _spatial(op: str) -> int:
     "aten.max_pool2d_with_indices", "aten.max_pool3d_with_indices",
     limits="the indices of the maxima must not be used",
 )  # fmt: skip
-def max_pool(ctx: Context) -> Outcome:
+def max_pool(ctx: TorchContext) -> Outcome:
     """The largest of a window."""
     several = isinstance(ctx.result, tuple | list)
     if several and any(user.args[1] == 1 for user in ctx.node.users if len(user.users)):
@@ -46,7 +46,7 @@ def max_pool(ctx: Context) -> Outcome:
 
 
 @rule("aten.avg_pool1d", "aten.avg_pool2d", "aten.avg_pool3d", limits="no divisor of its own")
-def avg_pool(ctx: Context) -> Outcome:
+def avg_pool(ctx: TorchContext) -> Outcome:
     """The mean of a window."""
     if ctx.has("divisor_override"):
         raise NoTopForm("it divides by a number of its own")
@@ -62,7 +62,7 @@ def avg_pool(ctx: Context) -> Outcome:
     "aten._adaptive_avg_pool3d", "aten.adaptive_max_pool1d", "aten.adaptive_max_pool2d", "aten.adaptive_max_pool3d",
     limits="sizes that do not divide the input are pooled piece by piece",
 )  # fmt: skip
-def adaptive_pool(ctx: Context) -> Outcome:
+def adaptive_pool(ctx: TorchContext) -> Outcome:
     """To a given size: equal windows where sizes divide, otherwise an axis at a time in pieces."""
     spatial = _spatial(ctx.op)
     most = "max" in ctx.op
@@ -82,7 +82,7 @@ def adaptive_pool(ctx: Context) -> Outcome:
     return [y, None] if several else y
 
 
-def _in_pieces(ctx: Context, x: Value, axis: int, count: int, most: bool) -> Value:
+def _in_pieces(ctx: TorchContext, x: Value, axis: int, count: int, most: bool) -> Value:
     """Windows from floor(i n / count) to ceil((i + 1) n / count), each reduced by itself."""
     shape = shape_of(x)
     size = shape[axis]

@@ -12,7 +12,7 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.frontend.torch.registry import NoTopForm, Outcome, rule
-from npuc.frontend.torch.scope import Context
+from npuc.frontend.torch.scope import TorchContext
 from npuc.ir import Value, dtype_of, shape_of, top
 
 _LSTM, _GRU, _RNN = (0, 3, 1, 2), (1, 0, 2), (0,)
@@ -24,7 +24,7 @@ def _ordered(array: Array, order: Sequence[int]) -> Array:
 
 
 def _layer(
-    ctx: Context, number: int, order: Sequence[int], directions: int
+    ctx: TorchContext, number: int, order: Sequence[int], directions: int
 ) -> tuple[Array, Array, Array | None]:
     """Input weights, recurrent weights and biases of a layer, a direction each."""
     params = ctx.args["params"]
@@ -41,7 +41,7 @@ def _layer(
     return np.stack(weights), np.stack(recurrences), np.stack(sums) if biases else None
 
 
-def _state(ctx: Context, item: Any, number: int, directions: int) -> Value | None:
+def _state(ctx: TorchContext, item: Any, number: int, directions: int) -> Value | None:
     """The first state of a layer; zeros are the default."""
     if ctx.is_constant(item) and not ctx.known(item).any():
         return None
@@ -53,7 +53,9 @@ def _state(ctx: Context, item: Any, number: int, directions: int) -> Value | Non
     return ctx.emit(top.Slice, value, offset=offset, steps=(1, 1, 1), shape=(directions, *shape[1:])).y
 
 
-def _stack(ctx: Context, kind: Any, order: Sequence[int], states: Sequence[Any], **more: Any) -> list[Value]:
+def _stack(
+    ctx: TorchContext, kind: Any, order: Sequence[int], states: Sequence[Any], **more: Any
+) -> list[Value]:
     """All layers: the sequence of the last, and the last states of every layer."""
     if "data" in ctx.args:
         raise NoTopForm("its sequences are packed")
@@ -95,19 +97,19 @@ def _stack(ctx: Context, kind: Any, order: Sequence[int], states: Sequence[Any],
 
 
 @rule("aten.lstm", limits="no packed sequences, no projection; weights must be constant")
-def lstm(ctx: Context) -> Outcome:
+def lstm(ctx: TorchContext) -> Outcome:
     """Any number of layers, one or both directions."""
     return _stack(ctx, top.LSTM, _LSTM, ctx.args["hx"])
 
 
 @rule("aten.gru", limits="no packed sequences; weights must be constant")
-def gru(ctx: Context) -> Outcome:
+def gru(ctx: TorchContext) -> Outcome:
     """torch resets the state after its product."""
     return _stack(ctx, top.GRU, _GRU, [ctx.args["hx"]], linear_before_reset=True)
 
 
 @rule("aten.rnn_tanh", "aten.rnn_relu", limits="no packed sequences; weights must be constant")
-def rnn(ctx: Context) -> Outcome:
+def rnn(ctx: TorchContext) -> Outcome:
     """One gate."""
     name = "Tanh" if ctx.op == "aten.rnn_tanh" else "Relu"
     count = 2 if ctx.flag("bidirectional") else 1

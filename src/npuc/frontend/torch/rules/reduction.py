@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 
 from npuc.frontend.torch.registry import NoTopForm, Outcome, rule
-from npuc.frontend.torch.scope import Context
+from npuc.frontend.torch.scope import TorchContext
 from npuc.ir import Value, dtype_of, shape_of, top
 
 _KINDS = {
@@ -15,21 +15,21 @@ _KINDS = {
 }  # fmt: skip
 
 
-def _axes(ctx: Context, rank: int) -> tuple[int, ...]:
+def _axes(ctx: TorchContext, rank: int) -> tuple[int, ...]:
     """The axes, or all."""
     if not ctx.has("dim"):
         return tuple(range(rank))
     return tuple(axis % max(rank, 1) for axis in ctx.ints("dim")) or tuple(range(rank))
 
 
-def _reduced(ctx: Context, x: Value, kind: str, axes: Sequence[int], keep: bool) -> Value:
+def _reduced(ctx: TorchContext, x: Value, kind: str, axes: Sequence[int], keep: bool) -> Value:
     if not shape_of(x):
         return x
     return ctx.emit(top.Reduce, x, kind=kind, axes=tuple(axes), keepdims=keep).y
 
 
 @rule(*_KINDS)
-def reduce(ctx: Context) -> Outcome:
+def reduce(ctx: TorchContext) -> Outcome:
     """Over some axes, or all."""
     x = ctx.value("self", ctx.result_dtype)
     if 0 in shape_of(x):
@@ -38,7 +38,7 @@ def reduce(ctx: Context) -> Outcome:
 
 
 @rule("aten.max", "aten.min")
-def extremum(ctx: Context) -> Outcome:
+def extremum(ctx: TorchContext) -> Outcome:
     """Of a whole tensor, along an axis with its place, or of two tensors."""
     most = ctx.op == "aten.max"
     if ctx.has("other"):
@@ -56,7 +56,7 @@ def extremum(ctx: Context) -> Outcome:
 
 
 @rule("aten.argmax", "aten.argmin")
-def arg(ctx: Context) -> Outcome:
+def arg(ctx: TorchContext) -> Outcome:
     """The place of the extreme."""
     x = ctx.value("self")
     keep = ctx.flag("keepdim")
@@ -74,7 +74,7 @@ def arg(ctx: Context) -> Outcome:
 
 
 @rule("aten.any", "aten.all")
-def quantifier(ctx: Context) -> Outcome:
+def quantifier(ctx: TorchContext) -> Outcome:
     """The largest, or smallest, of booleans as integers."""
     boolean, i32 = dtype_of("i1"), dtype_of("i32")
     x = ctx.value("self")
@@ -87,14 +87,14 @@ def quantifier(ctx: Context) -> Outcome:
 
 
 @rule("aten.cumsum")
-def cumsum(ctx: Context) -> Outcome:
+def cumsum(ctx: TorchContext) -> Outcome:
     """Running sums."""
     x = ctx.value("self", ctx.result_dtype)
     return ctx.emit(top.CumSum, x, axis=ctx.axis("dim", len(shape_of(x)))).y
 
 
 @rule("aten.var", "aten.std", "aten.var_mean", "aten.std_mean")
-def variance(ctx: Context) -> Outcome:
+def variance(ctx: TorchContext) -> Outcome:
     """The mean of squared distances from the mean, with torch's correction of the count."""
     x = ctx.value("self")
     shape = shape_of(x)
@@ -121,7 +121,7 @@ def variance(ctx: Context) -> Outcome:
 
 
 @rule("aten.linalg_vector_norm", "aten.norm", limits="of order 1, 2 or infinity")
-def norm(ctx: Context) -> Outcome:
+def norm(ctx: TorchContext) -> Outcome:
     """The length of vectors."""
     order = ctx.args.get("ord", ctx.args.get("p"))
     order = 2.0 if order is None else float(order)

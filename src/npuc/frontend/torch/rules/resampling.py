@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from npuc.frontend.torch.registry import NoTopForm, Outcome, rule
-from npuc.frontend.torch.scope import Context
+from npuc.frontend.torch.scope import TorchContext
 from npuc.ir import shape_of, top
 
 _MODES = {
@@ -23,7 +23,7 @@ _MODES = {
     "aten._upsample_bilinear2d_aa", "aten._upsample_bicubic2d_aa",
     limits="antialiasing on the CPU",
 )  # fmt: skip
-def upsample(ctx: Context) -> Outcome:
+def upsample(ctx: TorchContext) -> Outcome:
     """To the size of the result; factors are kept where torch computes coordinates with them."""
     x = ctx.value("input" if "input" in ctx.args else "self")
     shape, sizes = shape_of(x), ctx.result_shape
@@ -58,7 +58,9 @@ def upsample(ctx: Context) -> Outcome:
     ).y
 
 
-def _factors(ctx: Context, shape: tuple[int, ...], sizes: tuple[int, ...], spatial: int) -> tuple[float, ...]:
+def _factors(
+    ctx: TorchContext, shape: tuple[int, ...], sizes: tuple[int, ...], spatial: int
+) -> tuple[float, ...]:
     """The factors that the model states, if they are not sizes / input sizes."""
     given = ctx.args.get("scale_factors")
     if given is None:
@@ -73,7 +75,7 @@ def _factors(ctx: Context, shape: tuple[int, ...], sizes: tuple[int, ...], spati
 
 
 @rule("aten.grid_sampler", "aten.grid_sampler_2d", "aten.grid_sampler_3d")
-def grid_sampler(ctx: Context) -> Outcome:
+def grid_sampler(ctx: TorchContext) -> Outcome:
     """Sampled at the points of a grid."""
     mode = ("linear", "nearest", "cubic")[ctx.integer("interpolation_mode")]
     padding = ("zeros", "border", "reflection")[ctx.integer("padding_mode")]
