@@ -38,13 +38,13 @@ def test_the_default_is_what_it_was(npuc: Any, here: Path) -> None:
 
 
 def test_a_stated_scheme_is_not_mixed_unless_that_is_asked_for(npuc: Any, here: Path) -> None:
-    from npuc.cli.ladder import Climbing
+    from npuc.cli.ladder import LadderOptions
     from npuc.quant.ladder.sequence import STEPS
     from npuc.registries import isolated
 
     with isolated():
         STEPS.remove(*(set(STEPS) - {"equalize", "mixed"}))
-        assert Climbing("all").asked
+        assert LadderOptions("all").requested
         line = (
             "quantize",
             _DIGITS,

@@ -16,7 +16,7 @@ import typer
 from PIL import Image
 
 from npuc.cli import app
-from npuc.cli.quantization import Asked
+from npuc.cli.quantization import QuantizationRequest
 from npuc.debug.dump import Dump
 from npuc.debug.golden import GoldenRun
 from npuc.errors import OutputError
@@ -280,10 +280,10 @@ def test_a_configuration_is_read_once(program: Path) -> None:
     """A pipe gives it once, and some commands ask for it twice."""
     path = Path("c.yaml")
     path.write_text("scheme: int16")
-    asked, graph = Asked(config=path), load_graph(program)
-    first = asked.wanted(graph)
+    asked, graph = QuantizationRequest(config=path), load_graph(program)
+    first = asked.config_for(graph)
     path.unlink()
-    assert asked.wanted(graph) == first and first.scheme == "int16"
+    assert asked.config_for(graph) == first and first.scheme == "int16"
 
 
 def test_a_missing_folder_is_told_with_the_remedy_of_any_option(npuc: Any, program: Path) -> None:
@@ -332,3 +332,26 @@ def test_nothing_is_said_of_pictures_where_samples_are_tensors(npuc: Any, progra
 def test_a_name_that_the_system_refuses(npuc: Any, program: Path, arguments: list[str]) -> None:
     done = npuc(*(word.replace("LONG", "a" * 5000) for word in arguments))
     assert done.status == 2 and "File name too long" in done.err
+
+
+@pytest.mark.parametrize(
+    ("name", "promise"),
+    [
+        ("x.npu", "a compiled model (.npu)"),
+        ("x.tflite", "a TensorFlow Lite model"),
+        ("x.H5", "an HDF5 file of Keras"),
+        ("x.pb", "a TensorFlow graph"),
+    ],
+)
+def test_random_bytes_are_not_called_onnx(npuc: Any, here: Path, name: str, promise: str) -> None:
+    """What the name promises is said, and that the content is something else."""
+    Path(name).write_bytes(b"\xc3" + np.random.default_rng(0).bytes(4000))
+    done = npuc("import", name)
+    assert done.status == 2
+    assert f"is named like {promise}, and its content is neither that nor any other format" in done.err
+    assert "ONNX" not in done.err
+
+
+def test_an_onnx_model_of_another_name_is_imported(npuc: Any, here: Path) -> None:
+    onnx.save(picture_model(), "x.pb", format="protobuf")
+    assert npuc("import", "x.pb", "-o", "x.mlir").status == 0

@@ -13,10 +13,10 @@ import pytest
 import typer
 
 import npuc.cli
-from npuc.cli.command_options import CommandOptions, by_name, made, names_of, takes
+from npuc.cli.command_options import CommandOptions, by_name, from_values, names_of, takes
 from npuc.cli.compile_ import CompileCommand
-from npuc.cli.ladder import Climbing
-from npuc.cli.quantization import Asked, RangeOptions, SchemeOptions
+from npuc.cli.ladder import LadderOptions
+from npuc.cli.quantization import QuantizationRequest, RangeOptions, SchemeOptions
 from npuc.cli.quantize import QuantizeCommand
 
 Count = Annotated[int, typer.Option("--count", "-n", min=1, help="How many.")]
@@ -70,15 +70,15 @@ def test_a_command_gets_one_frozen_object_with_its_groups() -> None:
 
 
 def test_what_is_left_out_has_the_default_of_the_field() -> None:
-    assert made(Paint, {"count": 1}) == Paint(count=1, colour=Colour(), found=Found())
+    assert from_values(Paint, {"count": 1}) == Paint(count=1, colour=Colour(), found=Found())
     with pytest.raises(TypeError, match="count"):
-        made(Paint, {})
+        from_values(Paint, {})
 
 
 def test_quantization_gets_its_part_of_a_command() -> None:
     values = {"model": "m", "target": "t", "method": "kl", "scheme": "int16", "ladder": "all", "threads": 2}
-    args = made(CompileCommand, values)
-    asked = Asked.of(args, random=True)
+    args = from_values(CompileCommand, values)
+    asked = QuantizationRequest.of(args, random=True)
     assert (asked.method, asked.scheme, asked.threads, asked.random, asked.tune) == (
         "kl",
         "int16",
@@ -86,7 +86,7 @@ def test_quantization_gets_its_part_of_a_command() -> None:
         True,
         True,
     )
-    assert asked.climbing is args.climbing and asked.climbing.ladder == "all"
+    assert asked.ladder_options is args.ladder_options and asked.ladder_options.ladder == "all"
     assert asked.changed(floats=("a",)).floats == ("a",)
 
 
@@ -96,7 +96,7 @@ def test_groups_are_options_of_every_command_that_has_them() -> None:
         parameters = inspect.signature(takes(kind)(lambda args: None)).parameters
         for group in (RangeOptions, SchemeOptions):
             assert set(names_of(group)) <= set(parameters)
-        assert {one.name for one in dataclasses.fields(Climbing)} - {"path"} <= set(parameters)
+        assert {one.name for one in dataclasses.fields(LadderOptions)} - {"path"} <= set(parameters)
 
 
 def _commands(app: typer.Typer) -> list[Any]:

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from npuc.cli.app import run_command
 from npuc.codegen.compile_model import CompileOptions
-from npuc.flow import save_graph
+from npuc.flow import network_to_quantize, save_graph
 from npuc.inspect.inspection import Inspection, inspect_graph
 from npuc.ir import Graph, top
 from npuc.partition.ends import words_for
@@ -113,3 +113,31 @@ def test_an_advised_activation_runs_where_it_is_advised(kind: str) -> None:
             continue
         other = inspect_graph(activated(_INSTEAD[kind]), target, keep_islands)[0]
         assert {one.device for one in other.layers} == {"npu"}, (file.name, _INSTEAD[kind], reasons(other))
+
+
+def test_integers_of_the_network_itself_are_not_called_float(tmp_path: Path) -> None:
+    """Ids are cut, reshaped and compared on the CPU: nothing of that was ever float."""
+    nodes = [
+        helper.make_node("Slice", ["ids", "begin", "end"], ["cut"]),
+        helper.make_node("Reshape", ["cut", "shape"], ["row"]),
+        helper.make_node("Equal", ["row", "three"], ["same"]),
+        helper.make_node("Cast", ["same"], ["mask"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["x", "mask"], ["y"]),
+    ]
+    values = {"begin": [0, 0], "end": [1, 4], "shape": [1, 4], "three": 3}
+    graph = helper.make_graph(
+        nodes,
+        "masked",
+        [
+            helper.make_tensor_value_info("ids", TensorProto.INT64, [1, 8]),
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])],
+        [onnx.numpy_helper.from_array(np.array(value, np.int64), name) for name, value in values.items()],
+    )
+    path = tmp_path / "masked.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    found = reasons(inspect_graph(network_to_quantize(path), load_target("edge-4t"))[0])
+    plain = {name: words for name, words in found.items() if name not in ("mask", "y")}
+    assert plain and set(plain.values()) == {"it computes with i64, and only float32 is quantized"}
+    assert not any("float:" in words for words in plain.values())

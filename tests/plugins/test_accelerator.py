@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from npuc import flow, lang
+from npuc.cli.app import run_command
 from npuc.codegen.compile_model import CompileOptions
 from npuc.deploy.c import export_c
 from npuc.engine.integer import IntegerEngine
@@ -102,6 +104,17 @@ def test_a_report_shows_what_it_takes() -> None:
     found = inspect_graph(network(), load_target("edge-4t"))[0]
     devices = {layer.name: (layer.device, layer.reason) for layer in found.layers}
     assert devices["pool1"] == ("pooling_engine", "the accelerator 'pooling_engine' takes it")
+
+
+def test_the_inspection_lists_it_under_its_own_name(tmp_path: Path, capsys: Any) -> None:
+    load(PLUGINS / "pooling_engine.py")
+    flow.save_graph(network(), tmp_path / "net.mlir")
+    assert run_command(["inspect", str(tmp_path / "net.mlir"), "--target", "edge-4t"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (reason,) = [line for line in lines if line.startswith("  ") and "takes it" in line]
+    assert reason.split()[:2] == ["pooling_engine", "pool1,"]
+    (summary,) = [line for line in lines if line.startswith("edge-4t:")]
+    assert "0 on the CPU, 3 on the accelerator 'pooling_engine'" in summary
 
 
 def test_a_claim_that_fails_is_named() -> None:

@@ -106,23 +106,23 @@ def command(args: AnalyzeCommand) -> None:
         raise UsageError(
             "--quantized brings its own ranges", fix="Leave out --table and --method, or --quantized"
         )
-    asked = quant.Asked.of(
+    request = quant.QuantizationRequest.of(
         args, data=None if args.table else args.data, random=args.random and not args.table
     )
-    asked.check()
+    request.check()
     machine = load_target(args.target) if args.target else None
     shapes = options.imported_as(args.model, args.input_shape, args.weights)
     pair = _networks(
-        printer, args.model, args.quantized, asked, machine, shapes, args.force_float, args.histogram or ()
+        printer, args.model, args.quantized, request, machine, shapes, args.force_float, args.histogram or ()
     )
-    _check_histograms(pair.source, args.histogram or (), pair.made)
+    _check_histograms(pair.source, args.histogram or (), pair.integer)
     source = given.source(
         pair.source, args.data, args.random, args.preprocess, args.annotations, args.max_count, args.seed
     )
     with progress(printer, "analysing", pair.roundings) as step:
-        found = analyze(
+        analysis = analyze(
             pair.source,
-            pair.made,
+            pair.integer,
             source,
             pair.scheme_of,
             threads=args.threads,
@@ -130,21 +130,21 @@ def command(args: AnalyzeCommand) -> None:
             step=step,
             wide=has_wide_activations(machine),
         )
-    pictured = [found.tensor(pair.source.tensor_called(name)) for name in args.histogram or []]
-    result, written = found.as_json(), []
+    pictured = [analysis.tensor(pair.source.tensor_called(name)) for name in args.histogram or []]
+    result, written = analysis.as_json(), []
     if args.plot is not None:
         with write_atomically(args.plot) as out:
-            out.write(svg_histograms(pictured or _worst(found)).encode())
+            out.write(svg_histograms(pictured or _worst(analysis)).encode())
         written.append(f"picture written to {args.plot}")
     if args.hybrid is not None:
-        suggested = _suggested(found, pair, machine)
+        suggested = _suggested(analysis, pair, machine)
         promise = _promise(suggested, machine)
         comments = [
             f"layers of {args.model.name} that are worth more bits: edit this, then 'npuc quantize {args.model.name} --config "
             f"{args.hybrid.name}' with the data and target of before",
             promise,
         ]
-        text = hybrid_yaml(suggested, found.measurements, pair.config, pair.beyond(), comments)
+        text = hybrid_yaml(suggested, analysis.measurements, pair.config, pair.beyond(), comments)
         with write_atomically(args.hybrid) as out:
             out.write(text.encode())
         written.append(f"{args.hybrid}: {promise}")
@@ -155,8 +155,8 @@ def command(args: AnalyzeCommand) -> None:
             "refused": list(suggested.refused),
         }
     seconds = time.perf_counter() - begun
-    printer.say(f"{args.model}: {counted(found.measurements.samples, 'sample')}, {seconds:.1f} s")
-    _tell(printer, found, args.limit)
+    printer.say(f"{args.model}: {counted(analysis.measurements.samples, 'sample')}, {seconds:.1f} s")
+    _tell(printer, analysis, args.limit)
     for tensor in pictured:
         printer.say()
         printer.say(text_histogram(tensor))
@@ -165,8 +165,8 @@ def command(args: AnalyzeCommand) -> None:
     printer.result(result)
 
 
-def _check_histograms(source: Graph, names: Sequence[str], made: Graph | None = None) -> None:
-    """Names that nothing of a network has are errors before the work, and those that have no integers (`made`) soon after."""
+def _check_histograms(source: Graph, names: Sequence[str], quantized: Graph | None = None) -> None:
+    """Names that no tensor has are errors before the work; those of tensors without integers (`quantized`) right after it."""
     from npuc.ir import layer_name, top, value_name
     from npuc.ir.definition import TopOp
     from npuc.quant.analysis.analyze import no_such_tensor
@@ -175,8 +175,8 @@ def _check_histograms(source: Graph, names: Sequence[str], made: Graph | None = 
 
     if not names:
         return
-    if made is not None:
-        values = list(rounded_tensors(source, tensor_types(made)))
+    if quantized is not None:
+        values = list(rounded_tensors(source, tensor_types(quantized)))
     else:
         ops = [op for op in source.ops if not isinstance(op, top.WeightOp)]
         values = [*(port.value for port in source.inputs), *(value for op in ops for value in op.results)]
@@ -187,10 +187,10 @@ def _check_histograms(source: Graph, names: Sequence[str], made: Graph | None = 
             raise no_such_tensor(name, sorted(known))
 
 
-def _worst(found: Analysis) -> list[TensorMeasure]:
+def _worst(analysis: Analysis) -> list[TensorMeasure]:
     """The tensors of the worst findings."""
-    known = {tensor.name: tensor for tensor in found.measurements.tensors}
-    names = dict.fromkeys(finding.layer for finding in found.findings)
+    known = {tensor.name: tensor for tensor in analysis.measurements.tensors}
+    names = dict.fromkeys(finding.layer for finding in analysis.findings)
     return [known[name] for name in names if name in known][:_PICTURES]
 
 
@@ -208,7 +208,7 @@ def _promise(hybrid: Hybrid, target: Target | None) -> str:
     return f"{words}; {cannot}" if count else f"nothing is proposed: {cannot}"
 
 
-def _suggested(found: Analysis, pair: _Pair, target: Target | None) -> Hybrid:
+def _suggested(analysis: Analysis, pair: _NetworkPair, target: Target | None) -> Hybrid:
     """More bits for layers, in types that the target runs: those that it has, in layers that it then still takes."""
     from npuc.quant.analysis import suggest
     from npuc.quant.analysis.levels import SchemeChange
@@ -217,25 +217,25 @@ def _suggested(found: Analysis, pair: _Pair, target: Target | None) -> Hybrid:
     from npuc.quant.widening import wider
 
     if target is None:
-        return suggest(found.measurements)
+        return suggest(analysis.measurements)
     tried: Counter[str] = Counter()
 
     def choose(layer: str, change: SchemeChange) -> Level | None:
         # An array that multiplies 16 bits by 16 need not multiply 8 by 16.
         more = SchemeChange(change.old, wider(change.new))
-        ways = [one.level for one in (change, more) if misfit(fitted(one.new, target), target) is None]
+        ways = [step.level for step in (change, more) if misfit(fitted(step.new, target), target) is None]
         ways += [name for name in ("bf16", "f16") if misfit(SCHEMES[name], target) is None]
         return ways[tried[layer]] if tried[layer] < len(ways) else None
 
     while True:
-        suggested = suggest(found.measurements, choose)
+        suggested = suggest(analysis.measurements, choose)
         fallen = _off_the_npu(pair, suggested, target)
         if not fallen:
             return suggested
         tried.update(fallen)
 
 
-def _off_the_npu(pair: _Pair, suggested: Hybrid, target: Target) -> set[str]:
+def _off_the_npu(pair: _NetworkPair, suggested: Hybrid, target: Target) -> set[str]:
     """The layers of a suggestion that the target takes as they are, and not as suggested."""
     from npuc.errors import NpucError
     from npuc.flow import quantize_network
@@ -247,21 +247,21 @@ def _off_the_npu(pair: _Pair, suggested: Hybrid, target: Target) -> set[str]:
     for name, level in {**pair.beyond(), **suggested.layers}.items():
         config = config.with_layers((name,), level)
     try:
-        made = quantize_network(pair.source, pair.table, config, target).graph
+        widened = quantize_network(pair.source, pair.table, config, target).graph
     except NpucError:
         return set()  # ranges of another form of the network: types are all that can be looked at
-    now, before = (set(partition(one, target).reasons) for one in (made, pair.made))
+    now, before = (set(partition(network, target).reasons) for network in (widened, pair.integer))
     return (now - before) & set(suggested.layers)
 
 
 @dataclass(frozen=True, eq=False)
-class _Pair:
+class _NetworkPair:
     """A float network, the integer one made of it, and what was asked for."""
 
     source: Graph
-    made: Graph
+    integer: Graph
     config: QuantizationConfig
-    asked_of: LayerSchemes
+    requested_scheme_of: LayerSchemes
     scheme_of: LayerSchemes
     """What its layers really got."""
     table: CalibrationTable | None = None
@@ -273,31 +273,33 @@ class _Pair:
         from npuc.quant.layers import integer_layers
         from npuc.quant.mixed_precision.sensitivity import tensor_types
 
-        return len(tensor_types(self.made)) + len(integer_layers(self.source, self.made, self.scheme_of))
+        return len(tensor_types(self.integer)) + len(
+            integer_layers(self.source, self.integer, self.scheme_of)
+        )
 
     def beyond(self) -> dict[str, Level]:
         """What layers got beyond what was asked for: quantization that looks at its result gives some 16 bits."""
         from npuc.ir import result_names
         from npuc.quant.analysis.levels import SchemeChange
 
-        found: dict[str, Level] = {}
+        levels: dict[str, Level] = {}
         for op in self.source.ops:
-            old, new = self.asked_of(op), self.scheme_of(op)
+            old, new = self.requested_scheme_of(op), self.scheme_of(op)
             if old is not None and new is not None and old != new:
-                found[result_names(op)[0]] = SchemeChange(old, new).level
-        return found
+                levels[result_names(op)[0]] = SchemeChange(old, new).level
+        return levels
 
 
 def _networks(
     printer: Printer,
     model: Path,
     quantized: Path | None,
-    asked: quant.Asked,
+    request: quant.QuantizationRequest,
     machine: Target | None,
     shapes: Any,
     force_float: bool,
     histograms: Sequence[str] = (),
-) -> _Pair:
+) -> _NetworkPair:
     """Quantize as the options say, or load what was quantized."""
     from npuc.flow import network_to_quantize, schemes_of
     from npuc.quant.prequantized import is_quantized
@@ -312,19 +314,21 @@ def _networks(
             fix="Give that float network, or add --force-float to quantize anew",
         )
     if quantized is None:
-        outcome = quant.quantized(printer, model, graph, asked, machine)
+        outcome = quant.quantized(printer, model, graph, request, machine)
         done = outcome.quantized
-        config = asked.wanted(graph)
-        asked_of = schemes_of(done.source, config, machine)
-        return _Pair(done.source, done.graph, config, asked_of, done.scheme_of, outcome.table)
-    made = _integer_network(quantized)
+        config = request.config_for(graph)
+        requested_scheme_of = schemes_of(done.source, config, machine)
+        return _NetworkPair(
+            done.source, done.graph, config, requested_scheme_of, done.scheme_of, outcome.table
+        )
+    integer = _integer_network(quantized)
     beside = quantized.with_suffix(".quant.yaml")
-    if asked.config is None and asked.scheme is None and machine is None and beside.is_file():
+    if request.config is None and request.scheme is None and machine is None and beside.is_file():
         # What 'npuc quantize' wrote about it.
-        asked = replace(asked, config=beside)
-    config = asked.wanted(graph)
+        request = replace(request, config=beside)
+    config = request.config_for(graph)
     scheme_of = schemes_of(graph, config, machine)
-    return _Pair(graph, made, config, scheme_of, scheme_of)
+    return _NetworkPair(graph, integer, config, scheme_of, scheme_of)
 
 
 def _integer_network(path: Path) -> Graph:
@@ -334,34 +338,34 @@ def _integer_network(path: Path) -> Graph:
     from npuc.quant.report import is_integer
 
     existing_model(path)
-    made = load_model(path) if describe_content(path).kind == "mlir" else None
-    if made is None or not is_integer(made):
+    graph = load_model(path) if describe_content(path).kind == "mlir" else None
+    if graph is None or not is_integer(graph):
         raise UsageError(
             f"{path} is not an integer network in npuc's own form",
             fix="Give the .mlir file that 'npuc quantize' wrote",
         )
-    return made
+    return graph
 
 
-def _tell(printer: Printer, found: Analysis, limit: int) -> None:
+def _tell(printer: Printer, analysis: Analysis, limit: int) -> None:
     from npuc.quant.analysis.finding import percent
 
-    for sentence in found.summary():
+    for sentence in analysis.summary():
         printer.say(sentence)
-    shown = found.findings[:limit] if limit else found.findings
-    told: dict[str, int] = {}
+    shown = analysis.findings[:limit] if limit else analysis.findings
+    first_with: dict[str, int] = {}
     for number, finding in enumerate(shown, 1):
         cost = f", {percent(finding.severity)} of the noise" if finding.severity > 0 else ""
         printer.say()
         printer.say(f"{number}. {finding.layer}: {finding.kind}{cost}")
         printer.say(f"   {finding.words[0].upper()}{finding.words[1:]}.")
         # Advice that differs in the layer's name only is not repeated.
-        first = told.setdefault(finding.remedy.replace(finding.layer, ""), number)
+        first = first_with.setdefault(finding.remedy.replace(finding.layer, ""), number)
         printer.say(f"   Try: {finding.remedy}." if first == number else f"   Try: as for {first}.")
-    if len(shown) < len(found.findings):
+    if len(shown) < len(analysis.findings):
         printer.say()
-        printer.say(f"{len(shown)} of {len(found.findings)} findings; --limit 0 tells all")
-    plan = found.plan()
+        printer.say(f"{len(shown)} of {len(analysis.findings)} findings; --limit 0 tells all")
+    plan = analysis.plan()
     if plan:
         printer.say()
         printer.say("What to try first:")

@@ -112,8 +112,8 @@ def _first_paragraph(text: str | None) -> str:
 _whole_summaries(app)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"npuc {__version__}")
         raise typer.Exit
 

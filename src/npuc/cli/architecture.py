@@ -89,50 +89,52 @@ def package_of(module: str) -> str:
 
 def modules(source: Path) -> dict[str, Path]:
     """Dotted names of all modules below a folder that holds the package `npuc`, in order."""
-    found = {}
+    paths = {}
     for path in sorted((source / "npuc").rglob("*.py")):
         parts = path.relative_to(source).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+        paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return paths
 
 
 def imports(name: str, text: str, known: Mapping[str, object]) -> Iterator[Import]:
     """The imports of a module from npuc: at its head, inside of functions, and modules that are named in strings.
 
     >>> text = "def f():" + chr(10) + "    import_module(f'npuc.quant.{x}')" + chr(10) + "    from npuc import flow"
-    >>> [str(one) for one in imports("npuc.ir", text, {"npuc.flow": 0, "npuc.quant": 0})]
+    >>> [str(edge) for edge in imports("npuc.ir", text, {"npuc.flow": 0, "npuc.quant": 0})]
     ['npuc.ir, line 2, imports npuc.quant', 'npuc.ir, line 3, imports npuc.flow']
     """
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            names = [one.name for one in node.names]
+            names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             # `from npuc import flow` names a module, `from npuc.flow import import_model` something in one.
             assert not node.level, f"{name} imports relatively"
-            whole = [f"{node.module}.{one.name}" for one in node.names]
-            names = [one if one in known else str(node.module) for one in whole]
+            dotted = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [path if path in known else str(node.module) for path in dotted]
         elif isinstance(node, ast.JoinedStr) and isinstance(first := node.values[0], ast.Constant):
             names = [str(first.value).rpartition(".")[0]]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in NO_MODULES:
             names = [node.value]
         else:
             continue
-        for one in names:
-            if one.startswith("npuc.") and one in known:
-                yield Import(name, getattr(node, "lineno", 0), one)
+        for imported in names:
+            if imported.startswith("npuc.") and imported in known:
+                yield Import(name, getattr(node, "lineno", 0), imported)
 
 
 def all_imports(source: Path) -> list[Import]:
     """Every import between modules of npuc."""
     known = modules(source)
     return [
-        one for name, path in known.items() for one in imports(name, path.read_text(encoding="utf-8"), known)
+        edge
+        for name, path in known.items()
+        for edge in imports(name, path.read_text(encoding="utf-8"), known)
     ]
 
 
-def between_packages(found: list[Import]) -> dict[str, list[str]]:
+def between_packages(edges: list[Import]) -> dict[str, list[str]]:
     """Package to the packages that it imports."""
-    pairs = {(package_of(one.importer), package_of(one.imported)) for one in found}
+    pairs = {(package_of(edge.importer), package_of(edge.imported)) for edge in edges}
     return {
         name: sorted(imported for importer, imported in pairs if importer == name and imported != name)
         for name in LEVEL_OF
@@ -157,7 +159,7 @@ def table(source: Path) -> Iterator[str]:
         for name in LEVELS[number].packages:
             path = name.replace(".", "/")
             shown = f"{path}/" if (source / "npuc" / path).is_dir() else f"{path}.py"
-            others = ", ".join(f"`{one}`" for one in imported[name]) or "nothing of npuc"
+            others = ", ".join(f"`{other}`" for other in imported[name]) or "nothing of npuc"
             if len(imported[name]) > 12:
                 others = f"{len(imported[name])} packages below"
             yield f"| {number} | `{shown}` | {_summary(name, source)} | {others} |"

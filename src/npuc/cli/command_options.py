@@ -55,7 +55,7 @@ def takes(kind: type[Options]) -> Callable[[Callable[[Options], T]], Callable[..
     def decorate(function: Callable[[Options], T]) -> Callable[..., T]:
         @wraps(function)
         def command(**values: Any) -> T:
-            return function(made(kind, values))
+            return function(from_values(kind, values))
 
         shown: Any = command
         shown.__signature__ = Signature(list(_parameters(kind)))
@@ -64,12 +64,12 @@ def takes(kind: type[Options]) -> Callable[[Callable[[Options], T]], Callable[..
     return decorate
 
 
-def made(kind: type[T], values: Mapping[str, Any]) -> T:
+def from_values(kind: type[T], values: Mapping[str, Any]) -> T:
     """An object of options, with its groups, from the values of a command line by name."""
     own = {}
     for name, annotation, _ in _fields(kind):
         if _is_group(annotation):
-            own[name] = made(annotation, values)
+            own[name] = from_values(annotation, values)
         elif name in values:
             own[name] = values[name]
     return kind(**own)
@@ -77,10 +77,10 @@ def made(kind: type[T], values: Mapping[str, Any]) -> T:
 
 def by_name(args: object) -> dict[str, Any]:
     """Every option of an object, those of its groups too."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in vars(args).items():
-        found |= by_name(value) if is_dataclass(value) else {name: value}
-    return found
+        values |= by_name(value) if is_dataclass(value) else {name: value}
+    return values
 
 
 def names_of(kind: type[CommandOptions]) -> list[str]:

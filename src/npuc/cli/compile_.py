@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npuc.cli import calibration_data as given
-from npuc.cli import ladder as climbing
-from npuc.cli import options, sim
+from npuc.cli import ladder, options, sim
 from npuc.cli import quantization as quant
 from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer, shorten, size
@@ -43,7 +42,7 @@ class CompileCommand(CommandOptions):
 
     model: options.Model
     target: options.Target
-    data: climbing.Data = None
+    data: ladder.Data = None
     table: quant.Table = None
     random: given.Random = False
     output: Annotated[
@@ -90,8 +89,8 @@ class CompileCommand(CommandOptions):
         Path | None, typer.Option(metavar="DIR", help="Write the program after each stage to this folder.")
     ] = None
     ranges: quant.RangeOptions
-    calib: climbing.Calib = None
-    climbing: climbing.Climbing
+    calib: ladder.Calib = None
+    ladder_options: ladder.LadderOptions
     schemes: quant.SchemeOptions
     force_float: quant.ForceFloat = False
     input_shape: options.InputShapes = None
@@ -127,14 +126,14 @@ def command(args: CompileCommand) -> None:
     options.result(to, ".npu")
     if args.save_schedule is not None:
         writable(args.save_schedule)
-    asked = quant.Asked.of(args)
-    asked.check()
+    request = quant.QuantizationRequest.of(args)
+    request.check()
     machine = load_target(args.target)
     if args.cores is not None and args.cores > machine.compute.cores:
         count = machine.compute.cores
         raise UsageError(f"{machine.name} has {counted(count, 'core')}, and --cores asks for {args.cores}")
     cache = Cache.default()
-    wanted = CompileOptions(
+    compile_options = CompileOptions(
         args.level,
         parse_devices(args.device or []),
         args.island_threshold,
@@ -147,9 +146,9 @@ def command(args: CompileCommand) -> None:
     graph, quantization = _integer_network(
         printer,
         args.model,
-        asked,
+        request,
         machine,
-        wanted,
+        compile_options,
         args.force_float,
         options.imported_as(
             args.model, args.input_shape, args.weights, args.add_postprocess, args.inputs, args.outputs
@@ -157,7 +156,7 @@ def command(args: CompileCommand) -> None:
         folder,
     )
     began = time.perf_counter()
-    done = compile_network(graph, machine, wanted, args.model.stem)
+    done = compile_network(graph, machine, compile_options, args.model.stem)
     compile_seconds = time.perf_counter() - began
     for words in cache.problems if cache is not None else ():
         printer.note(
@@ -181,13 +180,13 @@ def command(args: CompileCommand) -> None:
     if args.save_schedule is not None:
         with write_atomically(args.save_schedule) as out:
             out.write(text.encode())
-    found = profile_of(done.model, simulate(done.model))
+    profile = profile_of(done.model, simulate(done.model))
     seconds = time.perf_counter() - start
     printer.say(f"{args.model} -> {to} for {machine.name} at -O{args.level} ({seconds:.1f} s)")
     if quantization is not None:
         quant.print_outcome(printer, quantization.quantized.outcome, quantization.scheme, quantization.origin)
-    limits = _bounds(done, machine, max(1, found.cores))
-    _print(printer, done, found, limits, int(machine.memory.local.size), compile_seconds, to)
+    limits = _bounds(done, machine, max(1, profile.cores))
+    _print(printer, done, profile, limits, int(machine.memory.local.size), compile_seconds, to)
     if quantization is not None:
         quant.print_accuracy(printer, quantization.quantized)
     printer.result(
@@ -199,14 +198,14 @@ def command(args: CompileCommand) -> None:
             "seconds": seconds,
             "compile_seconds": compile_seconds,
             "subgraphs": _subgraphs(done),
-            "cycles": found.cycles,
-            "milliseconds": found.milliseconds,
-            "host_milliseconds": found.host_milliseconds,
-            "total_milliseconds": found.total_milliseconds,
-            "cores": found.cores,
-            "busy": found.busy,
+            "cycles": profile.cycles,
+            "milliseconds": profile.milliseconds,
+            "host_milliseconds": profile.host_milliseconds,
+            "total_milliseconds": profile.total_milliseconds,
+            "cores": profile.cores,
+            "busy": profile.busy,
             "bounds": limits,
-            "dram_bytes": found.dram,
+            "dram_bytes": profile.dram,
             "weights_bytes": done.model.segments[0].size,
             "workspace_bytes": done.model.segments[1].size,
             "local_memory_bytes": local_peak(done.model),
@@ -224,29 +223,29 @@ def _local_memory(text: str | None, target: Target) -> int | None:
 
     if text is None:
         return None
-    whole = int(target.memory.local.size)
+    available = int(target.memory.local.size)
     try:
-        asked = parse_bytes(int(text) if text.isascii() and text.isdigit() else text)
+        limit = parse_bytes(int(text) if text.isascii() and text.isdigit() else text)
     except ValueError as error:
         raise UsageError(f"--local-memory: {error}") from error
-    if not 0 < asked <= whole:
+    if not 0 < limit <= available:
         raise UsageError(
-            f"--local-memory asks for {asked:,} bytes, and a core of {target.name} has {whole:,}",
+            f"--local-memory asks for {limit:,} bytes, and a core of {target.name} has {available:,}",
             fix="Ask for a part of it, or leave the option out to use all",
         )
-    return asked
+    return limit
 
 
 def _integer_network(
     printer: Printer,
     model: Path,
-    asked: quant.Asked,
+    request: quant.QuantizationRequest,
     target: Target,
-    wanted: CompileOptions,
+    compile_options: CompileOptions,
     force_float: bool,
     imported: ImportOptions | None,
     folder: Path | None,
-) -> tuple[Graph, quant.Done | None]:
+) -> tuple[Graph, quant.QuantizationRun | None]:
     """The network as integers, and how it became so unless it was."""
     from npuc.codegen.preflight import check_options
     from npuc.flow import load_model, network_to_quantize, save_graph
@@ -257,7 +256,7 @@ def _integer_network(
     own = describe_content(model).kind == "mlir"
     loaded = load_model(model, imported) if own or folder is not None else None
     if own and loaded is not None and is_integer(loaded):
-        quant.refuse_unused(model, asked, force_float, imported.postprocess if imported else None)
+        quant.refuse_unused(model, request, force_float, imported.postprocess if imported else None)
         if folder is not None:
             save_graph(loaded, folder / "2-quantized.mlir")
         return loaded, None
@@ -265,11 +264,11 @@ def _integer_network(
         save_graph(loaded, folder / ("1-canonical.mlir" if own else "0-imported.mlir"))
     graph = network_to_quantize(model, imported, force_float=force_float)
     options.tell_import(printer, graph)
-    check_options(graph, target, wanted)
+    check_options(graph, target, compile_options)
     if folder is not None:
         save_graph(graph, folder / "1-canonical.mlir")
-    asked = asked.changed(floats=float_on_cpu(graph, wanted.devices))
-    done = quant.quantized(printer, model, graph, asked, target)
+    request = request.changed(floats=float_on_cpu(graph, compile_options.devices))
+    done = quant.quantized(printer, model, graph, request, target)
     if folder is not None:
         save_graph(done.quantized.graph, folder / "2-quantized.mlir")
     return done.quantized.graph, done
@@ -286,9 +285,9 @@ def _bounds(done: Compilation, target: Target, cores: int) -> dict[str, int]:
     """The lower bounds of all NPU subgraphs, one after the other."""
     from npuc.schedule.bounds import bounds
 
-    found: list[Bounds] = [bounds(part.network, target, cores) for part in done.parts]
+    by_part: list[Bounds] = [bounds(part.network, target, cores) for part in done.parts]
     return {
-        key: sum(getattr(one, key) for one in found)
+        key: sum(getattr(part_bounds, key) for part_bounds in by_part)
         for key in ("roofline", "buffered", "matrix", "vector", "bytes")
     }
 
@@ -298,67 +297,69 @@ def _subgraphs(done: Compilation) -> list[dict[str, Any]]:
     from npuc.ir import result_names
 
     parts = {part.name: part for part in done.parts}
-    found = []
+    entries = []
     for subgraph, part in zip(done.model.subgraphs, done.partition.parts, strict=True):
         names = [result_names(op)[0] for op in part.ops]
-        one: dict[str, Any] = {"name": subgraph.name, "device": part.device, "layers": names}
+        entry: dict[str, Any] = {"name": subgraph.name, "device": part.device, "layers": names}
         if part.device not in ("npu", "convert"):
-            one["reasons"] = {
+            entry["reasons"] = {
                 name: done.partition.reasons[name] for name in names if name in done.partition.reasons
             }
-            one["levers"] = {
+            entry["levers"] = {
                 name: done.partition.levers[name] for name in names if name in done.partition.levers
             }
         if subgraph.name in parts:
             schedule_decisions = parts[subgraph.name].scheduled.schedule_decisions
-            one |= {
+            entry |= {
                 "groups": len(schedule_decisions.decisions.groups),
                 "tiles": sum(group.tiles for group in schedule_decisions.decisions.groups),
                 "cores": schedule_decisions.cores,
                 "choices": asdict(schedule_decisions.choices),
                 "cached": parts[subgraph.name].cached,
             }
-        found.append(one)
-    return found
+        entries.append(entry)
+    return entries
 
 
 def _partition_text(done: Compilation) -> str:
     """Which layer is in which subgraph, and why not on the NPU."""
     lines = []
-    for one in _subgraphs(done):
-        lines.append(f"{one['name']} ({one['device']})")
-        lines += [f"  {name}{_because(one, name)}" for name in one["layers"]]
+    for entry in _subgraphs(done):
+        lines.append(f"{entry['name']} ({entry['device']})")
+        lines += [f"  {name}{_because(entry, name)}" for name in entry["layers"]]
     return "\n".join(lines) + "\n"
 
 
-def _because(one: dict[str, Any], name: str) -> str:
-    reason = one.get("reasons", {}).get(name)
+def _because(entry: dict[str, Any], name: str) -> str:
+    reason = entry.get("reasons", {}).get(name)
     return f": {reason}" if reason else ""
 
 
 def _print(
     printer: Printer,
     done: Compilation,
-    found: Profile,
+    profile: Profile,
     limits: dict[str, int],
     local: int,
     seconds: float,
     to: Path,
 ) -> None:
     subgraphs = _subgraphs(done)
-    for one in subgraphs if len(subgraphs) <= _MOST else _by_device(subgraphs):
-        _print_subgraph(printer, one)
-    if found.cycles or found.host_parts:
-        printer.say(f"  {'time':8} {found.time_words()}")
-    if found.cycles:
+    for entry in subgraphs if len(subgraphs) <= _MOST else _by_device(subgraphs):
+        _print_subgraph(printer, entry)
+    if profile.cycles or profile.host_parts:
+        printer.say(f"  {'time':8} {profile.time_words()}")
+    if profile.cycles:
         printer.say(
-            f"  {'bounds':8} buffered {limits['buffered']:,} ({limits['buffered'] / found.cycles:.1%} of the time), "
-            f"roofline {limits['roofline']:,} ({limits['roofline'] / found.cycles:.1%})"
+            f"  {'bounds':8} buffered {limits['buffered']:,} ({limits['buffered'] / profile.cycles:.1%} of the time), "
+            f"roofline {limits['roofline']:,} ({limits['roofline'] / profile.cycles:.1%})"
         )
-        printer.say(f"  {'busy':8} " + ", ".join(f"{queue} {part:.1%}" for queue, part in found.busy.items()))
+        printer.say(
+            f"  {'busy':8} " + ", ".join(f"{queue} {part:.1%}" for queue, part in profile.busy.items())
+        )
         least = max(1, limits["bytes"])
         printer.say(
-            f"  {'DRAM':8} {size(found.dram)} moved, {found.dram / least:.2f} times the {size(least)} that have to be"
+            f"  {'DRAM':8} {size(profile.dram)} moved, {profile.dram / least:.2f} times the {size(least)} that have to be"
         )
     segments = done.model.segments
     on_chip = f", local {_local_words(done, local)}" if done.parts else ""
@@ -380,36 +381,36 @@ def _local_words(done: Compilation, local: int) -> str:
 
 def _by_device(subgraphs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """All subgraphs of a device as one."""
-    found = []
-    for device in dict.fromkeys(one["device"] for one in subgraphs):
-        members = [one for one in subgraphs if one["device"] == device]
+    entries = []
+    for device in dict.fromkeys(entry["device"] for entry in subgraphs):
+        members = [entry for entry in subgraphs if entry["device"] == device]
         together: dict[str, Any] = {"name": f"{len(members)} x", "device": device}
-        together["layers"] = [name for one in members for name in one["layers"]]
+        together["layers"] = [name for entry in members for name in entry["layers"]]
         for key in ("reasons", "levers"):
-            together[key] = {name: words for one in members for name, words in one.get(key, {}).items()}
+            together[key] = {name: words for entry in members for name, words in entry.get(key, {}).items()}
         for key, join in (("groups", sum), ("tiles", sum), ("cores", max)):
-            together[key] = join([one.get(key, 1) for one in members])
-        found.append(together)
-    return found
+            together[key] = join([entry.get(key, 1) for entry in members])
+        entries.append(together)
+    return entries
 
 
-def _print_subgraph(printer: Printer, one: dict[str, Any]) -> None:
-    count = len(one["layers"])
+def _print_subgraph(printer: Printer, entry: dict[str, Any]) -> None:
+    count = len(entry["layers"])
     layers = counted(count, "layer")
-    if one["device"] == "npu":
-        groups = f"{counted(one['groups'], 'group')}, {counted(one['tiles'], 'tile')}"
-        cores = f", {one['cores']} cores" if one["cores"] > 1 else ""
-        printer.say(f"  {one['name']:8} NPU: {layers} in {groups}{cores}")
+    if entry["device"] == "npu":
+        groups = f"{counted(entry['groups'], 'group')}, {counted(entry['tiles'], 'tile')}"
+        cores = f", {entry['cores']} cores" if entry["cores"] > 1 else ""
+        printer.say(f"  {entry['name']:8} NPU: {layers} in {groups}{cores}")
         return
-    if one["device"] == "convert":
+    if entry["device"] == "convert":
         plural = "s" * (count != 1)
-        printer.say(f"  {one['name']:8} host: {count} conversion{plural} between reals and integers")
+        printer.say(f"  {entry['name']:8} host: {count} conversion{plural} between reals and integers")
         return
-    device = "CPU" if one["device"] == "cpu" else f"the accelerator '{one['device']}'"
-    printer.say(f"  {one['name']:8} {device}: {layers}")
-    by_reason = Counter(one["reasons"].values())
+    device = "CPU" if entry["device"] == "cpu" else f"the accelerator '{entry['device']}'"
+    printer.say(f"  {entry['name']:8} {device}: {layers}")
+    by_reason = Counter(entry["reasons"].values())
     for reason, number in by_reason.most_common(_SHOWN):
-        names = [name for name, because in one["reasons"].items() if because == reason]
+        names = [name for name, because in entry["reasons"].items() if because == reason]
         more = f" and {number - 1} more" if number > 1 else ""
-        lever = one["levers"].get(names[0])
+        lever = entry["levers"].get(names[0])
         printer.say(f"  {'':8} {shorten(names[0])}{more}: {reason}{f'. {lever}' if lever else ''}")

@@ -66,17 +66,17 @@ def run_by_layer(
         raise UsageError(
             "--dump-layers and --golden name the same folder", fix="Give the new dump another one"
         )
-    judge = GoldenRun(Dump(golden)) if golden is not None else None
+    golden_run = GoldenRun(Dump(golden)) if golden is not None else None
     batches: Iterator[Mapping[str, Any]]
     if samples is not None:
         batches = (batch.inputs for batch in samples)
     else:
-        assert judge is not None
-        dump = judge.dump
+        assert golden_run is not None
+        dump = golden_run.dump
         batches = (dump.inputs_for(graph, run) for run in range(dump.index.runs))
     traced = layers()
     writer = DumpWriter(dump_layers, model.name) if dump_layers is not None else None
-    watch = _Watch(printer, writer, judge, stop)
+    watch = _Watch(printer, writer, golden_run, stop)
     runs = 0
     for inputs in batches:
         watch.run = runs
@@ -93,10 +93,10 @@ def run_by_layer(
             "dump": str(dump_layers),
             "index": [entry.model_dump(mode="json") for entry in index.tensors],
         }
-    if judge is None:
+    if golden_run is None:
         printer.result(result)
         return
-    _conclude(printer, judge, result, str(golden), watch.stopped)
+    _conclude(printer, golden_run, result, str(golden), watch.stopped)
 
 
 @dataclass
@@ -122,18 +122,20 @@ class _Watch:
         return self.stopped
 
 
-def _conclude(printer: Printer, judge: GoldenRun, result: dict[str, Any], folder: str, stopped: bool) -> None:
-    wrong, missing = judge.wrong, [] if stopped else judge.missing()
+def _conclude(
+    printer: Printer, golden_run: GoldenRun, result: dict[str, Any], folder: str, stopped: bool
+) -> None:
+    wrong, missing = golden_run.wrong, [] if stopped else golden_run.missing()
     printer.result(
         {
             **result,
             "golden": folder,
-            "compared": judge.compared,
+            "compared": golden_run.compared,
             "different": len(wrong),
             "first": asdict(wrong[0]) if wrong else None,
             "missing": missing,
-            "changed": judge.changed,
-            "verdicts": [asdict(one) for one in judge.verdicts],
+            "changed": golden_run.changed,
+            "verdicts": [asdict(verdict) for verdict in golden_run.verdicts],
         }
     )
     if missing:
@@ -142,32 +144,32 @@ def _conclude(printer: Printer, judge: GoldenRun, result: dict[str, Any], folder
             f"the dump also has {', '.join(missing[:3])}{more}, which this network does not make "
             "(a layer that is fused with the next one has no tensor of its own)"
         )
-    if judge.changed:
-        files = judge.changed
+    if golden_run.changed:
+        files = golden_run.changed
         more = f" and {len(files) - 3} more" if len(files) > 3 else ""
         verb = "holds other values than it did" if len(files) == 1 else "hold other values than they did"
         printer.note(f"{', '.join(files[:3])}{more} of {folder} {verb} when the dump was written")
     if wrong:
-        raise _blame(wrong, judge, folder, stopped)
-    if not judge.compared:
+        raise _blame(wrong, golden_run, folder, stopped)
+    if not golden_run.compared:
         raise CompareError(
-            f"is a dump of another network ({judge.dump.index.model}): no tensor in it has the name of one of this network",
+            f"is a dump of another network ({golden_run.dump.index.model}): no tensor in it has the name of one of this network",
             where=folder,
             fix="Dump the network that this one is to be held against",
         )
-    close = sum(one.state == "close" for one in judge.verdicts)
+    close = sum(verdict.state == "close" for verdict in golden_run.verdicts)
     if close:
         printer.note(f"{close} of float layers are close, not the same to the bit")
     printer.say(
-        f"all {judge.compared} tensors are those of {folder}"
-        if judge.compared != 1
+        f"all {golden_run.compared} tensors are those of {folder}"
+        if golden_run.compared != 1
         else f"the only tensor is that of {folder}"
     )
 
 
-def _blame(wrong: list[Verdict], judge: GoldenRun, folder: str, stopped: bool) -> CompareError:
+def _blame(wrong: list[Verdict], golden_run: GoldenRun, folder: str, stopped: bool) -> CompareError:
     first = wrong[0]
-    number = "" if stopped else f" ({len(wrong)} of {judge.compared} tensors differ)"
+    number = "" if stopped else f" ({len(wrong)} of {golden_run.compared} tensors differ)"
     place = f"in run {first.run}: tensor '{first.name}': {first.words}{number}"
     if first.kind == "input":
         return CompareError(

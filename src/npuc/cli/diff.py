@@ -101,28 +101,28 @@ def command(args: DiffCommand) -> None:
             f"--isolated is for a float network and the integer one made of it, and {args.first} is {_KINDS[reference.kind]}, "
             f"{args.second} is {_KINDS[ours.kind]}"
         )
-    wanted = _Wanted(args.inputs, args.data, args.random, args.preprocess, args.max_count, args.seed)
+    data = _ComparisonData(args.inputs, args.data, args.random, args.preprocess, args.max_count, args.seed)
     if "dump" in (reference.kind, ours.kind):
-        if any(wanted.ways):
+        if any(data.ways):
             raise UsageError(
                 "a dump is compared on its own data", fix="Leave out --input, --data and --random"
             )
         apart = {}
-        found = _with_dump(printer, reference, ours, args.threads)
+        errors = _with_dump(printer, reference, ours, args.threads)
     else:
         assert reference.graph is not None and ours.graph is not None
-        wanted.check()
+        data.check()
         apart = prepared_differently(reference.graph, ours.graph) if args.preprocess is None else {}
         if apart:
-            found = _on_same_pictures(printer, reference, ours, wanted, apart, args.isolated, args.threads)
+            errors = _on_same_images(printer, reference, ours, data, apart, args.isolated, args.threads)
         else:
             reader = _reader(reference.graph, ours.graph)
-            batches, total = wanted.batches(reader, printer)
+            batches, total = data.batches(reader, printer)
             with progress(printer, "comparing", total) as step:
-                found = _models(printer, reference, ours, batches, args.isolated, args.threads, step)
+                errors = _models(printer, reference, ours, batches, args.isolated, args.threads, step)
     key = args.sort.value.replace("-", "_")
-    rows = worst_first(found, key)  # type: ignore[arg-type]
-    outputs, missing = _outputs(found, reference, ours)
+    rows = worst_first(errors, key)  # type: ignore[arg-type]
+    outputs, missing = _outputs(errors, reference, ours)
     if outputs:
         _print(printer, outputs, args.isolated, "output")
         printer.say()
@@ -133,7 +133,7 @@ def command(args: DiffCommand) -> None:
         printer.say(f"{args.limit} of {len(rows)} layers; --limit 0 shows all")
     if args.plot is not None:
         with write_atomically(args.plot) as out:
-            out.write(draw(found, f"{args.second.name} against {args.first.name}").encode())
+            out.write(draw(errors, f"{args.second.name} against {args.first.name}").encode())
         printer.say(f"picture written to {args.plot}")
     printer.result(
         {
@@ -180,35 +180,35 @@ def _with_dump(printer: Printer, reference: Opened, ours: Opened, threads: int) 
     from npuc.debug.opening import DumpedRun
 
     both = (reference, ours)
-    dumps = [one.dump for one in both if one.dump is not None]
-    running = {one.path: one.layers(threads) for one in both if one.dump is None}
+    dumps = [opened.dump for opened in both if opened.dump is not None]
+    running = {opened.path: opened.layers(threads) for opened in both if opened.dump is None}
     graph = reference.graph or ours.graph
 
-    def seen(one: Opened, run: int) -> Layers:
-        return running[one.path] if one.dump is None else DumpedRun(one.dump, run)
+    def layers_of(opened: Opened, run: int) -> Layers:
+        return running[opened.path] if opened.dump is None else DumpedRun(opened.dump, run)
 
     pairs = (
         Pair(
             dumps[0].inputs_for(graph, run) if graph is not None else {},
-            seen(reference, run),
-            seen(ours, run),
+            layers_of(reference, run),
+            layers_of(ours, run),
         )
         for run in range(min(dump.index.runs for dump in dumps))
     )
     return _told(printer, compare_runs(pairs))
 
 
-def _told(printer: Printer, found: Compared) -> list[LayerError]:
+def _told(printer: Printer, comparison: Compared) -> list[LayerError]:
     """Say which tensors only one of the two has."""
-    for which, names in (("first", found.only_reference), ("second", found.only_ours)):
+    for which, names in (("first", comparison.only_reference), ("second", comparison.only_ours)):
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             printer.note(f"only the {which} has {', '.join(map(shorten, names[:3]))}{more}")
-    if found.reshaped:
-        others = len(found.reshaped) - 1
-        some = f"{shorten(found.reshaped[0])}{f' and {others} more' * bool(others)}"
+    if comparison.reshaped:
+        others = len(comparison.reshaped) - 1
+        some = f"{shorten(comparison.reshaped[0])}{f' and {others} more' * bool(others)}"
         printer.note(f"not compared, because the shapes differ: {some}")
-    return found.layers
+    return comparison.layers
 
 
 def _reader(reference: Graph, ours: Graph) -> Graph:
@@ -222,7 +222,7 @@ def _reader(reference: Graph, ours: Graph) -> Graph:
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _ComparisonData:
     """The data that the options name."""
 
     inputs: list[str] | None
@@ -260,11 +260,11 @@ class _Wanted:
         return Feeder(graph, source, strict=strict, warn=printer.note).batches(), source.total or 0
 
 
-def _on_same_pictures(
+def _on_same_images(
     printer: Printer,
     reference: Opened,
     ours: Opened,
-    wanted: _Wanted,
+    data: _ComparisonData,
     apart: Mapping[str, str],
     isolated: bool,
     threads: int,
@@ -286,12 +286,12 @@ def _on_same_pictures(
             fix="Leave it out, or import the network with the same preprocessing as the other",
         )
     pairs: Iterable[tuple[Batch, Batch]]
-    if wanted.random:
-        pairs = random_batch_pairs(reference.graph, ours.graph, wanted.max_count, wanted.seed)
-        total = wanted.max_count or 0
+    if data.random:
+        pairs = random_batch_pairs(reference.graph, ours.graph, data.max_count, data.seed)
+        total = data.max_count or 0
     else:
-        first, total = wanted.batches(reference.graph, printer, strict=True)
-        second, _ = wanted.batches(ours.graph, replace(printer, quiet=True), strict=True)
+        first, total = data.batches(reference.graph, printer, strict=True)
+        second, _ = data.batches(ours.graph, replace(printer, quiet=True), strict=True)
         pairs = zip(first, second, strict=True)
     a, b = reference.layers(threads), ours.layers(threads)
     with progress(printer, "comparing", total) as step:
@@ -299,9 +299,9 @@ def _on_same_pictures(
         return _told(printer, compare_runs(runs, batch_rows(reference.graph), step))
 
 
-def _outputs(found: list[LayerError], reference: Opened, ours: Opened) -> tuple[list[LayerError], list[str]]:
+def _outputs(errors: list[LayerError], reference: Opened, ours: Opened) -> tuple[list[LayerError], list[str]]:
     """What is known of the outputs, in their order, and the outputs of which nothing is known."""
-    rows = {entry.name: entry for entry in found}
+    rows = {entry.name: entry for entry in errors}
     outputs = {**reference.outputs(), **ours.outputs()}
     known = {name: rows.get(name) or rows.get(tensor) for name, tensor in outputs.items()}
     return [row for row in known.values() if row is not None], [n for n, row in known.items() if row is None]

@@ -218,9 +218,9 @@ def _show(printer: Printer, report: Report) -> None:
     header += ["less the first", f"its {level} interval", "p"] if several else []
     rows = []
     for figure in report.figures:
-        for number, (name, one) in enumerate(zip(names, figure.models, strict=True)):
-            row = [figure.name if number == 0 else "", name, *_value(one, figure.unit)]
-            rows.append([*row, *_less(one, figure.unit)] if several else row)
+        for number, (name, measured) in enumerate(zip(names, figure.models, strict=True)):
+            row = [figure.name if number == 0 else "", name, *_value(measured, figure.unit)]
+            rows.append([*row, *_less(measured, figure.unit)] if several else row)
     printer.table(header, rows, right=["value", "less the first", "p"])
 
 
@@ -229,12 +229,12 @@ def _names(report: Report) -> list[str]:
     return [shorten(a if short.count(a) == 1 else b, 40) for a, b in zip(short, report.models, strict=True)]
 
 
-def _value(one: Measured, unit: str) -> list[str]:
-    return [_number(one.value, unit), _ends(one.interval, unit)]
+def _value(measured: Measured, unit: str) -> list[str]:
+    return [_number(measured.value, unit), _ends(measured.interval, unit)]
 
 
-def _less(one: Measured, unit: str) -> list[str]:
-    less = one.difference
+def _less(measured: Measured, unit: str) -> list[str]:
+    less = measured.difference
     if less is None:
         return ["", "", ""]
     p = "" if less.p_value is None else f"{less.p_value:.2g}"

@@ -72,11 +72,11 @@ def _plain(registry: Any) -> dict[str, tuple[Any, str]]:
 
 def _described(registry: Any) -> dict[str, tuple[Any, str]]:
     """A registry that tells its limits, with functions (or none, for what is built in) by name."""
-    found = {}
+    rules = {}
     for name, words in registry.supported().items():
         rule = registry.find_rule(name) if hasattr(registry, "find_rule") else registry.RULES.get(name)
-        found[name] = rule, words or ("" if rule is None else _words(rule))
-    return found
+        rules[name] = rule, words or ("" if rule is None else _words(rule))
+    return rules
 
 
 def _tensorflow(registry: Any) -> dict[str, tuple[Any, str]]:
@@ -162,22 +162,22 @@ def ops_of(rule: Any, name: str, others: Collection[str] = ()) -> list[type[TopO
     """
     if rule is None:
         return []
-    found = _main_ops(_Walk(name, rule.__module__).run(rule, _DEEPEST), name, others)
-    if not found:  # perhaps there is a table by something else than the operator
-        found = _main_ops(_Walk(name, rule.__module__, every_entry=True).run(rule, _NEAR + 1), name, others)
-    return sorted(found, key=lambda op: op.name)
+    ops = _main_ops(_Walk(name, rule.__module__).run(rule, _DEEPEST), name, others)
+    if not ops:  # perhaps there is a table by something else than the operator
+        ops = _main_ops(_Walk(name, rule.__module__, every_entry=True).run(rule, _NEAR + 1), name, others)
+    return sorted(ops, key=lambda op: op.name)
 
 
 def _main_ops(walk: _Walk, name: str, others: Collection[str]) -> set[type[TopOp]]:
     """What an operator is made of, of all that its rule leads to."""
-    found = walk.found - set(_SILENT)
-    if any(_bare(op.name) == _bare(name) for op in found):
+    ops = walk.ops - set(_SILENT)
+    if any(_bare(op.name) == _bare(name) for op in ops):
         theirs = {_bare(other) for other in others} - {_bare(name)}
-        found = {op for op in found if _bare(op.name) not in theirs}
+        ops = {op for op in ops if _bare(op.name) not in theirs}
     choices = (
-        found.difference(*_BESIDE),
+        ops.difference(*_BESIDE),
         walk.near & {top.Onnx},
-        *(found & walk.near & beside for beside in _BESIDE),
+        *(ops & walk.near & beside for beside in _BESIDE),
     )
     return next(filter(None, choices), set())
 
@@ -191,7 +191,7 @@ class _Walk:
     """The way from a rule to the ops that it refers to, through functions, methods and tables of its own importer."""
 
     def __init__(self, name: str, module: str, every_entry: bool = False) -> None:
-        self.found: set[type[TopOp]] = set()
+        self.ops: set[type[TopOp]] = set()
         self.near: set[type[TopOp]] = set()
         """Those that are a few steps away."""
         self._names = {name, name.rpartition(".")[2], name.removeprefix("CuDNN")}
@@ -204,18 +204,18 @@ class _Walk:
         waiting = [rule]
         for depth in range(steps):
             if depth == _NEAR:
-                self.near = set(self.found)
-            reached = [one for thing in waiting for one in self._leads_to(thing)]
+                self.near = set(self.ops)
+            reached = [reachable for thing in waiting for reachable in self._leads_to(thing)]
             waiting = []
-            for one in reached:
-                if id(one) not in self._seen:
-                    self._seen[id(one)] = one
-                    waiting.append(one)
+            for reachable in reached:
+                if id(reachable) not in self._seen:
+                    self._seen[id(reachable)] = reachable
+                    waiting.append(reachable)
         return self
 
     def _leads_to(self, thing: Any) -> list[Any]:
         if isinstance(thing, type) and issubclass(thing, TopOp) and thing.name in TOP_OPS:
-            self.found.add(thing)
+            self.ops.add(thing)
             return []
         if isinstance(thing, Mapping):
             return self._table(thing)
@@ -230,7 +230,7 @@ class _Walk:
         chosen = [table[key] for key in keys or (() if words and not self._every_entry else table)]
         parts = [part for value in chosen for part in (value if isinstance(value, tuple) else (value,))]
         named = [f"top.{part}" for part in parts if isinstance(part, str)]
-        self.found.update(TOP_OPS[name] for name in named if name in TOP_OPS)
+        self.ops.update(TOP_OPS[name] for name in named if name in TOP_OPS)
         return chosen
 
     def _function(self, thing: Any) -> list[Any]:
@@ -242,7 +242,9 @@ class _Walk:
         names = set(_names(function.__code__))
         known = {word: function.__globals__[word] for word in names if word in function.__globals__}
         modules = [
-            one for one in known.values() if isinstance(one, ModuleType) and one.__name__.startswith(_OURS)
+            value
+            for value in known.values()
+            if isinstance(value, ModuleType) and value.__name__.startswith(_OURS)
         ]
         for word in sorted(names):
             places = [vars(module)[word] for module in modules if word in vars(module)]
@@ -256,17 +258,17 @@ def _methods(package: str) -> dict[str, list[Any]]:
     classes: dict[type, None] = {}
     for info in iter_modules(import_module(package).__path__, f"{package}."):
         if not info.ispkg:
-            for one in vars(import_module(info.name)).values():
-                if isinstance(one, type):
+            for value in vars(import_module(info.name)).values():
+                if isinstance(value, type):
                     classes.update(
-                        dict.fromkeys(base for base in one.__mro__ if base.__module__.startswith(_OURS[0]))
+                        dict.fromkeys(base for base in value.__mro__ if base.__module__.startswith(_OURS[0]))
                     )
-    found: dict[str, list[Any]] = {}
-    for one in classes:
-        for word, method in vars(one).items():
+    methods: dict[str, list[Any]] = {}
+    for value in classes:
+        for word, method in vars(value).items():
             if isinstance(method, FunctionType) and not word.startswith("__"):
-                found.setdefault(word, []).append(method)
-    return found
+                methods.setdefault(word, []).append(method)
+    return methods
 
 
 def _names(code: CodeType) -> Iterator[str]:
@@ -295,14 +297,14 @@ def frameworks_page() -> Iterator[str]:
     yield "– means that nothing is left to run, `onnx` that an operator of ONNX runs in its place, and 'not' that it is refused."
     yield "`npuc inspect MODEL --target NAME` tells it for a network, with reasons.\n"
     for framework in FRAMEWORKS:
-        found = framework.rules(import_module(framework.module))
+        rules = framework.rules(import_module(framework.module))
         yield f"## {framework.title}\n"
-        yield f"{len(found)} operators; [how it is imported]({framework.page}). {framework.rest}\n"
+        yield f"{len(rules)} operators; [how it is imported]({framework.page}). {framework.rest}\n"
         yield "| operator | runs on | as | limits |"
         yield "|---|---|---|---|"
-        for name in sorted(found, key=str.lower):
-            rule, words = found[name]
-            ops = ops_of(rule, name.rpartition(":")[2], [other for other in found if found[other][0] is rule])
+        for name in sorted(rules, key=str.lower):
+            rule, words = rules[name]
+            ops = ops_of(rule, name.rpartition(":")[2], [other for other in rules if rules[other][0] is rule])
             if runs_on(ops, words) == "CPU" and all(device_of(op)[0] == "NPU" for op in ops):
                 ops = [top.Onnx]
             shown = ", ".join(f"`{op.name.removeprefix('top.')}`" for op in ops)

@@ -189,8 +189,8 @@ def _formats() -> Iterator[str]:
     yield "small file of each version, which is read in the tests for ever. A version is raised when a reader of today"
     yield "would misread what is written; a field that may be absent does not raise it.\n"
     yield "| format | oldest | newest | stated in |\n|---|---|---|---|"
-    for one in FORMATS:
-        yield f"| {one.name} | {one.oldest} | {one.version} | {one.place} |"
+    for format_version in FORMATS:
+        yield f"| {format_version.name} | {format_version.oldest} | {format_version.version} | {format_version.place} |"
 
 
 def _commands() -> Iterator[str]:

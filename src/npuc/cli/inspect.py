@@ -65,40 +65,42 @@ def command(args: InspectCommand) -> None:
     if args.svg is not None:
         options.result(args.svg, ".svg", "--svg")
     machine = load_target(args.target)
-    wanted = CompileOptions(devices=parse_devices(args.device or []), island_threshold=args.island_threshold)
+    compile_options = CompileOptions(
+        devices=parse_devices(args.device or []), island_threshold=args.island_threshold
+    )
     imported = options.imported_as(args.model, args.input_shape, args.weights, args.add_postprocess)
     graph = load_for_inspection(args.model, imported, force_float=args.force_float)
     options.tell_import(printer, graph)
-    asked = quant.Asked.of(args)
-    asked.check()
+    request = quant.QuantizationRequest.of(args)
+    request.check()
     if is_integer(graph):
-        quant.refuse_unused(args.model, asked, args.force_float, args.add_postprocess)
+        quant.refuse_unused(args.model, request, args.force_float, args.add_postprocess)
     else:
-        asked = asked.changed(floats=float_on_cpu(graph, wanted.devices))
-    settings = None if is_integer(graph) else asked.wanted(graph)
-    made = None
-    if settings is not None and any(asked.ways):
-        made = quant.quantized(printer, args.model, graph, asked, machine).quantized
-    found, shown = inspect_graph(graph, machine, wanted, settings, made)
-    _print(printer, found)
-    result = found.as_json()
+        request = request.changed(floats=float_on_cpu(graph, compile_options.devices))
+    settings = None if is_integer(graph) else request.config_for(graph)
+    quantized = None
+    if settings is not None and any(request.ways):
+        quantized = quant.quantized(printer, args.model, graph, request, machine).quantized
+    inspection, shown = inspect_graph(graph, machine, compile_options, settings, quantized)
+    _print(printer, inspection)
+    result = inspection.as_json()
     if args.svg is not None:
         with write_atomically(args.svg) as out:
-            out.write(svg_of(shown, found).encode())
+            out.write(svg_of(shown, inspection).encode())
         printer.say(f"  {'picture':10} {args.svg}")
         result["picture"] = str(args.svg)
     printer.result(result)
 
 
-def _print(printer: Printer, found: Inspection) -> None:
+def _print(printer: Printer, inspection: Inspection) -> None:
     rows = []
-    for layer in found.layers:
+    for layer in inspection.layers:
         how = f"as {layer.runs_as}" if layer.how == "rewrite" else layer.how
         rows.append(
             [
                 shorten(layer.name or layer.layer),
                 layer.kind,
-                layer.device.upper() if layer.device != "host" else "host",
+                layer.device.upper() if layer.device in ("npu", "cpu") else layer.device,
                 "" if layer.subgraph < 0 else layer.subgraph,
                 count(layer.macs) if layer.macs else "",
                 how or shorten(layer.reason, 90),
@@ -106,24 +108,33 @@ def _print(printer: Printer, found: Inspection) -> None:
         )
     printer.table(["layer", "op", "device", "part", "MACs", ""], rows, right=["part", "MACs"])
     printer.say()
-    npu, cpu = found.count("npu"), found.count("cpu")
-    share = f"; {100 * found.share:.1f} % of {count(found.macs)} MACs on the NPU" if found.macs else ""
-    printer.say(f"{found.target}: {counted(npu, 'layer')} on the NPU, {cpu} on the CPU{share}")
-    parts = ", ".join(f"{name} {ops}" for name, ops in found.subgraphs[:12])
-    more = f", and {len(found.subgraphs) - 12} more" if len(found.subgraphs) > 12 else ""
-    printer.say(f"  {'parts':10} {len(found.subgraphs)}: {parts}{more}")
-    if found.before:
-        printer.say(f"  {'before':10} float work before the first integer layer: {found.before}")
-    if found.after:
-        printer.say(f"  {'after':10} float work after the last integer layer: {found.after}")
-    groups: dict[tuple[str, str], list[str]] = {}
-    for layer in found.layers:
+    npu, cpu = inspection.count("npu"), inspection.count("cpu")
+    accelerators = dict.fromkeys(
+        layer.device for layer in inspection.layers if layer.device not in ("npu", "cpu", "host", "")
+    )
+    others = "".join(f", {inspection.count(name)} on the accelerator '{name}'" for name in accelerators)
+    share = (
+        f"; {100 * inspection.share:.1f} % of {count(inspection.macs)} MACs on the NPU"
+        if inspection.macs
+        else ""
+    )
+    printer.say(f"{inspection.target}: {counted(npu, 'layer')} on the NPU, {cpu} on the CPU{others}{share}")
+    parts = ", ".join(f"{name} {ops}" for name, ops in inspection.subgraphs[:12])
+    more = f", and {len(inspection.subgraphs) - 12} more" if len(inspection.subgraphs) > 12 else ""
+    printer.say(f"  {'parts':10} {len(inspection.subgraphs)}: {parts}{more}")
+    if inspection.before:
+        printer.say(f"  {'before':10} float work before the first integer layer: {inspection.before}")
+    if inspection.after:
+        printer.say(f"  {'after':10} float work after the last integer layer: {inspection.after}")
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for layer in inspection.layers:
         if layer.reason:
-            groups.setdefault((layer.reason, layer.lever), []).append(layer.name or layer.layer)
-    for (reason, lever), names in sorted(groups.items(), key=lambda item: -len(item[1])):
+            device = "CPU" if layer.device == "cpu" else layer.device
+            groups.setdefault((device, layer.reason, layer.lever), []).append(layer.name or layer.layer)
+    for (device, reason, lever), names in sorted(groups.items(), key=lambda item: -len(item[1])):
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        printer.say(f"  {'CPU':10} {', '.join(map(shorten, names[:_SHOWN]))}{more}: {reason}")
+        printer.say(f"  {device:10} {', '.join(map(shorten, names[:_SHOWN]))}{more}: {reason}")
         if lever:
             printer.say(f"  {'':10} {lever}.")
-    for note in found.notes:
+    for note in inspection.notes:
         printer.note(note)

@@ -82,7 +82,7 @@ Frontier = Annotated[
 
 
 @dataclass
-class Climbing:
+class LadderOptions:
     """What the options say about the ladder, and the way that was taken."""
 
     ladder: Ladder = None
@@ -104,7 +104,7 @@ class Climbing:
         }
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """Whether there is anything to climb."""
         return self.accuracy_drop is not None or self.ladder not in (None, "default")
 
@@ -118,7 +118,7 @@ class Climbing:
                     raise UsageError(
                         f"{name} goes with --accuracy-drop", fix="Add --accuracy-drop LOSS, such as 0.5"
                     )
-        if self.torch_device is not None and not self.asked:
+        if self.torch_device is not None and not self.requested:
             raise UsageError("--torch-device goes with --ladder or --accuracy-drop")
         if self.frontier is not None:
             if self.frontier.suffix not in (".svg", ".json"):

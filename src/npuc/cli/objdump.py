@@ -97,8 +97,10 @@ def _print_tables(printer: Printer, model: CompiledModel, sections: list[tuple[s
                 printer.say(f"  {printable(layer)}: {printable(reason)}")
         elif isinstance(subgraph, HostConversion):
             printer.say(f"\n{title} on the host")
-            for one in subgraph.conversions:
-                printer.say(f"  {printable(one.result)} = convert {printable(one.source)} {one.rounding}")
+            for conversion in subgraph.conversions:
+                printer.say(
+                    f"  {printable(conversion.result)} = convert {printable(conversion.source)} {conversion.rounding}"
+                )
 
 
 def _print_stream(printer: Printer, model: CompiledModel, stream: Stream, instructions: bool) -> None:
@@ -158,9 +160,9 @@ _DEVICES = {"NpuSubgraph": "npu", "CpuSubgraph": "cpu", "HostConversion": "host"
 
 def _plain(subgraph: Any) -> dict[str, Any]:
     """A subgraph without its code."""
-    found = {"name": subgraph.name, "inputs": subgraph.inputs, "outputs": subgraph.outputs}
+    fields = {"name": subgraph.name, "inputs": subgraph.inputs, "outputs": subgraph.outputs}
     for key in ("reasons", "allocations", "conversions"):
         value = getattr(subgraph, key, None)
         if value is not None:
-            found[key] = value if isinstance(value, dict) else [asdict(one) for one in value]
-    return found
+            fields[key] = value if isinstance(value, dict) else [asdict(entry) for entry in value]
+    return fields

@@ -20,13 +20,13 @@ class OnceCommand(TyperCommand):
         parse = parser.parse_args
 
         def checked(args: list[str]) -> Any:
-            found = parse(args)
-            for option, number in Counter(map(_single, found[2])).items():
+            parsed = parse(args)
+            for option, number in Counter(map(_single, parsed[2])).items():
                 if option is not None and number > 1:
                     raise UsageError(
                         f"{option} is given {number} times and takes one value", fix="Give it once"
                     )
-            return found
+            return parsed
 
         parser.parse_args = checked  # type: ignore[method-assign]
         return parser

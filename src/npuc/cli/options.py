@@ -73,10 +73,10 @@ Output = Annotated[
 ]
 
 
-def at_most_cores(asked: int | None) -> int | None:
+def at_most_cores(threads: int | None) -> int | None:
     """What was asked for, or the number of cores if that is less."""
     # A pool of more threads than cores is slower, and one of a million takes the machine down.
-    return asked if asked is None else min(asked, len(os.sched_getaffinity(0)))
+    return threads if threads is None else min(threads, len(os.sched_getaffinity(0)))
 
 
 Threads = Annotated[
@@ -148,7 +148,7 @@ def names(text: str | None) -> tuple[str, ...]:
 
 def shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
     """`x=1,3,224,224` or `1,3,224,224`; the latter is for `ANY_INPUT`."""
-    found: dict[str, tuple[int, ...]] = {}
+    by_name: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, separator, sizes = text.rpartition("=")
         try:
@@ -163,12 +163,12 @@ def shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
             raise UsageError(
                 f"--input-shape '{text}' has a dimension below 1", fix="Give every dimension a size"
             )
-        if name in found:
+        if name in by_name:
             raise UsageError(
                 f"--input-shape is given twice for {f'input {name!r}' if separator else 'the input'}"
             )
-        found[name] = shape
-    return found
+        by_name[name] = shape
+    return by_name
 
 
 def preprocess_by_input(flags: Mapping[str, Sequence[str]]) -> dict[str, Preprocess]:
@@ -269,8 +269,13 @@ def imported_as(
     from npuc.files import existing_model
     from npuc.frontend.sniff import describe_content
 
-    asked = {"--input-shape": input_shape, "--weights": weights, "--inputs": inputs, "--outputs": outputs}
-    unused = next((flag for flag, value in asked.items() if value), None)
+    import_flags = {
+        "--input-shape": input_shape,
+        "--weights": weights,
+        "--inputs": inputs,
+        "--outputs": outputs,
+    }
+    unused = next((flag for flag, value in import_flags.items() if value), None)
     if unused is not None and describe_content(existing_model(model)).kind == "mlir":
         raise UsageError(
             f"{unused} is for models that are imported, and {model} is imported already",
@@ -285,29 +290,29 @@ def constants(texts: Iterable[str]) -> dict[str, str]:
     >>> constants(["training=0"])
     {'training': '0'}
     """
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not name or not value:
             raise UsageError(
                 f"--constant '{text}' is not NAME=VALUE", fix="Write it like --constant training=0"
             )
-        if name in found:
+        if name in by_name:
             raise UsageError(f"--constant is given twice for input '{name}'")
-        found[name] = value
-    return found
+        by_name[name] = value
+    return by_name
 
 
 def _only_input(path: Path, cut: tuple[str, ...], given: ImportOptions) -> str:
     from npuc.flow import input_names
 
-    found = cut or tuple(name for name in input_names(path, given) if name not in given.constants)
-    if len(found) != 1:
+    names = cut or tuple(name for name in input_names(path, given) if name not in given.constants)
+    if len(names) != 1:
         raise UsageError(
-            f"the model has {counted(len(found), 'input')}, so an option has to say which one it is for",
-            fix=f"Write NAME=SHAPE and NAME:VALUE; the inputs are {', '.join(found[:10])}",
+            f"the model has {counted(len(names), 'input')}, so an option has to say which one it is for",
+            fix=f"Write NAME=SHAPE and NAME:VALUE; the inputs are {', '.join(names[:10])}",
         )
-    return found[0]
+    return names[0]
 
 
 def _pair(text: str, flag: str) -> tuple[int, int]:

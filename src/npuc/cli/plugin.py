@@ -58,7 +58,7 @@ def _with_option(function: Callable[..., Any]) -> Callable[..., Any]:
             ("color", None, verbosity.Color),
         )
     ]
-    made: Any = command
-    made.__signature__ = shown.replace(parameters=[*shown.parameters.values(), *own])
-    made.__annotations__ = {}  # the signature has them; typer would go through each once more
+    wrapped: Any = command
+    wrapped.__signature__ = shown.replace(parameters=[*shown.parameters.values(), *own])
+    wrapped.__annotations__ = {}  # the signature has them; typer would go through each once more
     return command

@@ -114,13 +114,13 @@ def _profile(printer: Printer, model: Path, files: list[tuple[Path, str]], host:
     compiled = options.compiled_model(model)
     timeline = simulate(compiled)
     report = report_of(compiled, timeline, host_times(compiled, measure=host))
-    found = report.as_dict()
+    content = report.as_dict()
 
     def workbook(out: IO[bytes]) -> None:
         from npuc.profile.sheets import report_sheets
         from npuc.profile.workbook import write_workbook
 
-        write_workbook(out, report_sheets(found))
+        write_workbook(out, report_sheets(content))
 
     def page(out: IO[bytes]) -> None:
         from npuc.profile.page import html_page
@@ -136,13 +136,13 @@ def _profile(printer: Printer, model: Path, files: list[tuple[Path, str]], host:
         "xlsx": workbook,
         "html": page,
         "trace": events,
-        "json": partial(_write_json, found),
+        "json": partial(_write_json, content),
     }
     _write(files, writers)
     _print(printer, report, most)
     _tell(printer, files)
-    names = {form: next((str(path) for path, one in files if one == form), None) for form in writers}
-    printer.result({**found, **names})
+    names = {form: next((str(path) for path, written in files if written == form), None) for form in writers}
+    printer.result({**content, **names})
 
 
 _TITLES = {"html": "report", "xlsx": "workbook", "json": "figures", "trace": "timeline"}
@@ -160,48 +160,48 @@ def _tell(printer: Printer, files: list[tuple[Path, str]]) -> None:
         printer.say(f"{_TITLES[form]} written to {path}")
 
 
-def _write_json(found: Any, out: IO[bytes]) -> None:
-    out.write((json.dumps(found, indent=2, ensure_ascii=False) + "\n").encode())
+def _write_json(content: Any, out: IO[bytes]) -> None:
+    out.write((json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def _print(printer: Printer, report: Report, most: int) -> None:
-    whole, machine = report.as_dict()["summary"], report.machine
-    printer.say(f"{_name(report.name)} on {report.target}: {_time(report, whole)}")
+    summary, machine = report.as_dict()["summary"], report.machine
+    printer.say(f"{_name(report.name)} on {report.target}: {_time(report, summary)}")
     for name, cycles in report.bounds.items():
-        part = whole["of_bound"][name]
+        part = summary["of_bound"][name]
         printer.say(f"  {name:8} {cycles:,} cycles at least, {part:.1%} of the time")
     printer.say(
-        f"  {'work':8} {whole['gop']:.4g} GOP, {whole['gops']:,.1f} GOP/s of {machine.peak / 1e9:,.0f}, "
-        f"array in use {whole['utilization']:.1%}"
+        f"  {'work':8} {summary['gop']:.4g} GOP, {summary['gops']:,.1f} GOP/s of {machine.peak / 1e9:,.0f}, "
+        f"array in use {summary['utilization']:.1%}"
     )
     printer.say(
-        f"  {'busy':8} matrix {whole['matrix_share']:.1%}, vector {whole['vector_share']:.1%}, "
-        f"DMA {whole['dma_share']:.1%}"
+        f"  {'busy':8} matrix {summary['matrix_share']:.1%}, vector {summary['vector_share']:.1%}, "
+        f"DMA {summary['dma_share']:.1%}"
     )
     printer.say(
-        f"  {'DRAM':8} {size(whole['weights_in'])} of constants{_decoded(whole)} and "
-        f"{size(whole['features_in'])} of feature maps in, "
-        f"{size(whole['features_out'])} out, {whole['bandwidth']:.3g} GB/s of {machine.bandwidth / 1e9:.3g}"
+        f"  {'DRAM':8} {size(summary['weights_in'])} of constants{_decoded(summary)} and "
+        f"{size(summary['features_in'])} of feature maps in, "
+        f"{size(summary['features_out'])} out, {summary['bandwidth']:.3g} GB/s of {machine.bandwidth / 1e9:.3g}"
     )
-    if whole["shared"]:
-        printer.say(f"  {'shared':8} {size(whole['shared'])} through shared memory")
-    printer.say(f"  {'on chip':8} {size(whole['on_chip'])} of {size(machine.local)} at the peak")
+    if summary["shared"]:
+        printer.say(f"  {'shared':8} {size(summary['shared'])} through shared memory")
+    printer.say(f"  {'on chip':8} {size(summary['on_chip'])} of {size(machine.local)} at the peak")
     charged = sorted(report.total.charged.items(), key=lambda item: -item[1])
     spent = ", ".join(
-        f"{'DMA alone' if why == 'DMA' else why} {cycles / max(1, whole['cycles']):.1%}"
+        f"{'DMA alone' if why == 'DMA' else why} {cycles / max(1, summary['cycles']):.1%}"
         for why, cycles in charged
         if cycles
     )
     if spent:
-        printer.say(f"  {'spent':8} {spent}; the most by {whole['limited_by']}")
-    for one in report.host:
-        known = "not timed" if one.estimate is None else f"about {one.estimate * 1e3:.4g} ms (an estimate)"
-        taken = f"{one.seconds * 1e3:.3f} ms on this machine" if one.seconds is not None else known
-        printer.say(f"  {'CPU':8} {one.name}: {taken}")
+        printer.say(f"  {'spent':8} {spent}; the most by {summary['limited_by']}")
+    for part in report.host:
+        known = "not timed" if part.estimate is None else f"about {part.estimate * 1e3:.4g} ms (an estimate)"
+        taken = f"{part.seconds * 1e3:.3f} ms on this machine" if part.seconds is not None else known
+        printer.say(f"  {'CPU':8} {part.name}: {taken}")
     printer.say()
     ranked = sorted(report.layers, key=lambda layer: -layer.cycles)
     shown = ranked[:most] if most else ranked
-    _table(printer, "layer", ((shorten(_name(one.name), 36), one) for one in shown), machine, report.total)
+    _table(printer, "layer", ((shorten(_name(part.name), 36), part) for part in shown), machine, report.total)
     if len(shown) < len(ranked):
         printer.say(f"and {counted(len(ranked) - len(shown), 'layer')} more")
     if any(len(group.layers) > 1 for group in report.groups):
@@ -219,17 +219,17 @@ def _print(printer: Printer, report: Report, most: int) -> None:
             printer.say(f"and {counted(len(groups) - most, 'group')} more")
 
 
-def _time(report: Report, whole: dict[str, Any]) -> str:
+def _time(report: Report, summary: dict[str, Any]) -> str:
     """On the NPU, on the CPU, and together, as far as each is there."""
     cores = f" on {report.machine.cores} cores" if report.machine.cores > 1 else ""
-    npu = f"{whole['cycles']:,.0f} cycles, {whole['milliseconds']:.4g} ms{cores}"
+    npu = f"{summary['cycles']:,.0f} cycles, {summary['milliseconds']:.4g} ms{cores}"
     if not report.host:
         return npu
-    if any(one.seconds is None and one.estimate is None for one in report.host):
+    if any(part.seconds is None and part.estimate is None for part in report.host):
         return f"NPU {npu}; the time of the CPU is not known"
-    measured = all(one.seconds is not None for one in report.host)
+    measured = all(part.seconds is not None for part in report.host)
     how = "as measured on this machine" if measured else "an estimate"
-    host, total = whole["host_milliseconds"], whole["total_milliseconds"]
+    host, total = summary["host_milliseconds"], summary["total_milliseconds"]
     return f"NPU {npu}; CPU about {host:.4g} ms ({how}); together about {total:.4g} ms"
 
 
@@ -241,18 +241,18 @@ _COLUMNS = (
 def _table(
     printer: Printer, what: str, rows: Iterable[tuple[str, Figures]], machine: Machine, total: Figures
 ) -> None:
-    made = []
+    cells = []
     for name, figures in rows:
-        one = figures.as_dict(machine, total.cycles)
-        made.append(
+        row = figures.as_dict(machine, total.cycles)
+        cells.append(
             [
-                name, f"{one['cycles']:.0f}", f"{one['share']:.1%}", f"{one['busiest']:.0f}",
-                one["matrix_busy"], one["vector_busy"], one["dma_busy"], f"{one['utilization']:.0%}", f"{one['gops']:.1f}",
-                _short(one["weights_in"]), _short(one["features_in"]), _short(one["features_out"]),
-                f"{one['bandwidth']:.2f}", _short(one["on_chip"]), one["limited_by"],
+                name, f"{row['cycles']:.0f}", f"{row['share']:.1%}", f"{row['busiest']:.0f}",
+                row["matrix_busy"], row["vector_busy"], row["dma_busy"], f"{row['utilization']:.0%}", f"{row['gops']:.1f}",
+                _short(row["weights_in"]), _short(row["features_in"]), _short(row["features_out"]),
+                f"{row['bandwidth']:.2f}", _short(row["on_chip"]), row["limited_by"],
             ]
         )  # fmt: skip
-    printer.table([what, *_COLUMNS, "limited by"], made, right=_COLUMNS)
+    printer.table([what, *_COLUMNS, "limited by"], cells, right=_COLUMNS)
 
 
 def _compare(
@@ -269,29 +269,30 @@ def _compare(
     for path in models:
         compiled = options.compiled_model(path)
         reports.append(report_of(compiled, simulate(compiled), host_times(compiled, measure=host)))
-    found = compare(*reports)
+    comparison = compare(*reports)
     writers: dict[str, Writer] = {
-        "json": partial(_write_json, found),
-        "xlsx": lambda out: write_workbook(out, compare_sheets(found)),
+        "json": partial(_write_json, comparison),
+        "xlsx": lambda out: write_workbook(out, compare_sheets(comparison)),
     }
     _write(files, writers)
     printer.say(f"A: {models[0]} ({reports[0].target}), B: {models[1]} ({reports[1].target})")
     printer.say()
-    a, b = found["a"]["summary"], found["b"]["summary"]
+    a, b = comparison["a"]["summary"], comparison["b"]["summary"]
     rows = [
-        [label, *(text(one[key]) for one in (a, b)), _ratio(a[key], b[key])] for label, key, text in _COMPARED
+        [label, *(text(side[key]) for side in (a, b)), _ratio(a[key], b[key])]
+        for label, key, text in _COMPARED
     ]
     for name in [name for name in a["bounds"] if name in b["bounds"]]:
-        parts = [one["of_bound"][name] for one in (a, b)]
+        parts = [side["of_bound"][name] for side in (a, b)]
         rows.append([f"{name} bound", *(f"{part:.1%} of the time" for part in parts), _ratio(*parts)])
     printer.table(["", "A", "B", "B / A"], rows, right=["A", "B", "B / A"])
     printer.say()
-    _changes(printer, "layer", found["layers"], most)
-    if found["host"]:
+    _changes(printer, "layer", comparison["layers"], most)
+    if comparison["host"]:
         printer.say()
-        _changes(printer, "on the CPU", found["host"], most)
+        _changes(printer, "on the CPU", comparison["host"], most)
     _tell(printer, files)
-    printer.result(found)
+    printer.result(comparison)
 
 
 def _changes(printer: Printer, what: str, changes: list[dict[str, Any]], most: int) -> None:
@@ -300,13 +301,13 @@ def _changes(printer: Printer, what: str, changes: list[dict[str, Any]], most: i
         [what, "A µs", "B µs", "difference", "B / A", "limited by"],
         [
             [
-                shorten(_name(one["name"])),
-                *("-" if one[key] is None else f"{one[key]:.2f}" for key in ("a", "b")),
-                f"{one['difference']:+.2f}",
-                _ratio(one["a"], one["b"]),
-                " → ".join(dict.fromkeys(filter(None, (one["a_limited_by"], one["b_limited_by"])))),
+                shorten(_name(change["name"])),
+                *("-" if change[key] is None else f"{change[key]:.2f}" for key in ("a", "b")),
+                f"{change['difference']:+.2f}",
+                _ratio(change["a"], change["b"]),
+                " → ".join(dict.fromkeys(filter(None, (change["a_limited_by"], change["b_limited_by"])))),
             ]
-            for one in shown
+            for change in shown
         ],
         right=["A µs", "B µs", "difference", "B / A"],
     )
@@ -337,10 +338,10 @@ def _ratio(a: Any, b: Any) -> str:
     return f"{b / a:.3f}"
 
 
-def _decoded(whole: dict[str, Any]) -> str:
+def _decoded(summary: dict[str, Any]) -> str:
     """What constants come to that are compressed in DRAM."""
-    more = whole["weights_decoded"] > whole["weights_in"]
-    return f" ({size(whole['weights_decoded'])} decoded)" if more else ""
+    more = summary["weights_decoded"] > summary["weights_in"]
+    return f" ({size(summary['weights_decoded'])} decoded)" if more else ""
 
 
 def _short(number: int) -> str:

@@ -15,7 +15,7 @@ from npuc.cli import calibration_data as given
 from npuc.cli import options
 from npuc.cli.command_options import CommandOptions, by_name, names_of
 from npuc.cli.console import Printer, progress, shorten, size
-from npuc.cli.ladder import Climbing
+from npuc.cli.ladder import LadderOptions
 from npuc.errors import UsageError
 from npuc.words import counted
 
@@ -120,29 +120,31 @@ class SchemeOptions(CommandOptions):
     first_last: FirstLast = None
 
 
-class Asked(SchemeOptions, RangeOptions, RangeSources):
+class QuantizationRequest(SchemeOptions, RangeOptions, RangeSources):
     """What the options of quantization say."""
 
     threads: int | None = None
     calib: Sequence[str] | None = None
-    climbing: Climbing = field(default_factory=Climbing)
+    ladder_options: LadderOptions = field(default_factory=LadderOptions)
     floats: tuple[str, ...] = ()
     """Layers that stay float because of where they run."""
 
     @staticmethod
-    def of(args: CommandOptions, **changes: Any) -> Asked:
+    def of(args: CommandOptions, **changes: Any) -> QuantizationRequest:
         """The options of a command, as far as they are about quantization."""
-        groups = {name: value for name, value in vars(args).items() if isinstance(value, Climbing)}
+        groups = {name: value for name, value in vars(args).items() if isinstance(value, LadderOptions)}
         values = {**by_name(args), **groups, **changes}
-        return Asked(**{name: values[name] for name in names_of(Asked) if name in values})
+        return QuantizationRequest(
+            **{name: values[name] for name in names_of(QuantizationRequest) if name in values}
+        )
 
     def check(self) -> None:
         """Options that contradict each other are an error, before any work."""
         if sum(self.ways) > 1:
             raise UsageError("--table, --data and --random contradict each other", fix="Give one of them")
-        self.climbing.check()
-        drop = self.climbing.accuracy_drop is not None
-        if self.climbing.asked and (self.table is not None or self.random or not self.tune):
+        self.ladder_options.check()
+        drop = self.ladder_options.accuracy_drop is not None
+        if self.ladder_options.requested and (self.table is not None or self.random or not self.tune):
             wrong = "--table" if self.table is not None else "--random" if self.random else "--no-tune"
             raise UsageError(
                 f"the ladder looks at what networks do with typical data, and {wrong} rules that out",
@@ -181,27 +183,29 @@ class Asked(SchemeOptions, RangeOptions, RangeSources):
 
         return QuantizationConfig.load(self.config) if self.config is not None else QuantizationConfig()
 
-    def wanted(self, graph: Graph) -> QuantizationConfig:
+    def config_for(self, graph: Graph) -> QuantizationConfig:
         """The file, then the shortcuts."""
         from npuc.quant.config import first_and_last
 
-        wanted = self._stated
+        config = self._stated
         if self.scheme is not None:
-            wanted = wanted.model_copy(update={"scheme": self.scheme})
+            config = config.model_copy(update={"scheme": self.scheme})
         if self.first_last is not None:
-            wanted = wanted.with_layers(first_and_last(graph), self.first_last)
-        return wanted.with_layers((*options.names(self.keep_float), *self.floats), "float")
+            config = config.with_layers(first_and_last(graph), self.first_last)
+        return config.with_layers((*options.names(self.keep_float), *self.floats), "float")
 
 
-def refuse_unused(model: Path, asked: Asked, force_float: bool, postprocess: str | None) -> None:
+def refuse_unused(
+    model: Path, request: QuantizationRequest, force_float: bool, postprocess: str | None
+) -> None:
     """An integer network has its numbers: to ask for others is an error, not a wish that is passed over."""
     stated: dict[str, Any] = {
         f"--{name.replace('_', '-')}": value
-        for name, value in vars(asked).items()
-        if name not in ("tune", "widen", "threads", "climbing")
+        for name, value in vars(request).items()
+        if name not in ("tune", "widen", "threads", "ladder_options")
     }
-    stated |= asked.climbing.given() | {
-        "--no-widen": not asked.widen,
+    stated |= request.ladder_options.given() | {
+        "--no-widen": not request.widen,
         "--force-float": force_float,
         "--add-postprocess": postprocess,
     }
@@ -215,7 +219,7 @@ def refuse_unused(model: Path, asked: Asked, force_float: bool, postprocess: str
 
 
 @dataclass(frozen=True)
-class Done:
+class QuantizationRun:
     """A quantized network and where its ranges came from."""
 
     quantized: Quantized
@@ -225,63 +229,69 @@ class Done:
     table: CalibrationTable | None
 
 
-def quantized(printer: Printer, model: Path, graph: Graph, asked: Asked, target: Target | None) -> Done:
+def quantized(
+    printer: Printer, model: Path, graph: Graph, request: QuantizationRequest, target: Target | None
+) -> QuantizationRun:
     """Quantize a network as the options say."""
     from npuc.flow import needs_ranges, quantize_network
     from npuc.quant.prequantized import is_quantized
 
     own = is_quantized(graph)
-    if own and any(asked.ways):
+    if own and any(request.ways):
         raise UsageError(
             f"{model} brings its own quantization, so there is nothing to calibrate",
             fix="Leave out the data to keep it, or add --force-float to quantize anew",
         )
-    wanted = asked.wanted(graph)
-    ranged = not own and needs_ranges(graph, wanted, target)
-    if ranged and not any(asked.ways):
+    config = request.config_for(graph)
+    ranged = not own and needs_ranges(graph, config, target)
+    if ranged and not any(request.ways):
         raise UsageError(
             "there are no ranges to quantize with",
             fix="Give --table FILE or --data PATH, or --random for a smoke run",
         )
-    if asked.climbing.asked and not ranged:
+    if request.ladder_options.requested and not ranged:
         what = "keeps its own quantization" if own else "gets no integers"
         raise UsageError(
             f"the network {what}, so there is nothing to climb for",
             fix="Leave --ladder and --accuracy-drop out"
             + (", or add --force-float and --data" if own else ""),
         )
-    found: CalibrationTable | None = None
-    if asked.table is not None:
-        found = _read_table(asked.table, graph, printer)
+    table: CalibrationTable | None = None
+    if request.table is not None:
+        table = _read_table(request.table, graph, printer)
     if not own and not ranged:
-        origin, done = "none needed", quantize_network(graph, {}, wanted, target)
-    elif asked.typical or asked.random:
-        source = _source(printer, graph, asked)
-        work = _tuned if asked.tune and not asked.random else _plain
-        done, found = work(printer, graph, source, wanted, target, asked)
-        origin = ", ".join(found.comments)
-        if asked.random:
+        origin, done = "none needed", quantize_network(graph, {}, config, target)
+    elif request.typical or request.random:
+        source = _source(printer, graph, request)
+        work = _tuned if request.tune and not request.random else _plain
+        done, table = work(printer, graph, source, config, target, request)
+        origin = ", ".join(table.comments)
+        if request.random:
             printer.note("the ranges are those of random data: good for a smoke run only")
     else:
-        origin = str(asked.table) if asked.table else "the model's own quantization"
-        done = quantize_network(graph, found, wanted, target)
-    return Done(done, origin, done.own_arithmetic or _scheme_words(wanted, asked.scheme, target, own), found)
+        origin = str(request.table) if request.table else "the model's own quantization"
+        done = quantize_network(graph, table, config, target)
+    return QuantizationRun(
+        done, origin, done.own_arithmetic or _scheme_words(config, request.scheme, target, own), table
+    )
 
 
-def _source(printer: Printer, graph: Graph, asked: Asked) -> Source:
+def _source(printer: Printer, graph: Graph, request: QuantizationRequest) -> Source:
     """The data to calibrate with; where only labelled data is given, that without its labels."""
-    if asked.climbing.accuracy_drop is None:
+    if request.ladder_options.accuracy_drop is None:
         return given.source(
             graph,
-            asked.typical,
-            asked.random,
-            asked.preprocess,
-            asked.annotations,
-            asked.max_count,
-            asked.seed,
+            request.typical,
+            request.random,
+            request.preprocess,
+            request.annotations,
+            request.max_count,
+            request.seed,
         )
-    if asked.calib:
-        return given.source(graph, asked.calib, False, asked.preprocess, None, asked.max_count, asked.seed)
+    if request.calib:
+        return given.source(
+            graph, request.calib, False, request.preprocess, None, request.max_count, request.seed
+        )
     from itertools import islice
 
     from npuc.calib.sources import open_data
@@ -292,29 +302,29 @@ def _source(printer: Printer, graph: Graph, asked: Asked) -> Source:
         "the network is calibrated on the data that measures it, but for samples that are held back; "
         "--calib names other data"
     )
-    count = asked.climbing.eval_count
-    samples = unlabelled(graph, _labelled(asked), asked.preprocess, max_count=count)
-    return open_data(graph, list(islice(samples, asked.max_count or MOST_SAMPLES)))
+    count = request.ladder_options.eval_count
+    samples = unlabelled(graph, _labelled(request), request.preprocess, max_count=count)
+    return open_data(graph, list(islice(samples, request.max_count or MOST_SAMPLES)))
 
 
-def _labelled(asked: Asked) -> Place:
+def _labelled(request: QuantizationRequest) -> Place:
     from npuc.datasets.data import Place
 
-    assert asked.data
-    return Place(Path(asked.data[0]), asked.annotations)
+    assert request.data
+    return Place(Path(request.data[0]), request.annotations)
 
 
-def print_outcome(printer: Printer, found: Outcome, scheme: str, origin: str) -> None:
+def print_outcome(printer: Printer, outcome: Outcome, scheme: str, origin: str) -> None:
     """What became of the layers."""
-    printer.say(f"  {'layers':8} {found.counts()}")
-    for kind, reason, names in found.float_groups()[:SHOWN]:
+    printer.say(f"  {'layers':8} {outcome.counts()}")
+    for kind, reason, names in outcome.float_groups()[:SHOWN]:
         more = f" and {len(names) - 2} more" if len(names) > 2 else ""
         shown = ", ".join(shorten(name) for name in names[:2])
         printer.say(f"  {'':8} float: {kind} {shown}{more}: {reason}")
     printer.say(f"  {'scheme':8} {scheme}")
     printer.say(f"  {'ranges':8} {origin}")
-    printer.say(f"  {'weights':8} {size(found.bytes_before)} -> {size(found.bytes_after)}")
-    for note in found.notes[:SHOWN]:
+    printer.say(f"  {'weights':8} {size(outcome.bytes_before)} -> {size(outcome.bytes_after)}")
+    for note in outcome.notes[:SHOWN]:
         printer.note(note)
 
 
@@ -330,8 +340,8 @@ def print_accuracy(printer: Printer, done: Quantized) -> None:
 
 def accuracy_json(done: Quantized) -> dict[str, Any]:
     """The same as plain values."""
-    found = None if done.accuracy is None else done.accuracy.as_json()
-    return {"accuracy": found, "crowded": list(done.crowded)}
+    accuracy = None if done.accuracy is None else done.accuracy.as_json()
+    return {"accuracy": accuracy, "crowded": list(done.crowded)}
 
 
 def _read_table(path: Path, graph: Graph, printer: Printer) -> CalibrationTable:
@@ -350,14 +360,14 @@ def _tuned(
     source: Source,
     config: QuantizationConfig,
     target: Target | None,
-    asked: Asked,
+    request: QuantizationRequest,
 ) -> tuple[Quantized, CalibrationTable]:
     from npuc.flow import quantize_on_data
 
     ladder = None
     with ExitStack() as stack:
-        if asked.climbing.asked:
-            pipeline_options = _pipeline_options(printer, graph, target, asked)
+        if request.ladder_options.requested:
+            pipeline_options = _pipeline_options(printer, graph, target, request)
 
             def report(step_result: Any) -> None:
                 stack.close()  # the bar has done its work
@@ -370,26 +380,28 @@ def _tuned(
             source,
             config,
             target,
-            asked.method,
-            threads=asked.threads,
-            strict=asked.strict,
+            request.method,
+            threads=request.threads,
+            strict=request.strict,
             warn=printer.note,
             step=step,
             ladder=ladder,
-            widen=asked.widen,
+            widen=request.widen,
         )
 
 
-def _pipeline_options(printer: Printer, graph: Graph, target: Target | None, asked: Asked) -> PipelineOptions:
+def _pipeline_options(
+    printer: Printer, graph: Graph, target: Target | None, request: QuantizationRequest
+) -> PipelineOptions:
     from npuc.layer_costs import REFERENCE
 
-    return asked.climbing.pipeline_options(
+    return request.ladder_options.pipeline_options(
         printer,
         graph,
-        _labelled(asked) if asked.climbing.accuracy_drop is not None else None,
+        _labelled(request) if request.ladder_options.accuracy_drop is not None else None,
         target.name if target is not None else REFERENCE,
-        preprocess=asked.preprocess,
-        workers=asked.threads,
+        preprocess=request.preprocess,
+        workers=request.threads,
     )
 
 
@@ -399,23 +411,23 @@ def _plain(
     source: Source,
     config: QuantizationConfig,
     target: Target | None,
-    asked: Asked,
+    request: QuantizationRequest,
 ) -> tuple[Quantized, CalibrationTable]:
     from npuc.flow import quantize_network, ranges_from, schemes_of
 
     scheme_of = schemes_of(graph, config, target)
     with progress(printer, "calibrating", source.total or 0) as step:
-        found = ranges_from(
+        table = ranges_from(
             graph,
             source,
             scheme_of,
-            asked.method,
-            threads=asked.threads,
-            strict=asked.strict,
+            request.method,
+            threads=request.threads,
+            strict=request.strict,
             warn=printer.note,
             step=step,
         )
-    return quantize_network(graph, found, config, target), found
+    return quantize_network(graph, table, config, target), table
 
 
 def _scheme_words(config: QuantizationConfig, scheme: str | None, target: Target | None, own: bool) -> str:

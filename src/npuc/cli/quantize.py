@@ -18,8 +18,7 @@ from typing import Annotated
 import typer
 
 from npuc.cli import calibration_data as given
-from npuc.cli import ladder as climbing
-from npuc.cli import options
+from npuc.cli import ladder, options
 from npuc.cli import quantization as quant
 from npuc.cli.command_options import CommandOptions, takes
 from npuc.cli.console import Printer
@@ -35,11 +34,11 @@ class QuantizeCommand(CommandOptions):
 
     model: options.Model
     table: quant.Table = None
-    data: climbing.Data = None
+    data: ladder.Data = None
     random: given.Random = False
     ranges: quant.RangeOptions
-    calib: climbing.Calib = None
-    climbing: climbing.Climbing
+    calib: ladder.Calib = None
+    ladder_options: ladder.LadderOptions
     save_table: Annotated[
         Path | None, typer.Option(metavar="FILE.cali", help="Write the ranges that were found.")
     ] = None
@@ -82,20 +81,20 @@ def command(args: QuantizeCommand) -> None:
     effective = to.with_suffix(".quant.yaml")
     for path in (effective, *((args.save_table,) if args.save_table else ())):
         writable(path)
-    asked = quant.Asked.of(args)
-    asked.check()
+    request = quant.QuantizationRequest.of(args)
+    request.check()
     machine = load_target(args.target) if args.target else None
     imported = options.imported_as(args.model, args.input_shape, args.weights)
     graph = network_to_quantize(args.model, imported, force_float=args.force_float)
     options.tell_import(printer, graph)
-    made = quant.quantized(printer, args.model, graph, asked, machine)
-    done = made.quantized
+    run = quant.quantized(printer, args.model, graph, request, machine)
+    done = run.quantized
     other_form = done.steps_applied and done.source is not graph
-    if args.save_table is not None and made.table is not None:
+    if args.save_table is not None and run.table is not None:
         from npuc.calib.table import save_table as write_table
 
         whose = (_OTHER_FORM,) if other_form else ()
-        write_table(replace(made.table, comments=(*made.table.comments, *whose)), args.save_table)
+        write_table(replace(run.table, comments=(*run.table.comments, *whose)), args.save_table)
         if other_form:
             printer.note(
                 f"{args.save_table}: {_OTHER_FORM}; with --table it would spoil {args.model.name}. "
@@ -107,7 +106,7 @@ def command(args: QuantizeCommand) -> None:
     same += ", but for what the ladder did to weights and biases" if done.steps_applied else ""
     comments = [
         f"what every layer of {to.name} got; {_OTHER_FORM if other_form else same}",
-        f"ranges: {made.origin}",
+        f"ranges: {run.origin}",
         *([f"target: {args.target}"] if args.target else []),
     ]
     text = effective_yaml(done.source, done.outcome, done.scheme_of, comments)
@@ -115,20 +114,20 @@ def command(args: QuantizeCommand) -> None:
         out.write(text.encode())
     seconds = time.perf_counter() - start
     printer.say(f"{args.model} -> {to} ({seconds:.1f} s)")
-    quant.print_outcome(printer, done.outcome, made.scheme, made.origin)
+    quant.print_outcome(printer, done.outcome, run.scheme, run.origin)
     printer.say(f"  {'config':8} {effective}")
     quant.print_accuracy(printer, done)
     printer.result(
         {
             "files": [*map(str, files), str(effective)],
             "seconds": seconds,
-            "ranges": made.origin,
+            "ranges": run.origin,
             "integer": done.outcome.integer,
             "layers": [vars(layer) for layer in done.outcome.layers],
             "bytes_before": done.outcome.bytes_before,
             "bytes_after": done.outcome.bytes_after,
             "notes": list(done.outcome.notes),
-            "path": asked.climbing.path,
+            "path": request.ladder_options.path,
             **quant.accuracy_json(done),
         }
     )

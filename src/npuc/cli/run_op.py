@@ -52,23 +52,23 @@ def command(args: RunOpCommand) -> None:
     printer = Printer(args.quiet, args.as_json)
     if args.output is not None:
         options.result(args.output, ".npz")
-    judge = GoldenRun(Dump(args.dump))
+    golden_run = GoldenRun(Dump(args.dump))
 
     def load(path: Path) -> Graph:
         return load_model(path, options.imported_as(path, args.input_shape))
 
-    results = run_layer(open_layers(args.model, load), args.layer, judge.dump, args.run, args.threads)
+    results = run_layer(open_layers(args.model, load), args.layer, golden_run.dump, args.run, args.threads)
     for tensor in results:
-        printer.say(judge.judge(args.run, tensor).line)
+        printer.say(golden_run.judge(args.run, tensor).line)
     if args.output is not None:
         write_npz(args.output, {tensor.name: tensor.values for tensor in results})
         printer.say(f"{len(results)} tensor{'s' * (len(results) != 1)} written to {args.output}")
-    wrong = judge.wrong
+    wrong = golden_run.wrong
     printer.result(
         {
             "layer": results[0].layer,
             "different": len(wrong),
-            "verdicts": [asdict(one) for one in judge.verdicts],
+            "verdicts": [asdict(verdict) for verdict in golden_run.verdicts],
             "file": str(args.output) if args.output else None,
         }
     )
@@ -79,7 +79,7 @@ def command(args: RunOpCommand) -> None:
             f"tensor '{first.name}': {first.words}",
             where=str(args.dump),
         )
-    if not judge.compared:
+    if not golden_run.compared:
         raise CompareError(
             f"the dump has no tensor '{results[0].name}' to compare with",
             where=str(args.dump),

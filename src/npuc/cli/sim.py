@@ -59,16 +59,16 @@ def command(args: SimCommand) -> None:
         writable(args.trace)
     compiled = options.compiled_model(args.model, load_target(args.target) if args.target else None)
     timeline = simulate(compiled)
-    found = profile_of(compiled, timeline)
-    _print(printer, compiled, found, args.layers)
+    profile = profile_of(compiled, timeline)
+    _print(printer, compiled, profile, args.layers)
     if args.trace is not None:
         with write_atomically(args.trace) as out:
             out.write(json.dumps(chrome_trace(compiled, timeline)).encode())
         printer.say(f"timeline written to {args.trace}")
     result = {
-        **asdict(found),
-        "total_milliseconds": found.total_milliseconds,
-        "dram": found.dram,
+        **asdict(profile),
+        "total_milliseconds": profile.total_milliseconds,
+        "dram": profile.dram,
         "trace": str(args.trace) if args.trace else None,
     }
     if args.sanitize:
@@ -82,41 +82,41 @@ def check(printer: Printer, compiled: CompiledModel) -> None:
     from npuc.program.disassemble import printable
     from npuc.sim import sanitize
 
-    found = sanitize(compiled)
-    if not found:
+    findings = sanitize(compiled)
+    if not findings:
         printer.say("sanitizer: no unwritten bytes read, no access outside of a tensor's place, no races")
         return
-    for one in found[1:_SHOWN]:
-        printer.note(printable(str(one)))
-    more = f" ({len(found)} findings)" if len(found) > 1 else ""
+    for finding in findings[1:_SHOWN]:
+        printer.note(printable(str(finding)))
+    more = f" ({len(findings)} findings)" if len(findings) > 1 else ""
     raise SimulationError(
-        f"the sanitizer found a fault{more}: {printable(str(found[0]))}", where=compiled.name
+        f"the sanitizer found a fault{more}: {printable(str(findings[0]))}", where=compiled.name
     )
 
 
-def _print(printer: Printer, compiled: CompiledModel, found: Profile, most: int) -> None:
+def _print(printer: Printer, compiled: CompiledModel, profile: Profile, most: int) -> None:
     from npuc.program.disassemble import printable
 
-    printer.say(f"{printable(compiled.name)} on {compiled.target['name']}: {found.time_words()}")
-    printer.say(f"  {'busy':8} " + ", ".join(f"{queue} {part:.1%}" for queue, part in found.busy.items()))
-    shared = f", {size(found.shared)} through shared memory" if found.shared else ""
-    printer.say(f"  {'DRAM':8} {size(found.loaded)} loaded, {size(found.stored)} stored{shared}")
+    printer.say(f"{printable(compiled.name)} on {compiled.target['name']}: {profile.time_words()}")
+    printer.say(f"  {'busy':8} " + ", ".join(f"{queue} {part:.1%}" for queue, part in profile.busy.items()))
+    shared = f", {size(profile.shared)} through shared memory" if profile.shared else ""
+    printer.say(f"  {'DRAM':8} {size(profile.loaded)} loaded, {size(profile.stored)} stored{shared}")
     printer.say()
-    ranked = sorted(found.layers, key=lambda layer: -(layer.matrix + layer.vector))
+    ranked = sorted(profile.layers, key=lambda layer: -(layer.matrix + layer.vector))
     shown = ranked[:most] if most else ranked
     printer.table(
         ["layer", "matrix", "vector", "loaded", "stored", "from", "to"],
         [
             [
-                shorten(printable(one.name)),
-                one.matrix,
-                one.vector,
-                size(one.loaded),
-                size(one.stored),
-                one.start,
-                one.end,
+                shorten(printable(row.name)),
+                row.matrix,
+                row.vector,
+                size(row.loaded),
+                size(row.stored),
+                row.start,
+                row.end,
             ]
-            for one in shown
+            for row in shown
         ],
         right=["matrix", "vector", "loaded", "stored", "from", "to"],
     )

@@ -31,7 +31,7 @@ def list_targets(args: TargetsListCommand) -> None:
 
     printer = Printer(as_json=args.as_json)
     rows: list[list[str]] = []
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     for file in available():
         try:
             target = load_target(file.name)
@@ -48,7 +48,7 @@ def list_targets(args: TargetsListCommand) -> None:
                     f"not valid: {shorten(error.message, 100)} ({file.path})",
                 ]
             )
-            found.append({"name": file.name, "file": str(file.path), "error": error.paragraph()})
+            entries.append({"name": file.name, "file": str(file.path), "error": error.paragraph()})
             continue
         shared = target.memory.shared
         rows.append(
@@ -62,7 +62,7 @@ def list_targets(args: TargetsListCommand) -> None:
                 target.description if file.preset else f"{target.description} ({file.path})".strip(),
             ]
         )
-        found.append(
+        entries.append(
             {
                 "name": file.name,
                 "preset": file.preset,
@@ -76,7 +76,7 @@ def list_targets(args: TargetsListCommand) -> None:
         rows,
         right=["cores", "peak", "local memory", "shared", "DRAM"],
     )
-    printer.result(found)
+    printer.result(entries)
 
 
 class TargetsShowCommand(CommandOptions):

@@ -101,8 +101,8 @@ def compare(args: TensorsCompareCommand) -> None:
     bar = Tolerance.parse(args.tolerance)
     a, b = TensorFile(args.ours), TensorFile(args.reference)
     skipped = options.names(args.leave_out)
-    found = worst_first(compare_sets(a, b, skipped), args.sort.value.replace("-", "_"))  # type: ignore[arg-type]
-    failures = [entry for entry in found if not entry.passes(bar)]
+    figures = worst_first(compare_sets(a, b, skipped), args.sort.value.replace("-", "_"))  # type: ignore[arg-type]
+    failures = [entry for entry in figures if not entry.passes(bar)]
     printer.table(
         ["tensor", "shape", "cosine", "euclid", "SQNR dB", "max error", "rel. error", ""],
         [
@@ -116,21 +116,21 @@ def compare(args: TensorsCompareCommand) -> None:
                 f"{entry.relative_error:.4g}",
                 entry.note or ("" if entry.passes(bar) else "FAIL"),
             ]
-            for entry in (found[: args.limit] if args.limit else found)
+            for entry in (figures[: args.limit] if args.limit else figures)
         ],
         right=["cosine", "euclid", "SQNR dB", "max error", "rel. error"],
     )
-    for one, other, path in ((a, b, args.ours), (b, a, args.reference)):
-        alone = [key for key in one if key not in other]
+    for ours, theirs, path in ((a, b, args.ours), (b, a, args.reference)):
+        alone = [key for key in ours if key not in theirs]
         if alone:
             printer.note(f"only in {path}: {', '.join(alone[:10])}{' and more' if len(alone) > 10 else ''}")
     printer.say(
-        f"{len(found) - len(failures)} of {len(found)} tensors within cosine {bar.cosine:g}, euclid {bar.euclid:g}"
+        f"{len(figures) - len(failures)} of {len(figures)} tensors within cosine {bar.cosine:g}, euclid {bar.euclid:g}"
     )
-    printer.result({"passed": not failures, "tensors": [entry.as_json() for entry in found]})
+    printer.result({"passed": not failures, "tensors": [entry.as_json() for entry in figures]})
     if failures:
         raise CompareError(
-            f"{len(failures)} of {len(found)} tensors are beyond the tolerance, worst '{failures[0].name}'",
+            f"{len(failures)} of {len(figures)} tensors are beyond the tolerance, worst '{failures[0].name}'",
             where=f"{args.ours} against {args.reference}",
             fix="--tolerance changes the bar, --except leaves tensors out",
         )
@@ -197,7 +197,7 @@ def stats(args: TensorsStatsCommand) -> None:
 
     printer = Printer(as_json=args.as_json)
     tensors = TensorFile(args.file)
-    found = [summarize(key, tensors[key]) for key in tensors]
+    figures = [summarize(key, tensors[key]) for key in tensors]
     printer.table(
         ["tensor", "shape", "type", "min", "max", "mean", "std", "zeros", "NaN/Inf"],
         [
@@ -209,8 +209,8 @@ def stats(args: TensorsStatsCommand) -> None:
                 f"{entry.zeros:.1%}",
                 entry.not_finite,
             ]
-            for entry in found
+            for entry in figures
         ],
         right=["min", "max", "mean", "std", "zeros", "NaN/Inf"],
     )
-    printer.result([vars(entry) for entry in found])
+    printer.result([vars(entry) for entry in figures])

@@ -58,11 +58,11 @@ def command(args: TraceCommand) -> int:
         seconds = (perf_counter_ns() - begin) / 1e9
         other = {"command": args.program, "status": status, "seconds": seconds}
         with open(lines, "rb") as recorded, write_atomically(args.output) as out:
-            found = write_trace(recorded, out, begin, other)
+            recording = write_trace(recorded, out, begin, other)
         full = lines.stat().st_size >= LIMIT
     if not args.quiet:
         sys.stdout.flush()
-        for line in _summary(found, args.output, seconds, full):
+        for line in _summary(recording, args.output, seconds, full):
             print(line, file=sys.stderr)
     return status
 
@@ -95,8 +95,8 @@ def _signals_to(child: subprocess.Popen[bytes]) -> Iterator[None]:
 
     # What is ignored here, as SIGINT is in the background of a shell, is ignored by the program as well.
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    chosen = [one for one in numbers if signal.getsignal(one) != signal.SIG_IGN]
-    before = [signal.signal(one, forward) for one in chosen]
+    chosen = [signal_number for signal_number in numbers if signal.getsignal(signal_number) != signal.SIG_IGN]
+    before = [signal.signal(signal_number, forward) for signal_number in chosen]
     try:
         yield
     finally:
@@ -118,27 +118,27 @@ _TITLES = {
 }  # fmt: skip
 
 
-def _summary(found: Recorded, output: Path, seconds: float, full: bool) -> Iterator[str]:
-    if not found.processes:
+def _summary(recording: Recorded, output: Path, seconds: float, full: bool) -> Iterator[str]:
+    if not recording.processes:
         yield (
             f"note: the program made no use of npuc.runtime, so {output} is empty; programs that it starts are seen too, "
             "unless they run in another environment"
         )
         return
-    processes, jobs = len(found.processes), found.counts["queued"]
+    processes, jobs = len(recording.processes), recording.counts["queued"]
     yield (
-        f"trace of {seconds:.3f} s written to {output}: {counted(found.counts['run'], 'run')}"
-        + (f", {jobs} jobs" + (f" ({found.failed} failed)" if found.failed else "") if jobs else "")
+        f"trace of {seconds:.3f} s written to {output}: {counted(recording.counts['run'], 'run')}"
+        + (f", {jobs} jobs" + (f" ({recording.failed} failed)" if recording.failed else "") if jobs else "")
         + (f", {processes} processes" if processes > 1 else "")
     )
     yield "  of all threads together:"
     for category, title in _TITLES.items():
-        if found.counts[category]:
-            spent = found.nanoseconds[category] / 1e9
-            yield f"  {title:13} {spent:9.3f} s  ({found.counts[category]} ×)"
-    for name, longest in sorted(found.longest.items(), key=lambda item: -item[1])[:5]:
+        if recording.counts[category]:
+            spent = recording.nanoseconds[category] / 1e9
+            yield f"  {title:13} {spent:9.3f} s  ({recording.counts[category]} ×)"
+    for name, longest in sorted(recording.longest.items(), key=lambda item: -item[1])[:5]:
         yield f"  {shorten(name, 60)}: at most {longest}"
-    if found.unfinished:
-        yield f"  {found.unfinished} × something was not finished when the program ended"
+    if recording.unfinished:
+        yield f"  {recording.unfinished} × something was not finished when the program ended"
     if full:
         yield "  the recording was full before the program ended; what came later is not in the trace"

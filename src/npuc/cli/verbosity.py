@@ -49,14 +49,14 @@ def apply(verbose: int, log_level: str | None, color: str | None, quiet: bool) -
     console.set_up(color or "auto", quiet)
     if verbose and log_level is not None:
         raise UsageError("-v and --log-level contradict each other", fix="Give one of them")
-    asked, where = log_level, "--log-level"
+    level, where = log_level, "--log-level"
     if verbose:
-        asked = "info" if verbose == 1 else "debug"
-    elif asked is None:
-        asked, where = os.environ.get("NPUC_LOG") or None, "NPUC_LOG"
-    if asked is not None and asked.lower() not in LEVELS:
-        raise UsageError(f"{where} '{asked}' is no level", fix=f"The levels are {', '.join(LEVELS)}")
-    _log(asked.lower() if asked is not None else None)
+        level = "info" if verbose == 1 else "debug"
+    elif level is None:
+        level, where = os.environ.get("NPUC_LOG") or None, "NPUC_LOG"
+    if level is not None and level.lower() not in LEVELS:
+        raise UsageError(f"{where} '{level}' is no level", fix=f"The levels are {', '.join(LEVELS)}")
+    _log(level.lower() if level is not None else None)
 
 
 def _log(level: str | None) -> None:
@@ -68,7 +68,7 @@ def _log(level: str | None) -> None:
     import logging
 
     logger = logging.getLogger("npuc")
-    for handler in [one for one in logger.handlers if isinstance(one, console.log_handler())]:
+    for handler in [attached for attached in logger.handlers if isinstance(attached, console.log_handler())]:
         logger.removeHandler(handler)
     logger.setLevel(logging.NOTSET if level is None else level.upper())
     logger.propagate = level is None

@@ -55,6 +55,21 @@ _TEXT: tuple[tuple[str, str], ...] = (
     (r"[\s\S]*?\blayers?\s*+:?\s*+\{", "looks like a Caffe .prototxt file"),
     (r"\s*[{\[]", "looks like JSON"),
 )
+_PROMISED = {
+    ".npu": "a compiled model (.npu)",
+    ".tflite": "a TensorFlow Lite model",
+    ".h5": "an HDF5 file of Keras",
+    ".hdf5": "an HDF5 file of Keras",
+    ".keras": "a Keras model",
+    ".pb": "a TensorFlow graph",
+    ".pt": "a PyTorch program",
+    ".pt2": "an exported program of PyTorch",
+    ".pth": "a PyTorch program",
+    ".cfg": "a Darknet .cfg file",
+    ".prototxt": "a Caffe .prototxt file",
+    ".caffemodel": "a Caffe model",
+}
+"""What names promise, of formats that are told by their first bytes."""
 _TEXT_KINDS = {"looks like a Darknet .cfg file": "darknet", "looks like a Caffe .prototxt file": "caffe"}
 
 
@@ -142,7 +157,18 @@ def describe_content(path: Path) -> Content:
         return Content("other", "looks like a damaged TensorFlow graph or Caffe model", AGAIN_FIX)
     if path.suffix == ".mlir":
         return Content("mlir", "is named like MLIR text")
+    promised = _PROMISED.get(path.suffix.lower())
+    if promised is not None and not _begins_like_onnx(head):
+        words = (
+            f"is named like {promised}, and its content is neither that nor any other format that npuc knows"
+        )
+        return Content("other", words, AGAIN_FIX)
     return Content("onnx", "looks like an ONNX model")
+
+
+def _begins_like_onnx(head: bytes) -> bool:
+    """Whether the first field is the version of ONNX's IR, as exporters write it: ONNX models have been called .pb, too."""
+    return head[:1] == b"\x08" and head[1:2] < b"\x40"
 
 
 def _is_caffemodel(head: bytes) -> bool:

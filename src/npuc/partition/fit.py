@@ -149,6 +149,14 @@ def nowhere_as_integers(
     return limits if not limits else None
 
 
+def not_float32(op: TensorOp) -> Obstacle | None:
+    """What stands against an op on values that quantization leaves alone: shapes, masks, indices; None if it has float32."""
+    others = [
+        dtype for value in (*op.operands[:1], *op.results) if (dtype := dtype_of(value.type)).name != "f32"
+    ]
+    return Obstacle.of(ObstacleRule.NOT_FLOAT32, dtype=others[0].name) if others else None
+
+
 def float_on_cpu(graph: Graph, devices: Mapping[str, str]) -> tuple[str, ...]:
     """The layers of a float program that a user puts on the CPU, and that run there as floats only."""
     ops: list[Any] = [op for op in graph.ops if not isinstance(op, top.WeightOp) and op.results]
@@ -190,6 +198,9 @@ def _without_integers(op: TensorOp, graph: Graph, target: Target) -> Fit | None:
     nowhere = nowhere_as_integers(op, graph, target)
     if nowhere is not None and noted in (None, nowhere.reason):
         return nowhere
+    unquantized = not_float32(op)
+    if unquantized is not None and noted in (None, unquantized.reason):
+        return Fit("no", obstacle=unquantized)
     return _no(ObstacleRule.REAL_NUMBERS) if noted is None else _no(ObstacleRule.STAYED_FLOAT, noted=noted)
 
 

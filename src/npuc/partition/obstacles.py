@@ -38,6 +38,7 @@ class ObstacleRule(Enum):
         "block floating point is for evaluation only",
         "Quantize with another scheme",
     )
+    NOT_FLOAT32 = "not_float32", "it computes with {dtype}, and only float32 is quantized"
     STAYED_FLOAT = "stayed_float", "it stayed float: {noted}"
     REAL_NUMBERS = (
         "real_numbers",

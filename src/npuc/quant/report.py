@@ -13,6 +13,7 @@ import yaml
 from npuc.ir import Graph, Value, dtype_of, layer_name, npu, result_names, shape_of, top
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import element_of, is_narrow_float, quant_of
+from npuc.partition.fit import not_float32
 from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.lowering.registry import find_rule
 from npuc.quant.scheme import SCHEMES, Scheme
@@ -125,10 +126,13 @@ def _type(value: Value, old: Value) -> str:
 def _why(op: TopOp, scheme: Scheme | None) -> str:
     if scheme is not None and scheme.is_block:
         return f"{scheme.activation} is for products"
+    unquantized = not_float32(op)
+    if unquantized is not None and not any(dtype_of(v.type).is_float for v in (*op.results, *op.operands)):
+        return unquantized.reason
     if find_rule(op) is None:
         return "it has no integer form"
-    if any(dtype_of(v.type).name != "f32" for v in (*op.results, *op.operands[:1])):
-        return "it does not compute with float32"
+    if unquantized is not None:
+        return unquantized.reason
     return AS_ASKED if scheme is None else "nothing around it is integer"
 
 
