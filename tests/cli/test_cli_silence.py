@@ -116,7 +116,7 @@ def test_networks_that_prepare_pictures_differently_get_the_same_pictures(
     done = npuc("diff", "plain.mlir", "fused.mlir", *data, "--json")
     assert (
         done.status == 0
-        and "prepare pictures for input 'x' differently (mean 120,110,100 against 0" in done.err
+        and "prepare images for input 'x' differently (mean 120,110,100 against 0" in done.err
     )
     found = json.loads(done.out)
     assert found["prepared_differently"]["x"].startswith("mean 120,110,100 against 0, scale 0.02 against 1")

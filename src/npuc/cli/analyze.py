@@ -1,8 +1,8 @@
-"""Find out which layers of an integer network hurt, and why.
+"""Find out which layers lose accuracy when a network is quantized, and why.
 
-The network is quantized as 'npuc quantize' would do it with the same options, or given with --quantized. Every rounding is
-tried by itself, and what it costs at the outputs is told in sentences, the worst first, each with what to try. --hybrid
-writes a configuration with more bits for the layers that cost most, to be edited and given to 'npuc quantize --config'.
+The network is quantized as 'npuc quantize' does it with the same options, or given with --quantized. The rounding of each
+tensor is tried alone, and its cost at the outputs is reported, the worst first, with a remedy. --hybrid writes a
+configuration with more bits for the layers that cost most; edit it and pass it to 'npuc quantize --config'.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from npuc.quant.layer_schemes import LayerSchemes
     from npuc.target import Target
 
-_PICTURES = 6
+_PLOTTED = 6
 """Histograms that --plot draws if none is asked for."""
 
 
@@ -48,7 +48,7 @@ class AnalyzeCommand(CommandOptions):
     random: given.Random = False
     quantized: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.mlir", help="The integer network, in place of quantizing the model here."),
+        typer.Option(metavar="FILE.mlir", help="The quantized network, if it was quantized before."),
     ] = None
     table: quant.Table = None
     method: quant.Method = None
@@ -59,12 +59,15 @@ class AnalyzeCommand(CommandOptions):
     seed: given.Seed = None
     schemes: quant.SchemeOptions
     target: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE.yaml", help="Use the arithmetic of a target.")
+        str | None,
+        typer.Option(metavar="NAME|FILE.yaml", help="Quantize with the arithmetic of this target."),
     ] = None
     force_float: quant.ForceFloat = False
     input_shape: options.InputShapes = None
     weights: options.Weights = None
-    limit: Annotated[int, typer.Option("--limit", min=0, help="Tell only so many findings; 0 is all.")] = 10
+    limit: Annotated[
+        int, typer.Option("--limit", min=0, help="Print at most this many findings; 0 prints all.")
+    ] = 10
     hybrid: Annotated[
         Path | None,
         typer.Option(
@@ -73,12 +76,14 @@ class AnalyzeCommand(CommandOptions):
     ] = None
     histogram: Annotated[
         list[str] | None,
-        typer.Option(metavar="LAYER", help="Print the histogram of a tensor's values; repeatable."),
+        typer.Option(
+            metavar="LAYER", help="Print the histogram of a tensor's values; repeat the option for several."
+        ),
     ] = None
     plot: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.svg", help="Draw the histograms, of the worst tensors if none is asked for."
+            metavar="FILE.svg", help="Plot the histograms; without --histogram, those of the worst tensors."
         ),
     ] = None
     threads: options.Threads = None
@@ -130,12 +135,12 @@ def command(args: AnalyzeCommand) -> None:
             step=step,
             wide=has_wide_activations(machine),
         )
-    pictured = [analysis.tensor(pair.source.tensor_called(name)) for name in args.histogram or []]
+    plotted = [analysis.tensor(pair.source.tensor_called(name)) for name in args.histogram or []]
     result, written = analysis.as_json(), []
     if args.plot is not None:
         with write_atomically(args.plot) as out:
-            out.write(svg_histograms(pictured or _worst(analysis)).encode())
-        written.append(f"picture written to {args.plot}")
+            out.write(svg_histograms(plotted or _worst(analysis)).encode())
+        written.append(f"plot written to {args.plot}")
     if args.hybrid is not None:
         suggested = _suggested(analysis, pair, machine)
         promise = _promise(suggested, machine)
@@ -157,7 +162,7 @@ def command(args: AnalyzeCommand) -> None:
     seconds = time.perf_counter() - begun
     printer.say(f"{args.model}: {counted(analysis.measurements.samples, 'sample')}, {seconds:.1f} s")
     _tell(printer, analysis, args.limit)
-    for tensor in pictured:
+    for tensor in plotted:
         printer.say()
         printer.say(text_histogram(tensor))
     for line in written:
@@ -191,7 +196,7 @@ def _worst(analysis: Analysis) -> list[TensorMeasure]:
     """The tensors of the worst findings."""
     known = {tensor.name: tensor for tensor in analysis.measurements.tensors}
     names = dict.fromkeys(finding.layer for finding in analysis.findings)
-    return [known[name] for name in names if name in known][:_PICTURES]
+    return [known[name] for name in names if name in known][:_PLOTTED]
 
 
 def _promise(hybrid: Hybrid, target: Target | None) -> str:

@@ -1,4 +1,4 @@
-"""The packages of npuc on levels, and every import between them: the table and the picture of docs/architecture.md.
+"""The packages of npuc on levels, and every import between them: the table and the diagram of docs/architecture.md.
 
 A package imports packages of lower levels only, never one of its own level or above. `LEVELS` is the one statement of that;
 `tests/test_architecture.py` holds every import of the source to it, and `make docs` writes the page from it.
@@ -175,8 +175,8 @@ def page(text: str, source: Path) -> str:
 _WIDTH, _ROW, _LEFT = 1080, 40, 300
 
 
-def picture() -> str:
-    """The levels as an SVG picture: one band a level, the command line on top."""
+def diagram() -> str:
+    """The levels as an SVG diagram: one band a level, the command line on top."""
     height = _ROW * len(LEVELS) + 16
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="13">',

@@ -1,4 +1,4 @@
-"""Prepare calibration data once: read, preprocess and save every sample as the tensors that the network gets."""
+"""Prepare calibration data once: read and preprocess every sample, and save it as the tensors that the network takes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ class CalibDataCommand(CommandOptions):
     model: options.Model
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="DIR", help="A new folder for the .npz files, one a sample."),
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="A new folder, which gets one .npz file per sample."
+        ),
     ]
     data: given.Data = None
     random: given.Random = False

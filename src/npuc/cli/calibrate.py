@@ -1,7 +1,7 @@
-"""Find the range of every tensor of a network on typical data.
+"""Find the range of values of every tensor of a network on typical data.
 
-The result is a table of text, one line a tensor. --save-stats keeps the statistics, so that another method
-needs no data.
+The result is a calibration table, a text file with one line per tensor. --save-stats keeps the statistics, so that another
+method can be tried without the data.
 """
 
 from __future__ import annotations
@@ -30,17 +30,19 @@ class CalibrateCommand(CommandOptions):
         str,
         typer.Option(
             metavar="METHOD[:OPTION=VALUE,...]",
-            help="max, percentile, max-percentile, moving-average, mean, std, kl, mse, aciq, pow2, pow2-min-diff "
-            "or auto.",
+            help="The calibration method: max, percentile, max-percentile, moving-average, mean, std, kl, mse, aciq, "
+            "pow2, pow2-min-diff or auto.",
         ),
     ] = "mse"
     tensor_method: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=METHOD", help="Another method for a tensor or layer; repeat it for several."
+            metavar="NAME=METHOD", help="The method for one tensor or layer; repeat the option for several."
         ),
     ] = None
-    bits: Annotated[int, typer.Option(min=2, max=16, help="The width that the ranges are for.")] = 8
+    bits: Annotated[
+        int, typer.Option(min=2, max=16, help="The number of bits that the ranges are chosen for.")
+    ] = 8
     preprocess: given.Preprocess = None
     annotations: given.Annotations = None
     dataset: given.Dataset = None
@@ -48,14 +50,14 @@ class CalibrateCommand(CommandOptions):
     seed: given.Seed = None
     strict: given.Strict = False
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE.cali", help="Where to write the table.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE.cali", help="The table to write.")
     ] = None
-    save_stats: Annotated[Path | None, typer.Option(metavar="FILE.npz", help="Write the statistics too.")] = (
-        None
-    )
+    save_stats: Annotated[
+        Path | None, typer.Option(metavar="FILE.npz", help="Also write the statistics.")
+    ] = None
     stats: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.npz", help="Use statistics that were saved, in place of data."),
+        typer.Option(metavar="FILE.npz", help="Use statistics written by --save-stats instead of data."),
     ] = None
     input_shape: options.InputShapes = None
     weights: options.Weights = None

@@ -20,43 +20,50 @@ Data = Annotated[
         "--data",
         "--calib",
         metavar="[INPUT=]PATH",
-        help="A folder of pictures, .npy, .npz or raw .bin files, one such file, a list with one sample a line (text or "
-        ".json), or what a plugin's data set reads. Several are taken one after the other; with the name of an input before "
-        "it, each for its input.",
+        help="The data: a folder of images or of .npy, .npz or raw .bin files; one such file; a list of samples, "
+        "one per line (text or .json); or what a plugin's data set reads. Repeat the option to use several in"
+        " turn, or write INPUT=PATH for each input of the network.",
     ),
 ]
 Random = Annotated[
-    bool, typer.Option("--random", help="Random data, for a smoke run: the ranges mean nothing.")
+    bool, typer.Option("--random", help="Use random data. Only to try things out: the ranges mean nothing.")
 ]
 Preprocess = Annotated[
     str | None,
     typer.Option(
         metavar="RECIPE.yaml|FILE.py:FUNCTION|raw:TYPE[:SHAPE]",
-        help="How a file becomes a tensor, in place of the preprocessing that the network has; or what raw .bin files hold, "
-        "like raw:uint8:224,224,3.",
+        help="How a file becomes a tensor, instead of the preprocessing stored in the network: a recipe, a Python "
+        "function, or the element type and shape of raw .bin files, such as raw:uint8:224,224,3.",
     ),
 ]
 Annotations = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE.json", help="COCO annotations of the pictures, for a choice balanced over the classes."
+        metavar="FILE.json",
+        help="COCO annotations of the images: samples are then chosen so that all classes are about equally "
+        "frequent.",
     ),
 ]
 Dataset = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Read the data as this data set of npuc or of a plugin (docs/evaluation.md has their layouts).",
+        help="The kind of data set that --data is, one of npuc's or of a plugin (docs/evaluation.md describes "
+        "them).",
     ),
 ]
-MaxCount = Annotated[int | None, typer.Option("--max-count", min=1, help="Use at most so many samples.")]
+MaxCount = Annotated[int | None, typer.Option("--max-count", min=1, help="Use at most this many samples.")]
 Seed = Annotated[
     int | None,
     typer.Option(
-        min=0, help="Which random choice, or which random data. Without it, the first samples are taken."
+        min=0,
+        help="The seed for choosing samples at random, or for random data. Without it, the first samples are used.",
     ),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="A sample that cannot be used is an error.")]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Stop with an error if a sample cannot be used, instead of skipping it."),
+]
 
 
 def source(

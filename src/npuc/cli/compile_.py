@@ -1,9 +1,9 @@
 """Compile a network for an NPU: the whole way from a model file to a program.
 
-A float network is quantized for the target on the way, as 'npuc quantize' does it; an integer network (.mlir) is compiled
-as it is. What was decided is printed, and can be changed: --device puts layers on the CPU or the NPU, and --schedule fixes
-groups, tiles and the like by a file that --save-schedule writes. Results of searches are kept in the user's cache folder
-(NPUC_CACHE names another, or is 'off').
+A float network is quantized for the target first, as 'npuc quantize' does it; an integer network (.mlir) is compiled as it
+is. Every decision is printed and can be changed: --device puts layers on the CPU or the NPU, and --schedule fixes groups,
+tiles and other schedule decisions by a file, which --save-schedule writes. Search results are cached in the user's cache
+folder; set NPUC_CACHE to another folder, or to 'off'.
 """
 
 from __future__ import annotations
@@ -60,33 +60,43 @@ class CompileCommand(CommandOptions):
             "-O",
             min=0,
             max=3,
-            help="How hard to search for a schedule: 0 is layer by layer, 1 forms groups, 2 tries several ways, 3 many.",
+            help="The effort of the schedule search: 0 runs layer by layer, 1 forms groups of layers, 2 also compares "
+            "several candidates, 3 many.",
         ),
     ] = 2
     device: options.Devices = None
     island_threshold: options.IslandThreshold = 1.0
     cores: Annotated[
-        int | None, typer.Option(min=1, help="Use at most so many cores. Without it, all of the target.")
+        int | None,
+        typer.Option(min=1, help="Use at most this many cores.  [default: all cores of the target]"),
     ] = None
     local_memory: Annotated[
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="Use at most so much of each core's local memory, such as 128KiB: for programs that share it. "
-            "Without it, all of the target.",
+            help="Use at most this much of each core's local memory, such as 128KiB, so that programs can share it.  "
+            "[default: all of it]",
         ),
     ] = None
     schedule: Annotated[
-        Path | None, typer.Option(metavar="FILE.yaml", help="Decisions of the schedule that are fixed.")
+        Path | None,
+        typer.Option(
+            metavar="FILE.yaml", help="Schedule decisions to keep fixed; --save-schedule writes such a file."
+        ),
     ] = None
     save_schedule: Annotated[
-        Path | None, typer.Option(metavar="FILE.yaml", help="Write the schedule that was found.")
+        Path | None,
+        typer.Option(metavar="FILE.yaml", help="Write the decisions of the schedule to this file."),
     ] = None
     sanitize: Annotated[
-        bool, typer.Option("--sanitize", help="Execute the result on zeros and prove its schedule.")
+        bool,
+        typer.Option(
+            "--sanitize",
+            help="Also execute the program on zeros and check it for bad memory accesses and races.",
+        ),
     ] = False
     dump_ir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write the program after each stage to this folder.")
+        Path | None, typer.Option(metavar="DIR", help="Write the program after every stage into this folder.")
     ] = None
     ranges: quant.RangeOptions
     calib: ladder.Calib = None

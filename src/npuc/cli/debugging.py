@@ -101,11 +101,11 @@ def run_by_layer(
 
 @dataclass
 class _Watch:
-    """Stores and judges each tensor as it comes."""
+    """Stores each tensor as it comes, and compares it with the golden run."""
 
     printer: Printer
     writer: DumpWriter | None
-    judge: GoldenRun | None
+    golden_run: GoldenRun | None
     stop: bool
     run: int = 0
     count: int = 0
@@ -115,8 +115,8 @@ class _Watch:
         self.count += 1
         if self.writer is not None:
             self.writer.add(self.run, tensor)
-        if self.judge is not None:
-            verdict = self.judge.judge(self.run, tensor)
+        if self.golden_run is not None:
+            verdict = self.golden_run.judge(self.run, tensor)
             self.printer.say(verdict.line)
             self.stopped = self.stop and verdict.state == "differs"
         return self.stopped

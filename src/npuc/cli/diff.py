@@ -1,7 +1,8 @@
 """Compare two forms of a network layer by layer: float, integer, compiled (.npu), or a dump of one.
 
-The first is the reference; the outputs come first, then the worst layers. Accumulated errors are those of the whole second
-network; --isolated adds those of each layer of an integer network by itself, on exact inputs. With a dump, its data is used.
+The first is the reference. The outputs are listed first, then the layers with the largest errors. An error is that of the
+whole second network up to this layer; --isolated also gives the error of each layer of an integer network alone, on exact
+inputs. If one of the two is a dump, the inputs stored in it are used.
 """
 
 from __future__ import annotations
@@ -45,13 +46,22 @@ class DiffCommand(CommandOptions):
     """The command line of `npuc diff`."""
 
     first: Annotated[
-        Path, typer.Argument(metavar="REFERENCE", help="A model of any kind, or the folder of a dump.")
+        Path,
+        typer.Argument(
+            metavar="REFERENCE",
+            help="The reference: a model file, or a folder written by 'npuc run --dump-layers'.",
+        ),
     ]
-    second: Annotated[Path, typer.Argument(metavar="OTHER", help="What is held against it, of any kind.")]
+    second: Annotated[
+        Path, typer.Argument(metavar="OTHER", help="The model or dump that is compared with the reference.")
+    ]
     inputs: Annotated[
         list[str] | None,
         typer.Option(
-            "--input", "-i", metavar="[NAME=]FILE", help="An .npz, .npy or picture file; repeatable."
+            "--input",
+            "-i",
+            metavar="[NAME=]FILE",
+            help="An .npz, .npy or image file; repeat the option for several.",
         ),
     ] = None
     data: given.Data = None
@@ -59,12 +69,19 @@ class DiffCommand(CommandOptions):
     preprocess: given.Preprocess = None
     max_count: given.MaxCount = None
     seed: given.Seed = None
-    isolated: Annotated[bool, typer.Option("--isolated", help="Also the error of each layer by itself.")] = (
-        False
+    isolated: Annotated[
+        bool,
+        typer.Option("--isolated", help="Also print the error of each layer by itself, on exact inputs."),
+    ] = False
+    sort: Annotated[
+        Sort, typer.Option(help="Sort by this figure, the worst first; or in the order of the network.")
+    ] = Sort.sqnr
+    limit: Annotated[
+        int, typer.Option("--limit", min=0, help="Print at most this many rows; 0 prints all.")
+    ] = 20
+    plot: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Plot the figures of the layers.")] = (
+        None
     )
-    sort: Annotated[Sort, typer.Option(help="What comes first: the worst by this, or by order.")] = Sort.sqnr
-    limit: Annotated[int, typer.Option("--limit", min=0, help="Print only so many rows; 0 is all.")] = 20
-    plot: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Write a picture of it.")] = None
     input_shape: options.InputShapes = None
     threads: options.OneThread = 1
     quiet: options.Quiet = False
@@ -134,7 +151,7 @@ def command(args: DiffCommand) -> None:
     if args.plot is not None:
         with write_atomically(args.plot) as out:
             out.write(draw(errors, f"{args.second.name} against {args.first.name}").encode())
-        printer.say(f"picture written to {args.plot}")
+        printer.say(f"plot written to {args.plot}")
     printer.result(
         {
             "outputs": [entry.as_json() for entry in outputs],
@@ -212,7 +229,7 @@ def _told(printer: Printer, comparison: Compared) -> list[LayerError]:
 
 
 def _reader(reference: Graph, ours: Graph) -> Graph:
-    """The one of the two that says how pictures become inputs: an original cannot, and what was made of it may."""
+    """The one of the two that says how images become inputs: an original cannot, and what was made of it may."""
 
     def takes(graph: Graph) -> list[tuple[str, str]]:
         return [(port.name, str(port.type)) for port in graph.inputs]
@@ -269,7 +286,7 @@ def _on_same_images(
     isolated: bool,
     threads: int,
 ) -> list[LayerError]:
-    """Two networks that make different tensors of a picture: each gets the same pictures in its own way."""
+    """Two networks that make different tensors of an image: each gets the same images in its own way."""
     from npuc.calib.paired import random_batch_pairs
     from npuc.compare.layers import batch_rows
     from npuc.debug.difference import Pair, compare_runs
@@ -277,7 +294,7 @@ def _on_same_images(
     assert reference.graph is not None and ours.graph is not None
     for name, words in apart.items():
         printer.note(
-            f"the two prepare pictures for input '{name}' differently ({words}): each gets the same pictures in its own way, "
+            f"the two prepare images for input '{name}' differently ({words}): each gets the same images in its own way, "
             "and tensor files as they are"
         )
     if isolated:

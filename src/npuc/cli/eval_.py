@@ -1,8 +1,8 @@
-"""Measure the accuracy of models on a data set, several side by side on the same samples.
+"""Measure the accuracy of one or several models on the same samples of a data set.
 
-A model may be any file of the pipeline: the original, an .mlir file (float or integer), a compiled .npu. Every figure has
-an interval, and every model but the first its paired difference from the first. The options from --resize-dims to
---interpolation say how pictures become inputs, in place of what the models say.
+A model may be the original file, an .mlir file (float or integer), or a compiled .npu file. Every figure is printed with a
+confidence interval; with several models, also the difference from the first model, with its own (paired) interval. The options
+from --resize-dims to --interpolation say how images become inputs, instead of the preprocessing stored in the models.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class EvalCommand(CommandOptions):
 
     models: Annotated[
         list[Path],
-        typer.Argument(metavar="MODEL...", help="Models; the first is what the others are compared with."),
+        typer.Argument(metavar="MODEL...", help="The models; the others are compared with the first."),
     ]
     data: Annotated[
         Path,
@@ -41,10 +41,12 @@ class EvalCommand(CommandOptions):
     ]
     metric: Annotated[
         Text,
-        typer.Option(metavar="NAME[:OPTION=VALUE],...", help="What to measure.  [default: by the data set]"),
+        typer.Option(
+            metavar="NAME[:OPTION=VALUE],...", help="The metrics.  [default: those of the data set]"
+        ),
     ] = None
     dataset: Annotated[
-        Text, typer.Option(metavar="NAME", help="The kind of data set.  [default: what --data looks like]")
+        Text, typer.Option(metavar="NAME", help="The kind of data set.  [default: recognized from --data]")
     ] = None
     annotations: Annotated[
         Path | None,
@@ -52,12 +54,19 @@ class EvalCommand(CommandOptions):
             metavar="FILE", help="COCO annotations, the list of files and labels, or a file of labels alone."
         ),
     ] = None
-    images: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder of the files.")] = None
+    images: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="The folder with the images or other files, if it is not beside the labels."
+        ),
+    ] = None
     classes: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Names of classes, one a line, in the order of the scores."),
+        typer.Option(
+            metavar="FILE", help="The names of the classes, one per line, in the order of the model's scores."
+        ),
     ] = None
-    label_offset: Annotated[int, typer.Option(help="Added to every label.")] = 0
+    label_offset: Annotated[int, typer.Option(help="A number to add to every label.")] = 0
     postprocess: Annotated[
         Text,
         typer.Option(
@@ -66,50 +75,63 @@ class EvalCommand(CommandOptions):
         ),
     ] = None
     preprocess: given.Preprocess = None
-    resize_dims: Annotated[
-        Text, typer.Option(metavar="H,W", help="Resize the picture to this size first.")
-    ] = None
+    resize_dims: Annotated[Text, typer.Option(metavar="H,W", help="Resize the image to this size first.")] = (
+        None
+    )
     keep_aspect_ratio: Annotated[
         bool,
         typer.Option(
-            "--keep-aspect-ratio", help="Scale both axes alike, and pad (with --crop: cut) the rest."
+            "--keep-aspect-ratio",
+            help="Keep the aspect ratio when resizing, and pad the rest (with --crop: cut it off).",
         ),
     ] = False
     pad_value: Annotated[Text, typer.Option(metavar="0..255", help="The pixel value of the padding.")] = None
     pad_type: Annotated[
-        Text, typer.Option(metavar="center|corner", help="Pad on all sides, or right and below.")
+        Text,
+        typer.Option(
+            metavar="center|corner", help="Pad on all sides, or only at the right and at the bottom."
+        ),
     ] = None
     crop: Annotated[
-        Text, typer.Option(metavar="H,W", help="Cut this size out of the center after the resize.")
+        Text, typer.Option(metavar="H,W", help="After resizing, crop the center to this size.")
     ] = None
     mean: Annotated[
         Text, typer.Option(metavar="M,M,M", help="Subtract this from each channel (pixels are 0..255).")
     ] = None
-    scale: Annotated[Text, typer.Option(metavar="S,S,S", help="Then multiply each channel with this.")] = None
+    scale: Annotated[Text, typer.Option(metavar="S,S,S", help="Then multiply each channel by this.")] = None
     pixel_format: Annotated[
-        Text, typer.Option(metavar="rgb|bgr|gray|rgba", help="What the networks take.")
+        Text, typer.Option(metavar="rgb|bgr|gray|rgba", help="The pixel format that the networks take.")
     ] = None
     interpolation: Annotated[
-        Text, typer.Option(metavar="bilinear|bicubic|nearest", help="How to resize.")
+        Text, typer.Option(metavar="bilinear|bicubic|nearest", help="The interpolation used to resize.")
     ] = None
     input_shape: options.InputShapes = None
     max_count: given.MaxCount = None
     seed: given.Seed = None
     skip_unreadable: Annotated[
-        bool, typer.Option("--skip-unreadable", help="Pass over samples that cannot be read, and say so.")
+        bool, typer.Option("--skip-unreadable", help="Skip samples that cannot be read, and report them.")
     ] = False
-    confidence: Annotated[float, typer.Option(min=0.5, max=0.9999, help="The level of intervals.")] = 0.95
+    confidence: Annotated[
+        float, typer.Option(min=0.5, max=0.9999, help="The confidence level of the intervals.")
+    ] = 0.95
     resamples: Annotated[
-        int, typer.Option(min=0, max=100_000, help="Draws of the bootstrap, for figures that are no shares.")
+        int,
+        typer.Option(
+            min=0,
+            max=100_000,
+            help="The number of bootstrap resamples, for metrics that are not proportions.",
+        ),
     ] = 500
-    resample_seed: Annotated[int, typer.Option(min=0, help="Which draws.")] = 0
-    device: Annotated[str, typer.Option(metavar="NAME", help="What runs compiled models.")] = "simulated"
+    resample_seed: Annotated[int, typer.Option(min=0, help="The seed of the bootstrap.")] = 0
+    device: Annotated[str, typer.Option(metavar="NAME", help="The device that runs compiled models.")] = (
+        "simulated"
+    )
     workers: Annotated[
         int | None,
         typer.Option(
             min=1,
             callback=options.at_most_cores,
-            help="Processes, at most one a core.  [default: all cores, if it pays]",
+            help="The number of processes, at most one per core.  [default: all cores, if that is faster]",
         ),
     ] = None
     cluster: Annotated[
@@ -118,11 +140,13 @@ class EvalCommand(CommandOptions):
     resume: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="A journal of results: a run that was killed goes on where it ended."
+            metavar="FILE",
+            help="Keep a journal of the results in this file; an interrupted run continues from it.",
         ),
     ] = None
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE.json", help="Write the report as JSON too.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE.json", help="Also write the report as JSON."),
     ] = None
     quiet: options.Quiet = False
     as_json: options.Json = False

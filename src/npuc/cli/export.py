@@ -48,7 +48,7 @@ class ExportOnnxCommand(CommandOptions):
 @app.command("onnx")
 @takes(ExportOnnxCommand)
 def onnx(args: ExportOnnxCommand) -> None:
-    """Write an ONNX file that computes the same."""
+    """Write a network as an ONNX file."""
     from npuc.export.onnx import export_onnx
     from npuc.flow import load_model
 
@@ -73,14 +73,14 @@ class ExportTfliteCommand(CommandOptions):
         bool,
         typer.Option(
             "--integer-io",
-            help="Inputs and outputs are the integers of the network, not float32 (what an NPU wants).",
+            help="Make the inputs and outputs the network's integers instead of float32, as NPUs take them.",
         ),
     ] = False
     channels_last: Annotated[
         bool,
         typer.Option(
             "--channels-last",
-            help="Inputs and outputs are N x H x W x C, as TFLite computes, not N x C x H x W.",
+            help="Make the inputs and outputs N x H x W x C, as TFLite computes, instead of N x C x H x W.",
         ),
     ] = False
     quiet: options.Quiet = False
@@ -90,7 +90,7 @@ class ExportTfliteCommand(CommandOptions):
 @app.command("tflite")
 @takes(ExportTfliteCommand)
 def tflite(args: ExportTfliteCommand) -> None:
-    """Write a TFLite file: full-integer of a network quantized with --scheme tflite, float of a float one."""
+    """Write a network as a TFLite file: full-integer if it was quantized with --scheme tflite, float if it is float."""
     from collections import Counter
 
     from npuc.export.tflite import Options, export_tflite, float_layers
@@ -127,14 +127,15 @@ class ExportCCommand(CommandOptions):
     standalone: Annotated[
         bool,
         typer.Option(
-            "--standalone", help="The model in C arrays and all memory static: no files, no heap, no threads."
+            "--standalone",
+            help="Put the model into C arrays and all memory into static buffers: no files, no heap, no threads.",
         ),
     ] = False
     sample: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.npz",
-            help="Raw tensors for the sample, by the names of inputs. Without it, random ones.",
+            help="The inputs of the sample, raw tensors by name.  [default: random ones]",
         ),
     ] = None
     quiet: options.Quiet = False

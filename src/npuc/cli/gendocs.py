@@ -1,5 +1,5 @@
-"""Write the generated pages of `docs/` (errors, ops, passes, commands, target fields, instructions, packages), each from the code
-behind it, and the C headers of the instruction set, of the kinds and of the file format.
+"""Write the generated pages of `docs/` (errors, ops, passes, commands, target fields, instructions, packages), each from the
+code behind it, and the C headers of the instruction set, of the kinds and of the file format.
 
     python -m npuc.cli.gendocs [--check] [DIR]
 
@@ -69,7 +69,7 @@ def pages(folder: Path = Path("docs")) -> dict[str, str]:
     if arithmetic.is_file():
         texts["arithmetic.md"] = kinds_page(arithmetic.read_text(encoding="utf-8"))
     return texts | {
-        "levels.svg": architecture.picture(),
+        "levels.svg": architecture.diagram(),
         "../native/include/npuc/isa.h": c_header(),
         "../native/include/npuc/kinds.h": kinds_header(),
         "../native/include/npuc/file.h": file_header(),
@@ -200,11 +200,11 @@ def _commands() -> Iterator[str]:
 
     yield "# Commands\n"
     yield "`npuc COMMAND --help` shows the same. Results go to stdout, notes and errors to stderr; the exit status is 0"
-    yield "for success, 2 for what the user can mend, 1 for a fault of npuc, 130 if it was interrupted.\n"
-    yield "`-v` tells on stderr what the stages do, `-vv` more, such as every pass with its time; `--log-level` and the"
-    yield "environment variable `NPUC_LOG` do the same by name. Programs get them from Python's `logging` (logger `npuc`)."
-    yield "Colours are used where a terminal is, unless `NO_COLOR` is set or `--color` says otherwise; longer work shows a"
-    yield "bar there, and elsewhere a line now and then. `npuc --install-completion` teaches the shell commands and options.\n"
+    yield "for success, 2 for an error of the user, 1 for a bug in npuc, 130 if it was interrupted.\n"
+    yield "`-v` logs to stderr what the stages do, `-vv` more, such as every pass with its time; `--log-level` and the"
+    yield "environment variable `NPUC_LOG` set the level by name. Programs get the log from Python's `logging` (logger `npuc`)."
+    yield "Colours are used on a terminal, unless `NO_COLOR` is set or `--color` says otherwise; longer work shows a progress"
+    yield "bar there, and a line now and then elsewhere. `npuc --install-completion` installs completion for the shell.\n"
     root: Any = typer.main.get_command(app)
     yield from _command(root, "npuc")
 

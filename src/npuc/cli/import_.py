@@ -1,13 +1,13 @@
-"""Read a model, simplify it, and check it.
+"""Import a model: read it, simplify it, and check the result against the original.
 
-Formats, told by the content of a file: ONNX, TensorFlow Lite, PyTorch (.pt2, TorchScript), Keras (.keras, .h5), TensorFlow
-(SavedModel folders, frozen .pb), Caffe (.prototxt, .caffemodel), Darknet (.cfg).
+The format is recognized by the content of the file: ONNX, TensorFlow Lite, PyTorch (.pt2, TorchScript), Keras (.keras, .h5),
+TensorFlow (SavedModel folders, frozen .pb), Caffe (.prototxt, .caffemodel), Darknet (.cfg).
 
-The result is an .mlir file with its weights beside it. It is compared with the original file, run by its own framework or,
-for Caffe and Darknet, by OpenCV; where that is not installed, the import says that it was not checked.
+The result is an .mlir file with its weights beside it. It is compared with the original, run by its own framework (Caffe and
+Darknet: by OpenCV); if that is not installed, the import says that it was not checked.
 
-Pictures as inputs: the options from --resize-dims to --interpolation say how to prepare them, and travel in the
-program. If there are several inputs, write INPUT:VALUE.
+For image inputs, the options from --resize-dims to --interpolation say how an image becomes a tensor; they are stored in the
+result. If there are several inputs, write INPUT:VALUE.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ class ImportCommand(CommandOptions):
 
     model: Annotated[
         Path,
-        typer.Argument(
-            metavar="MODEL", help="A model of any format that is imported; a SavedModel is a folder."
-        ),
+        typer.Argument(metavar="MODEL", help="The model file; a SavedModel is a folder."),
     ]
     output: Annotated[
         Path | None,
@@ -62,37 +60,46 @@ class ImportCommand(CommandOptions):
     weights: options.Weights = None
     constant: Annotated[
         Texts,
-        _flag("--constant", "NAME=VALUE", "Give an input this value for good; numbers with commas between."),
+        _flag(
+            "--constant",
+            "NAME=VALUE",
+            "Fix an input to this value: one number, or several separated by commas.",
+        ),
     ] = None
-    resize_dims: Annotated[Texts, _flag("--resize-dims", "H,W", "Resize the picture to this size first.")] = (
+    resize_dims: Annotated[Texts, _flag("--resize-dims", "H,W", "Resize the image to this size first.")] = (
         None
     )
     keep_aspect_ratio: Annotated[
         bool,
         typer.Option(
-            "--keep-aspect-ratio", help="Scale both axes alike, and pad (with --crop: cut) the rest."
+            "--keep-aspect-ratio",
+            help="Keep the aspect ratio when resizing, and pad the rest (with --crop: cut it off).",
         ),
     ] = False
     pad_value: Annotated[Texts, _flag("--pad-value", "0..255", "The pixel value of the padding.")] = None
     pad_type: Annotated[
-        Texts, _flag("--pad-type", "center|corner", "Pad on all sides, or right and below.")
+        Texts,
+        _flag("--pad-type", "center|corner", "Pad on all sides, or only at the right and at the bottom."),
     ] = None
-    crop: Annotated[Texts, _flag("--crop", "H,W", "Cut this size out of the center after the resize.")] = None
+    crop: Annotated[Texts, _flag("--crop", "H,W", "After resizing, crop the center to this size.")] = None
     mean: Annotated[
         Texts, _flag("--mean", "M,M,M", "Subtract this from each channel (pixels are 0..255).")
     ] = None
-    scale: Annotated[Texts, _flag("--scale", "S,S,S", "Then multiply each channel with this.")] = None
+    scale: Annotated[Texts, _flag("--scale", "S,S,S", "Then multiply each channel by this.")] = None
     pixel_format: Annotated[
-        Texts, _flag("--pixel-format", "rgb|bgr|gray|rgba", "What the network takes.")
+        Texts, _flag("--pixel-format", "rgb|bgr|gray|rgba", "The pixel format that the network takes.")
     ] = None
-    channel_format: Annotated[Texts, _flag("--channel-format", "nchw|nhwc", "The axes of the input.")] = None
+    channel_format: Annotated[
+        Texts, _flag("--channel-format", "nchw|nhwc", "The order of the input's axes.")
+    ] = None
     interpolation: Annotated[
-        Texts, _flag("--interpolation", "bilinear|bicubic|nearest", "How to resize.")
+        Texts, _flag("--interpolation", "bilinear|bicubic|nearest", "The interpolation used to resize.")
     ] = None
     fuse_preprocess: Annotated[
         bool,
         typer.Option(
-            "--fuse-preprocess", help="Make mean and scale part of the network; it takes uint8 pixels."
+            "--fuse-preprocess",
+            help="Make mean and scale part of the network, which then takes uint8 pixels.",
         ),
     ] = False
     add_postprocess: options.Postprocess = None
@@ -100,14 +107,17 @@ class ImportCommand(CommandOptions):
         True
     )
     check: Annotated[
-        bool, typer.Option("--check/--no-check", help="Compare with the original, run by its own framework.")
+        bool,
+        typer.Option(
+            "--check/--no-check", help="Compare the result with the original model, run by its own framework."
+        ),
     ] = True
     check_input: Annotated[
         Texts,
         typer.Option(
             "--check-input",
             metavar="[NAME=]FILE",
-            help="Check with this .npz, .npy or picture, not random data.",
+            help="The .npz, .npy or image file to check with, instead of random data.",
         ),
     ] = None
     tolerance: Annotated[

@@ -1,7 +1,7 @@
-"""Tell which layers of a network would run on the NPU of a target, and why others would not.
+"""Show which layers of a network would run on the NPU of a target, and why the others would not.
 
-It works before any quantization: a float network is quantized for the target with made-up ranges, or those of --data or --table,
-and compiled as 'npuc compile' does it. An integer network (`npuc quantize`) is inspected as it is.
+The network need not be quantized: a float network is quantized for the target, with ranges from --data or --table, or made-up
+ones, and placed as 'npuc compile' does it. An integer network is inspected as it is.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class InspectCommand(CommandOptions):
     target: options.Target
     device: options.Devices = None
     island_threshold: options.IslandThreshold = 1.0
-    svg: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw the network by device.")] = None
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="Draw the network, coloured by device.")
+    ] = None
     data: quant.TypicalData = None
     table: quant.Table = None
     method: quant.Method = None
@@ -87,7 +89,7 @@ def command(args: InspectCommand) -> None:
     if args.svg is not None:
         with write_atomically(args.svg) as out:
             out.write(svg_of(shown, inspection).encode())
-        printer.say(f"  {'picture':10} {args.svg}")
+        printer.say(f"  {'drawing':10} {args.svg}")
         result["picture"] = str(args.svg)
     printer.result(result)
 

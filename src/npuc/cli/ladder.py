@@ -19,64 +19,70 @@ if TYPE_CHECKING:
     from npuc.quant.ladder.run import PipelineOptions
 
 _POINTS = 8
-"""Points of the frontier that are measured for a picture of it."""
+"""Points of the frontier that are measured for a plot of it."""
 
 Data = Annotated[
     list[str] | None,
     typer.Option(
         "--data",
         metavar="[INPUT=]PATH",
-        help="A folder of pictures, .npy or .npz files, one such file, or a list file with one sample a line; with "
-        "--accuracy-drop a labelled data set, as for 'npuc eval'. Several are taken one after the other, or with the name of an "
-        "input before it each for its input.",
+        help="Calibration data: a folder of images or of .npy or .npz files, one such file, or a list of samples, "
+        "one per line. With --accuracy-drop: a labelled data set, as for 'npuc eval'. Repeat the option to "
+        "use several in turn, or write INPUT=PATH for each input of the network.",
     ),
 ]
 Calib = Annotated[
     list[str] | None,
     typer.Option(
         metavar="[INPUT=]PATH",
-        help="Typical data to calibrate with, where --data is labelled data; else the same as --data.",
+        help="Calibration data, if --data is a labelled data set (--accuracy-drop). Otherwise the same as --data.",
     ),
 ]
 Ladder = Annotated[
     str | None,
     typer.Option(
         metavar="all|default|STEP,...",
-        help="Steps that lose less accuracy, each kept if it helps: equalize, smooth, ranges, gptq, adaquant, round, mixed.",
+        help="Steps that reduce the loss of accuracy: equalize, smooth, ranges, gptq, adaquant, round, mixed. Each"
+        " is kept only if it helps.",
     ),
 ]
 TorchDevice = Annotated[
     str | None,
-    typer.Option(metavar="cpu|cuda", help="Where the steps 'adaquant' and 'round' compute.  [default: cpu]"),
+    typer.Option(
+        metavar="cpu|cuda",
+        help="The device on which the steps 'adaquant' and 'round' compute.  [default: cpu]",
+    ),
 ]
 AccuracyDrop = Annotated[
     float | None,
     typer.Option(
         metavar="LOSS",
         min=0.0,
-        help="Climb until the metric loses no more than this (shares: points) on the labelled --data, at the fewest cycles; "
-        "a fifth of the samples is held back and has to confirm it.",
+        help="The loss of the metric that is allowed on the labelled --data (in percentage points if the metric is"
+        " in percent). Steps are added until it is reached, at as few cycles as possible; a fifth of the "
+        "samples is held back to confirm the result.",
     ),
 ]
 Metric = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME[:OPTION=VALUE]", help="What may be lost; see 'npuc eval'.  [default: by the data set]"
+        metavar="NAME[:OPTION=VALUE]",
+        help="The metric of --accuracy-drop; see 'npuc eval'.  [default: that of the data set]",
     ),
 ]
 Decoding = Annotated[
     str | None,
     typer.Option(
-        metavar="KIND[:NAME=VALUE,...]", help="How outputs become boxes, for the metric; see 'npuc eval'."
+        metavar="KIND[:NAME=VALUE,...]",
+        help="How the outputs are decoded to boxes for the metric; see 'npuc eval'.",
     ),
 ]
-EvalCount = Annotated[
-    int | None, typer.Option(min=1, help="Measure on at most so many of the labelled samples.")
-]
+EvalCount = Annotated[int | None, typer.Option(min=1, help="Measure on at most this many labelled samples.")]
 Frontier = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE.svg|FILE.json", help="Write the accuracy over the cycles of all that was measured."
+        metavar="FILE.svg|FILE.json",
+        help="Plot (or list) accuracy against cycles for everything that was measured.",
     ),
 ]
 

@@ -1,6 +1,6 @@
-"""Show what is in a compiled model: sections, memory, tensors, instructions.
+"""Show the contents of a compiled model: sections, memory, tensors, instructions.
 
-An instruction is a line: its number in the stream of its core, its queue, its layer, and what it does.
+Each instruction is a line: its number in the stream of its core, its queue, its layer, and what it does.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ class ObjdumpCommand(CommandOptions):
 
     model: Annotated[Path, typer.Argument(metavar="MODEL.npu", help="A compiled model.")]
     subgraph: Annotated[
-        str, typer.Option(metavar="NAME", help="Instructions of this subgraph only: a name or a number.")
+        str, typer.Option(metavar="NAME", help="Only the instructions of this subgraph, by name or number.")
     ] = ""
-    core: Annotated[int | None, typer.Option(min=0, help="Instructions of this core only.")] = None
-    layer: Annotated[str, typer.Option(metavar="NAME", help="Instructions of this layer only.")] = ""
+    core: Annotated[int | None, typer.Option(min=0, help="Only the instructions of this core.")] = None
+    layer: Annotated[str, typer.Option(metavar="NAME", help="Only the instructions of this layer.")] = ""
     queue: Annotated[
-        str, typer.Option(metavar="load|store|matrix|vector", help="Instructions of this queue only.")
+        str, typer.Option(metavar="load|store|matrix|vector", help="Only the instructions of this queue.")
     ] = ""
     instructions: Annotated[
-        bool, typer.Option("--instructions/--no-instructions", help="Print instructions, or only the tables.")
+        bool,
+        typer.Option("--instructions/--no-instructions", help="Print the instructions, or only the tables."),
     ] = True
     as_json: options.Json = False
 
@@ -108,8 +109,8 @@ def _print_stream(printer: Printer, model: CompiledModel, stream: Stream, instru
     from npuc.program.model import NpuSubgraph
 
     subgraph = model.subgraphs[stream.subgraph]
-    whole = subgraph.streams[stream.core] if isinstance(subgraph, NpuSubgraph) else stream.records
-    of = "" if len(whole) == len(stream.records) else f" of {len(whole)}"
+    all_records = subgraph.streams[stream.core] if isinstance(subgraph, NpuSubgraph) else stream.records
+    of = "" if len(all_records) == len(stream.records) else f" of {len(all_records)}"
     many = f"{len(stream.records)}{of} instructions" if of else counted(len(stream.records), "instruction")
     printer.say()
     printer.say(f"subgraph {stream.subgraph} {printable(stream.name)} core {stream.core}: {many}")

@@ -21,7 +21,7 @@ class OptCommand(CommandOptions):
     """The command line of `npuc opt`."""
 
     program: Annotated[
-        Path | None, typer.Argument(metavar="IN.mlir", help="The program.", show_default=False)
+        Path | None, typer.Argument(metavar="IN.mlir", help="The .mlir file to read.", show_default=False)
     ] = None
     pipeline: Annotated[
         str,
@@ -46,10 +46,10 @@ class OptCommand(CommandOptions):
             "--output",
             "-o",
             metavar="OUT.mlir",
-            help="Where to write it.  [default: stdout, without weights]",
+            help="The file to write.  [default: stdout, without weights]",
         ),
     ] = None
-    list_passes: Annotated[bool, typer.Option("--list-passes", help="List the passes and leave.")] = False
+    list_passes: Annotated[bool, typer.Option("--list-passes", help="List the passes and exit.")] = False
     quiet: options.Quiet = False
 
 

@@ -25,7 +25,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on 
 Model = Annotated[
     Path,
     typer.Argument(
-        metavar="MODEL", help="An .mlir file of npuc's own, or a model of any format that is imported."
+        metavar="MODEL",
+        help="An .mlir file written by npuc, or a model in any format that 'npuc import' reads.",
     ),
 ]
 InputShapes = Annotated[
@@ -33,7 +34,8 @@ InputShapes = Annotated[
     typer.Option(
         "--input-shape",
         metavar="[NAME=]1,3,224,224",
-        help="The shape of an input; repeat it for several. The name may be left out if there is one input.",
+        help="The shape of an input; repeat the option for several inputs. NAME= may be left out if there is only "
+        "one.",
     ),
 ]
 Inputs = Annotated[
@@ -41,7 +43,7 @@ Inputs = Annotated[
     typer.Option(
         "--inputs",
         metavar="A,B",
-        help="Cut the network here: take these tensors, or the results of these nodes, as its inputs.",
+        help="Cut the network: these tensors, or the results of these nodes, become its inputs.",
     ),
 ]
 Outputs = Annotated[
@@ -49,7 +51,7 @@ Outputs = Annotated[
     typer.Option(
         "--outputs",
         metavar="C,D",
-        help="Cut the network here: take these tensors, or the results of these nodes, as its outputs.",
+        help="Cut the network: these tensors, or the results of these nodes, become its outputs.",
     ),
 ]
 Weights = Annotated[
@@ -68,9 +70,7 @@ Postprocess = Annotated[
         help="Append post-processing to the network: yolov2 to yolov8, yolox, ssd, softmax or topk.",
     ),
 ]
-Output = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write the result.")
-]
+Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")]
 
 
 def at_most_cores(threads: int | None) -> int | None:
@@ -82,28 +82,36 @@ def at_most_cores(threads: int | None) -> int | None:
 Threads = Annotated[
     int | None,
     typer.Option(
-        min=1, callback=at_most_cores, help="Threads to use, at most one a core. Without it, all cores."
+        min=1,
+        callback=at_most_cores,
+        help="The number of threads, at most one per core.  [default: all cores]",
     ),
 ]
 OneThread = Annotated[
-    int, typer.Option(min=1, callback=at_most_cores, help="Threads to use, at most one a core.")
+    int, typer.Option(min=1, callback=at_most_cores, help="The number of threads, at most one per core.")
 ]
 
-Target = Annotated[str, typer.Option(metavar="NAME|FILE.yaml", help="The machine.")]
+Target = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME|FILE.yaml",
+        help="The machine to compile for: a name from 'npuc targets list', or a target file.",
+    ),
+]
 Devices = Annotated[
     list[str] | None,
     typer.Option(
         "--device",
         metavar="LAYER=cpu|npu",
-        help="Put a layer on a device; * and ? match any characters. Repeat it for several.",
+        help="Run a layer on this device; * and ? match any characters. Repeat the option for several layers.",
     ),
 ]
 IslandThreshold = Annotated[
     float,
     typer.Option(
         min=0.0,
-        help="A small NPU part beside the CPU has to save more than so many times what moving its data costs; "
-        "0 keeps all of them.",
+        help="How many times the cost of moving its data a small NPU subgraph between CPU layers has to save; "
+        "otherwise its layers run on the CPU. 0 keeps every NPU subgraph.",
     ),
 ]
 
@@ -208,7 +216,7 @@ def _preprocess(fields: Mapping[str, Any]) -> Preprocess:
 
 
 def preprocess_fields(flags: Mapping[str, str]) -> dict[str, Any]:
-    """Preprocessing flags as fields of `Preprocess`, for every input that takes a picture."""
+    """Preprocessing flags as fields of `Preprocess`, for every input that takes an image."""
     return {field: _PARSERS[field](text, _FLAGS[field]) for field, text in flags.items()}
 
 

@@ -17,7 +17,8 @@ Plugins = Annotated[
     typer.Option(
         "--plugin",
         metavar="FILE.py|MODULE",
-        help="Load a plugin, Python code of your own, first (docs/plugins.md). Repeat it for several.",
+        help="Load a plugin (your own Python code, docs/plugins.md) before the command runs. Repeat the option for"
+        " several.",
     ),
 ]
 

@@ -1,8 +1,8 @@
-"""Show where the time of a compiled model goes: by layer, by group of layers, by engine, and what limits each.
+"""Show where the time of a compiled model goes: by layer, by group of layers and by engine, and what limits each.
 
-The time is that of the cycle simulator; what runs on the CPU is timed on this machine. -o writes what the name of the file
-asks for: a report for a browser (.html), a workbook (.xlsx), the figures (.json), or a timeline for Perfetto (.trace.json).
---compare puts two models side by side.
+The time on the NPU comes from the cycle simulator; CPU subgraphs are timed on this machine. -o writes a file, whose format
+follows from its name: a report for a browser (.html), a workbook (.xlsx), the figures (.json), or a timeline for Perfetto
+(.trace.json). --compare compares two models.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ProfileCommand(CommandOptions):
         typer.Option(metavar="FILE.json", help="Write the timeline for chrome://tracing or Perfetto."),
     ] = None
     host: Annotated[
-        bool, typer.Option("--host/--no-host", help="Run what is for the CPU here, and time it.")
+        bool, typer.Option("--host/--no-host", help="Run the CPU subgraphs on this machine and time them.")
     ] = True
     layers: Annotated[int, typer.Option(min=0, help="Layers to list, the longest first; 0 is all.")] = _SHOWN
     quiet: options.Quiet = False

@@ -33,60 +33,74 @@ if TYPE_CHECKING:
 SHOWN = 12
 
 Table = Annotated[
-    Path | None, typer.Option("--table", "-t", metavar="FILE.cali", help="A calibration table.")
+    Path | None,
+    typer.Option(
+        "--table", "-t", metavar="FILE.cali", help="A calibration table, written by 'npuc calibrate'."
+    ),
 ]
 TypicalData = Annotated[
     list[str] | None,
     typer.Option(
         "--data",
         metavar="[INPUT=]PATH",
-        help="Typical data, as for 'npuc compile': the network is quantized with it. Without it, ranges are made up.",
+        help="Calibration data, as for 'npuc compile', to quantize the network with. Without it, ranges are made "
+        "up.",
     ),
 ]
 Method = Annotated[
     str | None,
     typer.Option(
         metavar="METHOD[:OPTION=VALUE,...]",
-        help="How ranges are found; see 'npuc calibrate'. Without it, several methods compete.",
+        help="The calibration method; 'npuc calibrate --help' lists them. Without it, several are tried and the "
+        "best is kept.",
     ),
 ]
 Tune = Annotated[
     bool,
     typer.Option(
         "--tune/--no-tune",
-        help="With --data: choose ranges by the network's outputs, correct biases, use 16 bits where 8 do not serve.",
+        help="With --data: choose the ranges by their effect on the network's outputs, correct biases, and use 16 "
+        "bits where 8 are not accurate enough.",
     ),
 ]
 Widen = Annotated[
     bool,
     typer.Option(
         "--widen/--no-widen",
-        help="With --data, and no --scheme: use 16 bits where 8 do not serve; on a target, where they gain 3 dB or more for at "
-        "most 10 % more cycles.",
+        help="With --data and without --scheme: use 16 bits for layers where 8 are not accurate enough; with a "
+        "target, where this gains at least 3 dB for at most 10 % more cycles.",
     ),
 ]
 Scheme = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="int8 (the default), int8-symmetric, uint8, uint8-weights, int16, int16-weights, int4-weights, pow2, dfp16, "
-        "tflite, bf16, f16, or, for evaluation, mx9 or mx6.",
+        help="The quantization scheme: int8 (the default), int8-symmetric, uint8, uint8-weights, int16, "
+        "int16-weights, int4-weights, pow2, dfp16, tflite, bf16 or f16; or, for evaluation only, mx9 or mx6.",
     ),
 ]
-Config = Annotated[Path | None, typer.Option(metavar="FILE.yaml", help="What each layer gets.")]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.yaml",
+        help="A quantization configuration: the scheme of each layer (docs/quantization.md).",
+    ),
+]
 KeepFloat = Annotated[
     str | None,
-    typer.Option(metavar="L1,L2", help="Layers that stay float; * and ? match any characters."),
+    typer.Option(metavar="L1,L2", help="Layers to keep in float; * and ? match any characters."),
 ]
 FirstLast = Annotated[
     str | None,
     typer.Option(
-        metavar="SCHEME", help="Another scheme, or float, for the first and the last layer with weights."
+        metavar="SCHEME", help="The scheme (or float) of the first and the last layer with weights."
     ),
 ]
 ForceFloat = Annotated[
     bool,
-    typer.Option("--force-float", help="Drop the quantization that the model brings, and quantize anew."),
+    typer.Option(
+        "--force-float", help="Discard the quantization stored in the model, and quantize it again."
+    ),
 ]
 
 

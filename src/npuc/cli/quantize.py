@@ -1,11 +1,14 @@
-"""Turn a network into an integer network.
+"""Quantize a network: turn it into an integer network.
 
-The ranges come from a calibration table, or from typical data. With data, the result is looked at, too: the ranges of
-several methods compete at the network's outputs, biases are corrected, and by default 16 bits are used where 8 would spoil
-the outputs (--no-widen: nowhere); --no-tune takes the ranges of one method as they are. --ladder goes on from there, step by
-step, and --accuracy-drop climbs until a metric on labelled data loses no more than is allowed, at the fewest cycles. A model
-that was quantized before needs neither table nor data: it keeps its own scales and zero points, unless --force-float has it
-quantized anew. Beside the result, its effective configuration is written, which --config reads.
+The ranges of the tensors come from a calibration table (--table), or from calibration data (--data). With data, several
+calibration methods are compared by their effect on the network's outputs, biases are corrected, and 16 bits are used for
+layers where 8 are not accurate enough (unless --no-widen). --no-tune skips all of this and uses the ranges of one method.
+
+--ladder adds further steps that reduce the loss of accuracy. --accuracy-drop adds steps until a metric on labelled data
+loses no more than is allowed, at as few cycles as possible.
+
+A model that is already quantized needs neither table nor data: it keeps its own scales and zero points, unless --force-float
+is given. The configuration that was used is written beside the result; --config reads it.
 """
 
 from __future__ import annotations
@@ -40,11 +43,13 @@ class QuantizeCommand(CommandOptions):
     calib: ladder.Calib = None
     ladder_options: ladder.LadderOptions
     save_table: Annotated[
-        Path | None, typer.Option(metavar="FILE.cali", help="Write the ranges that were found.")
+        Path | None,
+        typer.Option(metavar="FILE.cali", help="Write the ranges that were used, as a calibration table."),
     ] = None
     schemes: quant.SchemeOptions
     target: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE.yaml", help="Use the arithmetic of a target.")
+        str | None,
+        typer.Option(metavar="NAME|FILE.yaml", help="Quantize with the arithmetic of this target."),
     ] = None
     force_float: quant.ForceFloat = False
     input_shape: options.InputShapes = None

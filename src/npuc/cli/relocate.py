@@ -1,6 +1,7 @@
-"""Give the segments of a compiled model other base addresses, by an ini file.
+"""Change the base addresses of the segments of a compiled model.
 
---dump writes the addresses as they are, to start from. An address of 0 leaves the place to the loader.
+The new addresses come from an ini file; --dump writes one with the present addresses, to start from. An address of 0 lets the
+loader choose.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Run a network, float, integer or compiled, on given or random data.
+"""Run a network (float, integer or compiled) on given or random data.
 
-A compiled model (.npu) is executed instruction by instruction, to the bit. With -o, all outputs go to an .npz file.
---dump-layers stores every tensor of a network, --golden holds a run against such a dump, layer by layer.
+A compiled model (.npu) is executed instruction by instruction, and its results have the exact bits of the NPU. With -o, all
+outputs are written to an .npz file. --dump-layers stores every tensor of the network, and --golden compares a run with such
+a dump, layer by layer.
 """
 
 from __future__ import annotations
@@ -44,30 +45,34 @@ class RunCommand(CommandOptions):
             "--input",
             "-i",
             metavar="[NAME=]PATH",
-            help="An .npz, .npy or picture file, a folder of them, or a list file (.txt, .json, ...) with one sample a line; "
-            "repeat it for several. Samples beyond the batch run in batches.",
+            help="An .npz, .npy or image file, a folder of them, or a list of samples, one per line (.txt, .json, "
+            "...); repeat the option for several. More samples than the batch size are run in several batches.",
         ),
     ] = None
     random: Annotated[bool, typer.Option("--random", help="Run on random data.")] = False
-    seed: Annotated[int, typer.Option(min=0, help="Which random data.")] = 0
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the random data.")] = 0
     output: options.Output = None
     dump_all_tensors: Annotated[
-        bool, typer.Option("--dump-all-tensors", help="Write the inputs and every intermediate tensor too.")
+        bool, typer.Option("--dump-all-tensors", help="Also write the inputs and every intermediate tensor.")
     ] = False
     fetch: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Write these tensors (or outputs of these layers) too.")
+        str | None,
+        typer.Option(metavar="A,B", help="Also write these tensors, or the outputs of these layers."),
     ] = None
     raw: Annotated[
         bool, typer.Option("--raw", help="Write the tensors of an integer network as integers, not reals.")
     ] = False
     dump_layers: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Store every tensor of the network, as integers and as reals."),
+        typer.Option(
+            metavar="DIR", help="Store every tensor of the network in this folder, as integers and as reals."
+        ),
     ] = None
     golden: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Compare every tensor with a dump; without data, on the dump's own."
+            metavar="DIR",
+            help="Compare every tensor with this dump; without --input, on the dump's own inputs.",
         ),
     ] = None
     stop_at_mismatch: Annotated[
@@ -75,7 +80,7 @@ class RunCommand(CommandOptions):
     ] = False
     save_sample: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Store inputs and outputs as bare binary files, for a board."),
+        typer.Option(metavar="DIR", help="Store inputs and outputs as raw binary files, to run on a board."),
     ] = None
     threads: options.Threads = None
     input_shape: options.InputShapes = None

@@ -1,6 +1,6 @@
-"""Run one layer of a network by itself, on the tensors of a dump, and compare its result with the dump's.
+"""Run a single layer on the tensors of a dump, and compare its result with the dump.
 
-Of a compiled model (.npu) the layer's own instructions run. The exit status is 0 if the result is that of the dump.
+Of a compiled model (.npu), the instructions of the layer are executed. The exit status is 0 if the results are equal.
 """
 
 from __future__ import annotations
@@ -26,12 +26,17 @@ class RunOpCommand(CommandOptions):
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="An .mlir or .npu file, or a model of another format.")
     ]
-    layer: Annotated[str, typer.Argument(metavar="LAYER", help="A tensor, or the layer that makes it.")]
+    layer: Annotated[
+        str, typer.Argument(metavar="LAYER", help="The name of the layer, or of the tensor that it computes.")
+    ]
     dump: Annotated[
         Path,
-        typer.Option(metavar="DIR", help="A dump of 'npuc run --dump-layers' with the layer's operands."),
+        typer.Option(
+            metavar="DIR",
+            help="A folder written by 'npuc run --dump-layers', which has the layer's operands.",
+        ),
     ]
-    run: Annotated[int, typer.Option(min=0, help="Which run of the dump.")] = 0
+    run: Annotated[int, typer.Option(min=0, help="The number of the run in the dump.")] = 0
     output: options.Output = None
     input_shape: options.InputShapes = None
     threads: options.OneThread = 1

@@ -1,7 +1,7 @@
-"""Show what a network is made of, or draw it.
+"""List the layers of a network, or draw it.
 
-The table has a line a layer: its shape, its parameters and its multiply-accumulates (MACs). Of a compiled model (.npu) it has
-the part and the device that each layer is on; 'npuc objdump' shows its instructions and 'npuc profile' its time.
+Each layer is printed with its shape, its parameters and its multiply-accumulates (MACs). For a compiled model (.npu), the
+subgraph and the device of each layer are printed; 'npuc objdump' shows its instructions and 'npuc profile' its time.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def command(args: ShowCommand) -> None:
     graph = load_model(args.model, options.imported_as(args.model, args.input_shape, args.weights))
     options.tell_import(printer, graph)
     summary = summarize(graph)
-    picture = write_picture(graph, args.graph_file) if args.graph_file is not None else None
+    drawing = write_picture(graph, args.graph_file) if args.graph_file is not None else None
     printer.table(
         ["layer", "op", "output", "parameters", "MACs"],
         [
@@ -81,8 +81,8 @@ def command(args: ShowCommand) -> None:
     kinds = ", ".join(f"{kind} {number}" for kind, number in summary.kinds.items())
     printer.say(f"  {'ops':8} {kinds or 'none'}")
     result = summary.as_json()
-    if picture is not None:
-        written, reason = picture
+    if drawing is not None:
+        written, reason = drawing
         printer.say(f"  {'graph':8} {written}")
         if reason:
             printer.note(reason)

@@ -1,7 +1,7 @@
-"""Play a compiled model in the cycle simulator: how long it takes, and where the time goes.
+"""Run a compiled model in the cycle simulator: how long it takes, and where the time goes.
 
---sanitize also executes it and looks for reads of bytes that nobody wrote, accesses outside of a tensor's place, and races
-between queues. To get results on data, use 'npuc run'.
+--sanitize also executes the program and checks it for reads of bytes that were never written, accesses outside of a tensor's
+memory, and races between queues. To compute results on data, use 'npuc run'.
 """
 
 from __future__ import annotations
@@ -32,10 +32,16 @@ class SimCommand(CommandOptions):
     model: Annotated[Path, typer.Argument(metavar="MODEL.npu", help="A compiled model.")]
     target: Annotated[
         str | None,
-        typer.Option(metavar="NAME|FILE.yaml", help="Refuse a model that was compiled for another machine."),
+        typer.Option(
+            metavar="NAME|FILE.yaml", help="Refuse the model if it was compiled for another target."
+        ),
     ] = None
     sanitize: Annotated[
-        bool, typer.Option("--sanitize", help="Execute it too, on zeros, and prove its schedule.")
+        bool,
+        typer.Option(
+            "--sanitize",
+            help="Also execute the program on zeros and check it for bad memory accesses and races.",
+        ),
     ] = False
     trace: Annotated[
         Path | None,

@@ -26,7 +26,7 @@ class TargetsListCommand(CommandOptions):
 @app.command("list")
 @takes(TargetsListCommand)
 def list_targets(args: TargetsListCommand) -> None:
-    """List the targets that have a name: the presets, then your own."""
+    """List the targets that are known by name: the presets, then your own."""
     from npuc.target import available, load_target
 
     printer = Printer(as_json=args.as_json)
@@ -89,7 +89,7 @@ class TargetsShowCommand(CommandOptions):
 @app.command("show")
 @takes(TargetsShowCommand)
 def show(args: TargetsShowCommand) -> None:
-    """Show a target with everything that it inherits, and the figures that follow from it."""
+    """Show a target, including what it inherits, and its derived figures."""
     from dataclasses import asdict
 
     import yaml
@@ -127,8 +127,8 @@ def show(args: TargetsShowCommand) -> None:
     printer.say("\n".join(f"  {label:18} {words}" for label, words in rows))
     printer.say()
     # What it extends is merged in: written to a file, this text is the same target on its own.
-    whole = {key: value for key, value in target.to_dict().items() if key != "extends"}
-    text = yaml.safe_dump(whole, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
+    merged = {key: value for key, value in target.to_dict().items() if key != "extends"}
+    text = yaml.safe_dump(merged, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
     printer.say(text.rstrip())
     printer.result(
         {

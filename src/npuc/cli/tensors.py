@@ -36,7 +36,9 @@ class TensorsDumpCommand(CommandOptions):
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Print the values of this tensor.")] = (
         None
     )
-    full: Annotated[bool, typer.Option("--full", help="Print all values, not just the ends.")] = False
+    full: Annotated[bool, typer.Option("--full", help="Print all values, not only the first and last.")] = (
+        False
+    )
     as_json: options.Json = False
 
 
@@ -74,7 +76,7 @@ def dump(args: TensorsDumpCommand) -> None:
 class TensorsCompareCommand(CommandOptions):
     """The command line of `npuc tensors compare`."""
 
-    ours: Annotated[Path, typer.Argument(metavar="A", help="The tensors to judge.")]
+    ours: Annotated[Path, typer.Argument(metavar="A", help="The tensors to check.")]
     reference: Annotated[Path, typer.Argument(metavar="B", help="The reference.")]
     tolerance: Annotated[
         str, typer.Option(metavar="COSINE,EUCLID", help="The least similarity that passes.")
@@ -82,10 +84,13 @@ class TensorsCompareCommand(CommandOptions):
     leave_out: Annotated[
         str | None, typer.Option("--except", metavar="A,B", help="Leave these tensors out.")
     ] = None
-    sort: Annotated[Sort, typer.Option(help="What comes first: the worst by this, or by name or order.")] = (
-        Sort.cosine
-    )
-    limit: Annotated[int, typer.Option("--limit", min=0, help="Print only so many rows; 0 is all.")] = 0
+    sort: Annotated[
+        Sort,
+        typer.Option(help="Sort by this figure, the worst first; or by name, or in the order of the file."),
+    ] = Sort.cosine
+    limit: Annotated[
+        int, typer.Option("--limit", min=0, help="Print at most this many rows; 0 prints all.")
+    ] = 0
     quiet: options.Quiet = False
     as_json: options.Json = False
 
@@ -142,7 +147,7 @@ class TensorsToDatCommand(CommandOptions):
     file: File
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The tensor to write.")] = None
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE.dat", help="Where to write it.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE.dat", help="The file to write.")
     ] = None
     every: Annotated[
         Path | None, typer.Option("--all", metavar="DIR", help="Write every tensor into a folder.")

@@ -1,7 +1,7 @@
-"""Run a program and record what it does with runners: jobs, waits, stages on the CPU, lengths of queues.
+"""Run a program and record what it does with npuc.runtime: jobs, waiting times, CPU subgraphs, queue lengths.
 
-The program is not changed, and its exit status is passed on; its options follow behind '--'. The trace opens in
-https://ui.perfetto.dev and chrome://tracing.
+The program needs no change, and its exit status is passed on. Write '--' before the program, so that its options are not
+taken for those of npuc. The trace opens in https://ui.perfetto.dev and chrome://tracing.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ class TraceCommand(CommandOptions):
 
     program: Annotated[
         list[str],
-        typer.Argument(metavar="PROGRAM...", help="What to run, with its arguments: -- python app.py."),
+        typer.Argument(
+            metavar="PROGRAM...", help="The program to run, with its arguments: -- python app.py."
+        ),
     ]
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE.json", help="Where to write the trace.")
+        Path, typer.Option("--output", "-o", metavar="FILE.json", help="The trace to write.")
     ] = Path("trace.json")
     quiet: options.Quiet = False
 

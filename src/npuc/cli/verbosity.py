@@ -1,7 +1,7 @@
 """The options -v, --log-level and --color of every command: what is told on the way, and in which colours.
 
-Messages of the stages go through Python's `logging`, below the logger `npuc`, and to stderr. `NPUC_LOG` asks for a level where no
-option does. Nothing of it is imported before it is asked for: `npuc --help` stays fast.
+Messages of the stages go through Python's `logging`, below the logger `npuc`, and to stderr. `NPUC_LOG` asks for a level
+where no option does. Nothing of it is imported before it is asked for: `npuc --help` stays fast.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ Verbose = Annotated[
         "-v",
         count=True,
         show_default=False,
-        help="Tell what is done on the way, on stderr; -vv tells more.",
+        help="Log the progress to stderr; -vv logs more.",
     ),
 ]
 LogLevel = Annotated[
     str | None,
     typer.Option(
         metavar="error|warning|info|debug",
-        help="The same by name, for stderr; -v is info and -vv debug.  [env: NPUC_LOG]",
+        help="The level of the log on stderr; -v is info and -vv debug.  [env: NPUC_LOG]",
     ),
 ]
 Color = Annotated[
     str | None,
     typer.Option(
         metavar="auto|always|never",
-        help="Colours: where a terminal is (unless NO_COLOR is set), always or never.  [default: auto]",
+        help="When to use colours; auto means on a terminal, unless NO_COLOR is set.  [default: auto]",
     ),
 ]
 
