@@ -18,9 +18,9 @@ from peers import CACHE, DATA, MODELS, fixed
 from PIL import Image, ImageDraw, ImageFont
 
 from npuc.arrays import Array
-from npuc.datasets.data import Place
+from npuc.datasets.data import DataLocation
 from npuc.datasets.formats.boxes import yolo
-from npuc.datasets.geometry import View
+from npuc.datasets.geometry import ImageView
 from npuc.datasets.sample import Boxes, Observation
 from npuc.evaluate.decoding import Decoder
 from npuc.images.loading import load_image
@@ -86,7 +86,9 @@ class Network:
             pairs = [line.split() for line in (folder / "val.txt").read_text().splitlines() if line.strip()]
             cases = [self._case(folder / "val" / name, int(label)) for name, label in pairs]
         else:
-            entries = sorted(yolo(Place(folder)).entries, key=lambda entry: entry.name)[COCO_CALIBRATION:]
+            entries = sorted(yolo(DataLocation(folder)).entries, key=lambda entry: entry.name)[
+                COCO_CALIBRATION:
+            ]
             cases = [self._case(entry.path, -1, entry.truth) for entry in entries if entry.path is not None]
         count = min(count, len(cases))
         return [cases[k * len(cases) // count] for k in range(count)]
@@ -95,7 +97,7 @@ class Network:
         """What a detector's outputs say about a picture, in the form that `CocoPrecision` counts."""
         assert case.path is not None
         with Image.open(case.path) as picture:
-            view = View(picture.height, picture.width, self.shape, self.preprocess)
+            view = ImageView(picture.height, picture.width, self.shape, self.preprocess)
         decoder = Decoder.parse(self.decoder)
         seen = Observation(
             case.path.name, outputs, case.boxes, view=view,

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from npuc.calib.sources import DataOptions, open_data
-from npuc.evaluate import Confidence, ModelFile, Place, evaluate
+from npuc.evaluate import Confidence, DataLocation, ModelFile, evaluate
 from npuc.flow import ImportOptions, compile_network, import_model, quantize_on_data
 from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, save_graph
@@ -82,7 +82,7 @@ def measured(golden: Golden) -> dict[str, float]:
                 _model(golden, Path(folder)),
                 _options(golden) if golden.scheme == "float" else ImportOptions(),
             ),
-            Place(path_of(golden.data)),
+            DataLocation(path_of(golden.data)),
             golden.metrics,
             max_count=golden.count,
             preprocess=golden.preprocess or None,

@@ -3,13 +3,13 @@
 import numpy as np
 
 from npuc.errors import EvaluationDataError
-from npuc.plugins.api import DataSet, Entry, Loaded, dataset, metric
+from npuc.plugins.api import DataSet, LoadedSample, SampleEntry, dataset, metric
 
 
 def read(entry):
     """The numbers of one line; worker processes find this function by its name."""
     words = entry.path.read_text().splitlines()[entry.row].split()
-    return Loaded(tensors=np.array(words[1:], np.float32))
+    return LoadedSample(tensors=np.array(words[1:], np.float32))
 
 
 @dataset("lines", matches=lambda place: place.path.suffix == ".lines")
@@ -20,7 +20,7 @@ def lines(place):
         label = line.split()[:1]
         if not label or not label[0].isdecimal():
             raise EvaluationDataError(f"line {row + 1} does not begin with a class", where=str(place.path))
-        entries.append(Entry(f"line{row + 1}", int(label[0]), place.path, row))
+        entries.append(SampleEntry(f"line{row + 1}", int(label[0]), place.path, row))
     return DataSet("classification", entries, read)
 
 

@@ -16,7 +16,7 @@ from npuc.plugins import discover
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """One thing that was looked for."""
 
     name: str
@@ -69,35 +69,35 @@ _PROGRAMS = (
 )
 
 
-def examine() -> list[Finding]:
+def examine() -> list[CheckResult]:
     """Look at everything, in the order in which it is printed."""
     return [*_machine(), *_packages(), *_programs(), *_plugins()]
 
 
-def _machine() -> Iterator[Finding]:
-    yield Finding("python", platform.python_version(), True, "everything")
-    yield Finding("npuc", npuc.__version__, True, "everything")
+def _machine() -> Iterator[CheckResult]:
+    yield CheckResult("python", platform.python_version(), True, "everything")
+    yield CheckResult("npuc", npuc.__version__, True, "everything")
     try:
-        yield Finding(
+        yield CheckResult(
             "native core", f"{native.version()}, ABI {native.ABI_VERSION}", True, "the integer engine"
         )
     except NativeLibraryError as error:
-        yield Finding("native core", "", True, "the integer engine", error.paragraph())
-    yield Finding("system", f"{platform.system()} {platform.machine()}", False, "")
+        yield CheckResult("native core", "", True, "the integer engine", error.paragraph())
+    yield CheckResult("system", f"{platform.system()} {platform.machine()}", False, "")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    yield Finding("processor cores", str(cores), False, "")
+    yield CheckResult("processor cores", str(cores), False, "")
     try:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        yield Finding("memory", f"{total / 2**30:.1f} GiB", False, "")
+        yield CheckResult("memory", f"{total / 2**30:.1f} GiB", False, "")
     except (ValueError, OSError):
         pass
 
 
-def _packages() -> Iterator[Finding]:
+def _packages() -> Iterator[CheckResult]:
     for name, use in _PACKAGES:
-        yield Finding(name, _version(name), True, use, "pip install --force-reinstall npuc")
+        yield CheckResult(name, _version(name), True, use, "pip install --force-reinstall npuc")
     for name, extra, use in _EXTRAS:
-        yield Finding(name, _version(name), False, use, f"pip install 'npuc[{extra}]'")
+        yield CheckResult(name, _version(name), False, use, f"pip install 'npuc[{extra}]'")
 
 
 def _version(package: str) -> str:
@@ -107,13 +107,13 @@ def _version(package: str) -> str:
         return ""
 
 
-def _programs() -> Iterator[Finding]:
+def _programs() -> Iterator[CheckResult]:
     for name, use, fix in _PROGRAMS:
-        yield Finding(name, shutil.which(name) or "", False, use, fix)
+        yield CheckResult(name, shutil.which(name) or "", False, use, fix)
 
 
-def _plugins() -> Iterator[Finding]:
+def _plugins() -> Iterator[CheckResult]:
     for plugin in discover():
-        yield Finding(
+        yield CheckResult(
             f"plugin {plugin.name}", plugin.source, False, f"whatever {plugin.package or 'it'} adds"
         )

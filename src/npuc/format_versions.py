@@ -15,7 +15,7 @@ from npuc.errors import FileFormatError, NpucError
 
 
 @dataclass(frozen=True)
-class Format:
+class FormatVersion:
     """A kind of file."""
 
     name: str
@@ -72,19 +72,19 @@ Update npuc, or write the file again with this one.
 
 _AGAIN = "compile the model again with this one"
 
-NPU_FILE = Format("compiled model", 2, "`version` of `.npu.header`", oldest=2, remedy=_AGAIN)
-PROGRAM_TEXT = Format("program", 1, "`top.version` of the module, 1 if absent")
-DEBUG_SECTION = Format("section .npu.debug", 1, "`version` of its JSON", remedy=_AGAIN)
-TARGET_FILE = Format("target", 1, "`version:`, 1 if absent")
-QUANTIZATION_CONFIG = Format("quantization configuration", 1, "`version:`, 1 if absent")
-SCHEDULE_FILE = Format("schedule", 1, "`version:`, 1 if absent")
-SCHEDULE_LISTING = Format("listing of a schedule", 1, "first line", remedy=_AGAIN)
-SCHEDULE_CACHE = Format("cache entry", 1, "first line; another version is passed over")
-CALIBRATION_TABLE = Format("calibration table", 1, "first line, 1 if absent")
-STATISTICS = Format("calibration statistics file", 1, "`version` of `meta`")
-DUMP = Format("dump", 1, "`version` of `dump.json`", remedy="dump the tensors again with this one")
-SAMPLE = Format("sample for a board", 1, "`version` of `sample.json`")
-JOURNAL = Format("journal of an evaluation", 1, "first line", remedy="give --resume another file")
+NPU_FILE = FormatVersion("compiled model", 2, "`version` of `.npu.header`", oldest=2, remedy=_AGAIN)
+PROGRAM_TEXT = FormatVersion("program", 1, "`top.version` of the module, 1 if absent")
+DEBUG_SECTION = FormatVersion("section .npu.debug", 1, "`version` of its JSON", remedy=_AGAIN)
+TARGET_FILE = FormatVersion("target", 1, "`version:`, 1 if absent")
+QUANTIZATION_CONFIG = FormatVersion("quantization configuration", 1, "`version:`, 1 if absent")
+SCHEDULE_FILE = FormatVersion("schedule", 1, "`version:`, 1 if absent")
+SCHEDULE_LISTING = FormatVersion("listing of a schedule", 1, "first line", remedy=_AGAIN)
+SCHEDULE_CACHE = FormatVersion("cache entry", 1, "first line; another version is passed over")
+CALIBRATION_TABLE = FormatVersion("calibration table", 1, "first line, 1 if absent")
+STATISTICS = FormatVersion("calibration statistics file", 1, "`version` of `meta`")
+DUMP = FormatVersion("dump", 1, "`version` of `dump.json`", remedy="dump the tensors again with this one")
+SAMPLE = FormatVersion("sample for a board", 1, "`version` of `sample.json`")
+JOURNAL = FormatVersion("journal of an evaluation", 1, "first line", remedy="give --resume another file")
 
 FORMATS = (
     PROGRAM_TEXT,

@@ -14,7 +14,7 @@ from npuc.arrays import Array
 from npuc.calib.feeding import Feeder
 from npuc.calib.samples import load_samples
 from npuc.calib.sources import DataOptions, open_data
-from npuc.datasets.data import Place, find_dataset
+from npuc.datasets.data import DataLocation, find_dataset
 from npuc.errors import FileFormatError, UsageError
 from npuc.ir import Graph, tensor_type
 
@@ -199,7 +199,7 @@ def test_evaluation_takes_labels_from_an_npy_file_or_one_a_line(tmp_path: Path) 
     np.save(tmp_path / "hot.npy", np.eye(5, dtype=np.float32))
     (tmp_path / "y.txt").write_text("0\n1\n2\n3\n4\n")
     for labels in ("y.npy", "hot.npy", "y.txt"):
-        place = Place(tmp_path / "x.npy", tmp_path / labels)
+        place = DataLocation(tmp_path / "x.npy", tmp_path / labels)
         kind = find_dataset(place)
         assert kind.name == "arrays"
         found = kind.open(place)
@@ -208,7 +208,7 @@ def test_evaluation_takes_labels_from_an_npy_file_or_one_a_line(tmp_path: Path) 
     folder = tmp_path / "images"
     images(folder, "b.png", "a.png", "c.png")
     (tmp_path / "labels.txt").write_text("5\n6\n7\n")
-    place = Place(folder, tmp_path / "labels.txt")
+    place = DataLocation(folder, tmp_path / "labels.txt")
     found = find_dataset(place).open(place)
     assert [(entry.name, entry.truth) for entry in found.entries] == [
         ("a.png", 5),
@@ -219,5 +219,5 @@ def test_evaluation_takes_labels_from_an_npy_file_or_one_a_line(tmp_path: Path) 
     with pytest.raises(Exception, match=r"2 labels, one a line, and .* has 3 files"):
         find_dataset(place).open(place)
     (folder / "list.csv").write_text("a.png, 3\nb.png, 4\n")
-    place = Place(folder / "list.csv")
+    place = DataLocation(folder / "list.csv")
     assert [entry.truth for entry in find_dataset(place).open(place).entries] == [3, 4]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from npuc import lang
-from npuc.datasets.data import Place, find_dataset
-from npuc.datasets.sample import Entry
+from npuc.datasets.data import DataLocation, find_dataset
+from npuc.datasets.sample import SampleEntry
 from npuc.evaluate import Observation, evaluate, metric
 from npuc.evaluate.goal import FEWEST, accuracy_goal, held_back, unlabelled
 from npuc.ir import Graph
@@ -21,8 +21,8 @@ from npuc.quant.ladder.measurements import POINTS
 _COUNT = 150
 
 
-def entries(count: int) -> list[Entry]:
-    return [Entry(f"{index // 10}/{index}.png", index // 10) for index in range(count)]
+def entries(count: int) -> list[SampleEntry]:
+    return [SampleEntry(f"{index // 10}/{index}.png", index // 10) for index in range(count)]
 
 
 def test_a_fifth_is_held_back_whatever_the_order_of_the_samples() -> None:
@@ -36,13 +36,13 @@ def test_a_fifth_is_held_back_whatever_the_order_of_the_samples() -> None:
 
 
 def test_a_rare_class_is_in_both_parts() -> None:
-    some = [Entry(f"{index}.wav", int(index < 5)) for index in range(120)]
+    some = [SampleEntry(f"{index}.wav", int(index < 5)) for index in range(120)]
     held = held_back(some)
     assert sum(entry.truth for entry in some if entry.name in held) == 1
 
 
 def test_samples_without_classes_are_split_too() -> None:
-    some = [Entry(f"{index}.wav", "a text") for index in range(120)]
+    some = [SampleEntry(f"{index}.wav", "a text") for index in range(120)]
     assert len(held_back(some)) == 24 and held_back(some) == held_back(some[::-1])
 
 
@@ -57,13 +57,13 @@ def network(flaw: float = 0.0) -> Graph:
     return lang.build({"y": lang.matmul(x, np.float32([[1, 0], [0, 1], [0, flaw]]))})
 
 
-def data_set(folder: Path, count: int = _COUNT) -> Place:
+def data_set(folder: Path, count: int = _COUNT) -> DataLocation:
     """The third number marks the samples that are held back."""
     labels = np.arange(count) % 2
     x = np.zeros((count, 3), np.float32)
     x[np.arange(count), labels] = 1
     np.savez(folder / "val.npz", x=x, labels=labels)
-    place = Place(folder / "val.npz")
+    place = DataLocation(folder / "val.npz")
     listed = find_dataset(place).open(place).entries
     held = held_back(listed)
     x[:, 2] = [entry.name in held for entry in listed]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npuc.datasets.sample import Box, Boxes
+from npuc.datasets.sample import Boxes, LabelledBox
 from npuc.metrics.builtin.detection import CocoPrecision, VocPrecision
 
 pytest.importorskip("pycocotools", reason="pycocotools judges average precision")
@@ -28,7 +28,7 @@ def _scene(seed: int, images: int = 12, classes: int = 4) -> tuple[list[Any], li
             w, h = np.exp(rng.uniform(1, 5.5, 2))
             crowd = bool(rng.random() < 0.15)
             number = int(rng.integers(classes))
-            true.append(Box(x, y, x + w, y + h, number, float(w * h * rng.uniform(0.5, 1)), crowd))
+            true.append(LabelledBox(x, y, x + w, y + h, number, float(w * h * rng.uniform(0.5, 1)), crowd))
             for _ in range(int(rng.integers(0, 4))):
                 dx, dy, dw, dh = rng.normal(0, 0.12, 4) * [w, h, w, h]
                 score = float(np.round(rng.random(), 1))
@@ -105,7 +105,7 @@ def test_the_twelve_numbers_are_those_of_pycocotools(seed: int) -> None:
 def test_no_more_than_a_hundred_boxes_of_a_class_count() -> None:
     rng = np.random.default_rng(5)
     found = [[0.0, 0.0, 10.0, 10.0, float(score), 0] for score in rng.random(150)]
-    truths = [Boxes((Box(0, 0, 10, 10, 0, 100), Box(200, 200, 220, 220, 0, 400)))]
+    truths = [Boxes((LabelledBox(0, 0, 10, 10, 0, 100), LabelledBox(200, 200, 220, 220, 0, 400)))]
     records = [{"size": [480, 640], "found": [*found, [200.0, 200.0, 220.0, 220.0, 1e-9, 0]]}]
     ours = CocoPrecision().measure(records, truths, np.ones((1, 1)))
     assert [ours[name][0] for name in ("AP", "AR100")] == pytest.approx(
@@ -128,7 +128,7 @@ def test_a_weight_of_two_is_the_image_twice() -> None:
 
 def test_by_hand() -> None:
     """Three found boxes, two true ones: right at 0.9, wrong at 0.8, right at 0.7."""
-    truths = [Boxes((Box(0, 0, 10, 10, 0, 100), Box(20, 0, 30, 10, 0, 100)))]
+    truths = [Boxes((LabelledBox(0, 0, 10, 10, 0, 100), LabelledBox(20, 0, 30, 10, 0, 100)))]
     rows = [[0, 0, 10, 10, 0.9, 0], [50, 50, 60, 60, 0.8, 0], [20, 0, 30, 10, 0.7, 0]]
     records = [{"size": [100, 100], "found": rows}]
     one = np.ones((1, 1))

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from npuc.datasets.data import DATASETS, DataSet, Place, dataset, find_dataset
-from npuc.datasets.sample import Boxes, Entry, Loaded
+from npuc.datasets.data import DATASETS, DataLocation, DataSet, dataset, find_dataset
+from npuc.datasets.sample import Boxes, LoadedSample, SampleEntry
 from npuc.errors import EvaluationDataError, FileFormatError, FileMissingError, NpucError, UsageError
 
 
@@ -24,7 +24,7 @@ def _image(path: Path, value: int = 0, size: tuple[int, int] = (8, 6)) -> Path:
 
 
 def _open(path: Path, **more: Any) -> tuple[str, DataSet]:
-    place = Place(path, **more)
+    place = DataLocation(path, **more)
     kind = find_dataset(place)
     return kind.name, kind.open(place)
 
@@ -70,7 +70,7 @@ def test_a_wrong_line_is_named(tmp_path: Path, line: str, words: str) -> None:
     _image(tmp_path / "secret.png")
     (tmp_path / "val.txt").write_text(line + "\n")
     with pytest.raises(EvaluationDataError, match=words):
-        find_dataset(Place(tmp_path)).open(Place(tmp_path / "val.txt", images=tmp_path / "val"))
+        find_dataset(DataLocation(tmp_path)).open(DataLocation(tmp_path / "val.txt", images=tmp_path / "val"))
 
 
 def test_a_list_that_is_no_text(tmp_path: Path) -> None:
@@ -308,22 +308,22 @@ def test_what_is_no_data_set(tmp_path: Path) -> None:
     with pytest.raises(FileMissingError, match="does not exist"):
         _open(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="no data set 'imagnet'"):
-        find_dataset(Place(tmp_path), "imagnet")
+        find_dataset(DataLocation(tmp_path), "imagnet")
     for name in ("arrays", "cifar", "coco", "folders", "list", "masks", "voc", "yolo"):
         assert name in DATASETS
         with pytest.raises(NpucError):
-            find_dataset(Place(tmp_path), name).open(Place(tmp_path))
+            find_dataset(DataLocation(tmp_path), name).open(DataLocation(tmp_path))
 
 
-def _read(entry: Entry) -> Loaded:
-    return Loaded(tensors=np.zeros(1))
+def _read(entry: SampleEntry) -> LoadedSample:
+    return LoadedSample(tensors=np.zeros(1))
 
 
 def test_a_program_brings_a_data_set(tmp_path: Path) -> None:
     @dataset("odd", matches=lambda place: place.path.suffix == ".odd")
-    def odd(place: Place) -> DataSet:
+    def odd(place: DataLocation) -> DataSet:
         """Odd things."""
-        return DataSet("classification", [Entry("one", 1)], _read)
+        return DataSet("classification", [SampleEntry("one", 1)], _read)
 
     (tmp_path / "x.odd").touch()
     assert _open(tmp_path / "x.odd")[0] == "odd"
@@ -332,7 +332,7 @@ def test_a_program_brings_a_data_set(tmp_path: Path) -> None:
 def test_a_plugin_may_still_call_an_image_a_picture() -> None:
     image = Image.new("RGB", (2, 2))
     with pytest.warns(FutureWarning, match="'picture' is now 'image'"):
-        loaded = Loaded(picture=image)
+        loaded = LoadedSample(picture=image)
     assert loaded.image is image
-    with pytest.warns(FutureWarning, match=r"Loaded.picture is now Loaded.image"):
+    with pytest.warns(FutureWarning, match=r"LoadedSample.picture is now LoadedSample.image"):
         assert loaded.picture is image

@@ -20,7 +20,7 @@ import pytest
 from npuc.calib.sources import open_data
 from npuc.engine import FloatEngine
 from npuc.errors import EvaluationDataError, FileFormatError, InternalError, MissingExtraError, UsageError
-from npuc.evaluate import Confidence, Report, evaluate
+from npuc.evaluate import Confidence, EvaluationReport, evaluate
 from npuc.flow import compile_network, quantize_on_data
 from npuc.ir import save_graph
 from npuc.program.file import save_compiled
@@ -51,7 +51,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return data_set(tmp_path_factory.mktemp("data") / "set")
 
 
-def _same(a: Report, b: Report) -> None:
+def _same(a: EvaluationReport, b: EvaluationReport) -> None:
     assert a.figures == b.figures and a.samples == b.samples
 
 
@@ -306,14 +306,14 @@ def test_reference_outputs_of_a_file(tmp_path: Path) -> None:
 
 def test_a_long_run_takes_all_cores(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import npuc.evaluate.evaluation as evaluation
-    from npuc.evaluate.plan import Work
+    from npuc.evaluate.plan import SampleWorker
 
     handed: list[int] = []
 
     def pretend(plan: Any, chunks: Any, workers: int) -> Any:
         handed.append(len(chunks))
         for first, part in chunks:
-            yield first, Work(plan).run(part)
+            yield first, SampleWorker(plan).run(part)
 
     monkeypatch.setattr(evaluation, "run_in_processes", pretend)
     monkeypatch.setattr(os, "sched_getaffinity", lambda which: {0, 1, 2})

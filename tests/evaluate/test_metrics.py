@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from npuc.arrays import Array
-from npuc.datasets.geometry import View
+from npuc.datasets.geometry import ImageView
 from npuc.datasets.sample import Observation
 from npuc.errors import EvaluationDataError, UsageError
 from npuc.images.preprocess import Preprocess
@@ -106,7 +106,7 @@ def test_agreement_needs_no_labels() -> None:
 
 def test_mean_iou_is_that_of_the_runtime() -> None:
     rng = np.random.default_rng(0)
-    view = View(6, 8, (1, 3, 6, 8), Preprocess())
+    view = ImageView(6, 8, (1, 3, 6, 8), Preprocess())
     scores = rng.normal(size=(3, 1, 4, 6, 8)).astype(np.float32)
     truths = rng.choice([0, 1, 2, 3, 255], (3, 6, 8)).astype(np.int32)
     seen = [_seen(s, t, view=view) for s, t in zip(scores, truths, strict=True)]
@@ -119,7 +119,7 @@ def test_mean_iou_is_that_of_the_runtime() -> None:
 
 
 def test_a_mask_of_another_size_is_named() -> None:
-    view = View(6, 8, (1, 3, 6, 8), Preprocess())
+    view = ImageView(6, 8, (1, 3, 6, 8), Preprocess())
     with pytest.raises(EvaluationDataError, match="its mask is 5 x 8, and the image 6 x 8"):
         _figure("miou", [_seen(np.zeros((1, 2, 6, 8), np.float32), np.zeros((5, 8), np.int32), view=view)])
 

@@ -15,9 +15,9 @@ from PIL import Image
 import npuc
 from npuc import plugins
 from npuc.arrays import Array
-from npuc.datasets.geometry import View
+from npuc.datasets.geometry import ImageView
 from npuc.errors import EvaluationDataError, PluginError
-from npuc.evaluate import Place, evaluate
+from npuc.evaluate import DataLocation, evaluate
 from npuc.evaluate.decoding import Decoder, inside
 from npuc.images.preprocess import Preprocess
 from npuc.ir import Graph, top
@@ -126,7 +126,7 @@ def test_decoders_are_those_of_the_runtime(kind: str) -> None:
     rng = np.random.default_rng(0)
     decoder = Decoder.parse(f"{kind}:score=0.3")
     options = decoder.options
-    view = View(100, 200, (1, 3, 64, 64), Preprocess())
+    view = ImageView(100, 200, (1, 3, 64, 64), Preprocess())
     grids = (2,) if kind == "yolov2" else (8, 4, 2)
     anchors = len(options.anchors[0]) if options.anchors else 1
     channels = 4 * options.bins + 3 if kind in ("yolov6", "yolov8") else anchors * 8
@@ -155,7 +155,7 @@ def test_decoders_are_those_of_the_runtime(kind: str) -> None:
 
 
 def test_detections_of_the_network_itself() -> None:
-    view = View(100, 200, (1, 3, 50, 50), Preprocess())
+    view = ImageView(100, 200, (1, 3, 50, 50), Preprocess())
     outputs = {
         "boxes": np.float32([[[5, 5, 10, 10], [1, 1, 1, 1]]]),
         "scores": np.float32([[0.5, 0]]),
@@ -249,7 +249,7 @@ def test_texts(tmp_path: Path) -> None:
     for number, symbols in enumerate(([1, 2, 0, 3, 1], [1, 1, 0, 0, 2])):
         np.save(tmp_path / f"{number}.npy", np.eye(4, dtype=np.float32)[symbols])
     graph = build({"x": (1, 5, 4)}, lambda b, x: b(top.Relu, x, name="y"))
-    report = evaluate(graph, Place(tmp_path / "list.tsv", classes=tmp_path / "symbols"))
+    report = evaluate(graph, DataLocation(tmp_path / "list.tsv", classes=tmp_path / "symbols"))
     assert report.value("WER") == pytest.approx(1 / 3) and report.value("CER") == pytest.approx(1 / 5)
 
 

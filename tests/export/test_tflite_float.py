@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from npuc.engine import FloatEngine
-from npuc.export.tflite import Options
+from npuc.export.tflite import TFLiteOptions
 from npuc.flow import ImportOptions, import_model
 from npuc.ir import top
 from support.graphs import build, random_inputs
@@ -177,11 +177,11 @@ def test_a_whole_network(shared: Path) -> None:
 def test_channels_last_ends() -> None:
     graph = build(*NETWORKS["conv"])
     assert codes(graph) == ["TRANSPOSE", "CONV_2D", "TRANSPOSE"]
-    assert codes(graph, Options(channels_last=True)) == ["CONV_2D"]
+    assert codes(graph, TFLiteOptions(channels_last=True)) == ["CONV_2D"]
     feed = random_inputs(graph)
     plain = run_reference(exported(graph), feed)["y"]
     turned = run_reference(
-        exported(graph, Options(channels_last=True)),
+        exported(graph, TFLiteOptions(channels_last=True)),
         {"x": np.ascontiguousarray(feed["x"].transpose(0, 2, 3, 1))},
     )["y"]
     np.testing.assert_array_equal(turned.transpose(0, 3, 1, 2), plain)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from npuc.cli.app import app
 from npuc.engine import IntegerEngine
 from npuc.errors import ExportError, OutputError
-from npuc.export.tflite import Options, float_layers, serialize, to_tflite
+from npuc.export.tflite import TFLiteOptions, float_layers, serialize, to_tflite
 from npuc.export.tflite import model as written
 from npuc.export.tflite.layout import between, through_permute, through_reshape
 from npuc.ir import Graph, save_graph, top
@@ -51,19 +51,23 @@ def _feed(seed: int = 0) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
 def test_a_chain_has_no_transpose_inside() -> None:
     graph = _chain()
     assert codes(graph) == ["QUANTIZE", "TRANSPOSE", "CONV_2D", "CONV_2D", "RESHAPE", "DEQUANTIZE"]
-    assert codes(graph, Options(integer_io=True, channels_last=True)) == ["CONV_2D", "CONV_2D", "RESHAPE"]
+    assert codes(graph, TFLiteOptions(integer_io=True, channels_last=True)) == [
+        "CONV_2D",
+        "CONV_2D",
+        "RESHAPE",
+    ]
     assert_equal_bits(graph, _feed())
 
 
 def test_integer_ends_are_the_integers_of_the_program() -> None:
     graph, feed = _chain(), _feed()
     inside = IntegerEngine(graph, fetch=["x/quantized", "boxes"], raw=True).run(feed)
-    out = run_reference(exported(graph, Options(integer_io=True)), {"x": inside["x/quantized"]})
+    out = run_reference(exported(graph, TFLiteOptions(integer_io=True)), {"x": inside["x/quantized"]})
     np.testing.assert_array_equal(out["y"], inside["boxes"])
 
 
 def test_names_types_and_quantization_of_the_ends() -> None:
-    model = to_tflite(_chain(), Options(integer_io=True))
+    model = to_tflite(_chain(), TFLiteOptions(integer_io=True))
     x, y = model.inputs["x"], model.outputs["y"]
     assert (x.name, x.dtype, x.shape) == ("x", "i8", (1, 3, 4, 5))
     assert (y.name, y.dtype, y.shape) == ("y", "i8", (1, 40, 3))
@@ -102,7 +106,7 @@ def test_an_input_read_as_integers_and_as_reals_stays_float() -> None:
 
     graph = build({"x": (2, 3)}, network)
     mixed = quantize(graph, {"x": (-1.0, 1.0), "r": (0.0, 1.0)}, SCHEMES["tflite"])
-    model = to_tflite(mixed, Options(integer_io=True))
+    model = to_tflite(mixed, TFLiteOptions(integer_io=True))
     assert model.inputs["x"].dtype == "f32"
     assert float_layers(mixed) == ["s"] and float_layers(graph) == [] and float_layers(_chain()) == []
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from npuc.arrays import Array
 from npuc.engine import FloatEngine
-from npuc.export.tflite import Options, to_tflite
+from npuc.export.tflite import TFLiteOptions, to_tflite
 from npuc.flow import ImportOptions, import_model
 from npuc.frontend.tflite import import_tflite
 from npuc.ir import Graph, dtype_of, shape_of
@@ -41,7 +41,7 @@ MODELS = (
     "resnet8_int8",
     "vww_int8",
 )
-FULL_INTEGER = Options(integer_io=True, channels_last=True)
+FULL_INTEGER = TFLiteOptions(integer_io=True, channels_last=True)
 
 
 def _images(folder: Path, count: int) -> list[Path]:

@@ -9,7 +9,7 @@ import pytest
 
 from npuc.arithmetic.tflite import function_table
 from npuc.engine.handlers import arithmetic
-from npuc.export.tflite.model import Model, Operator, Quantization, Tensor, serialize
+from npuc.export.tflite.model import TFLiteModel, TFLiteOperator, TFLiteQuantization, TFLiteTensor, serialize
 from npuc.ir.dtypes import QuantType
 from npuc.kernels import Requant
 from support.judges.litert import run_reference
@@ -56,12 +56,12 @@ def test_whole_tables(function: str, code: str) -> None:
         entries = function_table(function, (), QuantType.of("i8", *x), QuantType.of("i8", *y))
         if entries is None:
             continue
-        model = Model()
+        model = TFLiteModel()
         for name, (scale, zero) in (("x", x), ("y", y)):
-            model.tensors.append(Tensor(name, (256,), "i8", Quantization((scale,), (zero,))))
+            model.tensors.append(TFLiteTensor(name, (256,), "i8", TFLiteQuantization((scale,), (zero,))))
         model.inputs["x"], model.outputs["y"] = model.tensors
         number = 1 if code == "HARD_SWISH" else 2
-        model.operators.append(Operator(code, number, model.tensors[:1], model.tensors[1:]))
+        model.operators.append(TFLiteOperator(code, number, model.tensors[:1], model.tensors[1:]))
         codes = np.arange(-128, 128).astype(np.int8)
         np.testing.assert_array_equal(run_reference(serialize(model), {"x": codes})["y"], entries)
         compared += 1

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from npuc.errors import NpucError
-from npuc.export.tflite.model import Tensor
+from npuc.export.tflite.model import TFLiteTensor
 from npuc.frontend.tflite import import_tflite
 from support.hostile import mutation
 from support.hostile.isolation import isolated
@@ -175,7 +175,7 @@ def test_thousands_of_tensors_of_one_name() -> None:
     net = Net()
     x = net.input("x", (2,))
     for _ in range(6000):
-        net.model.tensors.append(Tensor("x", (2,), "f32"))
+        net.model.tensors.append(TFLiteTensor("x", (2,), "f32"))
     start = time.perf_counter()
     graph = import_tflite(net.data(net.op("RELU", [x])))
     assert sum(1 for _ in graph.ops) == 1 and time.perf_counter() - start < 5

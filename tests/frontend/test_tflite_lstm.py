@@ -14,7 +14,7 @@ from tflite import ActivationFunctionType as Fused
 
 from npuc.engine import FloatEngine, IntegerEngine
 from npuc.errors import InvalidModelError, NpucError, UnsupportedOpError, UsageError
-from npuc.export.tflite.model import Quantization
+from npuc.export.tflite.model import TFLiteQuantization
 from npuc.flow import (
     ImportOptions,
     check_model,
@@ -241,7 +241,7 @@ def retyped(kind: str) -> Any:
 def rescaled(scales: tuple[Any, int, int] | None) -> Any:
     def change(net: Any, tensor: Any) -> Any:
         tensor.quantization = (
-            None if scales is None else Quantization((scales[0],) * scales[1], (scales[2],) * scales[1])
+            None if scales is None else TFLiteQuantization((scales[0],) * scales[1], (scales[2],) * scales[1])
         )
         return tensor
 

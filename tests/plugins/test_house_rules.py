@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npuc import lang
-from npuc.datasets.data import Place, find_dataset
+from npuc.datasets.data import DataLocation, find_dataset
 from npuc.datasets.sample import Observation
 from npuc.errors import VerificationError
 from npuc.ir import load_graph, save_graph
@@ -60,7 +60,7 @@ def test_a_data_set_and_a_metric_are_found_by_name(tmp_path: Path) -> None:
     load(PLUGINS / "evaluation.py")
     path = tmp_path / "numbers.lines"
     path.write_text("1 0.5 2 3\n0 4 5 6\n")
-    found = find_dataset(Place(path)).open(Place(path))
+    found = find_dataset(DataLocation(path)).open(DataLocation(path))
     assert [entry.truth for entry in found.entries] == [1, 0]
     np.testing.assert_array_equal(found.read(found.entries[1]).tensors, np.array([4, 5, 6], np.float32))
     made = parse_metric("saturation").metric

@@ -87,17 +87,17 @@ def test_many_runners(model: CompiledModel, images: Array, expected: Array) -> N
 
 
 def test_memory_is_given_back(model: CompiledModel, images: Array) -> None:
-    from npuc.runtime.context import Context
+    from npuc.runtime.context import RunContext
 
     gc.collect()
-    before = sum(isinstance(one, Context) for one in gc.get_objects())
+    before = sum(isinstance(one, RunContext) for one in gc.get_objects())
     for _ in range(3):
         with Runner(model, workers=2) as runner:
             for job in [runner.execute_async(images[:1]) for _ in range(6)]:
                 job.result(WAIT)
     del runner, job
     gc.collect()
-    assert sum(isinstance(one, Context) for one in gc.get_objects()) == before
+    assert sum(isinstance(one, RunContext) for one in gc.get_objects()) == before
 
 
 def test_callbacks(model: CompiledModel, images: Array, caplog: pytest.LogCaptureFixture) -> None:

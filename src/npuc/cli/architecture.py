@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Level:
+class ArchitectureLevel:
     """Packages that do not import each other, and what they have in common."""
 
     title: str
@@ -23,8 +23,10 @@ class Level:
 
 
 LEVELS = (
-    Level("Errors and words", ("aliases", "arrays", "errors", "listeners", "plain_yaml", "words")),
-    Level(
+    ArchitectureLevel(
+        "Errors and words", ("aliases", "arrays", "errors", "listeners", "plain_yaml", "words")
+    ),
+    ArchitectureLevel(
         "Files, tables, numbers",
         (
             "activity",
@@ -38,19 +40,21 @@ LEVELS = (
             "registries",
         ),
     ),
-    Level("Machines, networks, programs as data", ("extras", "images", "ir", "program", "target", "tensors")),
-    Level("Kernels, and Top IR as ONNX", ("export", "export.onnx", "kernels")),
-    Level("Networks run, host parts of programs run", ("engine", "host")),
-    Level("Programs simulated", ("sim",)),
-    Level("Stages", ("calib", "export.tflite", "frontend", "runtime", "schedule", "transform")),
-    Level(
+    ArchitectureLevel(
+        "Machines, networks, programs as data", ("extras", "images", "ir", "program", "target", "tensors")
+    ),
+    ArchitectureLevel("Kernels, and Top IR as ONNX", ("export", "export.onnx", "kernels")),
+    ArchitectureLevel("Networks run, host parts of programs run", ("engine", "host")),
+    ArchitectureLevel("Programs simulated", ("sim",)),
+    ArchitectureLevel("Stages", ("calib", "export.tflite", "frontend", "runtime", "schedule", "transform")),
+    ArchitectureLevel(
         "What stages need of each other", ("compare", "datasets", "deploy", "lang", "partition", "profile")
     ),
-    Level("Integers and programs", ("codegen", "metrics", "quant")),
-    Level("Extension, cost, proof of an import", ("import_check", "layer_costs", "plugins")),
-    Level("All stages in a row", ("flow",)),
-    Level("Around the compiler", ("debug", "doctor", "evaluate", "inspect", "torch")),
-    Level("The command line", ("cli",)),
+    ArchitectureLevel("Integers and programs", ("codegen", "metrics", "quant")),
+    ArchitectureLevel("Extension, cost, proof of an import", ("import_check", "layer_costs", "plugins")),
+    ArchitectureLevel("All stages in a row", ("flow",)),
+    ArchitectureLevel("Around the compiler", ("debug", "doctor", "evaluate", "inspect", "torch")),
+    ArchitectureLevel("The command line", ("cli",)),
 )
 """From the bottom up."""
 

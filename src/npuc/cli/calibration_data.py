@@ -91,10 +91,10 @@ def source(
     if dataset is not None and len(data) > 1:
         raise UsageError("--dataset reads one data set", fix="Give --data once")
     if len(data) == 1:
-        from npuc.datasets.data import Place
+        from npuc.datasets.data import DataLocation
         from npuc.evaluate.unlabelled import dataset_source, plugin_dataset
 
-        place = Place(Path(data[0]), annotations)
+        place = DataLocation(Path(data[0]), annotations)
         name = dataset or (plugin_dataset(place) if place.path.exists() else None)
         if name is not None:
             return dataset_source(graph, place, name, preprocess, max_count, seed)

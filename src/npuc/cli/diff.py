@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from npuc.ir import Graph
 
 
-class Sort(StrEnum):
+class LayerOrder(StrEnum):
     """What comes first."""
 
     sqnr = "sqnr"
@@ -74,8 +74,8 @@ class DiffCommand(CommandOptions):
         typer.Option("--isolated", help="Also print the error of each layer by itself, on exact inputs."),
     ] = False
     sort: Annotated[
-        Sort, typer.Option(help="Sort by this figure, the worst first; or in the order of the network.")
-    ] = Sort.sqnr
+        LayerOrder, typer.Option(help="Sort by this figure, the worst first; or in the order of the network.")
+    ] = LayerOrder.sqnr
     limit: Annotated[
         int, typer.Option("--limit", min=0, help="Print at most this many rows; 0 prints all.")
     ] = 20
@@ -100,7 +100,7 @@ def command(args: DiffCommand) -> None:
     from npuc.frontend.sniff import describe_content
 
     printer = Printer(args.quiet, args.as_json)
-    if args.sort is Sort.isolated and not args.isolated:
+    if args.sort is LayerOrder.isolated and not args.isolated:
         raise UsageError("--sort isolated needs --isolated")
     if args.plot is not None:
         options.result(args.plot, ".svg", "--plot")
@@ -179,7 +179,7 @@ def _models(
     step: Callable[[], None],
 ) -> list[LayerError]:
     from npuc.compare.layers import batch_rows, compare_layers
-    from npuc.debug.difference import Pair, compare_runs
+    from npuc.debug.difference import RunPair, compare_runs
 
     assert reference.graph is not None and ours.graph is not None
     if (reference.kind, ours.kind) == ("float", "integer"):
@@ -187,13 +187,13 @@ def _models(
             reference.graph, ours.graph, batches, isolated=isolated, threads=threads, step=step
         )
     a, b = reference.layers(threads), ours.layers(threads)
-    pairs = (Pair(batch.inputs, a, b, batch.keep) for batch in batches)
+    pairs = (RunPair(batch.inputs, a, b, batch.keep) for batch in batches)
     return _told(printer, compare_runs(pairs, batch_rows(reference.graph), step))
 
 
 def _with_dump(printer: Printer, reference: Opened, ours: Opened, threads: int) -> list[LayerError]:
     """At least one of the two is a dump: its runs are compared on its data."""
-    from npuc.debug.difference import Pair, compare_runs
+    from npuc.debug.difference import RunPair, compare_runs
     from npuc.debug.opening import DumpedRun
 
     both = (reference, ours)
@@ -205,7 +205,7 @@ def _with_dump(printer: Printer, reference: Opened, ours: Opened, threads: int) 
         return running[opened.path] if opened.dump is None else DumpedRun(opened.dump, run)
 
     pairs = (
-        Pair(
+        RunPair(
             dumps[0].inputs_for(graph, run) if graph is not None else {},
             layers_of(reference, run),
             layers_of(ours, run),
@@ -289,7 +289,7 @@ def _on_same_images(
     """Two networks that make different tensors of an image: each gets the same images in its own way."""
     from npuc.calib.paired import random_batch_pairs
     from npuc.compare.layers import batch_rows
-    from npuc.debug.difference import Pair, compare_runs
+    from npuc.debug.difference import RunPair, compare_runs
 
     assert reference.graph is not None and ours.graph is not None
     for name, words in apart.items():
@@ -312,7 +312,7 @@ def _on_same_images(
         pairs = zip(first, second, strict=True)
     a, b = reference.layers(threads), ours.layers(threads)
     with progress(printer, "comparing", total) as step:
-        runs = (Pair(x.inputs, a, b, x.keep, y.inputs) for x, y in pairs)
+        runs = (RunPair(x.inputs, a, b, x.keep, y.inputs) for x, y in pairs)
         return _told(printer, compare_runs(runs, batch_rows(reference.graph), step))
 
 

@@ -23,7 +23,7 @@ from npuc.errors import UsageError
 from npuc.words import counted
 
 if TYPE_CHECKING:
-    from npuc.evaluate.report import Measured, Report
+    from npuc.evaluate.report import EvaluationReport, Measured
 
 Text = str | None
 
@@ -171,7 +171,7 @@ def command(args: EvalCommand) -> None:
     fields = options.preprocess_fields({name: text for name, text in texts.items() if text is not None})
     if fields and args.preprocess is not None:
         raise UsageError("--preprocess is in place of --mean, --scale and their like: give one or the other")
-    from npuc.evaluate import Confidence, ModelFile, Place, evaluate
+    from npuc.evaluate import Confidence, DataLocation, ModelFile, evaluate
     from npuc.files import existing_file, writable, write_atomically
 
     printer = Printer(args.quiet, args.as_json)
@@ -193,7 +193,7 @@ def command(args: EvalCommand) -> None:
 
         report = evaluate(
             files,
-            Place(args.data, args.annotations, args.images, args.classes, args.label_offset),
+            DataLocation(args.data, args.annotations, args.images, args.classes, args.label_offset),
             options.names(args.metric),
             dataset=args.dataset,
             max_count=args.max_count,
@@ -227,7 +227,7 @@ def _import_options(path: Path, input_shape: list[str]) -> Any:
     return options.import_options(path, input_shape, None, None, {})
 
 
-def _show(printer: Printer, report: Report) -> None:
+def _show(printer: Printer, report: EvaluationReport) -> None:
     for reason in report.skipped[:20]:
         printer.note(f"passed over: {reason}")
     count = counted(report.samples, "sample")
@@ -248,7 +248,7 @@ def _show(printer: Printer, report: Report) -> None:
     printer.table(header, rows, right=["value", "less the first", "p"])
 
 
-def _names(report: Report) -> list[str]:
+def _names(report: EvaluationReport) -> list[str]:
     short = [Path(path).name for path in report.models]
     return [shorten(a if short.count(a) == 1 else b, 40) for a, b in zip(short, report.models, strict=True)]
 

@@ -93,7 +93,7 @@ def tflite(args: ExportTfliteCommand) -> None:
     """Write a network as a TFLite file: full-integer if it was quantized with --scheme tflite, float if it is float."""
     from collections import Counter
 
-    from npuc.export.tflite import Options, export_tflite, float_layers
+    from npuc.export.tflite import TFLiteOptions, export_tflite, float_layers
     from npuc.flow import load_model
     from npuc.quant.report import is_integer
 
@@ -106,7 +106,7 @@ def tflite(args: ExportTfliteCommand) -> None:
             f"--integer-io asks for the integers of the network, and {args.model} has none",
             fix="Make them with 'npuc quantize --scheme tflite', or leave the option out",
         )
-    written = export_tflite(graph, args.output, Options(args.integer_io, args.channels_last))
+    written = export_tflite(graph, args.output, TFLiteOptions(args.integer_io, args.channels_last))
     operators = Counter(op.code for op in written.operators)
     printer.say(
         f"{args.model} -> {args.output} ({size(args.output.stat().st_size)}, {operators.total()} operators)"

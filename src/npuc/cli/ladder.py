@@ -13,7 +13,7 @@ from npuc.cli.console import Printer, json_text, shorten
 from npuc.errors import UsageError
 
 if TYPE_CHECKING:
-    from npuc.datasets.data import Place
+    from npuc.datasets.data import DataLocation
     from npuc.ir import Graph
     from npuc.quant.ladder.measurements import Goal, GoalResult
     from npuc.quant.ladder.run import PipelineOptions
@@ -166,7 +166,7 @@ class LadderOptions:
         self,
         printer: Printer,
         graph: Graph,
-        data: Place | None,
+        data: DataLocation | None,
         machine: str,
         *,
         preprocess: str | None,

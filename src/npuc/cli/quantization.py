@@ -22,7 +22,7 @@ from npuc.words import counted
 if TYPE_CHECKING:
     from npuc.calib.sources import Source
     from npuc.calib.table import CalibrationTable
-    from npuc.datasets.data import Place
+    from npuc.datasets.data import DataLocation
     from npuc.flow import Quantized
     from npuc.ir import Graph
     from npuc.quant.config import QuantizationConfig
@@ -321,11 +321,11 @@ def _source(printer: Printer, graph: Graph, request: QuantizationRequest) -> Sou
     return open_data(graph, list(islice(samples, request.max_count or MOST_SAMPLES)))
 
 
-def _labelled(request: QuantizationRequest) -> Place:
-    from npuc.datasets.data import Place
+def _labelled(request: QuantizationRequest) -> DataLocation:
+    from npuc.datasets.data import DataLocation
 
     assert request.data
-    return Place(Path(request.data[0]), request.annotations)
+    return DataLocation(Path(request.data[0]), request.annotations)
 
 
 def print_outcome(printer: Printer, outcome: Outcome, scheme: str, origin: str) -> None:

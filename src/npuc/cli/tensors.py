@@ -17,7 +17,7 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 File = Annotated[Path, typer.Argument(metavar="FILE", help="An .npz or .npy file.")]
 
 
-class Sort(StrEnum):
+class TensorOrder(StrEnum):
     """What `compare` sorts by."""
 
     cosine = "cosine"
@@ -85,9 +85,9 @@ class TensorsCompareCommand(CommandOptions):
         str | None, typer.Option("--except", metavar="A,B", help="Leave these tensors out.")
     ] = None
     sort: Annotated[
-        Sort,
+        TensorOrder,
         typer.Option(help="Sort by this figure, the worst first; or by name, or in the order of the file."),
-    ] = Sort.cosine
+    ] = TensorOrder.cosine
     limit: Annotated[
         int, typer.Option("--limit", min=0, help="Print at most this many rows; 0 prints all.")
     ] = 0

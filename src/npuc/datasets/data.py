@@ -13,18 +13,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from npuc.datasets.registry import check_name
-from npuc.datasets.sample import Entry, Loaded
+from npuc.datasets.sample import LoadedSample, SampleEntry
 from npuc.errors import EvaluationDataError, FileFormatError, FileMissingError
 from npuc.files import existing_file
-from npuc.registries import Lenient, Registry
+from npuc.registries import Lenient, Registry, renamed
 
 _MAX_TEXT = 64 << 20
 
 
 @dataclass(frozen=True)
-class Place:
+class DataLocation:
     """Where the data is, as the user says it."""
 
     path: Path
@@ -43,8 +44,8 @@ class DataSet:
     """The samples, and how to read one."""
 
     task: str
-    entries: Sequence[Entry]
-    read: Callable[[Entry], Loaded]
+    entries: Sequence[SampleEntry]
+    read: Callable[[SampleEntry], LoadedSample]
     classes: tuple[str, ...] = ()
 
 
@@ -53,8 +54,8 @@ class DataSetKind:
     """A data set that can be asked for."""
 
     name: str
-    open: Callable[[Place], DataSet]
-    matches: Callable[[Place], bool]
+    open: Callable[[DataLocation], DataSet]
+    matches: Callable[[DataLocation], bool]
     """Whether a place looks like it; asked in the order of registration."""
     words: str
 
@@ -66,11 +67,11 @@ DATASETS: Registry[str, DataSetKind] = Registry(
 
 
 def dataset(
-    name: str, *, matches: Callable[[Place], bool] = lambda place: False, replace: bool = False
-) -> Callable[[Callable[[Place], DataSet]], Callable[[Place], DataSet]]:
+    name: str, *, matches: Callable[[DataLocation], bool] = lambda place: False, replace: bool = False
+) -> Callable[[Callable[[DataLocation], DataSet]], Callable[[DataLocation], DataSet]]:
     """Register a function as a data set."""
 
-    def register(function: Callable[[Place], DataSet]) -> Callable[[Place], DataSet]:
+    def register(function: Callable[[DataLocation], DataSet]) -> Callable[[DataLocation], DataSet]:
         words = " ".join((function.__doc__ or "").strip().split("\n\n")[0].split())
         check_name(name, "data set")
         kind = DataSetKind(name, function, matches, words)
@@ -80,7 +81,7 @@ def dataset(
     return register
 
 
-def find_dataset(place: Place, name: str | None = None) -> DataSetKind:
+def find_dataset(place: DataLocation, name: str | None = None) -> DataSetKind:
     """The data set of a name or, without one, the first that a place looks like."""
     if name is not None:
         return DATASETS.named(name)
@@ -142,3 +143,7 @@ def files_in(folder: Path, suffixes: Sequence[str] | frozenset[str]) -> list[Pat
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     ]
     return sorted(paths, key=lambda path: path.relative_to(folder).parts)
+
+
+def __getattr__(name: str) -> Any:
+    return renamed(__name__, name, {"Place": DataLocation})

@@ -10,7 +10,7 @@ from npuc.runtime.postprocess import boxes_to_image, labels_to_image
 
 
 @dataclass(frozen=True)
-class View:
+class ImageView:
     """An image of some size as the input of a network."""
 
     height: int

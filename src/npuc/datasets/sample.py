@@ -15,14 +15,15 @@ from PIL import Image
 
 from npuc.aliases import renamed_keywords
 from npuc.arrays import Array
+from npuc.registries import renamed
 
 if TYPE_CHECKING:
-    from npuc.datasets.geometry import View
+    from npuc.datasets.geometry import ImageView
     from npuc.runtime.postprocess import Detections
 
 
 @dataclass(frozen=True)
-class Entry:
+class SampleEntry:
     """A sample that is yet to be read."""
 
     name: str
@@ -36,7 +37,7 @@ class Entry:
     """A second file that belongs to it: the mask of an image."""
 
 
-class Box(NamedTuple):
+class LabelledBox(NamedTuple):
     """An object in an image."""
 
     x1: float
@@ -55,10 +56,10 @@ class Box(NamedTuple):
 class Boxes:
     """The objects of an image; `relative` ones are parts of its width and height."""
 
-    boxes: tuple[Box, ...] = ()
+    boxes: tuple[LabelledBox, ...] = ()
     relative: bool = False
 
-    def in_pixels(self, height: float, width: float) -> tuple[Box, ...]:
+    def in_pixels(self, height: float, width: float) -> tuple[LabelledBox, ...]:
         """The boxes in pixels of an image of that size."""
         if not self.relative:
             return self.boxes
@@ -76,7 +77,7 @@ class Boxes:
 
 @renamed_keywords(picture="image")
 @dataclass(frozen=True)
-class Loaded:
+class LoadedSample:
     """What was read: a file, a decoded image, a sound, or the tensors of the inputs."""
 
     path: Path | None = None
@@ -101,7 +102,11 @@ class Observation:
     reference: Mapping[str, Array] | None = None
     """Reference outputs of the data set or, without such, the outputs of the first model."""
     classes: tuple[str, ...] = ()
-    view: View | None = None
+    view: ImageView | None = None
     """How the image became the input; None if it was no image."""
     detections: Callable[[], Detections] | None = None
     """Decodes boxes in pixels of the image."""
+
+
+def __getattr__(name: str) -> Any:
+    return renamed(__name__, name, {"Box": LabelledBox, "Entry": SampleEntry, "Loaded": LoadedSample})

@@ -19,7 +19,7 @@ from npuc.ir.dtypes import dtype_of
 
 
 @dataclass(frozen=True)
-class Pair:
+class RunPair:
     """One run of both."""
 
     inputs: Mapping[str, Array]
@@ -74,7 +74,7 @@ class _Comparison:
         self.extra: dict[str, None] = {}
         self.reshaped: dict[str, None] = {}
 
-    def add(self, pair: Pair) -> None:
+    def add(self, pair: RunPair) -> None:
         expected: dict[str, LayerTensor] = {}
         matched: set[str] = set()
 
@@ -100,7 +100,7 @@ class _Comparison:
 
 
 def compare_runs(
-    pairs: Iterable[Pair], rows: int | None = None, step: Callable[[], None] = lambda: None
+    pairs: Iterable[RunPair], rows: int | None = None, step: Callable[[], None] = lambda: None
 ) -> Compared:
     """Figures of all tensors that both have; inputs are not compared. `rows` is the length of the batch axis."""
     comparison = _Comparison(rows)

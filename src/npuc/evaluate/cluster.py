@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from npuc.datasets.sample import Entry
+from npuc.datasets.sample import SampleEntry
 from npuc.errors import InternalError, MissingExtraError, NpucError, UsageError
 from npuc.evaluate.plan import Plan, run_chunk
 
@@ -15,7 +15,7 @@ _PATIENCE = 20
 
 
 def run_on_cluster(
-    plan: Plan, chunks: Sequence[tuple[int, list[Entry]]], address: str
+    plan: Plan, chunks: Sequence[tuple[int, list[SampleEntry]]], address: str
 ) -> Iterator[tuple[int, list[str]]]:
     """The results of every chunk, with the position of its first sample, as they are done."""
     try:

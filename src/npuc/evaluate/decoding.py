@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.datasets.geometry import View
+from npuc.datasets.geometry import ImageView
 from npuc.errors import EvaluationDataError, InputDataError, UsageError
 from npuc.frontend.postprocess.options import KINDS, PostprocessOptions
 from npuc.runtime import postprocess as post
@@ -54,7 +54,7 @@ class Decoder:
             raise UsageError(words, fix=error.fix) from error
         return Decoder(kind, options)
 
-    def detect(self, outputs: Mapping[str, Array], view: View, where: str) -> Detections:
+    def detect(self, outputs: Mapping[str, Array], view: ImageView, where: str) -> Detections:
         """The detections in one image, in its own pixels."""
         try:
             ((boxes, scores),) = self._decode(
@@ -74,7 +74,7 @@ class Decoder:
         )
         return Detections(view.boxes(detections.boxes), detections.scores, detections.classes)
 
-    def _decode(self, values: list[Array], outputs: Mapping[str, Array], view: View) -> Decoded:
+    def _decode(self, values: list[Array], outputs: Mapping[str, Array], view: ImageView) -> Decoded:
         height, width = size = view.input_size
         if self.kind in ("rows", "rows8"):
             return post.decode_rows(_only(values), objectness=self.kind == "rows")
@@ -130,7 +130,7 @@ class Decoder:
         )
 
 
-def inside(outputs: Mapping[str, Array], view: View) -> Detections | None:
+def inside(outputs: Mapping[str, Array], view: ImageView) -> Detections | None:
     """The detections of a network that has post-processing inside; None if it has not."""
     if any(name not in outputs for name in _INSIDE):
         return None

@@ -14,15 +14,15 @@ from typing import Any
 
 from npuc import plugins
 from npuc.calib.sources import choose
-from npuc.datasets.data import DATASETS, Place, find_dataset
+from npuc.datasets.data import DATASETS, DataLocation, find_dataset
 from npuc.datasets.registry import origin
-from npuc.datasets.sample import Entry
+from npuc.datasets.sample import SampleEntry
 from npuc.errors import EvaluationDataError, UsageError
 from npuc.evaluate.cluster import run_on_cluster
 from npuc.evaluate.fingerprint import fingerprints
 from npuc.evaluate.journal import open_journal
-from npuc.evaluate.plan import Plan, Work, absolute, chunks_of
-from npuc.evaluate.report import Confidence, Figure, Report, measure
+from npuc.evaluate.plan import Plan, SampleWorker, absolute, chunks_of
+from npuc.evaluate.report import Confidence, EvaluationReport, Figure, measure
 from npuc.evaluate.subject import ModelFile
 from npuc.evaluate.workers import run_in_processes
 from npuc.ir import Graph, save_graph
@@ -36,7 +36,7 @@ _TRIED = 3
 
 def evaluate(
     models: Sequence[Path | str | ModelFile | Graph] | Path | str | ModelFile | Graph,
-    data: Path | str | Place,
+    data: Path | str | DataLocation,
     metrics: Sequence[str] = (),
     *,
     dataset: str | None = None,
@@ -52,7 +52,7 @@ def evaluate(
     resume: Path | str | None = None,
     warn: Callable[[str], None] = lambda text: None,
     begin: Callable[[int], Callable[[], None]] = lambda total: lambda: None,
-) -> Report:
+) -> EvaluationReport:
     """Measure models of any form on the same samples; of those that `max_count` leaves, `only` names some.
 
     `preprocess` is a recipe or function by name, or fields of `Preprocess`. With `workers` other than 1 the samples are run by
@@ -66,7 +66,7 @@ def evaluate(
     given = [models] if isinstance(models, Path | str | ModelFile | Graph) else list(models)
     if not given:
         raise UsageError("there is no model to evaluate")
-    place = data if isinstance(data, Place) else Place(Path(data))
+    place = data if isinstance(data, DataLocation) else DataLocation(Path(data))
     kind = find_dataset(place, dataset)
     opened = kind.open(place)
     entries = choose(list(opened.entries), max_count, seed)
@@ -94,7 +94,7 @@ def evaluate(
             plugins=tuple(plugin.source for plugin in plugins.loaded()),
             origins=(origin(DATASETS, kind.name), *(origin(METRICS, metric.kind.name) for metric in chosen)),
         )
-        work = Work(plan)
+        work = SampleWorker(plan)
         for text in (*work.notes, *(work.remarks(entries[0]) if entries else ())):
             note(text)
         parts = fingerprints(plan, entries)
@@ -130,7 +130,11 @@ def evaluate(
 
 
 def _run(
-    plan: Plan, work: Work, chunks: list[tuple[int, list[Entry]]], workers: int | None, cluster: str | None
+    plan: Plan,
+    work: SampleWorker,
+    chunks: list[tuple[int, list[SampleEntry]]],
+    workers: int | None,
+    cluster: str | None,
 ) -> Iterator[tuple[int, list[str]]]:
     if not chunks:
         return
@@ -184,17 +188,17 @@ def _files(given: Sequence[Any], stack: ExitStack) -> list[ModelFile]:
 
 def _report(
     names: list[str],
-    work: Work,
+    work: SampleWorker,
     dataset: str,
-    place: Place,
-    entries: Sequence[Entry],
+    place: DataLocation,
+    entries: Sequence[SampleEntry],
     lines: Mapping[int, str],
     chosen: Sequence[Chosen],
     confidence: Confidence,
     notes: Sequence[str],
     resumed: int,
     start: float,
-) -> Report:
+) -> EvaluationReport:
     results, truths, skipped = [], [], []
     for index, entry in enumerate(entries):
         line = json.loads(lines[index])
@@ -211,7 +215,7 @@ def _report(
     figures: list[Figure] = []
     for position, metric in enumerate(chosen):
         figures += measure(metric, position, results, truths, len(names), confidence)
-    return Report(
+    return EvaluationReport(
         models=tuple(names),
         kinds=tuple(subject.kind for subject in work.subjects),
         data=str(place.path),

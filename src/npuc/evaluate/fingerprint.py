@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from npuc.calib.raw import RAW
-from npuc.datasets.sample import Entry
+from npuc.datasets.sample import SampleEntry
 from npuc.evaluate.plan import Plan
 from npuc.evaluate.subject import ModelFile
 
 
-def fingerprints(plan: Plan, entries: Sequence[Entry]) -> dict[str, str]:
+def fingerprints(plan: Plan, entries: Sequence[SampleEntry]) -> dict[str, str]:
     """Digests of models, data and options."""
     return {
         "models": _digest(part for model in plan.models for part in _model(model)),
@@ -48,7 +48,7 @@ def _content(path: Path) -> bytes:
         return hashlib.file_digest(handle, "sha256").digest()
 
 
-def _entry(entry: Entry) -> Iterable[Any]:
+def _entry(entry: SampleEntry) -> Iterable[Any]:
     yield entry.name, entry.truth, entry.row
     for path in (entry.path, entry.extra):
         # The same file serves many samples, and its size is cheap to ask for.

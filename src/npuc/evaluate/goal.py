@@ -14,8 +14,8 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.calib.sources import choose
-from npuc.datasets.data import Place, find_dataset
-from npuc.datasets.sample import Entry
+from npuc.datasets.data import DataLocation, find_dataset
+from npuc.datasets.sample import SampleEntry
 from npuc.errors import UsageError
 from npuc.evaluate.evaluation import evaluate
 from npuc.evaluate.report import Confidence, Figure
@@ -31,7 +31,7 @@ _HELD_BACK = 5
 _NO_DRAWS = Confidence(draws=0)
 
 
-def held_back(entries: Sequence[Entry]) -> frozenset[str]:
+def held_back(entries: Sequence[SampleEntry]) -> frozenset[str]:
     """The names of the samples that do not steer: a fifth, the same for the same data, in whatever order it is.
 
     Where samples have classes it is a fifth of each, by the hash of their names.
@@ -39,7 +39,7 @@ def held_back(entries: Sequence[Entry]) -> frozenset[str]:
     if len(entries) < FEWEST:
         return frozenset()
 
-    def rank(entry: Entry) -> tuple[int, bytes]:
+    def rank(entry: SampleEntry) -> tuple[int, bytes]:
         label = int(entry.truth) if isinstance(entry.truth, int | np.integer) else -1
         return label, sha256(entry.name.encode()).digest()
 
@@ -49,7 +49,7 @@ def held_back(entries: Sequence[Entry]) -> frozenset[str]:
 
 def accuracy_goal(
     graph: Graph,
-    data: Place,
+    data: DataLocation,
     drop: float,
     metric: str | None = None,
     *,
@@ -135,7 +135,7 @@ def accuracy_goal(
 
 
 def unlabelled(
-    graph: Graph, data: Place, preprocess: str | None = None, *, max_count: int | None = None
+    graph: Graph, data: DataLocation, preprocess: str | None = None, *, max_count: int | None = None
 ) -> Iterator[Mapping[str, Array]]:
     """The inputs of a network from labelled data, evenly spread over it: what it can be calibrated with.
 

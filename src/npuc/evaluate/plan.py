@@ -20,9 +20,9 @@ from npuc import __version__, plugins
 from npuc.arrays import Array, ceil_div
 from npuc.calib.samples import batch_size
 from npuc.calib.sources import prepared_by
-from npuc.datasets.geometry import View
+from npuc.datasets.geometry import ImageView
 from npuc.datasets.registry import Origin, load_origins
-from npuc.datasets.sample import Entry, Loaded, Observation
+from npuc.datasets.sample import LoadedSample, Observation, SampleEntry
 from npuc.errors import (
     EvaluationDataError,
     FileFormatError,
@@ -75,7 +75,7 @@ class Plan:
     version: str = __version__
 
 
-class Work:
+class SampleWorker:
     """A plan with its models open; threads may share it."""
 
     def __init__(self, plan: Plan) -> None:
@@ -112,13 +112,13 @@ class Work:
         common = reduce(lcm, sizes, 1)
         return ceil_div(CHUNK, common) * common
 
-    def run(self, entries: Sequence[Entry]) -> list[str]:
+    def run(self, entries: Sequence[SampleEntry]) -> list[str]:
         """For each sample a line of JSON: `results` by model and metric, or why it was `skipped`."""
         with self._lock:
             if not self._engines:
                 self._engines = [subject.engine() for subject in self.subjects]
         lines: dict[int, str] = {}
-        ready: list[tuple[int, Entry, Loaded, list[dict[str, Array]]]] = []
+        ready: list[tuple[int, SampleEntry, LoadedSample, list[dict[str, Array]]]] = []
         for index, entry in enumerate(entries):
             try:
                 loaded = self.read(entry)
@@ -137,7 +137,7 @@ class Work:
                 lines[index] = json.dumps({"results": self._observe(entry, loaded, inputs, own)})
         return [lines[index] for index in range(len(entries))]
 
-    def remarks(self, entry: Entry) -> list[str]:
+    def remarks(self, entry: SampleEntry) -> list[str]:
         """What is to be said of how samples become inputs, from one of them; what is wrong with it shows in its turn."""
         try:
             self._inputs(self.read(entry), entry)
@@ -145,7 +145,7 @@ class Work:
             return []
         return list(dict.fromkeys(note for feeding in self._feeding for note in feeding.reader.notes))
 
-    def _inputs(self, loaded: Loaded, entry: Entry) -> list[dict[str, Array]]:
+    def _inputs(self, loaded: LoadedSample, entry: SampleEntry) -> list[dict[str, Array]]:
         """The inputs of every model; those that agree are made once."""
         by_key: dict[Any, dict[str, Array]] = {}
         for feeding in self._feeding:
@@ -154,7 +154,11 @@ class Work:
         return [by_key[feeding.key] for feeding in self._feeding]
 
     def _observe(
-        self, entry: Entry, loaded: Loaded, inputs: list[dict[str, Array]], outputs: list[dict[str, Array]]
+        self,
+        entry: SampleEntry,
+        loaded: LoadedSample,
+        inputs: list[dict[str, Array]],
+        outputs: list[dict[str, Array]],
     ) -> list[list[Any]]:
         given = loaded.truth if isinstance(loaded.truth, Mapping) else None
         truth = entry.truth if loaded.truth is None or given is not None else loaded.truth
@@ -174,7 +178,7 @@ class Work:
             records.append([metric.observe(observation) for metric in self.metrics])
         return records
 
-    def _detect(self, outputs: Mapping[str, Array], view: View, where: str) -> Detections:
+    def _detect(self, outputs: Mapping[str, Array], view: ImageView, where: str) -> Detections:
         if self.decoder is not None:
             return self.decoder.detect(outputs, view, where)
         detections = detections_inside(outputs, view)
@@ -187,7 +191,7 @@ class Work:
         return detections
 
 
-def _named(error: NpucError, entry: Entry) -> EvaluationDataError:
+def _named(error: NpucError, entry: SampleEntry) -> EvaluationDataError:
     """An error of one sample, with the sample in it."""
     words = f"{error.where}: {error.message}" if error.where else error.message
     fix = error.fix or "--skip-unreadable passes over such samples"
@@ -196,7 +200,7 @@ def _named(error: NpucError, entry: Entry) -> EvaluationDataError:
     return EvaluationDataError(words, where=entry.name, fix=fix)
 
 
-def chunks_of(entries: Sequence[Entry], size: int) -> list[tuple[int, list[Entry]]]:
+def chunks_of(entries: Sequence[SampleEntry], size: int) -> list[tuple[int, list[SampleEntry]]]:
     """The samples in chunks, each with the position of its first.
 
     >>> [first for first, _ in chunks_of([Entry("a"), Entry("b"), Entry("c")], 2)]
@@ -205,16 +209,16 @@ def chunks_of(entries: Sequence[Entry], size: int) -> list[tuple[int, list[Entry
     return [(first, list(entries[first : first + size])) for first in range(0, len(entries), size)]
 
 
-_open: dict[str, Work] = {}
+_open: dict[str, SampleWorker] = {}
 _opening = Lock()
 
 
-def run_chunk(plan: Plan, entries: Sequence[Entry]) -> list[str]:
+def run_chunk(plan: Plan, entries: Sequence[SampleEntry]) -> list[str]:
     """Run a chunk in a process of a cluster; models stay open from chunk to chunk."""
     with _opening:
         if plan.key not in _open:
             _open.clear()
-            _open[plan.key] = Work(plan)
+            _open[plan.key] = SampleWorker(plan)
         work = _open[plan.key]
     try:
         return work.run(entries)
@@ -225,10 +229,10 @@ def run_chunk(plan: Plan, entries: Sequence[Entry]) -> list[str]:
         raise fault from error
 
 
-def absolute(entries: Sequence[Entry]) -> list[Entry]:
+def absolute(entries: Sequence[SampleEntry]) -> list[SampleEntry]:
     """The samples with whole paths, for processes that run elsewhere."""
     return [
-        Entry(
+        SampleEntry(
             entry.name,
             entry.truth,
             entry.path and Path(entry.path).absolute(),
@@ -239,4 +243,4 @@ def absolute(entries: Sequence[Entry]) -> list[Entry]:
     ]
 
 
-__all__ = ["CHUNK", "Plan", "Subject", "Work", "absolute", "chunks_of", "run_chunk"]
+__all__ = ["CHUNK", "Plan", "SampleWorker", "Subject", "absolute", "chunks_of", "run_chunk"]

@@ -11,6 +11,7 @@ import numpy as np
 from npuc.arrays import Array
 from npuc.evaluate.intervals import Interval, mcnemar, paired_difference, percentiles, resamples, wilson
 from npuc.metrics.measuring import Chosen
+from npuc.registries import renamed
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Confidence:
 
 
 @dataclass(frozen=True)
-class Difference:
+class PairedDifference:
     """A model less the first model, on the same samples."""
 
     value: float
@@ -39,7 +40,7 @@ class Measured:
 
     value: float
     interval: Interval | None
-    difference: Difference | None = None
+    difference: PairedDifference | None = None
     """None for the first model."""
 
 
@@ -55,7 +56,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Report:
+class EvaluationReport:
     """What `evaluate` found."""
 
     models: tuple[str, ...]
@@ -111,7 +112,7 @@ def measure(
                 if model:
                     first = np.array(records[0], np.float64)
                     ends = paired_difference(right, first, confidence.level)
-                    less = Difference(value - float(values[0][name][0]), ends, mcnemar(right, first))
+                    less = PairedDifference(value - float(values[0][name][0]), ends, mcnemar(right, first))
             else:
                 interval = percentiles(draws[model][name], confidence.level) if draws else None
                 if model:
@@ -124,14 +125,14 @@ def measure(
 
 def _less(
     value: float, first: float, draws: list[dict[str, Array]], model: int, name: str, confidence: Confidence
-) -> Difference:
+) -> PairedDifference:
     with np.errstate(invalid="ignore"):
         # Infinite less infinite (no error at all, twice) is no difference.
         delta = 0.0 if value == first else value - first
         if not draws:
-            return Difference(delta, None)
+            return PairedDifference(delta, None)
         a, b = draws[model][name], draws[0][name]
-        return Difference(delta, percentiles(np.where(a == b, 0.0, a - b), confidence.level))
+        return PairedDifference(delta, percentiles(np.where(a == b, 0.0, a - b), confidence.level))
 
 
 def _draws(
@@ -142,3 +143,7 @@ def _draws(
         for name, values in chosen.metric.measure(records, truths, weights).items():
             parts.setdefault(name, []).append(np.asarray(values))
     return {name: np.concatenate(chunks) for name, chunks in parts.items()}
+
+
+def __getattr__(name: str) -> Any:
+    return renamed(__name__, name, {"Report": EvaluationReport})

@@ -18,8 +18,8 @@ from npuc.arrays import Array
 from npuc.calib.items import Reader
 from npuc.calib.raw import RawFormat, is_raw
 from npuc.calib.samples import batch_size
-from npuc.datasets.geometry import View
-from npuc.datasets.sample import Loaded
+from npuc.datasets.geometry import ImageView
+from npuc.datasets.sample import LoadedSample
 from npuc.errors import EvaluationDataError
 from npuc.files import existing_model
 from npuc.flow import load_model
@@ -184,7 +184,7 @@ class Feeding:
         )
         """Models with the same key get the same inputs."""
 
-    def inputs(self, loaded: Loaded, where: str) -> dict[str, Array]:
+    def inputs(self, loaded: LoadedSample, where: str) -> dict[str, Array]:
         """The tensors, each with its batch axis first."""
         if loaded.path is not None and (self.subject.prepare is not None or is_raw(loaded.path)):
             (item,) = self.reader.items(loaded.path, where)
@@ -209,7 +209,7 @@ class Feeding:
             tensor = load_image(loaded.path, preprocess, shape, dtype)
         return {port.name: tensor if len(shape) == 4 else tensor[None]}
 
-    def view(self, loaded: Loaded) -> View | None:
+    def view(self, loaded: LoadedSample) -> ImageView | None:
         """How the image became the input; None if that is not known, or it was none."""
         if self.subject.prepare is not None or loaded.tensors is not None or loaded.sound is not None:
             return None
@@ -221,7 +221,7 @@ class Feeding:
         else:
             assert loaded.path is not None
             height, width = image_size(loaded.path)
-        return View(height, width, shape_of(port.value), self._preprocess(port))
+        return ImageView(height, width, shape_of(port.value), self._preprocess(port))
 
     def _fitted(self, sound: Array, where: str) -> Array:
         shape = shape_of(self._port(where).value)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from npuc.calib.items import Item, Sample
 from npuc.calib.sources import Source, choose, prepared_by
-from npuc.datasets.data import DATASETS, DataSet, Place, find_dataset
-from npuc.datasets.sample import Entry
+from npuc.datasets.data import DATASETS, DataLocation, DataSet, find_dataset
+from npuc.datasets.sample import SampleEntry
 from npuc.errors import CalibrationDataError, EvaluationDataError
 from npuc.evaluate.subject import Feeding, ModelFile, Subject
 from npuc.ir import Graph
@@ -16,7 +16,7 @@ from npuc.ir import Graph
 _OWN = "npuc.datasets.formats."
 
 
-def plugin_dataset(place: Place) -> str | None:
+def plugin_dataset(place: DataLocation) -> str | None:
     """The data set of a plugin that a place looks like; those of npuc itself are read as calibration data is."""
     for name, kind in DATASETS.items():
         if not DATASETS.owner(name).startswith(_OWN) and kind.matches(place):
@@ -26,7 +26,7 @@ def plugin_dataset(place: Place) -> str | None:
 
 def dataset_source(
     graph: Graph,
-    place: Place,
+    place: DataLocation,
     name: str | None = None,
     preprocess: str | None = None,
     max_count: int | None = None,
@@ -48,7 +48,7 @@ def feeding_of(graph: Graph, preprocess: str | None) -> Feeding:
     return Feeding(subject)
 
 
-def _read(opened: DataSet, feeding: Feeding, entry: Entry) -> Sample:
+def _read(opened: DataSet, feeding: Feeding, entry: SampleEntry) -> Sample:
     try:
         return Sample(feeding.inputs(opened.read(entry), entry.name))
     except EvaluationDataError as error:

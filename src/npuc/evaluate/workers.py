@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from npuc.datasets.sample import Entry
+from npuc.datasets.sample import SampleEntry
 from npuc.errors import InternalError, NpucError
-from npuc.evaluate.plan import Plan, Work
+from npuc.evaluate.plan import Plan, SampleWorker
 from npuc.plugin_code import fault_of
 
 _DEATHS = 3
-Chunk = tuple[int, list[Entry]]
+Chunk = tuple[int, list[SampleEntry]]
 
 
 @dataclass
@@ -121,9 +121,9 @@ def _work(connection: Connection) -> None:
     """The life of a worker: a plan, then chunks until nobody asks any more."""
     try:
         plan = connection.recv()
-        work: Work | NpucError
+        work: SampleWorker | NpucError
         try:
-            work = Work(plan)
+            work = SampleWorker(plan)
         except Exception as error:
             work = _as_error(error)
         while True:

@@ -50,7 +50,9 @@ from npuc.target.vocabulary import add_op_kind
 
 _LATE = {
     **dict.fromkeys(("DataSet", "dataset"), "npuc.datasets.data"),
-    **dict.fromkeys(("Entry", "Loaded"), "npuc.datasets.sample"),
+    **dict.fromkeys(("LoadedSample", "SampleEntry"), "npuc.datasets.sample"),
+    "Entry": "npuc.datasets.sample:SampleEntry",
+    "Loaded": "npuc.datasets.sample:LoadedSample",
     "metric": "npuc.metrics.measuring",
     "torch_forward": "npuc.engine.torch.registry:handles",
     **{

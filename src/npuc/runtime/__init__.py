@@ -4,7 +4,10 @@
 `npuc.runtime.postprocess` makes answers of outputs. docs/runtime.md tells it all.
 """
 
-from npuc.runtime.device import Device, Loaded, device_names, open_device, register_device
+from typing import Any
+
+from npuc.registries import renamed
+from npuc.runtime.device import Device, LoadedModel, device_names, open_device, register_device
 from npuc.runtime.job import Job
 from npuc.runtime.pipeline import Pipeline, Stage
 from npuc.runtime.pool import Pool
@@ -15,7 +18,7 @@ from npuc.runtime.tensors import TensorInfo
 __all__ = [
     "Device",
     "Job",
-    "Loaded",
+    "LoadedModel",
     "Pipeline",
     "Pool",
     "Runner",
@@ -26,3 +29,7 @@ __all__ = [
     "open_device",
     "register_device",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return renamed(__name__, name, {"Loaded": LoadedModel})

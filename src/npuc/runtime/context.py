@@ -17,15 +17,15 @@ from npuc.errors import DeviceError, EngineError, NpucError
 from npuc.host import HostSubgraphs, convert, to_integers, to_reals
 from npuc.program.model import CompiledModel, Conversion, CpuSubgraph, NpuSubgraph, Tensor
 from npuc.runtime import record
-from npuc.runtime.device import Device, Loaded
-from npuc.runtime.tensors import Port, Ports
+from npuc.runtime.device import Device, LoadedModel
+from npuc.runtime.tensors import ModelPort, ModelPorts
 
 
-class Context:
+class RunContext:
     """Runs one job at a time."""
 
     def __init__(
-        self, model: CompiledModel, ports: Ports, device: Device, host: HostSubgraphs, threads: int
+        self, model: CompiledModel, ports: ModelPorts, device: Device, host: HostSubgraphs, threads: int
     ) -> None:
         self._model, self._ports, self._host, self._threads = model, ports, host, threads
         self._device = device.name
@@ -70,11 +70,11 @@ class Context:
         self._guard(self._loaded.close)
 
     @record.spans("load", lambda self, device: self._model.name, lambda self, device: {"device": device.name})
-    def _load(self, device: Device) -> Loaded:
-        loaded: Loaded = self._guard(device.load, self._model, self._threads)
+    def _load(self, device: Device) -> LoadedModel:
+        loaded: LoadedModel = self._guard(device.load, self._model, self._threads)
         return loaded
 
-    def _put(self, port: Port, value: Array) -> None:
+    def _put(self, port: ModelPort, value: Array) -> None:
         tensor = port.tensor
         if port.quantized:
             self._own[tensor.name][...] = to_integers(value, tensor, "half_away", self._threads)
@@ -83,7 +83,7 @@ class Context:
         elif not self._bind(port, value):
             self._own[tensor.name][...] = value
 
-    def _lend(self, port: Port, given: Mapping[str, Array], results: dict[str, Array]) -> bool:
+    def _lend(self, port: ModelPort, given: Mapping[str, Array], results: dict[str, Array]) -> bool:
         """Provide the array of an output; False if the result has to be copied there in the end."""
         name, kind = port.info.name, port.info.dtype
         out = given.get(name)
@@ -97,11 +97,11 @@ class Context:
             return True
         return self._bind(port, out)
 
-    def _get(self, port: Port, out: Array) -> None:
+    def _get(self, port: ModelPort, out: Array) -> None:
         value = self._memory[port.tensor.name]
         out[...] = to_reals(value, port.tensor, self._threads) if port.quantized else value
 
-    def _bind(self, port: Port, array: Array) -> bool:
+    def _bind(self, port: ModelPort, array: Array) -> bool:
         """Have the device work in the caller's memory, if that looks as the device wants it."""
         dense = array.transpose(port.tensor.order)
         if not (port.own_segment and array.dtype == port.info.dtype and array.size and array.flags.writeable):

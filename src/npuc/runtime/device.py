@@ -19,7 +19,7 @@ GROUP = "npuc.devices"
 """The group of entry points that packages with drivers use."""
 
 
-class Loaded(Protocol):
+class LoadedModel(Protocol):
     """A model in the memory of a device, for one job at a time. Calls come from one thread at a time."""
 
     @property
@@ -44,7 +44,7 @@ class Device(Protocol):
     def name(self) -> str:
         """What messages call it."""
 
-    def load(self, model: CompiledModel, threads: int) -> Loaded:
+    def load(self, model: CompiledModel, threads: int) -> LoadedModel:
         """Put a model into memory; `threads` is how many the host may use. `WrongTargetError` if it is not for this NPU."""
 
     def close(self) -> None:

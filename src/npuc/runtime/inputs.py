@@ -15,7 +15,7 @@ from npuc.errors import InputDataError, PreprocessError, UsageError
 from npuc.images.loading import image_tensor, load_image
 from npuc.images.preprocess import Preprocess
 from npuc.program.model import CompiledModel
-from npuc.runtime.tensors import Port, Ports, TensorInfo
+from npuc.runtime.tensors import ModelPort, ModelPorts, TensorInfo
 from npuc.words import counted
 
 
@@ -34,7 +34,7 @@ def preprocessing_of(model: CompiledModel) -> dict[str, Preprocess]:
 
 
 def arrays_of(
-    inputs: Any, ports: Ports, preprocessing: Mapping[str, Preprocess], raw: bool
+    inputs: Any, ports: ModelPorts, preprocessing: Mapping[str, Preprocess], raw: bool
 ) -> dict[str, Array]:
     """What a caller gave, as arrays of the types of the ports. Shapes are checked but for the batch."""
     names = [port.info.name for port in ports.inputs]
@@ -53,7 +53,9 @@ def arrays_of(
     }
 
 
-def _array(value: Any, port: Port, ports: Ports, preprocessing: Mapping[str, Preprocess], raw: bool) -> Array:
+def _array(
+    value: Any, port: ModelPort, ports: ModelPorts, preprocessing: Mapping[str, Preprocess], raw: bool
+) -> Array:
     info = port.info
     if _is_image(value, info, preprocessing) or (
         isinstance(value, list | tuple)
@@ -125,7 +127,7 @@ class Chunk:
     count: int
 
 
-def rows_of(arrays: Mapping[str, Array], ports: Ports) -> int | None:
+def rows_of(arrays: Mapping[str, Array], ports: ModelPorts) -> int | None:
     """The rows of a batch that is not the model's own; None if every array has the model's shape."""
     if all(arrays[port.info.name].shape == port.info.shape for port in ports.inputs):
         return None
@@ -154,7 +156,7 @@ def rows_for(array: Array, chunk: Chunk, batch: int) -> Array:
     return np.concatenate([part, np.repeat(part[-1:], batch - chunk.count, axis=0)])
 
 
-def check_outputs(outputs: Mapping[str, Array], ports: Sequence[Port], rows: int | None) -> None:
+def check_outputs(outputs: Mapping[str, Array], ports: Sequence[ModelPort], rows: int | None) -> None:
     """Arrays that a caller gives for outputs fit them."""
     if not isinstance(outputs, Mapping):
         raise InputDataError("outputs are given by name", fix="Write {'" + ports[0].info.name + "': array}")

@@ -17,7 +17,7 @@ from npuc.host import HostSubgraphs
 from npuc.program.file import load_compiled, open_compiled
 from npuc.program.model import CompiledModel
 from npuc.runtime import record
-from npuc.runtime.context import Context
+from npuc.runtime.context import RunContext
 from npuc.runtime.counts import check_counts
 from npuc.runtime.device import Device, open_device
 from npuc.runtime.inputs import arrays_of, check_outputs, chunks_of, preprocessing_of, rows_for, rows_of
@@ -165,9 +165,9 @@ class Runner(Resident):
         host = HostSubgraphs(self._model, self._threads)
         where = f"the runner of '{self._model.name}'"
         self._proving, self._lock = Lock(), Lock()
-        self._contexts: ResourcePool[Context] = ResourcePool(
-            lambda: Context(self.model, self._ports, self._device, host, self._threads),
-            Context.close,
+        self._contexts: ResourcePool[RunContext] = ResourcePool(
+            lambda: RunContext(self.model, self._ports, self._device, host, self._threads),
+            RunContext.close,
             self._workers,
             where,
         )
@@ -208,7 +208,7 @@ class Runner(Resident):
         return outcome
 
     def _rows(
-        self, context: Context, arrays: Mapping[str, Array], outputs: Mapping[str, Array], rows: int
+        self, context: RunContext, arrays: Mapping[str, Array], outputs: Mapping[str, Array], rows: int
     ) -> tuple[dict[str, Array], int | None]:
         """A batch in runs of the model's own size."""
         batch = self._ports.batch

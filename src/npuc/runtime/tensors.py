@@ -34,7 +34,7 @@ class TensorInfo:
 
 
 @dataclass(frozen=True)
-class Port:
+class ModelPort:
     """A tensor of the caller and the one of the file that it becomes or comes from."""
 
     info: TensorInfo
@@ -48,17 +48,17 @@ class Port:
 
 
 @dataclass(frozen=True)
-class Ports:
+class ModelPorts:
     """Inputs, outputs, and the conversions that they make needless."""
 
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
+    inputs: tuple[ModelPort, ...]
+    outputs: tuple[ModelPort, ...]
     skipped: frozenset[Conversion]
     batch: int | None
     """The first dimension of all inputs and outputs, if they have it in common."""
 
 
-def ports_of(model: CompiledModel, raw: bool, raw_outputs: bool | None = None) -> Ports:
+def ports_of(model: CompiledModel, raw: bool, raw_outputs: bool | None = None) -> ModelPorts:
     """The ports of a model, for reals or for raw integers; outputs may be another way than inputs."""
     raw_outputs = raw if raw_outputs is None else raw_outputs
     known = {tensor.name: tensor for tensor in model.tensors}
@@ -82,7 +82,7 @@ def ports_of(model: CompiledModel, raw: bool, raw_outputs: bool | None = None) -
     before = {conversion.result: conversion for conversion in conversions if known[conversion.source].scale}
     skipped: set[Conversion] = set()
 
-    def port(name: str, conversion: Conversion | None, other: str, raw: bool) -> Port:
+    def port(name: str, conversion: Conversion | None, other: str, raw: bool) -> ModelPort:
         tensor, behind = known[name], known[other]
         if raw and conversion is not None:
             skipped.add(conversion)
@@ -93,7 +93,7 @@ def ports_of(model: CompiledModel, raw: bool, raw_outputs: bool | None = None) -
         own_segment = (
             model.segments[tensor.segment].kind == "io" and model.segments[tensor.segment].size == tensor.size
         )
-        return Port(info, tensor, quantized, tensor.name not in on_npu, own_segment)
+        return ModelPort(info, tensor, quantized, tensor.name not in on_npu, own_segment)
 
     inputs = []
     for name in model.inputs:
@@ -109,7 +109,9 @@ def ports_of(model: CompiledModel, raw: bool, raw_outputs: bool | None = None) -
         outputs.append(port(name, conversion, conversion.source if conversion else name, raw_outputs))
     sizes = {end.info.shape[:1] for end in (*inputs, *outputs)}
     first = sizes.pop() if len(sizes) == 1 else ()
-    return Ports(tuple(inputs), tuple(outputs), frozenset(skipped), first[0] if first and first[0] else None)
+    return ModelPorts(
+        tuple(inputs), tuple(outputs), frozenset(skipped), first[0] if first and first[0] else None
+    )
 
 
 def _layout(tensor: Tensor) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.engine import FloatEngine, IntegerEngine
-from npuc.export.tflite import Options, serialize, to_tflite
+from npuc.export.tflite import TFLiteOptions, serialize, to_tflite
 from npuc.ir import Graph
 
 
@@ -40,17 +40,17 @@ def run_by_position(data: bytes, inputs: Sequence[Array]) -> list[Array]:
     return [interpreter.get_tensor(entry["index"]) for entry in interpreter.get_output_details()]
 
 
-def exported(graph: Graph, options: Options | None = None) -> bytes:
+def exported(graph: Graph, options: TFLiteOptions | None = None) -> bytes:
     """The bytes of a program as a `.tflite` file."""
     return bytes(serialize(to_tflite(graph, options)))
 
 
-def codes(graph: Graph, options: Options | None = None) -> list[str]:
+def codes(graph: Graph, options: TFLiteOptions | None = None) -> list[str]:
     """The operators of an exported program."""
     return [op.code for op in to_tflite(graph, options).operators]
 
 
-def assert_equal_bits(graph: Graph, inputs: Mapping[str, Array], options: Options | None = None) -> int:
+def assert_equal_bits(graph: Graph, inputs: Mapping[str, Array], options: TFLiteOptions | None = None) -> int:
     """LiteRT's reference kernels and graph mode agree on every bit; returns how many outputs were compared."""
     expected = run_reference(exported(graph, options), inputs)
     actual = IntegerEngine(graph).run(inputs)

@@ -18,7 +18,7 @@ from PIL import Image
 
 from npuc.arrays import Array
 from npuc.engine import FloatEngine, IntegerEngine
-from npuc.export.tflite.model import TYPES, Model, Operator, Tensor, serialize
+from npuc.export.tflite.model import TYPES, TFLiteModel, TFLiteOperator, TFLiteTensor, serialize
 from npuc.flow import Quantized, import_model, quantize_network
 from npuc.frontend.tflite.reader import read
 from npuc.ir import dtype_of, shape_of
@@ -143,7 +143,7 @@ def float_twin(path: Path) -> bytes:
             data = data.astype(np.float32) * given.scale.reshape(spread)
         name = t.dtype.name if data is None else dtype_of(data.dtype).name
         assert name in TYPES
-        twins.append(Tensor(t.name, t.shape, name, None, data))
+        twins.append(TFLiteTensor(t.name, t.shape, name, None, data))
     operators = []
     for op in model.main.operators:
         number = op.view.number("BuiltinOptionsType")
@@ -156,11 +156,11 @@ def float_twin(path: Path) -> bytes:
                 several = hasattr(view.table, f"{key}AsNumpy")
                 fields[key] = view.integers(key) if several else view.number(key)
         inputs = [twins[i] if i >= 0 else None for i in op.inputs]
-        operators.append(Operator(op.name, 1, inputs, [twins[i] for i in op.outputs], table, fields))
+        operators.append(TFLiteOperator(op.name, 1, inputs, [twins[i] for i in op.outputs], table, fields))
     inputs, outputs = model.port_names
     return bytes(
         serialize(
-            Model(
+            TFLiteModel(
                 twins,
                 operators,
                 dict(zip(inputs, (twins[i] for i in model.main.inputs), strict=True)),

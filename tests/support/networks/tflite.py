@@ -10,7 +10,15 @@ import tflite
 
 from npuc.arrays import Array
 from npuc.engine import FloatEngine, IntegerEngine
-from npuc.export.tflite.model import TYPES, Model, Operator, Quantization, Tensor, _Writer, serialize
+from npuc.export.tflite.model import (
+    TYPES,
+    TFLiteModel,
+    TFLiteOperator,
+    TFLiteQuantization,
+    TFLiteTensor,
+    _Writer,
+    serialize,
+)
 from npuc.export.tflite.versions import version
 from npuc.flow import quantize_network
 from npuc.frontend.tflite import import_tflite
@@ -21,33 +29,33 @@ from npuc.transform import canonicalize
 Scales = tuple[float | Sequence[float], int] | tuple[float | Sequence[float], int, int]
 
 
-def _quantization(given: Scales | None) -> Quantization | None:
+def _quantization(given: Scales | None) -> TFLiteQuantization | None:
     if given is None:
         return None
     scales = tuple(given[0]) if isinstance(given[0], Sequence) else (given[0],)
-    return Quantization(scales, (given[1],) * len(scales), given[2] if len(given) > 2 else 0)
+    return TFLiteQuantization(scales, (given[1],) * len(scales), given[2] if len(given) > 2 else 0)
 
 
 class Net:
     """Appends operators to a model; `data` gives its bytes."""
 
     def __init__(self) -> None:
-        self.model = Model()
+        self.model = TFLiteModel()
 
-    def _tensor(self, *fields: Any) -> Tensor:
-        tensor = Tensor(*fields)
+    def _tensor(self, *fields: Any) -> TFLiteTensor:
+        tensor = TFLiteTensor(*fields)
         self.model.tensors.append(tensor)
         return tensor
 
     def input(
         self, name: str, shape: Sequence[int], dtype: str = "f32", scales: Scales | None = None
-    ) -> Tensor:
+    ) -> TFLiteTensor:
         """An input; `scales` are its scale and zero point."""
         tensor = self._tensor(name, tuple(shape), dtype, _quantization(scales))
         self.model.inputs[name] = tensor
         return tensor
 
-    def constant(self, array: Array, scales: Scales | None = None) -> Tensor:
+    def constant(self, array: Array, scales: Scales | None = None) -> TFLiteTensor:
         """A constant; `scales` are its scale or scales, its zero point, and the axis of the scales."""
         array = np.asarray(array)
         name = f"constant{len(self.model.tensors)}"
@@ -56,7 +64,7 @@ class Net:
     def op(
         self,
         code: str,
-        inputs: Sequence[Tensor | None],
+        inputs: Sequence[TFLiteTensor | None],
         dtypes: str | Sequence[str] = "f32",
         table: str = "",
         scales: Scales | None = None,
@@ -72,17 +80,17 @@ class Net:
         ]
         first = next(tensor for tensor in inputs if tensor is not None)
         self.model.operators.append(
-            Operator(code, version(code, first.dtype), inputs, outputs, table, options)
+            TFLiteOperator(code, version(code, first.dtype), inputs, outputs, table, options)
         )
         return outputs[0] if isinstance(dtypes, str) else outputs
 
-    def data(self, outputs: Mapping[str, Tensor] | Tensor) -> bytes:
+    def data(self, outputs: Mapping[str, TFLiteTensor] | TFLiteTensor) -> bytes:
         """The bytes of the model."""
         return bytes(serialize(self.ended(outputs)))
 
-    def ended(self, outputs: Mapping[str, Tensor] | Tensor) -> Model:
+    def ended(self, outputs: Mapping[str, TFLiteTensor] | TFLiteTensor) -> TFLiteModel:
         """The model with its outputs."""
-        self.model.outputs = {"y": outputs} if isinstance(outputs, Tensor) else dict(outputs)
+        self.model.outputs = {"y": outputs} if isinstance(outputs, TFLiteTensor) else dict(outputs)
         return self.model
 
 
@@ -144,22 +152,22 @@ class Writer(_Writer):
 
     def __init__(
         self,
-        model: Model,
+        model: TFLiteModel,
         sparsity: Mapping[str, Any] = {},
         variables: Sequence[str] = (),
         types: Mapping[str, int] = {},
         open_batch: Sequence[str] = (),
-        intermediates: Mapping[str, Sequence[Tensor]] = {},
+        intermediates: Mapping[str, Sequence[TFLiteTensor]] = {},
     ) -> None:
         super().__init__(model, 1 << 16)
         self.intermediates = intermediates
-        self.inside: Sequence[Tensor] = ()
+        self.inside: Sequence[TFLiteTensor] = ()
         self.open_batch = open_batch
         self.sparsity = sparsity
         self.variables = variables
         self.types = types
 
-    def _tensor(self, tensor: Tensor, buffer: int) -> int:
+    def _tensor(self, tensor: TFLiteTensor, buffer: int) -> int:
         made = self.sparsity.get(tensor.name)
         sparse = None if made is None else made(self)
         quantization = None
@@ -179,7 +187,7 @@ class Writer(_Writer):
             Name=self.builder.CreateString(tensor.name),
             Type=self.types.get(tensor.name, TYPES[tensor.dtype]),
             Buffer=buffer,
-            Quantization=quantization,
+            TFLiteQuantization=quantization,
             IsVariable=tensor.name in self.variables,
             Sparsity=sparse,
             HasRank=True,
@@ -198,7 +206,7 @@ class Writer(_Writer):
             "OperatorCode", DeprecatedBuiltinCode=32, BuiltinCode=32, CustomCode=custom, Version=1
         )
 
-    def _operator(self, op: Operator, code: int) -> int:
+    def _operator(self, op: TFLiteOperator, code: int) -> int:
         if hasattr(tflite.BuiltinOperator, op.code):
             self.inside = self.intermediates.get(op.code, ())
             return super()._operator(op, code)

@@ -9,7 +9,7 @@ import numpy as np
 from tflite import ActivationFunctionType as Fused
 
 from npuc.arrays import Array
-from npuc.export.tflite.model import Tensor
+from npuc.export.tflite.model import TFLiteTensor
 from support.networks.tflite import Net, Writer
 
 CODE = "UNIDIRECTIONAL_SEQUENCE_LSTM"
@@ -62,7 +62,7 @@ class Lstm:
             info = np.iinfo(kind)
             return rng.integers(-info.max, info.max + 1, shape).astype(kind)
 
-        given: list[Tensor | None] = [net.input("x", self.shape, "i8", self.x_scales)] + [None] * 23
+        given: list[TFLiteTensor | None] = [net.input("x", self.shape, "i8", self.x_scales)] + [None] * 23
         for gate in range(1 if self.coupled else 0, 4):
             scale = self.weight_scale * float(rng.uniform(0.5, 1.5))
             given[1 + gate] = net.constant(integers(np.int8, self.cells, self.inputs), (scale, 0))

@@ -14,15 +14,15 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.calib.items import LABELS
-from npuc.datasets.data import DataSet, Place, class_names, dataset, read_lines
-from npuc.datasets.sample import Entry, Loaded
+from npuc.datasets.data import DataLocation, DataSet, class_names, dataset, read_lines
+from npuc.datasets.sample import LoadedSample, SampleEntry
 from npuc.errors import EvaluationDataError
 from npuc.tensors import TensorFile
 
 _OUTPUT = "output:"
 
 
-def read_row(entry: Entry) -> Loaded:
+def read_row(entry: SampleEntry) -> LoadedSample:
     """One sample of a file: its inputs, and the reference outputs if there are any."""
     assert entry.path is not None and entry.row is not None
     file = TensorFile(entry.path)
@@ -39,15 +39,15 @@ def read_row(entry: Entry) -> Loaded:
         references = {name: other.row(name, entry.row)[0] for name in other}
     # The only tensor is for the only input, whatever its name.
     tensors = next(iter(inputs.values())) if len(inputs) == 1 else inputs
-    return Loaded(tensors=tensors, truth=references or None)
+    return LoadedSample(tensors=tensors, truth=references or None)
 
 
-def _is_file(place: Place) -> bool:
+def _is_file(place: DataLocation) -> bool:
     return place.path.is_file() and place.path.suffix.lower() in (".npz", ".npy")
 
 
 @dataset("arrays", matches=_is_file)
-def arrays(place: Place) -> DataSet:
+def arrays(place: DataLocation) -> DataSet:
     """An .npz file with inputs and `labels` or the outputs that are wanted, or an .npy file with --annotations LABELS.npy."""
     file = TensorFile(place.path)
     beside = None if place.annotations is None else _labels_beside(place.annotations)
@@ -97,7 +97,7 @@ def _labels_beside(path: Path) -> Array | None:
         ) from error
 
 
-def _with_labels(place: Place, file: TensorFile, labels: Array) -> DataSet:
+def _with_labels(place: DataLocation, file: TensorFile, labels: Array) -> DataSet:
     assert place.annotations is not None
     counts = {(file.header(name).shape or (0,))[0] for name in file if name not in LABELS}
     if len(counts) != 1:
@@ -110,7 +110,7 @@ def _with_labels(place: Place, file: TensorFile, labels: Array) -> DataSet:
     return DataSet("classification", _entries(place.path, truths, None), read_row, class_names(place.classes))
 
 
-def _classes(values: Array, count: int, place: Place, what: str, where: Path) -> list[int]:
+def _classes(values: Array, count: int, place: DataLocation, what: str, where: Path) -> list[int]:
     """One class a sample; of scores or one-hot rows the largest."""
     if values.ndim == 2 and values.shape[1] > 1:
         values = values.argmax(axis=1)
@@ -125,5 +125,5 @@ def _classes(values: Array, count: int, place: Place, what: str, where: Path) ->
     return [int(value) + place.label_offset for value in values]
 
 
-def _entries(path: Path, truths: list[Any], extra: Path | None) -> list[Entry]:
-    return [Entry(f"{path.name}[{row}]", truth, path, row, extra) for row, truth in enumerate(truths)]
+def _entries(path: Path, truths: list[Any], extra: Path | None) -> list[SampleEntry]:
+    return [SampleEntry(f"{path.name}[{row}]", truth, path, row, extra) for row, truth in enumerate(truths)]

@@ -14,8 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from npuc.calib.coco import FILE_FORMAT
-from npuc.datasets.data import DataSet, Place, class_names, dataset, files_in, inside, read_lines, subfolder
-from npuc.datasets.sample import Box, Boxes, Entry, Loaded
+from npuc.datasets.data import (
+    DataLocation,
+    DataSet,
+    class_names,
+    dataset,
+    files_in,
+    inside,
+    read_lines,
+    subfolder,
+)
+from npuc.datasets.sample import Boxes, LabelledBox, LoadedSample, SampleEntry
 from npuc.errors import EvaluationDataError, FileFormatError
 from npuc.files import existing_file
 from npuc.images.loading import SUFFIXES
@@ -23,19 +32,19 @@ from npuc.images.loading import SUFFIXES
 _MAX_JSON = 2 << 30
 
 
-def read_image_file(entry: Entry) -> Loaded:
+def read_image_file(entry: SampleEntry) -> LoadedSample:
     """The file of an image."""
-    return Loaded(entry.path)
+    return LoadedSample(entry.path)
 
 
-def _annotations(place: Place) -> Path | None:
+def _annotations(place: DataLocation) -> Path | None:
     if place.annotations is not None:
         return place.annotations if place.annotations.suffix.lower() == ".json" else None
     return place.path if place.path.suffix.lower() == ".json" and place.path.is_file() else None
 
 
 @dataset("coco", matches=lambda place: _annotations(place) is not None)
-def coco(place: Place) -> DataSet:
+def coco(place: DataLocation) -> DataSet:
     """Images with an instances file of COCO's form."""
     path = _annotations(place)
     if path is None:
@@ -58,7 +67,7 @@ def coco(place: Place) -> DataSet:
             int(entry["id"]): str(entry.get("name", entry["id"])) for entry in content["categories"]
         }
         numbers = _numbers(categories, class_names(place.classes), path)
-        boxes: dict[int, list[Box]] = defaultdict(list)
+        boxes: dict[int, list[LabelledBox]] = defaultdict(list)
         for annotation in content["annotations"]:
             boxes[int(annotation["image_id"])].append(_box(annotation, numbers))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -85,7 +94,7 @@ def coco(place: Place) -> DataSet:
                 where=str(path),
                 fix="--images gives the folder of the images",
             )
-        entries.append(Entry(file_names[key], Boxes(tuple(boxes.get(key, ()))), file))
+        entries.append(SampleEntry(file_names[key], Boxes(tuple(boxes.get(key, ()))), file))
     names = {number: categories[key] for key, number in numbers.items()}
     return DataSet(
         "detection",
@@ -107,7 +116,7 @@ def _numbers(categories: dict[int, str], names: tuple[str, ...], path: Path) -> 
     return {key: names.index(name) for key, name in categories.items()}
 
 
-def _box(annotation: Any, numbers: dict[int, int]) -> Box:
+def _box(annotation: Any, numbers: dict[int, int]) -> LabelledBox:
     x, y, width, height = (float(value) for value in annotation["bbox"])
     if not all(math.isfinite(value) for value in (x, y, width, height)) or width < 0 or height < 0:
         raise ValueError(f"a box of {width:g} x {height:g} at {x:g}, {y:g}")
@@ -115,10 +124,12 @@ def _box(annotation: Any, numbers: dict[int, int]) -> Box:
     if category not in numbers:
         raise ValueError(f"category {category} is in an annotation and not in 'categories'")
     area = float(annotation.get("area", width * height))
-    return Box(x, y, x + width, y + height, numbers[category], area, bool(annotation.get("iscrowd", 0)))
+    return LabelledBox(
+        x, y, x + width, y + height, numbers[category], area, bool(annotation.get("iscrowd", 0))
+    )
 
 
-def _has_labels(place: Place) -> bool:
+def _has_labels(place: DataLocation) -> bool:
     folder = place.path
     if not folder.is_dir():
         return False
@@ -127,7 +138,7 @@ def _has_labels(place: Place) -> bool:
 
 
 @dataset("yolo", matches=_has_labels)
-def yolo(place: Place) -> DataSet:
+def yolo(place: DataLocation) -> DataSet:
     """`images/` and `labels/`: a text file an image, a line a box: class, center x, y, width, height as parts of it."""
     labels = place.annotations or subfolder(place.path, "labels")
     images = place.images or subfolder(place.path, "images")
@@ -146,7 +157,7 @@ def yolo(place: Place) -> DataSet:
             for k, line in enumerate(lines, 1)
             if line.strip()
         ]
-        entries.append(Entry(str(name), Boxes(tuple(boxes), relative=True), file))
+        entries.append(SampleEntry(str(name), Boxes(tuple(boxes), relative=True), file))
     if not entries:
         raise EvaluationDataError("has no images", where=str(images))
     if not any(entry.truth.boxes for entry in entries):
@@ -154,7 +165,7 @@ def yolo(place: Place) -> DataSet:
     return DataSet("detection", entries, read_image_file, names)
 
 
-def _line(line: str, where: str, names: tuple[str, ...], offset: int) -> Box:
+def _line(line: str, where: str, names: tuple[str, ...], offset: int) -> LabelledBox:
     words = line.split()
     try:
         number = int(words[0])
@@ -170,4 +181,4 @@ def _line(line: str, where: str, names: tuple[str, ...], offset: int) -> Box:
     if names and number >= len(names):
         raise EvaluationDataError(f"class {number} is unknown: {len(names)} classes are named", where=where)
     left, top = x - width / 2, y - height / 2
-    return Box(left, top, left + width, top + height, number + offset, width * height)
+    return LabelledBox(left, top, left + width, top + height, number + offset, width * height)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from npuc.datasets.data import DataSet, Place, class_names, dataset
-from npuc.datasets.sample import Entry, Loaded
+from npuc.datasets.data import DataLocation, DataSet, class_names, dataset
+from npuc.datasets.sample import LoadedSample, SampleEntry
 from npuc.errors import EvaluationDataError, FileFormatError
 
 _PIXELS = 3 * 32 * 32
@@ -22,7 +22,7 @@ def _file_of(path: Path) -> Path | None:
     return next((path / name for name in _TESTS if (path / name).is_file()), None)
 
 
-def read_pixels(entry: Entry) -> Loaded:
+def read_pixels(entry: SampleEntry) -> LoadedSample:
     """One image of a file."""
     assert entry.path is not None and entry.row is not None
     record = _record(entry.path)
@@ -32,7 +32,7 @@ def read_pixels(entry: Entry) -> Loaded:
     if len(data) != _PIXELS:
         raise FileFormatError("is shorter than when it was listed", where=str(entry.path))
     planes = np.frombuffer(data, np.uint8).reshape(3, 32, 32)
-    return Loaded(image=Image.fromarray(np.ascontiguousarray(planes.transpose(1, 2, 0))))
+    return LoadedSample(image=Image.fromarray(np.ascontiguousarray(planes.transpose(1, 2, 0))))
 
 
 def _record(path: Path) -> int:
@@ -47,7 +47,7 @@ def _record(path: Path) -> int:
 
 
 @dataset("cifar", matches=lambda place: _file_of(place.path) is not None)
-def cifar(place: Place) -> DataSet:
+def cifar(place: DataLocation) -> DataSet:
     """The binary files of CIFAR-10 or CIFAR-100: test_batch.bin, test.bin, or a file by its name."""
     path = _file_of(place.path)
     if path is None:
@@ -62,7 +62,7 @@ def cifar(place: Place) -> DataSet:
     beside = next((path.parent / name for name in _NAMES if (path.parent / name).is_file()), None)
     names = class_names(place.classes or beside)
     entries = [
-        Entry(f"{path.name}[{row}]", int(label) + place.label_offset, path, row)
+        SampleEntry(f"{path.name}[{row}]", int(label) + place.label_offset, path, row)
         for row, label in enumerate(labels)
     ]
     return DataSet("classification", entries, read_pixels, names)

@@ -11,9 +11,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from npuc.datasets.data import DataSet, Place, class_names, dataset, files_in, inside, read_lines, subfolder
+from npuc.datasets.data import (
+    DataLocation,
+    DataSet,
+    class_names,
+    dataset,
+    files_in,
+    inside,
+    read_lines,
+    subfolder,
+)
 from npuc.datasets.formats.sound import read_sound
-from npuc.datasets.sample import Entry, Loaded
+from npuc.datasets.sample import LoadedSample, SampleEntry
 from npuc.errors import EvaluationDataError
 from npuc.images.loading import SUFFIXES as IMAGES
 from npuc.tensors import TensorFile
@@ -24,19 +33,19 @@ ARRAYS = frozenset({".npy", ".npz"})
 _LISTS = ("val.txt", "test.txt", "labels.txt", "list.txt")
 
 
-def read_file(entry: Entry) -> Loaded:
+def read_file(entry: SampleEntry) -> LoadedSample:
     """An image, the samples of a sound, or the tensors of a file."""
     assert entry.path is not None
     suffix = entry.path.suffix.lower()
     if suffix in SOUNDS:
-        return Loaded(entry.path, sound=read_sound(entry.path))
+        return LoadedSample(entry.path, sound=read_sound(entry.path))
     if suffix in ARRAYS:
         file = TensorFile(entry.path)
-        return Loaded(entry.path, tensors=file[""] if "" in file else dict(file.items()))
-    return Loaded(entry.path)
+        return LoadedSample(entry.path, tensors=file[""] if "" in file else dict(file.items()))
+    return LoadedSample(entry.path)
 
 
-def _list_of(place: Place) -> Path | None:
+def _list_of(place: DataLocation) -> Path | None:
     """The list that a place names or has."""
     if place.path.suffix.lower() in ARRAYS and place.path.is_file():
         return None
@@ -47,7 +56,7 @@ def _list_of(place: Place) -> Path | None:
 
 
 @dataset("list", matches=lambda place: _list_of(place) is not None)
-def labelled_list(place: Place) -> DataSet:
+def labelled_list(place: DataLocation) -> DataSet:
     """A text file with a file and its class a line, the files beside it or in the folder of its name."""
     path = _list_of(place)
     if path is None:
@@ -58,7 +67,7 @@ def labelled_list(place: Place) -> DataSet:
         )
     names = class_names(place.classes)
     folders = [place.images] if place.images is not None else _folders(path, place)
-    entries: dict[str, Entry] = {}
+    entries: dict[str, SampleEntry] = {}
     tabs = False
     lines = read_lines(path, "a list of files and classes")
     plain = _plain_labels(lines)
@@ -81,7 +90,7 @@ def labelled_list(place: Place) -> DataSet:
             )
         if name in entries:
             raise EvaluationDataError(f"'{name}' is in the list twice", where=where)
-        entries[name] = Entry(name, label, file)
+        entries[name] = SampleEntry(name, label, file)
     if not entries:
         raise EvaluationDataError("lists no files", where=str(path), fix="A line is a file and its class")
     classes = [_class(entry.truth, names, place.label_offset) for entry in entries.values()]
@@ -109,7 +118,7 @@ def _plain_labels(lines: Sequence[str]) -> list[str] | None:
 
 
 def _in_order(
-    labels: Sequence[str], path: Path, folders: Sequence[Path], place: Place, names: tuple[str, ...]
+    labels: Sequence[str], path: Path, folders: Sequence[Path], place: DataLocation, names: tuple[str, ...]
 ) -> DataSet:
     """The files of a folder in the order of their names, each with the label of its line."""
     folder = place.images or next(
@@ -123,13 +132,13 @@ def _in_order(
             fix="--images gives the folder of the files; or write each file and its class on a line",
         )
     entries = [
-        Entry(file.relative_to(folder).as_posix(), int(label) + place.label_offset, file)
+        SampleEntry(file.relative_to(folder).as_posix(), int(label) + place.label_offset, file)
         for file, label in zip(files, labels, strict=True)
     ]
     return DataSet("classification", entries, read_file, names)
 
 
-def _folders(path: Path, place: Place) -> list[Path]:
+def _folders(path: Path, place: DataLocation) -> list[Path]:
     candidates = [path.parent / path.stem, path.parent]
     if place.path.is_dir():
         candidates.append(place.path)
@@ -166,13 +175,13 @@ def _class_folders(folder: Path) -> list[Path]:
     return sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
 
 
-def _has_classes(place: Place) -> bool:
+def _has_classes(place: DataLocation) -> bool:
     folders = _class_folders(place.images or place.path)
     return len(folders) > 1 and any(files_in(folder, IMAGES | SOUNDS | ARRAYS) for folder in folders[:3])
 
 
 @dataset("folders", matches=_has_classes)
-def class_folders(place: Place) -> DataSet:
+def class_folders(place: DataLocation) -> DataSet:
     """A folder for each class, in the order of their names or as --classes says."""
     base = place.images or place.path
     base = subfolder(base, "val") or base if not _has_classes(place) else base
@@ -193,7 +202,7 @@ def class_folders(place: Place) -> DataSet:
                 )
             number = names.index(folder.name) if known[0] else first.index(folder.name)
         for file in files_in(folder, IMAGES | SOUNDS | ARRAYS):
-            entries.append(Entry(str(file.relative_to(base)), number + place.label_offset, file))
+            entries.append(SampleEntry(str(file.relative_to(base)), number + place.label_offset, file))
     if not entries:
         raise EvaluationDataError("has no images, sounds or arrays in its folders", where=str(base))
     return DataSet("classification", entries, read_file, names or tuple(folder.name for folder in folders))

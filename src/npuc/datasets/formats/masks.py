@@ -8,8 +8,8 @@ import numpy as np
 from PIL import Image
 
 from npuc.arrays import Array
-from npuc.datasets.data import DataSet, Place, class_names, dataset, files_in, subfolder
-from npuc.datasets.sample import Entry, Loaded
+from npuc.datasets.data import DataLocation, DataSet, class_names, dataset, files_in, subfolder
+from npuc.datasets.sample import LoadedSample, SampleEntry
 from npuc.errors import EvaluationDataError, FileFormatError
 from npuc.images.loading import MAX_PIXELS, SUFFIXES
 from npuc.tensors import TensorFile
@@ -41,13 +41,13 @@ def read_mask(path: Path) -> Array:
     return labels.astype(np.int32)
 
 
-def read_pair(entry: Entry) -> Loaded:
+def read_pair(entry: SampleEntry) -> LoadedSample:
     """An image and its mask."""
     assert entry.extra is not None
-    return Loaded(entry.path, truth=read_mask(entry.extra))
+    return LoadedSample(entry.path, truth=read_mask(entry.extra))
 
 
-def _folders(place: Place) -> tuple[Path | None, Path | None]:
+def _folders(place: DataLocation) -> tuple[Path | None, Path | None]:
     if not place.path.is_dir():
         return None, None
     return place.images or subfolder(place.path, "images", "JPEGImages"), place.annotations or subfolder(
@@ -55,13 +55,13 @@ def _folders(place: Place) -> tuple[Path | None, Path | None]:
     )
 
 
-def _matches(place: Place) -> bool:
+def _matches(place: DataLocation) -> bool:
     images, masks = _folders(place)
     return images is not None and masks is not None and masks.is_dir()
 
 
 @dataset("masks", matches=_matches)
-def masks(place: Place) -> DataSet:
+def masks(place: DataLocation) -> DataSet:
     """`images/` and `masks/`: images, and images of the same name whose pixels are classes."""
     images, folder = _folders(place)
     if images is None or folder is None or not folder.is_dir():
@@ -70,7 +70,7 @@ def masks(place: Place) -> DataSet:
     # VOC has masks for some of its images only; elsewhere an image without one is a mistake.
     files_by_name = [(file.relative_to(images), file) for file in files_in(images, SUFFIXES)]
     entries = [
-        Entry(str(name), None, file, extra=known[name.with_suffix("")])
+        SampleEntry(str(name), None, file, extra=known[name.with_suffix("")])
         for name, file in files_by_name
         if name.with_suffix("") in known
     ]

@@ -9,9 +9,9 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
-from npuc.datasets.data import DataSet, Place, class_names, dataset, inside, read_lines, subfolder
+from npuc.datasets.data import DataLocation, DataSet, class_names, dataset, inside, read_lines, subfolder
 from npuc.datasets.formats.boxes import read_image_file
-from npuc.datasets.sample import Box, Boxes, Entry
+from npuc.datasets.sample import Boxes, LabelledBox, SampleEntry
 from npuc.errors import EvaluationDataError, FileFormatError
 from npuc.files import existing_file
 
@@ -23,7 +23,7 @@ _MAX_XML = 4 << 20
 
 
 @dataset("voc", matches=lambda place: place.path.is_dir() and (place.path / "Annotations").is_dir())
-def voc(place: Place) -> DataSet:
+def voc(place: DataLocation) -> DataSet:
     """Pascal VOC: JPEGImages/ and Annotations/; --annotations gives a list of ImageSets/Main."""
     folder = place.path
     notes = folder / "Annotations"
@@ -59,7 +59,7 @@ def voc(place: Place) -> DataSet:
         )
         if image is None:
             raise EvaluationDataError(f"its image is not in {images}", where=str(path))
-        entries.append(Entry(stem, truth, image))
+        entries.append(SampleEntry(stem, truth, image))
     return DataSet("detection", entries, read_image_file, tuple(names))
 
 
@@ -79,7 +79,7 @@ def _read(path: Path, names: tuple[str, ...], offset: int) -> tuple[Boxes, str]:
         raise FileFormatError(f"is not an annotation of VOC ({error})", where=str(path)) from error
 
 
-def _box(element: ElementTree.Element, names: tuple[str, ...], offset: int, path: Path) -> Box:
+def _box(element: ElementTree.Element, names: tuple[str, ...], offset: int, path: Path) -> LabelledBox:
     name = (element.findtext("name") or "").strip()
     if name not in names:
         raise EvaluationDataError(
@@ -95,4 +95,4 @@ def _box(element: ElementTree.Element, names: tuple[str, ...], offset: int, path
         raise ValueError(f"a box from {x1:g}, {y1:g} to {x2:g}, {y2:g}")
     difficult = (element.findtext("difficult") or "0").strip() == "1"
     area = (x2 - x1 + 1) * (y2 - y1 + 1)
-    return Box(x1 - 1, y1 - 1, x2, y2, names.index(name) + offset, area, difficult=difficult)
+    return LabelledBox(x1 - 1, y1 - 1, x2, y2, names.index(name) + offset, area, difficult=difficult)

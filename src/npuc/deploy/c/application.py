@@ -23,7 +23,7 @@ from npuc.sim import Simulator
 
 
 @dataclass(frozen=True)
-class Sample:
+class RecordedSample:
     """Inputs, and the outputs that they have to give, in the order of the model."""
 
     inputs: tuple[Array, ...]
@@ -52,7 +52,9 @@ def export_c(
     return _write(folder, _hosted(compiled, file, interface, taken))
 
 
-def _hosted(compiled: CompiledModel, file: bytes, interface: Graph, sample: Sample) -> dict[str, bytes]:
+def _hosted(
+    compiled: CompiledModel, file: bytes, interface: Graph, sample: RecordedSample
+) -> dict[str, bytes]:
     kernels = kernel_files(compiled)
     values = {"DEFINES": "", "LIBRARIES": "-lm -lpthread", "CMAKE_LIBRARIES": "m pthread"} | _tables(compiled)
     files = {name: template(name) for name in ("main.c", "image.c", "image.h", "top.c", "top.h")}
@@ -65,7 +67,7 @@ def _hosted(compiled: CompiledModel, file: bytes, interface: Graph, sample: Samp
     return {name: text.encode() for name, text in files.items()} | data | runtime_files(HOSTED)
 
 
-def _standalone(compiled: CompiledModel, file: bytes, sample: Sample) -> dict[str, bytes]:
+def _standalone(compiled: CompiledModel, file: bytes, sample: RecordedSample) -> dict[str, bytes]:
     kernels = kernel_files(compiled)
     needs = measure(file, compiled.name)
     cores = max(
@@ -116,14 +118,16 @@ def _refuse_cpu(compiled: CompiledModel) -> None:
     )
 
 
-def _take_sample(compiled: CompiledModel, interface: Graph, given: Mapping[str, Array] | None) -> Sample:
+def _take_sample(
+    compiled: CompiledModel, interface: Graph, given: Mapping[str, Array] | None
+) -> RecordedSample:
     tensors = random_inputs(interface) if given is None else given
     missing = [name for name in compiled.inputs if name not in tensors]
     if missing:
         raise InputDataError(f"the sample has no tensor '{missing[0]}'", where=compiled.name)
     inputs = {name: np.asarray(tensors[name]) for name in compiled.inputs}
     outputs = Simulator(compiled).run(inputs)
-    return Sample(tuple(inputs.values()), tuple(outputs[name] for name in compiled.outputs))
+    return RecordedSample(tuple(inputs.values()), tuple(outputs[name] for name in compiled.outputs))
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:

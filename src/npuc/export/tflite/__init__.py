@@ -5,7 +5,14 @@
 it, `model` makes its bytes.
 """
 
-from npuc.export.tflite.model import Model, serialize
-from npuc.export.tflite.program import Options, export_tflite, float_layers, to_tflite
+from typing import Any
 
-__all__ = ["Model", "Options", "export_tflite", "float_layers", "serialize", "to_tflite"]
+from npuc.export.tflite.model import TFLiteModel, serialize
+from npuc.export.tflite.program import TFLiteOptions, export_tflite, float_layers, to_tflite
+from npuc.registries import renamed
+
+__all__ = ["TFLiteModel", "TFLiteOptions", "export_tflite", "float_layers", "serialize", "to_tflite"]
+
+
+def __getattr__(name: str) -> Any:
+    return renamed(__name__, name, {"Model": TFLiteModel, "Options": TFLiteOptions})

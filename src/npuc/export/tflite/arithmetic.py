@@ -15,7 +15,7 @@ import tflite
 from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import quantize_multiplier, round_away
 from npuc.arithmetic.tflite import narrow_multiplier
-from npuc.export.tflite.registry import SCHEME, NoForm
+from npuc.export.tflite.registry import SCHEME, NoTFLiteForm
 from npuc.ir.dtypes import QuantType
 
 NONE = tflite.ActivationFunctionType.NONE
@@ -59,10 +59,10 @@ def check_multipliers(real: Sequence[float], multiplier: Any, shift: Any, narrow
     if [pair[0] for pair in pairs] != multipliers or [p[1] for p in pairs if p[0]] != [
         s for s, p in zip(shifts, pairs, strict=True) if p[0]
     ]:
-        raise NoForm("its multipliers are not those that TFLite derives from its scales", SCHEME)
+        raise NoTFLiteForm("its multipliers are not those that TFLite derives from its scales", SCHEME)
 
 
 def check_kind(kind: Kind, expected: Kind = Kind.DOUBLE_ROUNDING) -> None:
     """Refuse a layer that is requantized in another way than TFLite's."""
     if kind != expected:
-        raise NoForm(f"it is requantized by '{kind}', which is not how TFLite does it", SCHEME)
+        raise NoTFLiteForm(f"it is requantized by '{kind}', which is not how TFLite does it", SCHEME)

@@ -22,8 +22,8 @@ from npuc.export.tflite.layout import (
     moves_nothing,
     natural,
 )
-from npuc.export.tflite.model import TYPES, Model, Operator, Quantization, Tensor
-from npuc.export.tflite.registry import SCHEME, NoForm
+from npuc.export.tflite.model import TYPES, TFLiteModel, TFLiteOperator, TFLiteQuantization, TFLiteTensor
+from npuc.export.tflite.registry import SCHEME, NoTFLiteForm
 from npuc.export.tflite.versions import version
 from npuc.ir import Graph, Value, dtype_of, shape_of, value_name
 from npuc.ir.dtypes import QuantType, quant_of
@@ -32,23 +32,23 @@ _SHARED_BYTES = 1024
 """Constants of at most so many bytes are stored once if they are equal."""
 
 
-def quantization(kind: QuantType) -> Quantization:
+def quantization(kind: QuantType) -> TFLiteQuantization:
     """A quantized type as TFLite's parameters."""
     if float(np.float32(kind.scale)) != kind.scale:
-        raise NoForm(f"its scale {kind.scale!r} is no float32", SCHEME)
-    return Quantization((kind.scale,), (kind.zero_point,))
+        raise NoTFLiteForm(f"its scale {kind.scale!r} is no float32", SCHEME)
+    return TFLiteQuantization((kind.scale,), (kind.zero_point,))
 
 
-class Emitter:
+class TFLiteEmitter:
     """Collects the tensors and operators of one model."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.model = Model()
+        self.model = TFLiteModel()
         self.names = Names()
-        self._held: dict[Value, dict[Order, Tensor]] = {}
+        self._held: dict[Value, dict[Order, TFLiteTensor]] = {}
         self._later: dict[Value, Callable[[], None]] = {}
-        self._shared: dict[Any, Tensor] = {}
+        self._shared: dict[Any, TFLiteTensor] = {}
         self._base = ""
 
     # Tensors
@@ -61,28 +61,28 @@ class Emitter:
         self,
         shape: Sequence[int],
         dtype: str,
-        quantized: Quantization | None = None,
+        quantized: TFLiteQuantization | None = None,
         *,
         name: str | None = None,
         what: str = "value",
         data: Array | None = None,
-    ) -> Tensor:
+    ) -> TFLiteTensor:
         """A new tensor; without a `name` it gets one derived from the current layer."""
         if dtype not in TYPES:
-            raise NoForm(f"TFLite has no elements of type {dtype}")
+            raise NoTFLiteForm(f"TFLite has no elements of type {dtype}")
         chosen = self.names.take(name or (f"{self._base}/{what}" if self._base else what))
-        tensor = Tensor(chosen, tuple(map(int, shape)), dtype, quantized, data)
+        tensor = TFLiteTensor(chosen, tuple(map(int, shape)), dtype, quantized, data)
         self.model.tensors.append(tensor)
         return tensor
 
-    def like(self, value: Value, shape: Sequence[int], what: str) -> Tensor:
+    def like(self, value: Value, shape: Sequence[int], what: str) -> TFLiteTensor:
         """An intermediate tensor of a value's element type."""
         kind = quant_of(value)
         return self.new(
             shape, dtype_of(value.type).name, None if kind is None else quantization(kind), what=what
         )
 
-    def result(self, value: Value, order: Order | None = None) -> Tensor:
+    def result(self, value: Value, order: Order | None = None) -> TFLiteTensor:
         """The tensor that an operator writes a value to, in an order (the program's own unless stated)."""
         order = natural(len(shape_of(value))) if order is None else order
         kind = quant_of(value)
@@ -95,7 +95,7 @@ class Emitter:
         self.hold(value, tensor, order)
         return tensor
 
-    def hold(self, value: Value, tensor: Tensor, order: Order) -> None:
+    def hold(self, value: Value, tensor: TFLiteTensor, order: Order) -> None:
         """State that a tensor has a value's elements."""
         self._held.setdefault(value, {})[order] = tensor
 
@@ -132,7 +132,7 @@ class Emitter:
         last = channels_last(rank)
         return max(votes, key=lambda order: (votes[order], rank >= 4 and order == last))
 
-    def tensor(self, value: Value, order: Order | None = None) -> Tensor:
+    def tensor(self, value: Value, order: Order | None = None) -> TFLiteTensor:
         """A tensor with a value's elements in an order (the program's own unless stated)."""
         order = natural(len(shape_of(value))) if order is None else order
         array = self.array(value)
@@ -151,7 +151,7 @@ class Emitter:
             held[order] = transposed
         return held[order]
 
-    def broadcast(self, value: Value, order: Order) -> Tensor:
+    def broadcast(self, value: Value, order: Order) -> TFLiteTensor:
         """A tensor for an operand that is broadcast to the rank of `order`, in that order."""
         shape = shape_of(value)
         missing = len(order) - len(shape)
@@ -173,7 +173,7 @@ class Emitter:
         self.operator("TRANSPOSE", [unordered, self.integers(order)], [expanded], "TransposeOptions")
         return expanded
 
-    def reshape(self, source: Tensor, out: Tensor) -> Tensor:
+    def reshape(self, source: TFLiteTensor, out: TFLiteTensor) -> TFLiteTensor:
         """The same elements under another shape."""
         self.operator(
             "RESHAPE", [source, self.integers(out.shape)], [out], "ReshapeOptions", NewShape=out.shape
@@ -189,7 +189,7 @@ class Emitter:
             return array.astype(np.int8 if array.dtype.name == "int4" else np.uint8)
         return array
 
-    def _constant_value(self, value: Value, array: Array, order: Order) -> Tensor:
+    def _constant_value(self, value: Value, array: Array, order: Order) -> TFLiteTensor:
         key = (value, order)
         if key not in self._shared:
             kind = quant_of(value)
@@ -201,10 +201,10 @@ class Emitter:
     def constant(
         self,
         array: Array,
-        quantized: Quantization | None = None,
+        quantized: TFLiteQuantization | None = None,
         what: str = "constant",
         name: str | None = None,
-    ) -> Tensor:
+    ) -> TFLiteTensor:
         """A constant tensor; small ones that are equal are one."""
         dtype = dtype_of(array.dtype).name
         if array.nbytes > _SHARED_BYTES:
@@ -214,7 +214,7 @@ class Emitter:
             self._shared[key] = self.new(array.shape, dtype, quantized, what=what, data=array, name=name)
         return self._shared[key]
 
-    def integers(self, values: Any) -> Tensor:
+    def integers(self, values: Any) -> TFLiteTensor:
         """A constant of 32-bit integers, as shapes and axes are."""
         return self.constant(np.asarray(values, np.int32))
 
@@ -223,8 +223,8 @@ class Emitter:
     def operator(
         self,
         code: str,
-        inputs: Sequence[Tensor | None],
-        outputs: Sequence[Tensor],
+        inputs: Sequence[TFLiteTensor | None],
+        outputs: Sequence[TFLiteTensor],
         table: str = "",
         **options: Any,
     ) -> None:
@@ -232,5 +232,5 @@ class Emitter:
         first = inputs[2] if code == "TRANSPOSE_CONV" else inputs[1] if code == "SPLIT" else inputs[0]
         assert first is not None
         self.model.operators.append(
-            Operator(code, version(code, first.dtype), inputs, outputs, table, options)
+            TFLiteOperator(code, version(code, first.dtype), inputs, outputs, table, options)
         )

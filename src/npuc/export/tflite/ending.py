@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from npuc.export.tflite.arithmetic import NONE, RELU, RELU6, fused_activation
-from npuc.export.tflite.emitter import Emitter, quantization
+from npuc.export.tflite.emitter import TFLiteEmitter, quantization
 from npuc.export.tflite.layout import Order, arranged
-from npuc.export.tflite.model import Tensor
+from npuc.export.tflite.model import TFLiteTensor
 from npuc.ir import Value, dtype_of, npu, shape_of
 from npuc.ir.dtypes import QuantType, quant_of
 
@@ -22,12 +22,12 @@ _OPTIONS = {"MAXIMUM": "MaximumMinimumOptions", "MINIMUM": "MaximumMinimumOption
 class Ending:
     """Where an operator writes, the activation fused into it, and what has to be called after it."""
 
-    out: Tensor
+    out: TFLiteTensor
     activation: int
     finish: Callable[[], None]
 
 
-def ending(emit: Emitter, op: Any, order: Order, fuses: bool = True) -> Ending:
+def ending(emit: TFLiteEmitter, op: Any, order: Order, fuses: bool = True) -> Ending:
     """The ending of an op with a fused relu, or with an output stage; `fuses` if the operator can hold an activation."""
     value = op.results[0]
     kind = quant_of(value)
@@ -47,7 +47,7 @@ def ending(emit: Emitter, op: Any, order: Order, fuses: bool = True) -> Ending:
     return _limited(emit, value, order, NONE, limits)
 
 
-def _real(emit: Emitter, op: Any, value: Value, order: Order, fuses: bool) -> Ending:
+def _real(emit: TFLiteEmitter, op: Any, value: Value, order: Order, fuses: bool) -> Ending:
     relu, limit = getattr(op, "relu", False), getattr(op, "relu_limit", 0.0)
     if not relu:
         return Ending(emit.result(value, order), NONE, _nothing)
@@ -60,13 +60,15 @@ def _real(emit: Emitter, op: Any, value: Value, order: Order, fuses: bool) -> En
 
 
 def _limited(
-    emit: Emitter, value: Value, order: Order, activation: int, limits: list[tuple[str, float]]
+    emit: TFLiteEmitter, value: Value, order: Order, activation: int, limits: list[tuple[str, float]]
 ) -> Ending:
     first = emit.like(value, arranged(shape_of(value), order), "unlimited")
     return Ending(first, activation, lambda: limit(emit, first, value, order, limits))
 
 
-def limit(emit: Emitter, source: Tensor, value: Value, order: Order, limits: list[tuple[str, float]]) -> None:
+def limit(
+    emit: TFLiteEmitter, source: TFLiteTensor, value: Value, order: Order, limits: list[tuple[str, float]]
+) -> None:
     """Bounds of elements, one operator each; the last one writes the value."""
     for index, (code, bound) in enumerate(limits):
         last = index == len(limits) - 1
@@ -75,7 +77,7 @@ def limit(emit: Emitter, source: Tensor, value: Value, order: Order, limits: lis
         source = to
 
 
-def scalar(emit: Emitter, value: Value, number: float) -> Tensor:
+def scalar(emit: TFLiteEmitter, value: Value, number: float) -> TFLiteTensor:
     """A constant of one element in a value's element type: for quantized ones the integer itself."""
     kind = quant_of(value)
     array = np.full((1,), number, dtype_of(value.type).numpy)

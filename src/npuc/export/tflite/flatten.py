@@ -8,9 +8,9 @@ from math import prod
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.export.tflite.emitter import Emitter
+from npuc.export.tflite.emitter import TFLiteEmitter
 from npuc.export.tflite.layout import natural
-from npuc.export.tflite.model import Tensor
+from npuc.export.tflite.model import TFLiteTensor
 from npuc.ir import Value, shape_of, top
 
 
@@ -18,11 +18,11 @@ from npuc.ir import Value, shape_of, top
 class Flattened:
     """Rows of elements in another sequence: element i is element `positions[i]` of the program's row."""
 
-    tensor: Tensor
+    tensor: TFLiteTensor
     positions: Array
 
 
-def flattened(emit: Emitter, value: Value) -> Flattened | None:
+def flattened(emit: TFLiteEmitter, value: Value) -> Flattened | None:
     """A reshape to rows that a fully connected layer can read as it lies; None if there is nothing to gain."""
     owner = value.owner
     if not isinstance(owner, top.Reshape) or not emit.is_pending(value):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from npuc.export.tflite.emitter import Emitter
-from npuc.export.tflite.model import Tensor
+from npuc.export.tflite.emitter import TFLiteEmitter
+from npuc.export.tflite.model import TFLiteTensor
 from npuc.ir import Value
 
 OPTIONS = {
@@ -25,8 +25,13 @@ _FUSED = {"ADD": "AddOptions", "SUB": "SubOptions", "MUL": "MulOptions", "DIV": 
 
 
 def binary(
-    emit: Emitter, value: Value, code: str, a: Tensor, b: Tensor | float, out: Tensor | None = None
-) -> Tensor:
+    emit: TFLiteEmitter,
+    value: Value,
+    code: str,
+    a: TFLiteTensor,
+    b: TFLiteTensor | float,
+    out: TFLiteTensor | None = None,
+) -> TFLiteTensor:
     """A step on the way to a value: the shape is that of `a`, the element type that of the value."""
     y = emit.like(value, a.shape, code.lower()) if out is None else out
     other = emit.constant(np.array([b], np.float32)) if isinstance(b, float) else b
@@ -34,14 +39,14 @@ def binary(
     return y
 
 
-def unary(emit: Emitter, value: Value, code: str, a: Tensor) -> Tensor:
+def unary(emit: TFLiteEmitter, value: Value, code: str, a: TFLiteTensor) -> TFLiteTensor:
     """A step of one operand."""
     y = emit.like(value, a.shape, code.lower())
     emit.operator(code, [a], [y], OPTIONS.get(code, ""))
     return y
 
 
-def mean(emit: Emitter, value: Value, a: Tensor, axes: Sequence[int]) -> Tensor:
+def mean(emit: TFLiteEmitter, value: Value, a: TFLiteTensor, axes: Sequence[int]) -> TFLiteTensor:
     """The mean over axes, which stay with one element."""
     shape = [1 if i in axes else n for i, n in enumerate(a.shape)]
     y = emit.like(value, shape, "mean")

@@ -42,7 +42,7 @@ TYPES: dict[str, int] = {
 
 
 @dataclass(frozen=True)
-class Quantization:
+class TFLiteQuantization:
     """Scales and zero points: one, or one an entry of `axis`."""
 
     scales: tuple[float, ...]
@@ -51,43 +51,43 @@ class Quantization:
 
 
 @dataclass(eq=False)
-class Tensor:
+class TFLiteTensor:
     """A tensor; one with `data` is constant."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
-    quantization: Quantization | None = None
+    quantization: TFLiteQuantization | None = None
     data: Array | None = None
 
 
 @dataclass(eq=False)
-class Operator:
+class TFLiteOperator:
     """One operator; `options` has the fields of the schema's table `<table>`."""
 
     code: str
     version: int
-    inputs: Sequence[Tensor | None]
-    outputs: Sequence[Tensor]
+    inputs: Sequence[TFLiteTensor | None]
+    outputs: Sequence[TFLiteTensor]
     table: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
-class Model:
+class TFLiteModel:
     """One graph; `inputs` and `outputs` map the names of the signature to tensors."""
 
-    tensors: list[Tensor] = field(default_factory=list)
-    operators: list[Operator] = field(default_factory=list)
-    inputs: dict[str, Tensor] = field(default_factory=dict)
-    outputs: dict[str, Tensor] = field(default_factory=dict)
+    tensors: list[TFLiteTensor] = field(default_factory=list)
+    operators: list[TFLiteOperator] = field(default_factory=list)
+    inputs: dict[str, TFLiteTensor] = field(default_factory=dict)
+    outputs: dict[str, TFLiteTensor] = field(default_factory=dict)
 
     def weight_bytes(self) -> int:
         """The bytes of all constants."""
         return sum(tensor.data.nbytes for tensor in self.tensors if tensor.data is not None)
 
 
-def serialize(model: Model) -> memoryview:
+def serialize(model: TFLiteModel) -> memoryview:
     """The bytes of a `.tflite` file."""
     size = model.weight_bytes() + 64 * (len(model.tensors) + len(model.operators))
     if size > LIMIT:
@@ -101,7 +101,7 @@ def serialize(model: Model) -> memoryview:
 class _Writer:
     """Writes tables from the leaves up, as flatbuffers are."""
 
-    def __init__(self, model: Model, size: int) -> None:
+    def __init__(self, model: TFLiteModel, size: int) -> None:
         self.model = model
         # Room for all of it at once: a builder that grows copies what it has.
         self.builder = flatbuffers.Builder(size + size // 8 + 4096)
@@ -169,7 +169,7 @@ class _Writer:
         builder.Bytes[builder.Head() : builder.Head() + raw.size] = raw.data
         return self.table("Buffer", Data=builder.EndVector())
 
-    def _tensor(self, tensor: Tensor, buffer: int) -> int:
+    def _tensor(self, tensor: TFLiteTensor, buffer: int) -> int:
         quantization = None
         if tensor.quantization is not None:
             scheme = tensor.quantization
@@ -185,7 +185,7 @@ class _Writer:
             Name=self.builder.CreateString(tensor.name),
             Type=TYPES[tensor.dtype],
             Buffer=buffer,
-            Quantization=quantization,
+            TFLiteQuantization=quantization,
             HasRank=True,
         )
 
@@ -196,7 +196,7 @@ class _Writer:
             "OperatorCode", DeprecatedBuiltinCode=min(number, 127), Version=version, BuiltinCode=number
         )
 
-    def _operator(self, op: Operator, code: int) -> int:
+    def _operator(self, op: TFLiteOperator, code: int) -> int:
         options = None
         if op.table:
             fields = {
@@ -214,7 +214,7 @@ class _Writer:
         )
 
     def _signature(self) -> int:
-        def ports(named: Mapping[str, Tensor]) -> int:
+        def ports(named: Mapping[str, TFLiteTensor]) -> int:
             return self.offsets(
                 [
                     self.table(

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from npuc.errors import ExportError
-from npuc.export.tflite.emitter import Emitter, quantization
+from npuc.export.tflite.emitter import TFLiteEmitter, quantization
 from npuc.export.tflite.layout import CHANNELS_LAST, Order, arranged, natural
-from npuc.export.tflite.model import Model, Tensor, serialize
-from npuc.export.tflite.registry import RULES, SCHEME, NoForm
+from npuc.export.tflite.model import TFLiteModel, TFLiteTensor, serialize
+from npuc.export.tflite.registry import RULES, SCHEME, NoTFLiteForm
 from npuc.files import write_atomically
 from npuc.ir import (
     Graph,
@@ -36,7 +36,7 @@ _SHOWN = 4
 
 
 @dataclass(frozen=True)
-class Options:
+class TFLiteOptions:
     """How the ends of the file look."""
 
     integer_io: bool = False
@@ -45,12 +45,12 @@ class Options:
     """Inputs and outputs of rank 4 are N x H x W x C."""
 
 
-def to_tflite(graph: Graph, options: Options | None = None) -> Model:
+def to_tflite(graph: Graph, options: TFLiteOptions | None = None) -> TFLiteModel:
     """The program as a TFLite model; `ExportError` if a layer has no form there."""
-    return _Program(graph, options or Options()).run()
+    return _Program(graph, options or TFLiteOptions()).run()
 
 
-def export_tflite(graph: Graph, path: Path | str, options: Options | None = None) -> Model:
+def export_tflite(graph: Graph, path: Path | str, options: TFLiteOptions | None = None) -> TFLiteModel:
     """Write a program as `path`; returns what was written."""
     model = to_tflite(graph, options)
     data = serialize(model)
@@ -60,16 +60,16 @@ def export_tflite(graph: Graph, path: Path | str, options: Options | None = None
 
 
 class _Program:
-    def __init__(self, graph: Graph, options: Options) -> None:
+    def __init__(self, graph: Graph, options: TFLiteOptions) -> None:
         self.graph = graph
         self.options = options
-        self.emit = Emitter(graph)
+        self.emit = TFLiteEmitter(graph)
         self.refused: list[tuple[str, str, str]] = []
         self.skipped: set[Any] = set()
         for port in (*graph.inputs, *graph.outputs):
             self.emit.names.take(port.name)
 
-    def run(self) -> Model:
+    def run(self) -> TFLiteModel:
         """Inputs, ops in order, outputs."""
         self._inputs()
         for op in self.graph.ops:
@@ -79,11 +79,11 @@ class _Program:
             rule = RULES.get(type(op))
             try:
                 if rule is None:
-                    raise NoForm("it has no form in TFLite")
+                    raise NoTFLiteForm("it has no form in TFLite")
                 if not all(is_static(value) for value in (*op.operands, *op.results)):
-                    raise NoForm("its shapes are not known")
+                    raise NoTFLiteForm("its shapes are not known")
                 rule(op, self.emit)
-            except NoForm as error:
+            except NoTFLiteForm as error:
                 self.refused.append((describe(op), str(error), error.fix))
                 self._stand_in(op)
             except ValueError as error:  # scales that no multiplier can be derived from
@@ -99,7 +99,7 @@ class _Program:
         for value in op.results:
             if is_static(value):
                 shape = shape_of(value)
-                self.emit.hold(value, Tensor("", shape, dtype_of(value.type).name), natural(len(shape)))
+                self.emit.hold(value, TFLiteTensor("", shape, dtype_of(value.type).name), natural(len(shape)))
 
     def _order(self, value: Value) -> Order:
         rank = len(shape_of(value))
@@ -126,9 +126,9 @@ class _Program:
                     None if kind is None else quantization(kind),
                     name=port.name,
                 )
-            except NoForm as error:
+            except NoTFLiteForm as error:
                 self.refused.append((f"the input '{port.name}'", str(error), error.fix))
-                tensor = Tensor(port.name, arranged(shape_of(value), order), "f32")
+                tensor = TFLiteTensor(port.name, arranged(shape_of(value), order), "f32")
             tensor.name = port.name
             for holder in holders:
                 self.emit.hold(holder, tensor, order)
@@ -163,7 +163,7 @@ def float_layers(graph: Graph) -> list[str]:
     return [layer_name(op) for op in real if dtype_of(op.results[0].type).is_float]
 
 
-def _used(model: Model) -> Model:
+def _used(model: TFLiteModel) -> TFLiteModel:
     """The model without operators and tensors that no output needs."""
     needed = {id(tensor) for tensor in model.outputs.values()}
     operators = []
@@ -173,7 +173,7 @@ def _used(model: Model) -> Model:
             needed |= {id(tensor) for tensor in (*op.inputs, *op.outputs) if tensor is not None}
     needed |= {id(tensor) for tensor in model.inputs.values()}
     tensors = [tensor for tensor in model.tensors if id(tensor) in needed]
-    return Model(tensors, operators[::-1], model.inputs, model.outputs)
+    return TFLiteModel(tensors, operators[::-1], model.inputs, model.outputs)
 
 
 def _refusal(refused: list[tuple[str, str, str]]) -> ExportError:

@@ -16,9 +16,9 @@ from npuc.ir.definition import TensorOp
 from npuc.registries import Registry
 
 if TYPE_CHECKING:
-    from npuc.export.tflite.emitter import Emitter
+    from npuc.export.tflite.emitter import TFLiteEmitter
 
-Rule = Callable[[Any, "Emitter"], None]
+Rule = Callable[[Any, "TFLiteEmitter"], None]
 _RuleT = TypeVar("_RuleT", bound=Callable[..., None])
 
 RULES: Registry[type[TensorOp], Rule] = Registry(
@@ -32,7 +32,7 @@ SCHEME = "quantize it with --scheme tflite (or tflite-int16)"
 """The usual way out."""
 
 
-class NoForm(Exception):
+class NoTFLiteForm(Exception):
     """An op has no form in TFLite; the text says why, `fix` what to do."""
 
     def __init__(self, reason: str, fix: str = "") -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import tflite
 
 from npuc.arrays import ceil_div
-from npuc.export.tflite.emitter import Emitter, quantization
+from npuc.export.tflite.emitter import TFLiteEmitter, quantization
 from npuc.export.tflite.layout import CHANNELS_LAST
-from npuc.export.tflite.model import Tensor
+from npuc.export.tflite.model import TFLiteTensor
 from npuc.ir import Value, dtype_of
 from npuc.ir.dtypes import quant_of
 from npuc.ir.top.window import same_pads
@@ -21,7 +21,7 @@ VALID = tflite.Padding.VALID
 
 
 @dataclass(frozen=True)
-class Window:
+class PaddedWindow:
     """A sliding window over two axes; `out` is the size of the result."""
 
     size: tuple[int, int]
@@ -51,7 +51,9 @@ class Window:
         return SAME if needed == same and sizes == self.out else None
 
 
-def padded(emit: Emitter, value: Value, window: Window, lowest: bool = False) -> tuple[Tensor, int]:
+def padded(
+    emit: TFLiteEmitter, value: Value, window: PaddedWindow, lowest: bool = False
+) -> tuple[TFLiteTensor, int]:
     """A value with channels last, padded where no mode pads it, and the mode of the operator.
 
     The border is zero, or (`lowest`) less than every element.

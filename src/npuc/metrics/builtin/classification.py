@@ -46,7 +46,7 @@ def top5(observation: Observation) -> float:
 
 @metric("topk", unit="%", proportion=True)
 @dataclass(frozen=True)
-class TopK:
+class TopKMetric:
     """The share of samples whose class is among the `k` best scores."""
 
     k: int = 3
@@ -63,7 +63,7 @@ class TopK:
 
 @metric("accuracy", unit="%", proportion=True)
 @dataclass(frozen=True)
-class Accuracy:
+class AccuracyMetric:
     """The share of samples that are classified right; a single score is class 1 from `threshold` on."""
 
     threshold: float = 0.5

@@ -4,40 +4,40 @@ from __future__ import annotations
 
 from npuc.arithmetic.requantization import quantize_multiplier
 from npuc.export.tflite.arithmetic import check_kind
-from npuc.export.tflite.emitter import Emitter
+from npuc.export.tflite.emitter import TFLiteEmitter
 from npuc.export.tflite.ending import ending, limit
 from npuc.export.tflite.model import TYPES
-from npuc.export.tflite.registry import SCHEME, NoForm, exports
+from npuc.export.tflite.registry import SCHEME, NoTFLiteForm, exports
 from npuc.ir import dtype_of, npu, top
 from npuc.ir.dtypes import QuantType, quant_of
 
 
 @exports(npu.Quantize)
-def quantize(op: npu.Quantize, emit: Emitter) -> None:
+def quantize(op: npu.Quantize, emit: TFLiteEmitter) -> None:
     """Ties away from zero, as TFLite has it."""
     if dtype_of(op.x.type).name != "f32":
-        raise NoForm(f"it quantizes {dtype_of(op.x.type).name}, and TFLite quantizes f32")
+        raise NoTFLiteForm(f"it quantizes {dtype_of(op.x.type).name}, and TFLite quantizes f32")
     if op.rounding != "half_away":
-        raise NoForm("it rounds ties to even, and TFLite away from zero", SCHEME)
+        raise NoTFLiteForm("it rounds ties to even, and TFLite away from zero", SCHEME)
     order = emit.common_order(op.x)
     emit.operator("QUANTIZE", [emit.tensor(op.x, order)], [emit.result(op.y, order)], "QuantizeOptions")
 
 
 @exports(npu.Dequantize)
-def dequantize(op: npu.Dequantize, emit: Emitter) -> None:
+def dequantize(op: npu.Dequantize, emit: TFLiteEmitter) -> None:
     """To float32."""
     order = emit.common_order(op.x)
     emit.operator("DEQUANTIZE", [emit.tensor(op.x, order)], [emit.result(op.y, order)], "DequantizeOptions")
 
 
 @exports(npu.Requant)
-def requant(op: npu.Requant, emit: Emitter) -> None:
+def requant(op: npu.Requant, emit: TFLiteEmitter) -> None:
     """QUANTIZE from integers to integers."""
     x, y = quant_of(op.x), op.to
     assert isinstance(x, QuantType) and isinstance(y, QuantType)
     check_kind(op.kind)
     if tuple(op.parameters) != quantize_multiplier(x.scale / y.scale):
-        raise NoForm("its multiplier is not the one that TFLite derives from its scales", SCHEME)
+        raise NoTFLiteForm("its multiplier is not the one that TFLite derives from its scales", SCHEME)
     order = emit.common_order(op.x)
     least, most = y.dtype.limits
     bounds = [("MAXIMUM", float(op.lo))] if op.lo > least else []
@@ -51,14 +51,14 @@ def requant(op: npu.Requant, emit: Emitter) -> None:
 
 
 @exports(npu.Reinterpret)
-def reinterpret(op: npu.Reinterpret, emit: Emitter) -> None:
+def reinterpret(op: npu.Reinterpret, emit: TFLiteEmitter) -> None:
     """A copy; at the ends of a program the port itself has the quantized type."""
     order = emit.common_order(op.x)
     emit.reshape(emit.tensor(op.x, order), emit.result(op.y, order))
 
 
 @exports(top.Cast)
-def cast(op: top.Cast, emit: Emitter) -> None:
+def cast(op: top.Cast, emit: TFLiteEmitter) -> None:
     """Between plain types."""
     order = emit.common_order(op.x)
     out = emit.result(op.y, order)

@@ -5,29 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from npuc.arrays import ceil_div
-from npuc.export.tflite.emitter import Emitter
+from npuc.export.tflite.emitter import TFLiteEmitter
 from npuc.export.tflite.ending import ending
 from npuc.export.tflite.layout import CHANNELS_LAST
-from npuc.export.tflite.linear import Linear, linear
-from npuc.export.tflite.registry import NoForm, exports
-from npuc.export.tflite.window import SAME, VALID, Window, padded
+from npuc.export.tflite.linear import LinearConstants, linear
+from npuc.export.tflite.registry import NoTFLiteForm, exports
+from npuc.export.tflite.window import SAME, VALID, PaddedWindow, padded
 from npuc.ir import npu, shape_of, top
 from npuc.ir.top.window import same_pads
 
 
 def _two_axes(op: Any) -> None:
     if len(op.strides) != 2:
-        raise NoForm(f"it has {len(op.strides)} spatial axes, not 2")
+        raise NoTFLiteForm(f"it has {len(op.strides)} spatial axes, not 2")
 
 
 @exports(top.Conv, npu.Conv)
-def conv(op: Any, emit: Emitter) -> None:
+def conv(op: Any, emit: TFLiteEmitter) -> None:
     """A convolution, depthwise where each channel has its own filters."""
     _two_axes(op)
     x, y = shape_of(op.x), shape_of(op.results[0])
     layer = linear(op, emit, op.weight, 0)
     weight = layer.weight
-    window = Window(x[2:], weight.shape[2:], op.strides, op.dilations, op.pads, y[2:])  # type: ignore[arg-type]
+    window = PaddedWindow(x[2:], weight.shape[2:], op.strides, op.dilations, op.pads, y[2:])  # type: ignore[arg-type]
     source, mode = padded(emit, op.x, window)
     options = {
         "Padding": mode,
@@ -63,13 +63,13 @@ def conv(op: Any, emit: Emitter) -> None:
 
 
 @exports(top.Deconv, npu.Deconv)
-def deconv(op: Any, emit: Emitter) -> None:
+def deconv(op: Any, emit: TFLiteEmitter) -> None:
     """A transposed convolution; what TFLite's padding cannot say is cut off afterwards."""
     _two_axes(op)
     if op.group != 1:
-        raise NoForm(f"a transposed convolution has no {op.group} groups in TFLite")
+        raise NoTFLiteForm(f"a transposed convolution has no {op.group} groups in TFLite")
     if set(op.dilations) != {1}:
-        raise NoForm("a transposed convolution has no dilation in TFLite")
+        raise NoTFLiteForm("a transposed convolution has no dilation in TFLite")
     y = shape_of(op.results[0])
     layer = linear(op, emit, op.weight, 1)
     kernel = layer.weight.shape[2:]
@@ -85,7 +85,7 @@ def deconv(op: Any, emit: Emitter) -> None:
 
 
 def _write_deconv(
-    op: Any, emit: Emitter, layer: Linear, filters: Any, mode: int, begins: tuple[int, ...]
+    op: Any, emit: TFLiteEmitter, layer: LinearConstants, filters: Any, mode: int, begins: tuple[int, ...]
 ) -> None:
     n, c, h, w = shape_of(op.results[0])
     full_shape = (n, h, w, c)

@@ -7,9 +7,9 @@ from typing import Any
 from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import add_parameters, mul_parameters
 from npuc.export.tflite.arithmetic import check_kind
-from npuc.export.tflite.emitter import Emitter
+from npuc.export.tflite.emitter import TFLiteEmitter
 from npuc.export.tflite.ending import ending
-from npuc.export.tflite.registry import SCHEME, NoForm, exports
+from npuc.export.tflite.registry import SCHEME, NoTFLiteForm, exports
 from npuc.ir import dtype_of, npu, top
 from npuc.ir.dtypes import QuantType, quant_of
 
@@ -39,9 +39,9 @@ def _check(op: Any) -> None:
     assert isinstance(a, QuantType) and isinstance(b, QuantType) and isinstance(y, QuantType)
     check_kind(op.kind)
     if not a.dtype == b.dtype == y.dtype:
-        raise NoForm("its tensors have different element types", SCHEME)
+        raise NoTFLiteForm("its tensors have different element types", SCHEME)
     if a.dtype.name == "i16" and any((a.zero_point, b.zero_point, y.zero_point)):
-        raise NoForm("16-bit tensors have a zero point of 0 in TFLite", SCHEME)
+        raise NoTFLiteForm("16-bit tensors have a zero point of 0 in TFLite", SCHEME)
     if isinstance(op, npu.Mul):
         scaling = mul_parameters(Kind.DOUBLE_ROUNDING, a.scale, b.scale, y.scale)
         assert scaling.multiplier is not None and scaling.shift is not None
@@ -50,19 +50,19 @@ def _check(op: Any) -> None:
         p = add_parameters(Kind.DOUBLE_ROUNDING, a.scale, b.scale, y.scale, width=8 * a.dtype.itemsize)
         expected = (p.left, p.multiplier_a, p.shift_a, p.multiplier_b, p.shift_b, p.multiplier, p.shift)  # type: ignore[assignment]
         if p.shift < 31:
-            raise NoForm("its result is too fine for TFLite, which only scales sums down")
+            raise NoTFLiteForm("its result is too fine for TFLite, which only scales sums down")
     if tuple(op.parameters) != expected:
-        raise NoForm("its multipliers are not those that TFLite derives from its scales", SCHEME)
+        raise NoTFLiteForm("its multipliers are not those that TFLite derives from its scales", SCHEME)
 
 
 @exports(*_FUSED)
-def arithmetic(op: Any, emit: Emitter) -> None:
+def arithmetic(op: Any, emit: TFLiteEmitter) -> None:
     """One operator, with its activation."""
     code, table = _FUSED[type(op)]
     if isinstance(op, npu.OutputStage):
         _check(op)
     elif code == "DIV" and not dtype_of(op.y.type).is_float:
-        raise NoForm("TFLite's quotient of integers is not npuc's")
+        raise NoTFLiteForm("TFLite's quotient of integers is not npuc's")
     order = emit.common_order(op.a, op.b)
     options: dict[str, Any] = {}
     if code in _SHIFTED and dtype_of(op.y.type).name == "i16":
@@ -80,27 +80,27 @@ def arithmetic(op: Any, emit: Emitter) -> None:
 
 
 @exports(top.Max, top.Min)
-def extreme(op: Any, emit: Emitter) -> None:
+def extreme(op: Any, emit: TFLiteEmitter) -> None:
     """The larger or the smaller."""
     _simple(op, emit, "MAXIMUM" if isinstance(op, top.Max) else "MINIMUM", "MaximumMinimumOptions")
 
 
 @exports(top.Pow)
-def power(op: top.Pow, emit: Emitter) -> None:
+def power(op: top.Pow, emit: TFLiteEmitter) -> None:
     """Both of one type."""
     if dtype_of(op.a.type) != dtype_of(op.b.type):
-        raise NoForm("its base and exponent have different element types")
+        raise NoTFLiteForm("its base and exponent have different element types")
     _simple(op, emit, "POW", "PowOptions")
 
 
 @exports(top.Compare)
-def compare(op: top.Compare, emit: Emitter) -> None:
+def compare(op: top.Compare, emit: TFLiteEmitter) -> None:
     """Booleans."""
     _simple(op, emit, *_COMPARISONS[op.mode])
 
 
 @exports(top.Logical)
-def logical(op: top.Logical, emit: Emitter) -> None:
+def logical(op: top.Logical, emit: TFLiteEmitter) -> None:
     """And, or."""
     if op.mode == "xor":
         _simple(op, emit, "NOT_EQUAL", "NotEqualOptions")
@@ -109,14 +109,14 @@ def logical(op: top.Logical, emit: Emitter) -> None:
         _simple(op, emit, f"LOGICAL_{op.mode.upper()}", f"Logical{name}Options")
 
 
-def _simple(op: Any, emit: Emitter, code: str, table: str) -> None:
+def _simple(op: Any, emit: TFLiteEmitter, code: str, table: str) -> None:
     order = emit.common_order(op.a, op.b)
     operands = [emit.broadcast(op.a, order), emit.broadcast(op.b, order)]
     emit.operator(code, operands, [emit.result(op.y, order)], table)
 
 
 @exports(top.Where)
-def where(op: top.Where, emit: Emitter) -> None:
+def where(op: top.Where, emit: TFLiteEmitter) -> None:
     """SELECT_V2 broadcasts as the program does."""
     order = emit.common_order(op.condition, op.a, op.b)
     operands = [emit.broadcast(value, order) for value in (op.condition, op.a, op.b)]

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import numpy as np
 
-from npuc.export.tflite.emitter import Emitter
+from npuc.export.tflite.emitter import TFLiteEmitter
 from npuc.export.tflite.formula import binary
-from npuc.export.tflite.model import TYPES, Tensor
-from npuc.export.tflite.registry import NoForm, exports
+from npuc.export.tflite.model import TYPES, TFLiteTensor
+from npuc.export.tflite.registry import NoTFLiteForm, exports
 from npuc.export.tflite.rules.rows import with_axis_last
 from npuc.ir import Value, shape_of, top
 from npuc.ir.definition import normal_axis
 
 
-def _indices(emit: Emitter, value: Value, size: int) -> Tensor:
+def _indices(emit: TFLiteEmitter, value: Value, size: int) -> TFLiteTensor:
     """Indices that count from the front; those that count from the end are known only in constants."""
     array = emit.array(value)
     if array is None:
         source = emit.tensor(value)
         if source.dtype in ("i32", "i64"):
             return source
-        raise NoForm(f"its indices are {source.dtype}")
+        raise NoTFLiteForm(f"its indices are {source.dtype}")
     return emit.integers(np.where(array < 0, array + size, array))
 
 
 @exports(top.Gather)
-def gather(op: top.Gather, emit: Emitter) -> None:
+def gather(op: top.Gather, emit: TFLiteEmitter) -> None:
     """GATHER; indices computed at run time must not be negative."""
     shape = shape_of(op.x)
     axis = normal_axis(op.axis, len(shape))
@@ -41,10 +41,10 @@ def gather(op: top.Gather, emit: Emitter) -> None:
 
 
 @exports(top.TopK)
-def top_k(op: top.TopK, emit: Emitter) -> None:
+def top_k(op: top.TopK, emit: TFLiteEmitter) -> None:
     """The largest along the last axis, in order."""
     if not op.largest:
-        raise NoForm("TFLite has the largest elements only")
+        raise NoTFLiteForm("TFLite has the largest elements only")
     order = with_axis_last(emit, op.x, op.axis)
     values, places = op.parts
     out = emit.result(values, order)
@@ -60,7 +60,7 @@ def top_k(op: top.TopK, emit: Emitter) -> None:
 
 
 @exports(top.CumSum)
-def cumsum(op: top.CumSum, emit: Emitter) -> None:
+def cumsum(op: top.CumSum, emit: TFLiteEmitter) -> None:
     """Running sums."""
     order = emit.common_order(op.x)
     axis = order.index(normal_axis(op.axis, len(order)))
@@ -75,7 +75,7 @@ def cumsum(op: top.CumSum, emit: Emitter) -> None:
 
 
 @exports(top.Attention)
-def attention(op: top.Attention, emit: Emitter) -> None:
+def attention(op: top.Attention, emit: TFLiteEmitter) -> None:
     """Two products of matrices and a softmax."""
     query, key, value = (emit.tensor(v) for v in (op.query, op.key, op.value))
     shape = (*query.shape[:3], key.shape[2])

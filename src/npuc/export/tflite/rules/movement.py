@@ -8,7 +8,7 @@ import numpy as np
 import tflite
 
 from npuc.arithmetic.requantization import round_away
-from npuc.export.tflite.emitter import Emitter, quantization
+from npuc.export.tflite.emitter import TFLiteEmitter, quantization
 from npuc.export.tflite.layout import (
     CHANNELS_LAST,
     arranged,
@@ -17,20 +17,20 @@ from npuc.export.tflite.layout import (
     through_permute,
     through_reshape,
 )
-from npuc.export.tflite.model import Tensor
-from npuc.export.tflite.registry import NoForm, exports
+from npuc.export.tflite.model import TFLiteTensor
+from npuc.export.tflite.registry import NoTFLiteForm, exports
 from npuc.ir import Value, dtype_of, shape_of, top
 from npuc.ir.definition import normal_axis
 from npuc.ir.dtypes import quant_of
 
 
 @exports(top.Reshape)
-def reshape(op: top.Reshape, emit: Emitter) -> None:
+def reshape(op: top.Reshape, emit: TFLiteEmitter) -> None:
     """Without moving elements where the order allows it; not at all before somebody reads it."""
     emit.later(op.y, lambda: _reshaped(op, emit))
 
 
-def _reshaped(op: top.Reshape, emit: Emitter) -> None:
+def _reshaped(op: top.Reshape, emit: TFLiteEmitter) -> None:
     source, target = shape_of(op.x), shape_of(op.y)
     for order in emit.orders(op.x) if emit.array(op.x) is None else ():
         through = through_reshape(source, target, order)
@@ -41,7 +41,7 @@ def _reshaped(op: top.Reshape, emit: Emitter) -> None:
 
 
 @exports(top.Permute)
-def permute(op: top.Permute, emit: Emitter) -> None:
+def permute(op: top.Permute, emit: TFLiteEmitter) -> None:
     """Another view of the same tensor."""
     if emit.array(op.x) is not None:
         emit.hold(op.y, emit.tensor(op.x), through_permute(natural(len(op.order)), op.order))
@@ -51,7 +51,7 @@ def permute(op: top.Permute, emit: Emitter) -> None:
 
 
 @exports(top.Concat)
-def concat(op: top.Concat, emit: Emitter) -> None:
+def concat(op: top.Concat, emit: TFLiteEmitter) -> None:
     """In the order that most operands have."""
     rank = len(shape_of(op.y))
     order = emit.common_order(*op.inputs)
@@ -59,7 +59,7 @@ def concat(op: top.Concat, emit: Emitter) -> None:
         order = natural(rank)
     axis = order.index(normal_axis(op.axis, rank))
     if any(quant_of(value) != quant_of(op.y) for value in op.inputs):
-        raise NoForm("its operands have different scales")
+        raise NoTFLiteForm("its operands have different scales")
     emit.operator(
         "CONCATENATION",
         [emit.tensor(value, order) for value in op.inputs],
@@ -71,7 +71,7 @@ def concat(op: top.Concat, emit: Emitter) -> None:
 
 
 @exports(top.Split)
-def split(op: top.Split, emit: Emitter) -> None:
+def split(op: top.Split, emit: TFLiteEmitter) -> None:
     """Parts of any sizes."""
     order = emit.common_order(op.x)
     axis = order.index(normal_axis(op.axis, len(order)))
@@ -85,13 +85,13 @@ def split(op: top.Split, emit: Emitter) -> None:
 
 
 @exports(top.Slice)
-def slice_(op: top.Slice, emit: Emitter) -> None:
+def slice_(op: top.Slice, emit: TFLiteEmitter) -> None:
     """STRIDED_SLICE; a negative step whose end lies before the first element is masked."""
     order = emit.common_order(op.x)
     offset, steps, count = (arranged(values, order) for values in (op.offset, op.steps, op.shape))
     source, out = emit.tensor(op.x, order), emit.result(op.y, order)
     if 0 in count:
-        raise NoForm("its result is empty")
+        raise NoTFLiteForm("its result is empty")
     if set(steps) <= {1}:
         emit.operator("SLICE", [source, emit.integers(offset), emit.integers(count)], [out], "SliceOptions")
         return
@@ -110,11 +110,11 @@ def slice_(op: top.Slice, emit: Emitter) -> None:
 
 
 @exports(top.Pad)
-def pad(op: top.Pad, emit: Emitter) -> None:
+def pad(op: top.Pad, emit: TFLiteEmitter) -> None:
     """Zero, a value, or a mirror image; negative pads are cut before."""
     rank = len(shape_of(op.x))
     if rank > 5:
-        raise NoForm(f"TFLite pads up to 5 axes, not {rank}")
+        raise NoTFLiteForm(f"TFLite pads up to 5 axes, not {rank}")
     order = emit.common_order(op.x)
     pairs = [(op.pads[axis], op.pads[axis + rank]) for axis in order]
     source = _cropped(op, emit, emit.tensor(op.x, order), pairs)
@@ -124,14 +124,16 @@ def pad(op: top.Pad, emit: Emitter) -> None:
         mode = tflite.MirrorPadMode.REFLECT
         emit.operator("MIRROR_PAD", [source, borders], [out], "MirrorPadOptions", Mode=mode)
     elif op.mode != "constant":
-        raise NoForm(f"TFLite has no '{op.mode}' padding")
+        raise NoTFLiteForm(f"TFLite has no '{op.mode}' padding")
     elif op.value == 0:
         emit.operator("PAD", [source, borders], [out], "PadOptions")
     else:
         emit.operator("PADV2", [source, borders, _border(op, emit)], [out], "PadV2Options")
 
 
-def _cropped(op: top.Pad, emit: Emitter, source: Tensor, pairs: list[tuple[int, int]]) -> Tensor:
+def _cropped(
+    op: top.Pad, emit: TFLiteEmitter, source: TFLiteTensor, pairs: list[tuple[int, int]]
+) -> TFLiteTensor:
     if all(min(pair) >= 0 for pair in pairs):
         return source
     offset = [max(-before, 0) for before, _ in pairs]
@@ -144,7 +146,7 @@ def _cropped(op: top.Pad, emit: Emitter, source: Tensor, pairs: list[tuple[int, 
     return cropped
 
 
-def _border(op: top.Pad, emit: Emitter) -> Tensor:
+def _border(op: top.Pad, emit: TFLiteEmitter) -> TFLiteTensor:
     kind = quant_of(op.x)
     dtype = dtype_of(op.x.type).numpy
     if kind is None:
@@ -155,7 +157,7 @@ def _border(op: top.Pad, emit: Emitter) -> Tensor:
 
 
 @exports(top.Expand)
-def expand(op: top.Expand, emit: Emitter) -> None:
+def expand(op: top.Expand, emit: TFLiteEmitter) -> None:
     """BROADCAST_TO."""
     order = emit.common_order(op.x) if len(shape_of(op.x)) == len(op.shape) else natural(len(op.shape))
     out = emit.result(op.y, order)
@@ -168,20 +170,20 @@ def expand(op: top.Expand, emit: Emitter) -> None:
 
 
 @exports(top.Tile)
-def tile(op: top.Tile, emit: Emitter) -> None:
+def tile(op: top.Tile, emit: TFLiteEmitter) -> None:
     """TILE."""
     order = emit.common_order(op.x)
     repeats = emit.integers(arranged(op.repeats, order))
     emit.operator("TILE", [emit.tensor(op.x, order), repeats], [emit.result(op.y, order)], "TileOptions")
 
 
-def take(emit: Emitter, source: Tensor, indices: Any, out: Tensor, axis: int) -> None:
+def take(emit: TFLiteEmitter, source: TFLiteTensor, indices: Any, out: TFLiteTensor, axis: int) -> None:
     """Slices along an axis."""
     emit.operator("GATHER", [source, emit.integers(indices)], [out], "GatherOptions", Axis=axis, BatchDims=0)
 
 
 @exports(top.DepthToSpace)
-def depth_to_space(op: top.DepthToSpace, emit: Emitter) -> None:
+def depth_to_space(op: top.DepthToSpace, emit: TFLiteEmitter) -> None:
     """TFLite has the block outermost among the channels; another order is made so first."""
     source = emit.tensor(op.x, CHANNELS_LAST)
     if op.mode == "CRD":
@@ -200,7 +202,7 @@ def depth_to_space(op: top.DepthToSpace, emit: Emitter) -> None:
 
 
 @exports(top.SpaceToDepth)
-def space_to_depth(op: top.SpaceToDepth, emit: Emitter) -> None:
+def space_to_depth(op: top.SpaceToDepth, emit: TFLiteEmitter) -> None:
     """The same layout of channels in both."""
     out = emit.result(op.y, CHANNELS_LAST)
     source = emit.tensor(op.x, CHANNELS_LAST)
@@ -211,7 +213,9 @@ def space_to_depth(op: top.SpaceToDepth, emit: Emitter) -> None:
         emit.operator("SPACE_TO_DEPTH", [source], [out], "SpaceToDepthOptions", BlockSize=op.block)
 
 
-def _swapped(emit: Emitter, value: Value, source: Tensor, parts: tuple[int, ...], out: Tensor) -> None:
+def _swapped(
+    emit: TFLiteEmitter, value: Value, source: TFLiteTensor, parts: tuple[int, ...], out: TFLiteTensor
+) -> None:
     """The two middle axes of four change places: what a block is, where an operator does not know the type."""
     first = emit.reshape(source, emit.like(value, parts, "parts"))
     second = emit.like(value, (parts[0], parts[2], parts[1], parts[3]), "swapped")
@@ -220,7 +224,7 @@ def _swapped(emit: Emitter, value: Value, source: Tensor, parts: tuple[int, ...]
 
 
 @exports(top.ShuffleChannel)
-def shuffle_channel(op: top.ShuffleChannel, emit: Emitter) -> None:
+def shuffle_channel(op: top.ShuffleChannel, emit: TFLiteEmitter) -> None:
     """Groups and their members change places: a transposition of a matrix a pixel."""
     shape = shape_of(op.x)
     order = channels_last(len(shape)) if len(shape) > 2 else natural(len(shape))

@@ -7,37 +7,37 @@ from typing import Any
 
 import numpy as np
 
-from npuc.export.tflite.emitter import Emitter
+from npuc.export.tflite.emitter import TFLiteEmitter
 from npuc.export.tflite.ending import ending
 from npuc.export.tflite.formula import binary, mean, unary
 from npuc.export.tflite.layout import channels_last, natural
-from npuc.export.tflite.model import Tensor
-from npuc.export.tflite.registry import NoForm, exports
+from npuc.export.tflite.model import TFLiteTensor
+from npuc.export.tflite.registry import NoTFLiteForm, exports
 from npuc.ir import Value, shape_of, top
 from npuc.ir.definition import normal_axis
 
 
 @exports(top.BatchNorm)
-def batch_norm(op: top.BatchNorm, emit: Emitter) -> None:
+def batch_norm(op: top.BatchNorm, emit: TFLiteEmitter) -> None:
     """A product and a sum, computed offline."""
     constants = [emit.array(value) for value in (op.scale, op.bias, op.mean, op.variance)]
     if any(array is None for array in constants):
-        raise NoForm("its parameters are computed at run time")
+        raise NoTFLiteForm("its parameters are computed at run time")
     scale, bias, centre, variance = (np.asarray(array, np.float64) for array in constants)
     gain = scale / np.sqrt(variance + op.epsilon)
     _affine(op, emit, gain.astype(np.float32), (bias - centre * gain).astype(np.float32))
 
 
 @exports(top.Scale)
-def scale(op: top.Scale, emit: Emitter) -> None:
+def scale(op: top.Scale, emit: TFLiteEmitter) -> None:
     """A product and a sum."""
     gain, bias = emit.array(op.scale), emit.array(op.bias)
     if gain is None or bias is None:
-        raise NoForm("its parameters are computed at run time")
+        raise NoTFLiteForm("its parameters are computed at run time")
     _affine(op, emit, gain, bias)
 
 
-def _affine(op: Any, emit: Emitter, gain: Any, bias: Any) -> None:
+def _affine(op: Any, emit: TFLiteEmitter, gain: Any, bias: Any) -> None:
     order = channels_last(len(shape_of(op.x)))
     scaled = binary(emit, op.y, "MUL", emit.tensor(op.x, order), emit.constant(gain))
     end = ending(emit, op, order)
@@ -51,7 +51,9 @@ def _affine(op: Any, emit: Emitter, gain: Any, bias: Any) -> None:
     end.finish()
 
 
-def _normalized(emit: Emitter, op: Any, x: Tensor, axes: list[int], centred: bool) -> Tensor:
+def _normalized(
+    emit: TFLiteEmitter, op: Any, x: TFLiteTensor, axes: list[int], centred: bool
+) -> TFLiteTensor:
     """x over its deviation, with its mean taken off or not."""
     if centred:
         x = binary(emit, op.y, "SUB", x, mean(emit, op.y, x, axes))
@@ -61,7 +63,12 @@ def _normalized(emit: Emitter, op: Any, x: Tensor, axes: list[int], centred: boo
 
 
 def _finished(
-    emit: Emitter, op: Any, x: Tensor, gain: Tensor | None, bias: Tensor | None, order: tuple[int, ...]
+    emit: TFLiteEmitter,
+    op: Any,
+    x: TFLiteTensor,
+    gain: TFLiteTensor | None,
+    bias: TFLiteTensor | None,
+    order: tuple[int, ...],
 ) -> None:
     for code, factor in (("MUL", gain), ("ADD", bias)):
         if factor is not None:
@@ -69,12 +76,12 @@ def _finished(
     emit.hold(op.y, x, order)
 
 
-def _whole(emit: Emitter, value: Value | None) -> Tensor | None:
+def _whole(emit: TFLiteEmitter, value: Value | None) -> TFLiteTensor | None:
     return None if value is None else emit.tensor(value)
 
 
 @exports(top.LayerNorm, top.RMSNorm)
-def over_last_axes(op: Any, emit: Emitter) -> None:
+def over_last_axes(op: Any, emit: TFLiteEmitter) -> None:
     """Rows are the axes from `axis` on."""
     rank = len(shape_of(op.x))
     axes = list(range(normal_axis(op.axis, rank), rank))
@@ -83,7 +90,7 @@ def over_last_axes(op: Any, emit: Emitter) -> None:
 
 
 @exports(top.InstanceNorm)
-def instance_norm(op: top.InstanceNorm, emit: Emitter) -> None:
+def instance_norm(op: top.InstanceNorm, emit: TFLiteEmitter) -> None:
     """Rows are the pixels of a channel."""
     rank = len(shape_of(op.x))
     order = channels_last(rank)
@@ -92,7 +99,7 @@ def instance_norm(op: top.InstanceNorm, emit: Emitter) -> None:
 
 
 @exports(top.GroupNorm)
-def group_norm(op: top.GroupNorm, emit: Emitter) -> None:
+def group_norm(op: top.GroupNorm, emit: TFLiteEmitter) -> None:
     """Rows are the pixels of the channels of a group."""
     shape = shape_of(op.x)
     rows = emit.like(op.y, (shape[0], op.groups, prod(shape[1:]) // op.groups), "grouped")
@@ -101,11 +108,11 @@ def group_norm(op: top.GroupNorm, emit: Emitter) -> None:
     _finished(emit, op, x, _spread(emit, op.scale, shape), _spread(emit, op.bias, shape), natural(len(shape)))
 
 
-def _spread(emit: Emitter, value: Value | None, shape: tuple[int, ...]) -> Tensor | None:
+def _spread(emit: TFLiteEmitter, value: Value | None, shape: tuple[int, ...]) -> TFLiteTensor | None:
     """A parameter a channel, as it is broadcast to N x C x spatial."""
     if value is None:
         return None
     array = emit.array(value)
     if array is None:
-        raise NoForm("its parameters are computed at run time")
+        raise NoTFLiteForm("its parameters are computed at run time")
     return emit.constant(array.reshape(-1, *[1] * (len(shape) - 2)))

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from npuc.export.tflite.arithmetic import NONE, check_kind
-from npuc.export.tflite.emitter import Emitter
+from npuc.export.tflite.emitter import TFLiteEmitter
 from npuc.export.tflite.ending import ending
 from npuc.export.tflite.layout import CHANNELS_LAST
-from npuc.export.tflite.registry import SCHEME, NoForm, exports
-from npuc.export.tflite.window import Window, padded
+from npuc.export.tflite.registry import SCHEME, NoTFLiteForm, exports
+from npuc.export.tflite.window import PaddedWindow, padded
 from npuc.ir import npu, shape_of, top
 from npuc.ir.dtypes import quant_of
 
 
-def _window(op: Any) -> Window:
+def _window(op: Any) -> PaddedWindow:
     if len(op.kernel) != 2:
-        raise NoForm(f"it has {len(op.kernel)} spatial axes, not 2")
+        raise NoTFLiteForm(f"it has {len(op.kernel)} spatial axes, not 2")
     if set(getattr(op, "dilations", (1,))) != {1}:
-        raise NoForm("a pool has no dilation in TFLite")
+        raise NoTFLiteForm("a pool has no dilation in TFLite")
     x, y = shape_of(op.x), shape_of(op.results[0])
-    return Window(x[2:], op.kernel, op.strides, (1, 1), op.pads, y[2:])  # type: ignore[arg-type]
+    return PaddedWindow(x[2:], op.kernel, op.strides, (1, 1), op.pads, y[2:])  # type: ignore[arg-type]
 
 
 def _options(op: Any, mode: int, activation: int) -> dict[str, int]:
@@ -35,7 +35,7 @@ def _options(op: Any, mode: int, activation: int) -> dict[str, int]:
 
 
 @exports(top.MaxPool)
-def max_pool(op: top.MaxPool, emit: Emitter) -> None:
+def max_pool(op: top.MaxPool, emit: TFLiteEmitter) -> None:
     """Padding never wins."""
     source, mode = padded(emit, op.x, _window(op), lowest=True)
     out = emit.result(op.y, CHANNELS_LAST)
@@ -43,20 +43,20 @@ def max_pool(op: top.MaxPool, emit: Emitter) -> None:
 
 
 @exports(top.AvgPool, npu.AvgPool)
-def avg_pool(op: Any, emit: Emitter) -> None:
+def avg_pool(op: Any, emit: TFLiteEmitter) -> None:
     """SAME counts real positions only; padding that counts is an operator of its own."""
     window = _window(op)
     if isinstance(op, npu.AvgPool):
         check_kind(op.kind)
         if quant_of(op.x) != op.to:
-            raise NoForm("its operand and its result have different scales", SCHEME)
+            raise NoTFLiteForm("its operand and its result have different scales", SCHEME)
     reached = window.needed()
     if any(reached) and op.count_include_pad:
         if any(end > stated for end, stated in zip(reached[2:], op.pads[2:], strict=True)):
-            raise NoForm("its last windows reach beyond the padding that counts")
+            raise NoTFLiteForm("its last windows reach beyond the padding that counts")
         source, mode = padded(emit, op.x, _counted(window))
     elif window.mode() is None:
-        raise NoForm("its padding does not count, and is neither SAME nor VALID")
+        raise NoTFLiteForm("its padding does not count, and is neither SAME nor VALID")
     else:
         source, mode = padded(emit, op.x, window)
     end = ending(emit, op, CHANNELS_LAST)
@@ -66,11 +66,11 @@ def avg_pool(op: Any, emit: Emitter) -> None:
     end.finish()
 
 
-class _Counted(Window):
+class _Counted(PaddedWindow):
     def mode(self) -> int | None:
         """Never SAME, which does not count padding."""
         return None
 
 
-def _counted(window: Window) -> Window:
+def _counted(window: PaddedWindow) -> PaddedWindow:
     return _Counted(window.size, window.kernel, window.strides, window.dilations, window.pads, window.out)

@@ -8,9 +8,9 @@ import numpy as np
 
 from npuc.arithmetic.kinds import Kind
 from npuc.engine.handlers.movement import nearest_maps
-from npuc.export.tflite.emitter import Emitter
+from npuc.export.tflite.emitter import TFLiteEmitter
 from npuc.export.tflite.layout import CHANNELS_LAST
-from npuc.export.tflite.registry import SCHEME, NoForm, exports
+from npuc.export.tflite.registry import SCHEME, NoTFLiteForm, exports
 from npuc.export.tflite.rules.movement import nearest_step, take
 from npuc.ir import npu, shape_of, top
 from npuc.ir.dtypes import quant_of
@@ -20,7 +20,7 @@ _MODES = ((False, False), (False, True), (True, False))
 
 
 @exports(top.Resize)
-def resize(op: top.Resize, emit: Emitter) -> None:
+def resize(op: top.Resize, emit: TFLiteEmitter) -> None:
     """Nearest neighbours, or a bilinear resize of reals."""
     shape = shape_of(op.x)
     if op.mode == "linear" and len(shape) == 4 and op.sizes[:2] == shape[:2] and not op.antialias:
@@ -28,10 +28,10 @@ def resize(op: top.Resize, emit: Emitter) -> None:
     elif op.mode == "nearest":
         _nearest(op, emit)
     else:
-        raise NoForm(f"TFLite has no {op.mode} interpolation of this kind")
+        raise NoTFLiteForm(f"TFLite has no {op.mode} interpolation of this kind")
 
 
-def _nearest(op: top.Resize, emit: Emitter) -> None:
+def _nearest(op: top.Resize, emit: TFLiteEmitter) -> None:
     shape = shape_of(op.x)
     maps = [[int(i) for i in index] for index in nearest_maps(op)]
     still = [index == list(range(size)) for index, size in zip(maps, shape, strict=True)]
@@ -54,28 +54,28 @@ def _nearest(op: top.Resize, emit: Emitter) -> None:
 
 
 @exports(npu.ResizeBilinear)
-def resize_bilinear(op: npu.ResizeBilinear, emit: Emitter) -> None:
+def resize_bilinear(op: npu.ResizeBilinear, emit: TFLiteEmitter) -> None:
     """TFLite's blending of integers."""
     if op.kind is not Kind.DOUBLE_ROUNDING:
-        raise NoForm(f"it blends as kind '{op.kind}'", SCHEME)
+        raise NoTFLiteForm(f"it blends as kind '{op.kind}'", SCHEME)
     kind = quant_of(op.x)
     if kind is not None and kind.dtype.name == "ui8":
-        raise NoForm("LiteRT blends uint8 in floating point", SCHEME)
+        raise NoTFLiteForm("LiteRT blends uint8 in floating point", SCHEME)
     _bilinear(op, emit)
 
 
-def _bilinear(op: Any, emit: Emitter) -> None:
+def _bilinear(op: Any, emit: TFLiteEmitter) -> None:
     shape = shape_of(op.x)
     coordinates = op.coordinates
     if op.scales and any(
         not np.isclose(scale, out / size, rtol=1e-6)
         for scale, out, size in zip(op.scales, op.sizes, shape, strict=True)
     ):
-        raise NoForm("its factors are not those of its sizes")
+        raise NoTFLiteForm("its factors are not those of its sizes")
     if coordinates == "pytorch_half_pixel" and min(op.sizes[2:]) > 1:
         coordinates = "half_pixel"
     if coordinates not in ("half_pixel", "align_corners", "asymmetric"):
-        raise NoForm(f"TFLite has no '{coordinates}' coordinates")
+        raise NoTFLiteForm(f"TFLite has no '{coordinates}' coordinates")
     _write(
         op,
         emit,
@@ -86,7 +86,7 @@ def _bilinear(op: Any, emit: Emitter) -> None:
     )
 
 
-def _write(op: Any, emit: Emitter, code: str, table: str, align: bool, half: bool) -> None:
+def _write(op: Any, emit: TFLiteEmitter, code: str, table: str, align: bool, half: bool) -> None:
     emit.operator(
         code,
         [emit.tensor(op.x, CHANNELS_LAST), emit.integers(op.sizes[2:])],

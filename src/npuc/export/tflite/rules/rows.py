@@ -11,17 +11,17 @@ import tflite
 from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import mean_parameters, quantize_multiplier
 from npuc.export.tflite.arithmetic import check_kind
-from npuc.export.tflite.emitter import Emitter
+from npuc.export.tflite.emitter import TFLiteEmitter
 from npuc.export.tflite.ending import ending
 from npuc.export.tflite.layout import Order, arranged
-from npuc.export.tflite.registry import SCHEME, NoForm, exports
+from npuc.export.tflite.registry import SCHEME, NoTFLiteForm, exports
 from npuc.ir import Value, npu, shape_of, top
 from npuc.ir.definition import normal_axis
 from npuc.ir.dtypes import QuantType, quant_of
 from npuc.kernels.softmax import softmax_parameters
 
 
-def with_axis_last(emit: Emitter, value: Value, axis: int) -> Order:
+def with_axis_last(emit: TFLiteEmitter, value: Value, axis: int) -> Order:
     """An order that ends with an axis: one that the value has, if there is one."""
     rank = len(shape_of(value))
     axis = normal_axis(axis, rank)
@@ -30,19 +30,19 @@ def with_axis_last(emit: Emitter, value: Value, axis: int) -> Order:
 
 
 @exports(top.Softmax, npu.Softmax)
-def softmax(op: Any, emit: Emitter) -> None:
+def softmax(op: Any, emit: TFLiteEmitter) -> None:
     """Over the last axis."""
     if isinstance(op, npu.Softmax):
         check_kind(op.kind)
         x, y = quant_of(op.x), op.to
         assert isinstance(x, QuantType) and isinstance(y, QuantType)
         if x.dtype != y.dtype:
-            raise NoForm("its operand and its result have different element types", SCHEME)
+            raise NoTFLiteForm("its operand and its result have different element types", SCHEME)
         p = softmax_parameters(
             Kind.DOUBLE_ROUNDING, x.scale, y.scale, y.zero_point, x.dtype.numpy, y.dtype.numpy
         )
         if tuple(op.parameters) != (p.multiplier, p.shift, p.left, p.diff_min):
-            raise NoForm("its multipliers are not those that TFLite derives from its scales", SCHEME)
+            raise NoTFLiteForm("its multipliers are not those that TFLite derives from its scales", SCHEME)
     order = with_axis_last(emit, op.x, op.axis)
     end = ending(emit, op, order)
     emit.operator("SOFTMAX", [emit.tensor(op.x, order)], [end.out], "SoftmaxOptions", Beta=1.0)
@@ -50,7 +50,7 @@ def softmax(op: Any, emit: Emitter) -> None:
 
 
 @exports(top.LogSoftmax)
-def log_softmax(op: top.LogSoftmax, emit: Emitter) -> None:
+def log_softmax(op: top.LogSoftmax, emit: TFLiteEmitter) -> None:
     """Over the last axis."""
     order = with_axis_last(emit, op.x, op.axis)
     emit.operator("LOG_SOFTMAX", [emit.tensor(op.x, order)], [emit.result(op.y, order)], "LogSoftmaxOptions")
@@ -60,13 +60,13 @@ _REDUCERS = {"mean": "MEAN", "sum": "SUM", "max": "REDUCE_MAX", "min": "REDUCE_M
 
 
 @exports(npu.ReduceSum)
-def reduce_sum(op: npu.ReduceSum, emit: Emitter) -> None:
+def reduce_sum(op: npu.ReduceSum, emit: TFLiteEmitter) -> None:
     """A mean; or a sum, of the types that LiteRT sums rightly."""
     x, y = quant_of(op.x), op.to
     assert isinstance(x, QuantType) and isinstance(y, QuantType)
     check_kind(op.kind)
     if x.dtype != y.dtype:
-        raise NoForm("its operand and its result have different element types", SCHEME)
+        raise NoTFLiteForm("its operand and its result have different element types", SCHEME)
     shape = shape_of(op.x)
     count = prod(shape[normal_axis(axis, len(shape))] for axis in op.axes)
     scaling = mean_parameters(Kind.DOUBLE_ROUNDING, x.scale, y.scale, count)
@@ -75,21 +75,21 @@ def reduce_sum(op: npu.ReduceSum, emit: Emitter) -> None:
         _reduce(op, emit, "MEAN")
     elif tuple(op.parameters) == quantize_multiplier(x.scale / y.scale):
         if x.dtype.name != "ui8":
-            raise NoForm("LiteRT's sum of signed integers is not a sum (docs/arithmetic-reduce.md)")
+            raise NoTFLiteForm("LiteRT's sum of signed integers is not a sum (docs/arithmetic-reduce.md)")
         _reduce(op, emit, "SUM")
     else:
-        raise NoForm("its multiplier is not the one that TFLite derives from its scales", SCHEME)
+        raise NoTFLiteForm("its multiplier is not the one that TFLite derives from its scales", SCHEME)
 
 
 @exports(top.Reduce)
-def reduce(op: top.Reduce, emit: Emitter) -> None:
+def reduce(op: top.Reduce, emit: TFLiteEmitter) -> None:
     """Mean, sum, product and extremes."""
     if op.kind not in _REDUCERS:
-        raise NoForm(f"TFLite has no reduction by {op.kind}")
+        raise NoTFLiteForm(f"TFLite has no reduction by {op.kind}")
     _reduce(op, emit, _REDUCERS[op.kind])
 
 
-def _reduce(op: Any, emit: Emitter, code: str) -> None:
+def _reduce(op: Any, emit: TFLiteEmitter, code: str) -> None:
     rank = len(shape_of(op.x))
     axes = {normal_axis(axis, rank) for axis in op.axes}
     order = emit.common_order(op.x)
@@ -106,10 +106,10 @@ def _reduce(op: Any, emit: Emitter, code: str) -> None:
 
 
 @exports(top.ArgReduce)
-def arg(op: top.ArgReduce, emit: Emitter) -> None:
+def arg(op: top.ArgReduce, emit: TFLiteEmitter) -> None:
     """The first place of an extreme."""
     if op.select_last:
-        raise NoForm("it takes the last of equal elements, and TFLite the first")
+        raise NoTFLiteForm("it takes the last of equal elements, and TFLite the first")
     rank = len(shape_of(op.x))
     axis = normal_axis(op.axis, rank)
     order = emit.common_order(op.x)
@@ -125,10 +125,10 @@ def arg(op: top.ArgReduce, emit: Emitter) -> None:
 
 
 @exports(top.L2Norm)
-def l2_norm(op: top.L2Norm, emit: Emitter) -> None:
+def l2_norm(op: top.L2Norm, emit: TFLiteEmitter) -> None:
     """TFLite's lower bound of the norm is 1e-6."""
     if op.epsilon > 1e-6:
-        raise NoForm(f"its lower bound is {op.epsilon:g}, and TFLite's 1e-6")
+        raise NoTFLiteForm(f"its lower bound is {op.epsilon:g}, and TFLite's 1e-6")
     order = with_axis_last(emit, op.x, op.axis)
     emit.operator(
         "L2_NORMALIZATION",
@@ -140,7 +140,7 @@ def l2_norm(op: top.L2Norm, emit: Emitter) -> None:
 
 
 @exports(npu.Norm)
-def norm(op: npu.Norm, emit: Emitter) -> None:
+def norm(op: npu.Norm, emit: TFLiteEmitter) -> None:
     """The integer norms are npuc's own, but for L2 of 8 bits."""
     x, y = quant_of(op.x), op.to
     assert isinstance(x, QuantType) and isinstance(y, QuantType)
@@ -156,6 +156,6 @@ def norm(op: npu.Norm, emit: Emitter) -> None:
         )
         end.finish()
         return
-    raise NoForm(
+    raise NoTFLiteForm(
         f"TFLite has no integer {op.mode} norm of this kind", "keep the layer float with --keep-float"
     )

@@ -13,12 +13,12 @@ import numpy as np
 from npuc.arithmetic.tflite import function_table, prelu_table
 from npuc.arrays import Array
 from npuc.export.tflite.arithmetic import RELU, RELU6, activation_limits
-from npuc.export.tflite.emitter import Emitter, quantization
+from npuc.export.tflite.emitter import TFLiteEmitter, quantization
 from npuc.export.tflite.ending import limit
 from npuc.export.tflite.formula import OPTIONS
 from npuc.export.tflite.layout import Order, arranged, channels_last
-from npuc.export.tflite.model import TYPES, Tensor
-from npuc.export.tflite.registry import NoForm, exports
+from npuc.export.tflite.model import TYPES, TFLiteTensor
+from npuc.export.tflite.registry import NoTFLiteForm, exports
 from npuc.ir import Value, npu, shape_of
 from npuc.ir.definition import TOP_OPS
 from npuc.ir.dtypes import QuantType, quant_of
@@ -32,19 +32,21 @@ _FIXED = {"sigmoid": 1 / 256, "tanh": 1 / 128}
 
 
 @exports(npu.Table)
-def table(op: npu.Table, emit: Emitter) -> None:
+def table(op: npu.Table, emit: TFLiteEmitter) -> None:
     """The operator, limits, or the look-up."""
     entries = emit.array(op.table)
     x, y = quant_of(op.x), op.to
     if entries is None:
-        raise NoForm("its table is computed at run time")
+        raise NoTFLiteForm("its table is computed at run time")
     assert isinstance(x, QuantType) and isinstance(y, QuantType)
     order = emit.common_order(op.x)
     if not (_limits(op, emit, entries, x, y, order) or _own(op, emit, entries, x, y, order)):
         _look_up(op, emit, entries, order)
 
 
-def _limits(op: npu.Table, emit: Emitter, entries: Array, x: QuantType, y: QuantType, order: Order) -> bool:
+def _limits(
+    op: npu.Table, emit: TFLiteEmitter, entries: Array, x: QuantType, y: QuantType, order: Order
+) -> bool:
     """A table that only bounds its operand."""
     if x != y or x.dtype.itemsize != 1:
         return False
@@ -65,7 +67,9 @@ def _limits(op: npu.Table, emit: Emitter, entries: Array, x: QuantType, y: Quant
     return True
 
 
-def _own(op: npu.Table, emit: Emitter, entries: Array, x: QuantType, y: QuantType, order: Order) -> bool:
+def _own(
+    op: npu.Table, emit: TFLiteEmitter, entries: Array, x: QuantType, y: QuantType, order: Order
+) -> bool:
     """A table that is the one of TFLite's own operator."""
     expected = function_table(op.function, op.constants, x, y)
     if expected is None or not np.array_equal(entries, expected):
@@ -86,7 +90,7 @@ def _own(op: npu.Table, emit: Emitter, entries: Array, x: QuantType, y: QuantTyp
     return True
 
 
-def _look_up(op: npu.Table, emit: Emitter, entries: Array, order: Order) -> None:
+def _look_up(op: npu.Table, emit: TFLiteEmitter, entries: Array, order: Order) -> None:
     x = quant_of(op.x)
     assert x is not None
     least = x.dtype.limits[0]
@@ -96,7 +100,7 @@ def _look_up(op: npu.Table, emit: Emitter, entries: Array, order: Order) -> None
     _gather(emit, entries, index, op, order)
 
 
-def _index(emit: Emitter, value: Value, order: Order, start: Array) -> Tensor:
+def _index(emit: TFLiteEmitter, value: Value, order: Order, start: Array) -> TFLiteTensor:
     """The integers of a value, counted from 0 and from where each channel's table starts."""
     source = emit.tensor(value, order)
     wide = emit.new(source.shape, "i32", what="integers")
@@ -108,7 +112,7 @@ def _index(emit: Emitter, value: Value, order: Order, start: Array) -> Tensor:
     return index
 
 
-def _gather(emit: Emitter, entries: Array, index: Tensor, op: Any, order: Order) -> None:
+def _gather(emit: TFLiteEmitter, entries: Array, index: TFLiteTensor, op: Any, order: Order) -> None:
     kind = quant_of(op.y)
     assert kind is not None
     table = emit.constant(entries.reshape(-1), quantization(kind), "table")
@@ -116,12 +120,12 @@ def _gather(emit: Emitter, entries: Array, index: Tensor, op: Any, order: Order)
 
 
 @exports(npu.ChannelTable)
-def channel_table(op: npu.ChannelTable, emit: Emitter) -> None:
+def channel_table(op: npu.ChannelTable, emit: TFLiteEmitter) -> None:
     """PRELU, or a look-up in the tables of all channels."""
     entries = emit.array(op.table)
     x, y = quant_of(op.x), op.to
     if entries is None:
-        raise NoForm("its table is computed at run time")
+        raise NoTFLiteForm("its table is computed at run time")
     assert isinstance(x, QuantType) and isinstance(y, QuantType)
     shape = shape_of(op.x)
     order = channels_last(len(shape))
