@@ -151,7 +151,7 @@ def test_numbers_that_a_machine_does_not_have(scheme: str, target: Any, words: s
     assert bool(fit) == (not words)
     if words:
         assert any(word in fit.reason for word in words.split("|")), fit.reason
-        assert "npuc quantize --target" in fit.lever or "Quantize to integers" in fit.lever
+        assert "npuc quantize --target" in fit.lever or "Quantize to the types" in fit.lever
 
 
 @pytest.mark.parametrize("file", available(), ids=lambda file: file.name)

@@ -7,7 +7,7 @@ from typing import Any
 
 from npuc.errors import CompileError
 from npuc.export.onnx import to_onnx
-from npuc.ir import Graph, Value, dtype_of, result_names, shown_name, top
+from npuc.ir import Graph, Value, result_names, shown_name, top
 from npuc.ir.dtypes import element_of, is_narrow_float
 from npuc.partition import Part
 from npuc.partition.accelerators import ACCELERATORS, accelerated
@@ -27,18 +27,13 @@ def host_program(
         if reason is not None:
             first = (reasons or {}).get(result_names(op)[0], "")
             npu = f"on the NPU, {first.rstrip('.')}; " if first else ""
-            if any(is_narrow_float(element_of(value)) for value in (*op.operands, *op.results)):
-                kind = next(v for v in (*op.results, *op.operands) if is_narrow_float(element_of(v)))
-                raise CompileError(
-                    f"it computes with {dtype_of(kind.type).name}, for which the NPU has no instructions and the CPU no "
-                    "exact form",
-                    where=f"layer '{shown_name(op)}'",
-                    fix="Leave --scheme out: the network then gets the integers that the target has",
-                )
+            short = any(is_narrow_float(element_of(value)) for value in (*op.operands, *op.results))
             raise CompileError(
                 f"neither the NPU nor the CPU can run it exactly: {npu}on the CPU, {reason}",
                 where=f"layer '{shown_name(op)}'",
-                fix=f"Keep this layer float (npuc quantize --keep-float '{result_names(op)[0]}'), quantize the network "
+                fix="Quantize to the types of the target: leave --scheme out"
+                if short
+                else f"Keep this layer float (npuc quantize --keep-float '{result_names(op)[0]}'), quantize the network "
                 "anew for this target (--force-float --target), or choose another target",
             )
     small = Graph.empty([(names[value], value.type) for value in part.inputs], graph.weights)

@@ -94,6 +94,8 @@ def fit_of(op: TensorOp, graph: Graph, target: Target) -> Fit:
 
 def limit_fit(op: TensorOp, graph: Graph, target: Target, bits: tuple[int, int] = (8, 8)) -> Fit:
     """Whether the limits of a target allow an op, of a float program or of an integer one."""
+    if isinstance(op, npu.Cast):
+        return Fit("native", "cast")
     described = describe(op, graph, bits)
     if described is None:
         is_open = not all(is_static(value) for value in (*op.operands, *op.results))
@@ -189,7 +191,9 @@ def _without_integers(op: TensorOp, graph: Graph, target: Target) -> Fit | None:
     values = [*op.operands, *op.results]
     short = [dtype for value in values if is_narrow_float(mlir_type(dtype := dtype_of(value.type)))]
     if short:
-        return _no(ObstacleRule.FLOAT_TYPE, dtype=short[0].name)
+        formats = target.arithmetic.activations.formats
+        absent = next((dtype for dtype in short if dtype.short not in formats), None)
+        return None if absent is None else _no(ObstacleRule.FLOAT_TYPE, target=target.name, dtype=absent.name)
     if isinstance(op, npu.BlockRound):
         return _no(ObstacleRule.BLOCK_FLOAT)
     if any(quant_of(value) is not None for value in values):
@@ -211,7 +215,7 @@ def _numbers(op: Any, graph: Graph, target: Target) -> Obstacle | None:
         misfit = None if kind is None else activation_misfit(kind, target)
         if misfit is not None:
             return misfit
-    if isinstance(op, npu.Conv | npu.Deconv | npu.MatMul):
+    if isinstance(op, npu.Conv | npu.Deconv | npu.MatMul | npu.FloatLinear):
         weights = _weights(op, target)
         if weights is not None:
             return weights
@@ -284,7 +288,8 @@ def _weights(op: Any, target: Target) -> Obstacle | None:
         return Obstacle.of(ObstacleRule.WEIGHT_TYPE, target=target.name, dtype=w)
     if array.rate(x, w) is None:
         return Obstacle.of(ObstacleRule.PRODUCT, target=target.name, activation=x, weight=w)
-    several = op.weight_scale is not None and prod_of(op.weight_scale) > 1
+    scale = getattr(op, "weight_scale", None)
+    several = scale is not None and prod_of(scale) > 1
     if several and "per_channel" not in target.arithmetic.weights.granularity:
         return Obstacle.of(ObstacleRule.GRANULARITY, target=target.name)
     return None

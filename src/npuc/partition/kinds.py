@@ -9,7 +9,7 @@ from typing import Any
 
 from npuc.ir import Graph, dtype_of, is_static, npu, shape_of, top
 from npuc.ir.definition import TensorOp
-from npuc.ir.dtypes import quant_of
+from npuc.ir.dtypes import is_narrow_float, mlir_type, quant_of
 from npuc.registries import Lenient, Registry
 from npuc.target import OP_KINDS
 
@@ -74,6 +74,8 @@ def _bits(value: Any, otherwise: int) -> int:
     if value is None:
         return otherwise
     dtype = dtype_of(value.type)
+    if is_narrow_float(mlir_type(dtype)):
+        return 8 * dtype.itemsize
     return int(dtype.name.lstrip("ui")) if not dtype.is_float and dtype.name != "i1" else otherwise
 
 
@@ -210,7 +212,9 @@ def _reduce(op: Any, graph: Graph) -> tuple[str, Parameters]:
     rank = len(shape_of(op.operands[0]))
     axes = {axis % rank for axis in op.axes} if rank else set()
     reduced = _by_axis("reduce", [int(axis in axes) for axis in range(rank)], rank, 0)
-    return (f"reduce_{op.kind}" if isinstance(op, top.Reduce) else _sum_or_mean(op)), reduced
+    return (
+        f"reduce_{op.kind}" if isinstance(op, top.Reduce | npu.FloatReduce) else _sum_or_mean(op)
+    ), reduced
 
 
 def _sum_or_mean(op: npu.ReduceSum) -> str:
@@ -268,7 +272,7 @@ def _arg(op: top.ArgReduce, graph: Graph) -> tuple[str, Parameters]:
     return ("argmax" if op.max else "argmin"), {"axis": op.axis % len(shape_of(op.x))}
 
 
-def _table(op: npu.Table, graph: Graph) -> tuple[str, Parameters]:
+def _table(op: npu.Table | npu.FloatTable, graph: Graph) -> tuple[str, Parameters]:
     return op.function or "table", {}
 
 
@@ -277,14 +281,16 @@ _KINDS: dict[type[TensorOp], Callable[[Any, Graph], tuple[str, Parameters]]] = {
     **dict.fromkeys((top.MatMul, npu.MatMul, npu.FloatMatMul), _matmul),
     **dict.fromkeys((top.MaxPool, top.AvgPool, npu.AvgPool, npu.FloatAvgPool), _pool),
     **dict.fromkeys((top.Resize, npu.ResizeBilinear), _resize),
-    **dict.fromkeys((top.Reduce, npu.ReduceSum), _reduce),
+    **dict.fromkeys((top.Reduce, npu.ReduceSum, npu.FloatReduce), _reduce),
     **dict.fromkeys((top.LSTM, top.GRU, top.RNN, npu.LSTM, npu.GRU), _recurrent),
     **dict.fromkeys((top.Gather, top.GatherElements, top.GatherND), _gather),
     **dict.fromkeys((top.ScatterElements, top.ScatterND), _plain("scatter")),
     top.Attention: _attention,
     npu.Norm: _norm,
+    npu.FloatNorm: _norm,
     top.Softmax: _axis("softmax"),
     npu.Softmax: _axis("softmax"),
+    npu.FloatSoftmax: _axis("softmax"),
     top.LogSoftmax: _axis("log_softmax"),
     top.L2Norm: _axis("l2_norm"),
     top.CumSum: _axis("cumsum"),
@@ -303,6 +309,7 @@ _KINDS: dict[type[TensorOp], Callable[[Any, Graph], tuple[str, Parameters]]] = {
     top.TopK: _topk,
     top.ArgReduce: _arg,
     npu.Table: _table,
+    npu.FloatTable: _table,
     npu.ChannelTable: _plain("prelu"),
     npu.FloatAdd: _plain("add"),
     npu.FloatSub: _plain("sub"),

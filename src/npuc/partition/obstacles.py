@@ -30,8 +30,8 @@ class ObstacleRule(Enum):
     """The importer noted why the operator has no other form."""
     FLOAT_TYPE = (
         "float_type",
-        "it computes with {dtype}, for which there are no instructions",
-        "Quantize to integers, those of the target: leave --scheme out",
+        "it computes with {dtype}, and {target} does not",
+        "Quantize to the types of the target: leave --scheme out",
     )
     BLOCK_FLOAT = (
         "block_float",

@@ -44,7 +44,11 @@ def batches_of_matrices(ops: Iterable[Any], graph: Graph, kept: Collection[Value
 
 
 def _is_product(op: Any, graph: Graph) -> bool:
-    return isinstance(op, npu.MatMul) and graph.constant(op.x) is None and graph.constant(op.weight) is None
+    return (
+        isinstance(op, npu.MatMul | npu.FloatMatMul)
+        and graph.constant(op.x) is None
+        and graph.constant(op.weight) is None
+    )
 
 
 def _takes_any(op: Any, graph: Graph) -> bool:
@@ -55,11 +59,11 @@ def _takes_any(op: Any, graph: Graph) -> bool:
 def _keeps(op: Any, graph: Graph) -> bool:
     """Whether an op leaves elements where they are, or works along the last axis."""
     match op:
-        case npu.Requant() | npu.Table():
+        case npu.Requant() | npu.Table() | npu.FloatTable() | npu.Cast():
             return True
-        case npu.Softmax():
+        case npu.Softmax() | npu.FloatSoftmax():
             return op.axis in (-1, 3)
-        case npu.Mul():
+        case npu.Mul() | npu.FloatMul():
             arrays = [graph.constant(op.a), graph.constant(op.b)]
             return any(array is not None and array.size == 1 for array in arrays)
     return False

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from npuc.ir import Graph, Value, dtype_of, npu, shape_of, top, value_name
 from npuc.ir.definition import TensorOp
-from npuc.ir.dtypes import quant_of
+from npuc.ir.dtypes import element_of, is_narrow_float, quant_of
 from npuc.program.instructions import Conv
 from npuc.schedule.compression import StoredConstants
 from npuc.schedule.constants import Constants
@@ -49,7 +49,7 @@ def reason_against(op: TensorOp, graph: Graph) -> str | None:
     rule = find_rule(op)
     if rule is None:
         return "there is no instruction for it"
-    if any(quant_of(value) is None and not _plain_result(op) for value in op.results):
+    if any(not _computable(value) and not _plain_result(op) for value in op.results):
         return "it computes with real numbers"
     tensors = {value: tensor_of(value) for value in (*op.operands, *op.results)}
     try:
@@ -61,8 +61,13 @@ def reason_against(op: TensorOp, graph: Graph) -> str | None:
     return None if layer.inputs else "all of its operands are constants"
 
 
+def _computable(value: Value) -> bool:
+    """Whether a value is of integers with a scale, or of bf16 or f16."""
+    return quant_of(value) is not None or is_narrow_float(element_of(value))
+
+
 def _plain_result(op: TensorOp) -> bool:
-    return isinstance(op, top.ArgReduce | npu.Reinterpret)
+    return isinstance(op, top.ArgReduce | npu.Reinterpret | npu.Cast)
 
 
 def build_network(

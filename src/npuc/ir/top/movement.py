@@ -153,6 +153,13 @@ class Pad(TopOp):
         """A known mode."""
         require(self.mode in ("constant", "reflect", "edge", "wrap"), f"unknown mode '{self.mode}'")
 
+    @property
+    def frames_images(self) -> bool:
+        """Whether it adds rows and columns around images, and nothing else: each comes from one of the image, or is constant."""
+        rank = len(shape_of(self.x))
+        others = (*self.pads[:2], *self.pads[rank : rank + 2])
+        return rank == 4 and not any(others) and min(self.pads) >= 0
+
 
 @top_op
 class Expand(TopOp):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npuc.export.onnx.emitter import Emitter
-from npuc.ir import Graph, npu
+from npuc.ir import Graph, dtype_of, npu
 from npuc.ir.definition import TensorOp, TopOp
 from npuc.ir.dtypes import quant_of
 from npuc.registries import Registry
@@ -63,12 +63,16 @@ def host_rule(op: TensorOp) -> Rule | None:
 
 def reason_against_host(op: TensorOp, graph: Graph) -> str | None:
     """Why ONNX Runtime cannot run an op to the bit; None if it can."""
-    plain = not any(quant_of(value) is not None for value in (*op.operands, *op.results))
+    values = (*op.operands, *op.results)
+    if any(dtype_of(value.type).name == "bf16" for value in values):
+        return "ONNX Runtime neither takes nor gives arrays of bf16"
+    plain = not any(quant_of(value) is not None for value in values)
     if isinstance(op, TopOp) and plain:
         return None
     if isinstance(op, npu.Quantize | npu.Dequantize):
         return None
     entry = RULES.get(type(op))
     if entry is None:
-        return "its integer algorithm has no exact form in ONNX"
+        exact = "order of sums" if isinstance(op, npu.FloatOp) else "integer algorithm"
+        return f"its {exact} has no exact form in ONNX"
     return entry.objection(op, graph)

@@ -42,11 +42,18 @@ def _properties(op: Any) -> dict[str, Any]:
     return {key: op.properties[key] for key in op.CONVERTERS if key in op.properties}
 
 
-@lowers_float(*MOVERS, top.Pad)
+@lowers_float(*MOVERS)
 def move(op: TopOp, context: LoweringContext) -> list[Value]:
     """The same op on other elements."""
     x = context.short(op.operands[0], context.type_of(op.results[0]))
     return list(context.emit(type(op), x, loc=op.location, **_properties(op)).results)
+
+
+@lowers_float(top.Pad)
+def pad(op: top.Pad, context: LoweringContext) -> list[Value]:
+    """Borders that machines have an instruction for; others in float32, which gives the same bits."""
+    simple = op.mode == "constant" or op.frames_images
+    return move(op, context) if simple else widened(op, context)
 
 
 @lowers_float(top.MaxPool)

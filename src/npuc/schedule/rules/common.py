@@ -14,10 +14,11 @@ from npuc.arithmetic.dtypes import CODES, dtype_of
 from npuc.arithmetic.kinds import Kind
 from npuc.arrays import Array
 from npuc.ir import Graph
+from npuc.ir import dtype_of as ir_dtype_of
 from npuc.ir.dtypes import QuantType, quant_of
 from npuc.program.instruction import Address
 from npuc.program.instructions import Copy, Result, Second, Source, Stage
-from npuc.schedule.constants import Constants
+from npuc.schedule.constants import NO_CONSTANTS, Constants
 from npuc.schedule.layers import InstructionTemplate, Place, Rows, Tensor
 
 DTYPES = {name: code for code, name in enumerate(CODES)}
@@ -89,6 +90,52 @@ class Requantization:
             lo=self.lo,
             hi=self.hi,
         )
+
+
+@dataclass(frozen=True)
+class FloatOutput:
+    """How the f32 sums of a layer of bf16 or f16 become elements of its result: a fused relu, then rounding.
+
+    It has the shape of a `Requantization`, and no parameters.
+    """
+
+    dtype: str
+    """The element type that comes out."""
+    lo: float = -np.inf
+    hi: float = np.inf
+    parameters: Constants = NO_CONSTANTS
+    per_tensor: bool = True
+    entries: int = 1
+
+    def stage(self, places: Mapping[str, int], count: int = 1) -> Stage:
+        """The output stage of an instruction: its limits are the bits of f32."""
+        return Stage(0, 1, ABSENT, ABSENT, 0, float_bits(self.lo), float_bits(self.hi))
+
+
+OutputStage = Requantization | FloatOutput
+"""What becomes of the sums of a layer."""
+
+
+def float_bits(value: float) -> int:
+    """The bits of an f32 as a number of 32 bits with a sign.
+
+    >>> hex(float_bits(1.0))
+    '0x3f800000'
+    """
+    return int(np.float32(value).view(np.int32))
+
+
+def float_output_of(op: Any) -> FloatOutput:
+    """The output of an op on bf16 or f16, which may have a relu fused to it."""
+    dtype = ir_dtype_of(op.to).name
+    if not getattr(op, "relu", False):
+        return FloatOutput(dtype)
+    return FloatOutput(dtype, 0.0, op.relu_limit if op.relu_limit > 0 else np.inf)
+
+
+def is_float(tensor: Tensor) -> bool:
+    """Whether a tensor is of bf16 or f16."""
+    return tensor.dtype in ("bf16", "f16")
 
 
 def requantization_of(op: Any) -> Requantization:

@@ -18,6 +18,7 @@ from npuc.program.instructions import (
     Add,
     AvgPool,
     Broadcast,
+    Cast,
     Copy,
     MaxPool,
     Minmax,
@@ -35,9 +36,12 @@ from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import (
     DTYPES,
     LIMITS,
+    FloatOutput,
+    OutputStage,
     Requantization,
     batch_rows,
     constant,
+    float_output_of,
     images_of,
     requantization_of,
     result,
@@ -168,10 +172,36 @@ class AddOp(BinaryOp):
 
 
 @dataclass(frozen=True)
+class FloatAddOp(BinaryOp):
+    """A sum or a difference of bf16 or f16."""
+
+    subtract: bool
+    output: FloatOutput
+
+    def instruction(self, a: Place, b: Place, broadcast: Broadcast, y: Result) -> Add:
+        """The instruction of a tile."""
+        stage = self.output.stage({})
+        return Add(
+            source=self._first(a),
+            second=second(self.b, b),
+            broadcast=broadcast,
+            result=y,
+            kind=0,
+            subtract=int(self.subtract),
+            left=0,
+            multiplier=(0, 0, 0),
+            shift=(0, 0, 0),
+            zero_point=0,
+            lo=stage.lo,
+            hi=stage.hi,
+        )
+
+
+@dataclass(frozen=True)
 class MulOp(BinaryOp):
     """A product."""
 
-    requantization: Requantization
+    requantization: OutputStage
 
     @cached_property
     def shared_constants(self) -> Constants:
@@ -192,11 +222,11 @@ class MinMaxOp(BinaryOp):
 
     def instruction(self, a: Place, b: Place, broadcast: Broadcast, y: Result) -> Minmax:
         """The instruction of a tile."""
-        low, high = LIMITS[self.y.dtype]
+        low, high = LIMITS.get(self.y.dtype, (0, 0))  # floats have no limits
         return Minmax(self._first(a), b, broadcast, int(self.greater), y, low, high)
 
 
-@layers_as(npu.Add, npu.Sub, npu.Mul, top.Max, top.Min)
+@layers_as(npu.Add, npu.Sub, npu.Mul, npu.FloatAdd, npu.FloatSub, npu.FloatMul, top.Max, top.Min)
 def binary(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     """A constant operand lies among the constants."""
     y = tensor(op.y)
@@ -209,6 +239,10 @@ def binary(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     computed: BinaryOp
     if isinstance(op, npu.Mul):
         computed = MulOp(*tensors, requantization_of(op))
+    elif isinstance(op, npu.FloatMul):
+        computed = MulOp(*tensors, float_output_of(op))
+    elif isinstance(op, npu.FloatAdd | npu.FloatSub):
+        computed = FloatAddOp(*tensors, isinstance(op, npu.FloatSub), float_output_of(op))
     elif isinstance(op, top.Max | top.Min):
         computed = MinMaxOp(*tensors, isinstance(op, top.Max))
     else:
@@ -381,8 +415,23 @@ def requant(op: npu.Requant, graph: Graph, tensor: Tensors) -> Layer:
     return _unary(op, RequantOp(tensor(op.x), tensor(op.y), requantization_of(op)))
 
 
-@layers_as(npu.Table)
-def table(op: npu.Table, graph: Graph, tensor: Tensors) -> Layer:
+@dataclass(frozen=True)
+class CastOp(UnaryOp):
+    """Elements as another float type."""
+
+    def instruction(self, x: Source, y: Result, places: Mapping[str, int], elements: int) -> Cast:
+        """The instruction of a tile."""
+        return Cast(x, elements, y, scale=0, rounding=0, zero_point=0, lo=0, hi=0)
+
+
+@layers_as(npu.Cast)
+def cast(op: npu.Cast, graph: Graph, tensor: Tensors) -> Layer:
+    """Between f32, bf16 and f16."""
+    return _unary(op, CastOp(tensor(op.x), tensor(op.y)))
+
+
+@layers_as(npu.Table, npu.FloatTable)
+def table(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     """One table."""
     entries = graph.constant(op.table)
     assert entries is not None
@@ -495,7 +544,7 @@ class AvgPoolOp(PoolOp):
     count_include_pad: bool
     padded: bool
     """Whether there is any padding."""
-    requantization: Requantization
+    requantization: OutputStage
 
     @property
     def shared_constants(self) -> Constants:
@@ -513,16 +562,17 @@ class AvgPoolOp(PoolOp):
         return AvgPool(x, sizes, window, int(self.count_include_pad), y, stage)
 
 
-@layers_as(npu.AvgPool, top.MaxPool)
+@layers_as(npu.AvgPool, npu.FloatAvgPool, top.MaxPool)
 def pool(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     """Windows over rows and columns."""
     x, y = tensor(op.x), tensor(op.y)
     if len(x.shape) != 4:
         raise NotHere("it is not a pool over images")
-    average = isinstance(op, npu.AvgPool)
-    dilations = (1, 1) if average else tuple(op.dilations)
+    average, floats = not isinstance(op, top.MaxPool), isinstance(op, npu.FloatAvgPool)
+    dilations = (1, 1) if isinstance(op, npu.AvgPool) else tuple(op.dilations)
     window = Window(tuple(op.kernel), tuple(op.strides), dilations, tuple(op.pads[:2]))
     computed: PoolOp = MaxPoolOp(x, y, window)
     if average:
-        computed = AvgPoolOp(x, y, window, bool(op.count_include_pad), any(op.pads), requantization_of(op))
+        output = float_output_of(op) if floats else requantization_of(op)
+        computed = AvgPoolOp(x, y, window, bool(op.count_include_pad), any(op.pads), output)
     return Layer(y.name, "avg_pool" if average else "max_pool", (x,), (y,), computed, source=op)

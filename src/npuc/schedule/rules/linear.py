@@ -19,6 +19,7 @@ from npuc.schedule.rules import NotHere, Tensors, layers_as
 from npuc.schedule.rules.common import (
     batch_rows,
     images_of,
+    is_float,
     is_natural,
     result,
     source,
@@ -105,7 +106,7 @@ class ConvOp(WeightedOp):
         return InstructionTemplate(conv, reads, (("out0", offset, end),))
 
 
-@layers_as(npu.Conv, npu.Deconv)
+@layers_as(npu.Conv, npu.Deconv, npu.FloatConv, npu.FloatDeconv)
 def convolution(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     """Rows and output channels at will; a grouped one in whole groups."""
     x, y = tensor(op.x), tensor(op.y)
@@ -114,7 +115,7 @@ def convolution(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     weight = graph.constant(op.weight)
     if weight is None:
         raise NotHere("its weights are computed at run time")
-    transposed = isinstance(op, npu.Deconv)
+    transposed = isinstance(op, npu.Deconv | npu.FloatDeconv)
     groups = op.group
     if transposed:
         i, o, *kernel = weight.shape
@@ -214,12 +215,12 @@ class ReorderedFullyConnectedOp(FullyConnectedOp):
         ]
 
 
-@layers_as(npu.MatMul)
-def product(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
+@layers_as(npu.MatMul, npu.FloatMatMul)
+def product(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     """With one constant matrix a fully connected layer; otherwise a product of two batches of matrices."""
     weight = graph.constant(op.weight)
     several = weight is not None and prod(weight.shape[:-2]) != 1
-    if several and quant_of(op.weight) is None:
+    if several and quant_of(op.weight) is None and not isinstance(op, npu.FloatLinear):
         raise NotHere("each matrix of a batch has constant weights of its own")
     if weight is None or several or graph.constant(op.x) is not None:
         return product_of_activations(op, graph, tensor)
@@ -231,7 +232,7 @@ def product(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
         return Layer(y.name, "matmul", (x,), (y,), ReorderedFullyConnectedOp(x, y, weights), source=op)
     dense = FullyConnectedOp(x, y, weights)
     by_inputs = None
-    if dense.pixels == 1 and not weights.wide:
+    if dense.pixels == 1 and not weights.wide and not is_float(x):
         sums = PartialSumsOp(x, y, weights)
         by_inputs = Layer(
             y.name, "sums", (x,), (y,), sums, channels=sums.inputs, sums=True, sum_size=4 * sums.outputs, source=op

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from npuc.arithmetic.dtypes import dtype_of
 from npuc.arrays import Array
 from npuc.engine.handlers.movement import nearest_maps
 from npuc.ir import Graph, top
@@ -16,7 +17,7 @@ from npuc.program.instructions import Copy, Fill, Gather
 from npuc.schedule.constants import Constants
 from npuc.schedule.layers import InstructionTemplate, Layer, LayerOp, Place, Rows, Tensor, Tile, aligned
 from npuc.schedule.rules import NotHere, Tensors, layers_as
-from npuc.schedule.rules.common import LIMITS, is_natural
+from npuc.schedule.rules.common import LIMITS, is_float, is_natural
 from npuc.schedule.rules.elementwise import copied
 
 Axis = tuple[int, int, int]
@@ -542,13 +543,19 @@ def pad(op: top.Pad, graph: Graph, tensor: Tensors) -> Layer:
     rank = len(x.shape)
     before, after = tuple(op.pads[:rank]), tuple(op.pads[rank:])
     if op.mode != "constant":
-        if rank != 4 or any(before[:2]) or any(after[:2]) or min(*before, *after) < 0:
+        if not op.frames_images:
             raise NotHere(f"a pad of mode {op.mode} along these axes")
         maps = [np.pad(np.arange(x.shape[i]), (before[i], after[i]), mode=op.mode) for i in (2, 3)]  # type: ignore[call-overload]
         return _by_index(op, x, y, *maps)
-    least, most = LIMITS[x.dtype]
-    border = int(min(max(np.rint(op.value / x.scale) + x.zero_point, least), most))
-    return Layer(y.name, "pad", (x,), (y,), PadOp(x, y, before, border), source=op)
+    return Layer(y.name, "pad", (x,), (y,), PadOp(x, y, before, _stored(op.value, x)), source=op)
+
+
+def _stored(value: float, tensor: Tensor) -> int:
+    """The integer that stands for a real number in a tensor; of floats, its bits."""
+    if is_float(tensor):
+        return int(np.array(value).astype(np.float32).astype(dtype_of(tensor.dtype).numpy).view(np.int16))
+    least, most = LIMITS[tensor.dtype]
+    return int(min(max(np.rint(value / tensor.scale) + tensor.zero_point, least), most))
 
 
 @layers_as(top.Resize)

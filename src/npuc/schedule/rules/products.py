@@ -16,7 +16,9 @@ from npuc.schedule.layers import InstructionTemplate, Layer, LayerOp, Place, Row
 from npuc.schedule.rules import NotHere, Tensors
 from npuc.schedule.rules.common import (
     LIMITS,
-    Requantization,
+    OutputStage,
+    float_output_of,
+    is_float,
     is_natural,
     requantization_of_operands,
     result,
@@ -41,13 +43,19 @@ class ProductOp(LayerOp):
     y: Tensor
     constant_operands: Constants
     """`x` or `b`, if it is a constant."""
-    requantization: Requantization
+    requantization: OutputStage
     transpose_b: bool
 
     @cached_property
     def shared_constants(self) -> Constants:
         """The requantization, then a constant operand."""
         return Constants({**self.requantization.parameters, **self.constant_operands})
+
+    @property
+    def _constant_reads(self) -> tuple[tuple[str, int, int], ...]:
+        """The constants, where there are some: a product of floats has no requantization."""
+        size = self.shared_constants.size
+        return (("const", 0, size),) if size else ()
 
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -73,7 +81,7 @@ class ProductOp(LayerOp):
     @cached_property
     def wide(self) -> bool:
         """Whether sums may leave 32 bits."""
-        return self.x.shape[-1] * _largest(self.x) * _largest(self.b) >= 2**31
+        return not is_float(self.x) and self.x.shape[-1] * _largest(self.x) * _largest(self.b) >= 2**31
 
     @cached_property
     def natural(self) -> tuple[bool, bool, bool]:
@@ -153,7 +161,7 @@ class ProductOp(LayerOp):
         operands = ((first[0], first[1], first[1] + x_size), (other[0], other[1], other[1] + b.size))
         reads = (
             *(span for span in operands if span[0] != "const"),
-            ("const", 0, self.shared_constants.size),
+            *self._constant_reads,
         )
         templates.append(InstructionTemplate(product, reads, ((out[0], out[1], out[1] + y_size),)))
         if not y_natural:
@@ -216,10 +224,7 @@ class BatchedProductOp(ProductOp):
             result=result(y, offset),
             stage=self.requantization.stage(places, self.requantization.entries),
         )
-        reads = [
-            ("in0", start, start + (r1 - r0) * x.row_size),
-            ("const", 0, self.shared_constants.size),
-        ]
+        reads = [("in0", start, start + (r1 - r0) * x.row_size), *self._constant_reads]
         if len(self.inputs) > 1:
             matrices = count if step else 1
             reads.insert(1, (slot, at, at + matrices * b.shape[-1] * b.shape[-2] * b.itemsize))
@@ -227,7 +232,7 @@ class BatchedProductOp(ProductOp):
         return [InstructionTemplate(product, tuple(reads), (writes,))]
 
 
-def product_of_activations(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Layer:
+def product_of_activations(op: npu.MatMul | npu.FloatMatMul, graph: Graph, tensor: Tensors) -> Layer:
     """Two activations, or one and a constant, which lies among the constants."""
     x, b, y = tensor(op.x), tensor(op.weight), tensor(op.y)
     if op.bias is not None:
@@ -240,7 +245,8 @@ def product_of_activations(op: npu.MatMul, graph: Graph, tensor: Tensors) -> Lay
         constants["x"] = np.ascontiguousarray(left.transpose(x.order))
     if right is not None:
         constants["b"] = np.ascontiguousarray(right)
-    requantization = requantization_of_operands(op, graph)
+    floats = isinstance(op, npu.FloatMatMul)
+    requantization = float_output_of(op) if floats else requantization_of_operands(op, graph)
     made = ProductOp(x, b, y, Constants(constants), requantization, bool(op.transpose_b))
     granule = 1
     if all(made.natural) and left is None and x.rows == y.rows == made.batch * y.shape[-2] > y.shape[-2]:

@@ -24,13 +24,18 @@ from npuc.schedule.rules.common import (
     Requantization,
     batch_rows,
     constant,
+    float_bits,
     images_of,
+    is_float,
     requantization_of,
     result,
     source,
     turned,
 )
 from npuc.schedule.rules.movement import copy, memory_strides, natural_strides
+
+_FLOAT_SOFTMAX, _FLOAT_NORM_BY_MEAN, _FLOAT_NORM_BY_SUM, _FLOAT_MEAN = 3, 2, 3, 5
+"""Forms of the instructions `softmax` and `norm`, and a mode of `reduce`, that are of bf16 and f16."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +194,43 @@ def softmax(op: npu.Softmax, graph: Graph, tensor: Tensors) -> Layer:
 
 
 @dataclass(frozen=True)
+class FloatSoftmaxOp(RowwiseOp):
+    """Softmax of bf16 or f16 along the innermost axis of the order."""
+
+    width: int
+
+    def instruction(self, x: Source, y: Result, places: Mapping[str, int], rows: int) -> Softmax:
+        """The instruction of so many rows."""
+        return Softmax(
+            source=x,
+            rows=rows,
+            width=self.width,
+            form=_FLOAT_SOFTMAX,
+            coarse=ABSENT,
+            fine=ABSENT,
+            multiplier=0,
+            shift=0,
+            diff_min=0,
+            rounding=0,
+            result=y,
+            zero_point=0,
+            lo=0,
+            hi=0,
+        )
+
+
+@layers_as(npu.FloatSoftmax)
+def float_softmax(op: npu.FloatSoftmax, graph: Graph, tensor: Tensors) -> Layer:
+    """Along one axis, which becomes the innermost."""
+    x, y = tensor(op.x), tensor(op.y)
+    axis = op.axis % len(x.shape)
+    order, apart = _inner(x, axis)
+    width = x.shape[axis]
+    computed = FloatSoftmaxOp(x, y, order, x.size // x.itemsize // width, apart, NO_CONSTANTS, width)
+    return Layer(y.name, "softmax", (x,), (y,), computed, source=op)
+
+
+@dataclass(frozen=True)
 class NormOp(RowwiseOp):
     """A normalization of each row, then a gain and a bias for each entry of their tables."""
 
@@ -227,37 +269,99 @@ class NormOp(RowwiseOp):
         )
 
 
-@layers_as(npu.Norm)
-def norm(op: npu.Norm, graph: Graph, tensor: Tensors) -> Layer:
-    """All kinds of norm."""
-    x, y = tensor(op.x), tensor(op.y)
+@dataclass(frozen=True)
+class FloatNormOp(RowwiseOp):
+    """A normalization of bf16 or f16, then a gain and a bias for each entry of their tables."""
+
+    width: int
+    center: bool
+    """Whether the mean is subtracted."""
+    by_sum: bool
+    """Whether rows are divided by the root of the sum of their squares, not of the mean."""
+    epsilon: float
+    entry: tuple[int, int, int]
+    """The entry of row r and column c, by (m, f, d): r % m * f + c // d."""
+
+    def instruction(self, x: Source, y: Result, places: Mapping[str, int], rows: int) -> Norm:
+        """The instruction of so many rows."""
+        return Norm(
+            source=x,
+            rows=rows,
+            width=self.width,
+            form=_FLOAT_NORM_BY_SUM if self.by_sum else _FLOAT_NORM_BY_MEAN,
+            center=int(self.center),
+            epsilon=float_bits(self.epsilon),
+            row_modulus=self.entry[0],
+            row_factor=self.entry[1],
+            column_divisor=self.entry[2],
+            entries=self.tables["gain"].size,
+            gain=constant(places, "gain"),
+            bias=constant(places, "bias"),
+            shift=0,
+            rounding=0,
+            result=y,
+            zero_point=0,
+            lo=0,
+            hi=0,
+        )
+
+
+@dataclass(frozen=True)
+class NormRows:
+    """How the elements of a tensor form the rows of a normalization."""
+
+    order: tuple[int, ...]
+    """The axes from the outermost in memory to the innermost."""
+    rows: int
+    width: int
+    independent: bool
+    """Whether rows of the tensor do not depend on each other."""
+    entry: tuple[int, int, int]
+    """The entry of gain and bias of row r and column c, by (m, f, d): r % m * f + c // d."""
+
+
+def _norm_rows(op: npu.Norm | npu.FloatNorm, x: Tensor, entries: int) -> NormRows:
+    """Rows by the mode of a norm, whose gain and bias have so many entries."""
     rank = len(x.shape)
-    gain, bias = graph.constant(op.gain), graph.constant(op.bias)
-    assert gain is not None and bias is not None
-    shift, epsilon, width = op.parameters
-    axis = op.axis % rank
-    natural, apart = tuple(range(rank)), True
+    axis, natural, several = op.axis % rank, tuple(range(rank)), entries > 1
     if op.mode in ("instance", "group"):
         if rank != 4:
             raise NotHere(f"a norm of mode {op.mode} that is not over images")
-        _, c, h, w = x.shape
-        order, rows, apart = natural, x.shape[0] * op.groups, False
-        by_channel = gain.size > 1
-        entry = (op.groups, c // op.groups, h * w) if by_channel else (1, 0, c // op.groups * h * w)
-    elif op.mode == "l2":
+        n, c, h, w = x.shape
+        each = c // op.groups
+        entry = (op.groups, each, h * w) if several else (1, 0, each * h * w)
+        return NormRows(natural, n * op.groups, each * h * w, False, entry)
+    if op.mode == "l2":
         order, apart = _inner(x, axis)
-        rows = prod(x.shape) // x.shape[axis]
-        entry = (1, 0, 1) if gain.size > 1 else (1, 0, max(width, 1))
+        rows, width = prod(x.shape) // x.shape[axis], x.shape[axis]
     else:
-        order, rows = natural, prod(x.shape[:axis])
+        order, apart, rows, width = natural, True, prod(x.shape[:axis]), prod(x.shape[axis:])
         if rank == 4:
             order, apart = _inner(x, 3) if axis == 3 else (natural, False)
-        entry = (1, 0, 1) if gain.size > 1 else (1, 0, max(width, 1))
-    tables = Constants({"gain": gain.astype("<i4"), "bias": bias.astype("<i8")})
-    center = op.mode in ("layer", "instance", "group")
-    computed = NormOp(
-        x, y, order, rows, apart, tables, op.kind, width, center, epsilon, shift, entry, op.lo, op.hi
-    )
+    return NormRows(order, rows, width, apart, (1, 0, 1) if several else (1, 0, max(width, 1)))
+
+
+_CENTERED = ("layer", "instance", "group")
+"""Modes of a norm that subtract the mean."""
+
+
+@layers_as(npu.Norm, npu.FloatNorm)
+def norm(op: Any, graph: Graph, tensor: Tensors) -> Layer:
+    """All kinds of norm."""
+    x, y = tensor(op.x), tensor(op.y)
+    gain, bias = graph.constant(op.gain), graph.constant(op.bias)
+    assert gain is not None and bias is not None
+    rows = _norm_rows(op, x, gain.size)
+    where = x, y, rows.order, rows.rows, rows.independent
+    center = op.mode in _CENTERED
+    computed: RowwiseOp
+    if isinstance(op, npu.FloatNorm):
+        tables = Constants({"gain": gain.astype("<f4"), "bias": bias.astype("<f4")})
+        computed = FloatNormOp(*where, tables, rows.width, center, op.mode == "l2", op.epsilon, rows.entry)
+    else:
+        shift, epsilon, width = op.parameters
+        tables = Constants({"gain": gain.astype("<i4"), "bias": bias.astype("<i8")})
+        computed = NormOp(*where, tables, op.kind, width, center, epsilon, shift, rows.entry, op.lo, op.hi)
     return Layer(y.name, "norm", (x,), (y,), computed, source=op)
 
 
@@ -272,7 +376,7 @@ class ReduceOp(LayerOp):
     x: Tensor
     y: Tensor
     mode: int
-    """As the instruction has it: 0 a sum, 1 and 2 the greatest and the least, 3 and 4 the index of those."""
+    """As the instruction has it: 0 a sum, 1 and 2 the greatest and the least, 3 and 4 the index of those, 5 a mean of floats."""
     axes: tuple[int, ...]
     keepdims: bool
     select_last: bool
@@ -312,6 +416,10 @@ class ReduceOp(LayerOp):
         """Whether one instruction does it, on the operand as it lies."""
         together = self._together
         side_by_side = not together or together == list(range(together[0], together[-1] + 1))
+        if is_float(self.x) and self.mode in (0, _FLOAT_MEAN):
+            # The order of a sum of floats is that of the logical axes.
+            logical = sorted(axis for axis in self.axes if self.x.shape[axis] > 1)
+            side_by_side = side_by_side and [self.x.order[place] for place in together] == logical
         return side_by_side and self._long(self.x.order) == self._result_order
 
     @cached_property
@@ -385,7 +493,7 @@ class ReduceOp(LayerOp):
         return templates
 
 
-@layers_as(npu.ReduceSum, top.Reduce, top.ArgReduce)
+@layers_as(npu.ReduceSum, npu.FloatReduce, top.Reduce, top.ArgReduce)
 def reduce(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     """Over axes that lie side by side in memory, or are brought there."""
     x, y = tensor(op.x), tensor(op.results[0])
@@ -395,6 +503,8 @@ def reduce(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     requantization = None
     if isinstance(op, npu.ReduceSum):
         mode, requantization = 0, requantization_of(op)
+    elif isinstance(op, npu.FloatReduce):
+        mode = _FLOAT_MEAN if op.kind == "mean" else 0
     elif isinstance(op, top.Reduce):
         if op.kind not in ("max", "min"):
             raise NotHere(f"a reduction of kind {op.kind} has no integer form")

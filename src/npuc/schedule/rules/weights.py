@@ -12,7 +12,7 @@ import numpy as np
 
 from npuc.arithmetic.kinds import Kind
 from npuc.arrays import Array
-from npuc.ir import Graph, dtype_of
+from npuc.ir import Graph, dtype_of, npu
 from npuc.ir.dtypes import quant_of
 from npuc.program.instructions import Conv, Result, Sizes, Source, Window
 from npuc.schedule.constants import Constants
@@ -20,8 +20,9 @@ from npuc.schedule.layers import InstructionTemplate, LayerOp, Place, Rows, Tens
 from npuc.schedule.rules.common import (
     ABSENT,
     DTYPES,
-    Requantization,
+    OutputStage,
     constant,
+    float_output_of,
     quantized,
     requantization_of_operands,
     result,
@@ -41,7 +42,7 @@ class Weights:
     zero_point: int
     wide: bool
     """Whether its sums may leave 32 bits."""
-    requantization: Requantization
+    requantization: OutputStage
 
     @cached_property
     def dtype(self) -> str:
@@ -169,6 +170,10 @@ class PartialSumsOp(LayerOp):
 
 def weights_of(op: Any, graph: Graph, weight: Array) -> Weights:
     """The weights of an op, in the order outputs x inputs x kernel."""
+    if isinstance(op, npu.FloatLinear):
+        bias = graph.constant(op.bias)
+        biases = {} if bias is None else {"bias": bias.astype("<f4")}
+        return Weights(Constants({"weight": weight, **biases}), 0, False, float_output_of(op))
     kind = quant_of(op.weight)
     # A constant that is an activation has its zero point in its type.
     zero_point = op.weight_zero_point if kind is None else kind.zero_point

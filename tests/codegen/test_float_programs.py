@@ -1,0 +1,121 @@
+"""Programs of bf16 and f16: instruction mode gives the bits of graph mode, both C forms too, and what does not fit is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npuc.calib.random_inputs import random_inputs
+from npuc.codegen.compile_model import CompileOptions, compile_program
+from npuc.deploy.c import export_c
+from npuc.engine import FloatEngine
+from npuc.errors import CompileError
+from npuc.flow import expanded, network_to_quantize
+from npuc.ir import Graph, npu, top
+from npuc.program.file import load_compiled, save_compiled
+from npuc.program.instruction import decode
+from npuc.program.instructions import Conv
+from npuc.program.isa import DTYPES
+from npuc.program.model import CompiledModel, NpuSubgraph
+from npuc.quant import SCHEMES, quantize
+from npuc.sim import Simulator
+from npuc.target import Target, load_target
+from support.graphs import build as build_graph
+from support.networks.backend import machine, network
+from support.programs.c_applications import STRICT, build, run
+from support.programs.equal_modes import check
+
+FLOATS = ("bf16", "f16")
+COUNT, PORTION = 96, 12
+SIZES = (16 << 10, 48 << 10, 256 << 10, 1 << 20)
+CORES = ((1, 0), (1, 0), (2, 0), (3, 32 << 10))
+"""Cores, and bytes of shared memory."""
+
+
+def with_floats(target: Target) -> Target:
+    """The same machine with bf16 and f16."""
+    data = target.to_dict()
+    for name in FLOATS:
+        data["arithmetic"]["activations"]["formats"][name] = ["float"]
+        data["arithmetic"]["weights"]["formats"][name] = ["float"]
+        data["compute"]["array"]["rates"][name] = {name: "1/4"}
+    return Target.from_dict(data)
+
+
+@pytest.mark.parametrize("first", range(0, COUNT, PORTION))
+def test_random_networks_give_the_same_bits(first: int) -> None:
+    compiled = 0
+    for seed in range(first, first + PORTION):
+        graph, _ = network(seed)
+        random = np.random.default_rng(seed)
+        program = quantize(graph, {}, SCHEMES[FLOATS[seed % 2]])
+        target = with_floats(machine(SIZES[random.integers(len(SIZES))], *CORES[random.integers(len(CORES))]))
+        for level in (0, 2):
+            try:
+                compiled += check(program, target, level) is not None
+            except Exception as error:
+                raise AssertionError(f"network {seed} at -O{level}") from error
+    assert compiled >= PORTION
+
+
+def digits(root: Path) -> Graph:
+    return expanded(network_to_quantize(root / "examples/digits.onnx"))
+
+
+@pytest.mark.parametrize(
+    ("target", "scheme"), [("bm1684x-like", "bf16"), ("bm1684x-like", "f16"), ("vipnano-like", "bf16")]
+)
+def test_what_presets_state_is_what_programs_compute_with(root: Path, target: str, scheme: str) -> None:
+    """All layers on the NPU, by instructions of the type, near to float32."""
+    graph = digits(root)
+    done = check(quantize(graph, {}, SCHEMES[scheme]), load_target(target), 2)
+    assert done is not None
+    (subgraph,) = done.model.subgraphs
+    assert isinstance(subgraph, NpuSubgraph)
+    instructions = [decode(record.tobytes())[1] for record in subgraph.streams[0]]
+    types = {one.source.x_dtype for one in instructions if isinstance(one, Conv)}
+    assert types == {DTYPES.index(scheme)}
+    inputs = random_inputs(graph, 3)
+    got, exact = Simulator(done.model).run(inputs), FloatEngine(graph).run(inputs)
+    for name, value in exact.items():
+        error = np.abs(got[name] - value).max() / np.abs(value).max()
+        assert error < {"bf16": 0.03, "f16": 0.004}[scheme]
+
+
+def test_a_machine_without_the_type_says_so(root: Path) -> None:
+    program = quantize(digits(root), {}, SCHEMES["f16"])
+    with pytest.raises(
+        CompileError, match=r"it computes with f16, and edge-4t does not; on the CPU.*leave --scheme out"
+    ):
+        compile_program(program, load_target("edge-4t"), CompileOptions())
+
+
+@pytest.mark.parametrize("scheme", FLOATS)
+@pytest.mark.parametrize("standalone", [False, True])
+def test_c_applications_have_the_same_bits(root: Path, tmp_path: Path, scheme: str, standalone: bool) -> None:
+    """An application compares its outputs with those of the simulator on a sample that is exported with it."""
+    program = quantize(digits(root), {}, SCHEMES[scheme])
+    model: CompiledModel = compile_program(program, load_target("bm1684x-like"), CompileOptions(1)).model
+    save_compiled(model, tmp_path / "model.npu")
+    export_c(
+        load_compiled(tmp_path / "model.npu"),
+        (tmp_path / "model.npu").read_bytes(),
+        tmp_path / "app",
+        standalone=standalone,
+    )
+    build(tmp_path / "app", CFLAGS=f"-O1 {STRICT}")
+    status, text = run(tmp_path / "app", *([] if standalone else ["sample"]))
+    assert status == 0, text
+
+
+def test_ops_without_an_instruction_compute_in_float32_on_the_cpu() -> None:
+    """A log softmax between layers of bf16: casts on the NPU, the op on the CPU."""
+    graph = build_graph({"x": ((2, 9), "f32")}, lambda b, x: b(top.LogSoftmax, x, axis=-1, name="y"))
+    program = quantize(graph, {}, SCHEMES["bf16"])
+    done = check(program, load_target("bm1684x-like"), 2)
+    assert done is not None
+    devices = {part.device for part in done.partition.parts}
+    assert devices == {"npu", "cpu"}
+    assert any(isinstance(op, npu.Cast) for part in done.partition.parts for op in part.ops)
