@@ -62,12 +62,12 @@ FILES: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "caffe: results of any number": (
         "x.prototxt",
         lambda: DETECTION.replace("TOP", "2000000000").replace("BATCH", "1").encode(),
-        "pictures with 2000000000 results",
+        "images with 2000000000 results",
     ),
     "caffe: pictures of any number": (
         "x.prototxt",
         lambda: DETECTION.replace("TOP", "10").replace("BATCH", "100000").encode(),
-        "100000 pictures",
+        "100000 images",
     ),
     "darknet: random weights": (
         "x.cfg",

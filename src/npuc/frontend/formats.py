@@ -42,7 +42,7 @@ class Format:
     weights: bool = False
     """Whether weights may be in a file of their own, which --weights names."""
     layout: str = "nchw"
-    """The order of the axes of a picture, unless the user says otherwise."""
+    """The order of the axes of an image, unless the user says otherwise."""
 
 
 _OWN = {

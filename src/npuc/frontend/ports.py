@@ -79,7 +79,7 @@ def check_rank(name: str, declared: Sequence[int] | None, asked: Sequence[int]) 
 
 
 def check_layout(name: str, declared: Sequence[int] | None, asked: Sequence[int]) -> None:
-    """An asked picture has its channels where the model has them: in the other place, the shape to give is told."""
+    """An asked image has its channels where the model has them: in the other place, the shape to give is told."""
     if declared is None or len(declared) != 4 or len(asked) != 4:
         return
     for there, other, words in ((3, 1, "N,H,W,C"), (1, 3, "N,C,H,W")):

@@ -34,8 +34,8 @@ CHECKPOINT_FIX = (
 
 _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x7fELF", "looks like an ELF file (a compiled program)"),
-    (0, b"\x89PNG", "looks like a PNG picture"),
-    (0, b"\xff\xd8\xff", "looks like a JPEG picture"),
+    (0, b"\x89PNG", "looks like a PNG image"),
+    (0, b"\xff\xd8\xff", "looks like a JPEG image"),
     (0, b"\x93NUMPY", "looks like a NumPy array (.npy)"),
     (0, b"ML\xefR", "looks like MLIR bytecode"),
     (0, b"GGUF", "looks like a GGUF model"),

@@ -47,7 +47,7 @@ class Tensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The sizes of the axes; pictures are batch x channels x rows x columns."""
+        """The sizes of the axes; images are batch x channels x rows x columns."""
         return shape_of(self.value)
 
     @property
@@ -122,7 +122,7 @@ def _op(name: str, *operands: Operand) -> Tensor:
 def input(
     name: str, shape: Sequence[int], dtype: str = "f32", *, preprocess: Preprocess | None = None
 ) -> Tensor:
-    """An input of the network; `preprocess` says how a picture becomes it, and travels with the network."""
+    """An input of the network; `preprocess` says how an image becomes it, and travels with the network."""
     if not name:
         raise NetworkError("an input needs a name")
     sizes = tuple(int(size) for size in shape)

@@ -1,4 +1,4 @@
-"""Moving elements: shapes, axes, slices, borders, sizes of pictures."""
+"""Moving elements: shapes, axes, slices, borders, sizes of images."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def resize(
     channels_first: bool = False,
     **properties: Any,
 ) -> LayoutTensor:
-    """A picture of another height and width."""
+    """An image of another height and width."""
     value = c.image(x, channels_first)
     batch, channels, *old = shape_of(value)
     if len(old) != len(size) or min(size) < 1:
@@ -197,7 +197,7 @@ def resize(
     if mode == "cubic" and any(new < before for new, before in zip(size, old, strict=True)):
         # ONNX Runtime moves the turn of the axes behind a Resize, and then has no kernel for one that shrinks.
         raise UnsupportedOpError(
-            f"'{c.first}' has no form in npuc: it shrinks a picture by cubic interpolation",
+            f"'{c.first}' has no form in npuc: it shrinks an image by cubic interpolation",
             fix="Interpolate linearly, or cut the network there with --inputs or --outputs",
         )
     made = c.emit(
@@ -230,7 +230,7 @@ def repeated(c: ChannelsLastBuilder, x: LayoutTensor, axis: int, count: int) -> 
 def space_to_batch(
     c: ChannelsLastBuilder, x: LayoutTensor, blocks: Sequence[int], pairs: Sequence[tuple[int, int]]
 ) -> LayoutTensor:
-    """Pixels of every block position become pictures of their own."""
+    """Pixels of every block position become images of their own."""
     spatial = len(blocks)
     if len(pairs) != spatial or x.rank < spatial + 1 or min(blocks, default=0) < 1:
         raise InvalidModelError(f"'{c.first}': its blocks and padding do not fit rank {x.rank}")

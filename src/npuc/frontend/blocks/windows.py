@@ -1,4 +1,4 @@
-"""Convolution and pooling: windows that slide over pictures, sequences and volumes."""
+"""Convolution and pooling: windows that slide over images, sequences and volumes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Darknet's `.weights`: a header, then float32 of layer after layer without any marks between.
 
 Which number belongs to what follows from the layers alone, so they are read in order. Without a file they are random,
-with a seed. Header: major, minor, revision, and how many pictures were seen, as 32 bits before version 0.2 and as 64 bits
+with a seed. Header: major, minor, revision, and how many images were seen, as 32 bits before version 0.2 and as 64 bits
 since.
 """
 

@@ -193,16 +193,16 @@ def shape_flag(name: str, tensor: TypeProto.Tensor) -> tuple[str, str]:
     if not tensor.HasField("shape"):
         return f"--input-shape {name}=1,3,224,224", f"the input '{name}' has no shape at all"
     dims = list(tensor.shape.dim)
-    picture = len(dims) == 4
-    channels_last = picture and dims[3].HasField("dim_value") and dims[3].dim_value in (1, 3, 4)
-    spatial = () if not picture else ((1, 2) if channels_last else (2, 3))
+    image = len(dims) == 4
+    channels_last = image and dims[3].HasField("dim_value") and dims[3].dim_value in (1, 3, 4)
+    spatial = () if not image else ((1, 2) if channels_last else (2, 3))
     sizes, unknown = [], []
     for axis, dim in enumerate(dims):
         if dim.HasField("dim_value") and dim.dim_value >= 0:
             sizes.append(dim.dim_value)
             continue
         unknown.append(f"{axis} ('{dim.dim_param}')" if dim.dim_param else str(axis))
-        sizes.append(224 if axis in spatial else 3 if picture and axis == (3 if channels_last else 1) else 1)
+        sizes.append(224 if axis in spatial else 3 if image and axis == (3 if channels_last else 1) else 1)
     text = ",".join(map(str, sizes))
     plural = "s" if len(unknown) > 1 else ""
     return (

@@ -160,12 +160,12 @@ def _ssd(graph: Graph, nodes: Nodes, options: PostprocessOptions) -> tuple[str, 
 
 
 def _input_size(graph: Graph, options: PostprocessOptions) -> tuple[int, int]:
-    """Height and width of the picture that the network takes."""
-    pictures: list[Port] = [port for port in graph.inputs if len(shape_of(port.value)) == 4]
-    if len(pictures) != 1:
-        raise _misfit(options, f"the network has {len(pictures)} inputs of rank 4, and it takes one picture")
-    _, a, b, c = shape_of(pictures[0].value)
-    layout = (pictures[0].preprocess or {}).get("layout") or (
+    """Height and width of the image that the network takes."""
+    images: list[Port] = [port for port in graph.inputs if len(shape_of(port.value)) == 4]
+    if len(images) != 1:
+        raise _misfit(options, f"the network has {len(images)} inputs of rank 4, and it takes one image")
+    _, a, b, c = shape_of(images[0].value)
+    layout = (images[0].preprocess or {}).get("layout") or (
         "nhwc" if c in (1, 3, 4) and a not in (1, 3, 4) else "nchw"
     )
     return (a, b) if layout == "nhwc" else (b, c)

@@ -32,7 +32,7 @@ class PostprocessOptions:
     iou: float = 0.45
     """Boxes that overlap a better one of their class by more are dropped."""
     limit: int = 100
-    """Detections of a picture: outputs have this length, whatever is found."""
+    """Detections of an image: outputs have this length, whatever is found."""
     strides: tuple[float, ...] = ()
     """Pixels of the input for a cell of each head; empty: from the sizes of input and heads."""
     anchors: Anchors = ()
@@ -44,7 +44,7 @@ class PostprocessOptions:
     activated: bool = False
     """The network has applied the sigmoid (or softmax) to scores already."""
     priors: str = ""
-    """A .npy file with the prior boxes of an SSD: rows of center x, y, width, height as parts of the picture."""
+    """A .npy file with the prior boxes of an SSD: rows of center x, y, width, height as parts of the image."""
     order: str = "xywh"
     """Of the offsets of an SSD: xywh, or yxhw as TensorFlow has it."""
     background: int = 0

@@ -37,8 +37,7 @@ def detections(
         real(_NEVER / 2).reshape(1),
     )
     found = [
-        _of_picture(n, selected, boxes, best, chosen, picture, batch, options.limit)
-        for picture in range(batch)
+        _of_image(n, selected, boxes, best, chosen, image, batch, options.limit) for image in range(batch)
     ]
     titles = ("boxes", "scores", "classes", "count")
     parts = list(zip(*found, strict=True))
@@ -48,14 +47,14 @@ def detections(
     ]
 
 
-def _of_picture(
-    n: Nodes, selected: str, boxes: str, best: str, chosen: str, picture: int, batch: int, limit: int
+def _of_image(
+    n: Nodes, selected: str, boxes: str, best: str, chosen: str, image: int, batch: int, limit: int
 ) -> tuple[str, str, str, str]:
     if batch > 1:
-        of_it = n("Equal", n("Gather", selected, np.array(0, np.int64), axis=1), np.array(picture, np.int64))
+        of_it = n("Equal", n("Gather", selected, np.array(0, np.int64), axis=1), np.array(image, np.int64))
         selected = n("Compress", selected, of_it, axis=0)
     own_boxes, own_best, own_classes = (
-        n("Gather", one, np.array(picture, np.int64), axis=0) for one in (boxes, best, chosen)
+        n("Gather", one, np.array(image, np.int64), axis=0) for one in (boxes, best, chosen)
     )
     index = n("Gather", selected, np.array(2, np.int64), axis=1)
     # In the order of boxes, so that of equal scores the lower index comes first, as in the library.

@@ -1,6 +1,6 @@
 """Import rules by operator: `@rule("CONV_2D")` above a function is all it takes to add one.
 
-A rule gets a `TfliteContext` and returns the operator's outputs in order: values (with a layout where they are pictures), or
+A rule gets a `TfliteContext` and returns the operator's outputs in order: values (with a layout where they are images), or
 arrays where an output is constant. Outputs that the model quantizes are quantized by the importer, so a rule deals in
 reals unless it only moves elements.
 """

@@ -12,7 +12,7 @@ from npuc.frontend.caffe.registry import CaffeContext, rule
 from npuc.frontend.layered.context import NoForm
 from npuc.ir import DYNAMIC, Value, shape_of, tensor_type, top
 
-_MOST_PICTURES, _MOST_ROWS = 256, 1 << 20
+_MOST_IMAGES, _MOST_ROWS = 256, 1 << 20
 _REASON = "the number of its results depends on data"
 _MOST = 1 << 22
 _MANY = 256
@@ -49,7 +49,7 @@ def _pair(given: CaffeMessage, name: str) -> tuple[float, float]:
 
 @rule("PriorBox")
 def prior_box(ctx: CaffeContext) -> Value:
-    """A constant: boxes and variances for every pixel of the first bottom in the picture that is the second."""
+    """A constant: boxes and variances for every pixel of the first bottom in the image that is the second."""
     given = ctx.parameters("prior_box_param")
     rows, columns = ctx.shape(0)[2:]
     height, width = _pair(given, "img_size")
@@ -65,8 +65,8 @@ def prior_box(ctx: CaffeContext) -> Value:
         (np.arange(rows) + offset) * step_h, (np.arange(columns) + offset) * step_w, indexing="ij"
     )
     centre = np.stack([x, y], -1).astype(np.float32)[:, :, None]
-    picture = np.array([width, height], np.float32)
-    boxes: Array = np.concatenate([(centre - sizes / 2) / picture, (centre + sizes / 2) / picture], -1)
+    image = np.array([width, height], np.float32)
+    boxes: Array = np.concatenate([(centre - sizes / 2) / image, (centre + sizes / 2) / image], -1)
     if given.bool("clip"):
         boxes = boxes.clip(0, 1)
     variance = given.floats("variance") or (0.1,)
@@ -115,7 +115,7 @@ def _kept(ctx: CaffeContext, scores: Value, rows: Value, most: int) -> tuple[Val
 
 
 def _detections(ctx: CaffeContext, given: CaffeMessage, boxes: Value, conf: Value, labels: Array) -> Value:
-    """Rows of picture, label, score and box, for boxes of (1 or classes) x n x 4 and scores of classes x n."""
+    """Rows of image, label, score and box, for boxes of (1 or classes) x n x 4 and scores of classes x n."""
     classes, count = shape_of(conf)
     suppress = given.message("nms_param")
     top_k = suppress.int("top_k", -1)
@@ -165,8 +165,8 @@ def detection_output(ctx: CaffeContext) -> Value:
         raise NoForm(f"it has {ctx.count} inputs")
     batch = ctx.shape(0)[0]
     most = batch * given.int("keep_top_k", -1)
-    if batch > _MOST_PICTURES or most > _MOST_ROWS or classes > _MOST_ROWS:
-        raise ctx.invalid(f"{batch} pictures with {most} results of {classes} classes")
+    if batch > _MOST_IMAGES or most > _MOST_ROWS or classes > _MOST_ROWS:
+        raise ctx.invalid(f"{batch} images with {most} results of {classes} classes")
     count = int(np.prod(ctx.shape(2))) // 8
     groups = 1 if shared else classes
     loc = ctx.reshape(ctx.value(0), (batch, count, groups, 4))

@@ -25,7 +25,7 @@ def average(
     pad: tuple[int, ...],
     up: bool,
 ) -> Value:
-    """A mean over the window inside the padded picture: padding counts, what lies beyond it does not."""
+    """A mean over the window inside the padded image: padding counts, what lies beyond it does not."""
     size = shape_of(x)[2:]
     sizes = zip(size, kernel, strides, pad, strict=True)
     beyond = up and any((n + 2 * p - k) % s for n, k, s, p in sizes)

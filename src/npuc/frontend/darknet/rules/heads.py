@@ -1,4 +1,4 @@
-"""The heads of detectors, decoded: rows of centre x, centre y, width, height (as parts of the picture), objectness, and a
+"""The heads of detectors, decoded: rows of centre x, centre y, width, height (as parts of the image), objectness, and a
 probability for each class. Rows are ordered by row, column and anchor of their cell; nothing is thresholded or suppressed.
 
 They are part of a network only where `--outputs` names them: exponentials are better left to floats.
@@ -62,12 +62,12 @@ def yolo(ctx: DarknetContext) -> Value:
         raise ctx.invalid(f"mask={section.values['mask'][:60]} for {total} anchors")
     anchors = _anchors(ctx, total)[list(mask)]
     place, size, objectness, probabilities = _split(ctx, len(mask), classes)
-    picture = shape_of(ctx.scope.values["data"]) if "data" in ctx.scope.values else ()
-    if len(picture) == 4:
-        picture_size = np.array(picture[:1:-1], np.float32)
+    image = shape_of(ctx.scope.values["data"]) if "data" in ctx.scope.values else ()
+    if len(image) == 4:
+        image_size = np.array(image[:1:-1], np.float32)
     else:
-        picture_size = np.array([ctx.net.int("width"), ctx.net.int("height")], np.float32)
-    relative = ctx.literal(anchors / picture_size, "anchors")
+        image_size = np.array([ctx.net.int("width"), ctx.net.int("height")], np.float32)
+    relative = ctx.literal(anchors / image_size, "anchors")
     stretch = section.float("scale_x_y", 1.0)
     if section.int("new_coords"):
         doubled = ctx.emit(top.Mul, size, ctx.number(2.0))

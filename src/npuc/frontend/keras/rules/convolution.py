@@ -1,4 +1,4 @@
-"""Convolution, pooling, borders, and sizes of pictures."""
+"""Convolution, pooling, borders, and sizes of images."""
 
 from __future__ import annotations
 
@@ -230,11 +230,11 @@ def resizing(ctx: KerasContext) -> Outcome:
 
 @rule("CenterCrop")
 def center_crop(ctx: KerasContext) -> Outcome:
-    """Not larger than the picture."""
+    """Not larger than the image."""
     x, first = ctx.x(), 2 if ctx.channels_first else 1
     begins, counts = [0] * x.rank, list(x.shape)
     for axis, size in enumerate((ctx.integer("height"), ctx.integer("width")), first):
         if size > x.shape[axis]:
-            raise ctx.refuse("it is larger than the picture, and resizes")
+            raise ctx.refuse("it is larger than the image, and resizes")
         begins[axis], counts[axis] = (x.shape[axis] - size) // 2, size
     return m.cut(ctx.c, x, begins, counts)

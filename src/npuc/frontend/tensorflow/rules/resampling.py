@@ -1,4 +1,4 @@
-"""Pictures resized."""
+"""Images resized."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _coordinates(ctx: TensorflowContext) -> str:
 def _size(ctx: TensorflowContext) -> tuple[int, ...]:
     size = ctx.integers(1, "size")
     if ctx.x(0).rank != 4 or len(size) != 2:
-        raise ctx.wrong("it does not resize the height and width of a picture")
+        raise ctx.wrong("it does not resize the height and width of an image")
     return size
 
 
@@ -41,7 +41,7 @@ def nearest(ctx: TensorflowContext) -> Outcome:
 
 @rule("ResizeBicubic")
 def bicubic(ctx: TensorflowContext) -> Outcome:
-    """A constant size, not smaller than the picture."""
+    """A constant size, not smaller than the image."""
     centres = ctx.node.flag("half_pixel_centers")
     more: dict[str, Any] = {"cubic_coefficient": -0.5, "exclude_outside": True} if centres else {}
     return resize(ctx.c, ctx.x(0), _size(ctx), "cubic", _coordinates(ctx), **more)

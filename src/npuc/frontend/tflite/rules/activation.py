@@ -37,7 +37,7 @@ unary("GELU", _gelu)
 
 @rule("PRELU")
 def prelu(ctx: TfliteContext) -> Outcome:
-    """A slope that broadcasts to x; in pictures it is one a channel, so that those come second."""
+    """A slope that broadcasts to x; in images it is one a channel, so that those come second."""
     (x, slope), nchw = together(ctx, 0, 1, nchw=ctx.rank(0) == 4)
     return LayoutTensor(ctx.emit(top.PRelu, x, slope).y, nchw)
 

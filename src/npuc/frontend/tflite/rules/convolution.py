@@ -1,4 +1,4 @@
-"""Convolution and pooling: windows that slide over pictures (channels second in the IR)."""
+"""Convolution and pooling: windows that slide over images (channels second in the IR)."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def transpose_conv(ctx: TfliteContext) -> Outcome:
     strides = (options.number("StrideH"), options.number("StrideW"))
     shape = ctx.integers(0, "output shape")
     if len(shape) != 4 or ctx.rank(2) != 4 or min(strides) < 1:
-        raise InvalidModelError(f"{ctx.label}: it is not a convolution of pictures")
+        raise InvalidModelError(f"{ctx.label}: it is not a convolution of images")
     weight = _weights(ctx, 1, (3, 0, 1, 2), 1)
     outputs, *kernel, _ = ctx.shape(1)
     pads, more = [], []

@@ -328,7 +328,7 @@ def depth_to_space(ctx: TfliteContext) -> Outcome:
 
 @rule("SPACE_TO_BATCH_ND")
 def space_to_batch(ctx: TfliteContext) -> Outcome:
-    """Pixels of every block position become pictures of their own."""
+    """Pixels of every block position become images of their own."""
     blocks = ctx.integers(1, "blocks")
     table = ctx.known(2, "padding")
     rank = ctx.rank(0)

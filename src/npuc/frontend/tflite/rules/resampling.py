@@ -1,4 +1,4 @@
-"""Pictures resized."""
+"""Images resized."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npuc.ir import top
 def _sizes(ctx: TfliteContext) -> tuple[int, ...]:
     wanted = ctx.integers(1, "size")
     if ctx.rank(0) != 4 or len(wanted) != 2 or min(wanted) < 1:
-        raise InvalidModelError(f"{ctx.label}: it does not resize the height and width of a picture")
+        raise InvalidModelError(f"{ctx.label}: it does not resize the height and width of an image")
     batch, _, _, channels = ctx.shape(0)
     return (batch, channels, *wanted)
 

@@ -261,7 +261,7 @@ def replication_pad(ctx: TorchContext) -> Outcome:
     return _padded(ctx, "edge")
 
 
-@rule("aten.pixel_shuffle", limits="one picture axis order, N x C x H x W")
+@rule("aten.pixel_shuffle", limits="one image axis order, N x C x H x W")
 def pixel_shuffle(ctx: TorchContext) -> Outcome:
     """Channels into pixels."""
     x = ctx.value("self")

@@ -20,7 +20,7 @@ def _channel(ctx: TorchContext, name: str, number: float, channels: int) -> Valu
     limits="with stored statistics",
 )  # fmt: skip
 def batch_norm(ctx: TorchContext) -> Outcome:
-    """With the statistics of training; without any, those of the batch, which is instance norm for one picture."""
+    """With the statistics of training; without any, those of the batch, which is instance norm for one image."""
     several = isinstance(ctx.result, tuple | list)
     x = ctx.value("input", dtype_of("f32"))
     shape = shape_of(x)
@@ -39,7 +39,7 @@ def batch_norm(ctx: TorchContext) -> Outcome:
 
 @rule("aten.instance_norm", limits="with stored statistics it is batch norm")
 def instance_norm(ctx: TorchContext) -> Outcome:
-    """A picture and a channel at a time."""
+    """An image and a channel at a time."""
     x = ctx.value("input")
     if not ctx.flag("use_input_stats"):
         parameters = (("weight", 1.0), ("bias", 0.0), ("running_mean", 0.0), ("running_var", 1.0))

@@ -1,4 +1,4 @@
-"""Resizing and sampling of pictures."""
+"""Resizing and sampling of images."""
 
 from __future__ import annotations
 
