@@ -268,12 +268,12 @@ def _metadata(graph: Graph, options: CompileOptions, layers: Sequence[str]) -> d
 
 def _host_estimates(titles: Sequence[str], parted: Partition) -> dict[str, Any]:
     """For tools: what the subgraphs of the CPU are estimated to take, in nanoseconds; nothing if there are none."""
-    found = {
+    estimates = {
         title: round(1e9 * sum(map(host_seconds, part.ops)))
         for title, part in zip(titles, parted.parts, strict=True)
         if part.device == "cpu"
     }
-    return {"host_nanoseconds": found} if found else {}
+    return {"host_nanoseconds": estimates} if estimates else {}
 
 
 def _schedule(parts: Sequence[NpuPart], subgraphs: Sequence[Any], target: Target) -> dict[str, Any]:

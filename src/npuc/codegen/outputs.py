@@ -63,26 +63,26 @@ def with_own_outputs(graph: Graph) -> tuple[Graph, list[str]]:
     borrowed = _borrowed(graph)
     if not borrowed:
         return graph, []
-    made = graph.copy()
-    ports = [(port.name, port.value) for port in made.outputs]
-    made.block.erase_op(made.terminator)
+    copy = graph.copy()
+    ports = [(port.name, port.value) for port in copy.outputs]
+    copy.block.erase_op(copy.terminator)
     for index in borrowed:
         name, value = ports[index]
         op = top.Reshape.make(value, shape=shape_of(value), name=name)
-        made.block.add_op(op)
+        copy.block.add_op(op)
         ports[index] = name, op.y
-    made.set_outputs(ports)
-    return made, [ports[index][0] for index in borrowed]
+    copy.set_outputs(ports)
+    return copy, [ports[index][0] for index in borrowed]
 
 
 def _borrowed(graph: Graph) -> list[int]:
     """Which outputs are a constant, an input under another name, or a value that an output before them is."""
     inputs = {port.value: port.name for port in graph.inputs}
-    seen: set[Value] = set()
-    found = []
+    known: set[Value] = set()
+    borrowed = []
     for index, port in enumerate(graph.outputs):
         constant = graph.constant(port.value) is not None
-        if constant or port.value in seen or inputs.get(port.value, port.name) != port.name:
-            found.append(index)
-        seen.add(port.value)
-    return found
+        if constant or port.value in known or inputs.get(port.value, port.name) != port.name:
+            borrowed.append(index)
+        known.add(port.value)
+    return borrowed

@@ -235,9 +235,9 @@ class Schedule:
     def allocations(self) -> tuple[Allocation, ...]:
         """What lies where in local memory, from the first instruction that touches it to the last."""
         return tuple(
-            Allocation(one.name, number, one.address, one.size, one.first, one.last)
+            Allocation(buffer.name, number, buffer.address, buffer.size, buffer.first, buffer.last)
             for number, core in enumerate(self.cores)
-            for one in core.buffers
+            for buffer in core.buffers
         )
 
 
@@ -246,19 +246,19 @@ def _buffer_of(step: Step) -> int:
     return step.buffer
 
 
-def schedule_of(name: str, network: Network, target: Target, found: Scheduled, cached: bool) -> Schedule:
+def schedule_of(name: str, network: Network, target: Target, scheduled: Scheduled, cached: bool) -> Schedule:
     """The schedule that a search settled on, as plain data."""
-    dram = found.unplaced.dram
+    dram = scheduled.unplaced.dram
     tensors: dict[Tensor, int] = {}
-    for tensor in _tensors(network, found):
+    for tensor in _tensors(network, scheduled):
         tensors.setdefault(tensor, len(tensors))
     blocks = {key: number for number, key in enumerate(dram.constants)}
     return Schedule(
         name=name,
         target=target.name,
         fingerprint=target.fingerprint_text,
-        first_layer=found.unplaced.first_layer,
-        workspace=found.workspace,
+        first_layer=scheduled.unplaced.first_layer,
+        workspace=scheduled.workspace,
         tensors=tuple(_tensor(tensor, tensors, dram.tensors) for tensor in tensors),
         layers=tuple(
             ScheduledLayer(
@@ -280,18 +280,18 @@ def schedule_of(name: str, network: Network, target: Target, found: Scheduled, c
             )
             for (layer, channels), offset in dram.constants.items()
         ),
-        schedule_decisions=found.schedule_decisions,
-        cores=tuple(_core(found, core, tensors, blocks) for core in range(len(found.works))),
-        search=found,
+        schedule_decisions=scheduled.schedule_decisions,
+        cores=tuple(_core(scheduled, core, tensors, blocks) for core in range(len(scheduled.works))),
+        search=scheduled,
         cached=cached,
     )
 
 
-def _tensors(network: Network, found: Scheduled) -> Iterator[Tensor]:
+def _tensors(network: Network, scheduled: Scheduled) -> Iterator[Tensor]:
     """All tensors that are met, inputs first, each behind the one that it is a view of."""
     ends = [*network.inputs, *network.outputs]
     inside = [tensor for layer in network.layers for tensor in (*layer.inputs, *layer.outputs)]
-    for tensor in (*network.inputs, *inside, *ends, *found.unplaced.dram.tensors):
+    for tensor in (*network.inputs, *inside, *ends, *scheduled.unplaced.dram.tensors):
         chain = [tensor]
         while chain[-1].view_of is not None:
             chain.append(chain[-1].view_of)
@@ -315,8 +315,8 @@ def _tensor(
     )
 
 
-_HEAD_SIZE = sum(np.dtype(one.type).itemsize * one.count for one in HEAD)
-_HEAD_NUMBERS = sum(one.count for one in HEAD)
+_HEAD_SIZE = sum(np.dtype(part.type).itemsize * part.count for part in HEAD)
+_HEAD_NUMBERS = sum(part.count for part in HEAD)
 
 
 def _core(

@@ -228,18 +228,18 @@ class Assembler:
         if bound is None:
             bound = self.bound[step] = [_bound(template, step.slots) for template in step.templates]
         addresses, memory = self.addresses, self._local
-        for one in bound:
-            numbers = one.numbers.copy()
-            for at, buffer, offset in one.places:
+        for instruction in bound:
+            numbers = instruction.numbers.copy()
+            for at, buffer, offset in instruction.places:
                 numbers[at] = addresses[buffer] + offset
             spans = []
-            for buffer, low, high, write in one.touched:
+            for buffer, low, high, write in instruction.touched:
                 start = addresses[buffer]
                 spans.append((memory, start + low, start + high, write))
                 self._note(buffer)
-            for output, buffer in one.results:
+            for output, buffer in instruction.results:
                 self._note_result(step.layer, output, buffer)
-            self._emit(one.kind, one.queue, step.layer, numbers, spans)
+            self._emit(instruction.kind, instruction.queue, step.layer, numbers, spans)
 
     def _load(self, load: Load | Fence) -> None:
         self.loads.append(len(self._records))
@@ -300,13 +300,13 @@ class Assembler:
             high = far + sum(max(step, 0) for step in steps) + block.size[3]
         transfer = Transfer(segment, far, local, block.size, block.far, block.near)
         stores = kind is StoreInstruction
-        made = StoreInstruction(transfer) if stores else LoadInstruction(transfer, stored)
+        instruction = StoreInstruction(transfer) if stores else LoadInstruction(transfer, stored)
         flags |= COMPRESSED if stored else 0
         self._note(buffer)
         spans = [(self._local, local, local + size, not stores)]
         if segment in self._dram:
             spans.append((self._dram[segment], low, high, stores))
-        self._emit(kind, _QUEUE[kind.queue], layer, made.numbers(), spans, flags)
+        self._emit(kind, _QUEUE[kind.queue], layer, instruction.numbers(), spans, flags)
 
     def _emit(
         self,

@@ -43,7 +43,7 @@ def bounds(network: Network, target: Target, cores: int | None = None) -> Bounds
     matrix = vector = 0
     done = 0.0
     loaded = 0.0
-    wanted = float(inputs)
+    needed_bytes = float(inputs)
     released = 0.0
     total = inputs + outputs
     needed = _needed(network, tiler)
@@ -61,28 +61,28 @@ def bounds(network: Network, target: Target, cores: int | None = None) -> Bounds
         if costs.decoder is not None:
             size = network.stored.size(layer, (0, layer.channels))
         total += size
-        wanted += size
+        needed_bytes += size
         # The two engines may work on parts of one layer at a time, and on neighbours; the longer one counts.
         spent = max(work.values()) / cores if work["matrix"] else 0.0
-        end = max(done + spent, done + max(0.0, wanted - loaded) / rate)
-        loaded = max(loaded, min(loaded + rate * (end - done), max(released + capacity, wanted)))
-        done, released = end, wanted
+        end = max(done + spent, done + max(0.0, needed_bytes - loaded) / rate)
+        loaded = max(loaded, min(loaded + rate * (end - done), max(released + capacity, needed_bytes)))
+        done, released = end, needed_bytes
     roofline = max(matrix / cores, vector / cores, total / rate)
     return Bounds(matrix, vector, total, ceil(roofline), ceil(max(done, roofline)))
 
 
 def _needed(network: Network, tiler: Tiler) -> dict[Tensor, Rows]:
     """The rows of every tensor that some result depends on: nobody has to compute the others."""
-    found = {tensor.storage: (0, tensor.storage.rows) for tensor in network.outputs}
+    rows_of = {tensor.storage: (0, tensor.storage.rows) for tensor in network.outputs}
     for layer in reversed(network.layers):
         y = layer.outputs[0]
-        wanted = [found[tensor] for tensor in layer.outputs if tensor in found]
-        if not wanted:
+        results = [rows_of[tensor] for tensor in layer.outputs if tensor in rows_of]
+        if not results:
             continue
         whole = not layer.by_rows or len(layer.outputs) > 1
-        rows = tiler.whole(layer) if whole else tiler.expanded(layer, wanted[0])
-        found[y] = rows
+        rows = tiler.whole(layer) if whole else tiler.expanded(layer, results[0])
+        rows_of[y] = rows
         for need, tensor in zip(tiler.needs(layer, rows), layer.inputs, strict=True):
-            before = found.get(tensor.storage, need)
-            found[tensor.storage] = min(before[0], need[0]), max(before[1], need[1])
-    return found
+            before = rows_of.get(tensor.storage, need)
+            rows_of[tensor.storage] = min(before[0], need[0]), max(before[1], need[1])
+    return rows_of

@@ -52,11 +52,11 @@ class Cache:
     @staticmethod
     def default() -> Cache | None:
         """That of the user: `NPUC_CACHE` names another folder, or is `off`."""
-        asked = os.environ.get("NPUC_CACHE", "")
-        if asked.lower() == "off":
+        folder_name = os.environ.get("NPUC_CACHE", "")
+        if folder_name.lower() == "off":
             return None
-        if asked:
-            return Cache(Path(asked))
+        if folder_name:
+            return Cache(Path(folder_name))
         home = os.environ.get("XDG_CACHE_HOME", "")
         with suppress(RuntimeError):  # no home
             return Cache((Path(home) if home.startswith("/") else Path.home() / ".cache") / "npuc")
@@ -71,10 +71,10 @@ class Cache:
         except (OSError, ValidationError, ScheduleError, RecursionError):
             return None
 
-    def write(self, key: str, found: ScheduleDecisions) -> None:
+    def write(self, key: str, decisions: ScheduleDecisions) -> None:
         """Keep what a search found."""
-        count = max(group.last for group in found.decisions.groups)
-        entry = entry_of(found, [str(number) for number in range(count)])
+        count = max(group.last for group in decisions.decisions.groups)
+        entry = entry_of(decisions, [str(number) for number in range(count)])
         self._write(self._schedule(key), json.dumps(entry).encode())
 
     def candidates(self, target: Target) -> Candidates:
@@ -84,14 +84,14 @@ class Cache:
         except (OSError, ValidationError, RecursionError):
             return Candidates()
 
-    def add_candidates(self, target: Target, found: Candidates) -> None:
+    def add_candidates(self, target: Target, candidates: Candidates) -> None:
         """Keep what is new, beside what others have added meanwhile."""
-        if not found.fresh:
+        if not candidates.fresh:
             return
         known = self.candidates(target).known
-        if len(known) + len(found.fresh) > _MOST:
+        if len(known) + len(candidates.fresh) > _MOST:
             known = {}
-        known.update({key: found.known[key] for key in sorted(found.fresh)})
+        known.update({key: candidates.known[key] for key in sorted(candidates.fresh)})
         self._write(self._of(target), _CANDIDATES.dump_json(known))
 
     def _schedule(self, key: str) -> Path:

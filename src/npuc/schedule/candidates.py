@@ -43,9 +43,9 @@ class Candidates:
     fresh: set[str] = field(default_factory=set)
     """Keys that were added since."""
 
-    def add(self, key: str, found: Tiling | None) -> None:
+    def add(self, key: str, tiling: Tiling | None) -> None:
         """Remember one."""
-        self.known[key] = found
+        self.known[key] = tiling
         self.fresh.add(key)
 
 
@@ -53,8 +53,12 @@ def layer_key(layer: Layer, tiler: Tiler) -> str:
     """A hash of a layer: its form, not its weights, scales or names."""
     whole = tiler.whole(layer)
     instructions = [
-        [one.name, one.queue, sorted((k, _plain(f)) for k, f in one.fields().items() if k not in _VALUES)]
-        for one in (
+        [
+            instruction.name,
+            instruction.queue,
+            sorted((k, _plain(f)) for k, f in instruction.fields().items() if k not in _VALUES),
+        ]
+        for instruction in (
             template.instruction
             for template in layer.templates(tiler.tile(layer, whole, (0, layer.channels)))
         )

@@ -27,9 +27,9 @@ _P, _I, _L = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 
 @cache
 def _function(name: str, result: Any, *types: Any) -> Any:
-    found = getattr(library(), name)
-    found.argtypes, found.restype = types, result
-    return found
+    function = getattr(library(), name)
+    function.argtypes, function.restype = types, result
+    return function
 
 
 def encode(data: Array, ends: Sequence[int] = ()) -> Array | None:
@@ -37,9 +37,9 @@ def encode(data: Array, ends: Sequence[int] = ()) -> Array | None:
 
     `ends` are where parts end that may be distributed differently, the last of them the end of all.
     """
-    made = np.empty(data.size, np.uint8)
-    size = _encode(data, ends, made.ctypes.data)
-    return made[:size].copy() if size else None
+    stream = np.empty(data.size, np.uint8)
+    size = _encode(data, ends, stream.ctypes.data)
+    return stream[:size].copy() if size else None
 
 
 def encoded_size(data: Array, ends: Sequence[int] = ()) -> int:
@@ -57,13 +57,13 @@ def _encode(data: Array, ends: Sequence[int], into: int | None) -> int:
 def decode(stream: Array, size: int) -> Array:
     """The bytes that a stream stands for."""
     stream = np.ascontiguousarray(stream, np.uint8)
-    made = np.empty(size, np.uint8)
+    data = np.empty(size, np.uint8)
     status = _function("npuc_weights_decode", _I, _P, _L, _P, _L)(
-        stream.ctypes.data, stream.size, made.ctypes.data, size
+        stream.ctypes.data, stream.size, data.ctypes.data, size
     )
     if status:
         raise InputDataError(f"{stream.size} bytes are no compressed constants of {size} bytes")
-    return made
+    return data
 
 
 @dataclass
@@ -81,8 +81,8 @@ class StoredConstants:
         key = layer, channels
         if key not in self._sizes:
             data, ends = _parts(layer, channels)
-            found = encoded_size(data, ends)
-            self._sizes[key] = found if aligned(found) < aligned(data.size) else 0
+            size = encoded_size(data, ends)
+            self._sizes[key] = size if aligned(size) < aligned(data.size) else 0
         return self._sizes[key]
 
     def size(self, layer: Layer, channels: Rows) -> int:
@@ -98,7 +98,7 @@ def _parts(layer: Layer, channels: Rows) -> tuple[Array, list[int]]:
 
 def digest(layers: Sequence[Layer]) -> str:
     """A hash of all constants: how far they shrink decides how long they take."""
-    found = blake2b(digest_size=16)
+    constants_hash = blake2b(digest_size=16)
     for layer in layers:
-        found.update(layer.constants((0, layer.channels)).packed().tobytes())
-    return found.hexdigest()
+        constants_hash.update(layer.constants((0, layer.channels)).packed().tobytes())
+    return constants_hash.hexdigest()

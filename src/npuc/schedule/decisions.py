@@ -30,13 +30,13 @@ class Group:
 
     def describe(self, names: list[str]) -> dict[str, Any]:
         """As a schedule file states it."""
-        made: dict[str, Any] = {"layers": names[self.first : self.last], "tiles": self.tiles}
+        entry: dict[str, Any] = {"layers": names[self.first : self.last], "tiles": self.tiles}
         if self.tiles > 1:
-            made["resident_weights"] = self.resident_weights
+            entry["resident_weights"] = self.resident_weights
         for name in ("moved", "by_channels", "alone", "by_inputs"):
             if getattr(self, name):
-                made[name] = True
-        return made
+                entry[name] = True
+        return entry
 
 
 @dataclass(frozen=True)

@@ -97,13 +97,13 @@ class Grouping(Tiles):
         """Bytes loaded once and bytes stored of the tensors around a group."""
         inside = range(first, last)
         loads = 0
-        seen = set()
+        counted = set()
         for index in inside:
             for tensor in self.network.layers[index].inputs:
                 storage = tensor.storage
-                if storage in seen or self.made[storage] in inside:
+                if storage in counted or self.made[storage] in inside:
                     continue
-                seen.add(storage)
+                counted.add(storage)
                 if not resident_in or self.made[storage] < 0 or self.is_spilled(storage, first):
                     loads += storage.size
         stores = 0
@@ -152,8 +152,8 @@ class Grouping(Tiles):
             key = f"{row}{'+' if resident_weights else '-'}"
             if key not in self.candidates.known:
                 tiles = self.fewest_tiles(first, last, limit, resident_in, resident_out, resident_weights)
-                found = None if tiles is None else Tiling(tiles, *self.tile_sums(first, last, tiles))
-                self.candidates.add(key, found)
+                candidate = None if tiles is None else Tiling(tiles, *self.tile_sums(first, last, tiles))
+                self.candidates.add(key, candidate)
             tiling = self.candidates.known[key]
             if tiling is None or self.overlap(first, last, tiling.tiles) > self.pins.max_halo:
                 continue
@@ -207,14 +207,14 @@ class Grouping(Tiles):
         for index in range(first, last):
             layer = self.network.layers[index]
             y = layer.outputs[0]
-            made = 0
+            computed_rows = 0
             for tile in range(tiles):
                 rows = self.tile_rows(first, last, tiles, tile)
                 assert rows is not None
-                made += rows[y][1] - rows[y][0]
+                computed_rows += rows[y][1] - rows[y][0]
             cycles = self.tiler.cycles(layer, self.tiler.whole(layer))
             work += cycles
-            more += cycles * (made / y.rows - 1)
+            more += cycles * (computed_rows / y.rows - 1)
         return more / work
 
     # The search

@@ -21,21 +21,21 @@ class Lifetimes:
     @cached_property
     def uses(self) -> dict[Tensor, list[int]]:
         """Storage to the layers that read it."""
-        found: dict[Tensor, list[int]] = {}
+        readers_of: dict[Tensor, list[int]] = {}
         for index, layer in enumerate(self.network.layers):
             for tensor in layer.inputs:
-                readers = found.setdefault(tensor.storage, [])
+                readers = readers_of.setdefault(tensor.storage, [])
                 if not readers or readers[-1] != index:
                     readers.append(index)
-        return found
+        return readers_of
 
     @cached_property
     def made(self) -> dict[Tensor, int]:
         """Storage to the layer that makes it; -1 for inputs."""
-        found = {tensor.storage: -1 for tensor in self.network.inputs}
+        producers = {tensor.storage: -1 for tensor in self.network.inputs}
         for index, layer in enumerate(self.network.layers):
-            found.update({tensor: index for tensor in layer.outputs})
-        return found
+            producers.update({tensor: index for tensor in layer.outputs})
+        return producers
 
     @cached_property
     def results(self) -> set[Tensor]:
@@ -45,8 +45,8 @@ class Lifetimes:
     @cached_property
     def last_use(self) -> dict[Tensor, int]:
         """Storage to the last layer that reads it; results are read after all layers."""
-        found = {tensor: max(self.uses.get(tensor, [-1])) for tensor in self.made}
-        return {**found, **dict.fromkeys(self.results, len(self.network.layers))}
+        last_readers = {tensor: max(self.uses.get(tensor, [-1])) for tensor in self.made}
+        return {**last_readers, **dict.fromkeys(self.results, len(self.network.layers))}
 
     def dies(self, tensor: Tensor, index: int) -> bool:
         """Whether nothing needs a tensor after a layer."""

@@ -94,7 +94,7 @@ def _lines(schedule: Schedule) -> Iterator[str]:
         f"schedule {_text(schedule.name)} target={_text(schedule.target)} fingerprint={schedule.fingerprint} "
         f"first_layer={schedule.first_layer} workspace={schedule.workspace}"
     )
-    choices = " ".join(f"{one.name}={getattr(chosen.choices, one.name)}" for one in fields(Choices))
+    choices = " ".join(f"{choice.name}={getattr(chosen.choices, choice.name)}" for choice in fields(Choices))
     yield (
         f"decisions memory={chosen.memory} cores={chosen.cores} local_memory={chosen.local_memory} "
         f"far={decisions.spill_distance} {choices}"
@@ -186,7 +186,7 @@ def _block(block: Block | None) -> str:
 def _issued(core: CoreSchedule, step: Step, issued: Issued) -> str:
     instruction = issued.instruction
     words = [instruction.name]
-    kinds = {one.name: one for one in TABLE[instruction.name].fields}
+    kinds = {part.name: part for part in TABLE[instruction.name].fields}
     for name, value in instruction.fields().items():
         if kinds[name].address:
             if isinstance(value, Place):
@@ -308,10 +308,10 @@ def _range(text: str) -> Rows:
 
 
 def _string(text: str) -> str:
-    found = json.loads(text)
-    if not isinstance(found, str):
+    value = json.loads(text)
+    if not isinstance(value, str):
         raise ValueError(text)
-    return found
+    return value
 
 
 @dataclass
@@ -399,7 +399,7 @@ class _Reader:
         self.schedule_decisions |= {
             name: words.take(name, _int) for name in ("memory", "cores", "local_memory")
         }
-        self.choices = {one.name: words.take(one.name, _int) for one in fields(Choices)}
+        self.choices = {choice.name: words.take(choice.name, _int) for choice in fields(Choices)}
 
     def _prefetch(self, words: _Words) -> None:
         placing: Any = words.take("placing", str)

@@ -41,7 +41,7 @@ def latest_issues(work: Work, times: Times, margin: int) -> list[int]:
     ]
     finished = np.maximum.accumulate(times.steps[:, 1])
     ended = np.maximum.accumulate(np.append(0, times.loads[:, 1]))
-    found = [0] * len(work.loads)
+    issues = [0] * len(work.loads)
     free = inf
     for number in range(len(work.loads) - 1, -1, -1):
         load = work.loads[number]
@@ -52,11 +52,11 @@ def latest_issues(work: Work, times: Times, margin: int) -> list[int]:
         by = min(max(needed - margin, end), free)
         # Data that is decoded may have waited for the decoder, which is no time of its own.
         free = _before(by, end - max(begin, int(ended[number])), stores)
-        asked = min(free, by - int(times.costs[number])) - times.latency
+        issue_cycle = min(free, by - int(times.costs[number])) - times.latency
         # The memory is free when all steps before the issue have finished.
-        latest = int(np.searchsorted(finished, asked, side="right"))
-        found[number] = min(max(latest, load.ready), load.need)
-    return found
+        latest = int(np.searchsorted(finished, issue_cycle, side="right"))
+        issues[number] = min(max(latest, load.ready), load.need)
+    return issues
 
 
 def _before(end: float, cycles: int, stores: list[tuple[int, ...]]) -> float:

@@ -17,30 +17,33 @@ def batches_of_matrices(ops: Iterable[Any], graph: Graph, kept: Collection[Value
     """The values that are to lie in the order of their axes; `kept` are those whose order others rely on."""
     ops = list(ops)
     inside = set(ops)
-    made = {value for op in ops for value in op.results if len(shape_of(value)) == 4 and value not in kept}
-    found = {value for op in ops if _is_product(op, graph) for value in (*op.operands, *op.results)} & made
-    pending = list(found)
+    results = {value for op in ops for value in op.results if len(shape_of(value)) == 4 and value not in kept}
+    matrices = {
+        value for op in ops if _is_product(op, graph) for value in (*op.operands, *op.results)
+    } & results
+    pending = list(matrices)
     while pending:
         value = pending.pop()
         for op in (value.owner, *(use.operation for use in value.uses)):
             if op in inside and (_takes_any(op, graph) or _keeps(op, graph)):
-                near = {*op.operands, *op.results} & made - found
-                found |= near
+                near = {*op.operands, *op.results} & results - matrices
+                matrices |= near
                 pending += near
     while True:
         # All who touch one can do with it, and an op that keeps the order has it on both sides.
         wrong = {
             value
-            for value in found
+            for value in matrices
             for op in (value.owner, *(use.operation for use in value.uses))
             if op not in inside
             or not (
-                _takes_any(op, graph) or (_keeps(op, graph) and found >= {_operand(op, graph), op.results[0]})
+                _takes_any(op, graph)
+                or (_keeps(op, graph) and matrices >= {_operand(op, graph), op.results[0]})
             )
         }
         if not wrong:
-            return found
-        found -= wrong
+            return matrices
+        matrices -= wrong
 
 
 def _is_product(op: Any, graph: Graph) -> bool:

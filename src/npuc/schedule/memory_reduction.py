@@ -55,17 +55,17 @@ def reduce_memory(
     timing = _Timing(done, target, timeline)
     best = timeline.total, done
     for policy in timing.in_all():
-        found = timing.tried(policy, cost_function)
-        if found is not None and found[0] < best[0]:
-            best = found
+        trial = timing.tried(policy, cost_function)
+        if trial is not None and trial[0] < best[0]:
+            best = trial
     price = (
         0.0 if done.schedule_decisions.local_memory else PRICE
     )  # who sets a limit has said what memory is worth
     for policy in timing.in_less(best[1].memory):
-        found = timing.tried(policy, cost_function)
+        trial = timing.tried(policy, cost_function)
         saved = 1 - policy.memory / best[1].memory
-        if found is not None and found[0] <= min(limit, best[0] * (1 + price * saved)):
-            return found
+        if trial is not None and trial[0] <= min(limit, best[0] * (1 + price * saved)):
+            return trial
     return best
 
 
@@ -108,22 +108,22 @@ class _Timing:
 
     def in_less(self, memory: int) -> list[PrefetchPolicy]:
         """Those with less than that, the least first."""
-        found = []
+        policies = []
         for placing, margin, factor in _IN_LESS:
             pairs = zip(self.done.works, self.issues(margin), strict=True)
             need = max(needed_memory(work, issues) for work, issues in pairs)
-            wanted = int(need * factor) // BLOCK * BLOCK
-            if wanted <= memory * _GAIN:
-                found.append(PrefetchPolicy(wanted, margin, placing))
-        return sorted(found, key=lambda policy: policy.memory)
+            size = int(need * factor) // BLOCK * BLOCK
+            if size <= memory * _GAIN:
+                policies.append(PrefetchPolicy(size, margin, placing))
+        return sorted(policies, key=lambda policy: policy.memory)
 
     def tried(self, policy: PrefetchPolicy, cost_function: CostFunction) -> tuple[int, Scheduled] | None:
         """The cycles of the program under a policy and the program, if its objects fit."""
         try:
-            found = self.write(policy)
+            program = self.write(policy)
         except DoesNotPack:
             return None
-        return cost_function(found.streams).total, found
+        return cost_function(program.streams).total, program
 
     def write(self, policy: PrefetchPolicy) -> Scheduled:
         """The program with loads just in time."""

@@ -56,10 +56,14 @@ def copies_of(layer: Layer) -> list[Copy] | None:
         return None
     copies = []
     for template in layer.templates(tile):
-        one = template.instruction
-        if not isinstance(one, Copy) or not _slot(one.x).startswith("in") or _slot(one.y) != "out0":
+        instruction = template.instruction
+        if (
+            not isinstance(instruction, Copy)
+            or not _slot(instruction.x).startswith("in")
+            or _slot(instruction.y) != "out0"
+        ):
             return None
-        copies.append(one)
+        copies.append(instruction)
     return copies
 
 

@@ -105,10 +105,10 @@ class CoreGrouping:
         return self.one.transfer(sum(map(self.one.loaded_constants, layers)))
 
     def _by_rows(self, start: int, end: int) -> tuple[float, Group | None]:
-        found: tuple[float, Group | None] = (inf, None)
+        best: tuple[float, Group | None] = (inf, None)
         layers = self.one.network.layers[start:end]
         if any(not layer.by_rows for layer in layers):
-            return found
+            return best
         limit = max(layer.outputs[0].rows for layer in layers)
         counts = [self.cores * n for n in _ROUNDS if self.cores * n <= limit]
         while counts and self.one.tile_rows(start, end, counts[-1], counts[-1] // 2) is None:
@@ -118,7 +118,7 @@ class CoreGrouping:
             return self.one.tiled_memory(start, end, count, False, False, True) <= self.one.capacity
 
         if not counts or not fits(counts[-1]):
-            return found
+            return best
         first = bisect_left(counts, True, key=fits)
         loads, stores = self._around(start, end)
         constants = self._constants(start, end)
@@ -130,9 +130,9 @@ class CoreGrouping:
             moved = (loaded / self.rate if loads else 0.0) + stores
             work = max(cycles / self.cores, moved + constants)
             cost = work + BARRIER + (loads + stores) / rounds
-            if cost < found[0]:
-                found = cost, Group(start, end, count)
-        return found
+            if cost < best[0]:
+                best = cost, Group(start, end, count)
+        return best
 
     def _by_channels(self, index: int) -> tuple[float, Group | None]:
         layer = self.one.network.layers[index]

@@ -79,14 +79,14 @@ def build_network(
 ) -> Network:
     """The layers of some ops of a program, in their order; those named in `by_inputs` are cut by input channels."""
     tensors: dict[Value, Tensor] = {}
-    wanted = list(outputs)
+    results = list(outputs)
 
     ops, given = list(ops), list(inputs)
-    matrices = batches_of_matrices(ops, graph, {*given, *wanted})
+    matrices = batches_of_matrices(ops, graph, {*given, *results})
 
     def fresh(value: Value) -> Tensor:
-        one = tensor_of(value)
-        return replace(one, matrices=True) if value in matrices else one
+        plain = tensor_of(value)
+        return replace(plain, matrices=True) if value in matrices else plain
 
     def tensor(value: Value) -> Tensor:
         if value not in tensors:
@@ -95,8 +95,8 @@ def build_network(
 
     inside = set(ops)
     layers: list[Layer] = []
-    made: dict[Value, int] = {}
-    kept = set(wanted)
+    producers: dict[Value, int] = {}
+    kept = set(results)
     for op in ops:
         if all(value in tensors for value in op.results):
             continue  # a view, with the op before
@@ -108,17 +108,17 @@ def build_network(
         layer = rule(op, graph, tensor)
         if layer.name in by_inputs:
             layer = layer.by_inputs or layer
-        if isinstance(op, npu.Table) and (at := made.get(op.x)) is not None and op.x not in kept:
+        if isinstance(op, npu.Table) and (at := producers.get(op.x)) is not None and op.x not in kept:
             before = layers[at]
             only = all(use.operation is op for use in op.x.uses)
             if only and before.kind in ("conv", "deconv", "matmul") and _fits_table(before, op):
                 layers[at] = _with_table(before, layer)
-                made[op.y] = at
+                producers[op.y] = at
                 continue
-        made.update(dict.fromkeys(op.results, len(layers)))
+        producers.update(dict.fromkeys(op.results, len(layers)))
         layers.append(layer)
     assert inside
-    return Network(tuple(layers), tuple(map(tensor, given)), tuple(map(tensor, wanted)), tensors)
+    return Network(tuple(layers), tuple(map(tensor, given)), tuple(map(tensor, results)), tensors)
 
 
 def _fits_table(layer: Layer, op: npu.Table) -> bool:

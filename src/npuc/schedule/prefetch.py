@@ -76,10 +76,10 @@ def _packed(
         for number, buffer in enumerate(buffers)
     ]
     try:
-        found = plan(rectangles, capacity, steps=steps)
+        memory_plan = plan(rectangles, capacity, steps=steps)
     except MemoryPlanError as error:
         raise DoesNotPack from error
-    return {buffer: found.addresses[str(number)] for number, buffer in enumerate(buffers)}
+    return {buffer: memory_plan.addresses[str(number)] for number, buffer in enumerate(buffers)}
 
 
 def place(work: Work, capacity: int, issues: Sequence[int] | None = None, bank: int = 0) -> dict[Buffer, int]:
@@ -88,12 +88,12 @@ def place(work: Work, capacity: int, issues: Sequence[int] | None = None, bank: 
     With `bank`, the bytes of a bank, loads keep out of the banks that are at work when they come, where they can.
     """
     loaded = {load.buffer for load in work.loads if isinstance(load, Load)}
-    made = [buffer for buffer in work.buffers if buffer.last >= 0 and buffer not in loaded]
+    computed = [buffer for buffer in work.buffers if buffer.last >= 0 and buffer not in loaded]
     if capacity not in work.made_at:
-        work.made_at[capacity] = _packed(made, {}, capacity)
+        work.made_at[capacity] = _packed(computed, {}, capacity)
     addresses = dict(work.made_at[capacity])
     room = _Room(len(work.buffers), capacity)
-    for buffer in made:
+    for buffer in computed:
         room.take(buffer.first, buffer.last + 1, addresses[buffer], aligned(buffer.size), buffer.first)
     previous = 0
     starts: dict[Buffer, int] = {}

@@ -189,10 +189,10 @@ def check_machine(entry: SubgraphEntry, target: Target, cores: int) -> None:
         raise ScheduleError(f"cores: {entry.cores} are asked for, and there are {cores}")
     whole = int(target.memory.local.size)
     for name in ("local_memory", "memory"):
-        asked = getattr(entry, name)
-        if asked is not None and asked > whole:
+        stated = getattr(entry, name)
+        if stated is not None and stated > whole:
             raise ScheduleError(
-                f"{name}: {asked} bytes are asked for, and {target.name} has {whole} bytes of local memory"
+                f"{name}: {stated} bytes are asked for, and {target.name} has {whole} bytes of local memory"
             )
 
 
@@ -284,7 +284,9 @@ def describe(schedule_decisions: Mapping[str, tuple[ScheduleDecisions, Sequence[
     made = {
         "version": SCHEDULE_FILE.version,
         "target": target,
-        "subgraphs": {name: entry_of(found, names) for name, (found, names) in schedule_decisions.items()},
+        "subgraphs": {
+            name: entry_of(decisions, names) for name, (decisions, names) in schedule_decisions.items()
+        },
     }
     return yaml.dump(
         made, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True
@@ -391,10 +393,10 @@ def _check_layers(groups: Sequence[GroupEntry], known: Sequence[str], subgraph: 
 
 def near(name: str, known: Sequence[str], otherwise: str) -> str:
     """The names that a user may have meant."""
-    found = get_close_matches(name, known, n=3, cutoff=0.4)
+    matches = get_close_matches(name, known, n=3, cutoff=0.4)
     return (
-        f"The nearest names are {', '.join(found)}"
-        if found
+        f"The nearest names are {', '.join(matches)}"
+        if matches
         else f"{otherwise} {', '.join(known[:5]) or 'none'}"
     )
 

@@ -74,4 +74,4 @@ class Scheduled:
     @property
     def memory(self) -> int:
         """Bytes of local memory that a core needs: up to the highest in use."""
-        return max((one.address + one.size for one in self.allocations), default=0)
+        return max((allocation.address + allocation.size for allocation in self.allocations), default=0)

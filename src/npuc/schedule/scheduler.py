@@ -66,8 +66,8 @@ class ScheduleOptions:
 
 def schedule(network: Network, target: Target, options: ScheduleOptions) -> Schedule:
     """How a network runs on a machine: groups, tiles, addresses, cores, and the instructions of all that."""
-    found, cached = _scheduled(network, target, options, options.cost_function or _simulated(target))
-    return schedule_of(options.name, network, target, found, cached)
+    scheduled, cached = _scheduled(network, target, options, options.cost_function or _simulated(target))
+    return schedule_of(options.name, network, target, scheduled, cached)
 
 
 def _simulated(target: Target) -> CostFunction:
@@ -85,7 +85,7 @@ def _scheduled(
     """The schedule that is asked for, that of the cache, or what a search finds; and whether the cache had it."""
     entry, at, title = options.pins, options.position, options.name
     cores = min(options.cores or target.compute.cores, target.compute.cores)
-    wanted = resolve(entry, network, target, cores, local_memory=options.local_memory)
+    stated_schedule = resolve(entry, network, target, cores, local_memory=options.local_memory)
     base = network, target, at.tensors, at.workspace, at.weights, options.level, at.layer
 
     def stated(schedule_decisions: ScheduleDecisions) -> Scheduled:
@@ -96,16 +96,21 @@ def _scheduled(
             else repeated(done, schedule_decisions.prefetch, target, cost)
         )
 
-    if wanted.schedule_decisions is not None:
-        return stated(wanted.schedule_decisions), False
-    pinned = wanted.fixed.keys() - {"local_memory"}
+    if stated_schedule.schedule_decisions is not None:
+        return stated(stated_schedule.schedule_decisions), False
+    pinned = stated_schedule.fixed.keys() - {"local_memory"}
     if pinned and options.level == 0:
         raise ScheduleError("-O0 runs layer by layer, so there is nothing to pin", fix="Use -O1 or higher")
     key, candidates = "", Candidates()
     if options.cache is not None:
         pins = entry.model_dump(mode="json")
-        asked = {"level": options.level, "cores": cores, "pins": pins, "local_memory": options.local_memory}
-        key = key_of(network, target, asked)
+        searched = {
+            "level": options.level,
+            "cores": cores,
+            "pins": pins,
+            "local_memory": options.local_memory,
+        }
+        key = key_of(network, target, searched)
         known = options.cache.read(key, network, target)
         if known is not None:
             try:
@@ -117,7 +122,7 @@ def _scheduled(
         candidates = options.cache.candidates(target)
     start = time.perf_counter()
     try:
-        done = fastest(*base, cores, cost, wanted.fixed, candidates, options.local_memory)
+        done = fastest(*base, cores, cost, stated_schedule.fixed, candidates, options.local_memory)
     except DoesNotFit as error:
         if not pinned:
             raise

@@ -177,7 +177,7 @@ def fastest(
     count = min(cores or target.compute.cores, target.compute.cores)
     fixed = {"local_memory": local_memory, **(fixed or {})}
     local = fixed["local_memory"] or int(target.memory.local.size)
-    found: list[_Trial] = []
+    trials: list[_Trial] = []
     failure: Exception | None = None
     for lowest, point in search_space(level, count, network, local, fixed):
         try:
@@ -196,11 +196,11 @@ def fastest(
             continue
         if level == 0:
             return done
-        found.append(_Trial(lowest, point["level"], done, cost_function(done.streams)))
-    if not found:
+        trials.append(_Trial(lowest, point["level"], done, cost_function(done.streams)))
+    if not trials:
         assert failure is not None
         raise failure
-    return _least_memory(found, level, target, cost_function)
+    return _least_memory(trials, level, target, cost_function)
 
 
 @dataclass(frozen=True)
@@ -215,43 +215,45 @@ class _Trial:
 
 
 def _least_memory(
-    found: Sequence[_Trial], level: int, target: Target, cost_function: CostFunction
+    trials: Sequence[_Trial], level: int, target: Target, cost_function: CostFunction
 ) -> Scheduled:
     """The fastest way in the least memory; that of each lower level is among those to choose from."""
-    by_layers = min((one.timeline.total for one in found if one.level == 0), default=inf)
+    by_layers = min((trial.timeline.total for trial in trials if trial.level == 0), default=inf)
     chosen: dict[int, tuple[int, Scheduled]] = {}
     for upto in range(1, level + 1):
-        tried = [(one.timeline.total, number) for number, one in enumerate(found) if one.lowest <= upto]
+        tried = [
+            (trial.timeline.total, number) for number, trial in enumerate(trials) if trial.lowest <= upto
+        ]
         if tried and (number := min(tried)[1]) not in chosen:
-            one = found[number]
-            chosen[number] = reduce_memory(one.done, target, cost_function, one.timeline, by_layers)
+            trial = trials[number]
+            chosen[number] = reduce_memory(trial.done, target, cost_function, trial.timeline, by_layers)
     return min(chosen.values(), key=lambda result: result[0])[1]
 
 
 def _between(target: Target) -> float:
     """Bytes a cycle of the memory through which cores exchange tensors."""
     memory, clock = target.memory, target.compute.clock
-    found = memory.shared.bandwidth if memory.shared is not None else memory.dram.bandwidth
-    return float(found.bytes_per_cycle(clock))
+    bandwidth = memory.shared.bandwidth if memory.shared is not None else memory.dram.bandwidth
+    return float(bandwidth.bytes_per_cycle(clock))
 
 
 def _streamed(
     works: Sequence[Work], base: int, network: Network, target: Target
 ) -> tuple[dict[tuple[int, tuple[int, int]], int], dict[tuple[int, tuple[int, int]], int]]:
     """Blocks of constants in the order in which they are first loaded: where each begins, and how long compressed ones are."""
-    found: dict[tuple[int, tuple[int, int]], int] = {}
+    offsets: dict[tuple[int, tuple[int, int]], int] = {}
     stored: dict[tuple[int, tuple[int, int]], int] = {}
     decodes = Costs(target).decoder is not None
     for work in works:
         for load in work.loads:
             if isinstance(load, Load) and isinstance(load.source, ConstantSlice):
                 key = (load.source.layer, load.source.channels)
-                if key not in found:
-                    found[key] = base
+                if key not in offsets:
+                    offsets[key] = base
                     if decodes and (size := network.stored.compressed(network.layers[key[0]], key[1])):
                         stored[key] = size
                     base += aligned(stored.get(key, load.size))
-    return found, stored
+    return offsets, stored
 
 
 def _spilled(
@@ -261,11 +263,11 @@ def _spilled(
     if len(works) == 1:
         return works[0].spilled
     group_of = decisions.group_of
-    found = {}
+    spans = {}
     for tensor in dict.fromkeys(tensor for work in works for tensor in work.spilled):
         readers = [group_of[use] for use in grouping.uses.get(tensor, ())]
-        found[tensor] = group_of[grouping.made[tensor]], max(readers, default=group_of[grouping.made[tensor]])
-    return found
+        spans[tensor] = group_of[grouping.made[tensor]], max(readers, default=group_of[grouping.made[tensor]])
+    return spans
 
 
 def weight_blocks(

@@ -82,4 +82,6 @@ def _longest_wait(network: Network) -> int:
     for number, layer in enumerate(network.layers):
         for tensor in (*layer.inputs, *layer.outputs):
             touched.setdefault(tensor.storage, []).append(number)
-    return max((later - one for steps in touched.values() for one, later in pairwise(steps)), default=0)
+    return max(
+        (later - earlier for steps in touched.values() for earlier, later in pairwise(steps)), default=0
+    )

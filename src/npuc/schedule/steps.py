@@ -128,9 +128,9 @@ class Work:
 
     def buffer(self, name: str, size: int, rows: Rows = (0, 0)) -> Buffer:
         """A new object in local memory."""
-        made = Buffer(name, size, rows)
-        self.buffers.append(made)
-        return made
+        created = Buffer(name, size, rows)
+        self.buffers.append(created)
+        return created
 
 
 def build(grouping: Grouping, decisions: Decisions, core: int = 0, cores: int = 1) -> Work:
@@ -238,9 +238,9 @@ class _Builder:
 
     def _stays(self, tensor: Tensor, use: int) -> bool:
         """Whether a reader finds a tensor in local memory."""
-        made = self.grouping.made[tensor]
-        first, last = self.group_of[made] if made >= 0 else -1, self.group_of[use]
-        if made < 0:
+        producer = self.grouping.made[tensor]
+        first, last = self.group_of[producer] if producer >= 0 else -1, self.group_of[use]
+        if producer < 0:
             return False
         if first == last:
             return True
@@ -461,26 +461,26 @@ class _Builder:
                     storage = tensor.storage
                     operands.append(self._tile_operand(storage, index, rows, here, kept))
                 y = layer.outputs[0]
-                wanted = rows[y]
+                needed = rows[y]
                 if y in kept:
                     # Rows that an earlier tile made are still there.
-                    wanted = self.tiler.expanded(layer, (max(wanted[0], done[y]), max(wanted[1], done[y])))
-                    done[y] = max(done[y], wanted[1])
+                    needed = self.tiler.expanded(layer, (max(needed[0], done[y]), max(needed[1], done[y])))
+                    done[y] = max(done[y], needed[1])
                     buffer = kept[y]
                 else:
                     buffer = self.work.buffer(
-                        f"{y.name}[{wanted[0]}:{wanted[1]}]", (wanted[1] - wanted[0]) * y.row_size, wanted
+                        f"{y.name}[{needed[0]}:{needed[1]}]", (needed[1] - needed[0]) * y.row_size, needed
                     )
                     here[y] = buffer
-                if wanted[0] >= wanted[1]:
+                if needed[0] >= needed[1]:
                     continue
-                scratch = self._scratch(layer, wanted)
+                scratch = self._scratch(layer, needed)
                 cuts = self.tiler.channel_cuts(layer)
                 for channels in cuts:
                     key = (index, channels)
                     if not group.resident_weights or key not in constants:
                         constants[key] = self._constants(index, channels)
-                    self._tile(index, wanted, channels, operands, [buffer], constants[key], scratch)
+                    self._tile(index, needed, channels, operands, [buffer], constants[key], scratch)
                 own = self._own_rows(y, group, tile)
                 if own is not None:
                     self._store(index, y, buffer, own)

@@ -79,17 +79,17 @@ class Tiles(Lifetimes):
             if not layer.by_rows or len(layer.outputs) != 1:
                 return None
             y = layer.outputs[0]
-            wanted = rows.get(y)
+            needed = rows.get(y)
             if self.last_use[y] >= last:
                 if y.rows < tiles:
                     return None
                 own = y.rows * tile // tiles, y.rows * (tile + 1) // tiles
-                wanted = own if wanted is None else (min(own[0], wanted[0]), max(own[1], wanted[1]))
-            if wanted is None:
+                needed = own if needed is None else (min(own[0], needed[0]), max(own[1], needed[1]))
+            if needed is None:
                 return None
-            wanted = self.tiler.expanded(layer, wanted)
-            rows[y] = wanted
-            for need, tensor in zip(self.tiler.needs(layer, wanted), layer.inputs, strict=True):
+            needed = self.tiler.expanded(layer, needed)
+            rows[y] = needed
+            for need, tensor in zip(self.tiler.needs(layer, needed), layer.inputs, strict=True):
                 storage = tensor.storage
                 if storage.rows == 1 or tensor.view_of is not None:
                     if self.made[storage] >= first:

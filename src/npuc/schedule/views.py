@@ -51,14 +51,14 @@ def _from_input(
     value: Value, inputs: Collection[Value], kept: Collection[Value], fresh: Callable[[Value], Tensor]
 ) -> list[Value]:
     """The values from an input to this one, if each is nothing but the one before under another name or shape."""
-    found = [value]
+    values = [value]
     while value not in inputs:
         if not isinstance(value.owner, top.Reshape | npu.Reinterpret):
             return []
         value = value.owner.operands[0]
-        found.append(value)
-    fits = (len(list(one.uses)) == 1 and one not in kept and is_natural(fresh(one)) for one in found)
-    return found if all(fits) else []
+        values.append(value)
+    fits = (len(list(link.uses)) == 1 and link not in kept and is_natural(fresh(link)) for link in values)
+    return values if all(fits) else []
 
 
 def _cancel(first: Any, second: Any, x: Tensor, between: Tensor, last: Tensor) -> bool:
@@ -72,6 +72,6 @@ def _cancel(first: Any, second: Any, x: Tensor, between: Tensor, last: Tensor) -
     return False
 
 
-def _same(shape: tuple[int, ...], one: Any, other: Any) -> bool:
+def _same(shape: tuple[int, ...], order: Any, other: Any) -> bool:
     """Whether two orders of axes are the same but for axes of one element."""
-    return [axis for axis in one if shape[axis] > 1] == [axis for axis in other if shape[axis] > 1]
+    return [axis for axis in order if shape[axis] > 1] == [axis for axis in other if shape[axis] > 1]

@@ -166,9 +166,9 @@ _FUNCTIONS: dict[str, tuple[list[Any], Any]] = {
 @cache
 def function(name: str) -> Any:
     """A function of the core, declared."""
-    found = getattr(library(), name)
-    found.argtypes, found.restype = _FUNCTIONS[name]
-    return found
+    native_function = getattr(library(), name)
+    native_function.argtypes, native_function.restype = _FUNCTIONS[name]
+    return native_function
 
 
 class Program:

@@ -48,12 +48,12 @@ class Timeline:
 def simulate(compiled: CompiledModel) -> Timeline:
     """Play a compiled model on its target."""
     machine = compiled.machine
-    found = tuple(
+    timelines = tuple(
         simulate_streams(machine, subgraph.streams, subgraph.name, compiled.layers)
         for subgraph in compiled.subgraphs
         if isinstance(subgraph, NpuSubgraph)
     )
-    return Timeline(sum(subgraph.total for subgraph in found), found)
+    return Timeline(sum(subgraph.total for subgraph in timelines), timelines)
 
 
 def simulate_streams(

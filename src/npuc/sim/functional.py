@@ -99,8 +99,8 @@ class Simulator:
 
     def _convert(self, conversion: Conversion) -> None:
         value = memory.read(self.segments, self.compiled.tensor(conversion.source))
-        made = convert(conversion, value, self.compiled, self.threads)
-        memory.write(self.segments, self.compiled.tensor(conversion.result), made)
+        converted = convert(conversion, value, self.compiled, self.threads)
+        memory.write(self.segments, self.compiled.tensor(conversion.result), converted)
 
     def _on_cpu(self, index: int, subgraph: CpuSubgraph) -> None:
         tensors = {name: memory.read(self.segments, self.compiled.tensor(name)) for name in subgraph.inputs}

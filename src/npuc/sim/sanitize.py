@@ -77,15 +77,15 @@ def sanitize(
     )
     for name in compiled.inputs:
         _mark(simulator, compiled.tensor(name))
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for index, subgraph in enumerate(compiled.subgraphs):
         if isinstance(subgraph, NpuSubgraph):
-            found += _subgraph(simulator, index, subgraph)
+            findings += _subgraph(simulator, index, subgraph)
             continue
         simulator.step(index)
         for name in subgraph.outputs:
             _mark(simulator, compiled.tensor(name))
-    return found
+    return findings
 
 
 def _zeros(tensor: Tensor) -> Array:

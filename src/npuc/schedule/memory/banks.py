@@ -24,12 +24,12 @@ def shared_pairs(
         at = addresses[name]
         return at // banks.size, (at + size[name] - 1) // banks.size
 
-    found = []
+    pairs = []
     for a, b in banks.apart:
         (a_first, a_last), (b_first, b_last) = touched(a), touched(b)
         if a_first <= b_last and b_first <= a_last:
-            found.append((a, b))
-    return tuple(found)
+            pairs.append((a, b))
+    return tuple(pairs)
 
 
 def spread(

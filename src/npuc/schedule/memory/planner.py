@@ -58,20 +58,20 @@ def plan(
     merged = groups_of(given, [*groups, *optional])
     problem = build(given, merged, banks)
     apart = groups_of(given, groups)
-    found = _solve(problem, capacity, budget)
+    best = _solve(problem, capacity, budget)
     if apart != merged:
-        found = _compare(found, problem, _solve(build(given, apart, banks), capacity, budget), capacity)
-    if isinstance(found, MemoryPlanError):
-        raise found
+        best = _compare(best, problem, _solve(build(given, apart, banks), capacity, budget), capacity)
+    if isinstance(best, MemoryPlanError):
+        raise best
     if banks is not None and banks.apart:
-        room = found.size if capacity is None else capacity
-        addresses = spread(given, found.addresses, banks, room, merged if apart == merged else apart)
+        room = best.size if capacity is None else capacity
+        addresses = spread(given, best.addresses, banks, room, merged if apart == merged else apart)
         size = max(addresses[b.name] + b.size for b in given)
         pairs = shared_pairs(given, addresses, banks)
-        found = replace(
-            found, addresses=addresses, size=size, shared=pairs, proven=found.proven and size == found.size
+        best = replace(
+            best, addresses=addresses, size=size, shared=pairs, proven=best.proven and size == best.size
         )
-    return found
+    return best
 
 
 def _compare(

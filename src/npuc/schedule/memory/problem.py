@@ -56,11 +56,11 @@ class Problem:
 
     def addresses(self, address: Longs) -> dict[str, int]:
         """Of buffers, in their order, in bytes."""
-        found = [0] * len(self.buffers)
+        placed = [0] * len(self.buffers)
         for group, at in zip(self.groups, address.tolist(), strict=True):
             for index in group:
-                found[index] = at * self.unit
-        return {buffer.name: at for buffer, at in zip(self.buffers, found, strict=True)}
+                placed[index] = at * self.unit
+        return {buffer.name: at for buffer, at in zip(self.buffers, placed, strict=True)}
 
 
 def check(buffers: Sequence[Buffer], banks: Banks | None) -> None:
@@ -69,12 +69,12 @@ def check(buffers: Sequence[Buffer], banks: Banks | None) -> None:
         raise MemoryPlanError(f"there are {len(buffers):,} buffers; the planner takes {MOST:,}")
     if banks is not None and not 1 <= banks.size <= LARGEST:
         raise MemoryPlanError(f"banks of {banks.size} bytes make no sense")
-    seen: set[str] = set()
+    names: set[str] = set()
     for b in buffers:
         where = f"buffer '{b.name}'"
-        if b.name in seen:
+        if b.name in names:
             raise MemoryPlanError("two buffers have this name", where=where)
-        seen.add(b.name)
+        names.add(b.name)
         if not 1 <= b.size <= LARGEST:
             raise MemoryPlanError(f"a size of {b.size} bytes makes no sense", where=where)
         if not -LARGEST <= b.start <= LARGEST or not -LARGEST <= b.end <= LARGEST:
@@ -93,7 +93,7 @@ def check(buffers: Sequence[Buffer], banks: Banks | None) -> None:
             _check_bank(b, b.bank, banks)
     for pair in banks.apart if banks else ():
         for name in pair:
-            if name not in seen:
+            if name not in names:
                 raise MemoryPlanError(f"a wish for different banks names '{name}', which is no buffer")
 
 

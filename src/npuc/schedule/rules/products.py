@@ -247,12 +247,16 @@ def product_of_activations(op: npu.MatMul | npu.FloatMatMul, graph: Graph, tenso
         constants["b"] = np.ascontiguousarray(right)
     floats = isinstance(op, npu.FloatMatMul)
     requantization = float_output_of(op) if floats else requantization_of_operands(op, graph)
-    made = ProductOp(x, b, y, Constants(constants), requantization, bool(op.transpose_b))
+    computed = ProductOp(x, b, y, Constants(constants), requantization, bool(op.transpose_b))
     granule = 1
-    if all(made.natural) and left is None and x.rows == y.rows == made.batch * y.shape[-2] > y.shape[-2]:
-        made = BatchedProductOp(x, b, y, Constants(constants), requantization, bool(op.transpose_b))
+    if (
+        all(computed.natural)
+        and left is None
+        and x.rows == y.rows == computed.batch * y.shape[-2] > y.shape[-2]
+    ):
+        computed = BatchedProductOp(x, b, y, Constants(constants), requantization, bool(op.transpose_b))
         granule = y.shape[-2]
-    return Layer(y.name, "product", made.inputs, (y,), made, granule=granule, source=op)
+    return Layer(y.name, "product", computed.inputs, (y,), computed, granule=granule, source=op)
 
 
 def _largest(tensor: Tensor) -> int:
