@@ -43,6 +43,7 @@ aliases.install(
         "npuc.codegen.kernels": "npuc.program.custom_kernels",
         "npuc.codegen.program": "npuc.program.model",
         "npuc.codegen.relocate": "npuc.program.relocate",
+        "npuc.program.inputs": "npuc.program.model",
         "npuc.schedule.lateness": "npuc.schedule.load_deadlines",
         "npuc.engine.custom": "npuc.kernels.custom",
         "npuc.engine.kernels": "npuc.kernels",

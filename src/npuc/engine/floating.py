@@ -30,7 +30,7 @@ from npuc.export.onnx import ALL_TENSORS, ExportedModel, Fetch, embed, to_onnx
 from npuc.ir import DType, Graph, dtype_of
 from npuc.kernels.custom import custom_nodes
 from npuc.kernels.stretched import StretchedSession
-from npuc.program.inputs import named_inputs
+from npuc.program.model import named_inputs
 
 _ERRORS_ONLY = 3
 

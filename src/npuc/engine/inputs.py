@@ -11,7 +11,7 @@ import numpy as np
 from npuc.arrays import Array
 from npuc.errors import InputDataError
 from npuc.ir import DYNAMIC, DType, Graph, dtype_of, is_ranked, shape_of
-from npuc.program.inputs import named_inputs
+from npuc.program.model import named_inputs
 
 Shape = tuple[int, ...] | None
 Expected = Mapping[str, tuple[DType, Shape]]

@@ -7,6 +7,7 @@ likes, and instructions name the segment and the byte in it.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -15,7 +16,7 @@ import numpy as np
 
 from npuc.arithmetic.machine import Machine
 from npuc.arrays import Array
-from npuc.errors import TargetError
+from npuc.errors import InputDataError, TargetError
 from npuc.program.isa import BY_NAME
 
 SegmentKind = Literal["weights", "workspace", "io"]
@@ -167,3 +168,15 @@ def records(name: str, count: int) -> Array:
     made = np.zeros(count, instruction.dtype)
     made["opcode"] = instruction.opcode
     return made
+
+
+def named_inputs(inputs: Any, expected: Collection[str]) -> Mapping[str, Any]:
+    """Inputs by name: a mapping as it is; anything else is the array of a program's only input."""
+    if isinstance(inputs, Mapping):
+        return inputs
+    if len(expected) == 1:
+        return {next(iter(expected)): inputs}
+    raise InputDataError(
+        f"one array was given without a name, and the network has {len(expected)} inputs",
+        fix=f"Give a mapping by input name: {', '.join(expected) or 'an empty one'}",
+    )

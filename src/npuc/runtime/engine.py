@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from npuc.arrays import Array
-from npuc.program.inputs import named_inputs
-from npuc.program.model import CompiledModel, HostConversion
+from npuc.program.model import CompiledModel, HostConversion, named_inputs
 from npuc.runtime.runner import Runner
 
 

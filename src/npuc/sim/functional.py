@@ -13,8 +13,14 @@ from collections.abc import Mapping
 from npuc.arrays import Array
 from npuc.errors import InputDataError, SimulationError
 from npuc.host import HostSubgraphs, convert
-from npuc.program.inputs import named_inputs
-from npuc.program.model import CompiledModel, Conversion, CpuSubgraph, HostConversion, NpuSubgraph
+from npuc.program.model import (
+    CompiledModel,
+    Conversion,
+    CpuSubgraph,
+    HostConversion,
+    NpuSubgraph,
+    named_inputs,
+)
 from npuc.sim import calls, memory
 
 

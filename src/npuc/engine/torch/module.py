@@ -23,7 +23,7 @@ for _family in ("elementwise", "movement", "recurrent", "rows", "windows"):
     importlib.import_module(f"npuc.engine.torch.{_family}")
 
 from npuc.engine.torch.registry import HANDLERS, Handler  # noqa: E402
-from npuc.program.inputs import named_inputs  # noqa: E402
+from npuc.program.model import named_inputs  # noqa: E402
 
 
 @dataclass(frozen=True)
