@@ -158,8 +158,8 @@ def import_foreign(path: Path | str, options: ImportOptions) -> Graph:
 def declared_inputs(path: Path | str, options: ImportOptions) -> dict[str, DType]:
     """The element types of a foreign model's inputs by name, as its file states them."""
     path, form = foreign(path)
-    found: dict[str, DType] = named(form.declared)(path, options)
-    return found
+    types: dict[str, DType] = named(form.declared)(path, options)
+    return types
 
 
 def named(place: str) -> Any:

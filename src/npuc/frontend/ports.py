@@ -32,11 +32,11 @@ def check_inputs(inputs: Sequence[str], shapes: Iterable[str], constants: Collec
 
 
 def input_shape(
-    name: str, declared: Sequence[int] | None, asked: Sequence[int] | None, notes: list[str]
+    name: str, declared: Sequence[int] | None, given: Sequence[int] | None, notes: list[str]
 ) -> tuple[int, ...]:
-    """The static shape of an input: as asked, or as declared with a batch of 1 where that is open (-1)."""
-    if asked is not None:
-        shape = tuple(asked)
+    """The static shape of an input: as given, or as declared with a batch of 1 where that is open (-1)."""
+    if given is not None:
+        shape = tuple(given)
         check_rank(name, declared, shape)
         check_layout(name, declared, shape)
         for axis, (old, new) in enumerate(zip(declared or (), shape, strict=False)):
@@ -69,27 +69,27 @@ def open_batch_note(name: str, size: int = 1) -> str:
     return f"the batch of the input '{name}' is open, and was taken as {size} (--input-shape changes it)"
 
 
-def check_rank(name: str, declared: Sequence[int] | None, asked: Sequence[int]) -> None:
-    """An asked shape has as many axes as the model says."""
-    if declared is not None and len(declared) != len(asked):
+def check_rank(name: str, declared: Sequence[int] | None, given: Sequence[int]) -> None:
+    """A given shape has as many axes as the model says."""
+    if declared is not None and len(declared) != len(given):
         raise UsageError(
-            f"--input-shape: '{name}' has {len(declared)} axes, not {len(asked)}",
+            f"--input-shape: '{name}' has {len(declared)} axes, not {len(given)}",
             fix=f"In the model its shape is {list(declared)}",
         )
 
 
-def check_layout(name: str, declared: Sequence[int] | None, asked: Sequence[int]) -> None:
-    """An asked image has its channels where the model has them: in the other place, the shape to give is told."""
-    if declared is None or len(declared) != 4 or len(asked) != 4:
+def check_layout(name: str, declared: Sequence[int] | None, given: Sequence[int]) -> None:
+    """A given image has its channels where the model has them: in the other place, the shape to give is told."""
+    if declared is None or len(declared) != 4 or len(given) != 4:
         return
     for there, other, words in ((3, 1, "N,H,W,C"), (1, 3, "N,C,H,W")):
         channels = declared[there]
-        if 0 < channels <= 4 and declared[other] != channels and asked[there] != channels == asked[other]:
-            turned = [size for axis, size in enumerate(asked) if axis != other]
+        if 0 < channels <= 4 and declared[other] != channels and given[there] != channels == given[other]:
+            turned = [size for axis, size in enumerate(given) if axis != other]
             turned.insert(there, channels)
             sizes = ",".join(map(str, turned))
             raise UsageError(
-                f"--input-shape: '{name}' is {words} in the model, and {','.join(map(str, asked))} is not",
+                f"--input-shape: '{name}' is {words} in the model, and {','.join(map(str, given))} is not",
                 fix=f"Give --input-shape {sizes}",
             )
 
@@ -118,13 +118,19 @@ def input_constant(name: str, text: str, shape: Sequence[int] | None, dtype: DTy
         array = array.astype(dtype.numpy)
     if shape is None:
         return array.reshape(()) if array.size == 1 else array
-    wanted = tuple(1 if size == -1 else size for size in shape)
-    count = prod(possible_shape(name, wanted))
+    static_shape = tuple(1 if size == -1 else size for size in shape)
+    count = prod(possible_shape(name, static_shape))
     if count > _MAX_CONSTANT:
-        raise ResourceLimitError(f"the input '{name}' has the shape {list(wanted)}, too large for a constant")
+        raise ResourceLimitError(
+            f"the input '{name}' has the shape {list(static_shape)}, too large for a constant"
+        )
     if array.size not in (1, count):
         raise UsageError(
-            f"--constant {name}: {array.size} numbers for the shape {list(wanted)}",
+            f"--constant {name}: {array.size} numbers for the shape {list(static_shape)}",
             fix=f"Give one number, or {count}",
         )
-    return np.broadcast_to(array.reshape(-1)[0], wanted).copy() if array.size == 1 else array.reshape(wanted)
+    return (
+        np.broadcast_to(array.reshape(-1)[0], static_shape).copy()
+        if array.size == 1
+        else array.reshape(static_shape)
+    )

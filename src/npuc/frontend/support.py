@@ -48,21 +48,21 @@ def bounded_json(data: bytes, what: str) -> dict[str, Any]:
     if len(data) > _MAX_JSON or items > _MAX_JSON_ITEMS:
         raise ResourceLimitError(f"{what} has {len(data)} bytes of JSON, more than any network needs")
     try:
-        found = json.loads(data)
+        content = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{what} is not valid JSON", fix="Save or download the model again") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise FileFormatError(f"{what} is not a JSON object", fix="Save or download the model again")
-    return found
+    return content
 
 
 def check_names(
-    asked: Iterable[str], known: Iterable[str], option: str, origins: Origins | None = None
+    chosen: Iterable[str], known: Iterable[str], option: str, origins: Origins | None = None
 ) -> None:
-    """Every asked name exists; otherwise the nearest ones are shown: tensors, though a node's name may be nearer."""
+    """Every chosen name exists; otherwise the nearest ones are shown: tensors, though a node's name may be nearer."""
     names = list(known)
     have = set(names)
-    for name in asked:
+    for name in chosen:
         if name not in have:
             near = nearest(name, names, origins or Origins())
             hint = (

@@ -109,10 +109,10 @@ def _operand(value: Any, dtype: str | None, cls: Any, index: int) -> Any:
 
 
 def _flat(values: Sequence[Any]) -> list[Any]:
-    found: list[Any] = []
+    operands: list[Any] = []
     for value in values:
-        found += _flat(value) if isinstance(value, list | tuple) else [] if value is None else [value]
-    return found
+        operands += _flat(value) if isinstance(value, list | tuple) else [] if value is None else [value]
+    return operands
 
 
 def _values(value: Any) -> Any:
@@ -128,15 +128,15 @@ def _window(
     if "strides" not in all_properties or "pads" not in all_properties:
         return stated
     rank = len(given[0].shape) - 2
-    found = dict(stated)
+    complete = dict(stated)
     for key, usual in _ONE_PER_AXIS.items():
         if key in all_properties:
-            value = found.get(key, usual)
-            found[key] = (value,) * rank if isinstance(value, int) else value
-    pads = found.get("pads", 0)
+            value = complete.get(key, usual)
+            complete[key] = (value,) * rank if isinstance(value, int) else value
+    pads = complete.get("pads", 0)
     pads = (pads,) * rank if isinstance(pads, int) else tuple(pads)
-    found["pads"] = pads * 2 if len(pads) == rank else pads
-    return found
+    complete["pads"] = pads * 2 if len(pads) == rank else pads
+    return complete
 
 
 def _fix(given: Sequence[Any]) -> str:

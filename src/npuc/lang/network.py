@@ -54,14 +54,14 @@ def _holder(node: NetworkNode) -> Graph:
 
 
 def _needed(outputs: Any) -> list[NetworkNode]:
-    found: set[NetworkNode] = set()
+    needed: set[NetworkNode] = set()
     waiting = [tensor.node for tensor in outputs]
     while waiting:
         node = waiting.pop()
-        if node not in found:
-            found.add(node)
+        if node not in needed:
+            needed.add(node)
             waiting += [tensor.node for tensor in node.operands]
-    return sorted(found, key=lambda node: node.order)
+    return sorted(needed, key=lambda node: node.order)
 
 
 def _names(nodes: list[NetworkNode], outputs: Mapping[str, Tensor]) -> dict[NetworkNode, list[str]]:
@@ -79,7 +79,7 @@ def _names(nodes: list[NetworkNode], outputs: Mapping[str, Tensor]) -> dict[Netw
     for name in given:
         free.unique(name)
     counts: dict[str, int] = {}
-    found: dict[NetworkNode, list[str]] = {}
+    names: dict[NetworkNode, list[str]] = {}
     for node in nodes:
         number = len(node.op.results) if node.kind == "op" else 1
         base = node.name
@@ -90,5 +90,5 @@ def _names(nodes: list[NetworkNode], outputs: Mapping[str, Tensor]) -> dict[Netw
             while not base or base in given:
                 counts[kind] = counts.get(kind, 0) + 1
                 base = f"{kind}{counts[kind]}"
-        found[node] = [base] if number == 1 else [f"{base}.{index}" for index in range(number)]
-    return found
+        names[node] = [base] if number == 1 else [f"{base}.{index}" for index in range(number)]
+    return names

@@ -115,8 +115,8 @@ Operand = Tensor | Array | np.number[Any] | float | Sequence[float]
 def _op(name: str, *operands: Operand) -> Tensor:
     from npuc.lang import ops
 
-    made: Tensor = getattr(ops, name)(*operands)
-    return made
+    result: Tensor = getattr(ops, name)(*operands)
+    return result
 
 
 def input(
@@ -152,19 +152,19 @@ def constant(
     if isinstance(data, Tensor):
         raise NetworkError(f"{data!r} is a tensor already, not data for a constant")
     array = np.asarray(data)
-    wanted = dtype_of(dtype).numpy if dtype else np.dtype(np.float32)
+    element_type = dtype_of(dtype).numpy if dtype else np.dtype(np.float32)
     if dtype or not isinstance(data, (np.ndarray, np.number)) or array.dtype == np.float64:
-        array = array.astype(wanted)
+        array = array.astype(element_type)
     array = np.ascontiguousarray(array).reshape(array.shape)
     array.flags.writeable = False
     holder = Graph.empty([(name, tensor_type(array.shape, dtype_of(array.dtype)))])
-    made = Tensor(holder.block.args[0], NetworkNode("constant", name, data=array, holder=holder))
+    integers = Tensor(holder.block.args[0], NetworkNode("constant", name, data=array, holder=holder))
     if scale is None:
-        return made
+        return integers
     scales, zeros = _parameters(scale, zero_point, array.dtype)
     from npuc.lang import ops
 
-    return ops.dequantize(made, scales, zeros, axis=axis, name=name and f"{name}/dequantized")
+    return ops.dequantize(integers, scales, zeros, axis=axis, name=name and f"{name}/dequantized")
 
 
 def quantized(

@@ -60,10 +60,10 @@ class KerasContext:
 
     def x(self, index: int = 0) -> LayoutTensor:
         """Tensor `index` of the arguments."""
-        found = self.inputs
-        if index >= len(found):
+        inputs = self.inputs
+        if index >= len(inputs):
             raise self.wrong(f"input {index} is missing")
-        return found[index]
+        return inputs[index]
 
     def keyword(self, name: str, position: int, default: Any = None) -> Any:
         """An argument by name or position."""
@@ -83,58 +83,58 @@ class KerasContext:
 
     def get(self, name: str, default: Any = None) -> Any:
         """An entry, or the default if it is absent or null."""
-        found = self.config.get(name)
-        return default if found is None else found
+        entry = self.config.get(name)
+        return default if entry is None else entry
 
     def number(self, name: str, default: float | None = None) -> float:
         """A number."""
-        found = self.get(name, default)
-        if isinstance(found, bool) or not isinstance(found, int | float) or not np.isfinite(found):
-            raise self.wrong(f"its '{name}' is {str(found)[:60]}, not a number")
-        return float(found)
+        entry = self.get(name, default)
+        if isinstance(entry, bool) or not isinstance(entry, int | float) or not np.isfinite(entry):
+            raise self.wrong(f"its '{name}' is {str(entry)[:60]}, not a number")
+        return float(entry)
 
     def integer(self, name: str, default: int | None = None) -> int:
         """A whole number."""
-        found = self.get(name, default)
-        if isinstance(found, bool) or not isinstance(found, int) or abs(found) > 1 << 40:
-            raise self.wrong(f"its '{name}' is {str(found)[:60]}, not a whole number")
-        return found
+        entry = self.get(name, default)
+        if isinstance(entry, bool) or not isinstance(entry, int) or abs(entry) > 1 << 40:
+            raise self.wrong(f"its '{name}' is {str(entry)[:60]}, not a whole number")
+        return entry
 
     def flag(self, name: str, default: bool) -> bool:
         """A truth value; some writers put 1 and 0, which Python takes for one too."""
-        found = self.get(name, default)
-        if not isinstance(found, bool | int) or found not in (0, 1):
-            raise self.wrong(f"its '{name}' is {str(found)[:60]}, not true or false")
-        return bool(found)
+        entry = self.get(name, default)
+        if not isinstance(entry, bool | int) or entry not in (0, 1):
+            raise self.wrong(f"its '{name}' is {str(entry)[:60]}, not true or false")
+        return bool(entry)
 
     def integers(self, name: str, count: int, default: Any = None) -> tuple[int, ...]:
         """`count` whole numbers, or one for all."""
-        found = self.get(name, default)
-        if isinstance(found, int) and not isinstance(found, bool):
-            found = [found] * count
-        if not isinstance(found, list | tuple) or len(found) != count:
-            raise self.wrong(f"its '{name}' is {str(found)[:60]}, not {count} numbers")
-        if any(isinstance(n, bool) or not isinstance(n, int) or abs(n) > 1 << 40 for n in found):
-            raise self.wrong(f"its '{name}' is {str(found)[:60]}, not {count} numbers")
-        return tuple(found)
+        entry = self.get(name, default)
+        if isinstance(entry, int) and not isinstance(entry, bool):
+            entry = [entry] * count
+        if not isinstance(entry, list | tuple) or len(entry) != count:
+            raise self.wrong(f"its '{name}' is {str(entry)[:60]}, not {count} numbers")
+        if any(isinstance(n, bool) or not isinstance(n, int) or abs(n) > 1 << 40 for n in entry):
+            raise self.wrong(f"its '{name}' is {str(entry)[:60]}, not {count} numbers")
+        return tuple(entry)
 
     @property
     def channels_first(self) -> bool:
         """True if the layer says that its channels come second."""
-        found = self.get("data_format", "channels_last")
-        if found not in ("channels_last", "channels_first"):
-            raise self.wrong(f"its data format is {str(found)[:60]}")
-        return bool(found == "channels_first")
+        data_format = self.get("data_format", "channels_last")
+        if data_format not in ("channels_last", "channels_first"):
+            raise self.wrong(f"its data format is {str(data_format)[:60]}")
+        return bool(data_format == "channels_first")
 
     # Weights
 
     def arrays(self, *counts: int, of: KerasWeights | None = None) -> list[Array]:
         """Its weights, as many as one of these numbers."""
-        found = (of or self.weights).arrays()
-        if len(found) not in counts:
+        weights = (of or self.weights).arrays()
+        if len(weights) not in counts:
             words = " or ".join(str(count) for count in counts)
-            raise self.wrong(f"it has {len(found)} weights in the file, not {words}")
-        return [array.astype(np.float32) if array.dtype.kind == "f" else array for array in found]
+            raise self.wrong(f"it has {len(weights)} weights in the file, not {words}")
+        return [array.astype(np.float32) if array.dtype.kind == "f" else array for array in weights]
 
     def weight(self, array: Array, title: str) -> LayoutTensor:
         """A weight as a tensor."""
@@ -160,13 +160,13 @@ find_rule = RULES.get
 
 def supported() -> dict[str, str]:
     """All layers that are imported, with their limits in words."""
-    found = limits(RULES)
-    found["Model"] = (
+    layers = limits(RULES)
+    layers["Model"] = (
         "Functional and Sequential models as layers, to any depth; subclassed models are refused."
     )
-    found["InputLayer"] = "An open batch is taken as 1 unless --input-shape says otherwise."
-    found["Lambda"] = "Refused: code in a file is never run."
-    return dict(sorted(found.items()))
+    layers["InputLayer"] = "An open batch is taken as 1 unless --input-shape says otherwise."
+    layers["Lambda"] = "Refused: code in a file is never run."
+    return dict(sorted(layers.items()))
 
 
 def __getattr__(name: str) -> Any:
