@@ -1,6 +1,6 @@
 """The networks of the accuracy benchmark with their data: what calibrates, what is measured, and what is true of it.
 
-Calibration and measurement never share a sample. A set without a part for calibration (COCO) gives its first pictures for
+Calibration and measurement never share a sample. A set without a part for calibration (COCO) gives its first images for
 that; the others, with their boxes, are measured.
 """
 
@@ -29,7 +29,7 @@ from npuc.metrics.builtin.detection import CocoPrecision
 
 FOLDER = CACHE / "accuracy"
 COCO_CALIBRATION = 40
-"""The first pictures of a set without a part for calibration serve for that, the others for measuring."""
+"""The first images of a set without a part for calibration serve for that, the others for measuring."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Case:
     label: int = -1
     """Its class, -1 without."""
     boxes: Boxes | None = None
-    """What is in the picture, for detectors."""
+    """What is in the image, for detectors."""
     path: Path | None = None
 
 
@@ -54,7 +54,7 @@ class Network:
     data: str
     preprocess: Preprocess
     text: bool = False
-    """Words are written on the pictures, for networks that look for them."""
+    """Words are written on the images, for networks that look for them."""
     decoder: str = ""
     """How its outputs become boxes, for detectors whose boxes are known."""
 
@@ -94,16 +94,16 @@ class Network:
         return [cases[k * len(cases) // count] for k in range(count)]
 
     def found(self, case: Case, outputs: Mapping[str, Array]) -> dict[str, Any]:
-        """What a detector's outputs say about a picture, in the form that `CocoPrecision` counts."""
+        """What a detector's outputs say about an image, in the form that `CocoPrecision` counts."""
         assert case.path is not None
-        with Image.open(case.path) as picture:
-            view = ImageView(picture.height, picture.width, self.shape, self.preprocess)
+        with Image.open(case.path) as image:
+            view = ImageView(image.height, image.width, self.shape, self.preprocess)
         decoder = Decoder.parse(self.decoder)
-        seen = Observation(
+        observation = Observation(
             case.path.name, outputs, case.boxes, view=view,
             detections=lambda: decoder.detect(outputs, view, case.path.name if case.path else ""),
         )  # fmt: skip
-        return CocoPrecision().observe(seen)
+        return CocoPrecision().observe(observation)
 
     def _case(self, path: Path, label: int, boxes: Boxes | None = None) -> Case:
         return Case(lambda: self._read(path), label, boxes, path)
@@ -113,21 +113,21 @@ class Network:
 
 
 def with_text(path: Path) -> Path:
-    """A picture with a few words on it, the same ones each time."""
+    """An image with a few words on it, the same ones each time."""
     target = FOLDER / "text" / f"{path.stem}.png"
     if target.exists():
         return target
     rng = np.random.default_rng(crc32(path.name.encode()))
-    picture = Image.open(path).convert("RGB")
-    draw = ImageDraw.Draw(picture)
+    image = Image.open(path).convert("RGB")
+    draw = ImageDraw.Draw(image)
     for _ in range(6):
         word = "".join(rng.choice(list(ascii_letters + digits), rng.integers(4, 12)))
-        font = ImageFont.load_default(int(rng.integers(picture.height // 16, picture.height // 7)))
-        x, y = rng.random() * 0.6 * picture.width, rng.random() * 0.85 * picture.height
+        font = ImageFont.load_default(int(rng.integers(image.height // 16, image.height // 7)))
+        x, y = rng.random() * 0.6 * image.width, rng.random() * 0.85 * image.height
         colours = [tuple(int(c) for c in rng.integers(0, 256, 3)) for _ in range(2)]
         draw.text((x, y), word, colours[0], font, stroke_width=2, stroke_fill=colours[1])
     target.parent.mkdir(parents=True, exist_ok=True)
-    picture.save(target)
+    image.save(target)
     return target
 
 

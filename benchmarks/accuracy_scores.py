@@ -1,7 +1,7 @@
 """How the results of quantizers compare with float on the same samples: top-1 or mAP, SQNR, and paired differences.
 
 A difference of two shares of hits has the standard error of the mean of paired differences; one of two mAPs has the
-deviation over draws of the pictures with replacement, the same draws for both.
+deviation over draws of the images with replacement, the same draws for both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Score:
     hits: list[bool] = field(default_factory=list)
     same: list[bool] = field(default_factory=list)
     found: list[dict[str, Any]] = field(default_factory=list)
-    """What a detector found, a picture each."""
+    """What a detector found, an image each."""
     truths: list[Any] = field(default_factory=list)
     cosines: list[float] = field(default_factory=list)
     signal: dict[str, float] = field(default_factory=dict)

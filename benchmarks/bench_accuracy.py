@@ -5,10 +5,10 @@ against the float network. A row is a network under a scheme: `w8a8` (8 bits, we
 powers of two, one scale a tensor) or `w4a8` (weights of 4 bits). A tool with several ways of working is run in each, and the one
 with the highest SQNR is shown. What a tool does not offer is n/a. Peers' results are run by ONNX Runtime, npuc's by graph mode.
 
-`figure` is top-1 of labelled pictures, or mAP of detectors on COCO's; `to float` its paired difference with a standard
+`figure` is top-1 of labelled images, or mAP of detectors on COCO's; `to float` its paired difference with a standard
 error; `same` the share of samples whose first choice is that of float; `cosine` the mean over samples and outputs; `SQNR` signal
 over error of all samples in decibels, the mean of the outputs. A row ends with whether npuc's ladder is first, or by how much
-not. The text detector gets pictures with words written on them.
+not. The text detector gets images with words written on them.
 
 Results lie under build/bench/accuracy: the networks that peers made (remove them to quantize anew), the figures of every row
 in results.json as soon as they are known, and all rows as a table in table.md.
@@ -181,13 +181,13 @@ def measure(job: Job, keys: list[str]) -> tuple[dict[str, Score], dict[str, str]
 
 def work(job: Job, tools: list[str], slow: bool, troubles: dict[str, str]) -> None:
     """One row: quantize, measure, write down, print."""
-    asked = [e for e in ENTRIES if e.tool in (*OWN, *tools) and job.scheme in e.schemes]
-    asked = [e for e in asked if slow or not e.slow or job.file(e.key).exists()]
-    failures = {e.key: f"not installed: {troubles[e.tool]}" for e in asked if e.tool in troubles}
-    asked = [e for e in asked if e.tool not in troubles]
-    failures |= make_results(job, asked)
-    scores, broken = measure(job, [e.key for e in asked if e.key not in failures])
-    tool_of = {e.key: e.tool for e in asked}
+    entries = [e for e in ENTRIES if e.tool in (*OWN, *tools) and job.scheme in e.schemes]
+    entries = [e for e in entries if slow or not e.slow or job.file(e.key).exists()]
+    failures = {e.key: f"not installed: {troubles[e.tool]}" for e in entries if e.tool in troubles}
+    entries = [e for e in entries if e.tool not in troubles]
+    failures |= make_results(job, entries)
+    scores, broken = measure(job, [e.key for e in entries if e.key not in failures])
+    tool_of = {e.key: e.tool for e in entries}
     notes = {key: json.loads(job.file(key).with_suffix(".json").read_text()) for key in OWN if key in scores}
     row = row_of(
         job.network.name, job.network.metric, job.scheme, job.calibration, scores, tool_of, failures | broken, notes
@@ -226,7 +226,7 @@ def main() -> None:
             if name not in known and (name or known is not peers):
                 parser.error(f"there is no '{name}': give some of {', '.join(known)}")
     if not SHARED.is_dir():
-        print(f"skipped: {SHARED} with the models and pictures is not there")
+        print(f"skipped: {SHARED} with the models and images is not there")
         return
     jobs = []
     for name in arguments.models.split(","):
@@ -240,8 +240,8 @@ def main() -> None:
         quantize_with(arguments.quantize, jobs[0])
         return
     tools = [tool for tool in arguments.tools.split(",") if tool]
-    found = {tool: PEERS[tool].install() for tool in tools if tool in PEERS}
-    troubles = {tool: trouble for tool, trouble in found.items() if trouble}
+    installed = {tool: PEERS[tool].install() for tool in tools if tool in PEERS}
+    troubles = {tool: trouble for tool, trouble in installed.items() if trouble}
     print(f"{arguments.calibration} calibration samples (coco: {COCO_CALIBRATION}), all tools the same")
     for job in jobs:
         work(job, tools, arguments.slow, troubles)

@@ -1,16 +1,16 @@
-"""Calibration time and peak memory against onnxruntime.quantization, on the same model, pictures and threads.
+"""Calibration time and peak memory against onnxruntime.quantization, on the same model, images and threads.
 
     python benchmarks/bench_calib.py              everything (`make bench-calib`)
     python benchmarks/bench_calib.py --rounds 1 --flat 0
 
 Every measurement is a process of its own. Its time is that of the whole job: load the program (npuc's `.mlir`, which an
-import wrote before; the peer's `.onnx`), read and preprocess the pictures (with the same code for all), run them, and
+import wrote before; the peer's `.onnx`), read and preprocess the images (with the same code for all), run them, and
 find the ranges; loading libraries is left out. Peak memory is
 the largest resident size of the process, libraries and all. npuc records everything that its methods need (a histogram
 of every tensor, averages, tails) in one pass, whichever method follows.
 
 The bars: time at most 1.2 x that of MinMax, peak memory at most a third of Entropy's, and flat from 100 to 1,000
-pictures.
+images.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any
 
 _SHARED = Path(__file__).resolve().parents[2] / "shared"
 MODEL = _SHARED / "models" / "onnx" / "mobilenet_v2.onnx"
-PICTURES = _SHARED / "data" / "imagenet" / "calib"
+IMAGES = _SHARED / "data" / "imagenet" / "calib"
 SHAPE = (1, 3, 224, 224)
 TIME_BAR, MEMORY_BAR, FLAT_BAR = 1.2, 1 / 3, 1.05
 
@@ -48,9 +48,9 @@ def preprocess() -> Any:
     )
 
 
-def pictures(count: int) -> list[Path]:
-    """`count` pictures; they repeat if there are not enough."""
-    files = sorted(PICTURES.iterdir())
+def images(count: int) -> list[Path]:
+    """`count` images; they repeat if there are not enough."""
+    files = sorted(IMAGES.iterdir())
     return [files[index % len(files)] for index in range(count)]
 
 
@@ -67,7 +67,7 @@ def run_npuc(method: str, count: int, threads: int, program: Path) -> int:
     how = preprocess()
 
     def data() -> Iterator[Any]:
-        return (load_image(path, how, SHAPE) for path in pictures(count))
+        return (load_image(path, how, SHAPE) for path in images(count))
 
     return len(calibrate(graph, data, method, threads=threads))
 
@@ -82,16 +82,16 @@ def run_peer(method: str, count: int, threads: int, model: Path) -> int:
     original = onnxruntime.SessionOptions
 
     def options() -> Any:
-        made = original()
-        made.intra_op_num_threads = threads
-        return made
+        reader = original()
+        reader.intra_op_num_threads = threads
+        return reader
 
     onnxruntime.SessionOptions = options
     how = preprocess()
 
     class Reader(calibrate.CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
-            self.files = iter(pictures(count))
+            self.files = iter(images(count))
 
         def get_next(self) -> Any:
             path = next(self.files, None)
@@ -137,8 +137,8 @@ def measure(tool: str, method: str, count: int, threads: int, program: Path) -> 
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         sys.exit(f"{tool} {method} failed:\n{done.stderr[-2000:]}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def report(label: str, runs: list[dict[str, Any]]) -> None:
@@ -156,16 +156,16 @@ def main() -> int:
         "--worker", nargs=5, metavar=("TOOL", "METHOD", "COUNT", "THREADS", "MODEL"), help=argparse.SUPPRESS
     )
     parser.add_argument("--rounds", type=int, default=3, help="how often npuc and MinMax take turns")
-    parser.add_argument("--count", type=int, default=100, help="pictures")
-    parser.add_argument("--flat", type=int, default=1000, help="pictures of the long run; 0 leaves it out")
+    parser.add_argument("--count", type=int, default=100, help="images")
+    parser.add_argument("--flat", type=int, default=1000, help="images of the long run; 0 leaves it out")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     arguments = parser.parse_args()
     if arguments.worker:
         tool, method, count, threads, model = arguments.worker
         worker(tool, method, int(count), int(threads), Path(model))
         return 0
-    if not MODEL.is_file() or not PICTURES.is_dir():
-        print(f"the model and pictures are not here: {MODEL}, {PICTURES}")
+    if not MODEL.is_file() or not IMAGES.is_dir():
+        print(f"the model and images are not here: {MODEL}, {IMAGES}")
         return 0
     with tempfile.TemporaryDirectory() as folder:
         from npuc.flow import import_model, save_graph
@@ -177,7 +177,7 @@ def main() -> int:
 
 def compare(count: int, many: int, rounds: int, threads: int, program: Path) -> int:
     """Measure all contenders; 1 if a bar is not met."""
-    print(f"{MODEL.name}, {count} pictures, {threads} threads\n")
+    print(f"{MODEL.name}, {count} images, {threads} threads\n")
     print(f"{'':28} {'best s':>8} {'median s':>8} {'peak MB':>10} {'tensors':>8}")
     contenders = [("npuc", "mse"), ("peer", "MinMax"), ("npuc", "max"), ("npuc", "kl")]
     runs: dict[tuple[str, str], list[dict[str, Any]]] = {key: [] for key in contenders}
@@ -186,8 +186,8 @@ def compare(count: int, many: int, rounds: int, threads: int, program: Path) -> 
             runs[key].append(measure(*key, count, threads, program))
     for key in (("peer", "Entropy"), ("peer", "Percentile")):
         runs[key] = [measure(*key, count, threads, program)]
-    for (tool, method), found in runs.items():
-        report(f"{'npuc' if tool == 'npuc' else 'onnxruntime'} {method}", found)
+    for (tool, method), figures in runs.items():
+        report(f"{'npuc' if tool == 'npuc' else 'onnxruntime'} {method}", figures)
     ours, theirs = runs["npuc", "mse"], runs["peer", "MinMax"]
     best = min(r["seconds"] for r in ours) / min(r["seconds"] for r in theirs)
     middle = statistics.median(r["seconds"] for r in ours) / statistics.median(r["seconds"] for r in theirs)
@@ -198,7 +198,7 @@ def compare(count: int, many: int, rounds: int, threads: int, program: Path) -> 
     ]
     if many:
         long = measure("npuc", "mse", many, threads, program)
-        report(f"npuc mse, {many} pictures", [long])
+        report(f"npuc mse, {many} images", [long])
         growth = long["peak"] / max(r["peak"] for r in ours)
         verdicts.append(
             (f"peak memory at {many} / at {count}: {growth:.3f}", growth <= FLAT_BAR, f"{FLAT_BAR}")

@@ -33,17 +33,19 @@ def compared(
     """Figures of the default and of plain ranges on unseen samples."""
     graph = network_of(network)
     name = graph.inputs[0].name
-    seen = network.calibration(calib)
-    default, _ = quantize_on_data(graph, open_data(graph, seen), target=target)
+    calibration = network.calibration(calib)
+    default, _ = quantize_on_data(graph, open_data(graph, calibration), target=target)
     schemes = schemes_of(graph, None, target)
-    plain = quantize_network(graph, ranges_from(graph, open_data(graph, seen), schemes, "max"), target=target)
+    plain = quantize_network(
+        graph, ranges_from(graph, open_data(graph, calibration), schemes, "max"), target=target
+    )
     samples = [{name: case.read()} for case in network.measured(count)]
     engine = FloatEngine(graph)
     exact = [engine.run(sample) for sample in samples]
     slices = find_slices(graph, exact)
 
-    def figures(made: Graph) -> OutputFigures:
-        return measure_outputs(IntegerEngine(made).run, samples, exact, slices)
+    def figures(integers: Graph) -> OutputFigures:
+        return measure_outputs(IntegerEngine(integers).run, samples, exact, slices)
 
     return figures(default.graph), figures(plain.graph)
 
@@ -64,7 +66,9 @@ def main() -> None:
         start = time.perf_counter()
         default, plain = compared(NETWORKS[name], target, given.calib, given.samples)
         gain = default.mean - plain.mean
-        worst = [one.worst.sqnr if one.worst is not None else float("nan") for one in (default, plain)]
+        worst = [
+            result.worst.sqnr if result.worst is not None else float("nan") for result in (default, plain)
+        ]
         mark = "" if gain >= -BEHIND else f"   more than {BEHIND} dB BEHIND"
         print(
             f"{name:16} {default.mean:8.1f} {plain.mean:8.1f} {gain:+10.1f}   {worst[0]:.1f} and {worst[1]:.1f} dB"

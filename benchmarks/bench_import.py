@@ -49,7 +49,7 @@ def chain(nodes: int, channels: int = 8, seed: int = 0) -> Any:
     from onnx import helper, numpy_helper
 
     rng = np.random.default_rng(seed)
-    made: list[Any] = []
+    layers: list[Any] = []
     constants: list[Any] = []
 
     def constant(name: str, *shape: int) -> str:
@@ -60,19 +60,19 @@ def chain(nodes: int, channels: int = 8, seed: int = 0) -> Any:
     current = "x"
     for block in range(max(1, nodes // 4)):
         size = (channels, channels, 1, 1)
-        made.append(
+        layers.append(
             helper.make_node("Conv", [current, constant(f"w{block}", *size)], [f"c{block}"], f"conv{block}")
         )
         parameters = [constant(f"{kind}{block}", channels) for kind in ("scale", "bias", "mean", "var")]
-        made.append(
+        layers.append(
             helper.make_node("BatchNormalization", [f"c{block}", *parameters], [f"n{block}"], f"bn{block}")
         )
-        made.append(helper.make_node("Relu", [f"n{block}"], [f"r{block}"], f"relu{block}"))
-        made.append(helper.make_node("Add", [f"r{block}", current], [f"a{block}"], f"add{block}"))
+        layers.append(helper.make_node("Relu", [f"n{block}"], [f"r{block}"], f"relu{block}"))
+        layers.append(helper.make_node("Add", [f"r{block}", current], [f"a{block}"], f"add{block}"))
         current = f"a{block}"
     shape = [1, channels, 16, 16]
     graph = helper.make_graph(
-        made,
+        layers,
         "chain",
         [helper.make_tensor_value_info("x", 1, shape)],
         [helper.make_tensor_value_info(current, 1, shape)],
@@ -94,11 +94,11 @@ def shape_arithmetic(nodes: int) -> Any:
         numpy_helper.from_array(np.array([-1], np.int64), "rest"),
         numpy_helper.from_array(np.array([8, 4], np.int64), "tail"),
     ]
-    made: list[Any] = []
+    layers: list[Any] = []
     current = "x"
     for block in range(max(1, nodes // 8)):
         b = str(block)
-        made += [
+        layers += [
             helper.make_node("Shape", [current], [f"s{b}"]),
             helper.make_node("Gather", [f"s{b}", "zero"], [f"g{b}"], axis=0),
             helper.make_node("Unsqueeze", [f"g{b}", "axis"], [f"u{b}"]),
@@ -111,7 +111,7 @@ def shape_arithmetic(nodes: int) -> Any:
         current = f"y{b}"
     shape = [2, 8, 4]
     graph = helper.make_graph(
-        made,
+        layers,
         "shapes",
         [helper.make_tensor_value_info("x", 1, shape)],
         [helper.make_tensor_value_info(current, 1, shape)],
@@ -134,7 +134,7 @@ def write_weights(path: Path, megabytes: int, external: bool, folded: bool) -> N
     rows = 512
     columns = megabytes * MB // count // (4 * rows)
     rng = np.random.default_rng(0)
-    made, constants = [], []
+    nodes, constants = [], []
     current = "x"
     data = path.with_suffix(".bin")
     with open(data, "wb") if external else open(os.devnull, "wb") as out:
@@ -157,16 +157,18 @@ def write_weights(path: Path, megabytes: int, external: bool, folded: bool) -> N
                 parameters = [f"{kind}{index}" for kind in ("scale", "bias", "mean", "var")]
                 for name in parameters:
                     constants.append(numpy_helper.from_array(np.ones(size[0], np.float32), name))
-                made.append(helper.make_node("Conv", [current, f"w{index}"], [f"c{index}"]))
-                made.append(helper.make_node("BatchNormalization", [f"c{index}", *parameters], [f"m{index}"]))
+                nodes.append(helper.make_node("Conv", [current, f"w{index}"], [f"c{index}"]))
+                nodes.append(
+                    helper.make_node("BatchNormalization", [f"c{index}", *parameters], [f"m{index}"])
+                )
             else:
-                made.append(helper.make_node("MatMul", [current, f"w{index}"], [f"m{index}"]))
-            made.append(helper.make_node("Relu", [f"m{index}"], [f"y{index}"]))
+                nodes.append(helper.make_node("MatMul", [current, f"w{index}"], [f"m{index}"]))
+            nodes.append(helper.make_node("Relu", [f"m{index}"], [f"y{index}"]))
             current = f"y{index}"
     width = rows if count % 2 == 0 else columns
     pixel = [1, 1] if folded else []
     graph = helper.make_graph(
-        made,
+        nodes,
         "weights",
         [helper.make_tensor_value_info("x", 1, [1, rows, *pixel])],
         [helper.make_tensor_value_info(current, 1, [1, width, *pixel])],
@@ -276,11 +278,11 @@ def worker(tool: str, path: str, shapes: dict[str, Any]) -> None:
 def _once(tool: str, path: Path, shapes: dict[str, Any], memory: bool) -> list[float] | str:
     environment = os.environ | _THREADS | {"BENCH_MEMORY": "1" if memory else "0"}
     command = [sys.executable, __file__, "--worker", tool, str(path), json.dumps(shapes)]
-    found = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    lines = found.stdout.strip().splitlines()
-    if found.returncode == 0 and lines and lines[-1].startswith("["):
+    process = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    lines = process.stdout.strip().splitlines()
+    if process.returncode == 0 and lines and lines[-1].startswith("["):
         return list(json.loads(lines[-1]))
-    words = (found.stderr.strip().splitlines() or [f"exit status {found.returncode}"])[-1]
+    words = (process.stderr.strip().splitlines() or [f"exit status {process.returncode}"])[-1]
     return words[:90]
 
 
@@ -288,10 +290,10 @@ def measure(tool: str, path: Path, shapes: dict[str, Any], runs: int) -> dict[st
     """Best and median seconds of `runs` processes, and the memory of one more that is watched."""
     times = []
     for _ in range(runs):
-        found = _once(tool, path, shapes, memory=False)
-        if isinstance(found, str):
-            return found
-        times.append(found[0])
+        figures = _once(tool, path, shapes, memory=False)
+        if isinstance(figures, str):
+            return figures
+        times.append(figures[0])
     watched = _once(tool, path, shapes, memory=True)
     if isinstance(watched, str):
         return watched
@@ -326,15 +328,15 @@ def report(cases: Iterator[_Case]) -> _Table:
     for name, size, path, shapes, runs in cases:
         first = None
         for tool in TOOLS:
-            found = measure(tool, path, shapes, runs)
-            if isinstance(found, str):
-                print(f"  {name:24} {tool:12} failed: {found}", flush=True)
+            figures = measure(tool, path, shapes, runs)
+            if isinstance(figures, str):
+                print(f"  {name:24} {tool:12} failed: {figures}", flush=True)
             else:
-                table[tool][size] = found
-                first = first or found["best"]
+                table[tool][size] = figures
+                first = first or figures["best"]
                 print(
-                    f"  {name:24} {tool:12} {found['best']:9.3f} {found['median']:9.3f} {found['best'] / first:8.2f} "
-                    f"{found['resident'] / MB:9.1f} {found['anonymous'] / MB:9.1f}",
+                    f"  {name:24} {tool:12} {figures['best']:9.3f} {figures['median']:9.3f} {figures['best'] / first:8.2f} "
+                    f"{figures['resident'] / MB:9.1f} {figures['anonymous'] / MB:9.1f}",
                     flush=True,
                 )
             name = ""
@@ -344,15 +346,15 @@ def report(cases: Iterator[_Case]) -> _Table:
 def growth(table: _Table, what: str, memory: bool = False) -> None:
     """Print the exponents of each tool."""
     print(f"  growth with {what} (log-log slope, 1 is linear):")
-    for tool, found in table.items():
-        sizes = sorted(found)
+    for tool, figures in table.items():
+        sizes = sorted(figures)
         if len(sizes) < 2:
             continue
-        times = [found[size]["best"] for size in sizes]
+        times = [figures[size]["best"] for size in sizes]
         text = f"    {tool:12} time {slope(sizes, times):5.2f}"
         if memory:
             largest = sizes[-1]
-            own, resident = (found[largest][key] / (largest * MB) for key in ("anonymous", "resident"))
+            own, resident = (figures[largest][key] / (largest * MB) for key in ("anonymous", "resident"))
             text += f", peak / weights at {largest:.0f} MB: {resident:.2f} resident, {own:.3f} of its own"
         else:
             text += f", over the last two sizes {slope(sizes[-2:], times[-2:]):5.2f}"

@@ -1,6 +1,6 @@
 """Graph mode against ONNX Runtime, whole networks: its int8 on the equivalent QDQ model, and its float.
 
-Three programs of the same network with the same calibration pictures take turns on the same threads; a time is the best
+Three programs of the same network with the same calibration images take turns on the same threads; a time is the best
 (and the median) of many runs of batch 1, from float input to float output, so that quantization at the border counts for
 both. ONNX Runtime's int8 is the better of signed and unsigned activations on this CPU. `ratio` is npuc's time over the
 other's, by the best times: below 1 npuc is ahead. The ResNet-50 has the true shapes and random weights.
@@ -167,7 +167,7 @@ def compare(
 
     trial = measure({k: lambda s=s: s.run(None, {key: x}) for k, s in quantized.items()}, seconds / 4)
     best = min(trial, key=lambda kind: min(trial[kind]))
-    found = measure(
+    measured = measure(
         {
             "npuc": lambda: engine.run({entry: x}),
             "int8": lambda: quantized[best].run(None, {key: x}),
@@ -175,8 +175,8 @@ def compare(
         },
         seconds,
     )
-    least = {name: min(times) * 1e3 for name, times in found.items()}
-    middle = {name: statistics.median(times) * 1e3 for name, times in found.items()}
+    least = {name: min(times) * 1e3 for name, times in measured.items()}
+    middle = {name: statistics.median(times) * 1e3 for name, times in measured.items()}
     ratio = least["npuc"] / least["int8"]
     verdict = "ahead" if ratio < 1 else "within" if ratio <= BAR else "BEHIND"
     print(
@@ -228,15 +228,15 @@ def main() -> None:
         f"{'':<14}{'thr':>3}{'npuc':>10}{'':>8}{'ORT int8':>10}{'':>8}{'ORT float':>10}{'':>8}"
         f"{'/int8':>9}{'(med)':>8}{'/float':>8}"
     )
-    made = {}
+    programs = {}
     for network in networks:
-        made[network.name] = prepare(network)
+        programs[network.name] = prepare(network)
         for count in threads:
-            compare(network, count, arguments.seconds, made[network.name])
+            compare(network, count, arguments.seconds, programs[network.name])
     if arguments.profile:
         for network in networks:
             for count in threads:
-                profile(network, count, made[network.name])
+                profile(network, count, programs[network.name])
 
 
 if __name__ == "__main__":

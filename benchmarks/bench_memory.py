@@ -37,11 +37,11 @@ def instance(letter: str) -> list[Buffer]:
 def network(count: int) -> list[Buffer]:
     """Buffers of a network: one an op, most of them short-lived, some skips, a few for a long time."""
     rng = random.Random(count)
-    found = []
+    buffers = []
     for k in range(count):
         life = 2 if rng.random() < 0.7 else rng.randint(3, 12) if rng.random() < 0.9 else rng.randint(20, 60)
-        found.append(Buffer(f"t{k}", 64 * rng.randint(1, 400), k, k + life, alignment=64))
-    return found
+        buffers.append(Buffer(f"t{k}", 64 * rng.randint(1, 400), k, k + life, alignment=64))
+    return buffers
 
 
 def instances(letters: str) -> bool:
@@ -85,13 +85,13 @@ def growth(largest: int) -> None:
         plan(buffers, steps=0)
         greedy = time.perf_counter() - started
         started = time.perf_counter()
-        found = plan(buffers)
+        result = plan(buffers)
         taken = time.perf_counter() - started
         points.append((count, greedy))
-        proof = "proven" if found.proven else "not proven"
+        proof = "proven" if result.proven else "not proven"
         print(
-            f"  {count:8,}{greedy * 1e3:9.1f} ms{taken:8.2f} s{found.size / found.lower_bound:12.4f}"
-            f"  {found.method}, {proof}",
+            f"  {count:8,}{greedy * 1e3:9.1f} ms{taken:8.2f} s{result.size / result.lower_bound:12.4f}"
+            f"  {result.method}, {proof}",
             flush=True,
         )
     if len(points) > 1:

@@ -45,9 +45,9 @@ class Stopwatch:
             words = f"block {done} of {total}: {time.perf_counter() - begun:.1f} s"
             print(words, file=sys.stderr, flush=True)
 
-        found = self._learn(*arguments, report=report)
+        learned = self._learn(*arguments, report=report)
         self.seconds = time.perf_counter() - begun
-        return found
+        return learned
 
 
 def main() -> None:
@@ -69,14 +69,14 @@ def main() -> None:
     scheme_of = schemes_of(graph, QuantizationConfig(scheme="int8"))
     samples = [random_inputs(graph, seed) for seed in range(arguments.samples)]
     context = QuantizationContext(graph, samples, scheme_of, threads=arguments.threads, device=device)
-    made = quantized(graph)
-    start = Candidate(graph, made, CalibrationTable({}), scheme_of, context.validated_sqnr(made))
+    integers = quantized(graph)
+    start = Candidate(graph, integers, CalibrationTable({}), scheme_of, context.validated_sqnr(integers))
     watch = Stopwatch()
     learning.learn = watch
     begun = time.perf_counter()
-    found = LearnRounding(arguments.iterations).propose(start, context)
+    proposed = LearnRounding(arguments.iterations).propose(start, context)
     seconds = time.perf_counter() - begun
-    if found is None:
+    if proposed is None:
         raise SystemExit("the step found nothing to do: is torch there?")
     where = (
         torch.cuda.get_device_name(device) if device.startswith("cuda") else f"{arguments.threads} threads"
@@ -86,7 +86,7 @@ def main() -> None:
         f"{len(context.fit)} samples to learn from, {len(context.validation_samples)} judge; {device}, {where}"
     )
     print(f"learning {watch.seconds:.1f} s; the whole step {seconds:.1f} s")
-    print(f"SQNR of the outputs {start.sqnr:.2f} to {found.sqnr:.2f} dB ({'; '.join(found.notes)})")
+    print(f"SQNR of the outputs {start.sqnr:.2f} to {proposed.sqnr:.2f} dB ({'; '.join(proposed.notes)})")
     if device.startswith("cuda"):
         verdict = "under" if seconds < BAR else "NOT under"
         print(f"{verdict} the bar of {BAR:.0f} s")

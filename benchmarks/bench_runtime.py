@@ -51,31 +51,31 @@ def digits(batch: int) -> CompiledModel:
 
 def best(function: Callable[[], Any], times: int) -> float:
     """The shortest of many runs, in seconds."""
-    found = float("inf")
+    shortest = float("inf")
     for _ in range(times):
         begin = time.perf_counter()
         function()
-        found = min(found, time.perf_counter() - begin)
-    return found
+        shortest = min(shortest, time.perf_counter() - begin)
+    return shortest
 
 
 def inputs_of(runner: Runner) -> dict[str, Any]:
     """Zeros for all inputs."""
-    return {one.name: np.zeros(one.shape, one.dtype) for one in runner.input_tensors}
+    return {tensor.name: np.zeros(tensor.shape, tensor.dtype) for tensor in runner.input_tensors}
 
 
 def bare_calls(model: CompiledModel) -> Callable[[], None]:
     """The calls of the simulator for all NPU subgraphs, and nothing else."""
     simulator, error = Simulator(model), calls.RawError(core=-1, instruction=-1)
     run = calls.function("npuc_sim_run")
-    numbers = [k for k, one in enumerate(model.subgraphs) if isinstance(one, NpuSubgraph)]
+    numbers = [k for k, subgraph in enumerate(model.subgraphs) if isinstance(subgraph, NpuSubgraph)]
     arguments = [
         (simulator.handle, simulator.program(k).address, 1, ctypes.addressof(error)) for k in numbers
     ]
 
     def call() -> None:
-        for one in arguments:
-            if run(*one):
+        for values in arguments:
+            if run(*values):
                 raise SystemExit(error.message.decode())
 
     call.__dict__["kept"] = simulator
@@ -90,7 +90,7 @@ def overhead(times: int) -> None:
     for title, raw in (("reals", False), ("raw integers", True)):
         with Runner(model, raw=raw, workers=1) as runner:
             inputs = inputs_of(runner)
-            outputs = {one.name: np.zeros(one.shape, one.dtype) for one in runner.output_tensors}
+            outputs = {tensor.name: np.zeros(tensor.shape, tensor.dtype) for tensor in runner.output_tensors}
             taken = best(lambda runner=runner, inputs=inputs: runner.run(inputs), times)  # type: ignore[misc]
             lent = best(lambda: runner.run(inputs, outputs), times)  # noqa: B023
             print(
@@ -122,7 +122,7 @@ class Round:
 def one_round(runner: Runner, inputs: dict[str, Any], jobs: int) -> Round:
     """The jobs by `run` in a loop, and then in the background."""
     caller = get_native_id()
-    workers = [one.native_id or 0 for one in enumerate_threads() if one.name.startswith("npuc-")]
+    workers = [thread.native_id or 0 for thread in enumerate_threads() if thread.name.startswith("npuc-")]
     begin, lost = time.perf_counter(), waited([caller])
     for _ in range(jobs):
         runner.run(inputs)
@@ -143,16 +143,16 @@ def throughput(model: CompiledModel, jobs: int, rounds: int) -> None:
             job.result()
         done = [one_round(runner, inputs, jobs) for _ in range(rounds)]
     for title, ratios in (
-        ("", [one.loop / one.jobs for one in done]),
-        ("  without waits for a core: ", [one.own_loop / one.own_jobs for one in done]),
+        ("", [round_.loop / round_.jobs for round_ in done]),
+        ("  without waits for a core: ", [round_.own_loop / round_.own_jobs for round_ in done]),
     ):
         head = title or (
-            f"execute_async with 2 workers over run in a loop ({jobs / min(one.loop for one in done):.0f} jobs a second): "
+            f"execute_async with 2 workers over run in a loop ({jobs / min(round_.loop for round_ in done):.0f} jobs a second): "
         )
         print(
             f"{head}{max(ratios):.2f} at best, {statistics.median(ratios):.2f} in the middle of {rounds}; the bar is 1.6"
         )
-    share = sum(one.own_loop for one in done) / sum(one.loop for one in done)
+    share = sum(round_.own_loop for round_ in done) / sum(round_.loop for round_ in done)
     print(f"  the loop had a core for {share:.0%} of the time; other programs had it for the rest")
 
 

@@ -73,16 +73,16 @@ class Result:
 def limits_of(graph: Graph, target: Target) -> Limits:
     """The bounds of a network."""
     parts = partition(graph, target).parts
-    found: list[Bounds] = [
+    limits: list[Bounds] = [
         bounds(build_network(graph, part.ops, part.inputs, part.outputs), target)
         for part in parts
         if part.device == "npu"
     ]
     return Limits(
-        sum(bound.matrix for bound in found),
-        sum(bound.bytes for bound in found),
-        sum(bound.roofline for bound in found),
-        sum(bound.buffered for bound in found),
+        sum(bound.matrix for bound in limits),
+        sum(bound.bytes for bound in limits),
+        sum(bound.roofline for bound in limits),
+        sum(bound.buffered for bound in limits),
         sum(len(part.ops) for part in parts if part.device == "cpu"),
     )
 
@@ -119,10 +119,10 @@ def line(name: str, target: Target, levels: Sequence[int]) -> str:
     """A network on a machine, in words."""
     graph = networks.integer(name)
     limits = limits_of(graph, target)
-    found = [measure(graph, target, level) for level in levels]
-    best = found[0]
+    results = [measure(graph, target, level) for level in levels]
+    best = results[0]
     cells = [f"{name:24s} {target.name:11s}"]
-    for level, result in zip(levels, found, strict=True):
+    for level, result in zip(levels, results, strict=True):
         cells.append(
             f"O{level} {result.cycles:10d} {limits.buffered / result.cycles:6.3f} {limits.roofline / result.cycles:6.3f}"
             f" {result.bytes / 1e6:7.2f} {result.bytes / limits.bytes:5.2f}"
@@ -130,7 +130,7 @@ def line(name: str, target: Target, levels: Sequence[int]) -> str:
         )
     cells.append(f"{limits.on_cpu:3d}")
     words = [marks(name, limits, best)] if target.name == "edge-4t" else []
-    if any(result.cycles < best.cycles for result in found[1:]):
+    if any(result.cycles < best.cycles for result in results[1:]):
         words.append("SLOWER at the higher level")
     if best.cores not in (0, target.compute.cores):
         words.append(f"{best.cores} of {target.compute.cores} cores")
@@ -149,12 +149,12 @@ def core_line(name: str, counts: Sequence[int]) -> str:
     """A network on several cores, in words."""
     graph = networks.integer(name)
     server = load_target("server-32t")
-    found = {count: measure(graph, with_cores(server, count), 2) for count in counts}
+    results = {count: measure(graph, with_cores(server, count), 2) for count in counts}
     cells = [f"{name:24s}"]
-    for count, result in found.items():
+    for count, result in results.items():
         words = f"{count} cores {result.cycles:10d}"
-        if 1 in found and count > 1:
-            gain = found[1].cycles / result.cycles
+        if 1 in results and count > 1:
+            gain = results[1].cycles / result.cycles
             floor = SPEED_UPS.get(count, 0.0)
             words += f" {gain:5.2f} x {'ok' if gain >= floor else f'SHORT of {floor}'}"
         cells.append(words)

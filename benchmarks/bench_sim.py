@@ -57,11 +57,15 @@ def main() -> int:
         inputs = random_inputs(graph)
         for level in map(int, arguments.levels.split(",")):
             compiled = compile_model(graph, target, level=level)
-            count = sum(len(stream) for one in compiled.subgraphs for stream in getattr(one, "streams", ()))
+            count = sum(
+                len(stream) for subgraph in compiled.subgraphs for stream in getattr(subgraph, "streams", ())
+            )
             for threads in map(int, arguments.threads.split(",")):
                 engine, simulator = IntegerEngine(graph, threads=threads), Simulator(compiled, threads)
-                wanted, got = engine.run(inputs), simulator.run(inputs)
-                assert all(np.array_equal(got[key], wanted[key]) for key in wanted), f"{name}: bits differ"
+                expected, got = engine.run(inputs), simulator.run(inputs)
+                assert all(np.array_equal(got[key], expected[key]) for key in expected), (
+                    f"{name}: bits differ"
+                )
                 slow, fast = best(partial(simulator.run, inputs)), best(partial(engine.run, inputs))
                 worst = max(worst, slow / fast)
                 print(

@@ -84,9 +84,9 @@ def timed(work: Callable[[], T]) -> tuple[float, T]:
     seconds = []
     for _ in range(_TIMES):
         began = time.process_time()
-        found = work()
+        result = work()
         seconds.append(time.process_time() - began)
-    return min(seconds), found
+    return min(seconds), result
 
 
 def vela(path: Path) -> Outcome | None:

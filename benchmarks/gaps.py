@@ -83,20 +83,20 @@ class Account:
     @property
     def causes(self) -> Counter[str]:
         """Cycles of all gaps by cause."""
-        found: Counter[str] = Counter()
+        cycles_of: Counter[str] = Counter()
         for gap in self.gaps:
-            found.update(gap.causes)
-        return found
+            cycles_of.update(gap.causes)
+        return cycles_of
 
     def shares(self) -> dict[str, float]:
         """Parts of the total; they add up to 1."""
-        found = {
+        parts = {
             "needed": self.needed,
             "twice": sum(self.twice.values()),
             "starts": sum(self.starts.values()),
         }
-        found["banks"] = sum(self.banks.values())
-        return {name: cycles / self.total for name, cycles in {**found, **self.causes}.items()}
+        parts["banks"] = sum(self.banks.values())
+        return {name: cycles / self.total for name, cycles in {**parts, **self.causes}.items()}
 
 
 def matrix_work(network: Network, target: Target) -> dict[str, int]:
@@ -105,15 +105,15 @@ def matrix_work(network: Network, target: Target) -> dict[str, int]:
 
     machine = Costs(target)
     tiler = Tiler(machine)
-    found = {}
+    work = {}
     for layer in network.layers:
         tile = tiler.tile(layer, tiler.whole(layer), (0, layer.channels))
-        found[layer.name] = sum(
-            machine.work(one.instruction)
-            for one in layer.templates(tile)
-            if one.instruction.queue == "matrix"
+        work[layer.name] = sum(
+            machine.work(template.instruction)
+            for template in layer.templates(tile)
+            if template.instruction.queue == "matrix"
         )
-    return found
+    return work
 
 
 def gaps(
@@ -213,56 +213,56 @@ class _Chain:
 
     def causes(self, i: int, since: int, behind: bool = False) -> Counter[str]:
         """Why nothing happened from `since` to the start of an instruction (or to its end)."""
-        found: Counter[str] = Counter()
+        cycles_of: Counter[str] = Counter()
         now = int(self.times.end[i] if behind else self.times.start[i])
         if behind:
-            now = self._through(i, now, since, found)
+            now = self._through(i, now, since, cycles_of)
         while now > since:
             before, waiting = self._binding(i), i
             if before is None:
-                found["barrier" if self.is_barrier(i) else "order"] += now - since
+                cycles_of["barrier" if self.is_barrier(i) else "order"] += now - since
                 break
             i, released, whole = before
             if released < now:
-                found["barrier" if self.is_barrier(waiting) else "order"] += now - max(released, since)
+                cycles_of["barrier" if self.is_barrier(waiting) else "order"] += now - max(released, since)
             now = min(now, released)
             if now > since and whole:
-                now = self._through(i, now, since, found)
+                now = self._through(i, now, since, cycles_of)
             elif now > since:
                 earlier = max(since, min(now, int(self.times.issue[i])))
-                found["order"] += now - earlier
+                cycles_of["order"] += now - earlier
                 now = earlier
-        return found
+        return cycles_of
 
-    def _through(self, i: int, now: int, since: int, found: Counter[str]) -> int:
+    def _through(self, i: int, now: int, since: int, cycles_of: Counter[str]) -> int:
         """Go back through the time that an instruction took."""
         issue, start = int(self.times.issue[i]), int(self.times.start[i])
         if i in self.kind:
             first = max(start, since)
-            found[self.kind[i]] += max(0, now - first)
+            cycles_of[self.kind[i]] += max(0, now - first)
             now = min(now, first)
             earlier = max(issue, since)
             if now > earlier and self.kind[i] == "shared":
-                found["shared"] += now - earlier
+                cycles_of["shared"] += now - earlier
             elif now > earlier:
-                self._channel_or_latency(earlier, now, found)
+                self._channel_or_latency(earlier, now, cycles_of)
             return min(now, earlier)
         first = max(start, since)
         name = QUEUES[int(self.head["queue"][i])]
-        found[name] += max(0, now - first)
+        cycles_of[name] += max(0, now - first)
         return min(now, first)
 
-    def _channel_or_latency(self, low: int, high: int, found: Counter[str]) -> None:
+    def _channel_or_latency(self, low: int, high: int, cycles_of: Counter[str]) -> None:
         at = max(0, bisect_left(self.begins, low) - 1)
         covered = low
         while at < len(self.channel) and self.channel[at][0] < high:
             start, end, kind = self.channel[at]
-            found["latency"] += max(0, start - covered)
+            cycles_of["latency"] += max(0, start - covered)
             begin = max(start, covered)
-            found[kind] += max(0, min(end, high) - begin)
+            cycles_of[kind] += max(0, min(end, high) - begin)
             covered = max(covered, min(end, high))
             at += 1
-        found["latency"] += high - covered
+        cycles_of["latency"] += high - covered
 
     def _binding(self, i: int) -> tuple[int, int, bool] | None:
         """The instruction that let this one go, when, and whether by ending (or by being issued)."""
@@ -342,22 +342,22 @@ def _filled(subgraph: NpuSubgraph, times: CoreTimeline, low: int, high: int) -> 
 def account_of(compiled: CompiledModel, graph: Any, target: Target) -> list[Account]:
     """The accounts of all NPU subgraphs and cores."""
     parts = [part for part in partition(graph, target).parts if part.device == "npu"]
-    found: list[Account] = []
+    accounts: list[Account] = []
     subgraphs = [subgraph for subgraph in compiled.subgraphs if isinstance(subgraph, NpuSubgraph)]
     for part, subgraph in zip(parts, subgraphs, strict=True):
         needed = matrix_work(build_network(graph, part.ops, part.inputs, part.outputs), target)
         went = simulate_streams(target, subgraph.streams, subgraph.name, compiled.layers)
-        found += gaps(subgraph.streams, went, target, compiled.layers, needed)
-    return found
+        accounts += gaps(subgraph.streams, went, target, compiled.layers, needed)
+    return accounts
 
 
 def traffic(compiled: CompiledModel) -> dict[str, int]:
     """Bytes on the DRAM channel: what is loaded and stored, and how much of it more than once."""
-    found: Counter[str] = Counter()
+    moved: Counter[str] = Counter()
     for subgraph in compiled.subgraphs:
         if not isinstance(subgraph, NpuSubgraph):
             continue
-        seen: set[tuple[int, int, int]] = set()
+        loaded: set[tuple[int, int, int]] = set()
         for stream in subgraph.streams:
             head, record = heads(stream), transfers(stream)
             for i in np.flatnonzero(
@@ -365,16 +365,16 @@ def traffic(compiled: CompiledModel) -> dict[str, int]:
             ):
                 segment, size = int(record["segment"][i]), int(on_channel(record[i : i + 1])[0])
                 if segment == SHARED:
-                    found["shared"] += size
+                    moved["shared"] += size
                     continue
                 where = {WEIGHTS: "weights", WORKSPACE: "workspace"}.get(segment, "ports")
                 stores = head["opcode"][i] == BY_NAME["store"].opcode
-                found[f"{where} {'stored' if stores else 'loaded'}"] += size
+                moved[f"{where} {'stored' if stores else 'loaded'}"] += size
                 key = segment, int(record["offset"][i]), size
                 if not stores and where != "workspace":
-                    found["loaded again"] += size if key in seen else 0
-                    seen.add(key)
-    return dict(found)
+                    moved["loaded again"] += size if key in loaded else 0
+                    loaded.add(key)
+    return dict(moved)
 
 
 def by_layer(account: Account, top: int) -> list[tuple[int, str, str]]:
@@ -411,11 +411,11 @@ def describe(name: str, target: Target, level: int, top: int) -> None:
     for subgraph in compiled.subgraphs:
         if isinstance(subgraph, NpuSubgraph) and len(subgraph.streams) == 1:
             went = simulate_streams(target, subgraph.streams, subgraph.name, compiled.layers)
-            found = channel(subgraph.streams[0], went.cores[0], subgraph, target, compiled.layers)
-            words = sorted(found.idle.items(), key=lambda item: -item[1])[:top]
+            busy = channel(subgraph.streams[0], went.cores[0], subgraph, target, compiled.layers)
+            words = sorted(busy.idle.items(), key=lambda item: -item[1])[:top]
             print(
-                f"  channel of {subgraph.name}: busy {found.busy}, idle {went.total - found.busy}; "
-                f"while a load waited for room, {100 * found.filled:.0f}% of local memory was in use"
+                f"  channel of {subgraph.name}: busy {busy.busy}, idle {went.total - busy.busy}; "
+                f"while a load waited for room, {100 * busy.filled:.0f}% of local memory was in use"
             )
             print("    " + ", ".join(f"{word} {cycles}" for word, cycles in words))
     moved = traffic(compiled)

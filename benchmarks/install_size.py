@@ -32,10 +32,10 @@ def megabytes(count: int) -> int:
 
 def by_package(folder: Path) -> dict[str, int]:
     """The bytes of each entry of `site-packages`, the largest first."""
-    found = {
+    sizes = {
         path.name: used(path) if path.is_dir() else path.lstat().st_blocks * 512 for path in folder.iterdir()
     }
-    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+    return dict(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
 
 
 def main() -> int:

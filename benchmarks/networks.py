@@ -48,16 +48,16 @@ class Builder:
 
     def node(self, kind: str, *operands: str, channels: int | None = None, **attributes: Any) -> str:
         """Any node with one result."""
-        made = f"{kind.lower()}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, operands, [made], name=made, **attributes))
-        self.channels[made] = self.channels.get(operands[0], 0) if channels is None else channels
-        return made
+        output = f"{kind.lower()}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, operands, [output], name=output, **attributes))
+        self.channels[output] = self.channels.get(operands[0], 0) if channels is None else channels
+        return output
 
     def constant(self, value: Array) -> str:
         """A weight."""
-        made = f"weight_{len(self.weights)}"
-        self.weights.append(numpy_helper.from_array(value, made))
-        return made
+        name = f"weight_{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(value, name))
+        return name
 
     def normal(self, *shape: int, deviation: float) -> str:
         """A random weight."""
@@ -130,11 +130,11 @@ def yolov5s() -> onnx.ModelProto:
         return b.node("Concat", *parts, channels=sum(b.channels[part] for part in parts), axis=1)
 
     def c3(x: str, out: int, depth: int, shortcut: bool = True) -> str:
-        one, two = conv(x, out // 2), conv(x, out // 2)
+        inside, two = conv(x, out // 2), conv(x, out // 2)
         for _ in range(depth):
-            inner = conv(conv(one, out // 2), out // 2, 3)
-            one = b.node("Add", one, inner) if shortcut else inner
-        return conv(concat(one, two), out)
+            inner = conv(conv(inside, out // 2), out // 2, 3)
+            inside = b.node("Add", inside, inner) if shortcut else inner
+        return conv(concat(inside, two), out)
 
     def sppf(x: str, out: int) -> str:
         parts = [conv(x, b.channels[x] // 2)]
@@ -258,10 +258,10 @@ def integer(name: str) -> Graph:
         stamp.update((MODELS / f"{name}.onnx").read_bytes())
     path = CACHE / f"{name}.{stamp.hexdigest()[:12]}.mlir"
     if not path.exists():
-        made = quantized(network(name))
+        integers = quantized(network(name))
         folder = path.with_name(f"{path.stem}.{os.getpid()}")
         folder.mkdir(parents=True)
-        save_graph(made, folder / path.name)
+        save_graph(integers, folder / path.name)
         # The weights go first, so that a program that is there is complete.
         for suffix in (".safetensors", ".mlir"):
             os.replace((folder / path.name).with_suffix(suffix), path.with_suffix(suffix))
@@ -285,8 +285,8 @@ def size(graph: Graph) -> tuple[int, int]:
     """Parameters and multiply-accumulates."""
     from npuc.profile.summary import summarize
 
-    found = summarize(graph)
-    return found.parameters, found.macs
+    summary = summarize(graph)
+    return summary.parameters, summary.macs
 
 
 if __name__ == "__main__":

@@ -39,8 +39,8 @@ def main() -> None:
     if variant == "aimet-adaround":
         aimet_onnx.apply_adaround(sim, data, ITERATIONS)
     sim.compute_encodings(data)
-    made = sim.to_onnx_qdq(prequantize_constants=True)
-    onnx.save(made, target)
+    quantized = sim.to_onnx_qdq(prequantize_constants=True)
+    onnx.save(quantized, target)
 
 
 if __name__ == "__main__":

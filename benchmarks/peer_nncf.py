@@ -22,8 +22,10 @@ def main() -> None:
     name = model.graph.input[0].name
     data = np.load(samples, mmap_mode="r")
     dataset = nncf.Dataset(list(range(len(data))), lambda index: {name: np.array(data[index : index + 1])})
-    made = nncf.quantize(model, dataset, subset_size=len(data), fast_bias_correction=variant != "nncf-exact")
-    onnx.save(made, target)
+    quantized = nncf.quantize(
+        model, dataset, subset_size=len(data), fast_bias_correction=variant != "nncf-exact"
+    )
+    onnx.save(quantized, target)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What the benchmarks share: where models and data are, ONNX Runtime's quantizer, and peers in venvs of their own.
 
-Models and pictures are read in place from `../shared`; what is made on the way is kept under `build/bench`. A peer with
+Models and images are read in place from `../shared`; what is made on the way is kept under `build/bench`. A peer with
 dependencies of its own is a script beside this file, `peer_NAME.py MODEL.onnx SAMPLES.npy RESULT.onnx SCHEME VARIANT`, that
 runs in a venv under `build`; the venv is made the first time.
 """

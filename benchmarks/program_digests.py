@@ -45,16 +45,16 @@ LEVELS = (0, 2)
 
 def program_digest(model: CompiledModel) -> str:
     """Of what a compiled model does, not of what it is called."""
-    found = sha256()
+    digest = sha256()
     for part in model.subgraphs:
-        found.update(type(part).__name__.encode())
+        digest.update(type(part).__name__.encode())
         if isinstance(part, NpuSubgraph):
             for stream in part.streams:
-                found.update(stream.tobytes())
+                digest.update(stream.tobytes())
         elif isinstance(part, CpuSubgraph):
-            found.update(part.model)
-    found.update(model.weights.tobytes())
-    return found.hexdigest()
+            digest.update(part.model)
+    digest.update(model.weights.tobytes())
+    return digest.hexdigest()
 
 
 def integers_of(graph: Graph, target: Target) -> Graph:
@@ -67,7 +67,7 @@ def integers_of(graph: Graph, target: Target) -> Graph:
 
 def digests(name: str, path: Path) -> dict[str, str]:
     """Digests of a model by target, level and what they are of."""
-    found: dict[str, str] = {}
+    by_case: dict[str, str] = {}
     graph = network_to_quantize(path, OPTIONS.get(name, ImportOptions()), force_float=name in ANEW)
     inputs = random_inputs(graph)
     for target_name in TARGETS:
@@ -77,13 +77,13 @@ def digests(name: str, path: Path) -> dict[str, str]:
             for level in LEVELS:
                 key = f"{target_name} -O{level}"
                 model = compile_network(network, target, CompileOptions(level)).model
-                found[f"{key} program"] = program_digest(model)
+                by_case[f"{key} program"] = program_digest(model)
                 outputs = Simulator(model, 1).run(inputs)
                 joined = b"".join(outputs[key].tobytes() for key in sorted(outputs))
-                found[f"{key} outputs"] = sha256(joined).hexdigest()
+                by_case[f"{key} outputs"] = sha256(joined).hexdigest()
         except NpucError as error:
-            found[f"{target_name} refused"] = error.message
-    return found
+            by_case[f"{target_name} refused"] = error.message
+    return by_case
 
 
 def _work(job: tuple[str, Path]) -> tuple[str, dict[str, str]]:
@@ -116,21 +116,23 @@ def main() -> int:
     jobs = [
         (name, path) for name, path in model_files().items() if not given.models or picked(name, given.models)
     ]
-    found: dict[str, dict[str, str]] = {}
+    by_model: dict[str, dict[str, str]] = {}
     with ProcessPoolExecutor(given.jobs) as pool:
-        for name, made in pool.map(_work, jobs):
-            found[name] = made
-            print(f"{name:44} {sum(not key.endswith('refused') for key in made)} digests", flush=True)
-    total = sum(len(made) for made in found.values())
+        for name, model_digests in pool.map(_work, jobs):
+            by_model[name] = model_digests
+            print(
+                f"{name:44} {sum(not key.endswith('refused') for key in model_digests)} digests", flush=True
+            )
+    total = sum(len(model_digests) for model_digests in by_model.values())
     if given.output:
         given.output.parent.mkdir(parents=True, exist_ok=True)
-        given.output.write_text(json.dumps(found, indent=1, sort_keys=True))
+        given.output.write_text(json.dumps(by_model, indent=1, sort_keys=True))
     if not given.against:
-        print(f"{total} digests of {len(found)} models")
+        print(f"{total} digests of {len(by_model)} models")
         return 0
-    wrong = list(differences(json.loads(given.against.read_text()), found))
+    wrong = list(differences(json.loads(given.against.read_text()), by_model))
     print("\n".join(wrong))
-    print(f"{total} digests of {len(found)} models, {len(wrong)} differ")
+    print(f"{total} digests of {len(by_model)} models, {len(wrong)} differ")
     return 1 if wrong else 0
 
 

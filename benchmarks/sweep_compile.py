@@ -2,7 +2,7 @@
 
 Each network is quantized with the arithmetic of the target (ranges of a sample), or with named schemes for edge-4t, which
 has all of them. A model that is quantized already is taken as it is, and once more as a float network that is quantized
-anew. It is compiled at each level, executed in instruction mode on a picture where there are pictures for it and on random
+anew. It is compiled at each level, executed in instruction mode on an image where there are images for it and on random
 data otherwise, and given to the sanitizer. A line says how it went, and how much of it is on the CPU.
 
     python benchmarks/sweep_compile.py [--models mobilenet_v2,...] [--targets edge-4t,... | --schemes int8,...] [--levels 0,2]
@@ -50,11 +50,11 @@ class Case:
 
 def files() -> dict[str, Path]:
     """The models by name."""
-    found = {}
+    paths = {}
     for folder in FOLDERS:
         for path in sorted((SHARED / "models" / folder).glob(f"*.{folder}")):
-            found[path.stem] = path
-    return found
+            paths[path.stem] = path
+    return paths
 
 
 def cases_of(name: str, path: Path) -> list[Case]:
@@ -63,9 +63,9 @@ def cases_of(name: str, path: Path) -> list[Case]:
     shape = known.shape if known is not None else _SHAPES.get(name)
     options = ImportOptions(input_shapes={input_names(path)[0]: shape} if shape else {})
     graph = import_model(path, options)
-    found = []
+    cases = []
     if any(isinstance(op, top.Quantize | top.Dequantize) for op in graph.ops):
-        found.append(Case(name, graph, random_inputs(graph), None))
+        cases.append(Case(name, graph, random_inputs(graph), None))
         graph = network_to_quantize(path, options, force_float=True)
         name = f"{name} anew"
     inputs = random_inputs(graph)
@@ -77,17 +77,17 @@ def cases_of(name: str, path: Path) -> list[Case]:
         for key, value in values.items()
         if value.dtype == np.float32 and value.size and np.isfinite(value).all()
     }
-    return [*found, Case(name, graph, inputs, ranges)]
+    return [*cases, Case(name, graph, inputs, ranges)]
 
 
 def differences(
-    compiled: CompiledModel, inputs: Mapping[str, Array], wanted: Mapping[str, Array]
+    compiled: CompiledModel, inputs: Mapping[str, Array], expected: Mapping[str, Array]
 ) -> list[str]:
     """What is wrong with a compiled model."""
     got = Simulator(compiled, 2).run(inputs)
     wrong = [
         f"'{name}' differs in {np.count_nonzero(got[name] != value)} of {value.size}"
-        for name, value in wanted.items()
+        for name, value in expected.items()
         if got[name].dtype != value.dtype
         or not np.array_equal(got[name], value, equal_nan=value.dtype.kind == "f")
     ]
@@ -100,21 +100,21 @@ def check(case: Case, target_name: str, levels: list[int], scheme: str | None = 
     head = f"{case.name:28} {scheme or target_name:22}"
     try:
         if scheme is None:
-            made = quantize_network(case.graph, case.ranges, target=target).graph
+            integers = quantize_network(case.graph, case.ranges, target=target).graph
         else:
-            made = quantize_network(case.graph, case.ranges, QuantizationConfig(scheme=scheme)).graph
+            integers = quantize_network(case.graph, case.ranges, QuantizationConfig(scheme=scheme)).graph
     except NpucError as error:
         print(f"{head} --  REFUSED at quantization: {error}", flush=True)
         return 1
     inputs = case.inputs
-    wanted = IntegerEngine(made, threads=2).run(inputs)
+    expected = IntegerEngine(integers, threads=2).run(inputs)
     failed = 0
     for level in levels:
         start = time.perf_counter()
         try:
-            compiled = compile_model(made, target, level=level)
+            compiled = compile_model(integers, target, level=level)
             seconds = time.perf_counter() - start
-            wrong = differences(compiled, inputs, wanted)
+            wrong = differences(compiled, inputs, expected)
             cycles = simulate(compiled).total
         except NpucError as error:
             print(f"{head} -O{level} REFUSED {error}", flush=True)
@@ -124,13 +124,15 @@ def check(case: Case, target_name: str, levels: list[int], scheme: str | None = 
             print(f"{head} -O{level} FAULT {type(error).__name__}: {error}", flush=True)
             failed += 1
             continue
-        on_cpu = sum(len(one.reasons) for one in compiled.subgraphs if isinstance(one, CpuSubgraph))
-        parts = sum(isinstance(one, NpuSubgraph) for one in compiled.subgraphs)
+        on_cpu = sum(
+            len(subgraph.reasons) for subgraph in compiled.subgraphs if isinstance(subgraph, CpuSubgraph)
+        )
+        parts = sum(isinstance(subgraph, NpuSubgraph) for subgraph in compiled.subgraphs)
         size = sum(
             len(stream)
-            for one in compiled.subgraphs
-            if isinstance(one, NpuSubgraph)
-            for stream in one.streams
+            for subgraph in compiled.subgraphs
+            if isinstance(subgraph, NpuSubgraph)
+            for stream in subgraph.streams
         )
         words = "equal" if not wrong else "WRONG " + "; ".join(wrong)
         print(

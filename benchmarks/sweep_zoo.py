@@ -137,37 +137,37 @@ def write_samples(entry: dict[str, Any], inputs: list[dict[str, str]], folder: P
 
 def for_target(entry: dict[str, Any], network: Path, target: str, folder: Path, options: Options) -> Report:
     """Quantize, compile and sanitize for one target; the first target in one command, the others in two."""
-    found: Report = {}
+    report: Report = {}
     to = folder / f"{target}.npu"
     data = [] if entry.get("quantized") else ["--data", folder / "calibration"]
     common = ["--target", target, "--threads", "1", "--json"]
     if target == options.targets[0]:
-        found["compile"] = step("compile", npuc("compile", network, *data, *common, "-o", to), options)
+        report["compile"] = step("compile", npuc("compile", network, *data, *common, "-o", to), options)
     else:
         integer = folder / f"{target}.mlir"
-        found["quantize"] = step(
+        report["quantize"] = step(
             "quantize", npuc("quantize", network, *data, *common, "-o", integer), options
         )
-        found["quantize"].pop("result", None)
-        if found["quantize"]["status"]:
-            return found
-        found["compile"] = step("compile", npuc("compile", integer, *common, "-o", to), options)
-    if found["compile"]["status"]:
+        report["quantize"].pop("result", None)
+        if report["quantize"]["status"]:
+            return report
+        report["compile"] = step("compile", npuc("compile", integer, *common, "-o", to), options)
+    if report["compile"]["status"]:
         to.unlink(missing_ok=True)
-        return found
-    result = found["compile"].pop("result")
+        return report
+    result = report["compile"].pop("result")
     parts = result["subgraphs"]
-    found["npu_layers"] = sum(len(part["layers"]) for part in parts if part["device"] == "npu")
-    found["cpu_layers"] = {
+    report["npu_layers"] = sum(len(part["layers"]) for part in parts if part["device"] == "npu")
+    report["cpu_layers"] = {
         name: part.get("reasons", {}).get(name, "")
         for part in parts
         if part["device"] == "cpu"
         for name in part["layers"]
     }
-    found["cycles"] = result["cycles"]
-    found["sim"] = step("sim", npuc("sim", to, "--sanitize", "--json"), options)
-    found["sim"].pop("result", None)
-    return found
+    report["cycles"] = result["cycles"]
+    report["sim"] = step("sim", npuc("sim", to, "--sanitize", "--json"), options)
+    report["sim"].pop("result", None)
+    return report
 
 
 # Verdicts.
@@ -195,16 +195,16 @@ def verdict(report: Report, target: str) -> Verdict:
         return _stopped("import", report["import"])
     if report["import"]["result"]["check"]["passed"] is False:
         return Verdict("FAILED", f"import: {report['import']['result']['check']['reason']}")
-    found = report["targets"][target]
+    result = report["targets"][target]
     for kind in ("quantize", "compile", "sim"):
-        if kind in found and found[kind]["status"]:
-            return _stopped(kind, found[kind])
+        if kind in result and result[kind]["status"]:
+            return _stopped(kind, result[kind])
     if report["compare"]["status"]:
         return Verdict("FAILED", f"compare: {last_line(report['compare']['messages'])}")
-    figures = found["figures"]
+    figures = result["figures"]
     slices = figures["slices"]
     low = tuple(sorted((name for name in slices if slices[name] < LOST), key=lambda name: slices[name]))
-    words = warnings(found)
+    words = warnings(result)
     named = {name for name in low if any(_names(line, name, figures["tensors"]) for line in words)}
     return Verdict(
         "ok",
@@ -224,8 +224,8 @@ def _stopped(kind: str, told: Report) -> Verdict:
 def error_of(messages: str) -> str:
     """The error that a command ended with, or its last line."""
     lines = messages.strip().splitlines()
-    found = next((index for index, line in enumerate(lines) if line.startswith("error")), None)
-    return last_line(messages) if found is None else " ".join(lines[found:])
+    first = next((index for index, line in enumerate(lines) if line.startswith("error")), None)
+    return last_line(messages) if first is None else " ".join(lines[first:])
 
 
 def last_line(messages: str) -> str:
@@ -233,21 +233,21 @@ def last_line(messages: str) -> str:
     return (messages.strip() or "no message").splitlines()[-1]
 
 
-def warnings(found: Report) -> list[str]:
+def warnings(report: Report) -> list[str]:
     """Lines about accuracy that the commands of a target printed as warnings."""
     lines = [
         line
         for kind in ("quantize", "compile")
-        if kind in found
-        for line in found[kind]["messages"].splitlines()
+        if kind in report
+        for line in report[kind]["messages"].splitlines()
     ]
     return [line for line in lines if line.startswith(("note:", "warning:")) and _ANNOUNCES.search(line)]
 
 
-def _names(line: str, one: str, tensors: list[str]) -> bool:
+def _names(line: str, part: str, tensors: list[str]) -> bool:
     """Whether a warning names a slice, or the output that it is of."""
-    slice_name = one.split(" (in ")[0]
-    return slice_name in line or any(tensor in line for tensor in tensors if tensor in one)
+    slice_name = part.split(" (in ")[0]
+    return slice_name in line or any(tensor in line for tensor in tensors if tensor in part)
 
 
 # The page.
@@ -268,8 +268,8 @@ def write_docs(options: Options) -> None:
 def load(entry: dict[str, Any]) -> Report | None:
     """The result of a network, if there is one."""
     path = RESULTS / f"{entry['name']}.json"
-    found: Report | None = json.loads(path.read_text()) if path.exists() else None
-    return found
+    report: Report | None = json.loads(path.read_text()) if path.exists() else None
+    return report
 
 
 def commit() -> str:
@@ -296,13 +296,21 @@ def run(entry: dict[str, Any], options: Options) -> Report:
 
 def line(report: Report, target: str) -> str:
     """A verdict as one line."""
-    found = verdict(report, target)
-    head = f"{report['name']:30} {target:20} {found.word:8}"
-    if found.word != "ok":
-        return f"{head} {found.reason[:300]}"
+    judgement = verdict(report, target)
+    head = f"{report['name']:30} {target:20} {judgement.word:8}"
+    if judgement.word != "ok":
+        return f"{head} {judgement.reason[:300]}"
     part = report["targets"][target]
-    decibels = "" if found.worst is None else f"worst {found.worst:6.1f} mean {found.mean:6.1f} dB"
-    words = f" UNWARNED {', '.join(found.unwarned)}" if found.unwarned else " warned" if found.low else ""
+    decibels = (
+        "" if judgement.worst is None else f"worst {judgement.worst:6.1f} mean {judgement.mean:6.1f} dB"
+    )
+    words = (
+        f" UNWARNED {', '.join(judgement.unwarned)}"
+        if judgement.unwarned
+        else " warned"
+        if judgement.low
+        else ""
+    )
     return (
         f"{head} {decibels:32} {part['npu_layers']:4} NPU {len(part['cpu_layers']):3} CPU {part['cycles']:12,} cycles"
         f" {report['seconds']:6.1f} s{words}"
@@ -351,9 +359,9 @@ def main() -> int:
             for target in options.targets:
                 print(line(report, target), flush=True)
     verdicts = [verdict(report, target) for report in reports for target in options.targets]
-    failed = sum(one.word == "FAILED" for one in verdicts)
-    refused = sum(one.word == "refused" for one in verdicts)
-    unwarned = sum(bool(one.unwarned) for one in verdicts)
+    failed = sum(each.word == "FAILED" for each in verdicts)
+    refused = sum(each.word == "refused" for each in verdicts)
+    unwarned = sum(bool(each.unwarned) for each in verdicts)
     print(
         f"{len(reports)} networks, {len(verdicts)} programs: {failed} failed, {refused} refused, "
         f"{unwarned} with a slice below {LOST:g} dB that nobody announced, {len(missing)} without a file"

@@ -41,22 +41,22 @@ def _one(
     path: Path, samples: Sequence[Mapping[str, Array]], exact: Sequence[Mapping[str, Array]], slices: Any
 ) -> dict[str, Any]:
     machine = Simulator(load_compiled(path), 1)
-    found = [dict(machine.run(sample)) for sample in samples]
-    again = iter(found)
+    outputs = [dict(machine.run(sample)) for sample in samples]
+    again = iter(outputs)
     compared = measure_outputs(lambda _: next(again), samples, exact, slices)
     worst = compared.worst
     same = {}
     for name in exact[0]:
         if name not in slices or exact[0][name].dtype.kind in "iub":
-            pairs = [(made[name], true[name]) for made, true in zip(found, exact, strict=True)]
-            same[name] = float(np.mean([np.mean(made == true) for made, true in pairs]))
+            pairs = [(output[name], true[name]) for output, true in zip(outputs, exact, strict=True)]
+            same[name] = float(np.mean([np.mean(output == true) for output, true in pairs]))
     return {
-        "slices": {str(one): round(value, 2) for one, value in compared.by_slice.items()},
+        "slices": {str(part): round(value, 2) for part, value in compared.by_slice.items()},
         "tensors": sorted(slices),
         "mean": round(compared.mean, 2),
         "worst_of_a_sample": None if worst is None else round(worst.sqnr, 2),
         "equal": same,
-        "silent": [str(one) for parts in slices.values() for one in parts if one not in compared.by_slice],
+        "silent": [str(part) for parts in slices.values() for part in parts if part not in compared.by_slice],
     }
 
 

@@ -1,8 +1,8 @@
 """Samples for the networks of zoo.yaml: calibration and held-out ones, as .npz files with an array for each input.
 
-Pictures are those of ../shared/data: ImageNet's calibration part to calibrate, its validation part and COCO's to compare. Where
+Images are those of ../shared/data: ImageNet's calibration part to calibrate, its validation part and COCO's to compare. Where
 that folder is absent, and for what there are no recordings of, samples are drawn with a seed of their own: sounds with
-harmonics, gliding pitch, pauses and noise; text written on pictures; walks for series; token ids. Bytes are those of the
+harmonics, gliding pitch, pauses and noise; text written on images; walks for series; token ids. Bytes are those of the
 documentation of this repository. Calibration and comparison never share a sample.
 """
 
@@ -29,33 +29,33 @@ _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 def samples(entry: dict[str, Any], part: str, count: int) -> list[list[Array]]:
     """Samples of a part (calibration or held_out): for each, the arrays of the inputs in their order."""
-    made = []
+    drawn = []
     for index in range(count):
         rng = np.random.default_rng(crc32(f"{entry['name']} {part} {index}".encode()))
-        made.append([_sample(spec, part, index, rng) for spec in entry["inputs"].values()])
-    return made
+        drawn.append([_sample(spec, part, index, rng) for spec in entry["inputs"].values()])
+    return drawn
 
 
 def _sample(spec: dict[str, Any], part: str, index: int, rng: np.random.Generator) -> Array:
     return _KINDS[spec.get("data", "image")](spec, part, index, rng)
 
 
-def _picture(spec: dict[str, Any], part: str, index: int, rng: np.random.Generator) -> Array:
+def _image(spec: dict[str, Any], part: str, index: int, rng: np.random.Generator) -> Array:
     return _prepared(_photograph(part, index, rng), spec)
 
 
 def _text(spec: dict[str, Any], part: str, index: int, rng: np.random.Generator) -> Array:
     """A photograph or a bright page with words on it."""
-    picture = _photograph(part, index, rng)
+    image = _photograph(part, index, rng)
     if rng.random() < 0.5:
-        picture = Image.new("RGB", picture.size, tuple(int(c) for c in rng.integers(200, 256, 3)))
-    draw = ImageDraw.Draw(picture)
+        image = Image.new("RGB", image.size, tuple(int(c) for c in rng.integers(200, 256, 3)))
+    draw = ImageDraw.Draw(image)
     for _ in range(6):
-        font = ImageFont.load_default(int(rng.integers(picture.height // 16, picture.height // 7)))
-        place = rng.random() * 0.6 * picture.width, rng.random() * 0.85 * picture.height
+        font = ImageFont.load_default(int(rng.integers(image.height // 16, image.height // 7)))
+        place = rng.random() * 0.6 * image.width, rng.random() * 0.85 * image.height
         inner, outer = (tuple(int(c) for c in rng.integers(0, 256, 3)) for _ in range(2))
         draw.text(place, _word(rng), inner, font, stroke_width=2, stroke_fill=outer)
-    return _prepared(picture, spec)
+    return _prepared(image, spec)
 
 
 def _line(spec: dict[str, Any], part: str, index: int, rng: np.random.Generator) -> Array:
@@ -67,13 +67,13 @@ def _line(spec: dict[str, Any], part: str, index: int, rng: np.random.Generator)
 
 
 def _drawn_line(part: str, index: int, rng: np.random.Generator, height: int, width: int) -> Image.Image:
-    picture = _photograph(part, index, rng).crop((20, 20, 20 + width, 20 + height))
+    image = _photograph(part, index, rng).crop((20, 20, 20 + width, 20 + height))
     if rng.random() < 0.5:
-        picture = Image.new("RGB", (width, height), tuple(int(c) for c in rng.integers(160, 256, 3)))
+        image = Image.new("RGB", (width, height), tuple(int(c) for c in rng.integers(160, 256, 3)))
     font = ImageFont.load_default(int(height * (0.5 + 0.3 * rng.random())))
     colour = tuple(int(c) for c in rng.integers(0, 100, 3))
-    ImageDraw.Draw(picture).text((2 + rng.random() * 6, height * 0.08), _word(rng), colour, font)
-    return picture
+    ImageDraw.Draw(image).text((2 + rng.random() * 6, height * 0.08), _word(rng), colour, font)
+    return image
 
 
 def _word(rng: np.random.Generator) -> str:
@@ -86,8 +86,8 @@ def _photograph(part: str, index: int, rng: np.random.Generator) -> Image.Image:
         coarse = Image.fromarray(rng.integers(0, 256, (9, 9, 3), np.uint8))
         return coarse.resize((320, 320), Image.Resampling.BICUBIC)
     paths = sorted(folders[index % len(folders)].iterdir())
-    with Image.open(paths[(7 * index) % len(paths)]) as picture:
-        return picture.convert("RGB").resize((320, 320), Image.Resampling.BILINEAR)
+    with Image.open(paths[(7 * index) % len(paths)]) as image:
+        return image.convert("RGB").resize((320, 320), Image.Resampling.BILINEAR)
 
 
 def _frame(spec: dict[str, Any]) -> tuple[tuple[int, int], bool]:
@@ -97,10 +97,10 @@ def _frame(spec: dict[str, Any]) -> tuple[tuple[int, int], bool]:
     return ((shape[1], shape[2]) if last else (shape[2], shape[3])), last
 
 
-def _prepared(picture: Image.Image, spec: dict[str, Any]) -> Array:
+def _prepared(image: Image.Image, spec: dict[str, Any]) -> Array:
     (height, width), last = _frame(spec)
-    picture = picture.resize((width, height), Image.Resampling.BILINEAR)
-    pixels = np.asarray(picture, np.float32)
+    image = image.resize((width, height), Image.Resampling.BILINEAR)
+    pixels = np.asarray(image, np.float32)
     norm = spec.get("norm", "imagenet")
     if norm == "imagenet":
         pixels = (pixels / 255 - np.array(_MEAN, np.float32)) / np.array(_DEVIATION, np.float32)
@@ -134,16 +134,16 @@ def _wave(length: int, rng: np.random.Generator, rate: int = 16000) -> Array:
     )
     phase = 2 * np.pi * np.cumsum(pitch) / rate
     formants = rng.uniform([300, 900, 2200], [800, 2000, 3200])
-    made = np.zeros(length)
+    wave = np.zeros(length)
     for harmonic in range(1, 24):
         frequency = harmonic * pitch.mean()
-        made += np.exp(-(((frequency - formants) / 250) ** 2)).sum() * np.sin(harmonic * phase) + np.sin(
+        wave += np.exp(-(((frequency - formants) / 250) ** 2)).sum() * np.sin(harmonic * phase) + np.sin(
             harmonic * phase
         ) * (0.1 / harmonic)
     syllables = np.clip(np.sin(2 * np.pi * (2 + 3 * rng.random()) * time + rng.random() * 6) + 0.4, 0, 1)
-    made = made / (np.abs(made).max() + 1e-9) * syllables
-    made += rng.normal(0, rng.uniform(0.002, 0.05), length)
-    return (made * rng.uniform(0.1, 0.6)).astype(np.float32)
+    wave = wave / (np.abs(wave).max() + 1e-9) * syllables
+    wave += rng.normal(0, rng.uniform(0.002, 0.05), length)
+    return (wave * rng.uniform(0.1, 0.6)).astype(np.float32)
 
 
 def _audio(spec: dict[str, Any], part: str, index: int, rng: np.random.Generator) -> Array:
@@ -160,8 +160,8 @@ def _mel_frames(frames: int, bands: int, rng: np.random.Generator) -> Array:
     bins = np.fft.rfftfreq(512, 1 / 16000)
     rise = (bins - edges[:-2, None]) / np.diff(edges)[:-1, None]
     fall = (edges[2:, None] - bins) / np.diff(edges)[1:, None]
-    made = np.log(power @ np.clip(np.minimum(rise, fall), 0, None).T + 1e-6)
-    return ((made - made.mean()) / (made.std() + 1e-6)).astype(np.float32)
+    spectrum = np.log(power @ np.clip(np.minimum(rise, fall), 0, None).T + 1e-6)
+    return ((spectrum - spectrum.mean()) / (spectrum.std() + 1e-6)).astype(np.float32)
 
 
 def _mel(spec: dict[str, Any], part: str, index: int, rng: np.random.Generator) -> Array:
@@ -175,8 +175,8 @@ def _mel(spec: dict[str, Any], part: str, index: int, rng: np.random.Generator) 
 def _features(spec: dict[str, Any], part: str, index: int, rng: np.random.Generator) -> Array:
     """Spectra as int8, as a microphone front end delivers them."""
     _, frames, bands = spec["shape"]
-    made = _mel_frames(frames, bands, rng)
-    return np.clip(np.rint(made * 40), -128, 127).astype(np.int8)[None]
+    frames_of_bands = _mel_frames(frames, bands, rng)
+    return np.clip(np.rint(frames_of_bands * 40), -128, 127).astype(np.int8)[None]
 
 
 def _tokens(spec: dict[str, Any], part: str, index: int, rng: np.random.Generator) -> Array:
@@ -188,11 +188,11 @@ def _bytes(spec: dict[str, Any], part: str, index: int, rng: np.random.Generator
     paths = sorted((ROOT / "docs").glob("*.md")) + sorted((ROOT / "benchmarks").glob("*.py"))
     content = paths[(2 * index + (part == "held_out")) % len(paths)].read_bytes()
     half = spec["shape"][1] // 2
-    made = np.full(spec["shape"], 256, np.int32)
+    ids = np.full(spec["shape"], 256, np.int32)
     begin, end = content[:half], content[-half:]
-    made[0, : len(begin)] = np.frombuffer(begin, np.uint8)
-    made[0, -len(end) :] = np.frombuffer(end, np.uint8)
-    return made
+    ids[0, : len(begin)] = np.frombuffer(begin, np.uint8)
+    ids[0, -len(end) :] = np.frombuffer(end, np.uint8)
+    return ids
 
 
 def _state(spec: dict[str, Any], part: str, index: int, rng: np.random.Generator) -> Array:
@@ -204,7 +204,7 @@ def _series(spec: dict[str, Any], part: str, index: int, rng: np.random.Generato
 
 
 _KINDS = {
-    "image": _picture,
+    "image": _image,
     "text": _text,
     "line": _line,
     "video": _video,
@@ -218,10 +218,10 @@ _KINDS = {
 }
 
 
-def write(folder: Path, names: list[str], made: list[list[Array]], types: list[Any]) -> None:
+def write(folder: Path, names: list[str], drawn: list[list[Array]], types: list[Any]) -> None:
     """Write samples as .npz files, each array with the type that the network declares."""
     folder.mkdir(parents=True, exist_ok=True)
-    for index, arrays in enumerate(made):
+    for index, arrays in enumerate(drawn):
         cast = {
             name: array.astype(kind) if array.dtype != kind else array
             for name, array, kind in zip(names, arrays, types, strict=True)

@@ -12,8 +12,8 @@ Weights are random with a fixed seed, and then made to carry a signal, as those 
 - a linear or convolutional layer with less than half of the usual variance (1 / fan-in) is scaled up to it;
 - a scale of a residual branch that begins at or near zero becomes 0.3;
 - the scales of batch normalization are drawn from 0.5 to 1.5, its biases from a normal distribution of 0.1, and its
-  statistics are those of 24 pictures;
-- the last layers for the classes of a YOLO head get logits with a mean of -2 and a deviation of 1.5 on these pictures.
+  statistics are those of 24 images;
+- the last layers for the classes of a YOLO head get logits with a mean of -2 and a deviation of 1.5 on these images.
 
     python benchmarks/zoo_models.py [--models NAME,...]
 """
@@ -35,7 +35,7 @@ LIST = Path(__file__).with_name("zoo.yaml")
 MODELS = ROOT / "build" / "zoo" / "models"
 WHEELS = ROOT / "build" / "zoo" / "wheels"
 VENV = ROOT / "build" / "peers" / "zoo"
-PICTURES = ROOT.parent / "shared" / "data" / "imagenet" / "calib"
+IMAGES = ROOT.parent / "shared" / "data" / "imagenet" / "calib"
 
 PACKAGES = (
     "torch==2.13.0", "numpy", "onnx", "onnxscript", "pillow", "safetensors", "PyYAML", "transformers==5.22.2",
@@ -51,11 +51,11 @@ _PATIENCE = 1800
 def entries(names: str = "") -> list[dict[str, Any]]:
     """The networks, or those of these names."""
     every: list[dict[str, Any]] = yaml.safe_load(LIST.read_text())
-    wanted = [name for name in names.split(",") if name]
-    unknown = set(wanted) - {entry["name"] for entry in every}
+    chosen = [name for name in names.split(",") if name]
+    unknown = set(chosen) - {entry["name"] for entry in every}
     if unknown:
         raise SystemExit(f"zoo.yaml has no {', '.join(sorted(unknown))}")
-    return [entry for entry in every if not wanted or entry["name"] in wanted]
+    return [entry for entry in every if not chosen or entry["name"] in chosen]
 
 
 def file_of(entry: dict[str, Any]) -> Path:
@@ -217,36 +217,36 @@ def example_inputs(entry: dict[str, Any]) -> tuple[Any, ...]:
     """One sample for each input."""
     import torch
 
-    made = []
+    inputs = []
     for spec in entry["inputs"].values():
         kind = spec.get("data", "image")
         if kind == "tokens":
-            made.append(torch.randint(0, spec["vocabulary"], spec["shape"]))
+            inputs.append(torch.randint(0, spec["vocabulary"], spec["shape"]))
         elif kind == "image":
-            made.append(pictures(spec, 1))
+            inputs.append(images(spec, 1))
         else:
-            made.append(torch.rand(spec["shape"]) - 0.5)
-    return tuple(made)
+            inputs.append(torch.rand(spec["shape"]) - 0.5)
+    return tuple(inputs)
 
 
-def pictures(spec: dict[str, Any], count: int) -> Any:
-    """A batch of calibration pictures; noise where there are none."""
+def images(spec: dict[str, Any], count: int) -> Any:
+    """A batch of calibration images; noise where there are none."""
     import numpy as np
     import torch
     from PIL import Image
 
     _, _, height, width = spec["shape"]
-    if not PICTURES.is_dir():
+    if not IMAGES.is_dir():
         return torch.rand(count, 3, height, width, generator=torch.Generator().manual_seed(1))
     batch = []
-    for path in sorted(PICTURES.iterdir())[:count]:
-        picture = Image.open(path).convert("RGB").resize((width, height), Image.Resampling.BILINEAR)
-        batch.append(np.asarray(picture, np.float32).transpose(2, 0, 1) / 255)
-    made = torch.from_numpy(np.stack(batch))
+    for path in sorted(IMAGES.iterdir())[:count]:
+        image = Image.open(path).convert("RGB").resize((width, height), Image.Resampling.BILINEAR)
+        batch.append(np.asarray(image, np.float32).transpose(2, 0, 1) / 255)
+    tensor = torch.from_numpy(np.stack(batch))
     if spec.get("norm", "imagenet") == "imagenet":
         mean, deviation = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
-        made = (made - mean[:, None, None]) / deviation[:, None, None]
-    return made
+        tensor = (tensor - mean[:, None, None]) / deviation[:, None, None]
+    return tensor
 
 
 def enliven(module: Any, entry: dict[str, Any], examples: tuple[Any, ...]) -> None:
@@ -277,13 +277,13 @@ def enliven(module: Any, entry: dict[str, Any], examples: tuple[Any, ...]) -> No
         spec = next(iter(entry["inputs"].values()))
         batch: tuple[Any, ...] = examples
         if spec.get("data", "image") == "image":
-            batch = (pictures(spec, 24),)
+            batch = (images(spec, 24),)
         module.eval()
         if normalizations:
             for part in normalizations:
                 part.train()
             for start in range(0, len(batch[0]), 8):
-                module(*(one[start : start + 8] for one in batch))
+                module(*(tensor[start : start + 8] for tensor in batch))
         module.eval()
         spread_scores(module, batch)
 
@@ -298,14 +298,14 @@ def spread_scores(module: Any, batch: tuple[Any, ...]) -> None:
         for branches in (getattr(head, name, None) for name in ("cv3", "one2one_cv3")):
             for branch in branches or ():
                 last = branch[-1]
-                seen: list[Any] = []
-                handle = last.register_forward_hook(lambda _m, _i, out, seen=seen: seen.append(out))
-                module(*(one[:4] for one in batch))
+                scores: list[Any] = []
+                handle = last.register_forward_hook(lambda _m, _i, out, scores=scores: scores.append(out))
+                module(*(tensor[:4] for tensor in batch))
                 handle.remove()
-                if seen:
+                if scores:
                     with torch.no_grad():
                         last.weight.mul_(
-                            1.5 / float((seen[-1] - last.bias[:, None, None]).std().clamp(min=1e-6))
+                            1.5 / float((scores[-1] - last.bias[:, None, None]).std().clamp(min=1e-6))
                         )
                         last.bias.fill_(-2)
 
@@ -314,8 +314,8 @@ def wrapped(module: Any, entry: dict[str, Any]) -> Any:
     """The network with plain tensors as its outputs."""
     import torch
 
-    wanted = entry.get("output")
-    names = [wanted] if isinstance(wanted, str) else wanted
+    output = entry.get("output")
+    names = [output] if isinstance(output, str) else output
 
     class Plain(torch.nn.Module):
         def __init__(self) -> None:
@@ -323,15 +323,15 @@ def wrapped(module: Any, entry: dict[str, Any]) -> Any:
             self.network = module
 
         def forward(self, *inputs: Any) -> Any:
-            made = self.network(*inputs)
+            result = self.network(*inputs)
             if names:
-                found = tuple(made[name] for name in names)
-                return found[0] if len(found) == 1 else found
-            if "ultralytics" in entry and isinstance(made, list | tuple):
+                chosen = tuple(result[name] for name in names)
+                return chosen[0] if len(chosen) == 1 else chosen
+            if "ultralytics" in entry and isinstance(result, list | tuple):
                 # The decoded boxes, and the masks of a segmenter; not the raw maps that training wants.
-                tensors = [one for one in made if isinstance(one, torch.Tensor)]
+                tensors = [tensor for tensor in result if isinstance(tensor, torch.Tensor)]
                 return tensors[0] if len(tensors) == 1 else tuple(tensors)
-            return made
+            return result
 
     return Plain()
 

@@ -21,20 +21,20 @@ def page(pairs: list[Pair], targets: tuple[str, ...]) -> str:
     }
     trained = sum("package" in entry for entry, _ in pairs)
     commits = Counter(report["commit"] for _, report in pairs)
-    made = ", ".join(f"{count} at {commit}" for commit, count in commits.most_common())
-    words = Counter(one.word for one in verdicts.values())
-    low = [one for one in verdicts.values() if one.low]
-    unwarned = sum(bool(one.unwarned) for one in low)
+    sources = ", ".join(f"{count} at {commit}" for commit, count in commits.most_common())
+    words = Counter(each.word for each in verdicts.values())
+    low = [each for each in verdicts.values() if each.low]
+    unwarned = sum(bool(each.unwarned) for each in low)
     fail = "fails" if words["FAILED"] == 1 else "fail"
     prose = (
         f"{len(pairs)} networks, {trained} of them trained (from wheels of the package index), the others built by timm, "
-        "torchvision, ultralytics and transformers with seeded weights that are calibrated on pictures "
+        "torchvision, ultralytics and transformers with seeded weights that are calibrated on images "
         "(`benchmarks/zoo_models.py` says how). The list, `benchmarks/zoo.yaml`, was committed before the run. Each "
         "goes through the commands as a user types them: `npuc import`, which compares it with its own framework; "
         f"for {targets[0]} `npuc compile --data`; for {', '.join(targets[1:])} `npuc quantize --data` and `npuc compile`; then "
         f"`npuc sim --sanitize`. {CALIBRATION} samples calibrate, {HELD_OUT} others compare the program with float, **slice by "
         "slice** (`npuc.compare.slices`): the figure is that of the worst slice of any output, beside the mean of the slices.",
-        f"Results by commit: {made}." + _not_reached(pairs),
+        f"Results by commit: {sources}." + _not_reached(pairs),
         f"Of {len(verdicts)} programs, {words['ok']} are made and pass the sanitizer, {words['refused']} are refused with a "
         f"reason, {words['FAILED']} {fail}. {len(low)} have a slice below {LOST:g} dB; npuc announced {len(low) - unwarned} of "
         f"them with a warning (marked †){_unannounced(unwarned)}.",
@@ -96,17 +96,17 @@ def _source(entry: dict[str, Any]) -> str:
     return f"{package}, {entry['export']}, {'×'.join(map(str, size[1:]))}"
 
 
-def _cells(report: Report, target: str, found: Verdict) -> str:
-    if found.word != "ok":
-        return f"{found.word} | | "
+def _cells(report: Report, target: str, verdict: Verdict) -> str:
+    if verdict.word != "ok":
+        return f"{verdict.word} | | "
     part = report["targets"][target]
-    mark = "‡" if found.unwarned else "†" if found.low else ""
+    mark = "‡" if verdict.unwarned else "†" if verdict.low else ""
     figures = part["figures"]
-    if found.worst is None:
+    if verdict.worst is None:
         equal = list(figures["equal"].values())
         decibels = f"= {min(equal):.1%}" if equal else "no signal"
     else:
-        decibels = f"{found.worst:.1f}{mark} / {found.mean:.1f}"
+        decibels = f"{verdict.worst:.1f}{mark} / {verdict.mean:.1f}"
     return f"{part['npu_layers']} + {len(part['cpu_layers'])} | {part['cycles']:,} | {decibels}"
 
 
@@ -115,9 +115,9 @@ def _stopped(pairs: list[Pair], targets: tuple[str, ...], verdicts: dict[Any, Ve
     for entry, _ in pairs:
         by_reason: dict[str, list[str]] = {}
         for target in targets:
-            found = verdicts[entry["name"], target]
-            if found.word != "ok":
-                by_reason.setdefault(f"{found.word}, {found.reason}", []).append(target)
+            verdict = verdicts[entry["name"], target]
+            if verdict.word != "ok":
+                by_reason.setdefault(f"{verdict.word}, {verdict.reason}", []).append(target)
         rows += [f"- **{entry['name']}** ({', '.join(on)}): {reason}" for reason, on in by_reason.items()]
     return ["## Refused or failed", "", *rows, ""] if rows else []
 
@@ -126,14 +126,14 @@ def _low(pairs: list[Pair], targets: tuple[str, ...], verdicts: dict[Any, Verdic
     rows = []
     for entry, report in pairs:
         for target in targets:
-            found = verdicts[entry["name"], target]
-            if not found.low:
+            verdict = verdicts[entry["name"], target]
+            if not verdict.low:
                 continue
             figures = report["targets"][target]["figures"]["slices"]
-            named = ", ".join(f"`{name}` {figures[name]:.1f} dB" for name in found.low[:3])
-            more = f" and {len(found.low) - 3} more" if len(found.low) > 3 else ""
+            named = ", ".join(f"`{name}` {figures[name]:.1f} dB" for name in verdict.low[:3])
+            more = f" and {len(verdict.low) - 3} more" if len(verdict.low) > 3 else ""
             words = sweep_zoo.warnings(report["targets"][target])
-            told = words[0] if words and not found.unwarned else "nothing was said"
+            told = words[0] if words and not verdict.unwarned else "nothing was said"
             rows.append(f"- **{entry['name']}** ({target}): {named}{more}. {told}")
     return [f"## Slices below {LOST:g} dB, and what npuc said", "", *rows, ""] if rows else []
 

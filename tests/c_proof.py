@@ -45,7 +45,7 @@ def _shape(name: str, *shape: int) -> ImportOptions:
     return ImportOptions(input_shapes={name: shape})
 
 
-# What a file does not say of itself; smaller pictures where the network is large, since valgrind runs it; and where the part
+# What a file does not say of itself; smaller images where the network is large, since valgrind runs it; and where the part
 # that the CPU has to do (the boxes of a detector, text before a spectrum) begins or ends.
 OPTIONS = {
     "caffe/wechat_detect": ImportOptions(outputs=("mbox_loc", "mbox_conf_flatten")),

@@ -2,7 +2,7 @@
 
     python tests/golden_accuracy.py [NAME...]      measure entries (all of them take about ten minutes) and print the figures
 
-The file has for each entry the model, how pictures become its inputs, the scheme, the data, and figures with a tolerance.
+The file has for each entry the model, how images become its inputs, the scheme, the data, and figures with a tolerance.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ _KEPT: dict[tuple[str, str], Graph] = {}
 def _quantized(model: str, scheme: str, calibration: str, count: int, golden: Golden) -> Graph:
     key = (model, "int8" if scheme == "npu" else scheme)
     if key not in _KEPT:
-        graph = import_model(path_of(model), _with_pictures(golden))
+        graph = import_model(path_of(model), _with_images(golden))
         config = QuantizationConfig.model_validate({"scheme": _pow2()}) if scheme == "pow2" else None
         source = open_data(graph, path_of(calibration), DataOptions(max_count=count))
         _KEPT[key] = quantize_on_data(graph, source, config, threads=2)[0].graph
@@ -134,7 +134,7 @@ def _pow2() -> dict[str, Any]:
     return {"activation_scales": "pow2", "weight_scales": "pow2", "per_channel": False}
 
 
-def _with_pictures(golden: Golden) -> ImportOptions:
+def _with_images(golden: Golden) -> ImportOptions:
     from npuc.flow import input_names
 
     options = _options(golden)

@@ -25,7 +25,7 @@ def lines(place):
 
 
 @metric("saturation", unit="%", lower_is_better=True)
-def saturation(seen):
+def saturation(observation):
     """The share of outputs that are as large as the largest one."""
-    values = next(iter(seen.outputs.values()))
+    values = next(iter(observation.outputs.values()))
     return float(np.mean(values == values.max()))

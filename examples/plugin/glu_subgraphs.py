@@ -19,8 +19,8 @@ onnx_subgraph(
 
 def slope(nodes):
     """The attributes of the new node; None leaves the nodes as they are."""
-    found = {attribute.name: attribute.f for attribute in nodes[0].attribute}
-    return {"slope": found.get("alpha", 0.2)} if found.get("beta", 0.5) == 0.5 else None
+    attributes = {attribute.name: attribute.f for attribute in nodes[0].attribute}
+    return {"slope": attributes.get("alpha", 0.2)} if attributes.get("beta", 0.5) == 0.5 else None
 
 
 # By pattern: wherever a hard sigmoid gates another tensor, and nothing else reads the gate.

@@ -20,8 +20,8 @@ MOST_LINES = 1000
 def lines_of(path):
     """The words of every line after the first; a file is not trusted."""
     with open(path, encoding="utf-8", errors="replace") as file:
-        found = [line.split() for line in file.read(1 << 20).splitlines()[1 : MOST_LINES + 1]]
-    words = [line for line in found if line]
+        lines = [line.split() for line in file.read(1 << 20).splitlines()[1 : MOST_LINES + 1]]
+    words = [line for line in lines if line]
     if not words or words[0][0] != "input" or len(words[0]) < 3:
         raise InvalidModelError("the second line is not 'input NAME SIZE...'", where=str(path))
     return words
@@ -58,8 +58,8 @@ def importer(path, options):
         y = lang.relu(y, name=title) if kind == "relu" else lang.mul(y, np.float32(factor), name=title)
         tensors[title] = y
     check_names(options.outputs, list(tensors), "--outputs")
-    wanted = options.outputs or (list(tensors)[-1],)
-    return lang.build({name: tensors[name] for name in wanted})
+    outputs = options.outputs or (list(tensors)[-1],)
+    return lang.build({name: tensors[name] for name in outputs})
 
 
 class Original:
@@ -78,11 +78,11 @@ class Original:
     def run(self, inputs, names):
         """The values of some tensors."""
         (value,) = inputs.values()
-        found = {}
+        values = {}
         for number, kind, factor in layers(self.path):
             value = np.maximum(value, 0) if kind == "relu" else value * np.float32(factor)
-            found[f"line{number}"] = value
-        return {name: found[name] for name in names}
+            values[f"line{number}"] = value
+        return {name: values[name] for name in names}
 
 
 add_format(

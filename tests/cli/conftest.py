@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from npuc.cli.app import run_command
-from support.networks.small_onnx import picture_model, two_input_model
+from support.networks.small_onnx import image_model, two_input_model
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def model(here: Path) -> Path:
     """`model.onnx` in the working directory."""
     path = here / "model.onnx"
-    onnx.save(picture_model(), str(path))
+    onnx.save(image_model(), str(path))
     return path
 
 

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from support.networks.small_onnx import picture_model
+from support.networks.small_onnx import image_model
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_activations_that_are_never_finite(npuc: Any, here: Path) -> None:
 
 
 def test_a_channel_of_zeros(npuc: Any, here: Path) -> None:
-    model = picture_model()
+    model = image_model()
     weight = numpy_helper.to_array(next(w for w in model.graph.initializer if w.name == "w")).copy()
     weight[2] = 0
     next(w for w in model.graph.initializer if w.name == "w").CopyFrom(numpy_helper.from_array(weight, "w"))

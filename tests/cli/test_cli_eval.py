@@ -11,7 +11,7 @@ import onnx
 import pytest
 from PIL import Image
 
-from support.networks.small_onnx import picture_model
+from support.networks.small_onnx import image_model
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def data(here: Path) -> Path:
 
 
 def test_a_table_and_json(npuc: Any, model: Path, data: Path) -> None:
-    onnx.save(picture_model(seed=2), "other.onnx")
+    onnx.save(image_model(seed=2), "other.onnx")
     arguments = ("eval", model, "other.onnx", "--data", data, "--metric", "top1,cosine", "--scale", "0.01")
     shown = npuc(*arguments)
     assert shown.status == 0 and "val.txt (list): 10 samples" in shown.out

@@ -13,7 +13,7 @@ from npuc import flow
 from npuc.errors import OutputError
 from npuc.files import final_place, new_folder, writable, write_atomically
 from npuc.frontend.onnx import import_onnx
-from support.networks.small_onnx import picture_model
+from support.networks.small_onnx import image_model
 
 
 def test_an_import_whose_check_fails_writes_nothing(
@@ -22,7 +22,7 @@ def test_an_import_whose_check_fails_writes_nothing(
     assert npuc("import", model, "-q", "-o", "old.mlir").status == 0
     old = Path("old.mlir").read_bytes(), Path("old.safetensors").read_bytes()
     before = sorted(model.parent.iterdir())
-    other = picture_model()
+    other = image_model()
     matrix = next(tensor for tensor in other.graph.initializer if tensor.name == "m")
     matrix.raw_data = (np.frombuffer(matrix.raw_data, np.float32) * -1).tobytes()
     monkeypatch.setattr(flow, "import_foreign", lambda path, options: import_onnx(other, options))

@@ -14,7 +14,7 @@ from PIL import Image
 from npuc import flow
 from npuc.frontend.onnx import import_onnx
 from npuc.ir import load_graph
-from support.networks.small_onnx import picture_model
+from support.networks.small_onnx import image_model
 
 
 def test_it_writes_the_program_beside_its_weights_and_says_what_it_is(
@@ -44,7 +44,7 @@ def test_json_is_the_whole_of_stdout(npuc: Any, model: Path) -> None:
 
 
 def test_an_open_dimension_is_refused_with_the_flag_to_add(npuc: Any, here: Path) -> None:
-    model = picture_model("N")
+    model = image_model("N")
     model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "H"
     onnx.save(model, "open.onnx")
     done = npuc("import", "open.onnx")
@@ -55,7 +55,7 @@ def test_an_open_dimension_is_refused_with_the_flag_to_add(npuc: Any, here: Path
 
 
 def test_the_name_may_be_left_out_if_there_is_one_input(npuc: Any, here: Path) -> None:
-    onnx.save(picture_model("N"), "open.onnx")
+    onnx.save(image_model("N"), "open.onnx")
     assert npuc("import", "open.onnx", "--input-shape", "4,3,8,8").status == 0
 
 
@@ -121,7 +121,7 @@ def test_check_with_a_picture(npuc: Any, model: Path, here: Path) -> None:
 @pytest.fixture
 def another(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The importer takes another model than the one it is given: the last weights differ."""
-    other = picture_model()
+    other = image_model()
     matrix = next(tensor for tensor in other.graph.initializer if tensor.name == "m")
     matrix.raw_data = (np.frombuffer(matrix.raw_data, np.float32) * -1).tobytes()
     monkeypatch.setattr(flow, "import_foreign", lambda path, options: import_onnx(other, options))

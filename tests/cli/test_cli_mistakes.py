@@ -21,7 +21,7 @@ from npuc.debug.dump import Dump
 from npuc.debug.golden import GoldenRun
 from npuc.errors import OutputError
 from npuc.ir import load_graph, save_graph
-from support.networks.small_onnx import picture_model
+from support.networks.small_onnx import image_model
 
 NPUC = [sys.executable, "-c", "import sys; from npuc.cli import main; main(sys.argv[1:])"]
 
@@ -171,7 +171,7 @@ _IMPORTING = pytest.mark.parametrize(
 def test_every_command_that_imports_takes_the_shape_that_the_error_asks_for(
     npuc: Any, here: Path, arguments: list[str]
 ) -> None:
-    model = picture_model(batch="N")
+    model = image_model(batch="N")
     model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "H"
     onnx.save(model, "open.onnx")
     asked = npuc(*arguments, "open.onnx")
@@ -183,7 +183,7 @@ def test_every_command_that_imports_takes_the_shape_that_the_error_asks_for(
 def test_every_command_that_imports_says_that_an_open_batch_is_one(
     npuc: Any, here: Path, arguments: list[str]
 ) -> None:
-    onnx.save(picture_model(batch="N"), "open.onnx")
+    onnx.save(image_model(batch="N"), "open.onnx")
     done = npuc(*arguments, "open.onnx")
     assert done.status == 0
     assert "the batch of the input 'x' is open, and was taken as 1" in done.err

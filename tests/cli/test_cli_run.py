@@ -13,11 +13,11 @@ import pytest
 from PIL import Image
 
 from npuc.arrays import Array
-from support.networks.small_onnx import picture_model
+from support.networks.small_onnx import image_model
 
 
 def reference(x: Array) -> Array:
-    session = ort.InferenceSession(picture_model("N").SerializeToString(), providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(image_model("N").SerializeToString(), providers=["CPUExecutionProvider"])
     return np.asarray(session.run(["scores"], {"x": x.astype(np.float32)})[0])
 
 
@@ -38,7 +38,7 @@ def test_many_samples_run_in_batches_and_other_tensors_are_ignored(
 
 
 def test_the_last_batch_is_padded_and_cut(npuc: Any, here: Path, data: Any) -> None:
-    onnx.save(picture_model("N"), "m.onnx")
+    onnx.save(image_model("N"), "m.onnx")
     np.save("in.npy", data)
     done = npuc("run", "m.onnx", "--input-shape", "4,3,8,8", "--input", "in.npy", "-o", "out.npz", "--json")
     assert done.status == 0, done.err

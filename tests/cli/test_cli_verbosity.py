@@ -18,7 +18,7 @@ from onnx import numpy_helper
 from npuc.activity import activity
 from npuc.cli import console
 from npuc.listeners import LISTENERS
-from support.networks.small_onnx import picture_model
+from support.networks.small_onnx import image_model
 
 NPUC = [sys.executable, "-c", "from npuc.cli import main; main()"]
 COMPILE = ("--random", "--target", "edge-4t", "-o", "m.npu")
@@ -151,7 +151,7 @@ def test_onnx_runtime_leaves_nothing_and_says_nothing(tmp_path: Path) -> None:
     """It would keep an identity of the machine under the home, and warns of initializers that nothing reads."""
     home = tmp_path / "home"
     home.mkdir()
-    model = picture_model()
+    model = image_model()
     model.graph.initializer.append(numpy_helper.from_array(np.zeros(3, np.float32), "unused"))
     model.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 2
     onnx.save(model, str(tmp_path / "model.onnx"))

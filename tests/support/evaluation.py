@@ -53,22 +53,22 @@ def data_set(folder: Path, count: int = 40) -> Path:
 
 
 @metric("patient")
-def patient(seen: Observation) -> float:
+def patient(observation: Observation) -> float:
     """The mean of the outputs, at leisure: there is time to kill who computes it."""
     time.sleep(0.01)
-    return float(np.mean(seen.outputs["scores"]))
+    return float(np.mean(observation.outputs["scores"]))
 
 
 @metric("slow")
-def slow(seen: Observation) -> float:
+def slow(observation: Observation) -> float:
     """The same, for who is slow to kill."""
     time.sleep(0.03)
-    return float(np.mean(seen.outputs["scores"]))
+    return float(np.mean(observation.outputs["scores"]))
 
 
 @metric("deadly")
-def deadly(seen: Observation) -> float:
+def deadly(observation: Observation) -> float:
     """Kills the process that computes it for one of the samples."""
-    if seen.name == "013.png":
+    if observation.name == "013.png":
         os.kill(os.getpid(), 9)
     return 0.0

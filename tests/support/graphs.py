@@ -90,7 +90,7 @@ def evaluate(
 def random_inputs(graph: Graph, seed: int = 0, low: float = -2.0, high: float = 2.0) -> dict[str, Array]:
     """Inputs of the right shapes and types: floats in [low, high), small integers, coin flips for booleans."""
     generator = np.random.default_rng(seed)
-    found: dict[str, Array] = {}
+    inputs: dict[str, Array] = {}
     for port in graph.inputs:
         dtype, shape = dtype_of(port.type), shape_of(port.value)
         if dtype.is_float:
@@ -99,8 +99,8 @@ def random_inputs(graph: Graph, seed: int = 0, low: float = -2.0, high: float = 
             array = generator.integers(0, 2, shape)
         else:
             array = generator.integers(0 if dtype.name.startswith("ui") else -4, 5, shape)
-        found[port.name] = np.asarray(array).astype(dtype.numpy)
-    return found
+        inputs[port.name] = np.asarray(array).astype(dtype.numpy)
+    return inputs
 
 
 def assert_same_function(

@@ -25,9 +25,9 @@ def kinds(graph: Graph) -> Counter[str]:
 
 def only(graph: Graph, kind: str) -> object:
     """The one op of a kind."""
-    found = [op for op in graph.ops if op.name == f"top.{kind}"]
-    assert len(found) == 1, f"{len(found)} ops of kind {kind}"
-    return found[0]
+    ops = [op for op in graph.ops if op.name == f"top.{kind}"]
+    assert len(ops) == 1, f"{len(ops)} ops of kind {kind}"
+    return ops[0]
 
 
 def transformed(graph: Graph, pipeline: str, tolerance: float = 1e-4) -> Graph:

@@ -69,8 +69,8 @@ _SUFFIXES = {".onnx", ".tflite", ".pt", ".pt2", ".pb", ".h5", ".keras", ".cfg", 
 
 def known(folders: Iterable[str], models: Path = SHARED_MODELS) -> list[Path]:
     """The known models of some folders that are there."""
-    wanted = set(folders)
-    paths = [models / name for name in KNOWN if name.partition("/")[0] in wanted]
+    chosen = set(folders)
+    paths = [models / name for name in KNOWN if name.partition("/")[0] in chosen]
     return [path for path in paths if path.exists()]
 
 
@@ -91,11 +91,11 @@ def report(names: Sequence[str]) -> list[str]:
 
 
 def _models(models: Path) -> list[str]:
-    found = []
+    paths = []
     for path in models.rglob("*"):
         alone = path.suffix == ".caffemodel" and not path.with_suffix(".prototxt").exists()
         if path.name == "saved_model.pb":
-            found.append(path.parent)
+            paths.append(path.parent)
         elif path.suffix in _SUFFIXES or alone:
-            found.append(path)
-    return [path.relative_to(models).as_posix() for path in found]
+            paths.append(path)
+    return [path.relative_to(models).as_posix() for path in paths]

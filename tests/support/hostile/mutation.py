@@ -85,15 +85,15 @@ _BYTES: tuple[Callable[[bytearray, random.Random], None], ...] = (
 
 def graphs_of(model: onnx.ModelProto) -> list[onnx.GraphProto]:
     """The main graph and all that are nested in it."""
-    found, stack = [], [model.graph]
+    graphs, stack = [], [model.graph]
     while stack:
         graph = stack.pop()
-        found.append(graph)
+        graphs.append(graph)
         for node in graph.node:
             for attribute in node.attribute:
                 stack += [attribute.g] if attribute.HasField("g") else []
                 stack += attribute.graphs
-    return found
+    return graphs
 
 
 def _names(graph: onnx.GraphProto) -> list[str]:

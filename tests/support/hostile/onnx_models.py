@@ -34,11 +34,11 @@ class Case:
 
     def write(self, folder: Path) -> Path:
         """The file, written in the folder."""
-        made = self.build(folder)
-        if isinstance(made, Path):
-            return made
+        model = self.build(folder)
+        if isinstance(model, Path):
+            return model
         path = folder / "model.onnx"
-        path.write_bytes(made if isinstance(made, bytes) else made.SerializeToString())
+        path.write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
         return path
 
 

@@ -251,14 +251,14 @@ def _randomize(model: Any) -> None:
 
 def _inputs(model: Any) -> list[Any]:
     rng = np.random.default_rng(3)
-    found = []
+    inputs = []
     for tensor in model.inputs:
         shape = (1, *tensor.shape[1:])
         whole = str(tensor.dtype).startswith("int")
-        found.append(
+        inputs.append(
             rng.integers(0, 11, shape, np.int32) if whole else rng.normal(0, 1, shape).astype(np.float32)
         )
-    return found
+    return inputs
 
 
 def main(folder: Path, names: list[str]) -> None:

@@ -47,7 +47,7 @@ def _size(draw: Draw, least: int = 1, most: int = 9) -> int:
     return int(draw(st.integers(least, most)))
 
 
-def _picture(draw: Draw, least: int = 1, most: int = 9, channels: int = 6) -> tuple[int, int, int, int]:
+def _image(draw: Draw, least: int = 1, most: int = 9, channels: int = 6) -> tuple[int, int, int, int]:
     return (
         1 + draw(st.booleans()),
         _size(draw, 1, channels),
@@ -102,7 +102,7 @@ def _fits(shape: tuple[int, ...], kernel: tuple[int, ...], window: dict[str, Any
 
 @case()
 def conv(draw: Draw) -> Network:
-    x = _picture(draw)
+    x = _image(draw)
     kernel = (_size(draw, 1, 4), _size(draw, 1, 4))
     window = _window(draw, kernel)
     _fits(x, kernel, window)
@@ -115,7 +115,7 @@ def conv(draw: Draw) -> Network:
 
 @case()
 def depthwise(draw: Draw) -> Network:
-    x = _picture(draw)
+    x = _image(draw)
     kernel = (_size(draw, 1, 4), _size(draw, 1, 4))
     window = _window(draw, kernel)
     _fits(x, kernel, window)
@@ -127,7 +127,7 @@ def depthwise(draw: Draw) -> Network:
 
 @case(INT8, INT16)
 def deconv(draw: Draw) -> Network:
-    x = _picture(draw, most=5)
+    x = _image(draw, most=5)
     kernel = (_size(draw, 1, 4), _size(draw, 1, 4))
     strides = (_size(draw, 1, 3), _size(draw, 1, 3))
     pads = tuple(draw(st.integers(0, k - 1)) for k in (*kernel, *kernel))
@@ -213,7 +213,7 @@ for _name, (_kind, _options) in _FUNCTIONS.items():
 
 @case(INT8, UINT8)
 def prelu(draw: Draw) -> Network:
-    x = _picture(draw)
+    x = _image(draw)
     slope = _random(draw).normal(size=(x[1], 1, 1)).astype(np.float32)
     return {"x": x}, lambda b, v: b(top.PRelu, v, slope, name="y")
 
@@ -222,7 +222,7 @@ def prelu(draw: Draw) -> Network:
 def requantize(draw: Draw) -> Network:
     """An average of single elements in another scale: a change of scale and nothing else."""
     options = {"kernel": (1, 1), "strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1)}
-    return {"x": _picture(draw)}, lambda b, v: b(top.AvgPool, v, name="y", **options)
+    return {"x": _image(draw)}, lambda b, v: b(top.AvgPool, v, name="y", **options)
 
 
 # Windows and rows
@@ -230,7 +230,7 @@ def requantize(draw: Draw) -> Network:
 
 @case()
 def average_pool(draw: Draw) -> Network:
-    x = _picture(draw, least=2)
+    x = _image(draw, least=2)
     kernel = (_size(draw, 1, min(4, x[2])), _size(draw, 1, min(4, x[3])))
     counted = draw(st.booleans())
     strides = (_size(draw, 1, 3), _size(draw, 1, 3))
@@ -243,7 +243,7 @@ def average_pool(draw: Draw) -> Network:
 
 @case()
 def max_pool(draw: Draw) -> Network:
-    x = _picture(draw, least=2)
+    x = _image(draw, least=2)
     kernel = (_size(draw, 1, min(4, x[2])), _size(draw, 1, min(4, x[3])))
     options = {
         "kernel": kernel,
@@ -289,7 +289,7 @@ def extreme(draw: Draw) -> Network:
 
 @case(INT8, UINT8)
 def arg_max(draw: Draw) -> Network:
-    x = _picture(draw)
+    x = _image(draw)
     options = {"axis": draw(st.integers(0, 3)), "keepdims": draw(st.booleans()), "max": draw(st.booleans())}
 
     def network(b: Any, v: Any) -> Any:
@@ -300,7 +300,7 @@ def arg_max(draw: Draw) -> Network:
 
 @case(INT8, INT16)
 def resize_bilinear(draw: Draw) -> Network:
-    x = _picture(draw)
+    x = _image(draw)
     sizes = (*x[:2], _size(draw, 1, 20), _size(draw, 1, 20))
     coordinates = draw(st.sampled_from(["half_pixel", "align_corners", "asymmetric"]))
     return (
@@ -311,7 +311,7 @@ def resize_bilinear(draw: Draw) -> Network:
 
 @case()
 def resize_nearest(draw: Draw) -> Network:
-    x = _picture(draw)
+    x = _image(draw)
     sizes = (*x[:2], _size(draw, 1, 20), _size(draw, 1, 20))
     options = {
         "coordinates": draw(st.sampled_from(["half_pixel", "align_corners", "asymmetric"])),
@@ -367,7 +367,7 @@ def pad(draw: Draw) -> Network:
 @case()
 def reshape_permute(draw: Draw) -> Network:
     """Two reshapes and a permute around a convolution, so that the order of axes is not the program's."""
-    n, c, h, w = x = _picture(draw)
+    n, c, h, w = x = _image(draw)
     weight = _weights(draw, c, c, 1, 1)
     order = tuple(draw(st.permutations(range(4))))
     shape = draw(st.sampled_from([(n, c * h * w), (n, c, h * w), (n * c, h, w), (n, c, h, 1, w)]))
@@ -383,7 +383,7 @@ def reshape_permute(draw: Draw) -> Network:
 @case()
 def blocks(draw: Draw) -> Network:
     block = _size(draw, 1, 3)
-    n, c, h, w = _picture(draw, most=4)
+    n, c, h, w = _image(draw, most=4)
     if draw(st.booleans()):
         return (
             {"x": (n, c, h * block, w * block)},
@@ -397,7 +397,7 @@ def blocks(draw: Draw) -> Network:
 
 @case()
 def shuffle(draw: Draw) -> Network:
-    n, c, h, w = _picture(draw)
+    n, c, h, w = _image(draw)
     group = _size(draw, 1, 3)
     return {"x": (n, c * group, h, w)}, lambda b, v: b(top.ShuffleChannel, v, group=group, name="y")
 
@@ -464,10 +464,10 @@ def judge(name: str, examples: int) -> tuple[int, int]:
 
 def conformance(examples: int) -> dict[str, tuple[int, int, str]]:
     """For each case: networks and outputs that were equal, and what was not, in words (empty if all were)."""
-    found = {}
+    results = {}
     for name in CASES:
         try:
-            found[name] = (*judge(name, examples), "")
+            results[name] = (*judge(name, examples), "")
         except (AssertionError, NpucError, RuntimeError, ValueError) as error:
-            found[name] = (0, 0, " ".join(str(error).split())[:200])
-    return found
+            results[name] = (0, 0, " ".join(str(error).split())[:200])
+    return results

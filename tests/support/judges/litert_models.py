@@ -1,6 +1,6 @@
 """The shared TensorFlow Lite models against LiteRT's reference kernels, on real inputs: for the tests and the counts.
 
-Pictures are photographs of the shared data, resized; what listens to sound gets noise with the shape of a spectrogram.
+Images are photographs of the shared data, resized; what listens to sound gets noise with the shape of a spectrogram.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ FLOAT = (
 )  # fmt: skip
 
 
-def pictures(shared: Path, shape: tuple[int, ...], count: int) -> Iterator[Array]:
+def images(shared: Path, shape: tuple[int, ...], count: int) -> Iterator[Array]:
     """Photographs as pixels of 0..255: small ones for a small network."""
     folder = "cifar10" if shape[1] <= 32 else "imagenet"
     for path in sorted((shared / "data" / folder / "val").iterdir())[:count]:
-        with Image.open(path) as picture:
-            pixels = picture.convert("RGB").resize((shape[2], shape[1]), Image.Resampling.BILINEAR)
+        with Image.open(path) as image:
+            pixels = image.convert("RGB").resize((shape[2], shape[1]), Image.Resampling.BILINEAR)
             yield np.asarray(pixels, np.float32)[None]
 
 
@@ -56,13 +56,13 @@ def samples(shared: Path, path: Path, count: int) -> Iterator[Array]:
     """Inputs of a model, in its own type and quantization."""
     model = read(path)
     tensor = model.main.tensors[model.main.inputs[0]]
-    picture = len(tensor.shape) == 4 and tensor.shape[3] == 3
+    image = len(tensor.shape) == 4 and tensor.shape[3] == 3
     given = tensor.quantization if tensor.is_quantized else None
-    for reals in pictures(shared, tensor.shape, count) if picture else spectrograms(tensor.shape, count):
+    for reals in images(shared, tensor.shape, count) if image else spectrograms(tensor.shape, count):
         if given is None:
             # MLPerf Tiny's ResNet takes pixels as they are, the others scaled ones.
-            yield reals if not picture or "resnet8" in path.name else reals / np.float32(255)
-        elif picture:
+            yield reals if not image or "resnet8" in path.name else reals / np.float32(255)
+        elif image:
             yield (reals - (128 if tensor.dtype.name == "i8" else 0)).astype(tensor.dtype.numpy)
         else:
             least, most = tensor.dtype.limits

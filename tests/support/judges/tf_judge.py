@@ -23,11 +23,11 @@ import tensorflow as tf
 
 
 def _samples(path: str) -> list[dict[str, Any]]:
-    found: dict[int, dict[str, Any]] = {}
+    samples: dict[int, dict[str, Any]] = {}
     for key, value in np.load(path).items():
         number, _, name = key.partition("/")
-        found.setdefault(int(number), {})[name] = value
-    return [found[number] for number in sorted(found)]
+        samples.setdefault(int(number), {})[name] = value
+    return [samples[number] for number in sorted(samples)]
 
 
 class OldDepthwise(keras.layers.DepthwiseConv2D):
@@ -45,8 +45,8 @@ def _keras(path: Path, samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
     results = []
     for sample in samples:
         arrays = list(sample.values())
-        made = model(arrays if len(arrays) > 1 else arrays[0], training=False)
-        several = made if isinstance(made, list | tuple) else [made]
+        outputs = model(arrays if len(arrays) > 1 else arrays[0], training=False)
+        several = outputs if isinstance(outputs, list | tuple) else [outputs]
         results.append({str(i): np.asarray(y) for i, y in enumerate(several)})
     return results
 
@@ -69,8 +69,8 @@ def _session(path: Path, samples: list[dict[str, Any]], fetch: list[str]) -> lis
         results = []
         for sample in samples:
             feed = {inputs.get(name, f"{name}:0"): array for name, array in sample.items()}
-            made = session.run([outputs[name] for name in names], feed)
-            results.append(dict(zip(names, made, strict=True)))
+            values = session.run([outputs[name] for name in names], feed)
+            results.append(dict(zip(names, values, strict=True)))
         return results
 
 

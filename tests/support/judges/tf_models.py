@@ -33,27 +33,27 @@ class Model:
 
     path: str
     options: ImportOptions = field(default_factory=ImportOptions)
-    pictures: str = ""
-    """The folder of data that its pictures come from; empty where there are none."""
+    images: str = ""
+    """The folder of data that its images come from; empty where there are none."""
     low: float = 0.0
     high: float = 1.0
     """The natural range of random inputs."""
 
     def samples(self, shared: Path, graph: Graph, count: int) -> list[dict[str, Array]]:
-        """Inputs: real pictures where there are some."""
+        """Inputs: real images where there are some."""
         (port,) = graph.inputs
         shape = tuple(random_inputs(graph)[port.name].shape)
-        if not self.pictures:
+        if not self.images:
             rng = np.random.default_rng(11)
             return [
                 {port.name: rng.uniform(self.low, self.high, shape).astype(np.float32)} for _ in range(count)
             ]
-        files = sorted((shared / "data" / self.pictures).rglob("*.[jp]*g"))[:count]
+        files = sorted((shared / "data" / self.images).rglob("*.[jp]*g"))[:count]
         if not files:
-            pytest.skip(f"the pictures of {self.pictures} are not here")
+            pytest.skip(f"the images of {self.images} are not here")
         size = (shape[2], shape[1])
         pixels = [np.asarray(Image.open(file).convert("RGB").resize(size), np.float32) for file in files]
-        return [{port.name: (picture * (self.high / 255.0))[None]} for picture in pixels]
+        return [{port.name: (image * (self.high / 255.0))[None]} for image in pixels]
 
 
 def _begins(name: str, *shape: int) -> ImportOptions:
@@ -62,8 +62,8 @@ def _begins(name: str, *shape: int) -> ImportOptions:
 
 # The speech networks of ARM begin with the bytes of a .wav file; what they compute begins with its spectrum.
 MODELS = {
-    "resnet8": Model("keras/resnet8.h5", pictures="cifar10", high=255.0),
-    "vww": Model("keras/vww.h5", pictures="coco"),
+    "resnet8": Model("keras/resnet8.h5", images="cifar10", high=255.0),
+    "vww": Model("keras/vww.h5", images="coco"),
     "ad": Model("keras/ad.h5", low=-60.0, high=20.0),
     "cnn_s": Model("tensorflow/cnn_s.pb", _begins("Mfcc", 1, 49, 10), low=-30.0, high=30.0),
     "ds_cnn_s": Model("tensorflow/ds_cnn_s.pb", _begins("Mfcc", 1, 49, 10), low=-30.0, high=30.0),
@@ -115,8 +115,8 @@ def require_equal_modes(graph: Graph, inputs: Mapping[str, Array]) -> None:
         if value.dtype == np.float32 and value.size and np.isfinite(value).all()
     }
     target = load_target("edge-4t")
-    made = quantize_network(graph, ranges, target=target).graph
-    wanted = IntegerEngine(made, threads=1).run(inputs)
-    found = Simulator(compile_model(made, target, level=1), 1).run(inputs)
-    for name, value in wanted.items():
-        assert found[name].dtype == value.dtype and np.array_equal(found[name], value), name
+    integers = quantize_network(graph, ranges, target=target).graph
+    expected = IntegerEngine(integers, threads=1).run(inputs)
+    simulated = Simulator(compile_model(integers, target, level=1), 1).run(inputs)
+    for name, value in expected.items():
+        assert simulated[name].dtype == value.dtype and np.array_equal(simulated[name], value), name

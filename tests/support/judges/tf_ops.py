@@ -20,12 +20,12 @@ import tensorflow as tf
 
 
 def outputs(x: Any, m: Any, i: Any) -> dict[str, Any]:
-    """Results by name, of a picture, a matrix and indices."""
+    """Results by name, of an image, a matrix and indices."""
     raw = tf.raw_ops
     rng = np.random.default_rng(5)
     k = rng.normal(size=(3, 3, 4, 6)).astype(np.float32)
     positive = tf.abs(x) + 0.5
-    found = {
+    results = {
         "conv_valid": tf.nn.conv2d(x, k, [1, 2, 1, 1], "VALID"),
         "conv_dilated": tf.nn.conv2d(x, k, 1, "SAME", dilations=[1, 2, 2, 1]),
         "conv_explicit": tf.nn.conv2d(x, k, 2, [[0, 0], [2, 1], [0, 3], [0, 0]]),
@@ -109,7 +109,7 @@ def outputs(x: Any, m: Any, i: Any) -> dict[str, Any]:
         "case": tf.cond(tf.constant(True), lambda: x + 1, lambda: x - 1),
         "loop": tf.while_loop(lambda n, v: n < 4, lambda n, v: (n + 1, v * 1.5), [tf.constant(0), x])[1],
     }
-    return {name: tf.identity(value, name=f"out/{name}") for name, value in found.items()}
+    return {name: tf.identity(value, name=f"out/{name}") for name, value in results.items()}
 
 
 def main(folder: Path) -> None:
@@ -123,10 +123,10 @@ def main(folder: Path) -> None:
     }
     with tf.Graph().as_default() as graph, v1.Session(graph=graph) as session:
         inputs = [v1.placeholder(a.dtype, a.shape, name) for name, a in arrays.items()]
-        found = outputs(*inputs)
-        made = session.run(found, dict(zip(inputs, arrays.values(), strict=True)))
+        tensors = outputs(*inputs)
+        values = session.run(tensors, dict(zip(inputs, arrays.values(), strict=True)))
         (folder / "ops.pb").write_bytes(graph.as_graph_def().SerializeToString())
-    np.savez(folder / "ops.npz", **arrays, **{f"out/{name}": value for name, value in made.items()})
+    np.savez(folder / "ops.npz", **arrays, **{f"out/{name}": value for name, value in values.items()})
 
 
 if __name__ == "__main__":

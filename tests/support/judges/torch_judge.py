@@ -19,8 +19,8 @@ def outputs_of(module: Any, inputs: tuple[Any, ...]) -> list[Array]:
     if isinstance(module, torch.nn.Module):
         module.eval()
     with torch.no_grad():
-        found = torch.utils._pytree.tree_leaves(module(*inputs))
-    return [to_array(torch.as_tensor(item)) for item in found]
+        leaves = torch.utils._pytree.tree_leaves(module(*inputs))
+    return [to_array(torch.as_tensor(item)) for item in leaves]
 
 
 def named(graph: Graph, inputs: tuple[Any, ...]) -> dict[str, Array]:

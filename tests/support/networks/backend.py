@@ -226,12 +226,12 @@ def _cut(b: Builder, x: Value) -> None:
     axis = b.size(len(shape)) - 1
     if b.flag():
         offset, count, steps = [0] * len(shape), list(shape), [1] * len(shape)
-        for one in {axis, b.size(len(shape)) - 1}:
-            steps[one] = b.pick(1, 1, 2, 3, -1)
-            count[one] = b.size(max(1, shape[one] // abs(steps[one])))
-            reach = (count[one] - 1) * abs(steps[one])
-            begin = b.size(shape[one] - reach) - 1
-            offset[one] = begin + reach if steps[one] < 0 else begin
+        for cut_axis in {axis, b.size(len(shape)) - 1}:
+            steps[cut_axis] = b.pick(1, 1, 2, 3, -1)
+            count[cut_axis] = b.size(max(1, shape[cut_axis] // abs(steps[cut_axis])))
+            reach = (count[cut_axis] - 1) * abs(steps[cut_axis])
+            begin = b.size(shape[cut_axis] - reach) - 1
+            offset[cut_axis] = begin + reach if steps[cut_axis] < 0 else begin
         b.add(top.Slice, x, offset=offset, steps=steps, shape=count)
         return
     if shape[axis] < 2:

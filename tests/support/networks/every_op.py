@@ -176,8 +176,8 @@ MORE: dict[str, Callable[[], Any]] = {
 
 def network_of(name: str, make: Callable[[], Any]) -> Graph:
     """The network of one call; its results are called y0, y1, ..."""
-    made = make()
-    results = made if isinstance(made, tuple) else (made,)
+    called = make()
+    results = called if isinstance(called, tuple) else (called,)
     outputs = {f"y{index}": tensor for index, tensor in enumerate(results)}
     if name == "attention":  # of constants alone
         outputs["y0"] = lang.add(outputs["y0"], lang.reduce(M, kind="sum", axes=(0, 1)))

@@ -27,10 +27,8 @@ def _conv(b: Builder, x: Value, name: str, inputs: int, outputs: int, kernel: in
     weight = _random(outputs, inputs // group, kernel, kernel, seed=len(name))
     pads = more.pop("pads", [kernel // 2] * 4)
     more = {"strides": [1, 1], "dilations": [1, 1], "group": 1, **more}
-    made: Value = b(
-        top.Conv, x, weight, _random(outputs), pads=pads, name=name, layer=f"layer/{name}", **more
-    )
-    return made
+    y: Value = b(top.Conv, x, weight, _random(outputs), pads=pads, name=name, layer=f"layer/{name}", **more)
+    return y
 
 
 def convs_around(*, middle: type[Any] = top.Relu, channels: int = 8, size: int = 8) -> Graph:

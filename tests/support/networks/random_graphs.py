@@ -50,10 +50,10 @@ class Sketch:
 
     def value(self, kind: str = "f") -> Value | None:
         """A value made earlier, more likely a late one."""
-        found = [v for v in self.values if dtype_of(v.type).numpy.kind == kind]
-        if not found:
+        candidates = [v for v in self.values if dtype_of(v.type).numpy.kind == kind]
+        if not candidates:
             return None
-        return found[-1 - min(self.pick(0, 0, 0, 0, 1, 2, 4), len(found) - 1)]
+        return candidates[-1 - min(self.pick(0, 0, 0, 0, 1, 2, 4), len(candidates) - 1)]
 
     def array(self, *shape: int, low: float = -1.0, high: float = 1.0) -> Array:
         return self.random.uniform(low, high, shape).astype(np.float32)

@@ -7,8 +7,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 
-def picture_model(batch: int | str = 1, seed: int = 1) -> onnx.ModelProto:
-    """conv, relu, mean over the picture, a product: scores of five classes for an 8 x 8 rgb picture."""
+def image_model(batch: int | str = 1, seed: int = 1) -> onnx.ModelProto:
+    """conv, relu, mean over the image, a product: scores of five classes for an 8 x 8 rgb image."""
     rng = np.random.default_rng(seed)
     weights = {
         "w": rng.standard_normal((4, 3, 3, 3)).astype(np.float32),
@@ -24,7 +24,7 @@ def picture_model(batch: int | str = 1, seed: int = 1) -> onnx.ModelProto:
     ]
     graph = helper.make_graph(
         nodes,
-        "picture",
+        "image",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3, 8, 8])],
         [helper.make_tensor_value_info("scores", TensorProto.FLOAT, [batch, 5])],
         [numpy_helper.from_array(array, name) for name, array in weights.items()],

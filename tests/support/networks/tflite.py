@@ -103,8 +103,8 @@ def run_litert(data: bytes, inputs: Mapping[str, Array]) -> dict[str, Array]:
     # Some operators have one kernel only, which is not among the reference ones.
     kind = kinds.BUILTIN_WITHOUT_DEFAULT_DELEGATES if _lacks_reference(data) else kinds.BUILTIN_REF
     interpreter = runtime.Interpreter(model_content=data, experimental_op_resolver_type=kind, num_threads=1)
-    found: dict[str, Array] = dict(interpreter.get_signature_runner()(**inputs))
-    return found
+    outputs: dict[str, Array] = dict(interpreter.get_signature_runner()(**inputs))
+    return outputs
 
 
 _NO_REFERENCE = {"ELU", "CEIL", "ROUND", "LOCAL_RESPONSE_NORMALIZATION"}
@@ -168,8 +168,8 @@ class Writer(_Writer):
         self.types = types
 
     def _tensor(self, tensor: TFLiteTensor, buffer: int) -> int:
-        made = self.sparsity.get(tensor.name)
-        sparse = None if made is None else made(self)
+        write_sparsity = self.sparsity.get(tensor.name)
+        sparse = None if write_sparsity is None else write_sparsity(self)
         quantization = None
         if tensor.quantization is not None:
             quantization = self.table(

@@ -87,8 +87,8 @@ class Lstm:
             tensor.quantization = net.constant(np.zeros(1, np.int8), scales).quantization
         if before is not None:
             given[0] = before(net, given[0])
-        for index, made in self.change.items():
-            given[index] = made(net, given[index]) if callable(made) else made
+        for index, change in self.change.items():
+            given[index] = change(net, given[index]) if callable(change) else change
         inside = [
             net._tensor(f"inside{i}", (1,), "i16" if i < 4 else "i8", None) for i in range(self.intermediates)
         ]

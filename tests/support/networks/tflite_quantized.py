@@ -56,18 +56,18 @@ def quantized_network(dtype: str, seed: int = 0, softmax: bool = True, spread: f
 
     The largest scale of a channel's int8 weights is `spread` times the smallest.
     """
-    made = _Layers(dtype, seed, spread)
-    net, low = made.net, -128 + made.middle
-    zero = 3 + made.middle
+    layers = _Layers(dtype, seed, spread)
+    net, low = layers.net, -128 + layers.middle
+    zero = 3 + layers.middle
     x = net.input("x", SHAPE, dtype, (0.02, zero))
-    weight, scales = made.weights((16, 3, 3, 8), 0, 0.0006 if spread == 1 else 0.005)
+    weight, scales = layers.weights((16, 3, 3, 8), 0, 0.0006 if spread == 1 else 0.005)
     a = net.op(
-        "CONV_2D", [x, weight, made.bias(1.5, 0.02, scales)], dtype, "Conv2DOptions", (_SCALES["conv"], low),
+        "CONV_2D", [x, weight, layers.bias(1.5, 0.02, scales)], dtype, "Conv2DOptions", (_SCALES["conv"], low),
         **_WINDOW, FusedActivationFunction=1,
     )  # fmt: skip
-    weight, scales = made.weights((1, 3, 3, 16), 3, 0.003 if spread == 1 else 0.006)
+    weight, scales = layers.weights((1, 3, 3, 16), 3, 0.003 if spread == 1 else 0.006)
     b = net.op(
-        "DEPTHWISE_CONV_2D", [a, weight, made.bias(0.5, _SCALES["conv"], scales)], dtype, "DepthwiseConv2DOptions",
+        "DEPTHWISE_CONV_2D", [a, weight, layers.bias(0.5, _SCALES["conv"], scales)], dtype, "DepthwiseConv2DOptions",
         (_SCALES["depthwise"], zero), DepthMultiplier=1, **_WINDOW,
     )  # fmt: skip
     c = net.op("ADD", [a, b], dtype, "AddOptions", (_SCALES["add"], zero))
@@ -76,12 +76,12 @@ def quantized_network(dtype: str, seed: int = 0, softmax: bool = True, spread: f
         StrideH=10, StrideW=10, Padding=1,
     )  # fmt: skip
     d = net.op("RESHAPE", [d, net.constant(np.array([1, 16], np.int32))], dtype, "", (_SCALES["add"], zero))
-    weight, scales = made.weights((10, 16), 0, 0.01)
+    weight, scales = layers.weights((10, 16), 0, 0.01)
     if dtype == "i8":
         weight = net.constant(weight.data, (0.01, 0))
         scales = np.full(10, 0.01, np.float32)
     e = net.op(
-        "FULLY_CONNECTED", [d, weight, made.bias(0.8, _SCALES["add"], scales[:1].repeat(10))], dtype,
+        "FULLY_CONNECTED", [d, weight, layers.bias(0.8, _SCALES["add"], scales[:1].repeat(10))], dtype,
         "FullyConnectedOptions", (_SCALES["dense"], zero),
     )  # fmt: skip
     y = net.op("SOFTMAX", [e], dtype, "SoftmaxOptions", (1 / 256, low), Beta=1.0) if softmax else e

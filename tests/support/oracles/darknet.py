@@ -32,11 +32,11 @@ class Numbers:
 
 
 def sections(text: str) -> list[tuple[str, dict[str, str]]]:
-    found = []
+    parsed = []
     for kind, body in re.findall(r"\[(\w+)\]([^\[]*)", re.sub(r"[#;].*", "", text)):
         pairs = (line.split("=") for line in body.splitlines() if "=" in line)
-        found.append((kind, {key.strip(): value.strip() for key, value in pairs}))
-    return found
+        parsed.append((kind, {key.strip(): value.strip() for key, value in pairs}))
+    return parsed
 
 
 def _sigmoid(x: Array) -> Array:
@@ -185,7 +185,7 @@ def run(text: str, x: Array, numbers: Numbers) -> list[Array]:
             x = x.mean((2, 3), keepdims=True)
         elif kind == "route":
             groups, chosen = number("groups", 1), number("group_id", 0)
-            x = np.concatenate([np.split(one, groups, 1)[chosen] for one in others("layers")], 1)
+            x = np.concatenate([np.split(other, groups, 1)[chosen] for other in others("layers")], 1)
         elif kind == "shortcut":
             x = _summed([x, *others("from")], section, numbers)
         elif kind in ("scale_channels", "sam"):

@@ -158,7 +158,7 @@ def _start(bias: Array | None, shape: tuple[int, ...]) -> Array:
 def block_round(x: Array, kind: str) -> list[float]:
     """One row of reals as mx6 or mx9, block by block and pair by pair."""
     bits = {"mx6": 4, "mx9": 7}[kind]
-    made: list[float] = []
+    rounded: list[float] = []
     for start in range(0, len(x), 16):
         block = [float(value) for value in x[start : start + 16]]
         largest = max(abs(value) for value in block)
@@ -170,8 +170,8 @@ def block_round(x: Array, kind: str) -> list[float]:
             for value in pair:
                 mantissa = round(Fraction(value) / scale)  # ties to even
                 mantissa = max(-(2**bits - 1), min(2**bits - 1, mantissa))
-                made.append(float(mantissa * scale))
-    return made
+                rounded.append(float(mantissa * scale))
+    return rounded
 
 
 def _exponent(value: float) -> int:

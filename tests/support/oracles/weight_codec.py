@@ -32,7 +32,7 @@ def _lengths(bits: _Bits, runs: bool) -> tuple[dict[int, int], int]:
     first, count = bits.take(8), bits.take(8) + 1
     value = bits.take(8) if runs else 0
     symbols = [(first + k) % 256 for k in range(count)] + (list(range(256, 264)) if runs else [])
-    found, length = {}, 6
+    lengths, length = {}, 6
     for symbol in symbols:
         ones = 0
         while ones < 4 and bits.take(1):
@@ -42,43 +42,43 @@ def _lengths(bits: _Bits, runs: bool) -> tuple[dict[int, int], int]:
         length = bits.take(4) if ones == 4 else length + {0: 0, 1: 1, 2: -1}[ones]
         if not 1 <= length <= 15:
             raise Damaged(f"a code of {length} bits")
-        found[symbol] = length
-    return found, value
+        lengths[symbol] = length
+    return lengths, value
 
 
 def codes(lengths: dict[int, int]) -> dict[str, int]:
     """Canonical codes: shorter ones first, of one length by symbol, counting up."""
-    found, code, before = {}, 0, 0
+    by_bits, code, before = {}, 0, 0
     for symbol in sorted(lengths, key=lambda s: (lengths[s], s)):
         code <<= lengths[symbol] - before
         before = lengths[symbol]
         if code >> before:
             raise Damaged("more codes than there are")
-        found[format(code, f"0{before}b")] = symbol
+        by_bits[format(code, f"0{before}b")] = symbol
         code += 1
     if code != 1 << before:
         raise Damaged("fewer codes than there are")
-    return found
+    return by_bits
 
 
 def decode(stream: bytes, size: int) -> bytes:
     """What a stream stands for."""
-    made, at = bytearray(), 0
-    while len(made) < size:
+    decoded, at = bytearray(), 0
+    while len(decoded) < size:
         if at + 4 > len(stream):
             raise Damaged("no head")
         head = int.from_bytes(stream[at : at + 4], "little")
         method, length, at = head & 3, head >> 2, at + 4
-        if not 1 <= length <= size - len(made):
+        if not 1 <= length <= size - len(decoded):
             raise Damaged(f"a section of {length} bytes")
         if method == RAW:
             if at + length > len(stream):
                 raise Damaged("the stream ends too early")
-            made += stream[at : at + length]
+            decoded += stream[at : at + length]
             at += length
         elif method in (CODED, RUNS):
             bits = _Bits(stream, at)
-            made += _coded(bits, method == RUNS, length)
+            decoded += _coded(bits, method == RUNS, length)
             while bits.at % 8:
                 if bits.take(1):
                     raise Damaged("something in the last byte")
@@ -87,7 +87,7 @@ def decode(stream: bytes, size: int) -> bytes:
             raise Damaged(f"method {method}")
     if at != len(stream):
         raise Damaged("something behind the end")
-    return bytes(made)
+    return bytes(decoded)
 
 
 def _coded(bits: _Bits, runs: bool, length: int) -> bytes:
@@ -99,17 +99,17 @@ def _coded(bits: _Bits, runs: bool, length: int) -> bytes:
         if symbol >= 256:
             raise Damaged("nothing but a run")
         return bytes([symbol]) * length
-    known, made = codes(lengths), bytearray()
-    while len(made) < length:
+    known, decoded = codes(lengths), bytearray()
+    while len(decoded) < length:
         code = ""
         while code not in known:
             code += str(bits.take(1))
         symbol = known[code]
         order = symbol - 255
-        made += bytes([symbol]) if symbol < 256 else bytes([value]) * (2**order + bits.take(order))
-        if len(made) > length:
+        decoded += bytes([symbol]) if symbol < 256 else bytes([value]) * (2**order + bits.take(order))
+        if len(decoded) > length:
             raise Damaged("a run too long")
-    return bytes(made)
+    return bytes(decoded)
 
 
 def huffman_bits(symbols: list[int]) -> int:

@@ -35,7 +35,7 @@ IMAGE = Preprocess(
 def compiled(
     path: Path,
     options: ImportOptions | None = None,
-    wanted: CompileOptions | None = None,
+    compile_options: CompileOptions | None = None,
     target: Target = TARGET,
     *,
     anew: bool = False,
@@ -44,10 +44,10 @@ def compiled(
     graph = network_to_quantize(path, options, force_float=anew)
     if any(isinstance(op, top.Quantize | top.Dequantize) for op in graph.ops):
         integers = quantize_network(graph, None, None, target).graph
-        return compile_network(integers, target, wanted or CompileOptions(1)).model
+        return compile_network(integers, target, compile_options or CompileOptions(1)).model
     ranges = ranges_from(graph, random_data(graph, 1, 0), schemes_of(graph, None, target), "max")
     integers = quantize_network(graph, ranges, None, target).graph
-    return compile_network(integers, target, wanted or CompileOptions(1)).model
+    return compile_network(integers, target, compile_options or CompileOptions(1)).model
 
 
 def image_network(path: Path) -> Path:

@@ -26,9 +26,9 @@ def check(graph: Graph, target: Target, level: int) -> Compilation | None:
         assert "local memory" in error.message and error.fix
         return None
     inputs = random_inputs(graph, 1)
-    wanted = IntegerEngine(graph, raw=True).run(inputs)
+    expected = IntegerEngine(graph, raw=True).run(inputs)
     got = Simulator(done.model).run(inputs)
-    for name, value in wanted.items():
+    for name, value in expected.items():
         assert got[name].dtype == value.dtype
         np.testing.assert_array_equal(got[name], value, err_msg=name)
     assert [str(finding) for finding in sanitize(done.model, inputs)] == []
@@ -78,8 +78,8 @@ def _covers(layer: Layer) -> bool:
         return False
     if not layer.by_rows:
         return True
-    seen: list[set[int]] = [set() for _ in layer.inputs]
+    read: list[set[int]] = [set() for _ in layer.inputs]
     for row in range(0, layer.outputs[0].rows, layer.granule):
-        for rows, (low, high) in zip(seen, layer.operand_rows((row, row + layer.granule)), strict=True):
+        for rows, (low, high) in zip(read, layer.operand_rows((row, row + layer.granule)), strict=True):
             rows.update(range(low, high))
-    return all(len(rows) >= tensor.rows for rows, tensor in zip(seen, layer.inputs, strict=True))
+    return all(len(rows) >= tensor.rows for rows, tensor in zip(read, layer.inputs, strict=True))

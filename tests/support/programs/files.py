@@ -49,10 +49,10 @@ TENSORS = (
 LAYERS = ("conv1", "conv1/relu", "größe/π", "pool")
 
 
-def _transfer(made: Array, rng: np.random.Generator, store: bool, local: int, shared: int) -> None:
+def _transfer(record: Array, rng: np.random.Generator, store: bool, local: int, shared: int) -> None:
     """Give a load or a store a block that fits on both sides."""
     choices = [k for k in range(len(SEGMENTS)) if not (store and k == 0)] + ([SHARED] if shared else [])
-    for row in made:
+    for row in record:
         segment = int(rng.choice(choices))
         whole = shared if segment == SHARED else SEGMENTS[segment].size
         size = rng.integers(1, 3, 4)
@@ -78,7 +78,7 @@ def _transfer(made: Array, rng: np.random.Generator, store: bool, local: int, sh
 
 
 def _random(instruction: Instruction, rng: np.random.Generator, local: int, shared: int) -> Array:
-    made = records(instruction.name, 1)
+    record = records(instruction.name, 1)
     for field in instruction.fields:
         if field.address:
             value = NONE if rng.random() < 0.1 else rng.integers(0, local)
@@ -88,10 +88,10 @@ def _random(instruction: Instruction, rng: np.random.Generator, local: int, shar
             value = rng.choice(checks.WIDTHS)
         else:
             value = rng.integers(0, 100, field.count if field.count > 1 else None)
-        made[field.name] = value
+        record[field.name] = value
     if instruction.name in ("load", "store"):
-        _transfer(made, rng, instruction.name == "store", local, shared)
-    return made
+        _transfer(record, rng, instruction.name == "store", local, shared)
+    return record
 
 
 def random_stream(rng: np.random.Generator, count: int, local: int, shared: int, barriers: int = 0) -> Array:
@@ -101,18 +101,18 @@ def random_stream(rng: np.random.Generator, count: int, local: int, shared: int,
     done = np.zeros(len(QUEUES), np.int64)
     for number in range(count):
         instruction = kinds[number % len(kinds)] if count < 200 else kinds[int(rng.integers(len(kinds)))]
-        made = _random(instruction, rng, local, shared)
+        record = _random(instruction, rng, local, shared)
         queue = QUEUES.index(instruction.queue)
-        made["queue"] = queue
-        made["layer"] = rng.integers(0, len(LAYERS))
-        made["wait"] = rng.integers(0, done + 1)
+        record["queue"] = queue
+        record["layer"] = rng.integers(0, len(LAYERS))
+        record["wait"] = rng.integers(0, done + 1)
         done[queue] += 1
-        rows[number] = as_stream(made)[0]
+        rows[number] = as_stream(record)[0]
     for number in range(barriers):
         for queue in range(len(QUEUES)):
-            made = records("barrier", 1)
-            made["queue"], made["number"] = queue, number + 1
-            rows[count + number * len(QUEUES) + queue] = as_stream(made)[0]
+            record = records("barrier", 1)
+            record["queue"], record["number"] = queue, number + 1
+            rows[count + number * len(QUEUES) + queue] = as_stream(record)[0]
     return rows
 
 

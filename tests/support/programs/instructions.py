@@ -60,14 +60,14 @@ class Draft:
         self, name: str, *, core: int = 0, wait: Any = None, queue: str | None = None, **fields: Any
     ) -> int:
         """Append an instruction; returns its index in the stream."""
-        made = records(name, 1)
+        record = records(name, 1)
         instruction = BY_NAME[name]
         where = QUEUES.index(queue or instruction.queue)
-        made["queue"] = where
-        made["wait"] = self.counts[core] if wait is None else wait
+        record["queue"] = where
+        record["wait"] = self.counts[core] if wait is None else wait
         for key, value in fields.items():
-            made[key] = value
-        self.streams[core].append(as_stream(made)[0])
+            record[key] = value
+        self.streams[core].append(as_stream(record)[0])
         self.counts[core][where] += 1
         return len(self.streams[core]) - 1
 

@@ -78,9 +78,9 @@ def _program(schedule: Schedule, core: CoreSchedule) -> Iterator[str]:
                     yield f"get c{step.constants} 0 {near} {step.size}"
                     continue
                 far = step.source if isinstance(step, LoadStep) else step.target
-                for one, other, size in _runs(step.block, step.size):
+                for far_start, other, size in _runs(step.block, step.size):
                     word = "get" if loads else "put"
-                    yield f"{word} t{step.tensor} {far + one} {near + other} {size}"
+                    yield f"{word} t{step.tensor} {far + far_start} {near + other} {size}"
             case ComputeStep():
                 op = schedule.layers[step.layer].op
                 at = {slot: core.buffers[number].address for slot, number in step.operands.items()}
@@ -187,11 +187,11 @@ class _Core:
         name, *words = line.split()
         if name in ("get", "put"):
             far, (byte, near, size) = objects[words[0]], map(int, words[1:])
-            one, other = far[byte : byte + size], self.memory[near : near + size]
+            far_bytes, other = far[byte : byte + size], self.memory[near : near + size]
             if name == "get":
-                other[: one.size] = one
+                other[: far_bytes.size] = far_bytes
             else:
-                one[:] = other
+                far_bytes[:] = other
             return
         numbers = {key: int(value) for key, value in (word.split("=") for word in words)}
         getattr(self, f"_{name}")(numbers)

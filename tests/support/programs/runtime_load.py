@@ -33,10 +33,10 @@ class Sample:
     def __init__(self, inputs: Sequence[dict[str, Array]], outputs: Sequence[dict[str, Array]]) -> None:
         self.inputs, self.outputs = inputs, outputs
 
-    def check(self, number: int, found: dict[str, Array]) -> None:
+    def check(self, number: int, outputs: dict[str, Array]) -> None:
         """Raise unless these are the outputs of an input."""
         for name, value in self.outputs[number].items():
-            np.testing.assert_array_equal(found[name], value)
+            np.testing.assert_array_equal(outputs[name], value)
 
 
 def resident() -> int:
@@ -72,11 +72,11 @@ def client(runner: Runner, sample: Sample, first: int, jobs: int, ended: Outcome
 
     def end(number: int, wait: Callable[[], dict[str, Array]]) -> None:
         try:
-            found = wait()
+            outputs = wait()
         except NpucError as error:
             word = type(error).__name__
         else:
-            sample.check(number, found)
+            sample.check(number, outputs)
             word = "done"
         with lock:
             ended[word] += 1
@@ -108,11 +108,11 @@ def on_one_runner(runner: Runner, sample: Sample, threads: int, jobs: int) -> Ou
 def on_many_runners(model: CompiledModel, sample: Sample, runners: int, jobs: int) -> Outcomes:
     """All runners alive at once, each with a client in a thread of its own."""
     ended, lock = Outcomes(), threading.Lock()
-    made = [Runner(model, workers=2) for _ in range(runners)]
+    all_runners = [Runner(model, workers=2) for _ in range(runners)]
     try:
-        in_threads(runners, lambda number: client(made[number], sample, number, jobs, ended, lock))
+        in_threads(runners, lambda number: client(all_runners[number], sample, number, jobs, ended, lock))
     finally:
-        for runner in made:
+        for runner in all_runners:
             runner.close(timeout=WAIT)
     return ended
 
@@ -131,10 +131,10 @@ def with_failures(model: CompiledModel, sample: Sample, threads: int, jobs: int,
 def with_shutdown(model: CompiledModel, sample: Sample, threads: int, jobs: int) -> Outcomes:
     """A runner that is closed in the middle."""
     half = threading.Event()
-    seen = Counter[str]()
+    counts = Counter[str]()
 
     def fault(number: int) -> None:
-        seen["executions"] += 1
+        counts["executions"] += 1
         if number == threads * jobs // 2:
             half.set()
 

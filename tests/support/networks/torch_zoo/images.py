@@ -1,4 +1,4 @@
-"""Networks that say what a picture shows."""
+"""Networks that say what an image shows."""
 
 from __future__ import annotations
 
@@ -101,10 +101,10 @@ class Dense(nn.Module):
         self.head = Head(16)
 
     def forward(self, x: Tensor) -> Tensor:
-        found = [self.stem(x)]
+        features = [self.stem(x)]
         for layer in self.layers:
-            found.append(layer(torch.cat(found, 1)))
-        return self.head(self.transition(torch.cat(found, 1)))
+            features.append(layer(torch.cat(features, 1)))
+        return self.head(self.transition(torch.cat(features, 1)))
 
 
 @network(1, 3, 24, 24)

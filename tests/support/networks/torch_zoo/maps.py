@@ -1,4 +1,4 @@
-"""Networks that make pictures, maps and boxes of a picture."""
+"""Networks that make images, maps and boxes of an image."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class _Pyramid(nn.Module):
         self.smooth = nn.ModuleList([nn.Conv2d(c, c, 3, padding=1) for _ in range(3)])
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        found = []
+        features = []
         for stage in self.stages:
             x = stage(x)
-            found.append(x)
-        up = self.lateral[2](found[2])
+            features.append(x)
+        up = self.lateral[2](features[2])
         outs = [self.smooth[2](up)]
         for i in (1, 0):
-            up = self.lateral[i](found[i]) + F.interpolate(up, size=found[i].shape[-2:], mode="nearest")
+            up = self.lateral[i](features[i]) + F.interpolate(up, size=features[i].shape[-2:], mode="nearest")
             outs.insert(0, self.smooth[i](up))
         return outs
 

@@ -26,7 +26,7 @@ def network(*shape: int, more: tuple[tuple[int, ...], ...] = (), integers: int =
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(zlib.crc32(cls.__name__.encode()))
                 module = cls()
-                inputs = tuple(_sample(one, generator, integers) for one in (shape, *more))
+                inputs = tuple(_sample(size, generator, integers) for size in (shape, *more))
                 _settle(module, (shape, *more), generator, integers)
             return module.eval(), inputs
 

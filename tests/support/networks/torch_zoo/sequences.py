@@ -115,7 +115,7 @@ class Llama(nn.Module):
 
 
 class _Window(nn.Module):
-    def __init__(self, c: int, size: int, shift: int, picture: int) -> None:
+    def __init__(self, c: int, size: int, shift: int, image: int) -> None:
         super().__init__()
         self.size, self.shift = size, shift
         self.norm, self.qkv, self.out = nn.LayerNorm(c), nn.Linear(c, 3 * c), nn.Linear(c, c)
@@ -125,14 +125,12 @@ class _Window(nn.Module):
         self.register_buffer("index", apart[..., 0] * (2 * size - 1) + apart[..., 1])
         mask = None
         if shift:
-            label = torch.zeros(picture, picture)
+            label = torch.zeros(image, image)
             cuts = (slice(0, -size), slice(-size, -shift), slice(-shift, None))
             for number, (h, w) in enumerate((h, w) for h in cuts for w in cuts):
                 label[h, w] = number
             parts = (
-                label.view(picture // size, size, picture // size, size)
-                .transpose(1, 2)
-                .reshape(-1, size * size)
+                label.view(image // size, size, image // size, size).transpose(1, 2).reshape(-1, size * size)
             )
             mask = (parts[:, None] != parts[:, :, None]) * -100.0
         self.register_buffer("mask", mask)
