@@ -353,5 +353,5 @@ def test_random_bytes_are_not_called_onnx(npuc: Any, here: Path, name: str, prom
 
 
 def test_an_onnx_model_of_another_name_is_imported(npuc: Any, here: Path) -> None:
-    onnx.save(picture_model(), "x.pb", format="protobuf")
+    onnx.save(image_model(), "x.pb", format="protobuf")
     assert npuc("import", "x.pb", "-o", "x.mlir").status == 0
