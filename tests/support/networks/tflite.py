@@ -187,7 +187,7 @@ class Writer(_Writer):
             Name=self.builder.CreateString(tensor.name),
             Type=self.types.get(tensor.name, TYPES[tensor.dtype]),
             Buffer=buffer,
-            TFLiteQuantization=quantization,
+            Quantization=quantization,
             IsVariable=tensor.name in self.variables,
             Sparsity=sparse,
             HasRank=True,

@@ -185,7 +185,7 @@ class _Writer:
             Name=self.builder.CreateString(tensor.name),
             Type=TYPES[tensor.dtype],
             Buffer=buffer,
-            TFLiteQuantization=quantization,
+            Quantization=quantization,
             HasRank=True,
         )
 
