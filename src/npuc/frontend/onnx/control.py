@@ -46,15 +46,15 @@ def _body(
 
 
 def _meanings(ctx: NodeContext, first: int) -> list[Meaning]:
-    found = []
+    meanings = []
     for index, name in list(enumerate(ctx.node.inputs))[first:]:
         if not name:
             raise NoTopForm(f"its input {index} is left out")
         meaning = ctx.scope.lookup(name)
         if meaning is None:
             raise InvalidModelError(f"{ctx.node.label}: its input '{name}' is not defined anywhere before it")
-        found.append(meaning)
-    return found
+        meanings.append(meaning)
+    return meanings
 
 
 def _size(graph: onnx.GraphProto) -> int:

@@ -39,16 +39,16 @@ def schema_of(op_type: str, domain: str, opset: int) -> OpSchema | None:
 def captured_names(graph: onnx.GraphProto) -> list[str]:
     """Outer names that a subgraph uses, in order of first use."""
     inner = {i.name for i in graph.input} | {i.name for i in graph.initializer}
-    found: dict[str, None] = {}
+    captured: dict[str, None] = {}
     for node in graph.node:
         names = list(node.input)
         for attribute in node.attribute:
             for nested in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
                 names += captured_names(nested)
-        found.update(dict.fromkeys(name for name in names if name and name not in inner))
+        captured.update(dict.fromkeys(name for name in names if name and name not in inner))
         inner |= set(node.output)
-    found.update(dict.fromkeys(o.name for o in graph.output if o.name and o.name not in inner))
-    return list(found)
+    captured.update(dict.fromkeys(o.name for o in graph.output if o.name and o.name not in inner))
+    return list(captured)
 
 
 def type_proto(value: Meaning) -> TypeProto:
@@ -95,15 +95,15 @@ def _from_branches(proto: onnx.NodeProto) -> dict[str, TypeProto]:
         if not attribute.HasField("g"):
             continue
         skip = {"If": 0, "Loop": 1}.get(proto.op_type, 0)
-        found = {}
+        types = {}
         for name, info in zip(proto.output, attribute.g.output[skip:], strict=False):
             if info.type.WhichOneof("value") != "tensor_type":
-                found[name] = info.type
+                types[name] = info.type
             elif info.type.tensor_type.elem_type:
                 bare = TypeProto()
                 bare.tensor_type.elem_type = info.type.tensor_type.elem_type
-                found[name] = bare
-        return found
+                types[name] = bare
+        return types
     return {}
 
 

@@ -269,13 +269,13 @@ def _is_bounded(node: OnnxNode, inputs: list[Array | None]) -> bool:
                 types[name] = helper.make_tensor_type_proto(dtype_of(array.dtype).onnx, array.shape)
                 if array.nbytes <= _DATA_LIMIT:
                     data[name] = numpy_helper.from_array(array, name)
-        found = infer_outputs(node.proto, schema, node.opset, types, data, node.label)
+        output_types = infer_outputs(node.proto, schema, node.opset, types, data, node.label)
     except (onnx.defs.SchemaError, InvalidModelError, KeyError):
         return False
     if node.op_type in _SHRINKING:
         return True
     for name in filter(None, node.outputs):
-        tensor = found[name].tensor_type if name in found else TypeProto.Tensor()
+        tensor = output_types[name].tensor_type if name in output_types else TypeProto.Tensor()
         dims = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim]
         if not tensor.HasField("shape") or min(dims, default=0) < 0 or prod(dims) > 64 * LIMIT:
             return False

@@ -47,13 +47,13 @@ def inline_functions(source: OnnxSource) -> None:
 
 
 def _called(nodes: Iterable[onnx.NodeProto]) -> set[tuple[str, str]]:
-    found = set()
+    operators = set()
     for node in nodes:
-        found.add((node.domain, node.op_type))
+        operators.add((node.domain, node.op_type))
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                found |= _called(attribute.g.node)
-    return found
+                operators |= _called(attribute.g.node)
+    return operators
 
 
 def _check_expansion(model: onnx.ModelProto) -> None:

@@ -75,9 +75,9 @@ class _OnnxImporter:
         nodes = sorted_nodes(proto)
         origins = Origins.of((node.name, node.input, node.output) for node in nodes)
         self._name_tensors(nodes, origins)
-        wanted = [info.name for info in proto.output] + [*self.options.outputs, *self.options.inputs]
+        kept_names = [info.name for info in proto.output] + [*self.options.outputs, *self.options.inputs]
         notes: list[str] = []
-        nodes = join_subgraphs(nodes, wanted, self.opsets, notes)
+        nodes = join_subgraphs(nodes, kept_names, self.opsets, notes)
         for tensor in proto.initializer:
             constants[tensor.name] = self.source.weight(tensor)
         for sparse in proto.sparse_initializer:
@@ -133,21 +133,21 @@ class _OnnxImporter:
 
     def _name_tensors(self, nodes: list[onnx.NodeProto], origins: Origins) -> None:
         """A node in --inputs, --outputs or --input-shape stands for its result."""
-        asked = {
+        node_names = {
             *self.options.outputs,
             *self.options.inputs,
             *self.options.input_shapes,
         } & origins.nodes.keys()
-        if not asked:
+        if not node_names:
             return
         for node in nodes:
-            made = [name for name in node.output if name]
-            if node.name in asked and len(made) > 1:
+            results = [name for name in node.output if name]
+            if node.name in node_names and len(results) > 1:
                 raise UsageError(
-                    f"the node '{node.name}' makes {len(made)} tensors",
-                    fix=f"Name those that are wanted: {', '.join(made[:8])}",
+                    f"the node '{node.name}' makes {len(results)} tensors",
+                    fix=f"Name those that are wanted: {', '.join(results[:8])}",
                 )
-        tensor = {name: origins.nodes[name] for name in asked}
+        tensor = {name: origins.nodes[name] for name in node_names}
         self.options = replace(
             self.options,
             outputs=tuple(tensor.get(name, name) for name in self.options.outputs),
@@ -200,13 +200,13 @@ class _OnnxImporter:
 
     def _named_sizes(self, own: Mapping[str, ValueInfoProto]) -> dict[str, int]:
         """The sizes of dimensions with a name that another input was given by `--input-shape`."""
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         for name, shape in self.options.input_shapes.items():
             dims = own[name].type.tensor_type.shape.dim if name in own else ()
             for dim, size in zip(dims, shape, strict=False):
                 if dim.dim_param and not dim.HasField("dim_value"):
-                    found.setdefault(dim.dim_param, size)
-        return found
+                    sizes.setdefault(dim.dim_param, size)
+        return sizes
 
     def _inner_types(self, names: list[str], own: Mapping[str, ValueInfoProto]) -> dict[str, TypeProto]:
         """The types of inner tensors: those that an import up to them gives, else what can be told node by node."""
@@ -216,8 +216,8 @@ class _OnnxImporter:
             prefix = _OnnxImporter(self.source, whole).run()
             return {port.name: type_proto(port.value) for port in prefix.outputs}
         except NpucError:
-            found = {name: self.declared(name) for name in names}
-            return {name: kind for name, kind in found.items() if kind is not None}
+            types = {name: self.declared(name) for name in names}
+            return {name: kind for name, kind in types.items() if kind is not None}
 
     def declared(self, name: str) -> TypeProto | None:
         """The type of a tensor by ONNX's own inference, node by node, at the chosen input shapes."""
@@ -282,10 +282,10 @@ class _OnnxImporter:
                 return None
             kept = emit_onnx(scope, node, str(error), self.declared)
             op: Any = next(iter(kept.values())).owner if kept else None
-            made = claim(op, scope.graph)
-            places = {value: index for index, value in enumerate(op.results)} if made is not None else {}
+            claimed = claim(op, scope.graph)
+            places = {value: index for index, value in enumerate(op.results)} if claimed is not None else {}
             for name, value in kept.items():
-                value = made.results[places[value]] if made is not None else value
+                value = claimed.results[places[value]] if claimed is not None else value
                 _check_size(node, value)
                 scope.define(name, value)
             return None
@@ -392,9 +392,9 @@ class _OnnxImporter:
         finally:
             self.opsets = outer
         for formal, actual in zip(body.output, node.outputs, strict=False):
-            found = inner.lookup(formal)
-            if actual and found is not None:
-                scope.define(actual, found)
+            result = inner.lookup(formal)
+            if actual and result is not None:
+                scope.define(actual, result)
         return True
 
 
@@ -412,24 +412,24 @@ def _check_size(node: OnnxNode, meaning: Meaning) -> None:
 
 
 def _opsets(model: onnx.ModelProto) -> dict[str, int]:
-    found: dict[str, int] = {}
+    opsets: dict[str, int] = {}
     for entry in model.opset_import:
-        found["" if entry.domain == "ai.onnx" else entry.domain] = entry.version
-    for domain, version in found.items():
+        opsets["" if entry.domain == "ai.onnx" else entry.domain] = entry.version
+    for domain, version in opsets.items():
         if domain and not 0 < version < 1 << 31:
             raise OpsetError(
                 f"the model asks for version {version} of the domain '{domain}', which cannot be"
             )
-    if not found:
-        found[""] = 1
-    version = found.get("", NEWEST_OPSET)
+    if not opsets:
+        opsets[""] = 1
+    version = opsets.get("", NEWEST_OPSET)
     if not OLDEST_OPSET <= version <= NEWEST_OPSET:
         raise OpsetError(
             f"the model asks for opset {version}; npuc knows {OLDEST_OPSET} to {NEWEST_OPSET}",
             fix=f"Export it again with opset_version={min(NEWEST_OPSET, 20)}, or upgrade the 'onnx' package",
         )
-    found.setdefault("", NEWEST_OPSET)
-    return found
+    opsets.setdefault("", NEWEST_OPSET)
+    return opsets
 
 
 def _dense(source: OnnxSource, sparse: onnx.SparseTensorProto) -> Weight:

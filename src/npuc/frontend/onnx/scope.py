@@ -45,9 +45,9 @@ class OnnxScope(Builder):
         """What a name means here, or None."""
         scope: OnnxScope | None = self
         while scope is not None:
-            found = scope.meanings.get(name)
-            if found is not None:
-                return found
+            meaning = scope.meanings.get(name)
+            if meaning is not None:
+                return meaning
             scope = scope.parent
         return None
 

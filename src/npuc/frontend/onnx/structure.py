@@ -51,17 +51,17 @@ def sorted_nodes(graph: onnx.GraphProto, outer: Iterable[str] = ()) -> list[onnx
             producer[name] = index
     known = given | outer
     ordered = True
-    seen = set(known)
+    defined = set(known)
     reads = [uses(node) for node in nodes]
     for node, names in zip(nodes, reads, strict=True):
         for name in names:
-            if name not in seen:
+            if name not in defined:
                 ordered = False
                 if name not in producer:
                     raise InvalidModelError(
                         f"{_label(node)}: its input '{name}' is not defined anywhere in the model"
                     )
-        seen.update(node.output)
+        defined.update(node.output)
     if ordered:
         return nodes
     waiting = [len({producer[name] for name in names if name in producer}) for names in reads]

@@ -80,13 +80,13 @@ def onnx_pattern(domain: str, form: str, pattern: str, attributes: Attributes = 
     """
     lines = [_line(text) for text in filter(None, map(str.strip, pattern.splitlines()))]
     head = _line(f"y = {form}")
-    made = [line.result for line in lines]
-    if not lines or len(set(made)) != len(made):
+    results = [line.result for line in lines]
+    if not lines or len(set(results)) != len(results):
         raise PluginError(f"the pattern of '{head.op_type}' has no lines, or makes a result twice")
-    unused = [name for name in made[:-1] if not any(name in line.arguments for line in lines)]
+    unused = [name for name in results[:-1] if not any(name in line.arguments for line in lines)]
     if unused:
         raise PluginError(f"the pattern of '{head.op_type}' makes '{unused[0]}', and nothing reads it")
-    free = {name for line in lines for name in line.arguments} - {*made, "_"}
+    free = {name for line in lines for name in line.arguments} - {*results, "_"}
     if set(head.arguments) != free or len(set(head.arguments)) != len(head.arguments):
         raise PluginError(
             f"the pattern of '{head.op_type}' reads {', '.join(sorted(free))}, and '{form}' says otherwise",
@@ -97,10 +97,10 @@ def onnx_pattern(domain: str, form: str, pattern: str, attributes: Attributes = 
 
 
 def _line(text: str) -> _Line:
-    found = re.fullmatch(r"(\w+)\s*=\s*(\w+)\(([\w\s,]*)\)", text)
-    if found is None:
+    match = re.fullmatch(r"(\w+)\s*=\s*(\w+)\(([\w\s,]*)\)", text)
+    if match is None:
         raise PluginError(f"'{text}' is no line of a pattern", fix="Write it like 'gate = HardSigmoid(b)'")
-    return _Line(found[1], found[2], tuple(filter(None, (part.strip() for part in found[3].split(",")))))
+    return _Line(match[1], match[2], tuple(filter(None, (part.strip() for part in match[3].split(",")))))
 
 
 def _domain(domain: str) -> str:
@@ -118,8 +118,8 @@ def join_subgraphs(
     to `notes` a sentence for each rule that changes nothing."""
     for rule in RULES:
         joined = 0
-        found = _named(rule, nodes) if rule.name else _matches(rule, nodes, outputs)
-        for group, inputs in found:
+        groups = _named(rule, nodes) if rule.name else _matches(rule, nodes, outputs)
+        for group, inputs in groups:
             attributes = rule.attributes(group)
             if attributes is None:
                 continue
@@ -127,17 +127,17 @@ def join_subgraphs(
             opsets.setdefault(rule.domain, 1)
             joined += 1
         if not joined and notes is not None:
-            notes.append(_unused(rule, len(found)))
+            notes.append(_unused(rule, len(groups)))
     return nodes
 
 
-def _unused(rule: SubgraphRule, found: int) -> str:
+def _unused(rule: SubgraphRule, match_count: int) -> str:
     """Why a rule changes nothing: it is easily a name or a pattern that is not quite that of the model."""
     what = (
         f"by the name '{rule.name}'" if rule.name else f"by the pattern that ends in {rule.lines[-1].op_type}"
     )
-    if found:
-        why = f"its attributes leave {'the one match' if found == 1 else f'all {found} matches'} alone"
+    if match_count:
+        why = f"its attributes leave {'the one match' if match_count == 1 else f'all {match_count} matches'} alone"
     else:
         why = "no node has a name below it" if rule.name else "nothing in this model computes it"
     return f"the subgraph rule for {rule.domain}:{rule.op_type} {what} takes nothing: {why}"
@@ -151,7 +151,7 @@ def _named(rule: SubgraphRule, nodes: Sequence[NodeProto]) -> list[Group]:
     for node in nodes:
         parts = node.name.split("/")
         leading = ("/".join(parts[:end]) for end in range(1, len(parts)))
-        name = next((one for one in leading if one and fnmatchcase(one, rule.name)), None)
+        name = next((prefix for prefix in leading if prefix and fnmatchcase(prefix, rule.name)), None)
         if name is not None:
             groups.setdefault(name, []).append(node)
     return [(group, None) for group in groups.values()]
@@ -165,20 +165,20 @@ def _matches(rule: SubgraphRule, nodes: Sequence[NodeProto], outputs: Sequence[s
             users[name] = users.get(name, 0) + 1
     users.update({name: users.get(name, 0) + 1 for name in outputs})
     taken: set[int] = set()
-    found: list[Group] = []
+    groups: list[Group] = []
     for node in nodes:
         match = _match(rule.lines[-1], node, rule, producer, {}, {})
         if match is None:
             continue
         bound, chosen = match
         group = [chosen[line.result] for line in rule.lines]
-        inner = [one.output[0] for one in group[:-1]]
-        inside = {name: sum(list(uses(one)).count(name) for one in group) for name in inner}
-        if any(id(one) in taken for one in group) or any(users[name] != inside[name] for name in inner):
+        inner = [member.output[0] for member in group[:-1]]
+        inside = {name: sum(list(uses(member)).count(name) for member in group) for name in inner}
+        if any(id(member) in taken for member in group) or any(users[name] != inside[name] for name in inner):
             continue
-        taken.update(id(one) for one in group)
-        found.append((group, [bound[name] for name in rule.reads]))
-    return found
+        taken.update(id(member) for member in group)
+        groups.append((group, [bound[name] for name in rule.reads]))
+    return groups
 
 
 _State = tuple[dict[str, str], dict[str, NodeProto]]
@@ -197,7 +197,7 @@ def _match(
         return None
     if len(node.input) != len(line.arguments) or sum(map(bool, node.output)) != 1:
         return None
-    by_result = {one.result: one for one in rule.lines}
+    by_result = {pattern_line.result: pattern_line for pattern_line in rule.lines}
     orders = [line.arguments]
     if node.op_type in _COMMUTES and len(line.arguments) == 2:
         orders.append(line.arguments[::-1])
@@ -230,16 +230,16 @@ def _joined(
     outputs: Sequence[str],
 ) -> list[NodeProto]:
     inside = {id(node) for node in group}
-    made = [name for node in group for name in node.output if name]
+    produced = [name for node in group for name in node.output if name]
     outside = {name for node in nodes if id(node) not in inside for name in uses(node)} | set(outputs)
     if inputs is None:
         read = dict.fromkeys(name for node in group for name in uses(node))
-        inputs = [name for name in read if name not in made]
+        inputs = [name for name in read if name not in produced]
         if rule.chosen is not None:
             inputs = list(rule.chosen(group))
-    results = [name for name in made if name in outside]
+    results = [name for name in produced if name in outside]
     places = [place for place, node in enumerate(nodes) if id(node) in inside]
-    after: set[str] = set(made)
+    after: set[str] = set(produced)
     for node in nodes[places[0] : places[-1] + 1]:
         if id(node) not in inside and not after.isdisjoint(uses(node)):
             after.update(node.output)
@@ -259,12 +259,14 @@ def _joined(
             f"the attributes for '{rule.domain}:{rule.op_type}' are none of ONNX: {error}"
         ) from error
     # Whatever comes between the first and the last of them and reads none of their results can run before.
-    rest = [one for one in nodes if id(one) not in inside]
-    first = next((i for i, one in enumerate(rest) if not set(results).isdisjoint(uses(one))), len(rest))
-    ready = max((i + 1 for i, one in enumerate(rest) if not set(inputs).isdisjoint(one.output)), default=0)
+    rest = [other for other in nodes if id(other) not in inside]
+    first = next((i for i, other in enumerate(rest) if not set(results).isdisjoint(uses(other))), len(rest))
+    ready = max(
+        (i + 1 for i, other in enumerate(rest) if not set(inputs).isdisjoint(other.output)), default=0
+    )
     if ready > first:
-        early = [one for one in rest[first:ready] if after.isdisjoint(one.output)]
-        late = [one for one in rest[first:ready] if not after.isdisjoint(one.output)]
+        early = [other for other in rest[first:ready] if after.isdisjoint(other.output)]
+        late = [other for other in rest[first:ready] if not after.isdisjoint(other.output)]
         return [*rest[:first], *early, node, *late, *rest[ready:]]
     return [*rest[:ready], node, *rest[ready:]]
 

@@ -107,7 +107,7 @@ def check_node(proto: onnx.NodeProto, schema: OpSchema, opset: int, label: str, 
 def check_types(proto: onnx.NodeProto, schema: OpSchema, dtypes: Sequence[DType | None], label: str) -> None:
     """Raise `InvalidModelError` if the element types of the inputs are none that the operator takes together."""
     types = _form(schema.name, schema.domain, schema.since_version).types
-    seen: dict[str, DType] = {}
+    bindings: dict[str, DType] = {}
     for index, dtype in enumerate(dtypes):
         if dtype is None or not types:
             continue
@@ -116,9 +116,9 @@ def check_types(proto: onnx.NodeProto, schema: OpSchema, dtypes: Sequence[DType 
             raise InvalidModelError(
                 f"{label}: its input '{proto.input[index]}' is {dtype.name}, which it does not take"
             )
-        if variable is not None and seen.setdefault(variable, dtype) is not dtype:
+        if variable is not None and bindings.setdefault(variable, dtype) is not dtype:
             raise InvalidModelError(
-                f"{label}: its inputs are {seen[variable].name} and {dtype.name}, but must be of one type"
+                f"{label}: its inputs are {bindings[variable].name} and {dtype.name}, but must be of one type"
             )
 
 
@@ -177,8 +177,10 @@ def _infer_control(
     outputs = [onnx.ValueInfoProto(name=name) for name in proto.output if name]
     graph = onnx.helper.make_graph([proto], "node", inputs, outputs, list(data.values()))
     model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=10)
-    found = shape_inference.infer_shapes(model, data_prop=True).graph
-    return {info.name: info.type for info in (*found.value_info, *found.output) if info.name in proto.output}
+    inferred = shape_inference.infer_shapes(model, data_prop=True).graph
+    return {
+        info.name: info.type for info in (*inferred.value_info, *inferred.output) if info.name in proto.output
+    }
 
 
 def _is_standard(proto: onnx.NodeProto) -> bool:

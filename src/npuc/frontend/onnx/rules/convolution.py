@@ -84,15 +84,15 @@ def conv_transpose(ctx: NodeContext) -> Outcome:
     if len(kernel) != rank or len(extra) != rank:
         raise InvalidModelError(f"{node.label}: its parameters do not describe {rank} spatial axes")
     mode = node.string("auto_pad", "NOTSET")
-    wanted = node.ints("output_shape", ())
-    if not wanted and mode in ("SAME_UPPER", "SAME_LOWER"):
-        wanted = tuple(n * s for n, s in zip(size, strides, strict=True))
-    if wanted:
-        wanted = wanted[-rank:]
+    output_shape = node.ints("output_shape", ())
+    if not output_shape and mode in ("SAME_UPPER", "SAME_LOWER"):
+        output_shape = tuple(n * s for n, s in zip(size, strides, strict=True))
+    if output_shape:
+        output_shape = output_shape[-rank:]
         begins, ends, added = [], [], []
         for i in range(rank):
             full = strides[i] * (size[i] - 1) + extra[i] + (kernel[i] - 1) * dilations[i] + 1
-            total = full - wanted[i]
+            total = full - output_shape[i]
             added.append(extra[i] + max(0, -total))
             total = max(0, total)
             small, large = total // 2, total - total // 2

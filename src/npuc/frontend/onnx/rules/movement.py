@@ -22,24 +22,24 @@ def _reshaped(ctx: NodeContext, shape: tuple[int, ...]) -> Value:
 @rule("Reshape")
 def reshape(ctx: NodeContext) -> Outcome:
     """-1 is what is left; 0 copies, unless `allowzero`."""
-    wanted = ctx.node.ints("shape") if ctx.opset < 5 else ctx.known_ints(1, "shape")
+    shape = ctx.node.ints("shape") if ctx.opset < 5 else ctx.known_ints(1, "shape")
     old = ctx.shape(0)
     if not ctx.node.flag("allowzero"):
-        if any(n == 0 and i >= len(old) for i, n in enumerate(wanted)):
+        if any(n == 0 and i >= len(old) for i, n in enumerate(shape)):
             raise InvalidModelError(
-                f"{ctx.node.label}: the shape {list(wanted)} copies an axis that is not there"
+                f"{ctx.node.label}: the shape {list(shape)} copies an axis that is not there"
             )
-        wanted = tuple(old[i] if n == 0 else n for i, n in enumerate(wanted))
-    if wanted.count(-1) > 1 or min(wanted, default=0) < -1:
-        raise InvalidModelError(f"{ctx.node.label}: the shape {list(wanted)} is not valid")
-    if -1 in wanted:
-        rest = -prod(wanted)
+        shape = tuple(old[i] if n == 0 else n for i, n in enumerate(shape))
+    if shape.count(-1) > 1 or min(shape, default=0) < -1:
+        raise InvalidModelError(f"{ctx.node.label}: the shape {list(shape)} is not valid")
+    if -1 in shape:
+        rest = -prod(shape)
         if rest == 0 or prod(old) % rest:
             raise InvalidModelError(
-                f"{ctx.node.label}: {prod(old)} elements do not fit the shape {list(wanted)}"
+                f"{ctx.node.label}: {prod(old)} elements do not fit the shape {list(shape)}"
             )
-        wanted = tuple(prod(old) // rest if n == -1 else n for n in wanted)
-    return _reshaped(ctx, wanted)
+        shape = tuple(prod(old) // rest if n == -1 else n for n in shape)
+    return _reshaped(ctx, shape)
 
 
 @rule("Flatten")

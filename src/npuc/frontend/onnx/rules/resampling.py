@@ -68,16 +68,16 @@ def resize(ctx: NodeContext) -> Outcome:
             scales[axis] = float(scale)
             sizes[axis] = floor(shape[axis] * _EXACT(scale))
     else:
-        wanted = ctx.known_ints(size_input, "sizes")
-        if len(wanted) != len(axes) or any(shape[axis] == 0 for axis in axes):
-            raise InvalidModelError(f"{node.label}: {len(wanted)} sizes for {len(axes)} axes")
+        new_sizes = ctx.known_ints(size_input, "sizes")
+        if len(new_sizes) != len(axes) or any(shape[axis] == 0 for axis in axes):
+            raise InvalidModelError(f"{node.label}: {len(new_sizes)} sizes for {len(axes)} axes")
         policy = node.string("keep_aspect_ratio_policy", "stretch")
         if policy == "stretch":
-            for axis, size in zip(axes, wanted, strict=True):
+            for axis, size in zip(axes, new_sizes, strict=True):
                 sizes[axis] = size
             scales = []
         else:
-            ratios = [size / shape[axis] for axis, size in zip(axes, wanted, strict=True)]
+            ratios = [size / shape[axis] for axis, size in zip(axes, new_sizes, strict=True)]
             ratio = min(ratios) if policy == "not_larger" else max(ratios)
             for axis in axes:
                 sizes[axis] = floor(shape[axis] * ratio + 0.5)
