@@ -126,13 +126,13 @@ class _TfliteImporter:
                 makers[index] = position
         keep: set[int] = set()
         given = {*self.begins, *self.fixed}
-        seen: set[int] = set()
+        visited: set[int] = set()
         stack = [index for _, index in self.ends]
         while stack:
             index = stack.pop()
-            if index in given or index in seen or index < 0:
+            if index in given or index in visited or index < 0:
                 continue
-            seen.add(index)
+            visited.add(index)
             if index in makers:
                 if makers[index] not in keep:
                     keep.add(makers[index])
@@ -145,15 +145,15 @@ class _TfliteImporter:
         return [op for position, op in enumerate(self.main.operators) if position in keep]
 
     def _input_types(self) -> list[tuple[str, Any]]:
-        found = []
+        types = []
         for index in self.begins:
             tensor = self.tensors[index]
             shape = self.shapes.get(index, tensor.shape)
             possible_shape(tensor.name, shape)
             check_rank(tensor.name, tensor.shape or None, shape)
             check_layout(self.ports.get(index, tensor.name), tensor.shape or None, shape)
-            found.append((self.ports.get(index, tensor.name), tensor_type(shape, tensor.dtype)))
-        return found
+            types.append((self.ports.get(index, tensor.name), tensor_type(shape, tensor.dtype)))
+        return types
 
     def _preprocess(self) -> dict[str, Any]:
         return {name: item.to_dict() for name, item in self.options.preprocess.items()}
@@ -274,16 +274,16 @@ class _TfliteImporter:
             ports = [(str(i), inner.scope.value(i)) for i in op.outputs if i in inner.scope.meanings]
             part.set_outputs(ports)
             try:
-                found = FloatEngine(part, threads=1).run({})
+                arrays = FloatEngine(part, threads=1).run({})
             except EngineError:  # an index beyond its axis, say: whoever runs the network will be told
                 return False
-            for name, array in found.items():
+            for name, array in arrays.items():
                 scope.weights[int(name)] = Weight.of(np.asarray(array))
         return True
 
 
-def _check_type(context: TfliteContext, tensor: TfliteTensor, found: str) -> None:
-    if tensor.dtype.name != found:
+def _check_type(context: TfliteContext, tensor: TfliteTensor, dtype_name: str) -> None:
+    if tensor.dtype.name != dtype_name:
         raise InvalidModelError(
-            f"{context.label}: the tensor '{tensor.name}' is declared as {tensor.type_name}, but it would be {found}"
+            f"{context.label}: the tensor '{tensor.name}' is declared as {tensor.type_name}, but it would be {dtype_name}"
         )

@@ -245,10 +245,10 @@ class _LstmReader:
     def _effective(self, weight: Array, bias: Array, zero: int) -> Array:
         """A bias with the share of a zero point; no sum may leave 32 bits."""
         wide = weight.astype(np.int64)
-        found: Array = bias.astype(np.int64) + zero * wide.sum(axis=1)
-        if (np.abs(found) + 128 * np.abs(wide).sum(axis=1)).max() >= 1 << 31:
+        effective_bias: Array = bias.astype(np.int64) + zero * wide.sum(axis=1)
+        if (np.abs(effective_bias) + 128 * np.abs(wide).sum(axis=1)).max() >= 1 << 31:
             raise self.ctx.refuse("its sums can leave 32 bits")
-        return found
+        return effective_bias
 
     def _clip(self, name: str, scale: Any, most: int) -> int:
         limit = _F32(self.options.number(name))

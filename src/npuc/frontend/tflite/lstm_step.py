@@ -93,7 +93,7 @@ class LstmLayer:
 
     def captured(self) -> dict[str, Array]:
         """The arrays that the graph of a step uses, by name."""
-        found = {
+        arrays = {
             "weight": np.concatenate([gate.weight for gate in self.gates]).T,
             "recurrence": np.concatenate([gate.recurrence for gate in self.gates]).T,
             "bias_x": np.stack([gate.bias_x for gate in self.gates]).astype(np.int32),
@@ -104,15 +104,15 @@ class LstmLayer:
         }
         norms = [gate.norm for gate in self.gates if gate.norm is not None]
         if norms:
-            found["norm_weight"] = np.stack([norm.weight for norm in norms])
-            found["norm_bias"] = np.stack([norm.bias for norm in norms])
+            arrays["norm_weight"] = np.stack([norm.weight for norm in norms])
+            arrays["norm_bias"] = np.stack([norm.bias for norm in norms])
         for index, gate in enumerate(self.gates):
             if gate.peephole is not None:
-                found[f"peephole{index}"] = gate.peephole[0]
+                arrays[f"peephole{index}"] = gate.peephole[0]
         if self.projection is not None:
-            found["projection"] = self.projection.weight.T
-            found["projection_bias"] = self.projection.bias.astype(np.int32)
-        return {name: np.ascontiguousarray(array) for name, array in found.items()}
+            arrays["projection"] = self.projection.weight.T
+            arrays["projection_bias"] = self.projection.bias.astype(np.int32)
+        return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
 
 class _Nodes:
@@ -183,12 +183,12 @@ class _Nodes:
 
     def rescaled(self, x: str, by: Sequence[Multiplier], more: int = 0) -> str:
         """x of 32 bits times a number for each entry of axis 1, times 2^more: TFLite's two roundings."""
-        shift = np.array([[one.shift - more] for one in by], np.int64)
+        shift = np.array([[factor.shift - more] for factor in by], np.int64)
         left, right = np.maximum(31 - shift, 0), np.maximum(shift - 31, 0)
         if left.any():
             x = self.wrapped(self("Mul", x, _power(left)))
         return self.half_away(
-            self.high_product(x, np.array([[one.multiplier] for one in by], np.int64)), right
+            self.high_product(x, np.array([[factor.multiplier] for factor in by], np.int64)), right
         )
 
     def saturated(self, x: str) -> str:
@@ -231,8 +231,8 @@ class _Nodes:
         below = self("Where", self("Less", shift, 0), self("Neg", shift), 0)
         y = self("Mul", y, self("Gather", powers, below))
         shift = self("Add", shift, below)
-        one = self("Less", x, 2)
-        return self("Where", one, (1 << 31) - 1, y), self("Where", one, 0, shift)
+        is_one = self("Less", x, 2)
+        return self("Where", is_one, (1 << 31) - 1, y), self("Where", is_one, 0, shift)
 
     def normalized(self, x: str, cells: int, norms: Sequence[Norm], weight: str, bias: str) -> str:
         """The layer norm of gates, each along the last axis."""
@@ -282,8 +282,8 @@ def step(layer: LstmLayer) -> GraphProto:
     def gate(index: int, cell: str, table: str) -> str:
         y, own, norm = each[index], gates[index].peephole, norms[index]
         if own is not None:
-            seen = n("Mul", n.shaped(n.cast(f"peephole{index}", _I64), -1, 1, cells), cell)
-            y = n.saturated(n("Add", y, n.rescaled(seen, [own[1]])))
+            weighted_cell = n("Mul", n.shaped(n.cast(f"peephole{index}", _I64), -1, 1, cells), cell)
+            y = n.saturated(n("Add", y, n.rescaled(weighted_cell, [own[1]])))
         if norm is not None:
             y = n.normalized(y, cells, [norm], names["weight"][index], names["bias"][index])
         return n.looked_up(table, y)

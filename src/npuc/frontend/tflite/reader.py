@@ -102,8 +102,8 @@ class TfliteOperator:
             ("BuiltinOptionsType", "BuiltinOptions", tflite.BuiltinOptions),
             ("BuiltinOptions2Type", "BuiltinOptions2", tflite.BuiltinOptions2),
         ):
-            wanted = getattr(union, kind, None)
-            if wanted is not None and self.view.number(number) == wanted:
+            type_code = getattr(union, kind, None)
+            if type_code is not None and self.view.number(number) == type_code:
                 return self.view.union(field_name, getattr(tflite, kind))
         return None
 
@@ -133,13 +133,13 @@ class TfliteModel:
         taken = {tensor.name: tensor.index for tensor in tensors}
 
         def names(indices: tuple[int, ...], given: dict[int, str]) -> list[str]:
-            found = []
+            unique_names = []
             for index in indices:
                 name = given.get(index, "")
                 # A signature's name that another tensor has would mean two things.
-                free = name and taken.get(name, index) == index and name not in found
-                found.append(name if free else tensors[index].name)
-            return found
+                free = name and taken.get(name, index) == index and name not in unique_names
+                unique_names.append(name if free else tensors[index].name)
+            return unique_names
 
         return names(self.main.inputs, self.input_names), names(self.main.outputs, self.output_names)
 
@@ -166,9 +166,9 @@ class _TfliteReader:
         for signature in self.model.views("SignatureDefs", "signature"):
             if signature.number("SubgraphIndex") != 0:
                 continue
-            for kind, found in (("Inputs", inputs), ("Outputs", outputs)):
+            for kind, names_by_index in (("Inputs", inputs), ("Outputs", outputs)):
                 for entry in signature.views(kind, "signature entry"):
-                    found[int(entry.number("TensorIndex"))] = entry.text("Name")
+                    names_by_index[int(entry.number("TensorIndex"))] = entry.text("Name")
             break
         return TfliteModel(main, inputs, outputs)
 
@@ -215,11 +215,11 @@ class _TfliteReader:
     def _indices(
         self, view: FlatbufferView, name: str, count: int, optional: bool = False
     ) -> tuple[int, ...]:
-        found = view.integers(name)
+        indices = view.integers(name)
         low = -1 if optional else 0
-        if any(not low <= index < count for index in found):
+        if any(not low <= index < count for index in indices):
             raise damaged(f"{view.what} names a tensor that is not among its {count}")
-        return found
+        return indices
 
     def _tensor(self, view: FlatbufferView, index: int, name: str) -> TfliteTensor:
         shape = view.integers("Shape")

@@ -105,10 +105,10 @@ class TfliteContext(LayerBuilder):
 
     def needed(self, kind: str) -> FlatbufferView:
         """Its options, which it cannot do without."""
-        found = self.options(kind)
-        if found is None:
+        options = self.options(kind)
+        if options is None:
             raise InvalidModelError(f"{self.label} has no {kind}")
-        return found
+        return options
 
     def refuse(self, why: str) -> UnsupportedOpError:
         """The error for a form of the operator that has no `top` form."""
@@ -200,8 +200,8 @@ class TfliteContext(LayerBuilder):
     def turned(self, *indices: int) -> bool:
         """True if one of these inputs (all, without any) is held with its channels second."""
         chosen = indices or range(len(self.op.inputs))
-        found = (self.scope.meanings.get(self.number_of(i)) for i in chosen if self.has(i))
-        return any(meaning is not None and self.scope.is_turned(meaning) for meaning in found)
+        meanings = (self.scope.meanings.get(self.number_of(i)) for i in chosen if self.has(i))
+        return any(meaning is not None and self.scope.is_turned(meaning) for meaning in meanings)
 
     def value(self, index: int, nchw: bool = False) -> Value:
         """Input `index` as it is held: integers where it is quantized."""

@@ -82,5 +82,5 @@ def densify(values: Array, shape: tuple[int, ...], sparsity: FlatbufferView, nam
 
 def _numbers(dim: FlatbufferView, name: str) -> Array:
     kind = _VECTORS.get(dim.number(f"{name}Type"))
-    found = dim.union(name, getattr(tflite, kind)) if kind else None
-    return np.zeros(0, np.int64) if found is None else found.numbers("Values").astype(np.int64)
+    vector = dim.union(name, getattr(tflite, kind)) if kind else None
+    return np.zeros(0, np.int64) if vector is None else vector.numbers("Values").astype(np.int64)

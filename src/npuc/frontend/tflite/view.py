@@ -68,14 +68,14 @@ class FlatbufferView:
     def text(self, name: str) -> str:
         """A string; what is not UTF-8 in it is escaped, and zero bytes, which no name in a program may have."""
         with guarded(self.what):
-            found = getattr(self.table, name)()
-        return found.decode(errors="backslashreplace").replace("\0", "\\x00") if found else ""
+            raw = getattr(self.table, name)()
+        return raw.decode(errors="backslashreplace").replace("\0", "\\x00") if raw else ""
 
     def numbers(self, name: str) -> Array:
         """A vector of numbers, a view into the file; empty if it is absent."""
         with guarded(self.what):
-            found = getattr(self.table, f"{name}AsNumpy")()
-        return found if isinstance(found, np.ndarray) else np.zeros(0, np.int32)
+            array = getattr(self.table, f"{name}AsNumpy")()
+        return array if isinstance(array, np.ndarray) else np.zeros(0, np.int32)
 
     def integers(self, name: str) -> tuple[int, ...]:
         """A vector of integers."""
@@ -84,8 +84,8 @@ class FlatbufferView:
     def view(self, name: str) -> FlatbufferView | None:
         """Another table, or None if it is absent."""
         with guarded(self.what):
-            found = getattr(self.table, name)()
-        return None if found is None else FlatbufferView(found, self.what)
+            table = getattr(self.table, name)()
+        return None if table is None else FlatbufferView(table, self.what)
 
     def views(self, name: str, what: str) -> list[FlatbufferView]:
         """A vector of tables."""
@@ -93,17 +93,17 @@ class FlatbufferView:
             count = getattr(self.table, f"{name}Length")()
             if not 0 <= count <= min(_MAX_ENTRIES, len(self.table._tab.Bytes) // 4):
                 raise ValueError("count")
-            found = [getattr(self.table, name)(index) for index in range(count)]
-        return [FlatbufferView(table, f"{what} {index}") for index, table in enumerate(found)]
+            tables = [getattr(self.table, name)(index) for index in range(count)]
+        return [FlatbufferView(table, f"{what} {index}") for index, table in enumerate(tables)]
 
     def union(self, name: str, kind: Any) -> FlatbufferView | None:
         """The table of a union, as the generated class `kind`; None if it is absent."""
         with guarded(self.what):
-            found = getattr(self.table, name)()
-            if found is None:
+            raw_table = getattr(self.table, name)()
+            if raw_table is None:
                 return None
             table = kind()
-            table.Init(found.Bytes, found.Pos)
+            table.Init(raw_table.Bytes, raw_table.Pos)
         return FlatbufferView(table, self.what)
 
     def place(self, slot: int) -> tuple[int, int]:

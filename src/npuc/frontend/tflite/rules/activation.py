@@ -76,7 +76,7 @@ def local_response_normalization(ctx: TfliteContext) -> Outcome:
     """Over a window of channels; TFLite's alpha is not divided by the size."""
     options = ctx.needed("LocalResponseNormalizationOptions")
     size = 2 * int(options.number("Radius")) + 1
-    made = ctx.emit(
+    y = ctx.emit(
         top.LRN,
         ctx.real(0, nchw=True),
         size=size,
@@ -84,4 +84,4 @@ def local_response_normalization(ctx: TfliteContext) -> Outcome:
         beta=float(options.number("Beta")),
         bias=float(options.number("Bias")),
     ).y
-    return LayoutTensor(made, True)
+    return LayoutTensor(y, True)

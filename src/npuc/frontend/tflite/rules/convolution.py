@@ -85,7 +85,7 @@ def conv(ctx: TfliteContext) -> Outcome:
     channels = ctx.shape(0)[3]
     if inputs < 1 or channels % inputs:
         raise InvalidModelError(f"{ctx.label}: {channels} channels for weights of {inputs}")
-    made = ctx.emit(
+    y = ctx.emit(
         top.Conv,
         ctx.real(0, nchw=True),
         weight,
@@ -96,7 +96,7 @@ def conv(ctx: TfliteContext) -> Outcome:
         group=channels // inputs,
         **fused_relu(options),
     ).y
-    return LayoutTensor(activated(ctx, made, options, fuses=True), True)
+    return LayoutTensor(activated(ctx, y, options, fuses=True), True)
 
 
 @rule("DEPTHWISE_CONV_2D")
@@ -108,7 +108,7 @@ def depthwise_conv(ctx: TfliteContext) -> Outcome:
     _check(ctx, 4, strides, dilations)
     weight = _weights(ctx, 1, (3, 0, 1, 2), 0)
     _, height, width, outputs = ctx.shape(1)
-    made = ctx.emit(
+    y = ctx.emit(
         top.Conv,
         ctx.real(0, nchw=True),
         weight,
@@ -119,7 +119,7 @@ def depthwise_conv(ctx: TfliteContext) -> Outcome:
         group=ctx.shape(0)[3],
         **fused_relu(options),
     ).y
-    return LayoutTensor(activated(ctx, made, options, fuses=True), True)
+    return LayoutTensor(activated(ctx, y, options, fuses=True), True)
 
 
 @rule("TRANSPOSE_CONV")
@@ -138,7 +138,7 @@ def transpose_conv(ctx: TfliteContext) -> Outcome:
         total = max(0, whole - shape[axis + 1])
         pads.append((total // 2, total - total // 2))
         more.append(max(0, shape[axis + 1] - whole))
-    made = ctx.emit(
+    y = ctx.emit(
         top.Deconv,
         ctx.real(2, nchw=True),
         weight,
@@ -149,7 +149,7 @@ def transpose_conv(ctx: TfliteContext) -> Outcome:
         output_padding=tuple(more),
         **fused_relu(options),
     ).y
-    return LayoutTensor(activated(ctx, made, options, fuses=True), True)
+    return LayoutTensor(activated(ctx, y, options, fuses=True), True)
 
 
 @rule("CONV_3D")
@@ -162,7 +162,7 @@ def conv_3d(ctx: TfliteContext) -> Outcome:
     *kernel, inputs, outputs = ctx.shape(1)
     if inputs < 1:
         raise InvalidModelError(f"{ctx.label}: its weights have no input channels")
-    made = ctx.emit(
+    y = ctx.emit(
         top.Conv,
         ctx.emit(top.Permute, ctx.real(0), order=(0, 4, 1, 2, 3)).y,
         _weights(ctx, 1, (4, 3, 0, 1, 2), 0),
@@ -173,7 +173,7 @@ def conv_3d(ctx: TfliteContext) -> Outcome:
         group=ctx.shape(0)[4] // inputs,
         **fused_relu(options),
     ).y
-    return ctx.emit(top.Permute, activated(ctx, made, options, fuses=True), order=(0, 2, 3, 4, 1)).y
+    return ctx.emit(top.Permute, activated(ctx, y, options, fuses=True), order=(0, 2, 3, 4, 1)).y
 
 
 def _window(ctx: TfliteContext, options: FlatbufferView) -> dict[str, Any]:
@@ -192,16 +192,16 @@ def _window(ctx: TfliteContext, options: FlatbufferView) -> dict[str, Any]:
 def average_pool(ctx: TfliteContext) -> Outcome:
     """The mean of the real positions of a window."""
     options = ctx.needed("Pool2DOptions")
-    made = ctx.emit(top.AvgPool, ctx.real(0, nchw=True), **_window(ctx, options)).y
-    return LayoutTensor(activated(ctx, made, options), True)
+    y = ctx.emit(top.AvgPool, ctx.real(0, nchw=True), **_window(ctx, options)).y
+    return LayoutTensor(activated(ctx, y, options), True)
 
 
 @rule("MAX_POOL_2D")
 def max_pool(ctx: TfliteContext) -> Outcome:
     """The largest value of a window."""
     options = ctx.needed("Pool2DOptions")
-    made = ctx.emit(top.MaxPool, ctx.real(0, nchw=True), **_window(ctx, options)).y
-    return LayoutTensor(activated(ctx, made, options), True)
+    y = ctx.emit(top.MaxPool, ctx.real(0, nchw=True), **_window(ctx, options)).y
+    return LayoutTensor(activated(ctx, y, options), True)
 
 
 @rule("L2_POOL_2D")

@@ -25,9 +25,9 @@ class _Options:
 
     def __init__(self, ctx: TfliteContext) -> None:
         with guarded(f"the options of {ctx.label}"):
-            found = flexbuffers.GetRoot(bytearray(ctx.op.custom)).AsMap
+            entries = flexbuffers.GetRoot(bytearray(ctx.op.custom)).AsMap
             self._values: dict[str, Any] = {
-                key.AsKey: value.Value for key, value in zip(found.Keys, found.Values, strict=True)
+                key.AsKey: value.Value for key, value in zip(entries.Keys, entries.Values, strict=True)
             }
         self._label = ctx.label
 
@@ -126,10 +126,10 @@ def detection_post_process(ctx: TfliteContext) -> list[Outcome]:
     boxes = _decoded(ctx, options)
     scores = _part(ctx, ctx.real(1), ctx.shape(1)[2] - classes, classes)
     if options.number("use_regular_nms", 0):
-        found = _by_class(ctx, boxes, scores, most, options)
+        detections = _by_class(ctx, boxes, scores, most, options)
     else:
-        found = _at_once(ctx, boxes, scores, most, classes, options)
-    rows, kinds, values, count = found
+        detections = _at_once(ctx, boxes, scores, most, classes, options)
+    rows, kinds, values, count = detections
     live = ctx.emit(top.Compare, _constant(ctx, np.arange(most), np.float32), count, mode="less").y
     mask = ctx.emit(top.Cast, live, to="f32").y
     each = shape_of(kinds)[0] // most
@@ -158,8 +158,8 @@ def _at_once(
     best, kinds = ctx.emit(top.TopK, scores, k=each, axis=2).results
     number = shape_of(boxes)[1]
     leading = ctx.emit(top.Reshape, _part(ctx, best, 0, 1), shape=(1, 1, number)).y
-    found = _suppressed(ctx, boxes, leading, most, options)
-    rows = _column(ctx, _first(ctx, _filled(ctx, found, most, "i64", 0), most, "i64"), 2)
+    selected = _suppressed(ctx, boxes, leading, most, options)
+    rows = _column(ctx, _first(ctx, _filled(ctx, selected, most, "i64", 0), most, "i64"), 2)
 
     def chosen(value: Value) -> Value:
         table = ctx.emit(top.Reshape, value, shape=(number, each)).y
@@ -170,7 +170,7 @@ def _at_once(
     repeated = ctx.emit(top.Reshape, rows, shape=(most, 1)).y
     repeated = ctx.emit(top.Expand, repeated, shape=(most, each)).y
     repeated = ctx.emit(top.Reshape, repeated, shape=(most * each,)).y
-    return repeated, classes_of, chosen(best), _count(ctx, found, most)
+    return repeated, classes_of, chosen(best), _count(ctx, selected, most)
 
 
 def _by_class(
@@ -178,8 +178,8 @@ def _by_class(
 ) -> tuple[Value, Value, Value, Value]:
     """Suppression class by class, then the best of all."""
     turned = ctx.emit(top.Permute, scores, order=(0, 2, 1)).y
-    found = _suppressed(ctx, boxes, turned, options.count("detections_per_class", 100), options)
-    values = ctx.onnx("GatherND", [turned, found], [tensor_type((DYNAMIC,), "f32")], DEPENDS_ON_DATA)[0]
+    selected = _suppressed(ctx, boxes, turned, options.count("detections_per_class", 100), options)
+    values = ctx.onnx("GatherND", [turned, selected], [tensor_type((DYNAMIC,), "f32")], DEPENDS_ON_DATA)[0]
     filled = _filled(ctx, values, most, "f32", -1.0)
     best, places = ctx.onnx(
         "TopK",
@@ -188,8 +188,8 @@ def _by_class(
         DEPENDS_ON_DATA,
     )
     # An index beyond the rows that were found leads to a row of zeros behind them.
-    rows = _filled(ctx, found, most, "i64", 0)
+    rows = _filled(ctx, selected, most, "i64", 0)
     spread = ctx.emit(top.Reshape, places, shape=(most, 1)).y
     chosen = ctx.onnx("GatherND", [rows, spread], [tensor_type((most, 3), "i64")], DEPENDS_ON_DATA)[0]
     kinds = ctx.emit(top.Cast, _column(ctx, chosen, 1), to="f32").y
-    return _column(ctx, chosen, 2), kinds, best, _count(ctx, found, most)
+    return _column(ctx, chosen, 2), kinds, best, _count(ctx, selected, most)

@@ -39,8 +39,8 @@ def _arithmetic(name: str, kind: type[TopOp], options: str, fuses: bool) -> None
         chosen = ctx.options(options)
         (a, b), nchw = together(ctx, 0, 1)
         properties = fused_relu(chosen) if fuses and dtype_of(a.type).is_float else {}
-        made = ctx.emit(kind, a, b, **properties).results[0]
-        return LayoutTensor(activated(ctx, made, chosen, fuses=bool(properties)), nchw)
+        y = ctx.emit(kind, a, b, **properties).results[0]
+        return LayoutTensor(activated(ctx, y, chosen, fuses=bool(properties)), nchw)
 
     rule(name)(translate)
 

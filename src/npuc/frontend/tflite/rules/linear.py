@@ -34,10 +34,10 @@ def fully_connected(ctx: TfliteContext) -> Outcome:
     if rows != shape:
         x = ctx.reals(ctx.emit(top.Reshape, ctx.value(0), shape=rows).y, 0)
     weight = ctx.real(1) if ctx.weight(1) is None else ctx.constant(1, lambda array: array, 0)
-    made = ctx.emit(
+    y = ctx.emit(
         top.MatMul, x, weight, bias(ctx, 2, 0, 1, outputs), transpose_b=True, **fused_relu(options)
     ).y
-    return activated(ctx, made, options, fuses=True)
+    return activated(ctx, y, options, fuses=True)
 
 
 @rule("BATCH_MATMUL")

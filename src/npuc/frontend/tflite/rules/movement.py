@@ -30,20 +30,20 @@ def reshape(ctx: TfliteContext) -> Outcome:
     options = ctx.options("ReshapeOptions")
     array = ctx.array(1) if ctx.has(1) else None
     if array is not None and array.ndim == 1 and array.dtype.kind == "i":
-        wanted = ctx.integers(1, "shape")
+        shape = ctx.integers(1, "shape")
     elif options is not None and (options.integers("NewShape") or not ctx.has(1)):
-        wanted = options.integers("NewShape")
+        shape = options.integers("NewShape")
     else:
-        wanted = ctx.integers(1, "shape")
+        shape = ctx.integers(1, "shape")
     size = prod(ctx.shape(0))
-    if wanted.count(-1) > 1 or min(wanted, default=0) < -1:
-        raise InvalidModelError(f"{ctx.label}: the shape {list(wanted)} is not valid")
-    if -1 in wanted:
-        rest = -prod(wanted)
+    if shape.count(-1) > 1 or min(shape, default=0) < -1:
+        raise InvalidModelError(f"{ctx.label}: the shape {list(shape)} is not valid")
+    if -1 in shape:
+        rest = -prod(shape)
         if rest == 0 or size % rest:
-            raise InvalidModelError(f"{ctx.label}: {size} elements do not fit the shape {list(wanted)}")
-        wanted = tuple(size // rest if n == -1 else n for n in wanted)
-    return reshaped(ctx, 0, wanted)
+            raise InvalidModelError(f"{ctx.label}: {size} elements do not fit the shape {list(shape)}")
+        shape = tuple(size // rest if n == -1 else n for n in shape)
+    return reshaped(ctx, 0, shape)
 
 
 @rule("SQUEEZE")
@@ -91,8 +91,8 @@ def concatenation(ctx: TfliteContext) -> Outcome:
     mixed = ctx.is_integer and any(ctx.weight(i) is not None for i in count)
     same = not mixed and len({_parameters(tensor) for tensor in types}) == 1
     values = [ctx.value(i, nchw) if same else ctx.real(i, nchw) for i in count]
-    made = ctx.emit(top.Concat, values, axis=axis_in(axis, nchw)).y
-    return LayoutTensor(activated(ctx, made, options), nchw)
+    y = ctx.emit(top.Concat, values, axis=axis_in(axis, nchw)).y
+    return LayoutTensor(activated(ctx, y, options), nchw)
 
 
 def _parameters(tensor: Any) -> tuple[Any, ...]:
@@ -171,14 +171,14 @@ def _sliced(
     ctx: TfliteContext, begins: Sequence[int], steps: Sequence[int], counts: Sequence[int]
 ) -> LayoutTensor:
     nchw = ctx.turned(0)
-    made = ctx.emit(
+    y = ctx.emit(
         top.Slice,
         ctx.value(0, nchw),
         offset=arranged(begins, nchw),
         steps=arranged(steps, nchw),
         shape=arranged(counts, nchw),
     ).y
-    return LayoutTensor(made, nchw)
+    return LayoutTensor(y, nchw)
 
 
 _MASKS = ("BeginMask", "EndMask", "EllipsisMask", "NewAxisMask", "ShrinkAxisMask")

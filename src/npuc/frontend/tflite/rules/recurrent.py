@@ -43,9 +43,9 @@ def _require_zero_state(ctx: TfliteContext, *indices: int) -> None:
 
 def _matrix(ctx: TfliteContext, index: int, what: str) -> Array:
     ctx.known(index, what)
-    found = ctx.real_array(index)
-    assert found is not None
-    return found.astype(np.float32)
+    array = ctx.real_array(index)
+    assert array is not None
+    return array.astype(np.float32)
 
 
 @rule("UNIDIRECTIONAL_SEQUENCE_LSTM")
@@ -73,7 +73,7 @@ def lstm(ctx: TfliteContext) -> Outcome:
     if any(ctx.has(index) for index in (9, 10, 11)):
         rows = [_matrix(ctx, index, "peephole weights") for index in (9, 11, 10)]
         peephole = ctx.literal(np.concatenate(rows)[None], "peephole")
-    made = ctx.emit(
+    op = ctx.emit(
         top.LSTM,
         _sequence(ctx, options),
         ctx.literal(weight[None], "weight"),
@@ -85,7 +85,7 @@ def lstm(ctx: TfliteContext) -> Outcome:
         peephole,
         hidden=recurrence.shape[1],
     )
-    return _unfolded(ctx, made.parts[0], options)
+    return _unfolded(ctx, op.parts[0], options)
 
 
 @rule("UNIDIRECTIONAL_SEQUENCE_RNN")
@@ -97,7 +97,7 @@ def rnn(ctx: TfliteContext) -> Outcome:
         raise ctx.refuse("its activation is neither tanh nor relu")
     _require_zero_state(ctx, 4)
     weight, recurrence, bias = (_matrix(ctx, index, "weights") for index in (1, 2, 3))
-    made = ctx.emit(
+    op = ctx.emit(
         top.RNN,
         _sequence(ctx, options),
         ctx.literal(weight[None], "weight"),
@@ -108,4 +108,4 @@ def rnn(ctx: TfliteContext) -> Outcome:
         hidden=recurrence.shape[1],
         activations=(activation,),
     )
-    return _unfolded(ctx, made.parts[0], options)
+    return _unfolded(ctx, op.parts[0], options)

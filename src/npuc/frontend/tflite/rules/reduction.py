@@ -25,10 +25,10 @@ def _reduced(ctx: TfliteContext, kind: str, x: Value | None = None) -> LayoutTen
         left = [axis_in(axis, nchw) for axis in range(rank) if axis not in axes]
         nchw = nchw and left == sorted(left)
     value = ctx.real(0, nchw) if x is None else x
-    made = ctx.emit(
+    y = ctx.emit(
         top.Reduce, value, kind=kind, axes=sorted(axis_in(axis, nchw) for axis in axes), keepdims=keeps
     ).y
-    return LayoutTensor(made, nchw and keeps)
+    return LayoutTensor(y, nchw and keeps)
 
 
 def _reduction(name: str, kind: str) -> None:
@@ -63,8 +63,8 @@ def _as_output(ctx: TfliteContext, value: Value, index: int = 0) -> Value:
 def arg(ctx: TfliteContext) -> Outcome:
     """x, axis: the first index of the extreme value."""
     axis = normal_axis(ctx.integers(1, "axis")[0], ctx.rank(0))
-    made = ctx.emit(top.ArgReduce, ctx.real(0), max=ctx.op.name == "ARG_MAX", axis=axis, keepdims=False).y
-    return _as_output(ctx, made)
+    y = ctx.emit(top.ArgReduce, ctx.real(0), max=ctx.op.name == "ARG_MAX", axis=axis, keepdims=False).y
+    return _as_output(ctx, y)
 
 
 @rule("TOPK_V2")
@@ -118,11 +118,11 @@ def rank(ctx: TfliteContext) -> Outcome:
 @rule("FILL")
 def fill(ctx: TfliteContext) -> Outcome:
     """shape, value."""
-    wanted = ctx.integers(0, "shape")
-    if min(wanted, default=0) < 0:
-        raise InvalidModelError(f"{ctx.label}: the shape {list(wanted)} is not valid")
-    value = ctx.emit(top.Reshape, ctx.value(1), shape=(1,) * len(wanted)).y
-    return ctx.emit(top.Expand, value, shape=wanted).y
+    shape = ctx.integers(0, "shape")
+    if min(shape, default=0) < 0:
+        raise InvalidModelError(f"{ctx.label}: the shape {list(shape)} is not valid")
+    value = ctx.emit(top.Reshape, ctx.value(1), shape=(1,) * len(shape)).y
+    return ctx.emit(top.Expand, value, shape=shape).y
 
 
 @rule("ZEROS_LIKE")

@@ -11,11 +11,11 @@ from npuc.ir import top
 
 
 def _sizes(ctx: TfliteContext) -> tuple[int, ...]:
-    wanted = ctx.integers(1, "size")
-    if ctx.rank(0) != 4 or len(wanted) != 2 or min(wanted) < 1:
+    size = ctx.integers(1, "size")
+    if ctx.rank(0) != 4 or len(size) != 2 or min(size) < 1:
         raise InvalidModelError(f"{ctx.label}: it does not resize the height and width of an image")
     batch, _, _, channels = ctx.shape(0)
-    return (batch, channels, *wanted)
+    return (batch, channels, *size)
 
 
 def _coordinates(ctx: TfliteContext, options: FlatbufferView) -> str:
@@ -29,10 +29,10 @@ def _coordinates(ctx: TfliteContext, options: FlatbufferView) -> str:
 def resize_bilinear(ctx: TfliteContext) -> Outcome:
     """Linear interpolation; the result keeps the scale of its input."""
     coordinates = _coordinates(ctx, ctx.needed("ResizeBilinearOptions"))
-    made = ctx.emit(
+    y = ctx.emit(
         top.Resize, ctx.real(0, nchw=True), sizes=_sizes(ctx), mode="linear", coordinates=coordinates
     ).y
-    return LayoutTensor(ctx.as_input(made), True)
+    return LayoutTensor(ctx.as_input(y), True)
 
 
 @rule("RESIZE_NEAREST_NEIGHBOR")
@@ -40,7 +40,7 @@ def resize_nearest(ctx: TfliteContext) -> Outcome:
     """The nearest pixel: below, or rounded where corners or centres are aligned."""
     coordinates = _coordinates(ctx, ctx.needed("ResizeNearestNeighborOptions"))
     rounding = "floor" if coordinates == "asymmetric" else "round_prefer_ceil"
-    made = ctx.emit(
+    y = ctx.emit(
         top.Resize,
         ctx.real(0, nchw=True),
         sizes=_sizes(ctx),
@@ -48,4 +48,4 @@ def resize_nearest(ctx: TfliteContext) -> Outcome:
         coordinates=coordinates,
         rounding=rounding,
     ).y
-    return LayoutTensor(ctx.as_input(made), True)
+    return LayoutTensor(ctx.as_input(y), True)
