@@ -54,7 +54,7 @@ def read_archive(path: Path) -> Archive:
             )
             if plain > size or packed > _MAX_CODE:
                 raise bad(f"its records claim {plain + packed} bytes, and the file has {size}")
-            found: dict[str, bytes] = {}
+            records: dict[str, bytes] = {}
             folders: set[str] = set()
             for entry in entries:
                 folder, _, name = entry.filename.partition("/")
@@ -62,11 +62,11 @@ def read_archive(path: Path) -> Archive:
                 clean = not {"", ".", ".."} & set(name.split("/")) and "\\" not in name
                 if entry.flag_bits & 1:
                     raise bad(f"the record '{entry.filename[:80]}' is encrypted")
-                if not clean or not folder or name in found:
+                if not clean or not folder or name in records:
                     raise bad(f"the record '{entry.filename[:80]}' has a name that no archive of torch has")
-                found[name] = read_member(archive, entry)
+                records[name] = read_member(archive, entry)
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError, zlib.error) as error:
         raise bad(str(error)[:200]) from error
     if len(folders) != 1:
         raise bad("its records do not lie in one folder")
-    return Archive(folders.pop(), found)
+    return Archive(folders.pop(), records)

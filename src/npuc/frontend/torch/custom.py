@@ -37,19 +37,19 @@ def custom_op(
 
     def mark(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
-            made = torch.library.custom_op(name, function, mutates_args=())
+            definition = torch.library.custom_op(name, function, mutates_args=())
         except (ValueError, TypeError, RuntimeError) as error:
             words = next(iter(str(error).splitlines()), "")[:300]
             raise UsageError(f"'{name}' cannot be made an op: {words}") from error
-        made.register_fake(shape or function)
+        definition.register_fake(shape or function)
         domain, _, op_type = name.partition("::")
         from npuc.frontend.torch.kernels import overload_kernel
         from npuc.kernels.custom import KERNELS
 
         # torch takes a second definition, of a cell that is run again, for the new one.
-        kernel = overload_kernel(made._opoverload)
+        kernel = overload_kernel(definition._opoverload)
         KERNELS.add([(domain, op_type)], kernel, replace=True, module=function.__module__)
-        op: Callable[..., Any] = made
+        op: Callable[..., Any] = definition
         return op
 
     return mark

@@ -28,10 +28,10 @@ def emit_custom(ctx: TorchContext, reason: str) -> list[Value]:
     attributes: dict[str, Any] = {}
     for argument, item in ctx.args.items():
         several = item if isinstance(item, list | tuple) else [item]
-        tensors = [one for one in several if isinstance(one, torch.fx.Node)]
+        tensors = [node for node in several if isinstance(node, torch.fx.Node)]
         if tensors:
-            for one in tensors:
-                operands.append(_any_value(ctx, one))
+            for node in tensors:
+                operands.append(_any_value(ctx, node))
                 places.append(argument)
         elif item is not None:
             attributes[argument] = _plain(item)
@@ -45,8 +45,8 @@ def emit_custom(ctx: TorchContext, reason: str) -> list[Value]:
 
 
 def _any_value(ctx: TorchContext, node: Any) -> Value:
-    found = ctx.meaning(node)
-    return found if isinstance(found, Value) else ctx.value(node)
+    meaning = ctx.meaning(node)
+    return meaning if isinstance(meaning, Value) else ctx.value(node)
 
 
 def _plain(item: Any) -> Any:
@@ -56,8 +56,12 @@ def _plain(item: Any) -> Any:
     if isinstance(item, int | float | str):
         return item
     if isinstance(item, list | tuple):
-        plain = [_plain(one) for one in item]
-        if not plain or any(one is None for one in plain) or len({type(one) for one in plain}) > 1:
+        plain = [_plain(element) for element in item]
+        if (
+            not plain
+            or any(element is None for element in plain)
+            or len({type(element) for element in plain}) > 1
+        ):
             return None
         return plain
     return str(item)

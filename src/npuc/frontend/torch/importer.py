@@ -98,46 +98,46 @@ class _TorchImporter:
 
     def _own_outputs(self) -> list[tuple[str, Any]]:
         """The outputs; one without a name of its own is called after its tensor."""
-        found: list[tuple[str, Any]] = []
+        outputs: list[tuple[str, Any]] = []
         taken: set[str] = set()
         for index, (name, node) in enumerate(self.program.outputs):
             title = name or self.names.get(node) or f"output_{index}"
             while title in taken:
                 title += "'"
             taken.add(title)
-            found.append((title, node))
-        return found
+            outputs.append((title, node))
+        return outputs
 
     def _fixed(self) -> dict[Any, Any]:
         """Inputs that the user gives values for."""
         inputs = {self.names[node]: node for node in self.program.inputs}
         given = {n: t for n, t in self.options.constants.items() if n not in self.program.numbers}
         check_names(given, inputs, "--constant")
-        found = {}
+        tensors = {}
         for name, text in given.items():
             val = inputs[name].meta["val"]
             array = input_constant(name, text, tuple(val.shape), dtype_of(np.float64))
-            found[inputs[name]] = torch.from_numpy(array).to(val.dtype)
-        return found
+            tensors[inputs[name]] = torch.from_numpy(array).to(val.dtype)
+        return tensors
 
     def _needed(self, ends: list[tuple[str, Any]], begins: list[Any]) -> set[Any]:
         """The nodes between the inputs and the outputs."""
-        found: set[Any] = set()
+        needed: set[Any] = set()
         stack = [node for _, node in ends if isinstance(node, torch.fx.Node)]
         fixed = {node for node in self.program.inputs if self.names[node] in self.options.constants}
         given = {*begins, *fixed, *self.program.constants}
         while stack:
             node = stack.pop()
-            if node in found or node in given:
+            if node in needed or node in given:
                 continue
             if node in self.program.inputs:
                 raise UsageError(
                     f"the outputs still need the input '{self.names[node]}'",
                     fix="Add it to --inputs, or cut after it",
                 )
-            found.add(node)
+            needed.add(node)
             stack.extend(node.all_input_nodes)
-        return found
+        return needed
 
     def _guarded(self, node: Any, scope: TorchScope) -> None:
         context: TorchContext | None = None
@@ -186,13 +186,13 @@ class _TorchImporter:
         """Every result has the type that torch says it has."""
         val = context.node.meta.get("val")
         expected = list(val) if isinstance(val, tuple | list) else [val]
-        for made, wanted in zip(results, expected, strict=False):
-            if isinstance(made, Value) and isinstance(wanted, torch.Tensor):
-                dtype, shape = dtype_from(wanted.dtype), shape_from(wanted)
-                right = type_from(wanted, context.label)
-                if DYNAMIC not in shape and dtype is not None and made.type != right:
+        for result, fake in zip(results, expected, strict=False):
+            if isinstance(result, Value) and isinstance(fake, torch.Tensor):
+                dtype, shape = dtype_from(fake.dtype), shape_from(fake)
+                right = type_from(fake, context.label)
+                if DYNAMIC not in shape and dtype is not None and result.type != right:
                     raise InvalidModelError(
-                        f"{context.label}: it would be {made.type}, and torch says {right}"
+                        f"{context.label}: it would be {result.type}, and torch says {right}"
                     )
 
     def _folded(self, context: TorchContext) -> Any:

@@ -19,16 +19,18 @@ def _arguments(op: Any, arrays: Sequence[Array], attributes: Mapping[str, Any]) 
     tensors: dict[str, list[Any]] = {}
     for name, array in zip(attributes.get("operands", []), arrays, strict=True):
         tensors.setdefault(name, []).append(torch.from_numpy(np.array(array)))
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for argument in op._schema.arguments:
         kind = str(argument.type)
         if argument.name in tensors:
             group = tensors[argument.name]
-            found[argument.name] = group if kind.startswith("List") else group[0]
+            arguments[argument.name] = group if kind.startswith("List") else group[0]
         elif argument.name in attributes:
             value = attributes[argument.name]
-            found[argument.name] = bool(value) if kind in ("bool", "Optional[bool]") else _typed(torch, value)
-    return found
+            arguments[argument.name] = (
+                bool(value) if kind in ("bool", "Optional[bool]") else _typed(torch, value)
+            )
+    return arguments
 
 
 def _typed(torch: Any, value: Any) -> Any:
@@ -41,8 +43,8 @@ def _typed(torch: Any, value: Any) -> Any:
 def _computed(op: Any, arrays: Sequence[Array], attributes: Mapping[str, Any]) -> list[Array]:
     torch = require_torch()
     with torch.no_grad():
-        found = op(**_arguments(op, arrays, attributes))
-    several = found if isinstance(found, tuple | list) else [found]
+        results = op(**_arguments(op, arrays, attributes))
+    several = results if isinstance(results, tuple | list) else [results]
     return [item.contiguous().numpy() for item in several]
 
 

@@ -33,11 +33,11 @@ _SOFTMAX = ("softmax", "safe_softmax")
 
 def feeds_softmax(node: Any) -> bool:
     """True if all that uses a node is softmax, with nothing but movement between."""
-    stack, seen = [node], set()
+    stack, visited = [node], set()
     while stack:
         for user in stack.pop().users:
-            if op_name(user) in _PASSING and user not in seen:
-                seen.add(user)
+            if op_name(user) in _PASSING and user not in visited:
+                visited.add(user)
                 stack.append(user)
             elif op_name(user) not in _SOFTMAX:
                 return False

@@ -36,8 +36,8 @@ def _call(node: Any) -> tuple[str, str]:
 
 def _owner(node: Any, owners: Mapping[Any, str]) -> str:
     """The module whose parameters a node uses."""
-    found = [owners[used].rpartition(".")[0] for used in node.all_input_nodes if used in owners]
-    return found[0] if found else ""
+    modules = [owners[used].rpartition(".")[0] for used in node.all_input_nodes if used in owners]
+    return modules[0] if modules else ""
 
 
 def tensor_names(graph: Any, owners: Mapping[Any, str], inputs: Mapping[Any, str]) -> dict[Any, str]:
@@ -51,15 +51,15 @@ def tensor_names(graph: Any, owners: Mapping[Any, str], inputs: Mapping[Any, str
         places[node] = (path, key)
     loud = Counter(place for node, place in places.items() if op_name(node) not in _SILENT)
     given = Names()
-    found: dict[Any, str] = {}
+    names: dict[Any, str] = {}
     for node, name in inputs.items():
-        found[node] = given.unique(name)
+        names[node] = given.unique(name)
     for node in nodes:
         path, key = places[node]
         op = op_name(node)
-        if op == "getitem" and node.args and node.args[0] in found:
-            whole = found[node.args[0]]
-            found[node] = whole if node.args[1] == 0 else given.unique(f"{whole}.{node.args[1]}")
+        if op == "getitem" and node.args and node.args[0] in names:
+            whole = names[node.args[0]]
+            names[node] = whole if node.args[1] == 0 else given.unique(f"{whole}.{node.args[1]}")
             continue
         if not path:
             name = node.name
@@ -67,5 +67,5 @@ def tensor_names(graph: Any, owners: Mapping[Any, str], inputs: Mapping[Any, str
             name = path
         else:
             name = f"{path}/{op}"
-        found[node] = given.unique(name)
-    return found
+        names[node] = given.unique(name)
+    return names

@@ -40,8 +40,8 @@ def check_pickle(data: bytes, allowed: Collection[str], prefixes: tuple[str, ...
 
 def check_tensors(data: bytes, records: Mapping[str, bytes], folder: str, what: str) -> None:
     """The tensors of a pickle lie within their records, which are in a folder of the archive."""
-    for found in _reduced(data, what):
-        kind, key, stated, offset, sizes, strides = found
+    for tensor in _reduced(data, what):
+        kind, key, stated, offset, sizes, strides = tensor
         size = _BYTES[kind.removeprefix("torch.").removesuffix("Storage")]
         record = records.get(f"{folder}/{key}")
         if record is None:

@@ -87,19 +87,19 @@ class TorchContext(LayerBuilder):
 
     def value(self, name: Any, dtype: DType | None = None) -> Value:
         """An operand as a value, a number as a constant of rank 0; cast to `dtype` if that is given."""
-        found = self.meaning(name)
-        if isinstance(found, bool | int | float):
-            kind = dtype or dtype_of("f32" if isinstance(found, float) else "i64")
-            return self.literal(np.array(found, kind.numpy), "constant")
-        if isinstance(found, torch.Tensor):
-            if dtype is not None and dtype_from(found.dtype) != dtype:
-                return self.literal(to_array(found).astype(dtype.numpy), "constant")
-            return self.scope.constant(found, self._name_of(name))
-        if not isinstance(found, Value):
-            raise NoTopForm(f"its operand is {type(found).__name__}, not a tensor")
-        if not is_static(found):
+        meaning = self.meaning(name)
+        if isinstance(meaning, bool | int | float):
+            kind = dtype or dtype_of("f32" if isinstance(meaning, float) else "i64")
+            return self.literal(np.array(meaning, kind.numpy), "constant")
+        if isinstance(meaning, torch.Tensor):
+            if dtype is not None and dtype_from(meaning.dtype) != dtype:
+                return self.literal(to_array(meaning).astype(dtype.numpy), "constant")
+            return self.scope.constant(meaning, self._name_of(name))
+        if not isinstance(meaning, Value):
+            raise NoTopForm(f"its operand is {type(meaning).__name__}, not a tensor")
+        if not is_static(meaning):
             raise NoTopForm("the shape of its operand depends on data")
-        return self.cast(found, dtype) if dtype is not None else found
+        return self.cast(meaning, dtype) if dtype is not None else meaning
 
     def _name_of(self, item: Any) -> str:
         node = self.args.get(item) if isinstance(item, str) else item
@@ -115,11 +115,11 @@ class TorchContext(LayerBuilder):
 
     def known(self, name: Any, what: str = "operand") -> Array:
         """The values of an operand that must be constant."""
-        found = self.meaning(name)
-        if isinstance(found, torch.Tensor):
-            return to_array(found)
-        if isinstance(found, bool | int | float):
-            return np.array(found)
+        meaning = self.meaning(name)
+        if isinstance(meaning, torch.Tensor):
+            return to_array(meaning)
+        if isinstance(meaning, bool | int | float):
+            return np.array(meaning)
         raise NoTopForm(f"its {what} is computed at run time")
 
     def is_constant(self, name: Any) -> bool:
@@ -128,10 +128,10 @@ class TorchContext(LayerBuilder):
 
     def shape(self, name: Any) -> tuple[int, ...]:
         """The shape of an operand."""
-        found = self.meaning(name)
-        if isinstance(found, bool | int | float):
+        meaning = self.meaning(name)
+        if isinstance(meaning, bool | int | float):
             return ()
-        shape = shape_of(found) if isinstance(found, Value) else shape_from(found)
+        shape = shape_of(meaning) if isinstance(meaning, Value) else shape_from(meaning)
         if DYNAMIC in shape:
             raise NoTopForm("the shape of its operand depends on data")
         return shape
@@ -142,31 +142,31 @@ class TorchContext(LayerBuilder):
 
     def dtype(self, name: Any) -> DType:
         """The element type of an operand."""
-        found = self.meaning(name)
-        if isinstance(found, Value):
-            return dtype_of(found.type)
-        if isinstance(found, torch.Tensor):
-            dtype = dtype_from(found.dtype)
+        meaning = self.meaning(name)
+        if isinstance(meaning, Value):
+            return dtype_of(meaning.type)
+        if isinstance(meaning, torch.Tensor):
+            dtype = dtype_from(meaning.dtype)
             if dtype is None:
-                raise NoTopForm(f"its operand is of the type {found.dtype}")
+                raise NoTopForm(f"its operand is of the type {meaning.dtype}")
             return dtype
-        return dtype_of("i1" if isinstance(found, bool) else "i64" if isinstance(found, int) else "f32")
+        return dtype_of("i1" if isinstance(meaning, bool) else "i64" if isinstance(meaning, int) else "f32")
 
     def integer(self, name: str) -> int:
         """An argument as an integer."""
-        found = self.meaning(name)
-        if not isinstance(found, int):
+        argument = self.meaning(name)
+        if not isinstance(argument, int):
             raise NoTopForm(f"its argument '{name}' is computed at run time")
-        return int(found)
+        return int(argument)
 
     def number(self, name: str) -> float:
         """An argument as a float."""
-        found = self.meaning(name)
-        if isinstance(found, torch.Tensor) and found.numel() == 1:
-            found = found.item()
-        if not isinstance(found, int | float):
+        argument = self.meaning(name)
+        if isinstance(argument, torch.Tensor) and argument.numel() == 1:
+            argument = argument.item()
+        if not isinstance(argument, int | float):
             raise NoTopForm(f"its argument '{name}' is computed at run time")
-        return float(found)
+        return float(argument)
 
     def flag(self, name: str) -> bool:
         """An argument as a bool."""
@@ -178,8 +178,8 @@ class TorchContext(LayerBuilder):
 
     def ints(self, name: str, count: int | None = None) -> tuple[int, ...]:
         """An argument as integers; one stands for `count` of them."""
-        found = self.args[name]
-        several = [found] if isinstance(found, int) else [self.meaning(item) for item in found or ()]
+        argument = self.args[name]
+        several = [argument] if isinstance(argument, int) else [self.meaning(item) for item in argument or ()]
         if not all(isinstance(item, int) for item in several):
             raise NoTopForm(f"its argument '{name}' is computed at run time")
         if count is not None and len(several) == 1:

@@ -60,8 +60,8 @@ class Program:
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """The outputs of the original for inputs in order."""
         with torch.no_grad():
-            found = torch.utils._pytree.tree_leaves(self.runnable(list(inputs)))
-        return [item for item in found if isinstance(item, torch.Tensor | bool | int | float)]
+            leaves = torch.utils._pytree.tree_leaves(self.runnable(list(inputs)))
+        return [item for item in leaves if isinstance(item, torch.Tensor | bool | int | float)]
 
 
 def of_live(module: Any, example_inputs: Any, example_kwargs: Mapping[str, Any]) -> Program:
@@ -120,9 +120,9 @@ def of_exported_file(path: Path, options: ImportOptions) -> Program:
         ]
         args, kwargs = torch.utils._pytree.tree_unflatten(flat, program.call_spec.in_spec)
         program = exported(program.module(), args, kwargs)
-    found = of_program(program)
+    static_program = of_program(program)
     notes = [open_batch_note(name, shape[0]) for name, shape in batches.items()]
-    return replace(found, notes=(*notes, *found.notes))
+    return replace(static_program, notes=(*notes, *static_program.notes))
 
 
 def _open_batches(
@@ -133,14 +133,14 @@ def _open_batches(
     for name, shape in options.input_shapes.items():
         if name in opened:
             sizes |= {str(n): size for n, size in zip(held[name].shape, shape, strict=False)}
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for name in opened:
         first, *rest = held[name].shape
         batch = sizes.get(str(first), 1)
         possible = all(isinstance(n, int) for n in rest) and _lowest(program, first) <= batch
         if name not in options.input_shapes and possible:
-            found[name] = (batch, *rest)
-    return found
+            shapes[name] = (batch, *rest)
+    return shapes
 
 
 def exported_input_types(path: Path, options: ImportOptions) -> dict[str, DType]:
@@ -294,13 +294,13 @@ def _bounded(name: str, shape: Any) -> tuple[int, ...]:
 def _user_inputs(program: Any) -> dict[str, Any]:
     """The inputs that a user gives, as torch's fake tensors, or plain values."""
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-    found: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
     for spec in program.graph_signature.input_specs:
         if spec.kind == InputKind.USER_INPUT:
             argument = spec.arg
             tensor = isinstance(argument, TensorArgument)
-            found[argument.name] = nodes[argument.name].meta["val"] if tensor else argument.value
-    return found
+            inputs[argument.name] = nodes[argument.name].meta["val"] if tensor else argument.value
+    return inputs
 
 
 def _open_inputs(program: Any) -> list[str]:
@@ -384,18 +384,18 @@ def _called(program: Any, given: Sequence[Any]) -> Any:
 
 def _outputs(program: Any, nodes: Mapping[str, Any]) -> tuple[list[tuple[str, Any]], list[str]]:
     titles = iter(_titles(program.call_spec.out_spec))
-    found: list[tuple[str, Any]] = []
+    outputs: list[tuple[str, Any]] = []
     written: list[str] = []
     for spec in program.graph_signature.output_specs:
         if spec.kind == OutputKind.USER_OUTPUT:
             title = next(titles, "")
             if isinstance(spec.arg, TensorArgument):
-                found.append((title, nodes[spec.arg.name]))
+                outputs.append((title, nodes[spec.arg.name]))
             elif isinstance(getattr(spec.arg, "value", None), bool | int | float):
-                found.append((title, spec.arg.value))
+                outputs.append((title, spec.arg.value))
         elif spec.target:
             written.append(spec.target)
-    return found, _memory_note(written)
+    return outputs, _memory_note(written)
 
 
 def _memory_note(written: Sequence[str]) -> list[str]:
@@ -414,9 +414,9 @@ def _titles(spec: Any) -> list[str]:
     tree = torch.utils._pytree
     count = spec.num_leaves
     whole = tree.tree_unflatten(list(range(count)), spec)
-    found = [""] * count
+    titles = [""] * count
     for path, index in tree.tree_flatten_with_path(whole)[0]:
         parts = [str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", "")))) for key in path]
         if any(hasattr(key, "key") or hasattr(key, "name") for key in path):
-            found[index] = ".".join(parts)
-    return found
+            titles[index] = ".".join(parts)
+    return titles

@@ -31,13 +31,13 @@ def gather(ctx: TorchContext) -> Outcome:
 
 def _indices(ctx: TorchContext) -> dict[int, object]:
     """The index tensors of x[...] by axis; booleans pick an unknown number of elements."""
-    found = {}
+    indices = {}
     for axis, item in enumerate(ctx.args["indices"]):
         if item is not None:
             if ctx.dtype(item).name in ("i1", "ui8"):
                 raise NoTopForm("the number of its results depends on data")
-            found[axis] = item
-    return found
+            indices[axis] = item
+    return indices
 
 
 @rule("aten.index", "aten._unsafe_index", limits="integer indices on one axis, or on neighbouring ones")
@@ -89,9 +89,9 @@ def index_put(ctx: TorchContext) -> Outcome:
         columns.append(ctx.reshape(wide, (*common, 1)))
     tuples = columns[0] if len(columns) == 1 else ctx.emit(top.Concat, columns, axis=len(common)).y
     updates = ctx.value("values", ctx.result_dtype)
-    wanted = (*common, *shape[len(picks) :])
-    if shape_of(updates) != wanted:
-        updates = ctx.emit(top.Expand, updates, shape=wanted).y
+    updates_shape = (*common, *shape[len(picks) :])
+    if shape_of(updates) != updates_shape:
+        updates = ctx.emit(top.Expand, updates, shape=updates_shape).y
     kind = "add" if ctx.flag("accumulate") else "none"
     return ctx.emit(top.ScatterND, x, tuples, updates, reduction=kind).y
 

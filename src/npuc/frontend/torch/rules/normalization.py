@@ -10,8 +10,8 @@ from npuc.ir import Value, dtype_of, shape_of, top
 
 
 def _channel(ctx: TorchContext, name: str, number: float, channels: int) -> Value:
-    found = ctx.optional(name, dtype_of("f32"))
-    return found if found is not None else ctx.literal(np.full(channels, number, np.float32), name)
+    value = ctx.optional(name, dtype_of("f32"))
+    return value if value is not None else ctx.literal(np.full(channels, number, np.float32), name)
 
 
 @rule(
