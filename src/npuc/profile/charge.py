@@ -51,8 +51,8 @@ def _busy(start: Array, end: Array, layer: Array, left: Array) -> Array:
     reach = np.maximum.accumulate(end)
     last = np.maximum.accumulate(np.where(end == reach, np.arange(end.size), 0))
     at = np.searchsorted(start, left, "right") - 1
-    found = last[np.maximum(at, 0)]
-    return np.where((at >= 0) & (end[found] > left), layer[found], -1)
+    running = last[np.maximum(at, 0)]
+    return np.where((at >= 0) & (end[running] > left), layer[running], -1)
 
 
 def _next(start: Array, layer: Array, engines: Array, left: Array) -> Array:

@@ -61,35 +61,35 @@ def _matched(a: Iterable[_Entry], b: Iterable[_Entry]) -> list[Change]:
     both = _numbered(a), _numbered(b)
     changes = []
     for key in dict.fromkeys((*both[0], *both[1])):
-        (before, left), (after, right) = (one.get(key, (None, "")) for one in both)
+        (before, left), (after, right) = (side.get(key, (None, "")) for side in both)
         changes.append(Change(key[0], before, after, (left, right)))
     return changes
 
 
 def _numbered(entries: Iterable[_Entry]) -> dict[tuple[str, int], tuple[float | None, str]]:
-    seen: Counter[str] = Counter()
-    found: dict[tuple[str, int], tuple[float | None, str]] = {}
+    counts: Counter[str] = Counter()
+    numbered: dict[tuple[str, int], tuple[float | None, str]] = {}
     for name, time, limit in entries:
-        found[name, seen[name]] = time, limit
-        seen[name] += 1
-    return found
+        numbered[name, counts[name]] = time, limit
+        counts[name] += 1
+    return numbered
 
 
 def _layers(report: Report) -> list[_Entry]:
     return [
-        (one.name, one.cycles / report.machine.clock * 1e6, one.limited_by(report.machine.cores))
-        for one in report.layers
+        (layer.name, layer.cycles / report.machine.clock * 1e6, layer.limited_by(report.machine.cores))
+        for layer in report.layers
     ]
 
 
 def _host(report: Report) -> list[_Entry]:
     """Subgraphs by their layers: their own names are only numbers."""
     return [
-        (", ".join(one.layers) or one.name, one.seconds * 1e6, "")
-        for one in report.host
-        if one.seconds is not None
+        (", ".join(subgraph.layers) or subgraph.name, subgraph.seconds * 1e6, "")
+        for subgraph in report.host
+        if subgraph.seconds is not None
     ]
 
 
 def _ranked(changes: list[Change]) -> list[dict[str, Any]]:
-    return [one.as_dict() for one in sorted(changes, key=lambda one: -abs(one.difference))]
+    return [change.as_dict() for change in sorted(changes, key=lambda change: -abs(change.difference))]

@@ -99,18 +99,18 @@ def _settle(
         down = sweep % 2 == 0
         near = above if down else below
         for level in levels if down else reversed(levels):
-            wanted = {node: _middle(near[node], x, x[node]) for node in level}
+            middles = {node: _middle(near[node], x, x[node]) for node in level}
             if sweep < _SWEEPS - 2:
-                level.sort(key=wanted.__getitem__)
-            _spread(level, [wanted[node] for node in level], width, x)
+                level.sort(key=middles.__getitem__)
+            _spread(level, [middles[node] for node in level], width, x)
     # Last, by both sides, so that a fork stands over its branches; a link of a chain stays right below the one before.
     for level in levels:
-        wanted = {}
+        middles = {}
         for node in level:
             chained = len(above[node]) == 1 and len(below[above[node][0]]) == 1
             beside = above[node] if chained else [*above[node], *below[node]]
-            wanted[node] = _middle(beside, x, x[node])
-        _spread(level, [wanted[node] for node in level], width, x)
+            middles[node] = _middle(beside, x, x[node])
+        _spread(level, [middles[node] for node in level], width, x)
     return x
 
 
@@ -118,8 +118,8 @@ def _middle(nodes: Sequence[int], x: Sequence[float], own: float) -> float:
     return sum(x[node] for node in nodes) / len(nodes) if nodes else own
 
 
-def _spread(level: Sequence[int], wanted: Sequence[float], width: Sequence[float], x: list[float]) -> None:
-    """The places nearest to those that are wanted, by least squares, that keep the order and the distances of a rank.
+def _spread(level: Sequence[int], ideal: Sequence[float], width: Sequence[float], x: list[float]) -> None:
+    """The places nearest to `ideal`, by least squares, that keep the order and the distances of a rank.
 
     With the distances taken out, places have to grow only: neighbours that would not are pooled at their mean.
     """
@@ -130,7 +130,7 @@ def _spread(level: Sequence[int], wanted: Sequence[float], width: Sequence[float
     pools: list[tuple[float, int]] = []
     """Sum and count."""
     for number in range(len(level)):
-        total, count = wanted[number] - offsets[number], 1
+        total, count = ideal[number] - offsets[number], 1
         while pools and pools[-1][0] * count >= total * pools[-1][1]:
             before = pools.pop()
             total, count = total + before[0], count + before[1]

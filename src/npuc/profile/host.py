@@ -38,19 +38,19 @@ def host_times(compiled: CompiledModel, *, measure: bool = True, threads: int = 
     estimates = host_estimates(compiled)
     return [
         HostTime(
-            one.name,
-            tuple(one.reasons),
-            _seconds(compiled, one, threads) if measure and one.model else None,
-            estimates.get(one.name),
+            subgraph.name,
+            tuple(subgraph.reasons),
+            _seconds(compiled, subgraph, threads) if measure and subgraph.model else None,
+            estimates.get(subgraph.name),
         )
-        for one in compiled.subgraphs
-        if isinstance(one, CpuSubgraph)
+        for subgraph in compiled.subgraphs
+        if isinstance(subgraph, CpuSubgraph)
     ]
 
 
 def _seconds(compiled: CompiledModel, subgraph: CpuSubgraph, threads: int) -> float:
     tensors = [compiled.tensor(name) for name in subgraph.inputs]
-    inputs = {one.name: np.zeros(one.shape, dtype_of(one.dtype).numpy) for one in tensors}
+    inputs = {tensor.name: np.zeros(tensor.shape, dtype_of(tensor.dtype).numpy) for tensor in tensors}
     session = Session(subgraph.model, subgraph.name, threads)
     taken = []
     for _ in range(1 + _RUNS):

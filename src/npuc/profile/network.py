@@ -63,7 +63,7 @@ class _Part:
 def network_of(compiled: CompiledModel) -> NetworkGraph:
     """The graph of a model."""
     graph = NetworkGraph()
-    made: dict[str, int] = {}
+    producers: dict[str, int] = {}
     """Tensor to the node that it is from."""
 
     def add(node: Node, sources: list[int]) -> int:
@@ -79,28 +79,28 @@ def network_of(compiled: CompiledModel) -> NetworkGraph:
 
     tensors = {tensor.name: tensor for tensor in compiled.tensors}
     for name in compiled.inputs:
-        made[name] = add(Node(name, "input", "input", type=type_of(name)), [])
+        producers[name] = add(Node(name, "input", "input", type=type_of(name)), [])
     notes = _notes(compiled)
     for subgraph in compiled.subgraphs:
         if subgraph.name in notes:
             part = notes[subgraph.name]
             nodes: dict[int, int] = {}
-            for number, one in enumerate(part.layers, part.first):
+            for number, layer in enumerate(part.layers, part.first):
                 sources = [
-                    nodes[read] if isinstance(read, int) else made[read]
-                    for read in one.reads
-                    if isinstance(read, int) or read in made
+                    nodes[read] if isinstance(read, int) else producers[read]
+                    for read in layer.reads
+                    if isinstance(read, int) or read in producers
                 ]
-                node = Node(compiled.layers[number], one.kind, "npu", number, one.type, subgraph.name)
+                node = Node(compiled.layers[number], layer.kind, "npu", number, layer.type, subgraph.name)
                 nodes[number] = add(node, sources)
-            made.update({name: nodes[number] for name, number in part.makes.items()})
+            producers.update({name: nodes[number] for name, number in part.makes.items()})
             continue
         name, kind, device = _title(subgraph)
-        sources = [made[name] for name in subgraph.inputs if name in made]
+        sources = [producers[name] for name in subgraph.inputs if name in producers]
         node = Node(name, kind, device, None, type_of(next(iter(subgraph.outputs), "")), subgraph.name)
-        made.update(dict.fromkeys(subgraph.outputs, add(node, sources)))
+        producers.update(dict.fromkeys(subgraph.outputs, add(node, sources)))
     for name in compiled.outputs:
-        sources = [made[name]] if name in made else []
+        sources = [producers[name]] if name in producers else []
         add(Node(name, "output", "output", type=type_of(name)), sources)
     return graph
 
@@ -116,30 +116,32 @@ def _title(subgraph: Any) -> tuple[str, str, Device]:
 
 def _notes(compiled: CompiledModel) -> dict[str, _Part]:
     """The notes on all subgraphs of the NPU; empty unless they are about all layers."""
-    found: dict[str, _Part] = {}
+    parts: dict[str, _Part] = {}
     at = 0
     for subgraph in compiled.subgraphs:
         if isinstance(subgraph, NpuSubgraph):
             part = _part(entry_of(compiled, subgraph.name), at)
             if part is None:
                 return {}
-            found[subgraph.name] = part
+            parts[subgraph.name] = part
             at += len(part.layers)
-    return found if at == len(compiled.layers) else {}
+    return parts if at == len(compiled.layers) else {}
 
 
 def _part(entry: dict[str, Any], at: int) -> _Part | None:
     layers, makes = entry.get("layers"), entry.get("makes")
     if not isinstance(layers, list) or not isinstance(makes, dict):
         return None
-    found = []
-    for number, one in enumerate(layers, at):
-        match one:
+    noted = []
+    for number, layer in enumerate(layers, at):
+        match layer:
             case [str(kind), str(type_), list(reads)] if all(
                 isinstance(read, str) or (type(read) is int and at <= read < number) for read in reads
             ):
-                found.append(_Noted(kind, type_, tuple(reads)))
+                noted.append(_Noted(kind, type_, tuple(reads)))
             case _:
                 return None
-    known = {name: one for name, one in makes.items() if type(one) is int and at <= one < at + len(found)}
-    return _Part(at, found, known)
+    known = {
+        name: layer for name, layer in makes.items() if type(layer) is int and at <= layer < at + len(noted)
+    }
+    return _Part(at, noted, known)

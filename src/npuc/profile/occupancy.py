@@ -27,15 +27,24 @@ class Box:
 def boxes(subgraph: NpuSubgraph, subgraph_timeline: SubgraphTimeline, begins: int = 0) -> list[Box]:
     """The allocations of a subgraph in cycles: from the issue of the first instruction that may touch one to the end of
     the last."""
-    found = []
-    for one in subgraph.allocations:
-        times = subgraph_timeline.cores[one.core]
+    rectangles = []
+    for allocation in subgraph.allocations:
+        times = subgraph_timeline.cores[allocation.core]
         if not times.end.size:
             continue
-        first, last = (min(max(at, 0), times.end.size - 1) for at in (one.first, one.last))
+        first, last = (min(max(at, 0), times.end.size - 1) for at in (allocation.first, allocation.last))
         start, end = int(times.issue[first]), int(times.end[last])
-        found.append(Box(one.name, one.core, one.address, one.size, begins + start, begins + max(start, end)))
-    return found
+        rectangles.append(
+            Box(
+                allocation.name,
+                allocation.core,
+                allocation.address,
+                allocation.size,
+                begins + start,
+                begins + max(start, end),
+            )
+        )
+    return rectangles
 
 
 def local_peak(compiled: CompiledModel) -> int:
@@ -43,10 +52,10 @@ def local_peak(compiled: CompiledModel) -> int:
     where they are, not how much they need."""
     return max(
         (
-            int(fill(one.allocations, core, len(heads(stream))).max(initial=0))
-            for one in compiled.subgraphs
-            if isinstance(one, NpuSubgraph)
-            for core, stream in enumerate(one.streams)
+            int(fill(subgraph.allocations, core, len(heads(stream))).max(initial=0))
+            for subgraph in compiled.subgraphs
+            if isinstance(subgraph, NpuSubgraph)
+            for core, stream in enumerate(subgraph.streams)
         ),
         default=0,
     )
@@ -54,15 +63,20 @@ def local_peak(compiled: CompiledModel) -> int:
 
 def local_reach(compiled: CompiledModel) -> int:
     """The byte behind the highest one of a core's local memory that an object lies in."""
-    found = (one for part in compiled.subgraphs if isinstance(part, NpuSubgraph) for one in part.allocations)
-    return max((one.address + one.size for one in found), default=0)
+    allocations = (
+        allocation
+        for part in compiled.subgraphs
+        if isinstance(part, NpuSubgraph)
+        for allocation in part.allocations
+    )
+    return max((allocation.address + allocation.size for allocation in allocations), default=0)
 
 
 def fill(allocations: tuple[Allocation, ...], core: int, instructions: int) -> Array:
     """Bytes of the local memory of a core that are taken while each instruction of its stream is in turn."""
     change = np.zeros(instructions + 1, np.int64)
-    for one in allocations:
-        if one.core == core:
-            change[min(max(one.first, 0), instructions)] += one.size
-            change[min(max(one.last + 1, 0), instructions)] -= one.size
+    for allocation in allocations:
+        if allocation.core == core:
+            change[min(max(allocation.first, 0), instructions)] += allocation.size
+            change[min(max(allocation.last + 1, 0), instructions)] -= allocation.size
     return np.cumsum(change)[:instructions]

@@ -73,8 +73,8 @@ def _pictures(compiled: CompiledModel, timeline: Timeline) -> dict[str, Any]:
                 for key, values in zip(("start", "end", "layer", "op"), _joined(*spans, gap), strict=True):
                     lane[key] += (values + begins if key in ("start", "end") else values).tolist()
         memory += [
-            [one.core, one.start, one.end, one.address, one.size, one.name]
-            for one in boxes(subgraph, subgraph_timeline, begins)
+            [box.core, box.start, box.end, box.address, box.size, box.name]
+            for box in boxes(subgraph, subgraph_timeline, begins)
         ]
         begins += subgraph_timeline.total
     return {

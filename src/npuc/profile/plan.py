@@ -25,18 +25,18 @@ class PlannedGroup:
 
 def groups_of(compiled: CompiledModel) -> list[PlannedGroup]:
     """The groups of all subgraphs."""
-    found: list[PlannedGroup] = []
-    for name in (one.name for one in compiled.subgraphs if isinstance(one, NpuSubgraph)):
+    groups: list[PlannedGroup] = []
+    for name in (subgraph.name for subgraph in compiled.subgraphs if isinstance(subgraph, NpuSubgraph)):
         entries = entry_of(compiled, name).get("groups")
         for entry in entries if isinstance(entries, list) else []:
             if not isinstance(entry, list) or len(entry) != 3 or not all(type(n) is int for n in entry):
                 return []
             begin, end, tiles = entry
-            at = found[-1].layers.stop if found else 0
+            at = groups[-1].layers.stop if groups else 0
             if not at <= begin < end <= len(compiled.layers):
                 return []
-            found.append(PlannedGroup(name, range(begin, end), tiles))
-    return found
+            groups.append(PlannedGroup(name, range(begin, end), tiles))
+    return groups
 
 
 def bounds_of(compiled: CompiledModel) -> dict[str, int]:
@@ -44,20 +44,24 @@ def bounds_of(compiled: CompiledModel) -> dict[str, int]:
     schedule = compiled.metadata.get("schedule")
     names = list(schedule) if isinstance(schedule, dict) else []
     stated = [entry_of(compiled, name).get("bounds") for name in names]
-    found: dict[str, int] = {}
+    bounds: dict[str, int] = {}
     for key in BOUNDS:
-        values = [one.get(key) if isinstance(one, dict) else None for one in stated]
+        values = [entry.get(key) if isinstance(entry, dict) else None for entry in stated]
         if values and all(type(value) is int and value >= 0 for value in values):
-            found[key] = sum(value for value in values if value is not None)
-    return found
+            bounds[key] = sum(value for value in values if value is not None)
+    return bounds
 
 
 def host_estimates(compiled: CompiledModel) -> dict[str, float]:
     """What the subgraphs of the CPU are estimated to take, in seconds, as far as the file says."""
     stated = compiled.metadata.get("host_nanoseconds")
-    names = [one.name for one in compiled.subgraphs if isinstance(one, CpuSubgraph)]
-    found = {name: stated.get(name) for name in names} if isinstance(stated, dict) else {}
-    return {name: value / 1e9 for name, value in found.items() if type(value) is int and 0 <= value < 1 << 60}
+    names = [subgraph.name for subgraph in compiled.subgraphs if isinstance(subgraph, CpuSubgraph)]
+    nanoseconds = {name: stated.get(name) for name in names} if isinstance(stated, dict) else {}
+    return {
+        name: value / 1e9
+        for name, value in nanoseconds.items()
+        if type(value) is int and 0 <= value < 1 << 60
+    }
 
 
 def entry_of(compiled: CompiledModel, name: str) -> dict[str, Any]:

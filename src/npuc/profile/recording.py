@@ -52,45 +52,45 @@ class _Open:
 
 def write_trace(lines: Iterable[bytes], out: IO[bytes], begin: int, other: dict[str, Any]) -> Recorded:
     """Write the trace of recorded lines; `begin` is its time 0 in nanoseconds, and `other` what else it tells of itself."""
-    found = Recorded()
+    recorded = Recorded()
     out.write(b'{"displayTimeUnit":"ms","otherData":' + _json(other) + b',"traceEvents":[')
-    for number, event in enumerate(_events(lines, begin, found)):
+    for number, event in enumerate(_events(lines, begin, recorded)):
         out.write((b",\n" if number else b"\n") + _json(event))
     out.write(b"\n]}\n")
-    return found
+    return recorded
 
 
 def _json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _events(lines: Iterable[bytes], begin: int, found: Recorded) -> Iterator[Event]:
+def _events(lines: Iterable[bytes], begin: int, recorded: Recorded) -> Iterator[Event]:
     spans: dict[tuple[int, int], list[_Open]] = {}
     last: dict[int, int] = {}
     for text in lines:
         line = _parsed(text)
         if line is None:
-            found.damaged += 1
+            recorded.damaged += 1
             continue
         kind, time, process, thread, *fields = line
         stack = spans.setdefault((process, thread), [])
-        found.processes.add(process)
+        recorded.processes.add(process)
         last[process] = max(last.get(process, 0), time)
         if kind == "B":
             opened, category, name, notes = fields
             stack.append(_Open(opened, category, name, notes, time))
         elif kind == "E":
             # What an exception or a signal kept from being noted ends with what it is in.
-            while any(one.number == fields[0] for one in stack):
-                one = stack.pop()
-                notes = fields[1] if one.number == fields[0] else {}
-                yield _slice(one, (process, thread), time, begin, notes, found)
+            while any(span.number == fields[0] for span in stack):
+                span = stack.pop()
+                notes = fields[1] if span.number == fields[0] else {}
+                yield _slice(span, (process, thread), time, begin, notes, recorded)
         else:
-            yield _other(kind, microseconds(time - begin), process, thread, fields, found)
+            yield _other(kind, microseconds(time - begin), process, thread, fields, recorded)
     for place, stack in spans.items():
-        for one in stack:
-            found.unfinished += 1
-            yield _slice(one, place, last[place[0]], begin, {"unfinished": True}, found)
+        for span in stack:
+            recorded.unfinished += 1
+            yield _slice(span, place, last[place[0]], begin, {"unfinished": True}, recorded)
 
 
 def _parsed(text: bytes) -> list[Any] | None:
@@ -98,7 +98,7 @@ def _parsed(text: bytes) -> list[Any] | None:
         line = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(line, list) or len(line) < 4 or not all(type(one) is int for one in line[1:4]):
+    if not isinstance(line, list) or len(line) < 4 or not all(type(value) is int for value in line[1:4]):
         return None
     kinds = _FIELDS.get(line[0]) if isinstance(line[0], str) else None
     fits = kinds is not None and len(kinds) == len(line) - 4
@@ -106,32 +106,32 @@ def _parsed(text: bytes) -> list[Any] | None:
 
 
 def _slice(
-    one: _Open, place: tuple[int, int], end: int, begin: int, notes: dict[str, Any], found: Recorded
+    span: _Open, place: tuple[int, int], end: int, begin: int, notes: dict[str, Any], recorded: Recorded
 ) -> Event:
-    found.counts[one.category] += 1
-    found.nanoseconds[one.category] += end - one.time
+    recorded.counts[span.category] += 1
+    recorded.nanoseconds[span.category] += end - span.time
     return {
-        "ph": "X", "name": one.name, "cat": one.category, "pid": place[0], "tid": place[1],
-        "ts": microseconds(one.time - begin), "dur": microseconds(max(0, end - one.time)),
-        "args": {key: value for key, value in {**one.notes, **notes}.items() if value not in (None, "")},
+        "ph": "X", "name": span.name, "cat": span.category, "pid": place[0], "tid": place[1],
+        "ts": microseconds(span.time - begin), "dur": microseconds(max(0, end - span.time)),
+        "args": {key: value for key, value in {**span.notes, **notes}.items() if value not in (None, "")},
     }  # fmt: skip
 
 
-def _other(kind: str, time: float, process: int, thread: int, fields: list[Any], found: Recorded) -> Event:
+def _other(kind: str, time: float, process: int, thread: int, fields: list[Any], recorded: Recorded) -> Event:
     event: Event = {"ph": kind, "pid": process, "tid": thread, "ts": time}
     if kind in "PT":
         names = {"P": "process_name", "T": "thread_name"}
         return {"ph": "M", "name": names[kind], "pid": process, "tid": thread, "args": {"name": fields[0]}}
     if kind == "C":
-        found.longest[fields[0]] = max(found.longest.get(fields[0], 0), fields[1])
+        recorded.longest[fields[0]] = max(recorded.longest.get(fields[0], 0), fields[1])
         return {**event, "name": fields[0], "args": {"jobs": fields[1]}}
     if kind in "sf":
         inside = {"bp": "e"} if kind == "f" else {}
         return {**event, **inside, "name": "to its worker", "cat": "flow", "id": identity(process, fields[0])}
     if kind == "b":
-        found.counts["queued"] += 1
+        recorded.counts["queued"] += 1
     elif fields[2].get("error"):
-        found.failed += 1
+        recorded.failed += 1
     notes = {key: value for key, value in (fields[2] if kind == "e" else {}).items() if value is not None}
     name = f"job {fields[0]}"
     return {**event, "name": name, "cat": fields[1], "id": identity(process, fields[0]), "args": notes}

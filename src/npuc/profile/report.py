@@ -160,7 +160,7 @@ class Report:
         total = self.total.cycles
         whole = self.total.as_dict(self.machine, total)
         seconds = total / self.machine.clock
-        host = sum(one.best for one in self.host)
+        host = sum(host_time.best for host_time in self.host)
         group_of = {layer: number for number, group in enumerate(self.groups) for layer in group.layers}
         return {
             "model": self.name,
@@ -188,7 +188,7 @@ class Report:
                 }
                 for group in self.groups
             ],
-            "host": [vars(one) for one in self.host],
+            "host": [vars(host_time) for host_time in self.host],
         }
 
 
@@ -214,18 +214,18 @@ def report_of(compiled: CompiledModel, timeline: Timeline, host: Sequence[HostTi
     total = Figures(compiled.name)
     for layer in layers:
         total.add(layer)
-    groups = [_group(number, one, layers) for number, one in enumerate(groups_of(compiled))]
-    found = bounds_of(compiled)
+    groups = [_group(number, planned, layers) for number, planned in enumerate(groups_of(compiled))]
+    bounds = bounds_of(compiled)
     return Report(
-        compiled.name, str(compiled.target["name"]), machine, total, layers, groups, found, list(host)
+        compiled.name, str(compiled.target["name"]), machine, total, layers, groups, bounds, list(host)
     )
 
 
 def _group(number: int, planned: PlannedGroup, layers: list[Figures]) -> Group:
-    made = Figures(f"group {number}", planned.subgraph)
+    figures = Figures(f"group {number}", planned.subgraph)
     for layer in planned.layers:
-        made.add(layers[layer])
-    return Group(made, planned.layers, planned.tiles)
+        figures.add(layers[layer])
+    return Group(figures, planned.layers, planned.tiles)
 
 
 def _add_subgraph(

@@ -22,33 +22,36 @@ _COLUMNS = (
 )
 
 
-def report_sheets(found: Mapping[str, Any]) -> list[Sheet]:
+def report_sheets(report: Mapping[str, Any]) -> list[Sheet]:
     """What `npuc.profile` returns, as sheets: summary, layers, groups and CPU, the last two if there are any."""
-    layers = found["layers"]
+    layers = report["layers"]
     sheets = [
-        Sheet("Summary", (Column("figure"), Column("value", "real")), list(_summary(found))),
+        Sheet("Summary", (Column("figure"), Column("value", "real")), list(_summary(report))),
         Sheet(
             "Layers",
             (Column("layer"), Column("subgraph"), Column("group", "whole"), *_COLUMNS),
-            [[one["name"], one["subgraph"], one["group"], *_figures(one)] for one in layers],
+            [[layer["name"], layer["subgraph"], layer["group"], *_figures(layer)] for layer in layers],
         ),
     ]
-    if found["groups"]:
+    if report["groups"]:
         heading = (Column("group"), Column("subgraph"), Column("layers"), Column("tiles", "whole"), *_COLUMNS)
         rows = [
-            [one["name"], one["subgraph"], ", ".join(one["layers"]), one["tiles"], *_figures(one)]
-            for one in found["groups"]
+            [group["name"], group["subgraph"], ", ".join(group["layers"]), group["tiles"], *_figures(group)]
+            for group in report["groups"]
         ]
         sheets.append(Sheet("Groups", heading, rows))
-    if found["host"]:
+    if report["host"]:
         heading = (Column("subgraph"), Column("layers"), Column("milliseconds", "real"))
-        sheets.append(Sheet("CPU", heading, [_host(one) for one in found["host"]]))
+        sheets.append(Sheet("CPU", heading, [_host(subgraph) for subgraph in report["host"]]))
     return sheets
 
 
-def compare_sheets(found: Mapping[str, Any]) -> list[Sheet]:
+def compare_sheets(comparison: Mapping[str, Any]) -> list[Sheet]:
     """What `npuc.profile.compare.compare` returns, as sheets."""
-    a, b = ({"model": one["model"], "target": one["target"], **_flat(one["summary"])} for one in _both(found))
+    a, b = (
+        {"model": report["model"], "target": report["target"], **_flat(report["summary"])}
+        for report in _both(comparison)
+    )
     names = dict.fromkeys((*a, *b))
     rows: list[Sequence[Cell]] = [
         [name, a.get(name), b.get(name), _ratio(a.get(name), b.get(name))] for name in names
@@ -56,40 +59,40 @@ def compare_sheets(found: Mapping[str, Any]) -> list[Sheet]:
     heading = (Column("figure"), Column("A", "real"), Column("B", "real"), Column("B / A", "real"))
     return [
         Sheet("Summary", heading, rows),
-        Sheet("Layers", _changes("layer"), [_change(one) for one in found["layers"]]),
-        *([Sheet("CPU", _changes("subgraph"), [_change(one) for one in found["host"]])] if found["host"] else []),
+        Sheet("Layers", _changes("layer"), [_change(change) for change in comparison["layers"]]),
+        *([Sheet("CPU", _changes("subgraph"), [_change(change) for change in comparison["host"]])] if comparison["host"] else []),
     ]  # fmt: skip
 
 
-def _summary(found: Mapping[str, Any]) -> Iterable[Sequence[Cell]]:
-    yield "model", found["model"]
-    yield "target", found["target"]
-    yield from ((f"machine {name}", value) for name, value in found["machine"].items())
-    yield from _flat(found["summary"]).items()
+def _summary(report: Mapping[str, Any]) -> Iterable[Sequence[Cell]]:
+    yield "model", report["model"]
+    yield "target", report["target"]
+    yield from ((f"machine {name}", value) for name, value in report["machine"].items())
+    yield from _flat(report["summary"]).items()
 
 
 def _flat(figures: Mapping[str, Any]) -> dict[str, Cell]:
     """Figures by name; those of a part of them get the name of the part before their own."""
-    made: dict[str, Cell] = {}
+    flat: dict[str, Cell] = {}
     for name, value in figures.items():
         if isinstance(value, Mapping):
-            made.update({f"{name} {key}": one for key, one in value.items()})
+            flat.update({f"{name} {key}": figure for key, figure in value.items()})
         else:
-            made[name] = value
-    return made
+            flat[name] = value
+    return flat
 
 
-def _figures(one: Mapping[str, Any]) -> list[Cell]:
-    return [*(one[name] for name in _FIGURES), *(one["charged"][why] for why in REASONS)]
+def _figures(row: Mapping[str, Any]) -> list[Cell]:
+    return [*(row[name] for name in _FIGURES), *(row["charged"][why] for why in REASONS)]
 
 
-def _host(one: Mapping[str, Any]) -> Sequence[Cell]:
-    seconds = one["seconds"]
-    return one["name"], ", ".join(one["layers"]), None if seconds is None else seconds * 1e3
+def _host(subgraph: Mapping[str, Any]) -> Sequence[Cell]:
+    seconds = subgraph["seconds"]
+    return subgraph["name"], ", ".join(subgraph["layers"]), None if seconds is None else seconds * 1e3
 
 
-def _both(found: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    return found["a"], found["b"]
+def _both(comparison: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    return comparison["a"], comparison["b"]
 
 
 def _changes(what: str) -> tuple[Column, ...]:
@@ -102,9 +105,17 @@ def _changes(what: str) -> tuple[Column, ...]:
     )
 
 
-def _change(one: Mapping[str, Any]) -> list[Cell]:
-    a, b = one["a"], one["b"]
-    return [one["name"], a, b, one["difference"], _ratio(a, b), one["a_limited_by"], one["b_limited_by"]]
+def _change(change: Mapping[str, Any]) -> list[Cell]:
+    a, b = change["a"], change["b"]
+    return [
+        change["name"],
+        a,
+        b,
+        change["difference"],
+        _ratio(a, b),
+        change["a_limited_by"],
+        change["b_limited_by"],
+    ]
 
 
 def _ratio(a: Any, b: Any) -> float | None:

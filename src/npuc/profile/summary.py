@@ -59,11 +59,11 @@ class Summary:
 
     def as_json(self, *, layers: bool = True) -> dict[str, Any]:
         """Plain values for JSON."""
-        found = asdict(self)
+        fields = asdict(self)
         if not layers:
-            del found["layers"]
+            del fields["layers"]
         return {
-            **found,
+            **fields,
             "inputs": [{"name": name, "type": kind} for name, kind in self.inputs],
             "outputs": [{"name": name, "type": kind} for name, kind in self.outputs],
             "ops": len(self.layers),

@@ -87,7 +87,7 @@ def profile_of(compiled: CompiledModel, timeline: Timeline) -> Profile:
     clock = _clock(compiled)
     npu = [subgraph for subgraph in compiled.subgraphs if isinstance(subgraph, NpuSubgraph)]
     cores = max((len(subgraph.streams) for subgraph in npu), default=0)
-    found = Profile(timeline.total, timeline.total / clock * 1e3, cores)
+    profile = Profile(timeline.total, timeline.total / clock * 1e3, cores)
     layers = [LayerTime(name) for name in compiled.layers]
     busy = np.zeros(len(QUEUES), np.int64)
     begins = 0
@@ -97,7 +97,7 @@ def profile_of(compiled: CompiledModel, timeline: Timeline) -> Profile:
             spent = times.end - times.start
             works = records["opcode"] != BY_NAME["barrier"].opcode
             busy += np.bincount(records["queue"][works], spent[works], len(QUEUES)).astype(np.int64)
-            _add_bytes(found, layers, records, core)
+            _add_bytes(profile, layers, records, core)
             for queue, key in ((_MATRIX, "matrix"), (_VECTOR, "vector")):
                 at = works & (records["queue"] == queue)
                 sums = np.bincount(records["layer"][at], spent[at], len(layers))
@@ -106,29 +106,29 @@ def profile_of(compiled: CompiledModel, timeline: Timeline) -> Profile:
             _add_spans(layers, records, times, begins, works)
         begins += subgraph_timeline.total
     total = max(1, timeline.total * max(1, cores))
-    found.busy = {queue: float(busy[number] / total) for number, queue in enumerate(QUEUES)}
-    found.layers = layers
-    found.host_parts = sum(isinstance(one, CpuSubgraph) for one in compiled.subgraphs)
+    profile.busy = {queue: float(busy[number] / total) for number, queue in enumerate(QUEUES)}
+    profile.layers = layers
+    profile.host_parts = sum(isinstance(part, CpuSubgraph) for part in compiled.subgraphs)
     estimates = host_estimates(compiled)
-    if found.host_parts and len(estimates) == found.host_parts:
-        found.host_milliseconds = sum(estimates.values()) * 1e3
-    return found
+    if profile.host_parts and len(estimates) == profile.host_parts:
+        profile.host_milliseconds = sum(estimates.values()) * 1e3
+    return profile
 
 
 def _clock(compiled: CompiledModel) -> int:
     return int(Target.from_dict(compiled.target, where=compiled.name).compute.clock)
 
 
-def _add_bytes(found: Profile, layers: list[LayerTime], records: Array, core: int) -> None:
+def _add_bytes(profile: Profile, layers: list[LayerTime], records: Array, core: int) -> None:
     for name, key in (("load", "loaded"), ("store", "stored")):
-        one = records[records["opcode"] == BY_NAME[name].opcode]
-        sizes = on_channel(one)
-        shared = one["segment"] == SHARED
-        found.shared += int(sizes[shared].sum())
+        transfers = records[records["opcode"] == BY_NAME[name].opcode]
+        sizes = on_channel(transfers)
+        shared = transfers["segment"] == SHARED
+        profile.shared += int(sizes[shared].sum())
         # What all cores load at once crosses the channel once.
-        counted = ~shared & ((one["flags"] & _MULTICAST == 0) | (core == 0))
-        setattr(found, key, getattr(found, key) + int(sizes[counted].sum()))
-        sums = np.bincount(one["layer"][counted], sizes[counted], len(layers))
+        counted = ~shared & ((transfers["flags"] & _MULTICAST == 0) | (core == 0))
+        setattr(profile, key, getattr(profile, key) + int(sizes[counted].sum()))
+        sums = np.bincount(transfers["layer"][counted], sizes[counted], len(layers))
         for number in np.flatnonzero(sums):
             setattr(layers[number], key, getattr(layers[number], key) + int(sums[number]))
 

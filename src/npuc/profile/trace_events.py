@@ -15,8 +15,8 @@ def microseconds(nanoseconds: int) -> float:
     >>> microseconds(1500), int(1.001 * 1000), int(microseconds(1001) * 1000)
     (1.5, 1000, 1001)
     """
-    found = nanoseconds / 1000
-    return found if int(found * 1000) >= nanoseconds else math.nextafter(found, math.inf)
+    quotient = nanoseconds / 1000
+    return quotient if int(quotient * 1000) >= nanoseconds else math.nextafter(quotient, math.inf)
 
 
 def identity(process: int, number: int) -> str:

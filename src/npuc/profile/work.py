@@ -26,30 +26,32 @@ def multiplications(stream: Array, target: Target, layers: int) -> tuple[Array, 
         rows = np.flatnonzero(known["opcode"] == instruction.opcode)
         if not rows.size:
             continue
-        one = np.ascontiguousarray(stream[rows]).view(instruction.dtype).reshape(-1)
-        made = _conv(one) if name == "conv" else _product(one, "batch", "m", "k", "cols")
-        second = one["w_dtype" if name == "conv" else "b_dtype"]
-        rates = np.array([_rate(target, int(x), int(w)) for x, w in zip(one["x_dtype"], second, strict=True)])
-        np.add.at(macs, one["layer"], made)
-        np.add.at(ideal, one["layer"], made / (array.multiplications * rates))
+        records = np.ascontiguousarray(stream[rows]).view(instruction.dtype).reshape(-1)
+        products = _conv(records) if name == "conv" else _product(records, "batch", "m", "k", "cols")
+        second = records["w_dtype" if name == "conv" else "b_dtype"]
+        rates = np.array(
+            [_rate(target, int(x), int(w)) for x, w in zip(records["x_dtype"], second, strict=True)]
+        )
+        np.add.at(macs, records["layer"], products)
+        np.add.at(ideal, records["layer"], products / (array.multiplications * rates))
     return macs, ideal
 
 
-def _conv(one: Array) -> Array:
-    plain = _product(one, "n", "out_h", "out_w", "out_c")
-    plain *= one["c"] // np.maximum(one["groups"], 1)
+def _conv(records: Array) -> Array:
+    plain = _product(records, "n", "out_h", "out_w", "out_c")
+    plain *= records["c"] // np.maximum(records["groups"], 1)
     # Each pixel of x meets each tap of a transposed convolution once.
-    turned = _product(one, "n", "h", "w", "c") * (one["out_c"] // np.maximum(one["groups"], 1))
-    taps = one["kernel"].astype(np.float64).prod(axis=1)
-    made: Array = np.where(one["transposed"] != 0, turned, plain) * taps
-    return made
+    turned = _product(records, "n", "h", "w", "c") * (records["out_c"] // np.maximum(records["groups"], 1))
+    taps = records["kernel"].astype(np.float64).prod(axis=1)
+    products: Array = np.where(records["transposed"] != 0, turned, plain) * taps
+    return products
 
 
-def _product(one: Array, *names: str) -> Array:
-    made = np.ones(one.size)
+def _product(records: Array, *names: str) -> Array:
+    product = np.ones(records.size)
     for name in names:
-        made *= one[name]
-    return made
+        product *= records[name]
+    return product
 
 
 def _rate(target: Target, activation: int, weight: int) -> float:
@@ -62,38 +64,38 @@ def moved(stream: Array, core: int, layers: int) -> dict[str, Array]:
     ways to the shared memory."""
     known = heads(stream)
     names = ("weights_in", "weights_decoded", "features_in", "features_out", "shared")
-    found = {name: np.zeros(layers, np.int64) for name in names}
+    totals = {name: np.zeros(layers, np.int64) for name in names}
     for name in ("load", "store"):
-        one = known[known["opcode"] == BY_NAME[name].opcode]
-        sizes = on_channel(one)
-        shared, constant = one["segment"] == SHARED, one["segment"] == 0
-        counted = ~shared & crosses(one, core)
+        transfers = known[known["opcode"] == BY_NAME[name].opcode]
+        sizes = on_channel(transfers)
+        shared, constant = transfers["segment"] == SHARED, transfers["segment"] == 0
+        counted = ~shared & crosses(transfers, core)
         into = {
             "shared": shared,
             "weights_in" if name == "load" else "features_out": counted & constant,
             "features_in" if name == "load" else "features_out": counted & ~constant,
         }
         for key, chosen in into.items():
-            np.add.at(found[key], one["layer"][chosen], sizes[chosen])
+            np.add.at(totals[key], transfers["layer"][chosen], sizes[chosen])
         if name == "load":
             chosen = counted & constant
-            np.add.at(found["weights_decoded"], one["layer"][chosen], decoded(one[chosen]))
-    return found
+            np.add.at(totals["weights_decoded"], transfers["layer"][chosen], decoded(transfers[chosen]))
+    return totals
 
 
 def on_channel(transfers: Array) -> Array:
     """The bytes of transfers on their channel: of compressed constants, those of their stream."""
-    found: Array = np.where((transfers["flags"] & COMPRESSED) != 0, transfers["stored"], decoded(transfers))
-    return found
+    sizes: Array = np.where((transfers["flags"] & COMPRESSED) != 0, transfers["stored"], decoded(transfers))
+    return sizes
 
 
 def decoded(transfers: Array) -> Array:
     """The bytes of transfers in local memory."""
-    found: Array = transfers["size"].astype(np.int64).prod(axis=1)
-    return found
+    sizes: Array = transfers["size"].astype(np.int64).prod(axis=1)
+    return sizes
 
 
 def crosses(transfers: Array, core: int) -> Array:
     """Transfers that take time of the channel; what all cores load at once crosses it once, for the first."""
-    found: Array = ((transfers["flags"] & MULTICAST) == 0) | (core == 0)
-    return found
+    mask: Array = ((transfers["flags"] & MULTICAST) == 0) | (core == 0)
+    return mask

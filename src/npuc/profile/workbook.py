@@ -141,11 +141,11 @@ def _worksheet(sheet: Sheet) -> str:
 
 
 def _row(number: int, cells: Sequence[Cell], styles: Sequence[int]) -> str:
-    made = (
+    elements = (
         _cell(f"{_letters(column)}{number}", cell, style)
         for column, (cell, style) in enumerate(zip(cells, styles, strict=True), 1)
     )
-    return f'<row r="{number}">{"".join(made)}</row>'
+    return f'<row r="{number}">{"".join(elements)}</row>'
 
 
 def _cell(place: str, value: Cell, style: int) -> str:
@@ -160,7 +160,7 @@ def _cell(place: str, value: Cell, style: int) -> str:
 
 
 def _plain(text: str) -> str:
-    return _ESCAPED.sub(lambda found: f"_x{ord(found[0]):04X}_", text[:_MOST_TEXT])
+    return _ESCAPED.sub(lambda match: f"_x{ord(match[0]):04X}_", text[:_MOST_TEXT])
 
 
 def _attribute(text: str) -> str:
