@@ -21,7 +21,12 @@ from npuc.target.vocabulary import OP_KINDS, nearest
 def _today(names: Any, value: Any) -> Any:
     """The name that an older spelling has today; anything else as it is, for the list of names to refuse."""
     return next(
-        (one.value for one in names if isinstance(value, str) and value in (one.spelling, one.value)), value
+        (
+            member.value
+            for member in names
+            if isinstance(value, str) and value in (member.spelling, member.value)
+        ),
+        value,
     )
 
 

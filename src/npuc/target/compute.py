@@ -40,8 +40,8 @@ class MatrixArray(Part):
 
     def rate(self, activation: str, weight: str) -> Fraction | None:
         """The rate of a pair of types, or None if the array cannot multiply them."""
-        found: Fraction | None = self.rates.get(activation, {}).get(weight)
-        return found
+        rate: Fraction | None = self.rates.get(activation, {}).get(weight)
+        return rate
 
 
 class Compute(Part):

@@ -24,10 +24,10 @@ def contradictions(target: Target) -> list[Problem]:
     ]
 
 
-Found = Iterator[tuple[Path, str]]
+Contradictions = Iterator[tuple[Path, str]]
 
 
-def _formats(target: Target) -> Found:
+def _formats(target: Target) -> Contradictions:
     for name in ("activations", "weights"):
         formats = getattr(target.arithmetic, name).formats
         path = ("arithmetic", name, "formats")
@@ -43,7 +43,7 @@ def _formats(target: Target) -> Found:
         yield ("arithmetic", "activations", "formats", "i4"), "i4 is a type of weights only"
 
 
-def _rates(target: Target) -> Found:
+def _rates(target: Target) -> Contradictions:
     rates = target.compute.array.rates
     activations, weights = target.arithmetic.activations.formats, target.arithmetic.weights.formats
     path = ("compute", "array", "rates")
@@ -58,7 +58,7 @@ def _rates(target: Target) -> Found:
             yield path, f"weights may be {weight}, but no rate with any activation type is stated"
 
 
-def _memory(target: Target) -> Found:
+def _memory(target: Target) -> Contradictions:
     local = target.memory.local
     if local.size % (local.banks * local.alignment):
         yield (
@@ -67,7 +67,7 @@ def _memory(target: Target) -> Found:
         )
 
 
-def _requantization(target: Target) -> Found:
+def _requantization(target: Target) -> Contradictions:
     arithmetic, how = target.arithmetic, target.arithmetic.requantization
     for name in how.kinds:
         kind = Kind(name)
@@ -86,7 +86,7 @@ def _requantization(target: Target) -> Found:
                     )
 
 
-def _widths(target: Target) -> Found:
+def _widths(target: Target) -> Contradictions:
     bias, accumulator = target.arithmetic.bias, target.arithmetic.accumulator
     if accumulator.wide_bits is not None and accumulator.wide_bits <= accumulator.bits:
         yield ("arithmetic", "accumulator", "wide_bits"), f"is not wider than {accumulator.bits} bits"
@@ -104,7 +104,7 @@ def _widths(target: Target) -> Found:
         yield ("arithmetic", "bias", "significant_bits"), f"is more than the {bias.bits} bits that there are"
 
 
-def _fixed_outputs(target: Target) -> Found:
+def _fixed_outputs(target: Target) -> Contradictions:
     formats = target.arithmetic.activations.formats
     for op, outputs in target.arithmetic.fixed_outputs.items():
         for element, output in outputs.items():
@@ -127,7 +127,7 @@ def _fixed_outputs(target: Target) -> Found:
                 yield (*path, "scale"), "is not above zero"
 
 
-def _limits(target: Target) -> Found:
+def _limits(target: Target) -> Contradictions:
     limits = target.limits
     for name in limits.constants:
         taken = "a function" if name in FUNCTIONS else "a figure of the machine" if name in MACHINE else ""
@@ -148,7 +148,7 @@ def _limits(target: Target) -> Found:
                 yield ("limits", "unsupported", op), f"'{op}' is also in limits.ops"
 
 
-def _rewrites(target: Target) -> Found:
+def _rewrites(target: Target) -> Contradictions:
     for op, rewrite in target.limits.rewrites.items():
         path = ("limits", "rewrites", op)
         if rewrite.to in target.limits.rewrites:

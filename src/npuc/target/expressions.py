@@ -367,8 +367,8 @@ def _explain_pair(
     if isinstance(left, ast.Constant):
         left, sign, right = right, _MIRRORED[sign], left
     a, b = _number(left, values), _number(right, values)
-    wanted = f"{_segment(left, source)} {_WANTED[sign].format(_side(right, source, b))}"
-    return wanted if sign == "!=" else f"{wanted}, and is {show_number(a)}"
+    condition = f"{_segment(left, source)} {_WANTED[sign].format(_side(right, source, b))}"
+    return condition if sign == "!=" else f"{condition}, and is {show_number(a)}"
 
 
 def _side(node: ast.expr, source: str, value: Number) -> str:

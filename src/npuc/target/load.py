@@ -91,10 +91,10 @@ def available() -> list[TargetFile]:
     >>> "edge-1t" in [file.name for file in available()]
     True
     """
-    found: dict[str, TargetFile] = {}
+    files: dict[str, TargetFile] = {}
     for file in _all_files():
-        found.setdefault(file.name, file)
-    return sorted(found.values(), key=lambda file: (not file.preset, file.name))
+        files.setdefault(file.name, file)
+    return sorted(files.values(), key=lambda file: (not file.preset, file.name))
 
 
 def _all_files() -> Iterator[TargetFile]:
@@ -147,9 +147,9 @@ def _is_path(text: str) -> bool:
 
 def _resolve(file: TargetFile, files: list[TargetFile]) -> Document:
     """The data of a file, merged over that of the target that it extends."""
-    chain = [*(one.path.resolve() for one in files), file.path.resolve()]
+    chain = [*(entry.path.resolve() for entry in files), file.path.resolve()]
     if len(set(chain)) != len(chain):
-        names = " extends ".join(one.shown for one in [*files, file])
+        names = " extends ".join(entry.shown for entry in [*files, file])
         raise TargetError(f"targets extend each other in a circle: {names}", where=files[0].shown)
     if len(chain) > MAX_EXTENDS:
         raise TargetError(

@@ -50,10 +50,10 @@ class Target(Part):
     def _consistent(self) -> Target:
         from npuc.target.consistency import contradictions
 
-        found = contradictions(self)
-        if found:
+        problems = contradictions(self)
+        if problems:
             raise PydanticCustomError(
-                "contradiction", "{first}", {"first": found[0].message, "contradictions": found}
+                "contradiction", "{first}", {"first": problems[0].message, "contradictions": problems}
             )
         return self
 

@@ -51,24 +51,24 @@ class Problem:
 
     def as_json(self) -> dict[str, Any]:
         """For `--json`."""
-        found: dict[str, Any] = {"field": self.field, "message": self.message}
-        return found | ({"file": self.origin.file, "line": self.origin.line} if self.origin else {})
+        entry: dict[str, Any] = {"field": self.field, "message": self.message}
+        return entry | ({"file": self.origin.file, "line": self.origin.line} if self.origin else {})
 
 
 def problems_of(
     error: ValidationError, data: Mapping[str, Any], origins: Mapping[Path, Origin] | None = None
 ) -> list[Problem]:
     """Every problem that pydantic found, in words."""
-    found: list[Problem] = []
+    problems: list[Problem] = []
     for entry in error.errors(include_url=False):
         if entry["type"] == "contradiction":
-            found.extend(entry["ctx"]["contradictions"])
+            problems.extend(entry["ctx"]["contradictions"])
             continue
         path = _path(entry["loc"], data)
-        found.append(Problem(path, _message(entry, path)))
+        problems.append(Problem(path, _message(entry, path)))
     # A list whose only entry is wrong is not also empty.
-    around = {problem.path[:-1] for problem in found}
-    unique = dict.fromkeys(p for p in found if not (p.message == _EMPTY and p.path in around))
+    around = {problem.path[:-1] for problem in problems}
+    unique = dict.fromkeys(p for p in problems if not (p.message == _EMPTY and p.path in around))
     return [Problem(p.path, p.message, _origin(p.path, origins or {})) for p in unique]
 
 
@@ -167,9 +167,9 @@ def _group(annotation: Any) -> Any:
     if typing.get_origin(annotation) is dict:
         return annotation
     for argument in typing.get_args(annotation):
-        found = _group(argument)
-        if found is not None:
-            return found
+        group = _group(argument)
+        if group is not None:
+            return group
     return None
 
 

@@ -36,11 +36,11 @@ def schema_page() -> Iterator[str]:
     yield f"Every op kind has {_names(COMMON)}."
     yield "Axes count N, C, H, W from 0; sizes that a tensor does not have are 1, and flags are 0 or 1.\n"
     yield "| op kind | further parameters |\n|---|---|"
-    seen: dict[str, list[str]] = {}
+    kinds_by_parameters: dict[str, list[str]] = {}
     for kind, parameters in OP_KINDS.items():
         own = ", ".join(f"`{name}`" for name in parameters if name not in COMMON) or "none"
-        seen.setdefault(own, []).append(f"`{kind}`")
-    for own, kinds in seen.items():
+        kinds_by_parameters.setdefault(own, []).append(f"`{kind}`")
+    for own, kinds in kinds_by_parameters.items():
         yield f"| {', '.join(kinds)} | {own} |"
     yield "\n| parameter | meaning |\n|---|---|"
     meanings = {name: words for parameters in OP_KINDS.values() for name, words in parameters.items()}
@@ -63,15 +63,15 @@ def _group(model: type[BaseModel], path: str) -> Iterator[str]:
     inner: list[tuple[type[BaseModel], str]] = []
     for name, info in model.model_fields.items():
         value = _value(info.annotation, info)
-        found = _model(info.annotation)
-        if found is not None:
-            inner.append((found, _inner_path(path, name, info.annotation)))
+        nested = _model(info.annotation)
+        if nested is not None:
+            inner.append((nested, _inner_path(path, name, info.annotation)))
         meaning = " ".join((info.description or "").split())
         default = _default(info)
         yield f"| `{name}` | {value}{default} | {meaning} |".replace("  ", " ")
     yield ""
-    for one, where in inner:
-        yield from _group(one, where)
+    for submodel, where in inner:
+        yield from _group(submodel, where)
 
 
 def _default(info: FieldInfo) -> str:
@@ -98,8 +98,8 @@ def _mapping(annotation: Any) -> Any:
     if typing.get_origin(annotation) is dict:
         return annotation
     for argument in typing.get_args(annotation) if _transparent(annotation) else ():
-        if (found := _mapping(argument)) is not None:
-            return found
+        if (mapping := _mapping(argument)) is not None:
+            return mapping
     return None
 
 
@@ -111,8 +111,8 @@ def _model(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for argument in typing.get_args(annotation):
-        if (found := _model(argument)) is not None:
-            return found
+        if (model := _model(argument)) is not None:
+            return model
     return None
 
 

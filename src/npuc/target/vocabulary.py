@@ -247,5 +247,5 @@ def nearest(word: str, known: Iterable[str]) -> str:
     >>> nearest("cnov", OP_KINDS)
     "; did you mean 'conv'?"
     """
-    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean '{found[0]}'?" if found else ""
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean '{matches[0]}'?" if matches else ""
