@@ -59,18 +59,18 @@ class Rule:
 
 def rules() -> list[Rule]:
     """All conditions on single fields, by opcode."""
-    found = []
+    conditions = []
     for instruction in INSTRUCTIONS:
         places: Mapping[str, Any] = instruction.dtype.fields or {}
         for field in instruction.fields:
             place = int(places[field.name][1])
             if field.address:
-                found.append(Rule(instruction.opcode, "address", field.name, place))
+                conditions.append(Rule(instruction.opcode, "address", field.name, place))
             elif field.name in CHOICES and field.type == "u1":
-                found.append(Rule(instruction.opcode, "choice", field.name, place, CHOICES[field.name]))
+                conditions.append(Rule(instruction.opcode, "choice", field.name, place, CHOICES[field.name]))
             elif field.name == "bytes" and field.type == "u1":
-                found.append(Rule(instruction.opcode, "width", field.name, place))
-    return found
+                conditions.append(Rule(instruction.opcode, "width", field.name, place))
+    return conditions
 
 
 @dataclass(frozen=True)
@@ -161,12 +161,15 @@ def _column(rows: Array, offset: int, kind: str) -> Array:
     return np.ascontiguousarray(rows[:, offset : offset + width]).view(kind)[:, 0]
 
 
-def _check_fields(rows: Array, wanted: _Rules, local_bytes: int, places: Array) -> None:
-    value = rows.view("<u4")[:, wanted.addresses]
+def _check_fields(rows: Array, field_rules: _Rules, local_bytes: int, places: Array) -> None:
+    value = rows.view("<u4")[:, field_rules.addresses]
     for names, bad in (
-        (wanted.address_names, (value != NONE) & (value >= local_bytes)),
-        (wanted.choice_names, rows[:, wanted.choices] >= wanted.limits),
-        (wanted.width_names, ~np.isin(rows[:, wanted.widths], WIDTHS) if wanted.widths else None),
+        (field_rules.address_names, (value != NONE) & (value >= local_bytes)),
+        (field_rules.choice_names, rows[:, field_rules.choices] >= field_rules.limits),
+        (
+            field_rules.width_names,
+            ~np.isin(rows[:, field_rules.widths], WIDTHS) if field_rules.widths else None,
+        ),
     ):
         if bad is not None and bad.any():
             name = names[int(np.argmax(bad.any(axis=0)))]

@@ -127,14 +127,14 @@ def failure() -> Exception | None:
 def names_in(model: CompiledModel) -> list[str]:
     """The kernels that a compiled model needs, by name."""
     custom = BY_NAME["custom"]
-    found: set[str] = set()
+    kernels: set[str] = set()
     for subgraph in model.subgraphs:
         if isinstance(subgraph, NpuSubgraph):
             for stream in subgraph.streams:
                 chosen = stream[stream[:, 0] == custom.opcode]
                 names = np.ascontiguousarray(chosen).view(custom.dtype).reshape(-1)["kernel"]
-                found.update(shown(name) for name in np.unique(names, axis=0))
-    return sorted(found)
+                kernels.update(shown(name) for name in np.unique(names, axis=0))
+    return sorted(kernels)
 
 
 def shown(name: Array) -> str:

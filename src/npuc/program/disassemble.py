@@ -93,22 +93,22 @@ def select(model: CompiledModel, selection: Selection = EVERYTHING) -> list[Stre
     """The streams of a model, cut down to what is wanted; a name that is not there is an error."""
     if selection.queue and selection.queue not in QUEUES:
         raise UsageError(f"there is no queue '{selection.queue}'", fix=f"Queues are {', '.join(QUEUES)}")
-    asked = layer_called(model, selection.layer)
-    layers = [number for number, name in enumerate(model.layers) if name == asked]
+    layer_name = layer_called(model, selection.layer)
+    layers = [number for number, name in enumerate(model.layers) if name == layer_name]
     if selection.layer and not layers:
         raise UnknownTensorError(
             f"there is no layer '{selection.layer}' in the program", fix=_near(selection.layer, model.layers)
         )
-    wanted = [
+    subgraphs = [
         (number, subgraph)
         for number, subgraph in enumerate(model.subgraphs)
         if selection.subgraph in ("", subgraph.name, str(number))
     ]
-    if not wanted:
+    if not subgraphs:
         names = ", ".join(printable(subgraph.name) for subgraph in model.subgraphs)
         raise UsageError(f"there is no subgraph '{selection.subgraph}'", fix=f"There are: {names}")
-    found = []
-    for number, subgraph in wanted:
+    streams = []
+    for number, subgraph in subgraphs:
         if not isinstance(subgraph, NpuSubgraph):
             continue
         for core, stream in enumerate(subgraph.streams):
@@ -122,8 +122,8 @@ def select(model: CompiledModel, selection: Selection = EVERYTHING) -> list[Stre
                 keep &= np.isin(layer, layers)
             places = np.flatnonzero(keep)
             records = stream if len(places) == len(stream) else stream[places]
-            found.append(Stream(number, subgraph.name, core, records, places))
-    return found
+            streams.append(Stream(number, subgraph.name, core, records, places))
+    return streams
 
 
 def lines(model: CompiledModel, stream: Stream) -> Iterator[str]:
@@ -147,7 +147,7 @@ def values(model: CompiledModel, stream: Stream) -> Iterator[dict[str, Any]]:
     for start in range(0, len(stream.records), _CHUNK):
         records = stream.records[start : start + _CHUNK]
         places = stream.places[start : start + _CHUNK]
-        found: dict[int, dict[str, Any]] = {}
+        decoded: dict[int, dict[str, Any]] = {}
         for opcode in np.unique(records[:, 0]).tolist():
             instruction, chosen = BY_OPCODE[opcode], np.flatnonzero(records[:, 0] == opcode)
             part = records[chosen].view(_DTYPES[opcode])[:, 0]
@@ -156,7 +156,7 @@ def values(model: CompiledModel, stream: Stream) -> Iterator[dict[str, Any]]:
             for row, (queue, layer, wait, *rest) in zip(
                 chosen.tolist(), zip(*columns, strict=True), strict=True
             ):
-                found[row] = {
+                decoded[row] = {
                     "index": int(places[row]),
                     "op": instruction.name,
                     "queue": QUEUES[queue],
@@ -165,7 +165,7 @@ def values(model: CompiledModel, stream: Stream) -> Iterator[dict[str, Any]]:
                     "fields": dict(zip(names, rest, strict=True)),
                 }
         for row in range(len(records)):
-            yield found[row]
+            yield decoded[row]
 
 
 _DTYPES = {instruction.opcode: instruction.dtype for instruction in INSTRUCTIONS}
@@ -192,7 +192,7 @@ def _chunk(records: Array, segments: list[str]) -> list[str]:
 
 def _customs(part: Array) -> list[str]:
     """Custom instructions: the kernel, its blocks with their sizes, and its numbers up to the last that is not 0."""
-    found = []
+    lines = []
     for record in part:
         blocks = [
             f" {field}=%{record[field]:#x}[{record[size]}]"
@@ -202,10 +202,10 @@ def _customs(part: Array) -> list[str]:
         numbers = " ".join(map(str, np.trim_zeros(record["parameters"], "b").tolist()))
         told = f" parameters={numbers}" if numbers else ""
         name = printable(kernel_name(record["kernel"]))
-        found.append(
+        lines.append(
             f"%{record['y']:#x}[{record['y_bytes']}] = custom '{name}'{''.join(blocks)}{told} work={record['work']}"
         )
-    return found
+    return lines
 
 
 def _format(instruction: Instruction, part: Array, segments: list[str]) -> list[str]:

@@ -203,7 +203,7 @@ def write(out: IO[bytes], sections: Sequence[Section], loads: Sequence[Load]) ->
 
 
 @dataclass(frozen=True)
-class Found:
+class SectionView:
     """A section of a file that was read."""
 
     name: str
@@ -219,7 +219,7 @@ class Found:
 class Elf:
     """A file that was read: its sections, with the empty one at 0, its program headers and its checksums."""
 
-    sections: tuple[Found, ...]
+    sections: tuple[SectionView, ...]
     programs: Array
     checksums: Checksums
     unproven: range
@@ -294,12 +294,12 @@ def read(data: Array, where: str, verify: bool = True, later: str = "") -> Elf:
     proven = [chunk for chunk in range(sums.count) if chunk not in unproven]
     if verify and not (sums.table_is_right() and sums.are_right(proven)):
         raise refuse("is damaged: its checksum is wrong")
-    found = tuple(
-        Found(title, row[1], data[row[4] : row[4] + row[5]], row[9], row[4], row[3])
+    sections = tuple(
+        SectionView(title, row[1], data[row[4] : row[4] + row[5]], row[9], row[4], row[3])
         for title, row in zip(titles, rows, strict=True)
     )
     headed = data[HEADER.size : HEADER.size + programs * PROGRAM.size].view(PROGRAM.dtype)
-    return Elf(found, headed, sums, unproven)
+    return Elf(sections, headed, sums, unproven)
 
 
 class Strings:

@@ -42,17 +42,17 @@ class Reader:
 
     def __init__(self, parsed: elf.Elf, where: str = "") -> None:
         self._elf, self._where = parsed, where
-        self._found: dict[str, elf.Found] = {}
+        self._sections: dict[str, elf.SectionView] = {}
         for section in parsed.sections:
             if section.name in layout.NEEDED:
-                if section.name in self._found:
+                if section.name in self._sections:
                     raise ValueError(f"there are two sections {section.name}")
-                self._found[section.name] = section
+                self._sections[section.name] = section
         for name in layout.NEEDED:
-            if name not in self._found:
+            if name not in self._sections:
                 raise ValueError(f"the section {name} is missing")
         self.rows = {name: self._table(name) for name in layout.TABLES}
-        self._strings = elf.StringTable(self._found[layout.STRINGS].data)
+        self._strings = elf.StringTable(self._sections[layout.STRINGS].data)
         self._header()
         self._segments = self._read_segments()
         self._tensors = self._read_tensors()
@@ -61,7 +61,7 @@ class Reader:
         self._layers = tuple(self._string(row[0], "layer", k) for k, row in enumerate(self._layer_rows()))
 
     def _table(self, name: str) -> list[tuple[Any, ...]]:
-        record, section = layout.TABLES[name], self._found[name]
+        record, section = layout.TABLES[name], self._sections[name]
         if section.entry_size != record.size or section.data.size % record.size or section.offset % 8:
             raise ValueError(f"{name} is not a table of records of {record.size} bytes")
         # Plain integers, also of fields that are arrays: sums and products of them cannot overflow.
@@ -97,10 +97,10 @@ class Reader:
 
     def _read_segments(self) -> tuple[Segment, ...]:
         rows, programs = self.rows[".npu.segments"], self._elf.programs
-        weights = self._found[layout.WEIGHTS]
+        weights = self._sections[layout.WEIGHTS]
         if not 2 <= len(rows) < 255 or len(programs) != len(rows):
             raise ValueError(f"it has {len(rows)} segments")
-        found = []
+        segments = []
         for number, (name, kind, size, address, alignment) in enumerate(rows):
             if kind != min(number, 2):
                 raise ValueError(f"segment {number} is not of the kind that belongs there")
@@ -113,16 +113,16 @@ class Reader:
             if programs[number].tolist() != expected:
                 raise ValueError(f"the program header of segment {number} contradicts the table of segments")
             title = self._string(name, "segment", number)
-            found.append(Segment(title, layout.SEGMENT_KINDS[kind], size, address))  # type: ignore[arg-type]
-        if weights.data.size != found[0].size or weights.offset % layout.PAGE:
+            segments.append(Segment(title, layout.SEGMENT_KINDS[kind], size, address))  # type: ignore[arg-type]
+        if weights.data.size != segments[0].size or weights.offset % layout.PAGE:
             raise ValueError("the weights are not where the table of segments has them")
-        problem = overlap(found)
+        problem = overlap(segments)
         if problem:
             raise ValueError(problem)
-        return tuple(found)
+        return tuple(segments)
 
     def _read_tensors(self) -> tuple[Tensor, ...]:
-        found = []
+        tensors = []
         for number, row in enumerate(self.rows[".npu.tensors"]):
             name, segment, offset, size, scale, zero_point, dtype, rank, shape, order = row
             if segment >= len(self._segments):
@@ -141,7 +141,7 @@ class Reader:
                 raise ValueError(f"tensor {number} has a shape that does not fit its size")
             if not 0 <= scale < float("inf"):
                 raise ValueError(f"tensor {number} has an impossible scale")
-            found.append(
+            tensors.append(
                 Tensor(
                     self._string(name, "tensor", number),
                     tuple(shape[:rank]),
@@ -155,20 +155,20 @@ class Reader:
                 )
             )
         names = set()
-        for tensor in found:
+        for tensor in tensors:
             if tensor.name in names:
                 raise ValueError(f"two tensors are called {tensor.name!r}")
             names.add(tensor.name)
-        return tuple(found)
+        return tuple(tensors)
 
     def _read_lists(self) -> list[int]:
-        section = self._found[layout.LISTS]
+        section = self._sections[layout.LISTS]
         if section.entry_size != 4 or section.data.size % 4 or section.offset % 8:
             raise ValueError("the lists of tensors are damaged")
-        found: list[int] = section.data.view("<u4").tolist()
-        if found and max(found) >= len(self._tensors):
+        numbers: list[int] = section.data.view("<u4").tolist()
+        if numbers and max(numbers) >= len(self._tensors):
             raise ValueError("a list names a tensor that does not exist")
-        return found
+        return numbers
 
     def _layer_rows(self) -> list[tuple[Any, ...]]:
         rows = self.rows[".npu.layers"]
@@ -200,14 +200,17 @@ class Reader:
             target=self._target,
             fingerprint=self.fingerprint,
             segments=self._segments,
-            weights=self._found[layout.WEIGHTS].data,
+            weights=self._sections[layout.WEIGHTS].data,
             tensors=self._tensors,
             inputs=ports.inputs,
             outputs=ports.outputs,
             layers=self._layers,
             subgraphs=subgraphs,
             metadata=metadata,
-            debug=next((one.data.tobytes() for one in self._elf.sections if one.name == layout.DEBUG), b""),
+            debug=next(
+                (section.data.tobytes() for section in self._elf.sections if section.name == layout.DEBUG),
+                b"",
+            ),
         )
 
     def _subgraphs(self, reasons: dict[str, Any]) -> tuple[NpuSubgraph | CpuSubgraph | HostConversion, ...]:
@@ -226,16 +229,16 @@ class Reader:
             else:
                 raise ValueError(f"subgraph {number} has an impossible kind or number of cores")
         allocations = self._allocations(rows, streams)
-        found: list[NpuSubgraph | CpuSubgraph | HostConversion] = []
+        subgraphs: list[NpuSubgraph | CpuSubgraph | HostConversion] = []
         for number, (name, kind, first, count, *fields) in enumerate(rows):
             title = self._string(name, "subgraph", number)
             ports = self._ports(fields, f"subgraph {number}")
             if kind == 0:
                 places = tuple(allocations[number])
-                found.append(NpuSubgraph(title, streams[number], ports.inputs, ports.outputs, places))
+                subgraphs.append(NpuSubgraph(title, streams[number], ports.inputs, ports.outputs, places))
                 continue
             if kind == 2:
-                found.append(HostConversion(title, self._conversions(number, first, count, ports)))
+                subgraphs.append(HostConversion(title, self._conversions(number, first, count, ports)))
                 continue
             why = reasons.get(str(number), {})
             if not isinstance(why, dict) or not all(isinstance(text, str) for text in why.values()):
@@ -243,25 +246,25 @@ class Reader:
             model = streams[number][0].tobytes()
             if not ports.outputs:
                 raise ValueError(f"subgraph {number} runs on the CPU and has no outputs")
-            found.append(CpuSubgraph(title, model, ports.inputs, ports.outputs, why))
-        return tuple(found)
+            subgraphs.append(CpuSubgraph(title, model, ports.inputs, ports.outputs, why))
+        return tuple(subgraphs)
 
     def _conversions(self, number: int, first: int, count: int, ports: _Ports) -> tuple[Conversion, ...]:
         rows = self.rows[".npu.conversions"]
         if first + count > len(rows):
             raise ValueError(f"subgraph {number} has conversions that are not there")
-        found = []
+        conversions = []
         for source, result, rounding, reserved in rows[first : first + count]:
             if max(source, result) >= len(self._tensors) or rounding >= len(isa.ROUNDINGS) or reserved:
                 raise ValueError(f"subgraph {number} has an impossible conversion")
-            one, other = self._tensors[source], self._tensors[result]
-            if one.shape != other.shape:
+            source_tensor, result_tensor = self._tensors[source], self._tensors[result]
+            if source_tensor.shape != result_tensor.shape:
                 raise ValueError(f"subgraph {number} converts between tensors of different shapes")
-            found.append(Conversion(one.name, other.name, isa.ROUNDINGS[rounding]))
-        made = HostConversion("", tuple(found))
-        if (made.inputs, made.outputs) != (ports.inputs, ports.outputs):
+            conversions.append(Conversion(source_tensor.name, result_tensor.name, isa.ROUNDINGS[rounding]))
+        conversion = HostConversion("", tuple(conversions))
+        if (conversion.inputs, conversion.outputs) != (ports.inputs, ports.outputs):
             raise ValueError(f"the inputs or outputs of subgraph {number} are not those of its conversions")
-        return made.conversions
+        return conversion.conversions
 
     def _section(self, number: int, name: str, entry: int) -> Array:
         if not 0 < number < len(self._elf.sections) or self._elf.sections[number].name != name:
@@ -274,7 +277,7 @@ class Reader:
         return section.data
 
     def _streams(self, subgraph: int, section: int, count: int, around: Surroundings) -> tuple[Array, ...]:
-        found, barriers = [], set()
+        streams, barriers = [], set()
         for core in range(count):
             name = layout.text_section(subgraph, core)
             data = self._section(section + core, name, isa.RECORD)
@@ -285,15 +288,15 @@ class Reader:
                 barriers.add(check_stream(stream, around))
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from error
-            found.append(stream)
+            streams.append(stream)
         if len(barriers) > 1:
             raise ValueError(f"the cores of subgraph {subgraph} do not meet at the same barriers")
-        return tuple(found)
+        return tuple(streams)
 
     def _allocations(
         self, rows: list[tuple[Any, ...]], streams: list[tuple[Array, ...]]
     ) -> list[list[Allocation]]:
-        found: list[list[Allocation]] = [[] for _ in rows]
+        allocations: list[list[Allocation]] = [[] for _ in rows]
         lengths = [
             [len(s) for s in group] if row[1] == 0 else [] for row, group in zip(rows, streams, strict=True)
         ]
@@ -303,10 +306,10 @@ class Reader:
                 raise ValueError(f"allocation {number} is of a core that has no instructions")
             if address + size > self._local or not first <= last < lengths[subgraph][core]:
                 raise ValueError(f"allocation {number} is outside local memory or outside its stream")
-            found[subgraph].append(
+            allocations[subgraph].append(
                 Allocation(self._string(name, "allocation", number), core, address, size, first, last)
             )
-        return found
+        return allocations
 
     def _read_target(self) -> dict[str, Any]:
         data = self._object(layout.TARGET)
@@ -320,7 +323,7 @@ class Reader:
         return data
 
     def _object(self, name: str) -> dict[str, Any]:
-        raw = self._found[name].data.tobytes()
+        raw = self._sections[name].data.tobytes()
 
         def refuse(text: str) -> Any:
             raise ValueError(f"{text} is no JSON number")

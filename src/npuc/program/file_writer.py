@@ -17,7 +17,7 @@ Row = Sequence[Any]
 
 def make_sections(model: CompiledModel) -> tuple[list[elf.Section], list[elf.Load]]:
     """Everything that a file holds; a ValueError, KeyError or OverflowError says what has no form in it."""
-    made = _Maker(model)
+    maker = _Maker(model)
     loads = [
         elf.Load(
             segment.size,
@@ -28,7 +28,7 @@ def make_sections(model: CompiledModel) -> tuple[list[elf.Section], list[elf.Loa
         )
         for number, segment in enumerate(model.segments)
     ]
-    return made.sections(), loads
+    return maker.sections(), loads
 
 
 class _Maker:
@@ -124,9 +124,11 @@ class _Maker:
             return (name, 1, here, 1, *ports)
         if isinstance(subgraph, HostConversion):
             first = len(self._conversions)
-            for one in subgraph.conversions:
-                rounding = isa.ROUNDINGS.index(one.rounding)
-                self._conversions.append((self._numbers[one.source], self._numbers[one.result], rounding, 0))
+            for conversion in subgraph.conversions:
+                rounding = isa.ROUNDINGS.index(conversion.rounding)
+                self._conversions.append(
+                    (self._numbers[conversion.source], self._numbers[conversion.result], rounding, 0)
+                )
             return (name, 2, first, len(subgraph.conversions), *ports)
         for core, stream in enumerate(subgraph.streams):
             section = layout.text_section(number, core)

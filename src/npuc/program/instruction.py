@@ -68,11 +68,11 @@ class TypedInstruction:
 
     def fields(self) -> dict[str, Any]:
         """Its fields by the names of the table, for what prints or compares them; several numbers are a tuple."""
-        numbers, found, at = self.numbers(), {}, 0
+        numbers, values, at = self.numbers(), {}, 0
         for part in BY_NAME[self.name].fields:
-            found[part.name] = tuple(numbers[at : at + part.count]) if part.count > 1 else numbers[at]
+            values[part.name] = tuple(numbers[at : at + part.count]) if part.count > 1 else numbers[at]
             at += part.count
-        return found
+        return values
 
     @classmethod
     def of(cls, n: Sequence[Any]) -> Self:

@@ -130,9 +130,9 @@ def _member(field: Field) -> Iterator[str]:
 
 
 def _addresses(instruction: Instruction) -> list[int]:
-    found, at = [], 0
+    addresses, at = [], 0
     for field in instruction.fields:
         if field.address:
-            found.append(at)
+            addresses.append(at)
         at += field.count
-    return found
+    return addresses

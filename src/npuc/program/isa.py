@@ -536,6 +536,6 @@ BY_NAME = {instruction.name: instruction for instruction in INSTRUCTIONS}
 BY_OPCODE = {instruction.opcode: instruction for instruction in INSTRUCTIONS}
 
 GROUPS = tuple(
-    dict.fromkeys(part for one in INSTRUCTIONS for part in one.parts if isinstance(part, FieldGroup))
+    dict.fromkeys(part for entry in INSTRUCTIONS for part in entry.parts if isinstance(part, FieldGroup))
 )
 """All groups of fields, as they first occur."""

@@ -117,12 +117,12 @@ class HostConversion:
     @property
     def inputs(self) -> tuple[str, ...]:
         """What it reads."""
-        return tuple(one.source for one in self.conversions)
+        return tuple(conversion.source for conversion in self.conversions)
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """What it makes."""
-        return tuple(one.result for one in self.conversions)
+        return tuple(conversion.result for conversion in self.conversions)
 
 
 @dataclass(frozen=True)
@@ -165,9 +165,9 @@ class CompiledModel:
 def records(name: str, count: int) -> Array:
     """`count` empty instructions of one kind, as a structured array."""
     instruction = BY_NAME[name]
-    made = np.zeros(count, instruction.dtype)
-    made["opcode"] = instruction.opcode
-    return made
+    rows = np.zeros(count, instruction.dtype)
+    rows["opcode"] = instruction.opcode
+    return rows
 
 
 def named_inputs(inputs: Any, expected: Collection[str]) -> Mapping[str, Any]:

@@ -57,14 +57,14 @@ class Record:
 
     def make(self, rows: Sequence[Sequence[Any]]) -> np.ndarray[Any, Any]:
         """Records of these values; a value that does not fit its field is an OverflowError."""
-        made = np.zeros(len(rows), self.dtype)
+        records = np.zeros(len(rows), self.dtype)
         for field, column in zip(self.fields, zip(*rows, strict=True), strict=bool(rows)):
             # As objects: NumPy would choose one type for all of them, and cut down what does not fit a field.
             values = np.array(column, object)
-            made[field.name] = values
-            if not np.array_equal(made[field.name], values):
+            records[field.name] = values
+            if not np.array_equal(records[field.name], values):
                 raise OverflowError(f"a value does not fit '{field.name}' of {self.name}")
-        return made
+        return records
 
     def struct(self) -> str:
         """The record as C reads it."""

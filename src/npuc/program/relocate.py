@@ -29,11 +29,11 @@ _LARGEST_FILE = 1 << 20
 
 def labels(model: CompiledModel) -> list[str]:
     """What the segments are called in an ini file: their names, as far as those are different and can be printed."""
-    found: list[str] = []
+    unique: list[str] = []
     for number, segment in enumerate(model.segments):
         label = printable(segment.name).strip()
-        found.append(label if label and label not in found else f"{label}#{number}")
-    return found
+        unique.append(label if label and label not in unique else f"{label}#{number}")
+    return unique
 
 
 def addresses_text(model: CompiledModel) -> str:
@@ -61,7 +61,7 @@ def read_addresses(path: Path | str, model: CompiledModel) -> dict[str, int]:
         words = " ".join(str(error).split())
         raise AddressError(f"is not an ini file: {words}", where=str(path)) from error
     sizes = {label: segment.size for label, segment in zip(labels(model), model.segments, strict=True)}
-    found: dict[str, int] = {}
+    addresses: dict[str, int] = {}
     for name in parser.sections():
         where = f"{path}, [{name}]"
         if name not in sizes:
@@ -81,8 +81,8 @@ def read_addresses(path: Path | str, model: CompiledModel) -> dict[str, int]:
                     fix="The file belongs to another model; write a new one with --dump",
                 )
         if "address" in section:
-            found[name] = _number(section["address"], "address", where)
-    return found
+            addresses[name] = _number(section["address"], "address", where)
+    return addresses
 
 
 def _number(text: str, key: str, where: str) -> int:
