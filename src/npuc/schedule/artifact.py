@@ -320,13 +320,13 @@ _HEAD_NUMBERS = sum(part.count for part in HEAD)
 
 
 def _core(
-    found: Scheduled,
+    scheduled: Scheduled,
     core: int,
     tensors: Mapping[Tensor, int],
     blocks: Mapping[tuple[int, Rows], int],
 ) -> CoreSchedule:
-    work, spans, addresses = found.works[core], found.spans[core], found.addresses[core]
-    stream = found.streams[core]
+    work, spans, addresses = scheduled.works[core], scheduled.spans[core], scheduled.addresses[core]
+    stream = scheduled.streams[core]
     buffers = {buffer: number for number, buffer in enumerate(spans.buffers)}
     heads = np.ascontiguousarray(stream[:, :_HEAD_SIZE])
     waits = heads[:, _HEAD_SIZE - 4 * len(QUEUES) :].copy().view("<u4").tolist()
@@ -342,34 +342,36 @@ def _core(
         numbers[local] = Place(BUFFER, numbers[local] - addresses[buffer])
         return (issued(at, kind.of(numbers)),)
 
-    def load(one: Load | Fence, at: int) -> Step:
-        if isinstance(one, Fence):
-            return BarrierStep(one.number, (issued(at, Barrier(one.number)),))
+    def load(entry: Load | Fence, at: int) -> Step:
+        if isinstance(entry, Fence):
+            return BarrierStep(entry.number, (issued(at, Barrier(entry.number)),))
         tensor, block = -1, -1
-        if isinstance(one.source, ConstantSlice):
-            block = blocks[one.source.layer, one.source.channels]
+        if isinstance(entry.source, ConstantSlice):
+            block = blocks[entry.source.layer, entry.source.channels]
         else:
-            tensor = tensors[one.source]
+            tensor = tensors[entry.source]
         return LoadStep(
-            one.layer, one.tile_number, tensor, block, one.at, buffers[one.buffer], one.offset, one.size, one.block,
-            one.multicast, transfer(at, one.buffer),
+            entry.layer, entry.tile_number, tensor, block, entry.at, buffers[entry.buffer], entry.offset, entry.size, entry.block,
+            entry.multicast, transfer(at, entry.buffer),
         )  # fmt: skip
 
-    def made(step: Compute | Store, first: int) -> Step:
+    def compute_or_store(step: Compute | Store, first: int) -> Step:
         if isinstance(step, Store):
             return StoreStep(
                 step.layer, step.tile_number, tensors[step.tensor], step.at, buffers[step.buffer], step.offset, step.size,
                 step.block, transfer(first, step.buffer),
             )  # fmt: skip
         operands = {slot: buffers[buffer] for slot, buffer in step.slots.items() if buffer in buffers}
-        instructions = tuple(issued(first + i, one.instruction) for i, one in enumerate(step.templates))
+        instructions = tuple(
+            issued(first + i, template.instruction) for i, template in enumerate(step.templates)
+        )
         return ComputeStep(step.layer, step.tile_number, step.tile, operands, instructions)
 
     # A load whose buffer has no address is not issued: nothing reads what it would bring.
     loads = [
-        (at, one)
-        for one, at in zip(work.loads, spans.loads, strict=True)
-        if isinstance(one, Fence) or one.buffer in addresses
+        (at, entry)
+        for entry, at in zip(work.loads, spans.loads, strict=True)
+        if isinstance(entry, Fence) or entry.buffer in addresses
     ]
     steps: list[Step] = []
     pending = 0
@@ -377,8 +379,8 @@ def _core(
         while pending < len(loads) and loads[pending][0] < first:
             steps.append(load(loads[pending][1], loads[pending][0]))
             pending += 1
-        steps.append(made(step, first))
-    steps += [load(one, at) for at, one in loads[pending:]]
+        steps.append(compute_or_store(step, first))
+    steps += [load(entry, at) for at, entry in loads[pending:]]
     return CoreSchedule(
         tuple(
             LocalBuffer(buffer.name, addresses[buffer], buffer.size, buffer.rows, low, high)

@@ -202,14 +202,14 @@ class Assembler:
 
     def written(self, core: int = 0) -> list[Written]:
         """The parts of results that instructions write."""
-        found = []
+        parts = []
         for (layer, output, place), (first, last) in self._results.items():
             if isinstance(place, Buffer):
                 where = -1, self.addresses[place], place.size, place.rows[0]
             else:
                 where = *self.dram.tensors[place], place.size, 0
-            found.append(Written(layer, output, core, *where, first, last))
-        return found
+            parts.append(Written(layer, output, core, *where, first, last))
+        return parts
 
     def _note_result(self, layer: int, output: int, place: Buffer | Tensor) -> None:
         at = len(self._records)

@@ -67,9 +67,11 @@ class Costs:
     def decoder(self) -> Fraction | None:
         """Bytes a cycle that a core decodes; None if there is no decoder, or one that is slower than DRAM: it would only hold
         loads up."""
-        found = self.target.memory.weight_decoder
+        decoder = self.target.memory.weight_decoder
         rate = (
-            Fraction(found.bytes_per_cycle(self.target.compute.clock)) if found is not None else Fraction(0)
+            Fraction(decoder.bytes_per_cycle(self.target.compute.clock))
+            if decoder is not None
+            else Fraction(0)
         )
         return rate if rate >= self.bytes_per_cycle else None
 
@@ -97,36 +99,43 @@ class Costs:
         match instruction:
             case Conv():
                 return self._conv(instruction)
-            case Matmul() as one:
+            case Matmul() as matmul:
                 array = compute.array
                 steps = (
-                    one.batch * ceil_div(one.cols, array.output_channels)
-                    * ceil_div(one.k, array.input_channels) * ceil_div(one.m, array.pixels)
+                    matmul.batch * ceil_div(matmul.cols, array.output_channels)
+                    * ceil_div(matmul.k, array.input_channels) * ceil_div(matmul.m, array.pixels)
                 )  # fmt: skip
-                return ceil(steps / self._rate(one.source.x_dtype, one.second.b_dtype))
-            case Copy() as one:
-                return ceil_div(prod(one.size), lanes)
-            case Add() | Mul() | Minmax() as one:
-                return ceil_div(prod(one.broadcast.size), lanes)
-            case Fill() as one:
-                return ceil_div(one.count, lanes)
-            case Gather() as one:
-                return -(-one.outer * one.y_size * one.inner // lanes)
-            case Requant() | Cast() as one:
-                return ceil_div(one.elements, lanes)
-            case Table() as one:
-                return -(-one.outer * one.channels * one.inner // (compute.table_units or lanes))
-            case MaxPool() | AvgPool() as one:
-                made = one.sizes.n * one.sizes.out_h * one.sizes.out_w * one.sizes.c
-                return -(-made * max(sum(one.window.kernel) - 1, 1) // lanes)
-            case Reduce() as one:
-                return -(-one.outer * one.reduced * one.inner // lanes)
-            case Softmax() | Norm() as one:
-                return -(-_PASSES * one.rows * one.width // lanes)
-            case Resize() as one:
-                return -(-_PASSES * one.sizes.n * one.sizes.out_h * one.sizes.out_w * one.sizes.c // lanes)
-            case Custom() as one:
-                return ceil_div(one.work, lanes)
+                return ceil(steps / self._rate(matmul.source.x_dtype, matmul.second.b_dtype))
+            case Copy() as copy:
+                return ceil_div(prod(copy.size), lanes)
+            case Add() | Mul() | Minmax() as binary:
+                return ceil_div(prod(binary.broadcast.size), lanes)
+            case Fill() as fill:
+                return ceil_div(fill.count, lanes)
+            case Gather() as gather:
+                return -(-gather.outer * gather.y_size * gather.inner // lanes)
+            case Requant() | Cast() as conversion:
+                return ceil_div(conversion.elements, lanes)
+            case Table() as table:
+                return -(-table.outer * table.channels * table.inner // (compute.table_units or lanes))
+            case MaxPool() | AvgPool() as pool:
+                elements = pool.sizes.n * pool.sizes.out_h * pool.sizes.out_w * pool.sizes.c
+                return -(-elements * max(sum(pool.window.kernel) - 1, 1) // lanes)
+            case Reduce() as reduction:
+                return -(-reduction.outer * reduction.reduced * reduction.inner // lanes)
+            case Softmax() | Norm() as norm:
+                return -(-_PASSES * norm.rows * norm.width // lanes)
+            case Resize() as resize:
+                return -(
+                    -_PASSES
+                    * resize.sizes.n
+                    * resize.sizes.out_h
+                    * resize.sizes.out_w
+                    * resize.sizes.c
+                    // lanes
+                )
+            case Custom() as custom:
+                return ceil_div(custom.work, lanes)
         raise AssertionError(instruction.name)
 
     def _conv(self, conv: Conv) -> int:

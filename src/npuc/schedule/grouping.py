@@ -78,7 +78,7 @@ class Grouping(Tiles):
             parts = 2 * aligned(layer.sum_size)
             if (
                 not resident_in
-                or self.made[layer.inputs[0].storage] < 0
+                or self.producers[layer.inputs[0].storage] < 0
                 or self.is_spilled(layer.inputs[0].storage, index)
             ):
                 held = set(layer.outputs)  # the operand comes with the weights
@@ -101,10 +101,10 @@ class Grouping(Tiles):
         for index in inside:
             for tensor in self.network.layers[index].inputs:
                 storage = tensor.storage
-                if storage in counted or self.made[storage] in inside:
+                if storage in counted or self.producers[storage] in inside:
                     continue
                 counted.add(storage)
-                if not resident_in or self.made[storage] < 0 or self.is_spilled(storage, first):
+                if not resident_in or self.producers[storage] < 0 or self.is_spilled(storage, first):
                     loads += storage.size
         stores = 0
         for index in inside:
@@ -172,7 +172,7 @@ class Grouping(Tiles):
         held = {*(self.on_chip(first) if into else ()), *(self.on_chip(last) if out else ())}
         storages = {tensor.storage for layer in layers for tensor in (*layer.inputs, *layer.outputs)}
         facts = {
-            tensor: (self.made[tensor] >= first, tensor in held, self.last_use[tensor] >= last)
+            tensor: (self.producers[tensor] >= first, tensor in held, self.last_use[tensor] >= last)
             for tensor in storages
         }
         taken = sum(aligned(tensor.size) for tensor in held)

@@ -23,7 +23,7 @@ def layer_notes(
     }
     layers = []
     for number, layer in enumerate(network.layers, first):
-        sources = [origin[one.storage] for one in layer.inputs if one.storage in origin]
+        sources = [origin[operand.storage] for operand in layer.inputs if operand.storage in origin]
         result = layer.outputs[0]
         layers.append(
             [layer.kind, "x".join([*map(str, result.shape), result.dtype]), list(dict.fromkeys(sources))]

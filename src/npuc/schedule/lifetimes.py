@@ -30,12 +30,12 @@ class Lifetimes:
         return readers_of
 
     @cached_property
-    def made(self) -> dict[Tensor, int]:
+    def producers(self) -> dict[Tensor, int]:
         """Storage to the layer that makes it; -1 for inputs."""
-        producers = {tensor.storage: -1 for tensor in self.network.inputs}
+        layers_by_tensor = {tensor.storage: -1 for tensor in self.network.inputs}
         for index, layer in enumerate(self.network.layers):
-            producers.update({tensor: index for tensor in layer.outputs})
-        return producers
+            layers_by_tensor.update({tensor: index for tensor in layer.outputs})
+        return layers_by_tensor
 
     @cached_property
     def results(self) -> set[Tensor]:
@@ -45,19 +45,19 @@ class Lifetimes:
     @cached_property
     def last_use(self) -> dict[Tensor, int]:
         """Storage to the last layer that reads it; results are read after all layers."""
-        last_readers = {tensor: max(self.uses.get(tensor, [-1])) for tensor in self.made}
+        last_readers = {tensor: max(self.uses.get(tensor, [-1])) for tensor in self.producers}
         return {**last_readers, **dict.fromkeys(self.results, len(self.network.layers))}
 
     def dies(self, tensor: Tensor, index: int) -> bool:
         """Whether nothing needs a tensor after a layer."""
-        return self.last_use[tensor] == index and self.made[tensor] >= 0
+        return self.last_use[tensor] == index and self.producers[tensor] >= 0
 
     @cached_property
     def crossing(self) -> list[list[Tensor]]:
         """For each cut (before layer i), the tensors that were made before and are read after."""
         count = len(self.network.layers)
         cuts: list[list[Tensor]] = [[] for _ in range(count + 1)]
-        for tensor, at in self.made.items():
+        for tensor, at in self.producers.items():
             last = max(self.uses.get(tensor, [at]), default=at)
             for cut in range(at + 1, last + 1):
                 cuts[cut].append(tensor)
@@ -68,7 +68,7 @@ class Lifetimes:
         if not self.spill_distance:
             return False
         following = next((use for use in self.uses.get(tensor, ()) if use >= cut), cut)
-        previous = max([self.made[tensor], *(use for use in self.uses.get(tensor, ()) if use < cut)])
+        previous = max([self.producers[tensor], *(use for use in self.uses.get(tensor, ()) if use < cut)])
         return following - previous > self.spill_distance
 
     def on_chip(self, cut: int) -> list[Tensor]:

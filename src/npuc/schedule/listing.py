@@ -357,7 +357,7 @@ class _Reader:
         decisions = Decisions(tuple(self.groups), resident, self.spill_distance)
         cores = tuple(CoreSchedule(tuple(buffers), tuple(steps)) for buffers, steps in self.cores)
         schedule_decisions = ScheduleDecisions(decisions, Choices(**self.choices), **self.schedule_decisions)
-        made = Schedule(
+        schedule = Schedule(
             **self.head,
             tensors=tuple(self.tensors),
             layers=tuple(self.layers),
@@ -365,20 +365,24 @@ class _Reader:
             schedule_decisions=schedule_decisions,
             cores=cores,
         )
-        for layer in made.layers:
-            _check((*layer.inputs, *layer.outputs), made.tensors, "tensor")
-        _check([block.layer for block in made.constants], made.layers, "layer")
-        _check([one.view_of for one in made.tensors if one.view_of != -1], made.tensors, "tensor")
-        for group in made.groups:
-            _check((group.first, group.last - 1), made.layers, "layer")
-        for core in made.cores:
+        for layer in schedule.layers:
+            _check((*layer.inputs, *layer.outputs), schedule.tensors, "tensor")
+        _check([block.layer for block in schedule.constants], schedule.layers, "layer")
+        _check(
+            [tensor.view_of for tensor in schedule.tensors if tensor.view_of != -1],
+            schedule.tensors,
+            "tensor",
+        )
+        for group in schedule.groups:
+            _check((group.first, group.last - 1), schedule.layers, "layer")
+        for core in schedule.cores:
             for step in core.steps:
-                _check([step.layer], made.layers, "layer")
+                _check([step.layer], schedule.layers, "layer")
                 if isinstance(step, LoadStep) and step.tensor < 0:
-                    _check([step.constants], made.constants, "block of constants")
+                    _check([step.constants], schedule.constants, "block of constants")
                 elif isinstance(step, LoadStep | StoreStep):
-                    _check([step.tensor], made.tensors, "tensor")
-        return made
+                    _check([step.tensor], schedule.tensors, "tensor")
+        return schedule
 
     def _end_of_step(self) -> None:
         if self.step is not None:
@@ -510,21 +514,21 @@ class _Reader:
             words.done()
         flags = words.take("flags", _int, 0)
         numbers: list[Any] = []
-        for one in TABLE[name].fields:
-            text = words.named.pop(one.name, None)
-            if one.address:
+        for operand in TABLE[name].fields:
+            text = words.named.pop(operand.name, None)
+            if operand.address:
                 numbers.append(NONE if text is None else self._address(text))
-            elif one.name == "kernel" and one.count == KERNEL_NAME:
+            elif operand.name == "kernel" and operand.count == KERNEL_NAME:
                 kernel = _string(text or '""').encode("latin-1")
                 numbers += kernel.ljust(KERNEL_NAME, b"\0")
                 if len(kernel) > KERNEL_NAME:
                     raise ValueError("the name of a kernel is too long")
-            elif one.count > 1:
-                values = (0,) * one.count if text is None else _ints(text)
-                if len(values) != one.count:
-                    raise ValueError(f"'{one.name}' has {one.count} numbers")
+            elif operand.count > 1:
+                values = (0,) * operand.count if text is None else _ints(text)
+                if len(values) != operand.count:
+                    raise ValueError(f"'{operand.name}' has {operand.count} numbers")
                 numbers += values
-            elif text is not None and _names_of(one.name) is not None:
+            elif text is not None and _names_of(operand.name) is not None:
                 numbers.append(_int(text.partition(":")[0]))
             else:
                 numbers.append(0 if text is None else _int(text))

@@ -1,6 +1,6 @@
 """Which tensors of rank 4 are batches of matrices: those around products of activations, the heads of attention.
 
-Pictures have their channels last in memory. A product wants whole matrices instead, and a tensor that is nothing but an
+Images have their channels last in memory. A product wants whole matrices instead, and a tensor that is nothing but an
 operand or a result of products does better in the order of its axes: nothing has to be turned, and the reshape that made
 heads of channels is a view. Such a tensor may go through ops that take any order, and through those that keep it.
 """

@@ -38,21 +38,21 @@ BARRIER = 600
 
 @dataclass
 class CoreGrouping:
-    """The search for several cores; `one` answers what concerns a single one."""
+    """The search for several cores; `grouping` answers what concerns a single core."""
 
-    one: Grouping
+    grouping: Grouping
     cores: int
     rate: float
     """Bytes a cycle of the memory between groups."""
 
     def search(self) -> Decisions:
         """The cheapest way through all layers."""
-        count = len(self.one.network.layers)
+        count = len(self.grouping.network.layers)
         best, back = [0.0] + [inf] * count, [(0, Group(0, 0))] * (count + 1)
         least = self._least()
         for end in range(1, count + 1):
-            for start in range(end - 1, max(-1, end - 1 - max(_LONGEST, self.one.pins.longest)), -1):
-                if not self.one.pins.allow(start, end):
+            for start in range(end - 1, max(-1, end - 1 - max(_LONGEST, self.grouping.pins.longest)), -1):
+                if not self.grouping.pins.allow(start, end):
                     continue
                 if best[start] + least[end] - least[start] >= best[end]:
                     continue
@@ -76,18 +76,18 @@ class CoreGrouping:
     def blame(self, best: list[float]) -> DoesNotFit:
         """The first layer that there is no way past."""
         index = next(i for i, cost in enumerate(best) if cost == inf) - 1
-        layer = self.one.network.layers[index]
-        return DoesNotFit(layer, self.one.whole_memory(index, False, False))
+        layer = self.grouping.network.layers[index]
+        return DoesNotFit(layer, self.grouping.whole_memory(index, False, False))
 
     def _least(self) -> list[float]:
         sums = [0.0]
-        for layer in self.one.network.layers:
-            cycles = self.one.tiler.cycles(layer, self.one.tiler.whole(layer))
+        for layer in self.grouping.network.layers:
+            cycles = self.grouping.tiler.cycles(layer, self.grouping.tiler.whole(layer))
             sums.append(sums[-1] + cycles / self.cores)
         return sums
 
     def _best(self, start: int, end: int) -> tuple[float, Group | None]:
-        pinned = self.one.pins.starts.get(start)
+        pinned = self.grouping.pins.starts.get(start)
         if pinned is not None:
             return 0.0, pinned  # the same for every way through the layers
         options = [self._by_rows(start, end)]
@@ -97,25 +97,25 @@ class CoreGrouping:
 
     def _around(self, start: int, end: int) -> tuple[float, float]:
         """Cycles of the operands and results of a group on their way between memories."""
-        loads, stores = self.one.moved_bytes(start, end, False, False)
+        loads, stores = self.grouping.moved_bytes(start, end, False, False)
         return loads / self.rate, stores / self.rate
 
     def _constants(self, start: int, end: int) -> float:
-        layers = self.one.network.layers[start:end]
-        return self.one.transfer(sum(map(self.one.loaded_constants, layers)))
+        layers = self.grouping.network.layers[start:end]
+        return self.grouping.transfer(sum(map(self.grouping.loaded_constants, layers)))
 
     def _by_rows(self, start: int, end: int) -> tuple[float, Group | None]:
         best: tuple[float, Group | None] = (inf, None)
-        layers = self.one.network.layers[start:end]
+        layers = self.grouping.network.layers[start:end]
         if any(not layer.by_rows for layer in layers):
             return best
         limit = max(layer.outputs[0].rows for layer in layers)
         counts = [self.cores * n for n in _ROUNDS if self.cores * n <= limit]
-        while counts and self.one.tile_rows(start, end, counts[-1], counts[-1] // 2) is None:
+        while counts and self.grouping.tile_rows(start, end, counts[-1], counts[-1] // 2) is None:
             counts.pop()
 
         def fits(count: int) -> bool:
-            return self.one.tiled_memory(start, end, count, False, False, True) <= self.one.capacity
+            return self.grouping.tiled_memory(start, end, count, False, False, True) <= self.grouping.capacity
 
         if not counts or not fits(counts[-1]):
             return best
@@ -123,9 +123,9 @@ class CoreGrouping:
         loads, stores = self._around(start, end)
         constants = self._constants(start, end)
         for count in counts[first : first + 3]:
-            if self.one.overlap(start, end, count) > self.one.pins.max_halo:
+            if self.grouping.overlap(start, end, count) > self.grouping.pins.max_halo:
                 continue
-            cycles, loaded = self.one.tile_sums(start, end, count)
+            cycles, loaded = self.grouping.tile_sums(start, end, count)
             rounds = count // self.cores
             moved = (loaded / self.rate if loads else 0.0) + stores
             work = max(cycles / self.cores, moved + constants)
@@ -135,46 +135,46 @@ class CoreGrouping:
         return best
 
     def _by_channels(self, index: int) -> tuple[float, Group | None]:
-        layer = self.one.network.layers[index]
-        lanes = self.one.tiler.costs.target.compute.array.output_channels
+        layer = self.grouping.network.layers[index]
+        lanes = self.grouping.tiler.costs.target.compute.array.output_channels
         if (
             layer.sums
             or layer.channels < 2 * lanes
-            or self.one.whole_memory(index, False, False) > self.one.capacity
+            or self.grouping.whole_memory(index, False, False) > self.grouping.capacity
         ):
             return inf, None
         parts = min(self.cores, ceil_div(layer.channels, lanes))
-        cycles = self.one.tiler.cycles(layer, self.one.tiler.whole(layer)) / parts
+        cycles = self.grouping.tiler.cycles(layer, self.grouping.tiler.whole(layer)) / parts
         loads, stores = self._around(index, index + 1)
         cost = max(cycles, self._constants(index, index + 1)) + self.cores * loads + stores + BARRIER
         return cost, Group(index, index + 1, by_channels=True)
 
     def _sums(self, index: int) -> bool:
-        return self.one.network.layers[index].sums
+        return self.grouping.network.layers[index].sums
 
     def _alone(self, index: int) -> tuple[float, Group | None]:
         loads, stores = self._around(index, index + 1)
-        cost = self.one.whole_cost(index, False, False)
+        cost = self.grouping.whole_cost(index, False, False)
         if cost < inf:
             return cost + loads + stores + BARRIER, Group(index, index + 1, by_inputs=self._sums(index))
-        cost, group = self.one.tiled_cost(index, index + 1, False, False)
+        cost, group = self.grouping.tiled_cost(index, index + 1, False, False)
         if group is not None:
             return cost + BARRIER, Group(index, index + 1, group.tiles, group.resident_weights, alone=True)
-        if self.one.moved_cost(index) < inf:
-            return self.one.moved_cost(index) + BARRIER, Group(index, index + 1, moved=True)
+        if self.grouping.moved_cost(index) < inf:
+            return self.grouping.moved_cost(index) + BARRIER, Group(index, index + 1, moved=True)
         return inf, None
 
 
-def homes(decisions: Decisions, one: Grouping, size: int) -> dict[Tensor, int]:
+def homes(decisions: Decisions, grouping: Grouping, size: int) -> dict[Tensor, int]:
     """Addresses in the shared memory for the tensors between groups, as far as they fit: those that are read soon first."""
     group_of = decisions.group_of
-    outputs = {tensor.storage for tensor in one.network.outputs}
+    outputs = {tensor.storage for tensor in grouping.network.outputs}
     candidates: list[tuple[Tensor, int, int]] = []
-    for tensor, made in one.made.items():
-        readers = [group_of[use] for use in one.uses.get(tensor, ())]
-        if made < 0 or tensor in outputs or not readers or max(readers) == group_of[made]:
+    for tensor, producer in grouping.producers.items():
+        readers = [group_of[use] for use in grouping.uses.get(tensor, ())]
+        if producer < 0 or tensor in outputs or not readers or max(readers) == group_of[producer]:
             continue
-        candidates.append((tensor, group_of[made], max(readers)))
+        candidates.append((tensor, group_of[producer], max(readers)))
     chosen = sorted(candidates, key=lambda item: ((item[2] - item[1]) * item[0].size, item[0].name))
     while chosen:
         rectangles = [
@@ -182,9 +182,9 @@ def homes(decisions: Decisions, one: Grouping, size: int) -> dict[Tensor, int]:
             for i, (tensor, first, last) in enumerate(chosen)
         ]
         try:
-            found = plan(rectangles, size, steps=2_000_000)
+            placement = plan(rectangles, size, steps=2_000_000)
         except MemoryPlanError:
             chosen = chosen[: len(chosen) * 9 // 10]
             continue
-        return {tensor: found.addresses[str(i)] for i, (tensor, _, _) in enumerate(chosen)}
+        return {tensor: placement.addresses[str(i)] for i, (tensor, _, _) in enumerate(chosen)}
     return {}

@@ -212,10 +212,10 @@ def resolve(
     whole = int(target.memory.local.size)
     local = min(whole if entry.local_memory is None else entry.local_memory, local_memory or whole)
     late_memory = entry.late.memory if entry.late is not None else None
-    for name, asked in (("memory", entry.memory), ("late.memory", late_memory)):
-        if asked is not None and asked > local:
+    for name, size in (("memory", entry.memory), ("late.memory", late_memory)):
+        if size is not None and size > local:
             raise ScheduleError(
-                f"{name}: {asked} bytes are asked for, and {local} bytes of local memory may be used"
+                f"{name}: {size} bytes are asked for, and {local} bytes of local memory may be used"
             )
     given = {key: value for key, value in entry.choices if value is not None}
     choices = replace(Choices(), **given) if given else None
@@ -225,32 +225,34 @@ def resolve(
     index = {name: number for number, name in enumerate(names)}
     groups: dict[int, Group] = {}
     cuts: dict[int, bool] = {}
-    for one in entry.groups:
-        if one.layers[0] not in index:
+    for group_entry in entry.groups:
+        if group_entry.layers[0] not in index:
             continue  # of another subgraph
-        first, last = _span(one, index, names)
+        first, last = _span(group_entry, index, names)
         for other in groups.values():
             if other.first < last and first < other.last:
                 both = names[max(first, other.first)]
-                raise ScheduleError(f"layer '{both}' is in two groups", where=_words(one))
-        group = Group(first, last, **one.model_dump(exclude={"layers", "resident_results"}))
+                raise ScheduleError(f"layer '{both}' is in two groups", where=_words(group_entry))
+        group = Group(first, last, **group_entry.model_dump(exclude={"layers", "resident_results"}))
         if (group.by_channels or group.alone) and last - first > 1:
-            raise ScheduleError("only a single layer can be cut by channels or be alone", where=_words(one))
+            raise ScheduleError(
+                "only a single layer can be cut by channels or be alone", where=_words(group_entry)
+            )
         if group.by_inputs and (last - first > 1 or not network.layers[first].sums):
             raise ScheduleError(
                 "it cannot be cut by input channels",
-                where=_words(one),
+                where=_words(group_entry),
                 fix="Only a single fully connected layer of one row can, with sums of 32 bits",
             )
-        _check_fit(grouping, group, one, target.name)
-        if one.tiles == 1:
+        _check_fit(grouping, group, group_entry, target.name)
+        if group_entry.tiles == 1:
             # Several layers of one tile are layers that run whole and keep what is between them.
             cuts.update(dict.fromkeys(range(first + 1, last), True))
             groups.update({at: replace(group, first=at, last=at + 1) for at in range(first, last)})
         else:
             groups[first] = group
-        if one.resident_results is not None and last < len(names):
-            cuts[last] = one.resident_results
+        if group_entry.resident_results is not None and last < len(names):
+            cuts[last] = group_entry.resident_results
     halo = inf if entry.max_halo is None else entry.max_halo
     pins = Pins(tuple(groups[at] for at in sorted(groups)), cuts, halo)
     count = entry.cores
@@ -273,15 +275,15 @@ def resolve(
     fixed = {"choices": choices, "memory": entry.memory, "spill_distance": entry.far, "cores": count}
     if local < (local_memory or whole):
         fixed["local_memory"] = local
-    found: dict[str, Any] = {key: value for key, value in fixed.items() if value is not None}
+    search_options: dict[str, Any] = {key: value for key, value in fixed.items() if value is not None}
     if pins != Pins():
-        found["pins"] = pins
-    return Wanted(found)
+        search_options["pins"] = pins
+    return Wanted(search_options)
 
 
 def describe(schedule_decisions: Mapping[str, tuple[ScheduleDecisions, Sequence[str]]], target: str) -> str:
     """The file that gives the same schedule again: subgraph to what was found and the names of its layers."""
-    made = {
+    document = {
         "version": SCHEDULE_FILE.version,
         "target": target,
         "subgraphs": {
@@ -289,7 +291,7 @@ def describe(schedule_decisions: Mapping[str, tuple[ScheduleDecisions, Sequence[
         },
     }
     return yaml.dump(
-        made, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True
+        document, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True
     )
 
 
@@ -300,80 +302,86 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def entry_of(found: ScheduleDecisions, names: Sequence[str]) -> dict[str, Any]:
+def entry_of(schedule_decisions: ScheduleDecisions, names: Sequence[str]) -> dict[str, Any]:
     """What was found about a subgraph, as plain data that `SubgraphEntry` reads."""
-    decisions: Decisions = found.decisions
+    decisions: Decisions = schedule_decisions.decisions
     groups = []
     for number, group in enumerate(decisions.groups):
-        one = group.describe(list(names))
+        group_data = group.describe(list(names))
         if number < len(decisions.resident):
-            one["resident_results"] = decisions.resident[number]
-        groups.append(one)
+            group_data["resident_results"] = decisions.resident[number]
+        groups.append(group_data)
     return {
-        **({"local_memory": found.local_memory} if found.local_memory else {}),
-        "memory": found.memory,
-        "cores": found.cores,
-        "choices": asdict(found.choices),
+        **({"local_memory": schedule_decisions.local_memory} if schedule_decisions.local_memory else {}),
+        "memory": schedule_decisions.memory,
+        "cores": schedule_decisions.cores,
+        "choices": asdict(schedule_decisions.choices),
         "far": decisions.spill_distance,
-        **({"late": asdict(found.prefetch)} if found.prefetch is not None else {}),
+        **({"late": asdict(schedule_decisions.prefetch)} if schedule_decisions.prefetch is not None else {}),
         "groups": groups,
     }
 
 
-def _span(one: GroupEntry, index: Mapping[str, int], names: Sequence[str]) -> tuple[int, int]:
+def _span(group_entry: GroupEntry, index: Mapping[str, int], names: Sequence[str]) -> tuple[int, int]:
     """The first layer of a group and the one behind its last."""
-    first = index[one.layers[0]]
-    last = first + len(one.layers)
-    for expected, name in zip([*names[first:last], *[""] * len(one.layers)], one.layers, strict=False):
+    first = index[group_entry.layers[0]]
+    last = first + len(group_entry.layers)
+    for expected, name in zip(
+        [*names[first:last], *[""] * len(group_entry.layers)], group_entry.layers, strict=False
+    ):
         if expected != name:
-            wanted = f"'{expected}'" if expected else "nothing"
+            previous = group_entry.layers[group_entry.layers.index(name) - 1]
+            successor = f"'{expected}'" if expected else "nothing"
             raise ScheduleError(
-                f"its layers do not follow each other: after '{one.layers[one.layers.index(name) - 1]}' runs {wanted}, "
-                f"not '{name}'",
-                where=_words(one),
+                f"its layers do not follow each other: after '{previous}' runs {successor}, not '{name}'",
+                where=_words(group_entry),
                 fix="A group is a row of layers in the order in which they run",
             )
     return first, last
 
 
-def _check_fit(grouping: Grouping, group: Group, one: GroupEntry, target: str) -> None:
+def _check_fit(grouping: Grouping, group: Group, group_entry: GroupEntry, target: str) -> None:
     """Whether a group can be cut so, and fits local memory if nothing else is there."""
     layers = grouping.network.layers
     if group.moved:
         if group.last - group.first > 1 or grouping.moved_cost(group.first) == inf:
-            raise ScheduleError("only a single layer that copies elements can be moved", where=_words(one))
+            raise ScheduleError(
+                "only a single layer that copies elements can be moved", where=_words(group_entry)
+            )
         return
     if group.tiles == 1:
         for at in range(group.first, group.last):
             need = grouping.whole_memory(at, False, False)
             _check_bytes(
-                need, grouping, one, target, f"layer '{layers[at].name}' as a whole", "Use more tiles"
+                need, grouping, group_entry, target, f"layer '{layers[at].name}' as a whole", "Use more tiles"
             )
         return
     for at in range(group.first, group.last):
         if not layers[at].by_rows or len(layers[at].outputs) != 1:
             raise ScheduleError(
                 f"layer '{layers[at].name}' ({layers[at].kind}) cannot be cut into tiles of rows",
-                where=_words(one),
+                where=_words(group_entry),
             )
     if grouping.tile_rows(group.first, group.last, group.tiles, 0) is None:
         rows = layers[group.last - 1].outputs[0].rows
         why = f"the result of '{layers[group.last - 1].name}' has {rows} rows"
         if rows >= group.tiles:
             why = "a layer reads a result of the group as a whole, or one that leaves it has too few rows"
-        raise ScheduleError(f"it cannot be cut into {group.tiles} tiles: {why}", where=_words(one))
+        raise ScheduleError(f"it cannot be cut into {group.tiles} tiles: {why}", where=_words(group_entry))
     need = int(
         grouping.tiled_memory(group.first, group.last, group.tiles, False, False, group.resident_weights)
     )
     lever = "Use more tiles" + (", or resident_weights: false" if group.resident_weights else "")
-    _check_bytes(need, grouping, one, target, f"a tile of {group.tiles}", lever)
+    _check_bytes(need, grouping, group_entry, target, f"a tile of {group.tiles}", lever)
 
 
-def _check_bytes(need: int, grouping: Grouping, one: GroupEntry, target: str, what: str, lever: str) -> None:
+def _check_bytes(
+    need: int, grouping: Grouping, group_entry: GroupEntry, target: str, what: str, lever: str
+) -> None:
     if need > grouping.capacity:
         raise ScheduleError(
             f"{what} needs {need} bytes of local memory, and {grouping.capacity} are available on {target}",
-            where=_words(one),
+            where=_words(group_entry),
             fix=lever,
         )
 
@@ -381,12 +389,12 @@ def _check_bytes(need: int, grouping: Grouping, one: GroupEntry, target: str, wh
 def _check_layers(groups: Sequence[GroupEntry], known: Sequence[str], subgraph: str | None) -> None:
     where = f" of subgraph '{subgraph}'" if subgraph else " on the NPU"
     names = set(known)
-    for one in groups:
-        for name in one.layers:
+    for group_entry in groups:
+        for name in group_entry.layers:
             if name not in names:
                 raise ScheduleError(
                     f"there is no layer '{name}'{where}",
-                    where=_words(one),
+                    where=_words(group_entry),
                     fix=near(name, known, "The first are"),
                 )
 
@@ -401,9 +409,9 @@ def near(name: str, known: Sequence[str], otherwise: str) -> str:
     )
 
 
-def _words(one: GroupEntry) -> str:
-    more = f" to '{one.layers[-1]}'" if len(one.layers) > 1 else ""
-    return f"group of '{one.layers[0]}'{more}"
+def _words(group_entry: GroupEntry) -> str:
+    more = f" to '{group_entry.layers[-1]}'" if len(group_entry.layers) > 1 else ""
+    return f"group of '{group_entry.layers[0]}'{more}"
 
 
 def _invalid(error: ValidationError, where: str) -> ScheduleError:

@@ -137,15 +137,15 @@ def assembled(
             Rectangle(str(i), aligned(tensor.size), first, last + 1, BLOCK)
             for i, (tensor, (first, last)) in enumerate(inside.items())
         ]
-        found = plan(rectangles) if rectangles else None
+        workspace_plan = plan(rectangles) if rectangles else None
         for i, tensor in enumerate(inside):
-            assert found is not None
-            tensors[tensor] = 1, workspace_base + found.addresses[str(i)]
-        workspace = workspace_base + (found.size if found is not None else 0)
+            assert workspace_plan is not None
+            tensors[tensor] = 1, workspace_base + workspace_plan.addresses[str(i)]
+        workspace = workspace_base + (workspace_plan.size if workspace_plan is not None else 0)
         names = [layer.name for layer in network.layers]
-        made = ScheduleDecisions(decisions, fitted, room, cores, 0 if local == whole else local)
+        new_decisions = ScheduleDecisions(decisions, fitted, room, cores, 0 if local == whole else local)
         dram = Dram(tensors, constants, workspace, stored)
-        return UnplacedSchedule(made, works, names, first_layer, whole, dram).write(addresses)
+        return UnplacedSchedule(new_decisions, works, names, first_layer, whole, dram).write(addresses)
     if isinstance(failure, DoesNotFit):
         raise failure
     raise CompileError(
@@ -266,7 +266,10 @@ def _spilled(
     spans = {}
     for tensor in dict.fromkeys(tensor for work in works for tensor in work.spilled):
         readers = [group_of[use] for use in grouping.uses.get(tensor, ())]
-        spans[tensor] = group_of[grouping.made[tensor]], max(readers, default=group_of[grouping.made[tensor]])
+        spans[tensor] = (
+            group_of[grouping.producers[tensor]],
+            max(readers, default=group_of[grouping.producers[tensor]]),
+        )
     return spans
 
 

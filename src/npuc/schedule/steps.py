@@ -238,7 +238,7 @@ class _Builder:
 
     def _stays(self, tensor: Tensor, use: int) -> bool:
         """Whether a reader finds a tensor in local memory."""
-        producer = self.grouping.made[tensor]
+        producer = self.grouping.producers[tensor]
         first, last = self.group_of[producer] if producer >= 0 else -1, self.group_of[use]
         if producer < 0:
             return False

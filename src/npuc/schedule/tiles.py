@@ -92,7 +92,7 @@ class Tiles(Lifetimes):
             for need, tensor in zip(self.tiler.needs(layer, needed), layer.inputs, strict=True):
                 storage = tensor.storage
                 if storage.rows == 1 or tensor.view_of is not None:
-                    if self.made[storage] >= first:
+                    if self.producers[storage] >= first:
                         return None
                     need = (0, storage.rows)
                 before = rows.get(storage)
@@ -126,14 +126,14 @@ class Tiles(Lifetimes):
         for tensor, (low, high) in rows.items():
             if tensor not in held:
                 live[tensor] = aligned((high - low) * tensor.row_size)
-                if self.made[tensor] < first:
+                if self.producers[tensor] < first:
                     now += 2 * live[tensor]  # the next tile's rows are on their way
         for index in range(first, last):
             layer = layers[index]
             now += live.get(layer.outputs[0], 0)
             most = max(most, now + layer.scratch(rows[layer.outputs[0]]))
             for tensor in {tensor.storage for tensor in layer.inputs}:
-                if tensor in live and self.dies(tensor, index) and self.made[tensor] >= first:
+                if tensor in live and self.dies(tensor, index) and self.producers[tensor] >= first:
                     now -= live[tensor]
         return most + sum(aligned(tensor.size) for tensor in held)
 
@@ -167,7 +167,7 @@ class Tiles(Lifetimes):
                 layer = self.network.layers[index]
                 cycles += weight * self.tiler.cycles(layer, rows[layer.outputs[0]])
             for tensor, (low, high) in rows.items():
-                if self.made[tensor] < first:
+                if self.producers[tensor] < first:
                     loaded += weight * (high - low) * tensor.row_size
         return cycles, loaded
 

@@ -1,7 +1,7 @@
 """Ops that leave every byte where it is: their results are the tensors before them under another shape.
 
 That is a reshape between tensors whose memory has the order of their axes, and a permute with a reshape before or behind it
-where the permute only undoes, or does, what the layout of pictures in memory does: the flattening of a picture whose channels
+where the permute only undoes, or does, what the layout of images in memory does: the flattening of an image whose channels
 come last. A reshape of an input that gives it more rows turns the view around, so that the input can be loaded row by row.
 """
 
