@@ -182,45 +182,45 @@ def _compile(
     on_npu = {v for part in parted.parts if part.device == "npu" for v in (*part.inputs, *part.outputs)}
     for value in dict.fromkeys([*inputs, *(v for part in parted.parts for v in _made(part)), *outputs]):
         check_shape(value, f"tensor '{value_name(value)}'")
-        one = tensor_of(value)
+        tensor = tensor_of(value)
         port = inputs.get(value) or outputs.get(value)
         if port is not None:
             segment, offset = len(segments), 0
-            segments.append(Segment(port, "io", one.size))
+            segments.append(Segment(port, "io", tensor.size))
         else:
             segment, offset = 1, at
-            at += aligned(one.size)
-        name_here = port or _unused(one.name, taken)
+            at += aligned(tensor.size)
+        name_here = port or _unused(tensor.name, taken)
         taken.add(name_here)
-        order = one.order if value in on_npu else tuple(range(len(one.shape)))
+        order = tensor.order if value in on_npu else tuple(range(len(tensor.shape)))
         places[value] = FileTensor(
             name_here,
-            one.shape,
+            tensor.shape,
             order,
-            one.dtype,
-            one.scale,
-            one.zero_point,
+            tensor.dtype,
+            tensor.scale,
+            tensor.zero_point,
             segment,
             offset,
-            one.size,
+            tensor.size,
         )
     weights = Weights()
     layers: list[str] = []
-    made_of: list[NpuPart] = []
+    npu_parts: list[NpuPart] = []
     subgraphs: list[NpuSubgraph | CpuSubgraph | HostConversion] = []
     noted: list[Subgraph] = []
     workspace = at
     for title, part in zip(titles, parted.parts, strict=True):
         if part.device == "npu":
             network = networks[title]
-            made, npu_part = _npu(
+            npu_subgraph, npu_part = _npu(
                 network, part, target, places, weights, at, options, len(layers), title, cost_function
             )
             noted.append(Subgraph(part, network, len(layers), npu_part.scheduled.written))
             layers += [layer.name for layer in network.layers]
             workspace = max(workspace, npu_part.schedule.workspace)
-            subgraphs.append(made)
-            made_of.append(npu_part)
+            subgraphs.append(npu_subgraph)
+            npu_parts.append(npu_part)
         elif part.device == "convert":
             subgraphs.append(HostConversion(title, tuple(_conversion(op, places) for op in part.ops)))
             noted.append(Subgraph(part))
@@ -243,12 +243,12 @@ def _compile(
         subgraphs=tuple(subgraphs),
         metadata={
             **_metadata(graph, options, layers),
-            "schedule": _schedule(made_of, subgraphs, target),
+            "schedule": _schedule(npu_parts, subgraphs, target),
             **_host_estimates(titles, parted),
         },
         debug=debug_notes(graph, noted, places).encoded(),
     )
-    return Compilation(model, parted, tuple(made_of), placement.too_large)
+    return Compilation(model, parted, tuple(npu_parts), placement.too_large)
 
 
 def _metadata(graph: Graph, options: CompileOptions, layers: Sequence[str]) -> dict[str, Any]:
@@ -279,22 +279,22 @@ def _host_estimates(titles: Sequence[str], parted: Partition) -> dict[str, Any]:
 def _schedule(parts: Sequence[NpuPart], subgraphs: Sequence[Any], target: Target) -> dict[str, Any]:
     """For the profiler: by subgraph its groups, each as first layer of the table, behind the last, tiles; its bounds; and
     its layers."""
-    found: dict[str, Any] = {}
-    made = {one.name: one for one in subgraphs}
+    entries: dict[str, Any] = {}
+    by_name = {subgraph.name: subgraph for subgraph in subgraphs}
     at = 0
     for part in parts:
         done = part.schedule
         limits = bounds(part.network, target, len(done.cores))
-        groups = [[at + one.first, at + one.last, one.tiles] for one in done.groups]
-        ends = made[part.name].inputs, made[part.name].outputs
+        groups = [[at + group.first, at + group.last, group.tiles] for group in done.groups]
+        ends = by_name[part.name].inputs, by_name[part.name].outputs
         notes = layer_notes(part.network, at, *ends)
         at += len(part.network.layers)
-        found[part.name] = {
+        entries[part.name] = {
             "groups": groups,
             "bounds": {"roofline": limits.roofline, "buffered": limits.buffered, "bytes": limits.bytes},
             **notes,
         }
-    return found
+    return entries
 
 
 def _unused(name: str, taken: set[str]) -> str:
@@ -320,7 +320,7 @@ def _npu(
     for value, tensor in zip((*part.inputs, *part.outputs), (*network.inputs, *network.outputs), strict=True):
         place = places[value]
         where[tensor.storage] = place.segment, place.offset
-    wanted = ScheduleOptions(
+    schedule_options = ScheduleOptions(
         Position(where, workspace, weights.size, first_layer),
         title,
         options.level,
@@ -330,18 +330,18 @@ def _npu(
         options.local_memory,
         cost_function,
     )
-    done = schedule(network, target, wanted)
+    done = schedule(network, target, schedule_options)
     blocks = [(block.layer, block.channels) for block in done.constants]
     for block in weight_blocks(network, blocks, target):
         weights.add(block)
-    made = NpuSubgraph(
+    subgraph = NpuSubgraph(
         title,
         encode_schedule(done),
         tuple(places[value].name for value in part.inputs),
         tuple(places[value].name for value in part.outputs),
         done.allocations,
     )
-    return made, NpuPart(title, network, done)
+    return subgraph, NpuPart(title, network, done)
 
 
 def _made(part: Part) -> list[Value]:
@@ -362,11 +362,11 @@ def _cpu(
 
     names = [value_name(op.results[0]) for op in part.ops]
     model, called = host_program(graph, part, {value: place.name for value, place in places.items()}, reasons)
-    made = CpuSubgraph(
+    subgraph = CpuSubgraph(
         title,
         model,
         tuple(places[value].name for value in part.inputs),
         tuple(places[value].name for value in part.outputs),
         {name: reasons[name] for name in names if name in reasons},
     )
-    return made, called
+    return subgraph, called

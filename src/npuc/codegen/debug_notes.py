@@ -32,24 +32,24 @@ def debug_notes(graph: Graph, subgraphs: Sequence[Subgraph], places: Mapping[Val
     """Every tensor of the program that exists at some time, and where; what is fused away does not."""
     names = graph.distinct_names()
     numbers: dict[Value, int] = {}
-    found: list[TracedTensor] = []
+    traced: list[TracedTensor] = []
 
     def add(
         value: Value, subgraph: int, layer: str, kind: str, reads: Sequence[Value], **source: Any
     ) -> None:
-        one = tensor_of(value)
-        plain = places[value].order if value in places else tuple(range(len(one.shape)))
-        numbers[value] = len(found)
-        found.append(
+        tensor = tensor_of(value)
+        plain = places[value].order if value in places else tuple(range(len(tensor.shape)))
+        numbers[value] = len(traced)
+        traced.append(
             TracedTensor(
                 name=names[value],
                 layer=layer,
                 kind=kind,
-                shape=tuple(max(-1, size) for size in one.shape),
+                shape=tuple(max(-1, size) for size in tensor.shape),
                 order=source.pop("order", plain),
-                dtype=one.dtype,
-                scale=one.scale,
-                zero_point=one.zero_point,
+                dtype=tensor.dtype,
+                scale=tensor.scale,
+                zero_point=tensor.zero_point,
                 subgraph=subgraph,
                 inputs=tuple(dict.fromkeys(numbers[read] for read in reads if read in numbers)),
                 **source,
@@ -61,20 +61,22 @@ def debug_notes(graph: Graph, subgraphs: Sequence[Subgraph], places: Mapping[Val
 
     for port in graph.inputs:
         add(port.value, -1, port.name, "input", (), memory=places[port.value].name)
-    for index, made in enumerate(subgraphs):
-        places_of = _places(made)
-        for op in made.part.ops:
+    for index, subgraph in enumerate(subgraphs):
+        places_of = _places(subgraph)
+        for op in subgraph.part.ops:
             for value in op.results:
                 label = layer_name(op) or op.name
-                if made.network is None and value not in places and value not in made.called:
+                if subgraph.network is None and value not in places and value not in subgraph.called:
                     continue  # inside of what an accelerator runs
-                if made.network is None:
+                if subgraph.network is None:
                     inside = (
-                        {"memory": places[value].name} if value in places else {"onnx": made.called[value]}
+                        {"memory": places[value].name}
+                        if value in places
+                        else {"onnx": subgraph.called[value]}
                     )
                     add(value, index, label, op.name, op.operands, **inside)
                     continue
-                tensor = made.network.tensors.get(value)
+                tensor = subgraph.network.tensors.get(value)
                 if tensor in places_of:
                     order = tensor.order
                     number, reads, where = places_of[tensor]
@@ -96,20 +98,20 @@ def debug_notes(graph: Graph, subgraphs: Sequence[Subgraph], places: Mapping[Val
                     turned = tuple(op.order) if isinstance(op, top.Permute) else ()
                     viewed = op.operands[0]
                     add(value, index, label, op.name, [viewed], view_of=numbers[viewed], permute=turned)
-    return DebugInfo(tensors=tuple(found))
+    return DebugInfo(tensors=tuple(traced))
 
 
-def _places(made: Subgraph) -> dict[Tensor, tuple[int, Sequence[Value], tuple[Place, ...]]]:
+def _places(subgraph: Subgraph) -> dict[Tensor, tuple[int, Sequence[Value], tuple[Place, ...]]]:
     """For each result of a layer on the NPU: the layer's number, what it reads, and where it is written."""
-    if made.network is None:
+    if subgraph.network is None:
         return {}
-    layers = made.network.layers
+    layers = subgraph.network.layers
     gathered: dict[Tensor, tuple[int, Sequence[Value], list[Place]]] = {}
-    for one in made.written:
-        tensor = layers[one.layer].outputs[one.output]
-        byte = one.row * tensor.row_size
-        size = min(one.size, tensor.size - byte)
-        place = Place(one.core, one.segment, one.first, one.last, one.address, size, byte)
-        reads = layers[one.layer].source.operands
-        gathered.setdefault(tensor, (made.first_layer + one.layer, reads, []))[2].append(place)
+    for written in subgraph.written:
+        tensor = layers[written.layer].outputs[written.output]
+        byte = written.row * tensor.row_size
+        size = min(written.size, tensor.size - byte)
+        place = Place(written.core, written.segment, written.first, written.last, written.address, size, byte)
+        reads = layers[written.layer].source.operands
+        gathered.setdefault(tensor, (subgraph.first_layer + written.layer, reads, []))[2].append(place)
     return {tensor: (number, reads, tuple(where)) for tensor, (number, reads, where) in gathered.items()}

@@ -44,17 +44,17 @@ def check_shape(value: Value, where: str) -> None:
 
 def _foreign_maker(value: Value) -> top.Onnx | None:
     """The op of a domain that is not ONNX's, nearest to the inputs, that a value of no known shape goes back to."""
-    found, seen, waiting = None, set[Value](), [value]
+    foreign, visited, waiting = None, set[Value](), [value]
     while waiting:
-        one = waiting.pop()
-        if one in seen or is_static(one):
+        current = waiting.pop()
+        if current in visited or is_static(current):
             continue
-        seen.add(one)
-        owner = one.owner
+        visited.add(current)
+        owner = current.owner
         if isinstance(owner, top.Onnx):
-            found = owner if owner.domain not in ("", "ai.onnx") else found
+            foreign = owner if owner.domain not in ("", "ai.onnx") else foreign
             waiting.extend(owner.operands)
-    return found
+    return foreign
 
 
 def with_own_outputs(graph: Graph) -> tuple[Graph, list[str]]:

@@ -63,20 +63,20 @@ def run_watched(
     """
     program, error = simulator.program(index), calls.RawError(core=-1, instruction=-1)
     starts, entries = _entries(program.streams, views)
-    left = np.bincount([views[one].tensor for one in entries], minlength=len(tensors)).astype(np.int64)
+    left = np.bincount([views[view].tensor for view in entries], minlength=len(tensors)).astype(np.int64)
     raw_tensors = (calls.RawWatchedTensor * max(1, len(tensors)))(
         *(
             calls.RawWatchedTensor(
-                one.data.ctypes.data,
-                one.written.ctypes.data,
-                None if one.forced is None else one.forced.ctypes.data,
-                one.size,
+                tensor.data.ctypes.data,
+                tensor.written.ctypes.data,
+                None if tensor.forced is None else tensor.forced.ctypes.data,
+                tensor.size,
             )
-            for one in tensors
+            for tensor in tensors
         )
     )
     raw_views = (calls.RawView * max(1, len(views)))(
-        *(calls.RawView(one.tensor, one.segment, one.address, one.size, one.byte) for one in views)
+        *(calls.RawView(view.tensor, view.segment, view.address, view.size, view.byte) for view in views)
     )
     raised: list[BaseException] = []
 
@@ -88,7 +88,7 @@ def run_watched(
             return 1
 
     callback = calls.FINISHED(told)
-    pointers = np.array([one.ctypes.data for one in starts], np.uintp)
+    pointers = np.array([start.ctypes.data for start in starts], np.uintp)
     watch = calls.RawWatch(
         ctypes.addressof(raw_tensors), ctypes.addressof(raw_views), entries.ctypes.data, pointers.ctypes.data,
         left.ctypes.data, callback,
@@ -109,7 +109,7 @@ def run_watched(
 def _entries(streams: Sequence[Array], views: Sequence[View]) -> tuple[list[Array], Array]:
     """For each core where the views of each instruction begin, and the views of all, one after the other."""
     starts: list[Array] = []
-    found: list[Array] = []
+    numbers: list[Array] = []
     for core, stream in enumerate(streams):
         records = stream.reshape(-1, RECORD)
         layers = np.ascontiguousarray(records[:, 4:8]).view("<u4").reshape(-1)
@@ -117,15 +117,15 @@ def _entries(streams: Sequence[Array], views: Sequence[View]) -> tuple[list[Arra
         for number, view in enumerate(views):
             if view.core == core:
                 opcodes = records[view.first : view.last + 1, 0]
-                wanted = opcodes > _ENGINE if view.segment < 0 else opcodes == BY_NAME["store"].opcode
-                wanted &= layers[view.first : view.last + 1] == view.layer
-                here = view.first + np.flatnonzero(wanted)
+                mask = opcodes > _ENGINE if view.segment < 0 else opcodes == BY_NAME["store"].opcode
+                mask &= layers[view.first : view.last + 1] == view.layer
+                here = view.first + np.flatnonzero(mask)
                 at.append(here)
                 which.append(np.full(here.size, number, np.int32))
         places = np.concatenate(at) if at else np.zeros(0, np.int64)
         order = np.argsort(places, kind="stable")
-        before = sum(part.size for part in found)
+        before = sum(part.size for part in numbers)
         counted = np.bincount(places, minlength=len(records))
         starts.append(before + np.concatenate([[0], np.cumsum(counted)]).astype(np.int64))
-        found.append((np.concatenate(which) if which else np.zeros(0, np.int32))[order])
-    return starts, np.ascontiguousarray(np.concatenate(found))
+        numbers.append((np.concatenate(which) if which else np.zeros(0, np.int32))[order])
+    return starts, np.ascontiguousarray(np.concatenate(numbers))
