@@ -60,7 +60,7 @@ class ObstacleRule(Enum):
     )
     WEIGHT_TYPE = "weight_type", "{target} has no weights of type {dtype}", _QUANTIZE_FOR
     PRODUCT = "product", "the array of {target} does not multiply {activation} by {weight}", _QUANTIZE_FOR
-    GRANULARITY = "granularity", "weights have one scale a tensor on {target}", _QUANTIZE_FOR
+    GRANULARITY = "granularity", "weights have per-tensor scales on {target}", _QUANTIZE_FOR
     REQUANTIZATION = (
         "requantization",
         "it requantizes by {kind}, and {target} by {allowed}",
