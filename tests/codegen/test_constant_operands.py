@@ -16,7 +16,10 @@ from npuc.ir import Graph, tensor_type, top
 from npuc.ir.dtypes import QuantType
 from npuc.quant import SCHEMES, quantize
 from npuc.sim import Simulator, sanitize
+from npuc.target import load_target
+from support.graphs import build
 from support.networks.backend import machine
+from support.programs.equal_modes import check as check_modes
 
 Maker = Callable[[lang.Tensor, lang.Tensor], lang.Tensor]
 SHAPES = [(6, 6), (1, 6, 8), (1, 4, 6, 6)]
@@ -143,3 +146,12 @@ def test_an_integer_program_that_computes_with_constants_alone_runs_on_the_cpu()
     inputs = {"x": np.random.default_rng(1).integers(-128, 128, (1, 2, 4, 4)).astype(np.int8)}
     wanted = IntegerEngine(graph, raw=True).run(inputs)["y"]
     np.testing.assert_array_equal(Simulator(done.model).run(inputs)["y"], wanted)
+
+
+@pytest.mark.parametrize("op", [top.Add, top.Mul, top.Max])
+@pytest.mark.parametrize("scheme", ["int8", "int16"])
+def test_elementwise_ops_of_rank_one(op: type, scheme: str) -> None:
+    """A vector has no rows and no channels."""
+    graph = build({"a": (5,), "b": (5,)}, lambda b, x, y: b(op, x, y, name="y"))
+    program = quantize(graph, dict.fromkeys(("a", "b", "y"), (-2.0, 2.0)), SCHEMES[scheme])
+    assert check_modes(program, load_target("edge-4t"), 2) is not None

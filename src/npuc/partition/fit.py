@@ -92,6 +92,18 @@ def fit_of(op: TensorOp, graph: Graph, target: Target) -> Fit:
     return limits
 
 
+def joins_floats(op: npu.Quantize | npu.Dequantize, graph: Graph, target: Target) -> bool:
+    """Whether a conversion stands between layers of integers and of bf16 or f16 on the NPU, which then does it itself."""
+    if isinstance(op, npu.Quantize):
+        neighbours = [op.x.owner]
+    elif any(port.value is op.y for port in graph.outputs):
+        return False
+    else:
+        neighbours = [use.operation for use in op.y.uses]
+    casts = [neighbour for neighbour in neighbours if isinstance(neighbour, npu.Cast)]
+    return bool(casts) and casts == neighbours and all(fit_of(cast, graph, target) for cast in casts)
+
+
 def limit_fit(op: TensorOp, graph: Graph, target: Target, bits: tuple[int, int] = (8, 8)) -> Fit:
     """Whether the limits of a target allow an op, of a float program or of an integer one."""
     if isinstance(op, npu.Cast):

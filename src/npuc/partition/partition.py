@@ -16,7 +16,7 @@ from npuc.ir import Graph, Value, npu, result_names, shown_name, top
 from npuc.ir.definition import TensorOp
 from npuc.partition.accelerators import claimant
 from npuc.partition.ends import Side, sides
-from npuc.partition.fit import Fit, fit_of
+from npuc.partition.fit import Fit, fit_of, joins_floats
 from npuc.partition.host import reason_against_host
 from npuc.partition.obstacles import Obstacle, ObstacleRule
 from npuc.partition.overrides import placed
@@ -86,7 +86,7 @@ def partition(
     overridden = placed(ops, overrides or {}, aliases=graph.layer_aliases() if overrides else None)
     for op in ops:
         if isinstance(op, npu.Quantize | npu.Dequantize):
-            device[op] = "convert"
+            device[op] = "npu" if joins_floats(op, graph, target) else "convert"
             continue
         taker = None if op in overridden else claimant(op, graph, target)
         if taker is not None:

@@ -67,7 +67,7 @@ def _computable(value: Value) -> bool:
 
 
 def _plain_result(op: TensorOp) -> bool:
-    return isinstance(op, top.ArgReduce | npu.Reinterpret | npu.Cast)
+    return isinstance(op, top.ArgReduce | npu.Reinterpret | npu.Cast | npu.Dequantize)
 
 
 def build_network(

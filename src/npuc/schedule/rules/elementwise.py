@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from npuc.arithmetic.kinds import Kind
+from npuc.arithmetic.kinds import Kind, Rounding
 from npuc.arrays import Array
 from npuc.ir import Graph, npu, top
 from npuc.program.instruction import TypedInstruction
@@ -41,6 +41,7 @@ from npuc.schedule.rules.common import (
     Requantization,
     batch_rows,
     constant,
+    float_bits,
     float_output_of,
     images_of,
     requantization_of,
@@ -116,9 +117,10 @@ class BinaryOp(LayerOp):
             part: tuple[int, ...] = (r1 - r0, shape[-1])
             sizes, strides = _merged(part, [_two(tensor, y) for _, tensor in self.operands])
         else:
-            # Rows of a batch lie one behind the other; an axis of one element has no stride.
-            rows_of = (1, r1 - r0) if shape[1] > 1 else (r1 - r0, 1)
-            part = (*rows_of, *shape[2:]) if cuts else shape
+            part = shape
+            if cuts:
+                # Rows of a batch lie one behind the other; an axis of one element has no stride.
+                part = (*((1, r1 - r0) if shape[1] > 1 else (r1 - r0, 1)), *shape[2:])
             sizes, strides = _merged(part, self.strides)
         broadcast = Broadcast(_four(sizes, 1), *(_four(merged, 0) for merged in strides))
         reads: list[tuple[str, int, int]] = [("const", 0, size)] if size else []
@@ -417,17 +419,28 @@ def requant(op: npu.Requant, graph: Graph, tensor: Tensors) -> Layer:
 
 @dataclass(frozen=True)
 class CastOp(UnaryOp):
-    """Elements as another float type."""
+    """Elements as another type: between floats, or between floats and integers, whose tensor has the scale."""
+
+    rounding: Rounding = Rounding.HALF_AWAY
+    """Of floats to integers."""
 
     def instruction(self, x: Source, y: Result, places: Mapping[str, int], elements: int) -> Cast:
         """The instruction of a tile."""
-        return Cast(x, elements, y, scale=0, rounding=0, zero_point=0, lo=0, hi=0)
+        scale = float_bits(self.x.scale or self.y.scale)
+        lo, hi = LIMITS.get(self.y.dtype, (0, 0))
+        return Cast(x, elements, y, scale, self.rounding.code, self.y.zero_point, lo, hi)
 
 
-@layers_as(npu.Cast)
-def cast(op: npu.Cast, graph: Graph, tensor: Tensors) -> Layer:
-    """Between f32, bf16 and f16."""
+@layers_as(npu.Cast, npu.Dequantize)
+def cast(op: Any, graph: Graph, tensor: Tensors) -> Layer:
+    """Between f32, bf16 and f16, or integers as f32."""
     return _unary(op, CastOp(tensor(op.x), tensor(op.y)))
+
+
+@layers_as(npu.Quantize)
+def quantize(op: npu.Quantize, graph: Graph, tensor: Tensors) -> Layer:
+    """f32 as integers."""
+    return _unary(op, CastOp(tensor(op.x), tensor(op.y), Rounding(op.rounding)))
 
 
 @layers_as(npu.Table, npu.FloatTable)
