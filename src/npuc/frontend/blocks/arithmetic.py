@@ -105,8 +105,8 @@ def reduce(
     if not gone:
         return x
     places = sorted(order.index(axis) for axis in gone)
-    made = c.emit(top.Reduce, c.value(x, second), kind=kind, axes=places, keepdims=keepdims).y
-    return LayoutTensor(made, second and keepdims)
+    reduced = c.emit(top.Reduce, c.value(x, second), kind=kind, axes=places, keepdims=keepdims).y
+    return LayoutTensor(reduced, second and keepdims)
 
 
 def matmul(
@@ -182,7 +182,7 @@ def arg(
     c: ChannelsLastBuilder, x: LayoutTensor, axis: int, largest: bool, to: str, keepdims: bool = False
 ) -> LayoutTensor:
     """The first index of the extreme value."""
-    found = c.emit(
+    indices = c.emit(
         top.ArgReduce, c.value(x), max=largest, axis=normal_axis(axis, x.rank), keepdims=keepdims
     ).y
-    return LayoutTensor(found if to == "i64" else c.emit(top.Cast, found, to=to).y)
+    return LayoutTensor(indices if to == "i64" else c.emit(top.Cast, indices, to=to).y)

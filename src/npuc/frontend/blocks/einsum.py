@@ -71,12 +71,12 @@ def einsum(c: ChannelsLastBuilder, equation: str, tensors: Sequence[LayoutTensor
 
     outer = [sizes[letter] for letter in batch]
     count, m, n = (prod(sizes[letter] for letter in group) for group in (summed, rows, columns))
-    made = matmul(
+    product = matmul(
         c,
         arranged(a, left, batch + rows + summed, (*outer, m, count)),
         arranged(b, right, batch + summed + columns, (*outer, count, n)),
     )
-    found = batch + rows + columns
-    made = reshape(c, made, [sizes[letter] for letter in found])
-    order = [found.index(letter) for letter in result]
-    return transpose(c, made, order) if order != sorted(order) else made
+    letters = batch + rows + columns
+    product = reshape(c, product, [sizes[letter] for letter in letters])
+    order = [letters.index(letter) for letter in result]
+    return transpose(c, product, order) if order != sorted(order) else product

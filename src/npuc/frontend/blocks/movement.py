@@ -15,9 +15,9 @@ from npuc.ir.definition import normal_axis
 _MOST_PARTS = 1 << 13
 
 
-def whole_shape(c: ChannelsLastBuilder, size: int, wanted: Sequence[int]) -> tuple[int, ...]:
+def whole_shape(c: ChannelsLastBuilder, size: int, sizes: Sequence[int]) -> tuple[int, ...]:
     """A shape in which -1 is what is left."""
-    shape = tuple(wanted)
+    shape = tuple(sizes)
     if shape.count(-1) > 1 or min(shape, default=0) < -1:
         raise InvalidModelError(f"'{c.first}': the shape {list(shape)} is not valid")
     if -1 in shape:
@@ -28,9 +28,9 @@ def whole_shape(c: ChannelsLastBuilder, size: int, wanted: Sequence[int]) -> tup
     return shape
 
 
-def reshape(c: ChannelsLastBuilder, x: LayoutTensor, wanted: Sequence[int]) -> LayoutTensor:
+def reshape(c: ChannelsLastBuilder, x: LayoutTensor, sizes: Sequence[int]) -> LayoutTensor:
     """x under another shape; -1 is what is left."""
-    shape = whole_shape(c, prod(x.shape), wanted)
+    shape = whole_shape(c, prod(x.shape), sizes)
     if x.array is not None and prod(shape) == x.array.size:
         return c.constant(x.array.reshape(shape), x.name)
     if x.is_turned and shape == x.shape:
@@ -111,14 +111,14 @@ def cut(
     steps = steps if steps is not None else (1,) * x.rank
     if not len(begins) == len(counts) == len(steps) == x.rank:
         raise InvalidModelError(f"'{c.first}' slices {len(begins)} axes of rank {x.rank}")
-    made = c.emit(
+    sliced = c.emit(
         top.Slice,
         c.value(x, x.is_turned),
         offset=_arranged(x, begins),
         steps=_arranged(x, steps),
         shape=_arranged(x, counts),
     ).y
-    return LayoutTensor(made, x.is_turned)
+    return LayoutTensor(sliced, x.is_turned)
 
 
 def indexed(c: ChannelsLastBuilder, x: LayoutTensor, entries: Sequence[Any]) -> LayoutTensor:
@@ -136,8 +136,8 @@ def pad(
         raise InvalidModelError(f"'{c.first}' pads {len(pairs)} axes of rank {x.rank}")
     begins = _arranged(x, [before for before, _ in pairs])
     ends = _arranged(x, [after for _, after in pairs])
-    made = c.emit(top.Pad, c.value(x, x.is_turned), pads=(*begins, *ends), **properties).y
-    return LayoutTensor(made, x.is_turned)
+    padded = c.emit(top.Pad, c.value(x, x.is_turned), pads=(*begins, *ends), **properties).y
+    return LayoutTensor(padded, x.is_turned)
 
 
 def mirrored(c: ChannelsLastBuilder, x: LayoutTensor, pairs: Sequence[tuple[int, int]]) -> LayoutTensor:
@@ -200,7 +200,7 @@ def resize(
             f"'{c.first}' has no form in npuc: it shrinks an image by cubic interpolation",
             fix="Interpolate linearly, or cut the network there with --inputs or --outputs",
         )
-    made = c.emit(
+    resized = c.emit(
         top.Resize,
         value,
         sizes=(batch, channels, *size),
@@ -209,7 +209,7 @@ def resize(
         rounding=rounding,
         **properties,
     ).y
-    return c.framed(made, channels_first)
+    return c.framed(resized, channels_first)
 
 
 def repeated(c: ChannelsLastBuilder, x: LayoutTensor, axis: int, count: int) -> LayoutTensor:
@@ -265,7 +265,7 @@ def batch_to_space(
     order = (spatial, *between, *range(2 * spatial + 1, 2 * spatial + 1 + len(tail)))
     value = c.emit(top.Permute, value, order=order).y
     whole = (batch, *(n * b for n, b in zip(shape[1:], blocks, strict=False)), *tail)
-    made = LayoutTensor(c.emit(top.Reshape, value, shape=whole).y)
+    image = LayoutTensor(c.emit(top.Reshape, value, shape=whole).y)
     if not any(side for pair in pairs for side in pair):
-        return made
-    return pad(c, made, [(0, 0), *((-a, -b) for a, b in pairs), *[(0, 0)] * len(tail)])
+        return image
+    return pad(c, image, [(0, 0), *((-a, -b) for a, b in pairs), *[(0, 0)] * len(tail)])

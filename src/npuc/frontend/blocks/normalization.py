@@ -45,8 +45,8 @@ def batch_norm(
         centred = binary(c, top.Sub, x, spread(c, mean, axis, x.rank))
         grown = binary(c, top.Mul, centred, spread(c, factor, axis, x.rank))
         return binary(c, top.Add, grown, spread(c, bias, axis, x.rank))
-    made = c.emit(top.BatchNorm, value, *(c.value(p) for p in parameters), epsilon=epsilon).y
-    return LayoutTensor(made, second)
+    normalized = c.emit(top.BatchNorm, value, *(c.value(p) for p in parameters), epsilon=epsilon).y
+    return LayoutTensor(normalized, second)
 
 
 def moments(c: ChannelsLastBuilder, x: LayoutTensor, axes: list[int]) -> tuple[LayoutTensor, LayoutTensor]:
@@ -67,7 +67,7 @@ def layer_norm(
     """Zero mean and unit variance over some axes; scale and bias have their shape."""
     axes = sorted(normal_axis(axis, x.rank) for axis in axes)
     if axes == list(range(x.rank - len(axes), x.rank)):
-        made = c.emit(
+        normalized = c.emit(
             top.LayerNorm,
             c.value(x),
             None if scale is None else c.value(scale),
@@ -75,7 +75,7 @@ def layer_norm(
             axis=axes[0],
             epsilon=epsilon,
         ).y
-        return LayoutTensor(made)
+        return LayoutTensor(normalized)
     centred, variance = moments(c, x, axes)
     shape = [n if axis in axes else 1 for axis, n in enumerate(x.shape)]
     result = binary(c, top.Mul, centred, unary(c, scaled(c, variance, 1.0, epsilon), top.Rsqrt))

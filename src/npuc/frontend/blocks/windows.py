@@ -74,7 +74,7 @@ def convolution(
         raise InvalidModelError(f"'{c.first}' has {channels} channels for a kernel of {inputs}")
     pads = pads_of(c, padding, size, kernel.shape[:spatial], strides, dilations)
     weight = _weights(c, kernel, (spatial + 1, spatial, *range(spatial)))
-    made = c.emit(
+    y = c.emit(
         top.Conv,
         value,
         weight,
@@ -84,7 +84,7 @@ def convolution(
         dilations=tuple(dilations),
         group=channels // inputs,
     ).y
-    return c.framed(made, channels_first)
+    return c.framed(y, channels_first)
 
 
 def depthwise(
@@ -113,7 +113,7 @@ def depthwise(
         weight = c.value(c.constant(turned, kernel.name))
     else:
         weight = c.emit(top.Reshape, _weights(c, kernel, order), shape=shape).y
-    made = c.emit(
+    y = c.emit(
         top.Conv,
         value,
         weight,
@@ -123,7 +123,7 @@ def depthwise(
         dilations=tuple(dilations),
         group=channels,
     ).y
-    return c.framed(made, channels_first)
+    return c.framed(y, channels_first)
 
 
 def transposed(
@@ -159,7 +159,7 @@ def transposed(
         rest = size[axis] - (whole - before - after)
         ends.append(after - min(0, rest))
         more.append(max(0, rest))
-    made = c.emit(
+    y = c.emit(
         top.Deconv,
         value,
         _weights(c, kernel, (spatial + 1, spatial, *range(spatial))),
@@ -170,7 +170,7 @@ def transposed(
         output_padding=tuple(more),
         group=inputs // kernel.shape[-1],
     ).y
-    return c.framed(made, channels_first)
+    return c.framed(y, channels_first)
 
 
 def pool(
@@ -189,5 +189,5 @@ def pool(
     value = c.image(x, channels_first)
     ones = (1,) * len(window)
     pads = pads_of(c, padding, shape_of(value)[2:], window, strides, ones)
-    made = c.emit(kind, value, kernel=tuple(window), strides=tuple(strides), pads=pads, dilations=ones)
-    return c.framed(made.results[0], channels_first)
+    pooling = c.emit(kind, value, kernel=tuple(window), strides=tuple(strides), pads=pads, dilations=ones)
+    return c.framed(pooling.results[0], channels_first)
