@@ -50,19 +50,19 @@ class Section:
     def floats(self, key: str) -> Numbers:
         """Numbers with commas between."""
         try:
-            found = tuple(float(part) for part in self.values.get(key, "").split(",") if part.strip())
+            numbers = tuple(float(part) for part in self.values.get(key, "").split(",") if part.strip())
         except ValueError as error:
             raise self._bad(key, "a list of numbers") from error
-        if (self.has(key) and not found) or not all(map(isfinite, found)):
+        if (self.has(key) and not numbers) or not all(map(isfinite, numbers)):
             raise self._bad(key, "a list of numbers")
-        return found
+        return numbers
 
     def ints(self, key: str) -> Integers:
         """Integers with commas between."""
-        found = self.floats(key)
-        if any(abs(value) > 1 << 30 for value in found):
+        numbers = self.floats(key)
+        if any(abs(value) > 1 << 30 for value in numbers):
             raise self._bad(key, "a list of integers")
-        return tuple(int(value) for value in found)
+        return tuple(int(value) for value in numbers)
 
     def text(self, key: str, default: str) -> str:
         """A word."""
@@ -79,7 +79,7 @@ def parse_file(path: Path) -> tuple[Section, list[Section]]:
 
 def parse(data: bytes) -> tuple[Section, list[Section]]:
     """The section [net], and the layers."""
-    found: list[tuple[str, dict[str, str]]] = []
+    sections: list[tuple[str, dict[str, str]]] = []
     for number, line in enumerate(data.decode(errors="replace").splitlines(), 1):
         line = line.split("#")[0].split(";")[0].strip()
         if not line:
@@ -89,21 +89,21 @@ def parse(data: bytes) -> tuple[Section, list[Section]]:
                 raise FileFormatError(
                     f"is not a valid .cfg: line {number}: '{line[:60]}' has no ']' at its end", fix=_MEND
                 )
-            if len(found) >= _MAX_SECTIONS:
+            if len(sections) >= _MAX_SECTIONS:
                 raise ResourceLimitError(f"the .cfg has more than {_MAX_SECTIONS} sections")
-            found.append((line[1:-1].strip().lower(), {}))
-        elif "=" in line and found:
+            sections.append((line[1:-1].strip().lower(), {}))
+        elif "=" in line and sections:
             key, _, value = line.partition("=")
             # Of a key that is given twice, Darknet takes the first.
-            found[-1][1].setdefault(key.strip(), value.strip())
+            sections[-1][1].setdefault(key.strip(), value.strip())
         else:
             raise FileFormatError(
                 f"is not a valid .cfg: line {number}: '{line[:60]}' is not key=value",
                 fix=_MEND,
             )
-    if not found or found[0][0] not in ("net", "network"):
+    if not sections or sections[0][0] not in ("net", "network"):
         raise FileFormatError("is not a valid .cfg: it does not begin with [net]")
-    net = Section("net", found[0][1], "the section [net]")
+    net = Section("net", sections[0][1], "the section [net]")
     return net, [
-        Section(kind, values, f"layer {index} [{kind}]") for index, (kind, values) in enumerate(found[1:])
+        Section(kind, values, f"layer {index} [{kind}]") for index, (kind, values) in enumerate(sections[1:])
     ]

@@ -85,10 +85,10 @@ def _sources(section: Section, index: int) -> list[int]:
     given = section.ints(key)
     if not given:
         raise InvalidModelError(f"{section.label} has no '{key}'")
-    found = [number + index if number < 0 else number for number in given]
-    if any(not 0 <= number < index for number in found):
+    layers = [number + index if number < 0 else number for number in given]
+    if any(not 0 <= number < index for number in layers):
         raise InvalidModelError(f"{section.label}: {key}={section.values[key][:60]} is not a layer before it")
-    return found if section.kind == "route" else [*before, *found]
+    return layers if section.kind == "route" else [*before, *layers]
 
 
 def _network(net: Section, sections: list[Section]) -> LayeredNetwork:

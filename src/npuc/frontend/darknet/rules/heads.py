@@ -45,10 +45,10 @@ def _rows(ctx: DarknetContext, place: Value, size: Value, objectness: Value, cla
 
 
 def _anchors(ctx: DarknetContext, count: int) -> Array:
-    found = ctx.section.floats("anchors")
-    if len(found) < 2 * count:
-        raise ctx.invalid(f"{len(found)} numbers of anchors for {count} of them")
-    return np.array(found[: 2 * count], np.float32).reshape(-1, 2)
+    sides = ctx.section.floats("anchors")
+    if len(sides) < 2 * count:
+        raise ctx.invalid(f"{len(sides)} numbers of anchors for {count} of them")
+    return np.array(sides[: 2 * count], np.float32).reshape(-1, 2)
 
 
 @rule("yolo")

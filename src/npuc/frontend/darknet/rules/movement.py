@@ -60,8 +60,8 @@ def reorg(ctx: DarknetContext) -> Value:
         return ctx.emit(top.SpaceToDepth, ctx.value(), block=stride)
     if channels % area:
         raise ctx.invalid(f"{channels} channels do not divide by {area}")
-    seen = ctx.reshape(ctx.value(), (n, channels // area, height * stride, width * stride))
-    moved = ctx.emit(top.SpaceToDepth, seen, block=stride)
+    reinterpreted = ctx.reshape(ctx.value(), (n, channels // area, height * stride, width * stride))
+    moved = ctx.emit(top.SpaceToDepth, reinterpreted, block=stride)
     return ctx.reshape(moved, (n, channels * area, height // stride, width // stride))
 
 
