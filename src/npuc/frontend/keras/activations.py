@@ -100,9 +100,9 @@ def activated(ctx: KerasContext, x: LayoutTensor, setting: Any) -> LayoutTensor:
         return function(ctx.c, x)
     rule = find_rule(name)
     if rule is not None and config and name in ("ReLU", "LeakyReLU", "ELU", "Softmax", "ThresholdedReLU"):
-        made = rule(KerasContext(ctx.name, name, config, [x], {}, ctx.weights, ctx.c, ctx.version))
-        assert isinstance(made, LayoutTensor)
-        return made
+        y = rule(KerasContext(ctx.name, name, config, [x], {}, ctx.weights, ctx.c, ctx.version))
+        assert isinstance(y, LayoutTensor)
+        return y
     raise ctx.refuse(
         f"its activation '{name[:60]}' is not one of Keras' own, and its code is not in the file",
         "Use one of Keras' own activations, or put it in a layer of your own, which becomes a custom op",

@@ -129,15 +129,15 @@ def _member(archive: zipfile.ZipFile, name: str, path: Path, limit: int | None) 
 
 
 def _json(text: str, path: Path) -> dict[str, Any]:
-    found = bounded_json(text.encode(errors="replace"), "its description of the network")
-    pending: list[tuple[Any, int]] = [(found, 0)]
+    description = bounded_json(text.encode(errors="replace"), "its description of the network")
+    pending: list[tuple[Any, int]] = [(description, 0)]
     while pending:
         item, depth = pending.pop()
         if depth > _DEPTH:
             raise ResourceLimitError(f"its description is nested more than {_DEPTH} deep", where=str(path))
         inner = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
         pending += [(entry, depth + 1) for entry in inner if isinstance(entry, dict | list)]
-    return found
+    return description
 
 
 def _version(text: str) -> tuple[int, ...]:

@@ -121,11 +121,11 @@ def _is_new(item: Mapping[str, Any]) -> bool:
 
 
 def _layers(entries: list[dict[str, Any]], calls: list[list[Call]]) -> dict[str, KerasLayer]:
-    found: dict[str, KerasLayer] = {}
+    layers: dict[str, KerasLayer] = {}
     counts: dict[str, int] = {}
     for index, (item, own) in enumerate(zip(entries, calls, strict=True)):
         name, kind = _name(item, index), _kind(item)
-        if name in found:
+        if name in layers:
             raise InvalidModelError(f"two layers are called '{name}'")
         class_name = str(item["class_name"]).rpartition(">")[2]
         number = counts.get(class_name, 0) if not kind.startswith("ops.") else 0
@@ -134,8 +134,8 @@ def _layers(entries: list[dict[str, Any]], calls: list[list[Call]]) -> dict[str,
         config = item["config"] if isinstance(item["config"], dict) else {"layers": item["config"]}
         if is_model(item):
             config, kind = {"description": item}, "Model"
-        found[name] = KerasLayer(name, kind, config, own, number, class_name)
-    return found
+        layers[name] = KerasLayer(name, kind, config, own, number, class_name)
+    return layers
 
 
 def _chain(entries: list[dict[str, Any]]) -> Network:

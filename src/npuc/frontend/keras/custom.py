@@ -32,12 +32,12 @@ def custom(ctx: KerasContext, stated: tuple[int, ...] | None) -> list[LayoutTens
 
 def _plain(ctx: KerasContext) -> dict[str, Any]:
     """The settings that an attribute can hold."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, value in ctx.config.items():
         if name in ("name", "trainable", "dtype") or value is None:
             continue
         if isinstance(value, bool):
-            found[name] = int(value)
+            settings[name] = int(value)
         elif isinstance(value, int | float | str) or (
             isinstance(value, list)
             and value
@@ -45,5 +45,5 @@ def _plain(ctx: KerasContext) -> dict[str, Any]:
             and isinstance(value[0], int | float | str)
             and not isinstance(value[0], bool)
         ):
-            found[name] = value
-    return found
+            settings[name] = value
+    return settings

@@ -91,13 +91,13 @@ class Folder:
 
     def folder(self, path: str) -> Folder | None:
         """A group inside, by its path."""
-        found: Folder | None = self
+        folder: Folder | None = self
         for name in path.split("/"):
-            if found is None:
+            if folder is None:
                 return None
-            entry = found._entry(name)
-            found = Folder(entry, self.where) if hasattr(entry, "keys") else None
-        return found
+            entry = folder._entry(name)
+            folder = Folder(entry, self.where) if hasattr(entry, "keys") else None
+        return folder
 
     @_guarded
     def array(self, path: str) -> Array:
@@ -122,22 +122,22 @@ class Folder:
 
     def texts(self, name: str) -> list[str]:
         """A list of texts, which Keras cuts into several attributes when it is long."""
-        found = self.attribute(name)
-        if found is not None:
-            return [_text(item) for item in np.asarray(found).reshape(-1)]
+        value = self.attribute(name)
+        if value is not None:
+            return [_text(item) for item in np.asarray(value).reshape(-1)]
         return list(self._pieces(name))
 
     def _pieces(self, name: str) -> Iterator[str]:
         for number in range(_MEMBERS):
-            found = self.attribute(f"{name}{number}")
-            if found is None:
+            value = self.attribute(f"{name}{number}")
+            if value is None:
                 return
-            yield from (_text(item) for item in np.asarray(found).reshape(-1))
+            yield from (_text(item) for item in np.asarray(value).reshape(-1))
 
     def text(self, name: str) -> str:
         """A text, empty if there is none."""
-        found = self.attribute(name)
-        return "" if found is None else _text(found)
+        value = self.attribute(name)
+        return "" if value is None else _text(value)
 
 
 def _text(value: Any) -> str:
@@ -158,5 +158,5 @@ def _read(entry: Any, path: str, where: str) -> Array:
             f"the weights '{path[:200]}' of the shape {list(entry.shape)} have only {stored} bytes in the file",
             where=where,
         )
-    found: Array = np.asarray(entry[()])
-    return found.astype(found.dtype.newbyteorder("="), copy=False)
+    array: Array = np.asarray(entry[()])
+    return array.astype(array.dtype.newbyteorder("="), copy=False)

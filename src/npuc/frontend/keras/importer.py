@@ -51,7 +51,8 @@ class _Level:
     depth: int = 0
     given: dict[str, LayoutTensor] = field(default_factory=dict)
     """What its input layers mean."""
-    found: dict[tuple[str, int], list[LayoutTensor]] = field(default_factory=dict)
+    outputs: dict[tuple[str, int], list[LayoutTensor]] = field(default_factory=dict)
+    """By layer and number of the call, what was translated so far."""
 
 
 class _KerasImporter:
@@ -91,19 +92,19 @@ class _KerasImporter:
     def _types(
         self, names: Sequence[str], before: Mapping[str, LayoutTensor]
     ) -> list[tuple[tuple[int, ...], DType]]:
-        found = []
+        types = []
         for name in names:
-            asked = self.options.input_shapes.get(name)
+            given_shape = self.options.input_shapes.get(name)
             layer = self.network.layers.get(name)
             if layer is not None and layer.kind == "InputLayer":
-                shape = input_shape(name, declared_shape(layer), asked, self.notes)
-                found.append((shape, input_type(layer)))
+                shape = input_shape(name, declared_shape(layer), given_shape, self.notes)
+                types.append((shape, input_type(layer)))
             else:
                 # A cut with a shape of its own needs no look at what lies before it, which may be none of npuc's business.
                 known = before.get(name)
-                shape = asked if asked is not None else known.shape if known is not None else ()
-                found.append((tuple(shape), dtype_of("f32") if known is None else known.dtype))
-        return found
+                shape = given_shape if given_shape is not None else known.shape if known is not None else ()
+                types.append((tuple(shape), dtype_of("f32") if known is None else known.dtype))
+        return types
 
     def run(self) -> Graph:
         """The graph between the inputs and the outputs."""
@@ -113,11 +114,11 @@ class _KerasImporter:
         plain = {*own, *(set(self.network.layers) & set(self.options.input_shapes))}
         middle = [name for name in names if name not in plain]
         ends = {name: ref for name, ref in self.ends}
-        wanted = list(self.options.outputs) or list(ends)
-        if not wanted:
+        output_names = list(self.options.outputs) or list(ends)
+        if not output_names:
             raise InvalidModelError("the model has no outputs")
-        asked = [name for name in wanted if name not in ends and name not in self.network.layers]
-        before = self._before() if middle or asked else {}
+        inner_names = [name for name in output_names if name not in ends and name not in self.network.layers]
+        before = self._before() if middle or inner_names else {}
         check_names(self.options.inputs, {**self.network.layers, **before}, "--inputs")
         check_names(self.options.outputs, {**ends, **self.network.layers, **before}, "--outputs")
         check_inputs(names, self.options.input_shapes, self.options.constants)
@@ -132,7 +133,7 @@ class _KerasImporter:
             self.begins[port.name] = LayoutTensor(port.value, name=port.name)
         level = _Level(self.network, self.archive.weights)
         outputs = []
-        for name in wanted:
+        for name in output_names:
             ref = ends.get(name) or (Ref(name, 0, 0) if name in self.network.layers else None)
             if ref is None:
                 self._walk(level, [ref for _, ref in self.ends])
@@ -159,10 +160,10 @@ class _KerasImporter:
     # The walk
 
     def _tensor(self, level: _Level, ref: Ref) -> LayoutTensor:
-        found = level.found[(ref.layer, ref.call)]
-        if not 0 <= ref.tensor < len(found):
+        outputs = level.outputs[(ref.layer, ref.call)]
+        if not 0 <= ref.tensor < len(outputs):
             raise InvalidModelError(f"the layer '{level.prefix}{ref.layer}' has no output {ref.tensor}")
-        return found[ref.tensor]
+        return outputs[ref.tensor]
 
     def _walk(self, level: _Level, refs: Sequence[Ref]) -> None:
         """Translate the calls that these tensors need; the stack is a list, so that deep networks cost no recursion."""
@@ -170,7 +171,7 @@ class _KerasImporter:
         open_: set[tuple[str, int]] = set()
         while stack:
             key = stack[-1]
-            if key in level.found:
+            if key in level.outputs:
                 stack.pop()
                 continue
             layer = level.network.layers.get(key[0])
@@ -181,14 +182,14 @@ class _KerasImporter:
             missing = []
             if full not in self.begins:
                 needed = ((ref.layer, ref.call) for ref in _refs([call.arguments, call.keywords]))
-                missing = [item for item in needed if item not in level.found]
+                missing = [item for item in needed if item not in level.outputs]
             if missing:
                 if key in open_:
                     raise InvalidModelError(f"the layer '{full}' depends on itself")
                 open_.add(key)
                 stack += missing
                 continue
-            level.found[key] = self._called(level, layer, call, full)
+            level.outputs[key] = self._called(level, layer, call, full)
             open_.discard(key)
             stack.pop()
 
@@ -208,13 +209,13 @@ class _KerasImporter:
         keywords = self._meant(level, call.keywords)
         weights = level.weights.layer(layer.name, layer.class_name, layer.number)
         if layer.kind == "Model":
-            made = self._inner(level, layer, arguments, weights, full)
+            outputs = self._inner(level, layer, arguments, weights, full)
         else:
             stated = level.network.shapes.get((layer.name, layer.calls.index(call), 0))
-            made = self.translated(layer.kind, layer.config, arguments, keywords, weights, full, stated)
-        for index, held in enumerate(made):
+            outputs = self.translated(layer.kind, layer.config, arguments, keywords, weights, full, stated)
+        for index, held in enumerate(outputs):
             self.known.setdefault(_tensor_name(full, index), held)
-        return made
+        return outputs
 
     def _meant(self, level: _Level, value: Any) -> Any:
         if isinstance(value, Ref):
@@ -272,15 +273,15 @@ class _KerasImporter:
         if full.count("//") >= _DEPTH:
             raise ResourceLimitError(f"layers are wrapped more than {_DEPTH} deep")
         if is_model(description):
-            made = self._model(description, tensors, weights, f"{full}//", 0)
+            outputs = self._model(description, tensors, weights, f"{full}//", 0)
         else:
             kind, config = description.get("class_name"), description.get("config")
             if not isinstance(kind, str) or not isinstance(config, dict):
                 raise InvalidModelError(f"the layer that '{full}' wraps has no class")
             name = f"{full}//{config.get('name', kind)}"
-            made = self.translated(kind.rpartition(">")[2], config, list(tensors), {}, weights, name)
+            outputs = self.translated(kind.rpartition(">")[2], config, list(tensors), {}, weights, name)
         self.builder.first = full
-        return made
+        return outputs
 
     def translated(
         self,
@@ -312,19 +313,19 @@ class _KerasImporter:
         try:
             if translate is None:
                 self.unknown.append(context.label)
-                made: list[LayoutTensor] = custom(context, stated)
+                outputs: list[LayoutTensor] = custom(context, stated)
             else:
                 outcome = translate(context)
-                made = list(outcome) if isinstance(outcome, list | tuple) else [outcome]  # type: ignore[list-item]
+                outputs = list(outcome) if isinstance(outcome, list | tuple) else [outcome]  # type: ignore[list-item]
         except ShapeError as error:
             raise InvalidModelError(f"{context.label}: {error}") from error
         except (ValueError, TypeError, KeyError, IndexError, OverflowError, ArithmeticError) as error:
             # What a rule trips over is something in the layer that no valid model has.
             words = next(iter(str(error).splitlines()), type(error).__name__)[:200]
             raise InvalidModelError(f"{context.label}: it is malformed ({words})") from error
-        self.builder.finish_layer(made, [_tensor_name(full, index) for index in range(len(made))], full)
-        self.masks.note(context, made)
-        return made
+        self.builder.finish_layer(outputs, [_tensor_name(full, index) for index in range(len(outputs))], full)
+        self.masks.note(context, outputs)
+        return outputs
 
 
 def check_code(context: KerasContext) -> None:

@@ -67,8 +67,8 @@ class Masks:
                 "Build the model without the mask (mask_zero=False) and copy its weights, or cut before it with --outputs",
             )
 
-    def note(self, ctx: KerasContext, made: Sequence[LayoutTensor]) -> None:
+    def note(self, ctx: KerasContext, outputs: Sequence[LayoutTensor]) -> None:
         """Remember the masks that a layer makes or hands on."""
         makes = ctx.kind == "Masking" or (ctx.kind == "Embedding" and ctx.config.get("mask_zero") is True)
         if makes or (ctx.kind in _PASSERS and self._is_masked(ctx)):
-            self._masked.update({id(x): x for x in made})
+            self._masked.update({id(x): x for x in outputs})

@@ -66,9 +66,9 @@ class ArchiveWeights:
     def part(self, *names: str) -> ArchiveWeights:
         """The weights of a part."""
         for name in names:
-            found = None if self.folder is None else self.folder.folder(name)
-            if found is not None:
-                return ArchiveWeights(found)
+            folder = None if self.folder is None else self.folder.folder(name)
+            if folder is not None:
+                return ArchiveWeights(folder)
         return ArchiveWeights(None)
 
     def two(self, first: str, second: str) -> tuple[ArchiveWeights, ArchiveWeights]:
@@ -92,10 +92,10 @@ class ArchiveWeights:
                     named[title] = entry
             counted = snake_case(kind) + (f"_{number}" if number else "")
             place = named.get(name) or (counted if not named or counted not in named.values() else None)
-            found = group.folder(place) if place else None
-            if found is None and name in group.names():
-                found = group.folder(name)
-            return ArchiveWeights(found)
+            folder = group.folder(place) if place else None
+            if folder is None and name in group.names():
+                folder = group.folder(name)
+            return ArchiveWeights(folder)
         return ArchiveWeights(None)
 
 

@@ -34,9 +34,9 @@ def _window(ctx: KerasContext) -> dict[str, Any]:
 
 def _weights(ctx: KerasContext, *titles: str) -> tuple[list[LayoutTensor], LayoutTensor | None]:
     has_bias = ctx.flag("use_bias", True)
-    found = ctx.arrays(len(titles) + has_bias)
-    held = [ctx.weight(array, title) for array, title in zip(found, titles, strict=False)]
-    return held, ctx.weight(found[-1], "bias") if has_bias else None
+    arrays = ctx.arrays(len(titles) + has_bias)
+    held = [ctx.weight(array, title) for array, title in zip(arrays, titles, strict=False)]
+    return held, ctx.weight(arrays[-1], "bias") if has_bias else None
 
 
 @rule("Conv1D", "Conv2D", "Conv3D")
@@ -60,7 +60,7 @@ def separable_conv(ctx: KerasContext) -> Outcome:
     window = _window(ctx)
     spread = depthwise(ctx.c, ctx.x(), first, None, **window)
     ones = (1,) * _axes(ctx)
-    made = convolution(
+    y = convolution(
         ctx.c,
         spread,
         second,
@@ -70,7 +70,7 @@ def separable_conv(ctx: KerasContext) -> Outcome:
         padding="valid",
         channels_first=ctx.channels_first,
     )
-    return activated(ctx, made, ctx.get("activation"))
+    return activated(ctx, y, ctx.get("activation"))
 
 
 @rule("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")
@@ -91,8 +91,8 @@ def conv_transpose(ctx: KerasContext) -> Outcome:
         else:
             pad = span // 2 if same else 0
             size.append((given[axis] - 1) * stride + span - 2 * pad + more[axis])
-    made = transposed(ctx.c, ctx.x(), kernel, bias, size=size, **window)
-    return activated(ctx, made, ctx.get("activation"))
+    y = transposed(ctx.c, ctx.x(), kernel, bias, size=size, **window)
+    return activated(ctx, y, ctx.get("activation"))
 
 
 @rule(
@@ -132,19 +132,19 @@ def global_pool(ctx: KerasContext) -> Outcome:
 
 def _pairs(ctx: KerasContext, name: str, count: int) -> list[tuple[int, int]]:
     """A setting of one number, one an axis, or a pair an axis."""
-    found = ctx.get(name, 1)
-    if isinstance(found, int) and not isinstance(found, bool):
-        return [(found, found)] * count
-    if count == 1 and isinstance(found, list) and len(found) == 2:
-        found = [found]
-    if not isinstance(found, list) or len(found) != count:
-        raise ctx.wrong(f"its '{name}' is {str(found)[:60]}")
-    pairs = [[entry, entry] if isinstance(entry, int) else entry for entry in found]
+    setting = ctx.get(name, 1)
+    if isinstance(setting, int) and not isinstance(setting, bool):
+        return [(setting, setting)] * count
+    if count == 1 and isinstance(setting, list) and len(setting) == 2:
+        setting = [setting]
+    if not isinstance(setting, list) or len(setting) != count:
+        raise ctx.wrong(f"its '{name}' is {str(setting)[:60]}")
+    pairs = [[entry, entry] if isinstance(entry, int) else entry for entry in setting]
     if any(
         not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(n, int) and n >= 0 for n in pair)
         for pair in pairs
     ):
-        raise ctx.wrong(f"its '{name}' is {str(found)[:60]}")
+        raise ctx.wrong(f"its '{name}' is {str(setting)[:60]}")
     return [(pair[0], pair[1]) for pair in pairs]
 
 

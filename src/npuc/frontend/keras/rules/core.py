@@ -57,18 +57,18 @@ def dense(ctx: KerasContext) -> Outcome:
     if kernel.ndim != 2 or x.rank < 2:
         raise ctx.wrong(f"a kernel of {list(kernel.shape)} for an input of rank {x.rank}")
     added = ctx.weight(bias[0], "bias") if bias else None
-    made = a.matmul(ctx.c, x, ctx.weight(kernel, "kernel"), added)
-    return activated(ctx, made, ctx.get("activation"))
+    product = a.matmul(ctx.c, x, ctx.weight(kernel, "kernel"), added)
+    return activated(ctx, product, ctx.get("activation"))
 
 
 @rule("EinsumDense")
 def einsum_dense(ctx: KerasContext) -> Outcome:
     """Equations in which every letter stands once a tensor."""
     kernel, *bias = ctx.arrays(*((2,) if ctx.get("bias_axes") else (1,)))
-    made = einsum(ctx.c, str(ctx.get("equation", "")), [ctx.x(), ctx.weight(kernel, "kernel")])
+    product = einsum(ctx.c, str(ctx.get("equation", "")), [ctx.x(), ctx.weight(kernel, "kernel")])
     if bias:
-        made = a.binary(ctx.c, top.Add, made, ctx.weight(bias[0], "bias"))
-    return activated(ctx, made, ctx.get("activation"))
+        product = a.binary(ctx.c, top.Add, product, ctx.weight(bias[0], "bias"))
+    return activated(ctx, product, ctx.get("activation"))
 
 
 @rule("Embedding")
@@ -101,10 +101,10 @@ def flatten(ctx: KerasContext) -> Outcome:
 @rule("Reshape")
 def reshape(ctx: KerasContext) -> Outcome:
     """One size may be -1."""
-    wanted = ctx.get("target_shape", [])
-    if not isinstance(wanted, list) or len(wanted) > 32:
+    target_shape = ctx.get("target_shape", [])
+    if not isinstance(target_shape, list) or len(target_shape) > 32:
         raise ctx.wrong("its target shape is no list")
-    return m.reshape(ctx.c, ctx.x(), (ctx.x().shape[0], *ctx.integers("target_shape", len(wanted), [])))
+    return m.reshape(ctx.c, ctx.x(), (ctx.x().shape[0], *ctx.integers("target_shape", len(target_shape), [])))
 
 
 @rule("Permute")
@@ -147,9 +147,9 @@ def normalization(ctx: KerasContext) -> Outcome:
     if not x.dtype.is_float:
         x = a.cast(ctx.c, x, "f32")
     if ctx.get("mean") is not None:
-        found = [np.array(_plain(ctx.get(name)), np.float32) for name in ("mean", "variance")]
+        statistics = [np.array(_plain(ctx.get(name)), np.float32) for name in ("mean", "variance")]
     else:
-        found = ctx.arrays(2, 3)[:2]
+        statistics = ctx.arrays(2, 3)[:2]
     numbers = [axes] if isinstance(axes, int) else list(axes) if isinstance(axes, list) else []
     kept = sorted(axis % x.rank for axis in numbers)
     shape = [x.shape[axis] if axis in kept else 1 for axis in range(x.rank)]
@@ -157,7 +157,7 @@ def normalization(ctx: KerasContext) -> Outcome:
         np.broadcast_to(array.reshape(-1) if array.size > 1 else array.reshape(()), (prod(shape),)).reshape(
             shape
         )
-        for array in found
+        for array in statistics
     )
     deviation = np.maximum(np.sqrt(variance), 1e-7).astype(np.float32)
     if ctx.flag("invert", False):

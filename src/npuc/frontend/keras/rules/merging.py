@@ -68,8 +68,8 @@ def dot(ctx: KerasContext) -> Outcome:
     left = "".join("a" if i == 0 else "b" if i == first else next(names) for i in range(x.rank))
     right = "".join("a" if i == 0 else "b" if i == second else next(names) for i in range(y.rank))
     rest = [letter for letter in left + right if letter not in "ab"]
-    made = einsum(ctx.c, f"{left},{right}->a{''.join(rest)}", [x, y])
-    return made if rest else m.reshape(ctx.c, made, (made.shape[0], 1))
+    product = einsum(ctx.c, f"{left},{right}->a{''.join(rest)}", [x, y])
+    return product if rest else m.reshape(ctx.c, product, (product.shape[0], 1))
 
 
 def _heads(ctx: KerasContext, x: LayoutTensor, kernel: Any, bias: Any, title: str) -> LayoutTensor:
@@ -77,9 +77,9 @@ def _heads(ctx: KerasContext, x: LayoutTensor, kernel: Any, bias: Any, title: st
     features, heads, size = kernel.shape
     flat = ctx.weight(kernel.reshape(features, heads * size), f"{title}/kernel")
     added = None if bias is None else ctx.weight(bias.reshape(-1), f"{title}/bias")
-    made = a.matmul(ctx.c, x, flat, added)
+    projected = a.matmul(ctx.c, x, flat, added)
     batch, steps, _ = x.shape
-    return m.transpose(ctx.c, m.reshape(ctx.c, made, (batch, steps, heads, size)), (0, 2, 1, 3))
+    return m.transpose(ctx.c, m.reshape(ctx.c, projected, (batch, steps, heads, size)), (0, 2, 1, 3))
 
 
 def _additive(ctx: KerasContext, mask: LayoutTensor) -> LayoutTensor:
@@ -112,11 +112,11 @@ def multi_head_attention(ctx: KerasContext) -> Outcome:
     if listed[0] is ctx.weights:  # one list of all
         every = ctx.arrays(8 if has_bias else 4)
         step = 2 if has_bias else 1
-        found = [every[i * step : (i + 1) * step] for i in range(4)]
+        projections = [every[i * step : (i + 1) * step] for i in range(4)]
     else:
-        found = [ctx.arrays(2 if has_bias else 1, of=part) for part in listed]
-    kernels = [entry[0] for entry in found]
-    biases = [entry[1] if has_bias else None for entry in found]
+        projections = [ctx.arrays(2 if has_bias else 1, of=part) for part in listed]
+    kernels = [entry[0] for entry in projections]
+    biases = [entry[1] if has_bias else None for entry in projections]
     q, k, v = (
         _heads(ctx, x, kernels[i], biases[i], parts[i].removesuffix("_dense"))
         for i, x in enumerate((query, key, value))
@@ -128,7 +128,7 @@ def multi_head_attention(ctx: KerasContext) -> Outcome:
     if ctx.keywords.get("use_causal_mask"):
         causal = _causal(ctx, query.shape[1], key.shape[1])
         added = causal if added is None else a.binary(ctx.c, top.Add, added, causal)
-    made = ctx.c.emit(
+    attention = ctx.c.emit(
         top.Attention,
         ctx.c.value(q),
         ctx.c.value(k),
@@ -139,7 +139,7 @@ def multi_head_attention(ctx: KerasContext) -> Outcome:
     batch, steps = query.shape[:2]
     heads, size = kernels[3].shape[0], kernels[3].shape[1]
     joined = m.reshape(
-        ctx.c, m.transpose(ctx.c, LayoutTensor(made), (0, 2, 1, 3)), (batch, steps, heads * size)
+        ctx.c, m.transpose(ctx.c, LayoutTensor(attention), (0, 2, 1, 3)), (batch, steps, heads * size)
     )
     kernel = ctx.weight(kernels[3].reshape(heads * size, -1), "output/kernel")
     bias = None if biases[3] is None else ctx.weight(biases[3].reshape(-1), "output/bias")

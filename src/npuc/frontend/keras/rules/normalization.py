@@ -14,10 +14,10 @@ from npuc.ir.definition import normal_axis
 
 def _axes(ctx: KerasContext, default: int = -1) -> list[int]:
     """One axis or several."""
-    found = ctx.get("axis", default)
-    listed = found if isinstance(found, list) else [found]
+    setting = ctx.get("axis", default)
+    listed = setting if isinstance(setting, list) else [setting]
     if any(isinstance(axis, bool) or not isinstance(axis, int) for axis in listed):
-        raise ctx.wrong(f"its axis is {str(found)[:60]}")
+        raise ctx.wrong(f"its axis is {str(setting)[:60]}")
     return [normal_axis(axis, ctx.x().rank) for axis in listed]
 
 
@@ -26,10 +26,10 @@ def _affine(
 ) -> tuple[LayoutTensor | None, LayoutTensor | None, list[np.ndarray]]:
     """Scale and bias, where the layer has them, and what weights follow."""
     scale, center = ctx.flag("scale", True), ctx.flag("center", True)
-    found = ctx.arrays(scale + center + more)
-    gamma = ctx.weight(found[0], "gamma") if scale else None
-    beta = ctx.weight(found[int(scale)], "beta") if center else None
-    return gamma, beta, found[scale + center :]
+    arrays = ctx.arrays(scale + center + more)
+    gamma = ctx.weight(arrays[0], "gamma") if scale else None
+    beta = ctx.weight(arrays[int(scale)], "beta") if center else None
+    return gamma, beta, arrays[scale + center :]
 
 
 @rule("BatchNormalization", "SyncBatchNormalization")
@@ -88,7 +88,7 @@ def group_normalization(ctx: KerasContext) -> Outcome:
     gamma, beta, _ = _affine(ctx)
     channels = shape_of(value)[1]
     groups = ctx.integer("groups", 32)
-    made = ctx.c.emit(
+    normalized = ctx.c.emit(
         top.GroupNorm,
         value,
         None if gamma is None else ctx.c.value(gamma),
@@ -96,7 +96,7 @@ def group_normalization(ctx: KerasContext) -> Outcome:
         groups=channels if groups == -1 else groups,
         epsilon=ctx.number("epsilon", 1e-3),
     ).y
-    return LayoutTensor(made, second)
+    return LayoutTensor(normalized, second)
 
 
 @rule("UnitNormalization")
@@ -117,11 +117,11 @@ def relu(ctx: KerasContext) -> Outcome:
     if threshold == 0.0:
         if slope == 0.0 and limit != 0.0:
             return a.unary(c, x, top.Relu, limit=limit or 0.0)
-        made = a.unary(c, x, top.LeakyRelu, alpha=slope)
+        y = a.unary(c, x, top.LeakyRelu, alpha=slope)
     else:
         above = a.binary(c, top.Compare, x, c.number(threshold, x), mode="greater_equal")
-        made = a.where(c, above, x, a.scaled(c, a.scaled(c, x, 1.0, -threshold), slope))
-    return made if limit is None else a.binary(c, top.Min, made, c.number(limit, made))
+        y = a.where(c, above, x, a.scaled(c, a.scaled(c, x, 1.0, -threshold), slope))
+    return y if limit is None else a.binary(c, top.Min, y, c.number(limit, y))
 
 
 @rule("LeakyReLU")

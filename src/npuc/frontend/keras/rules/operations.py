@@ -117,13 +117,15 @@ def function(ctx: KerasContext) -> Outcome:
 
 def _setting(ctx: KerasContext, name: str, position: int, default: Any = None) -> Any:
     """A setting that is in the configuration or among the arguments."""
-    found = ctx.config.get(name)
-    return found if found is not None else ctx.keyword(name, position, default)
+    value = ctx.config.get(name)
+    return value if value is not None else ctx.keyword(name, position, default)
 
 
 def _axes(ctx: KerasContext) -> list[int]:
-    found = _setting(ctx, "axis", 1)
-    return list(range(ctx.x().rank)) if found is None else found if isinstance(found, list) else [found]
+    setting = _setting(ctx, "axis", 1)
+    return (
+        list(range(ctx.x().rank)) if setting is None else setting if isinstance(setting, list) else [setting]
+    )
 
 
 _REDUCTIONS = {"Mean": "mean", "Sum": "sum", "Max": "max", "Min": "min", "Prod": "prod"}
@@ -146,10 +148,10 @@ def softmax(ctx: KerasContext) -> Outcome:
 @rule("ops.Reshape")
 def reshape(ctx: KerasContext) -> Outcome:
     """The batch, if it is left open, is what it is."""
-    wanted = _setting(ctx, "newshape", 1) or _setting(ctx, "shape", 1)
-    if not isinstance(wanted, list):
+    target_shape = _setting(ctx, "newshape", 1) or _setting(ctx, "shape", 1)
+    if not isinstance(target_shape, list):
         raise ctx.wrong("it has no shape")
-    return m.reshape(ctx.c, ctx.x(), [-1 if n is None else n for n in wanted])
+    return m.reshape(ctx.c, ctx.x(), [-1 if n is None else n for n in target_shape])
 
 
 @rule("ops.Transpose")

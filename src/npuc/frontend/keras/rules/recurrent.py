@@ -28,20 +28,20 @@ _OPS: dict[str, tuple[Any, int]] = {"SimpleRNN": (top.RNN, 1), "GRU": (top.GRU, 
 
 
 def _activations(ctx: KerasContext, *settings: Any) -> dict[str, Any]:
-    found = []
+    functions = []
     for setting in settings:
         name, _ = named(ctx, setting)
         if name == "hard_sigmoid":
-            found.append(("HardSigmoid", hard_sigmoid_slope(ctx.version), 0.5))
+            functions.append(("HardSigmoid", hard_sigmoid_slope(ctx.version), 0.5))
         elif name in _ACTIVATIONS:
-            found.append(_ACTIVATIONS[name])
+            functions.append(_ACTIVATIONS[name])
         else:
             raise ctx.refuse(f"its activation is {name[:40]}")
-    plain = all(alpha == beta == 0.0 for _, alpha, beta in found)
+    plain = all(alpha == beta == 0.0 for _, alpha, beta in functions)
     return {
-        "activations": tuple(entry[0] for entry in found),
-        "activation_alpha": () if plain else tuple(entry[1] for entry in found),
-        "activation_beta": () if plain else tuple(entry[2] for entry in found),
+        "activations": tuple(entry[0] for entry in functions),
+        "activation_alpha": () if plain else tuple(entry[1] for entry in functions),
+        "activation_beta": () if plain else tuple(entry[2] for entry in functions),
     }
 
 
@@ -176,8 +176,8 @@ def bidirectional(ctx: KerasContext) -> Outcome:
     elif mode is None:
         merged = [y, z]
     elif mode in ("sum", "ave", "mul"):
-        made = a.binary(ctx.c, top.Mul if mode == "mul" else top.Add, y, z)
-        merged = [a.scaled(ctx.c, made, 0.5) if mode == "ave" else made]
+        combined = a.binary(ctx.c, top.Mul if mode == "mul" else top.Add, y, z)
+        merged = [a.scaled(ctx.c, combined, 0.5) if mode == "ave" else combined]
     else:
         raise ctx.wrong(f"it merges by {str(mode)[:40]}")
     return [*merged, *last, *final] if inner.flag("return_state", False) else merged
@@ -191,5 +191,5 @@ def time_distributed(ctx: KerasContext) -> Outcome:
         raise ctx.wrong(f"its input has rank {x.rank}")
     batch, steps, *rest = x.shape
     flat = m.reshape(ctx.c, x, (batch * steps, *rest))
-    (made,) = ctx.wrapped(ctx.get("layer"), [flat], ctx.weights.part("layer"))[:1]
-    return m.reshape(ctx.c, made, (batch, steps, *made.shape[1:]))
+    (y,) = ctx.wrapped(ctx.get("layer"), [flat], ctx.weights.part("layer"))[:1]
+    return m.reshape(ctx.c, y, (batch, steps, *y.shape[1:]))
