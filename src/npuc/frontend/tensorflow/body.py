@@ -70,8 +70,8 @@ class Budget:
         key = what, id(nodes)
         if key not in self.tables:
             self.tables[key] = make(nodes)
-        found: _T = self.tables[key]
-        return found
+        table: _T = self.tables[key]
+        return table
 
     def look(self, node: TensorflowNode) -> None:
         """Look at a node without walking it."""
@@ -99,7 +99,7 @@ class Body:
     members: frozenset[str] = frozenset()
     """The nodes that belong to this turn of a loop; the others are the parent's."""
     depth: int = 0
-    found: dict[str, Sequence[Meaning]] = field(default_factory=dict)
+    outputs: dict[str, Sequence[Meaning]] = field(default_factory=dict)
     loops: dict[str, Mapping[str, Meaning]] = field(default_factory=dict)
     """What the variables of loops that have run mean in the end, by frame."""
 
@@ -122,9 +122,9 @@ class Body:
     def meaning(self, tensor: str) -> Meaning:
         """What a tensor means, walked if need be."""
         self.walk([tensor])
-        found = self._known(tensor)
-        assert found is not None
-        return found
+        meaning = self._known(tensor)
+        assert meaning is not None
+        return meaning
 
     def _known(self, tensor: str) -> Meaning | None:
         name, index = self.split(tensor)
@@ -134,7 +134,7 @@ class Body:
             return self.given[name]
         if self.parent is not None and name not in self.members:
             return self.parent.meaning(tensor)
-        outputs = self.found.get(name)
+        outputs = self.outputs.get(name)
         if outputs is None:
             return None
         if index < len(outputs):
@@ -164,16 +164,16 @@ class Body:
                 stack += missing
                 continue
             self.budget.spend(node, 1 + len(node.inputs) // _ARGUMENTS)
-            self.found[name] = self.evaluate(self, node)
+            self.outputs[name] = self.evaluate(self, node)
             open_.discard(name)
             stack.pop()
 
     def inputs(self, node: TensorflowNode) -> list[Meaning]:
         """What the inputs of a node mean, which were walked before it."""
-        found = [self._known(item) for item in self.needs(node)]
+        meanings = [self._known(item) for item in self.needs(node)]
         return [
             self.meaning(item) if known is None else known
-            for item, known in zip(self.needs(node), found, strict=True)
+            for item, known in zip(self.needs(node), meanings, strict=True)
         ]
 
     def needs(self, node: TensorflowNode) -> Sequence[str]:

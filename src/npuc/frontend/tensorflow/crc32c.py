@@ -31,8 +31,8 @@ def _numbers() -> list[int]:
 
 
 def _step(states: Array, octets: Array) -> Array:
-    found: Array = _table()[(states ^ octets) & 0xFF] ^ (states >> np.uint32(8))
-    return found
+    stepped: Array = _table()[(states ^ octets) & 0xFF] ^ (states >> np.uint32(8))
+    return stepped
 
 
 @cache

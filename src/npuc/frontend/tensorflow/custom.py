@@ -41,7 +41,7 @@ def _type(node: TensorflowNode, tensors: Sequence[LayoutTensor], index: int) -> 
 
 
 def _attributes(node: TensorflowNode) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for name, message in node.attributes.items():
         if name.startswith("_"):
             continue
@@ -51,8 +51,8 @@ def _attributes(node: TensorflowNode) -> dict[str, Any]:
             except NpucError:
                 continue
             if plain is not None:
-                found[name] = plain
-    return found
+                attributes[name] = plain
+    return attributes
 
 
 def _plain(number: int, value: int | WireMessage) -> Any:

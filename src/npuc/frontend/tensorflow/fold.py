@@ -143,23 +143,23 @@ def _run(
     builder.first = name
     outcome = translate(TensorflowContext(node, tensors, builder))
     several = list(outcome) if isinstance(outcome, list | tuple) else [outcome]
-    made = [
+    outputs = [
         item if isinstance(item, LayoutTensor) else builder.constant(np.asarray(item), name)
         for item in several
     ]
-    if any(not x.is_static or prod(x.shape) * x.dtype.itemsize > _LIMIT for x in made):
+    if any(not x.is_static or prod(x.shape) * x.dtype.itemsize > _LIMIT for x in outputs):
         return None
-    if not effort.allows(_RUN + 4 * sum(prod(x.shape) * x.dtype.itemsize for x in made)):
+    if not effort.allows(_RUN + 4 * sum(prod(x.shape) * x.dtype.itemsize for x in outputs)):
         return None
-    pending = [index for index, x in enumerate(made) if x.weight is None]
+    pending = [index for index, x in enumerate(outputs) if x.weight is None]
     if pending:
-        ports = [(str(index), builder.value(made[index])) for index in pending]
+        ports = [(str(index), builder.value(outputs[index])) for index in pending]
         builder.finish_layer([], [])
         part.set_outputs(ports)
         try:
-            found = FloatEngine(part, threads=1).run({})
+            values = FloatEngine(part, threads=1).run({})
         except NpucError:  # an index beyond its axis, say: whoever runs the network will be told
             return None
         for index in pending:
-            made[index] = builder.constant(np.asarray(found[str(index)]), name)
-    return made
+            outputs[index] = builder.constant(np.asarray(values[str(index)]), name)
+    return outputs

@@ -57,8 +57,8 @@ class TensorflowNode:
     def text(self, name: str, default: str = "") -> str:
         """A string."""
         message = self.attributes.get(name)
-        found = None if message is None else message.part(2)
-        return default if found is None else found.text
+        part = None if message is None else message.part(2)
+        return default if part is None else part.text
 
     def type_code(self, name: str, default: int = 0) -> int:
         """A `DataType` number."""
@@ -100,10 +100,10 @@ class TensorflowNode:
 
     def _tensor(self, name: str) -> WireMessage:
         message = self.attributes.get(name)
-        found = None if message is None else message.part(8)
-        if found is None:
+        part = None if message is None else message.part(8)
+        if part is None:
             raise InvalidModelError(f"{self.label} has no tensor '{name}'")
-        return found
+        return part
 
     def function(self, name: str) -> str:
         """The name of a function."""
@@ -136,11 +136,11 @@ class GraphDef:
 
 def readers_of(nodes: Mapping[str, TensorflowNode]) -> dict[str, list[TensorflowNode]]:
     """The nodes that read something of each node, in the order of the file."""
-    found: dict[str, list[TensorflowNode]] = {}
+    readers: dict[str, list[TensorflowNode]] = {}
     for node in nodes.values():
         for name in dict.fromkeys(item.partition(":")[0] for item in node.data_inputs):
-            found.setdefault(name, []).append(node)
-    return found
+            readers.setdefault(name, []).append(node)
+    return readers
 
 
 def _text(message: WireMessage | None, what: str) -> str:
@@ -155,15 +155,15 @@ def entries(message: WireMessage, number: int) -> dict[str, WireMessage]:
 
 
 def _map(parts: Iterable[WireMessage]) -> dict[str, WireMessage]:
-    found = {}
+    entries = {}
     for entry in parts:
         key, value = None, None
         for at, item in entry.fields():
             if isinstance(item, WireMessage):
                 key, value = (item, value) if at == 1 else (key, item) if at == 2 else (key, value)
         if key is not None:
-            found[key.text] = value if value is not None else _nothing(entry)
-    return found
+            entries[key.text] = value if value is not None else _nothing(entry)
+    return entries
 
 
 def _nothing(message: WireMessage) -> WireMessage:
@@ -195,13 +195,13 @@ def _nodes(message: WireMessage, number: int) -> dict[str, TensorflowNode]:
     parts = list(islice(message.parts(number), MAX_NODES + 1))
     if len(parts) > MAX_NODES:
         raise ResourceLimitError(f"the graph has more than {MAX_NODES} nodes")
-    found: dict[str, TensorflowNode] = {}
+    nodes: dict[str, TensorflowNode] = {}
     for part in parts:
         node = _node(part)
-        if node.name in found:
+        if node.name in nodes:
             raise InvalidModelError(f"two nodes are called '{node.name}'")
-        found[node.name] = node
-    return found
+        nodes[node.name] = node
+    return nodes
 
 
 class Functions:

@@ -48,12 +48,12 @@ def declared_inputs(path: Path, options: ImportOptions) -> dict[str, DType]:
     """The element types of the inputs by name, as the file states them."""
     model = read_model(path)
     names = options.inputs or tuple(p.name for p in model.inputs if p.name not in options.constants)
-    found = {}
+    types = {}
     for name in names:
         code = _type_code(model, _tensor_of(model, name))
         if code != STRING:
-            found[name] = element_type(code, f"the input '{name}'")
-    return found
+            types[name] = element_type(code, f"the input '{name}'")
+    return types
 
 
 def _tensor_of(model: TensorflowModel, name: str) -> str:
@@ -124,33 +124,37 @@ class _TensorflowImporter:
     def _types(
         self, names: Sequence[str], before: Mapping[str, LayoutTensor]
     ) -> list[tuple[tuple[int, ...], DType]]:
-        found = []
+        types = []
         for name in names:
-            asked = self.options.input_shapes.get(name)
+            given_shape = self.options.input_shapes.get(name)
             if self._is_placeholder(name):
                 node = self.model.graph.nodes[self._key(name)[0]]
                 if node.type_code("dtype") == STRING:
                     raise self._textual(name, node)
-                found.append((input_shape(name, node.shape("shape"), asked, self.notes), node.dtype("dtype")))
+                types.append(
+                    (input_shape(name, node.shape("shape"), given_shape, self.notes), node.dtype("dtype"))
+                )
             elif name in before:
-                found.append((tuple(asked or before[name].shape), before[name].dtype))
+                types.append((tuple(given_shape or before[name].shape), before[name].dtype))
             else:
                 code = _type_code(self.model, name)
-                found.append((input_shape(name, None, asked, self.notes), element_type(code, f"'{name}'")))
-        return found
+                types.append(
+                    (input_shape(name, None, given_shape, self.notes), element_type(code, f"'{name}'"))
+                )
+        return types
 
     def _textual(self, name: str, node: TensorflowNode) -> UnsupportedTypeError:
         """The error for an input of text, with the tensors behind which the numbers begin."""
         edge: dict[str, None] = {}
         readers = readers_of(self.model.graph.nodes)
-        seen, pending = {node.name}, deque([node.name])
+        visited, pending = {node.name}, deque([node.name])
         while pending:
             maker = pending.popleft()
             for reader in readers.get(maker, ()):
                 if find_rule(reader.op) is not None:
                     edge[maker] = None
-                elif reader.name not in seen:
-                    seen.add(reader.name)
+                elif reader.name not in visited:
+                    visited.add(reader.name)
                     pending.append(reader.name)
         edge.pop(node.name, None)
         words = f"--inputs {','.join(list(edge)[:8])}" if edge else "--inputs TENSOR"
@@ -251,16 +255,16 @@ class _TensorflowImporter:
             return constant
         translate = find_rule(node.op)
         if translate is None:
-            made = self._custom(body, node, tensors)
+            results = self._custom(body, node, tensors)
         else:
             outcome = translate(TensorflowContext(node, tensors, self.builder))
             several = list(outcome) if isinstance(outcome, list | tuple) else [outcome]
-            made = [
+            results = [
                 self.builder.constant(np.asarray(item), full) if not isinstance(item, LayoutTensor) else item
                 for item in several
             ]
-        self.builder.finish_layer(made, [f"{full}:{i}" if i else full for i in range(len(made))], full)
-        return made
+        self.builder.finish_layer(results, [f"{full}:{i}" if i else full for i in range(len(results))], full)
+        return results
 
     def _custom(
         self, body: Body, node: TensorflowNode, tensors: Sequence[LayoutTensor]
@@ -273,12 +277,12 @@ class _TensorflowImporter:
         self.unknown.append(node.label)
 
         def highest(nodes: Mapping[str, TensorflowNode]) -> dict[str, int]:
-            found: dict[str, int] = {}
+            indices: dict[str, int] = {}
             for other in nodes.values():
                 for item in other.data_inputs:
                     maker, index = body.split(item)
-                    found[maker] = max(index, found.get(maker, 0))
-            return found
+                    indices[maker] = max(index, indices.get(maker, 0))
+            return indices
 
         used = body.budget.once("outputs", body.nodes, highest)
         return custom(self.builder, node, tensors, used.get(node.name, 0) + 1)

@@ -65,14 +65,14 @@ def _item(walker: Walker, node: TensorflowNode, items: Items, index: int) -> Lay
 
 def _all(walker: Walker, node: TensorflowNode, items: Items, places: Sequence[int]) -> list[LayoutTensor]:
     """Several entries; those that nobody wrote are one constant."""
-    found: list[LayoutTensor] = []
+    tensors: list[LayoutTensor] = []
     zeros: LayoutTensor | None = None
     for place in places:
         item = items.items[_place(node, items, place)]
         if item is None:
             item = zeros = zeros or _item(walker, node, items, place)
-        found.append(item)
-    return found
+        tensors.append(item)
+    return tensors
 
 
 def _put(body: Body, node: TensorflowNode, items: Items, put: Mapping[int, LayoutTensor]) -> Items:

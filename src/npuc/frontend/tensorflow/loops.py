@@ -51,20 +51,20 @@ def _members(
 ) -> frozenset[str]:
     """The nodes that a loop variable reaches, up to the exits of the loop."""
     nodes, readers = body.nodes, body.budget.once("readers", body.nodes, readers_of)
-    found: set[str] = set(merges)
+    members: set[str] = set(merges)
     pending = list(merges)
     while pending:
         for node in readers.get(pending.pop(), ()):
             body.budget.look(leaving)
-            if node.name in found:
+            if node.name in members:
                 continue
             if node.op in EXIT:
                 left = _of_exit(nodes, node)
                 if left is not None and left[0].name in merges:
                     continue
-            found.add(node.name)
+            members.add(node.name)
             pending.append(node.name)
-    return frozenset(found)
+    return frozenset(members)
 
 
 def leave(body: Body, node: TensorflowNode) -> Meaning:
@@ -84,12 +84,12 @@ def _frames(
     nodes: Mapping[str, TensorflowNode],
 ) -> dict[str, dict[str, tuple[TensorflowNode, TensorflowNode]]]:
     """The variables of all loops, by frame: Merge nodes, and the Enter and the NextIteration that each joins."""
-    found: dict[str, dict[str, tuple[TensorflowNode, TensorflowNode]]] = {}
+    frames: dict[str, dict[str, tuple[TensorflowNode, TensorflowNode]]] = {}
     for node in nodes.values():
         parts = _parts(nodes, node) if node.op in _MERGE else None
         if parts is not None:
-            found.setdefault(parts[0].text("frame_name"), {})[node.name] = parts
-    return found
+            frames.setdefault(parts[0].text("frame_name"), {})[node.name] = parts
+    return frames
 
 
 def _run(body: Body, frame: str, condition: TensorflowNode, node: TensorflowNode) -> Mapping[str, Meaning]:

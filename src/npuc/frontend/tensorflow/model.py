@@ -59,17 +59,17 @@ class TensorflowModel:
     @cached_property
     def _keys(self) -> dict[str, str]:
         """Variable node -> key of the checkpoint, from the graph that would restore them."""
-        found: dict[str, str] = {}
+        keys: dict[str, str] = {}
         nodes = self.graph.nodes
         pending = [self.restore.partition(":")[0].lstrip("^")]
-        seen: set[str] = set()
+        visited: set[str] = set()
         calls = 0
         while pending:
             name = pending.pop()
             node = nodes.get(name)
-            if node is None or name in seen:
+            if node is None or name in visited:
                 continue
-            seen.add(name)
+            visited.add(name)
             if node.op in ("StatefulPartitionedCall", "PartitionedCall"):
                 function = self.graph.functions.get(node.function("f"))
                 if function is not None:
@@ -77,10 +77,10 @@ class TensorflowModel:
                     if calls > MAX_NODES:
                         raise bad("what restores its variables calls functions again and again")
                     given = dict(zip(function.arguments, node.data_inputs, strict=False))
-                    found.update(_assigned(function.nodes.values(), function.nodes, given))
-            found.update(_assigned([node], nodes, {}))
+                    keys.update(_assigned(function.nodes.values(), function.nodes, given))
+            keys.update(_assigned([node], nodes, {}))
             pending += [item.lstrip("^").partition(":")[0] for item in node.inputs if item.startswith("^")]
-        return found
+        return keys
 
     @cached_property
     def tensors(self) -> dict[str, str]:
@@ -116,11 +116,11 @@ def _source(nodes: Mapping[str, TensorflowNode], tensor: str) -> tuple[Tensorflo
 
 
 def _assigned(
-    wanted: Iterable[TensorflowNode], nodes: Mapping[str, TensorflowNode], given: Mapping[str, str]
+    assignments: Iterable[TensorflowNode], nodes: Mapping[str, TensorflowNode], given: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     """Variables and the keys that nodes assign to them; `given` are the arguments of the function around."""
     texts: dict[str, list[str]] = {}
-    for node in wanted:
+    for node in assignments:
         if node.op not in ("Assign", "AssignVariableOp") or len(node.data_inputs) < 2:
             continue
         target, value = node.data_inputs[:2]
@@ -182,29 +182,29 @@ def _saved(path: Path, whole: WireMessage, signature: str) -> TensorflowModel:
     body = None if chosen is None else chosen.part(2)
     if chosen is None or body is None:
         raise bad("it holds no graph")
-    found = {name: value for name, value in entries(chosen, 5).items() if name != _INIT}
-    if not found:
+    signatures = {name: value for name, value in entries(chosen, 5).items() if name != _INIT}
+    if not signatures:
         raise InvalidModelError(
             "the SavedModel has no signature, so nobody can tell its inputs and outputs",
             fix="Export it again with model.export(FOLDER), or save it as .keras",
         )
-    name = signature or ("serving_default" if "serving_default" in found else sorted(found)[0])
-    if name not in found:
+    name = signature or ("serving_default" if "serving_default" in signatures else sorted(signatures)[0])
+    if name not in signatures:
         raise InvalidModelError(
-            f"there is no signature '{name}'", fix=f"There are: {', '.join(sorted(found))}"
+            f"there is no signature '{name}'", fix=f"There are: {', '.join(sorted(signatures))}"
         )
     saver = chosen.part(3)
     restore = None if saver is None else saver.part(3)
     model = TensorflowModel(
         path,
         read_graph(body),
-        _ports(found[name], 1),
-        _ports(found[name], 2),
+        _ports(signatures[name], 1),
+        _ports(signatures[name], 2),
         restore="" if restore is None else restore.text,
         prefix=path.parent / "variables" / "variables",
     )
-    if len(found) > 1:
-        others = ", ".join(f"'{other}'" for other in sorted(found) if other != name)
+    if len(signatures) > 1:
+        others = ", ".join(f"'{other}'" for other in sorted(signatures) if other != name)
         model.notes.append(f"the signature '{name}' was imported; the file also has {others}")
     return model
 

@@ -72,10 +72,10 @@ class TensorflowContext:
 
     def integer(self, index: int, what: str) -> int:
         """A constant input as one integer."""
-        found = self.integers(index, what)
-        if len(found) != 1:
-            raise self.wrong(f"its {what} is {len(found)} numbers")
-        return found[0]
+        numbers = self.integers(index, what)
+        if len(numbers) != 1:
+            raise self.wrong(f"its {what} is {len(numbers)} numbers")
+        return numbers[0]
 
     def pairs(self, index: int, what: str) -> list[tuple[int, int]]:
         """A constant input as pairs of integers."""
@@ -96,8 +96,8 @@ find_rule = RULES.get
 
 def supported() -> dict[str, str]:
     """All ops that are imported, with their limits in words."""
-    found = {name: " ".join((function.__doc__ or "").split()) for name, function in STRUCTURES.items()}
-    return dict(sorted({**limits(RULES), **found}.items()))
+    structures = {name: " ".join((function.__doc__ or "").split()) for name, function in STRUCTURES.items()}
+    return dict(sorted({**limits(RULES), **structures}.items()))
 
 
 def __getattr__(name: str) -> Any:

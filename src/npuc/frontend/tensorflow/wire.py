@@ -110,8 +110,8 @@ class WireMessage:
 
     def parts(self, number: int) -> Iterator[WireMessage]:
         """The length-delimited fields of a number."""
-        for found, value in self.fields():
-            if found == number and isinstance(value, WireMessage):
+        for field, value in self.fields():
+            if field == number and isinstance(value, WireMessage):
                 yield value
 
     def part(self, number: int) -> WireMessage | None:
@@ -120,8 +120,8 @@ class WireMessage:
 
     def number(self, number: int, default: int = 0) -> int:
         """The last integer of a number, unsigned as it is stored."""
-        for found, value in self.fields():
-            if found == number and isinstance(value, int):
+        for field, value in self.fields():
+            if field == number and isinstance(value, int):
                 default = value
         return default
 
@@ -135,8 +135,8 @@ class WireMessage:
 
     def varints(self, number: int) -> Iterator[int]:
         """A repeated integer, packed or not."""
-        for found, value in self.fields():
-            if found == number:
+        for field, value in self.fields():
+            if field == number:
                 if isinstance(value, int):
                     yield value
                 else:

@@ -185,8 +185,8 @@ def cast(ctx: TensorflowContext) -> Outcome:
 def filled_like(ctx: TensorflowContext) -> Outcome:
     """The shape of x, known now."""
     value = 0 if ctx.node.op == "ZerosLike" else 1
-    one = ctx.c.constant(np.full((1,) * ctx.x().rank, value, ctx.x().dtype.numpy))
-    return LayoutTensor(ctx.c.emit(top.Expand, ctx.c.value(one), shape=ctx.x().shape).y)
+    element = ctx.c.constant(np.full((1,) * ctx.x().rank, value, ctx.x().dtype.numpy))
+    return LayoutTensor(ctx.c.emit(top.Expand, ctx.c.value(element), shape=ctx.x().shape).y)
 
 
 @rule("IsNan", "IsInf", "IsFinite")

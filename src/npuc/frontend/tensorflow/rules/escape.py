@@ -17,9 +17,9 @@ _OPEN = "the number of its results depends on data"
 def where(ctx: TensorflowContext) -> Outcome:
     """On the CPU: the number of results depends on data."""
     c, x = ctx.c, ctx.x()
-    (found,) = c.onnx("NonZero", [c.value(x)], [tensor_type((x.rank, DYNAMIC), "i64")], _OPEN)
+    (indices,) = c.onnx("NonZero", [c.value(x)], [tensor_type((x.rank, DYNAMIC), "i64")], _OPEN)
     kinds = [tensor_type((DYNAMIC, x.rank), "i64")]
-    return LayoutTensor(c.onnx("Transpose", [found], kinds, _OPEN, {"perm": [1, 0]})[0])
+    return LayoutTensor(c.onnx("Transpose", [indices], kinds, _OPEN, {"perm": [1, 0]})[0])
 
 
 @rule("NonMaxSuppressionV3")
@@ -30,10 +30,10 @@ def non_max_suppression(ctx: TensorflowContext) -> Outcome:
     scores = reshape(c, ctx.x(1), (1, 1, *ctx.x(1).shape))
     most = cast(c, ctx.x(2), "i64")
     operands = [c.value(x) for x in (boxes, scores, most, ctx.x(3), ctx.x(4))]
-    (found,) = c.onnx("NonMaxSuppression", operands, [tensor_type((DYNAMIC, 3), "i64")], _OPEN)
+    (selected,) = c.onnx("NonMaxSuppression", operands, [tensor_type((DYNAMIC, 3), "i64")], _OPEN)
     column = c.value(c.constant(np.array(2, np.int64)))
     kinds = [tensor_type((DYNAMIC,), "i64")]
-    (indices,) = c.onnx("Gather", [found, column], kinds, _OPEN, {"axis": 1})
+    (indices,) = c.onnx("Gather", [selected, column], kinds, _OPEN, {"axis": 1})
     return LayoutTensor(c.onnx("Cast", [indices], [tensor_type((DYNAMIC,), "i32")], _OPEN, {"to": 6})[0])
 
 

@@ -25,5 +25,5 @@ def product(ctx: TensorflowContext) -> Outcome:
 @rule("Einsum")
 def einsum_(ctx: TensorflowContext) -> Outcome:
     """One or two operands, every letter once in each, an ellipsis for batch axes."""
-    made: LayoutTensor = einsum(ctx.c, ctx.node.text("equation"), list(ctx.inputs))
-    return made
+    product: LayoutTensor = einsum(ctx.c, ctx.node.text("equation"), list(ctx.inputs))
+    return product

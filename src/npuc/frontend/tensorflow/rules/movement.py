@@ -244,11 +244,11 @@ def rank(ctx: TensorflowContext) -> Outcome:
 @rule("Fill")
 def fill(ctx: TensorflowContext) -> Outcome:
     """A constant shape."""
-    wanted = ctx.integers(0, "shape")
-    if min(wanted, default=0) < 0:
-        raise ctx.wrong(f"the shape {list(wanted)} is not valid")
-    value = m.reshape(ctx.c, ctx.x(1), (1,) * len(wanted))
-    return LayoutTensor(ctx.c.emit(top.Expand, ctx.c.value(value), shape=wanted).y)
+    target_shape = ctx.integers(0, "shape")
+    if min(target_shape, default=0) < 0:
+        raise ctx.wrong(f"the shape {list(target_shape)} is not valid")
+    value = m.reshape(ctx.c, ctx.x(1), (1,) * len(target_shape))
+    return LayoutTensor(ctx.c.emit(top.Expand, ctx.c.value(value), shape=target_shape).y)
 
 
 @rule("Range")

@@ -17,8 +17,8 @@ def fused_batch_norm(ctx: TensorflowContext) -> Outcome:
     scale, offset, mean, variance = (ctx.x(index) for index in range(1, 5))
     axis = 1 if ctx.channels_first else -1
     epsilon = ctx.node.real("epsilon", 1e-4)
-    made = batch_norm(ctx.c, ctx.x(0), scale, offset, mean, variance, epsilon, axis)
-    return [made, mean, variance, mean, variance, mean]
+    normalized = batch_norm(ctx.c, ctx.x(0), scale, offset, mean, variance, epsilon, axis)
+    return [normalized, mean, variance, mean, variance, mean]
 
 
 @rule("Softmax", "LogSoftmax")
@@ -31,7 +31,7 @@ def softmax(ctx: TensorflowContext) -> Outcome:
 def lrn(ctx: TensorflowContext) -> Outcome:
     """Over a window of channels, which are last."""
     size = 2 * ctx.node.integer("depth_radius", 5) + 1
-    made = ctx.c.emit(
+    normalized = ctx.c.emit(
         top.LRN,
         ctx.c.image(ctx.x()),
         size=size,
@@ -39,7 +39,7 @@ def lrn(ctx: TensorflowContext) -> Outcome:
         beta=ctx.node.real("beta", 0.5),
         bias=ctx.node.real("bias", 1.0),
     ).y
-    return LayoutTensor(made, True)
+    return LayoutTensor(normalized, True)
 
 
 @rule("L2Loss")

@@ -63,8 +63,8 @@ def cumsum(ctx: TensorflowContext) -> Outcome:
     """A constant axis."""
     axis = normal_axis(ctx.integer(1, "axis"), ctx.x(0).rank)
     exclusive, reverse = ctx.node.flag("exclusive"), ctx.node.flag("reverse")
-    made = ctx.c.emit(top.CumSum, ctx.c.value(ctx.x(0)), axis=axis, exclusive=exclusive, reverse=reverse)
-    return LayoutTensor(made.y)
+    sums = ctx.c.emit(top.CumSum, ctx.c.value(ctx.x(0)), axis=axis, exclusive=exclusive, reverse=reverse)
+    return LayoutTensor(sums.y)
 
 
 @rule("OneHot")
