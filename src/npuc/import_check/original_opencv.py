@@ -136,7 +136,7 @@ class CaffeOriginal(_OpenCvOriginal):
         if source.blobs.file is None:
             caffe.imported(source, options)
             weights = encode_model(
-                {layer: [blobs[i] for i in sorted(blobs)] for layer, blobs in source.blobs.made.items()}
+                {layer: [blobs[i] for i in sorted(blobs)] for layer, blobs in source.blobs.arrays.items()}
             )
         else:
             weights = source.blobs.file.read_bytes()

@@ -51,7 +51,7 @@ def run(
     source = read(path, chosen)
     graph = importer.imported(source, chosen)
     graph.verify()
-    return FloatEngine(graph, threads=1).run(inputs), source.blobs.made
+    return FloatEngine(graph, threads=1).run(inputs), source.blobs.arrays
 
 
 def judged(

@@ -24,13 +24,13 @@ _RAW = {0: "<f8", 1: "<f4", 2: "<f2"}
 
 
 class Blobs:
-    """Blobs of layers by name; `found` is None where there is no file."""
+    """Blobs of layers by name; `stored` is None where there is no file."""
 
-    def __init__(self, found: Mapping[str, tuple[CaffeMessage, ...]] | None, file: Path | None) -> None:
-        self.found = found
+    def __init__(self, stored: Mapping[str, tuple[CaffeMessage, ...]] | None, file: Path | None) -> None:
+        self.stored = stored
         self.file = file
-        self.made: dict[str, dict[int, Array]] = {}
-        """What has been asked for so far, by layer and place."""
+        self.arrays: dict[str, dict[int, Array]] = {}
+        """Those that were read or drawn so far, by layer and place."""
         self._random_weights = RandomWeights()
 
     def get(self, layer: str, index: int, shape: Shape, role: str) -> Array:
@@ -39,14 +39,14 @@ class Blobs:
             raise InvalidModelError(
                 f"the layer '{layer}' needs weights of the impossible shape {list(shape)}"
             )
-        made = self.made.setdefault(layer, {})
-        if index not in made:
-            made[index] = (
+        arrays = self.arrays.setdefault(layer, {})
+        if index not in arrays:
+            arrays[index] = (
                 self._random(layer, index, shape, role)
-                if self.found is None
+                if self.stored is None
                 else self.read(layer, index, prod(shape))
             )
-        return made[index].reshape(shape)
+        return arrays[index].reshape(shape)
 
     @property
     def _name(self) -> str:
@@ -54,12 +54,12 @@ class Blobs:
 
     def count(self, layer: str) -> int | None:
         """How many blobs a layer has; None where there is no file."""
-        return None if self.found is None else len(self.found.get(layer, ()))
+        return None if self.stored is None else len(self.stored.get(layer, ()))
 
     def read(self, layer: str, index: int, count: int | None = None) -> Array:
         """One blob of the file, flat; its size is checked where it is known."""
-        assert self.found is not None
-        blobs = self.found.get(layer, ())
+        assert self.stored is not None
+        blobs = self.stored.get(layer, ())
         if index >= len(blobs):
             raise InvalidModelError(
                 f"the layer '{layer}' needs weights that are not in {self._name}: it has {len(blobs)} blobs there",

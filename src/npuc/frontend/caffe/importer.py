@@ -29,7 +29,7 @@ def imported(source: CaffeSource, options: ImportOptions) -> Graph:
     context = partial(CaffeContext, blobs=source.blobs)
     graph = build(source.network, options, RULES, context, DOMAIN, _kept)
     graph.notes.extend(source.notes)
-    if source.blobs.file is None and source.blobs.made:
+    if source.blobs.file is None and source.blobs.arrays:
         graph.notes.append(source.without_weights)
     return graph
 

@@ -98,21 +98,21 @@ def layers_of(net: CaffeMessage) -> list[RawLayer]:
     if old and new:
         raise InvalidModelError("the network has both 'layers' and 'layer', which no version of Caffe reads")
     return [
-        made
+        layer
         for number, message in enumerate((*old, *new))
         if _takes_part(message, net.message("state"))
-        and (made := _modern(message, number, bool(old))).kind not in _TRAINING
+        and (layer := _modern(message, number, bool(old))).kind not in _TRAINING
     ]
 
 
 def blobs_of(net: CaffeMessage) -> dict[str, tuple[CaffeMessage, ...]]:
     """The blobs of all layers by name, whatever the layers are."""
-    found: dict[str, tuple[CaffeMessage, ...]] = {}
+    blobs: dict[str, tuple[CaffeMessage, ...]] = {}
     for message in (*net.messages("layers"), *net.messages("layer")):
         inner = message.message("layer")
         name = inner.string("name") or message.string("name")
-        found[name] = inner.messages("blobs") or message.messages("blobs") or found.get(name, ())
-    return found
+        blobs[name] = inner.messages("blobs") or message.messages("blobs") or blobs.get(name, ())
+    return blobs
 
 
 def _modern(message: CaffeMessage, number: int, old: bool) -> RawLayer:

@@ -64,10 +64,10 @@ class CaffeMessage:
             return default
         value = self._last(name)
         words = {"true": True, "t": True, "false": False, "f": False, "1": True, "0": False}
-        found = words.get(str(value).lower())
-        if found is None:
+        flag = words.get(str(value).lower())
+        if flag is None:
             raise self._bad(name, "true or false")
-        return found
+        return flag
 
     def string(self, name: str, default: str = "") -> str:
         """A text."""
@@ -99,25 +99,25 @@ class CaffeMessage:
 
     def strings(self, name: str) -> tuple[str, ...]:
         """A list of texts."""
-        found = self.fields.get(name, ())
-        if not all(isinstance(value, str) for value in found):
+        values = self.fields.get(name, ())
+        if not all(isinstance(value, str) for value in values):
             raise self._bad(name, "a text")
-        return tuple(str(value) for value in found)
+        return tuple(str(value) for value in values)
 
     def messages(self, name: str) -> tuple[CaffeMessage, ...]:
         """A list of messages."""
-        found = self.fields.get(name, ())
-        if not all(isinstance(value, CaffeMessage) for value in found):
+        values = self.fields.get(name, ())
+        if not all(isinstance(value, CaffeMessage) for value in values):
             raise self._bad(name, "a message { ... }")
-        return tuple(CaffeMessage(value.fields, self.label) for value in found)
+        return tuple(CaffeMessage(value.fields, self.label) for value in values)
 
     def message(self, name: str) -> CaffeMessage:
         """A message; one without fields if it is not given. Given twice, the later fields go on top."""
-        found = self.messages(name)
-        if len(found) < 2:
-            return found[0] if found else CaffeMessage({}, self.label)
+        messages = self.messages(name)
+        if len(messages) < 2:
+            return messages[0] if messages else CaffeMessage({}, self.label)
         merged: dict[str, list[Any]] = {}
-        for one in found:
-            for key, values in one.fields.items():
+        for message in messages:
+            for key, values in message.fields.items():
                 merged.setdefault(key, []).extend(values)
         return CaffeMessage(merged, self.label)

@@ -51,8 +51,8 @@ class CaffeSource:
 def read(path: Path, options: ImportOptions) -> CaffeSource:
     """Read a `.prototxt` or a `.caffemodel`, with the other one if it is named or lies beside it."""
     net, binary, notes = _parts(path, options)
-    found = None if binary is None else blobs_of(binary[0])
-    blobs = Blobs(found, None if binary is None else binary[1])
+    stored = None if binary is None else blobs_of(binary[0])
+    blobs = Blobs(stored, None if binary is None else binary[1])
     network, makers = _network(net)
     without = f"the weights are random: there is no {path.stem}.caffemodel beside {path.name}, and --weights was not given"
     return CaffeSource(net, network, blobs, makers, tuple(notes), without)
@@ -104,7 +104,7 @@ def _shapes(net: CaffeMessage, layers: list[RawLayer]) -> dict[str, Shape | None
         if len(dims) != 4 * len(names):
             raise InvalidModelError(f"{len(names)} inputs, but {len(dims)} numbers of input_dim")
         shapes = [dims[4 * i : 4 * i + 4] for i in range(len(names))]
-    found: dict[str, Shape | None] = {
+    inputs: dict[str, Shape | None] = {
         name: shapes[min(i, len(shapes) - 1)] if shapes else None for i, name in enumerate(names)
     }
     for layer in layers:
@@ -116,8 +116,8 @@ def _shapes(net: CaffeMessage, layers: list[RawLayer]) -> dict[str, Shape | None
         if memory.has("batch_size"):
             given = [tuple(memory.int(key) for key in ("batch_size", "channels", "height", "width"))]
         for i, top in enumerate(layer.tops):
-            found[top] = given[min(i, len(given) - 1)] if given else None
-    return found
+            inputs[top] = given[min(i, len(given) - 1)] if given else None
+    return inputs
 
 
 def _network(net: CaffeMessage) -> tuple[LayeredNetwork, dict[str, Maker]]:
@@ -134,7 +134,7 @@ def _network(net: CaffeMessage) -> tuple[LayeredNetwork, dict[str, Maker]]:
     # An input that a layer overwrites keeps its name; the versions after it are known by their layers.
     current = {name: name for name in inputs}
     makers: dict[str, Maker] = {}
-    made: list[NetworkLayer] = []
+    network_layers: list[NetworkLayer] = []
     for layer in layers:
         takes = []
         for blob in layer.bottoms:
@@ -157,7 +157,7 @@ def _network(net: CaffeMessage) -> tuple[LayeredNetwork, dict[str, Maker]]:
             gives.append(name)
         if gives:
             aliases.setdefault(layer.name, gives[0])
-        made.append(NetworkLayer(layer.name, layer.kind, tuple(takes), tuple(gives), layer))
-    used = {name for layer in made for name in layer.inputs}
-    outputs = tuple(name for layer in made for name in layer.outputs if name not in used)
-    return LayeredNetwork(tuple(made), inputs, outputs, aliases), makers
+        network_layers.append(NetworkLayer(layer.name, layer.kind, tuple(takes), tuple(gives), layer))
+    used = {name for layer in network_layers for name in layer.inputs}
+    outputs = tuple(name for layer in network_layers for name in layer.outputs if name not in used)
+    return LayeredNetwork(tuple(network_layers), inputs, outputs, aliases), makers

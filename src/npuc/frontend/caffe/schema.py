@@ -102,13 +102,13 @@ class Field:
 
 
 def _messages() -> dict[str, dict[int, Field]]:
-    found: dict[str, dict[int, Field]] = {}
+    messages: dict[str, dict[int, Field]] = {}
     for line in _TEXT.strip().replace("\n ", " ").replace(",\n", ", ").splitlines():
         message, separator, rest = line.partition(":")
         assert separator, line
         entries = (entry.split() for entry in rest.split(",") if entry.strip())
-        found[message] = {int(number): Field(name, kind.rstrip("*")) for number, name, kind in entries}
-    return found
+        messages[message] = {int(number): Field(name, kind.rstrip("*")) for number, name, kind in entries}
+    return messages
 
 
 MESSAGES = _messages()

@@ -56,7 +56,7 @@ class _Parser:
     def message(self, close: str, depth: int) -> CaffeMessage:
         if depth > _MAX_DEPTH:
             raise self.bad(f"messages are nested more than {_MAX_DEPTH} deep")
-        found: dict[str, list[Any]] = {}
+        fields: dict[str, list[Any]] = {}
         while self.token != close or self.kind == "string":
             if self.kind == "end":
                 raise self.bad(f"the end came where '{close}' was expected")
@@ -68,10 +68,10 @@ class _Parser:
             if colon:
                 self.next()
             values = self.listed(depth) if self.token == "[" else [self.value(colon, depth)]
-            found.setdefault(name, []).extend(values)
+            fields.setdefault(name, []).extend(values)
             while self.kind == "mark" and self.token in ",;":
                 self.next()
-        return CaffeMessage(found)
+        return CaffeMessage(fields)
 
     def listed(self, depth: int) -> list[Any]:
         self.next()

@@ -45,7 +45,7 @@ class _WireReader:
         if depth > _MAX_DEPTH:
             raise _bad(f"its messages are nested more than {_MAX_DEPTH} deep")
         known = MESSAGES[kind]
-        found: dict[str, list[Any]] = {}
+        fields: dict[str, list[Any]] = {}
         while at < end:
             self.fields += 1
             if self.fields > _MAX_FIELDS:
@@ -65,9 +65,9 @@ class _WireReader:
                 raise _bad("it ends in the middle of a field")
             field = known.get(number)
             if field is not None:
-                found.setdefault(field.name, []).extend(self.values(field, wire, value, at, after, depth))
+                fields.setdefault(field.name, []).extend(self.values(field, wire, value, at, after, depth))
             at = after
-        return CaffeMessage(found)
+        return CaffeMessage(fields)
 
     def values(self, field: Field, wire: int, value: int, at: int, after: int, depth: int) -> list[Any]:
         kind = field.kind

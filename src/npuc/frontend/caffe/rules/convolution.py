@@ -18,19 +18,19 @@ def spatial(
     if given.has(f"{short}_h") or given.has(f"{short}_w"):
         if rank != 2:
             raise ctx.invalid(f"{short}_h and {short}_w for {rank} spatial axes")
-        found: tuple[int, ...] = (
+        sizes: tuple[int, ...] = (
             given.int(f"{short}_h", default or 0),
             given.int(f"{short}_w", default or 0),
         )
     else:
-        found = given.ints(name)
-        if not found and default is not None:
-            found = (default,)
-        found = found * rank if len(found) == 1 else found
+        sizes = given.ints(name)
+        if not sizes and default is not None:
+            sizes = (default,)
+        sizes = sizes * rank if len(sizes) == 1 else sizes
     least = 0 if name == "pad" else 1
-    if len(found) != rank or any(n < least or n > 1 << 20 for n in found):
-        raise ctx.invalid(f"its {name} is {list(found)}, for {rank} spatial axes")
-    return found
+    if len(sizes) != rank or any(n < least or n > 1 << 20 for n in sizes):
+        raise ctx.invalid(f"its {name} is {list(sizes)}, for {rank} spatial axes")
+    return sizes
 
 
 def _convolution(ctx: CaffeContext, depthwise: bool = False) -> Value:

@@ -29,15 +29,15 @@ def _sizes(ctx: CaffeContext, given: CaffeMessage) -> list[tuple[float, float]]:
     for ratio in given.floats("aspect_ratio"):
         if ratio <= 0:
             raise ctx.invalid(f"an aspect ratio of {ratio}")
-        if all(abs(ratio - one) >= 1e-6 for one in ratios):
+        if all(abs(ratio - known) >= 1e-6 for known in ratios):
             ratios += [ratio, 1 / ratio] if given.bool("flip", True) else [ratio]
-    found = []
+    sizes = []
     for index, size in enumerate(least):
-        found.append((size, size))
+        sizes.append((size, size))
         if most:
-            found.append((sqrt(size * most[index]),) * 2)
-        found += [(size * sqrt(r), size / sqrt(r)) for r in ratios if abs(r - 1) >= 1e-6]
-    return found
+            sizes.append((sqrt(size * most[index]),) * 2)
+        sizes += [(size * sqrt(r), size / sqrt(r)) for r in ratios if abs(r - 1) >= 1e-6]
+    return sizes
 
 
 def _pair(given: CaffeMessage, name: str) -> tuple[float, float]:
@@ -137,10 +137,10 @@ def _detections(ctx: CaffeContext, given: CaffeMessage, boxes: Value, conf: Valu
         ctx.literal(np.array([suppress.float("nms_threshold", 0.3)], np.float32)),
         ctx.literal(np.array([least], np.float32)),
     ]
-    (found,) = ctx.onnx("NonMaxSuppression", operands, [tensor_type((DYNAMIC, 3), "i64")], _REASON)
-    (values,) = ctx.onnx("GatherND", [scores, found], [tensor_type((DYNAMIC,), "f32")], _REASON)
+    (selected,) = ctx.onnx("NonMaxSuppression", operands, [tensor_type((DYNAMIC, 3), "i64")], _REASON)
+    (values,) = ctx.onnx("GatherND", [scores, selected], [tensor_type((DYNAMIC,), "f32")], _REASON)
     pair = tensor_type((DYNAMIC, 2), "i64")
-    (rows,) = ctx.onnx("Gather", [found, ctx.integers(0, 2)], [pair], _REASON, axis=1)
+    (rows,) = ctx.onnx("Gather", [selected, ctx.integers(0, 2)], [pair], _REASON, axis=1)
     most = given.int("keep_top_k", -1)
     if most > 0:
         values, rows = _kept(ctx, values, rows, most)
@@ -189,10 +189,10 @@ def detection_output(ctx: CaffeContext) -> Value:
     kind = tensor_type((DYNAMIC, 7), "f32")
     if most > 0:
         rows.append(ctx.literal(np.zeros((most, 7), np.float32), "none"))
-    found = rows[0] if len(rows) == 1 else ctx.onnx("Concat", rows, [kind], _REASON, axis=0)[0]
+    detections = rows[0] if len(rows) == 1 else ctx.onnx("Concat", rows, [kind], _REASON, axis=0)[0]
     if most > 0:
-        operands = [found, ctx.integers(0), ctx.integers(most), ctx.integers(0)]
-        (found,) = ctx.onnx("Slice", operands, [tensor_type((most, 7), "f32")], _REASON)
-        return ctx.reshape(found, (1, 1, most, 7))
+        operands = [detections, ctx.integers(0), ctx.integers(most), ctx.integers(0)]
+        (detections,) = ctx.onnx("Slice", operands, [tensor_type((most, 7), "f32")], _REASON)
+        return ctx.reshape(detections, (1, 1, most, 7))
     shape = ctx.integers(1, 1, -1, 7)
-    return ctx.onnx("Reshape", [found, shape], [tensor_type((1, 1, DYNAMIC, 7), "f32")], _REASON)[0]
+    return ctx.onnx("Reshape", [detections, shape], [tensor_type((1, 1, DYNAMIC, 7), "f32")], _REASON)[0]

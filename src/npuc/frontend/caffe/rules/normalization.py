@@ -28,9 +28,9 @@ def batch_norm(ctx: CaffeContext) -> Value:
         stored = float(ctx.array(2, (1,), "one")[0])
         factor = 0.0 if stored == 0 else 1 / stored
     given = ctx.parameters("batch_norm_param")
-    one = np.ones(channels, np.float32)
+    ones = np.ones(channels, np.float32)
     scaled = [(part * np.float32(factor)).astype(np.float32) for part in (mean, variance)]
-    return _normalized(ctx, [one, np.zeros_like(one), *scaled], given.float("eps", 1e-5))
+    return _normalized(ctx, [ones, np.zeros_like(ones), *scaled], given.float("eps", 1e-5))
 
 
 @rule("BN")

@@ -95,8 +95,8 @@ def lstm(ctx: CaffeContext) -> list[Value]:
             None,
             hidden=hidden,
         ).results
-        found = [ctx.reshape(whole, (steps, batch, hidden)), last_h, last_c]
-        return found[: len(ctx.layer.outputs)]
+        results = [ctx.reshape(whole, (steps, batch, hidden)), last_h, last_c]
+        return results[: len(ctx.layer.outputs)]
     if steps > _MAX_STEPS:
         raise NoForm(f"it would be unrolled into {steps} steps")
     w, r = ctx.literal(weight, "weight"), ctx.literal(recurrence, "recurrence")
@@ -117,8 +117,8 @@ def lstm(ctx: CaffeContext) -> list[Value]:
         h = ctx.emit(top.Mul, o, ctx.emit(top.Tanh, c))
         outputs.append(ctx.reshape(h, (1, batch, hidden)))
     joined = ctx.emit(top.Concat, outputs, axis=0) if steps > 1 else outputs[0]
-    found = [joined, outputs[-1], ctx.reshape(c, (1, batch, hidden))]
-    return found[: len(ctx.layer.outputs)]
+    results = [joined, outputs[-1], ctx.reshape(c, (1, batch, hidden))]
+    return results[: len(ctx.layer.outputs)]
 
 
 @rule("RNN")

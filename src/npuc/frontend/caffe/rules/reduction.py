@@ -34,7 +34,7 @@ def argmax(ctx: CaffeContext) -> Value:
         return best if values else ctx.emit(top.Cast, places, to="f32")
     flat = ctx.reshape(ctx.value(), (x[0], prod(x[1:])))
     best, places = ctx.emit_op(top.TopK, flat, k=k, axis=1).results
-    found = ctx.reshape(ctx.emit(top.Cast, places, to="f32"), (x[0], 1, k))
+    result = ctx.reshape(ctx.emit(top.Cast, places, to="f32"), (x[0], 1, k))
     if values:
-        found = ctx.emit(top.Concat, [found, ctx.reshape(best, (x[0], 1, k))], axis=1)
-    return found
+        result = ctx.emit(top.Concat, [result, ctx.reshape(best, (x[0], 1, k))], axis=1)
+    return result
