@@ -88,13 +88,13 @@ def describe_content(path: Path) -> Content:
                 begins = handle.read(_HEAD)
         for kind, (words, recognises) in RECOGNIZERS.items():
             try:
-                found = recognises(path, begins)
+                recognized = recognises(path, begins)
             except Exception as error:
                 raise fault_of(error) or PluginError(
                     f"what recognises the format '{kind}' failed: {type(error).__name__}: {error}",
                     where=str(path),
                 ) from error
-            if found:
+            if recognized:
                 return Content(kind, words)
     if path.is_dir():
         if (path / "saved_model.pb").is_file():

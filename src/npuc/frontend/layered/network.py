@@ -48,8 +48,8 @@ class LayeredNetwork:
     @cached_property
     def names(self) -> dict[str, str]:
         """Every name that a user may call a tensor by, and the name that the tensor has."""
-        made = [name for layer in self.layers for name in layer.outputs]
-        own = {name: name for name in (*self.inputs, *made)}
+        outputs = [name for layer in self.layers for name in layer.outputs]
+        own = {name: name for name in (*self.inputs, *outputs)}
         return own | {name: tensor for name, tensor in self.aliases.items() if name not in own}
 
 
@@ -97,16 +97,16 @@ def known_shape(name: str, shape: Shape | None) -> Shape:
     return possible_shape(name, shape)
 
 
-def _needed(network: LayeredNetwork, given: set[str], wanted: list[str]) -> tuple[NetworkLayer, ...]:
+def _needed(network: LayeredNetwork, given: set[str], outputs: list[str]) -> tuple[NetworkLayer, ...]:
     makers = {name: index for index, layer in enumerate(network.layers) for name in layer.outputs}
     keep: set[int] = set()
-    seen: set[str] = set()
-    stack = list(wanted)
+    visited: set[str] = set()
+    stack = list(outputs)
     while stack:
         name = stack.pop()
-        if name in given or name in seen:
+        if name in given or name in visited:
             continue
-        seen.add(name)
+        visited.add(name)
         if name in makers:
             if makers[name] not in keep:
                 keep.add(makers[name])

@@ -69,7 +69,7 @@ def _yolo(graph: Graph, nodes: Nodes, options: PostprocessOptions) -> tuple[str,
                 options, f"output '{where}' has rank {len(shape)}, not N x channels x rows x columns"
             )
     # The finest grid first, as strides and anchors are given.
-    given.sort(key=lambda one: -one[1][2] * one[1][3])
+    given.sort(key=lambda head_output: -head_output[1][2] * head_output[1][3])
     heads = _heads(given, (height, width), options)
     least = 4 * options.bins if options.kind in ("yolov6", "yolov8") else 5
     classes = {head.shape[1] // max(1, len(head.anchors)) - least for head in heads}
@@ -78,9 +78,10 @@ def _yolo(graph: Graph, nodes: Nodes, options: PostprocessOptions) -> tuple[str,
             options, f"heads of {', '.join(str(head.shape[1]) for head in heads)} channels do not fit it"
         )
     decode = with_sides if least != 5 else with_anchors
-    found = [decode(nodes, head, options) for head in heads]
+    decoded = [decode(nodes, head, options) for head in heads]
     boxes, scores = (
-        nodes("Concat", *parts, axis=1) if len(parts) > 1 else parts[0] for parts in zip(*found, strict=True)
+        nodes("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
+        for parts in zip(*decoded, strict=True)
     )
     return boxes, scores, heads[0].shape[0], classes.pop()
 
@@ -115,11 +116,11 @@ def _rows_to_heads(
     if sum(a * b for a, b in grids) != rows:
         raise _misfit(options, f"strides of {'/'.join(f'{s:g}' for s in strides)} do not give {rows} rows")
     parts = nodes.several("Split", len(grids), "output/0", ints(*(a * b for a, b in grids)), axis=1)
-    found: list[tuple[str, tuple[int, ...]]] = []
+    heads: list[tuple[str, tuple[int, ...]]] = []
     for part, (a, b) in zip(parts, grids, strict=True):
         turned = nodes("Transpose", part, perm=[0, 2, 1])
-        found.append((nodes("Reshape", turned, ints(batch, channels, a, b)), (batch, channels, a, b)))
-    return found
+        heads.append((nodes("Reshape", turned, ints(batch, channels, a, b)), (batch, channels, a, b)))
+    return heads
 
 
 def _ssd(graph: Graph, nodes: Nodes, options: PostprocessOptions) -> tuple[str, str, int, int]:

@@ -40,7 +40,7 @@ class Nodes:
         """A node with so many outputs."""
         base = f"postprocess/{len(self.nodes)}_{kind}"
         names = [base if count == 1 else f"{base}:{index}" for index in range(count)]
-        given = [one if isinstance(one, str) else self._constant(one) for one in inputs]
+        given = [operand if isinstance(operand, str) else self._constant(operand) for operand in inputs]
         self.nodes.append(helper.make_node(kind, given, names, name=base, **attributes))
         return names
 
@@ -79,7 +79,7 @@ def append_nodes(
             "op_type": node.op_type,
             "domain": "",
             "version": onnx.defs.get_schema(node.op_type, OPSET).since_version,
-            "onnx_attributes": {one.name: encode_attribute(one) for one in node.attribute},
+            "onnx_attributes": {attribute.name: encode_attribute(attribute) for attribute in node.attribute},
             "arguments": list(range(len(node.input))),
             "captures": [],
             "outputs_used": list(range(len(node.output))),
@@ -122,8 +122,8 @@ def _types(nodes: Nodes, known: Mapping[str, Value]) -> dict[str, Any]:
     graph = helper.make_graph(nodes.nodes, "postprocess", inputs, [], constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
     inferred = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
-    found = {one.name: to_type(one.type, one.name) for one in inferred.graph.value_info}
-    missing = [name for node in nodes.nodes for name in node.output if name not in found]
+    types = {info.name: to_type(info.type, info.name) for info in inferred.graph.value_info}
+    missing = [name for node in nodes.nodes for name in node.output if name not in types]
     if missing:
         raise InternalError(f"the type of '{missing[0]}' is not known")
-    return found
+    return types

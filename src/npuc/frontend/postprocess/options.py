@@ -66,8 +66,8 @@ class PostprocessOptions:
             raise UsageError(
                 f"--add-postprocess has no '{kind}'", fix=f"There are {', '.join(sorted(KINDS))}"
             )
-        found = KINDS[kind]
-        names = {one.name for one in fields(PostprocessOptions)} - {"kind"}
+        options = KINDS[kind]
+        names = {option.name for option in fields(PostprocessOptions)} - {"kind"}
         for part in filter(None, rest.split(",")):
             name, separator, value = part.partition("=")
             if name not in names or not separator:
@@ -76,14 +76,14 @@ class PostprocessOptions:
                     fix=f"Write NAME=VALUE; the names are {', '.join(sorted(names))}",
                 )
             try:
-                found = replace(found, **{name: _value(name, value, getattr(found, name))})
+                options = replace(options, **{name: _value(name, value, getattr(options, name))})
             except ValueError as error:
                 raise UsageError(
                     f"--add-postprocess {kind}: {name} cannot be '{value}'",
                     fix="Write numbers; lists as 8/16/32, anchors as 10x13+16x30/30x61+62x45, yes or no as 1 or 0",
                 ) from error
-        _check(found)
-        return found
+        _check(options)
+        return options
 
 
 def _value(name: str, text: str, old: Any) -> Any:
@@ -102,7 +102,7 @@ def _value(name: str, text: str, old: Any) -> Any:
     return type(old)(text)
 
 
-def _check(found: PostprocessOptions) -> None:
+def _check(options: PostprocessOptions) -> None:
     for name, least, most in (
         ("score", 0.0, 1.0),
         ("iou", 0.0, 1.0),
@@ -110,24 +110,24 @@ def _check(found: PostprocessOptions) -> None:
         ("k", 1, 1 << 31),
         ("bins", 1, 256),
     ):
-        value = getattr(found, name)
+        value = getattr(options, name)
         if not least <= value <= most:
             raise UsageError(
-                f"--add-postprocess {found.kind}: {name} is {value:g}, not between {least:g} and {most:g}"
+                f"--add-postprocess {options.kind}: {name} is {value:g}, not between {least:g} and {most:g}"
             )
-    if found.order not in ("xywh", "yxhw") or len(found.variances) != 2:
+    if options.order not in ("xywh", "yxhw") or len(options.variances) != 2:
         raise UsageError(
-            f"--add-postprocess {found.kind}: order is xywh or yxhw, and there are two variances"
+            f"--add-postprocess {options.kind}: order is xywh or yxhw, and there are two variances"
         )
-    if any(side <= 0 for head in found.anchors for box in head for side in box) or any(
-        s <= 0 for s in found.strides
+    if any(side <= 0 for head in options.anchors for box in head for side in box) or any(
+        s <= 0 for s in options.strides
     ):
-        raise UsageError(f"--add-postprocess {found.kind}: anchors and strides are above 0")
+        raise UsageError(f"--add-postprocess {options.kind}: anchors and strides are above 0")
 
 
 KINDS = {
-    one.kind: one
-    for one in (
+    options.kind: options
+    for options in (
         PostprocessOptions("yolov2", anchors=_V2),
         PostprocessOptions("yolov3", anchors=_SMALL),
         PostprocessOptions("yolov4", anchors=_LARGE, scale_xy=(1.2, 1.1, 1.05)),

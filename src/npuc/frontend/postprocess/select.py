@@ -36,11 +36,11 @@ def detections(
         real(options.iou).reshape(1),
         real(_NEVER / 2).reshape(1),
     )
-    found = [
+    images = [
         _of_image(n, selected, boxes, best, chosen, image, batch, options.limit) for image in range(batch)
     ]
     titles = ("boxes", "scores", "classes", "count")
-    parts = list(zip(*found, strict=True))
+    parts = list(zip(*images, strict=True))
     return [
         (title, n("Concat", *ones, axis=0)) if batch > 1 else (title, ones[0])
         for title, ones in zip(titles, parts, strict=True)
@@ -54,7 +54,7 @@ def _of_image(
         of_it = n("Equal", n("Gather", selected, np.array(0, np.int64), axis=1), np.array(image, np.int64))
         selected = n("Compress", selected, of_it, axis=0)
     own_boxes, own_best, own_classes = (
-        n("Gather", one, np.array(image, np.int64), axis=0) for one in (boxes, best, chosen)
+        n("Gather", node, np.array(image, np.int64), axis=0) for node in (boxes, best, chosen)
     )
     index = n("Gather", selected, np.array(2, np.int64), axis=1)
     # In the order of boxes, so that of equal scores the lower index comes first, as in the library.
