@@ -325,6 +325,7 @@ def quantize_network(
     from npuc.quant import quantize
     from npuc.quant.config import QuantizationConfig
     from npuc.quant.from_target import scheme_for
+    from npuc.quant.overflow import within_f16
     from npuc.quant.own_arithmetic import own_arithmetic
     from npuc.quant.prequantized import Prequantized
     from npuc.quant.rewritten import rewrite_for
@@ -351,8 +352,9 @@ def quantize_network(
             integers.notes = [*integers.notes, *rewritten.notes]
         outcome = _outcome(network.graph, integers, scheme_of, target, types)
         return Quantized(integers, network.graph, scheme_of, outcome, own_arithmetic=words)
-    scheme_of = schemes_of(graph, config, target)
+    scheme_of, notes = within_f16(graph, schemes_of(graph, config, target), ranges, target)
     integers = quantize(graph, ranges, scheme_of)
+    integers.notes = [*integers.notes, *notes]
     outcome = _outcome(graph, integers, scheme_of, target)
     return Quantized(
         integers, graph, scheme_of, outcome, crowded=_crowded(graph, integers, ranges, scheme_of, target)
@@ -456,14 +458,14 @@ def ranges_from(
     warn: Callable[[str], None] | None = None,
     step: Callable[[], None] | None = None,
 ) -> CalibrationTable:
-    """Calibrate for the given schemes: tensors of 16 bits, and those with inserted constants, keep their full range."""
+    """Calibrate for the given schemes: tensors of i16 and f16, and those with inserted constants, keep their full range."""
     from npuc.calib.calibration import DEFAULT_METHOD, calibrate
     from npuc.quant.inserted import tensors_with_chosen_constants
 
     wide = dict.fromkeys(tensors_with_chosen_constants(graph), "max") | {
         name: "max"
         for op in graph.ops
-        if (scheme := scheme_of(op)) is not None and scheme.activation == "i16"
+        if (scheme := scheme_of(op)) is not None and scheme.activation in ("i16", "f16")
         for name in result_names(op)
         if name and dtype_of(op.results[0].type).name == "f32"
     }

@@ -273,11 +273,12 @@ def quantized(
     table: CalibrationTable | None = None
     if request.table is not None:
         table = _read_table(request.table, graph, printer)
-    if not own and not ranged:
+    if not own and not ranged and not any(request.ways):
         origin, done = "none needed", quantize_network(graph, {}, config, target)
     elif request.typical or request.random:
         source = _source(printer, graph, request)
-        work = _tuned if request.tune and not request.random else _plain
+        # Short floats have no ranges to choose: data tell which layers leave those of f16.
+        work = _tuned if ranged and request.tune and not request.random else _plain
         done, table = work(printer, graph, source, config, target, request)
         origin = ", ".join(table.comments)
         if request.random:
