@@ -108,8 +108,8 @@ def text_of(done: Compilation) -> str:
 def test_a_program_takes_less_memory_than_there_is_and_no_more_cycles(convolutions: Graph) -> None:
     early = compile_program(convolutions, TARGET, CompileOptions(0))
     done = compile_program(convolutions, TARGET)
-    late = done.parts[0].scheduled.schedule_decisions.late
-    assert late is not None and used(done) <= late.memory < used(early) // 2
+    prefetch = done.parts[0].scheduled.schedule_decisions.prefetch
+    assert prefetch is not None and used(done) <= prefetch.memory < used(early) // 2
     plain = ScheduleFile.model_validate(
         {"subgraphs": {"npu1": {**entry(done), "late": None}}}
     )  # the same decisions with loads as early as there is room

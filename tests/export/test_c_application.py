@@ -137,7 +137,8 @@ def test_errors_are_said_in_words(checked: Path, root: Path, tmp_path: Path) -> 
     (tmp_path / "long.bin").write_bytes(bytes(257))
     (tmp_path / "x.pgm").write_bytes(b"P5 8 8 255\n" + bytes(64))
     on_cpu = compiled(
-        root / "examples/digits.onnx", wanted=CompileOptions(devices={"pool": "cpu"}, island_threshold=0)
+        root / "examples/digits.onnx",
+        compile_options=CompileOptions(devices={"pool": "cpu"}, island_threshold=0),
     )
     save_compiled(on_cpu, tmp_path / "cpu.npu")
     for arguments, words in [
