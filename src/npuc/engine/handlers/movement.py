@@ -205,7 +205,7 @@ def shuffle_channel(op: top.ShuffleChannel, graph: Graph, threads: int) -> Step:
 @handles(top.Resize, only_integer=True, floats=lambda op: op.mode == "nearest", recordable=True)
 def resize(op: top.Resize, graph: Graph, threads: int) -> Step:
     """Nearest neighbours by an index map for each axis."""
-    maps = nearest_maps(op)
+    maps = op.nearest_maps()
     shape = shape_of(op.x)
     where = [(axis, index) for axis, index in enumerate(maps) if index.tolist() != list(range(shape[axis]))]
     memory = (0, 2, 3, 1) if len(shape) == 4 else tuple(range(len(shape)))
@@ -226,36 +226,3 @@ def resize(op: top.Resize, graph: Graph, threads: int) -> Step:
 
 def _take(x: Array, index: Array, axis: int, out: Array) -> None:
     np.take(x, index, axis=axis, out=out, mode="clip")
-
-
-def nearest_maps(op: top.Resize) -> list[Array]:
-    """For each axis, the index in x of each element of the result, as ONNX defines it."""
-    maps = []
-    for axis, (size, out) in enumerate(zip(shape_of(op.x), op.sizes, strict=True)):
-        scale = np.float64(op.scales[axis]) if op.scales else np.float64(out) / size
-        y = np.arange(out, dtype=np.float64)
-        match op.coordinates:
-            case "asymmetric":
-                x = y / scale
-            case "align_corners":
-                x = y * (size - 1) / (out - 1) if out > 1 else np.zeros(out)
-            case "pytorch_half_pixel":
-                x = (y + 0.5) / scale - 0.5 if out > 1 else np.zeros(out)
-            case "tf_half_pixel_for_nn":
-                x = (y + 0.5) / scale
-            case "half_pixel_symmetric":
-                adjust = out / (scale * size)
-                x = size / 2 * (1 - adjust) + (y + 0.5) / scale - 0.5
-            case _:
-                x = (y + 0.5) / scale - 0.5
-        match op.rounding:
-            case "floor":
-                index = np.floor(x)
-            case "ceil":
-                index = np.ceil(x)
-            case "round_prefer_ceil":
-                index = np.floor(x + 0.5)
-            case _:
-                index = np.ceil(x - 0.5)
-        maps.append(np.clip(index, 0, size - 1).astype(np.int64))
-    return maps

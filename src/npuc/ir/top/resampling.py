@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 from xdsl.ir import Attribute
 
+from npuc.arrays import Array
 from npuc.ir.definition import (
     TopOp,
     boolean,
@@ -60,6 +62,38 @@ class Resize(TopOp):
         """Known modes."""
         require(self.mode in ("nearest", "linear", "cubic"), f"unknown mode '{self.mode}'")
         require(self.coordinates in COORDINATES, f"unknown coordinates '{self.coordinates}'")
+
+    def nearest_maps(self) -> list[Array]:
+        """Of nearest: for each axis, the index in x of each element of the result, as ONNX defines it."""
+        maps = []
+        for axis, (size, out) in enumerate(zip(shape_of(self.x), self.sizes, strict=True)):
+            scale = np.float64(self.scales[axis]) if self.scales else np.float64(out) / size
+            y = np.arange(out, dtype=np.float64)
+            match self.coordinates:
+                case "asymmetric":
+                    x = y / scale
+                case "align_corners":
+                    x = y * (size - 1) / (out - 1) if out > 1 else np.zeros(out)
+                case "pytorch_half_pixel":
+                    x = (y + 0.5) / scale - 0.5 if out > 1 else np.zeros(out)
+                case "tf_half_pixel_for_nn":
+                    x = (y + 0.5) / scale
+                case "half_pixel_symmetric":
+                    adjust = out / (scale * size)
+                    x = size / 2 * (1 - adjust) + (y + 0.5) / scale - 0.5
+                case _:
+                    x = (y + 0.5) / scale - 0.5
+            match self.rounding:
+                case "floor":
+                    index = np.floor(x)
+                case "ceil":
+                    index = np.ceil(x)
+                case "round_prefer_ceil":
+                    index = np.floor(x + 0.5)
+                case _:
+                    index = np.ceil(x - 0.5)
+            maps.append(np.clip(index, 0, size - 1).astype(np.int64))
+        return maps
 
 
 @top_op

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from npuc.engine.handlers.movement import nearest_maps
 from npuc.export.onnx.emitter import Emitter
 from npuc.ir import Graph, dtype_of, npu, shape_of, top
 from npuc.ir.dtypes import quant_of
@@ -50,7 +49,7 @@ def nearest(op: top.Resize, emit: Emitter) -> None:
     """A gather along each axis that changes."""
     maps = [
         (axis, index)
-        for axis, index in enumerate(nearest_maps(op))
+        for axis, index in enumerate(op.nearest_maps())
         if index.tolist() != list(range(shape_of(op.x)[axis]))
     ]
     x: Any = op.x

@@ -11,7 +11,6 @@ import numpy as np
 
 from npuc.arithmetic.dtypes import dtype_of
 from npuc.arrays import Array
-from npuc.engine.handlers.movement import nearest_maps
 from npuc.ir import Graph, top
 from npuc.program.instructions import Copy, Fill, Gather
 from npuc.schedule.constants import Constants
@@ -564,7 +563,7 @@ def nearest(op: top.Resize, graph: Graph, tensor: Tensors) -> Layer:
     x, y = tensor(op.x), tensor(op.y)
     if op.mode != "nearest" or len(x.shape) != 4 or x.shape[:2] != y.shape[:2]:
         raise NotHere(f"a resize of mode {op.mode} along these axes")
-    maps = nearest_maps(op)
+    maps = op.nearest_maps()
     return _by_index(op, x, y, maps[2], maps[3])
 
 

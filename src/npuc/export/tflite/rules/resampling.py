@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from npuc.arithmetic.kinds import Kind
-from npuc.engine.handlers.movement import nearest_maps
 from npuc.export.tflite.emitter import TFLiteEmitter
 from npuc.export.tflite.layout import CHANNELS_LAST
 from npuc.export.tflite.registry import SCHEME, NoTFLiteForm, exports
@@ -33,7 +32,7 @@ def resize(op: top.Resize, emit: TFLiteEmitter) -> None:
 
 def _nearest(op: top.Resize, emit: TFLiteEmitter) -> None:
     shape = shape_of(op.x)
-    maps = [[int(i) for i in index] for index in nearest_maps(op)]
+    maps = [[int(i) for i in index] for index in op.nearest_maps()]
     still = [index == list(range(size)) for index, size in zip(maps, shape, strict=True)]
     if len(shape) == 4 and still[0] and still[1]:
         for align, half in _MODES:
