@@ -46,6 +46,13 @@ def test_aliases_are_fine() -> None:
     assert "alias" not in str(caught.value)
 
 
+@pytest.mark.parametrize("tail", ["", "\n", "\\q", "\\"], ids=repr)
+def test_a_string_that_does_not_end_is_refused_at_once(tail: str) -> None:
+    """A pattern that backtracks takes 2^n steps over n characters: hours over sixty, so no time needs to be measured."""
+    with pytest.raises(ParseError, match="closing string literal"):
+        parse_graph(EMPTY % ('"' + "name of a layer " * 2000 + tail))
+
+
 def _file(folder: Path, header: Any, data: bytes = b"1234") -> Path:
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     path = folder / "x.safetensors"

@@ -45,7 +45,13 @@ _MAX_ALIAS = 1 << 16
 
 
 class _Lexer(MLIRLexer):
-    """xDSL takes a literal with escaped non-ASCII characters for bytes; to npuc all UTF-8 is text (layer names are)."""
+    """xDSL takes a literal with escaped non-ASCII characters for bytes; to npuc all UTF-8 is text (layer names are).
+
+    Its pattern of a literal repeats a repetition, `([^"]+|...)*`, which tries every way to cut n characters into runs, 2^n
+    of them, when the closing quote is missing. One character at a time there is only one way.
+    """
+
+    _unescaped_characters_regex = re.compile(r'"(?:[^"\\\n\v\f]|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*"')
 
     def _lex_string_literal(self, start_pos: int) -> MLIRToken:
         token = super()._lex_string_literal(start_pos)
