@@ -2,7 +2,7 @@
 
 Every tool gets the same float file and the same calibration samples; every result is measured on the same other samples
 against the float network. A row is a network under a scheme: `w8a8` (8 bits, weights with a scale each channel), `pow2` (8 bits,
-powers of two, one scale a tensor) or `w4a8` (weights of 4 bits). A tool with several ways of working is run in each, and the one
+powers of two, per tensor) or `w4a8` (weights of 4 bits). A tool with several ways of working is run in each, and the one
 with the highest SQNR is shown. What a tool does not offer is n/a. Peers' results are run by ONNX Runtime, npuc's by graph mode.
 
 `figure` is top-1 of labelled images, or mAP of detectors on COCO's; `to float` its paired difference with a standard

@@ -35,7 +35,7 @@ class Golden:
     name: str
     model: str
     scheme: str
-    """float; int8: the default; pow2: powers of two, one scale a tensor; npu: int8, compiled for edge-4t."""
+    """float; int8: the default; pow2: powers of two, per tensor; npu: int8, compiled for edge-4t."""
     data: str
     figures: Mapping[str, tuple[float, float]]
     """Value and tolerance by name."""

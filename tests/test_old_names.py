@@ -17,6 +17,7 @@ OLD = {
     "npuc.datasets.sample": {"Box": "LabelledBox", "Entry": "SampleEntry", "Loaded": "LoadedSample"},
     "npuc.datasets.data": {"Place": "DataLocation"},
     "npuc.runtime": {"Loaded": "LoadedModel"},
+    "npuc.schedule.memory": {"picture": "plan_svg"},
     "npuc.export.tflite": {"Model": "TFLiteModel", "Options": "TFLiteOptions"},
 }
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from npuc.ir import Graph, tensor_type
 from npuc.ir.top import Attention, Conv, Deconv, MatMul
-from npuc.profile.picture import dot_text
+from npuc.profile.network_drawing import dot_text
 from npuc.profile.summary import summarize
 
 

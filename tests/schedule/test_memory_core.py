@@ -1,4 +1,4 @@
-"""The native planners refuse what is out of range, and the picture of a plan is a picture."""
+"""The native planners refuse what is out of range, and the drawing of a plan is SVG."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npuc.errors import InternalError
-from npuc.schedule.memory import Buffer, core, picture, plan
+from npuc.schedule.memory import Buffer, core, plan, plan_svg
 from npuc.schedule.memory.core import Items
 
 
@@ -79,10 +79,10 @@ def test_the_structure_is_that_of_the_header() -> None:
     assert ctypes.sizeof(items().raw()) == 16 + 7 * ctypes.sizeof(ctypes.c_void_p)
 
 
-def test_a_picture_is_well_formed_and_names_every_buffer() -> None:
+def test_a_drawing_is_well_formed_and_names_every_buffer() -> None:
     buffers = [Buffer('a<&"\x00b', 4, 0, 2), Buffer("b", 2, 1, 3), Buffer("c", 40, 2, 4)]
-    root = ElementTree.fromstring(picture(plan(buffers)))
+    root = ElementTree.fromstring(plan_svg(plan(buffers)))
     titles = [node.text or "" for node in root.iter("{http://www.w3.org/2000/svg}title")]
     assert len(titles) == 3 and titles[0].startswith('a<&"') and "40 bytes" in titles[2]
     assert len(list(root.iter("{http://www.w3.org/2000/svg}rect"))) == 4  # and the background
-    ElementTree.fromstring(picture(plan([])))
+    ElementTree.fromstring(plan_svg(plan([])))

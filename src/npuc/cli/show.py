@@ -40,7 +40,7 @@ def command(args: ShowCommand) -> None:
     from npuc.files import existing_model
     from npuc.flow import load_model
     from npuc.frontend.sniff import describe_content
-    from npuc.profile.picture import write_picture
+    from npuc.profile.network_drawing import write_drawing
     from npuc.profile.summary import summarize
 
     printer = Printer(args.quiet, args.as_json)
@@ -60,7 +60,7 @@ def command(args: ShowCommand) -> None:
     graph = load_model(args.model, options.imported_as(args.model, args.input_shape, args.weights))
     options.tell_import(printer, graph)
     summary = summarize(graph)
-    drawing = write_picture(graph, args.graph_file) if args.graph_file is not None else None
+    drawing = write_drawing(graph, args.graph_file) if args.graph_file is not None else None
     printer.table(
         ["layer", "op", "output", "parameters", "MACs"],
         [

@@ -252,7 +252,7 @@ def _compile(
 
 
 def _metadata(graph: Graph, options: CompileOptions, layers: Sequence[str]) -> dict[str, Any]:
-    """For tools: who made it, how, how pictures become inputs, and which layers the original's nodes and tensors are in."""
+    """For tools: who made it, how, how images become inputs, and which layers the original's nodes and tensors are in."""
     preprocess = {port.name: port.preprocess for port in graph.inputs if port.preprocess}
     known = set(layers)
     names = {

@@ -30,7 +30,7 @@ _SCRIPTS = ("base", "summary", "table", "timeline", "roofline", "graph")
 
 def html_page(compiled: CompiledModel, timeline: Timeline, report: Report) -> str:
     """The page of a model."""
-    data = {**report.as_dict(), **_pictures(compiled, timeline), "network": _network(compiled)}
+    data = {**report.as_dict(), **_drawings(compiled, timeline), "network": _network(compiled)}
     # In a script element only "<" can end the text; JSON may spell it otherwise.
     text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     script = "\n".join(_piece(f"{name}.js") for name in _SCRIPTS)
@@ -54,7 +54,7 @@ def _network(compiled: CompiledModel) -> dict[str, Any]:
     }
 
 
-def _pictures(compiled: CompiledModel, timeline: Timeline) -> dict[str, Any]:
+def _drawings(compiled: CompiledModel, timeline: Timeline) -> dict[str, Any]:
     """The instructions and the objects in local memory, in cycles."""
     npu = [subgraph for subgraph in compiled.subgraphs if isinstance(subgraph, NpuSubgraph)]
     count = sum(len(stream) for subgraph in npu for stream in subgraph.streams)

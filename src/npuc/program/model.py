@@ -58,7 +58,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Allocation:
-    """A place in local memory that an object has while some instructions run: what a sanitizer and a picture need."""
+    """A place in local memory that an object has while some instructions run: what the sanitizer and drawings need."""
 
     name: str
     core: int

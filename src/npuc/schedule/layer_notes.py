@@ -1,6 +1,6 @@
 """Notes for tools on the layers of a subgraph: what each one is, and which others it reads.
 
-Instructions know addresses only; the picture of a network in a profile is drawn from these notes.
+Instructions know addresses only; a profile draws the network from these notes.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ Width = Annotated[int, Field(ge=2, le=64)]
 
 
 class Activations(Part):
-    """How activations are quantized; always one scale a tensor."""
+    """How activations are quantized; always per tensor."""
 
     formats: FrozenMapping[ElementType, Schemes]
     """Element type to the kinds of scale that it may have, the preferred first: `symmetric` (zero point 0), `affine`,

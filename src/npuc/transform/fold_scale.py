@@ -182,7 +182,7 @@ def _rounded(array: Array, like: SSAValue) -> Array | None:
 
 
 class MergeScales(GraphPattern):
-    """Two affine ops in a row are one: a product, a sum, or a scale a channel."""
+    """Two affine ops in a row are one: a product, a sum, or a per-channel scale."""
 
     @rewrites
     def match_and_rewrite(self, op: Spelled, rewriter: PatternRewriter) -> None:

@@ -50,7 +50,7 @@ class AsConvolution(GraphPattern):
 @register_pass
 @dataclass(frozen=True)
 class ScaleToConv(Pass):
-    """A scale a channel is a depthwise convolution."""
+    """A per-channel scale is a depthwise convolution."""
 
     name: ClassVar[str] = "scale-to-conv"
 

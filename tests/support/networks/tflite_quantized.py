@@ -1,7 +1,7 @@
 """A small quantized TensorFlow Lite network of the usual layers, in int8 or uint8, with scales measured on random data.
 
 int8 as the converter writes it today: a zero point for activations, symmetric weights with a scale each channel. uint8 as
-quantization-aware training wrote it for years: zero points for activations and weights, one scale a tensor.
+quantization-aware training wrote it for years: zero points for activations and weights, per-tensor scales.
 """
 
 from __future__ import annotations

@@ -4,8 +4,15 @@
 be the best. The same input gives the same plan: work is counted in steps, not in seconds.
 """
 
-from npuc.schedule.memory.model import Banks, Buffer, MemoryPlan
-from npuc.schedule.memory.picture import picture
-from npuc.schedule.memory.planner import plan
+from typing import Any
 
-__all__ = ["Banks", "Buffer", "MemoryPlan", "picture", "plan"]
+from npuc.registries import renamed
+from npuc.schedule.memory.model import Banks, Buffer, MemoryPlan
+from npuc.schedule.memory.planner import plan
+from npuc.schedule.memory.svg import plan_svg
+
+__all__ = ["Banks", "Buffer", "MemoryPlan", "plan", "plan_svg"]
+
+
+def __getattr__(name: str) -> Any:
+    return renamed(__name__, name, {"picture": plan_svg})

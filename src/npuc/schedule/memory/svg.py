@@ -1,4 +1,4 @@
-"""A plan as a picture: time from left to right, addresses from bottom to top."""
+"""A plan as SVG: time from left to right, addresses from bottom to top."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npuc.schedule.memory.model import MemoryPlan
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 960.0, 540.0, 90.0, 30.0, 30.0
 
 
-def picture(plan: MemoryPlan) -> str:
+def plan_svg(plan: MemoryPlan) -> str:
     """SVG that needs nothing else. The title of a rectangle has the buffer's name, address, size and lifetime."""
     first = min((b.start for b in plan.buffers), default=0)
     last = max((b.end for b in plan.buffers), default=1)

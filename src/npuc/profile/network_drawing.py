@@ -1,4 +1,4 @@
-"""A network as a picture: DOT text, and SVG or PNG where graphviz is installed."""
+"""A network drawn: DOT text, and SVG or PNG where graphviz is installed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def dot_text(graph: Graph) -> str:
     return "\n".join([*lines, "}", ""])
 
 
-def write_picture(graph: Graph, path: Path) -> tuple[Path, str | None]:
+def write_drawing(graph: Graph, path: Path) -> tuple[Path, str | None]:
     """Write `.dot`, `.svg` or `.png`; returns the path written and, if it is another than asked for, why."""
     kind = path.suffix.lower().removeprefix(".")
     if kind not in ("dot", "gv", "svg", "png"):
