@@ -176,9 +176,9 @@ def test_thousands_of_tensors_of_one_name() -> None:
     x = net.input("x", (2,))
     for _ in range(6000):
         net.model.tensors.append(TFLiteTensor("x", (2,), "f32"))
-    start = time.perf_counter()
+    start = time.process_time()
     graph = import_tflite(net.data(net.op("RELU", [x])))
-    assert sum(1 for _ in graph.ops) == 1 and time.perf_counter() - start < 5
+    assert sum(1 for _ in graph.ops) == 1 and time.process_time() - start < 5
 
 
 def test_the_originals_are_imported() -> None:

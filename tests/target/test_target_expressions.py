@@ -221,10 +221,10 @@ def test_only_text_is_an_expression(value: Any) -> None:
     "text", ["9**9**9 < kw", "2**65 < kw", "kw**0.5 < 3", "2**-100 < kw", "((((2**64)**64)**64)**64) < 1"]
 )
 def test_powers_of_huge_numbers_are_refused_quickly(text: str) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(LimitExpressionError):
         parse_expression(text).holds({"kw": 3})
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
 
 
 def test_numbers_cannot_grow_without_bound() -> None:

@@ -219,11 +219,11 @@ LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     ],
 )
 def test_hostile_text_is_refused_quickly(text: str, words: str) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(TargetError, match=words) as caught:
         parse_document(text, "t.yaml")
     assert (caught.value.where or "").startswith("t.yaml")
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < 10
 
 
 def test_a_large_file_is_not_read(tmp_path: Path) -> None:
