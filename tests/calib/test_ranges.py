@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -12,7 +13,15 @@ from hypothesis import strategies as st
 
 from npuc.arrays import Array
 from npuc.calib.observer import Observer
-from npuc.calib.ranges import CANDIDATES, METHODS, candidates, find_range, mean_square_error, parse_method
+from npuc.calib.ranges import (
+    CANDIDATES,
+    METHODS,
+    candidates,
+    find_range,
+    mean_square_error,
+    observer_options,
+    parse_method,
+)
 from npuc.calib.ranges.analytic import gauss_factor, laplace_factor
 from npuc.calib.ranges.divergence import divergences, rebin
 from npuc.calib.statistics import ObserverOptions, TensorStatistics
@@ -121,8 +130,70 @@ def test_averages_of_batches() -> None:
     first = float(batches[0].max())
     moving = find_range(statistics, "moving-average", symmetric=False).max
     assert abs(moving - first) < 0.1 * first
-    with pytest.raises(UsageError, match=r"momentum=0\.3 was not recorded; recorded are 0\.9, 0\.99, 0\.5"):
-        find_range(statistics, "mean:momentum=0.3")
+    # The extremes of all batches were kept: any other average can be taken later.
+    other = Observer("t", ObserverOptions(momenta=(0.3,)))
+    for batch in batches:
+        other.update(batch)
+    later = find_range(statistics, "mean:momentum=0.3", symmetric=False)
+    assert (later.min, later.max) == pytest.approx(other.result().running[0.3])
+    few = Observer("t", ObserverOptions(kept_batches=2))
+    for batch in batches:
+        few.update(batch)
+    with pytest.raises(UsageError, match=r"momentum=0\.3 was not recorded; recorded are 0\.9, 0\.99"):
+        find_range(few.result(), "mean:momentum=0.3")
+
+
+def test_kept_extremes_are_those_of_every_second_batch_and_so_on() -> None:
+    observer = Observer("t", ObserverOptions(kept_batches=4))
+    for number in range(11):
+        observer.update(np.float32([-number, 2 * number]))
+    assert observer.result().extremes.tolist() == [[0, 0], [-4, 8], [-8, 16]]
+    assert observer.result().batches == 11
+
+
+def test_median_mode_and_trimmed_mean_of_the_extremes_of_batches() -> None:
+    tops = [1.0, 1.1, 1.2, 1.1, 3.0, 9.0, 0.2]
+    observer = Observer("t")
+    for top in tops:
+        observer.update(np.float32([-top / 2, 0, top]))
+    statistics = observer.result()
+    singles = np.float32(tops).astype(np.float64)
+    median = find_range(statistics, "median", symmetric=False)
+    assert (median.min, median.max) == (-np.median(singles) / 2, np.median(singles))
+    trimmed = find_range(statistics, "trimmed-mean:limit=0.2", symmetric=False)
+    assert trimmed.max == pytest.approx(np.mean(np.sort(singles)[1:-1]))
+    assert find_range(statistics, "trimmed-mean:limit=0").max == pytest.approx(singles.mean())
+    # Ten intervals from 0.2 to 9: three batches lie in the second one, which begins at 1.08.
+    mode = find_range(statistics, "mode:bins=10", symmetric=False)
+    assert mode.max == pytest.approx(np.mean(singles[1:4])) and mode.min == pytest.approx(-mode.max / 2)
+    old = dataclasses.replace(statistics, extremes=np.zeros((0, 2)))
+    for name in ("median", "mode", "trimmed-mean"):
+        with pytest.raises(UsageError, match="needs the extremes of batches"):
+            find_range(old, name)
+
+
+def test_methods_say_what_has_to_be_recorded() -> None:
+    options = observer_options(["moving-average:weight=0.25", "mean:momentum=0.5", "max-percentile:top=0.02"])
+    assert options.momenta == (0.9, 0.99, 0.75, 0.5) and options.tail_ratio == 0.02
+    assert (
+        observer_options(["mean:momentum=none", "moving-average", "kl", "max-percentile"])
+        == ObserverOptions()
+    )
+    statistics = statistics_of(DATA["gauss"], tail_ratio=0.02)
+    assert find_range(statistics, "max-percentile:top=0.02") == find_range(statistics, "max-percentile")
+    with pytest.raises(UsageError, match=r"top=0\.1 was not recorded; recorded is 0\.02"):
+        find_range(statistics, "max-percentile:top=0.1")
+    with pytest.raises(UsageError, match="several shares"):
+        observer_options(["max-percentile:top=0.1", "max-percentile:top=0.2"])
+
+
+def test_kl_smoothing_takes_the_noise_of_a_histogram_away() -> None:
+    statistics = statistics_of(DATA["gauss"][:500])
+    plain, default = (find_range(statistics, text).max for text in ("kl", "kl:smooth=0.0001,window=1"))
+    assert plain == default
+    smoothed = find_range(statistics, "kl:window=63").max
+    assert smoothed > plain  # single values at the ends are no longer islands that a cut removes
+    assert find_range(statistics, "kl:smooth=0.3").max != plain
 
 
 @pytest.mark.parametrize("n", [1.0, 2.5])
@@ -296,7 +367,7 @@ def test_a_tensor_without_a_finite_value_is_an_error() -> None:
     "text,words",
     [
         ("kll", "there is no range method 'kll'. Did you mean 'kl'"),
-        ("kl:bin=3", "has no option 'bin'. Its options are: bins=2048, step=16"),
+        ("kl:bin=3", "has no option 'bin'. Its options are: bins=2048, step=16, smooth=0.0001, window=1"),
         ("percentile:ratio=high", "'high' is not a number"),
         ("percentile:ratio", "'ratio' is not OPTION=VALUE"),
     ],
@@ -308,7 +379,20 @@ def test_a_method_that_is_not_there_is_an_error(text: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["percentile:ratio=2", "std:n=0", "aciq:distribution=flat", "kl:bins=1", "pow2-min-diff:steps=-1"]
+    "text",
+    [
+        "percentile:ratio=2",
+        "std:n=0",
+        "aciq:distribution=flat",
+        "kl:bins=1",
+        "pow2-min-diff:steps=-1",
+        "kl:smooth=0",
+        "kl:window=2",
+        "mode:bins=0",
+        "trimmed-mean:limit=0.5",
+        "moving-average:weight=0",
+        "mean:momentum=1",
+    ],
 )
 def test_an_option_out_of_range_is_an_error(text: str) -> None:
     with pytest.raises(UsageError, match="range method"):

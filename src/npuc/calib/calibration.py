@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from npuc.calib.collection import collect, observed_tensors
-from npuc.calib.ranges import MethodSpec, find_range, parse_method
+from npuc.calib.ranges import MethodSpec, find_range, observer_options, parse_method
 from npuc.calib.sources import Data, DataOptions, Source
 from npuc.calib.statistics import ObserverOptions, Statistics
 from npuc.calib.table import CalibrationTable, Entry
@@ -55,7 +55,7 @@ def calibrate(
             graph,
             data,
             data_options,
-            options=options,
+            options=observer_options([method, *by_tensor.values()], options),
             threads=threads,
             strict=strict,
             warn=warn,

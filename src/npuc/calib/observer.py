@@ -33,6 +33,8 @@ class Observer:
         self._tail = np.zeros(self.options.bins // 2, np.uint64)
         self._batches = 0
         self._sum_min = self._sum_max = 0.0
+        self._extremes = np.zeros((self.options.kept_batches, 2))
+        self._kept, self._stride = 0, 1
         self._running: dict[float, tuple[float, float]] = {}
         self._channels: tuple[Array, Array] | None = None
 
@@ -58,6 +60,14 @@ class Observer:
                 observe_channels(values, axis, *self._channels, bound=self.options.bound)
 
     def _average(self, low: float, high: float) -> None:
+        if self._batches % self._stride == 0:
+            if self._kept == len(self._extremes):
+                self._kept = len(self._extremes[::2])
+                self._extremes[: self._kept] = self._extremes[::2].copy()
+                self._stride *= 2
+            if self._batches % self._stride == 0:
+                self._extremes[self._kept] = low, high
+                self._kept += 1
         self._batches += 1
         self._sum_min += low
         self._sum_max += high
@@ -92,4 +102,6 @@ class Observer:
             channel_axis=self.channel_axis if channels is not None else None,
             channel_min=channels[0].copy() if channels is not None else None,
             channel_max=channels[1].copy() if channels is not None else None,
+            extremes=self._extremes[: self._kept].copy(),
+            tail_ratio=self.options.tail_ratio,
         )

@@ -24,6 +24,9 @@ from npuc.tensors import TensorFile, write_npz
 DEFAULT_BOUND = 1e30
 """Magnitudes above this, and infinities, are left out of all statistics: they are overflows, not data."""
 
+DEFAULT_TAIL = 0.001
+"""The share of a batch that `max-percentile` looks at, unless it is told otherwise."""
+
 _FIELDS = ("sum", "square", "absolute", "min", "max", "mean_min", "mean_max")
 _COUNTS = ("count", "nans", "infinite", "batches", "exponent")
 
@@ -36,10 +39,12 @@ class ObserverOptions:
     """Bins of the histogram over [-2^e, 2^e), a power of two."""
     bound: float = DEFAULT_BOUND
     """Values with a larger magnitude are left out."""
-    tail_ratio: float = 0.001
+    tail_ratio: float = DEFAULT_TAIL
     """The share of a batch, by magnitude from the top, that `max-percentile` looks at."""
     momenta: tuple[float, ...] = (0.9, 0.99)
     """Momenta of the running averages of the extremes of batches."""
+    kept_batches: int = 1024
+    """The most batches whose extremes are kept one by one; of more batches, those of every second, fourth and so on."""
 
     def __post_init__(self) -> None:
         if not (64 <= self.bins <= 1 << 20 and self.bins & (self.bins - 1) == 0):
@@ -50,6 +55,8 @@ class ObserverOptions:
             raise ValueError(f"tail_ratio: {self.tail_ratio} is not from 0 to 1")
         if not all(0 <= momentum < 1 for momentum in self.momenta):
             raise ValueError("momenta: each has to be at least 0 and below 1")
+        if not 2 <= self.kept_batches <= 1 << 20:
+            raise ValueError(f"kept_batches: {self.kept_batches} is not from 2 to {1 << 20}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +87,10 @@ class TensorStatistics:
     channel_axis: int | None = None
     channel_min: Array | None = None
     channel_max: Array | None = None
+    extremes: Array = field(default_factory=lambda: np.zeros((0, 2)))
+    """(min, max) of batches, in their order: of all, or of every 2^k-th (`ObserverOptions.kept_batches`)."""
+    tail_ratio: float = DEFAULT_TAIL
+    """The share of each batch that `tail` counts."""
 
     @property
     def width(self) -> float:
@@ -178,6 +189,7 @@ def save_statistics(statistics: Statistics, path: Path | str) -> None:
         arrays[f"histogram.{index}"] = tensor.histogram[first:last]
         arrays[f"first.{index}"] = np.array([first], np.int64)
         arrays[f"tail.{index}"] = np.trim_zeros(tensor.tail, "b")
+        arrays[f"extremes.{index}"] = tensor.extremes
         if tensor.channel_axis is not None:
             arrays[f"channels.{index}"] = np.stack(
                 [np.asarray(tensor.channel_min), np.asarray(tensor.channel_max)]
@@ -204,7 +216,7 @@ def load_statistics(path: Path | str) -> Statistics:
                 m: (float(low), float(high))
                 for m, (low, high) in zip(options.momenta, running[index], strict=True)
             }
-            channels = file.get(f"channels.{index}")
+            channels, extremes = file.get(f"channels.{index}"), file.get(f"extremes.{index}")
             tensors[name] = TensorStatistics(
                 name=name,
                 running=averages,
@@ -213,6 +225,8 @@ def load_statistics(path: Path | str) -> Statistics:
                 channel_axis=int(file[f"axis.{index}"][0]) if channels is not None else None,
                 channel_min=channels[0] if channels is not None else None,
                 channel_max=channels[1] if channels is not None else None,
+                extremes=_pairs(extremes),
+                tail_ratio=options.tail_ratio,
                 **values,
             )
         notes = tuple(map(str, meta["notes"]))
@@ -223,6 +237,14 @@ def load_statistics(path: Path | str) -> Statistics:
             where=str(path),
             fix="Write it with 'npuc calibrate --save-stats'",
         ) from error
+
+
+def _pairs(stored: Array | None) -> Array:
+    """The extremes of batches; files of earlier versions have none."""
+    pairs = np.zeros((0, 2)) if stored is None else np.asarray(stored, np.float64)
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.isfinite(pairs).all():
+        raise ValueError("the extremes of batches are no finite pairs")
+    return pairs
 
 
 def _padded(used: Array, first: int, size: int) -> Array:

@@ -30,8 +30,8 @@ class CalibrateCommand(CommandOptions):
         str,
         typer.Option(
             metavar="METHOD[:OPTION=VALUE,...]",
-            help="The calibration method: max, percentile, max-percentile, moving-average, mean, std, kl, mse, aciq, "
-            "pow2, pow2-min-diff or auto.",
+            help="The calibration method: max, percentile, max-percentile, moving-average, mean, trimmed-mean, median, "
+            "mode, std, kl, mse, aciq, pow2, pow2-min-diff or auto.",
         ),
     ] = "mse"
     tensor_method: Annotated[
@@ -77,7 +77,7 @@ def command(args: CalibrateCommand) -> None:
         )
     from npuc.calib.calibration import calibrate, check_statistics, resolve_overrides
     from npuc.calib.collection import collect
-    from npuc.calib.ranges import parse_method
+    from npuc.calib.ranges import observer_options, parse_method
     from npuc.calib.statistics import load_statistics, save_statistics
     from npuc.calib.table import save_table
     from npuc.files import writable
@@ -109,7 +109,13 @@ def command(args: CalibrateCommand) -> None:
         )
         with progress(printer, "calibrating", source.total or 0) as step:
             statistics = collect(
-                graph, source, threads=args.threads, strict=args.strict, warn=printer.note, step=step
+                graph,
+                source,
+                options=observer_options([args.method, *overrides.values()]),
+                threads=args.threads,
+                strict=args.strict,
+                warn=printer.note,
+                step=step,
             )
         if args.random:
             printer.note("the ranges are those of random data: good for a smoke run only")

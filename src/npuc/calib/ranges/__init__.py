@@ -15,6 +15,7 @@ from npuc.calib.ranges import (
 from npuc.calib.ranges.base import METHODS, MethodSpec, Range, find_range, options_of, parse_method
 from npuc.calib.ranges.choice import CANDIDATES, POWER_CANDIDATES, RangeCandidate, candidates
 from npuc.calib.ranges.error import mean_square_error
+from npuc.calib.ranges.recording import observer_options
 from npuc.registries import renamed
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "extremes",
     "find_range",
     "mean_square_error",
+    "observer_options",
     "options_of",
     "parse_method",
     "powers",

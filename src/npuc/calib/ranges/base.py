@@ -50,8 +50,12 @@ class MethodSpec:
         return f"{self.name}:{words}" if words else self.name
 
 
-def parse_method(text: str | MethodSpec) -> MethodSpec:
+def parse_method(
+    text: str | MethodSpec, methods: Mapping[str, Callable[..., Any]] = METHODS, what: str = "range method"
+) -> MethodSpec:
     """Parse `name` or `name:option=value,option=value`; `UsageError` lists the valid names.
+
+    `methods` are those of another registry, such as the methods for weights, and `what` is what messages call them.
 
     >>> parse_method("percentile:ratio=0.99").options
     {'ratio': 0.99}
@@ -59,32 +63,30 @@ def parse_method(text: str | MethodSpec) -> MethodSpec:
     if isinstance(text, MethodSpec):
         return text
     name, _, rest = text.strip().partition(":")
-    known = options_of(name)
+    known = options_of(name, methods, what)
     options: dict[str, Any] = {}
     for part in filter(None, (word.strip() for word in rest.split(","))):
         key, separator, value = part.partition("=")
         if key not in known or not separator:
             words = ", ".join(f"{k}={v}" for k, v in known.items()) or "none"
             raise UsageError(
-                f"range method '{name}' has no option '{key}'"
-                if separator
-                else f"'{part}' is not OPTION=VALUE",
+                f"{what} '{name}' has no option '{key}'" if separator else f"'{part}' is not OPTION=VALUE",
                 fix=f"Its options are: {words}",
             )
-        optional = "None" in str(inspect.signature(METHODS[name]).parameters[key].annotation)
+        optional = "None" in str(inspect.signature(methods[name]).parameters[key].annotation)
         options[key] = None if optional and value == "none" else _value(value, known[key], f"{name}:{key}")
     return MethodSpec(name, options)
 
 
-def options_of(name: str) -> dict[str, Any]:
+def options_of(
+    name: str, methods: Mapping[str, Callable[..., Any]] = METHODS, what: str = "range method"
+) -> dict[str, Any]:
     """The options of a method with their defaults."""
-    if name not in METHODS:
-        near = get_close_matches(name, METHODS, n=1)
+    if name not in methods:
+        near = get_close_matches(name, methods, n=1)
         hint = f"Did you mean '{near[0]}'? " if near else ""
-        raise UsageError(
-            f"there is no range method '{name}'", fix=f"{hint}The methods are: {', '.join(METHODS)}"
-        )
-    parameters = inspect.signature(METHODS[name]).parameters.values()
+        raise UsageError(f"there is no {what} '{name}'", fix=f"{hint}The methods are: {', '.join(methods)}")
+    parameters = inspect.signature(methods[name]).parameters.values()
     return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 

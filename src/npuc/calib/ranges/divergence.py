@@ -18,20 +18,34 @@ from npuc.arrays import Array
 from npuc.calib.ranges.base import Range, affine_range, method, option_error, symmetric_range
 from npuc.calib.statistics import TensorStatistics
 
-_SMOOTH = 1e-4
+DEFAULT_SMOOTH = 1e-4
 """The mass of an empty bin of Q where P is not empty, which keeps the divergence finite."""
 
 
 @method("kl")
 def divergence_range(
-    statistics: TensorStatistics, bits: int, symmetric: bool, *, bins: int = 2048, step: int = 16
+    statistics: TensorStatistics,
+    bits: int,
+    symmetric: bool,
+    *,
+    bins: int = 2048,
+    step: int = 16,
+    smooth: float = DEFAULT_SMOOTH,
+    window: int = 1,
 ) -> Range:
-    """The range of least divergence among cuts `step` bins apart."""
+    """The range of least divergence among cuts `step` bins apart, of a histogram averaged over `window` neighbouring bins.
+
+    `smooth` is the mass of a bin that is empty after quantization and was not before.
+    """
     levels = 1 << (bits - 1) if symmetric else 1 << bits
     if not 2 <= bins <= 1 << 16 or step < 1:
         raise option_error(
             "kl", "bins" if step >= 1 else "step", bins if step >= 1 else step, "is out of range"
         )
+    if not 0.0 < smooth < 0.5:
+        raise option_error("kl", "smooth", smooth, "is not above 0 and below 0.5")
+    if window < 1 or window % 2 == 0:
+        raise option_error("kl", "window", window, "is not an odd number of bins")
     magnitude = statistics.magnitude
     if levels >= bins:
         # Fewer bins than levels: every cut loses something and gains nothing.
@@ -39,19 +53,20 @@ def divergence_range(
     if symmetric or statistics.min >= 0.0 or statistics.max <= 0.0:
         counts = rebin(statistics.magnitudes(), statistics.edges()[-1], magnitude, bins)
         counts[0] = counts[1]
+        counts = averaged(counts, window)
         cuts = np.unique(np.append(np.arange(levels, bins, step), bins))
-        costs = divergences(counts, np.zeros_like(cuts), cuts, levels)
+        costs = divergences(counts, np.zeros_like(cuts), cuts, levels, smooth)
         return _result(statistics, symmetric, cuts[int(np.argmin(costs))] * magnitude / bins)
     half, middle, top = bins // 2, statistics.histogram.size // 2, statistics.edges()[-1]
     right = rebin(statistics.histogram[middle:], top, magnitude, half)
     left = rebin(statistics.histogram[:middle][::-1], top, magnitude, half)
     right[0], left[0] = right[1], left[1]
-    counts = np.concatenate([left[::-1], right])
+    counts = averaged(np.concatenate([left[::-1], right]), window)
     low = half - math.ceil(-statistics.min / magnitude * half)
     high = half + math.ceil(statistics.max / magnitude * half)
     first = max(1, min(levels // 2, half))
     cuts = np.unique(np.append(np.arange(first, half, max(1, step // 2)), half))
-    costs = divergences(counts, np.maximum(low, half - cuts), np.minimum(high, half + cuts), levels)
+    costs = divergences(counts, np.maximum(low, half - cuts), np.minimum(high, half + cuts), levels, smooth)
     return _result(statistics, symmetric, cuts[int(np.argmin(costs))] * magnitude / half)
 
 
@@ -82,7 +97,24 @@ def divergence(window: Array, below: float, above: float, levels: int) -> float:
     return float(divergences(counts, np.array([1]), np.array([1 + window.size]), levels)[0])
 
 
-def divergences(counts: Array, starts: Array, ends: Array, levels: int) -> Array:
+def averaged(counts: Array, window: int) -> Array:
+    """A histogram whose every bin is the mean of the `window` bins around it; at the ends, of those that there are.
+
+    >>> averaged(np.array([0.0, 3.0, 0.0, 0.0]), 3).tolist()
+    [1.5, 1.0, 1.0, 0.0]
+    """
+    if window == 1:
+        return counts
+    sums = np.concatenate([[0.0], np.cumsum(counts, dtype=np.float64)])
+    first = np.maximum(np.arange(counts.size) - window // 2, 0)
+    last = np.minimum(np.arange(counts.size) + window // 2 + 1, counts.size)
+    means: Array = (sums[last] - sums[first]) / (last - first)
+    return means
+
+
+def divergences(
+    counts: Array, starts: Array, ends: Array, levels: int, smooth: float = DEFAULT_SMOOTH
+) -> Array:
     """KL(P || Q) of many windows [start, end) of one histogram.
 
     Q is constant on the occupied bins of a level, so that sums over bins are differences of prefix sums, and only one
@@ -121,8 +153,8 @@ def divergences(counts: Array, starts: Array, ends: Array, levels: int) -> Array
     masses[rows, top] += above + np.where(together, below, 0.0) - high_hole
     with np.errstate(divide="ignore", invalid="ignore"):
         logarithms = np.where(filled, np.log(sums / np.maximum(shares, 1) / inside[:, None]), 0.0)
-        logarithms = np.where(filled, logarithms + np.log1p(-np.minimum(holes * _SMOOTH, 0.5))[:, None], 0.0)
-        crossed = np.sum(masses * logarithms, axis=1) + (low_hole + high_hole) * np.log(_SMOOTH)
+        logarithms = np.where(filled, logarithms + np.log1p(-np.minimum(holes * smooth, 0.5))[:, None], 0.0)
+        crossed = np.sum(masses * logarithms, axis=1) + (low_hole + high_hole) * np.log(smooth)
         divergence: Array = np.where(inside > 0, (plain - crossed) / total - np.log(total), np.inf)
     # Rounding may leave a divergence of zero a little below it.
     return np.maximum(divergence, 0.0)

@@ -1,8 +1,8 @@
 """`percentile` and `max-percentile`: clip a fixed share of the largest magnitudes.
 
-`percentile` counts all values. `max-percentile` counts only the largest magnitudes of each batch
-(`ObserverOptions.tail_ratio`), so that a few unusual images do not determine the range; its ratio is smaller for the same
-effect. Values are assumed to be spread evenly within a bin of the histogram.
+`percentile` counts all values. `max-percentile` counts only the largest magnitudes of each batch, the share `top` of it, so
+that a few unusual images do not determine the range; its ratio is smaller for the same effect. The share is counted while the
+data is read (`ObserverOptions.tail_ratio`). Values are assumed to be spread evenly within a bin of the histogram.
 """
 
 from __future__ import annotations
@@ -52,9 +52,19 @@ def percentile(statistics: TensorStatistics, bits: int, symmetric: bool, *, rati
 
 
 @method("max-percentile")
-def max_percentile(statistics: TensorStatistics, bits: int, symmetric: bool, *, ratio: float = 0.99) -> Range:
-    """A percentile of the largest magnitudes of each batch."""
+def max_percentile(
+    statistics: TensorStatistics,
+    bits: int,
+    symmetric: bool,
+    *,
+    ratio: float = 0.99,
+    top: float | None = None,
+) -> Range:
+    """A percentile of the largest magnitudes of each batch: of the share `top`, or of that which was recorded."""
     _check("max-percentile", ratio)
+    if top is not None and top != statistics.tail_ratio:
+        words = f"was not recorded; recorded is {statistics.tail_ratio:g}"
+        raise option_error("max-percentile", "top", f"{top:g}", words)
     edges = statistics.edges()[statistics.tail.size :]
     threshold = quantile(statistics.tail, edges, ratio)
     if symmetric:

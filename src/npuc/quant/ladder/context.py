@@ -17,6 +17,7 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.calib.collection import collect
+from npuc.calib.ranges import observer_options
 from npuc.calib.statistics import Statistics
 from npuc.calib.table import CalibrationTable
 from npuc.compare import OutputFigures
@@ -155,7 +156,7 @@ class QuantizationContext:
 
     def statistics(self, source: Graph) -> Statistics:
         """The statistics of every tensor of a float network over the samples in `fit`."""
-        return collect(source, self.fit, threads=self.threads)
+        return collect(source, self.fit, options=observer_options(self.methods), threads=self.threads)
 
     def start(self) -> Candidate:
         """The original network quantized by default: ranges by the best method, corrected biases."""
