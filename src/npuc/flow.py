@@ -11,14 +11,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npuc.arithmetic.kinds import Scales
+from npuc.arithmetic.kinds import Rounding, Scales
 from npuc.arrays import Array
 from npuc.errors import PreprocessError, QuantizationError, UnknownTensorError, UsageError
 from npuc.files import existing_model
@@ -426,10 +426,15 @@ def schemes_of(
     if target is None:
         return configured
     nowhere = to_keep_float(graph, target, types)
+    rounding = None if config is None else config.options.get("constant_rounding")
     schemes: dict[Any, Scheme | None] = {}
     for op in graph.ops:
         scheme = configured(op) if op not in nowhere else None
-        schemes[op] = scheme = None if scheme is None else fitted(scheme, target)
+        scheme = None if scheme is None else fitted(scheme, target)
+        if scheme is not None and rounding is not None:
+            # Constants are rounded offline: the machine never sees how.
+            scheme = replace(scheme, constant_rounding=Rounding(rounding))
+        schemes[op] = scheme
         reason = None if scheme is None else misfit(scheme, target)
         if reason is not None:
             raise QuantizationError(
@@ -507,6 +512,7 @@ def quantize_on_data(
     """
     from npuc.calib.collection import collect
     from npuc.calib.keeping import Keeper
+    from npuc.calib.ranges import observer_options
     from npuc.quant.accuracy import accuracy_of
     from npuc.quant.ladder.fallback import fallback, needs_fallback
     from npuc.quant.tuning import KEPT, METHODS, PLAIN, tune, with_wide_tail
@@ -569,7 +575,10 @@ def quantize_on_data(
             lambda: context.statistics(best.source), steps_applied=True,
         )  # fmt: skip
     kept = Keeper(graph, source, KEPT)
-    statistics = collect(graph, source, threads=threads, strict=strict, warn=warn, step=step, seen=kept.keep)
+    recorded = observer_options(methods)
+    statistics = collect(
+        graph, source, options=recorded, threads=threads, strict=strict, warn=warn, step=step, seen=kept.keep
+    )
     done = tune(
         graph,
         statistics,
@@ -591,7 +600,7 @@ def quantize_on_data(
         better = fallback(graph, done, kept.first, scheme_of, methods, threads)
         if better is not None:
             figures = done.validator.figures(better.quantized) if done.validator is not None else None
-            recollect = partial(collect, better.source, kept.first, threads=threads)
+            recollect = partial(collect, better.source, kept.first, options=recorded, threads=threads)
             return finished(
                 better.source, better.quantized, better.scheme_of, better.table, figures, done.validator, recollect,
                 steps_applied=True,

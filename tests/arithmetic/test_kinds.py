@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from npuc.arithmetic.dtypes import CODES, DTYPES, SHORT, dtype_of
 from npuc.arithmetic.kinds import KINDS, ROUNDINGS, Kind, Rounding, Scales, kind_named, shifted
-from npuc.arithmetic.requantization import scaling
+from npuc.arithmetic.requantization import round_constants, scaling
 from npuc.ir import Graph, npu, parse_graph, print_graph, tensor_type
 from npuc.ir.dtypes import QuantType
 from npuc.kernels import Requant, eltwise
@@ -97,6 +97,11 @@ def test_roundings_differ_in_ties_only(x: int, shift: int) -> None:
     assert found[Rounding.HALF_UP] == int(np.floor(exact + 0.5))
     assert found[Rounding.HALF_EVEN] == int(np.rint(exact))
     assert found[Rounding.HALF_AWAY] == int(np.copysign(np.floor(abs(exact) + 0.5), exact))
+    assert found[Rounding.HALF_DOWN] == int(np.ceil(exact - 0.5))
+    assert found[Rounding.HALF_ZERO] == int(np.copysign(np.ceil(abs(exact) - 0.5), exact))
+    assert found[Rounding.CEIL] == int(np.ceil(exact))
+    assert found[Rounding.TRUNCATE] == int(np.trunc(exact))
+    assert {how: int(round_constants(exact, how)) for how in Rounding} == found
 
 
 def test_the_c_header_has_the_same_facts() -> None:
@@ -151,6 +156,7 @@ def test_a_scheme_is_written_in_plain_values() -> None:
     for scheme in SCHEMES.values():
         plain = yaml.safe_load(yaml.safe_dump(scheme.to_dict()))
         plain["fixed_outputs"] = tuple(map(tuple, plain["fixed_outputs"]))
+        plain["classes"] = tuple(plain["classes"])
         assert Scheme(**plain) == scheme
         assert {field.name for field in dataclasses.fields(Scheme)} == plain.keys()
     assert Scheme(activation_scales="pow2").activation_scales is Scales.POWER_OF_TWO  # type: ignore[arg-type]

@@ -239,13 +239,58 @@ def test_a_narrow_range_of_activations_is_never_left(target: Any, scheme: str) -
 
 
 @pytest.mark.parametrize(
-    ("rounding", "expected"), [("half_away", 3), ("half_even", 2), ("half_up", 3), ("floor", 2)]
+    ("rounding", "expected"),
+    [
+        ("half_away", [3, -3]),
+        ("half_even", [2, -2]),
+        ("half_up", [3, -2]),
+        ("half_down", [2, -3]),
+        ("half_zero", [2, -2]),
+        ("floor", [2, -3]),
+        ("ceil", [3, -2]),
+        ("truncate", [2, -2]),
+    ],
 )
-def test_constants_are_rounded_as_the_target_rounds(target: Any, rounding: str, expected: int) -> None:
-    weight = np.float32([127.0, 2.5]).reshape(1, 2, 1, 1)
+def test_constants_are_rounded_as_the_target_rounds(target: Any, rounding: str, expected: list[int]) -> None:
+    weight = np.float32([127.0, 2.5, -2.5]).reshape(1, 3, 1, 1)
     made = lowered(network(weight), target(f"constant_rounding: {rounding}"))
     integers = made.constant(find(made, npu.Conv).weight)
-    assert integers is not None and integers.reshape(-1).tolist() == [127, expected]
+    assert integers is not None and integers.reshape(-1).tolist() == [127, *expected]
+    # Constants are rounded offline: what a user asks for is followed, whatever the target prefers.
+    config = QuantizationConfig(options={"constant_rounding": rounding})
+    asked = lowered(network(weight), target("constant_rounding: half_away"), config)
+    np.testing.assert_array_equal(asked.constant(find(asked, npu.Conv).weight), integers)
+
+
+def test_a_target_without_zero_points_gets_unsigned_activations_from_zero(target: Any) -> None:
+    machine = target("activations: {formats: {i8: null, u8: [symmetric]}}")
+    assert scheme_for(machine).unsigned_from_zero
+    graph = network(np.abs(some_weights()), None, top.Sigmoid)
+    made = quantize_network(graph, {"x": (0.0, 1.0), "y": (0.0, 4.0), "z": (0.0, 1.0)}, None, machine).graph
+    kinds = [quant_of(value) for op in made.ops for value in op.results if quant_of(value) is not None]
+    assert {(kind.dtype.name, kind.zero_point) for kind in kinds} == {("ui8", 0)}
+    signed = lowered(
+        graph,
+        load_target("edge-4t"),
+        QuantizationConfig(
+            scheme="uint8", options={"activation_scales": "symmetric", "unsigned_from_zero": True}
+        ),
+    )
+    assert {kind.dtype.name for op in signed.ops for v in op.results if (kind := quant_of(v))} == {
+        "i8",
+        "ui8",
+    }
+    x = np.random.default_rng(0).uniform(-1, 1, (1, 4, 4, 4)).astype(np.float32)
+    real, ours = FloatEngine(graph).run({"x": x})["out"], IntegerEngine(signed).run({"x": x})["out"]
+    np.testing.assert_allclose(ours, real, atol=0.02)
+
+
+def test_scales_of_the_full_range_need_all_integers(target: Any) -> None:
+    config = QuantizationConfig(options={"full_range": True})
+    with pytest.raises(QuantizationError, match="leave out the most negative one"):
+        lowered(network(some_weights()), target("weights: {range: narrow}"), config)
+    made = lowered(network(some_weights()), target("weights: {range: full}"), config)
+    assert find(made, npu.Conv) is not None
 
 
 def test_a_target_whose_multipliers_cannot_be_used_is_refused(target: Any) -> None:

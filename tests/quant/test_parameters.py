@@ -97,3 +97,25 @@ def test_a_power_of_two_is_finer_where_clipping_costs_less() -> None:
     weight = np.concatenate([np.random.default_rng(0).uniform(-0.5, 0.5, 4000), [1.01]]).reshape(1, -1, 1, 1)
     assert quantize_weight(weight, 0, SCHEMES["pow2"])[1].tolist() == [2.0**-7]  # 1.01 alone would want 2^-6
     assert quantize_weight(weight * 1.9, 0, SCHEMES["pow2"])[1].tolist() == [2.0**-6]
+
+
+def test_the_full_range_has_one_step_more() -> None:
+    full = Scheme(activation_scales="symmetric", full_range=True)
+    assert activation_type(-2.0, 1.0, full) == QuantType.of("i8", 2.0 / 128)
+    assert activation_type(
+        -2.0, 1.0, Scheme(activation="i16", activation_scales="symmetric", full_range=True)
+    ) == (QuantType.of("i16", 2.0 / 32768))
+    integers, scale = quantize_weight(np.array([[-1.0, 1.0, 0.5]]), 0, full)
+    assert scale.tolist() == [1 / 128] and integers.tolist() == [[-128, 127, 64]]
+    # A type whose zero point is chosen by the range has all its integers anyway.
+    assert activation_type(-2.0, 1.0, Scheme(full_range=True)) == activation_type(-2.0, 1.0, Scheme())
+
+
+def test_unsigned_from_zero_is_for_tensors_that_are_never_negative() -> None:
+    scheme = Scheme(activation="ui8", activation_scales="symmetric", unsigned_from_zero=True)
+    assert activation_type(0.0, 2.55, scheme) == QuantType.of("ui8", float(np.float32(0.01)), 0)
+    assert activation_type(-1.0, 1.27, scheme) == QuantType.of("i8", float(np.float32(0.01)), 0)
+    powers = Scheme(activation="ui8", activation_scales="power_of_two", unsigned_from_zero=True)
+    assert activation_type(0.0, 2.0, powers) == QuantType.of("ui8", 2.0**-7, 0)
+    middle = Scheme(activation="ui8", activation_scales="symmetric")
+    assert activation_type(0.0, 1.27, middle).zero_point == 128

@@ -253,7 +253,7 @@ def test_a_constant_beyond_the_type_keeps_the_layer_float() -> None:
 @pytest.mark.parametrize(
     ("level", "words"),
     [
-        ({"activation": "bf16"}, "cannot be multiplied"),
+        ({"activation": "f16", "weight": "mx6"}, "cannot be multiplied"),
         ({"weight": "mx9"}, "cannot be multiplied"),
         ({"activation": "bf16", "weight": "f16"}, "cannot be multiplied"),
         ({"activation": "bf17"}, "cannot be 'bf17'"),

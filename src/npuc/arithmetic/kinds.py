@@ -59,6 +59,10 @@ class Rounding(_Named):
     HALF_EVEN = "half_even", {"code": 1, "doc": "to the nearest, ties to the even one"}
     HALF_UP = "half_up", {"code": 2, "doc": "to the nearest, ties towards +infinity"}
     FLOOR = "floor", {"code": -1, "doc": "down"}
+    HALF_DOWN = "half_down", {"code": -1, "doc": "to the nearest, ties towards -infinity"}
+    HALF_ZERO = "half_zero", {"code": -1, "doc": "to the nearest, ties towards zero"}
+    CEIL = "ceil", {"code": -1, "doc": "up"}
+    TRUNCATE = "truncate", {"code": -1, "doc": "towards zero"}
 
 
 class Scales(_Named):
@@ -207,14 +211,21 @@ def shifted(x: int, shift: int, rounding: Rounding) -> int:
     """x / 2^shift under a rounding; a negative shift goes left.
 
     >>> [shifted(-3, 1, how) for how in Rounding]
-    [-2, -2, -1, -2]
+    [-2, -2, -1, -2, -2, -1, -1, -1]
     """
     if shift <= 0:
         return x << -shift
     whole, rest, half = x >> shift, x & ((1 << shift) - 1), 1 << (shift - 1)
-    ties = {Rounding.HALF_AWAY: x >= 0, Rounding.HALF_EVEN: whole & 1 == 1, Rounding.HALF_UP: True}
-    if rounding not in ties:
-        return whole
+    directed = {Rounding.FLOOR: False, Rounding.CEIL: True, Rounding.TRUNCATE: x < 0}
+    if rounding in directed:
+        return whole + (rest > 0 and directed[rounding])
+    ties = {
+        Rounding.HALF_AWAY: x >= 0,
+        Rounding.HALF_EVEN: whole & 1 == 1,
+        Rounding.HALF_UP: True,
+        Rounding.HALF_DOWN: False,
+        Rounding.HALF_ZERO: x < 0,
+    }
     return whole + (rest > half or (rest == half and ties[rounding]))
 
 

@@ -97,18 +97,31 @@ def round_away(values: Any) -> Any:
 
 
 def round_constants(values: Any, rounding: str) -> Any:
-    """Round to integers as a scheme rounds its constants: half_away, half_even, half_up or floor.
+    """Round to integers as a scheme rounds its constants: any member of `Rounding`.
 
-    >>> [round_constants([0.5, -0.5, 1.5], how).tolist() for how in ("half_even", "half_up", "floor")]
-    [[0.0, -0.0, 2.0], [1.0, 0.0, 2.0], [0.0, -1.0, 1.0]]
+    >>> [round_constants([0.5, -0.5, 1.5], how).tolist() for how in ("half_even", "half_up", "half_down", "floor")]
+    [[0.0, -0.0, 2.0], [1.0, 0.0, 2.0], [0.0, -1.0, 1.0], [0.0, -1.0, 1.0]]
     """
     x = np.asarray(values, np.float64)
-    if rounding == Rounding.HALF_AWAY:
-        return round_away(x)
-    if rounding == Rounding.HALF_EVEN:
-        return np.rint(x)
     whole = np.floor(x)
-    return whole if rounding == Rounding.FLOOR else whole + (x - whole >= 0.5)
+    rest = x - whole
+    match Rounding(rounding):
+        case Rounding.HALF_AWAY:
+            return round_away(x)
+        case Rounding.HALF_EVEN:
+            return np.rint(x)
+        case Rounding.HALF_UP:
+            return whole + (rest >= 0.5)
+        case Rounding.HALF_DOWN:
+            return whole + (rest > 0.5)
+        case Rounding.HALF_ZERO:
+            return whole + ((rest > 0.5) | ((rest == 0.5) & (x < 0)))
+        case Rounding.CEIL:
+            return np.ceil(x)
+        case Rounding.TRUNCATE:
+            return np.trunc(x)
+        case Rounding.FLOOR:
+            return whole
 
 
 def quantize_multiplier(

@@ -86,6 +86,29 @@ Config = Annotated[
         help="A quantization configuration: the scheme of each layer (docs/quantization.md).",
     ),
 ]
+WeightMethod = Annotated[
+    str | None,
+    typer.Option(
+        metavar="METHOD[:OPTION=VALUE]",
+        help="How far the integers of weights reach: max (the default), percentile, std or mse.",
+    ),
+]
+SchemeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FIELD=VALUE",
+        help="Change one field of the scheme, such as full_range=true or constant_rounding=half_down; repeat the option "
+        "for several (docs/quantization.md).",
+    ),
+]
+Only = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CLASS,...",
+        help="Quantize only these tensors: weights, activations, bias. Layers then compute in float: on the NPU if weights "
+        "alone are quantized and the target has bf16 or f16, otherwise on the CPU.",
+    ),
+]
 KeepFloat = Annotated[
     str | None,
     typer.Option(metavar="L1,L2", help="Layers to keep in float; * and ? match any characters."),
@@ -129,6 +152,9 @@ class SchemeOptions(CommandOptions):
     """Which numbers each layer gets; a group of options of commands that quantize."""
 
     scheme: Scheme = None
+    scheme_option: SchemeOption = None
+    weight_method: WeightMethod = None
+    only: Only = None
     config: Config = None
     keep_float: KeepFloat = None
     first_last: FirstLast = None
@@ -199,11 +225,18 @@ class QuantizationRequest(SchemeOptions, RangeOptions, RangeSources):
 
     def config_for(self, graph: Graph) -> QuantizationConfig:
         """The file, then the shortcuts."""
-        from npuc.quant.config import first_and_last
+        from npuc.quant.config import first_and_last, parse_options
 
         config = self._stated
         if self.scheme is not None:
             config = config.model_copy(update={"scheme": self.scheme})
+        changes = parse_options(self.scheme_option or ())
+        if self.weight_method is not None:
+            changes |= parse_options([f"weight_method={self.weight_method}"])
+        if self.only is not None:
+            changes |= parse_options([f"classes={self.only}"])
+        if changes:
+            config = config.with_options(changes)
         if self.first_last is not None:
             config = config.with_layers(first_and_last(graph), self.first_last)
         return config.with_layers((*options.names(self.keep_float), *self.floats), "float")

@@ -86,7 +86,9 @@ def partition(
     overridden = placed(ops, overrides or {}, aliases=graph.layer_aliases() if overrides else None)
     for op in ops:
         if isinstance(op, npu.Quantize | npu.Dequantize):
-            device[op] = "npu" if joins_floats(op, graph, target) else "convert"
+            # Integer weights of a layer that computes in float belong to that layer.
+            constant = graph.constant(op.operands[0]) is not None
+            device[op] = "npu" if joins_floats(op, graph, target) else "cpu" if constant else "convert"
             continue
         taker = None if op in overridden else claimant(op, graph, target)
         if taker is not None:

@@ -6,12 +6,15 @@
     layers:
       "head.*": int16
       stem: {weight: i16}
+    options:
+      weight_method: mse
     ladder:
       adaquant: {iterations: 500}
 
 A level is the name of a scheme, `float`, or a mapping of changes to the scheme of the level above. Python uses the same
 names (`QuantizationConfig(layers={"stem": "int16"})`); `npuc.quant.report.effective_yaml` writes the resolved scheme of every
-layer. `ladder` holds the options of single steps of the ladder.
+layer. `options` are changes to the model's scheme, wherever it comes from: `scheme`, the target, or the default. `ladder` holds
+the options of single steps of the ladder.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from npuc.arithmetic.kinds import Kind, Rounding, Scales
-from npuc.errors import QuantizationError
+from npuc.errors import QuantizationError, UsageError
 from npuc.files import read_short
 from npuc.format_versions import QUANTIZATION_CONFIG
 from npuc.ir import Graph, result_names, top
@@ -37,7 +40,8 @@ from npuc.quant.adaquant.options import AdaQuantOptions
 from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.patterns import layer_names, matches
 from npuc.quant.possible import contradiction
-from npuc.quant.scheme import BLOCKS, FLOATS, SCHEMES, FixedOutput, Scheme
+from npuc.quant.scheme import BLOCKS, FLOATS, SCHEMES, TENSOR_CLASSES, FixedOutput, Scheme
+from npuc.quant.weight_ranges import WEIGHT_METHODS, parse_weight_method
 
 Level = str | dict[str, Any]
 _MAX_BYTES = 1 << 20
@@ -48,11 +52,13 @@ _CHOICES: dict[str, Sequence[Any]] = {
     "weight_scales": (Scales.SYMMETRIC, Scales.POWER_OF_TWO, Scales.AFFINE),
     "per_channel": (True, False),
     "narrow_weights": (True, False),
+    "full_range": (True, False),
     "requant": tuple(Kind),
     "multiplier_bits": (31, 15, 7),
     "min_shift": range(-31, 1),
     "max_shift": range(1, 63),
     "narrow_activations": (True, False),
+    "unsigned_from_zero": (True, False),
     "constant_rounding": tuple(Rounding),
     "sum_bits": range(16, 33),
     "wide_sum_bits": (0, *range(17, 49)),
@@ -80,6 +86,9 @@ class QuantizationConfig(BaseModel):
     version: Literal[1] = 1
     """The version of the format; a file without it has version 1."""
     scheme: Level = "int8"
+    options: dict[str, Any] = {}
+    """Changes to single fields of the model's scheme, also of one that a target gives. Layers and types with a scheme of their
+    own name have that scheme as it is."""
     types: dict[str, Level] = {}
     """By op, such as `conv` or `softmax`."""
     layers: dict[str, Level] = {}
@@ -109,9 +118,15 @@ class QuantizationConfig(BaseModel):
         """A copy with a level for some more layers."""
         return self.model_copy(update={"layers": {**self.layers, **dict.fromkeys(names, level)}})
 
+    def with_options(self, changes: Mapping[str, Any]) -> QuantizationConfig:
+        """A copy with further changes to the model's scheme."""
+        return self.model_copy(update={"options": {**self.options, **changes}})
+
     def resolve(self, graph: Graph) -> LayerSchemes:
         """The scheme of each layer of a graph; names that match nothing are errors."""
         base = _apply(None, self.scheme, "scheme")
+        if base is not None and self.options:
+            base = _apply(base, self.options, "options")
         for name in self.types:
             if f"top.{name}" not in TOP_OPS:
                 near = get_close_matches(name, [kind.removeprefix("top.") for kind in TOP_OPS], 3)
@@ -187,8 +202,12 @@ def _field(key: str, value: Any, where: str) -> Any:
     """A field of a scheme from a file."""
     if key == "fixed_outputs":
         return _fixed_outputs(value, where)
+    if key == "classes":
+        return _classes(value, where)
+    if key == "weight_method":
+        return _weight_method(value, where)
     if key not in _CHOICES:
-        known = [*_CHOICES, "fixed_outputs"]
+        known = [*_CHOICES, "weight_method", "classes", "fixed_outputs"]
         raise QuantizationError(
             f"{where}: a scheme has no '{key}'", fix=_suggest(get_close_matches(key, known, 3, 0.3) or known)
         )
@@ -200,6 +219,51 @@ def _field(key: str, value: Any, where: str) -> Any:
     elif type(value) is type(choices[0]) and value in choices:
         return value
     raise QuantizationError(f"{where}: '{key}' cannot be {value!r}", fix=f"It can be {_spelled(choices)}")
+
+
+def _weight_method(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise QuantizationError(
+            f"{where}: 'weight_method' cannot be {value!r}", fix=f"It can be {', '.join(WEIGHT_METHODS)}"
+        )
+    try:
+        return str(parse_weight_method(value))
+    except UsageError as error:
+        raise QuantizationError(f"{where}: {error.message}", fix=error.fix) from error
+
+
+def _classes(value: Any, where: str) -> tuple[str, ...]:
+    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not names or not set(names) <= set(TENSOR_CLASSES):
+        raise QuantizationError(
+            f"{where}: 'classes' cannot be {value!r}",
+            fix=f"It can be one or more of {', '.join(TENSOR_CLASSES)}",
+        )
+    return tuple(name for name in TENSOR_CLASSES if name in names)
+
+
+def parse_options(texts: Sequence[str]) -> dict[str, Any]:
+    """Changes to a scheme from `FIELD=VALUE` of a command line; values are written as in a configuration file.
+
+    >>> parse_options(["full_range=true", "weight_method=std:n=3"])
+    {'full_range': True, 'weight_method': 'std:n=3'}
+    """
+    changes = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise QuantizationError(
+                f"'{text}' is not FIELD=VALUE", fix="docs/quantization.md lists the fields"
+            )
+        try:
+            changes[key.strip()] = load_yaml(value) if key.strip() != "weight_method" else value
+        except yaml.YAMLError as error:
+            raise QuantizationError(
+                f"'{text}' has no value that YAML knows", fix="Write it plainly"
+            ) from error
+    for key, value in changes.items():
+        _field(key, value, "options")
+    return changes
 
 
 def _fixed_outputs(value: Any, where: str) -> tuple[FixedOutput, ...]:

@@ -13,7 +13,7 @@ from npuc.arithmetic.dtypes import SHORT
 from npuc.arithmetic.kinds import Kind, Rounding, Scales
 from npuc.errors import QuantizationError
 from npuc.quant.possible import contradiction
-from npuc.quant.scheme import FLOATS, SCHEMES, Scheme
+from npuc.quant.scheme import FLOATS, SCHEMES, TENSOR_CLASSES, Scheme
 from npuc.target import Target
 from npuc.target.arithmetic import Arithmetic
 
@@ -77,8 +77,10 @@ def misfit(scheme: Scheme, target: Target) -> str | None:
     """
     arithmetic = target.arithmetic
     if scheme.is_float:
-        both = set(arithmetic.activations.formats) & set(arithmetic.weights.formats)
-        return None if scheme.activation in both else f"it does not compute with {scheme.activation}"
+        has = _has_float(target, scheme.activation)
+        return None if has else f"it does not compute with {scheme.activation}"
+    if scheme.is_partial:
+        return None  # float layers, on the CPU
     activations = {SHORT[name].name: kinds for name, kinds in arithmetic.activations.formats.items()}
     weights = {SHORT[name].name: kinds for name, kinds in arithmetic.weights.formats.items()}
     for what, formats, storage, scales in (
@@ -94,6 +96,10 @@ def misfit(scheme: Scheme, target: Target) -> str | None:
             return f"it has no {what} of type {storage}"
         if not set(kinds) & set(able):
             return f"it has {' and '.join(kinds)} {what} of type {storage}, not {scales} ones"
+    if scheme.full_range and "narrow" in (arithmetic.weights.range, arithmetic.activations.range):
+        return (
+            "its integers leave out the most negative one, so that scales cannot be those of the full range"
+        )
     if scheme.per_channel and "per_channel" not in arithmetic.weights.granularity:
         return "its weights have per-tensor scales"
     if scheme.requant not in arithmetic.requantization.kinds:
@@ -107,6 +113,12 @@ def misfit(scheme: Scheme, target: Target) -> str | None:
     return None if wrong is None else wrong.what
 
 
+def _has_float(target: Target, name: str) -> bool:
+    """Whether a target computes with a float type."""
+    arithmetic = target.arithmetic
+    return name in arithmetic.activations.formats and name in arithmetic.weights.formats
+
+
 def has_wide_activations(target: Target | None) -> bool:
     """Whether a target has 16-bit activations; True if there is no target."""
     return target is None or "i16" in target.arithmetic.activations.formats
@@ -115,8 +127,13 @@ def has_wide_activations(target: Target | None) -> bool:
 def fitted(scheme: Scheme, target: Target) -> Scheme:
     """A scheme adapted to a target: its bounds, and its requantization and granularity if it lacks those of the scheme.
 
-    The user chooses the types and scales of a layer; the target determines the requantization and the widths.
+    The user chooses the types and scales of a layer; the target determines the requantization and the widths. Where weights alone
+    are quantized, a target with short floats multiplies what they stand for in bf16 or f16; elsewhere such layers are float32.
     """
+    if scheme.is_partial:
+        short = [name for name in FLOATS if _has_float(target, name)]
+        weight_only = scheme.classes == ("weights",) and bool(short)
+        return replace(scheme, activation=short[0], classes=TENSOR_CLASSES) if weight_only else scheme
     if not scheme.needs_ranges:
         return scheme
     arithmetic, own = target.arithmetic, scheme_for(target)
@@ -159,6 +176,7 @@ def _bound(scheme: Scheme, arithmetic: Arithmetic) -> Scheme:
         scheme,
         narrow_weights=scheme.narrow_weights or arithmetic.weights.range == "narrow",
         narrow_activations=scheme.narrow_activations or arithmetic.activations.range == "narrow",
+        unsigned_from_zero=scheme.unsigned_from_zero or _has_no_zero_points(scheme, arithmetic),
         constant_rounding=Rounding(arithmetic.constant_rounding),
         multiplier_bits=min(scheme.multiplier_bits, how.multiplier_bits),
         min_shift=max(scheme.min_shift, how.min_shift),
@@ -171,6 +189,13 @@ def _bound(scheme: Scheme, arithmetic: Arithmetic) -> Scheme:
         table_entries=min(scheme.table_entries, tables.entries_8bit),
         wide_table_entries=min(scheme.wide_table_entries, tables.entries_16bit),
         fixed_outputs=tuple((*key, *value) for key, value in fixed.items()),
+    )
+
+
+def _has_no_zero_points(scheme: Scheme, arithmetic: Arithmetic) -> bool:
+    """Whether the activations of a scheme are unsigned, on a machine that has zero point 0 alone for them."""
+    return scheme.activation == "ui8" and "affine" not in arithmetic.activations.formats.get(
+        "u8", ("affine",)
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.ir import Graph, npu, result_names, top
-from npuc.ir.dtypes import QuantType, dtype_of, quant_of
+from npuc.ir.dtypes import QuantType, quant_of
 from npuc.quant.layer_schemes import LayerSchemes
 from npuc.quant.parameters import largest_sum, stored_bias
 from npuc.quant.scheme import Scheme
@@ -95,8 +95,7 @@ def _layer(
     spread = scale.astype(np.float64).reshape(shape if scale.size > 1 else [1] * weight.ndim)
     if scale.size not in (1, weight.shape[axis]):
         return None
-    least, most = dtype_of(scheme.weight).limits
-    lowest = -most if scheme.narrow_weights else least
+    lowest, most = scheme.weight_limits
     exact = None if real.bias is None else source.constant(real.bias)
     return IntegerLayer(
         name,

@@ -6,7 +6,7 @@ operands (`integer_values`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from npuc.arithmetic.kinds import Kind
@@ -25,6 +25,7 @@ from npuc.quant.lowering.registry import (
     keeps_type,
 )
 from npuc.quant.scheme import Scheme
+from npuc.quant.tensor_classes import quantized_operands, quantized_results
 from npuc.quant.type_assignment import Positions, Ranges
 from npuc.registries import renamed
 
@@ -149,6 +150,9 @@ class LoweringContext(IntegerValues):
         operands = [self.real(value) for value in op.operands]
         for index, axis in (block_axes(op) or {}).items() if op in self._blocks else ():
             operands[index] = self._block_rounded(op.operands[index], axis, self._blocks[op])
+        partial = self._partial.get(op)
+        if partial is not None:
+            operands = quantized_operands(op, operands, self, partial)
         copy = type(op).create(
             operands=operands,
             result_types=[value.type for value in op.results],
@@ -157,7 +161,10 @@ class LoweringContext(IntegerValues):
             location=op.location,
         )
         self.graph.block.add_op(copy)
-        self._real.update(zip(op.results, copy.results, strict=True))
+        results: Sequence[Value] = copy.results
+        if partial is not None:
+            results = quantized_results(op, results, self, partial)
+        self._real.update(zip(op.results, results, strict=True))
 
 
 def _erase_unused(graph: Graph) -> None:

@@ -15,6 +15,7 @@ from npuc.arithmetic.requantization import round_away, round_constants
 from npuc.arrays import Array
 from npuc.ir.dtypes import QuantType, dtype_of
 from npuc.quant.scheme import Scheme
+from npuc.quant.weight_ranges import weight_thresholds
 
 _SMALLEST = 2.0**-40
 """The scale of a tensor that is always zero; any positive value would do."""
@@ -31,18 +32,24 @@ def activation_type(low: float, high: float, scheme: Scheme) -> QuantType:
     if not (isfinite(low) and isfinite(high)):
         raise ValueError(f"a range from {low} to {high} is not finite")
     low, high = min(low, 0.0), max(high, 0.0)
-    least, most = _ends(dtype_of(scheme.activation), scheme.narrow_activations)
+    storage = scheme.activation
+    from_zero = scheme.unsigned_from_zero and scheme.activation_scales is not Scales.AFFINE
+    if from_zero and storage == "ui8" and low < 0:
+        storage = "i8"
+    least, most = _ends(dtype_of(storage), scheme.narrow_activations)
     if scheme.activation_scales == "affine":
         # The scale is a float32 value, so that every tool that reads it computes with the same number.
         scale = float(np.float32(max((high - low) / (most - least), _SMALLEST)))
         zero = int(np.clip(round_away(np.array(least - low / scale)), least, most))
         return QuantType.of(scheme.activation, scale, zero)
     reach = max(-low, high)
-    half = (most - least) // 2 + 1
-    zero = 0 if least < 0 else half
+    # Integers on the longer side of zero, with zero.
+    half = most + 1 if from_zero else (most - least) // 2 + 1
+    zero = 0 if least < 0 or from_zero else half
     if scheme.activation_scales is Scales.POWER_OF_TWO:
-        return QuantType.of(scheme.activation, 2.0 ** ceil(log2(max(reach / half, _SMALLEST)) - 1e-9), zero)
-    return QuantType.of(scheme.activation, float(np.float32(max(reach / (half - 1), _SMALLEST))), zero)
+        return QuantType.of(storage, 2.0 ** ceil(log2(max(reach / half, _SMALLEST)) - 1e-9), zero)
+    steps = half if scheme.full_range else half - 1
+    return QuantType.of(storage, float(np.float32(max(reach / steps, _SMALLEST))), zero)
 
 
 def quantize_weight(
@@ -56,25 +63,27 @@ def quantize_weight(
 ) -> tuple[Array, Array]:
     """Symmetric integer weights and their scales, per tensor or per entry of `axis`, none below `least_scale`.
 
-    The scales are those that the largest weights need, unless others are `chosen`.
+    The scales are those that the scheme's range method gives (the largest weights, unless it says otherwise), unless others are
+    `chosen`.
 
     A channel whose weights are tiny relative to its bias gets a larger scale, at which the bias fits half of its width; the
     precision that its weights lose would not be visible in the sum.
     """
     real = np.asarray(weight, np.float64)
-    least, most = dtype_of(scheme.weight).limits
-    if scheme.per_channel:
-        others = tuple(i for i in range(real.ndim) if i != axis)
-        reach = np.abs(real).max(axis=others) if real.size else np.zeros(real.shape[axis])
-    else:
-        reach = np.array([np.abs(real).max() if real.size else 0.0])
+    lowest, most = scheme.weight_limits
+    count = real.shape[axis] if scheme.per_channel else 1
+    rows = (np.moveaxis(real, axis, 0) if scheme.per_channel else real).reshape(
+        count, real.size // max(count, 1)
+    )
+    reach = weight_thresholds(rows, scheme.weight_method, most)
     if chosen is not None:
         scale = np.maximum(chosen, _SMALLEST).astype(np.float32).astype(np.float64)
     elif scheme.weight_scales is Scales.POWER_OF_TWO:
         scale = 2.0 ** np.ceil(np.log2(np.maximum(reach / (most + 1), _SMALLEST)) - 1e-9)
-        scale = _finer(real, scale, axis, (-most if scheme.narrow_weights else least, most))
+        scale = _finer(real, scale, axis, (lowest, most))
     else:
-        scale = np.maximum(reach / most, _SMALLEST).astype(np.float32).astype(np.float64)
+        steps = most + 1 if scheme.full_range else most
+        scale = np.maximum(reach / steps, _SMALLEST).astype(np.float32).astype(np.float64)
     if bias is not None:
         # This holds for wider accumulators, too: the multiplier of a wider sum would need a shift that no kernel supports.
         room = 2.0 ** (min(scheme.accumulator_bits, scheme.bias_bits, 32) - 2)
@@ -92,7 +101,6 @@ def quantize_weight(
     spread = (
         scale.reshape([-1 if i == axis else 1 for i in range(real.ndim)]) if scheme.per_channel else scale[0]
     )
-    lowest = -most if scheme.narrow_weights else least
     integers = np.clip(round_constants(real / spread, scheme.constant_rounding), lowest, most)
     return integers.astype(dtype_of(scheme.weight).numpy), scale
 
@@ -111,7 +119,9 @@ def quantize_affine_weight(
     """
     real = np.asarray(weight, np.float64)
     least, most = dtype_of(scheme.weight).limits
-    low, high = min(float(real.min(initial=0.0)), 0.0), max(float(real.max(initial=0.0)), 0.0)
+    reach = float(weight_thresholds(real.reshape(1, -1), scheme.weight_method, most)[0])
+    low = max(min(float(real.min(initial=0.0)), 0.0), -reach)
+    high = min(max(float(real.max(initial=0.0)), 0.0), reach)
     need = 0.0
     if bias is not None:
         room = 2.0 ** (min(scheme.accumulator_bits, scheme.bias_bits, 32) - 2)

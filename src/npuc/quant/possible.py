@@ -28,17 +28,21 @@ def contradiction(scheme: Scheme) -> Contradiction | None:
     >>> contradiction(Scheme(requant=Kind.POW2)).fix
     'Set activation_scales and weight_scales to power_of_two, or another requant'
     """
-    if not scheme.needs_ranges:
+    if scheme.is_float and scheme.weight != scheme.activation:
+        return _of_types(scheme) or _of_scales(scheme)
+    if scheme.is_float or scheme.is_block:
         return _of_types(scheme)
     return _of_types(scheme) or _of_scales(scheme) or _of_widths(scheme) or _of_fixed_outputs(scheme)
 
 
 def _of_types(scheme: Scheme) -> Contradiction | None:
     whole = ("i8", "ui8", "i4", "i16")
-    if scheme.activation != scheme.weight and not {scheme.activation, scheme.weight} <= set(whole):
+    weight_only = scheme.is_float and scheme.weight in whole
+    mixed = scheme.activation != scheme.weight and not {scheme.activation, scheme.weight} <= set(whole)
+    if mixed and not weight_only:
         return Contradiction(
             f"activations of type {scheme.activation} cannot be multiplied by weights of type {scheme.weight}",
-            "Give both the same float type, or both integers",
+            "Give both the same float type, or both integers, or integer weights to bf16 or f16 activations",
         )
     return None
 
@@ -59,6 +63,11 @@ def _of_scales(scheme: Scheme) -> Contradiction | None:
         return Contradiction(
             "requantization by shifts alone needs power-of-two scales for activations and weights",
             "Set activation_scales and weight_scales to power_of_two, or another requant",
+        )
+    if scheme.full_range and scheme.narrow_activations:
+        return Contradiction(
+            "scales of the full range need the most negative integer, which narrow activations leave out",
+            "Set full_range or narrow_activations to false",
         )
     bits = scheme.requant.bits(scheme.multiplier_bits)
     if scheme.max_shift < bits:

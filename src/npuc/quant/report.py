@@ -166,16 +166,18 @@ def effective_yaml(
     for op in source.ops:
         if isinstance(op, TopOp) and not isinstance(op, top.WeightOp) and op.results:
             name = result_names(op)[0]
-            schemes[name] = scheme_of(op) if name in lowered else None
+            scheme = scheme_of(op)
+            partial = scheme is not None and scheme.is_partial
+            schemes[name] = scheme if name in lowered or partial else None
     common = Counter(s for s in schemes.values() if s is not None).most_common(1)
     base = common[0][0] if common else SCHEMES["int8"]
     reasons = {layer.name: layer.reason for layer in outcome.layers}
     lines = [f"# {comment}" for comment in comments]
     lines.append(_dump({"scheme": _level(base)}))
     lines.append("layers:")
-    for name, scheme in schemes.items():
-        text = _dump({name: _level(scheme)}).rstrip("\n")
-        if scheme is None and reasons.get(name):
+    for name, chosen in schemes.items():
+        text = _dump({name: _level(chosen)}).rstrip("\n")
+        if chosen is None and reasons.get(name):
             text += f"  # {reasons[name]}"
         lines.append("\n".join(f"  {line}" for line in text.splitlines()))
     if not schemes:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any
 
+from npuc.arithmetic.dtypes import dtype_of
 from npuc.arithmetic.kinds import Kind, Rounding, Scales
 from npuc.arithmetic.requantization import StageLimits
 
@@ -17,6 +18,8 @@ FLOATS = ("bf16", "f16")
 """Short floats: both operands of a product are of one of them."""
 BLOCKS = ("mx6", "mx9")
 """Block floating point, for evaluation only: operands of products are rounded to it, all else is float32."""
+TENSOR_CLASSES = ("weights", "activations", "bias")
+"""The classes of tensors of a layer."""
 FixedOutput = tuple[str, str, float, int]
 """Op, storage, scale, zero point: `("softmax", "i8", 1 / 256, -128)`."""
 
@@ -44,6 +47,10 @@ class Scheme:
     """One weight scale an output channel, or one for the tensor."""
     narrow_weights: bool = True
     """Weights use [-127, 127] rather than [-128, 127]."""
+    weight_method: str = "max"
+    """How far weights reach before they are clipped: a method of `npuc.quant.weight_ranges`, with its options."""
+    full_range: bool = False
+    """Symmetric scales are t/128 rather than t/127, and weights use all integers: t itself is clipped by one step."""
     requant: Kind = Kind.SINGLE_ROUNDING
     multiplier_bits: int = 31
     """Magnitude bits of a requantization multiplier: 31, 15 or 7."""
@@ -52,6 +59,9 @@ class Scheme:
     max_shift: int = 62
     narrow_activations: bool = False
     """Signed activations leave out their most negative value."""
+    unsigned_from_zero: bool = False
+    """Unsigned activations without affine scales have zero point 0, and tensors with negative values are signed; otherwise the
+    zero point is in the middle."""
     constant_rounding: Rounding = Rounding.HALF_AWAY
     """How weights, biases and other constants are rounded; entries of tables are rounded half away from zero."""
     sum_bits: int = 32
@@ -67,6 +77,8 @@ class Scheme:
     """Entries that a table for 8-bit operands may have: 256 are needed."""
     wide_table_entries: int = 513
     """Entries that a table for 16-bit operands may have: 513 are needed."""
+    classes: tuple[str, ...] = TENSOR_CLASSES
+    """The classes of tensors that are quantized; a layer of which not all are computes in float (`quant.tensor_classes`)."""
     fixed_outputs: tuple[FixedOutput, ...] = ()
     """Results whose scale and zero point are fixed, whatever the data says."""
 
@@ -88,7 +100,11 @@ class Scheme:
         >>> Scheme(activation="bf16", weight="bf16").words
         'bf16 activations and weights'
         """
-        if not self.needs_ranges:
+        if self.is_float and self.weight != self.activation:
+            per = "channel" if self.per_channel else "tensor"
+            weights = f"{self.weight} {self.weight_scales} weights per {per}"
+            return f"{self.activation} activations, {weights}, multiplied in {self.activation}"
+        if self.is_float or self.is_block:
             return f"{self.activation} activations and weights"
         said = {
             "activation",
@@ -126,6 +142,16 @@ class Scheme:
         return f"{name}: {self.words}" if name else self.words
 
     @property
+    def weight_limits(self) -> tuple[int, int]:
+        """The least and the greatest integer of symmetric weights.
+
+        >>> Scheme().weight_limits, Scheme(full_range=True).weight_limits
+        ((-127, 127), (-128, 127))
+        """
+        least, most = dtype_of(self.weight).limits
+        return (-most if self.narrow_weights and not self.full_range else least), most
+
+    @property
     def wide(self) -> bool:
         """Whether the wider accumulator is the usual one: operands have 16 bits, and the requantization can follow."""
         return "i16" in (self.activation, self.weight) and self.has_wide_sums
@@ -150,7 +176,12 @@ class Scheme:
     @property
     def needs_ranges(self) -> bool:
         """True if scales come from the ranges of tensors."""
-        return not (self.is_float or self.is_block)
+        return not (self.is_float or self.is_block or self.classes == ("weights",))
+
+    @property
+    def is_partial(self) -> bool:
+        """True if some classes of tensors are not quantized, so that layers compute in float."""
+        return set(self.classes) != set(TENSOR_CLASSES) and not (self.is_float or self.is_block)
 
     @property
     def accumulator_bits(self) -> int:

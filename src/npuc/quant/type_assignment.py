@@ -31,6 +31,7 @@ from npuc.quant.parameters import (
     activation_type,
 )
 from npuc.quant.scheme import Scheme
+from npuc.quant.tensor_classes import words
 
 
 class Calibrated(Protocol):
@@ -73,6 +74,8 @@ class TypeAssignment:
         """The types of elements: a `QuantType`, or bf16 or f16."""
         self._blocks: dict[Any, str] = {}
         """Ops whose operands are rounded to block floating point."""
+        self._partial: dict[Any, Scheme] = {}
+        """Ops that compute in float because their scheme quantizes some classes of tensors only."""
 
     def scheme(self, op: TopOp) -> Scheme:
         """The scheme of an op that is being lowered."""
@@ -161,6 +164,11 @@ class TypeAssignment:
                 "it computes with constants alone (fold-constants removes it)"
             )
             return None
+        if scheme.is_partial:
+            self.reasons[value_name(op.results[0])] = words(scheme)
+            if _computes_with_floats(op):
+                self._partial[op] = scheme
+            return None
         if scheme.is_block:
             if _computes_with_floats(op) and block_axes(op) is not None:
                 self._blocks[op] = scheme.activation
@@ -182,6 +190,12 @@ class TypeAssignment:
         results = () if find_types(op) else op.results
         real = all(is_real(value) for value in (*results, *op.operands[:1]))
         return real and find_rule(op) is not None
+
+    def ranged_type(self, value: Value, scheme: Scheme) -> QuantType:
+        """The integer type that the range of an old value gives under a scheme."""
+        kind = self._ranged(value, scheme)
+        assert isinstance(kind, QuantType)
+        return kind
 
     def _ranged(self, value: Value, scheme: Scheme) -> Any:
         if scheme.is_float:
@@ -241,8 +255,10 @@ class TypeAssignment:
 def _ends(range_: tuple[float, float] | Calibrated, scheme: Scheme) -> tuple[float, float]:
     if isinstance(range_, tuple):
         return range_[0], range_[1]
-    affine = scheme.activation_scales == "affine"
-    return (range_.min, range_.max) if affine else (-range_.threshold, range_.threshold)
+    if scheme.activation_scales == "affine":
+        return range_.min, range_.max
+    positive = scheme.unsigned_from_zero and range_.min >= 0.0
+    return (0.0 if positive else -range_.threshold), range_.threshold
 
 
 def _computes_with_floats(op: TopOp) -> bool:

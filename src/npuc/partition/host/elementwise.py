@@ -9,6 +9,7 @@ import numpy as np
 from npuc.arithmetic.kinds import Kind
 from npuc.export.onnx.emitter import Emitter
 from npuc.ir import dtype_of, npu, shape_of
+from npuc.ir.dtypes import quant_of
 from npuc.partition.host import on_host
 from npuc.partition.host.numbers import (
     F32,
@@ -31,6 +32,14 @@ from npuc.partition.host.numbers import (
 def requant(op: npu.Requant, emit: Emitter) -> None:
     """Another scale or type."""
     finished(emit, integers(emit, op.x), op, scaling_of(op), reach(op.x))
+
+
+@on_host(npu.Dequantize)
+def dequantize(op: npu.Dequantize, emit: Emitter) -> None:
+    """What integers stand for: the product with their scale in float32."""
+    kind = quant_of(op.x)
+    assert kind is not None
+    emit("Mul", emit.cast(integers(emit, op.x), F32), np.asarray(np.float32(kind.scale)), to=op.y)
 
 
 @on_host(npu.Mul)

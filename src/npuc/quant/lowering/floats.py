@@ -5,6 +5,7 @@ An op without a kernel of its own runs in float32 on the widened operands, and i
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +17,8 @@ from npuc.ir.top.functions import FUNCTIONS
 from npuc.ir.top.movement import MOVERS
 from npuc.kernels.floats import BF16
 from npuc.quant.lower import LoweringContext
-from npuc.quant.lowering.registry import lowers_float
+from npuc.quant.lowering.registry import NoIntegerForm, lowers_float
+from npuc.quant.tensor_classes import dequantized_weights, weight_axis
 
 
 @lowers_float(TopOp)
@@ -97,13 +99,30 @@ def linear(op: Any, context: LoweringContext) -> Value | list[Value]:
     sums: Value = context.emit(
         _LINEAR[type(op)],
         context.short(op.operands[0], to),
-        context.short(op.operands[1], to),
+        _weight(op, context, to),
         None if op.bias is None else context.real(op.bias),
         to=to,
         loc=op.location,
         **_properties(op),
     ).y
     return sums
+
+
+def _weight(op: Any, context: LoweringContext, to: Any) -> Value:
+    """Weights in the type of the activations; of weight-only quantization, what their integers stand for."""
+    value, scheme = op.operands[1], context.scheme(op)
+    array = context.constant(value)
+    axis = None if array is None else weight_axis(op, array)
+    if scheme.weight == scheme.activation or array is None or axis is None:
+        return context.short(value, to)
+    if not np.isfinite(array).all():
+        raise NoIntegerForm("its weights are not all finite")
+    if isinstance(op, top.Deconv) and op.group > 1:
+        scheme = replace(scheme, per_channel=False)
+    real = dequantized_weights(array, axis, scheme)
+    with np.errstate(over="ignore"):
+        short = real.astype(dtype_of(to).numpy)
+    return context.shared_weight(f"{value_name(value)}/dequantized", short)
 
 
 _BINARY: dict[type[TopOp], type[npu.FloatOp]] = {

@@ -17,7 +17,7 @@ from npuc.compare import find_slices
 from npuc.engine import FloatEngine
 from npuc.engine.rounded import output_noise
 from npuc.ir import Graph, Value, npu, top, value_name
-from npuc.ir.dtypes import QuantType, dtype_of, quant_of
+from npuc.ir.dtypes import QuantType, quant_of
 from npuc.quant.layers import IntegerLayer
 from npuc.quant.mixed_precision.units import Unit, key
 from npuc.quant.parameters import quantize_weight
@@ -113,12 +113,12 @@ def with_scheme(layer: IntegerLayer, scheme: Scheme) -> IntegerLayer:
     """A layer under another scheme, with weights rounded to nearest."""
     integers, scale = quantize_weight(layer.weight, layer.axis, scheme, layer.real_bias, layer.x.scale)
     shape = [-1 if axis == layer.axis and scale.size > 1 else 1 for axis in range(layer.weight.ndim)]
-    least, most = dtype_of(scheme.weight).limits
+    lowest, most = scheme.weight_limits
     return replace(
         layer,
         integers=integers,
         scale=scale.astype(np.float64).reshape(shape),
-        lowest=-most if scheme.narrow_weights else least,
+        lowest=lowest,
         highest=most,
         scheme=scheme,
     )
