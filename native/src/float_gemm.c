@@ -1,5 +1,5 @@
 /*
- * Convolution and matrix product of bf16 and f16.
+ * Convolution and matrix product of bf16, f16 and f32.
  *
  * Windows of some output pixels are gathered as rows of f32, in the order of the sum: kernel row, kernel column, channel.
  * Weights are f32 in panels of output channels. A tile then holds some pixels by some channels in registers and walks the
@@ -24,13 +24,13 @@ enum { PANEL = 16, GATHERED = 1 << 15 /* floats of a block of gathered rows */, 
 typedef struct float_ops {
     int rows;
     void (*tile)(int rows, int panels, ptrdiff_t k, const float *a, ptrdiff_t stride, const float *b, const float *bias, float *c);
-    void (*depthwise)(ptrdiff_t channels, ptrdiff_t padded, int taps, const uint16_t *const *x, const float *weight, const float *bias,
+    void (*depthwise)(ptrdiff_t channels, ptrdiff_t padded, int taps, const void *const *x, const float *weight, const float *bias,
                       float *c, int32_t dtype);
-    void (*widen)(const uint16_t *x, ptrdiff_t n, float *y, int32_t dtype);
-    void (*finish)(const float *c, ptrdiff_t n, int32_t relu, float limit, uint16_t *y, int32_t dtype);
+    void (*widen)(const void *x, ptrdiff_t n, float *y, int32_t dtype);
+    void (*finish)(const float *c, ptrdiff_t n, int32_t relu, float limit, void *y, int32_t dtype);
 } float_ops;
 
-/* Without the instruction: the product is exact in double, and the double sum rounds to the float that one rounding gives. */
+/* Without the instruction: the product is exact in double, and, of short floats, the double sum rounds to the float that one rounding gives. */
 typedef float vec4 __attribute__((vector_size(16)));
 typedef double wide4 __attribute__((vector_size(32)));
 NPUC_INLINE vec4 load4(const float *x)
@@ -40,9 +40,9 @@ NPUC_INLINE vec4 load4(const float *x)
     return v;
 }
 NPUC_INLINE void store4(float *x, vec4 v) { memcpy(x, &v, sizeof v); }
-NPUC_INLINE vec4 widen4(const uint16_t *x, int32_t dtype)
+NPUC_INLINE vec4 widen4(const void *x, ptrdiff_t i, int32_t dtype)
 {
-    return (vec4){npuc_widen(x[0], dtype), npuc_widen(x[1], dtype), npuc_widen(x[2], dtype), npuc_widen(x[3], dtype)};
+    return (vec4){npuc_widen(x, i, dtype), npuc_widen(x, i + 1, dtype), npuc_widen(x, i + 2, dtype), npuc_widen(x, i + 3, dtype)};
 }
 #define fma4(a, b, c)                                                                                                                      \
     __builtin_convertvector(__builtin_convertvector(c, wide4) + __builtin_convertvector(a, wide4) * __builtin_convertvector(b, wide4), vec4)
@@ -58,19 +58,38 @@ NPUC_INLINE vec4 widen4(const uint16_t *x, int32_t dtype)
 #define FMA fma4
 #include "float_tile.h"
 
+/* A product of f32 has 48 bits, and two roundings of the sum may differ from one. */
+NPUC_INLINE vec4 exact_fma4(vec4 a, vec4 b, vec4 c)
+{
+    return (vec4){fmaf(a[0], b[0], c[0]), fmaf(a[1], b[1], c[1]), fmaf(a[2], b[2], c[2]), fmaf(a[3], b[3], c[3])};
+}
+#define NAME(x) x##_portable_f32
+#define TARGET
+#define VEC vec4
+#define WIDTH 4
+#define ROWS 4
+#define LOAD load4
+#define STORE store4
+#define SPREAD(x) ((vec4){x, x, x, x})
+#define WIDEN widen4
+#define FMA exact_fma4
+#include "float_tile.h"
+
 #if NPUC_HAVE_AVX2
 #define WITH_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define WITH_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma")))
 
-NPUC_INLINE WITH_AVX2 __m256 widen8(const uint16_t *x, int32_t dtype)
+NPUC_INLINE WITH_AVX2 __m256 widen8(const void *x, ptrdiff_t i, int32_t dtype)
 {
-    const __m128i v = _mm_loadu_si128((const __m128i *)x);
+    if (dtype == NPUC_F32) return _mm256_loadu_ps((const float *)x + i);
+    const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)((const uint16_t *)x + i));
     return dtype == NPUC_F16 ? _mm256_cvtph_ps(v) : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16));
 }
 
-NPUC_INLINE WITH_AVX512 __m512 widen16(const uint16_t *x, int32_t dtype)
+NPUC_INLINE WITH_AVX512 __m512 widen16(const void *x, ptrdiff_t i, int32_t dtype)
 {
-    const __m256i v = _mm256_loadu_si256((const __m256i *)x);
+    if (dtype == NPUC_F32) return _mm512_loadu_ps((const float *)x + i);
+    const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)((const uint16_t *)x + i));
     return dtype == NPUC_F16 ? _mm512_cvtph_ps(v) : _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16));
 }
 
@@ -99,14 +118,14 @@ NPUC_INLINE WITH_AVX512 __m512 widen16(const uint16_t *x, int32_t dtype)
 #include "float_tile.h"
 #endif
 
-static const float_ops *ops_in_use(void)
+static const float_ops *ops_in_use(int32_t dtype)
 {
 #if NPUC_HAVE_AVX2
     __builtin_cpu_init();
     if (npuc_use_avx512()) return &ops_avx512;
     if (npuc_use_avx2() && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) return &ops_avx2;
 #endif
-    return &ops_portable;
+    return dtype == NPUC_F32 ? &ops_portable_f32 : &ops_portable;
 }
 
 static ptrdiff_t round_up(ptrdiff_t x, ptrdiff_t to) { return (x + to - 1) / to * to; }
@@ -121,7 +140,7 @@ typedef struct prepared {
 
 static int sane(const npuc_float_conv *c)
 {
-    if (!c || !npuc_is_narrow(c->dtype) || isnan(c->relu_limit)) return 0;
+    if (!c || !npuc_is_float(c->dtype) || isnan(c->relu_limit)) return 0;
     const int32_t positive[] = {c->groups,   c->in_channels, c->out_channels, c->kernel_h,  c->kernel_w,
                                 c->stride_h, c->stride_w,    c->dilation_h,   c->dilation_w};
     for (size_t i = 0; i < sizeof positive / sizeof *positive; i++)
@@ -152,12 +171,12 @@ size_t npuc_float_conv_size(const npuc_float_conv *conv)
     return (size_t)round_up(sizeof h, 64) + (size_t)bias_count(&h) * (size_t)(h.k + 1) * sizeof(float);
 }
 
-npuc_status npuc_float_conv_prepare(const npuc_float_conv *conv, const uint16_t *weight, const float *bias, void *buffer, size_t size)
+npuc_status npuc_float_conv_prepare(const npuc_float_conv *conv, const void *weight, const float *bias, void *buffer, size_t size)
 {
     if (!sane(conv) || !weight || !buffer || size < npuc_float_conv_size(conv)) return NPUC_BAD_ARGUMENT;
     const int32_t dtype = conv->dtype, inputs = conv->in_channels / conv->groups, taps = conv->kernel_h * conv->kernel_w;
     for (int64_t i = 0; i < (int64_t)conv->out_channels * inputs * taps; i++)
-        if (!isfinite(npuc_widen(weight[i], dtype))) return NPUC_BAD_ARGUMENT;
+        if (!isfinite(npuc_widen(weight, i, dtype))) return NPUC_BAD_ARGUMENT;
     prepared *h = buffer;
     memset(buffer, 0, npuc_float_conv_size(conv));
     *h = head_of(conv);
@@ -169,7 +188,7 @@ npuc_status npuc_float_conv_prepare(const npuc_float_conv *conv, const uint16_t 
         b[group * padded + place] = bias ? bias[o] : 0.0f;
         for (int32_t i = 0; i < inputs; i++)
             for (int32_t t = 0; t < taps; t++) {
-                const float value = npuc_widen(weight[((int64_t)o * inputs + i) * taps + t], dtype);
+                const float value = npuc_widen(weight, ((int64_t)o * inputs + i) * taps + t, dtype);
                 if (h->depthwise) {
                     w[t * padded + o] = value;
                 } else {
@@ -184,8 +203,8 @@ npuc_status npuc_float_conv_prepare(const npuc_float_conv *conv, const uint16_t 
 typedef struct conv_job {
     const prepared *h;
     const float_ops *ops;
-    const uint16_t *x;
-    uint16_t *y;
+    const void *x;
+    void *y;
     int64_t batch, height, width, out_h, out_w;
     int64_t pixels;       /* of all images */
     int64_t rows;         /* of a block */
@@ -210,9 +229,10 @@ static inline int64_t source(const npuc_float_conv *c, int64_t o, int64_t k, int
     return at >= 0 && at < size ? at : -1;
 }
 
-static const uint16_t *pixel_at(const conv_job *j, int64_t image, int64_t y, int64_t x)
+static const void *pixel_at(const conv_job *j, int64_t image, int64_t y, int64_t x, int64_t channel)
 {
-    return j->x + ((image * j->height + y) * j->width + x) * j->h->conv.in_channels;
+    const npuc_float_conv *c = &j->h->conv;
+    return npuc_float_at(j->x, ((image * j->height + y) * j->width + x) * c->in_channels + channel, c->dtype);
 }
 
 /* One row of the window: taps side by side and whole pixels are one run of memory. */
@@ -224,7 +244,7 @@ static void gather_run(const conv_job *j, int64_t image, int64_t y, int64_t left
     if (from > c->kernel_w) from = c->kernel_w;
     if (to < from) to = from;
     memset(row, 0, (size_t)(from * inputs) * sizeof *row);
-    if (to > from) j->ops->widen(pixel_at(j, image, y, left + from), (to - from) * inputs, row + from * inputs, c->dtype);
+    if (to > from) j->ops->widen(pixel_at(j, image, y, left + from, 0), (to - from) * inputs, row + from * inputs, c->dtype);
     memset(row + to * inputs, 0, (size_t)((c->kernel_w - to) * inputs) * sizeof *row);
 }
 
@@ -249,14 +269,14 @@ static void gather(const conv_job *j, int64_t pixel, int64_t group, float *row)
             if (ix < 0)
                 memset(row + kx * inputs, 0, (size_t)inputs * sizeof *row);
             else
-                j->ops->widen(pixel_at(j, image, iy, ix) + group * inputs, inputs, row + kx * inputs, c->dtype);
+                j->ops->widen(pixel_at(j, image, iy, ix, group * inputs), inputs, row + kx * inputs, c->dtype);
         }
     }
 }
 
 /* Some gathered rows by some panels, to y with rows `pitch` elements apart. */
 static void multiply(const float_ops *ops, int64_t rows, int64_t k, const float *a, const float *b, const float *bias, int64_t first,
-                     int64_t last, int64_t channels, int32_t relu, float limit, int32_t dtype, uint16_t *y, int64_t pitch)
+                     int64_t last, int64_t channels, int32_t relu, float limit, int32_t dtype, void *y, int64_t pitch)
 {
     float c[12 * 2 * PANEL];
     for (int64_t panel = first; panel < last; panel += 2) {
@@ -267,7 +287,8 @@ static void multiply(const float_ops *ops, int64_t rows, int64_t k, const float 
             for (int r = 0; r < n; r++)
                 for (int p = 0; p < panels; p++) {
                     const int64_t at = (panel + p) * PANEL, left = channels - at;
-                    ops->finish(c + (r * 2 + p) * PANEL, left < PANEL ? left : PANEL, relu, limit, y + (row + r) * pitch + at, dtype);
+                    ops->finish(c + (r * 2 + p) * PANEL, left < PANEL ? left : PANEL, relu, limit,
+                                npuc_float_to(y, (row + r) * pitch + at, dtype), dtype);
                 }
         }
     }
@@ -290,7 +311,8 @@ static void conv_block(void *context, ptrdiff_t index, int worker)
     const int64_t outputs = c->out_channels / c->groups, first = cut * j->cut;
     const int64_t last = first + j->cut < h->panels ? first + j->cut : h->panels;
     multiply(j->ops, rows, h->k, a, weights(h) + group * h->panels * h->k * PANEL, biases(h) + group * h->panels * PANEL, first, last,
-             outputs, c->relu, c->relu_limit, c->dtype, j->y + begin * c->out_channels + group * outputs, c->out_channels);
+             outputs, c->relu, c->relu_limit, c->dtype, npuc_float_to(j->y, begin * c->out_channels + group * outputs, c->dtype),
+             c->out_channels);
 }
 
 static void depthwise_block(void *context, ptrdiff_t index, int worker)
@@ -308,7 +330,7 @@ static void depthwise_block(void *context, ptrdiff_t index, int worker)
         return;
     }
     float *sum = (float *)scratch;
-    const uint16_t **x = (const uint16_t **)(scratch + sums);
+    const void **x = (const void **)(scratch + sums);
     for (int64_t pixel = begin; pixel < end; pixel++) {
         const int64_t ox = pixel % j->out_w, oy = pixel / j->out_w % j->out_h, image = pixel / j->out_w / j->out_h;
         int64_t t = 0;
@@ -316,15 +338,15 @@ static void depthwise_block(void *context, ptrdiff_t index, int worker)
             const int64_t iy = source(c, oy, ky, j->height, 1);
             for (int64_t kx = 0; kx < c->kernel_w; kx++, t++) {
                 const int64_t ix = iy < 0 ? -1 : source(c, ox, kx, j->width, 0);
-                x[t] = ix < 0 ? NULL : pixel_at(j, image, iy, ix);
+                x[t] = ix < 0 ? NULL : pixel_at(j, image, iy, ix, 0);
             }
         }
         j->ops->depthwise(c->groups, padded, (int)taps, x, weights(h), biases(h), sum, c->dtype);
-        j->ops->finish(sum, c->groups, c->relu, c->relu_limit, j->y + pixel * c->out_channels, c->dtype);
+        j->ops->finish(sum, c->groups, c->relu, c->relu_limit, npuc_float_to(j->y, pixel * c->out_channels, c->dtype), c->dtype);
     }
 }
 
-npuc_status npuc_float_conv_run(const void *prepared_, const uint16_t *x, int64_t batch, int64_t height, int64_t width, uint16_t *y,
+npuc_status npuc_float_conv_run(const void *prepared_, const void *x, int64_t batch, int64_t height, int64_t width, void *y,
                                 int64_t out_height, int64_t out_width, int32_t threads)
 {
     const prepared *h = prepared_;
@@ -333,7 +355,7 @@ npuc_status npuc_float_conv_run(const void *prepared_, const uint16_t *x, int64_
         if (sizes[i] < 0 || sizes[i] > ((int64_t)1 << 31)) return NPUC_BAD_ARGUMENT;
     if (!h) return NPUC_BAD_ARGUMENT;
     conv_job j = {.h = h,
-                  .ops = ops_in_use(),
+                  .ops = ops_in_use(h->conv.dtype),
                   .x = x,
                   .y = y,
                   .batch = batch,
@@ -364,9 +386,9 @@ npuc_status npuc_float_conv_run(const void *prepared_, const uint16_t *x, int64_
 typedef struct matmul_job {
     const npuc_float_matmul *m;
     const float_ops *ops;
-    const uint16_t *a, *b;
+    const void *a, *b;
     const float *bias;
-    uint16_t *y;
+    void *y;
     int64_t panels, rows, blocks;
     _Atomic int failed;
 } matmul_job;
@@ -387,32 +409,32 @@ static void matmul_block(void *context, ptrdiff_t index, int worker)
     }
     float *b = bias + padded, *a = b + padded * m->k, *line = a + rows * m->k;
     for (int64_t i = 0; i < padded; i++) bias[i] = j->bias && i < m->n ? j->bias[i] : 0.0f;
-    const uint16_t *right = j->b + m->b_offset[pair];
+    const void *right = npuc_float_at(j->b, m->b_offset[pair], m->dtype);
     for (int64_t p = 0; p < j->panels; p++) {
         const int64_t n = m->n - p * PANEL < PANEL ? m->n - p * PANEL : PANEL;
         float *panel = b + p * m->k * PANEL;
         if (n < PANEL) memset(panel, 0, (size_t)(m->k * PANEL) * sizeof *panel);
         for (int64_t o = 0; m->transposed_b && o < n; o++)
-            for (int64_t k = 0; k < m->k; k++) panel[k * PANEL + o] = npuc_widen(right[(p * PANEL + o) * m->k + k], m->dtype);
+            for (int64_t k = 0; k < m->k; k++) panel[k * PANEL + o] = npuc_widen(right, (p * PANEL + o) * m->k + k, m->dtype);
     }
     for (int64_t k = 0; !m->transposed_b && k < m->k; k++) {
-        j->ops->widen(right + k * m->n, m->n, line, m->dtype);
+        j->ops->widen(npuc_float_at(right, k * m->n, m->dtype), m->n, line, m->dtype);
         for (int64_t o = 0; o < m->n; o++) b[(o / PANEL * m->k + k) * PANEL + o % PANEL] = line[o];
     }
-    j->ops->widen(j->a + m->a_offset[pair] + begin * m->k, rows * m->k, a, m->dtype);
-    multiply(j->ops, rows, m->k, a, b, bias, 0, j->panels, m->n, m->relu, m->relu_limit, m->dtype, j->y + (pair * m->m + begin) * m->n,
-             m->n);
+    j->ops->widen(npuc_float_at(j->a, m->a_offset[pair] + begin * m->k, m->dtype), rows * m->k, a, m->dtype);
+    multiply(j->ops, rows, m->k, a, b, bias, 0, j->panels, m->n, m->relu, m->relu_limit, m->dtype,
+             npuc_float_to(j->y, (pair * m->m + begin) * m->n, m->dtype), m->n);
 }
 
-npuc_status npuc_float_matmul_run(const npuc_float_matmul *matmul, const uint16_t *a, const uint16_t *b, const float *bias, uint16_t *y)
+npuc_status npuc_float_matmul_run(const npuc_float_matmul *matmul, const void *a, const void *b, const float *bias, void *y)
 {
     const npuc_float_matmul *m = matmul;
-    if (!m || !npuc_is_narrow(m->dtype) || m->m < 0 || m->k < 0 || m->n < 0 || m->batch < 0 || isnan(m->relu_limit))
+    if (!m || !npuc_is_float(m->dtype) || m->m < 0 || m->k < 0 || m->n < 0 || m->batch < 0 || isnan(m->relu_limit))
         return NPUC_BAD_ARGUMENT;
     if (m->m > MAX_SIZE || m->k > MAX_SIZE || m->n > MAX_SIZE) return NPUC_BAD_ARGUMENT;
     if (!m->m || !m->n || !m->batch) return NPUC_OK;
     if ((m->k && (!a || !b)) || !y || !m->a_offset || !m->b_offset) return NPUC_BAD_ARGUMENT;
-    matmul_job j = {.m = m, .ops = ops_in_use(), .a = a, .b = b, .bias = bias, .y = y};
+    matmul_job j = {.m = m, .ops = ops_in_use(m->dtype), .a = a, .b = b, .bias = bias, .y = y};
     j.panels = (m->n + PANEL - 1) / PANEL;
     /* The right matrix is packed anew for each block of rows: few blocks, as long as every thread has one. */
     const int64_t threads = m->threads < 1 ? 1 : m->threads, wanted = m->batch >= threads ? 1 : threads;

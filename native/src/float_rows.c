@@ -1,5 +1,5 @@
 /*
- * Softmax, normalization and reductions of bf16 and f16: docs/arithmetic-float.md.
+ * Softmax, normalization and reductions of bf16, f16 and f32: docs/arithmetic-float.md.
  *
  * Elements are widened to f32; every step below is one IEEE operation, and sums run in the order of the elements, so that no
  * vector width or thread count changes a bit. Threads hold different rows.
@@ -48,8 +48,8 @@ NPUC_INLINE float exp_of(float x)
 }
 
 typedef struct rows_job {
-    const uint16_t *x;
-    uint16_t *y;
+    const void *x;
+    void *y;
     const float *gain, *bias;
     const npuc_float_norm *norm;
     int64_t width;
@@ -60,42 +60,39 @@ NPUC_INLINE void softmax_typed(const rows_job *j, int64_t begin, int64_t end, in
 {
     const int64_t width = j->width;
     for (int64_t row = begin; row < end; row++) {
-        const uint16_t *x = j->x + row * width;
-        uint16_t *y = j->y + row * width;
-        float largest = npuc_widen(x[0], dtype), sum = 0.0f;
+        const void *x = npuc_float_at(j->x, row * width, dtype);
+        void *y = npuc_float_to(j->y, row * width, dtype);
+        float largest = npuc_widen(x, 0, dtype), sum = 0.0f;
         for (int64_t i = 1; i < width; i++) {
-            const float value = npuc_widen(x[i], dtype);
+            const float value = npuc_widen(x, i, dtype);
             largest = value > largest || value != value ? value : largest;
         }
         float e[NPUC_BLOCK];
         for (int64_t i = 0; i < width; i += NPUC_BLOCK) {
             const int64_t n = width - i < NPUC_BLOCK ? width - i : NPUC_BLOCK;
-            for (int64_t k = 0; k < n; k++) e[k] = exp_of(npuc_widen(x[i + k], dtype) - largest);
+            for (int64_t k = 0; k < n; k++) e[k] = exp_of(npuc_widen(x, i + k, dtype) - largest);
             for (int64_t k = 0; k < n; k++) sum += e[k];
         }
         for (int64_t i = 0; i < width; i += NPUC_BLOCK) {
             const int64_t n = width - i < NPUC_BLOCK ? width - i : NPUC_BLOCK;
             if (width > NPUC_BLOCK)
-                for (int64_t k = 0; k < n; k++) e[k] = exp_of(npuc_widen(x[i + k], dtype) - largest);
-            for (int64_t k = 0; k < n; k++) y[i + k] = npuc_narrow(e[k] / sum, dtype);
+                for (int64_t k = 0; k < n; k++) e[k] = exp_of(npuc_widen(x, i + k, dtype) - largest);
+            for (int64_t k = 0; k < n; k++) npuc_narrow(y, i + k, e[k] / sum, dtype);
         }
     }
 }
 
 NPUC_INLINE void softmax_rows_body(const rows_job *j, int64_t begin, int64_t end)
 {
-    if (j->dtype == NPUC_BF16)
-        softmax_typed(j, begin, end, NPUC_BF16);
-    else
-        softmax_typed(j, begin, end, NPUC_F16);
+    NPUC_BY_FLOAT(j->dtype, softmax_typed, j, begin, end);
 }
 NPUC_TWICE(softmax_rows, (const rows_job *j, int64_t begin, int64_t end), (j, begin, end))
 
 static void softmax_run(void *context, int64_t begin, int64_t end) { softmax_rows(context, begin, end); }
 
-npuc_status npuc_float_softmax(const uint16_t *x, int32_t dtype, int64_t rows, int64_t width, uint16_t *y, int32_t threads)
+npuc_status npuc_float_softmax(const void *x, int32_t dtype, int64_t rows, int64_t width, void *y, int32_t threads)
 {
-    if (!npuc_is_narrow(dtype)) return NPUC_UNSUPPORTED;
+    if (!npuc_is_float(dtype)) return NPUC_UNSUPPORTED;
     if (rows < 0 || width < 1 || (rows && (!x || !y))) return NPUC_BAD_ARGUMENT;
     rows_job j = {.x = x, .y = y, .width = width, .dtype = dtype};
     npuc_in_parts(threads, rows, GRAIN / width + 1, softmax_run, &j);
@@ -115,20 +112,20 @@ NPUC_INLINE void norm_typed(const rows_job *j, int64_t begin, int64_t end, int32
     const npuc_float_norm *p = j->norm;
     const int64_t width = p->width;
     for (int64_t row = begin; row < end; row++) {
-        const uint16_t *x = j->x + row * width;
-        uint16_t *y = j->y + row * width;
+        const void *x = npuc_float_at(j->x, row * width, dtype);
+        void *y = npuc_float_to(j->y, row * width, dtype);
         float sum = 0.0f, squares = 0.0f;
-        for (int64_t i = 0; p->center && i < width; i++) sum += npuc_widen(x[i], dtype);
+        for (int64_t i = 0; p->center && i < width; i++) sum += npuc_widen(x, i, dtype);
         const float middle = sum / (float)width;
         for (int64_t i = 0; i < width; i++) {
-            const float d = npuc_widen(x[i], dtype) - middle;
+            const float d = npuc_widen(x, i, dtype) - middle;
             squares += d * d;
         }
         const float r = inverse_root(p, squares);
         const int64_t first = row % p->row_modulus * p->row_factor;
         for (int64_t i = 0; i < width; i++) {
             const int64_t entry = first + i / p->column_divisor;
-            y[i] = npuc_narrow((npuc_widen(x[i], dtype) - middle) * r * j->gain[entry] + j->bias[entry], dtype);
+            npuc_narrow(y, i, (npuc_widen(x, i, dtype) - middle) * r * j->gain[entry] + j->bias[entry], dtype);
         }
     }
 }
@@ -136,17 +133,14 @@ NPUC_INLINE void norm_typed(const rows_job *j, int64_t begin, int64_t end, int32
 static void norm_run(void *context, int64_t begin, int64_t end)
 {
     const rows_job *j = context;
-    if (j->dtype == NPUC_BF16)
-        norm_typed(j, begin, end, NPUC_BF16);
-    else
-        norm_typed(j, begin, end, NPUC_F16);
+    NPUC_BY_FLOAT(j->dtype, norm_typed, j, begin, end);
 }
 
-npuc_status npuc_float_normalize(const npuc_float_norm *norm, const uint16_t *x, const float *gain, const float *bias, int64_t entries,
-                                 uint16_t *y, int32_t threads)
+npuc_status npuc_float_normalize(const npuc_float_norm *norm, const void *x, const float *gain, const float *bias, int64_t entries,
+                                 void *y, int32_t threads)
 {
     const int64_t limit = (int64_t)1 << 40;
-    if (!norm || !npuc_is_narrow(norm->dtype)) return NPUC_UNSUPPORTED;
+    if (!norm || !npuc_is_float(norm->dtype)) return NPUC_UNSUPPORTED;
     const npuc_float_norm *p = norm;
     if (p->rows < 0 || p->rows > limit || p->width < 1 || p->width > limit || p->row_modulus < 1 || p->row_modulus > limit ||
         p->row_factor < 0 || p->row_factor > limit || p->column_divisor < 1 || !(p->epsilon >= 0.0f))
@@ -160,10 +154,10 @@ npuc_status npuc_float_normalize(const npuc_float_norm *norm, const uint16_t *x,
 }
 
 typedef struct sum_job {
-    const uint16_t *x;
-    uint16_t *y;
+    const void *x;
+    void *y;
     int64_t count, inner;
-    int32_t dtype, mean;
+    int32_t dtype, mean, larger;
 } sum_job;
 
 NPUC_INLINE void sum_typed(const sum_job *j, int64_t index, int64_t first, int64_t n, int32_t dtype)
@@ -171,20 +165,17 @@ NPUC_INLINE void sum_typed(const sum_job *j, int64_t index, int64_t first, int64
     float sum[NPUC_BLOCK];
     for (int64_t i = 0; i < n; i++) sum[i] = 0.0f;
     for (int64_t k = 0; k < j->count; k++) {
-        const uint16_t *x = j->x + (index * j->count + k) * j->inner + first;
-        for (int64_t i = 0; i < n; i++) sum[i] += npuc_widen(x[i], dtype);
+        const void *x = npuc_float_at(j->x, (index * j->count + k) * j->inner + first, dtype);
+        for (int64_t i = 0; i < n; i++) sum[i] += npuc_widen(x, i, dtype);
     }
     const float divisor = j->mean ? (float)j->count : 1.0f;
-    uint16_t *y = j->y + index * j->inner + first;
-    for (int64_t i = 0; i < n; i++) y[i] = npuc_narrow(sum[i] / divisor, dtype);
+    void *y = npuc_float_to(j->y, index * j->inner + first, dtype);
+    for (int64_t i = 0; i < n; i++) npuc_narrow(y, i, sum[i] / divisor, dtype);
 }
 
 NPUC_INLINE void sum_block_body(const sum_job *j, int64_t index, int64_t first, int64_t n)
 {
-    if (j->dtype == NPUC_BF16)
-        sum_typed(j, index, first, n, NPUC_BF16);
-    else
-        sum_typed(j, index, first, n, NPUC_F16);
+    NPUC_BY_FLOAT(j->dtype, sum_typed, j, index, first, n);
 }
 NPUC_TWICE(sum_block, (const sum_job *j, int64_t index, int64_t first, int64_t n), (j, index, first, n))
 
@@ -195,17 +186,55 @@ static void sum_run(void *context, int64_t begin, int64_t end)
         for (int64_t i = 0; i < j->inner; i += NPUC_BLOCK) sum_block(j, index, i, j->inner - i < NPUC_BLOCK ? j->inner - i : NPUC_BLOCK);
 }
 
-npuc_status npuc_float_reduce_sum(const uint16_t *x, int32_t dtype, int64_t outer, int64_t count, int64_t inner, int32_t mean, uint16_t *y,
-                                  int32_t threads)
+static npuc_status reduce_all(sum_job *j, int64_t outer, npuc_part *run, int32_t threads)
 {
-    const int64_t limit = (int64_t)1 << 40;
-    if (!npuc_is_narrow(dtype)) return NPUC_UNSUPPORTED;
+    const int64_t limit = (int64_t)1 << 40, count = j->count, inner = j->inner;
+    if (!npuc_is_float(j->dtype)) return NPUC_UNSUPPORTED;
     if (outer < 0 || outer > limit || count < 1 || count > limit || inner < 0 || inner > limit) return NPUC_BAD_ARGUMENT;
     if (!outer || !inner) return NPUC_OK;
-    if (!x || !y) return NPUC_BAD_ARGUMENT;
-    sum_job j = {x, y, count, inner, dtype, mean};
-    npuc_in_parts(threads, outer, GRAIN / (inner < GRAIN ? inner : GRAIN) / (count < GRAIN ? count : GRAIN) + 1, sum_run, &j);
+    if (!j->x || !j->y) return NPUC_BAD_ARGUMENT;
+    npuc_in_parts(threads, outer, GRAIN / (inner < GRAIN ? inner : GRAIN) / (count < GRAIN ? count : GRAIN) + 1, run, j);
     return NPUC_OK;
+}
+
+npuc_status npuc_float_reduce_sum(const void *x, int32_t dtype, int64_t outer, int64_t count, int64_t inner, int32_t mean, void *y,
+                                  int32_t threads)
+{
+    return reduce_all(&(sum_job){x, y, count, inner, dtype, mean, 0}, outer, sum_run, threads);
+}
+
+NPUC_INLINE void extreme_typed(const sum_job *j, int64_t index, int64_t first, int64_t n, int32_t dtype)
+{
+    float best[NPUC_BLOCK];
+    for (int64_t k = 0; k < j->count; k++) {
+        const void *x = npuc_float_at(j->x, (index * j->count + k) * j->inner + first, dtype);
+        if (!k)
+            for (int64_t i = 0; i < n; i++) best[i] = npuc_widen(x, i, dtype);
+        else
+            for (int64_t i = 0; i < n; i++) best[i] = npuc_float_choice(best[i], npuc_widen(x, i, dtype), j->larger);
+    }
+    void *y = npuc_float_to(j->y, index * j->inner + first, dtype);
+    for (int64_t i = 0; i < n; i++) npuc_narrow(y, i, best[i], dtype);
+}
+
+NPUC_INLINE void extreme_block_body(const sum_job *j, int64_t index, int64_t first, int64_t n)
+{
+    NPUC_BY_FLOAT(j->dtype, extreme_typed, j, index, first, n);
+}
+NPUC_TWICE(extreme_block, (const sum_job *j, int64_t index, int64_t first, int64_t n), (j, index, first, n))
+
+static void extreme_run(void *context, int64_t begin, int64_t end)
+{
+    const sum_job *j = context;
+    for (int64_t index = begin; index < end; index++)
+        for (int64_t i = 0; i < j->inner; i += NPUC_BLOCK)
+            extreme_block(j, index, i, j->inner - i < NPUC_BLOCK ? j->inner - i : NPUC_BLOCK);
+}
+
+npuc_status npuc_float_reduce_extreme(const void *x, int32_t dtype, int64_t outer, int64_t count, int64_t inner, int32_t larger, void *y,
+                                      int32_t threads)
+{
+    return reduce_all(&(sum_job){x, y, count, inner, dtype, 0, larger}, outer, extreme_run, threads);
 }
 
 npuc_status npuc_float_order(const uint16_t *x, int64_t count, int16_t *y)

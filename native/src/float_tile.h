@@ -5,7 +5,7 @@
  *   TARGET     what it is compiled for
  *   VEC, WIDTH a vector and its count of floats, at most PANEL
  *   ROWS       rows of the largest tile
- *   LOAD, STORE, SPREAD (one value to all), WIDEN (WIDTH values of bf16 or f16), FMA (a * b + c, rounded once)
+ *   LOAD, STORE, SPREAD (one value to all), WIDEN (WIDTH values of a type, from an element on), FMA (a * b + c, rounded once)
  */
 
 /*
@@ -57,7 +57,7 @@ TARGET static void NAME(tile)(int rows, int panels, ptrdiff_t k, const float *a,
 #undef CASE
 
 /* One output pixel of a depthwise layer: taps that lie outside are NULL. Sums go to c[channels], a multiple of PANEL. */
-NPUC_INLINE TARGET void NAME(depthwise_of)(ptrdiff_t channels, ptrdiff_t padded, int taps, const uint16_t *const *x, const float *weight,
+NPUC_INLINE TARGET void NAME(depthwise_of)(ptrdiff_t channels, ptrdiff_t padded, int taps, const void *const *x, const float *weight,
                                            const float *bias, float *c, int32_t dtype)
 {
     for (ptrdiff_t first = 0; first < channels; first += PANEL) {
@@ -67,55 +67,46 @@ NPUC_INLINE TARGET void NAME(depthwise_of)(ptrdiff_t channels, ptrdiff_t padded,
         for (int p = 0; p < PARTS; p++) acc[p] = LOAD(bias + first + p * WIDTH);
         for (int t = 0; t < taps; t++) {
             if (!x[t]) continue;
-            uint16_t some[PANEL] = {0};
-            const uint16_t *from = x[t] + first;
-            if (n < PANEL) from = memcpy(some, from, (size_t)n * sizeof *some);
+            float some[PANEL] = {0}; /* room for any type */
+            const void *from = npuc_float_at(x[t], first, dtype);
+            if (n < PANEL) from = memcpy(some, from, (size_t)(n * npuc_float_size(dtype)));
             for (int p = 0; p < PARTS; p++)
-                acc[p] = FMA(WIDEN(from + p * WIDTH, dtype), LOAD(weight + t * padded + first + p * WIDTH), acc[p]);
+                acc[p] = FMA(WIDEN(from, p * WIDTH, dtype), LOAD(weight + t * padded + first + p * WIDTH), acc[p]);
         }
         for (int p = 0; p < PARTS; p++) STORE(c + first + p * WIDTH, acc[p]);
     }
 }
 
-TARGET static void NAME(depthwise)(ptrdiff_t channels, ptrdiff_t padded, int taps, const uint16_t *const *x, const float *weight,
+TARGET static void NAME(depthwise)(ptrdiff_t channels, ptrdiff_t padded, int taps, const void *const *x, const float *weight,
                                    const float *bias, float *c, int32_t dtype)
 {
-    if (dtype == NPUC_BF16)
-        NAME(depthwise_of)(channels, padded, taps, x, weight, bias, c, NPUC_BF16);
-    else
-        NAME(depthwise_of)(channels, padded, taps, x, weight, bias, c, NPUC_F16);
+    NPUC_BY_FLOAT(dtype, NAME(depthwise_of), channels, padded, taps, x, weight, bias, c);
 }
 
-NPUC_INLINE TARGET void NAME(widen_of)(const uint16_t *x, ptrdiff_t n, float *y, int32_t dtype)
+NPUC_INLINE TARGET void NAME(widen_of)(const void *x, ptrdiff_t n, float *y, int32_t dtype)
 {
     ptrdiff_t i = 0;
-    for (; i + WIDTH <= n; i += WIDTH) STORE(y + i, WIDEN(x + i, dtype));
-    for (; i < n; i++) y[i] = npuc_widen(x[i], dtype);
+    for (; i + WIDTH <= n; i += WIDTH) STORE(y + i, WIDEN(x, i, dtype));
+    for (; i < n; i++) y[i] = npuc_widen(x, i, dtype);
 }
 
-TARGET static void NAME(widen)(const uint16_t *x, ptrdiff_t n, float *y, int32_t dtype)
+TARGET static void NAME(widen)(const void *x, ptrdiff_t n, float *y, int32_t dtype)
 {
-    if (dtype == NPUC_BF16)
-        NAME(widen_of)(x, n, y, NPUC_BF16);
-    else
-        NAME(widen_of)(x, n, y, NPUC_F16);
+    NPUC_BY_FLOAT(dtype, NAME(widen_of), x, n, y);
 }
 
 /* Adding 0 makes 0 of -0, whose sign would tell whether taps outside of the input were left out. */
-NPUC_INLINE TARGET void NAME(finish_of)(const float *c, ptrdiff_t n, int32_t relu, float limit, uint16_t *y, int32_t dtype)
+NPUC_INLINE TARGET void NAME(finish_of)(const float *c, ptrdiff_t n, int32_t relu, float limit, void *y, int32_t dtype)
 {
     if (n == PANEL)
-        for (int i = 0; i < PANEL; i++) y[i] = npuc_narrow(npuc_relu(c[i] + 0.0f, relu, limit), dtype);
+        for (int i = 0; i < PANEL; i++) npuc_narrow(y, i, npuc_relu(c[i] + 0.0f, relu, limit), dtype);
     else
-        for (ptrdiff_t i = 0; i < n; i++) y[i] = npuc_narrow(npuc_relu(c[i] + 0.0f, relu, limit), dtype);
+        for (ptrdiff_t i = 0; i < n; i++) npuc_narrow(y, i, npuc_relu(c[i] + 0.0f, relu, limit), dtype);
 }
 
-TARGET static void NAME(finish)(const float *c, ptrdiff_t n, int32_t relu, float limit, uint16_t *y, int32_t dtype)
+TARGET static void NAME(finish)(const float *c, ptrdiff_t n, int32_t relu, float limit, void *y, int32_t dtype)
 {
-    if (dtype == NPUC_BF16)
-        NAME(finish_of)(c, n, relu, limit, y, NPUC_BF16);
-    else
-        NAME(finish_of)(c, n, relu, limit, y, NPUC_F16);
+    NPUC_BY_FLOAT(dtype, NAME(finish_of), c, n, relu, limit, y);
 }
 
 static const float_ops NAME(ops) = {ROWS, NAME(tile), NAME(depthwise), NAME(widen), NAME(finish)};

@@ -1,4 +1,4 @@
-/* Elementwise ops, tables and averages of bf16 and f16: widened to f32, computed there, rounded once. */
+/* Elementwise ops, tables and pools of bf16, f16 and f32: widened to f32, computed there, rounded once. */
 #include "floats.h"
 #include "npuc/float.h"
 
@@ -12,14 +12,12 @@ typedef struct cast_job {
 
 NPUC_INLINE void cast_body(const cast_job *j, int64_t begin, int64_t end, int32_t from, int32_t to)
 {
-    const uint16_t *narrow = j->x;
-    const float *wide = j->x;
     for (int64_t i = begin; i < end; i++) {
-        const float value = from == NPUC_F32 ? wide[i] : npuc_widen(narrow[i], from);
+        const float value = npuc_widen(j->x, i, from);
         if (to == NPUC_F32)
             ((float *)j->y)[i] = value;
         else
-            ((uint16_t *)j->y)[i] = npuc_narrow(value, to);
+            npuc_narrow(j->y, i, value, to);
     }
 }
 
@@ -44,8 +42,7 @@ static void cast_run(void *context, int64_t begin, int64_t end) { cast_part(cont
 
 npuc_status npuc_float_cast(const void *x, int32_t x_dtype, int64_t count, void *y, int32_t y_dtype, int32_t threads)
 {
-    const int known = (x_dtype == NPUC_F32 || npuc_is_narrow(x_dtype)) && (y_dtype == NPUC_F32 || npuc_is_narrow(y_dtype));
-    if (!known || x_dtype == y_dtype) return NPUC_UNSUPPORTED;
+    if (!npuc_is_float(x_dtype) || !npuc_is_float(y_dtype) || x_dtype == y_dtype) return NPUC_UNSUPPORTED;
     if (count < 0 || (count && (!x || !y))) return NPUC_BAD_ARGUMENT;
     cast_job j = {x, y, x_dtype, y_dtype};
     npuc_in_parts(threads, count, GRAIN, cast_run, &j);
@@ -74,26 +71,32 @@ npuc_status npuc_float_table(const uint16_t *x, int64_t count, const uint16_t *t
 /* Operands that are read through strides; the innermost dimension is walked by the loop, the others by counting. */
 typedef struct binary_job {
     const npuc_float_binary *b;
-    const uint16_t *left, *right;
-    uint16_t *y;
+    const void *left, *right;
+    void *y;
     int64_t inner;
 } binary_job;
 
-NPUC_INLINE float binary_of(float a, float b, int32_t operation) { return operation == 0 ? a + b : operation == 1 ? a - b : a * b; }
+enum { ADD, SUBTRACT, MULTIPLY, LARGER, SMALLER, OPERATIONS };
 
-NPUC_INLINE void binary_line(const npuc_float_binary *b, const uint16_t *left, const uint16_t *right, uint16_t *y, int64_t n, int64_t ls,
+NPUC_INLINE float binary_of(float a, float b, int32_t operation)
+{
+    if (operation >= LARGER) return npuc_float_choice(a, b, operation == LARGER);
+    return operation == ADD ? a + b : operation == SUBTRACT ? a - b : a * b;
+}
+
+NPUC_INLINE void binary_line(const npuc_float_binary *b, const void *left, const void *right, void *y, int64_t n, int64_t ls,
                              int64_t rs, int32_t dtype, int32_t operation)
 {
     const int32_t relu = b->relu;
     const float limit = b->relu_limit;
     for (int64_t i = 0; i < n; i++) {
-        const float value = binary_of(npuc_widen(left[i * ls], dtype), npuc_widen(right[i * rs], dtype), operation);
-        y[i] = npuc_narrow(npuc_relu(value, relu, limit), dtype);
+        const float value = binary_of(npuc_widen(left, i * ls, dtype), npuc_widen(right, i * rs, dtype), operation);
+        npuc_narrow(y, i, npuc_relu(value, relu, limit), dtype);
     }
 }
 
-NPUC_INLINE void binary_typed(const npuc_float_binary *b, const uint16_t *left, const uint16_t *right, uint16_t *y, int64_t n, int64_t ls,
-                              int64_t rs, int32_t dtype, int32_t operation)
+NPUC_INLINE void binary_typed(const npuc_float_binary *b, const void *left, const void *right, void *y, int64_t n, int64_t ls, int64_t rs,
+                              int32_t operation, int32_t dtype)
 {
     if (ls == 1 && rs == 1)
         binary_line(b, left, right, y, n, 1, 1, dtype, operation);
@@ -103,19 +106,19 @@ NPUC_INLINE void binary_typed(const npuc_float_binary *b, const uint16_t *left, 
         binary_line(b, left, right, y, n, ls, rs, dtype, operation);
 }
 
-NPUC_INLINE void binary_row_body(const npuc_float_binary *b, const uint16_t *left, const uint16_t *right, uint16_t *y, int64_t n,
-                                 int64_t ls, int64_t rs)
+NPUC_INLINE void binary_row_body(const npuc_float_binary *b, const void *left, const void *right, void *y, int64_t n, int64_t ls,
+                                 int64_t rs)
 {
-    const int bf16 = b->dtype == NPUC_BF16;
-    if (b->operation == 0)
-        bf16 ? binary_typed(b, left, right, y, n, ls, rs, NPUC_BF16, 0) : binary_typed(b, left, right, y, n, ls, rs, NPUC_F16, 0);
-    else if (b->operation == 1)
-        bf16 ? binary_typed(b, left, right, y, n, ls, rs, NPUC_BF16, 1) : binary_typed(b, left, right, y, n, ls, rs, NPUC_F16, 1);
-    else
-        bf16 ? binary_typed(b, left, right, y, n, ls, rs, NPUC_BF16, 2) : binary_typed(b, left, right, y, n, ls, rs, NPUC_F16, 2);
+    switch (b->operation) {
+    case ADD: NPUC_BY_FLOAT(b->dtype, binary_typed, b, left, right, y, n, ls, rs, ADD); break;
+    case SUBTRACT: NPUC_BY_FLOAT(b->dtype, binary_typed, b, left, right, y, n, ls, rs, SUBTRACT); break;
+    case MULTIPLY: NPUC_BY_FLOAT(b->dtype, binary_typed, b, left, right, y, n, ls, rs, MULTIPLY); break;
+    case LARGER: NPUC_BY_FLOAT(b->dtype, binary_typed, b, left, right, y, n, ls, rs, LARGER); break;
+    default: NPUC_BY_FLOAT(b->dtype, binary_typed, b, left, right, y, n, ls, rs, SMALLER); break;
+    }
 }
 NPUC_TWICE(binary_row,
-           (const npuc_float_binary *b, const uint16_t *left, const uint16_t *right, uint16_t *y, int64_t n, int64_t ls, int64_t rs),
+           (const npuc_float_binary *b, const void *left, const void *right, void *y, int64_t n, int64_t ls, int64_t rs),
            (b, left, right, y, n, ls, rs))
 
 /* Lines [begin, end) of the innermost dimension. */
@@ -132,15 +135,16 @@ static void binary_run(void *context, int64_t begin, int64_t end)
             left += at * b->a_stride[axis];
             right += at * b->b_stride[axis];
         }
-        binary_row(b, j->left + left, j->right + right, j->y + line * j->inner, j->inner, b->a_stride[last], b->b_stride[last]);
+        binary_row(b, npuc_float_at(j->left, left, b->dtype), npuc_float_at(j->right, right, b->dtype),
+                   npuc_float_to(j->y, line * j->inner, b->dtype), j->inner, b->a_stride[last], b->b_stride[last]);
     }
 }
 
-npuc_status npuc_float_binary_run(const npuc_float_binary *binary, const uint16_t *a, const uint16_t *b, uint16_t *y)
+npuc_status npuc_float_binary_run(const npuc_float_binary *binary, const void *a, const void *b, void *y)
 {
-    if (!binary || binary->rank < 1 || binary->rank > NPUC_MAX_RANK || binary->operation < 0 || binary->operation > 2)
+    if (!binary || binary->rank < 1 || binary->rank > NPUC_MAX_RANK || binary->operation < 0 || binary->operation >= OPERATIONS)
         return NPUC_BAD_ARGUMENT;
-    if (!npuc_is_narrow(binary->dtype)) return NPUC_UNSUPPORTED;
+    if (!npuc_is_float(binary->dtype)) return NPUC_UNSUPPORTED;
     int64_t lines = 1;
     for (int i = 0; i < binary->rank; i++) {
         if (binary->shape[i] < 0) return NPUC_BAD_ARGUMENT;
@@ -156,59 +160,77 @@ npuc_status npuc_float_binary_run(const npuc_float_binary *binary, const uint16_
 
 typedef struct pool_job {
     npuc_pool pool;
-    const uint16_t *x;
-    uint16_t *y;
-    int32_t dtype, include_pad;
+    const void *x;
+    void *y;
+    int32_t dtype, largest, include_pad;
 } pool_job;
 
 /* One output pixel, `n` channels from `first` on. */
-NPUC_INLINE void average_typed(const pool_job *j, int64_t index, int64_t first, int64_t n, int32_t dtype)
+NPUC_INLINE void pool_typed(const pool_job *j, int64_t index, int64_t first, int64_t n, int32_t largest, int32_t dtype)
 {
     const npuc_pool *p = &j->pool;
     const int64_t column = index % p->out_w, row = index / p->out_w % p->out_h, image = index / p->out_w / p->out_h;
-    float sum[NPUC_BLOCK];
+    float value[NPUC_BLOCK];
     int64_t count = 0;
-    for (int64_t c = 0; c < n; c++) sum[c] = 0.0f;
+    for (int64_t c = 0; c < n; c++) value[c] = 0.0f;
     for (int64_t ky = 0; ky < p->kernel_h; ky++) {
         const int64_t iy = row * p->stride_h - p->pad_top + ky * p->dilation_h;
         for (int64_t kx = 0; kx < p->kernel_w; kx++) {
             const int64_t ix = column * p->stride_w - p->pad_left + kx * p->dilation_w;
             if (iy < 0 || iy >= p->h || ix < 0 || ix >= p->w) continue;
-            const uint16_t *x = j->x + ((image * p->h + iy) * p->w + ix) * p->c + first;
-            for (int64_t c = 0; c < n; c++) sum[c] += npuc_widen(x[c], dtype);
+            const void *x = npuc_float_at(j->x, ((image * p->h + iy) * p->w + ix) * p->c + first, dtype);
+            if (!largest)
+                for (int64_t c = 0; c < n; c++) value[c] += npuc_widen(x, c, dtype);
+            else if (!count)
+                for (int64_t c = 0; c < n; c++) value[c] = npuc_widen(x, c, dtype);
+            else
+                for (int64_t c = 0; c < n; c++) value[c] = npuc_float_choice(value[c], npuc_widen(x, c, dtype), 1);
             count++;
         }
     }
-    const float divisor = (float)(j->include_pad ? p->kernel_h * p->kernel_w : count);
-    uint16_t *y = j->y + index * p->c + first;
-    for (int64_t c = 0; c < n; c++) y[c] = npuc_narrow(sum[c] / divisor, dtype);
+    const float divisor = (float)(largest ? 1 : j->include_pad ? p->kernel_h * p->kernel_w : count);
+    void *y = npuc_float_to(j->y, index * p->c + first, dtype);
+    for (int64_t c = 0; c < n; c++) npuc_narrow(y, c, largest ? value[c] : value[c] / divisor, dtype);
 }
 
-NPUC_INLINE void average_body(const pool_job *j, int64_t index, int64_t first, int64_t n)
+NPUC_INLINE void pool_body(const pool_job *j, int64_t index, int64_t first, int64_t n)
 {
-    if (j->dtype == NPUC_BF16)
-        average_typed(j, index, first, n, NPUC_BF16);
+    if (j->largest)
+        NPUC_BY_FLOAT(j->dtype, pool_typed, j, index, first, n, 1);
     else
-        average_typed(j, index, first, n, NPUC_F16);
+        NPUC_BY_FLOAT(j->dtype, pool_typed, j, index, first, n, 0);
 }
-NPUC_TWICE(average, (const pool_job *j, int64_t index, int64_t first, int64_t n), (j, index, first, n))
+NPUC_TWICE(pool, (const pool_job *j, int64_t index, int64_t first, int64_t n), (j, index, first, n))
 
-static void average_run(void *context, int64_t begin, int64_t end)
+static void pool_run(void *context, int64_t begin, int64_t end)
 {
     const pool_job *j = context;
     for (int64_t index = begin; index < end; index++)
-        for (int64_t c = 0; c < j->pool.c; c += NPUC_BLOCK) average(j, index, c, j->pool.c - c < NPUC_BLOCK ? j->pool.c - c : NPUC_BLOCK);
+        for (int64_t c = 0; c < j->pool.c; c += NPUC_BLOCK) pool(j, index, c, j->pool.c - c < NPUC_BLOCK ? j->pool.c - c : NPUC_BLOCK);
 }
 
-npuc_status npuc_float_average_pool(const npuc_pool *pool, const uint16_t *x, int32_t dtype, int32_t include_pad, uint16_t *y,
-                                    int32_t threads)
+static npuc_status pool_all(pool_job *j, int32_t threads)
 {
-    if (!npuc_is_narrow(dtype)) return NPUC_UNSUPPORTED;
-    if (!npuc_pool_valid(pool)) return NPUC_BAD_ARGUMENT;
-    const int64_t pixels = pool->n * pool->out_h * pool->out_w;
-    if (!pixels || !pool->c) return NPUC_OK;
-    if (!x || !y) return NPUC_BAD_ARGUMENT;
-    pool_job j = {*pool, x, y, dtype, include_pad};
-    npuc_in_parts(threads, pixels, GRAIN / (pool->c * pool->kernel_h * pool->kernel_w) + 1, average_run, &j);
+    const npuc_pool *p = &j->pool;
+    const int64_t pixels = p->n * p->out_h * p->out_w;
+    if (!pixels || !p->c) return NPUC_OK;
+    if (!j->x || !j->y) return NPUC_BAD_ARGUMENT;
+    npuc_in_parts(threads, pixels, GRAIN / (p->c * p->kernel_h * p->kernel_w) + 1, pool_run, j);
     return NPUC_OK;
+}
+
+npuc_status npuc_float_average_pool(const npuc_pool *pool, const void *x, int32_t dtype, int32_t include_pad, void *y, int32_t threads)
+{
+    if (!npuc_is_float(dtype)) return NPUC_UNSUPPORTED;
+    if (!npuc_pool_valid(pool)) return NPUC_BAD_ARGUMENT;
+    pool_job j = {*pool, x, y, dtype, 0, include_pad};
+    return pool_all(&j, threads);
+}
+
+npuc_status npuc_float_max_pool(const npuc_pool *pool, const void *x, int32_t dtype, void *y, int32_t threads)
+{
+    if (!npuc_is_float(dtype)) return NPUC_UNSUPPORTED;
+    if (!npuc_pool_valid(pool)) return NPUC_BAD_ARGUMENT;
+    pool_job j = {*pool, x, y, dtype, 1, 0};
+    return pool_all(&j, threads);
 }

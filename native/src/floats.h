@@ -1,5 +1,6 @@
 /*
- * bf16 and f16 to f32 and back, without branches so that loops over them become vector code; and the fused relu.
+ * Elements of bf16, f16 and f32 read as f32 and stored, without branches so that loops over them become vector code; and the
+ * fused relu.
  *
  * Every NaN is stored as the one positive quiet NaN: which of its operands' payloads a sum keeps differs between machines.
  */
@@ -56,10 +57,56 @@ NPUC_INLINE uint16_t npuc_narrow_f16(float x)
     return (uint16_t)(magnitude > 0x7f800000u ? 0x7e00u : (y | sign));
 }
 
-/* Constant `dtype`, so that the choice is made outside the loops this is inlined into. */
-NPUC_INLINE float npuc_widen(uint16_t x, int32_t dtype) { return dtype == NPUC_BF16 ? npuc_widen_bf16(x) : npuc_widen_f16(x); }
+NPUC_INLINE float npuc_plain_f32(float x) { return npuc_float_of((npuc_bits_of(x) & 0x7fffffffu) > 0x7f800000u ? 0x7fc00000u : npuc_bits_of(x)); }
 
-NPUC_INLINE uint16_t npuc_narrow(float x, int32_t dtype) { return dtype == NPUC_BF16 ? npuc_narrow_bf16(x) : npuc_narrow_f16(x); }
+NPUC_INLINE int64_t npuc_float_size(int32_t dtype) { return dtype == NPUC_F32 ? 4 : 2; }
+
+/* The element `count` places behind. */
+NPUC_INLINE const void *npuc_float_at(const void *x, int64_t count, int32_t dtype) { return (const char *)x + count * npuc_float_size(dtype); }
+
+NPUC_INLINE void *npuc_float_to(void *y, int64_t count, int32_t dtype) { return (char *)y + count * npuc_float_size(dtype); }
+
+/* Element i of x. Constant `dtype`, so that the choice is made outside the loops this is inlined into. */
+NPUC_INLINE float npuc_widen(const void *x, int64_t i, int32_t dtype)
+{
+    if (dtype == NPUC_F32) return ((const float *)x)[i];
+    const uint16_t bits = ((const uint16_t *)x)[i];
+    return dtype == NPUC_BF16 ? npuc_widen_bf16(bits) : npuc_widen_f16(bits);
+}
+
+/* Element i of y becomes a value, rounded to nearest even. */
+NPUC_INLINE void npuc_narrow(void *y, int64_t i, float value, int32_t dtype)
+{
+    if (dtype == NPUC_F32)
+        ((float *)y)[i] = npuc_plain_f32(value);
+    else
+        ((uint16_t *)y)[i] = dtype == NPUC_BF16 ? npuc_narrow_bf16(value) : npuc_narrow_f16(value);
+}
+
+/* A function whose last argument is a type, called with that type as a constant. */
+#define NPUC_BY_FLOAT(dtype, function, ...)                                                                                                \
+    do {                                                                                                                                   \
+        if ((dtype) == NPUC_BF16)                                                                                                          \
+            function(__VA_ARGS__, NPUC_BF16);                                                                                              \
+        else if ((dtype) == NPUC_F16)                                                                                                      \
+            function(__VA_ARGS__, NPUC_F16);                                                                                               \
+        else                                                                                                                               \
+            function(__VA_ARGS__, NPUC_F32);                                                                                               \
+    } while (0)
+
+/* The bits of an f32 as an integer of the same order, IEEE's total order. */
+NPUC_INLINE int32_t npuc_float_key(float x)
+{
+    const uint32_t u = npuc_bits_of(x);
+    return (int32_t)(u & 0x80000000u ? u ^ 0x7fffffffu : u);
+}
+
+/* The larger or the smaller of two in the total order. */
+NPUC_INLINE float npuc_float_choice(float a, float b, int larger)
+{
+    const int first = larger ? npuc_float_key(a) >= npuc_float_key(b) : npuc_float_key(a) <= npuc_float_key(b);
+    return first ? a : b;
+}
 
 /* max(x, 0), at most `limit` where that is positive; NaN stays. */
 NPUC_INLINE float npuc_relu(float x, int32_t relu, float limit)

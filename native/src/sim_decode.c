@@ -156,15 +156,15 @@ static npuc_status strided(npuc_decoded *d, const char *what, uint32_t address, 
 /* Integer activations: i8, ui8 or i16. */
 static int64_t integer(int32_t dtype) { return dtype >= NPUC_I8 && dtype <= NPUC_I16 ? npuc_sim_size(dtype) : 0; }
 
-/* Activations: integers, bf16 or f16. */
-static int64_t activation(int32_t dtype) { return npuc_is_narrow(dtype) ? npuc_sim_size(dtype) : integer(dtype); }
+/* Activations: integers, bf16, f16 or f32. */
+static int64_t activation(int32_t dtype) { return npuc_is_float(dtype) ? npuc_sim_size(dtype) : integer(dtype); }
 
 /* Operands and result are integers, or all of one float type, whose output range is a relu or none. */
 static npuc_status one_arithmetic(npuc_decoded *d, int32_t a, int32_t b, int32_t y, int32_t lo, int32_t hi)
 {
     int32_t relu;
     float limit;
-    if (!npuc_is_narrow(a) && !npuc_is_narrow(b) && !npuc_is_narrow(y)) return NPUC_OK;
+    if (!npuc_is_float(a) && !npuc_is_float(b) && !npuc_is_float(y)) return NPUC_OK;
     if (a != b || a != y) return npuc_sim_fail(d->error, "floats of one type and integers do not mix: types %d, %d and %d", a, b, y);
     if (!npuc_float_limits(lo, hi, &relu, &limit)) return npuc_sim_fail(d->error, "an output range of floats that is no relu");
     return NPUC_OK;
@@ -173,7 +173,7 @@ static npuc_status one_arithmetic(npuc_decoded *d, int32_t a, int32_t b, int32_t
 /* The same for an instruction without an output range. */
 static npuc_status same_floats(npuc_decoded *d, int32_t x, int32_t y)
 {
-    if ((npuc_is_narrow(x) || npuc_is_narrow(y)) && x != y) return npuc_sim_fail(d->error, "x and y must have one type");
+    if ((npuc_is_float(x) || npuc_is_float(y)) && x != y) return npuc_sim_fail(d->error, "x and y must have one type");
     return NPUC_OK;
 }
 
@@ -234,10 +234,10 @@ static npuc_status conv(npuc_decoded *d)
     if (r->wide > 1 || r->transposed > 1) return npuc_sim_fail(d->error, "wide and transposed are 0 or 1");
     if (r->y_stride < r->out_c) return npuc_sim_fail(d->error, "y_stride %u is less than out_c %u", r->y_stride, r->out_c);
     TRY(one_arithmetic(d, r->x_dtype, r->w_dtype, r->y_dtype, r->lo, r->hi));
-    if (!npuc_is_narrow(r->y_dtype) && (r->y_dtype > NPUC_I32 || sums > NPUC_I32))
+    if (!npuc_is_float(r->y_dtype) && (r->y_dtype > NPUC_I32 || sums > NPUC_I32))
         return npuc_sim_fail(d->error, "a type of y that it cannot have");
-    const int narrow = npuc_is_narrow(r->x_dtype);
-    if (narrow && (r->wide || r->table != NPUC_NONE || r->x_zero_point || r->w_zero_point))
+    const int real = npuc_is_float(r->x_dtype);
+    if (real && (r->wide || r->table != NPUC_NONE || r->x_zero_point || r->w_zero_point))
         return npuc_sim_fail(d->error, "floats have no zero points, no wide sums and no table behind them");
     TRY(dense(d, "x", r->x, product(4, pixels), activation(r->x_dtype), 0));
     const int64_t counts[] = {r->out_c, r->c / r->groups, r->kernel[0], r->kernel[1]};
@@ -247,7 +247,7 @@ static npuc_status conv(npuc_decoded *d)
     else
         TRY(dense(d, "weight", r->weight, weights, activation(r->w_dtype), 0));
     if (r->bias != NPUC_NONE) TRY(dense(d, "bias", r->bias, r->out_c, r->wide ? 8 : 4, 0));
-    if (!narrow) TRY(stage(d, r->kind, r->count, r->multiplier, r->shift, r->out_c));
+    if (!real) TRY(stage(d, r->kind, r->count, r->multiplier, r->shift, r->out_c));
     if (r->table != NPUC_NONE) {
         const int words = sums == NPUC_I16;
         if (sums == NPUC_I32 || !integer(r->y_dtype) || (words && r->y_dtype != NPUC_I16))
@@ -271,7 +271,7 @@ static npuc_status matmul(npuc_decoded *d)
     const int64_t made[] = {r->batch, r->m, r->cols};
     if (r->wide > 1 || r->transposed_b > 1) return npuc_sim_fail(d->error, "wide and transposed_b are 0 or 1");
     TRY(one_arithmetic(d, r->x_dtype, r->b_dtype, r->y_dtype, r->lo, r->hi));
-    if (!npuc_is_narrow(r->y_dtype) && r->y_dtype > NPUC_I32) return npuc_sim_fail(d->error, "a type of y that it cannot have");
+    if (!npuc_is_float(r->y_dtype) && r->y_dtype > NPUC_I32) return npuc_sim_fail(d->error, "a type of y that it cannot have");
     TRY(place(d, "x", r->x, a_size));
     npuc_access *a = next(d, "x", 0);
     *a = (npuc_access){.what = "x",
@@ -292,7 +292,7 @@ static npuc_status matmul(npuc_decoded *d)
                        .size = {r->batch},
                        .stride = {r->b_step * b_size}};
     TRY(finish(d));
-    if (!npuc_is_narrow(r->x_dtype)) TRY(stage(d, r->kind, r->count, r->multiplier, r->shift, r->cols));
+    if (!npuc_is_float(r->x_dtype)) TRY(stage(d, r->kind, r->count, r->multiplier, r->shift, r->cols));
     return dense(d, "y", r->y, product(3, made), y_size, 1);
 }
 
@@ -352,7 +352,7 @@ static npuc_status mul(npuc_decoded *d)
 {
     const npuc_i_mul *r = &d->record.mul;
     TRY(one_arithmetic(d, r->x_dtype, r->b_dtype, r->y_dtype, r->lo, r->hi));
-    if (!npuc_is_narrow(r->x_dtype)) TRY(stage(d, r->kind, r->count, r->multiplier, r->shift, 1));
+    if (!npuc_is_float(r->x_dtype)) TRY(stage(d, r->kind, r->count, r->multiplier, r->shift, 1));
     return two(d, r->x, r->x_dtype, r->b, r->b_dtype, r->size, r->a_stride, r->b_stride, r->y, r->y_dtype);
 }
 
@@ -370,17 +370,15 @@ static npuc_status table(npuc_decoded *d)
     const npuc_i_table *r = &d->record.table;
     const int64_t sizes[] = {r->outer, r->channels, r->inner};
     const int words = r->x_dtype == NPUC_I16;
-    const int64_t entries = npuc_is_narrow(r->x_dtype) ? 1 << 16 : words ? 513 : 256;
+    const int64_t entries = npuc_is_float(r->x_dtype) ? 1 << 16 : words ? 513 : 256;
     if (words && r->y_dtype != NPUC_I16) return npuc_sim_fail(d->error, "a table of 16 bits gives 16 bits");
     TRY(same_floats(d, r->x_dtype, r->y_dtype));
-    if (npuc_is_narrow(r->x_dtype) && r->channels != 1) return npuc_sim_fail(d->error, "floats have one table");
+    if (r->x_dtype == NPUC_F32) return npuc_sim_fail(d->error, "f32 has no table");
+    if (npuc_is_float(r->x_dtype) && r->channels != 1) return npuc_sim_fail(d->error, "floats have one table");
     TRY(dense(d, "x", r->x, product(3, sizes), activation(r->x_dtype), 0));
     TRY(dense(d, "table", r->table, times(r->channels, entries), activation(r->y_dtype), 0));
     return dense(d, "y", r->y, product(3, sizes), activation(r->y_dtype), 1);
 }
-
-/* Types of a cast: integers, f32, bf16 and f16. */
-static int64_t castable(int32_t dtype) { return dtype == NPUC_F32 ? 4 : activation(dtype); }
 
 static npuc_status cast(npuc_decoded *d)
 {
@@ -388,8 +386,8 @@ static npuc_status cast(npuc_decoded *d)
     const int from_integer = integer(r->x_dtype) > 0, to_integer = integer(r->y_dtype) > 0;
     if (r->x_dtype == r->y_dtype || (from_integer && to_integer))
         return npuc_sim_fail(d->error, "no cast goes from type %d to type %d", r->x_dtype, r->y_dtype);
-    TRY(dense(d, "x", r->x, r->elements, castable(r->x_dtype), 0));
-    return dense(d, "y", r->y, r->elements, castable(r->y_dtype), 1);
+    TRY(dense(d, "x", r->x, r->elements, activation(r->x_dtype), 0));
+    return dense(d, "y", r->y, r->elements, activation(r->y_dtype), 1);
 }
 
 static npuc_status minmax(npuc_decoded *d)
@@ -416,7 +414,7 @@ static npuc_status avg_pool(npuc_decoded *d)
     if (r->include_pad > 1) return npuc_sim_fail(d->error, "include_pad is 0 or 1");
     TRY(same_floats(d, r->x_dtype, r->y_dtype));
     TRY(dense(d, "x", r->x, product(4, from), activation(r->x_dtype), 0));
-    if (!npuc_is_narrow(r->x_dtype) && r->kind != NPUC_DOUBLE_ROUNDING) TRY(stage(d, r->kind, r->count, r->multiplier, r->shift, 0));
+    if (!npuc_is_float(r->x_dtype) && r->kind != NPUC_DOUBLE_ROUNDING) TRY(stage(d, r->kind, r->count, r->multiplier, r->shift, 0));
     return dense(d, "y", r->y, product(4, to), activation(r->y_dtype), 1);
 }
 
@@ -425,14 +423,15 @@ static npuc_status reduce(npuc_decoded *d)
     const npuc_i_reduce *r = &d->record.reduce;
     const int64_t from[] = {r->outer, r->reduced, r->inner}, to[] = {r->outer, r->inner};
     int64_t y_size = activation(r->y_dtype);
-    const int narrow = npuc_is_narrow(r->x_dtype), is_place = r->mode == NPUC_REDUCE_ARGMAX || r->mode == NPUC_REDUCE_ARGMIN;
-    if (r->mode > (narrow ? NPUC_REDUCE_MEAN : NPUC_REDUCE_ARGMIN) || r->last > 1)
+    const int real = npuc_is_float(r->x_dtype), is_place = r->mode == NPUC_REDUCE_ARGMAX || r->mode == NPUC_REDUCE_ARGMIN;
+    if (r->mode > (real ? NPUC_REDUCE_MEAN : NPUC_REDUCE_ARGMIN) || r->last > 1)
         return npuc_sim_fail(d->error, "mode is 0 to 4, or 5 of floats, and last 0 or 1");
     TRY(dense(d, "x", r->x, product(3, from), activation(r->x_dtype), 0));
-    if (r->mode == NPUC_REDUCE_SUM && !narrow) TRY(stage(d, r->kind, r->count, r->multiplier, r->shift, 1));
+    if (r->mode == NPUC_REDUCE_SUM && !real) TRY(stage(d, r->kind, r->count, r->multiplier, r->shift, 1));
+    if (is_place && r->x_dtype == NPUC_F32) return npuc_sim_fail(d->error, "no place of an extreme of f32");
     if (is_place)
         y_size = r->y_dtype == NPUC_I32 ? 4 : r->y_dtype == 8 ? 8 : 0;
-    else if ((r->mode != NPUC_REDUCE_SUM || narrow || npuc_is_narrow(r->y_dtype)) && r->y_dtype != r->x_dtype)
+    else if ((r->mode != NPUC_REDUCE_SUM || real || npuc_is_float(r->y_dtype)) && r->y_dtype != r->x_dtype)
         return npuc_sim_fail(d->error, "x and y must have one type");
     return dense(d, "y", r->y, product(2, to), y_size, 1);
 }
@@ -443,7 +442,7 @@ static npuc_status softmax(npuc_decoded *d)
     const int64_t elements = times(r->rows, r->width);
     if (r->form > NPUC_SOFTMAX_FLOAT) return npuc_sim_fail(d->error, "form is 0, 1, 2 or 3");
     TRY(same_floats(d, r->x_dtype, r->y_dtype));
-    if ((r->form == NPUC_SOFTMAX_FLOAT) != npuc_is_narrow(r->x_dtype)) return npuc_sim_fail(d->error, "form 3 is of floats");
+    if ((r->form == NPUC_SOFTMAX_FLOAT) != npuc_is_float(r->x_dtype)) return npuc_sim_fail(d->error, "form 3 is of floats");
     if (r->form == 2 && (r->x_dtype != NPUC_I16 || r->y_dtype != NPUC_I16)) return npuc_sim_fail(d->error, "form 2 is of 16 bits");
     TRY(dense(d, "x", r->x, elements, activation(r->x_dtype), 0));
     if (r->form == 0) {
@@ -460,16 +459,16 @@ static npuc_status norm(npuc_decoded *d)
 {
     const npuc_i_norm *r = &d->record.norm;
     const int64_t elements = times(r->rows, r->width);
-    const int narrow = npuc_is_narrow(r->x_dtype);
+    const int real = npuc_is_float(r->x_dtype);
     if (r->form > NPUC_NORM_SUM || r->center > 1) return npuc_sim_fail(d->error, "form is 0 to 3 and center 0 or 1");
     TRY(same_floats(d, r->x_dtype, r->y_dtype));
-    if ((r->form >= NPUC_NORM_MEAN) != narrow) return npuc_sim_fail(d->error, "forms 2 and 3 are of floats");
+    if ((r->form >= NPUC_NORM_MEAN) != real) return npuc_sim_fail(d->error, "forms 2 and 3 are of floats");
     if (r->form == 1 && (r->x_dtype > NPUC_U8 || r->y_dtype != r->x_dtype))
         return npuc_sim_fail(d->error, "form 1 is of 8 bits, and of one type");
     TRY(dense(d, "x", r->x, elements, activation(r->x_dtype), 0));
     if (r->form != 1) {
         TRY(dense(d, "gain", r->gain, r->entries, 4, 0));
-        TRY(dense(d, "bias", r->bias, r->entries, narrow ? 4 : 8, 0));
+        TRY(dense(d, "bias", r->bias, r->entries, real ? 4 : 8, 0));
     }
     return dense(d, "y", r->y, elements, activation(r->y_dtype), 1);
 }

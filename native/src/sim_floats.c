@@ -1,4 +1,4 @@
-/* What each instruction does on bf16 and f16, by the kernels of graph mode. */
+/* What each instruction does on bf16, f16 and f32, by the kernels of graph mode. */
 #include <math.h>
 #include <string.h>
 
@@ -14,8 +14,9 @@ typedef struct job {
     npuc_sim_error *error;
 } job;
 
-static const uint16_t *narrow_at(const job *j, uint32_t address) { return (const uint16_t *)(const void *)(j->local + address); }
-static uint16_t *result_at(const job *j, uint32_t address) { return (uint16_t *)(void *)(j->local + address); }
+static const void *operand_at(const job *j, uint32_t address) { return j->local + address; }
+static void *result_at(const job *j, uint32_t address) { return j->local + address; }
+static const uint16_t *narrow_at(const job *j, uint32_t address) { return (const uint16_t *)operand_at(j, address); }
 static const float *floats_at(const job *j, uint32_t address) { return (const float *)(const void *)(j->local + address); }
 
 static npuc_status no_memory(const job *j) { return npuc_sim_fail(j->error, "memory is short"), NPUC_NO_MEMORY; }
@@ -40,13 +41,13 @@ static npuc_status conv(const job *j)
     const void *prepared;
     npuc_status status = npuc_layers_get(&j->shop->layers, r, j->local, j->origin, &prepared, j->error);
     if (status) return status;
-    const int64_t pixels = (int64_t)r->n * r->out_h * r->out_w, row = (int64_t)r->out_c * 2;
+    const int64_t size = npuc_float_size(r->y_dtype), pixels = (int64_t)r->n * r->out_h * r->out_w, row = r->out_c * size;
     uint8_t *y = j->local + r->y, *dense = y;
     if (r->y_stride != r->out_c) dense = npuc_buffer_get(&j->shop->scratch, pixels * row);
     if (!dense) return no_memory(j);
-    status = npuc_float_conv_run(prepared, narrow_at(j, r->x), r->n, r->h, r->w, (uint16_t *)(void *)dense, r->out_h, r->out_w, j->threads);
+    status = npuc_float_conv_run(prepared, operand_at(j, r->x), r->n, r->h, r->w, dense, r->out_h, r->out_w, j->threads);
     if (status) return kernel(j, status);
-    for (int64_t i = 0; dense != y && i < pixels; i++) memcpy(y + i * r->y_stride * 2, dense + i * row, (size_t)row);
+    for (int64_t i = 0; dense != y && i < pixels; i++) memcpy(y + i * r->y_stride * size, dense + i * row, (size_t)row);
     return NPUC_OK;
 }
 
@@ -66,8 +67,11 @@ static npuc_status matmul(const job *j)
                             .a_offset = offsets,
                             .b_offset = offsets + r->batch};
     npuc_float_limits(r->lo, r->hi, &mm.relu, &mm.relu_limit);
-    return kernel(j, npuc_float_matmul_run(&mm, narrow_at(j, r->x), narrow_at(j, r->b), NULL, result_at(j, r->y)));
+    return kernel(j, npuc_float_matmul_run(&mm, operand_at(j, r->x), operand_at(j, r->b), NULL, result_at(j, r->y)));
 }
+
+/* Operations of npuc_float_binary. */
+enum { MULTIPLY = 2, LARGER = 3, SMALLER = 4 };
 
 static npuc_status binary(const job *j, int32_t operation, uint32_t a, uint32_t b, int32_t dtype, const uint32_t *size,
                           const int32_t *a_stride, const int32_t *b_stride, int32_t lo, int32_t hi, uint32_t y)
@@ -76,41 +80,8 @@ static npuc_status binary(const job *j, int32_t operation, uint32_t a, uint32_t 
     for (int i = 0; i < 4; i++) shape[i] = size[i], left[i] = a_stride[i], right[i] = b_stride[i];
     npuc_float_binary p = {
         .dtype = dtype, .operation = operation, .rank = 4, .threads = j->threads, .shape = shape, .a_stride = left, .b_stride = right};
-    npuc_float_limits(lo, hi, &p.relu, &p.relu_limit);
-    return kernel(j, npuc_float_binary_run(&p, narrow_at(j, a), narrow_at(j, b), result_at(j, y)));
-}
-
-/* Bytes of [low, high) of an operand that is read through strides, from its first element on. */
-static int64_t reach(const uint32_t *size, const int32_t *stride, int64_t *low)
-{
-    int64_t high = 1;
-    *low = 0;
-    for (int i = 0; i < 4; i++) {
-        const int64_t far = ((int64_t)size[i] - 1) * stride[i];
-        if (far < 0)
-            *low += far;
-        else
-            high += far;
-    }
-    return high;
-}
-
-/* In the total order of floats, which their bits have once they are made integers of that order. */
-static npuc_status minmax(const job *j)
-{
-    const npuc_i_minmax *r = &j->record->minmax;
-    int64_t shape[4], left[4], right[4], a_low, b_low, n = 1;
-    for (int i = 0; i < 4; i++) shape[i] = r->size[i], left[i] = r->a_stride[i], right[i] = r->b_stride[i], n *= r->size[i];
-    const int64_t a_high = reach(r->size, r->a_stride, &a_low), b_high = reach(r->size, r->b_stride, &b_low);
-    int16_t *keys = (int16_t *)(void *)npuc_buffer_get(&j->shop->scratch, (a_high - a_low + b_high - b_low + n) * 2);
-    if (!keys) return no_memory(j);
-    int16_t *second = keys + (a_high - a_low), *best = second + (b_high - b_low);
-    npuc_float_order(narrow_at(j, r->x) + a_low, a_high - a_low, keys);
-    npuc_float_order(narrow_at(j, r->b) + b_low, b_high - b_low, second);
-    const npuc_view a = {keys - a_low, left, NPUC_I16, 0}, b = {second - b_low, right, NPUC_I16, 0};
-    npuc_status status = npuc_minmax(&a, &b, 4, shape, r->larger, INT16_MIN, INT16_MAX, NPUC_I16, best, j->threads);
-    if (!status) status = npuc_float_order((const uint16_t *)best, n, (int16_t *)(void *)result_at(j, r->y));
-    return kernel(j, status);
+    if (operation <= MULTIPLY) npuc_float_limits(lo, hi, &p.relu, &p.relu_limit);
+    return kernel(j, npuc_float_binary_run(&p, operand_at(j, a), operand_at(j, b), result_at(j, y)));
 }
 
 static npuc_pool pool_of(const npuc_i_max_pool *r)
@@ -135,13 +106,7 @@ static npuc_status max_pool(const job *j)
 {
     const npuc_i_max_pool *r = &j->record->max_pool;
     const npuc_pool pool = pool_of(r);
-    const int64_t from = (int64_t)r->n * r->h * r->w * r->c, to = (int64_t)r->n * r->out_h * r->out_w * r->c;
-    int16_t *keys = (int16_t *)(void *)npuc_buffer_get(&j->shop->scratch, (from + to) * 2);
-    if (!keys) return no_memory(j);
-    npuc_float_order(narrow_at(j, r->x), from, keys);
-    npuc_status status = npuc_max_pool(&pool, keys, NPUC_I16, keys + from, j->threads);
-    if (!status) status = npuc_float_order((const uint16_t *)(keys + from), to, (int16_t *)(void *)result_at(j, r->y));
-    return kernel(j, status);
+    return kernel(j, npuc_float_max_pool(&pool, operand_at(j, r->x), r->x_dtype, result_at(j, r->y), j->threads));
 }
 
 static npuc_status avg_pool(const job *j)
@@ -150,7 +115,7 @@ static npuc_status avg_pool(const job *j)
     npuc_i_max_pool same; /* both begin with the operand, the sizes and the window */
     memcpy(&same, r, offsetof(npuc_i_max_pool, y));
     const npuc_pool pool = pool_of(&same);
-    return kernel(j, npuc_float_average_pool(&pool, narrow_at(j, r->x), r->x_dtype, r->include_pad, result_at(j, r->y), j->threads));
+    return kernel(j, npuc_float_average_pool(&pool, operand_at(j, r->x), r->x_dtype, r->include_pad, result_at(j, r->y), j->threads));
 }
 
 static npuc_status reduce(const job *j)
@@ -158,19 +123,15 @@ static npuc_status reduce(const job *j)
     const npuc_i_reduce *r = &j->record->reduce;
     const int64_t n = (int64_t)r->outer * r->inner, all = n * r->reduced;
     if (r->mode == NPUC_REDUCE_SUM || r->mode == NPUC_REDUCE_MEAN)
-        return kernel(j, npuc_float_reduce_sum(narrow_at(j, r->x), r->x_dtype, r->outer, r->reduced, r->inner, r->mode == NPUC_REDUCE_MEAN,
+        return kernel(j, npuc_float_reduce_sum(operand_at(j, r->x), r->x_dtype, r->outer, r->reduced, r->inner, r->mode == NPUC_REDUCE_MEAN,
                                                result_at(j, r->y), j->threads));
-    int16_t *keys = (int16_t *)(void *)npuc_buffer_get(&j->shop->scratch, (all + n) * 2);
-    if (!keys) return no_memory(j);
-    npuc_float_order(narrow_at(j, r->x), all, keys);
-    if (r->mode == NPUC_REDUCE_MAX || r->mode == NPUC_REDUCE_MIN) {
-        npuc_status status =
-            npuc_reduce_extreme(keys, NPUC_I16, r->outer, r->reduced, r->inner, r->mode == NPUC_REDUCE_MAX, keys + all, j->threads);
-        if (!status) status = npuc_float_order((const uint16_t *)(keys + all), n, (int16_t *)(void *)result_at(j, r->y));
-        return kernel(j, status);
-    }
+    if (r->mode == NPUC_REDUCE_MAX || r->mode == NPUC_REDUCE_MIN)
+        return kernel(j, npuc_float_reduce_extreme(operand_at(j, r->x), r->x_dtype, r->outer, r->reduced, r->inner,
+                                                   r->mode == NPUC_REDUCE_MAX, result_at(j, r->y), j->threads));
+    int16_t *keys = (int16_t *)(void *)npuc_buffer_get(&j->shop->scratch, all * 2);
     int64_t *places = (int64_t *)(void *)npuc_buffer_get(&j->shop->tables, n * 8);
-    if (!places) return no_memory(j);
+    if (!keys || !places) return no_memory(j);
+    npuc_float_order(narrow_at(j, r->x), all, keys);
     npuc_status status =
         npuc_reduce_where(keys, NPUC_I16, r->outer, r->reduced, r->inner, r->mode == NPUC_REDUCE_ARGMAX, r->last, places, j->threads);
     const int64_t size = npuc_sim_size(r->y_dtype);
@@ -190,7 +151,7 @@ static npuc_status norm(const job *j)
                                .row_modulus = r->row_modulus,
                                .row_factor = r->row_factor,
                                .column_divisor = r->column_divisor};
-    return kernel(j, npuc_float_normalize(&p, narrow_at(j, r->x), floats_at(j, r->gain), floats_at(j, r->bias), r->entries,
+    return kernel(j, npuc_float_normalize(&p, operand_at(j, r->x), floats_at(j, r->gain), floats_at(j, r->bias), r->entries,
                                           result_at(j, r->y), j->threads));
 }
 
@@ -225,17 +186,17 @@ static npuc_status cast(const job *j)
 int npuc_is_float_instruction(const npuc_record *record)
 {
     switch (record->head.opcode) {
-    case NPUC_OP_CONV: return npuc_is_narrow(record->conv.x_dtype);
-    case NPUC_OP_MATMUL: return npuc_is_narrow(record->matmul.x_dtype);
-    case NPUC_OP_ADD: return npuc_is_narrow(record->add.x_dtype);
-    case NPUC_OP_MUL: return npuc_is_narrow(record->mul.x_dtype);
-    case NPUC_OP_TABLE: return npuc_is_narrow(record->table.x_dtype);
-    case NPUC_OP_MINMAX: return npuc_is_narrow(record->minmax.x_dtype);
-    case NPUC_OP_MAX_POOL: return npuc_is_narrow(record->max_pool.x_dtype);
-    case NPUC_OP_AVG_POOL: return npuc_is_narrow(record->avg_pool.x_dtype);
-    case NPUC_OP_REDUCE: return npuc_is_narrow(record->reduce.x_dtype);
-    case NPUC_OP_SOFTMAX: return npuc_is_narrow(record->softmax.x_dtype);
-    case NPUC_OP_NORM: return npuc_is_narrow(record->norm.x_dtype);
+    case NPUC_OP_CONV: return npuc_is_float(record->conv.x_dtype);
+    case NPUC_OP_MATMUL: return npuc_is_float(record->matmul.x_dtype);
+    case NPUC_OP_ADD: return npuc_is_float(record->add.x_dtype);
+    case NPUC_OP_MUL: return npuc_is_float(record->mul.x_dtype);
+    case NPUC_OP_TABLE: return npuc_is_float(record->table.x_dtype);
+    case NPUC_OP_MINMAX: return npuc_is_float(record->minmax.x_dtype);
+    case NPUC_OP_MAX_POOL: return npuc_is_float(record->max_pool.x_dtype);
+    case NPUC_OP_AVG_POOL: return npuc_is_float(record->avg_pool.x_dtype);
+    case NPUC_OP_REDUCE: return npuc_is_float(record->reduce.x_dtype);
+    case NPUC_OP_SOFTMAX: return npuc_is_float(record->softmax.x_dtype);
+    case NPUC_OP_NORM: return npuc_is_float(record->norm.x_dtype);
     case NPUC_OP_CAST: return 1;
     default: return 0;
     }
@@ -254,20 +215,23 @@ npuc_status npuc_float_instruction(npuc_workshop *workshop, const npuc_record *r
     }
     case NPUC_OP_MUL: {
         const npuc_i_mul *r = &record->mul;
-        return binary(j, 2, r->x, r->b, r->x_dtype, r->size, r->a_stride, r->b_stride, r->lo, r->hi, r->y);
+        return binary(j, MULTIPLY, r->x, r->b, r->x_dtype, r->size, r->a_stride, r->b_stride, r->lo, r->hi, r->y);
     }
     case NPUC_OP_TABLE: {
         const npuc_i_table *r = &record->table;
         const int64_t n = (int64_t)r->outer * r->channels * r->inner;
-        return kernel(j, npuc_float_table(narrow_at(j, r->x), n, narrow_at(j, r->table), result_at(j, r->y), threads));
+        return kernel(j, npuc_float_table(narrow_at(j, r->x), n, narrow_at(j, r->table), (uint16_t *)result_at(j, r->y), threads));
     }
-    case NPUC_OP_MINMAX: return minmax(j);
+    case NPUC_OP_MINMAX: {
+        const npuc_i_minmax *r = &record->minmax;
+        return binary(j, r->larger ? LARGER : SMALLER, r->x, r->b, r->x_dtype, r->size, r->a_stride, r->b_stride, 0, 0, r->y);
+    }
     case NPUC_OP_MAX_POOL: return max_pool(j);
     case NPUC_OP_AVG_POOL: return avg_pool(j);
     case NPUC_OP_REDUCE: return reduce(j);
     case NPUC_OP_SOFTMAX: {
         const npuc_i_softmax *r = &record->softmax;
-        return kernel(j, npuc_float_softmax(narrow_at(j, r->x), r->x_dtype, r->rows, r->width, result_at(j, r->y), threads));
+        return kernel(j, npuc_float_softmax(operand_at(j, r->x), r->x_dtype, r->rows, r->width, result_at(j, r->y), threads));
     }
     case NPUC_OP_NORM: return norm(j);
     default: return cast(j);

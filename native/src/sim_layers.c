@@ -284,10 +284,10 @@ static npuc_status pack(npuc_layers *layers, const npuc_i_conv *r, const npuc_co
 {
     const int64_t *biases;
     npuc_status status;
-    if (npuc_is_narrow(r->x_dtype)) {
+    if (npuc_is_float(r->x_dtype)) {
         const npuc_float_conv same = float_conv_of(conv, r->lo, r->hi);
         const float *bias = r->bias == NPUC_NONE ? NULL : (const float *)(const void *)(local + r->bias);
-        status = npuc_float_conv_prepare(&same, (const uint16_t *)(const void *)(local + r->weight), bias, buffer, (size_t)size);
+        status = npuc_float_conv_prepare(&same, local + r->weight, bias, buffer, (size_t)size);
         return status ? (npuc_sim_fail(error, "a weight is not finite"), status) : NPUC_OK;
     }
     status = widen(layers, r, local, &biases, error);
@@ -310,7 +310,7 @@ static npuc_status pack(npuc_layers *layers, const npuc_i_conv *r, const npuc_co
 npuc_status npuc_layers_get(npuc_layers *layers, const npuc_i_conv *r, const uint8_t *local, const npuc_origin *origin,
                             const void **prepared, npuc_sim_error *error)
 {
-    const int narrow = npuc_is_narrow(r->x_dtype);
+    const int real = npuc_is_float(r->x_dtype);
     const int32_t y_dtype = r->table == NPUC_NONE ? r->y_dtype : r->s_dtype;
     npuc_status status = check(r, y_dtype, error);
     if (status) return status;
@@ -333,15 +333,15 @@ npuc_status npuc_layers_get(npuc_layers *layers, const npuc_i_conv *r, const uin
                            .y_dtype = y_dtype,
                            .wide = r->wide};
     const npuc_float_conv same = float_conv_of(&key.conv, r->lo, r->hi);
-    const int64_t size = (int64_t)(narrow ? npuc_float_conv_size(&same) : npuc_conv_size(&key.conv));
+    const int64_t size = (int64_t)(real ? npuc_float_conv_size(&same) : npuc_conv_size(&key.conv));
     if (!size || size > LARGEST_LAYER) return npuc_sim_fail(error, "a convolution that makes no sense, or is too large");
     key.w_dtype = r->w_dtype, key.w_zero_point = r->w_zero_point;
     key.kind = r->kind, key.count = (int32_t)r->count, key.zero_point = r->zero_point, key.lo = r->lo, key.hi = r->hi;
 
     const int64_t weights = (int64_t)r->out_c * (r->c / r->groups) * r->kernel[0] * r->kernel[1];
     const int64_t bytes = r->w_dtype == NPUC_I4 ? (weights + 1) / 2 : weights * npuc_sim_size(r->w_dtype);
-    const int has_bias = r->bias != NPUC_NONE, has_multiplier = !narrow && r->kind != NPUC_POW2;
-    const int has_shift = !narrow && r->kind != NPUC_FLOAT_SCALE;
+    const int has_bias = r->bias != NPUC_NONE, has_multiplier = !real && r->kind != NPUC_POW2;
+    const int has_shift = !real && r->kind != NPUC_FLOAT_SCALE;
     const int64_t parameters = (int64_t)r->count * 4;
     key.weight = npuc_origin_find(origin, r->weight, r->weight + bytes);
     key.bias = has_bias ? npuc_origin_find(origin, r->bias, r->bias + (int64_t)r->out_c * (r->wide ? 8 : 4)) : -1;

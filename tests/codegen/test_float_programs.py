@@ -1,8 +1,9 @@
-"""Programs of bf16 and f16: instruction mode gives the bits of graph mode, both C forms too, and what does not fit is said."""
+"""Programs of bf16, f16 and f32: instruction mode gives the bits of graph mode, both C forms too; what does not fit is said."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from support.networks.backend import machine, network
 from support.programs.c_applications import STRICT, build, run
 from support.programs.equal_modes import check
 
-FLOATS = ("bf16", "f16")
+FLOATS = ("bf16", "f16", "f32")
 COUNT, PORTION = 96, 12
 SIZES = (16 << 10, 48 << 10, 256 << 10, 1 << 20)
 CORES = ((1, 0), (1, 0), (2, 0), (3, 32 << 10))
@@ -35,7 +36,7 @@ CORES = ((1, 0), (1, 0), (2, 0), (3, 32 << 10))
 
 
 def with_floats(target: Target) -> Target:
-    """The same machine with bf16 and f16."""
+    """The same machine with bf16, f16 and f32."""
     data = target.to_dict()
     for name in FLOATS:
         data["arithmetic"]["activations"]["formats"][name] = ["float"]
@@ -50,7 +51,7 @@ def test_random_networks_give_the_same_bits(first: int) -> None:
     for seed in range(first, first + PORTION):
         graph, _ = network(seed)
         random = np.random.default_rng(seed)
-        program = quantize(graph, {}, SCHEMES[FLOATS[seed % 2]])
+        program = quantize(graph, {}, SCHEMES[FLOATS[seed % 3]])
         target = with_floats(machine(SIZES[random.integers(len(SIZES))], *CORES[random.integers(len(CORES))]))
         for level in (0, 2):
             try:
@@ -81,7 +82,7 @@ def digits(root: Path) -> Graph:
 
 
 @pytest.mark.parametrize(
-    ("target", "scheme"), [("bm1684x-like", "bf16"), ("bm1684x-like", "f16"), ("vipnano-like", "bf16")]
+    ("target", "scheme"), [*(("bm1684x-like", scheme) for scheme in FLOATS), ("vipnano-like", "bf16")]
 )
 def test_what_presets_state_is_what_programs_compute_with(root: Path, target: str, scheme: str) -> None:
     """All layers on the NPU, by instructions of the type, near to float32."""
@@ -97,7 +98,7 @@ def test_what_presets_state_is_what_programs_compute_with(root: Path, target: st
     got, exact = Simulator(done.model).run(inputs), FloatEngine(graph).run(inputs)
     for name, value in exact.items():
         error = np.abs(got[name] - value).max() / np.abs(value).max()
-        assert error < {"bf16": 0.03, "f16": 0.004}[scheme]
+        assert error < {"bf16": 0.03, "f16": 0.004, "f32": 1e-5}[scheme]
 
 
 def test_a_machine_without_the_type_says_so(root: Path) -> None:
@@ -108,7 +109,9 @@ def test_a_machine_without_the_type_says_so(root: Path) -> None:
         compile_program(program, load_target("edge-4t"), CompileOptions())
 
 
-@pytest.mark.parametrize(("scheme", "standalone"), [("bf16", True), ("f16", True), ("f16", False)])
+@pytest.mark.parametrize(
+    ("scheme", "standalone"), [("bf16", True), ("f16", True), ("f32", True), ("f16", False), ("f32", False)]
+)
 def test_c_applications_have_the_same_bits(root: Path, tmp_path: Path, scheme: str, standalone: bool) -> None:
     """An application compares its outputs with those of the simulator on a sample that is exported with it."""
     program = quantize(digits(root), {}, SCHEMES[scheme])
@@ -134,3 +137,36 @@ def test_ops_without_an_instruction_compute_in_float32_on_the_cpu() -> None:
     devices = {part.device for part in done.partition.parts}
     assert devices == {"npu", "cpu"}
     assert any(isinstance(op, npu.Cast) for part in done.partition.parts for op in part.ops)
+
+
+PIECEWISE = {
+    "relu": (top.Relu, {}),
+    "relu6": (top.Relu, {"limit": 6.0}),
+    "clip": (top.Clip, {"min": -0.5, "max": 0.75}),
+    "leaky_relu": (top.LeakyRelu, {"alpha": 0.1}),
+    "steep": (top.LeakyRelu, {"alpha": 3.0}),
+    "abs": (top.Abs, {}),
+    "neg": (top.Neg, {}),
+    "hard_sigmoid": (top.HardSigmoid, {}),
+    "hard_swish": (top.HardSwish, {}),
+}
+
+
+def test_functions_of_sums_products_and_comparisons_run_in_f32_on_the_npu() -> None:
+    """Each by the steps of its own formula; an exponential stays on the CPU, and is named."""
+
+    def layers(b: Any, x: Any) -> Any:
+        outputs = {name: b(kind, x, name=name, **numbers) for name, (kind, numbers) in PIECEWISE.items()}
+        return outputs | {"sigmoid": b(top.Sigmoid, x, name="sigmoid")}
+
+    graph = build_graph({"x": ((3, 40), "f32")}, layers)
+    program = quantize(graph, {}, SCHEMES["f32"])
+    done = check(program, load_target("bm1684x-like"), 2)
+    assert done is not None
+    on_cpu = {op.name for part in done.partition.parts if part.device == "cpu" for op in part.ops}
+    assert on_cpu == {"top.sigmoid"}
+    assert program.float_reasons == {"sigmoid": "no instruction computes sigmoid in this form with f32"}
+    inputs = random_inputs(graph, 3)
+    got, exact = Simulator(done.model).run(inputs), FloatEngine(graph).run(inputs)
+    for name in PIECEWISE:
+        np.testing.assert_allclose(got[name], exact[name], rtol=2e-7, atol=1e-7, err_msg=name)

@@ -1,4 +1,4 @@
-"""bf16 and f16 against the model in NumPy, bit for bit, on every instruction set and with several thread counts."""
+"""bf16, f16 and f32 against the model in NumPy, bit for bit, on every instruction set and with several thread counts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from onnx import TensorProto, helper
 from npuc.arrays import Array
 from npuc.kernels import floats, isa, select_isa
 from npuc.kernels.blocks import block_round
-from npuc.kernels.floats import BF16, F16
+from npuc.kernels.floats import BF16, F16, F32
 from npuc.quant.lowering.floats import round_once
 from support.oracles import floats as oracle
 
-DTYPES = [BF16, F16]
+SHORT = [BF16, F16]
+DTYPES = [*SHORT, F32]
 some = settings(max_examples=60, deadline=None, derandomize=True)
 
 
@@ -37,7 +38,8 @@ def same(got: Array, expected: Array, what: str = "") -> None:
     assert got.dtype == expected.dtype and got.shape == expected.shape
     nan = np.isnan(expected.astype(np.float32))
     np.testing.assert_array_equal(np.isnan(got.astype(np.float32)), nan, what)
-    np.testing.assert_array_equal(got.view(np.uint16)[~nan], expected.view(np.uint16)[~nan], what)
+    bits = f"u{expected.itemsize}"
+    np.testing.assert_array_equal(got.view(bits)[~nan], expected.view(bits)[~nan], what)
 
 
 def everywhere(make: Callable[[], Callable[[int], Array]], expected: Array) -> None:
@@ -56,9 +58,11 @@ def values(rng: np.random.Generator, shape: Any, dtype: Any, style: str) -> Arra
     """Numbers as networks have them; or of any size; or any bits at all (`finite` ones, or with NaN and infinities)."""
     if style == "usual":
         return rng.normal(size=shape).astype(dtype)
-    bits = rng.integers(0, 1 << 16, shape, dtype=np.uint16).view(dtype)
+    size = np.dtype(dtype).itemsize
+    bits = np.asarray(rng.integers(0, 1 << (8 * size), shape, dtype=f"u{size}")).view(dtype)
     if style == "tiny":  # subnormals and their neighbours
-        bits = (bits.view(np.uint16) & (0x80FF if dtype == BF16 else 0x87FF)).view(dtype)
+        kept = {BF16: 0x80FF, F16: 0x87FF, F32: 0x80FFFFFF}[np.dtype(dtype)]
+        bits = np.asarray(bits.view(f"u{size}") & kept).astype(f"u{size}").view(dtype)
     if style == "any":
         return bits
     return np.where(np.isfinite(bits.astype(np.float32)), bits, np.zeros((), dtype)).astype(dtype)
@@ -204,7 +208,41 @@ def test_a_step_of_the_model_is_a_fused_multiply_add(acc: int, x: int, w: int, n
     assert got == expected
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@settings(max_examples=2000, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.integers(-60, 60))
+def test_a_step_of_f32_is_a_fused_multiply_add(acc: int, x: int, w: int, near: int) -> None:
+    """Products of 48 bits: two roundings would differ from one."""
+    a, b, c = np.array([x, w, acc], np.uint32).view(np.float32)
+    if near:
+        with np.errstate(all="ignore"):
+            c = np.float32(a * b) * np.float32(2.0**near) * np.float32(1 + (acc & 0xFFFFFF) / 2**24)
+    if not all(map(np.isfinite, (a, b, c))):
+        return
+    got = oracle.fused_step(np.array(c), np.array(a), np.array(b))
+    expected = oracle.round_exact(oracle.exact_step(float(c), float(a), float(b)))
+    assert got == expected
+
+
+def test_f32_rounds_a_sum_once_on_every_instruction_set() -> None:
+    """1 + 2^-23 + 2^-24 - 2^-70 lies below a midpoint; rounded to float64 first it is the midpoint, and goes up to even."""
+    last = np.float32(2.0**-23)
+    x = np.float32([1 + last, (1 + last) * 2.0**-24]).reshape(1, 1, 1, 2)
+    weight = np.float32([1, 1 - last]).reshape(1, 2, 1, 1)
+    everywhere(
+        lambda: lambda threads: floats.FloatConvPlan(weight).run(x, threads),
+        np.float32(1 + last).reshape(1, 1, 1, 1),
+    )
+    sums = np.concatenate(
+        [x] * 40, -1
+    )  # depthwise: one pixel, 80 channels of which each has one product and a bias
+    plan = floats.FloatConvPlan(np.full((80, 1, 1, 1), 1 - last), np.full(80, 1 + last), groups=80)
+    everywhere(
+        lambda: lambda threads: plan.run(sums, threads),
+        oracle.conv(sums, np.full((80, 1, 1, 1), 1 - last), np.full(80, 1 + last), groups=80),
+    )
+
+
+@pytest.mark.parametrize("dtype", SHORT)
 def test_casts(dtype: Any) -> None:
     bits = np.arange(1 << 16, dtype=np.uint16).view(dtype)
     wide = bits.astype(np.float32)
@@ -239,7 +277,7 @@ def test_casts(dtype: Any) -> None:
     st.integers(0, 2**32 - 1),
     st.sampled_from(DTYPES),
     STYLES,
-    st.sampled_from(["add", "sub", "mul"]),
+    st.sampled_from(["add", "sub", "mul", "max", "min"]),
     st.sampled_from(
         [((3, 4), (3, 4)), ((2, 1, 5), (7, 1)), ((1,), (2, 3)), ((2, 3, 4, 17), (17,)), ((), (4,))]
     ),
@@ -250,7 +288,9 @@ def test_two_operands(seed: int, dtype: Any, style: str, operation: str, shapes:
     a, b = (values(rng, shape, dtype, style) for shape in shapes)
     with np.errstate(all="ignore"):
         x, y = a.astype(np.float32), b.astype(np.float32)
-        sums = {"add": x + y, "sub": x - y, "mul": x * y}[operation]
+        computed: dict[str, Any] = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+        computed |= {"max": oracle.total_order_max, "min": oracle.total_order_min}
+        sums = computed[operation](x, y)
     expected = oracle.finish(np.asarray(sums, np.float32), dtype, *relu)
     everywhere(
         lambda: (
@@ -301,7 +341,7 @@ def test_pools(seed: int, dtype: Any, kernel: Any, strides: Any, pad: int, inclu
     )
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", SHORT)
 def test_tables_are_rounded_once(dtype: Any) -> None:
     """Rounding a float64 to float32 first would put some of these on the wrong side of a tie."""
     tie = np.float64(1) + np.float64(2.0) ** (-8 if dtype == BF16 else -11)
@@ -337,7 +377,7 @@ def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(ValueError, match="no convolution"):
         floats.FloatConvPlan(np.ones((3, 1, 1, 1), F16), groups=2)
     with pytest.raises(ValueError, match="bfloat16 or float16"):
-        floats.FloatConvPlan(np.ones((1, 1, 1, 1), np.float32))
+        floats.FloatConvPlan(np.ones((1, 1, 1, 1), np.float64))
     plan = floats.FloatConvPlan(np.ones((1, 2, 1, 1), F16))
     with pytest.raises(ValueError, match="prepared for float16"):
         plan.run(np.ones((1, 1, 1, 2), BF16))

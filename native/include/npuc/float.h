@@ -1,9 +1,9 @@
 /*
- * npuc: bf16 and f16, one call an op, whole tensors.
+ * npuc: bf16, f16 and f32, one call an op, whole tensors.
  *
  * The arithmetic is docs/arithmetic-float.md, to the bit: operands are widened to f32, a product is exact, sums run in f32 in
  * a fixed order (kernel row, kernel column, input channel), and the result is rounded to nearest even. Activations of rank 4
- * are NHWC in memory. `dtype` is NPUC_BF16 or NPUC_F16.
+ * are NHWC in memory. `dtype` is NPUC_BF16, NPUC_F16 or NPUC_F32, of all tensors but biases, gains and offsets, which are f32.
  */
 #ifndef NPUC_FLOAT_H
 #define NPUC_FLOAT_H
@@ -15,7 +15,10 @@
 extern "C" {
 #endif
 
-/* Whether a type is a float of 16 bits: the types that the kernels below compute with. */
+/* Whether a type is a float: the types that the kernels below compute with. */
+static inline int npuc_is_float(int32_t dtype) { return dtype == NPUC_BF16 || dtype == NPUC_F16 || dtype == NPUC_F32; }
+
+/* Whether it is one of 16 bits, whose functions are tables. */
 static inline int npuc_is_narrow(int32_t dtype) { return dtype == NPUC_BF16 || dtype == NPUC_F16; }
 
 /* A convolution, or a transposed one. A fully connected layer is a 1 x 1 convolution over a batch of pixels. */
@@ -41,12 +44,12 @@ NPUC_API size_t npuc_float_conv_size(const npuc_float_conv *conv);
  * `weight` has the layer's dtype, (out_channels, in_channels / groups, kernel_h, kernel_w), also for the transposed layer, and
  * must be finite; `bias` has one entry for each output channel, or is NULL.
  */
-NPUC_API npuc_status npuc_float_conv_prepare(const npuc_float_conv *conv, const uint16_t *weight, const float *bias,
+NPUC_API npuc_status npuc_float_conv_prepare(const npuc_float_conv *conv, const void *weight, const float *bias,
                                              void *buffer, size_t size);
 
 /* x (batch, height, width, in_channels) to y (batch, out_height, out_width, out_channels), both dense. */
-NPUC_API npuc_status npuc_float_conv_run(const void *prepared, const uint16_t *x, int64_t batch, int64_t height, int64_t width,
-                                         uint16_t *y, int64_t out_height, int64_t out_width, int32_t threads);
+NPUC_API npuc_status npuc_float_conv_run(const void *prepared, const void *x, int64_t batch, int64_t height, int64_t width,
+                                         void *y, int64_t out_height, int64_t out_width, int32_t threads);
 
 /* y = relu(a * b + bias) for each of `batch` pairs of matrices; offsets are in elements, y is dense. */
 typedef struct npuc_float_matmul {
@@ -61,8 +64,8 @@ typedef struct npuc_float_matmul {
 } npuc_float_matmul;
 
 /* `bias` has an entry for each column, or is NULL. */
-NPUC_API npuc_status npuc_float_matmul_run(const npuc_float_matmul *matmul, const uint16_t *a, const uint16_t *b,
-                                           const float *bias, uint16_t *y);
+NPUC_API npuc_status npuc_float_matmul_run(const npuc_float_matmul *matmul, const void *a, const void *b,
+                                           const float *bias, void *y);
 
 /* y = x as another type, each of NPUC_F32, NPUC_BF16 and NPUC_F16: exact, or rounded to nearest even. */
 NPUC_API npuc_status npuc_float_cast(const void *x, int32_t x_dtype, int64_t count, void *y, int32_t y_dtype, int32_t threads);
@@ -70,7 +73,10 @@ NPUC_API npuc_status npuc_float_cast(const void *x, int32_t x_dtype, int64_t cou
 /* y = table[x], x and y of 16 bits, the table by the bits of x. */
 NPUC_API npuc_status npuc_float_table(const uint16_t *x, int64_t count, const uint16_t *table, uint16_t *y, int32_t threads);
 
-/* y = relu(a + b), a - b or a * b (operation 0, 1, 2) under broadcasting: strides of `rank` entries, in elements; y is dense. */
+/*
+ * y = relu(a + b), a - b, a * b, or the larger or the smaller of both in IEEE's total order (operation 0 to 4) under
+ * broadcasting: strides of `rank` entries, in elements; y is dense.
+ */
 typedef struct npuc_float_binary {
     int32_t dtype;
     int32_t operation;
@@ -81,14 +87,17 @@ typedef struct npuc_float_binary {
     const int64_t *shape, *a_stride, *b_stride;
 } npuc_float_binary;
 
-NPUC_API npuc_status npuc_float_binary_run(const npuc_float_binary *binary, const uint16_t *a, const uint16_t *b, uint16_t *y);
+NPUC_API npuc_status npuc_float_binary_run(const npuc_float_binary *binary, const void *a, const void *b, void *y);
 
 /* The sum of each window in f32, rows first, divided by its count of real positions, or of all (`include_pad`). */
-NPUC_API npuc_status npuc_float_average_pool(const npuc_pool *pool, const uint16_t *x, int32_t dtype, int32_t include_pad,
-                                             uint16_t *y, int32_t threads);
+NPUC_API npuc_status npuc_float_average_pool(const npuc_pool *pool, const void *x, int32_t dtype, int32_t include_pad,
+                                             void *y, int32_t threads);
+
+/* The largest of each window in IEEE's total order. */
+NPUC_API npuc_status npuc_float_max_pool(const npuc_pool *pool, const void *x, int32_t dtype, void *y, int32_t threads);
 
 /* Softmax of dense rows: e^(x - the largest) over the sum of all, which runs in the order of the elements. */
-NPUC_API npuc_status npuc_float_softmax(const uint16_t *x, int32_t dtype, int64_t rows, int64_t width, uint16_t *y, int32_t threads);
+NPUC_API npuc_status npuc_float_softmax(const void *x, int32_t dtype, int64_t rows, int64_t width, void *y, int32_t threads);
 
 /*
  * Dense rows, less their mean (`center`), divided by a root: of the mean of squares plus epsilon (`mean`), or of the sum of
@@ -104,14 +113,18 @@ typedef struct npuc_float_norm {
     int64_t row_modulus, row_factor, column_divisor;
 } npuc_float_norm;
 
-NPUC_API npuc_status npuc_float_normalize(const npuc_float_norm *norm, const uint16_t *x, const float *gain, const float *bias,
-                                          int64_t entries, uint16_t *y, int32_t threads);
+NPUC_API npuc_status npuc_float_normalize(const npuc_float_norm *norm, const void *x, const float *gain, const float *bias,
+                                          int64_t entries, void *y, int32_t threads);
 
 /* The sum over the middle of (outer, count, inner), or the sum divided by count (`mean`). */
-NPUC_API npuc_status npuc_float_reduce_sum(const uint16_t *x, int32_t dtype, int64_t outer, int64_t count, int64_t inner,
-                                           int32_t mean, uint16_t *y, int32_t threads);
+NPUC_API npuc_status npuc_float_reduce_sum(const void *x, int32_t dtype, int64_t outer, int64_t count, int64_t inner,
+                                           int32_t mean, void *y, int32_t threads);
 
-/* The bits of floats as integers of the same order, IEEE's total order; applied twice it gives the floats back. */
+/* The largest or the smallest over the middle of (outer, count, inner), in IEEE's total order. */
+NPUC_API npuc_status npuc_float_reduce_extreme(const void *x, int32_t dtype, int64_t outer, int64_t count, int64_t inner,
+                                               int32_t larger, void *y, int32_t threads);
+
+/* The bits of bf16 or f16 as integers of the same order, IEEE's total order; applied twice it gives the floats back. */
 NPUC_API npuc_status npuc_float_order(const uint16_t *x, int64_t count, int16_t *y);
 
 #ifdef __cplusplus

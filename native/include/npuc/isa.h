@@ -126,7 +126,7 @@ typedef struct npuc_i_barrier {
 } npuc_i_barrier;
 NPUC_ISA_CHECK(npuc_i_barrier);
 
-/* Convolution, plain, grouped, depthwise or transposed; fully connected as 1 x 1. Integers, or all bf16 or f16. */
+/* Convolution, plain, grouped, depthwise or transposed; fully connected as 1 x 1. Integers, or all bf16, f16 or f32. */
 typedef struct npuc_i_conv {
     npuc_head head;
     uint32_t x; /* the operand */
@@ -145,7 +145,7 @@ typedef struct npuc_i_conv {
     uint32_t weight; /* (out_c, c / groups, kernel) of w_dtype, dense; i4 two to a byte */
     uint8_t w_dtype; /* its type */
     int32_t w_zero_point; /* its zero point */
-    uint32_t bias; /* i32[out_c], or i64 if wide, or f32 of bf16 and f16; or none */
+    uint32_t bias; /* i32[out_c], or i64 if wide, or f32 of floats; or none */
     uint8_t wide; /* 1: 64-bit biases and sums */
     uint8_t transposed; /* 1: transposed convolution */
     uint32_t groups; /* groups */
@@ -417,7 +417,7 @@ typedef struct npuc_i_reduce {
     uint32_t x; /* the operand */
     uint8_t x_dtype; /* its type */
     int32_t x_zero_point; /* its zero point */
-    uint8_t mode; /* 0 sum, 1 largest, 2 smallest, 3 place of the largest, 4 place of the smallest, 5 mean (bf16 and f16) */
+    uint8_t mode; /* 0 sum, 1 largest, 2 smallest, 3 place of the largest, 4 place of the smallest, 5 mean (floats) */
     uint8_t last; /* for places: 1 the last, 0 the first */
     uint32_t outer;
     uint32_t reduced;
@@ -443,7 +443,7 @@ typedef struct npuc_i_softmax {
     int32_t x_zero_point; /* its zero point */
     uint32_t rows;
     uint32_t width;
-    uint8_t form; /* 0 the general one, 1 TFLite's of 8 bits, 2 TFLite's of 16 bits, 3 of bf16 and f16 */
+    uint8_t form; /* 0 the general one, 1 TFLite's of 8 bits, 2 TFLite's of 16 bits, 3 of floats */
     uint32_t coarse; /* 256 u32; form 2: 513 i16 of exponentials; or none */
     uint32_t fine; /* 256 u32; form 2: 513 i16 of reciprocals; or none */
     int32_t multiplier;
@@ -467,7 +467,7 @@ typedef struct npuc_i_norm {
     int32_t x_zero_point; /* its zero point */
     uint32_t rows;
     uint32_t width;
-    uint8_t form; /* 0 the general one, 1 TFLite's L2 of 8 bits; of bf16 and f16, 2 by the mean of squares, 3 by their sum */
+    uint8_t form; /* 0 the general one, 1 TFLite's L2 of 8 bits; of floats, 2 by the mean of squares, 3 by their sum */
     uint8_t center; /* 1: the mean is taken away first */
     uint64_t epsilon; /* of forms 2 and 3 the bits of an f32 */
     uint32_t row_modulus; /* entry of gain and bias: row % row_modulus * row_factor + column / column_divisor */

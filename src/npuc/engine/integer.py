@@ -22,7 +22,7 @@ from npuc.engine.inputs import checked_inputs, expected_inputs
 from npuc.engine.program import ProgramStep, RecordedProgram
 from npuc.engine.single import single_op
 from npuc.errors import VerificationError
-from npuc.ir import Graph, Value, dtype_of, shape_of, top, value_name
+from npuc.ir import Graph, Value, dtype_of, npu, shape_of, top, value_name
 from npuc.ir.definition import TensorOp, TopOp
 from npuc.ir.dtypes import element_of, is_narrow_float, quant_of
 from npuc.origins import unknown_tensor
@@ -175,7 +175,8 @@ def _in_memory_order(value: Value, array: Array) -> Array:
 
 
 def _place(value: Value) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
-    if quant_of(value) is None and not is_narrow_float(element_of(value)):
+    lowered = quant_of(value) is not None or is_narrow_float(element_of(value))
+    if not lowered and not npu.computes_in_f32(value.owner):
         return None
     shape = shape_of(value)
     inner = (shape[0], shape[2], shape[3], shape[1]) if len(shape) == 4 else shape

@@ -185,6 +185,11 @@ def is_narrow_float(kind: Any) -> bool:
     return isinstance(kind, builtin.BFloat16Type | builtin.Float16Type)
 
 
+def is_machine_float(kind: Any) -> bool:
+    """True for the element types that float instructions compute with: bf16, f16 and f32."""
+    return is_narrow_float(kind) or isinstance(kind, builtin.Float32Type)
+
+
 def element_of(value: Any) -> Attribute:
     """The element type of a value as it stands, quantized or plain."""
     return quant_of(value) or mlir_type(dtype_of(value.type))

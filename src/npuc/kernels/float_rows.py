@@ -1,21 +1,20 @@
-"""Softmax, normalization, reductions and comparisons of bf16 and f16: every step one IEEE operation in float32, sums in order.
+"""Softmax, norms, reductions and comparisons of bf16, f16 and f32: every step one IEEE operation in float32, sums in order.
 
-The arithmetic is docs/arithmetic-float.md. Comparisons are those of IEEE's total order, in which the bits of floats are
-ordered as integers: -0 is below +0, and the NaN that npuc stores is above all numbers.
+The arithmetic is docs/arithmetic-float.md. Comparisons are those of IEEE's total order: -0 is below +0, and the NaN that npuc
+stores is above all numbers.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable
 
 import numpy as np
 
 from npuc.arrays import Array
-from npuc.kernels import eltwise, reduction
+from npuc.kernels import reduction
 from npuc.kernels.calls import call, contiguous, empty
-from npuc.kernels.floats import narrow_code, ordered
+from npuc.kernels.floats import binary, float_code
 from npuc.kernels.reduction import Axes, middle
 from npuc.kernels.tape import do
 
@@ -43,7 +42,7 @@ def softmax(x: Array, axis: int = -1, *, threads: int = 1) -> Array:
     width = moved.shape[-1]
     y = empty(moved.shape, x.dtype)
     rows = moved.size // width if width else 0
-    call("npuc_float_softmax", "pillpi", moved, narrow_code(x.dtype), rows, width, y, threads)
+    call("npuc_float_softmax", "pillpi", moved, float_code(x.dtype), rows, width, y, threads)
     return np.moveaxis(y, -1, axis)
 
 
@@ -93,20 +92,22 @@ def reduce_sum(
     """
     moved, sizes, shape = middle(x, axes, keepdims)
     y = empty(shape, x.dtype)
-    call("npuc_float_reduce_sum", "pilllipi", moved, narrow_code(x.dtype), *sizes, mean, y, threads)
+    call("npuc_float_reduce_sum", "pilllipi", moved, float_code(x.dtype), *sizes, mean, y, threads)
     return y
 
 
 def extreme(x: Array, axes: Axes = None, *, larger: bool, keepdims: bool = False, threads: int = 1) -> Array:
     """The largest or the smallest element over axes."""
-    run = reduction.reduce_max if larger else reduction.reduce_min
-    return _by_order(lambda keys: run(keys, axes, keepdims=keepdims, threads=threads), x)
+    moved, sizes, shape = middle(x, axes, keepdims)
+    y = empty(shape, x.dtype)
+    call("npuc_float_reduce_extreme", "pilllipi", moved, float_code(x.dtype), *sizes, larger, y, threads)
+    return y
 
 
 def place_of_extreme(
     x: Array, axis: int, *, larger: bool, keepdims: bool = False, last: bool = False, threads: int = 1
 ) -> Array:
-    """Where the largest or the smallest element along an axis is, as int64."""
+    """Where the largest or the smallest element of bf16 or f16 along an axis is, as int64."""
     run = reduction.argmax if larger else reduction.argmin
     return run(_keys(x), axis, keepdims=keepdims, last=last, threads=threads)
 
@@ -117,8 +118,7 @@ def choose(a: Array, b: Array, *, larger: bool, threads: int = 1) -> Array:
     >>> choose(np.float16([1, -2]), np.float16([0, -3]), larger=False).tolist()
     [0.0, -3.0]
     """
-    run = eltwise.maximum if larger else eltwise.minimum
-    return _by_order(lambda *keys: run(*keys, threads=threads), a, b)
+    return binary("max" if larger else "min", a, b, threads=threads)
 
 
 def _normalize(
@@ -135,7 +135,7 @@ def _normalize(
     x = contiguous(x)
     y = empty(x.shape, x.dtype)
     rows = x.size // width if width else 0
-    raw = RawFloatNorm(narrow_code(x.dtype), center, mean, epsilon, rows, width, *layout)
+    raw = RawFloatNorm(float_code(x.dtype), center, mean, epsilon, rows, width, *layout)
     gain, bias = (np.ascontiguousarray(array.reshape(-1), np.float32) for array in (gain, bias))
     call("npuc_float_normalize", "pppplpi", raw, x, gain, bias, gain.size, y, threads)
     return y
@@ -144,13 +144,10 @@ def _normalize(
 def _keys(x: Array) -> Array:
     x = contiguous(x)
     keys = empty(x.shape, np.int16)
-    do(ordered, x.view(np.int16), keys)
+    do(_ordered, x.view(np.int16), keys)
     return keys
 
 
-def _by_order(function: Callable[..., Array], *operands: Array) -> Array:
-    """A comparison of floats by one of integers."""
-    y = function(*map(_keys, operands))
-    do(ordered, y, y)
-    result: Array = y.view(operands[0].dtype)
-    return result
+def _ordered(x: Array, out: Array) -> None:
+    """Bits of floats as integers of the same order."""
+    np.bitwise_xor(x, (x >> 15) & 0x7FFF, out=out)

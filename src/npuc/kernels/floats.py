@@ -1,4 +1,4 @@
-"""bf16 and f16: widened to float32, products exact, sums in float32 in a fixed order, the result rounded to nearest even.
+"""bf16, f16 and f32: widened to float32, products exact, sums in float32 in a fixed order, the result rounded to nearest even.
 
 The arithmetic is docs/arithmetic-float.md. bf16 arrays have the type of ml_dtypes. A layer with constant weights is a
 plan, as in `npuc.kernels.gemm`; activations of rank 4 are N x H x W x C in memory.
@@ -15,15 +15,15 @@ import numpy as np
 
 from npuc.arrays import Array
 from npuc.kernels.calls import call, contiguous, empty
-from npuc.kernels.pooling import Pair, max_pool, raw_pool
-from npuc.kernels.tape import do
+from npuc.kernels.pooling import Pair, raw_pool
 from npuc.native import library
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F16 = np.dtype(np.float16)
-_CODES = {np.dtype(np.float32): 5, BF16: 6, F16: 7}
+F32 = np.dtype(np.float32)
+_CODES = {F32: 5, BF16: 6, F16: 7}
 """`npuc_dtype` of NumPy's types."""
-_OPERATIONS = ("add", "sub", "mul")
+_OPERATIONS = ("add", "sub", "mul", "max", "min")
 _ALIGNMENT = 64
 
 
@@ -76,14 +76,14 @@ def cast(x: Array, dtype: Any, *, threads: int = 1) -> Array:
         return x
     x = contiguous(x)
     y = empty(x.shape, dtype)
-    call("npuc_float_cast", "pilpii", x, _code(x.dtype), x.size, y, _code(dtype), threads)
+    call("npuc_float_cast", "pilpii", x, float_code(x.dtype), x.size, y, float_code(dtype), threads)
     return y
 
 
 class FloatConvPlan:
     """A convolution with constant weights, ready to run.
 
-    `weight` is (output channels, input channels / groups, kernel height, kernel width) of bf16 or f16, or, transposed,
+    `weight` is (output channels, input channels / groups, kernel height, kernel width) of bf16, f16 or f32, or, transposed,
     (input channels, output channels / groups, ...), as in ONNX; `pads` are top, left, bottom, right; `bias` is float32.
 
     >>> FloatConvPlan(np.ones((1, 1, 2, 2), F16)).run(np.ones((1, 3, 3, 1), F16))[0, :, :, 0].tolist()
@@ -120,7 +120,7 @@ class FloatConvPlan:
             )
         raw = RawFloatConv(
             transposed, groups, self.in_channels, self.out_channels, self.kernel_h, self.kernel_w,
-            *self.strides, *self.dilations, self.pads[0], self.pads[1], narrow_code(self.dtype), relu, relu_limit,
+            *self.strides, *self.dilations, self.pads[0], self.pads[1], float_code(self.dtype), relu, relu_limit,
         )  # fmt: skip
         size_of = library().npuc_float_conv_size
         size_of.argtypes, size_of.restype = [ctypes.c_void_p], ctypes.c_size_t
@@ -200,7 +200,7 @@ def matmul(
     a, b = contiguous(a), contiguous(b)
     offsets = [_offsets(operand, batch) for operand in (a, b)]
     raw = RawFloatMatMul(
-        narrow_code(a.dtype), transpose_b, threads, relu, relu_limit, m, k, n, len(offsets[0]),
+        float_code(a.dtype), transpose_b, threads, relu, relu_limit, m, k, n, len(offsets[0]),
         offsets[0].ctypes.data, offsets[1].ctypes.data,
     )  # fmt: skip
     raw.keep = offsets
@@ -212,7 +212,7 @@ def matmul(
 def binary(
     operation: str, a: Array, b: Array, *, relu: bool = False, relu_limit: float = 0.0, threads: int = 1
 ) -> Array:
-    """a + b, a - b or a * b (`add`, `sub`, `mul`) under broadcasting.
+    """a + b, a - b, a * b, or the larger or smaller in IEEE's total order (`add`, `sub`, `mul`, `max`, `min`), broadcast.
 
     >>> binary("add", np.float16([1, 2]), np.float16([[3], [4]])).tolist()
     [[4.0, 5.0], [5.0, 6.0]]
@@ -222,11 +222,11 @@ def binary(
     shape = np.broadcast_shapes(a.shape, b.shape)
     y = empty(shape, a.dtype)
     lengths, strides = _merged(
-        shape, [[s // 2 for s in np.broadcast_to(operand, shape).strides] for operand in (a, b)]
+        shape, [[s // a.itemsize for s in np.broadcast_to(operand, shape).strides] for operand in (a, b)]
     )
     numbers = [np.array(column, np.int64) for column in (lengths, *strides)]
     raw = RawFloatBinary(
-        narrow_code(a.dtype), _OPERATIONS.index(operation), relu, relu_limit, len(lengths), threads,
+        float_code(a.dtype), _OPERATIONS.index(operation), relu, relu_limit, len(lengths), threads,
         *(column.ctypes.data for column in numbers),
     )  # fmt: skip
     raw.keep = numbers
@@ -261,25 +261,19 @@ def average_pool(
     raw = raw_pool(x, kernel, stride, pads, out, dilation)
     x = contiguous(x)
     y = empty((raw.n, raw.out_h, raw.out_w, raw.c), x.dtype)
-    call("npuc_float_average_pool", "ppiipi", raw, x, narrow_code(x.dtype), include_pad, y, threads)
+    call("npuc_float_average_pool", "ppiipi", raw, x, float_code(x.dtype), include_pad, y, threads)
     return y
 
 
 def largest_pool(
     x: Array, kernel: Pair, stride: Pair, pads: Pair, out: Pair, *, dilation: Pair = (1, 1), threads: int = 1
 ) -> Array:
-    """The largest element of each window in IEEE's total order, in which the bits of floats are ordered as integers."""
+    """The largest element of each window in IEEE's total order."""
+    raw = raw_pool(x, kernel, stride, pads, out, dilation)
     x = contiguous(x)
-    keys = empty(x.shape, np.int16)
-    do(ordered, x.view(np.int16), keys)
-    y = max_pool(keys, kernel, stride, pads, out, dilation=dilation, threads=threads)
-    do(ordered, y, y)
-    return y.view(x.dtype)
-
-
-def ordered(x: Array, out: Array) -> None:
-    """Bits of floats to integers of the same order, and back."""
-    np.bitwise_xor(x, (x >> 15) & 0x7FFF, out=out)
+    y = empty((raw.n, raw.out_h, raw.out_w, raw.c), x.dtype)
+    call("npuc_float_max_pool", "ppipi", raw, x, float_code(x.dtype), y, threads)
+    return y
 
 
 def _merged(shape: Sequence[int], strides: list[list[int]]) -> tuple[list[int], list[list[int]]]:
@@ -307,14 +301,8 @@ def _offsets(operand: Array, batch: tuple[int, ...]) -> Array:
     return np.ascontiguousarray(np.broadcast_to(starts, batch)).reshape(-1)
 
 
-def _code(dtype: np.dtype[Any]) -> int:
+def float_code(dtype: np.dtype[Any]) -> int:
+    """`npuc_dtype` of bf16, f16 or f32."""
     if dtype not in _CODES:
         raise ValueError(f"float32, bfloat16 or float16 is needed, not {dtype.name}")
-    return _CODES[dtype]
-
-
-def narrow_code(dtype: np.dtype[Any]) -> int:
-    """`npuc_dtype` of bf16 or f16."""
-    if dtype not in (BF16, F16):
-        raise ValueError(f"bfloat16 or float16 is needed, not {dtype.name}")
     return _CODES[dtype]

@@ -93,15 +93,20 @@ def fit_of(op: TensorOp, graph: Graph, target: Target) -> Fit:
 
 
 def joins_floats(op: npu.Quantize | npu.Dequantize, graph: Graph, target: Target) -> bool:
-    """Whether a conversion stands between layers of integers and of bf16 or f16 on the NPU, which then does it itself."""
+    """Whether a conversion stands between layers of integers and of floats on the NPU, which then does it itself."""
     if isinstance(op, npu.Quantize):
         neighbours = [op.x.owner]
     elif any(port.value is op.y for port in graph.outputs):
         return False
     else:
         neighbours = [use.operation for use in op.y.uses]
-    casts = [neighbour for neighbour in neighbours if isinstance(neighbour, npu.Cast)]
-    return bool(casts) and casts == neighbours and all(fit_of(cast, graph, target) for cast in casts)
+    floats = [
+        neighbour
+        for neighbour in neighbours
+        if isinstance(neighbour, npu.Cast)
+        or (isinstance(neighbour, TensorOp) and npu.is_f32_on_npu(neighbour))
+    ]
+    return bool(floats) and floats == neighbours and all(fit_of(layer, graph, target) for layer in floats)
 
 
 def limit_fit(op: TensorOp, graph: Graph, target: Target, bits: tuple[int, int] = (8, 8)) -> Fit:
@@ -201,10 +206,12 @@ def _without_integers(op: TensorOp, graph: Graph, target: Target) -> Fit | None:
             return _no(ObstacleRule.KEPT_ONNX, operator=op.op_type, noted=op.reason)
         return _no(ObstacleRule.ONNX_OPERATOR, operator=op.op_type)
     values = [*op.operands, *op.results]
-    short = [dtype for value in values if is_narrow_float(mlir_type(dtype := dtype_of(value.type)))]
-    if short:
+    floats = [dtype for value in values if is_narrow_float(mlir_type(dtype := dtype_of(value.type)))]
+    if npu.is_f32_on_npu(op):
+        floats.append(dtype_of("f32"))
+    if floats:
         formats = target.arithmetic.activations.formats
-        absent = next((dtype for dtype in short if dtype.short not in formats), None)
+        absent = next((dtype for dtype in floats if dtype.short not in formats), None)
         return None if absent is None else _no(ObstacleRule.FLOAT_TYPE, target=target.name, dtype=absent.name)
     if isinstance(op, npu.BlockRound):
         return _no(ObstacleRule.BLOCK_FLOAT)

@@ -43,6 +43,8 @@ def describe(op: TensorOp, graph: Graph, bits: tuple[int, int] = (8, 8)) -> Desc
     if not all(is_static(value) for value in (*op.operands, *op.results)):
         return None
     kind, own = _find(op)(op, graph)
+    if npu.is_f32_on_npu(op):
+        bits = (32, 32)
     common = _common(op, bits[0])
     if kind not in OP_KINDS:
         return Described(kind, common)
@@ -279,7 +281,7 @@ def _table(op: npu.Table | npu.FloatTable, graph: Graph) -> tuple[str, Parameter
 _KINDS: dict[type[TensorOp], Callable[[Any, Graph], tuple[str, Parameters]]] = {
     **dict.fromkeys((top.Conv, top.Deconv, npu.Conv, npu.Deconv, npu.FloatConv, npu.FloatDeconv), _conv),
     **dict.fromkeys((top.MatMul, npu.MatMul, npu.FloatMatMul), _matmul),
-    **dict.fromkeys((top.MaxPool, top.AvgPool, npu.AvgPool, npu.FloatAvgPool), _pool),
+    **dict.fromkeys((top.MaxPool, top.AvgPool, npu.AvgPool, npu.FloatAvgPool, npu.FloatMaxPool), _pool),
     **dict.fromkeys((top.Resize, npu.ResizeBilinear), _resize),
     **dict.fromkeys((top.Reduce, npu.ReduceSum, npu.FloatReduce), _reduce),
     **dict.fromkeys((top.LSTM, top.GRU, top.RNN, npu.LSTM, npu.GRU), _recurrent),

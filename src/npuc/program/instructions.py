@@ -85,7 +85,7 @@ class Result:
 
 @record
 class Stage:
-    """The output stage: y = sat(zero_point + rq(acc), lo, hi); of bf16 and f16 a relu, lo and hi the bits of f32."""
+    """The output stage: y = sat(zero_point + rq(acc), lo, hi); of floats a relu, lo and hi the bits of f32."""
 
     kind: int
     """Requantization: an index of double_rounding, single_rounding, single_even, pow2, float_scale."""
@@ -208,7 +208,7 @@ class Barrier(TypedInstruction):
 
 @record
 class Conv(TypedInstruction):
-    """Convolution, plain, grouped, depthwise or transposed; fully connected as 1 x 1. Integers, or all bf16 or f16."""
+    """Convolution, plain, grouped, depthwise or transposed; fully connected as 1 x 1. Integers, or all bf16, f16 or f32."""
 
     name: ClassVar[str] = "conv"
     opcode: ClassVar[int] = 8
@@ -224,7 +224,7 @@ class Conv(TypedInstruction):
     w_zero_point: int
     """Its zero point."""
     bias: Address
-    """i32[out_c], or i64 if wide, or f32 of bf16 and f16; or none."""
+    """i32[out_c], or i64 if wide, or f32 of floats; or none."""
     wide: int
     """1: 64-bit biases and sums."""
     transposed: int
@@ -735,7 +735,7 @@ class Reduce(TypedInstruction):
     addresses: ClassVar[tuple[int, ...]] = (0, 8, 12, 13)
     source: Source
     mode: int
-    """0 sum, 1 largest, 2 smallest, 3 place of the largest, 4 place of the smallest, 5 mean (bf16 and f16)."""
+    """0 sum, 1 largest, 2 smallest, 3 place of the largest, 4 place of the smallest, 5 mean (floats)."""
     last: int
     """For places: 1 the last, 0 the first."""
     outer: int
@@ -776,7 +776,7 @@ class Softmax(TypedInstruction):
     rows: int
     width: int
     form: int
-    """0 the general one, 1 TFLite's of 8 bits, 2 TFLite's of 16 bits, 3 of bf16 and f16."""
+    """0 the general one, 1 TFLite's of 8 bits, 2 TFLite's of 16 bits, 3 of floats."""
     coarse: Address
     """256 u32; form 2: 513 i16 of exponentials; or none."""
     fine: Address
@@ -824,7 +824,7 @@ class Norm(TypedInstruction):
     rows: int
     width: int
     form: int
-    """0 the general one, 1 TFLite's L2 of 8 bits; of bf16 and f16, 2 by the mean of squares, 3 by their sum."""
+    """0 the general one, 1 TFLite's L2 of 8 bits; of floats, 2 by the mean of squares, 3 by their sum."""
     center: int
     """1: the mean is taken away first."""
     epsilon: int

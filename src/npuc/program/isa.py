@@ -138,7 +138,7 @@ def _u1(name: str, doc: str) -> Field:
 
 _STAGE = FieldGroup(
     "stage",
-    "The output stage: y = sat(zero_point + rq(acc), lo, hi); of bf16 and f16 a relu, lo and hi the bits of f32.",
+    "The output stage: y = sat(zero_point + rq(acc), lo, hi); of floats a relu, lo and hi the bits of f32.",
     (
         _u1("kind", f"requantization: an index of {', '.join(KINDS)}"),
         _u4("count", "sets of parameters: 1, or one a channel"),
@@ -230,7 +230,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "conv",
         8,
         "matrix",
-        "Convolution, plain, grouped, depthwise or transposed; fully connected as 1 x 1. Integers, or all bf16 or f16.",
+        "Convolution, plain, grouped, depthwise or transposed; fully connected as 1 x 1. Integers, or all bf16, f16 or f32.",
         (
             _SOURCE,
             _SIZES,
@@ -238,7 +238,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _address("weight", "(out_c, c / groups, kernel) of w_dtype, dense; i4 two to a byte"),
             _u1("w_dtype", "its type"),
             _i4("w_zero_point", "its zero point"),
-            _address("bias", "i32[out_c], or i64 if wide, or f32 of bf16 and f16; or none"),
+            _address("bias", "i32[out_c], or i64 if wide, or f32 of floats; or none"),
             _u1("wide", "1: 64-bit biases and sums"),
             _u1("transposed", "1: transposed convolution"),
             _u4("groups", "groups"),
@@ -423,7 +423,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _SOURCE,
             _u1(
                 "mode",
-                "0 sum, 1 largest, 2 smallest, 3 place of the largest, 4 place of the smallest, 5 mean (bf16 and f16)",
+                "0 sum, 1 largest, 2 smallest, 3 place of the largest, 4 place of the smallest, 5 mean (floats)",
             ),
             _u1("last", "for places: 1 the last, 0 the first"),
             _u4("outer", ""),
@@ -442,7 +442,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _SOURCE,
             _u4("rows", ""),
             _u4("width", ""),
-            _u1("form", "0 the general one, 1 TFLite's of 8 bits, 2 TFLite's of 16 bits, 3 of bf16 and f16"),
+            _u1("form", "0 the general one, 1 TFLite's of 8 bits, 2 TFLite's of 16 bits, 3 of floats"),
             _address("coarse", "256 u32; form 2: 513 i16 of exponentials; or none"),
             _address("fine", "256 u32; form 2: 513 i16 of reciprocals; or none"),
             _i4("multiplier", ""),
@@ -466,7 +466,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _u4("width", ""),
             _u1(
                 "form",
-                "0 the general one, 1 TFLite's L2 of 8 bits; of bf16 and f16, 2 by the mean of squares, 3 by their sum",
+                "0 the general one, 1 TFLite's L2 of 8 bits; of floats, 2 by the mean of squares, 3 by their sum",
             ),
             _u1("center", "1: the mean is taken away first"),
             Field("epsilon", "u8", "of forms 2 and 3 the bits of an f32"),

@@ -1,4 +1,4 @@
-"""The values of a float network in the integer one: as integers of some type, as short floats, as reals.
+"""The values of a float network in the integer one: as integers of some type, as floats of the machine, as reals.
 
 A value is made in a form when a rule first asks for it, and kept: two layers that read it share it.
 """
@@ -64,7 +64,7 @@ class IntegerValues(TypeAssignment):
         return integers is not None and not isinstance(integers.owner, npu.Quantize)
 
     def type_of(self, value: Value) -> Any:
-        """The type of elements that a value of the old graph has: a `QuantType`, or bf16 or f16."""
+        """The type of elements that a value of the old graph has: a `QuantType`, or bf16, f16 or f32."""
         return self._views.get(value) or self._own_type(value)
 
     def own_integers(self, value: Value) -> tuple[Array, float] | None:
@@ -136,7 +136,7 @@ class IntegerValues(TypeAssignment):
         return quantized
 
     def short(self, value: Value, to: Any) -> Value:
-        """An old value as bf16 or f16."""
+        """An old value as bf16, f16 or f32."""
         if (value, to) in self._integer:
             return self._integer[value, to]
         array, kind = self.constant(value), dtype_of(to)
@@ -147,7 +147,11 @@ class IntegerValues(TypeAssignment):
                 raise NoIntegerForm(
                     f"{kind.name} does not hold all values of the constant '{value_name(value)}'"
                 )
+            if kind.name == "f32":
+                return self.real(value)
             cast = self.weight(f"{value_name(value)}/{kind.name}", rounded)
+        elif kind.name == "f32":
+            return self.real(value)
         else:
             cast = self.emit(npu.Cast, self.real(value), to=to, name=self.derived(value, kind.name)).y
         self._integer[value, to] = cast

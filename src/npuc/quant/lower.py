@@ -13,7 +13,7 @@ from npuc.arithmetic.kinds import Kind
 from npuc.arithmetic.requantization import ShiftTooSmall, is_power_of_two
 from npuc.ir import Graph, Value, dtype_of, top, value_name
 from npuc.ir.definition import TopOp
-from npuc.ir.dtypes import QuantType, element_of, is_narrow_float
+from npuc.ir.dtypes import QuantType, element_of, is_machine_float, is_narrow_float
 from npuc.quant.blocks import block_axes
 from npuc.quant.fixed import fixed_output
 from npuc.quant.integer_values import IntegerValues
@@ -89,8 +89,8 @@ class LoweringContext(IntegerValues):
         return self.graph
 
     def _lower(self, op: TopOp, scheme: Scheme) -> bool:
-        short = is_narrow_float(self._types.get(op.results[0]))
-        rule = find_float_rule(op) if short else find_rule(op)
+        floats = is_machine_float(self._types.get(op.results[0]))
+        rule = find_float_rule(op) if floats else find_rule(op)
         assert rule is not None
         self._current = scheme
         self._views = self._casts(op, scheme)

@@ -1,6 +1,6 @@
 """Layers of f16 whose values f16 does not hold: 65,504 is its largest number, and what is larger becomes an infinity.
 
-bf16 and float32 reach 3.4e38, so such a layer gets bf16 where the target computes with it, and stays float elsewhere.
+bf16 and f32 reach 3.4e38, so such a layer gets the first of them that the target computes with, and stays float elsewhere.
 The ranges of tensors are those that were seen on data; without data nothing is known, and nothing is changed.
 """
 
@@ -25,17 +25,15 @@ def within_f16(
     graph: Graph, schemes: LayerSchemes, ranges: Mapping[str, Any], target: Target | None
 ) -> tuple[LayerSchemes, list[str]]:
     """Schemes under which no layer of f16 meets a number that it does not hold, and a sentence for each layer changed."""
-    wide = SCHEMES["bf16"] if target is None or misfit(SCHEMES["bf16"], target) is None else None
-    instead = "bf16" if wide is not None else "float32"
+    wider = [SCHEMES[name] for name in ("bf16", "f32")]
+    wide = next((scheme for scheme in wider if target is None or misfit(scheme, target) is None), None)
+    instead = "float32" if wide is None else wide.activation
     notes = []
 
     def change(op: Any, scheme: Scheme) -> Scheme | None:
         if scheme.activation != "f16":
             return scheme
-        reach = max(
-            (_reach(ranges[name]) for name in map(value_name, _activations(op, graph)) if name in ranges),
-            default=0.0,
-        )
+        reach = reach_of(op, graph, ranges)
         if reach <= LARGEST:
             return scheme
         notes.append(
@@ -44,6 +42,12 @@ def within_f16(
         return wide
 
     return schemes.changed(change), notes
+
+
+def reach_of(op: Any, graph: Graph, ranges: Mapping[str, Any]) -> float:
+    """The largest magnitude that was seen in what an op reads and makes."""
+    names = map(value_name, _activations(op, graph))
+    return max((_reach(ranges[name]) for name in names if name in ranges), default=0.0)
 
 
 def _activations(op: Any, graph: Graph) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from npuc.ir import Graph, Value, dtype_of, layer_name, npu, result_names, shape_of, top
-from npuc.ir.definition import TopOp
+from npuc.ir.definition import TensorOp, TopOp
 from npuc.ir.dtypes import element_of, is_narrow_float, quant_of
 from npuc.partition.fit import not_float32
 from npuc.quant.layer_schemes import LayerSchemes
@@ -31,9 +31,9 @@ class LayerOutcome:
     layer: str
     kind: str
     type: str
-    """The type that it computes with: an integer type, bf16, f16, mx6, mx9, or f32 if it stayed float."""
+    """The type that it computes with: an integer type, bf16, f16, mx6, mx9, or f32."""
     reason: str = ""
-    """Why it is float."""
+    """Why it stayed float, if it did."""
 
     @property
     def integer(self) -> bool:
@@ -42,8 +42,8 @@ class LayerOutcome:
 
     @property
     def is_float(self) -> bool:
-        """Whether it stayed float."""
-        return self.type == "f32"
+        """Whether it stayed float, rather than computing with f32 on the NPU."""
+        return self.type == "f32" and self.reason != ""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,8 @@ def outcome(
         if name not in by_name or isinstance(by_name[name].owner, npu.Reinterpret):
             continue
         kind = _type(by_name[name], op.results[0])
-        reason = (reasons.get(name) or _why(op, scheme_of(op))) if kind == "f32" else ""
+        stayed = kind == "f32" and not _is_f32_on_npu(by_name[name].owner)
+        reason = (reasons.get(name) or _why(op, scheme_of(op))) if stayed else ""
         layers.append(LayerOutcome(name, layer_name(op), op.name.removeprefix("top."), kind, reason))
     result.float_reasons = {layer.name: layer.reason for layer in layers if layer.is_float}
     return Outcome(tuple(layers), weight_bytes(source), weight_bytes(result), tuple(result.notes))
@@ -121,6 +122,10 @@ def _type(value: Value, old: Value) -> str:
         return dtype_of(value.type).name  # an operator that the importer wrote in plain integers
     rounded = [v.owner for v in getattr(owner, "operands", ()) if isinstance(v.owner, npu.BlockRound)]
     return rounded[0].format if rounded else "f32"
+
+
+def _is_f32_on_npu(owner: Any) -> bool:
+    return isinstance(owner, TensorOp) and npu.is_f32_on_npu(owner)
 
 
 def _why(op: TopOp, scheme: Scheme | None) -> str:

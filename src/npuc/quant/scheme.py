@@ -1,4 +1,4 @@
-"""A scheme: which integers or short floats stand for which reals, and how an accumulator becomes an output.
+"""A scheme: which integers or floats stand for which reals, and how an accumulator becomes an output.
 
 A scheme is what a target's arithmetic allows, or what a user asks for a layer. The named ones are the field's usual
 ones; `SCHEMES["int8"]` is the default.
@@ -14,8 +14,8 @@ from npuc.arithmetic.dtypes import dtype_of
 from npuc.arithmetic.kinds import Kind, Rounding, Scales
 from npuc.arithmetic.requantization import StageLimits
 
-FLOATS = ("bf16", "f16")
-"""Short floats: both operands of a product are of one of them."""
+FLOATS = ("bf16", "f16", "f32")
+"""Floats that machines compute with: both operands of a product are of one of them."""
 BLOCKS = ("mx6", "mx9")
 """Block floating point, for evaluation only: operands of products are rounded to it, all else is float32."""
 TENSOR_CLASSES = ("weights", "activations", "bias")
@@ -37,7 +37,7 @@ class Scheme:
     """How a layer's tensors are represented and rescaled."""
 
     activation: str = "i8"
-    """Storage of activations: i8, ui8, i16, bf16, f16, mx6 or mx9; those that are no integers use nothing below."""
+    """Storage of activations: i8, ui8, i16, bf16, f16, f32, mx6 or mx9; those that are no integers use nothing below."""
     activation_scales: Scales = Scales.AFFINE
     weight: str = "i8"
     """Storage of weights: i8, i4 or i16, ui8 with affine scales, or the same float type as activations."""
@@ -165,7 +165,7 @@ class Scheme:
 
     @property
     def is_float(self) -> bool:
-        """True for bf16 and f16."""
+        """True for bf16, f16 and f32."""
         return self.activation in FLOATS
 
     @property

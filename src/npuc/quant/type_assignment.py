@@ -2,7 +2,7 @@
 
 Each value that an integer op makes has the type that its range and its layer's scheme give, unless a rule ties it to another:
 an op that moves elements keeps its operand's type, and what only feeds a concat is made in the concat's type. Under a scheme of
-bf16 or f16 that is the type, and there are no ranges.
+bf16, f16 or f32 that is the type, and there are no ranges.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class TypeAssignment:
         """What else the user should know."""
         self._scheme: dict[Any, Scheme | None] = {}
         self._types: dict[Value, Any] = {}
-        """The types of elements: a `QuantType`, or bf16 or f16."""
+        """The types of elements: a `QuantType`, or bf16, f16 or f32."""
         self._blocks: dict[Any, str] = {}
         """Ops whose operands are rounded to block floating point."""
         self._partial: dict[Any, Scheme] = {}

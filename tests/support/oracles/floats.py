@@ -1,4 +1,4 @@
-"""The slow, obvious model of bf16 and f16 arithmetic: from docs/arithmetic-float.md, not from the kernels.
+"""The slow, obvious model of bf16, f16 and f32 arithmetic: from docs/arithmetic-float.md, not from the kernels.
 
 A sum is a loop over kernel row, kernel column and input channel; each step adds an exact product to a float32 and rounds
 once; a sum of -0 is stored as 0. Layouts are the kernels' (activations N x H x W x C, weights as ONNX has them).
@@ -6,7 +6,7 @@ once; a sum of -0 is stored as 0. Layouts are the kernels' (activations N x H x 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from math import factorial
 from typing import Any
@@ -20,6 +20,28 @@ def step(acc: Array, x: Array, w: Array) -> Array:
     """float32(acc + x * w), the product exact: float64 holds it, and `exact_step` shows that its sum is close enough."""
     with np.errstate(all="ignore"):
         return (acc.astype(np.float64) + x.astype(np.float64) * w.astype(np.float64)).astype(np.float32)
+
+
+def fused_step(acc: Array, x: Array, w: Array) -> Array:
+    """The same of float32, whose products fill 48 bits: the sum in float64, rounded to odd where it is not exact.
+
+    A sum that is not exact gets the neighbour in float64 whose last bit is 1. It lies between two float32 and on no midpoint of
+    them, so that rounding it to float32 goes where rounding the exact sum does.
+    """
+    with np.errstate(all="ignore"):
+        a, b = acc.astype(np.float64), x.astype(np.float64) * w.astype(np.float64)
+        total = np.asarray(a + b)
+        other = total - a
+        error = (a - (total - other)) + (b - other)  # of Knuth's two-sum: exact
+        bits = total.view(np.int64)
+        inexact = (error != 0) & np.isfinite(error) & (bits & 1 == 0)
+        outward = (error > 0) == (total > 0)
+        return np.where(inexact, bits + np.where(outward, 1, -1), bits).view(np.float64).astype(np.float32)
+
+
+def step_of(dtype: Any) -> Callable[[Array, Array, Array], Array]:
+    """The step of a sum of products of a type."""
+    return fused_step if np.dtype(dtype) == np.float32 else step
 
 
 def exact_step(acc: float, x: float, w: float) -> Fraction:
@@ -72,7 +94,9 @@ def conv(
             for i in range(inputs):
                 for o in range(outputs):
                     pixel = real[:, rows, columns, o // each * inputs + i]
-                    acc[..., o] = step(acc[..., o], pixel, weight[o, i, ky, kx].astype(np.float32))
+                    acc[..., o] = step_of(x.dtype)(
+                        acc[..., o], pixel, weight[o, i, ky, kx].astype(np.float32)
+                    )
     return finish(acc + np.float32(0), x.dtype, relu, limit)
 
 
@@ -111,7 +135,7 @@ def deconv(
                         for g in range(groups):
                             part = slice(g * each, (g + 1) * each)
                             c = g * inputs + i
-                            acc[:, oy, ox, part] = step(
+                            acc[:, oy, ox, part] = step_of(x.dtype)(
                                 acc[:, oy, ox, part],
                                 x[:, y, z, c, None].astype(np.float32),
                                 weight[c, :, ky, kx].astype(np.float32),
@@ -124,7 +148,9 @@ def matmul(a: Array, b: Array, bias: Array | None = None, relu: bool = False, li
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     acc = _start(bias, (*batch, a.shape[-2], b.shape[-1]))
     for k in range(a.shape[-1]):
-        acc = step(acc, a[..., :, k, None].astype(np.float32), b[..., None, k, :].astype(np.float32))
+        acc = step_of(a.dtype)(
+            acc, a[..., :, k, None].astype(np.float32), b[..., None, k, :].astype(np.float32)
+        )
     return finish(acc + np.float32(0), a.dtype, relu, limit)
 
 
@@ -193,6 +219,30 @@ def exponential(x: Array) -> Array:
         series = series * r + 1 / factorial(power)
     e = (series * np.exp2(n)).astype(np.float32)
     return np.where(np.isnan(x), x, np.where(x < np.float32(-104), np.float32(0), e))
+
+
+def total_order_max(a: Array, b: Array) -> Array:
+    """The larger of two float32 in IEEE's total order, one by one."""
+    return _chosen(a, b, 1)
+
+
+def total_order_min(a: Array, b: Array) -> Array:
+    """The smaller of two float32 in IEEE's total order, one by one."""
+    return _chosen(a, b, -1)
+
+
+def _chosen(a: Array, b: Array, sign: int) -> Array:
+    first, second = np.broadcast_arrays(a, b)
+    pairs = zip(first.reshape(-1), second.reshape(-1), strict=True)
+    chosen = [max(pair, key=lambda value: sign * _place(value)) for pair in pairs]
+    return np.array(chosen, np.float32).reshape(first.shape)
+
+
+def _place(value: np.float32) -> int:
+    """Where a float stands in the total order: the magnitude of its bits, below -0 for a negative one."""
+    bits = int(value.view(np.uint32))
+    magnitude = bits & 0x7FFFFFFF
+    return -1 - magnitude if bits >> 31 else magnitude
 
 
 def ascending_sum(x: Array) -> Array:

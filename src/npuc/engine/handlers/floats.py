@@ -1,4 +1,4 @@
-"""bf16 and f16 through the native core, and rounding to block floating point."""
+"""bf16, f16 and f32 through the native core, and rounding to block floating point."""
 
 from __future__ import annotations
 
@@ -69,6 +69,15 @@ def binary(op: Any, graph: Graph, threads: int) -> Step:
     ]
 
 
+@handles(npu.FloatMax, npu.FloatMin, recordable=True)
+def choose(op: Any, graph: Graph, threads: int) -> Step:
+    """The larger or the smaller of two operands, broadcast."""
+    rank, larger = len(shape_of(op.y)), isinstance(op, npu.FloatMax)
+    return lambda arrays: [
+        outward(float_rows.choose(*(inward(array, rank) for array in arrays), larger=larger, threads=threads))
+    ]
+
+
 @handles(npu.FloatTable, recordable=True)
 def table(op: npu.FloatTable, graph: Graph, threads: int) -> Step:
     """A look-up by bits."""
@@ -87,6 +96,16 @@ def avg_pool(op: npu.FloatAvgPool, graph: Graph, threads: int) -> Step:
         "threads": threads,
     }
     return lambda arrays: [outward(floats.average_pool(inward(arrays[0]), *window, **options))]
+
+
+@handles(npu.FloatMaxPool, recordable=True)
+def max_pool(op: npu.FloatMaxPool, graph: Graph, threads: int) -> Step:
+    """The largest of each window."""
+    window = tuple(map(_pair, (op.kernel, op.strides, op.pads, shape_of(op.y)[2:])))
+    dilation = _pair(op.dilations)
+    return lambda arrays: [
+        outward(floats.largest_pool(inward(arrays[0]), *window, dilation=dilation, threads=threads))
+    ]
 
 
 @handles(npu.FloatSoftmax)
@@ -112,8 +131,13 @@ def norm(op: npu.FloatNorm, graph: Graph, threads: int) -> Step:
 
 @handles(npu.FloatReduce)
 def reduce(op: npu.FloatReduce, graph: Graph, threads: int) -> Step:
-    """A sum or a mean."""
+    """A sum, a mean, the largest or the smallest."""
     axes, mean, keep = op.axes, op.kind == "mean", op.keepdims
+    if op.kind in ("max", "min"):
+        larger = op.kind == "max"
+        return lambda arrays: [
+            float_rows.extreme(arrays[0], axes, larger=larger, keepdims=keep, threads=threads)
+        ]
     return lambda arrays: [float_rows.reduce_sum(arrays[0], axes, mean=mean, keepdims=keep, threads=threads)]
 
 

@@ -1,4 +1,4 @@
-"""The `npu` dialect: ops on quantized tensors, and on bf16 and f16, each with all that its arithmetic needs.
+"""The `npu` dialect: ops on quantized tensors, and on bf16, f16 and f32, each with all that its arithmetic needs.
 
 Ops that only move elements, and `top.max_pool`, are those of the `top` dialect on quantized tensors: they are the same
 in both. Importing this package registers every op in `NPU_OPS`.
@@ -16,6 +16,9 @@ from npuc.ir.npu.floating import (
     FloatDeconv,
     FloatLinear,
     FloatMatMul,
+    FloatMax,
+    FloatMaxPool,
+    FloatMin,
     FloatMul,
     FloatNorm,
     FloatOp,
@@ -27,6 +30,7 @@ from npuc.ir.npu.floating import (
 from npuc.ir.npu.linear import Conv, Deconv, MatMul
 from npuc.ir.npu.recurrent import GRU, LSTM
 from npuc.ir.npu.rows import Norm, ReduceSum, ResizeBilinear, Softmax
+from npuc.ir.npu.single_precision import computes_in_f32, is_f32_on_npu
 
 __all__ = [
     "GRU",
@@ -46,6 +50,9 @@ __all__ = [
     "FloatDeconv",
     "FloatLinear",
     "FloatMatMul",
+    "FloatMax",
+    "FloatMaxPool",
+    "FloatMin",
     "FloatMul",
     "FloatNorm",
     "FloatOp",
@@ -66,4 +73,6 @@ __all__ = [
     "Softmax",
     "Sub",
     "Table",
+    "computes_in_f32",
+    "is_f32_on_npu",
 ]

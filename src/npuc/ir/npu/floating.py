@@ -1,7 +1,8 @@
-"""Ops on bf16 and f16, which need no scales: docs/arithmetic-float.md.
+"""Ops on bf16, f16 and f32, which need no scales: docs/arithmetic-float.md.
 
 Operands are widened to f32, products are exact, sums are f32 in the order kernel row, kernel column, input channel, and
-the result is rounded to nearest even. Ops that only move elements, and `top.max_pool`, are those of the `top` dialect.
+the result is rounded to nearest even. Ops that only move elements are those of the `top` dialect, and so are comparisons of
+bf16 and f16. Of f32 these stand for the CPU's, and those of the NPU, which compare in IEEE's total order, have ops here.
 """
 
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from npuc.ir.definition import (
     shape_of,
     text,
 )
-from npuc.ir.dtypes import dtype_of, is_narrow_float, mlir_type, tensor_type
+from npuc.ir.dtypes import dtype_of, is_machine_float, is_narrow_float, mlir_type, tensor_type
 from npuc.ir.npu.definition import NpuOp, npu_op
 from npuc.ir.npu.rows import NORMS
 from npuc.ir.top import convolution, matmul
@@ -34,11 +35,11 @@ BLOCK_FORMATS = ("mx6", "mx9")
 
 
 class FloatOp(NpuOp):
-    """An op on bf16 or f16."""
+    """An op on bf16, f16 or f32."""
 
     def check(self) -> None:
         """The result and all operands but a bias have one type."""
-        require(is_narrow_float(self.to), f"the result must be bf16 or f16, not {self.to}")
+        require(is_machine_float(self.to), f"the result must be bf16, f16 or f32, not {self.to}")
         for value in self.narrow_operands():
             require(
                 value.type.element_type == self.to,
@@ -81,7 +82,7 @@ class FloatConvolution(FloatLinear):
 
 @npu_op
 class FloatConv(FloatConvolution):
-    """`top.conv` on bf16 or f16."""
+    """`top.conv` on bf16, f16 or f32."""
 
     name = "npu.float_conv"
 
@@ -92,7 +93,7 @@ class FloatConv(FloatConvolution):
 
 @npu_op
 class FloatDeconv(FloatConvolution):
-    """`top.deconv` on bf16 or f16."""
+    """`top.deconv` on bf16, f16 or f32."""
 
     name = "npu.float_deconv"
     output_padding: tuple[int, ...] = integers()
@@ -104,7 +105,7 @@ class FloatDeconv(FloatConvolution):
 
 @npu_op
 class FloatMatMul(FloatLinear):
-    """`top.matmul` on bf16 or f16: `weight` is a constant or an activation."""
+    """`top.matmul` on bf16, f16 or f32: `weight` is a constant or an activation."""
 
     name = "npu.float_matmul"
     transpose_b: bool = boolean(False)
@@ -149,18 +150,41 @@ class FloatMul(FloatBinary):
     name = "npu.float_mul"
 
 
-@npu_op
-class FloatAvgPool(FloatOp):
-    """The f32 sum of each window, rows first, divided by its count of real positions, or of all."""
+class FloatChoice(FloatOp):
+    """One of two operands, broadcast, in IEEE's total order: -0 is below +0, a positive NaN above all."""
 
-    name = "npu.float_avg_pool"
+    a = operand()
+    b = operand()
+    y = result()
+
+    def infer(self) -> Sequence[Attribute]:
+        """The broadcast shape."""
+        return [tensor_type(broadcast(shape_of(self.a), shape_of(self.b)), self.to)]
+
+
+@npu_op
+class FloatMax(FloatChoice):
+    """The larger of a and b."""
+
+    name = "npu.float_max"
+
+
+@npu_op
+class FloatMin(FloatChoice):
+    """The smaller of a and b."""
+
+    name = "npu.float_min"
+
+
+class FloatPool(FloatOp):
+    """Shared by `float_avg_pool` and `float_max_pool`."""
+
     x = operand()
     kernel: tuple[int, ...] = integers()
     strides: tuple[int, ...] = integers()
     pads: tuple[int, ...] = integers()
     dilations: tuple[int, ...] = integers()
     ceil_mode: bool = boolean(False)
-    count_include_pad: bool = boolean(False)
     y = result()
 
     def infer(self) -> Sequence[Attribute]:
@@ -169,6 +193,21 @@ class FloatAvgPool(FloatOp):
         require(len(self.kernel) == 2 and len(x) == 4, "needs rank 4 and a kernel of two axes")
         spatial = window_output(x[2:], self.kernel, self.strides, self.pads, self.dilations, self.ceil_mode)
         return [tensor_type((*x[:2], *spatial), self.to)]
+
+
+@npu_op
+class FloatAvgPool(FloatPool):
+    """The f32 sum of each window, rows first, divided by its count of real positions, or of all."""
+
+    name = "npu.float_avg_pool"
+    count_include_pad: bool = boolean(False)
+
+
+@npu_op
+class FloatMaxPool(FloatPool):
+    """The largest of each window in IEEE's total order."""
+
+    name = "npu.float_max_pool"
 
 
 @npu_op
@@ -184,6 +223,7 @@ class FloatTable(FloatOp):
     def infer(self) -> Sequence[Attribute]:
         """The shape of x."""
         require(shape_of(self.table) == (1 << 16,), "a table of 65536 entries is needed")
+        require(is_narrow_float(self.to), "f32 has no table")
         return [tensor_type(shape_of(self.x), self.to)]
 
 
@@ -237,7 +277,10 @@ class FloatNorm(FloatOp):
 
 @npu_op
 class FloatReduce(FloatOp):
-    """The sum or the mean over `axes`: f32, in the order of the elements; `kind` is sum or mean."""
+    """The sum or the mean over `axes`: f32, in the order of the elements; or the largest or the smallest, in IEEE's total order.
+
+    `kind` is sum, mean, max or min.
+    """
 
     name = "npu.float_reduce"
     x = operand()
@@ -253,7 +296,9 @@ class FloatReduce(FloatOp):
     def check(self) -> None:
         """A known kind."""
         super().check()
-        require(self.kind in ("sum", "mean"), f"kind '{self.kind}' is not sum or mean")
+        require(
+            self.kind in ("sum", "mean", "max", "min"), f"kind '{self.kind}' is not sum, mean, max or min"
+        )
 
 
 @npu_op

@@ -1,6 +1,7 @@
-"""Rules for bf16 and f16: no scales, no ranges, the same op on a shorter type.
+"""Rules for bf16, f16 and f32: no scales, no ranges, the same op on another type.
 
-An op without a kernel of its own runs in float32 on the widened operands, and its result is rounded.
+An op without a kernel of its own runs in float32 on the widened operands, and its result is rounded; in a layer of f32 it
+stays as it is, on the CPU.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from npuc.ir.top.functions import FUNCTIONS
 from npuc.ir.top.movement import MOVERS
 from npuc.kernels.floats import BF16
 from npuc.quant.lower import LoweringContext
+from npuc.quant.lowering.f32_functions import f32_function
 from npuc.quant.lowering.registry import NoIntegerForm, lowers_float
 from npuc.quant.tensor_classes import dequantized_weights, weight_axis
 
@@ -25,6 +27,8 @@ from npuc.quant.tensor_classes import dequantized_weights, weight_axis
 def widened(op: TopOp, context: LoweringContext) -> list[Value]:
     """The op in float32 between casts."""
     to = context.type_of(op.results[0])
+    if _is_f32(to):
+        raise NoIntegerForm(f"no instruction computes {op.name.removeprefix('top.')} in this form with f32")
     wide = type(op).create(
         operands=[context.widened(value, to) for value in op.operands],
         result_types=[value.type for value in op.results],
@@ -38,6 +42,10 @@ def widened(op: TopOp, context: LoweringContext) -> list[Value]:
         for old, new in zip(op.results, wide.results, strict=True)
     ]
     return [cast_op.y for cast_op in rounded]
+
+
+def _is_f32(kind: Any) -> bool:
+    return dtype_of(kind).name == "f32"
 
 
 def _properties(op: Any) -> dict[str, Any]:
@@ -61,7 +69,13 @@ def pad(op: top.Pad, context: LoweringContext) -> list[Value]:
 @lowers_float(top.MaxPool)
 def max_pool(op: top.MaxPool, context: LoweringContext) -> list[Value]:
     """Two spatial axes have a kernel."""
-    return move(op, context) if len(op.kernel) == 2 else widened(op, context)
+    to = context.type_of(op.results[0])
+    if len(op.kernel) != 2:
+        return widened(op, context)
+    if not _is_f32(to):
+        return move(op, context)
+    pool = context.emit(npu.FloatMaxPool, context.short(op.x, to), to=to, loc=op.location, **_properties(op))
+    return [pool.y]
 
 
 @lowers_float(top.Resize)
@@ -219,11 +233,11 @@ def l2_norm(op: top.L2Norm, context: LoweringContext) -> Value | list[Value]:
 @lowers_float(top.Reduce)
 def reduce(op: top.Reduce, context: LoweringContext) -> Value | list[Value]:
     """Sums, means and extremes."""
-    if op.kind in ("max", "min"):
-        return move(op, context)
-    if op.kind not in ("sum", "mean"):
-        return widened(op, context)
     to = context.type_of(op.y)
+    if op.kind in ("max", "min") and not _is_f32(to):
+        return move(op, context)
+    if op.kind not in ("sum", "mean", "max", "min"):
+        return widened(op, context)
     made: Value = context.emit(
         npu.FloatReduce, context.short(op.x, to), to=to, loc=op.location, **_properties(op)
     ).y
@@ -234,16 +248,22 @@ def reduce(op: top.Reduce, context: LoweringContext) -> Value | list[Value]:
 def choose(op: Any, context: LoweringContext) -> Value:
     """Both operands in the type of the result."""
     to = context.type_of(op.y)
-    made: Value = context.emit(
-        type(op), *(context.short(value, to) for value in (op.a, op.b)), loc=op.location, **_properties(op)
-    ).y
-    return made
+    operands = [context.short(value, to) for value in (op.a, op.b)]
+    if _is_f32(to):
+        kind = npu.FloatMax if isinstance(op, top.Max) else npu.FloatMin
+        chosen: Value = context.emit(kind, *operands, to=to, loc=op.location).y
+    else:
+        chosen = context.emit(type(op), *operands, loc=op.location, **_properties(op)).y
+    return chosen
 
 
 @lowers_float(*FUNCTIONS)
-def table(op: TopOp, context: LoweringContext) -> Value:
-    """An entry for each of the 65536 values."""
+def table(op: TopOp, context: LoweringContext) -> Value | list[Value]:
+    """An entry for each of the 65536 values; f32 has too many, and computes what is made of sums, products and comparisons."""
     to = context.type_of(op.results[0])
+    if _is_f32(to):
+        computed = f32_function(op, context)
+        return widened(op, context) if computed is None else computed
     dtype = dtype_of(to).numpy
     with np.errstate(all="ignore"):
         x = np.arange(1 << 16, dtype=np.uint16).view(dtype).astype(np.float64)

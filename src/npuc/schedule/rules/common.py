@@ -94,7 +94,7 @@ class Requantization:
 
 @dataclass(frozen=True)
 class FloatOutput:
-    """How the f32 sums of a layer of bf16 or f16 become elements of its result: a fused relu, then rounding.
+    """How the f32 sums of a layer of floats become elements of its result: a fused relu, then rounding.
 
     It has the shape of a `Requantization`, and no parameters.
     """
@@ -126,7 +126,7 @@ def float_bits(value: float) -> int:
 
 
 def float_output_of(op: Any) -> FloatOutput:
-    """The output of an op on bf16 or f16, which may have a relu fused to it."""
+    """The output of an op on floats, which may have a relu fused to it."""
     dtype = ir_dtype_of(op.to).name
     if not getattr(op, "relu", False):
         return FloatOutput(dtype)
@@ -134,8 +134,8 @@ def float_output_of(op: Any) -> FloatOutput:
 
 
 def is_float(tensor: Tensor) -> bool:
-    """Whether a tensor is of bf16 or f16."""
-    return tensor.dtype in ("bf16", "f16")
+    """Whether a tensor is of bf16, f16 or f32."""
+    return tensor.dtype in ("bf16", "f16", "f32")
 
 
 def requantization_of(op: Any) -> Requantization:

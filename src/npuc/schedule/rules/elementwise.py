@@ -175,7 +175,7 @@ class AddOp(BinaryOp):
 
 @dataclass(frozen=True)
 class FloatAddOp(BinaryOp):
-    """A sum or a difference of bf16 or f16."""
+    """A sum or a difference of floats."""
 
     subtract: bool
     output: FloatOutput
@@ -228,7 +228,18 @@ class MinMaxOp(BinaryOp):
         return Minmax(self._first(a), b, broadcast, int(self.greater), y, low, high)
 
 
-@layers_as(npu.Add, npu.Sub, npu.Mul, npu.FloatAdd, npu.FloatSub, npu.FloatMul, top.Max, top.Min)
+@layers_as(
+    npu.Add,
+    npu.Sub,
+    npu.Mul,
+    npu.FloatAdd,
+    npu.FloatSub,
+    npu.FloatMul,
+    npu.FloatMax,
+    npu.FloatMin,
+    top.Max,
+    top.Min,
+)
 def binary(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     """A constant operand lies among the constants."""
     y = tensor(op.y)
@@ -245,8 +256,8 @@ def binary(op: Any, graph: Graph, tensor: Tensors) -> Layer:
         computed = MulOp(*tensors, float_output_of(op))
     elif isinstance(op, npu.FloatAdd | npu.FloatSub):
         computed = FloatAddOp(*tensors, isinstance(op, npu.FloatSub), float_output_of(op))
-    elif isinstance(op, top.Max | top.Min):
-        computed = MinMaxOp(*tensors, isinstance(op, top.Max))
+    elif isinstance(op, top.Max | top.Min | npu.FloatMax | npu.FloatMin):
+        computed = MinMaxOp(*tensors, isinstance(op, top.Max | npu.FloatMax))
     else:
         left, m_a, s_a, m_b, s_b, m, s = op.parameters
         scales = np.array(op.factors or (0.0, 0.0), "<f4").view("<i4").tolist()
@@ -575,13 +586,13 @@ class AvgPoolOp(PoolOp):
         return AvgPool(x, sizes, window, int(self.count_include_pad), y, stage)
 
 
-@layers_as(npu.AvgPool, npu.FloatAvgPool, top.MaxPool)
+@layers_as(npu.AvgPool, npu.FloatAvgPool, npu.FloatMaxPool, top.MaxPool)
 def pool(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     """Windows over rows and columns."""
     x, y = tensor(op.x), tensor(op.y)
     if len(x.shape) != 4:
         raise NotHere("it is not a pool over images")
-    average, floats = not isinstance(op, top.MaxPool), isinstance(op, npu.FloatAvgPool)
+    average, floats = isinstance(op, npu.AvgPool | npu.FloatAvgPool), isinstance(op, npu.FloatAvgPool)
     dilations = (1, 1) if isinstance(op, npu.AvgPool) else tuple(op.dilations)
     window = Window(tuple(op.kernel), tuple(op.strides), dilations, tuple(op.pads[:2]))
     computed: PoolOp = MaxPoolOp(x, y, window)

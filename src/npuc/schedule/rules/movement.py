@@ -552,7 +552,8 @@ def pad(op: top.Pad, graph: Graph, tensor: Tensors) -> Layer:
 def _stored(value: float, tensor: Tensor) -> int:
     """The integer that stands for a real number in a tensor; of floats, its bits."""
     if is_float(tensor):
-        return int(np.array(value).astype(np.float32).astype(dtype_of(tensor.dtype).numpy).view(np.int16))
+        stored = np.array(value).astype(np.float32).astype(dtype_of(tensor.dtype).numpy)
+        return int(stored.view(np.int16 if tensor.itemsize == 2 else np.int32))
     least, most = LIMITS[tensor.dtype]
     return int(min(max(np.rint(value / tensor.scale) + tensor.zero_point, least), most))
 

@@ -35,7 +35,7 @@ from npuc.schedule.rules.common import (
 from npuc.schedule.rules.movement import copy, memory_strides, natural_strides
 
 _FLOAT_SOFTMAX, _FLOAT_NORM_BY_MEAN, _FLOAT_NORM_BY_SUM, _FLOAT_MEAN = 3, 2, 3, 5
-"""Forms of the instructions `softmax` and `norm`, and a mode of `reduce`, that are of bf16 and f16."""
+"""Forms of the instructions `softmax` and `norm`, and a mode of `reduce`, that are of floats."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def softmax(op: npu.Softmax, graph: Graph, tensor: Tensors) -> Layer:
 
 @dataclass(frozen=True)
 class FloatSoftmaxOp(RowwiseOp):
-    """Softmax of bf16 or f16 along the innermost axis of the order."""
+    """Softmax of floats along the innermost axis of the order."""
 
     width: int
 
@@ -271,7 +271,7 @@ class NormOp(RowwiseOp):
 
 @dataclass(frozen=True)
 class FloatNormOp(RowwiseOp):
-    """A normalization of bf16 or f16, then a gain and a bias for each entry of their tables."""
+    """A normalization of floats, then a gain and a bias for each entry of their tables."""
 
     width: int
     center: bool
@@ -504,7 +504,7 @@ def reduce(op: Any, graph: Graph, tensor: Tensors) -> Layer:
     if isinstance(op, npu.ReduceSum):
         mode, requantization = 0, requantization_of(op)
     elif isinstance(op, npu.FloatReduce):
-        mode = _FLOAT_MEAN if op.kind == "mean" else 0
+        mode = {"sum": 0, "max": 1, "min": 2, "mean": _FLOAT_MEAN}[op.kind]
     elif isinstance(op, top.Reduce):
         if op.kind not in ("max", "min"):
             raise NotHere(f"a reduction of kind {op.kind} has no integer form")
