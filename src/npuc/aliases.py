@@ -77,8 +77,8 @@ def renamed_keywords(**new_names: str) -> Callable[[Renamed], Renamed]:
     "size: the argument 'picture' is now 'image'"
     """
 
-    def decorate(thing: Renamed) -> Renamed:
-        function: Any = thing.__init__ if isinstance(thing, type) else thing  # type: ignore[misc]
+    def decorate(thing: Any) -> Any:
+        function = vars(thing)["__init__"] if isinstance(thing, type) else thing
 
         @wraps(function)
         def accepting(*arguments: Any, **keywords: Any) -> Any:
@@ -89,8 +89,8 @@ def renamed_keywords(**new_names: str) -> Callable[[Renamed], Renamed]:
             return function(*arguments, **keywords)
 
         if not isinstance(thing, type):
-            return accepting  # type: ignore[return-value]
-        thing.__init__ = accepting  # type: ignore[misc]
+            return accepting
+        setattr(thing, "__init__", accepting)  # noqa: B010 (mypy has no name for it)
         for old, new in new_names.items():
             setattr(thing, old, _old_field(thing.__name__, old, new))
         return thing

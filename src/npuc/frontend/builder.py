@@ -97,7 +97,7 @@ class Builder:
 
     def append(self, op: _OpT, name: str) -> _OpT:
         """Append an op of one result under a name."""
-        op.location = location(self.unique(name))  # type: ignore[assignment]
+        op.location = location(self.unique(name))
         self.graph.block.add_op(op)
         return op
 
@@ -188,7 +188,7 @@ class LayerBuilder:
         for op in self.emitted:
             kind = op.name.removeprefix("top.")
             unique = [self.scope.unique(names.get(value) or f"{self.first}/{kind}") for value in op.results]
-            op.location = location(unique, self._layer_of(unique))  # type: ignore[assignment]
+            op.location = location(unique, self._layer_of(unique))
         self.emitted = []
 
     def _layer_of(self, names: Sequence[str]) -> str | None:

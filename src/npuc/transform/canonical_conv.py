@@ -46,7 +46,7 @@ class OneToTwoAxes(GraphPattern):
         if isinstance(op, Conv | Deconv):
             values += [self._kernel(op, rewriter), op.bias]
         new: TopOp = insert(rewriter, remake(op, *values, **changed))
-        new.location = derived_location(op, "2d")  # type: ignore[assignment]
+        new.location = derived_location(op, "2d")
         replace(rewriter, op, Reshape.make(new.results[0], shape=shape_of(op.y)))
 
     def _kernel(self, op: Conv | Deconv, rewriter: PatternRewriter) -> SSAValue:

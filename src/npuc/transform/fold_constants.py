@@ -103,7 +103,7 @@ class FoldConstants(Pass):
             name = value_name(value)
             weight = graph.add_weight(name or "folded", array)
             if name:
-                weight.location = location(name)  # type: ignore[assignment]
+                weight.location = location(name)
             graph.block.insert_op_before(weight, owner)
             value.replace_uses_with_if(weight.results[0], lambda use: use.operation not in inside)
         for op in reversed(ops):

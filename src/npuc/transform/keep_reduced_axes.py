@@ -38,7 +38,7 @@ class KeepAxes(GraphPattern):
         """Any reduction of floats."""
         if not op.keepdims and is_float(op.x):
             kept = remake(op, op.x, keepdims=True)
-            kept.location = derived_location(op, "kept")  # type: ignore[assignment]
+            kept.location = derived_location(op, "kept")
             replace(rewriter, op, Reshape.make(insert(rewriter, kept).results[0], shape=shape_of(op.y)))
 
 

@@ -14,14 +14,14 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 from xdsl.dialects.func import ReturnOp
-from xdsl.ir import Attribute, Operation, OpResult, SSAValue
+from xdsl.ir import Operation, OpResult, SSAValue
 
 from npuc.arithmetic.dtypes import DType
 from npuc.arrays import Array
 from npuc.ir.definition import TopOp
 from npuc.ir.dtypes import dtype_of, is_static, shape_of
 from npuc.ir.graph import Graph
-from npuc.ir.names import layer_name, location, value_name
+from npuc.ir.names import Location, layer_name, location, value_name
 from npuc.ir.passes import PatternRewriter, RewritePattern
 from npuc.ir.top import WeightOp
 
@@ -171,7 +171,7 @@ def derived(value: SSAValue, what: str) -> str:
     return f"{value_name(value) or 'value'}/{what}"
 
 
-def derived_location(op: Operation, what: str) -> Attribute:
+def derived_location(op: Operation, what: str) -> Location:
     """The location of a new intermediate op that belongs to the layer of `op`."""
     return location(derived(op.results[0], what), layer_name(op) or None)
 

@@ -24,12 +24,12 @@ VALID = tflite.Padding.VALID
 class PaddedWindow:
     """A sliding window over two axes; `out` is the size of the result."""
 
-    size: tuple[int, int]
-    kernel: tuple[int, int]
-    strides: tuple[int, int]
-    dilations: tuple[int, int]
+    size: Sequence[int]
+    kernel: Sequence[int]
+    strides: Sequence[int]
+    dilations: Sequence[int]
     pads: Sequence[int]
-    out: tuple[int, int]
+    out: Sequence[int]
 
     def needed(self) -> tuple[int, ...]:
         """The pads that windows reach: ends that no window reaches do not count."""
@@ -47,8 +47,14 @@ class PaddedWindow:
         if not any(needed):
             spans = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
             valid = tuple((n - k) // s + 1 for n, k, s in zip(self.size, spans, self.strides, strict=True))
-            return VALID if valid == self.out else SAME if sizes == self.out and not any(same) else None
-        return SAME if needed == same and sizes == self.out else None
+            return (
+                VALID
+                if valid == tuple(self.out)
+                else SAME
+                if sizes == tuple(self.out) and not any(same)
+                else None
+            )
+        return SAME if needed == same and sizes == tuple(self.out) else None
 
 
 def padded(

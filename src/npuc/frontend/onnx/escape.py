@@ -227,7 +227,7 @@ def emit_onnx(
                 "reason": reason,
             }.items()
         },
-        location=location([scope.unique(node.outputs[index]) for index in used], node.proto.name or None),  # type: ignore[arg-type]
+        location=location([scope.unique(node.outputs[index]) for index in used], node.proto.name or None),
     )
     scope.graph.block.add_op(op)
     return {node.outputs[index]: value for index, value in zip(used, op.results, strict=True)}

@@ -89,7 +89,7 @@ def append_nodes(
             operands=[values[name] for name in node.input],
             result_types=[types[name] for name in node.output],
             properties={key: top.Onnx.attribute_of(key, value) for key, value in properties.items()},
-            location=location([renamed.get(name, name) for name in node.output], node.name),  # type: ignore[arg-type]
+            location=location([renamed.get(name, name) for name in node.output], node.name),
         )
         graph.block.add_op(op)
         values.update(zip(node.output, op.results, strict=True))

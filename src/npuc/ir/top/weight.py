@@ -26,7 +26,7 @@ class WeightOp(TopOp):
         return WeightOp.create(
             properties={"ref": SymbolRefAttr(ref, _NOTHING)},
             result_types=[type],
-            location=location(ref),  # type: ignore[arg-type]
+            location=location(ref),
         )
 
     def verify(self, verify_nested_ops: bool = True) -> None:

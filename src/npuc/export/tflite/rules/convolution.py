@@ -27,7 +27,7 @@ def conv(op: Any, emit: TFLiteEmitter) -> None:
     x, y = shape_of(op.x), shape_of(op.results[0])
     layer = linear(op, emit, op.weight, 0)
     weight = layer.weight
-    window = PaddedWindow(x[2:], weight.shape[2:], op.strides, op.dilations, op.pads, y[2:])  # type: ignore[arg-type]
+    window = PaddedWindow(x[2:], weight.shape[2:], op.strides, op.dilations, op.pads, y[2:])
     source, mode = padded(emit, op.x, window)
     options = {
         "Padding": mode,

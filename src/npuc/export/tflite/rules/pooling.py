@@ -20,7 +20,7 @@ def _window(op: Any) -> PaddedWindow:
     if set(getattr(op, "dilations", (1,))) != {1}:
         raise NoTFLiteForm("a pool has no dilation in TFLite")
     x, y = shape_of(op.x), shape_of(op.results[0])
-    return PaddedWindow(x[2:], op.kernel, op.strides, (1, 1), op.pads, y[2:])  # type: ignore[arg-type]
+    return PaddedWindow(x[2:], op.kernel, op.strides, (1, 1), op.pads, y[2:])
 
 
 def _options(op: Any, mode: int, activation: int) -> dict[str, int]:
